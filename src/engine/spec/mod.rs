@@ -1,0 +1,123 @@
+//! A spec: what to build, how it is checked, who generates it. Plain data, validated.
+//!
+//! `read.rs` turns a file into a `Spec` or a message with file, line and column; `inputs.rs` collects what the spec
+//! copies, protects, hides and uses as template, and computes the hash over all of it.
+
+pub mod inputs;
+pub mod read;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::safety::path::SafePath;
+
+pub const MAX_RETRIES_CEILING: u32 = 50;
+pub const CHECK_TIMEOUT_CEILING: Duration = Duration::from_secs(600);
+
+/// A validated spec. Paths are absolute; out-of-range numbers are clamped and told in `warnings`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spec {
+    pub name: String,
+    pub description: String,
+    pub copy: Vec<Source>,
+    pub protect: Vec<Source>,
+    pub checks: Vec<Check>,
+    pub on_timeout: OnTimeout,
+    pub max_retries: u32,
+    pub generator: GeneratorSpec,
+    pub budget: Budget,
+    pub sandbox: Sandbox,
+    /// The file it was read from, absolute.
+    pub file: PathBuf,
+    pub warnings: Vec<String>,
+}
+
+/// Something of the user's that goes into the workspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    pub from: PathBuf,
+    /// Where it arrives; `None` is the top of the workspace (`.`).
+    pub to: Option<SafePath>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Check {
+    pub name: String,
+    pub command: Vec<String>,
+    pub timeout: Duration,
+    pub env: BTreeMap<String, String>,
+    pub min_tests: Option<u32>,
+    pub hidden: bool,
+    pub files: Vec<Source>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnTimeout {
+    Fail,
+    Patch,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Provider {
+    Anthropic,
+    OpenAi,
+    ClaudeCode,
+    Template,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    Files,
+    Agent,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct GeneratorSpec {
+    pub provider: Provider,
+    /// `None`: the provider's default.
+    pub model: Option<String>,
+    pub mode: Mode,
+    pub base_url: Option<String>,
+    pub max_tokens: u32,
+    pub max_turns: u32,
+    pub temperature: Option<f64>,
+    pub format_retries: u32,
+    pub idle_timeout: Duration,
+    pub price: Option<PriceSpec>,
+    pub template: Option<PathBuf>,
+    pub context: Option<u32>,
+    pub phase_timeout: Duration,
+    pub prompts: Option<PathBuf>,
+    pub effort: Option<String>,
+}
+
+/// USD per million tokens.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PriceSpec {
+    pub input: f64,
+    pub output: f64,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Budget {
+    pub usd: Option<f64>,
+    pub tokens: Option<u64>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Sandbox {
+    pub network: bool,
+    pub read: Vec<String>,
+    pub devices: Vec<String>,
+    pub limits: Limits,
+}
+
+/// Limits of `sandbox.limits`, in bytes and counts; `None` is the default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Limits {
+    pub processes: Option<u64>,
+    pub memory: Option<u64>,
+    pub disk: Option<u64>,
+    pub files: Option<u64>,
+}

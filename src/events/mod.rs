@@ -1,0 +1,254 @@
+//! What happened, as facts. The journal writes each event down as one line; observers hear of it on the bus.
+//!
+//! The names are those of the log, so a reader of `logs/<run_id>.log` finds them here. Events carry plain data and
+//! no behaviour; `bus.rs` delivers them.
+
+pub mod bus;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::state::phase::Phase;
+
+/// The one agent of a build.
+pub const MAIN_AGENT: &str = "main";
+
+/// Where in a run a model request stands. No two answers of a run share a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Place {
+    pub phase: Phase,
+    pub retry_count: u32,
+    /// 0 is the phase's first request; reminders count on.
+    pub turn: u32,
+}
+
+/// Tokens that a request may have used although its answer was never recorded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Charge {
+    pub tokens: u64,
+    pub cost_usd: Option<f64>,
+}
+
+/// Everything that happens in a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event")]
+pub enum Event {
+    WorkflowStarted {
+        workflow_id: String,
+        scope_dir: String,
+        debug_dir: Option<String>,
+        spec_file: String,
+        spec_hash: String,
+        provider: String,
+        model: String,
+        resumed: bool,
+        version: String,
+    },
+    WorkflowCompleted {
+        workflow_id: String,
+        total_cost_usd: Option<f64>,
+        outcome: String,
+        reason: String,
+        message: String,
+    },
+    WorkflowPaused {
+        workflow_id: String,
+        total_cost_usd: Option<f64>,
+        paused_agent_count: u32,
+        reason: String,
+        message: String,
+    },
+    WorkflowInterrupted {
+        workflow_id: String,
+        reason: String,
+        message: String,
+    },
+    /// `attempt` is 1 for the first round of a run; `of` is how many there can be.
+    StateStarted {
+        agent_id: String,
+        state_name: String,
+        state_type: String,
+        attempt: u32,
+        of: u32,
+    },
+    StateCompleted {
+        agent_id: String,
+        state_name: String,
+        cost_usd: Option<f64>,
+        total_cost_usd: Option<f64>,
+        session_id: Option<String>,
+        duration_ms: u64,
+    },
+    TransitionOccurred {
+        agent_id: String,
+        from_state: Phase,
+        to_state: Phase,
+        transition_type: String,
+        metadata: Value,
+    },
+    /// A request is about to be sent; `worst` is what it costs at the most.
+    ModelRequested {
+        agent_id: String,
+        #[serde(flatten)]
+        place: Place,
+        provider: String,
+        model: String,
+        hash: String,
+        worst: Charge,
+        request: Value,
+    },
+    /// The same request is sent once more.
+    ModelRetried {
+        agent_id: String,
+        #[serde(flatten)]
+        place: Place,
+        attempt: u32,
+    },
+    /// What came back: `answer`, or `error` where it is a permanent one.
+    ModelAnswered {
+        agent_id: String,
+        #[serde(flatten)]
+        place: Place,
+        hash: String,
+        cost_usd: Option<f64>,
+        duration_ms: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        answer: Option<Value>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+    },
+    /// A piece of a stream, as it came. Journaled only with `--debug`.
+    ModelStreamed {
+        agent_id: String,
+        #[serde(flatten)]
+        place: Place,
+        piece: String,
+    },
+    FilesApplied {
+        agent_id: String,
+        written: Vec<String>,
+        deleted: Vec<String>,
+    },
+    /// A check begins.
+    ToolInvocation {
+        agent_id: String,
+        tool_name: String,
+        detail: String,
+    },
+    /// A check ended. The streams are bounded; `*_bytes` is how much there was.
+    ScriptOutput {
+        agent_id: String,
+        state_name: String,
+        step_number: u32,
+        tool_name: String,
+        hidden: bool,
+        passed: bool,
+        /// Why it failed, in words; null when it passed.
+        problem: Option<String>,
+        exit_code: i32,
+        execution_time_ms: u64,
+        tests: Option<u32>,
+        stdout: String,
+        stdout_bytes: u64,
+        stderr: String,
+        stderr_bytes: u64,
+        env_vars: Vec<String>,
+    },
+    /// Protected files were put back, and what did not belong to them removed.
+    ProtectedRestored {
+        agent_id: String,
+        restored: Vec<String>,
+        removed: Vec<String>,
+    },
+    HiddenFilesPlaced {
+        agent_id: String,
+        tool_name: String,
+        paths: Vec<String>,
+    },
+    HiddenFilesRemoved {
+        agent_id: String,
+        tool_name: String,
+    },
+    /// Something the user should know; it ends up in `notes`.
+    NoteAdded {
+        agent_id: String,
+        note: String,
+    },
+    ProgressMessage {
+        agent_id: String,
+        message: String,
+    },
+    /// `charge` is set where a request broke off and may have cost something.
+    ErrorOccurred {
+        agent_id: String,
+        error_type: String,
+        error_message: String,
+        current_state: String,
+        is_retryable: bool,
+        retry_count: u32,
+        max_retries: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        charge: Option<Charge>,
+    },
+    /// The tail of the log could not be read and was cut off; `dropped` shows its beginning, escaped.
+    LogMended {
+        agent_id: String,
+        dropped_bytes: u64,
+        dropped: String,
+    },
+}
+
+/// The kind of an event, for subscribing to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    WorkflowStarted,
+    WorkflowCompleted,
+    WorkflowPaused,
+    WorkflowInterrupted,
+    StateStarted,
+    StateCompleted,
+    TransitionOccurred,
+    ModelRequested,
+    ModelRetried,
+    ModelAnswered,
+    ModelStreamed,
+    FilesApplied,
+    ToolInvocation,
+    ScriptOutput,
+    ProtectedRestored,
+    HiddenFilesPlaced,
+    HiddenFilesRemoved,
+    NoteAdded,
+    ProgressMessage,
+    ErrorOccurred,
+    LogMended,
+}
+
+impl Event {
+    /// Returns the kind of this event.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Event::WorkflowStarted { .. } => Kind::WorkflowStarted,
+            Event::WorkflowCompleted { .. } => Kind::WorkflowCompleted,
+            Event::WorkflowPaused { .. } => Kind::WorkflowPaused,
+            Event::WorkflowInterrupted { .. } => Kind::WorkflowInterrupted,
+            Event::StateStarted { .. } => Kind::StateStarted,
+            Event::StateCompleted { .. } => Kind::StateCompleted,
+            Event::TransitionOccurred { .. } => Kind::TransitionOccurred,
+            Event::ModelRequested { .. } => Kind::ModelRequested,
+            Event::ModelRetried { .. } => Kind::ModelRetried,
+            Event::ModelAnswered { .. } => Kind::ModelAnswered,
+            Event::ModelStreamed { .. } => Kind::ModelStreamed,
+            Event::FilesApplied { .. } => Kind::FilesApplied,
+            Event::ToolInvocation { .. } => Kind::ToolInvocation,
+            Event::ScriptOutput { .. } => Kind::ScriptOutput,
+            Event::ProtectedRestored { .. } => Kind::ProtectedRestored,
+            Event::HiddenFilesPlaced { .. } => Kind::HiddenFilesPlaced,
+            Event::HiddenFilesRemoved { .. } => Kind::HiddenFilesRemoved,
+            Event::NoteAdded { .. } => Kind::NoteAdded,
+            Event::ProgressMessage { .. } => Kind::ProgressMessage,
+            Event::ErrorOccurred { .. } => Kind::ErrorOccurred,
+            Event::LogMended { .. } => Kind::LogMended,
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Orchestrator23: a model builds software on a laptop, bounded, resumable at any instant, contained.
+//!
+//! The rooms, from the ground up; calls go down, never up or sideways (`ARCHITECTURE.md`).
+
+pub mod config;
+pub mod error;
+pub mod events;
+pub mod state;
+pub mod stop;
+
+pub mod safety;
+
+pub mod process;
+
+pub mod llm;
+
+pub mod engine;
+
+pub mod observers;
+
+pub mod cli;

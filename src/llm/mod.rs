@@ -1,0 +1,186 @@
+//! The voice: what is said to a model and what comes back, whatever the provider.
+//!
+//! A client makes one attempt; `retry.rs` decides about the next one; `price.rs` says what it costs. Nobody here
+//! knows of phases, files or state: the engine writes the journal and asks.
+
+pub mod anthropic;
+pub mod http;
+pub mod openai;
+pub mod price;
+pub mod retry;
+pub mod sse;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// One question to a model, complete in itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Request {
+    pub model: String,
+    pub max_tokens: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effort: Option<String>,
+    pub system: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<ToolOffer>,
+    pub messages: Vec<Message>,
+}
+
+/// A tool that the model may call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ToolOffer {
+    pub name: String,
+    pub description: String,
+    /// The JSON Schema of its arguments.
+    pub schema: Value,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    User,
+    Assistant,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Message {
+    pub role: Role,
+    pub content: Vec<Block>,
+}
+
+/// A piece of a message.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Block {
+    /// `cache` marks the end of a stable prefix (Anthropic's `cache_control`; others ignore it).
+    Text {
+        text: String,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        cache: bool,
+    },
+    /// `input` is null where the arguments were no JSON object; `raw` then holds them as they came.
+    ToolUse {
+        id: String,
+        name: String,
+        input: Value,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        raw: Option<String>,
+    },
+    ToolResult {
+        id: String,
+        text: String,
+        is_error: bool,
+    },
+    /// A block that goes back to its provider unchanged (thinking, server tools).
+    Opaque {
+        value: Value,
+    },
+}
+
+impl Block {
+    /// Returns a text block without a cache mark.
+    pub fn text(text: impl Into<String>) -> Block {
+        Block::Text { text: text.into(), cache: false }
+    }
+
+    /// Returns a text block that ends a stable prefix.
+    pub fn cached(text: impl Into<String>) -> Block {
+        Block::Text { text: text.into(), cache: true }
+    }
+}
+
+/// A whole answer; a stream that broke off never becomes one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    pub content: Vec<Block>,
+    pub stop: StopReason,
+    pub usage: Usage,
+    /// The model that says it answered.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub model: String,
+    /// The provider's name for this exchange, for support requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+}
+
+impl Answer {
+    /// Returns all text blocks joined; thinking and tool calls are no text.
+    pub fn text(&self) -> String {
+        self.content
+            .iter()
+            .filter_map(|block| match block {
+                Block::Text { text, .. } => Some(text.as_str()),
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+/// Why the model stopped, in one vocabulary.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    EndTurn,
+    ToolUse,
+    /// Cut off by the limit of output tokens, or by the end of the context window.
+    MaxTokens,
+    PauseTurn,
+    /// Refused by the model or a filter, with its category where one was given.
+    Refusal(String),
+    Other(String),
+}
+
+/// Tokens of one answer. The three kinds of input exclude each other; their sum is all input.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    pub input: u64,
+    pub cache_write: u64,
+    pub cache_read: u64,
+    pub output: u64,
+}
+
+impl Usage {
+    /// Returns all input tokens, cached or not.
+    pub fn all_input(&self) -> u64 {
+        self.input + self.cache_write + self.cache_read
+    }
+}
+
+/// What an attempt that gave no answer may have cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spent {
+    /// Answered with an error status, or never sent.
+    Nothing,
+    /// It broke off after it had shown this.
+    Shown(Usage),
+    /// It was sent and nothing is known: the worst case.
+    Unknown,
+}
+
+/// Why one attempt gave no answer. The texts come from outside: they are data, redacted, possibly hostile.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LlmError {
+    /// Worth another attempt: 408, 409, 429, 5xx, connection errors, silence, a broken stream, nonsense.
+    Transient { message: String, retry_after: Option<Duration>, spent: Spent },
+    /// 401, 402, 403: the key or the account is refused.
+    Unauthorized { message: String },
+    /// 429 that says the account's limit is reached.
+    LimitReached { message: String },
+    /// Any other refusal: 400, 404, 413, a redirect.
+    Permanent { message: String },
+    /// The run was asked to stop meanwhile.
+    Stopped { spent: Spent },
+}
+
+/// A provider's dialect over some transport.
+pub trait LlmClient {
+    /// Returns the body that `attempt` would send: the same request gives the same bytes.
+    fn encode(&self, request: &Request) -> String;
+
+    /// Makes one attempt with an encoded body. `watch` sees each piece of the stream as it comes (JSON text).
+    fn attempt(&mut self, body: &str, watch: &mut dyn FnMut(&str)) -> Result<Answer, LlmError>;
+}
