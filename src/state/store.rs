@@ -1,1 +1,233 @@
-//! (in the making)
+//! The root: its lock, and `state.json`, replaced whole or not at all.
+//!
+//! Everything is done relative to one handle on the directory, so a root that is renamed during a run stays the
+//! same root. A save is a temporary file with an unpredictable name, its sync, a rename, and the directory's sync.
+
+use std::fs::{File, TryLockError};
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, renameat, statat, unlinkat};
+use rustix::io::Errno;
+
+use crate::error::{Error, Result};
+use crate::safety::path::Violation;
+use crate::state::run::{Parsed, RunState, timestamp};
+
+pub const STATE_FILE: &str = "state.json";
+pub const LOCK_FILE: &str = ".orchestrator.lock";
+const TEMPORARY: &str = "state.json.tmp-";
+/// Far above what a state can grow to: its texts are bounded.
+const STATE_LIMIT: u64 = 4 << 20;
+
+/// The directory in which a run happens.
+#[derive(Debug)]
+pub struct Root {
+    pub path: PathBuf,
+    directory: OwnedFd,
+}
+
+/// Held as long as this process works in the root; the kernel frees it with the process.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+/// What `state.json` holds.
+#[derive(Debug)]
+pub enum Loaded {
+    Nothing,
+    Build(Box<RunState>),
+    Workflow,
+    /// It cannot be understood, and why.
+    Corrupt(String),
+}
+
+impl Root {
+    /// Opens a root; one that is not there is a usage error.
+    pub fn open(path: &Path) -> Result<Root> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        match rustix::fs::open(path, flags, Mode::empty()) {
+            Ok(directory) => Ok(Root { path: path.to_owned(), directory }),
+            Err(Errno::NOENT | Errno::NOTDIR) => {
+                Err(Error::Usage(format!("the root {} is not a directory", path.display())))
+            }
+            Err(error) => Err(Error::io("open", path, error)),
+        }
+    }
+
+    /// Returns the handle on the directory.
+    pub fn handle(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+
+    /// Returns the path of a name in the root, for messages.
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Refuses a `workspace` or `logs` that is a link or no directory: it would lead writes elsewhere.
+    pub fn refuse_links(&self, names: &[&str]) -> Result<()> {
+        for name in names {
+            match self.stat(name)? {
+                Some(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink => {
+                    return Err(Violation::new(name, "is a link; it has to be a directory of the root itself").into());
+                }
+                Some(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Directory => {
+                    return Err(Violation::new(name, "is not a directory").into());
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the root for this process, or says who has it.
+    pub fn lock(&self) -> Result<Lock> {
+        let path = self.join(LOCK_FILE);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = openat(&self.directory, LOCK_FILE, flags, Mode::from_raw_mode(0o644))
+            .map_err(|error| Error::io("open", &path, error))?;
+        let mut file = File::from(fd);
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(Error::Locked(self.who_holds(&mut file))),
+            Err(TryLockError::Error(error)) => return Err(Error::io("lock", &path, error)),
+        }
+        let holder = format!("pid {} since {}\n", std::process::id(), timestamp());
+        file.set_len(0)
+            .and_then(|()| file.write_all(holder.as_bytes()))
+            .map_err(|error| Error::io("write", &path, error))?;
+        Ok(Lock { _file: file })
+    }
+
+    fn who_holds(&self, file: &mut File) -> String {
+        let mut text = String::new();
+        // The holder may be about to write its name: then there is none to tell.
+        let _ = file.take(200).read_to_string(&mut text);
+        let holder = if text.starts_with("pid ") { text.trim() } else { "another process" };
+        format!("the root {} is in use by another orchestrator ({holder})", self.path.display())
+    }
+
+    /// Reads `state.json`, whatever stands there.
+    pub fn load(&self) -> Result<Loaded> {
+        let Some(stat) = self.stat(STATE_FILE)? else { return Ok(Loaded::Nothing) };
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Ok(Loaded::Corrupt("it is not a regular file".into()));
+        }
+        if stat.st_size as u64 > STATE_LIMIT {
+            return Ok(Loaded::Corrupt(format!("it has {} bytes, more than any state", stat.st_size)));
+        }
+        let bytes = self.read_state()?;
+        Ok(match RunState::parse(&bytes) {
+            Ok(Parsed::Build(state)) => Loaded::Build(state),
+            Ok(Parsed::Workflow) => Loaded::Workflow,
+            Err(problem) => Loaded::Corrupt(problem),
+        })
+    }
+
+    /// Returns the bytes of `state.json`.
+    pub fn read_state(&self) -> Result<Vec<u8>> {
+        let path = self.join(STATE_FILE);
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = openat(&self.directory, STATE_FILE, flags, Mode::empty())
+            .map_err(|error| Error::io("open", &path, error))?;
+        let mut bytes = Vec::new();
+        File::from(fd)
+            .take(STATE_LIMIT + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|error| Error::io("read", &path, error))?;
+        Ok(bytes)
+    }
+
+    /// Replaces `state.json`. When this returns, the new one is on disk; when it fails, the old one still stands.
+    pub fn save(&self, state: &mut RunState) -> Result<()> {
+        state.updated_at = timestamp().max(state.created_at.clone());
+        let mut text = serde_json::to_string_pretty(&state)
+            .map_err(|error| Error::Bug(format!("state.json cannot be written as JSON: {error}")))?;
+        text.push('\n');
+        let name = format!("{TEMPORARY}{}", uuid::Uuid::new_v4().simple());
+        self.write_new(&name, text.as_bytes()).inspect_err(|_| {
+            let _ = unlinkat(&self.directory, name.as_str(), AtFlags::empty());
+        })
+    }
+
+    fn write_new(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let path = self.join(name);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = openat(&self.directory, name, flags, Mode::from_raw_mode(0o644))
+            .map_err(|error| Error::io("create", &path, error))?;
+        let mut file = File::from(fd);
+        file.write_all(bytes).map_err(|error| Error::io("write", &path, error))?;
+        file.sync_all().map_err(|error| Error::io("sync", &path, error))?;
+        let target = self.join(STATE_FILE);
+        renameat(&self.directory, name, &self.directory, STATE_FILE)
+            .map_err(|error| Error::io("replace", &target, error))?;
+        self.sync()
+    }
+
+    /// Moves a corrupt `state.json` aside and returns its new name.
+    pub fn set_aside(&self) -> Result<String> {
+        let stamp = chrono::Utc::now().format("%Y%m%dT%H%M%S%.3fZ");
+        let name = format!("{STATE_FILE}.corrupt-{stamp}");
+        renameat(&self.directory, STATE_FILE, &self.directory, name.as_str())
+            .map_err(|error| Error::io("move aside", &self.join(STATE_FILE), error))?;
+        self.sync()?;
+        Ok(name)
+    }
+
+    /// Deletes `state.json`; none there is fine.
+    pub fn forget(&self) -> Result<()> {
+        match unlinkat(&self.directory, STATE_FILE, AtFlags::empty()) {
+            Ok(()) => self.sync(),
+            Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(Error::io("delete", &self.join(STATE_FILE), error)),
+        }
+    }
+
+    /// Removes temporary files that a crash left. Call it with the lock held.
+    pub fn sweep(&self) {
+        let Ok(entries) = rustix::fs::Dir::read_from(&self.directory) else { return };
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_bytes();
+            if name.starts_with(TEMPORARY.as_bytes()) {
+                let _ = unlinkat(&self.directory, entry.file_name(), AtFlags::empty());
+            }
+        }
+    }
+
+    fn sync(&self) -> Result<()> {
+        rustix::fs::fsync(&self.directory).map_err(|error| Error::io("sync", &self.path, error))
+    }
+
+    fn stat(&self, name: &str) -> Result<Option<Stat>> {
+        match statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(Error::io("look at", &self.join(name), error)),
+        }
+    }
+
+    /// Opens (and makes, where it is missing) a directory of the root, never through a link.
+    pub fn directory(&self, name: &str) -> Result<OwnedFd> {
+        match rustix::fs::mkdirat(&self.directory, name, Mode::from_raw_mode(0o755)) {
+            Ok(()) => self.sync()?,
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(Error::io("make", &self.join(name), error)),
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match openat(&self.directory, name, flags, Mode::empty()) {
+            Ok(fd) => Ok(fd),
+            Err(Errno::LOOP | Errno::NOTDIR) => {
+                Err(Violation::new(name, "is not a directory of the root itself").into())
+            }
+            Err(error) => Err(Error::io("open", &self.join(name), error)),
+        }
+    }
+}
+
+/// Whether an open file still has a name; a log that was deleted is no journal.
+pub fn has_a_name(file: impl AsFd) -> bool {
+    fstat(file).is_ok_and(|stat| stat.st_nlink > 0)
+}
