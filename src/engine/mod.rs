@@ -1,5 +1,164 @@
 //! The build loop: spec, generate, test, patch, stop.
+//!
+//! `run` looks at the phase, does its step and calls `advance`, until the phase is terminal; resuming is entering
+//! the same loop at the saved phase. `advance` alone decides (the table), remembers (`state.json`, then the log's
+//! line) and tells (the bus), in that order.
 
 pub mod checks;
+pub mod context;
 pub mod generators;
+pub mod ledger;
+pub mod memory;
+pub mod protection;
+pub mod replay;
+pub mod scribe;
 pub mod spec;
+pub mod steering;
+pub mod step;
+pub mod voice;
+
+use std::time::Instant;
+
+use serde_json::json;
+
+use crate::engine::checks::ToolRegistry;
+use crate::engine::context::Context;
+use crate::engine::generators::Generator;
+use crate::error::{Error, Result};
+use crate::events::{Event, MAIN_AGENT};
+use crate::safety::path::SafePath;
+use crate::state::phase::{Outcome, Phase};
+use crate::state::reason::Reason;
+
+/// A run under way.
+pub struct Run {
+    pub context: Context,
+    pub generator: Box<dyn Generator>,
+    pub checks: ToolRegistry,
+}
+
+/// Drives the run to its end. An `Err` leaves the state as it is: the run was stopped, paused, or could go no
+/// further; FAILED is an `Ok`.
+pub fn run(run: &mut Run) -> Result<Phase> {
+    loop {
+        let phase = run.context.state.phase;
+        if phase.is_terminal() {
+            return Ok(phase);
+        }
+        let started = Instant::now();
+        let cost = run.context.state.usage.cost_usd;
+        run.begin(phase)?;
+        let outcome = match phase {
+            Phase::Init => step::prepare(run),
+            Phase::Generating | Phase::Patching => step::write(run),
+            Phase::Testing => step::test(run),
+            Phase::Success | Phase::Failed => return Ok(phase),
+        };
+        if matches!(outcome, Ok(_) | Err(Error::Failed(..) | Error::Safety(_))) {
+            run.complete(phase, started, cost)?;
+        }
+        run.advance(outcome)?;
+    }
+}
+
+impl Run {
+    /// Goes on where a crash, a pause or a signal left the run.
+    pub fn resume(&mut self) -> Result<()> {
+        self.mend_log()?;
+        self.context.door.sweep()?;
+        for path in self.context.memory.hidden().to_vec() {
+            if let Ok(path) = SafePath::parse(&path) {
+                self.context.door.remove(&path)?;
+            }
+        }
+        let waits_for_a_patch = self.context.state.phase == Phase::Patching;
+        if waits_for_a_patch && !self.generator.has_begun(&self.context) {
+            self.advance(Ok(Outcome::Resumed))?;
+        }
+        Ok(())
+    }
+
+    /// Adds the lines of transitions that `state.json` knows and the log does not.
+    fn mend_log(&mut self) -> Result<()> {
+        let Some(mut from) = self.context.memory.phase() else { return Ok(()) };
+        for to in from.way_to(self.context.state.phase) {
+            self.tell_transition(from, to, "resumed")?;
+            from = to;
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, phase: Phase) -> Result<()> {
+        let state = &self.context.state;
+        let attempt = match phase {
+            Phase::Patching => state.retry_count + 2,
+            _ => state.retry_count + 1,
+        };
+        let event = Event::StateStarted {
+            agent_id: MAIN_AGENT.into(),
+            state_name: phase.name().into(),
+            state_type: "build".into(),
+            attempt,
+            of: state.max_retries + 1,
+        };
+        self.context.scribe.tell(event)
+    }
+
+    fn complete(&mut self, phase: Phase, started: Instant, cost_before: Option<f64>) -> Result<()> {
+        let total = self.context.state.usage.cost_usd;
+        self.context.scribe.tell(Event::StateCompleted {
+            agent_id: MAIN_AGENT.into(),
+            state_name: phase.name().into(),
+            cost_usd: total.zip(cost_before).map(|(now, before)| now - before),
+            total_cost_usd: total,
+            session_id: None,
+            duration_ms: started.elapsed().as_millis() as u64,
+        })
+    }
+
+    /// Decides, remembers, tells. What ends the run is recorded as FAILED; what only stops it is passed on.
+    fn advance(&mut self, outcome: Result<Outcome>) -> Result<()> {
+        let (outcome, mut end) = match outcome {
+            Ok(outcome) => (outcome, None),
+            Err(error @ (Error::Failed(..) | Error::Safety(_))) => (Outcome::Broke, Some(error)),
+            Err(error) => return Err(error),
+        };
+        let state = &mut self.context.state;
+        let from = state.phase;
+        let to = from.next(outcome, state.retries_left()).map_err(|illegal| match end.take() {
+            // The table has no way from INIT to FAILED: what breaks there was never a run.
+            Some(error) => error,
+            None => Error::Bug(illegal.to_string()),
+        })?;
+        state.phase = to;
+        if from == Phase::Patching && outcome == Outcome::Written {
+            state.retry_count += 1;
+        }
+        match (to, end.map(|end| (end.reason(), end.to_string()))) {
+            (Phase::Failed, Some((reason, text))) => {
+                state.reason = Some(reason);
+                state.last_error = Some(text);
+            }
+            (Phase::Failed, None) => {
+                state.reason = Some(Reason::RetriesExhausted);
+                state.last_error = Some(step::failure_line(&self.context));
+            }
+            (Phase::Success, _) => state.reason = Some(Reason::TestsPassed),
+            _ => {}
+        }
+        self.context.save()?;
+        self.tell_transition(from, to, "advance")
+    }
+
+    fn tell_transition(&mut self, from: Phase, to: Phase, how: &str) -> Result<()> {
+        let state = &self.context.state;
+        let metadata = json!({"retry_count": state.retry_count, "reason": state.reason});
+        self.context.scribe.tell(Event::TransitionOccurred {
+            agent_id: MAIN_AGENT.into(),
+            from_state: from,
+            to_state: to,
+            transition_type: how.into(),
+            metadata,
+        })
+    }
+}

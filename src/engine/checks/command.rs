@@ -1,0 +1,126 @@
+//! A check that runs a program in the workspace and judges it by exit code and evidence.
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use crate::config::Secrets;
+use crate::engine::checks::{CANNOT_START, Output, TIMED_OUT, Tool, ToolResult, evidence, text};
+use crate::engine::spec::Check;
+use crate::error::Result;
+use crate::process::capture::Captured;
+use crate::process::environment::{Base, PrivateDirs, for_check};
+use crate::process::{self, Ended, Finished, Job, Launcher};
+use crate::stop::Stop;
+
+/// What all checks of a run share.
+pub struct Surroundings {
+    pub launcher: Launcher,
+    pub base: Base,
+    pub private: RefCell<PrivateDirs>,
+    pub workspace: PathBuf,
+    pub secrets: Secrets,
+    pub stop: Stop,
+}
+
+/// A check of the spec as a tool.
+pub struct CommandCheck {
+    pub check: Check,
+    pub surroundings: Rc<Surroundings>,
+}
+
+impl Tool for CommandCheck {
+    fn name(&self) -> &str {
+        &self.check.name
+    }
+
+    fn run(&mut self) -> Result<ToolResult> {
+        let around = &self.surroundings;
+        around.private.borrow_mut().renew()?;
+        let env = for_check(&around.base, &around.private.borrow(), &self.check.env);
+        let variables = env.iter().map(|(name, _)| name.to_string_lossy().into_owned()).collect();
+        let job = Job {
+            command: self.check.command.iter().map(Into::into).collect(),
+            cwd: around.workspace.clone(),
+            env,
+            timeout: self.check.timeout,
+        };
+        let finished = process::run(&around.launcher, &job, &around.stop)?;
+        Ok(self.judge(finished, variables))
+    }
+}
+
+impl CommandCheck {
+    fn judge(&self, finished: Finished, variables: Vec<String>) -> ToolResult {
+        let (stdout, stderr) = (self.output(&finished.stdout), self.output(&finished.stderr));
+        let summary = evidence::summary(&stdout.text, &stderr.text);
+        let tests = summary.map(|summary| summary.executed);
+        let (exit_code, died) = verdict(&finished.ended, &self.check);
+        let problem = died.or_else(|| self.lacks_evidence(tests));
+        ToolResult {
+            passed: problem.is_none(),
+            problem,
+            exit_code,
+            timed_out: finished.ended == Ended::TimedOut,
+            tests,
+            stdout,
+            stderr,
+            took: finished.took,
+            variables,
+        }
+    }
+
+    fn output(&self, captured: &Captured) -> Output {
+        let plain = text::plain(&captured.joined());
+        Output {
+            text: self.surroundings.secrets.redact(&plain).into_owned(),
+            bytes: captured.total(),
+            dropped: captured.dropped,
+        }
+    }
+
+    /// A pass needs evidence where the runner is known, or where the user wants it.
+    fn lacks_evidence(&self, tests: Option<u32>) -> Option<String> {
+        match (tests, self.check.min_tests) {
+            (Some(executed), wanted) if executed < wanted.unwrap_or(1) => Some(match executed {
+                0 => "exit code 0, but no test was executed".into(),
+                _ => format!("exit code 0, but only {executed} tests were executed, and min_tests is {}", wanted.unwrap_or(1)),
+            }),
+            (None, Some(wanted)) if wanted > 0 => {
+                Some(format!("exit code 0, but no known summary says how many tests were executed, and min_tests is {wanted}"))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The exit code that stands for an end, and what was wrong with it.
+fn verdict(ended: &Ended, check: &Check) -> (i32, Option<String>) {
+    match ended {
+        Ended::Exited(0) => (0, None),
+        Ended::Exited(code) => (*code, Some(format!("exit code {code}"))),
+        Ended::Signalled(number) => (128 + number, Some(format!("killed by {}", signal_name(*number)))),
+        Ended::TimedOut => (TIMED_OUT, Some(format!("timed out after {} seconds", check.timeout.as_secs_f64()))),
+        Ended::CannotStart(why) => (CANNOT_START, Some(format!("cannot start: {why}"))),
+    }
+}
+
+fn signal_name(number: i32) -> String {
+    let name = match number {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        11 => "SIGSEGV",
+        13 => "SIGPIPE",
+        15 => "SIGTERM",
+        24 => "SIGXCPU",
+        25 => "SIGXFSZ",
+        _ => return format!("signal {number}"),
+    };
+    format!("signal {number} ({name})")
+}

@@ -1,0 +1,52 @@
+//! What every step of a run works with: the spec, the state, the workspace, and the pen.
+
+use crate::engine::memory::Memory;
+use crate::engine::scribe::Scribe;
+use crate::engine::spec::Spec;
+use crate::engine::spec::inputs::Inputs;
+use crate::error::{Error, Result};
+use crate::events::Place;
+use crate::safety::door::Door;
+use crate::state::phase::Phase;
+use crate::state::reason::Reason;
+use crate::state::run::RunState;
+use crate::state::store::Root;
+use crate::stop::Stop;
+
+/// A run's things, apart from who generates and who checks.
+pub struct Context {
+    pub spec: Spec,
+    pub inputs: Inputs,
+    pub state: RunState,
+    pub root: Root,
+    pub door: Door,
+    pub scribe: Scribe,
+    pub memory: Memory,
+    pub stop: Stop,
+}
+
+impl Context {
+    /// Saves the state.
+    pub fn save(&mut self) -> Result<()> {
+        self.root.save(&mut self.state)
+    }
+
+    /// Returns the place of a request in the run as it stands.
+    pub fn place(&self, turn: u32) -> Place {
+        Place { phase: self.state.phase, retry_count: self.state.retry_count, turn }
+    }
+
+    /// Returns the end of a run whose answer in this phase is of no use.
+    pub fn unusable(&self, text: impl Into<String>) -> Error {
+        let reason = match self.state.phase {
+            Phase::Patching => Reason::PatchError,
+            _ => Reason::GenerationError,
+        };
+        Error::Failed(reason, text.into())
+    }
+
+    /// Ends here if a signal asked for it.
+    pub fn heed_stop(&self) -> Result<()> {
+        self.stop.requested().map_or(Ok(()), |signal| Err(Error::Stopped(signal)))
+    }
+}

@@ -1,0 +1,182 @@
+//! Files mode: one request a phase, the answer's files in full; an answer that is not in the format gets a reminder
+//! in the same phase, a bounded number of times.
+
+use std::path::Path;
+
+use crate::engine::context::Context;
+use crate::engine::generators::Generator;
+use crate::engine::generators::prompt::{Prompts, Shown, ShownFile};
+use crate::engine::generators::reply::{self, Block as FileBlock, Fault};
+use crate::engine::steering;
+use crate::engine::voice::Voice;
+use crate::error::{Error, Result};
+use crate::llm::{Answer, Block, Message, Request, Role, StopReason};
+use crate::safety::door::{Change, Kind, Read, Refusal, Walk};
+use crate::safety::path::SafePath;
+use crate::state::phase::Phase;
+use crate::state::reason::Reason;
+
+/// A file longer than this is named and not shown.
+const SHOWN_FILE_LIMIT: u64 = 128 << 10;
+/// All files together; those behind it are named.
+const SHOWN_LIMIT: usize = 640 << 10;
+/// Folders that hold what tools made, not what was written: named as one.
+const NOT_SHOWN: [&str; 8] =
+    [".git", "node_modules", "target", ".venv", "venv", "__pycache__", ".pytest_cache", ".mypy_cache"];
+
+/// A model that answers with files.
+pub struct FilesModel {
+    pub voice: Voice,
+    pub prompts: Prompts,
+    pub model: String,
+}
+
+impl Generator for FilesModel {
+    fn changes(&mut self, context: &mut Context) -> Result<Vec<Change>> {
+        let mut request = self.opening(context)?;
+        let mut had_a_block = false;
+        let mut turn = 0;
+        loop {
+            let answer = self.voice.ask(context, context.place(turn), &request)?;
+            if let StopReason::Refusal(category) = &answer.stop {
+                return Err(context.unusable(format!("the model refused to answer ({category})")));
+            }
+            let fault = match read(&answer, context)? {
+                Ok(changes) => return Ok(changes),
+                Err(fault) => fault,
+            };
+            had_a_block |= !reply::parse(&answer.text()).blocks.is_empty();
+            if turn == context.spec.generator.format_retries {
+                return Err(match had_a_block {
+                    true => context.unusable(fault.to_string()),
+                    false => Error::Failed(Reason::NoOutput, fault.to_string()),
+                });
+            }
+            remind(&mut request, &answer, &fault);
+            turn += 1;
+        }
+    }
+
+    fn has_begun(&self, context: &Context) -> bool {
+        context.memory.answer(context.place(0)).is_some()
+    }
+}
+
+impl FilesModel {
+    fn opening(&self, context: &mut Context) -> Result<Request> {
+        let report = (context.state.phase == Phase::Patching).then_some(context.state.last_test_output.as_str());
+        let files = shown_files(context)?;
+        let generator = &context.spec.generator;
+        Ok(Request {
+            model: self.model.clone(),
+            max_tokens: generator.max_tokens,
+            temperature: generator.temperature,
+            effort: generator.effort.clone(),
+            system: self.prompts.system(),
+            tools: Vec::new(),
+            messages: vec![self.prompts.opening(&context.spec, &files, report)],
+        })
+    }
+}
+
+/// Reads an answer: names first, then the format, then what is in its way in the workspace.
+fn read(answer: &Answer, context: &mut Context) -> Result<std::result::Result<Vec<Change>, Fault>> {
+    let reply = reply::parse(&answer.text());
+    let paths =
+        reply.blocks.iter().map(|block| SafePath::parse(block.path())).collect::<std::result::Result<Vec<_>, _>>()?;
+    let written = reply.blocks.iter().zip(&paths).map(|(block, path)| match block {
+        FileBlock::Write { content, .. } => Some((path, content.as_bytes())),
+        FileBlock::Delete { .. } => None,
+    });
+    steering::judge_answer(written, context)?;
+    if let Some(fault) = reply.fault(&paths, answer.stop == StopReason::MaxTokens) {
+        return Ok(Err(fault));
+    }
+    let changes: Vec<Change> = reply.blocks.into_iter().zip(paths).map(|(block, path)| change(block, path)).collect();
+    match context.door.judge(&changes) {
+        Ok(()) => Ok(Ok(changes)),
+        Err(Refusal::Conflict(text)) => Ok(Err(Fault::Conflict(text))),
+        Err(Refusal::Violation(violation)) => Err(Error::Safety(violation)),
+        Err(Refusal::Io(error)) => Err(error),
+    }
+}
+
+fn change(block: FileBlock, path: SafePath) -> Change {
+    match block {
+        FileBlock::Write { content, .. } => Change::Write { path, content: content.into_bytes() },
+        FileBlock::Delete { .. } => Change::Delete { path },
+    }
+}
+
+/// Adds the answer and what was wrong with it. An empty answer cannot be sent back: the words follow the question.
+fn remind(request: &mut Request, answer: &Answer, fault: &Fault) {
+    let reminder = format!(
+        "Your answer was not used: {fault}. Nothing of it was written. Answer again, whole, in the form that was \
+         described: every file in a <file path=\"…\"> block that is closed by its own line."
+    );
+    let text = answer.text();
+    match request.messages.last_mut() {
+        Some(last) if text.trim().is_empty() && last.role == Role::User => last.content.push(Block::text(reminder)),
+        _ => {
+            request.messages.push(Message { role: Role::Assistant, content: vec![Block::text(text.trim_end())] });
+            request.messages.push(Message { role: Role::User, content: vec![Block::text(reminder)] });
+        }
+    }
+}
+
+/// The workspace as the model is shown it, in the order of the names.
+fn shown_files(context: &Context) -> Result<Vec<ShownFile>> {
+    let mut found = Vec::new();
+    context.door.walk(&mut |entry| {
+        let name = entry.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        match &entry.kind {
+            Kind::Dir { .. } if NOT_SHOWN.contains(&name.as_str()) => {
+                found.push((entry.path.clone(), Some("a folder of generated files".to_owned())));
+                return Walk::Skip;
+            }
+            Kind::Dir { .. } => {}
+            Kind::File { size, .. } if *size > SHOWN_FILE_LIMIT => {
+                found.push((entry.path.clone(), Some(format!("{size} bytes"))));
+            }
+            Kind::File { .. } => found.push((entry.path.clone(), None)),
+            Kind::Link { target } => {
+                found.push((entry.path.clone(), Some(format!("a link to {:?}", target.to_string_lossy()))));
+            }
+            Kind::Special => found.push((entry.path.clone(), Some("no regular file".to_owned()))),
+        }
+        Walk::Enter
+    })?;
+    let mut room = SHOWN_LIMIT;
+    found.into_iter().filter(|(path, _)| !is_keep_file(path)).map(|(path, why)| show(context, &path, why, &mut room)).collect()
+}
+
+/// A `.gitkeep` or `.gitignore` at the top is the user's repository's, no part of the project.
+fn is_keep_file(path: &Path) -> bool {
+    path == Path::new(".gitkeep") || path == Path::new(".gitignore")
+}
+
+fn show(context: &Context, path: &Path, why: Option<String>, room: &mut usize) -> Result<ShownFile> {
+    let content = match why {
+        Some(why) => Shown::Name(why),
+        None => match context.door.read_file(path, SHOWN_FILE_LIMIT)? {
+            Read::File(bytes) => as_shown(bytes, room),
+            Read::TooLarge(size) => Shown::Name(format!("{size} bytes")),
+            Read::Other | Read::Missing => Shown::Name("not readable".into()),
+        },
+    };
+    let name = path.to_string_lossy().into_owned();
+    let protected = context.inputs.protect.iter().any(|input| input.to.as_str() == name);
+    Ok(ShownFile { path: name, protected, content })
+}
+
+fn as_shown(bytes: Vec<u8>, room: &mut usize) -> Shown {
+    let size = bytes.len();
+    match String::from_utf8(bytes) {
+        Ok(text) if !text.contains('\0') && size <= *room => {
+            *room -= size;
+            Shown::Text(text)
+        }
+        Ok(text) if !text.contains('\0') => Shown::Name(format!("{size} bytes, no room left")),
+        _ => Shown::Name(format!("binary, {size} bytes")),
+    }
+}

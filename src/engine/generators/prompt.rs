@@ -1,0 +1,226 @@
+//! What the model is shown in files mode: the task, the files, the failure, in an order that keeps the long stable
+//! part first, so that a provider's cache can serve it.
+//!
+//! The texts are templates in `prompts/`; a user's own take their place (`generator.prompts`).
+
+use std::path::Path;
+
+use crate::engine::spec::{Check, Spec};
+use crate::error::{Error, Result};
+use crate::llm::{Block, Message, Role};
+
+const SYSTEM: &str = include_str!("prompts/system.md");
+const GENERATE: &str = include_str!("prompts/generate.md");
+const PATCH: &str = include_str!("prompts/patch.md");
+const FORMAT: &str = include_str!("prompts/format.md");
+
+/// The variables a template may use.
+const VARIABLES: [&str; 6] = ["spec", "files", "report", "format", "checks", "tools"];
+/// A template is read whole; this is far more than a prompt should have.
+const TEMPLATE_LIMIT: u64 = 1 << 20;
+
+/// The templates of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prompts {
+    system: String,
+    generate: String,
+    patch: String,
+}
+
+/// A file of the workspace as the model is shown it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShownFile {
+    pub path: String,
+    pub protected: bool,
+    pub content: Shown,
+}
+
+/// How a file is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shown {
+    Text(String),
+    /// Only that it is there, and why not more: "binary, 12 bytes".
+    Name(String),
+}
+
+impl Prompts {
+    /// Returns the built-in templates, or the user's where the folder has them.
+    pub fn load(folder: Option<&Path>) -> Result<Prompts> {
+        let load = |name: &str, built_in: &str| match folder {
+            Some(folder) => template(&folder.join(name)).map(|own| own.unwrap_or_else(|| built_in.to_owned())),
+            None => Ok(built_in.to_owned()),
+        };
+        Ok(Prompts {
+            system: load("system.md", SYSTEM)?,
+            generate: load("generate.md", GENERATE)?,
+            patch: load("patch.md", PATCH)?,
+        })
+    }
+
+    /// Returns the system prompt.
+    pub fn system(&self) -> String {
+        render(&self.system, &|name| match name {
+            "format" => FORMAT.trim_end().to_owned(),
+            _ => String::new(),
+        })
+        .trim_end()
+        .to_owned()
+    }
+
+    /// Returns the message that opens a phase; `report` is what the checks said, in PATCHING.
+    pub fn opening(&self, spec: &Spec, files: &[ShownFile], report: Option<&str>) -> Message {
+        let template = if report.is_some() { &self.patch } else { &self.generate };
+        let values = |name: &str| match name {
+            "spec" => format!("# Task: {}\n\n{}", spec.name, spec.description.trim_end()),
+            "checks" => checks(&spec.checks),
+            "report" => report.unwrap_or_default().trim_end().to_owned(),
+            "format" => FORMAT.trim_end().to_owned(),
+            _ => String::new(),
+        };
+        let (before, after) = template.split_once("{{files}}").unwrap_or((template, ""));
+        let stable = files.iter().filter(|file| file.protected);
+        let changing = files.iter().filter(|file| !file.protected);
+        let mut content = vec![Block::cached(render(before, &values) + &protected_files(stable))];
+        content.push(Block::cached(workspace_files(changing)));
+        content.push(Block::text(render(after, &values).trim_end().to_owned()));
+        content.retain(|block| !matches!(block, Block::Text { text, .. } if text.trim().is_empty()));
+        Message { role: Role::User, content }
+    }
+}
+
+/// Reads a user's template; one that is not there is fine.
+fn template(path: &Path) -> Result<Option<String>> {
+    use std::io::Read;
+    let refuse = |problem: String| Error::Spec(format!("{}: {problem}", path.display()));
+    if !path.exists() {
+        return Ok(None);
+    }
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(|error| refuse(error.to_string()))?;
+    if !file.metadata().is_ok_and(|data| data.is_file() && data.len() <= TEMPLATE_LIMIT) {
+        return Err(refuse("not a file of at most 1 MiB".into()));
+    }
+    file.take(TEMPLATE_LIMIT).read_to_string(&mut text).map_err(|error| refuse(error.to_string()))?;
+    for (number, line) in text.lines().enumerate() {
+        for (column, name) in variables(line) {
+            if !VARIABLES.contains(&name) {
+                return Err(Error::Spec(format!(
+                    "{}:{}:{}: unknown variable {{{{{name}}}}}; there are {}",
+                    path.display(),
+                    number + 1,
+                    column + 1,
+                    VARIABLES.map(|name| format!("{{{{{name}}}}}")).join(" ")
+                )));
+            }
+        }
+    }
+    Ok(Some(text))
+}
+
+/// The `{{name}}`s of a text, each with where it begins.
+fn variables(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.match_indices("{{").filter_map(|(at, _)| {
+        let name = text[at + 2..].split_once("}}")?.0;
+        name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_').then_some((at, name))
+    })
+}
+
+/// Fills a template in one pass, so that a value's own braces stay as they are.
+fn render(template: &str, value: &dyn Fn(&str) -> String) -> String {
+    let mut out = String::new();
+    let mut from = 0;
+    for (at, name) in variables(template) {
+        if VARIABLES.contains(&name) {
+            out += &template[from..at];
+            out += &value(name);
+            from = at + name.len() + 4;
+        }
+    }
+    out + &template[from..]
+}
+
+fn checks(checks: &[Check]) -> String {
+    let visible: Vec<_> = checks.iter().filter(|check| !check.hidden).collect();
+    let mut out = String::from("# Checks\n");
+    if visible.is_empty() {
+        out += "\nThe solution is checked, but you are not told how.";
+    }
+    for check in visible {
+        let words: Vec<_> = check.command.iter().map(|word| format!("{word:?}")).collect();
+        out += &format!("\n- {}: [{}]", check.name, words.join(", "));
+    }
+    out
+}
+
+fn protected_files<'a>(files: impl Iterator<Item = &'a ShownFile>) -> String {
+    let shown: Vec<_> = files.map(show).collect();
+    if shown.is_empty() {
+        return String::new();
+    }
+    format!("# Protected files: given, never changed; what you write there is put back\n\n{}\n", shown.join("\n"))
+}
+
+fn workspace_files<'a>(files: impl Iterator<Item = &'a ShownFile>) -> String {
+    let shown: Vec<_> = files.map(show).collect();
+    if shown.is_empty() {
+        return "# Files in the workspace\n\nThere are none of yours yet.\n".into();
+    }
+    format!("# Files in the workspace, as they are now\n\n{}\n", shown.join("\n"))
+}
+
+fn show(file: &ShownFile) -> String {
+    let path = file.path.escape_debug();
+    match &file.content {
+        Shown::Name(why) => format!("({path}: {why}, not shown)"),
+        Shown::Text(text) => {
+            let end = closing_line(text);
+            let word = if end == "</file>" { String::new() } else { format!(" end=\"{end}\"") };
+            let gap = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+            let note = if gap.is_empty() { String::new() } else { format!("\n({path} has no newline at its end)") };
+            format!("<file path=\"{path}\"{word}>\n{text}{gap}{end}{note}")
+        }
+    }
+}
+
+/// Returns a closing line that the content does not have; counted, not drawn, so that equal runs ask alike.
+fn closing_line(text: &str) -> String {
+    let mut end = String::from("</file>");
+    let mut number = 0;
+    while text.lines().any(|line| line == end) {
+        number += 1;
+        end = format!("END-{number}");
+    }
+    end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_template_is_filled_in_one_pass() {
+        let value = |name: &str| format!("<{name} {{{{files}}}}>");
+        assert_eq!(render("a {{spec}} b {{what}} {{report}}", &value), "a <spec {{files}}> b {{what}} <report {{files}}>");
+        assert_eq!(render("{{", &value), "{{");
+    }
+
+    #[test]
+    fn a_users_template_is_checked() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("patch.md"), "x\n {{spec}} {{colour}}\n").unwrap();
+        let error = Prompts::load(Some(folder.path())).unwrap_err().to_string();
+        assert!(error.contains("patch.md:2:11") && error.contains("colour"), "{error}");
+        std::fs::write(folder.path().join("patch.md"), "mine {{report}}").unwrap();
+        let prompts = Prompts::load(Some(folder.path())).unwrap();
+        assert_eq!(prompts.patch, "mine {{report}}");
+        assert_eq!(prompts.system, SYSTEM);
+    }
+
+    #[test]
+    fn a_file_cannot_close_its_own_block() {
+        let file = |text: &str| ShownFile { path: "a".into(), protected: false, content: Shown::Text(text.into()) };
+        assert_eq!(show(&file("x\n")), "<file path=\"a\">\nx\n</file>");
+        assert_eq!(show(&file("</file>\nEND-1\n")), "<file path=\"a\" end=\"END-2\">\n</file>\nEND-1\nEND-2");
+        assert!(show(&file("x")).contains("no newline"));
+    }
+}

@@ -1,0 +1,63 @@
+//! Answers from a folder: `0/` is the first, `1/`, `2/` … the patches. No model, no key, no network.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use crate::engine::context::Context;
+use crate::engine::generators::Generator;
+use crate::engine::spec::Spec;
+use crate::engine::steering;
+use crate::error::{Error, Result};
+use crate::safety::door::{Change, Refusal};
+use crate::state::phase::Phase;
+
+/// The template of a spec; its files were read with the spec.
+pub struct Template;
+
+impl Generator for Template {
+    fn changes(&mut self, context: &mut Context) -> Result<Vec<Change>> {
+        let round = match context.state.phase {
+            Phase::Patching => context.state.retry_count as usize + 1,
+            _ => 0,
+        };
+        let rounds = context.inputs.template.as_deref().unwrap_or_default();
+        let Some(answer) = rounds.get(round) else {
+            return Err(context.unusable(format!("the template has no answer {round}/")));
+        };
+        let changes: Vec<Change> = answer
+            .files
+            .iter()
+            .map(|(path, content)| Change::Write { path: path.clone(), content: filled(content, &context.spec) })
+            .collect();
+        steering::judge_answer(changes.iter().map(steering::written), context)?;
+        match context.door.judge(&changes) {
+            Ok(()) => Ok(changes),
+            Err(Refusal::Conflict(text)) => Err(context.unusable(text)),
+            Err(Refusal::Violation(violation)) => Err(Error::Safety(violation)),
+            Err(Refusal::Io(error)) => Err(error),
+        }
+    }
+
+    /// A prepared answer is always there.
+    fn has_begun(&self, _context: &Context) -> bool {
+        true
+    }
+}
+
+#[expect(clippy::unwrap_used, reason = "the pattern is a constant, and a test uses it")]
+static FIELD: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\{\{\s*(\w+)\s*\}\}").unwrap());
+
+/// Fills in the spec's fields; what is no field, and what is no text, stays as it stands.
+fn filled(content: &[u8], spec: &Spec) -> Vec<u8> {
+    let Ok(text) = std::str::from_utf8(content) else { return content.to_vec() };
+    FIELD
+        .replace_all(text, |found: &regex::Captures<'_>| match &found[1] {
+            "name" => spec.name.clone(),
+            "description" => spec.description.clone(),
+            "max_retries" => spec.max_retries.to_string(),
+            _ => found[0].to_owned(),
+        })
+        .into_owned()
+        .into_bytes()
+}

@@ -1,0 +1,236 @@
+//! What a run's log remembers: its answers by their places, what they cost, and what a crash left half done.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use crate::events::{Charge, Event, Place};
+use crate::llm::Answer;
+use crate::state::phase::Phase;
+use crate::state::run::Totals;
+
+/// What came back for a request: an answer, or a permanent error's text.
+pub type Recorded = std::result::Result<Answer, String>;
+
+/// The sum of a log. Events are handed to `hear` in their order.
+#[derive(Debug, Default)]
+pub struct Memory {
+    answers: HashMap<Place, Recorded>,
+    requests: HashMap<Place, Value>,
+    totals: Option<Totals>,
+    /// What broken-off requests may have cost.
+    charged: Charges,
+    /// A request that is under way as far as the log knows, and its worst case.
+    open: Option<Charge>,
+    worst: Charge,
+    notes: Vec<String>,
+    phase: Option<Phase>,
+    hidden: Vec<String>,
+    root: Option<String>,
+}
+
+/// Tokens and USD that count against the budget beside the recorded answers.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Charges {
+    pub tokens: u64,
+    pub usd: f64,
+}
+
+impl Charges {
+    /// Adds a charge.
+    pub fn add(&mut self, charge: Charge) {
+        self.tokens = self.tokens.saturating_add(charge.tokens);
+        self.usd += charge.cost_usd.unwrap_or(0.0);
+    }
+}
+
+impl Memory {
+    /// Takes in one event of the log.
+    pub fn hear(&mut self, event: Event) {
+        match event {
+            Event::WorkflowStarted { scope_dir, .. } => self.root = Some(scope_dir),
+            Event::ModelRequested { place, worst, request, .. } => {
+                self.settle();
+                self.worst = worst;
+                self.open = Some(worst);
+                self.requests.insert(place, request);
+            }
+            Event::ModelRetried { .. } => {
+                self.settle();
+                self.open = Some(self.worst);
+            }
+            Event::ErrorOccurred { error_type, charge, .. } if error_type == MODEL_ERROR => {
+                self.open = None;
+                self.charged.add(charge.unwrap_or_default());
+            }
+            Event::ModelAnswered { place, answer, error, cost_usd, .. } => self.answered(place, answer, error, cost_usd),
+            Event::TransitionOccurred { to_state, .. } => self.phase = Some(to_state),
+            Event::NoteAdded { note, .. } => self.notes.push(note),
+            Event::HiddenFilesPlaced { paths, .. } => self.hidden = paths,
+            Event::HiddenFilesRemoved { .. } => self.hidden.clear(),
+            _ => {}
+        }
+    }
+
+    fn answered(&mut self, place: Place, answer: Option<Value>, error: Option<String>, cost_usd: Option<f64>) {
+        self.open = None;
+        let answer = answer.and_then(|value| serde_json::from_value::<Answer>(value).ok());
+        if let Some(answer) = &answer {
+            let totals = self.totals.get_or_insert(Totals::none(true));
+            totals.add(answer.usage.all_input(), answer.usage.output, cost_usd);
+        }
+        if let Some(recorded) = answer.map(Ok).or(error.map(Err)) {
+            self.answers.insert(place, recorded);
+        }
+    }
+
+    /// A request that was under way when the log went on without its end counts with its worst case.
+    fn settle(&mut self) {
+        if let Some(charge) = self.open.take() {
+            self.charged.add(charge);
+        }
+    }
+
+    /// Returns what came back for a place.
+    pub fn answer(&self, place: Place) -> Option<&Recorded> {
+        self.answers.get(&place)
+    }
+
+    /// Returns what was asked at a place.
+    pub fn request(&self, place: Place) -> Option<&Value> {
+        self.requests.get(&place)
+    }
+
+    /// Whether the log has any answer.
+    pub fn has_answers(&self) -> bool {
+        !self.answers.is_empty()
+    }
+
+    /// Returns what the recorded answers came to, where there are any.
+    pub fn totals(&self) -> Option<Totals> {
+        self.totals
+    }
+
+    /// Returns what broken-off requests may have cost, one that was under way at the end included.
+    pub fn charges(&self) -> Charges {
+        let mut charges = self.charged;
+        charges.add(self.open.unwrap_or_default());
+        charges
+    }
+
+    /// Returns the notes of the run.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Returns the phase that the last transition led to.
+    pub fn phase(&self) -> Option<Phase> {
+        self.phase
+    }
+
+    /// Returns the places of hidden files that a crash left in the workspace.
+    pub fn hidden(&self) -> &[String] {
+        &self.hidden
+    }
+
+    /// Returns the root in which the log was written.
+    pub fn root(&self) -> Option<&str> {
+        self.root.as_deref()
+    }
+}
+
+/// The `error_type` of an attempt at the model that gave no answer.
+pub const MODEL_ERROR: &str = "model";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::llm::{Block, StopReason, Usage};
+
+    fn place(turn: u32) -> Place {
+        Place { phase: Phase::Generating, retry_count: 0, turn }
+    }
+
+    fn charge(tokens: u64) -> Charge {
+        Charge { tokens, cost_usd: Some(tokens as f64) }
+    }
+
+    fn requested(turn: u32, worst: u64) -> Event {
+        Event::ModelRequested {
+            agent_id: "main".into(),
+            place: place(turn),
+            provider: "anthropic".into(),
+            model: "m".into(),
+            hash: String::new(),
+            worst: charge(worst),
+            request: Value::Null,
+        }
+    }
+
+    fn failed(charge: Option<Charge>) -> Event {
+        Event::ErrorOccurred {
+            agent_id: "main".into(),
+            error_type: MODEL_ERROR.into(),
+            error_message: String::new(),
+            current_state: String::new(),
+            is_retryable: true,
+            retry_count: 1,
+            max_retries: 4,
+            charge,
+        }
+    }
+
+    fn answered(turn: u32, input: u64) -> Event {
+        let answer = Answer {
+            content: vec![Block::text("x")],
+            stop: StopReason::EndTurn,
+            usage: Usage { input, ..Usage::default() },
+            model: String::new(),
+            request_id: None,
+        };
+        Event::ModelAnswered {
+            agent_id: "main".into(),
+            place: place(turn),
+            hash: String::new(),
+            cost_usd: Some(0.5),
+            duration_ms: 1,
+            answer: serde_json::to_value(answer).ok(),
+            error: None,
+        }
+    }
+
+    fn sum(events: Vec<Event>) -> Memory {
+        let mut memory = Memory::default();
+        for event in events {
+            memory.hear(event);
+        }
+        memory
+    }
+
+    #[test]
+    fn answers_are_found_by_their_place_and_added_up() {
+        let memory = sum(vec![requested(0, 100), answered(0, 7), requested(1, 100), answered(1, 8)]);
+        assert!(memory.answer(place(0)).is_some_and(|recorded| recorded.is_ok()));
+        assert!(memory.answer(place(2)).is_none());
+        let totals = memory.totals().unwrap();
+        assert_eq!((totals.llm_calls, totals.input_tokens, totals.cost_usd), (2, 15, Some(1.0)));
+        assert_eq!(memory.charges().tokens, 0);
+    }
+
+    #[test]
+    fn what_was_never_recorded_is_charged() {
+        let retried = || Event::ModelRetried { agent_id: "main".into(), place: place(0), attempt: 2 };
+        let cases = [
+            (vec![requested(0, 100)], 100),
+            (vec![requested(0, 100), requested(0, 100)], 200),
+            (vec![requested(0, 100), failed(None), retried(), answered(0, 1)], 0),
+            (vec![requested(0, 100), failed(Some(charge(30))), retried(), answered(0, 1)], 30),
+            (vec![requested(0, 100), failed(Some(charge(30))), retried()], 130),
+            (vec![requested(0, 100), failed(None)], 0),
+        ];
+        for (events, tokens) in cases {
+            let shown = format!("{events:?}");
+            assert_eq!(sum(events).charges().tokens, tokens, "{shown}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! A run again from its log, offline: every request is compared with the recorded one and gets its answer.
+//!
+//! Compared is what is said, after what varies by nature (durations, addresses, dates, temporary paths, the root's
+//! own path) has been made equal; a difference that is left is shown, first one first.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::LazyLock;
+
+use regex::Regex;
+use serde_json::Value;
+
+use crate::engine::memory::{Memory, Recorded};
+use crate::error::{Error, Result};
+use crate::events::Place;
+use crate::state::journal::read_lines;
+use crate::state::reason::Reason;
+
+/// A recorded run to answer from.
+#[derive(Debug)]
+pub struct Replay {
+    memory: Memory,
+    /// Paths that stand for the root: of the recorded run and of this one.
+    roots: Vec<String>,
+}
+
+impl Replay {
+    /// Reads a log; one that is no log of a run with answers is refused.
+    pub fn load(path: &Path, root: &Path) -> Result<Replay> {
+        let file = File::open(path)
+            .map_err(|error| Error::Usage(format!("cannot open the log {}: {error}", path.display())))?;
+        if !file.metadata().is_ok_and(|data| data.is_file()) {
+            return Err(Error::Usage(format!("{} is not a file", path.display())));
+        }
+        let mut memory = Memory::default();
+        let read = read_lines(&file, None, &mut |event| memory.hear(event))
+            .map_err(|error| Error::Usage(format!("cannot read the log {}: {error}", path.display())))?;
+        if read.lines == 0 {
+            return Err(Error::Spec(format!("{}:1:1: this is no log of a run", path.display())));
+        }
+        let mut roots: Vec<String> = memory.root().map(str::to_owned).into_iter().collect();
+        roots.push(root.display().to_string());
+        roots.sort_by_key(|root| std::cmp::Reverse(root.len()));
+        Ok(Replay { memory, roots })
+    }
+
+    /// Returns the recorded answer to a request, or fails with what differs.
+    pub fn answer(&self, place: Place, request: &Value) -> Result<Recorded> {
+        let at = format!("{}, retry {}, turn {}", place.phase, place.retry_count, place.turn);
+        let mismatch = |text: String| Error::Failed(Reason::ReplayMismatch, text);
+        let Some(recorded) = self.memory.answer(place) else {
+            return Err(mismatch(format!("the log has no answer for this request ({at})")));
+        };
+        let asked = self.memory.request(place).unwrap_or(&Value::Null);
+        match self.difference(asked, request) {
+            Some(difference) => Err(mismatch(format!("the request differs from the recorded one ({at}): {difference}"))),
+            None => Ok(recorded.clone()),
+        }
+    }
+
+    fn difference(&self, recorded: &Value, request: &Value) -> Option<String> {
+        let (old, new) = (self.said(recorded), self.said(request));
+        let (mut old, mut new) = (old.lines(), new.lines());
+        for number in 1.. {
+            match (old.next(), new.next()) {
+                (None, None) => return None,
+                (old, new) if old == new => {}
+                (old, new) => {
+                    let show = |line: Option<&str>| line.map_or("(its end)".into(), shortened);
+                    return Some(format!("line {number}: recorded {}, now {}", show(old), show(new)));
+                }
+            }
+        }
+        None
+    }
+
+    /// Everything that a request says, one text, with what varies made equal.
+    fn said(&self, request: &Value) -> String {
+        let mut text = String::new();
+        for part in ["system", "tools", "messages"] {
+            text += &format!("[{part}]\n");
+            strings(&request[part], &mut text);
+        }
+        for root in &self.roots {
+            text = text.replace(root.as_str(), "<root>");
+        }
+        normalised(&text)
+    }
+}
+
+fn shortened(line: &str) -> String {
+    let mut cut: String = line.chars().take(160).collect();
+    if cut.len() < line.len() {
+        cut.push('…');
+    }
+    format!("{cut:?}")
+}
+
+/// Every string inside a value, in order, a line each at least.
+fn strings(value: &Value, out: &mut String) {
+    match value {
+        Value::String(text) => {
+            out.push_str(text);
+            out.push('\n');
+        }
+        Value::Array(items) => items.iter().for_each(|item| strings(item, out)),
+        Value::Object(fields) => fields.values().for_each(|field| strings(field, out)),
+        other => out.push_str(&format!("{other}\n")),
+    }
+}
+
+static VARYING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
+    const WEEKDAY: &str = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)";
+    const MONTH: &str = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)";
+    let rules = [
+        (r"(?:/[\w.+@-]+)*/orchestrator-\d+/[0-9a-f]{16}(?:/[\w.+@-]+)*".to_owned(), "<tmp>"),
+        (r"(?:/private)?/(?:tmp|var/tmp|var/folders)(?:/[\w.+@-]+)+".to_owned(), "<tmp>"),
+        (r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?)?".to_owned(), "<date>"),
+        (format!(r"{WEEKDAY},? (?:{MONTH} +\d+|\d+ {MONTH})[ \d:]*(?:[A-Z]{{3,4}})?(?: \d{{4}})?"), "<date>"),
+        (r"\b\d{1,2}:\d\d:\d\d(?:[.,]\d+)?\b".to_owned(), "<time>"),
+        (r"\b0x[0-9a-fA-F]+\b".to_owned(), "<address>"),
+        (
+            r"\b\d+(?:\.\d+)?(?:e-?\d+)? ?(?:ns|µs|us|ms|s|secs?|seconds?|m|mins?|minutes?|h|hours?)\b".to_owned(),
+            "<duration>",
+        ),
+        (r"duration_ms:? [\d.]+".to_owned(), "<duration>"),
+        (r"\b\d+ bytes\b".to_owned(), "<size>"),
+    ];
+    rules.into_iter().filter_map(|(pattern, word)| Some((Regex::new(&pattern).ok()?, word))).collect()
+});
+
+/// Returns a text with durations, dates, times, addresses and temporary paths made equal.
+fn normalised(text: &str) -> String {
+    VARYING.iter().fold(text.to_owned(), |text, (pattern, word)| pattern.replace_all(&text, *word).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn all_patterns_compile() {
+        assert_eq!(VARYING.len(), 9);
+    }
+
+    #[test]
+    fn what_varies_by_nature_is_equal() {
+        let pairs = [
+            ("Ran 3 tests in 0.031s", "Ran 3 tests in 0.104s"),
+            ("passed in 61.02s (0:01:01)", "passed in 62.90s (0:01:02)"),
+            ("<f at 0x7f12ab>", "<f at 0x55aa01>"),
+            ("2026-11-17T03:16:07Z x", "2025-01-02T13:00:59.123+00:00 x"),
+            ("Tue Nov 17 03:16:07 UTC 2026", "Wed Nov 18 23:16:07 UTC 2026"),
+            ("/tmp/abc/x.py:3", "/tmp/def1/y/x.py:3"),
+            ("at /run/orchestrator-1000/0123456789abcdef/tmp/x", "at /tmp/orchestrator-0/fedcba9876543210/tmp/x"),
+            ("duration_ms 0.5", "duration_ms 1.25"),
+            ("took 3 ms", "took 12 ms"),
+        ];
+        for (a, b) in pairs {
+            assert_eq!(normalised(a), normalised(b), "{a} / {b}");
+        }
+        for (a, b) in [("3 passed", "4 passed"), ("line 3", "line 4"), ("expected 4 got 5", "expected 4 got 6")] {
+            assert_ne!(normalised(a), normalised(b));
+        }
+    }
+
+    #[test]
+    fn the_first_difference_is_shown() {
+        let replay = Replay { memory: Memory::default(), roots: vec!["/a/root".into()] };
+        let request = |text: &str| json!({"model": "x", "system": "s", "messages": [{"content": text}]});
+        assert_eq!(replay.difference(&request("in /a/root/x\n1s"), &request("in <root>/x\n2s")), None);
+        let difference = replay.difference(&request("one\ntwo"), &request("one\nthree")).unwrap();
+        assert!(difference.contains("\"two\"") && difference.contains("\"three\""), "{difference}");
+        let difference = replay.difference(&request("one\ntwo"), &request("one")).unwrap();
+        assert!(difference.contains("\"two\""), "{difference}");
+    }
+}

@@ -1,0 +1,78 @@
+//! Writes down, then tells: every event of a run goes through here, to the journal first and to the bus after.
+
+use crate::error::Result;
+use crate::events::bus::Bus;
+use crate::events::{Event, MAIN_AGENT};
+use crate::state::journal::Journal;
+
+/// The one way in which a run says what happened.
+pub struct Scribe {
+    journal: Journal,
+    bus: Bus,
+    /// Stream pieces are written down only when somebody asked for them.
+    journals_streams: bool,
+    notes: Vec<String>,
+}
+
+impl Scribe {
+    /// Returns a scribe; `notes` are those that the run has already.
+    pub fn new(journal: Journal, bus: Bus, journals_streams: bool, notes: Vec<String>) -> Scribe {
+        Scribe { journal, bus, journals_streams, notes }
+    }
+
+    /// Writes an event down and tells it.
+    pub fn tell(&mut self, event: Event) -> Result<()> {
+        self.journal.append(&event)?;
+        self.publish(&event);
+        Ok(())
+    }
+
+    /// Like `tell`, and the line survives a power cut before anybody hears of it.
+    pub fn tell_synced(&mut self, event: Event) -> Result<()> {
+        self.journal.append(&event)?;
+        self.journal.sync()?;
+        self.publish(&event);
+        Ok(())
+    }
+
+    /// Passes a piece of a stream on; without a wish for them the journal does not grow with their number.
+    pub fn stream(&mut self, event: Event) -> Result<()> {
+        if self.journals_streams {
+            self.journal.append(&event)?;
+            self.publish(&event);
+        }
+        Ok(())
+    }
+
+    /// Adds something that the user should know, once.
+    pub fn note(&mut self, note: String) -> Result<()> {
+        if self.notes.contains(&note) {
+            return Ok(());
+        }
+        self.notes.push(note.clone());
+        self.tell(Event::NoteAdded { agent_id: MAIN_AGENT.into(), note })
+    }
+
+    /// Tells of progress.
+    pub fn progress(&mut self, message: impl Into<String>) -> Result<()> {
+        self.tell(Event::ProgressMessage { agent_id: MAIN_AGENT.into(), message: message.into() })
+    }
+
+    /// Returns the notes of the run so far.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Tells the listeners; one that fails is told of once, and never stops a run.
+    fn publish(&mut self, event: &Event) {
+        self.bus.emit(event);
+        for failure in self.bus.take_failures() {
+            let note = format!("an observer failed: {failure}");
+            if !self.notes.contains(&note) {
+                self.notes.push(note.clone());
+                self.bus.emit(&Event::NoteAdded { agent_id: MAIN_AGENT.into(), note });
+                self.bus.take_failures();
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! One function per working phase: what is done, and what it came to.
+
+use crate::engine::Run;
+use crate::engine::checks::ToolResult;
+use crate::engine::checks::report::{FailedCheck, report};
+use crate::engine::checks::text::cut_middle;
+use crate::engine::context::Context;
+use crate::engine::protection::{self, PutBack};
+use crate::engine::spec::{Check, OnTimeout};
+use crate::engine::steering;
+use crate::error::{Error, Result};
+use crate::events::{Event, MAIN_AGENT};
+use crate::safety::door::Change;
+use crate::safety::snapshot::Snapshot;
+use crate::state::phase::Outcome;
+use crate::state::reason::Reason;
+
+/// How much of a stream a line of the log takes.
+const LOGGED_STREAM: usize = 64 << 10;
+/// How much of `last_test_stderr` is kept.
+const KEPT_STDERR: usize = 64 << 10;
+/// What stays at the top of `workspace/` when it is emptied.
+pub const KEPT_NAMES: [&str; 2] = [".gitkeep", ".gitignore"];
+
+/// INIT: an empty workspace with the user's files in it.
+pub fn prepare(run: &mut Run) -> Result<Outcome> {
+    let context = &mut run.context;
+    if !context.door.is_empty_but(&KEPT_NAMES)? {
+        context.scribe.progress("emptying workspace/ for a fresh start")?;
+        let left = context.door.clear(&KEPT_NAMES)?;
+        if !left.is_empty() {
+            let left = left.iter().map(|name| name.escape_debug().to_string()).collect::<Vec<_>>().join(", ");
+            return Err(Error::io("empty", &context.root.join("workspace"), std::io::Error::other(format!("still there: {left}"))));
+        }
+    }
+    protection::bring_in(&context.door, &context.inputs.copy)?;
+    protection::bring_in(&context.door, &context.inputs.protect)?;
+    Ok(Outcome::Started)
+}
+
+/// GENERATING and PATCHING: an answer, and its files on disk.
+pub fn write(run: &mut Run) -> Result<Outcome> {
+    let context = &mut run.context;
+    context.heed_stop()?;
+    let changes = run.generator.changes(context)?;
+    context.door.apply(&changes)?;
+    let names = |wanted: fn(&Change) -> Option<String>| changes.iter().filter_map(wanted).collect::<Vec<_>>();
+    let written = names(|change| match change {
+        Change::Write { path, .. } => Some(path.to_string()),
+        Change::Delete { .. } => None,
+    });
+    let deleted = names(|change| match change {
+        Change::Delete { path } => Some(path.to_string()),
+        Change::Write { .. } => None,
+    });
+    context.state.attempt_files = written.clone();
+    context.state.attempt_files.sort();
+    context.scribe.tell(Event::FilesApplied { agent_id: MAIN_AGENT.into(), written, deleted })?;
+    steering::note(context)?;
+    Ok(Outcome::Written)
+}
+
+/// One round of checks.
+#[derive(Default)]
+struct Round {
+    /// In the order in which they ran: the check's index and its result.
+    results: Vec<(usize, ToolResult)>,
+    put_back: PutBack,
+}
+
+impl Round {
+    fn all_passed(&self) -> bool {
+        self.results.iter().all(|(_, result)| result.passed)
+    }
+
+    fn first_failed(&self) -> Option<&(usize, ToolResult)> {
+        self.results.iter().find(|(_, result)| !result.passed)
+    }
+
+    fn mend(&mut self, context: &mut Context) -> Result<()> {
+        let PutBack { restored, removed } = protection::put_back(context)?;
+        let add = |all: &mut Vec<String>, more: Vec<String>| {
+            for name in more {
+                if !all.contains(&name) {
+                    all.push(name);
+                }
+            }
+        };
+        add(&mut self.put_back.restored, restored);
+        add(&mut self.put_back.removed, removed);
+        Ok(())
+    }
+}
+
+/// TESTING: all visible checks, then, once they pass, the hidden ones.
+pub fn test(run: &mut Run) -> Result<Outcome> {
+    let mut round = Round::default();
+    let (hidden, visible): (Vec<usize>, Vec<usize>) =
+        (0..run.checks.len()).partition(|index| run.context.spec.checks[*index].hidden);
+    for index in visible {
+        check(run, index, &mut round)?;
+    }
+    if round.all_passed() {
+        for index in hidden {
+            check(run, index, &mut round)?;
+        }
+    }
+    round.mend(&mut run.context)?;
+    steering::note(&mut run.context)?;
+    remember(&mut run.context, &round);
+    verdict(&run.context, &round)
+}
+
+fn check(run: &mut Run, index: usize, round: &mut Round) -> Result<()> {
+    let context = &mut run.context;
+    context.heed_stop()?;
+    round.mend(context)?;
+    let check = context.spec.checks[index].clone();
+    steering::judge_workspace(context, &check)?;
+    context.scribe.tell(Event::ToolInvocation {
+        agent_id: MAIN_AGENT.into(),
+        tool_name: check.name.clone(),
+        detail: check.command.join(" "),
+    })?;
+    let result = if check.hidden { run_hidden(run, index, &check)? } else { run.checks.run(index)? };
+    let step_number = round.results.len() as u32 + 1;
+    run.context.scribe.tell(output_event(&run.context, &check, step_number, &result))?;
+    round.results.push((index, result));
+    Ok(())
+}
+
+/// Runs a hidden check: its files are there only meanwhile, and what it leaves is undone, whatever becomes of it.
+fn run_hidden(run: &mut Run, index: usize, check: &Check) -> Result<ToolResult> {
+    let snapshot = Snapshot::take(&run.context.door)?;
+    let files = run.context.inputs.hidden[index].clone();
+    let paths = files.iter().map(|input| input.to.to_string()).collect::<Vec<_>>();
+    if !paths.is_empty() {
+        run.context.scribe.tell_synced(Event::HiddenFilesPlaced {
+            agent_id: MAIN_AGENT.into(),
+            tool_name: check.name.clone(),
+            paths: paths.clone(),
+        })?;
+    }
+    let result = protection::bring_in(&run.context.door, &files).and_then(|()| run.checks.run(index));
+    snapshot.restore(&run.context.door)?;
+    if !paths.is_empty() {
+        run.context
+            .scribe
+            .tell(Event::HiddenFilesRemoved { agent_id: MAIN_AGENT.into(), tool_name: check.name.clone() })?;
+    }
+    result
+}
+
+fn output_event(context: &Context, check: &Check, step_number: u32, result: &ToolResult) -> Event {
+    Event::ScriptOutput {
+        agent_id: MAIN_AGENT.into(),
+        state_name: context.state.phase.name().into(),
+        step_number,
+        tool_name: check.name.clone(),
+        hidden: check.hidden,
+        passed: result.passed,
+        problem: result.problem.clone(),
+        exit_code: result.exit_code,
+        execution_time_ms: result.took.as_millis() as u64,
+        tests: result.tests,
+        stdout: cut_middle(&result.stdout.text, LOGGED_STREAM),
+        stdout_bytes: result.stdout.bytes,
+        stderr: cut_middle(&result.stderr.text, LOGGED_STREAM),
+        stderr_bytes: result.stderr.bytes,
+        env_vars: result.variables.clone(),
+    }
+}
+
+/// Keeps what the next patch is asked with.
+fn remember(context: &mut Context, round: &Round) {
+    let checks = &context.spec.checks;
+    let failed: Vec<FailedCheck<'_>> = round
+        .results
+        .iter()
+        .filter(|(_, result)| !result.passed)
+        .map(|(index, result)| failed_check(&checks[*index], result))
+        .collect();
+    let passed: Vec<&str> = round
+        .results
+        .iter()
+        .filter(|(index, result)| result.passed && !checks[*index].hidden)
+        .map(|(index, _)| checks[*index].name.as_str())
+        .collect();
+    let PutBack { restored, removed } = &round.put_back;
+    let output = if failed.is_empty() { String::new() } else { report(&failed, &passed, restored, removed) };
+    let state = &mut context.state;
+    state.test_passed = round.all_passed();
+    state.last_test_output = output;
+    let first = round.first_failed();
+    state.last_test_exit_code = Some(first.map_or(0, |(_, result)| result.exit_code));
+    state.last_test_stderr =
+        first.map(|(_, result)| cut_middle(&result.stderr.text, KEPT_STDERR)).unwrap_or_default();
+}
+
+fn failed_check<'a>(check: &'a Check, result: &'a ToolResult) -> FailedCheck<'a> {
+    FailedCheck {
+        name: &check.name,
+        command: &check.command,
+        hidden: check.hidden,
+        problem: result.problem.as_deref().unwrap_or("failed"),
+        stdout: &result.stdout.text,
+        stderr: &result.stderr.text,
+        stdout_dropped: result.stdout.dropped,
+        stderr_dropped: result.stderr.dropped,
+    }
+}
+
+fn verdict(context: &Context, round: &Round) -> Result<Outcome> {
+    if round.all_passed() {
+        return Ok(Outcome::Passed);
+    }
+    let timed_out = round.results.iter().find(|(_, result)| result.timed_out);
+    match (timed_out, context.spec.on_timeout) {
+        (Some((index, result)), OnTimeout::Fail) => {
+            let name = &context.spec.checks[*index].name;
+            let problem = result.problem.as_deref().unwrap_or("timed out");
+            Err(Error::Failed(Reason::CheckTimeout, format!("check {name}: {problem}")))
+        }
+        _ => Ok(Outcome::TestsFailed),
+    }
+}
+
+/// Says in one line what failed in the last round, for a run that has no retries left.
+pub fn failure_line(context: &Context) -> String {
+    let code = context.state.last_test_exit_code.unwrap_or(1);
+    format!(
+        "the checks still fail after {} of {} retries (first failing check: exit code {code})",
+        context.state.retry_count, context.state.max_retries
+    )
+}

@@ -1,0 +1,165 @@
+//! Asks a model exactly once: what the log has is not asked again, what comes back is in the log before it is used.
+//!
+//! A request is written down with its place and its worst case, then sent; the answer is written and synced before
+//! anything is done with it. A replay takes the place of the provider and of nothing else.
+
+use std::cell::RefCell;
+use std::time::Instant;
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::engine::context::Context;
+use crate::engine::ledger::Ledger;
+use crate::engine::memory::{MODEL_ERROR, Recorded};
+use crate::engine::replay::Replay;
+use crate::error::{Error, Result};
+use crate::events::{Charge, Event, MAIN_AGENT, Place};
+use crate::llm::retry::{self, Attempt, GaveUp, Policy};
+use crate::llm::{Answer, LlmClient, Request};
+use crate::state::reason::Reason;
+
+/// A model, its price, and the log that remembers what it said.
+pub struct Voice {
+    pub client: Box<dyn LlmClient>,
+    pub provider: &'static str,
+    pub ledger: Ledger,
+    pub policy: Policy,
+    pub replay: Option<Replay>,
+}
+
+/// A request on its way.
+struct Question<'a> {
+    place: Place,
+    model: &'a str,
+    body: String,
+    hash: String,
+    worst: Charge,
+    value: Value,
+}
+
+impl Voice {
+    /// Returns the answer for a place in the run, from the log or from the provider.
+    pub fn ask(&mut self, context: &mut Context, place: Place, request: &Request) -> Result<Answer> {
+        if let Some(recorded) = context.memory.answer(place).cloned() {
+            return usable(context, recorded);
+        }
+        let body = self.client.encode(request);
+        let question = Question {
+            place,
+            model: &request.model,
+            hash: format!("sha256:{}", hex(&Sha256::digest(body.as_bytes()))),
+            worst: self.ledger.worst(body.len(), request.max_tokens),
+            value: serde_json::to_value(request).map_err(|error| Error::Bug(error.to_string()))?,
+            body,
+        };
+        self.ledger.promise(question.worst, &context.state.usage)?;
+        self.write_down(context, &question)?;
+        let started = Instant::now();
+        let recorded = match &self.replay {
+            Some(replay) => replay.answer(place, &question.value)?,
+            None => self.send(context, &question)?,
+        };
+        self.keep(context, &question, &recorded, started)?;
+        usable(context, recorded)
+    }
+
+    fn write_down(&self, context: &mut Context, question: &Question<'_>) -> Result<()> {
+        context.scribe.tell_synced(Event::ModelRequested {
+            agent_id: MAIN_AGENT.into(),
+            place: question.place,
+            provider: self.provider.into(),
+            model: question.model.into(),
+            hash: question.hash.clone(),
+            worst: question.worst,
+            request: question.value.clone(),
+        })
+    }
+
+    /// Writes down what came back, and what it cost, before anybody uses it.
+    fn keep(&self, context: &mut Context, question: &Question<'_>, recorded: &Recorded, started: Instant) -> Result<()> {
+        let cost = recorded.as_ref().ok().and_then(|answer| self.ledger.cost(&answer.usage));
+        context.scribe.tell_synced(Event::ModelAnswered {
+            agent_id: MAIN_AGENT.into(),
+            place: question.place,
+            hash: question.hash.clone(),
+            cost_usd: cost,
+            duration_ms: started.elapsed().as_millis() as u64,
+            answer: recorded.as_ref().ok().and_then(|answer| serde_json::to_value(answer).ok()),
+            error: recorded.as_ref().err().cloned(),
+        })?;
+        if let Ok(answer) = recorded {
+            context.state.usage.add(answer.usage.all_input(), answer.usage.output, cost);
+            context.save()?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, context: &mut Context, question: &Question<'_>) -> Result<Recorded> {
+        let Voice { client, ledger, policy, .. } = self;
+        let state_name = context.state.phase.name();
+        let usage = context.state.usage;
+        // Both closures write: pieces as they come, and the fate of each attempt.
+        let scribe = RefCell::new(&mut context.scribe);
+        let unwritten = RefCell::new(None);
+        let mut watch = |piece: &str| {
+            let event = Event::ModelStreamed {
+                agent_id: MAIN_AGENT.into(),
+                place: question.place,
+                piece: piece.to_owned(),
+            };
+            if let Err(error) = scribe.borrow_mut().stream(event) {
+                unwritten.borrow_mut().get_or_insert(error);
+            }
+        };
+        let mut tell = |attempt: Attempt<'_>| match attempt {
+            Attempt::Again { number } => {
+                ledger.promise(question.worst, &usage)?;
+                scribe.borrow_mut().tell_synced(Event::ModelRetried {
+                    agent_id: MAIN_AGENT.into(),
+                    place: question.place,
+                    attempt: number,
+                })
+            }
+            Attempt::Failed { number, message, spent, next } => {
+                let charge = ledger.charge(spent, question.worst);
+                charge.into_iter().for_each(|charge| ledger.add(charge));
+                let wait = next.map(|delay| format!("; next try in {} s", delay.as_secs_f64())).unwrap_or_default();
+                scribe.borrow_mut().tell_synced(Event::ErrorOccurred {
+                    agent_id: MAIN_AGENT.into(),
+                    error_type: MODEL_ERROR.into(),
+                    error_message: format!("{message}{wait}"),
+                    current_state: state_name.into(),
+                    is_retryable: next.is_some(),
+                    retry_count: number,
+                    max_retries: retry::RETRIES,
+                    charge,
+                })
+            }
+        };
+        let got = retry::ask(client.as_mut(), &question.body, policy, &context.stop, &mut watch, &mut tell)?;
+        if let Some(error) = unwritten.into_inner() {
+            return Err(error);
+        }
+        match got {
+            Ok(answer) => Ok(Ok(answer)),
+            Err(GaveUp::Permanent(message)) => Ok(Err(message)),
+            Err(GaveUp::Unavailable(message)) => Err(Error::Paused(Reason::ProviderUnavailable, message)),
+            Err(GaveUp::Unauthorized(message)) => Err(Error::Paused(Reason::ProviderUnauthorized, message)),
+            Err(GaveUp::Stopped) => {
+                context.heed_stop()?;
+                Err(Error::Bug("a request ended although nobody asked for it".into()))
+            }
+        }
+    }
+}
+
+/// A permanent error ends the run, also when it is met again in the log.
+fn usable(context: &Context, recorded: Recorded) -> Result<Answer> {
+    recorded.map_err(|message| context.unusable(format!("the model could not be asked: {message}")))
+}
+
+/// Returns bytes as lower-case hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
