@@ -1,1 +1,235 @@
-//! (in the making)
+//! The debug files of a run: what was asked, what streamed in, what was answered, what each check wrote.
+//!
+//! Every request and every check is a step with a number of its own and a set of files,
+//! `<agent>_<state>_<step>.<what>`; numbers count on when a run is resumed. Nothing that exists is overwritten and no
+//! link is followed. A directory that cannot be written is told once, and the run goes on.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use chrono::{SecondsFormat, Utc};
+use rustix::fs::{Dir, Mode, OFlags, mkdir, open, openat};
+use rustix::io::Errno;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::events::bus::{Bus, Told};
+use crate::events::{Event, Kind, Place};
+
+const HEARD: [Kind; 6] = [
+    Kind::ModelRequested,
+    Kind::ModelRetried,
+    Kind::ModelStreamed,
+    Kind::ModelAnswered,
+    Kind::ScriptOutput,
+    Kind::TransitionOccurred,
+];
+const TRANSITIONS: &str = "transitions.log";
+const MAX_NAME_BYTES: usize = 60;
+/// How often a number that someone else took meanwhile is passed over.
+const MAX_TRIES: u32 = 100;
+
+/// Listens, and remembers whether it could not write.
+pub struct Debug {
+    path: PathBuf,
+    files: Option<Files>,
+    has_failed: bool,
+}
+
+impl Debug {
+    /// Subscribes debug files in the directory at `path`, which is made with the first of them; its parent is there.
+    pub fn attach(bus: &mut Bus, path: PathBuf) {
+        let debug = Rc::new(RefCell::new(Debug { path, files: None, has_failed: false }));
+        for kind in HEARD {
+            let debug = debug.clone();
+            bus.on(kind, move |event| debug.borrow_mut().hear(event));
+        }
+    }
+
+    /// Writes down an event. Only the first failure is told: on a full disk each piece of a stream would be one.
+    fn hear(&mut self, event: &Event) -> Told {
+        match self.write(event) {
+            Err(failure) if !self.has_failed => {
+                self.has_failed = true;
+                Err(format!("debug files in {} are incomplete: {failure}", self.path.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn write(&mut self, event: &Event) -> Told {
+        let files = match self.files.take() {
+            Some(files) => files,
+            None => Files::open(&self.path).map_err(|error| format!("cannot open the directory: {error}"))?,
+        };
+        self.files.insert(files).write(event)
+    }
+}
+
+/// The open directory and where in it we are.
+struct Files {
+    directory: OwnedFd,
+    /// The highest number in use.
+    step: u32,
+    request: Option<RequestStep>,
+}
+
+/// The step of the request that is under way.
+struct RequestStep {
+    stem: String,
+    stream: Option<File>,
+}
+
+impl Files {
+    fn open(path: &Path) -> Result<Files, Errno> {
+        match mkdir(path, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error),
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = open(path, flags, Mode::empty())?;
+        let step = highest_step(&directory)?;
+        Ok(Files { directory, step, request: None })
+    }
+
+    fn write(&mut self, event: &Event) -> Told {
+        match event {
+            Event::ModelRequested { agent_id, place, request, .. } => self.begin_request(agent_id, *place, request),
+            Event::ModelRetried { agent_id, place, attempt } => {
+                self.append(agent_id, *place, &json!({"ts": now(), "retry": attempt}))
+            }
+            Event::ModelStreamed { agent_id, place, piece } => {
+                self.append(agent_id, *place, &json!({"ts": now(), "piece": piece}))
+            }
+            Event::ModelAnswered { agent_id, place, .. } => self.answer(agent_id, *place, event),
+            Event::ScriptOutput { .. } => self.check(event),
+            Event::TransitionOccurred { .. } => self.transition(event),
+            _ => Ok(()),
+        }
+    }
+
+    fn begin_request(&mut self, agent_id: &str, place: Place, request: &Value) -> Told {
+        self.request = None;
+        let (stem, file) = self.begin(agent_id, place.phase.name(), "", "prompt.json")?;
+        self.request = Some(RequestStep { stem, stream: None });
+        fill(file, &pretty(request))
+    }
+
+    /// Appends to the stream of the request under way, unbuffered, so that all that came is there when no more does.
+    fn append(&mut self, agent_id: &str, place: Place, line: &Value) -> Told {
+        let (stem, stream) = match self.request.take() {
+            Some(RequestStep { stem, stream: Some(stream) }) => (stem, stream),
+            Some(RequestStep { stem, stream: None }) => {
+                let stream = self.create(&format!("{stem}.stream.jsonl"))?;
+                (stem, stream)
+            }
+            None => self.begin(agent_id, place.phase.name(), "", "stream.jsonl")?,
+        };
+        let told = fill(&stream, &format!("{line}\n"));
+        self.request = Some(RequestStep { stem, stream: Some(stream) });
+        told
+    }
+
+    fn answer(&mut self, agent_id: &str, place: Place, event: &Event) -> Told {
+        let file = match self.request.take() {
+            Some(request) => self.create(&format!("{}.answer.json", request.stem))?,
+            None => self.begin(agent_id, place.phase.name(), "", "answer.json")?.1,
+        };
+        fill(file, &pretty(event))
+    }
+
+    fn check(&mut self, event: &Event) -> Told {
+        let Event::ScriptOutput { agent_id, state_name, tool_name, stdout, stderr, .. } = event else { return Ok(()) };
+        let (stem, file) = self.begin(agent_id, state_name, &format!("_{}", file_name(tool_name)), "stdout.txt")?;
+        fill(file, stdout)?;
+        fill(self.create(&format!("{stem}.stderr.txt"))?, stderr)?;
+        fill(self.create(&format!("{stem}.meta.json"))?, &pretty(&without_streams(event)))
+    }
+
+    fn transition(&mut self, event: &Event) -> Told {
+        let Event::TransitionOccurred { agent_id, from_state, to_state, transition_type, metadata } = event else {
+            return Ok(());
+        };
+        let (agent, kind) = (file_name(agent_id), transition_type.escape_debug());
+        let line = format!("{} [{agent}] {from_state} -> {to_state} ({kind}) {metadata}\n", now());
+        let log = self.open_file(TRANSITIONS, OFlags::APPEND).map_err(|error| failure(TRANSITIONS, error))?;
+        fill(log, &line)
+    }
+
+    /// Begins a step: makes the first of its files under the next free number and returns the stem of them all.
+    fn begin(&mut self, agent_id: &str, state: &str, suffix: &str, what: &str) -> Result<(String, File), String> {
+        let mut tries = 0;
+        loop {
+            self.step = self.step.saturating_add(1);
+            let stem = format!("{}_{}_{:03}{suffix}", file_name(agent_id), file_name(state), self.step);
+            let name = format!("{stem}.{what}");
+            match self.open_file(&name, OFlags::EXCL) {
+                Ok(file) => return Ok((stem, file)),
+                Err(Errno::EXIST) if tries < MAX_TRIES => tries += 1,
+                Err(error) => return Err(failure(&name, error)),
+            }
+        }
+    }
+
+    fn create(&self, name: &str) -> Result<File, String> {
+        self.open_file(name, OFlags::EXCL).map_err(|error| failure(name, error))
+    }
+
+    fn open_file(&self, name: &str, how: OFlags) -> Result<File, Errno> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | how;
+        openat(&self.directory, name, flags, Mode::from_raw_mode(0o644)).map(File::from)
+    }
+}
+
+fn fill(mut file: impl Write, text: &str) -> Told {
+    file.write_all(text.as_bytes()).map_err(|error| format!("cannot write: {error}"))
+}
+
+fn failure(name: &str, error: Errno) -> String {
+    format!("cannot create {name}: {error}")
+}
+
+fn highest_step(directory: &OwnedFd) -> Result<u32, Errno> {
+    let mut highest = 0;
+    for entry in Dir::read_from(directory)? {
+        highest = highest.max(step_of(&entry?.file_name().to_string_lossy()).unwrap_or(0));
+    }
+    Ok(highest)
+}
+
+/// Returns the number in a file's name: the first part that is one, as only the parts after it are free in form.
+fn step_of(name: &str) -> Option<u32> {
+    let is_step = |part: &&str| (3..=9).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
+    name.split(['_', '.']).find(is_step)?.parse().ok()
+}
+
+/// Returns the text as a part of a file's name.
+fn file_name(text: &str) -> String {
+    let keep = |character: char| character.is_ascii_alphanumeric() || matches!(character, '.' | '_' | '-');
+    text.chars().take(MAX_NAME_BYTES).map(|character| if keep(character) { character } else { '_' }).collect()
+}
+
+fn without_streams(event: &Event) -> Value {
+    let mut meta = serde_json::to_value(event).unwrap_or_default();
+    if let Some(fields) = meta.as_object_mut() {
+        fields.shift_remove("stdout");
+        fields.shift_remove("stderr");
+    }
+    meta
+}
+
+fn pretty(content: &impl Serialize) -> String {
+    // Plain data with string keys: it always serializes, and the error would say so in the file.
+    serde_json::to_string_pretty(content).unwrap_or_else(|error| error.to_string()) + "\n"
+}
+
+fn now() -> String {
+    Utc::now().to_rfc3339_opts(SecondsFormat::Millis, true)
+}
+
+#[cfg(test)]
+mod tests;

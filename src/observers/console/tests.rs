@@ -1,0 +1,360 @@
+//! The console from outside: events in, bytes out.
+
+use std::io::{self, Write};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::{Console, ConsoleOptions};
+use crate::events::bus::Bus;
+use crate::events::{Event, Place};
+use crate::observers::plain::plain_text;
+use crate::state::phase::Phase;
+
+/// Hands on each write as one message.
+struct Sink(Sender<String>);
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _ = self.0.send(String::from_utf8(bytes.to_vec()).unwrap());
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+struct Fixture {
+    bus: Bus,
+    console: Console,
+    written: Receiver<String>,
+}
+
+impl Fixture {
+    fn new(quiet: bool, color: bool, terminal: Option<fn() -> u16>) -> Fixture {
+        let (sender, written) = channel();
+        let mut bus = Bus::default();
+        // No time has passed until an hour from now, however slow the machine is.
+        let started = Instant::now() + Duration::from_secs(3600);
+        let options = ConsoleOptions { quiet, color, terminal, started, sink: Box::new(Sink(sender)) };
+        let console = Console::attach(&mut bus, options);
+        Fixture { bus, console, written }
+    }
+
+    /// Tells the events, ends the console and returns all that it wrote.
+    fn tell(mut self, events: &[Event]) -> String {
+        events.iter().for_each(|event| self.bus.emit(event));
+        self.console.finish();
+        assert!(self.bus.take_failures().is_empty());
+        self.written.try_iter().collect()
+    }
+}
+
+/// What a terminal shows.
+#[derive(Default)]
+struct Shown(String);
+
+impl Shown {
+    fn after(&mut self, written: &Receiver<String>) -> &str {
+        for (index, part) in written.try_iter().collect::<String>().split("\r\x1b[K").enumerate() {
+            if 0 < index {
+                self.0.truncate(self.0.rfind('\n').map_or(0, |at| at + 1));
+            }
+            self.0 += part;
+        }
+        assert!(!self.0.contains(['\r', '\x1b']), "{:?}", self.0);
+        &self.0
+    }
+}
+
+fn plain(events: &[Event]) -> String {
+    Fixture::new(false, true, None).tell(events)
+}
+
+fn main_agent() -> String {
+    "main".to_owned()
+}
+
+fn place(turn: u32) -> Place {
+    Place { phase: Phase::Generating, retry_count: 0, turn }
+}
+
+fn started(resumed: bool) -> Event {
+    Event::WorkflowStarted {
+        workflow_id: "r1".into(),
+        scope_dir: "/root".into(),
+        debug_dir: None,
+        spec_file: "specs/a.yaml".into(),
+        spec_hash: "sha256:0".into(),
+        provider: "anthropic".into(),
+        model: "claude-x".into(),
+        resumed,
+        version: "0".into(),
+    }
+}
+
+fn phase(state_name: &str, attempt: u32) -> Event {
+    Event::StateStarted {
+        agent_id: main_agent(),
+        state_name: state_name.into(),
+        state_type: "model".into(),
+        attempt,
+        of: 6,
+    }
+}
+
+fn requested(turn: u32) -> Event {
+    Event::ModelRequested {
+        agent_id: main_agent(),
+        place: place(turn),
+        provider: "anthropic".into(),
+        model: "claude-x".into(),
+        hash: "h".into(),
+        worst: Default::default(),
+        request: Default::default(),
+    }
+}
+
+fn answered(cost_usd: Option<f64>) -> Event {
+    Event::ModelAnswered {
+        agent_id: main_agent(),
+        place: place(0),
+        hash: "h".into(),
+        cost_usd,
+        duration_ms: 1234,
+        answer: None,
+        error: None,
+    }
+}
+
+fn checked(tool_name: &str, problem: Option<&str>, tests: Option<u32>) -> Event {
+    Event::ScriptOutput {
+        agent_id: main_agent(),
+        state_name: "TESTING".into(),
+        step_number: 1,
+        tool_name: tool_name.into(),
+        hidden: false,
+        passed: problem.is_none(),
+        problem: problem.map(str::to_owned),
+        exit_code: 1,
+        execution_time_ms: 300,
+        tests,
+        stdout: String::new(),
+        stdout_bytes: 0,
+        stderr: String::new(),
+        stderr_bytes: 0,
+        env_vars: Vec::new(),
+    }
+}
+
+fn note(note: &str) -> Event {
+    Event::NoteAdded { agent_id: main_agent(), note: note.into() }
+}
+
+fn failed_request(is_retryable: bool) -> Event {
+    Event::ErrorOccurred {
+        agent_id: main_agent(),
+        error_type: "overloaded".into(),
+        error_message: "the provider is overloaded".into(),
+        current_state: "GENERATING".into(),
+        is_retryable,
+        retry_count: 1,
+        max_retries: 4,
+        charge: None,
+    }
+}
+
+fn ended(outcome: &str, reason: &str, message: &str) -> Event {
+    Event::WorkflowCompleted {
+        workflow_id: "r1".into(),
+        total_cost_usd: Some(0.5),
+        outcome: outcome.into(),
+        reason: reason.into(),
+        message: message.into(),
+    }
+}
+
+fn whole_run() -> Vec<Event> {
+    let paths = |paths: &[&str]| paths.iter().map(|path| path.to_string()).collect::<Vec<_>>();
+    vec![
+        started(false),
+        phase("GENERATING", 1),
+        requested(0),
+        failed_request(true),
+        Event::ModelRetried { agent_id: main_agent(), place: place(0), attempt: 2 },
+        answered(Some(0.0123)),
+        requested(1),
+        answered(None),
+        Event::FilesApplied { agent_id: main_agent(), written: paths(&["a.py", "b.py"]), deleted: paths(&["c.py"]) },
+        phase("TESTING", 2),
+        Event::ProtectedRestored { agent_id: main_agent(), restored: paths(&["t.py"]), removed: Vec::new() },
+        Event::ToolInvocation { agent_id: main_agent(), tool_name: "unit".into(), detail: String::new() },
+        checked("unit", Some("exit code 1"), None),
+        checked("lint", None, Some(1)),
+        note("conftest.py is new"),
+        Event::LogMended { agent_id: main_agent(), dropped_bytes: 12, dropped: String::new() },
+        ended("FAILED", "retries_exhausted", "checks failed"),
+    ]
+}
+
+const WHOLE_RUN: &str = "\
+run r1 started: specs/a.yaml, anthropic claude-x
+generating (attempt 1 of 6)
+the provider is overloaded (retry 1 of 4)
+asking the model again (try 2)
+the model answered (1.2 s, $0.0123)
+asking the model, turn 2
+the model answered (1.2 s)
+wrote 2 files: a.py, b.py; deleted 1 file: c.py
+testing (attempt 2 of 6)
+put back 1 protected file: t.py
+check unit: failed, exit code 1 (0.3 s)
+check lint: passed, 1 test (0.3 s)
+note: conftest.py is new
+the end of the log could not be read and was cut off (12 bytes)
+failed after 0.0 s, $0.5000 (retries_exhausted): checks failed
+";
+
+#[test]
+fn a_whole_run_in_plain_lines() {
+    assert_eq!(plain(&whole_run()), WHOLE_RUN);
+}
+
+#[test]
+fn quiet_leaves_what_must_be_known() {
+    let text = Fixture::new(true, true, Some(|| 80)).tell(&whole_run());
+    let text = plain_text(&text);
+    let kept = ["the provider is overloaded (", "put back", "note:", "the end of the log", "failed after"];
+    assert_eq!(text.lines().count(), kept.len(), "{text}");
+    assert!(text.lines().zip(kept).all(|(line, begin)| line.starts_with(begin)), "{text}");
+    let success = [started(true), ended("SUCCESS", "tests_passed", "all checks passed")];
+    assert_eq!(Fixture::new(true, false, None).tell(&success), "");
+}
+
+#[test]
+fn the_ends_of_a_run() {
+    let check = |event: Event, expected: &str| assert_eq!(plain(&[event]), format!("{expected}\n"));
+    check(ended("SUCCESS", "tests_passed", "all passed"), "succeeded after 0.0 s, $0.5000: all passed");
+    let (workflow_id, reason, message) = ("r1".to_owned(), "interrupted".to_owned(), "by SIGINT".to_owned());
+    let interrupted = Event::WorkflowInterrupted { workflow_id: workflow_id.clone(), reason, message: message.clone() };
+    check(interrupted, "interrupted after 0.0 s (interrupted): by SIGINT");
+    let reason = "provider_unavailable".to_owned();
+    let paused = Event::WorkflowPaused { workflow_id, total_cost_usd: None, paused_agent_count: 1, reason, message };
+    check(paused, "paused after 0.0 s (provider_unavailable): by SIGINT");
+}
+
+#[test]
+fn errors_and_a_resume_are_said() {
+    assert_eq!(plain(&[failed_request(false)]), "error: the provider is overloaded\n");
+    assert_eq!(plain(&[started(true)]), "run r1 resumed: specs/a.yaml, anthropic claude-x\n");
+}
+
+#[test]
+fn long_texts_are_cut_and_cannot_pass_for_lines_of_ours() {
+    let text = plain(&[note(&"succeeded\n".repeat(100))]);
+    assert_eq!(text.lines().count(), 7);
+    assert!(text.lines().skip(1).all(|line| line.starts_with("  ")), "{text}");
+    assert!(text.ends_with("  ... 94 more lines\n"));
+    let problem = "p\n".repeat(2);
+    assert_eq!(plain(&[checked("u\n", Some(&problem), None)]), "check u\\n: failed, p (0.3 s)\n  p\n");
+    assert!(plain(&[note(&"x".repeat(1_000_000))]).len() < 400);
+}
+
+#[test]
+fn evil_names_are_escaped() {
+    let written = vec!["\x1b]0;x\x07\n\u{202e}.py".to_owned()];
+    let applied = Event::FilesApplied { agent_id: main_agent(), written, deleted: Vec::new() };
+    assert_eq!(plain(&[applied]), "wrote 1 file: \\u{1b}]0;x\\u{7}\\n\\u{202e}.py\n");
+    assert_eq!(plain(&[phase("\x1b[31m", 1)]), "\\u{1b}[31m (attempt 1 of 6)\n");
+}
+
+#[test]
+fn a_terminal_gets_a_live_line_under_the_lines_and_none_at_the_end() {
+    let Fixture { mut bus, console, written } = Fixture::new(false, false, Some(|| 80));
+    let mut shown = Shown::default();
+    bus.emit(&phase("TESTING", 2));
+    let mut lines = "testing (attempt 2 of 6)\n".to_owned();
+    assert_eq!(shown.after(&written), format!("{lines}testing (attempt 2 of 6), 0 s"));
+    bus.emit(&answered(Some(0.25)));
+    lines += "the model answered (1.2 s, $0.2500)\n";
+    let live = "testing (attempt 2 of 6), 0 s, $0.2500";
+    assert_eq!(shown.after(&written), format!("{lines}{live}"));
+    bus.emit(&Event::ToolInvocation { agent_id: main_agent(), tool_name: "unit".into(), detail: String::new() });
+    assert_eq!(shown.after(&written), format!("{lines}{live}, check unit"));
+    console.line("hello \x1b[31mred\n");
+    lines += "hello red\n";
+    assert_eq!(shown.after(&written), format!("{lines}{live}, check unit"));
+    console.finish();
+    assert_eq!(shown.after(&written), lines);
+    bus.emit(&phase("PATCHING", 2));
+    assert_eq!(shown.after(&written), lines + "patching (attempt 2 of 6)\n");
+}
+
+#[test]
+fn the_live_line_is_drawn_anew_while_nothing_happens() {
+    let Fixture { mut bus, console, written } = Fixture::new(false, false, Some(|| 80));
+    bus.emit(&phase("TESTING", 1));
+    written.recv().unwrap();
+    let anew = written.recv_timeout(Duration::from_secs(60)).unwrap();
+    assert!(anew.starts_with("\r\x1b[Ktesting (attempt 1 of 6), "), "{anew:?}");
+    console.finish();
+}
+
+#[test]
+fn the_live_line_never_wraps() {
+    let check = |width: fn() -> u16, name: &str, expected: &str| {
+        let Fixture { mut bus, console: _console, written } = Fixture::new(false, false, Some(width));
+        bus.emit(&phase(name, 1));
+        let mut shown = Shown::default();
+        assert_eq!(shown.after(&written).split_once('\n').unwrap().1, expected);
+    };
+    check(|| 11, "TESTING", "testing (a");
+    check(|| 1, "TESTING", "");
+    check(|| 0, "TESTING", "");
+    check(|| 7, "漢字漢字", "漢字漢");
+}
+
+#[test]
+fn colours_are_for_terminals_that_want_them() {
+    let failed = || checked("unit", Some("exit code 1"), None);
+    let colored = Fixture::new(false, true, Some(|| 80)).tell(&[failed()]);
+    assert_eq!(colored, "\x1b[31mcheck unit: failed, exit code 1 (0.3 s)\x1b[0m\n");
+    assert!(!Fixture::new(false, false, Some(|| 80)).tell(&[failed()]).contains('\x1b'));
+}
+
+#[test]
+fn a_sink_that_refuses_breaks_nothing() {
+    struct Full;
+    impl Write for Full {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::BrokenPipe.into())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Err(io::ErrorKind::StorageFull.into())
+        }
+    }
+    let mut bus = Bus::default();
+    let sink = Box::new(Full);
+    let options = ConsoleOptions { quiet: false, color: true, terminal: Some(|| 80), started: Instant::now(), sink };
+    let console = Console::attach(&mut bus, options);
+    whole_run().iter().for_each(|event| bus.emit(event));
+    console.line("text");
+    console.finish();
+    assert!(bus.take_failures().is_empty());
+}
+
+proptest! {
+    #[test]
+    fn no_text_puts_a_control_character_on_a_plain_console(text in any::<String>(), evil in "[\\x00-\\x1f\\x7f-\\u{9f}]{0,9}") {
+        let text = format!("{evil}{text}{evil}");
+        let message = Event::ProgressMessage { agent_id: main_agent(), message: text.clone() };
+        let events = [
+            note(&text), message, checked(&text, Some(&text), None), phase(&text, 1), ended(&text, &text, &text),
+            Event::ProtectedRestored { agent_id: main_agent(), restored: vec![text.clone()], removed: vec![text.clone()] },
+        ];
+        let written = plain(&events);
+        prop_assert!(written.chars().all(|c| c == '\n' || c == '\t' || !c.is_control()), "{:?}", written);
+    }
+}
