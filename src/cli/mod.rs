@@ -1,1 +1,234 @@
-//! (in the making)
+//! Flags and environment become plain data here and nowhere else; the result is printed here and nowhere else.
+//!
+//! A command is a file: `run.rs`, `status.rs`, `reset.rs`, `lint.rs`. `ending.rs` is how a run's end is said,
+//! `surroundings.rs` what is taken from the environment.
+
+mod ending;
+mod lint;
+mod order;
+mod parts;
+mod reset;
+mod run;
+mod status;
+mod surroundings;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand};
+
+use crate::cli::ending::Ending;
+use crate::cli::surroundings::Surroundings;
+use crate::error::{Error, Result};
+use crate::observers::plain::plain_text;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  success                              64  bad command line, or a key is missing
+  1  failed                               65  spec that cannot be read or does not validate
+  2  safety violation                     70  a bug in orchestrator
+  3  state.json is corrupt                74  the root cannot be read or written
+  4  paused: the same command goes on     75  the root is in use
+  129, 130, 143  SIGHUP, SIGINT, SIGTERM: the same command goes on
+
+Environment: ANTHROPIC_API_KEY, OPENAI_API_KEY, ANTHROPIC_BASE_URL, OPENAI_BASE_URL, ORCHESTRATOR_ROOT,
+ORCHESTRATOR_IDLE_TIMEOUT, ORCHESTRATOR_RETRY_SCALE, NO_COLOR";
+
+/// Lets a model build software on a laptop: bounded, resumable at any instant, contained.
+#[derive(Debug, Parser)]
+#[command(name = "orchestrator", version, after_help = EXIT_CODES, disable_help_subcommand = false)]
+struct Arguments {
+    /// Where the run happens [default: ORCHESTRATOR_ROOT, else the current directory]
+    #[arg(long, global = true, value_name = "DIR")]
+    root: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Build what a spec describes, or run a workflow; goes on by itself where it was stopped
+    #[command(after_help = EXIT_CODES)]
+    Run(Box<RunArguments>),
+    /// Show where the run of this root stands
+    Status {
+        /// Print state.json itself; null where there is no run
+        #[arg(long)]
+        json: bool,
+    },
+    /// Empty workspace/ and forget the run; logs/ and specs/ stay
+    Reset,
+    /// Offer bash, python, editor and your own environments over NDJSON (not there yet)
+    Serve(ServeArguments),
+    /// Check a spec or a workflow without running anything
+    Lint(LintArguments),
+    /// Draw a workflow (not there yet)
+    Diagram {
+        /// The workflow's folder
+        path: PathBuf,
+    },
+}
+
+/// What `run` takes.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["spec", "workflow"]))]
+pub struct RunArguments {
+    /// The spec: YAML, JSON, or Markdown with front matter
+    #[arg(long, value_name = "FILE")]
+    pub spec: Option<PathBuf>,
+    /// How often the model may patch (clamped to 1..50); wins over the spec
+    #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with = "workflow")]
+    pub max_retries: Option<i128>,
+    /// Start afresh, also where a run could go on
+    #[arg(long)]
+    pub no_resume: bool,
+    /// Go on where the run was stopped; this is the default
+    #[arg(long, conflicts_with = "no_resume")]
+    pub resume: bool,
+    /// anthropic, openai, claude-code or template; wins over the spec
+    #[arg(long, value_name = "P")]
+    pub provider: Option<String>,
+    /// The model; wins over the spec
+    #[arg(long, value_name = "M")]
+    pub model: Option<String>,
+    /// Answer every model request from this log: no network, no key; starts afresh
+    #[arg(long, value_name = "LOG")]
+    pub replay: Option<PathBuf>,
+    /// Keep prompts, streams and outputs of every step in logs/<run_id>/
+    #[arg(long)]
+    pub debug: bool,
+    /// Say only what went wrong
+    #[arg(long)]
+    pub quiet: bool,
+    /// Print the result as one JSON object
+    #[arg(long)]
+    pub json: bool,
+    /// Run the checks without the kernel sandbox
+    #[arg(long)]
+    pub no_sandbox: bool,
+    /// The workflow's folder (not there yet)
+    #[arg(long, value_name = "PATH")]
+    pub workflow: Option<PathBuf>,
+    /// What the workflow's first state is given
+    #[arg(long, value_name = "TEXT", requires = "workflow")]
+    pub input: Option<String>,
+    /// Where the workflow's agents work
+    #[arg(long, value_name = "DIR", requires = "workflow")]
+    pub project_dir: Option<PathBuf>,
+    /// What the workflow may cost
+    #[arg(long, value_name = "USD", requires = "workflow")]
+    pub budget: Option<f64>,
+    /// The price of a model, USD per million tokens
+    #[arg(long, value_name = "[MODEL=]IN,OUT", requires = "workflow")]
+    pub price: Vec<String>,
+    /// How many agents work at once
+    #[arg(long, value_name = "N", requires = "workflow")]
+    pub jobs: Option<u32>,
+    /// How long a state may take
+    #[arg(long, value_name = "S", requires = "workflow")]
+    pub timeout: Option<f64>,
+    /// Let the workflow's programs use the network
+    #[arg(long, requires = "workflow")]
+    pub network: bool,
+    /// Let the workflow's programs read this, too
+    #[arg(long, value_name = "PATH", requires = "workflow")]
+    pub read: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct ServeArguments {
+    /// Where the environments work [default: PROJECT_DIR, else the current directory]
+    #[arg(long, value_name = "DIR")]
+    project_dir: Option<PathBuf>,
+    /// Let programs use the network
+    #[arg(long)]
+    network: bool,
+    /// Let programs read this, too
+    #[arg(long, value_name = "PATH")]
+    read: Vec<PathBuf>,
+    /// Pass this variable to programs
+    #[arg(long, value_name = "NAME")]
+    keep_env: Vec<String>,
+    /// Run programs without the kernel sandbox
+    #[arg(long)]
+    no_sandbox: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["path", "spec"]))]
+struct LintArguments {
+    /// The workflow's folder (not there yet)
+    path: Option<PathBuf>,
+    /// The spec
+    #[arg(long, value_name = "FILE")]
+    spec: Option<PathBuf>,
+    /// Print the result as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command line to its exit code.
+pub fn main(argv: Vec<OsString>) -> u8 {
+    let arguments = match Arguments::try_parse_from(&argv) {
+        Ok(arguments) => arguments,
+        Err(error) => return refuse_command_line(&error, &argv),
+    };
+    let surroundings = Surroundings::take(arguments.root);
+    match arguments.command {
+        Command::Run(run) => {
+            let json = run.json;
+            run::main(&run, &surroundings).print(json)
+        }
+        Command::Status { json } => said(status::main(&surroundings, json)),
+        Command::Reset => said(reset::main(&surroundings)),
+        Command::Lint(LintArguments { spec: Some(spec), json, .. }) => lint::main(&surroundings, &spec, json),
+        Command::Lint(_) => said(Err(not_there_yet("lint of a workflow"))),
+        Command::Serve(_) => said(Err(not_there_yet("serve"))),
+        Command::Diagram { .. } => said(Err(not_there_yet("diagram"))),
+    }
+}
+
+/// Returns the refusal of something that a later version will have.
+fn not_there_yet(what: &str) -> Error {
+    Error::Usage(format!("{what} is not there yet in version {}", env!("CARGO_PKG_VERSION")))
+}
+
+/// Prints what a command came to and returns its exit code.
+fn said(result: Result<String>) -> u8 {
+    match result {
+        Ok(text) if write_stdout(&text) => 0,
+        Ok(_) => Error::Bug(String::new()).exit_code().max(74),
+        Err(error) => {
+            complain(&format!("error: {error}"));
+            error.exit_code()
+        }
+    }
+}
+
+/// Writes to stdout; whether it arrived. A closed or full stdout is no reason to panic.
+fn write_stdout(text: &str) -> bool {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_ok()
+}
+
+/// Writes a line for people; what is foreign in it cannot reach the terminal raw.
+fn complain(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{}", plain_text(text));
+}
+
+fn refuse_command_line(error: &clap::Error, argv: &[OsString]) -> u8 {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        return if write_stdout(&error.render().to_string()) { 0 } else { 74 };
+    }
+    let text = error.render().to_string();
+    complain(text.trim_end());
+    let is_run = argv.iter().skip(1).find(|word| !word.to_string_lossy().starts_with('-')).is_some_and(|word| word == "run");
+    let wants_json = argv.iter().any(|word| word == "--json");
+    if is_run && wants_json {
+        let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+        return Ending::refused(&Error::Usage(first), None).print_json();
+    }
+    Error::Usage(text).exit_code()
+}

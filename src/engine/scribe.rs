@@ -64,7 +64,7 @@ impl Scribe {
     }
 
     /// Tells the listeners; one that fails is told of once, and never stops a run.
-    fn publish(&mut self, event: &Event) {
+    pub fn publish(&mut self, event: &Event) {
         self.bus.emit(event);
         for failure in self.bus.take_failures() {
             let note = format!("an observer failed: {failure}");

@@ -3,21 +3,13 @@
 //!
 //! The texts are templates in `prompts/`; a user's own take their place (`generator.prompts`).
 
-use std::path::Path;
-
-use crate::engine::spec::{Check, Spec};
-use crate::error::{Error, Result};
+use crate::engine::spec::{Check, Prompts as OwnPrompts, Spec, VARIABLES};
 use crate::llm::{Block, Message, Role};
 
 const SYSTEM: &str = include_str!("prompts/system.md");
 const GENERATE: &str = include_str!("prompts/generate.md");
 const PATCH: &str = include_str!("prompts/patch.md");
 const FORMAT: &str = include_str!("prompts/format.md");
-
-/// The variables a template may use.
-const VARIABLES: [&str; 6] = ["spec", "files", "report", "format", "checks", "tools"];
-/// A template is read whole; this is far more than a prompt should have.
-const TEMPLATE_LIMIT: u64 = 1 << 20;
 
 /// The templates of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,17 +36,14 @@ pub enum Shown {
 }
 
 impl Prompts {
-    /// Returns the built-in templates, or the user's where the folder has them.
-    pub fn load(folder: Option<&Path>) -> Result<Prompts> {
-        let load = |name: &str, built_in: &str| match folder {
-            Some(folder) => template(&folder.join(name)).map(|own| own.unwrap_or_else(|| built_in.to_owned())),
-            None => Ok(built_in.to_owned()),
-        };
-        Ok(Prompts {
-            system: load("system.md", SYSTEM)?,
-            generate: load("generate.md", GENERATE)?,
-            patch: load("patch.md", PATCH)?,
-        })
+    /// Returns the built-in templates, or the user's where there are any.
+    pub fn new(own: &OwnPrompts) -> Prompts {
+        let choose = |own: &Option<String>, built_in: &str| own.clone().unwrap_or_else(|| built_in.to_owned());
+        Prompts {
+            system: choose(&own.system, SYSTEM),
+            generate: choose(&own.generate, GENERATE),
+            patch: choose(&own.patch, PATCH),
+        }
     }
 
     /// Returns the system prompt.
@@ -86,35 +75,6 @@ impl Prompts {
         content.retain(|block| !matches!(block, Block::Text { text, .. } if text.trim().is_empty()));
         Message { role: Role::User, content }
     }
-}
-
-/// Reads a user's template; one that is not there is fine.
-fn template(path: &Path) -> Result<Option<String>> {
-    use std::io::Read;
-    let refuse = |problem: String| Error::Spec(format!("{}: {problem}", path.display()));
-    if !path.exists() {
-        return Ok(None);
-    }
-    let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(|error| refuse(error.to_string()))?;
-    if !file.metadata().is_ok_and(|data| data.is_file() && data.len() <= TEMPLATE_LIMIT) {
-        return Err(refuse("not a file of at most 1 MiB".into()));
-    }
-    file.take(TEMPLATE_LIMIT).read_to_string(&mut text).map_err(|error| refuse(error.to_string()))?;
-    for (number, line) in text.lines().enumerate() {
-        for (column, name) in variables(line) {
-            if !VARIABLES.contains(&name) {
-                return Err(Error::Spec(format!(
-                    "{}:{}:{}: unknown variable {{{{{name}}}}}; there are {}",
-                    path.display(),
-                    number + 1,
-                    column + 1,
-                    VARIABLES.map(|name| format!("{{{{{name}}}}}")).join(" ")
-                )));
-            }
-        }
-    }
-    Ok(Some(text))
 }
 
 /// The `{{name}}`s of a text, each with where it begins.
@@ -202,18 +162,6 @@ mod tests {
         let value = |name: &str| format!("<{name} {{{{files}}}}>");
         assert_eq!(render("a {{spec}} b {{what}} {{report}}", &value), "a <spec {{files}}> b {{what}} <report {{files}}>");
         assert_eq!(render("{{", &value), "{{");
-    }
-
-    #[test]
-    fn a_users_template_is_checked() {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("patch.md"), "x\n {{spec}} {{colour}}\n").unwrap();
-        let error = Prompts::load(Some(folder.path())).unwrap_err().to_string();
-        assert!(error.contains("patch.md:2:11") && error.contains("colour"), "{error}");
-        std::fs::write(folder.path().join("patch.md"), "mine {{report}}").unwrap();
-        let prompts = Prompts::load(Some(folder.path())).unwrap();
-        assert_eq!(prompts.patch, "mine {{report}}");
-        assert_eq!(prompts.system, SYSTEM);
     }
 
     #[test]

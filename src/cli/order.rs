@@ -1,0 +1,218 @@
+//! What the command line and the spec ask for, put together and checked before anything is touched.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use crate::cli::surroundings::Surroundings;
+use crate::cli::{RunArguments, not_there_yet};
+use crate::engine::replay::Replay;
+use crate::engine::spec::inputs::{self, Inputs};
+use crate::engine::spec::{MAX_RETRIES_CEILING, Mode, Provider, Spec, read};
+use crate::error::{Error, Result};
+use crate::llm::price::Price;
+use crate::llm::secret::Secret;
+use crate::process::environment::find_program;
+use crate::state::run::{Birth, RunState, new_run_id};
+use crate::state::store::Root;
+
+const ANTHROPIC_URL: &str = "https://api.anthropic.com";
+const OPENAI_URL: &str = "https://api.openai.com/v1";
+const ANTHROPIC_MODEL: &str = "claude-sonnet-5-5";
+const OPENAI_MODEL: &str = "gpt-5";
+
+/// An order for a run.
+pub struct Order<'a> {
+    pub arguments: &'a RunArguments,
+    pub surroundings: &'a Surroundings,
+    pub spec: Spec,
+    pub inputs: Inputs,
+    /// Of the command line, clamped.
+    pub max_retries: Option<u32>,
+    pub price: Option<Price>,
+}
+
+impl<'a> Order<'a> {
+    /// Reads everything that is asked for, or refuses it.
+    pub fn read(arguments: &'a RunArguments, surroundings: &'a Surroundings) -> Result<Order<'a>> {
+        let Some(file) = &arguments.spec else { return Err(not_there_yet("run --workflow")) };
+        Root::open(&surroundings.root)?;
+        let mut spec = read::read(file, surroundings.home().as_deref())?;
+        take_over(&mut spec, arguments)?;
+        if spec.generator.mode == Mode::Agent {
+            return Err(not_there_yet("generator.mode: agent"));
+        }
+        if spec.generator.provider == Provider::ClaudeCode {
+            return Err(not_there_yet("provider claude-code"));
+        }
+        let inputs = inputs::collect(&spec, &surroundings.root)?;
+        let price = known_price(&spec)?;
+        let max_retries = arguments.max_retries.map(|asked| clamped(asked, &mut spec.warnings));
+        let order = Order { arguments, surroundings, spec, inputs, max_retries, price };
+        order.replay()?;
+        Ok(order)
+    }
+
+    /// Returns the recorded run to answer from, where one is asked for.
+    pub fn replay(&self) -> Result<Option<Replay>> {
+        let log = self.arguments.replay.as_ref();
+        log.map(|log| Replay::load(&self.surroundings.absolute(log), &self.surroundings.root)).transpose()
+    }
+
+    /// Returns a new run that stands in INIT.
+    pub fn new_run(&self) -> RunState {
+        RunState::new(Birth {
+            run_id: new_run_id(),
+            spec_file: &self.spec_file(),
+            spec_hash: &self.inputs.hash,
+            max_retries: self.max_retries.unwrap_or(self.spec.max_retries),
+            price_is_known: self.price.is_some() || self.spec.generator.provider == Provider::Template,
+        })
+    }
+
+    /// The spec's file as the state names it: relative to the root where it lies inside.
+    fn spec_file(&self) -> String {
+        let file = &self.spec.file;
+        let root = std::fs::canonicalize(&self.surroundings.root).unwrap_or_default();
+        let inside = file.strip_prefix(&self.surroundings.root).or_else(|_| file.strip_prefix(&root));
+        inside.unwrap_or(file).display().to_string()
+    }
+
+    /// Returns the address of the provider.
+    pub fn base_url(&self) -> String {
+        let (variable, public) = match self.spec.generator.provider {
+            Provider::OpenAi => ("OPENAI_BASE_URL", OPENAI_URL),
+            _ => ("ANTHROPIC_BASE_URL", ANTHROPIC_URL),
+        };
+        let given = self.spec.generator.base_url.clone();
+        given.or_else(|| self.surroundings.text(variable)).unwrap_or_else(|| public.to_owned())
+    }
+
+    /// Returns the provider's key, or refuses where it needs one and has none.
+    pub fn key(&self) -> Result<Option<Secret>> {
+        let variable = match self.spec.generator.provider {
+            Provider::Anthropic => "ANTHROPIC_API_KEY",
+            Provider::OpenAi => "OPENAI_API_KEY",
+            Provider::ClaudeCode | Provider::Template => return Ok(None),
+        };
+        let may_lack = self.arguments.replay.is_some()
+            || (self.spec.generator.provider == Provider::OpenAi && is_loopback(&self.base_url()));
+        match self.surroundings.text(variable) {
+            Some(key) if key.chars().all(|c| c.is_ascii_graphic()) => Ok(Secret::new(&key)),
+            Some(_) => Err(Error::Usage(format!("{variable} holds characters that no key has"))),
+            None if may_lack => Ok(None),
+            None => Err(Error::Usage(format!("{variable} is not set; set it to your key"))),
+        }
+    }
+
+    /// Returns the name of the model that is asked.
+    pub fn model_name(&self) -> String {
+        model_name(&self.spec)
+    }
+
+    /// Returns the provider's name.
+    pub fn provider_name(&self) -> &'static str {
+        let provider = self.spec.generator.provider;
+        Provider::NAMES.iter().find(|(_, known)| *known == provider).map_or("", |(name, _)| name)
+    }
+
+    /// Returns what the user should hear before anything is paid for; `true` marks what ends up in `notes`.
+    pub fn remarks(&self, workspace: &Path) -> Vec<(String, bool)> {
+        let mut remarks = vec![match self.arguments.no_sandbox {
+            true => ("--no-sandbox: the checks run without kernel containment".to_owned(), true),
+            false => ("checks get a rebuilt environment and private directories; no kernel sandbox in this version".into(), false),
+        }];
+        let path = self.surroundings.text("PATH").unwrap_or_default();
+        for check in &self.spec.checks {
+            let program = check.command.first().map(String::as_str).unwrap_or_default();
+            let is_name = !program.is_empty() && !program.contains('/');
+            if is_name && find_program(OsStr::new(&path), OsStr::new(program), workspace).is_none() {
+                remarks.push((format!("check {}: the program {program} is not on PATH", check.name), true));
+            }
+        }
+        remarks
+    }
+}
+
+/// The command line wins over the spec.
+fn take_over(spec: &mut Spec, arguments: &RunArguments) -> Result<()> {
+    if let Some(name) = &arguments.provider {
+        let known = Provider::NAMES.iter().find(|(known, _)| known == name).map(|(_, provider)| *provider);
+        let names: Vec<_> = Provider::NAMES.iter().map(|(name, _)| *name).collect();
+        spec.generator.provider =
+            known.ok_or_else(|| Error::Usage(format!("unknown provider {name:?}; there are {}", names.join(", "))))?;
+    }
+    if let Some(model) = &arguments.model {
+        spec.generator.model = Some(model.clone());
+    }
+    match spec.generator.contradiction() {
+        Some(problem) => Err(Error::Usage(problem.into())),
+        None => Ok(()),
+    }
+}
+
+fn clamped(asked: i128, warnings: &mut Vec<String>) -> u32 {
+    let clamped = asked.clamp(1, i128::from(MAX_RETRIES_CEILING)) as u32;
+    if i128::from(clamped) != asked {
+        warnings.push(format!("--max-retries {asked} is clamped to {clamped} (1..{MAX_RETRIES_CEILING})"));
+    }
+    clamped
+}
+
+/// Returns the price of the spec's model; a budget in USD needs one.
+pub fn known_price(spec: &Spec) -> Result<Option<Price>> {
+    let given = spec.generator.price.map(|price| Price::given(price.input, price.output));
+    let price = given.or_else(|| Price::of_model(&model_name(spec)));
+    let is_priced = matches!(spec.generator.provider, Provider::Anthropic | Provider::OpenAi);
+    match (&spec.usd_place, price) {
+        (Some(place), None) if is_priced => Err(place.refuse(&format!(
+            "the price of the model {:?} is not known, so a budget in USD cannot be kept; give generator.price",
+            model_name(spec)
+        ))),
+        _ => Ok(price),
+    }
+}
+
+fn model_name(spec: &Spec) -> String {
+    let default = match spec.generator.provider {
+        Provider::Anthropic => ANTHROPIC_MODEL,
+        Provider::OpenAi => OPENAI_MODEL,
+        Provider::ClaudeCode | Provider::Template => "",
+    };
+    spec.generator.model.clone().unwrap_or_else(|| default.to_owned())
+}
+
+/// Whether an address leads to this machine.
+fn is_loopback(url: &str) -> bool {
+    let after_scheme = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = after_scheme.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let host = match host.strip_prefix('[') {
+        Some(bracketed) => bracketed.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    let is_address = host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    is_address || host.eq_ignore_ascii_case("localhost")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_known_by_its_address() {
+        for url in ["http://127.0.0.1:8080/v1", "http://localhost/v1", "http://[::1]:1/", "https://u:p@127.9.9.9/"] {
+            assert!(is_loopback(url), "{url}");
+        }
+        for url in ["https://api.openai.com/v1", "http://192.0.2.1:9/v1", "http://localhost.evil.example/", "http://127.0.0.1@evil.example/"] {
+            assert!(!is_loopback(url), "{url}");
+        }
+    }
+
+    #[test]
+    fn retries_are_clamped_with_a_warning() {
+        for (asked, expected, warned) in [(1, 1, 0), (50, 50, 0), (0, 1, 1), (-7, 1, 1), (51, 50, 1), (1 << 90, 50, 1)] {
+            let mut warnings = Vec::new();
+            assert_eq!((clamped(asked, &mut warnings), warnings.len()), (expected, warned), "{asked}");
+        }
+    }
+}

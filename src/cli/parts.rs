@@ -1,0 +1,99 @@
+//! Wires what a run is made of: the checks behind the door for children, the generator and its voice, the context.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use crate::cli::order::Order;
+use crate::engine::Run;
+use crate::engine::checks::ToolRegistry;
+use crate::engine::checks::command::{CommandCheck, Surroundings};
+use crate::engine::context::Context;
+use crate::engine::generators::Generator;
+use crate::engine::generators::model::FilesModel;
+use crate::engine::generators::prompt::Prompts;
+use crate::engine::generators::template::Template;
+use crate::engine::ledger::Ledger;
+use crate::engine::memory::Memory;
+use crate::engine::scribe::Scribe;
+use crate::engine::spec::Provider;
+use crate::engine::voice::Voice;
+use crate::error::{Error, Result};
+use crate::llm::LlmClient;
+use crate::llm::anthropic::Anthropic;
+use crate::llm::endpoint::Endpoint;
+use crate::llm::openai::OpenAi;
+use crate::llm::retry::Policy;
+use crate::process::environment::Base;
+use crate::process::private::PrivateDirs;
+use crate::process::{Launcher, adopt_orphans};
+use crate::safety::door::Door;
+use crate::state::run::RunState;
+use crate::state::store::Root;
+use crate::stop::Stop;
+
+/// This program, also after it was replaced or deleted on disk.
+const OWN_PROGRAM: &str = "/proc/self/exe";
+
+/// Puts a run together.
+pub fn assemble(
+    order: &Order<'_>,
+    root: Root,
+    stop: Stop,
+    mut state: RunState,
+    scribe: Scribe,
+    memory: Memory,
+) -> Result<Run> {
+    adopt_orphans().map_err(|error| Error::Bug(format!("cannot adopt orphans: {error}")))?;
+    let door = Door::open(root.handle(), "workspace", &root.join("workspace"))?;
+    if let Some(max_retries) = order.max_retries {
+        state.max_retries = max_retries.max(state.retry_count);
+    }
+    // The log is ahead of the state where a crash came between an answer and its save.
+    if let Some(totals) = memory.totals().filter(|totals| totals.llm_calls >= state.usage.llm_calls) {
+        state.usage = totals;
+    }
+    let checks = checks(order, &root, &stop)?;
+    let generator = generator(order, &memory, &stop)?;
+    let context =
+        Context { spec: order.spec.clone(), inputs: order.inputs.clone(), state, root, door, scribe, memory, stop };
+    Ok(Run { context, generator, checks })
+}
+
+fn checks(order: &Order<'_>, root: &Root, stop: &Stop) -> Result<ToolRegistry> {
+    let surroundings = Rc::new(Surroundings {
+        launcher: Launcher { program: PathBuf::from(OWN_PROGRAM) },
+        base: Base::new(order.surroundings.variables()),
+        private: PrivateDirs::create(&order.surroundings.temporary(), &root.path)?,
+        workspace: root.join("workspace"),
+        secrets: order.surroundings.secrets(),
+        stop: stop.clone(),
+    });
+    let mut registry = ToolRegistry::default();
+    for check in &order.spec.checks {
+        registry.add(Box::new(CommandCheck { check: check.clone(), surroundings: surroundings.clone() }));
+    }
+    Ok(registry)
+}
+
+fn generator(order: &Order<'_>, memory: &Memory, stop: &Stop) -> Result<Box<dyn Generator>> {
+    let generator = &order.spec.generator;
+    let endpoint = Endpoint {
+        base_url: order.base_url(),
+        key: order.key()?,
+        idle_timeout: order.surroundings.idle_timeout().unwrap_or(generator.idle_timeout),
+        stop: stop.clone(),
+    };
+    let client: Box<dyn LlmClient> = match generator.provider {
+        Provider::Template => return Ok(Box::new(Template)),
+        Provider::OpenAi => Box::new(OpenAi::new(endpoint)),
+        Provider::Anthropic | Provider::ClaudeCode => Box::new(Anthropic::new(endpoint)),
+    };
+    let voice = Voice {
+        client,
+        provider: order.provider_name(),
+        ledger: Ledger::new(order.spec.budget, order.price, memory.charges()),
+        policy: Policy { scale: order.surroundings.retry_scale() },
+        replay: order.replay()?,
+    };
+    Ok(Box::new(FilesModel { voice, prompts: Prompts::new(&order.inputs.prompts), model: order.model_name() }))
+}

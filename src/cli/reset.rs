@@ -1,0 +1,38 @@
+//! `reset`: an empty workspace and no run. `state.json` goes last, so that a reset that was stopped goes on.
+
+use crate::cli::surroundings::Surroundings;
+use crate::engine::step::KEPT_NAMES;
+use crate::error::{Error, Result};
+use crate::safety::door::Door;
+use crate::state::store::{Loaded, Root};
+
+/// Empties the workspace and forgets the run; returns what is printed.
+pub fn main(surroundings: &Surroundings) -> Result<String> {
+    let root = Root::open(&surroundings.root)?;
+    root.refuse_links(&["workspace"])?;
+    let _lock = root.lock()?;
+    root.sweep();
+    let workspace = root.join("workspace");
+    let is_ours = !matches!(root.load()?, Loaded::Nothing);
+    if workspace.exists() {
+        let door = Door::open(root.handle(), "workspace", &workspace)?;
+        if !is_ours && !door.is_empty_but(&KEPT_NAMES)? {
+            return Err(foreign(&root));
+        }
+        let left = door.clear(&KEPT_NAMES)?;
+        if !left.is_empty() {
+            let left = std::io::Error::other(format!("still there: {}", left.join(", ").escape_debug()));
+            return Err(Error::io("empty", &workspace, left));
+        }
+    }
+    root.forget()?;
+    Ok(if is_ours { "reset: workspace/ is empty, the run is forgotten\n" } else { "nothing to reset\n" }.into())
+}
+
+/// Returns the refusal of a workspace whose files no run of ours is known to have made.
+pub fn foreign(root: &Root) -> Error {
+    Error::Usage(format!(
+        "{} holds files, and there is no state.json that says they are generated; move them away, or name another --root",
+        root.join("workspace").display()
+    ))
+}

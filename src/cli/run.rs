@@ -1,0 +1,226 @@
+//! `run`: reads what is asked for, decides whether a run begins, goes on or is over, and drives it.
+//!
+//! Everything that can refuse a run (command line, spec, key, root, lock) is asked before anything is changed.
+//! `parts.rs` wires what a run is made of.
+
+use std::os::fd::AsFd;
+
+use crate::cli::ending::{Ending, next_command};
+use crate::cli::order::Order;
+use crate::cli::parts;
+use crate::cli::reset::foreign;
+use crate::cli::surroundings::Surroundings;
+use crate::cli::{RunArguments, complain};
+use crate::engine::memory::Memory;
+use crate::engine::scribe::Scribe;
+use crate::engine::step::KEPT_NAMES;
+use crate::engine::{self, Run};
+use crate::error::{Error, Result};
+use crate::events::bus::Bus;
+use crate::events::{Event, MAIN_AGENT};
+use crate::observers::console::{Console, ConsoleOptions};
+use crate::observers::debug::Debug;
+use crate::safety::door::Door;
+use crate::state::journal::{Journal, Mended, read_lines};
+use crate::state::phase::Phase;
+use crate::state::reason::Reason;
+use crate::state::run::RunState;
+use crate::state::store::{Loaded, Root};
+use crate::stop::Stop;
+
+/// What becomes of the root's run.
+enum Decision {
+    /// It is over: its result is all there is to say.
+    Over(Box<RunState>),
+    GoOn(Box<RunState>),
+    /// A new one begins; the words say what became of the old one.
+    Begin(Vec<String>),
+}
+
+/// Runs the command to its end.
+pub fn main(arguments: &RunArguments, surroundings: &Surroundings) -> Ending {
+    let next = next_command(arguments, surroundings);
+    match Order::read(arguments, surroundings) {
+        Ok(order) => carry_out(&order, &next).unwrap_or_else(|error| Ending::refused(&error, Some(next))),
+        Err(error) => Ending::refused(&error, None),
+    }
+}
+
+fn carry_out(order: &Order<'_>, next: &str) -> Result<Ending> {
+    let stop = Stop::on_signals().map_err(|error| Error::Bug(format!("no signals: {error}")))?;
+    let root = Root::open(&order.surroundings.root)?;
+    root.refuse_links(&["workspace", "logs"])?;
+    let _lock = root.lock()?;
+    root.sweep();
+    for warning in &order.spec.warnings {
+        complain(&format!("warning: {warning}"));
+    }
+    match decide(order, &root)? {
+        Decision::Over(state) => {
+            let ending = Ending::of_state(&state, notes_of(&root, &state));
+            complain(&format!("this run is over (--no-resume starts afresh): {}", ending.message()));
+            Ok(ending.told())
+        }
+        Decision::GoOn(state) => drive(order, root, stop, *state, None, next),
+        Decision::Begin(words) => drive(order, root, stop, order.new_run(), Some(words), next),
+    }
+}
+
+fn decide(order: &Order<'_>, root: &Root) -> Result<Decision> {
+    let afresh = order.arguments.no_resume || order.arguments.replay.is_some();
+    let loaded = root.load()?;
+    let decision = match &loaded {
+        Loaded::Workflow => {
+            let text = "the root holds the run of a workflow; `orchestrator reset` forgets it";
+            return Err(Error::Usage(text.into()));
+        }
+        Loaded::Nothing => Decision::Begin(Vec::new()),
+        Loaded::Corrupt(problem) if afresh => Decision::Begin(vec![format!("state.json was corrupt: {problem}")]),
+        Loaded::Corrupt(problem) => return record_corruption(order, root, problem),
+        Loaded::Build(state) if afresh => Decision::Begin(vec![format!("the run {} is thrown away", state.run_id)]),
+        Loaded::Build(state) if state.reason == Some(Reason::StateCorrupt) => Decision::Over(state.clone()),
+        Loaded::Build(state) if state.spec_hash != order.inputs.hash => {
+            Decision::Begin(vec![format!("the spec has changed: the run {} is thrown away", state.run_id)])
+        }
+        Loaded::Build(state) if state.phase.is_terminal() => Decision::Over(state.clone()),
+        Loaded::Build(state) => Decision::GoOn(state.clone()),
+    };
+    if !matches!(decision, Decision::Over(_)) {
+        order.key()?;
+    }
+    if matches!(loaded, Loaded::Nothing) {
+        refuse_foreign_files(root)?;
+    }
+    if matches!(loaded, Loaded::Corrupt(_)) {
+        root.set_aside()?;
+    }
+    Ok(decision)
+}
+
+/// A workspace with files and no state that says they are ours stays untouched.
+fn refuse_foreign_files(root: &Root) -> Result<()> {
+    let workspace = root.join("workspace");
+    if !workspace.exists() {
+        return Ok(());
+    }
+    let door = Door::open(root.handle(), "workspace", &workspace)?;
+    if door.is_empty_but(&KEPT_NAMES)? { Ok(()) } else { Err(foreign(root)) }
+}
+
+/// Keeps a corrupt `state.json` aside and lets a FAILED one that says so take its place.
+fn record_corruption(order: &Order<'_>, root: &Root, problem: &str) -> Result<Decision> {
+    let name = root.set_aside()?;
+    let mut state = order.new_run();
+    state.phase = Phase::Failed;
+    state.reason = Some(Reason::StateCorrupt);
+    state.last_error = Some(format!(
+        "state.json is corrupt ({problem}); it is kept as {name}; `orchestrator reset` or --no-resume starts afresh"
+    ));
+    root.save(&mut state)?;
+    Ok(Decision::Over(Box::new(state)))
+}
+
+/// The notes that the log of a run has; a log that is gone has none.
+fn notes_of(root: &Root, state: &RunState) -> Vec<String> {
+    let mut memory = Memory::default();
+    if let Ok(file) = std::fs::File::open(root.join("logs").join(format!("{}.log", state.run_id))) {
+        let _ = read_lines(&file, Some(&state.run_id), &mut |event| memory.hear(event));
+    }
+    memory.notes().to_vec()
+}
+
+/// Drives a run; `words` are what a new one begins with, none where one goes on.
+fn drive(
+    order: &Order<'_>,
+    root: Root,
+    stop: Stop,
+    state: RunState,
+    words: Option<Vec<String>>,
+    next: &str,
+) -> Result<Ending> {
+    let arguments = order.arguments;
+    let logs = root.directory("logs")?;
+    let logs_path = root.join("logs");
+    let mut memory = Memory::default();
+    let secrets = order.surroundings.secrets();
+    let (journal, mended) =
+        Journal::open(logs.as_fd(), &logs_path, &state.run_id, &secrets, &mut |event| memory.hear(event))?;
+    let mut bus = Bus::default();
+    let console =
+        Console::attach(&mut bus, ConsoleOptions::stderr(arguments.quiet, !order.surroundings.is_plain()));
+    if arguments.debug {
+        Debug::attach(&mut bus, logs_path.join(&state.run_id));
+    }
+    let scribe = Scribe::new(journal, bus, arguments.debug, memory.notes().to_vec());
+    let mut run = parts::assemble(order, root, stop, state, scribe, memory)?;
+    let result = start(order, &mut run, mended, words).and_then(|()| engine::run(&mut run));
+    let ending = conclude(&mut run, result, next);
+    console.finish();
+    Ok(ending.told())
+}
+
+/// Tells the beginning, saves, and picks up what a crash left.
+fn start(order: &Order<'_>, run: &mut Run, mended: Option<Mended>, words: Option<Vec<String>>) -> Result<()> {
+    let context = &mut run.context;
+    if let Some(Mended { dropped_bytes, dropped }) = mended {
+        context.scribe.tell(Event::LogMended { agent_id: MAIN_AGENT.into(), dropped_bytes, dropped })?;
+    }
+    context.scribe.tell_synced(Event::WorkflowStarted {
+        workflow_id: context.state.run_id.clone(),
+        scope_dir: context.root.path.display().to_string(),
+        debug_dir: order.arguments.debug.then(|| format!("logs/{}", context.state.run_id)),
+        spec_file: context.state.spec_file.clone(),
+        spec_hash: context.state.spec_hash.clone(),
+        provider: order.provider_name().into(),
+        model: order.model_name(),
+        resumed: words.is_none(),
+        version: env!("CARGO_PKG_VERSION").into(),
+    })?;
+    let goes_on = words.is_none();
+    for word in words.unwrap_or_default() {
+        context.scribe.progress(word)?;
+    }
+    for (text, is_note) in order.remarks(&context.root.join("workspace")) {
+        if is_note { context.scribe.note(text)? } else { context.scribe.progress(text)? }
+    }
+    context.save()?;
+    if goes_on { run.resume() } else { Ok(()) }
+}
+
+/// Tells the end of the command and returns it as a result.
+fn conclude(run: &mut Run, result: Result<Phase>, next: &str) -> Ending {
+    let context = &mut run.context;
+    let workflow_id = context.state.run_id.clone();
+    let total_cost_usd = context.state.usage.cost_usd;
+    let notes = context.scribe.notes().to_vec();
+    let ending = match &result {
+        Ok(_) => Ending::of_state(&context.state, notes),
+        Err(error) => Ending::unfinished(error, &context.state, notes, next.to_owned()),
+    };
+    let message = ending.message().to_owned();
+    let event = match &result {
+        Ok(phase) => Event::WorkflowCompleted {
+            outcome: phase.name().into(),
+            reason: context.state.reason.map(|reason| reason.to_string()).unwrap_or_default(),
+            message: match phase {
+                Phase::Success => message,
+                _ => format!("{message}\nkept: workspace/, state.json, logs/{workflow_id}.log"),
+            },
+            workflow_id,
+            total_cost_usd,
+        },
+        Err(error @ Error::Paused(reason, _)) => Event::WorkflowPaused {
+            workflow_id,
+            total_cost_usd,
+            paused_agent_count: 1,
+            reason: reason.to_string(),
+            message: error.to_string(),
+        },
+        Err(error) => Event::WorkflowInterrupted { workflow_id, reason: error.reason().to_string(), message },
+    };
+    // Where the disk is full the journal cannot take the end; the listeners and the result still tell it.
+    if context.scribe.tell(event.clone()).is_err() {
+        context.scribe.publish(&event);
+    }
+    ending
+}

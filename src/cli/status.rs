@@ -1,0 +1,65 @@
+//! `status`: what `state.json` holds, readable. It takes no lock and changes nothing.
+
+use crate::cli::surroundings::Surroundings;
+use crate::error::{Error, Result};
+use crate::observers::plain::plain_text;
+use crate::state::run::RunState;
+use crate::state::store::{Loaded, Root};
+
+/// How much of the last test output is shown.
+const SHOWN_LINES: usize = 12;
+
+/// Returns what is printed.
+pub fn main(surroundings: &Surroundings, json: bool) -> Result<String> {
+    let root = Root::open(&surroundings.root)?;
+    match root.load()? {
+        Loaded::Nothing if json => Ok("null\n".into()),
+        Loaded::Nothing => Ok(format!("no run in {}\n", surroundings.root.display())),
+        Loaded::Corrupt(problem) => Err(Error::StateCorrupt(format!(
+            "{} is corrupt: {problem}; `orchestrator reset` forgets it",
+            root.join("state.json").display()
+        ))),
+        Loaded::Workflow if !json => Ok("a workflow; status --json shows its state\n".into()),
+        _ if json => Ok(String::from_utf8_lossy(&root.read_state()?).into_owned()),
+        Loaded::Build(state) => Ok(readable(&state)),
+        Loaded::Workflow => Ok(String::new()),
+    }
+}
+
+fn readable(state: &RunState) -> String {
+    let cost = state.usage.cost_usd.map_or("unknown".into(), |cost| format!("{cost:.4} USD"));
+    let mut rows = vec![
+        ("state", state.phase.name().to_owned()),
+        ("run", state.run_id.clone()),
+        ("spec", state.spec_file.clone()),
+        ("retries", format!("{} of {}", state.retry_count, state.max_retries)),
+        ("model calls", state.usage.llm_calls.to_string()),
+        ("tokens", format!("{} in, {} out", state.usage.input_tokens, state.usage.output_tokens)),
+        ("cost", cost),
+        ("begun", state.created_at.clone()),
+        ("updated", state.updated_at.clone()),
+        ("log", format!("logs/{}.log", state.run_id)),
+    ];
+    rows.extend(state.reason.map(|reason| ("reason", reason.to_string())));
+    rows.extend(state.last_error.clone().map(|error| ("error", error)));
+    rows.extend(state.last_test_exit_code.map(|code| ("last check", format!("exit code {code}"))));
+    if !state.attempt_files.is_empty() {
+        rows.push(("last answer", state.attempt_files.join(", ")));
+    }
+    let mut out = String::new();
+    for (name, value) in rows {
+        out += &format!("{name:<12} {}\n", plain_text(&value).trim_end().replace('\n', "\n             "));
+    }
+    if !state.last_test_output.is_empty() {
+        out += "what the checks said:\n";
+        let plain = plain_text(&state.last_test_output);
+        let lines: Vec<&str> = plain.lines().collect();
+        for line in lines.iter().take(SHOWN_LINES) {
+            out += &format!("  {line}\n");
+        }
+        if lines.len() > SHOWN_LINES {
+            out += &format!("  … {} more lines; status --json shows all\n", lines.len() - SHOWN_LINES);
+        }
+    }
+    out
+}

@@ -1,0 +1,80 @@
+//! What is taken from the environment: once, here, and as plain data from then on.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::config::Secrets;
+
+/// Variables whose values must appear nowhere.
+const SECRETS: [&str; 3] = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY"];
+
+/// The environment of a command.
+pub struct Surroundings {
+    variables: BTreeMap<OsString, OsString>,
+    /// The root as the user named it, for the command that goes on.
+    pub named_root: Option<PathBuf>,
+    pub root: PathBuf,
+    pub current: PathBuf,
+}
+
+impl Surroundings {
+    /// Takes everything that a command may need.
+    pub fn take(named_root: Option<PathBuf>) -> Surroundings {
+        let variables: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
+        let current = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+        let from_environment = variables.get(&OsString::from("ORCHESTRATOR_ROOT")).filter(|value| !value.is_empty());
+        let root = named_root.clone().or_else(|| from_environment.map(PathBuf::from)).unwrap_or_default();
+        Surroundings { root: current.join(root), named_root, current, variables }
+    }
+
+    /// Returns a variable that is set to something.
+    pub fn text(&self, name: &str) -> Option<String> {
+        let value = self.variables.get(&OsString::from(name))?.to_string_lossy().into_owned();
+        (!value.is_empty()).then_some(value)
+    }
+
+    /// Returns the whole environment.
+    pub fn variables(&self) -> impl Iterator<Item = (OsString, OsString)> + '_ {
+        self.variables.iter().map(|(name, value)| (name.clone(), value.clone()))
+    }
+
+    /// Returns the user's home.
+    pub fn home(&self) -> Option<PathBuf> {
+        self.text("HOME").map(PathBuf::from)
+    }
+
+    /// Returns where private directories may be made.
+    pub fn temporary(&self) -> PathBuf {
+        let named = self.text("TMPDIR").map(PathBuf::from).filter(|path| path.is_absolute() && path.is_dir());
+        named.unwrap_or_else(|| PathBuf::from("/tmp"))
+    }
+
+    /// Returns the values that must appear nowhere.
+    pub fn secrets(&self) -> Secrets {
+        Secrets::new(SECRETS.iter().filter_map(|name| self.text(name)))
+    }
+
+    /// Returns what multiplies every delay before a retry.
+    pub fn retry_scale(&self) -> f64 {
+        let scale = self.text("ORCHESTRATOR_RETRY_SCALE").and_then(|text| text.trim().parse::<f64>().ok());
+        scale.filter(|scale| scale.is_finite() && *scale >= 0.0).unwrap_or(1.0)
+    }
+
+    /// Returns the idle timeout of model requests, where the environment has one.
+    pub fn idle_timeout(&self) -> Option<Duration> {
+        let seconds = self.text("ORCHESTRATOR_IDLE_TIMEOUT").and_then(|text| text.trim().parse::<f64>().ok());
+        seconds.filter(|seconds| *seconds > 0.0).and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+    }
+
+    /// Whether colours are unwanted or useless.
+    pub fn is_plain(&self) -> bool {
+        self.text("NO_COLOR").is_some() || self.text("TERM").is_none_or(|term| term == "dumb")
+    }
+
+    /// Returns a path of the command line as an absolute one.
+    pub fn absolute(&self, path: &Path) -> PathBuf {
+        self.current.join(path)
+    }
+}
