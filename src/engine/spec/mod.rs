@@ -22,6 +22,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use excerpt::Place;
+pub use prompts::{Prompts, VARIABLES};
 
 use crate::safety::path::SafePath;
 

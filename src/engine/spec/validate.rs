@@ -24,6 +24,10 @@ const DEFAULT_MAX_RETRIES: u32 = 5;
 /// The longest time that can be asked for; clocks can be moved by it without harm.
 const MAX_SECONDS: f64 = 366.0 * 24.0 * 3600.0;
 
+/// How many checks a spec may have, and how many places are kept; each costs a walk over the text.
+const MAX_CHECKS: usize = 1_000;
+const MAX_PLACES: usize = 1_000;
+
 /// What a Markdown spec says outside its front matter.
 pub struct Markdown {
     pub name: String,
@@ -36,13 +40,14 @@ pub struct Validator<'a> {
     folder: PathBuf,
     pub(super) home: Option<&'a Path>,
     pub warnings: Vec<String>,
+    places: usize,
 }
 
 impl<'a> Validator<'a> {
     /// Returns a validator for the text of `file`, which is absolute.
     pub fn new(document: Document<'a>, file: &Path, home: Option<&'a Path>) -> Validator<'a> {
         let folder = file.parent().unwrap_or(file).to_owned();
-        Validator { document, folder, home, warnings: Vec::new() }
+        Validator { document, folder, home, warnings: Vec::new(), places: 0 }
     }
 
     /// Returns the spec, without what only the file itself knows (`file`, `file_hash`, `warnings`).
@@ -71,7 +76,7 @@ impl<'a> Validator<'a> {
                 .optional("generator")
                 .map_or_else(|| Ok(GeneratorSpec::default()), |node| self.generator(node))?,
             budget: budget.map_or(Ok(Budget::default()), budget_of)?,
-            usd_place: budget.and_then(usd_of).map(|node| self.place(node)),
+            usd_place: budget.and_then(usd_of).map(|node| self.place(node)).transpose()?,
             sandbox: fields.optional("sandbox").map_or(Ok(Sandbox::default()), |node| self.sandbox(node))?,
             file: PathBuf::new(),
             file_hash: [0; 32],
@@ -91,20 +96,20 @@ impl<'a> Validator<'a> {
         Ok((name.to_owned(), markdown.description))
     }
 
-    fn workspace(&self, node: &Node) -> Result<(Vec<Source>, Vec<Source>), Refusal> {
+    fn workspace(&mut self, node: &Node) -> Result<(Vec<Source>, Vec<Source>), Refusal> {
         let fields = node.fields(&["copy", "protect"])?;
-        let sources = |key| fields.optional(key).map_or(Ok(Vec::new()), |node| self.sources(node));
+        let mut sources = |key| fields.optional(key).map_or(Ok(Vec::new()), |node| self.sources(node));
         Ok((sources("copy")?, sources("protect")?))
     }
 
-    fn sources(&self, node: &Node) -> Result<Vec<Source>, Refusal> {
+    fn sources(&mut self, node: &Node) -> Result<Vec<Source>, Refusal> {
         node.list()?.iter().map(|item| self.source(item)).collect()
     }
 
-    fn source(&self, node: &Node) -> Result<Source, Refusal> {
+    fn source(&mut self, node: &Node) -> Result<Source, Refusal> {
         let Value::Map(_) = node.value else {
             let from = self.existing(node)?;
-            return Ok(Source { to: own_name(node, &from)?, from, place: self.place(node) });
+            return Ok(Source { to: own_name(node, &from)?, from, place: self.place(node)? });
         };
         let fields = node.fields(&["from", "to"])?;
         let named = fields.required("from")?;
@@ -115,7 +120,7 @@ impl<'a> Validator<'a> {
             Some(_) if from.is_dir() => None,
             _ => own_name(named, &from)?,
         };
-        Ok(Source { from, to, place: self.place(node) })
+        Ok(Source { from, to, place: self.place(node)? })
     }
 
     fn checks(&mut self, node: Option<&Node>) -> Result<Vec<Check>, Refusal> {
@@ -126,6 +131,7 @@ impl<'a> Validator<'a> {
             [] => {
                 Err(node.refuse("there must be at least one check").hint("without `checks`, pytest is the one check"))
             }
+            items if MAX_CHECKS < items.len() => Err(node.refuse(format!("there are more than {MAX_CHECKS} checks"))),
             items => items.iter().enumerate().map(|(index, item)| self.check(index, item)).collect(),
         }
     }
@@ -169,7 +175,8 @@ impl<'a> Validator<'a> {
 
     fn clamped(&mut self, node: &Node, field: &str, is_clamped: bool, kept: impl std::fmt::Display) {
         if is_clamped {
-            let warning = format!("{}: `{field}` is out of range and clamped to {kept}", self.place(node).head);
+            let warning =
+                format!("{}: `{field}` is out of range and clamped to {kept}", self.document.place(node.at).head);
             self.warnings.push(warning);
         }
     }
@@ -191,8 +198,13 @@ impl<'a> Validator<'a> {
         }
     }
 
-    fn place(&self, node: &Node) -> Place {
-        self.document.place(node.at)
+    /// Returns a place to keep. Their number is bounded, see `MAX_PLACES`.
+    fn place(&mut self, node: &Node) -> Result<Place, Refusal> {
+        self.places += 1;
+        match self.places <= MAX_PLACES {
+            true => Ok(self.document.place(node.at)),
+            false => Err(node.refuse(format!("there are more than {MAX_PLACES} files and folders named"))),
+        }
     }
 }
 

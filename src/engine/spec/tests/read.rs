@@ -297,6 +297,15 @@ fn bombs_are_refused() {
         Folder::new().write("spec.yaml", &text).message("spec.yaml");
         Folder::new().write("spec.json", &text).message("spec.json");
     }
+    for (text, words) in [
+        (format!("{HEAD}workspace: {{copy: [{}]}}\n", "one.txt, ".repeat(45_000)), "more than 1000 files"),
+        (format!("{HEAD}checks: [{}]\n", "{command: [x], timeout: 900}, ".repeat(15_000)), "more than 1000 checks"),
+        (format!("{HEAD}{}", (0..60_000).map(|n| format!("k{n}: 1\n")).collect::<String>()), "YAML document too large"),
+        (format!("{HEAD}{}", (0..40_000).map(|n| format!("k{n}: 1\n")).collect::<String>()), "unknown field `k0`"),
+    ] {
+        let message = Folder::new().write("spec.yaml", text).message("spec.yaml");
+        assert!(message.contains(words), "{message}");
+    }
     let large = Folder::new().write("spec.yaml", format!("{HEAD}#{}", "x".repeat(1 << 20)));
     assert!(large.message("spec.yaml").contains("larger than 1 MiB"));
     let long_key = format!("{{\"{}\": 1}}", "k".repeat(5000));
