@@ -1,1 +1,215 @@
-//! (in the making)
+//! What a spec brings along: everything it copies, protects, hides, uses as template or prompt, and the hash over it.
+//!
+//! Protected and hidden contents are held in memory, since they are put back from here and must not depend on files
+//! that may change; what is only copied is streamed from its source later. `tree.rs` walks the folders.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+use super::excerpt::shown_path;
+use super::prompts::{self, Prompts};
+use super::tree::{Contents, Walk, sha256};
+use super::{Source, Spec};
+use crate::error::Error;
+use crate::safety::path::SafePath;
+
+/// Everything of the user's that a run needs besides the spec itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Inputs {
+    /// Sorted by place; what is protected too is not here.
+    pub copy: Vec<Input>,
+    /// Sorted by place.
+    pub protect: Vec<Input>,
+    /// One list for each check, by index; empty for visible ones.
+    pub hidden: Vec<Vec<Input>>,
+    pub template: Option<Vec<TemplateRound>>,
+    pub prompts: Prompts,
+    /// `sha256:<hex>` over the spec's file and all of the above; the same in every place.
+    pub hash: String,
+}
+
+/// Something that goes into the workspace, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Input {
+    pub to: SafePath,
+    pub kind: InputKind,
+}
+
+/// What it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InputKind {
+    Dir,
+    File {
+        source: PathBuf,
+        /// The permission bits.
+        mode: u32,
+        sha256: [u8; 32],
+        /// Held for protected and hidden files.
+        content: Option<Arc<[u8]>>,
+    },
+    /// A link that stays inside what it came with.
+    Link {
+        target: PathBuf,
+    },
+}
+
+/// One answer of a template: its files, sorted by place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TemplateRound {
+    pub files: Vec<(SafePath, Vec<u8>)>,
+}
+
+/// The things of one list by their place; what comes later in the spec wins.
+pub(super) type Placed = BTreeMap<SafePath, InputKind>;
+
+/// Collects what `spec` brings along for a run in `root`, or says what cannot be taken.
+///
+/// The root's own `workspace/`, `logs/` and state are never taken, and neither is anything named `.git`: a
+/// repository's history is not part of the files that the user gives.
+pub fn collect(spec: &Spec, root: &Path) -> Result<Inputs, Error> {
+    let mut walk = Walk::new(root);
+    let mut copy = gather(&mut walk, &spec.copy, Contents::Streamed)?;
+    let protect = gather(&mut walk, &spec.protect, Contents::Held)?;
+    no_collision(spec, [&copy, &protect])?;
+    copy.retain(|to, _| !protect.contains_key(to));
+    let mut hidden = Vec::new();
+    for check in &spec.checks {
+        let files = gather(&mut walk, &check.files, Contents::Held)?;
+        no_collision(spec, [&copy, &protect, &files])?;
+        hidden.push(list(files));
+    }
+    let template = spec.generator.template.as_deref().map(|path| template(&mut walk, path)).transpose()?;
+    let prompts = spec.generator.prompts.as_deref().map_or(Ok(Prompts::default()), prompts::read)?;
+    let mut inputs =
+        Inputs { copy: list(copy), protect: list(protect), hidden, template, prompts, hash: String::new() };
+    inputs.hash = hash(spec, &inputs);
+    Ok(inputs)
+}
+
+fn gather(walk: &mut Walk, sources: &[Source], contents: Contents) -> Result<Placed, Error> {
+    let mut all = Placed::new();
+    for source in sources {
+        let mut placed = Placed::new();
+        walk.source(source, contents, &mut placed).map_err(|what| source.place.refuse(&what))?;
+        for (to, kind) in placed {
+            let is_folder = kind == InputKind::Dir;
+            let before = all.insert(to.clone(), kind);
+            if before.is_some_and(|before| (before == InputKind::Dir) != is_folder) {
+                return Err(source.place.refuse(&both(&to)));
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn list(placed: Placed) -> Vec<Input> {
+    placed.into_iter().map(|(to, kind)| Input { to, kind }).collect()
+}
+
+/// Refuses a file or a link where something of any list is a folder or lies below it.
+fn no_collision<const N: usize>(spec: &Spec, lists: [&Placed; N]) -> Result<(), Error> {
+    let mut folders = BTreeSet::new();
+    for (to, kind) in lists.into_iter().flatten() {
+        folders.extend(to.as_str().match_indices('/').map(|(end, _)| &to.as_str()[..end]));
+        folders.extend((*kind == InputKind::Dir).then_some(to.as_str()));
+    }
+    let mut leaves = lists.into_iter().flatten().filter(|(_, kind)| **kind != InputKind::Dir);
+    match leaves.find(|(to, _)| folders.contains(to.as_str())) {
+        Some((to, _)) => Err(Error::Spec(format!("{}: {}", shown_path(&spec.file), both(to)))),
+        None => Ok(()),
+    }
+}
+
+fn both(to: &SafePath) -> String {
+    format!("\"{}\" would arrive both as a file and as a folder", shown_path(Path::new(to.as_str())))
+}
+
+fn template(walk: &mut Walk, path: &Path) -> Result<Vec<TemplateRound>, Error> {
+    let mut rounds = Vec::new();
+    while path.join(rounds.len().to_string()).is_dir() {
+        let folder = path.join(rounds.len().to_string());
+        rounds.push(round(walk, &folder).map_err(Error::Spec)?);
+    }
+    match stray_round(path, rounds.len()) {
+        Some(name) => {
+            Err(Error::Spec(format!("{name}: the folders of a template are 0, 1, 2 and so on, without gaps")))
+        }
+        None => Ok(rounds),
+    }
+}
+
+fn round(walk: &mut Walk, folder: &Path) -> Result<TemplateRound, String> {
+    let mut placed = Placed::new();
+    walk.folder(folder, None, Contents::Held, &mut placed)?;
+    let mut files = Vec::new();
+    for (to, kind) in placed {
+        match kind {
+            InputKind::File { content: Some(content), .. } => files.push((to, content.to_vec())),
+            InputKind::Link { .. } => {
+                return Err(format!("{}: a template holds no links", shown_path(&folder.join(to.as_str()))));
+            }
+            InputKind::File { .. } | InputKind::Dir => {}
+        }
+    }
+    Ok(TemplateRound { files })
+}
+
+/// Returns a folder with a number as name that is not among the first `count` ones.
+fn stray_round(path: &Path, count: usize) -> Option<String> {
+    let is_number = |name: &OsStr| name.as_bytes().iter().all(u8::is_ascii_digit);
+    let is_known = |name: &OsStr| (0..count).any(|number| name.as_bytes() == number.to_string().as_bytes());
+    let folders = fs::read_dir(path).ok()?.flatten().filter(|entry| entry.path().is_dir());
+    let mut strays = folders.filter(|entry| is_number(&entry.file_name()) && !is_known(&entry.file_name()));
+    strays.next().map(|entry| shown_path(&entry.path()))
+}
+
+/// Returns the hash: every part with its length before it, so that no two different inputs spell the same bytes.
+fn hash(spec: &Spec, inputs: &Inputs) -> String {
+    let mut hasher = Hasher(Sha256::new());
+    hasher.record(["spec", "", ""], &spec.file_hash);
+    hasher.inputs("copy", &inputs.copy);
+    hasher.inputs("protect", &inputs.protect);
+    for (index, files) in inputs.hidden.iter().enumerate() {
+        hasher.inputs(&format!("hidden {index}"), files);
+    }
+    for (index, round) in inputs.template.iter().flatten().enumerate() {
+        for (to, content) in &round.files {
+            hasher.record([&format!("template {index}"), to.as_str(), "file"], &sha256(content));
+        }
+    }
+    for (name, text) in inputs.prompts.named() {
+        hasher.record(["prompt", name, "file"], &sha256(text.as_bytes()));
+    }
+    let hex: String = hasher.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
+}
+
+struct Hasher(Sha256);
+
+impl Hasher {
+    fn inputs(&mut self, role: &str, inputs: &[Input]) {
+        for input in inputs {
+            let to = input.to.as_str();
+            match &input.kind {
+                InputKind::Dir => self.record([role, to, "dir"], b""),
+                InputKind::Link { target } => self.record([role, to, "link"], target.as_os_str().as_bytes()),
+                // Of the mode only whether it can be executed: the rest is the user's umask.
+                InputKind::File { mode, sha256, .. } if mode & 0o111 != 0 => self.record([role, to, "program"], sha256),
+                InputKind::File { sha256, .. } => self.record([role, to, "file"], sha256),
+            }
+        }
+    }
+
+    fn record(&mut self, words: [&str; 3], content: &[u8]) {
+        for part in words.map(str::as_bytes).into_iter().chain([content]) {
+            self.0.update((part.len() as u64).to_le_bytes());
+            self.0.update(part);
+        }
+    }
+}

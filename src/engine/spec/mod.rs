@@ -1,14 +1,28 @@
 //! A spec: what to build, how it is checked, who generates it. Plain data, validated.
 //!
-//! `read.rs` turns a file into a `Spec` or a message with file, line and column; `inputs.rs` collects what the spec
-//! copies, protects, hides and uses as template, and computes the hash over all of it.
+//! `read.rs` turns a file into a `Spec` or a message with file, line and column: `yaml.rs` and `json.rs` make a tree
+//! with places (`node.rs`), `validate.rs` and `generator.rs` judge it, `excerpt.rs` shows what is wrong. `inputs.rs`
+//! collects what the spec copies, protects, hides and uses as template, and computes the hash over all of it.
 
+mod excerpt;
+mod generator;
 pub mod inputs;
+mod json;
+mod node;
+mod prompts;
 pub mod read;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod validate;
+mod yaml;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
+
+pub use excerpt::Place;
+pub use prompts::{Prompts, VARIABLES};
 
 use crate::safety::path::SafePath;
 
@@ -27,9 +41,13 @@ pub struct Spec {
     pub max_retries: u32,
     pub generator: GeneratorSpec,
     pub budget: Budget,
+    /// Where `budget.usd` stands, for the message of a model whose price is not known.
+    pub usd_place: Option<Place>,
     pub sandbox: Sandbox,
     /// The file it was read from, absolute.
     pub file: PathBuf,
+    /// SHA-256 of that file's bytes.
+    pub file_hash: [u8; 32],
     pub warnings: Vec<String>,
 }
 
@@ -39,6 +57,8 @@ pub struct Source {
     pub from: PathBuf,
     /// Where it arrives; `None` is the top of the workspace (`.`).
     pub to: Option<SafePath>,
+    /// Where the spec names it.
+    pub place: Place,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -64,6 +84,16 @@ pub enum Provider {
     OpenAi,
     ClaudeCode,
     Template,
+}
+
+impl Provider {
+    /// Every provider with its name in a spec and on the command line.
+    pub const NAMES: [(&'static str, Provider); 4] = [
+        ("anthropic", Provider::Anthropic),
+        ("openai", Provider::OpenAi),
+        ("claude-code", Provider::ClaudeCode),
+        ("template", Provider::Template),
+    ];
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,8 +138,8 @@ pub struct Budget {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sandbox {
     pub network: bool,
-    pub read: Vec<String>,
-    pub devices: Vec<String>,
+    pub read: Vec<PathBuf>,
+    pub devices: Vec<PathBuf>,
     pub limits: Limits,
 }
 

@@ -1,0 +1,210 @@
+//! Walks what the user gives: folders and files, links that stay inside, nothing else.
+//!
+//! Every name becomes a `SafePath` here. Files are opened without waiting, so that a FIFO with a file's name cannot
+//! hold a run; contents are hashed in pieces and held in memory only where the caller asks.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::OFlags;
+use sha2::{Digest, Sha256};
+
+use super::Source;
+use super::excerpt::shown_path;
+use super::inputs::{InputKind, Placed};
+use super::read::open_file;
+use crate::safety::path::SafePath;
+
+/// How much is held in memory of all protected, hidden and template files together.
+pub const MAX_HELD_BYTES: u64 = 256 << 20;
+/// How many files, folders and links a spec may bring.
+const MAX_ENTRIES: usize = 1_000_000;
+
+/// Whether a file's content is kept with its hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contents {
+    Held,
+    Streamed,
+}
+
+/// A walk that leaves out what is the root's own, and counts what it takes.
+pub struct Walk {
+    root: Option<PathBuf>,
+    held: u64,
+    entries: usize,
+}
+
+impl Walk {
+    /// Returns a walk for a run in `root`.
+    pub fn new(root: &Path) -> Walk {
+        Walk { root: fs::canonicalize(root).ok(), held: 0, entries: 0 }
+    }
+
+    /// Adds what one source brings; an error says what cannot be taken and why.
+    pub fn source(&mut self, source: &Source, contents: Contents, placed: &mut Placed) -> Result<(), String> {
+        match &source.to {
+            Some(to) if !source.from.is_dir() => {
+                let from = self.resolved(&source.from)?;
+                placed.insert(to.clone(), self.file(&from, contents)?);
+                Ok(())
+            }
+            to => self.folder(&source.from, to.as_ref(), contents, placed),
+        }
+    }
+
+    /// Adds a folder and everything below it.
+    pub fn folder(
+        &mut self,
+        folder: &Path,
+        to: Option<&SafePath>,
+        contents: Contents,
+        placed: &mut Placed,
+    ) -> Result<(), String> {
+        let top = self.resolved(folder)?;
+        let mut waiting = vec![(top.clone(), to.cloned())];
+        while let Some((folder, to)) = waiting.pop() {
+            for name in self.names(&folder)? {
+                let (path, to) = (folder.join(&name), below(to.as_ref(), &name, &folder)?);
+                match self.entry(&path, &top, contents)? {
+                    InputKind::Dir => waiting.push((path, Some(to))),
+                    kind => drop(placed.insert(to, kind)),
+                }
+            }
+            placed.extend(to.map(|to| (to, InputKind::Dir)));
+        }
+        Ok(())
+    }
+
+    /// Returns where a path of the user's leads; not into what the run keeps.
+    fn resolved(&self, path: &Path) -> Result<PathBuf, String> {
+        let resolved = fs::canonicalize(path).map_err(|error| cannot_read(path, &error))?;
+        match self.is_own(&resolved) {
+            true => Err(format!("{} belongs to the run itself and is never copied", shown_path(path))),
+            false => Ok(resolved),
+        }
+    }
+
+    /// Returns the names in a folder that may be taken.
+    fn names(&self, folder: &Path) -> Result<Vec<OsString>, String> {
+        let entries = fs::read_dir(folder).map_err(|error| cannot_read(folder, &error))?;
+        let mut names = Vec::new();
+        for entry in entries {
+            let name = entry.map_err(|error| cannot_read(folder, &error))?.file_name();
+            if name != ".git" && !self.is_own(&folder.join(&name)) {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// Returns whether a path is, or lies in, what the run itself keeps in its root; links are resolved before.
+    fn is_own(&self, path: &Path) -> bool {
+        let Some(below) = self.root.as_ref().and_then(|root| path.strip_prefix(root).ok()) else {
+            return false;
+        };
+        let first = below.components().next().map(|component| component.as_os_str()).and_then(OsStr::to_str);
+        first.is_some_and(|name| {
+            matches!(name, "workspace" | "logs" | "state.json" | ".orchestrator.lock")
+                || name.starts_with("state.json.")
+        })
+    }
+
+    fn entry(&mut self, path: &Path, top: &Path, contents: Contents) -> Result<InputKind, String> {
+        self.entries += 1;
+        if MAX_ENTRIES < self.entries {
+            return Err(format!("there are more than {MAX_ENTRIES} files to take"));
+        }
+        let metadata = fs::symlink_metadata(path).map_err(|error| cannot_read(path, &error))?;
+        if metadata.is_dir() {
+            Ok(InputKind::Dir)
+        } else if metadata.is_symlink() {
+            link(path, top)
+        } else {
+            self.file(path, contents)
+        }
+    }
+
+    fn file(&mut self, path: &Path, contents: Contents) -> Result<InputKind, String> {
+        let fail = |error: io::Error| cannot_read(path, &error);
+        let mut file = open_file(path, OFlags::NOFOLLOW).map_err(fail)?;
+        let metadata = file.metadata().map_err(fail)?;
+        let (sha256, content) = match contents {
+            Contents::Streamed => (digest(&mut file).map_err(fail)?, None),
+            Contents::Held => {
+                let content = self.hold(&mut file, &metadata).map_err(fail)?;
+                (sha256(&content), Some(content))
+            }
+        };
+        let mode = metadata.permissions().mode() & 0o777;
+        Ok(InputKind::File { source: path.to_owned(), mode, sha256, content })
+    }
+
+    fn hold(&mut self, file: &mut File, metadata: &Metadata) -> io::Result<Arc<[u8]>> {
+        let left = MAX_HELD_BYTES - self.held;
+        let mut content = Vec::with_capacity(usize::try_from(metadata.size().min(left)).unwrap_or(0));
+        file.take(left + 1).read_to_end(&mut content)?;
+        if left < content.len() as u64 {
+            let most = MAX_HELD_BYTES >> 20;
+            return Err(io::Error::other(format!("protected, hidden and template files are more than {most} MiB")));
+        }
+        self.held += content.len() as u64;
+        Ok(content.into())
+    }
+}
+
+/// Returns the SHA-256 of some bytes.
+pub fn sha256(content: &[u8]) -> [u8; 32] {
+    Sha256::digest(content).into()
+}
+
+fn digest(file: &mut File) -> io::Result<[u8; 32]> {
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return Ok(hasher.finalize().into()),
+            Ok(length) => hasher.update(&buffer[..length]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn below(folder: Option<&SafePath>, name: &OsStr, within: &Path) -> Result<SafePath, String> {
+    let shown = || shown_path(&within.join(name));
+    let name = name.to_str().ok_or_else(|| format!("{}: its name is not UTF-8", shown()))?;
+    let text = folder.map_or(name.to_owned(), |folder| format!("{folder}/{name}"));
+    SafePath::parse(&text).map_err(|violation| format!("{}: {}", shown(), violation.rule))
+}
+
+/// Returns the link if it stays below `top` by its own words and, where it leads somewhere, in fact.
+fn link(path: &Path, top: &Path) -> Result<InputKind, String> {
+    let target = fs::read_link(path).map_err(|error| cannot_read(path, &error))?;
+    let begin = path.strip_prefix(top).map_or(0, |inside| inside.components().count() - 1);
+    let resolved = fs::canonicalize(path).ok();
+    match stays_inside(begin, &target) && resolved.is_none_or(|end| end.starts_with(top)) {
+        true => Ok(InputKind::Link { target }),
+        false => {
+            Err(format!("{}: this link leads out of what is copied, to {}", shown_path(path), shown_path(&target)))
+        }
+    }
+}
+
+fn stays_inside(begin: usize, target: &Path) -> bool {
+    let depth = target.components().try_fold(begin, |depth, component| match component {
+        Component::Normal(_) => Some(depth + 1),
+        Component::CurDir => Some(depth),
+        Component::ParentDir => depth.checked_sub(1),
+        Component::RootDir | Component::Prefix(_) => None,
+    });
+    depth.is_some()
+}
+
+fn cannot_read(path: &Path, error: &io::Error) -> String {
+    format!("cannot read {}: {error}", shown_path(path))
+}
