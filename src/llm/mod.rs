@@ -8,7 +8,11 @@ pub mod http;
 pub mod openai;
 pub mod price;
 pub mod retry;
+pub mod secret;
 pub mod sse;
+
+#[cfg(test)]
+mod scripted;
 
 use std::time::Duration;
 
