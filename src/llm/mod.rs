@@ -4,6 +4,7 @@
 //! knows of phases, files or state: the engine writes the journal and asks.
 
 pub mod anthropic;
+pub mod endpoint;
 pub mod http;
 pub mod openai;
 pub mod price;
@@ -11,6 +12,7 @@ pub mod retry;
 pub mod secret;
 pub mod sse;
 
+mod refusal;
 #[cfg(test)]
 mod scripted;
 
