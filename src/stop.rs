@@ -127,6 +127,13 @@ impl Stop {
     pub fn sleep(&self, delay: Duration) -> io::Result<Woken> {
         self.wait(None, Some(Instant::now() + delay))
     }
+
+    /// Asks for the end as SIGINT would.
+    #[cfg(test)]
+    pub fn request(&self) {
+        self.signal.store(SIGINT as usize, Ordering::SeqCst);
+        let _ = rustix::io::write(&*self._write_end, b"x");
+    }
 }
 
 fn timespec(duration: Duration) -> Timespec {

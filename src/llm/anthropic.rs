@@ -1,1 +1,289 @@
-//! (in the making)
+//! The Messages dialect of Anthropic, and of the servers that speak it too.
+//!
+//! Turns a request into a body and what comes back, streamed or whole, into an answer. Blocks that are neither text nor
+//! a tool call are kept as they came: thinking has to go back with its signature.
+
+use std::collections::BTreeMap;
+
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use serde_json::{Map, Value, json};
+
+use crate::llm::endpoint::{Assembly, Call, Caller, Endpoint, Heard, Kept, parse_event, tokens, tool_use};
+use crate::llm::{Answer, Block, LlmClient, LlmError, Message, Request, Role, StopReason, Usage};
+
+/// Every compatible server and every model takes this one.
+const VERSION: &str = "2023-06-01";
+
+/// The API takes four cache marks; one is on the system prompt.
+const MARKS_IN_MESSAGES: usize = 3;
+
+/// What a block under way takes in memory beside its text.
+const DRAFT_OVERHEAD: usize = 512;
+
+/// A client of the Messages API.
+#[derive(Debug)]
+pub struct Anthropic {
+    caller: Caller,
+}
+
+impl Anthropic {
+    /// Returns a client; the base URL is meant without `/v1`, one with it is understood.
+    pub fn new(endpoint: Endpoint) -> Anthropic {
+        Anthropic { caller: Caller::new(endpoint) }
+    }
+
+    fn url(&self) -> String {
+        let base = self.caller.base_url();
+        format!("{}/v1/messages", base.strip_suffix("/v1").unwrap_or(base).trim_end_matches('/'))
+    }
+}
+
+impl LlmClient for Anthropic {
+    fn encode(&self, request: &Request) -> String {
+        let mut body = json!({"model": request.model, "max_tokens": request.max_tokens, "stream": true});
+        if let Some(temperature) = request.temperature {
+            body["temperature"] = temperature.into();
+        }
+        if let Some(effort) = &request.effort {
+            body["output_config"] = json!({"effort": effort});
+        }
+        if !request.tools.is_empty() {
+            body["tools"] = request
+                .tools
+                .iter()
+                .map(|tool| json!({"name": tool.name, "description": tool.description, "input_schema": tool.schema}))
+                .collect();
+        }
+        if !request.system.trim().is_empty() {
+            body["system"] = json!([text(&request.system, true)]);
+        }
+        body["messages"] = messages(&request.messages);
+        body.to_string()
+    }
+
+    fn attempt(&mut self, body: &str, watch: &mut dyn FnMut(&str)) -> Result<Answer, LlmError> {
+        let headers =
+            HeaderMap::from_iter([(HeaderName::from_static("anthropic-version"), HeaderValue::from_static(VERSION))]);
+        let key_header = (HeaderName::from_static("x-api-key"), "");
+        let call = Call { url: self.url(), headers, key_header, body };
+        self.caller.attempt(call, &mut Draft::default(), watch)
+    }
+}
+
+fn messages(messages: &[Message]) -> Value {
+    let is_marked = |block: &&Block| matches!(block, Block::Text { cache: true, .. });
+    let marks = messages.iter().flat_map(|message| &message.content).filter(is_marked).count();
+    let mut unmarked = marks.saturating_sub(MARKS_IN_MESSAGES);
+    let encoded = messages.iter().map(|message| encode_message(message, &mut unmarked));
+    encoded.filter(|message| message["content"] != json!([])).collect()
+}
+
+/// `unmarked` is how many marks, from the first, are still to be left out.
+fn encode_message(message: &Message, unmarked: &mut usize) -> Value {
+    let mut blocks: Vec<&Block> = message.content.iter().collect();
+    // The API wants the results of tools before any text.
+    blocks.sort_by_key(|block| !matches!(block, Block::ToolResult { .. }));
+    let content: Vec<Value> = blocks.into_iter().filter_map(|block| encode_block(block, unmarked)).collect();
+    let role = if message.role == Role::User { "user" } else { "assistant" };
+    json!({"role": role, "content": content})
+}
+
+fn encode_block(block: &Block, unmarked: &mut usize) -> Option<Value> {
+    Some(match block {
+        // The API refuses blank texts.
+        Block::Text { text, .. } if text.trim().is_empty() => return None,
+        Block::Text { text: given, cache } => {
+            let is_left_out = *cache && *unmarked > 0;
+            *unmarked -= usize::from(is_left_out);
+            text(given, *cache && !is_left_out)
+        }
+        Block::ToolUse { id, name, input, .. } => {
+            let input = if input.is_object() { input.clone() } else { json!({}) };
+            json!({"type": "tool_use", "id": id, "name": name, "input": input})
+        }
+        Block::ToolResult { id, text, is_error } => {
+            json!({"type": "tool_result", "tool_use_id": id, "content": text, "is_error": is_error})
+        }
+        Block::Opaque { value } => value.clone(),
+    })
+}
+
+fn text(text: &str, cache: bool) -> Value {
+    let mut block = json!({"type": "text", "text": text});
+    if cache {
+        block["cache_control"] = json!({"type": "ephemeral"});
+    }
+    block
+}
+
+/// An answer as far as it has come.
+#[derive(Debug, Default)]
+struct Draft {
+    blocks: BTreeMap<u64, BlockDraft>,
+    model: String,
+    stop_reason: Option<String>,
+    /// The category of a refusal.
+    category: Option<String>,
+    usage: Usage,
+    is_complete: bool,
+    kept: Kept,
+}
+
+/// A block as it started, and what was added to its fields.
+#[derive(Debug, Default)]
+struct BlockDraft {
+    start: Map<String, Value>,
+    text: String,
+    json: String,
+    thinking: String,
+    signature: String,
+}
+
+impl Assembly for Draft {
+    fn event(&mut self, data: &str) -> Result<Heard, String> {
+        let mut event = parse_event(data)?;
+        let index = event["index"].as_u64().unwrap_or_default();
+        match event["type"].as_str().unwrap_or_default() {
+            "message_start" => self.envelope(&event["message"]),
+            "content_block_start" => {
+                self.kept.add(data.len() + DRAFT_OVERHEAD)?;
+                self.blocks.insert(index, BlockDraft::new(event["content_block"].take()));
+            }
+            "content_block_delta" => self.delta(index, &event["delta"])?,
+            "content_block_stop" => {}
+            "message_delta" => {
+                self.stop(&event["delta"]);
+                self.count(&event["usage"]);
+            }
+            "message_stop" => {
+                self.is_complete = true;
+                return Ok(Heard::End);
+            }
+            _ => return Ok(Heard::Nothing),
+        }
+        Ok(Heard::Something)
+    }
+
+    fn whole(&mut self, body: &Value) -> Result<(), String> {
+        let content = body["content"].as_array().ok_or("this is no answer")?;
+        self.envelope(body);
+        self.blocks = (0..).zip(content.iter().cloned().map(BlockDraft::new)).collect();
+        self.is_complete = true;
+        Ok(())
+    }
+
+    fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    fn finish(&mut self) -> Result<Answer, String> {
+        if !self.is_complete {
+            return Err("the stream ended before the answer was complete".into());
+        }
+        let content: Vec<Block> = std::mem::take(&mut self.blocks).into_values().map(BlockDraft::finish).collect();
+        let calls_tools = content.iter().any(|block| matches!(block, Block::ToolUse { .. }));
+        let stop = match self.stop_reason.take().as_deref() {
+            Some("tool_use") => StopReason::ToolUse,
+            None if calls_tools => StopReason::ToolUse,
+            Some("end_turn" | "stop_sequence") | None => StopReason::EndTurn,
+            Some("max_tokens" | "model_context_window_exceeded") => StopReason::MaxTokens,
+            Some("pause_turn") => StopReason::PauseTurn,
+            Some("refusal") => StopReason::Refusal(self.category.take().unwrap_or_else(|| "refusal".into())),
+            Some(other) => StopReason::Other(other.to_owned()),
+        };
+        Ok(Answer { content, stop, usage: self.usage, model: std::mem::take(&mut self.model), request_id: None })
+    }
+}
+
+impl Draft {
+    fn envelope(&mut self, message: &Value) {
+        self.model = message["model"].as_str().unwrap_or_default().to_owned();
+        self.stop(message);
+        self.count(&message["usage"]);
+    }
+
+    fn stop(&mut self, holder: &Value) {
+        let reason = holder["stop_reason"].as_str().map(str::to_owned);
+        self.stop_reason = reason.or(self.stop_reason.take());
+        let category = holder["stop_details"]["category"].as_str().map(str::to_owned);
+        self.category = category.or(self.category.take());
+    }
+
+    /// The counters are cumulative, and not every event has all of them.
+    fn count(&mut self, usage: &Value) {
+        let take = |name: &str, count: &mut u64| *count = tokens(&usage[name]).unwrap_or(*count);
+        take("input_tokens", &mut self.usage.input);
+        take("cache_creation_input_tokens", &mut self.usage.cache_write);
+        take("cache_read_input_tokens", &mut self.usage.cache_read);
+        take("output_tokens", &mut self.usage.output);
+    }
+
+    fn delta(&mut self, index: u64, delta: &Value) -> Result<(), String> {
+        let (field, kind) = match delta["type"].as_str().unwrap_or_default() {
+            "text_delta" => ("text", "text"),
+            "input_json_delta" => ("partial_json", "tool_use"),
+            "thinking_delta" => ("thinking", "thinking"),
+            "signature_delta" => ("signature", "thinking"),
+            _ => return Ok(()),
+        };
+        let piece = delta[field].as_str().unwrap_or_default();
+        self.kept.add(piece.len())?;
+        let block = match self.blocks.get_mut(&index) {
+            Some(block) => block,
+            None => {
+                self.kept.add(DRAFT_OVERHEAD)?;
+                self.blocks.entry(index).or_insert(BlockDraft::new(json!({"type": kind})))
+            }
+        };
+        block.push(field, piece);
+        Ok(())
+    }
+}
+
+impl BlockDraft {
+    fn new(start: Value) -> BlockDraft {
+        let start = if let Value::Object(start) = start { start } else { Map::new() };
+        BlockDraft { start, ..BlockDraft::default() }
+    }
+
+    fn push(&mut self, field: &str, piece: &str) {
+        match field {
+            "text" => self.text.push_str(piece),
+            "partial_json" => self.json.push_str(piece),
+            "thinking" => self.thinking.push_str(piece),
+            _ => self.signature.push_str(piece),
+        }
+    }
+
+    fn finish(mut self) -> Block {
+        let field = |name: &str| self.start.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        match field("type").as_str() {
+            "text" => Block::text(field("text") + &self.text),
+            "tool_use" => {
+                // Some servers give the whole input with the start.
+                let given = self.start.get("input").filter(|input| !input.is_null()).map(Value::to_string);
+                let arguments = if self.json.is_empty() { given.unwrap_or_default() } else { self.json };
+                tool_use(&field("id"), &field("name"), &arguments)
+            }
+            _ => {
+                self.extend("text", &self.text.clone());
+                self.extend("thinking", &self.thinking.clone());
+                self.extend("signature", &self.signature.clone());
+                if let Ok(input) = serde_json::from_str(&self.json) {
+                    self.start.insert("input".into(), input);
+                }
+                Block::Opaque { value: Value::Object(self.start) }
+            }
+        }
+    }
+
+    fn extend(&mut self, name: &str, added: &str) {
+        if !added.is_empty() {
+            let before = self.start.get(name).and_then(Value::as_str).unwrap_or_default();
+            self.start.insert(name.into(), (before.to_owned() + added).into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,349 @@
-//! (in the making)
+//! The transport: one POST at a time, on a thread of its own, so that a signal is never kept waiting.
+//!
+//! The thread sends what it reads over a short channel and a byte over a socket pair for each part, and the caller
+//! polls that socket beside the wish to stop. What the bytes mean, and how long silence may last, is for others.
+
+use std::io::{Read, Write};
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use reqwest::Url;
+use reqwest::blocking::{Client, RequestBuilder, Response};
+use reqwest::header::HeaderMap;
+use reqwest::redirect::Policy;
+
+use crate::stop::{Stop, Woken};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The most that a body may hold, after decompression.
+pub const MAX_BODY: u64 = 64 * 1024 * 1024;
+
+const READ_SIZE: usize = 16 * 1024;
+
+/// Parts that may wait to be taken; the thread then stops reading.
+const PARTS_AHEAD: usize = 8;
+
+/// What is sent.
+#[derive(Debug)]
+pub struct Post {
+    pub url: String,
+    pub headers: HeaderMap,
+    pub body: String,
+}
+
+/// What comes back, in this order: one head, chunks, the end.
+#[derive(Debug)]
+pub enum Part {
+    Head { status: u16, headers: HeaderMap },
+    Chunk(Vec<u8>),
+    End,
+}
+
+/// Why nothing more comes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// This cannot be sent at all: the URL is none.
+    Unsendable(String),
+    /// The server was not reached.
+    NotSent(String),
+    /// It was sent, then the connection broke or the body went past its limit.
+    Broken(String),
+    /// The caller's deadline passed.
+    TimedOut,
+    /// The run was asked to stop.
+    Stopped,
+}
+
+/// Makes exchanges over connections that are kept for the next one.
+#[derive(Debug)]
+pub struct Transport {
+    /// No read waits longer: a thread whose caller is gone ends, at the latest, after this.
+    read_timeout: Duration,
+    client: Option<Client>,
+}
+
+impl Transport {
+    /// Returns a transport for callers that never wait longer than `patience` for a part.
+    pub fn new(patience: Duration) -> Transport {
+        Transport { read_timeout: patience.saturating_add(Duration::from_secs(1)), client: None }
+    }
+
+    /// Sends `post` in the background.
+    pub fn start(&mut self, post: Post, stop: &Stop) -> Result<Exchange, Failure> {
+        let url = Url::parse(&post.url).map_err(|error| Failure::Unsendable(format!("{error} in {:?}", post.url)))?;
+        let request = self.client(&url)?.post(url).headers(post.headers).body(post.body);
+        let (sender, parts) = sync_channel(PARTS_AHEAD);
+        let not_sent = |error| Failure::NotSent(format!("cannot start a request: {error}"));
+        let (wake, waker) = UnixStream::pair().map_err(not_sent)?;
+        let line = Line { parts: sender, waker };
+        thread::Builder::new().name("model".into()).spawn(move || run(request, line)).map_err(not_sent)?;
+        Ok(Exchange { parts, wake, stop: stop.clone() })
+    }
+
+    fn client(&mut self, url: &Url) -> Result<Client, Failure> {
+        if self.client.is_none() {
+            self.client = Some(build(url, self.read_timeout)?);
+        }
+        self.client.clone().ok_or_else(|| Failure::NotSent("no HTTP client".into()))
+    }
+}
+
+impl Drop for Transport {
+    fn drop(&mut self) {
+        // The last drop of a client joins its thread, which may hang in a name lookup long after a Ctrl+C.
+        std::mem::forget(self.client.take());
+    }
+}
+
+fn build(url: &Url, read_timeout: Duration) -> Result<Client, Failure> {
+    // An error says that another part of the program has installed one already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut builder = Client::builder()
+        .user_agent(concat!("orchestrator/", env!("CARGO_PKG_VERSION")))
+        .redirect(Policy::none())
+        .connect_timeout(CONNECT_TIMEOUT)
+        // In a blocking client this bounds the wait for the head and each read, not their sum.
+        .timeout(read_timeout);
+    if is_loopback(url) {
+        builder = builder.no_proxy();
+        if url.scheme() == "http" {
+            // Redirects are not followed, so no certificate is ever checked, and none needs to be loaded.
+            builder = builder.tls_certs_only([]);
+        }
+    }
+    builder.build().map_err(|error| Failure::NotSent(format!("cannot set up HTTP: {}", explain(error))))
+}
+
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// One request and what comes back. Dropping it ends the reading.
+#[derive(Debug)]
+pub struct Exchange {
+    parts: Receiver<Result<Part, Failure>>,
+    /// One byte for each part that can be received.
+    wake: UnixStream,
+    stop: Stop,
+}
+
+impl Exchange {
+    /// Waits for the next part until `deadline`. A signal wins over a part, and so does a deadline that has passed.
+    pub fn next(&mut self, deadline: Instant) -> Result<Part, Failure> {
+        if Instant::now() >= deadline && self.stop.requested().is_none() {
+            return Err(Failure::TimedOut);
+        }
+        let broken = |error| Failure::Broken(format!("cannot wait for the model: {error}"));
+        match self.stop.wait(Some(self.wake.as_fd()), Some(deadline)).map_err(broken)? {
+            Woken::Stopped(_) => return Err(Failure::Stopped),
+            Woken::TimedOut => return Err(Failure::TimedOut),
+            Woken::Ready => {}
+        }
+        self.wake.read(&mut [0]).map_err(broken)?;
+        self.parts.recv().unwrap_or_else(|_| Err(Failure::Broken("the request ended without a word".into())))
+    }
+}
+
+/// The thread's end of an exchange.
+struct Line {
+    parts: SyncSender<Result<Part, Failure>>,
+    waker: UnixStream,
+}
+
+impl Line {
+    /// Returns whether someone still listens.
+    fn say(&mut self, part: Result<Part, Failure>) -> bool {
+        self.parts.send(part).is_ok() && self.waker.write_all(&[0]).is_ok()
+    }
+}
+
+fn run(request: RequestBuilder, mut line: Line) {
+    match request.send() {
+        Ok(response) => {
+            let head = Part::Head { status: response.status().as_u16(), headers: response.headers().clone() };
+            if line.say(Ok(head)) {
+                read(response, &mut line);
+            }
+        }
+        Err(error) => {
+            line.say(Err(failure(error)));
+        }
+    }
+}
+
+fn read(mut response: Response, line: &mut Line) {
+    let mut buffer = [0; READ_SIZE];
+    let mut total = 0;
+    loop {
+        let part = match response.read(&mut buffer) {
+            Ok(0) => Ok(Part::End),
+            Ok(count) if total + count as u64 <= MAX_BODY => Ok(Part::Chunk(buffer[..count].to_vec())),
+            Ok(_) => Err(Failure::Broken(format!("the answer is larger than {MAX_BODY} bytes"))),
+            Err(error) => Err(Failure::Broken(format!("the answer broke off: {}", chain(&error)))),
+        };
+        total += part.as_ref().map_or(0, |part| if let Part::Chunk(bytes) = part { bytes.len() as u64 } else { 0 });
+        let is_last = !matches!(part, Ok(Part::Chunk(_)));
+        if !line.say(part) || is_last {
+            return;
+        }
+    }
+}
+
+fn failure(error: reqwest::Error) -> Failure {
+    if error.is_builder() {
+        Failure::Unsendable(explain(error))
+    } else if error.is_connect() {
+        Failure::NotSent(format!("cannot connect: {}", explain(error)))
+    } else {
+        Failure::Broken(format!("no answer to the request: {}", explain(error)))
+    }
+}
+
+fn explain(error: reqwest::Error) -> String {
+    chain(&error.without_url())
+}
+
+/// The causes of an error, outermost first; equal neighbours once.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut texts = vec![error.to_string()];
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if texts.last().is_none_or(|last| !last.contains(&text)) {
+            texts.push(text);
+        }
+        cause = error.source();
+    }
+    texts.join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::time::{Duration, Instant};
+
+    use reqwest::header::HeaderMap;
+
+    use super::{Exchange, Failure, MAX_BODY, Part, Post, Transport};
+    use crate::llm::scripted::{Server, Step};
+    use crate::stop::Stop;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn start(url: &str, stop: &Stop) -> Result<Exchange, Failure> {
+        let post = Post { url: url.into(), headers: HeaderMap::new(), body: "{}".into() };
+        Transport::new(LONG).start(post, stop)
+    }
+
+    /// Everything up to the end or the failure: the status and the body.
+    fn collect(mut exchange: Exchange) -> (u16, Result<Vec<u8>, Failure>) {
+        let (mut status, mut body) = (0, Vec::new());
+        loop {
+            match exchange.next(Instant::now() + LONG) {
+                Ok(Part::Head { status: given, .. }) => status = given,
+                Ok(Part::Chunk(bytes)) => body.extend(bytes),
+                Ok(Part::End) => return (status, Ok(body)),
+                Err(failure) => return (status, Err(failure)),
+            }
+        }
+    }
+
+    fn exchange(steps: Vec<Step>) -> (u16, Result<Vec<u8>, Failure>) {
+        let server = Server::start(vec![steps]);
+        collect(start(&server.url, &Stop::never().unwrap()).unwrap())
+    }
+
+    #[test]
+    fn head_and_body_come_in_order() {
+        let chunked = "HTTP/1.1 201 Fine\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n";
+        let (status, body) = exchange(vec![Step::send(chunked), Step::send("1\r\nc\r\n0\r\n\r\n")]);
+        assert_eq!((status, body.unwrap()), (201, b"abc".to_vec()));
+    }
+
+    #[test]
+    fn a_body_that_breaks_off_is_no_end() {
+        let head = "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc";
+        for cut in [Step::Close, Step::Reset] {
+            let (_, body) = exchange(vec![Step::send(head), cut]);
+            assert!(matches!(body, Err(Failure::Broken(_))), "{body:?}");
+        }
+    }
+
+    #[test]
+    fn a_chunk_size_that_lies_is_no_end() {
+        let lie = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nffffff\r\nabc";
+        assert!(matches!(exchange(vec![Step::send(lie), Step::Close]).1, Err(Failure::Broken(_))));
+    }
+
+    #[test]
+    fn sent_without_an_answer_is_broken_and_not_connected_is_not_sent() {
+        for cut in [Step::Close, Step::Reset] {
+            assert!(matches!(exchange(vec![cut]).1, Err(Failure::Broken(_))));
+        }
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let refused = collect(start(&format!("http://{free}/"), &Stop::never().unwrap()).unwrap()).1;
+        assert!(matches!(&refused, Err(Failure::NotSent(text)) if text.contains("refused")), "{refused:?}");
+    }
+
+    #[test]
+    fn tls_with_a_server_that_knows_none_is_not_sent() {
+        let server = Server::start(vec![vec![Step::send("HTTP/1.1 200 OK\r\n\r\n")]]);
+        let url = server.url.replace("http:", "https:");
+        let failed = collect(start(&url, &Stop::never().unwrap()).unwrap()).1;
+        assert!(matches!(failed, Err(Failure::NotSent(_))), "{failed:?}");
+    }
+
+    #[test]
+    fn a_url_that_is_none_is_unsendable() {
+        for url in ["", "localhost", "ftp://localhost/", "http://"] {
+            let failed = match start(url, &Stop::never().unwrap()) {
+                Ok(exchange) => collect(exchange).1.map(|_| ()),
+                Err(failure) => Err(failure),
+            };
+            assert!(matches!(failed, Err(Failure::Unsendable(_))), "{url}: {failed:?}");
+        }
+    }
+
+    #[test]
+    fn an_endless_body_is_cut_at_the_limit() {
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n";
+        let server = Server::start(vec![vec![Step::send(head), Step::Endless(vec![b'x'; 1 << 20])]]);
+        let mut exchange = start(&server.url, &Stop::never().unwrap()).unwrap();
+        let mut total = 0;
+        let end = loop {
+            match exchange.next(Instant::now() + LONG) {
+                Ok(Part::Chunk(bytes)) => total += bytes.len() as u64,
+                Ok(_) => {}
+                Err(failure) => break failure,
+            }
+        };
+        assert!(matches!(end, Failure::Broken(text) if text.contains("larger")));
+        assert!(total <= MAX_BODY);
+    }
+
+    #[test]
+    fn a_wait_ends_at_its_deadline_and_at_a_signal() {
+        let server = Server::start(vec![vec![Step::Hold]]);
+        let stop = Stop::never().unwrap();
+        let mut silent = start(&server.url, &stop).unwrap();
+        assert_eq!(silent.next(Instant::now() + Duration::from_millis(20)).unwrap_err(), Failure::TimedOut);
+        let asked = stop.clone();
+        let signal = std::thread::spawn(move || asked.request());
+        assert_eq!(silent.next(Instant::now() + LONG).unwrap_err(), Failure::Stopped);
+        signal.join().unwrap();
+    }
+
+    #[test]
+    fn a_flood_does_not_hide_a_passed_deadline() {
+        let server = Server::start(vec![vec![Step::send("HTTP/1.1 200 OK\r\n\r\n"), Step::Endless(vec![b'x'; 4096])]]);
+        let mut flood = start(&server.url, &Stop::never().unwrap()).unwrap();
+        flood.next(Instant::now() + LONG).unwrap();
+        assert_eq!(flood.next(Instant::now()).unwrap_err(), Failure::TimedOut);
+    }
+}

@@ -4,11 +4,17 @@
 //! knows of phases, files or state: the engine writes the journal and asks.
 
 pub mod anthropic;
+pub mod endpoint;
 pub mod http;
 pub mod openai;
 pub mod price;
 pub mod retry;
+pub mod secret;
 pub mod sse;
+
+mod refusal;
+#[cfg(test)]
+mod scripted;
 
 use std::time::Duration;
 

@@ -1,0 +1,372 @@
+//! One attempt at one endpoint: send, wait no longer than allowed, take the answer or say what came instead.
+//!
+//! Common to all dialects. A dialect gives the request and an [`Assembly`] that understands what comes back; whether
+//! that is a stream or one body is decided by its content type, whatever was asked for.
+
+use std::time::{Duration, Instant};
+
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use serde_json::Value;
+
+use crate::llm::http::{Exchange, Failure, Part, Post, Transport};
+use crate::llm::refusal::{EXCERPT_BYTES, excerpt, refusal, said};
+use crate::llm::secret::Secret;
+use crate::llm::sse::{MAX_EVENT, SseParser};
+use crate::llm::{Answer, Block, LlmError, Spent, Usage};
+use crate::stop::Stop;
+
+/// No attempt takes longer, however steadily it streams.
+const TOTAL_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+
+/// An error text beyond this is not read.
+const MAX_ERROR_BODY: usize = 64 * 1024;
+
+/// What may be kept of an answer: far more than any model writes, far less than a hostile stream can send.
+const MAX_KEPT: usize = 16 * 1024 * 1024;
+
+/// No count of tokens above this is believed, so that sums cannot overflow.
+const MAX_TOKENS_SHOWN: u64 = 1 << 40;
+
+/// Where a model is asked, and how long it may be silent.
+#[derive(Debug, Clone)]
+pub struct Endpoint {
+    pub base_url: String,
+    pub key: Option<Secret>,
+    pub idle_timeout: Duration,
+    pub stop: Stop,
+}
+
+/// What an event was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Heard {
+    /// A ping, or something unknown: no sign of life.
+    Nothing,
+    Something,
+    /// The answer is complete; what follows is not looked at.
+    End,
+}
+
+/// Puts an answer together; the texts of its errors say what was wrong with it.
+pub(super) trait Assembly {
+    /// Takes one event of a stream.
+    fn event(&mut self, data: &str) -> Result<Heard, String>;
+    /// Takes a whole answer at once.
+    fn whole(&mut self, body: &Value) -> Result<(), String>;
+    /// Returns the usage shown so far.
+    fn usage(&self) -> Usage;
+    /// Returns the answer, if all of it came.
+    fn finish(&mut self) -> Result<Answer, String>;
+}
+
+/// Returns the error that an event or a body carries in place of content.
+pub(super) fn error_in(value: &Value) -> Option<String> {
+    let carries = value["error"].is_object() || value["error"].is_string() || value["type"] == "error";
+    carries.then(|| format!("the server reports an error: {}", said(value, value.to_string().as_bytes())))
+}
+
+/// Parses the data of an event.
+pub(super) fn parse_event(data: &str) -> Result<Value, String> {
+    let no_json = |_| format!("an event of the stream is no JSON: {}", excerpt(data.as_bytes()));
+    let value = serde_json::from_str(data).map_err(no_json)?;
+    error_in(&value).map_or(Ok(value), Err)
+}
+
+/// Returns a tool call; arguments that are no JSON object are kept as they came.
+pub(super) fn tool_use(id: &str, name: &str, arguments: &str) -> Block {
+    let (id, name) = (id.to_owned(), name.to_owned());
+    if arguments.trim().is_empty() {
+        return Block::ToolUse { id, name, input: Value::Object(Default::default()), raw: None };
+    }
+    match serde_json::from_str::<Value>(arguments) {
+        Ok(input) if input.is_object() => Block::ToolUse { id, name, input, raw: None },
+        _ => Block::ToolUse { id, name, input: Value::Null, raw: Some(arguments.to_owned()) },
+    }
+}
+
+/// Returns a count of tokens, if it is one.
+pub(super) fn tokens(value: &Value) -> Option<u64> {
+    value.as_u64().map(|count| count.min(MAX_TOKENS_SHOWN))
+}
+
+/// Counts what is kept of an answer.
+#[derive(Debug, Default)]
+pub(super) struct Kept(usize);
+
+impl Kept {
+    /// Adds to the count, or refuses.
+    pub fn add(&mut self, bytes: usize) -> Result<(), String> {
+        self.0 += bytes;
+        if self.0 > MAX_KEPT { Err(format!("the answer holds more than {MAX_KEPT} bytes")) } else { Ok(()) }
+    }
+}
+
+/// An endpoint with its connections.
+#[derive(Debug)]
+pub(super) struct Caller {
+    endpoint: Endpoint,
+    transport: Transport,
+}
+
+/// What one dialect wants sent.
+pub(super) struct Call<'a> {
+    pub url: String,
+    pub headers: HeaderMap,
+    /// The header for the key, and what stands before the key in it.
+    pub key_header: (HeaderName, &'static str),
+    pub body: &'a str,
+}
+
+impl Caller {
+    pub fn new(endpoint: Endpoint) -> Caller {
+        Caller { transport: Transport::new(endpoint.idle_timeout), endpoint }
+    }
+
+    pub fn base_url(&self) -> &str {
+        self.endpoint.base_url.trim().trim_end_matches('/')
+    }
+
+    /// Makes one attempt. Nothing that it returns or shows to `watch` contains the key.
+    pub fn attempt(
+        &mut self,
+        call: Call<'_>,
+        assembly: &mut dyn Assembly,
+        watch: &mut dyn FnMut(&str),
+    ) -> Result<Answer, LlmError> {
+        let Some(key) = self.endpoint.key.clone() else { return self.exchange(call, assembly, watch) };
+        let mut watch_redacted = |piece: &str| match key.redact_answer(piece) {
+            Some(redacted) => watch(&redacted),
+            None => watch(piece),
+        };
+        match self.exchange(call, assembly, &mut watch_redacted) {
+            Ok(answer) => redact_answer(answer, &key),
+            Err(error) => Err(redact_error(error, &key)),
+        }
+    }
+
+    fn exchange(
+        &mut self,
+        call: Call<'_>,
+        assembly: &mut dyn Assembly,
+        watch: &mut dyn FnMut(&str),
+    ) -> Result<Answer, LlmError> {
+        if self.endpoint.stop.requested().is_some() {
+            return Err(LlmError::Stopped { spent: Spent::Nothing });
+        }
+        let post = self.post(call)?;
+        let clock = Clock::start(self.endpoint.idle_timeout);
+        let started = self.transport.start(post, &self.endpoint.stop);
+        let exchange = started.map_err(|failure| clock.error(failure, Spent::Nothing))?;
+        Reading { exchange, clock, assembly, watch }.answer()
+    }
+
+    fn post(&self, call: Call<'_>) -> Result<Post, LlmError> {
+        let mut headers = call.headers;
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(key) = &self.endpoint.key {
+            let (name, prefix) = call.key_header;
+            let unfit = || LlmError::Unauthorized { message: "the key holds characters that no key has".into() };
+            headers.insert(name, key.header(prefix).ok_or_else(unfit)?);
+        }
+        Ok(Post { url: call.url, headers, body: call.body.to_owned() })
+    }
+}
+
+/// The two limits of an attempt.
+struct Clock {
+    idle: Duration,
+    idle_until: Instant,
+    total_until: Instant,
+}
+
+impl Clock {
+    fn start(idle: Duration) -> Clock {
+        let total_until = Instant::now() + TOTAL_TIMEOUT;
+        let mut clock = Clock { idle, idle_until: total_until, total_until };
+        clock.heard();
+        clock
+    }
+
+    fn heard(&mut self) {
+        self.idle_until = Instant::now().checked_add(self.idle).unwrap_or(self.total_until);
+    }
+
+    fn deadline(&self) -> Instant {
+        self.idle_until.min(self.total_until)
+    }
+
+    fn error(&self, failure: Failure, spent: Spent) -> LlmError {
+        let message = match failure {
+            Failure::Unsendable(message) => return LlmError::Permanent { message },
+            Failure::NotSent(message) => {
+                return LlmError::Transient { message, retry_after: None, spent: Spent::Nothing };
+            }
+            Failure::Stopped => return LlmError::Stopped { spent },
+            Failure::Broken(message) => message,
+            Failure::TimedOut if self.total_until <= self.idle_until => {
+                format!("the answer was not complete after {} s", TOTAL_TIMEOUT.as_secs())
+            }
+            Failure::TimedOut => format!("silence for {} s (idle timeout)", self.idle.as_secs_f64()),
+        };
+        LlmError::Transient { message, retry_after: None, spent }
+    }
+}
+
+/// An answer on its way in.
+struct Reading<'a> {
+    exchange: Exchange,
+    clock: Clock,
+    assembly: &'a mut dyn Assembly,
+    watch: &'a mut dyn FnMut(&str),
+}
+
+impl Reading<'_> {
+    fn answer(mut self) -> Result<Answer, LlmError> {
+        let Part::Head { status, headers } = self.next()? else {
+            return Err(self.transient("a body without a head".into()));
+        };
+        if !(200..300).contains(&status) {
+            return Err(self.refused(status, &headers));
+        }
+        match content_type(&headers).as_str() {
+            "text/event-stream" => self.stream()?,
+            other => self.whole(status, other)?,
+        }
+        let mut answer = self.assembly.finish().map_err(|problem| self.transient(problem))?;
+        answer.request_id = request_id(&headers);
+        Ok(answer)
+    }
+
+    fn next(&mut self) -> Result<Part, LlmError> {
+        let next = self.exchange.next(self.clock.deadline());
+        next.map_err(|failure| self.clock.error(failure, spent(self.assembly.usage())))
+    }
+
+    fn transient(&self, message: String) -> LlmError {
+        LlmError::Transient { message, retry_after: None, spent: spent(self.assembly.usage()) }
+    }
+
+    /// The status is the answer here; as much of the text is read as comes.
+    fn refused(&mut self, status: u16, headers: &HeaderMap) -> LlmError {
+        let mut body = Vec::new();
+        while body.len() < MAX_ERROR_BODY {
+            match self.exchange.next(self.clock.deadline()) {
+                Ok(Part::Chunk(bytes)) => body.extend(bytes),
+                Err(Failure::Stopped) => return LlmError::Stopped { spent: Spent::Nothing },
+                _ => break,
+            }
+        }
+        refusal(status, headers, &body)
+    }
+
+    fn stream(&mut self) -> Result<(), LlmError> {
+        let (mut parser, mut start, mut understood) = (SseParser::new(), Vec::new(), false);
+        while let Part::Chunk(bytes) = self.next()? {
+            start.extend(bytes.iter().take(EXCERPT_BYTES.saturating_sub(start.len())));
+            match self.hear(&mut parser, &bytes).map_err(|problem| self.transient(problem))? {
+                Heard::Nothing => {}
+                Heard::Something => understood = true,
+                Heard::End => return Ok(()),
+            }
+        }
+        if understood {
+            Ok(())
+        } else {
+            Err(self.transient(format!("a stream without an answer: {}", excerpt(&start))))
+        }
+    }
+
+    /// Returns the most that was heard in these bytes; after an end or an error nothing more is looked at.
+    fn hear(&mut self, parser: &mut SseParser, bytes: &[u8]) -> Result<Heard, String> {
+        let mut most = Ok(Heard::Nothing);
+        let pushed = parser.push(bytes, &mut |_, data| {
+            if let Ok(before @ (Heard::Nothing | Heard::Something)) = most {
+                most = self.event(data).map(|heard| heard.max(before));
+            }
+        });
+        match most? {
+            Heard::End => Ok(Heard::End),
+            heard => pushed.map(|()| heard).map_err(|error| error.to_string()),
+        }
+    }
+
+    fn event(&mut self, data: &str) -> Result<Heard, String> {
+        if data.is_empty() {
+            return Ok(Heard::Nothing);
+        }
+        if data.starts_with('{') {
+            (self.watch)(data);
+        }
+        let heard = self.assembly.event(data)?;
+        if heard == Heard::Something {
+            self.clock.heard();
+        }
+        Ok(heard)
+    }
+
+    fn whole(&mut self, status: u16, content_type: &str) -> Result<(), LlmError> {
+        let mut body = Vec::new();
+        while let Part::Chunk(bytes) = self.next()? {
+            self.clock.heard();
+            body.extend(bytes);
+            if body.len() > MAX_EVENT {
+                return Err(self.transient(format!("the answer is larger than {MAX_EVENT} bytes")));
+            }
+        }
+        take_whole(content_type, &body, self.assembly).map_err(|problem| {
+            let kind = excerpt(if content_type.is_empty() { "no content type" } else { content_type }.as_bytes());
+            self.transient(format!("HTTP {status} ({kind}), but {problem}: {}", excerpt(&body)))
+        })?;
+        (self.watch)(&String::from_utf8_lossy(&body));
+        Ok(())
+    }
+}
+
+fn content_type(headers: &HeaderMap) -> String {
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+fn take_whole(content_type: &str, body: &[u8], assembly: &mut dyn Assembly) -> Result<(), String> {
+    if !(content_type.is_empty() || content_type == "application/json" || content_type.ends_with("+json")) {
+        return Err("this is no answer".into());
+    }
+    let value: Value = serde_json::from_slice(body).map_err(|error| format!("this is no JSON ({error})"))?;
+    error_in(&value).map_or(Ok(()), Err)?;
+    assembly.whole(&value)
+}
+
+/// Some servers show zeros until the end: that is no knowledge.
+fn spent(usage: Usage) -> Spent {
+    if usage == Usage::default() { Spent::Unknown } else { Spent::Shown(usage) }
+}
+
+fn request_id(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get("request-id").or_else(|| headers.get("x-request-id"))?;
+    Some(excerpt(value.as_bytes())).filter(|id| !id.is_empty())
+}
+
+fn redact_answer(answer: Answer, key: &Secret) -> Result<Answer, LlmError> {
+    // A stream may have cut the key in pieces, so it is looked for in the whole.
+    let text = serde_json::to_string(&answer).unwrap_or_default();
+    let Some(redacted) = key.redact_answer(&text) else { return Ok(answer) };
+    serde_json::from_str(&redacted).map_err(|_| LlmError::Transient {
+        message: "the answer contains the key and cannot be cleaned of it".into(),
+        retry_after: None,
+        spent: spent(answer.usage),
+    })
+}
+
+fn redact_error(error: LlmError, key: &Secret) -> LlmError {
+    match error {
+        LlmError::Transient { message, retry_after, spent } => {
+            LlmError::Transient { message: key.redact(&message), retry_after, spent }
+        }
+        LlmError::Unauthorized { message } => LlmError::Unauthorized { message: key.redact(&message) },
+        LlmError::LimitReached { message } => LlmError::LimitReached { message: key.redact(&message) },
+        LlmError::Permanent { message } => LlmError::Permanent { message: key.redact(&message) },
+        LlmError::Stopped { spent } => LlmError::Stopped { spent },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,256 @@
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::{Draft, OpenAi};
+use crate::llm::endpoint::{Assembly, Endpoint};
+use crate::llm::scripted::Server;
+use crate::llm::secret::Secret;
+use crate::llm::{Answer, Block, LlmClient, LlmError, Message, Request, Role, Spent, StopReason, ToolOffer, Usage};
+use crate::stop::Stop;
+
+const SSE: &str = "200 OK\r\ncontent-type: text/event-stream\r\nx-request-id: req_7";
+const JSON: &str = "200 OK\r\ncontent-type: application/json; charset=utf-8";
+
+fn client(url: &str) -> OpenAi {
+    let stop = Stop::never().unwrap();
+    let key = Secret::new("sk-0123456789abcdef");
+    OpenAi::new(Endpoint { base_url: url.into(), key, idle_timeout: Duration::from_secs(60), stop })
+}
+
+fn attempt(head: &str, body: &str) -> Result<Answer, LlmError> {
+    client(&Server::answering(head, body).url).attempt("{}", &mut |_| {})
+}
+
+fn events(events: &[Value]) -> String {
+    events.iter().map(|event| format!("data: {event}\n\n")).collect()
+}
+
+fn done(stream: &[Value]) -> String {
+    events(stream) + "data: [DONE]\n\n"
+}
+
+fn delta(delta: Value) -> Value {
+    json!({"id": "chatcmpl-9", "model": "gpt-x", "choices": [{"index": 0, "delta": delta, "finish_reason": null}]})
+}
+
+fn finish(reason: &str) -> Value {
+    json!({"model": "gpt-x", "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
+}
+
+fn call(call: Value) -> Value {
+    delta(json!({"tool_calls": [call]}))
+}
+
+fn tool_stream() -> Vec<Value> {
+    vec![
+        delta(json!({"role": "assistant", "content": null})),
+        delta(json!({"content": "Listing"})),
+        delta(json!({"content": " ä."})),
+        call(json!({"index": 0, "id": "call_a", "type": "function", "function": {"name": "bash", "arguments": ""}})),
+        call(json!({"index": 0, "function": {"arguments": "{\"comm"}})),
+        call(json!({"index": 1, "id": "call_b", "function": {"name": "screen", "arguments": "{}"}})),
+        call(json!({"index": 0, "id": "", "function": {"arguments": "and\":\"ls\"}"}})),
+        finish("tool_calls"),
+        json!({"model": "gpt-x", "choices": [], "usage": {"prompt_tokens": 120, "completion_tokens": 15,
+            "prompt_tokens_details": {"cached_tokens": 64}}}),
+    ]
+}
+
+fn tool_answer() -> Answer {
+    let call = |id: &str, name: &str, input| Block::ToolUse { id: id.into(), name: name.into(), input, raw: None };
+    Answer {
+        content: vec![
+            Block::text("Listing ä."),
+            call("call_a", "bash", json!({"command": "ls"})),
+            call("call_b", "screen", json!({})),
+        ],
+        stop: StopReason::ToolUse,
+        usage: Usage { input: 56, cache_write: 0, cache_read: 64, output: 15 },
+        model: "gpt-x".into(),
+        request_id: Some("req_7".into()),
+    }
+}
+
+fn request() -> Request {
+    Request {
+        model: "gpt-x".into(),
+        max_tokens: 100,
+        temperature: None,
+        effort: None,
+        system: "You write.".into(),
+        tools: vec![],
+        messages: vec![Message { role: Role::User, content: vec![Block::cached("Files."), Block::text("Go.")] }],
+    }
+}
+
+fn encoded(url: &str, request: &Request) -> Value {
+    serde_json::from_str(&client(url).encode(request)).unwrap()
+}
+
+#[test]
+fn a_stream_becomes_an_answer() {
+    assert_eq!(attempt(SSE, &done(&tool_stream())).unwrap(), tool_answer());
+    assert_eq!(attempt(SSE, &events(&tool_stream())).unwrap(), tool_answer(), "no [DONE], but a finish_reason");
+}
+
+#[test]
+fn a_whole_body_becomes_the_same_answer() {
+    let body = json!({"id": "chatcmpl-9", "model": "gpt-x", "choices": [{"index": 0, "finish_reason": "tool_calls",
+        "message": {"role": "assistant", "content": "Listing ä.", "tool_calls": [
+            {"id": "call_a", "type": "function", "function": {"name": "bash", "arguments": "{\"command\":\"ls\"}"}},
+            {"id": "call_b", "type": "function", "function": {"name": "screen", "arguments": ""}}]}}],
+        "usage": {"prompt_tokens": 120, "completion_tokens": 15, "prompt_tokens_details": {"cached_tokens": 64}}});
+    let answer = attempt(&format!("{JSON}\r\nx-request-id: req_7"), &body.to_string()).unwrap();
+    assert_eq!(answer, tool_answer());
+}
+
+#[test]
+fn other_servers_streams_are_understood() {
+    // No finish_reason but at the end, empty content beside a call, a usage chunk with a choice.
+    let stream = [
+        json!({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}),
+        json!({"choices": [{"index": 0, "delta": {"content": "", "tool_calls": [
+            {"index": 0, "id": "c", "type": "function", "function": {"name": "bash", "arguments": "{}"}}]}}]}),
+        json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}),
+        json!({"choices": [{"index": 0, "delta": {}}], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}),
+    ];
+    let answer = attempt(SSE, &done(&stream)).unwrap();
+    assert_eq!((answer.stop, answer.content.len()), (StopReason::ToolUse, 1));
+    assert_eq!(answer.usage, Usage { input: 3, output: 2, ..Usage::default() });
+}
+
+#[test]
+fn calls_without_index_or_id_are_told_apart() {
+    let stream = [
+        call(json!({"id": "a", "function": {"name": "one", "arguments": "{\"x\""}})),
+        call(json!({"function": {"arguments": ":1}"}})),
+        delta(json!({"tool_calls": [
+            {"function": {"name": "two", "arguments": {"y": 2}}}, {"function": {"name": "three"}}]})),
+    ];
+    let whole = json!({"choices": [{"message": {"tool_calls": [
+        {"function": {"name": "one", "arguments": "{}"}}, {"function": {"name": "two", "arguments": "{}"}}]}}]});
+    let names = |answer: Answer| -> Vec<String> {
+        let name = |block| if let Block::ToolUse { id, name, .. } = block { format!("{id} {name}") } else { "".into() };
+        answer.content.into_iter().map(name).collect()
+    };
+    assert_eq!(names(attempt(SSE, &done(&stream[..2])).unwrap()), ["a one"]);
+    assert_eq!(names(attempt(SSE, &done(&stream[2..])).unwrap()), ["call_0 two", "call_1 three"]);
+    assert_eq!(names(attempt(JSON, &whole.to_string()).unwrap()), ["call_0 one", "call_1 two"]);
+}
+
+#[test]
+fn each_finish_reason_has_its_word() {
+    let check = |reason: Value, message: Value, expected| {
+        let body = json!({"choices": [{"index": 0, "message": message, "finish_reason": reason}]}).to_string();
+        let answer = attempt(JSON, &body).unwrap();
+        assert_eq!((answer.stop.clone(), answer.text().as_str()), expected);
+    };
+    check(json!("stop"), json!({"content": "Hi"}), (StopReason::EndTurn, "Hi"));
+    check(json!("stop"), json!({"content": null}), (StopReason::EndTurn, ""));
+    check(json!("length"), json!({"content": "Hi"}), (StopReason::MaxTokens, "Hi"));
+    check(json!("content_filter"), json!({"content": ""}), (StopReason::Refusal("content_filter".into()), ""));
+    check(json!("stop"), json!({"refusal": "No."}), (StopReason::Refusal("refusal".into()), "No."));
+    check(json!("brand_new"), json!({"content": "Hi"}), (StopReason::Other("brand_new".into()), "Hi"));
+    check(Value::Null, json!({"content": "Hi"}), (StopReason::EndTurn, "Hi"));
+}
+
+#[test]
+fn a_cut_stream_is_no_answer() {
+    let stream = tool_stream();
+    for kept in 1..7 {
+        let error = attempt(SSE, &events(&stream[..kept])).unwrap_err();
+        assert!(matches!(error, LlmError::Transient { spent: Spent::Unknown, .. }), "{kept}: {error:?}");
+    }
+    let bare = attempt(SSE, "data: [DONE]\n\n").unwrap_err();
+    assert!(matches!(bare, LlmError::Transient { .. }), "{bare:?}");
+}
+
+#[test]
+fn an_error_in_the_stream_is_transient() {
+    let stream = events(&[delta(json!({"content": "Hi"})), json!({"error": {"message": "boom", "code": 500}})]);
+    let error = attempt(SSE, &stream).unwrap_err();
+    assert!(matches!(&error, LlmError::Transient { message, .. } if message.contains("boom")), "{error:?}");
+}
+
+#[test]
+fn arguments_that_are_no_object_are_kept_raw_and_not_sent_back() {
+    let stream = [call(json!({"index": 0, "id": "a", "function": {"name": "bash", "arguments": "{\"x"}}))];
+    let content = attempt(SSE, &done(&stream)).unwrap().content;
+    let expected = Block::ToolUse { id: "a".into(), name: "bash".into(), input: Value::Null, raw: Some("{\"x".into()) };
+    assert_eq!(content, [expected]);
+    let back = Request { messages: vec![Message { role: Role::Assistant, content }], ..request() };
+    let call = &encoded("http://localhost", &back)["messages"][1]["tool_calls"][0];
+    assert_eq!(call["function"]["arguments"], "{}");
+}
+
+#[test]
+fn the_request_has_its_headers_and_path() {
+    let body = json!({"choices": [{"message": {"content": "Hi"}, "finish_reason": "stop"}]}).to_string();
+    for suffix in ["/v1", "/v1/"] {
+        let server = Server::answering(JSON, &body);
+        client(&format!("{}{suffix}", server.url)).attempt("{}", &mut |_| {}).unwrap();
+        let sent = server.requests.recv().unwrap();
+        assert!(sent.starts_with("POST /v1/chat/completions HTTP/1.1\r\n"), "{sent}");
+        assert!(sent.contains("\r\nauthorization: Bearer sk-0123456789abcdef\r\n"), "{sent}");
+    }
+    let server = Server::answering(JSON, &body);
+    let stop = Stop::never().unwrap();
+    let idle_timeout = Duration::from_secs(60);
+    let mut keyless = OpenAi::new(Endpoint { base_url: server.url.clone(), key: None, idle_timeout, stop });
+    keyless.attempt("{}", &mut |_| {}).unwrap();
+    assert!(!server.requests.recv().unwrap().to_lowercase().contains("authorization"));
+}
+
+#[test]
+fn a_request_says_what_was_asked_and_no_more() {
+    let expected = json!({"model": "gpt-x", "stream": true, "stream_options": {"include_usage": true}, "max_tokens": 100,
+        "messages": [{"role": "system", "content": "You write."}, {"role": "user", "content": "Files.\nGo."}]});
+    assert_eq!(encoded("http://localhost:8080/v1", &request()), expected);
+    let tool = ToolOffer { name: "bash".into(), description: "Runs.".into(), schema: json!({"type": "object"}) };
+    let full = Request { temperature: Some(0.0), effort: Some("low".into()), tools: vec![tool], ..request() };
+    let full = encoded("https://api.openai.com/v1", &full);
+    assert_eq!((full.get("max_tokens"), &full["max_completion_tokens"]), (None, &json!(100)));
+    assert_eq!((&full["temperature"], &full["reasoning_effort"]), (&json!(0.0), &json!("low")));
+    let function = json!({"name": "bash", "description": "Runs.", "parameters": {"type": "object"}});
+    assert_eq!(full["tools"], json!([{"type": "function", "function": function}]));
+}
+
+#[test]
+fn a_conversation_goes_back_in_order() {
+    let opaque = Block::Opaque { value: json!({"type": "thinking"}) };
+    let content = [tool_answer().content, vec![opaque]].concat();
+    let result = |id: &str| Block::ToolResult { id: id.into(), text: "ok".into(), is_error: false };
+    let messages = vec![
+        Message { role: Role::Assistant, content },
+        Message { role: Role::User, content: vec![Block::text("Note."), result("call_a"), result("call_b")] },
+        Message { role: Role::Assistant, content: vec![] },
+    ];
+    let body = encoded("http://localhost", &Request { messages, system: String::new(), ..request() });
+    let call = |id: &str, name: &str, arguments: &str| json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}});
+    let expected = json!([
+        {"role": "assistant", "content": "Listing ä.", "tool_calls": [
+            call("call_a", "bash", "{\"command\":\"ls\"}"), call("call_b", "screen", "{}")]},
+        {"role": "tool", "tool_call_id": "call_a", "content": "ok"},
+        {"role": "tool", "tool_call_id": "call_b", "content": "ok"},
+        {"role": "user", "content": "Note."}]);
+    assert_eq!(body["messages"], expected);
+}
+
+proptest! {
+    #[test]
+    fn no_event_panics(index in any::<u64>(), text in any::<String>(), number in any::<f64>()) {
+        let odd = [json!(text), json!(number), json!([text]), json!({"content": text, "tool_calls": [number]}),
+            json!({"tool_calls": [{"index": index}, {"id": "x"}, {"function": text}]})];
+        let mut draft = Draft::default();
+        for odd in odd {
+            let event = json!({"choices": [{"index": 0, "delta": odd, "message": odd, "finish_reason": odd}], "usage": odd});
+            let _ = draft.event(&event.to_string());
+            let _ = draft.whole(&event);
+            let _ = draft.event(&json!({"choices": odd}).to_string());
+        }
+        let _ = draft.event(&text);
+        let _ = draft.finish();
+    }
+}

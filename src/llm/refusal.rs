@@ -1,0 +1,258 @@
+//! What a server says instead of an answer, in one vocabulary and in words that can be shown.
+//!
+//! Goes by the status and by error codes, never by wording, except for hints. Error bodies of both dialects, and of
+//! neither, are understood everywhere: compatible servers mix them.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use reqwest::header::HeaderMap;
+use serde_json::Value;
+
+use crate::llm::{LlmError, Spent};
+
+/// How much of something unexpected is shown.
+const EXCERPT: usize = 200;
+
+/// What an excerpt is made of: a character has four bytes at the most.
+pub const EXCERPT_BYTES: usize = 4 * EXCERPT;
+
+/// How much of a message that a server meant for people is shown.
+const MESSAGE: usize = 1000;
+
+/// Returns what an answer with a status other than 2xx means.
+pub fn refusal(status: u16, headers: &HeaderMap, body: &[u8]) -> LlmError {
+    let parsed: Value = serde_json::from_slice(body).unwrap_or_default();
+    let message = format!("HTTP {status}{}: {}", kind(&parsed), said(&parsed, body));
+    match status {
+        401..=403 => LlmError::Unauthorized { message },
+        429 if is_account_limit(&parsed) => LlmError::LimitReached { message },
+        408 | 409 | 429 | 500.. => {
+            LlmError::Transient { message, retry_after: retry_after(headers), spent: Spent::Nothing }
+        }
+        300..=399 => LlmError::Permanent { message: redirected(status, headers) },
+        _ => LlmError::Permanent { message: message + hint(status, &parsed) },
+    }
+}
+
+/// Returns the readable part of an error body, or of an error event: its message, else its beginning.
+pub fn said(parsed: &Value, body: &[u8]) -> String {
+    let error = &parsed["error"];
+    let message = [&error["message"], error, &parsed["message"], &parsed["detail"]].into_iter().find_map(Value::as_str);
+    match message {
+        Some(message) => clean(message, MESSAGE),
+        None if body.is_empty() => "no text".into(),
+        None => excerpt(body),
+    }
+}
+
+/// Returns the first characters of something unexpected, on one line, control characters escaped.
+pub fn excerpt(bytes: &[u8]) -> String {
+    clean(&String::from_utf8_lossy(&bytes[..bytes.len().min(EXCERPT_BYTES)]), EXCERPT)
+}
+
+fn clean(text: &str, limit: usize) -> String {
+    let mut cleaned = String::new();
+    for character in text.trim().chars().take(limit) {
+        match character {
+            // Marks that reorder what is displayed are as bad as control characters.
+            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+                cleaned.extend(character.escape_unicode());
+            }
+            control if control.is_control() => cleaned.extend(control.escape_default()),
+            other => cleaned.push(other),
+        }
+    }
+    cleaned
+}
+
+fn kind(parsed: &Value) -> String {
+    let kind = codes(parsed).next().map(|kind| clean(kind, EXCERPT));
+    kind.map_or_else(String::new, |kind| format!(" ({kind})"))
+}
+
+fn codes(parsed: &Value) -> impl Iterator<Item = &str> {
+    let error = &parsed["error"];
+    [&error["type"], &error["code"], &error["details"]["error_code"]].into_iter().filter_map(Value::as_str)
+}
+
+fn is_account_limit(parsed: &Value) -> bool {
+    codes(parsed).any(|code| ["insufficient_quota", "spend_limit", "billing"].iter().any(|word| code.contains(word)))
+}
+
+fn redirected(status: u16, headers: &HeaderMap) -> String {
+    let to = headers.get("location").map_or_else(|| "nowhere".into(), |value| excerpt(value.as_bytes()));
+    format!("HTTP {status}: the server redirects to {to}; redirects are not followed, set generator.base_url")
+}
+
+/// What the user can set where the model does not take what was asked for.
+fn hint(status: u16, parsed: &Value) -> &'static str {
+    if status != 400 {
+        return "";
+    }
+    let param = parsed["error"]["param"].as_str().unwrap_or_default();
+    let message = said(parsed, b"").to_lowercase();
+    if param == "reasoning_effort" && message.contains("tools") {
+        "; set generator.effort to none, or generator.mode to files"
+    } else if param == "reasoning_effort" || message.contains("effort") {
+        "; change or drop generator.effort"
+    } else if message.contains("tool") && (message.contains("not support") || message.contains("unsupported")) {
+        "; this model takes no tools: set generator.mode to files"
+    } else if message.contains("temperature") {
+        "; drop generator.temperature"
+    } else {
+        ""
+    }
+}
+
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
+    if let Some(milliseconds) = text("retry-after-ms").and_then(|value| value.parse::<f64>().ok()) {
+        return seconds(milliseconds / 1000.0);
+    }
+    let value = text("retry-after")?;
+    if let Ok(given) = value.parse::<f64>() {
+        return seconds(given);
+    }
+    let until = DateTime::parse_from_rfc2822(value).ok()?;
+    // Measured on the server's clock where it tells it, since ours may be wrong.
+    let now = text("date").and_then(|date| DateTime::parse_from_rfc2822(date).ok()).map_or_else(Utc::now, Into::into);
+    Some(until.signed_duration_since(now).to_std().unwrap_or_default())
+}
+
+/// A negative time is none, and one beyond all measure is the longest.
+fn seconds(given: f64) -> Option<Duration> {
+    (!given.is_nan()).then(|| Duration::try_from_secs_f64(given.max(0.0)).unwrap_or(Duration::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+    use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+
+    use super::{excerpt, refusal, retry_after};
+    use crate::llm::{LlmError, Spent};
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        let pair = |(name, value): &(&'static str, &str)| {
+            (HeaderName::from_static(name), HeaderValue::from_bytes(value.as_bytes()).unwrap())
+        };
+        pairs.iter().map(pair).collect()
+    }
+
+    fn refused(status: u16, body: &str) -> LlmError {
+        refusal(status, &HeaderMap::new(), body.as_bytes())
+    }
+
+    fn message(error: LlmError) -> String {
+        match error {
+            LlmError::Transient { message, spent: Spent::Nothing, .. } => format!("transient {message}"),
+            LlmError::Unauthorized { message } => format!("unauthorized {message}"),
+            LlmError::LimitReached { message } => format!("limit {message}"),
+            LlmError::Permanent { message } => format!("permanent {message}"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn each_status_has_its_class() {
+        for status in [401, 402, 403] {
+            assert!(message(refused(status, "")).starts_with("unauthorized HTTP 40"));
+        }
+        for status in [408, 409, 429, 500, 502, 503, 504, 529, 599] {
+            assert!(message(refused(status, "")).starts_with("transient "), "{status}");
+        }
+        for status in [300, 302, 304, 400, 404, 405, 413, 422] {
+            assert!(message(refused(status, "")).starts_with("permanent "), "{status}");
+        }
+    }
+
+    #[test]
+    fn error_bodies_of_every_server_are_readable() {
+        let check = |status, body, expected: &str| assert_eq!(message(refused(status, body)), expected);
+        let overloaded = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
+        check(529, overloaded, "transient HTTP 529 (overloaded_error): Overloaded");
+        let loading = r#"{"error":{"message":"Loading model","type":"unavailable_error","code":503}}"#;
+        check(503, loading, "transient HTTP 503 (unavailable_error): Loading model");
+        let lite = r#"{"error":{"message":"litellm.RateLimitError","type":"throttling_error","code":"429"}}"#;
+        check(429, lite, "transient HTTP 429 (throttling_error): litellm.RateLimitError");
+        check(404, r#"{"error":"model 'x' not found"}"#, "permanent HTTP 404: model 'x' not found");
+        check(404, r#"{"message":"no such path"}"#, "permanent HTTP 404: no such path");
+        check(404, r#"{"detail":"Not Found"}"#, "permanent HTTP 404: Not Found");
+        check(502, "<html>\n<h1>Bad</h1>", r"transient HTTP 502: <html>\n<h1>Bad</h1>");
+        check(400, r#"{"error":[1]}"#, r#"permanent HTTP 400: {"error":[1]}"#);
+        check(500, "", "transient HTTP 500: no text");
+    }
+
+    #[test]
+    fn a_limit_of_the_account_is_told_apart() {
+        let quota = r#"{"error":{"message":"x","type":"insufficient_quota","code":"insufficient_quota"}}"#;
+        let spend = r#"{"error":{"type":"rate_limit_error","message":"x","details":{"error_code":"enforced_spend_limit_reached"}}}"#;
+        let billing = r#"{"error":{"message":"x","code":"billing_not_active"}}"#;
+        for body in [quota, spend, billing] {
+            assert!(message(refused(429, body)).starts_with("limit "), "{body}");
+            assert!(message(refused(500, body)).starts_with("transient "), "{body}");
+        }
+    }
+
+    #[test]
+    fn hints_name_the_field_to_set() {
+        let check = |body, field| {
+            let text = message(refused(400, body));
+            assert!(text.contains(field), "{text}");
+        };
+        let both = r#"{"error":{"message":"Function tools with reasoning_effort are not supported for gpt-5.6-luna","param":"reasoning_effort"}}"#;
+        check(both, "generator.effort");
+        check(both, "generator.mode");
+        check(r#"{"error":{"message":"model x does not support tools"}}"#, "generator.mode");
+        check(r#"{"error":{"message":"This model does not support the effort parameter."}}"#, "generator.effort");
+        check(r#"{"error":{"message":"temperature: Extra inputs are not permitted"}}"#, "generator.temperature");
+    }
+
+    #[test]
+    fn a_redirect_is_shown_and_not_followed() {
+        let error = refusal(307, &headers(&[("location", "https://evil.example/\u{202e}x")]), b"");
+        assert_eq!(
+            message(error),
+            r"permanent HTTP 307: the server redirects to https://evil.example/\u{202e}x; redirects are not followed, set generator.base_url"
+        );
+    }
+
+    #[test]
+    fn every_way_to_say_when_is_understood() {
+        let check = |pairs: &[(&'static str, &str)], expected: Option<f64>| {
+            assert_eq!(retry_after(&headers(pairs)), expected.map(Duration::from_secs_f64), "{pairs:?}");
+        };
+        check(&[], None);
+        check(&[("retry-after", "7")], Some(7.0));
+        check(&[("retry-after", " 1.5 ")], Some(1.5));
+        check(&[("retry-after", "-3")], Some(0.0));
+        check(&[("retry-after", "1000000000")], Some(1e9));
+        check(&[("retry-after", "soon")], None);
+        check(&[("retry-after", "NaN")], None);
+        check(&[("retry-after-ms", "250"), ("retry-after", "7")], Some(0.25));
+        check(&[("retry-after-ms", "x"), ("retry-after", "7")], Some(7.0));
+        let date = ("date", "Tue, 17 Nov 2026 10:00:00 GMT");
+        check(&[date, ("retry-after", "Tue, 17 Nov 2026 10:00:20 GMT")], Some(20.0));
+        check(&[date, ("retry-after", "Tue, 17 Nov 2026 09:00:00 GMT")], Some(0.0));
+        check(&[("retry-after", "Fri, 31 Dec 1999 23:59:59 GMT")], Some(0.0));
+        for huge in ["1e300", "inf", "99999999999999999999999"] {
+            assert_eq!(retry_after(&headers(&[("retry-after", huge)])), Some(Duration::MAX), "{huge}");
+        }
+    }
+
+    #[test]
+    fn an_excerpt_is_short_and_harmless() {
+        assert_eq!(excerpt(b"\x1b[31mred\x00\xff"), "\\u{1b}[31mred\\u{0}\u{fffd}");
+        assert_eq!(excerpt("ä".repeat(1000).as_bytes()), "ä".repeat(200));
+    }
+
+    proptest! {
+        #[test]
+        fn no_error_body_panics(status in 300u16..1000, body in any::<Vec<u8>>(), when in "[ -~]{0,40}") {
+            let _ = refusal(status, &headers(&[("retry-after", &when), ("date", &when)]), &body);
+        }
+    }
+}
