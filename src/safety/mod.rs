@@ -1,6 +1,6 @@
 //! Says what may be touched, and is the only room that touches `workspace/`.
 //!
-//! `path.rs` judges names; `door.rs` opens, writes and removes relative to a handle on the directory, so that no
+//! `path.rs` judges names; `door/` opens, writes and removes relative to a handle on the directory, so that no
 //! link, race or special file leads out; `snapshot.rs` remembers a tree and puts it back.
 
 pub mod door;

@@ -1,11 +1,25 @@
 //! Names of files in `workspace/`: a `SafePath` exists only if its name is harmless.
+//!
+//! The rules are of the text alone and hold on every system, so the same answer is judged the same everywhere.
+//! What stands on the disk under such a name (a link, a pipe, a mount) is the door's to judge.
 
 use std::fmt;
+
+use unicode_normalization::UnicodeNormalization;
+
+/// The longest component, in bytes; file systems allow no more.
+const MAX_COMPONENT_BYTES: usize = 255;
+/// The longest path, in bytes.
+const MAX_PATH_BYTES: usize = 4096;
+/// The deepest path, in components.
+const MAX_COMPONENTS: usize = 100;
+/// How much of an offending name is shown.
+const SHOWN_CHARACTERS: usize = 200;
 
 /// An attempt to leave the workspace or to steer the checks: what was tried, and which rule refuses it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// The offending thing, escaped for display.
+    /// The offending thing, escaped for display and cut when it is very long.
     pub what: String,
     /// The rule that refuses it.
     pub rule: String,
@@ -14,7 +28,11 @@ pub struct Violation {
 impl Violation {
     /// Returns a violation; `what` is escaped here.
     pub fn new(what: &str, rule: impl Into<String>) -> Violation {
-        Violation { what: what.escape_debug().to_string(), rule: rule.into() }
+        let mut shown: String = what.chars().take(SHOWN_CHARACTERS).flat_map(char::escape_debug).collect();
+        if what.chars().nth(SHOWN_CHARACTERS).is_some() {
+            shown.push('…');
+        }
+        Violation { what: shown, rule: rule.into() }
     }
 }
 
@@ -29,9 +47,12 @@ impl fmt::Display for Violation {
 pub struct SafePath(String);
 
 impl SafePath {
-    /// Returns the path in its one spelling (`./a//b` is `a/b`), or why it is refused.
+    /// Returns the path in its one spelling (`./a//b/` is `a/b`), or why it is refused.
     pub fn parse(text: &str) -> Result<SafePath, Violation> {
-        Ok(SafePath(text.to_owned()))
+        judge_text(text).map_err(|rule| Violation::new(text, rule))?;
+        let components: Vec<&str> = text.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+        judge_components(&components).map_err(|rule| Violation::new(text, rule))?;
+        Ok(SafePath(components.join("/")))
     }
 
     /// Returns the path as text, components joined by `/`.
@@ -40,8 +61,38 @@ impl SafePath {
     }
 
     /// Returns the components in order; there is at least one.
-    pub fn components(&self) -> impl Iterator<Item = &str> {
+    pub fn components(&self) -> impl DoubleEndedIterator<Item = &str> {
         self.0.split('/')
+    }
+
+    /// Returns the folder that the path names a thing in; none at the top.
+    pub fn parent(&self) -> Option<SafePath> {
+        self.0.rsplit_once('/').map(|(parent, _)| SafePath(parent.to_owned()))
+    }
+
+    /// Returns the last component.
+    pub fn file_name(&self) -> &str {
+        self.0.rsplit('/').next().unwrap_or(&self.0)
+    }
+
+    /// Returns the path `text` below this one, judged like any other.
+    pub fn join(&self, text: &str) -> Result<SafePath, Violation> {
+        if text.starts_with('/') {
+            return Err(Violation::new(text, RELATIVE_ONLY));
+        }
+        SafePath::parse(&format!("{}/{text}", self.0))
+    }
+
+    /// Returns whether this is `folder` or lies below it, component by component.
+    pub fn starts_with(&self, folder: &SafePath) -> bool {
+        self.0.strip_prefix(&folder.0).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
+    /// Returns the key under which paths collide on a system that folds case or normal forms.
+    ///
+    /// Upper case comes first because it alone maps `ß` to `SS`.
+    pub fn folded(&self) -> String {
+        self.0.nfd().collect::<String>().to_uppercase().to_lowercase()
     }
 }
 
@@ -50,3 +101,63 @@ impl fmt::Display for SafePath {
         f.write_str(&self.0)
     }
 }
+
+const RELATIVE_ONLY: &str = "paths are relative to the workspace, never absolute";
+
+/// The rules on the text as a whole.
+fn judge_text(text: &str) -> Result<(), String> {
+    if text.len() > MAX_PATH_BYTES {
+        return Err(format!("a path has at most {MAX_PATH_BYTES} bytes; this one has {}", text.len()));
+    }
+    if text.starts_with('/') {
+        return Err(RELATIVE_ONLY.to_owned());
+    }
+    if let Some(found) = text.chars().find(|c| is_refused(*c)) {
+        return Err(format!("the character U+{:04X} is not allowed in a path", u32::from(found)));
+    }
+    Ok(())
+}
+
+/// Control characters and line separators forge lines, bidirectional controls forge names, and a backslash parts
+/// components on other systems.
+fn is_refused(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\\' | '\u{2028}' | '\u{2029}' | '\u{61C}' | '\u{200E}' | '\u{200F}')
+        || matches!(c, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
+}
+
+/// The rules on the components together, then on each.
+fn judge_components(components: &[&str]) -> Result<(), String> {
+    let Some(first) = components.first() else {
+        return Err("a path names a file below the workspace; this one is empty".to_owned());
+    };
+    if components.contains(&"..") {
+        return Err("\"..\" leads out of the workspace".to_owned());
+    }
+    if components.len() > MAX_COMPONENTS {
+        return Err(format!("a path has at most {MAX_COMPONENTS} components; this one has {}", components.len()));
+    }
+    if first.starts_with('-') {
+        return Err("a path does not begin with \"-\": programs take it for an option".to_owned());
+    }
+    if matches!(first.as_bytes(), [letter, b':', ..] if letter.is_ascii_alphabetic()) {
+        return Err("a path does not begin with a drive letter".to_owned());
+    }
+    components.iter().try_for_each(|component| judge_component(component))
+}
+
+fn judge_component(component: &str) -> Result<(), String> {
+    if component.len() > MAX_COMPONENT_BYTES {
+        return Err(format!("a name has at most {MAX_COMPONENT_BYTES} bytes; one here has {}", component.len()));
+    }
+    if component.ends_with(|c: char| c == '.' || c.is_whitespace()) {
+        return Err("a name does not end with a blank or a dot: other systems drop it".to_owned());
+    }
+    if component.eq_ignore_ascii_case(".git") {
+        return Err("\".git\" holds hooks and settings that git runs, and is never written".to_owned());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
