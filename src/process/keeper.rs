@@ -8,7 +8,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, chdir, getpid, set_child_subreaper};
 use rustix::process::{set_parent_process_death_signal, setsid, wait};
 use rustix::stdio::{dup2_stderr, dup2_stdout, stdin};
@@ -42,6 +42,7 @@ fn keep() -> io::Result<()> {
     let mut control = UnixStream::from(stdin().try_clone_to_owned()?);
     let mut children = on_child_signals()?;
     swallow_signals()?;
+    seal_descriptors()?;
     let job = wire::decode_job(&wire::receive(&mut control)?).ok_or(io::ErrorKind::InvalidData)?;
     let ended = match start(&job) {
         Ok(command) => watch(command, &control, &mut children),
@@ -63,6 +64,21 @@ fn on_child_signals() -> io::Result<UnixStream> {
 fn swallow_signals() -> io::Result<()> {
     for number in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
         signal_hook::flag::register(number, Arc::new(AtomicBool::new(false)))?;
+    }
+    Ok(())
+}
+
+/// Keeps every descriptor but the three from the command. Ours are closed at its start anyway; what the orchestrator got
+/// from whoever started it (the pipe of a `make`, a file of a shell) is not.
+#[expect(unsafe_code, reason = "a descriptor that is known by its number alone cannot be borrowed in another way")]
+fn seal_descriptors() -> io::Result<()> {
+    for entry in fs::read_dir("/proc/self/fd")? {
+        let number = entry?.file_name().to_str().and_then(|name| name.parse().ok()).unwrap_or(0);
+        if 2 < number {
+            // SAFETY: it was listed a moment ago, and the one thread of this process closes nothing in between.
+            let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+            fcntl_setfd(descriptor, FdFlags::CLOEXEC)?;
+        }
     }
     Ok(())
 }

@@ -142,6 +142,18 @@ fn nothing_but_the_given_is_inherited() {
 }
 
 #[test]
+fn three_descriptors_are_all_there_is() {
+    let held = fs::File::open("/dev/zero").unwrap();
+    rustix::io::fcntl_setfd(&held, rustix::io::FdFlags::empty()).unwrap();
+    let output = text(Marked::shell("ls -l /proc/self/fd").run().stdout.joined());
+    let links: Vec<_> = output.lines().filter_map(|line| line.split_once(" -> ")).map(|(_, to)| to).collect();
+    // The fourth is the folder itself, which `ls` holds open to list it.
+    assert_eq!(links.len(), 4, "{output}");
+    assert_eq!(links[0], "/dev/null");
+    assert!(links[3].ends_with("/fd"), "{output}");
+}
+
+#[test]
 fn what_cannot_start_says_why() {
     let folder = tempfile::tempdir().unwrap();
     let script = |name: &str, content: &str, mode| {
