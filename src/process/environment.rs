@@ -1,1 +1,242 @@
-//! (in the making)
+//! What a check sees of the world: its environment variables, and where its programs are looked for.
+//!
+//! The environment is built from nothing: of the caller's variables only those named here pass, and this room reads none
+//! of them itself. A program is never taken from the workspace unless the command names it with a `/`.
+
+use std::collections::BTreeMap;
+use std::env::{join_paths, split_paths};
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access};
+
+/// Values that make the output of a program repeatable and keep it from asking anybody.
+const FIXED: [(&str, &str); 12] = [
+    ("TZ", "UTC"),
+    ("PYTHONHASHSEED", "0"),
+    ("COLUMNS", "200"),
+    ("NO_COLOR", "1"),
+    ("TERM", "dumb"),
+    ("PAGER", "cat"),
+    ("GIT_PAGER", "cat"),
+    ("MANPAGER", "cat"),
+    ("GIT_EDITOR", "true"),
+    ("GIT_TERMINAL_PROMPT", "0"),
+    ("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
+    ("PIP_NO_INPUT", "1"),
+];
+
+/// Variables that lead below the private home.
+const BELOW_HOME: [(&str, &str); 6] = [
+    ("XDG_CACHE_HOME", ".cache"),
+    ("XDG_CONFIG_HOME", ".config"),
+    ("XDG_DATA_HOME", ".local/share"),
+    ("GOCACHE", ".cache/go-build"),
+    ("npm_config_cache", ".npm"),
+    ("PIP_CACHE_DIR", ".cache/pip"),
+];
+
+/// Variables that lead to the user's toolchains, and where below the real home those are when the caller has not said.
+const TOOLCHAINS: [(&str, Option<&str>); 7] = [
+    ("RUSTUP_HOME", Some(".rustup")),
+    ("CARGO_HOME", Some(".cargo")),
+    ("PYENV_ROOT", Some(".pyenv")),
+    ("PYTHONUSERBASE", Some(".local")),
+    ("GOMODCACHE", Some("go/pkg/mod")),
+    ("JAVA_HOME", None),
+    ("VIRTUAL_ENV", None),
+];
+
+/// What the orchestrator's caller has that checks need.
+#[derive(Debug, Clone, Default)]
+pub struct Base {
+    variables: BTreeMap<OsString, OsString>,
+}
+
+impl Base {
+    /// Returns what checks need of the caller's variables; the rest, keys above all, is not kept.
+    pub fn new(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Base {
+        let is_needed = |name: &OsStr| {
+            ["PATH", "LANG", "HOME", "GOPATH"].iter().any(|needed| name == *needed)
+                || TOOLCHAINS.iter().any(|(needed, _)| name == *needed)
+        };
+        let kept = variables.into_iter().filter(|(name, value)| is_needed(name) && !value.is_empty());
+        Base { variables: kept.collect() }
+    }
+
+    /// Returns where the caller's programs are, as the caller says it.
+    pub fn path(&self) -> &OsStr {
+        self.value("PATH").unwrap_or_default()
+    }
+
+    fn value(&self, name: &str) -> Option<&OsStr> {
+        self.variables.get(OsStr::new(name)).map(OsString::as_os_str)
+    }
+
+    /// Returns where a toolchain is, if it is there and not in the workspace.
+    fn toolchain(&self, name: &str, below_home: Option<&str>, workspace: &Path) -> Option<PathBuf> {
+        let named = self.value(name).map(PathBuf::from);
+        let of_go = self.value("GOPATH").filter(|_| name == "GOMODCACHE");
+        let of_go = of_go.and_then(|path| split_paths(path).next()).map(|first| first.join("pkg/mod"));
+        let usual = self.value("HOME").zip(below_home).map(|(home, below)| Path::new(home).join(below));
+        let place = named.or(of_go).or(usual)?;
+        (place.is_dir() && is_trusted(&place, workspace)).then_some(place)
+    }
+}
+
+/// The directories that a check knows by name.
+#[derive(Debug, Clone, Copy)]
+pub struct Places<'a> {
+    pub workspace: &'a Path,
+    pub tmp: &'a Path,
+    pub home: &'a Path,
+}
+
+/// Returns the whole environment of a check, sorted by name; what the spec says wins.
+pub fn for_check(base: &Base, places: &Places<'_>, spec_env: &BTreeMap<String, String>) -> Vec<(OsString, OsString)> {
+    let mut all: BTreeMap<OsString, OsString> = FIXED.map(|(name, value)| (name.into(), value.into())).into();
+    all.insert("PATH".into(), trusted_path(base.path(), places.workspace));
+    all.insert("LANG".into(), base.value("LANG").unwrap_or(OsStr::new("C.UTF-8")).to_owned());
+    all.insert("HOME".into(), places.home.into());
+    all.insert("TMPDIR".into(), places.tmp.into());
+    all.insert("PYTHONPATH".into(), places.workspace.into());
+    all.insert("PYTHONPYCACHEPREFIX".into(), places.tmp.join("pycache").into());
+    all.extend(BELOW_HOME.map(|(name, below)| (name.into(), places.home.join(below).into())));
+    for (name, below_home) in TOOLCHAINS {
+        if let Some(place) = base.toolchain(name, below_home, places.workspace) {
+            all.insert(name.into(), place.into());
+        }
+    }
+    if !all.contains_key(OsStr::new("PYTHONUSERBASE")) {
+        all.insert("PYTHONNOUSERSITE".into(), "1".into());
+    }
+    all.extend(spec_env.iter().map(|(name, value)| (name.into(), value.into())));
+    all.into_iter().collect()
+}
+
+/// Returns the program of that name on a `PATH`, looked for as a job in `workspace` does: entries that are relative,
+/// empty or inside it do not count.
+pub fn find_program(path: &OsStr, name: &OsStr, workspace: &Path) -> Option<PathBuf> {
+    let candidates = trusted_entries(path, workspace).map(|entry| entry.join(name));
+    candidates.into_iter().find(|program| program.is_file() && access(program, Access::EXEC_OK).is_ok())
+}
+
+fn trusted_path(path: &OsStr, workspace: &Path) -> OsString {
+    join_paths(trusted_entries(path, workspace)).unwrap_or_default()
+}
+
+fn trusted_entries(path: &OsStr, workspace: &Path) -> impl Iterator<Item = PathBuf> {
+    split_paths(path).filter(move |entry| is_trusted(entry, workspace))
+}
+
+/// Whether a place is outside the workspace, as it is written and where its links lead.
+fn is_trusted(place: &Path, workspace: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    place.is_absolute() && !place.starts_with(workspace) && !real(place).starts_with(real(workspace))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::ffi::{OsStr, OsString};
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::path::Path;
+
+    use super::{Base, Places, find_program, for_check};
+
+    fn environment(caller: &[(&str, &str)], root: &Path, spec: &[(&str, &str)]) -> BTreeMap<String, String> {
+        let base = Base::new(caller.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))));
+        let (workspace, tmp, home) = (root.join("workspace"), root.join("tmp"), root.join("home"));
+        let spec = spec.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        let all = for_check(&base, &Places { workspace: &workspace, tmp: &tmp, home: &home }, &spec);
+        all.into_iter().map(|(name, value)| (name.into_string().unwrap(), value.into_string().unwrap())).collect()
+    }
+
+    fn root() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("workspace/bin")).unwrap();
+        root
+    }
+
+    #[test]
+    fn nothing_of_the_caller_passes_by_itself() {
+        let caller = [
+            ("PATH", "/usr/bin"),
+            ("HOME", "/nowhere"),
+            ("LD_PRELOAD", "/evil.so"),
+            ("PYTHONSTARTUP", "x"),
+            ("PYTHONHASHSEED", "random"),
+            ("EDITOR", "vi"),
+            ("GIT_DIR", "x"),
+            ("TMPDIR", "x"),
+            ("ANTHROPIC_API_KEY", "secret"),
+        ];
+        let root = root();
+        let all = environment(&caller, root.path(), &[]);
+        let below = |name: &str| root.path().join(name).to_str().unwrap().to_owned();
+        assert_eq!((&all["PATH"], &all["LANG"]), (&"/usr/bin".to_owned(), &"C.UTF-8".to_owned()));
+        assert_eq!((&all["HOME"], &all["TMPDIR"]), (&below("home"), &below("tmp")));
+        assert_eq!((&all["PYTHONPATH"], &all["PYTHONNOUSERSITE"]), (&below("workspace"), &"1".to_owned()));
+        assert_eq!(all["PYTHONHASHSEED"], "0");
+        for name in ["LD_PRELOAD", "PYTHONSTARTUP", "EDITOR", "GIT_DIR", "ANTHROPIC_API_KEY", "RUSTUP_HOME"] {
+            assert!(!all.contains_key(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_spec_wins() {
+        let root = root();
+        let all = environment(&[("PATH", "/usr/bin")], root.path(), &[("PATH", "/opt"), ("TZ", "CET"), ("A", "b")]);
+        assert_eq!([&all["PATH"], &all["TZ"], &all["A"]], ["/opt", "CET", "b"]);
+    }
+
+    #[test]
+    fn the_path_leads_nowhere_into_the_workspace() {
+        let root = root();
+        let inside = root.path().join("workspace/bin");
+        symlink(&inside, root.path().join("link")).unwrap();
+        let path = format!(".::bin:/usr/bin:{}:{}:/bin", inside.display(), root.path().join("link").display());
+        assert_eq!(environment(&[("PATH", &path)], root.path(), &[])["PATH"], "/usr/bin:/bin");
+    }
+
+    #[test]
+    fn toolchains_of_the_real_home_stay_in_reach() {
+        let root = root();
+        let home = root.path().join("user");
+        for folder in ["user/.cargo", "user/.local", "elsewhere/rustup", "go/pkg/mod", "workspace/venv"] {
+            fs::create_dir_all(root.path().join(folder)).unwrap();
+        }
+        let below = |name: &str| root.path().join(name).to_str().unwrap().to_owned();
+        let (rustup, go, venv) = (below("elsewhere/rustup"), below("go"), below("workspace/venv"));
+        let caller = [
+            ("HOME", home.to_str().unwrap()),
+            ("RUSTUP_HOME", rustup.as_str()),
+            ("GOPATH", &go),
+            ("VIRTUAL_ENV", &venv),
+        ];
+        let all = environment(&caller, root.path(), &[]);
+        assert_eq!((&all["RUSTUP_HOME"], &all["CARGO_HOME"]), (&rustup, &below("user/.cargo")));
+        assert_eq!((&all["GOMODCACHE"], &all["PYTHONUSERBASE"]), (&below("go/pkg/mod"), &below("user/.local")));
+        for name in ["PYENV_ROOT", "VIRTUAL_ENV", "JAVA_HOME", "PYTHONNOUSERSITE", "GOPATH"] {
+            assert!(!all.contains_key(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_program_is_an_executable_file_outside_the_workspace() {
+        let root = root();
+        let (first, second) = (root.path().join("first"), root.path().join("second"));
+        fs::create_dir_all(first.join("folder")).unwrap();
+        fs::create_dir(&second).unwrap();
+        for (place, mode) in [(first.join("tool"), 0o644), (second.join("tool"), 0o755)] {
+            fs::write(&place, "").unwrap();
+            fs::set_permissions(&place, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let path = std::env::join_paths([Path::new("."), &first, &second]).unwrap();
+        let find = |name: &str, workspace: &Path| find_program(&path, OsStr::new(name), workspace);
+        assert_eq!(find("tool", &root.path().join("workspace")), Some(second.join("tool")));
+        assert_eq!(find("tool", &second), None);
+        assert_eq!(find("folder", &root.path().join("workspace")), None);
+    }
+}

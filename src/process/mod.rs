@@ -1,17 +1,39 @@
 //! The only room that starts children.
 //!
 //! A child never starts alone: a keeper, this binary under a hidden command, starts it, adopts everything it leaves
-//! behind, and ends the whole tree when the child is done, its time is over, or the orchestrator is gone.
+//! behind, and ends the whole tree when the child is done, its time is over, or the orchestrator is gone. What a child
+//! may reach is not decided here, what it sees of its caller's environment is (`environment`).
 
 pub mod capture;
 pub mod environment;
 pub mod keeper;
+pub mod private;
+mod tree;
+mod wire;
 
 use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use crate::process::capture::Captured;
+use rustix::process::{Pid, Signal, WaitOptions, getpid, getsid, kill_process, set_child_subreaper, waitpid};
+
+use crate::error::{Error, Result};
+use crate::process::capture::{Captured, Reader};
+use crate::stop::{Stop, Woken};
+
+/// The word that makes this binary a keeper when it is the first argument.
+pub const KEEPER_COMMAND: &str = "__keeper";
+
+/// How long a keeper may take to end a tree, or anything else that should be done at once.
+const GRACE: Duration = Duration::from_secs(10);
 
 /// A program to run to its end.
 #[derive(Debug, Clone)]
@@ -40,4 +62,127 @@ pub struct Finished {
     pub stdout: Captured,
     pub stderr: Captured,
     pub took: Duration,
+}
+
+/// The binary that becomes a keeper.
+#[derive(Debug, Clone)]
+pub struct Launcher {
+    pub program: PathBuf,
+}
+
+/// Whether orphans come to this process, and the keepers that are at work for it.
+static IS_ADOPTING: AtomicBool = AtomicBool::new(false);
+static KEEPERS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+
+/// Makes this process the one that inherits the children of a keeper that was killed, so that they can be ended.
+pub fn adopt_orphans() -> io::Result<()> {
+    set_child_subreaper(Some(getpid()))?;
+    IS_ADOPTING.store(true, Ordering::SeqCst);
+    Ok(())
+}
+
+/// Runs a job; when this returns, in whatever way, nothing of its process tree is left.
+///
+/// A program that cannot start, fails or runs out of time is a `Finished`; a signal to the orchestrator is
+/// `Error::Stopped`.
+pub fn run(launcher: &Launcher, job: &Job, stop: &Stop) -> Result<Finished> {
+    if let Some(signal) = stop.requested() {
+        return Err(Error::Stopped(signal));
+    }
+    let begun = Instant::now();
+    let mut kept = Kept::start(launcher, job).map_err(|source| Error::io("start", &launcher.program, source))?;
+    let woken = stop.wait(Some(kept.control.as_fd()), begun.checked_add(job.timeout));
+    if !matches!(woken, Ok(Woken::Ready)) {
+        kept.ask_for_the_end();
+    }
+    let told = wire::receive(&mut kept.control).ok().and_then(|message| wire::decode_ended(&message));
+    let took = begun.elapsed();
+    let keeper_status = kept.bury(told.is_some());
+    let (stdout, stderr) = (kept.stdout.finish(), kept.stderr.finish());
+    let ended = match (woken.map_err(|source| Error::io("wait for", &launcher.program, source))?, told) {
+        (Woken::Stopped(signal), _) => return Err(Error::Stopped(signal)),
+        (_, Some(ended)) => ended,
+        (Woken::TimedOut, None) => Ended::TimedOut,
+        (Woken::Ready, None) => end_of_silent_keeper(keeper_status)?,
+    };
+    Ok(Finished { ended, stdout, stderr, took })
+}
+
+/// A keeper that was killed counts as its job killed; one that left without a word is no keeper.
+fn end_of_silent_keeper(status: Option<ExitStatus>) -> Result<Ended> {
+    match status {
+        Some(status) if status.signal().is_none() => {
+            Err(Error::Bug(format!("a keeper ended without a word: {status}")))
+        }
+        _ => Ok(Ended::Signalled(Signal::KILL.as_raw())),
+    }
+}
+
+/// A job in the hands of its keeper.
+struct Kept {
+    keeper: Child,
+    control: UnixStream,
+    stdout: Reader,
+    stderr: Reader,
+}
+
+impl Kept {
+    fn start(launcher: &Launcher, job: &Job) -> io::Result<Kept> {
+        let (control, theirs) = UnixStream::pair()?;
+        control.set_read_timeout(Some(GRACE))?;
+        control.set_write_timeout(Some(GRACE))?;
+        let (stdout, stdout_end) = Reader::start()?;
+        let (stderr, stderr_end) = Reader::start()?;
+        let mut command = Command::new(&launcher.program);
+        command.arg0("orchestrator").arg(KEEPER_COMMAND).env_clear();
+        command.stdin(OwnedFd::from(theirs)).stdout(stdout_end).stderr(stderr_end);
+        let keeper = {
+            let mut keepers = keepers();
+            let keeper = command.spawn()?;
+            keepers.push(Pid::from_child(&keeper));
+            keeper
+        };
+        // A keeper that is gone before it has its job is found out by its silence.
+        let _ = wire::send(&control, &wire::encode_job(job));
+        Ok(Kept { keeper, control, stdout, stderr })
+    }
+
+    fn ask_for_the_end(&mut self) {
+        // The job may have stopped its keeper.
+        let _ = kill_process(Pid::from_child(&self.keeper), Signal::CONT);
+        let _ = self.control.write_all(wire::END_NOW);
+    }
+
+    /// Reaps the keeper; where it has not told the end, its tree is ended from here.
+    fn bury(&mut self, has_told: bool) -> Option<ExitStatus> {
+        let _ = self.keeper.kill();
+        let status = self.keeper.wait().ok();
+        keepers().retain(|pid| *pid != Pid::from_child(&self.keeper));
+        if !has_told {
+            end_orphans();
+        }
+        status
+    }
+}
+
+fn keepers() -> MutexGuard<'static, Vec<Pid>> {
+    KEEPERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends and reaps what dead keepers have left to this process.
+///
+/// What a keeper starts is never in our session; what is, is somebody else's. The lock holds off new keepers meanwhile.
+fn end_orphans() {
+    let deadline = Instant::now() + GRACE;
+    let (keepers, session) = (keepers(), getsid(None).ok());
+    while IS_ADOPTING.load(Ordering::SeqCst) && Instant::now() < deadline {
+        let orphans = tree::kill_descendants(|entry| entry.session == session || keepers.contains(&entry.pid));
+        if orphans.is_empty() {
+            return;
+        }
+        for orphan in orphans {
+            let _ = waitpid(Some(orphan), WaitOptions::NOHANG);
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
 }

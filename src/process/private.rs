@@ -1,0 +1,208 @@
+//! The private home and temporary directory of a check.
+//!
+//! Their path is the same in every run of one root, so that output which names it is too; their content is not: each
+//! check finds them new, so that none can leave something behind for the next. Who owns the place is checked before it
+//! is used, for the temporary directory of the system belongs to everybody.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::process::geteuid;
+use sha2::{Digest, Sha256};
+
+use crate::error::{Error, Result};
+
+/// Git refuses to commit as nobody, and the user's own name is none of a check's business.
+const GITCONFIG: &str =
+    "[user]\n\tname = orchestrator\n\temail = orchestrator@localhost\n[init]\n\tdefaultBranch = main\n";
+
+/// A home and a temporary directory that belong to one root. They go when this goes.
+#[derive(Debug)]
+pub struct PrivateDirs {
+    base: PathBuf,
+}
+
+impl PrivateDirs {
+    /// Makes the directories of `root` below `temporary`, empty but for what a home needs.
+    pub fn create(temporary: &Path, root: &Path) -> Result<PrivateDirs> {
+        let ours = temporary.join(format!("orchestrator-{}", geteuid().as_raw()));
+        let digest = Sha256::digest(root.as_os_str().as_bytes());
+        let name: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        let base = ours.join(name);
+        for path in [&ours, &base] {
+            claim(path).map_err(|source| Error::io("use", path, source))?;
+        }
+        let private = PrivateDirs { base };
+        private.renew()?;
+        Ok(private)
+    }
+
+    /// Returns the temporary directory.
+    pub fn tmp(&self) -> PathBuf {
+        self.base.join("tmp")
+    }
+
+    /// Returns the home.
+    pub fn home(&self) -> PathBuf {
+        self.base.join("home")
+    }
+
+    /// Makes both directories anew.
+    pub fn renew(&self) -> Result<()> {
+        empty(&self.base).map_err(|source| Error::io("empty", &self.base, source))?;
+        for path in [self.tmp(), self.home()] {
+            claim(&path).map_err(|source| Error::io("create", &path, source))?;
+        }
+        let gitconfig = self.home().join(".gitconfig");
+        fs::write(&gitconfig, GITCONFIG).map_err(|source| Error::io("write", &gitconfig, source))
+    }
+
+    /// Removes both directories.
+    pub fn remove(self) -> Result<()> {
+        self.clear().map_err(|source| Error::io("remove", &self.base, source))
+    }
+
+    fn clear(&self) -> io::Result<()> {
+        match empty(&self.base).and_then(|()| fs::remove_dir(&self.base)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            done => done,
+        }
+    }
+}
+
+impl Drop for PrivateDirs {
+    fn drop(&mut self) {
+        let _ = self.clear();
+    }
+}
+
+/// Makes sure that a path is a directory of ours that nobody else can enter.
+fn claim(path: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let found = fs::symlink_metadata(path)?;
+    if !found.is_dir() {
+        return Err(io::Error::new(io::ErrorKind::NotADirectory, "it is there and is not a directory"));
+    }
+    if found.uid() != geteuid().as_raw() {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it belongs to somebody else"));
+    }
+    // Also against a umask that takes our own rights away.
+    fs::set_permissions(path, Permissions::from_mode(0o700))
+}
+
+/// Removes everything in a directory of ours, whatever its depth and modes.
+///
+/// A folder inside a folder is first moved to the top: so no path grows long and no descriptor stays open, and a tree of
+/// any depth goes one level at a time.
+fn empty(base: &Path) -> io::Result<()> {
+    let mut folders = take_apart(base)?;
+    let mut count = 0;
+    while let Some(folder) = folders.pop() {
+        for inner in take_apart(&folder)? {
+            folders.push(move_to(base, &inner, &mut count)?);
+        }
+        fs::remove_dir(&folder)?;
+    }
+    Ok(())
+}
+
+/// Removes the files of a folder and returns its folders, with our rights on them given back.
+fn take_apart(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut folders = Vec::new();
+    for entry in fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()? {
+        if !entry.file_type()?.is_dir() {
+            fs::remove_file(entry.path())?;
+            continue;
+        }
+        fs::set_permissions(entry.path(), Permissions::from_mode(0o700))?;
+        folders.push(entry.path());
+    }
+    Ok(folders)
+}
+
+/// Moves a folder to the first free number.
+fn move_to(base: &Path, folder: &Path, count: &mut u64) -> io::Result<PathBuf> {
+    loop {
+        *count += 1;
+        let target = base.join(count.to_string());
+        if fs::symlink_metadata(&target).is_err() {
+            return fs::rename(folder, &target).map(|()| target);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::path::Path;
+
+    use rustix::fs::{Mode, OFlags, mkdirat, open, openat};
+
+    use super::PrivateDirs;
+
+    #[test]
+    fn the_path_is_of_the_root_and_the_content_is_new() {
+        let temporary = tempfile::tempdir().unwrap();
+        let create = |root: &str| PrivateDirs::create(temporary.path(), Path::new(root)).unwrap();
+        let first = create("/a");
+        let (tmp, home) = (first.tmp(), first.home());
+        fs::write(tmp.join("left"), "").unwrap();
+        first.renew().unwrap();
+        assert_eq!(fs::read_dir(&tmp).unwrap().count(), 0);
+        assert!(fs::read_to_string(home.join(".gitconfig")).unwrap().contains("[user]"));
+        assert_eq!(fs::metadata(&tmp).unwrap().permissions().mode() & 0o777, 0o700);
+        first.remove().unwrap();
+        assert!(!tmp.exists() && !home.exists());
+        assert_eq!(create("/a").tmp(), tmp);
+        assert!(!tmp.exists());
+        assert_ne!(create("/b").tmp(), tmp);
+    }
+
+    #[test]
+    fn a_place_that_is_not_ours_is_refused() {
+        let temporary = tempfile::tempdir().unwrap();
+        let ours = temporary.path().join(format!("orchestrator-{}", rustix::process::geteuid().as_raw()));
+        let elsewhere = temporary.path().join("elsewhere");
+        fs::create_dir(&elsewhere).unwrap();
+        symlink(&elsewhere, &ours).unwrap();
+        let error = PrivateDirs::create(temporary.path(), Path::new("/a")).unwrap_err();
+        assert!(error.to_string().contains("not a directory"), "{error}");
+        assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn hostile_content_goes() {
+        let temporary = tempfile::tempdir().unwrap();
+        let private = PrivateDirs::create(temporary.path(), Path::new("/a")).unwrap();
+        let outside = temporary.path().join("outside");
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("file"), "").unwrap();
+        fs::create_dir_all(private.tmp().join("locked/1/tmp")).unwrap();
+        fs::write(private.tmp().join("locked/1/file"), "").unwrap();
+        symlink(&outside, private.tmp().join("link")).unwrap();
+        for folder in ["locked/1/tmp", "locked/1", "locked", ""] {
+            fs::set_permissions(private.tmp().join(folder), Permissions::from_mode(0o000)).unwrap();
+        }
+        dig(&private.home(), 3000);
+        private.renew().unwrap();
+        assert_eq!(fs::read_dir(private.tmp()).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
+    }
+
+    /// Makes a tree that is deeper than any path may be long.
+    fn dig(top: &Path, depth: usize) {
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        let mut folder = open(top, flags, Mode::empty()).unwrap();
+        for _ in 0..depth {
+            mkdirat(&folder, "deep", Mode::RWXU).unwrap();
+            folder = openat(&folder, "deep", flags, Mode::empty()).unwrap();
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Finding and ending the descendants of this process.
+//!
+//! A descendant can leave its process group, its session and its parent, but not its line: as this process is a
+//! subreaper, whoever loses a parent becomes its child. So killing whom one finds, again and again until nobody is left,
+//! ends the tree, whatever it did to hide.
+
+use std::collections::HashSet;
+use std::fs;
+
+use rustix::process::{Pid, Signal, getpgrp, getpid, kill_process, kill_process_group};
+
+/// A process as `/proc` shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) pid: Pid,
+    pub(super) parent: Option<Pid>,
+    group: Option<Pid>,
+    pub(super) session: Option<Pid>,
+}
+
+/// Kills every descendant that can be seen now but the spared and theirs; returns those that are children of this
+/// process, who want to be reaped.
+///
+/// Each is killed the moment it is found, with its group: the kernel lets no member of a group fork its way out of a
+/// signal to the whole, while a list that is made first is old when it is used.
+pub(super) fn kill_descendants(is_spared: impl Fn(&Entry) -> bool) -> Vec<Pid> {
+    let me = getpid();
+    let mut line = HashSet::from([me]);
+    let mut children = Vec::new();
+    for entry in processes() {
+        if !entry.parent.is_some_and(|parent| line.contains(&parent)) || is_spared(&entry) {
+            continue;
+        }
+        kill(&entry);
+        line.insert(entry.pid);
+        if entry.parent == Some(me) {
+            children.push(entry.pid);
+        }
+    }
+    children
+}
+
+fn kill(entry: &Entry) {
+    // A group of a descendant holds descendants alone, for it cannot cross a session's border; ours holds us too.
+    if let Some(group) = entry.group.filter(|group| *group != getpgrp()) {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    let _ = kill_process(entry.pid, Signal::KILL);
+}
+
+fn processes() -> impl Iterator<Item = Entry> {
+    let names = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let pids = names.filter_map(|name| name.to_str()?.parse::<u32>().ok());
+    pids.filter_map(|pid| parse(&fs::read(format!("/proc/{pid}/stat")).ok()?))
+}
+
+/// Reads `pid (name) state parent group session …`; the name is the process's own choice and may hold `) (`.
+fn parse(stat: &[u8]) -> Option<Entry> {
+    let name_start = stat.iter().position(|byte| *byte == b'(')?;
+    let name_end = stat.iter().rposition(|byte| *byte == b')')?;
+    let pid = |text: &[u8]| Pid::from_raw(str::from_utf8(text).ok()?.trim().parse().ok()?);
+    let mut fields = stat.get(name_end + 1..)?.split(|byte| *byte == b' ').skip(2).map(pid);
+    let mut next = || fields.next();
+    Some(Entry { pid: pid(&stat[..name_start])?, parent: next()?, group: next()?, session: next()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{Pid, getpid, getppid, getsid};
+
+    use super::{Entry, parse, processes};
+
+    #[test]
+    fn a_hostile_name_is_no_obstacle() {
+        let entry = parse(b"12 (a) Z 1 1 (b) S 7 8 9 0 -1 4194304").unwrap();
+        let pid = |number| Pid::from_raw(number);
+        assert_eq!(entry, Entry { pid: pid(12).unwrap(), parent: pid(7), group: pid(8), session: pid(9) });
+    }
+
+    #[test]
+    fn noise_is_nobody() {
+        for noise in ["", "1", "1 (", "1 )", ") (", "1 (a)", "1 (a) S", "1 (a) S x y z", "0 (a) S 1 1 1", "-"] {
+            assert_eq!(parse(noise.as_bytes()).filter(|entry| entry.parent.is_some()), None, "{noise}");
+        }
+    }
+
+    #[test]
+    fn this_process_is_found() {
+        let me = processes().find(|entry| entry.pid == getpid()).unwrap();
+        assert_eq!((me.parent, me.session), (getppid(), getsid(None).ok()));
+    }
+}

@@ -1,0 +1,154 @@
+//! What the orchestrator and a keeper say to each other over their socket.
+//!
+//! One job goes down, at most one byte that asks for the end follows it, one `Ended` comes back. A message is its length
+//! and its bytes; names and values are bytes, for neither a path nor an argument has to be text.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::time::Duration;
+
+use crate::process::{Ended, Job};
+
+/// Asks a keeper to end everything now; the end of the stream asks for the same.
+pub(super) const END_NOW: &[u8] = b"!";
+
+/// Sends one message.
+pub(super) fn send(mut to: impl Write, message: &[u8]) -> io::Result<()> {
+    let mut whole = Vec::with_capacity(message.len() + 4);
+    put_bytes(&mut whole, message);
+    to.write_all(&whole)
+}
+
+/// Receives one message; a stream that ends before it is an error.
+pub(super) fn receive(mut from: impl Read) -> io::Result<Vec<u8>> {
+    let mut length = [0; 4];
+    from.read_exact(&mut length)?;
+    let length = u32::from_le_bytes(length);
+    let mut message = Vec::new();
+    match from.take(length.into()).read_to_end(&mut message)? {
+        read if read == length as usize => Ok(message),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+/// Returns a job as a message; its time limit stays with the orchestrator.
+pub(super) fn encode_job(job: &Job) -> Vec<u8> {
+    let mut message = Vec::new();
+    put_bytes(&mut message, job.cwd.as_os_str().as_bytes());
+    put_list(&mut message, job.command.iter().map(OsString::as_os_str));
+    put_list(&mut message, job.env.iter().flat_map(|(name, value)| [name.as_os_str(), value.as_os_str()]));
+    message
+}
+
+/// Returns the job in a message, or nothing where it holds none.
+pub(super) fn decode_job(mut message: &[u8]) -> Option<Job> {
+    let cwd = take_bytes(&mut message)?.into();
+    let command = take_list(&mut message)?;
+    let mut words = take_list(&mut message)?.into_iter();
+    let env = std::iter::from_fn(|| words.next().zip(words.next())).collect();
+    Some(Job { command, cwd, env, timeout: Duration::MAX })
+}
+
+/// Returns an end as a message.
+pub(super) fn encode_ended(ended: &Ended) -> Vec<u8> {
+    let (kind, rest) = match ended {
+        Ended::Exited(code) => (b'e', code.to_le_bytes().to_vec()),
+        Ended::Signalled(number) => (b's', number.to_le_bytes().to_vec()),
+        Ended::TimedOut => (b't', Vec::new()),
+        Ended::CannotStart(reason) => (b'c', reason.clone().into_bytes()),
+    };
+    [vec![kind], rest].concat()
+}
+
+/// Returns the end in a message, or nothing where it holds none.
+pub(super) fn decode_ended(message: &[u8]) -> Option<Ended> {
+    let (kind, rest) = message.split_first()?;
+    match kind {
+        b'e' => Some(Ended::Exited(i32::from_le_bytes(rest.try_into().ok()?))),
+        b's' => Some(Ended::Signalled(i32::from_le_bytes(rest.try_into().ok()?))),
+        b't' => Some(Ended::TimedOut),
+        b'c' => Some(Ended::CannotStart(String::from_utf8_lossy(rest).into_owned())),
+        _ => None,
+    }
+}
+
+fn put_number(message: &mut Vec<u8>, number: usize) {
+    // What does not fit 32 bits is far beyond what the kernel takes as arguments; a cut message is refused at its reader.
+    message.extend(u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes());
+}
+
+fn put_bytes(message: &mut Vec<u8>, bytes: &[u8]) {
+    put_number(message, bytes.len());
+    message.extend(bytes);
+}
+
+fn put_list<'a>(message: &mut Vec<u8>, words: impl Iterator<Item = &'a OsStr> + Clone) {
+    put_number(message, words.clone().count());
+    words.for_each(|word| put_bytes(message, word.as_bytes()));
+}
+
+fn take_number(message: &mut &[u8]) -> Option<usize> {
+    let (number, rest) = message.split_first_chunk()?;
+    *message = rest;
+    usize::try_from(u32::from_le_bytes(*number)).ok()
+}
+
+fn take_bytes(message: &mut &[u8]) -> Option<OsString> {
+    let length = take_number(message)?;
+    let (bytes, rest) = message.split_at_checked(length)?;
+    *message = rest;
+    Some(OsString::from_vec(bytes.to_vec()))
+}
+
+fn take_list(message: &mut &[u8]) -> Option<Vec<OsString>> {
+    let count = take_number(message)?;
+    (0..count).map(|_| take_bytes(message)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt;
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::{decode_ended, decode_job, encode_ended, encode_job, receive, send};
+    use crate::process::{Ended, Job};
+
+    fn word() -> impl Strategy<Value = OsString> {
+        prop::collection::vec(any::<u8>(), 0..20).prop_map(OsString::from_vec)
+    }
+
+    proptest! {
+        #[test]
+        fn a_job_arrives_as_it_was(
+            command in prop::collection::vec(word(), 0..5),
+            cwd in word(),
+            env in prop::collection::vec((word(), word()), 0..5),
+        ) {
+            let job = Job { command, cwd: cwd.into(), env, timeout: Duration::MAX };
+            let mut stream = Vec::new();
+            send(&mut stream, &encode_job(&job)).unwrap();
+            let arrived = decode_job(&receive(stream.as_slice()).unwrap()).unwrap();
+            prop_assert_eq!((arrived.command, arrived.cwd, arrived.env), (job.command, job.cwd, job.env));
+        }
+
+        #[test]
+        fn noise_is_refused_in_peace(noise in prop::collection::vec(any::<u8>(), 0..60)) {
+            let _ = decode_job(&noise);
+            let _ = decode_ended(&noise);
+            let _ = receive(noise.as_slice());
+        }
+    }
+
+    #[test]
+    fn an_end_arrives_as_it_was() {
+        for ended in
+            [Ended::Exited(255), Ended::Signalled(11), Ended::TimedOut, Ended::CannotStart("no ünlucky".to_owned())]
+        {
+            assert_eq!(decode_ended(&encode_ended(&ended)), Some(ended));
+        }
+    }
+}
