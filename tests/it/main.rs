@@ -1,0 +1,16 @@
+//! The features, tested through the binary in an empty folder with a cleared environment.
+//!
+//! `project.rs` is the language of the tests, `server.rs` the model that they script; the rest is a file per feature.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    reason = "a test fails by panicking, and sets its own scene"
+)]
+
+mod project;
+mod reply;
+mod running;
+mod server;
