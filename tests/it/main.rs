@@ -10,7 +10,9 @@
     reason = "a test fails by panicking, and sets its own scene"
 )]
 
+mod r#loop;
 mod project;
 mod reply;
+mod resume;
 mod running;
 mod server;
