@@ -10,8 +10,11 @@
     reason = "a test fails by panicking, and sets its own scene"
 )]
 
+mod answers;
+mod checks;
 mod r#loop;
 mod project;
+mod replay;
 mod reply;
 mod resume;
 mod running;
