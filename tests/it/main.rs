@@ -12,7 +12,11 @@
 
 mod answers;
 mod checks;
+mod cli;
+mod console;
+mod debug;
 mod r#loop;
+mod model;
 mod project;
 mod replay;
 mod reply;
