@@ -233,9 +233,11 @@ impl Project {
         self.read(&format!("workspace/{path}"))
     }
 
-    /// Returns everything below the root, to be compared or put back.
+    /// Returns everything below the root, to be compared or put back; the lock is no content.
     pub fn picture(&self) -> BTreeMap<String, Vec<u8>> {
-        files_below(&self.root())
+        let mut files = files_below(&self.root());
+        files.remove(".orchestrator.lock");
+        files
     }
 
     /// Makes the root what it was when the picture was taken. Only plain files are put back.
