@@ -54,7 +54,8 @@ impl Project {
             fs::create_dir_all(folder.path().join(name)).unwrap();
         }
         let home = folder.path().join("home").display().to_string();
-        let path = std::env::var("PATH").unwrap();
+        // The system's programs come first: what lives in the user's real home is not in this one.
+        let path = format!("/usr/local/bin:/usr/bin:/bin:{}", std::env::var("PATH").unwrap());
         let environment = [
             ("PATH", path.as_str()),
             ("HOME", &home),
