@@ -209,3 +209,35 @@ impl Ran {
         format!("$ {command}\n{end}\n--- stdout\n{stdout}\n--- stderr\n{stderr}\n--- tree\n{}", tree(&self.root))
     }
 }
+
+mod tests {
+    use super::*;
+    use crate::project::{Project, processes};
+
+    #[test]
+    fn a_process_is_watched_signalled_and_waited_for() {
+        let project = Project::new();
+        let line = format!("echo out; echo ready >&2; exec sleep {}", project.marker());
+        let mut running = Running::start(project.command("sh", &["-c", &line]), project.root());
+        running.until_says("ready");
+        until("it sleeps", || processes(&[project.marker()]).contains(&running.id()));
+        running.signal(Signal::TERM);
+        let ran = running.wait();
+        assert_eq!((ran.code, ran.signal, ran.stdout.as_str()), (None, Some(15), "out\n"));
+        project.nothing_left();
+    }
+
+    #[test]
+    #[should_panic(expected = "waited in vain until pigs fly\n$ sh -c echo so-far\nexit 0\n--- stdout\nso-far")]
+    fn a_process_that_ends_too_early_tells_its_story() {
+        let project = Project::new();
+        let mut running = Running::start(project.command("sh", &["-c", "echo so-far"]), project.root());
+        running.until("pigs fly", || false);
+    }
+
+    #[test]
+    #[should_panic(expected = "the key is in root/leak")]
+    fn a_key_in_a_file_is_found() {
+        Project::new().file("leak", format!("x{}", crate::project::OPENAI_KEY)).nothing_left();
+    }
+}
