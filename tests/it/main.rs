@@ -1,1 +1,28 @@
+//! The features, tested through the binary in an empty folder with a cleared environment.
+//!
+//! `project.rs` is the language of the tests, `server.rs` the model that they script; the rest is a file per feature.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    reason = "a test fails by panicking, and sets its own scene"
+)]
+
+mod answers;
+mod checks;
+mod cli;
+mod console;
+mod crash;
+mod debug;
+mod r#loop;
+mod model;
 mod process;
+mod project;
+mod replay;
+mod reply;
+mod resume;
+mod running;
+mod server;
+mod tidy;

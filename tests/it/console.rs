@@ -1,0 +1,174 @@
+//! What a person sees: nothing raw on a terminal, little when asked for little, and no harm when nobody reads.
+
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::process::Stdio;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+
+use crate::project::{BINARY, Project, RUN, answer_spec, checked_by};
+use crate::reply;
+use crate::running::{Ran, Running};
+use crate::server::Server;
+
+/// A check and an answer that try to talk to the terminal.
+const HOSTILE: &str = "\u{1b}]0;title\u{7}\u{1b}[2J\u{1b}]52;c;aGk=\u{7}\u{9b}31m\u{202e}evil";
+
+fn hostile_project() -> (Project, Server) {
+    let answer = || reply::text(&format!("{HOSTILE}\n{}", reply::block("answer.txt", "41\n")));
+    let server = Server::start([answer(), answer(), reply::error(400, "odd", HOSTILE)]);
+    let script = format!("printf '%s\\n' '{HOSTILE}'; printf '%s\\n' '{HOSTILE}' >&2; exit 1");
+    (Project::with(checked_by(&script), &server), server)
+}
+
+fn has_control(text: &str) -> bool {
+    text.chars().any(|c| (c.is_control() && !matches!(c, '\n' | '\t')) || c == '\u{202e}')
+}
+
+/// Runs the binary with both streams on a terminal, and returns what the terminal got.
+fn on_a_terminal(project: &Project, arguments: &[&str]) -> (Ran, String) {
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    tcsetwinsize(&master, Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
+    let terminal = || Stdio::from(OpenOptions::new().read(true).write(true).open(&name).unwrap());
+    let mut command = project.command(BINARY, arguments);
+    command.stdout(terminal()).stderr(terminal());
+    let (send, receive) = mpsc::channel();
+    thread::spawn(move || {
+        let (mut master, mut seen, mut piece) = (File::from(master), Vec::new(), [0; 4096]);
+        // A terminal that nobody holds any more answers with an error.
+        while let Ok(read @ 1..) = master.read(&mut piece) {
+            seen.extend_from_slice(&piece[..read]);
+        }
+        send.send(seen).unwrap();
+    });
+    let ran = Running::start(command, project.root()).wait();
+    let seen = receive.recv_timeout(Duration::from_secs(20)).expect("somebody still holds the terminal");
+    (ran, String::from_utf8_lossy(&seen).into_owned())
+}
+
+#[test]
+fn nothing_but_text_where_there_is_no_terminal() {
+    let (project, _server) = hostile_project();
+    for arguments in [RUN, &["status"], RUN] {
+        let ran = project.run(arguments);
+        assert!(!ran.stdout.is_empty(), "{}", ran.story());
+        assert!(!has_control(&ran.stdout) && !has_control(&ran.stderr), "{:?}", ran.story());
+    }
+}
+
+#[test]
+fn the_log_is_safe_to_look_at() {
+    let (project, _server) = hostile_project();
+    project.run(RUN);
+    assert!(!has_control(&project.read(&project.log_path())), "a control character stands raw in the log");
+    assert!(!has_control(&project.read("state.json")));
+}
+
+#[test]
+fn a_terminal_gets_a_line_that_lives_and_nothing_of_what_the_model_said() {
+    let (project, _server) = hostile_project();
+    let (_, seen) = on_a_terminal(&project.env("TERM", "xterm-256color"), RUN);
+    assert!(seen.contains('\r') && seen.contains("\u{1b}["), "no live line in {seen:?}");
+    for raw in ["\u{1b}]", "\u{1b}[2J", "\u{7}", "\u{9b}", "\u{202e}"] {
+        assert!(!seen.contains(raw), "{raw:?} reached the terminal: {seen:?}");
+    }
+}
+
+#[test]
+fn colours_can_be_refused() {
+    let check = |name: &str, value: &str, allowed: bool| {
+        let server = Server::start([reply::answer("42")]);
+        let project = Project::with(answer_spec(), &server).env("TERM", "xterm-256color").env(name, value);
+        let (ran, seen) = on_a_terminal(&project, RUN);
+        ran.exits(0);
+        let coloured = seen.split("\u{1b}[").skip(1).any(|rest| {
+            let end = rest.find(|c: char| !c.is_ascii_digit() && c != ';').unwrap_or(rest.len());
+            // A reset alone colours nothing.
+            rest[end..].starts_with('m') && !matches!(&rest[..end], "" | "0")
+        });
+        assert_eq!(coloured, allowed, "{name}={value}: {seen:?}");
+    };
+    check("LANG", "C.UTF-8", true);
+    check("NO_COLOR", "1", false);
+    check("TERM", "dumb", false);
+}
+
+#[test]
+fn a_dumb_terminal_gets_no_sequences() {
+    let server = Server::start([reply::answer("42")]);
+    let (ran, seen) = on_a_terminal(&Project::with(answer_spec(), &server).env("TERM", "dumb"), RUN);
+    ran.exits(0);
+    assert!(!seen.is_empty() && !seen.contains('\u{1b}'), "{seen:?}");
+}
+
+#[test]
+fn quiet_is_quiet_but_for_the_end() {
+    let run = |more: &[&str], line: &str| {
+        let server = Server::start([reply::answer("41"), reply::answer(line)]);
+        let project = Project::with(answer_spec() + "max_retries: 1\n", &server);
+        project.run(&[RUN, more].concat())
+    };
+    let (loud, quiet) = (run(&[], "42").exits(0), run(&["--quiet"], "42").exits(0));
+    assert!(quiet.stderr.len() < loud.stderr.len(), "{}\n{}", quiet.story(), loud.story());
+    assert!(!quiet.stderr.contains("TESTING") && !quiet.stderr.contains("PATCHING"), "{}", quiet.story());
+    assert_eq!(quiet.stdout.lines().count(), 1);
+    let failed = run(&["--quiet"], "40").exits(1);
+    assert!(!failed.stderr.trim().is_empty(), "a failure is told\n{}", failed.story());
+}
+
+#[test]
+fn results_alone_are_on_standard_output() {
+    let server = Server::start([reply::answer("41"), reply::answer("42")]);
+    let project = Project::with(answer_spec(), &server);
+    let ran = project.run(&[RUN, &["--json", "--debug"]].concat()).exits(0);
+    ran.result();
+    assert!(!ran.stderr.is_empty());
+}
+
+#[test]
+fn streams_that_nobody_reads_do_no_harm() {
+    for line in [
+        "exec \"$@\" >&-",
+        "exec \"$@\" 2>&-",
+        "exec \"$@\" >&- 2>&- <&-",
+        "exec \"$@\" >/dev/full",
+        "exec \"$@\" 2>/dev/full",
+        "{ \"$@\"; echo $? > code; } | :; exit $(cat code)",
+        "{ { \"$@\" 2>&1 >/dev/null; echo $? > code; } | :; } 2>&1; exit $(cat code)",
+    ] {
+        for flag in [&[][..], &["--json"]] {
+            let server = Server::start([reply::answer("41"), reply::answer("42")]);
+            let project = Project::with(answer_spec(), &server);
+            let ran = project.run_in_shell(line, &[RUN, flag].concat());
+            // A result that could not be printed may be told as such, but it is no bug and the run is complete.
+            assert!(matches!(ran.code, Some(0 | 74)), "{line}\n{}", ran.story());
+            assert_eq!(project.state()["state"], "SUCCESS", "{line}");
+            assert_eq!(project.workspace_names(), ["answer.txt"], "{line}");
+        }
+    }
+}
+
+#[test]
+fn status_into_nowhere_does_no_harm() {
+    let project = Project::new();
+    for line in ["exec \"$@\" >&-", "exec \"$@\" >/dev/full"] {
+        let ran = project.run_in_shell(line, &["status"]);
+        assert!(matches!(ran.code, Some(0 | 74)), "{}", ran.story());
+    }
+}
+
+#[test]
+fn the_end_names_what_happened_and_what_to_do_next() {
+    let server = Server::start([reply::status(401)]);
+    let project = Project::with(answer_spec(), &server);
+    let ran = project.run(RUN).exits(4);
+    assert!(ran.stderr.contains("run --spec specs/spec.yaml"), "{}", ran.story());
+    assert!(ran.stderr.contains(&project.state_text("run_id")), "{}", ran.story());
+}

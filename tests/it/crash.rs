@@ -1,0 +1,161 @@
+//! Death and a failing disk at every single call that writes, syncs, renames or removes.
+//!
+//! `strace` kills the binary, or fails its call, at the first, second, … such call; after each of them the same
+//! command must come to the end of an undisturbed run. Where nothing may be traced this is said and skipped.
+//! Children are let go when they start a program, so that only the orchestrator is hit.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::project::{BINARY, Project, RUN, answer_spec};
+use crate::reply;
+use crate::running::{Ran, Running};
+use crate::server::Server;
+
+/// What changes the disk beside `write`. A mark lets `strace` pass over a call that this system does not have.
+const CHANGES: &str = "fsync fdatasync ftruncate ?rename renameat ?renameat2 ?unlink unlinkat ?mkdir mkdirat";
+
+fn may_trace() -> bool {
+    let ran = Project::new().run_in_shell("strace -f --detach-on=execve -o /dev/null true", &[]);
+    if ran.code != Some(0) {
+        eprintln!("skipped: nothing can be traced here: {}", ran.stderr.trim());
+    }
+    ran.code == Some(0)
+}
+
+/// A run of a template that needs one patch.
+fn from_a_template() -> Project {
+    Project::new()
+        .spec(answer_spec() + "generator: {provider: template, template: template/}\n")
+        .file("specs/template/0/answer.txt", "41\n")
+        .file("specs/template/0/folder/extra.txt", "x\n")
+        .file("specs/template/1/answer.txt", "42\n")
+}
+
+/// Runs the binary with these options of `strace`.
+fn traced(project: &Project, options: &[&str]) -> Ran {
+    let always = ["-f", "--detach-on=execve", "-qq", "-e", "signal=none"];
+    let arguments = [&always[..], options, &[BINARY], RUN].concat();
+    let ran = Running::start(project.command("strace", &arguments), project.root()).wait();
+    assert!(!ran.stderr.contains("strace: "), "{}", ran.story());
+    ran
+}
+
+/// Runs the binary with a fault at one call.
+fn disturbed(project: &Project, call: &str, fault: &str) -> Ran {
+    traced(project, &["-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &format!("inject={call}:{fault}")])
+}
+
+/// How often an undisturbed run makes the call. `strace` counts for each thread, so the busiest one decides.
+fn times(project: &Project, call: &str) -> u32 {
+    let file = project.outside("calls");
+    traced(project, &["-o", &file.display().to_string(), "-e", &format!("trace={call}")]).exits(0);
+    let mut of_threads = BTreeMap::<String, u32>::new();
+    for line in std::fs::read_to_string(file).unwrap().lines().filter(|line| line.contains('(')) {
+        *of_threads.entry(line.split(' ').next().unwrap_or_default().to_owned()).or_default() += 1;
+    }
+    of_threads.into_values().max().unwrap_or(0)
+}
+
+/// What a run came to, but for names and times.
+fn end(project: &Project) -> (Value, BTreeMap<String, Vec<u8>>) {
+    let mut state = project.state();
+    for field in ["run_id", "created_at", "updated_at"] {
+        state[field] = Value::Null;
+    }
+    assert_eq!(project.phases().last().map(String::as_str), Some("SUCCESS"));
+    (state, project.workspace_files())
+}
+
+/// Disturbs a run at each of the calls in turn, and returns how often that ended it.
+fn disturb_everywhere(calls: &str, fault: impl Fn(u32) -> String, expected: impl Fn(&Ran) -> bool) -> u32 {
+    let undisturbed = from_a_template();
+    undisturbed.run(RUN).exits(0);
+    let goal = end(&undisturbed);
+    let mut ended = 0;
+    for call in calls.split(' ') {
+        for number in 1..=times(&from_a_template(), call) {
+            let (project, fault) = (from_a_template(), fault(number));
+            let ran = disturbed(&project, call, &fault);
+            assert!(expected(&ran), "{call} {fault}\n{}", ran.story());
+            let again = project.run(RUN);
+            assert_eq!(again.code, Some(0), "{call} {fault}\n{}\nthen\n{}", ran.story(), again.story());
+            assert_eq!(end(&project), goal, "{call} {fault}");
+            project.nothing_left();
+            ended += u32::from(ran.code != Some(0));
+        }
+    }
+    ended
+}
+
+fn killed(ran: &Ran) -> bool {
+    // The last calls of a run may come after its end is decided; a thread less makes a call less.
+    ran.signal == Some(9) || ran.code == Some(0)
+}
+
+/// It stopped and said so, or it did without.
+fn stopped_or_went_on(ran: &Ran) -> bool {
+    matches!(ran.code, Some(0 | 74))
+}
+
+#[test]
+fn killed_at_any_write() {
+    if may_trace() {
+        let points = disturb_everywhere("write", |number| format!("signal=KILL:when={number}"), killed);
+        assert!(10 < points, "only {points} writes");
+    }
+}
+
+#[test]
+fn killed_at_any_change_of_the_disk() {
+    if may_trace() {
+        let points = disturb_everywhere(CHANGES, |number| format!("signal=KILL:when={number}"), killed);
+        assert!(20 < points, "only {points} changes");
+    }
+}
+
+#[test]
+fn one_failure_of_the_disk_at_any_point() {
+    if may_trace() {
+        disturb_everywhere("write", |number| format!("error=ENOSPC:when={number}"), stopped_or_went_on);
+        disturb_everywhere("fsync renameat", |number| format!("error=EIO:when={number}"), stopped_or_went_on);
+    }
+}
+
+#[test]
+fn a_disk_that_stays_full_from_any_point_on() {
+    if may_trace() {
+        disturb_everywhere("write", |number| format!("error=ENOSPC:when={number}+"), stopped_or_went_on);
+    }
+}
+
+/// The answers that stand in any log of the project.
+fn recorded(project: &Project) -> usize {
+    let logs = project.picture().into_iter().filter(|(path, _)| path.starts_with("logs/"));
+    logs.map(|(_, content)| String::from_utf8_lossy(&content).matches("\"event\":\"ModelAnswered\"").count()).sum()
+}
+
+#[test]
+fn killed_at_any_sync_no_recorded_answer_is_asked_for_again() {
+    if !may_trace() {
+        return;
+    }
+    let model = || {
+        Server::answering(|request| match request.said().contains("answer.txt says 41") {
+            true => reply::answer("42"),
+            false => reply::answer("41"),
+        })
+    };
+    let server = model();
+    for number in 1..=times(&Project::with(answer_spec(), &server), "fsync") {
+        let server = model();
+        let project = Project::with(answer_spec(), &server);
+        disturbed(&project, "fsync", &format!("signal=KILL:when={number}"));
+        let (asked, kept) = (server.count(), recorded(&project));
+        project.run(RUN).exits(0);
+        assert_eq!(server.count() - asked, 2 - kept, "fsync {number}");
+        assert_eq!(project.events("ModelAnswered").len(), 2, "fsync {number}");
+        assert_eq!(project.state()["retry_count"], 1, "fsync {number}");
+    }
+}

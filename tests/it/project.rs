@@ -1,0 +1,311 @@
+//! The language of the tests: a project in an empty folder, the binary run in it, and what it left behind.
+//!
+//! Each project has a home of its own and a cleared environment, and every wait has a deadline. A failed
+//! expectation prints the command, both streams and the tree of the root. Processes under way live in `running.rs`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::running::{Ran, Running};
+use crate::server::Server;
+
+pub const BINARY: &str = env!("CARGO_BIN_EXE_orchestrator");
+pub const ANTHROPIC_KEY: &str = "sk-test-anthropic-q7Rk2ZpLx0";
+pub const OPENAI_KEY: &str = "sk-test-openai-W4mTz81cVb";
+
+/// The command line of most tests.
+pub const RUN: &[&str] = &["run", "--spec", "specs/spec.yaml"];
+pub const RUN_JSON: &[&str] = &["run", "--spec", "specs/spec.yaml", "--json"];
+
+/// Returns a spec whose only check is a line for `sh`; more fields may be appended.
+pub fn checked_by(script: &str) -> String {
+    let command = serde_json::json!(["sh", "-c", script]);
+    format!(
+        "name: answer\ndescription: Write the answer to answer.txt.\nchecks:\n  - name: answer\n    command: {command}\n"
+    )
+}
+
+/// Returns a spec that is content with 42 in `answer.txt`, and otherwise says what is there.
+pub fn answer_spec() -> String {
+    checked_by(
+        "grep -qx 42 answer.txt && exit; echo \"answer.txt says $(cat answer.txt)\"; echo 'not the answer' >&2; exit 1",
+    )
+}
+
+/// A root with its `specs/`, and a home beside it.
+pub struct Project {
+    folder: TempDir,
+    environment: BTreeMap<String, String>,
+    marker: String,
+}
+
+impl Project {
+    /// Returns an empty root; no model answers unless `model` names one.
+    pub fn new() -> Project {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let folder = TempDir::with_prefix("orchestrator-it-").unwrap();
+        for name in ["root/specs", "home"] {
+            fs::create_dir_all(folder.path().join(name)).unwrap();
+        }
+        let home = folder.path().join("home").display().to_string();
+        // The system's programs come first: what lives in the user's real home is not in this one.
+        let path = format!("/usr/local/bin:/usr/bin:/bin:{}", std::env::var("PATH").unwrap());
+        let environment = [
+            ("PATH", path.as_str()),
+            ("HOME", &home),
+            ("LANG", "C.UTF-8"),
+            ("ANTHROPIC_API_KEY", ANTHROPIC_KEY),
+            ("OPENAI_API_KEY", OPENAI_KEY),
+            ("ANTHROPIC_BASE_URL", "http://127.0.0.1:9"),
+            ("OPENAI_BASE_URL", "http://127.0.0.1:9/v1"),
+            ("ORCHESTRATOR_RETRY_SCALE", "0"),
+        ];
+        let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let marker = format!("9{:07}{:03}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        Project { folder, environment, marker }
+    }
+
+    /// Returns a project with a spec and a model.
+    pub fn with(spec: impl AsRef<str>, server: &Server) -> Project {
+        Project::new().spec(spec).model(server)
+    }
+
+    /// Writes a file below the root.
+    pub fn file(self, path: &str, text: impl AsRef<[u8]>) -> Project {
+        self.write(path, text);
+        self
+    }
+
+    /// Writes `specs/spec.yaml`.
+    pub fn spec(self, text: impl AsRef<str>) -> Project {
+        self.file("specs/spec.yaml", text.as_ref())
+    }
+
+    /// Sends both providers' requests to the server.
+    pub fn model(self, server: &Server) -> Project {
+        self.env("ANTHROPIC_BASE_URL", &server.url()).env("OPENAI_BASE_URL", &format!("{}/v1", server.url()))
+    }
+
+    /// Sets a variable of the caller.
+    pub fn env(mut self, name: &str, value: &str) -> Project {
+        self.environment.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Removes a variable of the caller.
+    pub fn without(mut self, name: &str) -> Project {
+        self.environment.remove(name);
+        self
+    }
+
+    pub fn root(&self) -> PathBuf {
+        self.folder.path().join("root")
+    }
+
+    /// Returns a path below the root.
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.root().join(path)
+    }
+
+    /// Returns a place beside the root, where nothing of a run belongs.
+    pub fn outside(&self, path: &str) -> PathBuf {
+        self.folder.path().join(path)
+    }
+
+    /// Returns a number of seconds that no other process sleeps for: `sleep MARKER` can be found.
+    pub fn marker(&self) -> &str {
+        &self.marker
+    }
+
+    /// Writes a file below the root, in the middle of a test.
+    pub fn write(&self, path: &str, text: impl AsRef<[u8]>) {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    /// Reads a file below the root.
+    pub fn read(&self, path: &str) -> String {
+        let bytes = fs::read(self.path(path)).unwrap_or_else(|error| panic!("{path}: {error}\n{}", tree(&self.root())));
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    pub fn exists(&self, path: &str) -> bool {
+        self.path(path).symlink_metadata().is_ok()
+    }
+
+    /// Runs the binary to its end.
+    pub fn run(&self, arguments: &[&str]) -> Ran {
+        self.start(arguments).wait()
+    }
+
+    /// Starts the binary.
+    pub fn start(&self, arguments: &[&str]) -> Running {
+        Running::start(self.command(BINARY, arguments), self.root())
+    }
+
+    /// Runs a shell line to its end; `"$@"` in it is the binary with the arguments.
+    pub fn run_in_shell(&self, line: &str, arguments: &[&str]) -> Ran {
+        let arguments: Vec<&str> = ["-c", line, "sh", BINARY].into_iter().chain(arguments.iter().copied()).collect();
+        Running::start(self.command("sh", &arguments), self.root()).wait()
+    }
+
+    /// Returns a command in the root with the project's environment and no input.
+    pub fn command(&self, program: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(self.root()).env_clear().envs(&self.environment);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Returns `state.json`.
+    pub fn state(&self) -> Value {
+        let text = self.read("state.json");
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("state.json: {error}\n{text}"))
+    }
+
+    /// Returns a field of `state.json` that is a text.
+    pub fn state_text(&self, field: &str) -> String {
+        self.state()[field].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Returns the path of the log, from the root, of the run that `state.json` names.
+    pub fn log_path(&self) -> String {
+        format!("logs/{}.log", self.state_text("run_id"))
+    }
+
+    /// Returns the lines of the run's log, each of them checked.
+    pub fn log(&self) -> Vec<Value> {
+        let text = self.read(&self.log_path());
+        assert!(text.ends_with('\n'), "the log does not end with a newline");
+        let lines: Vec<Value> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("log line: {error}\n{line}")))
+            .collect();
+        for (index, line) in lines.iter().enumerate() {
+            assert_eq!(line["seq"], index + 1, "seq of {line}");
+            assert_eq!(line["run_id"], self.state()["run_id"], "run_id of {line}");
+            let ts = line["ts"].as_str().unwrap_or_else(|| panic!("no ts in {line}"));
+            let time = chrono::DateTime::parse_from_rfc3339(ts).unwrap_or_else(|error| panic!("ts {ts}: {error}"));
+            assert_eq!(time.offset().local_minus_utc(), 0, "ts of {line}");
+            assert!(line["event"].is_string(), "no event in {line}");
+        }
+        lines
+    }
+
+    /// Returns the log's lines of one event.
+    pub fn events(&self, event: &str) -> Vec<Value> {
+        self.log().into_iter().filter(|line| line["event"] == event).collect()
+    }
+
+    /// Returns the states that the run walked through, according to its log; each line begins where the last ended.
+    pub fn phases(&self) -> Vec<String> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let mut phases: Vec<String> = Vec::new();
+        for line in self.events("TransitionOccurred") {
+            let (from, to) = (text(&line["from_state"]), text(&line["to_state"]));
+            match phases.last() {
+                None => phases.push(from),
+                Some(last) => assert_eq!(*last, from, "a gap in the walk at {line}"),
+            }
+            phases.push(to);
+        }
+        phases
+    }
+
+    /// Returns the files of the workspace; of a link, where it leads.
+    pub fn workspace_files(&self) -> BTreeMap<String, Vec<u8>> {
+        files_below(&self.path("workspace"))
+    }
+
+    /// Returns the names of the workspace's files.
+    pub fn workspace_names(&self) -> Vec<String> {
+        self.workspace_files().into_keys().collect()
+    }
+
+    /// Returns a file of the workspace.
+    pub fn workspace(&self, path: &str) -> String {
+        self.read(&format!("workspace/{path}"))
+    }
+
+    /// Returns everything below the root, to be compared or put back; the lock is no content.
+    pub fn picture(&self) -> BTreeMap<String, Vec<u8>> {
+        let mut files = files_below(&self.root());
+        files.remove(".orchestrator.lock");
+        files
+    }
+
+    /// Makes the root what it was when the picture was taken. Only plain files are put back.
+    pub fn put_back(&self, picture: &BTreeMap<String, Vec<u8>>) {
+        fs::remove_dir_all(self.root()).unwrap();
+        fs::create_dir(self.root()).unwrap();
+        for (path, content) in picture {
+            self.write(path, content);
+        }
+    }
+
+    /// Asserts that nothing of the runs is left: no process, no half-written file, no key in any file.
+    pub fn nothing_left(&self) {
+        let folder = self.folder.path().to_string_lossy().into_owned();
+        crate::running::until("no process of the project is left", || processes(&[&folder, &self.marker]).is_empty());
+        for (path, content) in files_below(self.folder.path()) {
+            let name = path.rsplit('/').next().unwrap_or_default();
+            assert!(!name.starts_with("state.json.tmp"), "{path} is left");
+            assert!(!path.contains(".orchestrator-stage-"), "{path} is left");
+            for key in [ANTHROPIC_KEY, OPENAI_KEY] {
+                assert!(!holds(&content, key.as_bytes()), "the key is in {path}");
+            }
+        }
+    }
+}
+
+/// Returns the processes that name one of the words in their command line or work below a folder of that name.
+pub fn processes(words: &[&str]) -> BTreeSet<u32> {
+    let ids = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let own = std::process::id();
+    ids.filter(|id| *id != own).filter(|id| names_one(*id, words)).collect()
+}
+
+fn names_one(id: u32, words: &[&str]) -> bool {
+    let command_line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+    let folder = fs::read_link(format!("/proc/{id}/cwd")).unwrap_or_default();
+    words.iter().any(|word| holds(&command_line, word.as_bytes()) || folder.to_string_lossy().contains(word))
+}
+
+/// Whether the bytes contain the word.
+pub fn holds(bytes: &[u8], word: &[u8]) -> bool {
+    bytes.windows(word.len()).any(|window| window == word)
+}
+
+/// Returns the tree of a folder as text, with sizes, and its `state.json`.
+pub fn tree(folder: &Path) -> String {
+    let lines = files_below(folder).into_iter().map(|(path, content)| format!("  {path} ({} bytes)\n", content.len()));
+    let state = fs::read_to_string(folder.join("state.json")).unwrap_or_default();
+    lines.collect::<String>() + &state
+}
+
+fn files_below(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    let mut waiting = vec![folder.to_owned()];
+    while let Some(next) = waiting.pop() {
+        for entry in fs::read_dir(&next).into_iter().flatten().flatten() {
+            let (path, kind) = (entry.path(), entry.file_type().unwrap());
+            let name = path.strip_prefix(folder).unwrap().to_string_lossy().into_owned();
+            if kind.is_dir() {
+                waiting.push(path);
+            } else if kind.is_symlink() {
+                found.insert(name, fs::read_link(&path).unwrap().to_string_lossy().into_owned().into_bytes());
+            } else if kind.is_file() {
+                // A file may go while the tree is read; the binary may be at work.
+                found.extend(fs::read(&path).ok().map(|content| (name, content)));
+            }
+        }
+    }
+    found
+}

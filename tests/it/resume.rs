@@ -1,0 +1,294 @@
+//! Stopping at any instant and going on: nothing is lost and nothing is asked for twice.
+//!
+//! The model is scripted and counts; a request is held while the signal is sent, so nothing here depends on time.
+
+use std::collections::BTreeSet;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::project::{Project, RUN, RUN_JSON, answer_spec, checked_by};
+use crate::reply;
+use crate::running::Ran;
+use crate::server::Server;
+
+/// Each signal with the exit code that tells of it; SIGKILL leaves none.
+const SIGNALS: [(Signal, Option<i32>); 4] =
+    [(Signal::INT, Some(130)), (Signal::TERM, Some(143)), (Signal::HUP, Some(129)), (Signal::KILL, None)];
+
+/// Starts a run, waits until the server has seen so many requests, and sends the signal.
+fn stop_at_request(project: &Project, server: &Server, request: usize, signal: Signal) -> Ran {
+    let running = project.start(RUN_JSON);
+    server.wait_for(request);
+    running.signal(signal);
+    running.wait()
+}
+
+fn assert_stopped(ran: &Ran, code: Option<i32>) {
+    assert_eq!(ran.code, code, "{}", ran.story());
+    if code.is_some() {
+        assert_eq!(ran.verdict(), ("INTERRUPTED".into(), "interrupted".into()));
+        let next = ran.result()["next"].to_string();
+        assert!(next.contains("specs/spec.yaml"), "next is {next}");
+    }
+}
+
+fn assert_no_place_answered_twice(project: &Project) {
+    let mut places = BTreeSet::new();
+    for line in project.events("ModelAnswered") {
+        let place = format!("{} {} {}", line["phase"], line["retry_count"], line["turn"]);
+        assert!(places.insert(place), "answered twice: {line}");
+    }
+}
+
+#[test]
+fn stopped_while_generating() {
+    for (signal, code) in SIGNALS {
+        let server = Server::start([reply::answer("41").held(), reply::answer("41"), reply::answer("42")]);
+        let project = Project::with(answer_spec(), &server);
+        assert_stopped(&stop_at_request(&project, &server, 1, signal), code);
+        let before = project.state();
+        assert_eq!((&before["state"], &before["retry_count"]), (&json!("GENERATING"), &json!(0)));
+        project.nothing_left();
+        project.run(RUN).exits(0);
+        assert_eq!(project.phases().join(" "), "INIT GENERATING TESTING PATCHING TESTING SUCCESS");
+        assert_eq!(project.state()["run_id"], before["run_id"]);
+        assert_eq!(project.state()["created_at"], before["created_at"]);
+        assert_eq!(server.count(), 3);
+        assert_eq!(server.requests()[0].raw, server.requests()[1].raw);
+    }
+}
+
+#[test]
+fn stopped_while_the_answer_streams() {
+    for (signal, code) in SIGNALS {
+        let server = Server::start([reply::answer("42").stall_after(3), reply::answer("42")]);
+        let project = Project::with(answer_spec(), &server);
+        assert_stopped(&stop_at_request(&project, &server, 1, signal), code);
+        assert_eq!(project.workspace_names(), [""; 0]);
+        project.run(RUN).exits(0);
+        assert_eq!((server.count(), project.events("ModelAnswered").len()), (2, 1));
+    }
+}
+
+#[test]
+fn stopped_while_testing() {
+    for (signal, code) in SIGNALS {
+        let server = Server::start([reply::answer("42")]);
+        let project = Project::new().model(&server);
+        let script = format!(
+            "test -e seen && exec grep -qx 42 answer.txt; touch seen; (sleep {0} & sleep {0})",
+            project.marker()
+        );
+        let project = project.spec(checked_by(&script));
+        let mut running = project.start(RUN_JSON);
+        running.until("the check runs", || project.exists("workspace/seen"));
+        running.signal(signal);
+        assert_stopped(&running.wait(), code);
+        assert_eq!(project.state()["state"], "TESTING");
+        project.nothing_left();
+        project.run(RUN).exits(0);
+        assert_eq!(server.count(), 1);
+        assert_eq!(project.phases().join(" "), "INIT GENERATING TESTING SUCCESS");
+    }
+}
+
+#[test]
+fn stopped_while_patching_tests_again_with_the_count_as_it_was() {
+    for (signal, code) in SIGNALS {
+        let server = Server::start([reply::answer("41"), reply::answer("40").held(), reply::answer("42")]);
+        let project = Project::with(answer_spec(), &server);
+        assert_stopped(&stop_at_request(&project, &server, 2, signal), code);
+        assert_eq!((&project.state()["state"], &project.state()["retry_count"]), (&json!("PATCHING"), &json!(0)));
+        project.run(RUN).exits(0);
+        let walk = "INIT GENERATING TESTING PATCHING TESTING PATCHING TESTING SUCCESS";
+        assert_eq!(project.phases().join(" "), walk);
+        assert_eq!((&project.state()["retry_count"], server.count()), (&json!(1), 3));
+    }
+}
+
+#[test]
+fn stopped_between_reminders_goes_on_where_it_was() {
+    for (signal, code) in SIGNALS {
+        let server = Server::start([reply::text("no file here"), reply::answer("42").held(), reply::answer("42")]);
+        let project = Project::with(answer_spec(), &server);
+        assert_stopped(&stop_at_request(&project, &server, 2, signal), code);
+        assert_eq!(project.state()["state"], "GENERATING");
+        project.run(RUN).exits(0);
+        assert_eq!(server.count(), 3);
+        assert_eq!(server.requests()[1].raw, server.requests()[2].raw, "the reminder is the same");
+        assert_no_place_answered_twice(&project);
+    }
+}
+
+#[test]
+fn stopped_in_a_reminder_of_a_patch_goes_on_where_it_was() {
+    let replies = [reply::answer("41"), reply::text("hm"), reply::answer("42").held(), reply::answer("42")];
+    let server = Server::start(replies);
+    let project = Project::with(answer_spec(), &server);
+    assert_stopped(&stop_at_request(&project, &server, 3, Signal::KILL), None);
+    project.run(RUN).exits(0);
+    assert_eq!(server.count(), 4);
+    assert_eq!(server.requests()[2].raw, server.requests()[3].raw, "the reminder is the same");
+    assert_eq!(project.state()["retry_count"], 1);
+}
+
+/// What was on disk when a run was killed right after an answer was recorded.
+fn killed_after_the_answer(project: &Project, server: &Server, request: usize) {
+    let running = project.start(RUN);
+    server.wait_for(request);
+    let picture = project.picture();
+    server.release();
+    running.wait();
+    let log = project.read(&project.log_path());
+    let answered = project.log().into_iter().enumerate().filter(|(_, line)| line["event"] == "ModelAnswered");
+    let last = answered.map(|(index, _)| index).nth(request - 1).unwrap();
+    let kept: String = log.lines().take(last + 1).flat_map(|line| [line, "\n"]).collect();
+    let log_path = project.log_path();
+    project.put_back(&picture);
+    project.write(&log_path, kept);
+}
+
+#[test]
+fn an_answer_that_was_recorded_is_never_asked_for_again() {
+    let replies = |held: usize| {
+        let lines = ["41", "42"].into_iter().enumerate();
+        lines.map(move |(index, line)| if index + 1 == held { reply::answer(line).held() } else { reply::answer(line) })
+    };
+    for (request, phase) in [(1, "GENERATING"), (2, "PATCHING")] {
+        let server = Server::start(replies(request));
+        let project = Project::with(answer_spec(), &server);
+        killed_after_the_answer(&project, &server, request);
+        assert_eq!(project.state()["state"], phase);
+        let rest = Server::start(replies(0).skip(request));
+        let project = project.model(&rest);
+        project.run(RUN).exits(0);
+        assert_eq!(rest.count(), 2 - request);
+        assert_eq!(project.phases().join(" "), "INIT GENERATING TESTING PATCHING TESTING SUCCESS");
+        assert_eq!(project.state()["usage"]["llm_calls"], 2);
+        assert_eq!(project.state()["retry_count"], 1);
+        assert_no_place_answered_twice(&project);
+    }
+}
+
+#[test]
+fn a_pause_keeps_the_state_and_the_same_command_goes_on() {
+    let faults = (0..5).map(|_| reply::status(503));
+    let server = Server::start([reply::answer("41")].into_iter().chain(faults).chain([reply::answer("42")]));
+    let project = Project::with(answer_spec(), &server);
+    let ran = project.run(RUN_JSON).exits(4);
+    assert_eq!(ran.verdict(), ("PAUSED".into(), "provider_unavailable".into()));
+    assert!(ran.result()["next"].is_string());
+    assert_eq!((&project.state()["state"], &project.state()["reason"]), (&json!("PATCHING"), &Value::Null));
+    assert_eq!(server.count(), 6);
+    project.run(RUN).exits(0);
+    assert_eq!((&project.state()["retry_count"], server.count()), (&json!(1), 7));
+}
+
+#[test]
+fn the_command_named_next_goes_on() {
+    let server = Server::start([reply::answer("42").held(), reply::answer("42")]);
+    let project = Project::with(answer_spec(), &server);
+    let ran = stop_at_request(&project, &server, 1, Signal::INT);
+    let next = ran.result()["next"].as_str().unwrap().to_owned();
+    let words = next.split_once(' ').unwrap().1;
+    project.run_in_shell(&format!("exec \"$1\" {words}"), &[]).exits(0);
+    assert_eq!(server.count(), 2);
+}
+
+/// Damages the log of a run that was killed in a reminder, and expects the run to end as if it were whole.
+fn check_damage(what: &str, damage: impl FnOnce(&mut Vec<u8>)) {
+    let server = Server::start([reply::text("hm"), reply::answer("42").held(), reply::answer("42")]);
+    let project = Project::with(answer_spec(), &server);
+    stop_at_request(&project, &server, 2, Signal::KILL);
+    let path = project.log_path();
+    let mut log = std::fs::read(project.path(&path)).unwrap();
+    damage(&mut log);
+    project.write(&path, &log);
+    let ran = project.run(RUN);
+    assert_eq!(ran.code, Some(0), "{what}\n{}", ran.story());
+    assert_eq!(server.count(), 3, "{what}: an answer was asked for twice");
+    assert_eq!(project.phases().join(" "), "INIT GENERATING TESTING SUCCESS", "{what}");
+    assert_no_place_answered_twice(&project);
+}
+
+#[test]
+fn a_damaged_tail_of_the_log_is_mended() {
+    check_damage("torn line", |log| log.extend_from_slice(br#"{"ts":"2026-01-01T00:00:00Z","run_id":"#));
+    check_damage("no newline", |log| log.truncate(log.len() - 1));
+    check_damage("NULs", |log| log.extend_from_slice(&[0; 4096]));
+    check_damage("torn line and NULs", |log| log.extend_from_slice(b"{\"ts\":\0\0\0\0\0\0"));
+    check_damage("last line twice", |log| {
+        let start = log[..log.len() - 1].iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
+        log.extend_from_within(start..);
+    });
+    check_damage("the last three lines twice", |log| {
+        let ends: Vec<usize> = log.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at).collect();
+        log.extend_from_within(ends[ends.len() - 4] + 1..);
+    });
+    check_damage("not UTF-8", |log| log.extend_from_slice(b"{\"event\":\"\xff\xfe\n"));
+}
+
+#[test]
+fn mending_the_log_is_told() {
+    let server = Server::start([reply::answer("42").held(), reply::answer("42")]);
+    let project = Project::with(answer_spec(), &server);
+    stop_at_request(&project, &server, 1, Signal::KILL);
+    let path = project.log_path();
+    project.write(&path, project.read(&path) + "{\"half");
+    project.run(RUN).exits(0);
+    assert_eq!(project.events("LogMended").len(), 1);
+    assert!(project.log().iter().all(|line| line.is_object()));
+}
+
+#[test]
+fn a_log_that_is_gone_does_not_block() {
+    for phase in 1..=2 {
+        let server = Server::answering(|request| match request.said().contains("answer.txt says 41") {
+            true => reply::answer("42").held(),
+            false => reply::answer("41").held(),
+        });
+        let project = Project::with(answer_spec(), &server);
+        let running = project.start(RUN);
+        server.wait_for(1);
+        if phase == 2 {
+            server.release();
+            server.wait_for(2);
+        }
+        running.signal(Signal::KILL);
+        running.wait();
+        std::fs::remove_dir_all(project.path("logs")).unwrap();
+        let again = project.start(RUN);
+        for request in phase + 1..=3 {
+            server.wait_for(request);
+            server.release();
+        }
+        again.wait().exits(0);
+        assert_eq!(project.state()["state"], "SUCCESS");
+        assert_eq!(project.state()["retry_count"], 1);
+    }
+}
+
+#[test]
+fn a_second_signal_changes_nothing() {
+    let server = Server::start([reply::answer("42").held()]);
+    let project = Project::with(answer_spec(), &server);
+    let running = project.start(RUN);
+    server.wait_for(1);
+    running.signal(Signal::INT).signal(Signal::TERM);
+    let ran = running.wait();
+    assert!(matches!(ran.code, Some(130 | 143)), "{}", ran.story());
+    assert_eq!(project.state()["state"], "GENERATING");
+}
+
+#[test]
+fn the_log_goes_on_in_the_same_file() {
+    let server = Server::start([reply::answer("41"), reply::answer("42").held(), reply::answer("42")]);
+    let project = Project::with(answer_spec(), &server);
+    stop_at_request(&project, &server, 2, Signal::KILL);
+    let before = project.log();
+    project.run(RUN).exits(0);
+    let after = project.log();
+    assert_eq!(after[..before.len()], before[..]);
+    assert_eq!(std::fs::read_dir(project.path("logs")).unwrap().count(), 1);
+}

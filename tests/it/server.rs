@@ -1,0 +1,345 @@
+//! A model to talk to: a real HTTP server on loopback that answers as its script says and keeps every request.
+//!
+//! Nothing here waits for a time: an answer is held until the test releases it, and the test waits until a request
+//! has come. A request that the script has no reply for is refused with a message that says so.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::Duration;
+
+use rustix::net::sockopt::set_socket_linger;
+use serde_json::Value;
+
+use crate::reply::{self, Dialect, Reply};
+
+const DEADLINE: Duration = Duration::from_secs(20);
+const BETWEEN_PINGS: Duration = Duration::from_millis(20);
+
+/// A request as it came.
+#[derive(Debug, Clone)]
+pub struct Received {
+    pub path: String,
+    /// By their names in lower case.
+    pub headers: BTreeMap<String, String>,
+    pub raw: String,
+    pub body: Value,
+}
+
+impl Received {
+    /// Returns all that is said to the model, in one text.
+    pub fn said(&self) -> String {
+        let mut said = String::new();
+        texts(&self.body["system"], &mut said);
+        texts(&self.body["messages"], &mut said);
+        said
+    }
+
+    fn dialect(&self) -> Option<Dialect> {
+        match self.path.split('?').next() {
+            Some("/v1/messages") => Some(Dialect::Anthropic),
+            Some("/v1/chat/completions") => Some(Dialect::OpenAi),
+            _ => None,
+        }
+    }
+}
+
+/// Adds every text below the value but the words of the protocol.
+fn texts(value: &Value, said: &mut String) {
+    match value {
+        Value::String(text) => said.extend([text.as_str(), "\n"]),
+        Value::Array(items) => items.iter().for_each(|item| texts(item, said)),
+        Value::Object(fields) => {
+            let content = fields.iter().filter(|(name, _)| matches!(name.as_str(), "text" | "content"));
+            content.for_each(|(_, field)| texts(field, said));
+        }
+        _ => {}
+    }
+}
+
+type Script = Box<dyn FnMut(&Received) -> Reply + Send>;
+
+struct Play {
+    script: Script,
+    requests: Vec<Received>,
+    /// How many of the requests, counted from the first, need wait no more.
+    released: usize,
+    over: bool,
+}
+
+struct Stage {
+    play: Mutex<Play>,
+    changed: Condvar,
+}
+
+impl Stage {
+    fn play(&self) -> MutexGuard<'_, Play> {
+        self.play.lock().unwrap()
+    }
+}
+
+/// A server that lives as long as this value.
+pub struct Server {
+    address: SocketAddr,
+    stage: Arc<Stage>,
+}
+
+impl Server {
+    /// Starts a server that gives these replies in turn.
+    pub fn start(replies: impl IntoIterator<Item = Reply>) -> Server {
+        let mut script: VecDeque<Reply> = replies.into_iter().collect();
+        Server::answering(move |_| {
+            let over = || reply::error(400, "script_over", "the script of the test has no reply for this request");
+            script.pop_front().unwrap_or_else(over)
+        })
+    }
+
+    /// Starts a server that finds each reply in the request.
+    pub fn answering(script: impl FnMut(&Received) -> Reply + Send + 'static) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let play = Play { script: Box::new(script), requests: Vec::new(), released: 0, over: false };
+        let stage = Arc::new(Stage { play: Mutex::new(play), changed: Condvar::new() });
+        let shared = stage.clone();
+        thread::spawn(move || accept(&listener, &shared));
+        Server { address, stage }
+    }
+
+    /// Returns the address without a path.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Returns the requests so far, in the order of their arrival.
+    pub fn requests(&self) -> Vec<Received> {
+        self.stage.play().requests.clone()
+    }
+
+    pub fn count(&self) -> usize {
+        self.stage.play().requests.len()
+    }
+
+    /// Waits until so many requests have come.
+    pub fn wait_for(&self, count: usize) {
+        let missing = |play: &mut Play| play.requests.len() < count;
+        let (play, end) = self.stage.changed.wait_timeout_while(self.stage.play(), DEADLINE, missing).unwrap();
+        assert!(!end.timed_out(), "{} of {count} requests have come", play.requests.len());
+    }
+
+    /// Lets every request that has come so far go on.
+    pub fn release(&self) {
+        let mut play = self.stage.play();
+        play.released = play.requests.len();
+        self.stage.changed.notify_all();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stage.play().over = true;
+        self.stage.changed.notify_all();
+        // The listener's thread looks up at the next connection.
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+fn accept(listener: &TcpListener, stage: &Arc<Stage>) {
+    for stream in listener.incoming().flatten() {
+        if stage.play().over {
+            return;
+        }
+        let stage = stage.clone();
+        // A client that is gone in the middle of an answer is what many tests are about.
+        thread::spawn(move || serve(stream, &stage).ok());
+    }
+}
+
+fn serve(stream: TcpStream, stage: &Stage) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let received = read_request(&stream)?;
+    let dialect = received.dialect();
+    let (number, reply) = {
+        let mut play = stage.play();
+        let reply = match dialect {
+            Some(_) => (play.script)(&received),
+            None => reply::error(404, "not_found_error", "no such path"),
+        };
+        play.requests.push(received);
+        stage.changed.notify_all();
+        (play.requests.len(), reply)
+    };
+    Exchange { stream, stage, number, reply, dialect: dialect.unwrap_or(Dialect::Anthropic) }.answer()
+}
+
+fn read_request(stream: &TcpStream) -> io::Result<Received> {
+    let mut reader = BufReader::new(stream);
+    let mut first = String::new();
+    reader.read_line(&mut first)?;
+    let mut headers = BTreeMap::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let Some((name, value)) = line.split_once(':') else { break };
+        headers.insert(name.to_lowercase(), value.trim().to_owned());
+    }
+    let length = headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+    let mut raw = vec![0; length];
+    reader.read_exact(&mut raw)?;
+    let body = serde_json::from_slice(&raw).unwrap_or(Value::Null);
+    let path = first.split(' ').nth(1).unwrap_or_default().to_owned();
+    Ok(Received { path, headers, raw: String::from_utf8_lossy(&raw).into_owned(), body })
+}
+
+/// One request being answered.
+struct Exchange<'a> {
+    stream: TcpStream,
+    stage: &'a Stage,
+    number: usize,
+    reply: Reply,
+    dialect: Dialect,
+}
+
+impl Exchange<'_> {
+    fn answer(mut self) -> io::Result<()> {
+        if self.reply.held {
+            self.wait(false)?;
+        }
+        if self.reply.reset {
+            // A close with lingering off and nothing read is a reset.
+            return Ok(set_socket_linger(&self.stream, Some(Duration::ZERO))?);
+        }
+        match self.reply.whole {
+            true => self.answer_whole(),
+            false => self.stream_events(),
+        }
+    }
+
+    fn answer_whole(&mut self) -> io::Result<()> {
+        let (content_type, body) = self.reply.body(self.dialect);
+        self.head(&content_type, &format!("content-length: {}", body.len()))?;
+        self.write(&body)
+    }
+
+    fn stream_events(&mut self) -> io::Result<()> {
+        self.head("text/event-stream", "transfer-encoding: chunked")?;
+        for (index, event) in self.reply.events(self.dialect).into_iter().enumerate() {
+            if self.reply.cut_after == Some(index) {
+                return Ok(());
+            }
+            if self.reply.ends_after == Some(index) {
+                break;
+            }
+            if self.reply.stall_after == Some(index) {
+                self.wait(self.reply.pings)?;
+            }
+            self.write_chunk(event.as_bytes())?;
+        }
+        self.write_chunk(b"")
+    }
+
+    fn head(&mut self, content_type: &str, length: &str) -> io::Result<()> {
+        let more: String = self.reply.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let status = self.reply.status;
+        let head = format!(
+            "HTTP/1.1 {status} Scripted\r\ncontent-type: {content_type}\r\n{length}\r\nconnection: close\r\n{more}\r\n"
+        );
+        self.stream.write_all(head.as_bytes())
+    }
+
+    /// Writes a chunk of the body; an empty one ends it.
+    fn write_chunk(&mut self, content: &[u8]) -> io::Result<()> {
+        let mut chunk = format!("{:x}\r\n", content.len()).into_bytes();
+        chunk.extend_from_slice(content);
+        chunk.extend_from_slice(b"\r\n");
+        self.write(&chunk)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        bytes.chunks(self.reply.piece).try_for_each(|piece| self.stream.write_all(piece))
+    }
+
+    /// Waits until this request is released, with a sign of life now and then where one is wanted.
+    fn wait(&mut self, pings: bool) -> io::Result<()> {
+        let number = self.number;
+        let mut play = self.stage.play();
+        while play.released < number && !play.over {
+            play = self.stage.changed.wait_timeout(play, BETWEEN_PINGS).unwrap().0;
+            if pings {
+                drop(play);
+                self.write_chunk(b"event: ping\ndata: {\"type\": \"ping\"}\n\n")?;
+                play = self.stage.play();
+            }
+        }
+        if play.over { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
+    }
+}
+
+mod tests {
+    use super::*;
+
+    /// Sends one request by hand and returns all that came back.
+    fn ask(server: &Server, path: &str) -> String {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        let body = r#"{"system": "be brief", "messages": [{"role": "user", "content": "hello"}]}"#;
+        write!(
+            stream,
+            "POST {path} HTTP/1.1\r\nHost: x\r\nX-Api-Key: k\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8(answer).unwrap()
+    }
+
+    #[test]
+    fn both_dialects_stream_to_their_end() {
+        let server = Server::start([reply::answer("42"), reply::answer("42").chunked_by(3)]);
+        let answer = ask(&server, "/v1/messages?beta=true");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        assert!(answer.contains("event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n\r\n0\r\n\r\n"), "{answer}");
+        let answer = ask(&server, "/v1/chat/completions");
+        assert!(answer.contains("\"finish_reason\":\"stop\""), "{answer}");
+        assert!(answer.ends_with("data: [DONE]\n\n\r\n0\r\n\r\n"), "{answer}");
+    }
+
+    #[test]
+    fn requests_are_kept_in_order_and_the_end_of_the_script_is_said() {
+        let server = Server::start([reply::text("one").json()]);
+        assert!(ask(&server, "/v1/messages").contains("\"text\":\"one\""));
+        assert!(ask(&server, "/v1/messages").starts_with("HTTP/1.1 400"));
+        assert_eq!(server.count(), 2);
+        assert_eq!(server.requests()[0].headers["x-api-key"], "k");
+        assert_eq!(server.requests()[0].said(), "be brief\nhello\n");
+    }
+
+    #[test]
+    fn a_held_answer_comes_when_it_is_released() {
+        let server = Server::start([reply::text("late").held(), reply::text("late too").stall_after(2).pinging()]);
+        thread::scope(|scope| {
+            for number in 1..=2 {
+                let asked = scope.spawn(|| ask(&server, "/v1/messages"));
+                server.wait_for(number);
+                server.release();
+                assert!(asked.join().unwrap().contains("message_stop"));
+            }
+        });
+    }
+
+    #[test]
+    fn broken_answers_break_where_they_should() {
+        let replies =
+            [reply::answer("1").cut_after(3), reply::answer("1").ends_after(3), reply::answer("1").fails_after(3)];
+        let server = Server::start(replies.into_iter().chain([reply::text("").reset(), reply::status(529)]));
+        let answers: Vec<String> = (0..5).map(|_| ask(&server, "/v1/messages")).collect();
+        assert_eq!(answers[0].matches("event: ").count(), 3);
+        assert!(!answers[0].ends_with("0\r\n\r\n"));
+        assert_eq!(answers[1].matches("event: ").count(), 3);
+        assert!(answers[1].ends_with("0\r\n\r\n"));
+        assert!(answers[2].contains("event: error"));
+        assert_eq!(answers[3], "");
+        assert!(answers[4].starts_with("HTTP/1.1 529"));
+    }
+}
