@@ -6,9 +6,11 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::safety::path::Violation;
 use crate::state::reason::Reason;
 use crate::stop::Signal;
+
+/// How much of an offending name is shown.
+const SHOWN_CHARACTERS: usize = 200;
 
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -87,5 +89,31 @@ impl fmt::Display for Error {
 impl From<Violation> for Error {
     fn from(violation: Violation) -> Error {
         Error::Safety(violation)
+    }
+}
+
+/// An attempt to leave the workspace or to steer the checks: what was tried, and which rule refuses it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// The offending thing, escaped for display and cut when it is very long.
+    pub what: String,
+    /// The rule that refuses it.
+    pub rule: String,
+}
+
+impl Violation {
+    /// Returns a violation; `what` is escaped here.
+    pub fn new(what: &str, rule: impl Into<String>) -> Violation {
+        let mut shown: String = what.chars().take(SHOWN_CHARACTERS).flat_map(char::escape_debug).collect();
+        if what.chars().nth(SHOWN_CHARACTERS).is_some() {
+            shown.push('…');
+        }
+        Violation { what: shown, rule: rule.into() }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "safety violation: \"{}\": {}", self.what, self.rule)
     }
 }

@@ -224,7 +224,8 @@ fn refuse_command_line(error: &clap::Error, argv: &[OsString]) -> u8 {
     }
     let text = error.render().to_string();
     complain(text.trim_end());
-    let is_run = argv.iter().skip(1).find(|word| !word.to_string_lossy().starts_with('-')).is_some_and(|word| word == "run");
+    let is_run =
+        argv.iter().skip(1).find(|word| !word.to_string_lossy().starts_with('-')).is_some_and(|word| word == "run");
     let wants_json = argv.iter().any(|word| word == "--json");
     if is_run && wants_json {
         let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();

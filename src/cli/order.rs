@@ -119,7 +119,10 @@ impl<'a> Order<'a> {
     pub fn remarks(&self, workspace: &Path) -> Vec<(String, bool)> {
         let mut remarks = vec![match self.arguments.no_sandbox {
             true => ("--no-sandbox: the checks run without kernel containment".to_owned(), true),
-            false => ("checks get a rebuilt environment and private directories; no kernel sandbox in this version".into(), false),
+            false => (
+                "checks get a rebuilt environment and private directories; no kernel sandbox in this version".into(),
+                false,
+            ),
         }];
         let path = self.surroundings.text("PATH").unwrap_or_default();
         for check in &self.spec.checks {
@@ -203,14 +206,20 @@ mod tests {
         for url in ["http://127.0.0.1:8080/v1", "http://localhost/v1", "http://[::1]:1/", "https://u:p@127.9.9.9/"] {
             assert!(is_loopback(url), "{url}");
         }
-        for url in ["https://api.openai.com/v1", "http://192.0.2.1:9/v1", "http://localhost.evil.example/", "http://127.0.0.1@evil.example/"] {
+        for url in [
+            "https://api.openai.com/v1",
+            "http://192.0.2.1:9/v1",
+            "http://localhost.evil.example/",
+            "http://127.0.0.1@evil.example/",
+        ] {
             assert!(!is_loopback(url), "{url}");
         }
     }
 
     #[test]
     fn retries_are_clamped_with_a_warning() {
-        for (asked, expected, warned) in [(1, 1, 0), (50, 50, 0), (0, 1, 1), (-7, 1, 1), (51, 50, 1), (1 << 90, 50, 1)] {
+        for (asked, expected, warned) in [(1, 1, 0), (50, 50, 0), (0, 1, 1), (-7, 1, 1), (51, 50, 1), (1 << 90, 50, 1)]
+        {
             let mut warnings = Vec::new();
             assert_eq!((clamped(asked, &mut warnings), warnings.len()), (expected, warned), "{asked}");
         }

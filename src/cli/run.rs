@@ -146,8 +146,7 @@ fn drive(
     let (journal, mended) =
         Journal::open(logs.as_fd(), &logs_path, &state.run_id, &secrets, &mut |event| memory.hear(event))?;
     let mut bus = Bus::default();
-    let console =
-        Console::attach(&mut bus, ConsoleOptions::stderr(arguments.quiet, !order.surroundings.is_plain()));
+    let console = Console::attach(&mut bus, ConsoleOptions::stderr(arguments.quiet, !order.surroundings.is_plain()));
     if arguments.debug {
         Debug::attach(&mut bus, logs_path.join(&state.run_id));
     }

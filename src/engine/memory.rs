@@ -63,7 +63,9 @@ impl Memory {
                 self.open = None;
                 self.charged.add(charge.unwrap_or_default());
             }
-            Event::ModelAnswered { place, answer, error, cost_usd, .. } => self.answered(place, answer, error, cost_usd),
+            Event::ModelAnswered { place, answer, error, cost_usd, .. } => {
+                self.answered(place, answer, error, cost_usd)
+            }
             Event::TransitionOccurred { to_state, .. } => self.phase = Some(to_state),
             Event::NoteAdded { note, .. } => self.notes.push(note),
             Event::HiddenFilesPlaced { paths, .. } => self.hidden = paths,

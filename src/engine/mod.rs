@@ -17,6 +17,7 @@ pub mod steering;
 pub mod step;
 pub mod voice;
 
+use std::path::Path;
 use std::time::Instant;
 
 use serde_json::json;
@@ -26,7 +27,6 @@ use crate::engine::context::Context;
 use crate::engine::generators::Generator;
 use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT};
-use crate::safety::path::SafePath;
 use crate::state::phase::{Outcome, Phase};
 use crate::state::reason::Reason;
 
@@ -67,9 +67,7 @@ impl Run {
         self.mend_log()?;
         self.context.door.sweep()?;
         for path in self.context.memory.hidden().to_vec() {
-            if let Ok(path) = SafePath::parse(&path) {
-                self.context.door.remove(&path)?;
-            }
+            self.context.door.remove(Path::new(&path))?;
         }
         let waits_for_a_patch = self.context.state.phase == Phase::Patching;
         if waits_for_a_patch && !self.generator.has_begun(&self.context) {
@@ -141,7 +139,7 @@ impl Run {
             }
             (Phase::Failed, None) => {
                 state.reason = Some(Reason::RetriesExhausted);
-                state.last_error = Some(step::failure_line(&self.context));
+                state.last_error = Some(step::failure_line(state));
             }
             (Phase::Success, _) => state.reason = Some(Reason::TestsPassed),
             _ => {}

@@ -12,7 +12,6 @@ use crate::engine::spec::inputs::{Input, InputKind};
 use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT};
 use crate::safety::door::{Door, Kind, Read, Walk};
-use crate::safety::path::SafePath;
 
 /// The mode of a folder that is brought in.
 const FOLDER_MODE: u32 = 0o755;
@@ -30,13 +29,14 @@ pub fn bring_in(door: &Door, inputs: &[Input]) -> Result<()> {
 }
 
 fn place(door: &Door, input: &Input) -> Result<()> {
+    let to = Path::new(input.to.as_str());
     match &input.kind {
-        InputKind::Dir => door.make_dir(&input.to, FOLDER_MODE),
-        InputKind::Link { target } => door.put_link(&input.to, target.as_os_str()),
-        InputKind::File { mode, content: Some(content), .. } => door.put_file(&input.to, &mut &content[..], *mode, false),
+        InputKind::Dir => door.make_dir(to, FOLDER_MODE),
+        InputKind::Link { target } => door.put_link(to, target.as_os_str()),
+        InputKind::File { mode, content: Some(content), .. } => door.put_file(to, &mut &content[..], *mode, false),
         InputKind::File { source, mode, content: None, .. } => {
             let mut file = File::open(source).map_err(|error| Error::io("open", source, error))?;
-            door.put_file(&input.to, &mut file, *mode, false)
+            door.put_file(to, &mut file, *mode, false)
         }
     }
 }
@@ -55,13 +55,8 @@ pub fn put_back(context: &mut Context) -> Result<PutBack> {
         }
     }
     for path in foreign(context, &found) {
-        let name = path.to_string_lossy().into_owned();
-        if let Ok(path) = SafePath::parse(&name) {
-            context.door.remove(&path)?;
-        } else {
-            context.door.remove_raw(&path)?;
-        }
-        done.removed.push(name);
+        context.door.remove(&path)?;
+        done.removed.push(path.to_string_lossy().into_owned());
     }
     if done != PutBack::default() {
         context.scribe.tell(Event::ProtectedRestored {
@@ -82,7 +77,7 @@ fn found(context: &Context) -> Result<BTreeMap<PathBuf, Kind>> {
         if concerns {
             found.insert(entry.path.clone(), entry.kind.clone());
         }
-        if concerns { Walk::Enter } else { Walk::Skip }
+        if concerns { Walk::On } else { Walk::Skip }
     })?;
     Ok(found)
 }

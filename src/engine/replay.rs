@@ -53,7 +53,9 @@ impl Replay {
         };
         let asked = self.memory.request(place).unwrap_or(&Value::Null);
         match self.difference(asked, request) {
-            Some(difference) => Err(mismatch(format!("the request differs from the recorded one ({at}): {difference}"))),
+            Some(difference) => {
+                Err(mismatch(format!("the request differs from the recorded one ({at}): {difference}")))
+            }
             None => Ok(recorded.clone()),
         }
     }
@@ -115,7 +117,10 @@ static VARYING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     let rules = [
         (r"(?:/[\w.+@-]+)*/orchestrator-\d+/[0-9a-f]{16}(?:/[\w.+@-]+)*".to_owned(), "<tmp>"),
         (r"(?:/private)?/(?:tmp|var/tmp|var/folders)(?:/[\w.+@-]+)+".to_owned(), "<tmp>"),
-        (r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?)?".to_owned(), "<date>"),
+        (
+            r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?)?".to_owned(),
+            "<date>",
+        ),
         (format!(r"{WEEKDAY},? (?:{MONTH} +\d+|\d+ {MONTH})[ \d:]*(?:[A-Z]{{3,4}})?(?: \d{{4}})?"), "<date>"),
         (r"\b\d{1,2}:\d\d:\d\d(?:[.,]\d+)?\b".to_owned(), "<time>"),
         (r"\b0x[0-9a-fA-F]+\b".to_owned(), "<address>"),

@@ -49,11 +49,20 @@ const CONFIGURATION: [&str; 22] = [
     "phpunit.xml",
 ];
 /// The same where only the beginning of the name is fixed.
-const CONFIGURATION_STEMS: [&str; 7] =
-    ["jest.config.", "vitest.config.", "vite.config.", "karma.conf.", "babel.config.", ".mocharc.", "playwright.config."];
+const CONFIGURATION_STEMS: [&str; 7] = [
+    "jest.config.",
+    "vitest.config.",
+    "vite.config.",
+    "karma.conf.",
+    "babel.config.",
+    ".mocharc.",
+    "playwright.config.",
+];
 /// Configuration that is the project's as well as the runner's: told only where it speaks to a runner.
-const SHARED: [(&str, &[&str]); 2] =
-    [("pyproject.toml", &["[tool.pytest", "[tool.tox", "[tool.coverage"]), ("package.json", &["\"jest\"", "\"vitest\"", "\"mocha\""])];
+const SHARED: [(&str, &[&str]); 2] = [
+    ("pyproject.toml", &["[tool.pytest", "[tool.tox", "[tool.coverage"]),
+    ("package.json", &["\"jest\"", "\"vitest\"", "\"mocha\""]),
+];
 const SHARED_LIMIT: u64 = 1 << 20;
 const STDLIB: &str = include_str!("stdlib_modules.txt");
 
@@ -84,7 +93,8 @@ fn judged(path: &SafePath, checks: &[Check]) -> Option<String> {
     if steers(path, &CUSTOMIZE) || path.parent().is_some_and(|folder| steers(folder, &CUSTOMIZE)) {
         return Some("is imported by every Python before the tests; files that steer a runner are refused".into());
     }
-    let below = search_folders(checks).into_iter().find_map(|folder| path.strip_prefix(folder).ok().map(PathBuf::from))?;
+    let below =
+        search_folders(checks).into_iter().find_map(|folder| path.strip_prefix(folder).ok().map(PathBuf::from))?;
     let shadows = match below.components().count() {
         1 => steers(&below, &RUNNERS),
         2 => below.parent().is_some_and(|folder| steers(folder, &RUNNERS)) && is_module(&below),
@@ -145,11 +155,12 @@ pub fn judge_workspace(context: &Context, check: &Check) -> Result<()> {
         }
         let leads_on = folders.iter().any(|at| at.starts_with(&entry.path));
         let may_be_package = folders.iter().any(|at| at == folder) && steers(&entry.path, &names);
-        if leads_on || may_be_package { Walk::Enter } else { Walk::Skip }
+        if leads_on || may_be_package { Walk::On } else { Walk::Skip }
     })?;
     for path in found {
         if !given.is_unchanged(context, &path)? {
-            let rule = format!("stands where check {:?} would import it; files that steer a runner are refused", check.name);
+            let rule =
+                format!("stands where check {:?} would import it; files that steer a runner are refused", check.name);
             return Err(Violation::new(&path.to_string_lossy(), rule).into());
         }
     }
@@ -167,7 +178,7 @@ pub fn note(context: &mut Context) -> Result<()> {
             found.push((entry.path.clone(), what));
         }
         let name = entry.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if matches!(name, ".git" | "node_modules" | "target" | ".venv" | "venv") { Walk::Skip } else { Walk::Enter }
+        if matches!(name, ".git" | "node_modules" | "target" | ".venv" | "venv") { Walk::Skip } else { Walk::On }
     })?;
     for (path, what) in found {
         if given.is_unchanged(context, &path)? || !speaks_to_a_runner(context, &path)? {
@@ -267,7 +278,14 @@ mod tests {
         ] {
             assert!(is_refused(path, None), "{path}");
         }
-        for path in ["pytest_helper.py", "lib/pytest.py", "unittest.txt", "coverage/index.html", "mysitecustomize.py", "tests/unittest/a/b.py"] {
+        for path in [
+            "pytest_helper.py",
+            "lib/pytest.py",
+            "unittest.txt",
+            "coverage/index.html",
+            "mysitecustomize.py",
+            "tests/unittest/a/b.py",
+        ] {
             assert!(!is_refused(path, None), "{path}");
         }
         assert!(is_refused("lib/pytest.py", Some("x:lib")));

@@ -14,6 +14,7 @@ use crate::safety::door::Change;
 use crate::safety::snapshot::Snapshot;
 use crate::state::phase::Outcome;
 use crate::state::reason::Reason;
+use crate::state::run::RunState;
 
 /// How much of a stream a line of the log takes.
 const LOGGED_STREAM: usize = 64 << 10;
@@ -30,7 +31,11 @@ pub fn prepare(run: &mut Run) -> Result<Outcome> {
         let left = context.door.clear(&KEPT_NAMES)?;
         if !left.is_empty() {
             let left = left.iter().map(|name| name.escape_debug().to_string()).collect::<Vec<_>>().join(", ");
-            return Err(Error::io("empty", &context.root.join("workspace"), std::io::Error::other(format!("still there: {left}"))));
+            return Err(Error::io(
+                "empty",
+                &context.root.join("workspace"),
+                std::io::Error::other(format!("still there: {left}")),
+            ));
         }
     }
     protection::bring_in(&context.door, &context.inputs.copy)?;
@@ -193,8 +198,7 @@ fn remember(context: &mut Context, round: &Round) {
     state.last_test_output = output;
     let first = round.first_failed();
     state.last_test_exit_code = Some(first.map_or(0, |(_, result)| result.exit_code));
-    state.last_test_stderr =
-        first.map(|(_, result)| cut_middle(&result.stderr.text, KEPT_STDERR)).unwrap_or_default();
+    state.last_test_stderr = first.map(|(_, result)| cut_middle(&result.stderr.text, KEPT_STDERR)).unwrap_or_default();
 }
 
 fn failed_check<'a>(check: &'a Check, result: &'a ToolResult) -> FailedCheck<'a> {
@@ -226,10 +230,10 @@ fn verdict(context: &Context, round: &Round) -> Result<Outcome> {
 }
 
 /// Says in one line what failed in the last round, for a run that has no retries left.
-pub fn failure_line(context: &Context) -> String {
-    let code = context.state.last_test_exit_code.unwrap_or(1);
+pub fn failure_line(state: &RunState) -> String {
+    let code = state.last_test_exit_code.unwrap_or(1);
     format!(
         "the checks still fail after {} of {} retries (first failing check: exit code {code})",
-        context.state.retry_count, context.state.max_retries
+        state.retry_count, state.max_retries
     )
 }

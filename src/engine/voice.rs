@@ -3,7 +3,6 @@
 //! A request is written down with its place and its worst case, then sent; the answer is written and synced before
 //! anything is done with it. A replay takes the place of the provider and of nothing else.
 
-use std::cell::RefCell;
 use std::time::Instant;
 
 use serde_json::Value;
@@ -15,7 +14,7 @@ use crate::engine::memory::{MODEL_ERROR, Recorded};
 use crate::engine::replay::Replay;
 use crate::error::{Error, Result};
 use crate::events::{Charge, Event, MAIN_AGENT, Place};
-use crate::llm::retry::{self, Attempt, GaveUp, Policy};
+use crate::llm::retry::{self, GaveUp, Policy, Told};
 use crate::llm::{Answer, LlmClient, Request};
 use crate::state::reason::Reason;
 
@@ -77,7 +76,13 @@ impl Voice {
     }
 
     /// Writes down what came back, and what it cost, before anybody uses it.
-    fn keep(&self, context: &mut Context, question: &Question<'_>, recorded: &Recorded, started: Instant) -> Result<()> {
+    fn keep(
+        &self,
+        context: &mut Context,
+        question: &Question<'_>,
+        recorded: &Recorded,
+        started: Instant,
+    ) -> Result<()> {
         let cost = recorded.as_ref().ok().and_then(|answer| self.ledger.cost(&answer.usage));
         context.scribe.tell_synced(Event::ModelAnswered {
             agent_id: MAIN_AGENT.into(),
@@ -99,48 +104,34 @@ impl Voice {
         let Voice { client, ledger, policy, .. } = self;
         let state_name = context.state.phase.name();
         let usage = context.state.usage;
-        // Both closures write: pieces as they come, and the fate of each attempt.
-        let scribe = RefCell::new(&mut context.scribe);
-        let unwritten = RefCell::new(None);
-        let mut watch = |piece: &str| {
-            let event = Event::ModelStreamed {
+        let scribe = &mut context.scribe;
+        let mut tell = |told: Told<'_>| match told {
+            Told::Piece(piece) => scribe.stream(Event::ModelStreamed {
                 agent_id: MAIN_AGENT.into(),
                 place: question.place,
                 piece: piece.to_owned(),
-            };
-            if let Err(error) = scribe.borrow_mut().stream(event) {
-                unwritten.borrow_mut().get_or_insert(error);
-            }
-        };
-        let mut tell = |attempt: Attempt<'_>| match attempt {
-            Attempt::Again { number } => {
+            }),
+            Told::Sending { attempt } => {
                 ledger.promise(question.worst, &usage)?;
-                scribe.borrow_mut().tell_synced(Event::ModelRetried {
-                    agent_id: MAIN_AGENT.into(),
-                    place: question.place,
-                    attempt: number,
-                })
+                scribe.tell_synced(Event::ModelRetried { agent_id: MAIN_AGENT.into(), place: question.place, attempt })
             }
-            Attempt::Failed { number, message, spent, next } => {
+            Told::Failed { attempt, message, spent, again_after } => {
                 let charge = ledger.charge(spent, question.worst);
                 charge.into_iter().for_each(|charge| ledger.add(charge));
-                let wait = next.map(|delay| format!("; next try in {} s", delay.as_secs_f64())).unwrap_or_default();
-                scribe.borrow_mut().tell_synced(Event::ErrorOccurred {
+                let wait = again_after.map(|delay| format!("; next try in {} s", delay.as_secs_f64()));
+                scribe.tell_synced(Event::ErrorOccurred {
                     agent_id: MAIN_AGENT.into(),
                     error_type: MODEL_ERROR.into(),
-                    error_message: format!("{message}{wait}"),
+                    error_message: format!("{message}{}", wait.unwrap_or_default()),
                     current_state: state_name.into(),
-                    is_retryable: next.is_some(),
-                    retry_count: number,
+                    is_retryable: again_after.is_some(),
+                    retry_count: attempt,
                     max_retries: retry::RETRIES,
                     charge,
                 })
             }
         };
-        let got = retry::ask(client.as_mut(), &question.body, policy, &context.stop, &mut watch, &mut tell)?;
-        if let Some(error) = unwritten.into_inner() {
-            return Err(error);
-        }
+        let got = retry::ask(client.as_mut(), &question.body, policy, &context.stop, &mut tell)?;
         match got {
             Ok(answer) => Ok(Ok(answer)),
             Err(GaveUp::Permanent(message)) => Ok(Err(message)),

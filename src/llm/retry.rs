@@ -12,6 +12,9 @@ use crate::stop::{Stop, Woken};
 /// Seconds before each retry, where the server does not say otherwise.
 const DELAYS: [u64; 4] = [1, 2, 4, 8];
 
+/// How many retries there are.
+pub const RETRIES: u32 = DELAYS.len() as u32;
+
 /// A server that asks for more patience than this is taken to be unavailable.
 const LONGEST_ASKED: Duration = Duration::from_secs(60);
 

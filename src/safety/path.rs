@@ -7,40 +7,14 @@ use std::fmt;
 
 use unicode_normalization::UnicodeNormalization;
 
+pub use crate::error::Violation;
+
 /// The longest component, in bytes; file systems allow no more.
 const MAX_COMPONENT_BYTES: usize = 255;
 /// The longest path, in bytes.
 const MAX_PATH_BYTES: usize = 4096;
 /// The deepest path, in components.
 const MAX_COMPONENTS: usize = 100;
-/// How much of an offending name is shown.
-const SHOWN_CHARACTERS: usize = 200;
-
-/// An attempt to leave the workspace or to steer the checks: what was tried, and which rule refuses it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
-    /// The offending thing, escaped for display and cut when it is very long.
-    pub what: String,
-    /// The rule that refuses it.
-    pub rule: String,
-}
-
-impl Violation {
-    /// Returns a violation; `what` is escaped here.
-    pub fn new(what: &str, rule: impl Into<String>) -> Violation {
-        let mut shown: String = what.chars().take(SHOWN_CHARACTERS).flat_map(char::escape_debug).collect();
-        if what.chars().nth(SHOWN_CHARACTERS).is_some() {
-            shown.push('…');
-        }
-        Violation { what: shown, rule: rule.into() }
-    }
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "safety violation: \"{}\": {}", self.what, self.rule)
-    }
-}
 
 /// A relative path that stays inside and whose every component is a harmless name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

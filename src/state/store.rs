@@ -11,8 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 
-use crate::error::{Error, Result};
-use crate::safety::path::Violation;
+use crate::error::{Error, Result, Violation};
 use crate::state::run::{Parsed, RunState, timestamp};
 
 pub const STATE_FILE: &str = "state.json";

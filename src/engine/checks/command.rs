@@ -1,6 +1,5 @@
 //! A check that runs a program in the workspace and judges it by exit code and evidence.
 
-use std::cell::RefCell;
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -9,7 +8,8 @@ use crate::engine::checks::{CANNOT_START, Output, TIMED_OUT, Tool, ToolResult, e
 use crate::engine::spec::Check;
 use crate::error::Result;
 use crate::process::capture::Captured;
-use crate::process::environment::{Base, PrivateDirs, for_check};
+use crate::process::environment::{Base, Places, for_check};
+use crate::process::private::PrivateDirs;
 use crate::process::{self, Ended, Finished, Job, Launcher};
 use crate::stop::Stop;
 
@@ -17,7 +17,7 @@ use crate::stop::Stop;
 pub struct Surroundings {
     pub launcher: Launcher,
     pub base: Base,
-    pub private: RefCell<PrivateDirs>,
+    pub private: PrivateDirs,
     pub workspace: PathBuf,
     pub secrets: Secrets,
     pub stop: Stop,
@@ -36,8 +36,10 @@ impl Tool for CommandCheck {
 
     fn run(&mut self) -> Result<ToolResult> {
         let around = &self.surroundings;
-        around.private.borrow_mut().renew()?;
-        let env = for_check(&around.base, &around.private.borrow(), &self.check.env);
+        around.private.renew()?;
+        let (tmp, home) = (around.private.tmp(), around.private.home());
+        let places = Places { workspace: &around.workspace, tmp: &tmp, home: &home };
+        let env = for_check(&around.base, &places, &self.check.env);
         let variables = env.iter().map(|(name, _)| name.to_string_lossy().into_owned()).collect();
         let job = Job {
             command: self.check.command.iter().map(Into::into).collect(),
@@ -84,11 +86,14 @@ impl CommandCheck {
         match (tests, self.check.min_tests) {
             (Some(executed), wanted) if executed < wanted.unwrap_or(1) => Some(match executed {
                 0 => "exit code 0, but no test was executed".into(),
-                _ => format!("exit code 0, but only {executed} tests were executed, and min_tests is {}", wanted.unwrap_or(1)),
+                _ => format!(
+                    "exit code 0, but only {executed} tests were executed, and min_tests is {}",
+                    wanted.unwrap_or(1)
+                ),
             }),
-            (None, Some(wanted)) if wanted > 0 => {
-                Some(format!("exit code 0, but no known summary says how many tests were executed, and min_tests is {wanted}"))
-            }
+            (None, Some(wanted)) if wanted > 0 => Some(format!(
+                "exit code 0, but no known summary says how many tests were executed, and min_tests is {wanted}"
+            )),
             _ => None,
         }
     }

@@ -8,6 +8,7 @@ pub mod command;
 pub mod evidence;
 pub mod report;
 pub mod text;
+mod xml;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;

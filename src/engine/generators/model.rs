@@ -144,10 +144,14 @@ fn shown_files(context: &Context) -> Result<Vec<ShownFile>> {
             }
             Kind::Special => found.push((entry.path.clone(), Some("no regular file".to_owned()))),
         }
-        Walk::Enter
+        Walk::On
     })?;
     let mut room = SHOWN_LIMIT;
-    found.into_iter().filter(|(path, _)| !is_keep_file(path)).map(|(path, why)| show(context, &path, why, &mut room)).collect()
+    found
+        .into_iter()
+        .filter(|(path, _)| !is_keep_file(path))
+        .map(|(path, why)| show(context, &path, why, &mut room))
+        .collect()
 }
 
 /// A `.gitkeep` or `.gitignore` at the top is the user's repository's, no part of the project.

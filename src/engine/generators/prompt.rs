@@ -160,7 +160,10 @@ mod tests {
     #[test]
     fn a_template_is_filled_in_one_pass() {
         let value = |name: &str| format!("<{name} {{{{files}}}}>");
-        assert_eq!(render("a {{spec}} b {{what}} {{report}}", &value), "a <spec {{files}}> b {{what}} <report {{files}}>");
+        assert_eq!(
+            render("a {{spec}} b {{what}} {{report}}", &value),
+            "a <spec {{files}}> b {{what}} <report {{files}}>"
+        );
         assert_eq!(render("{{", &value), "{{");
     }
 

@@ -44,9 +44,18 @@ pub enum Fault {
     CutOff,
     NoBlock,
     TooMany,
-    Unclosed { path: String, end: String },
-    Twice { first: String, second: String },
-    FileAndFolder { file: String, below: String },
+    Unclosed {
+        path: String,
+        end: String,
+    },
+    Twice {
+        first: String,
+        second: String,
+    },
+    FileAndFolder {
+        file: String,
+        below: String,
+    },
     /// File against folder in the workspace as it is.
     Conflict(String),
 }
@@ -78,9 +87,8 @@ impl fmt::Display for Fault {
 }
 
 #[expect(clippy::unwrap_used, reason = "the patterns are constants, and a test uses them")]
-static OPENING: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r#"^[ \t]*<file[ \t]+path="([^"]*)"(?:[ \t]+end="([^"]+)")?[ \t]*>[ \t]*$"#).unwrap()
-});
+static OPENING: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r#"^[ \t]*<file[ \t]+path="([^"]*)"(?:[ \t]+end="([^"]+)")?[ \t]*>[ \t]*$"#).unwrap());
 #[expect(clippy::unwrap_used, reason = "the patterns are constants, and a test uses them")]
 static DELETION: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r#"^[ \t]*<delete[ \t]+path="([^"]*)"[ \t]*/>[ \t]*$"#).unwrap());
@@ -183,16 +191,19 @@ mod tests {
         check("so:\n```\n<file path=\"a\">\nx\n</file>\n```\n", &[write("a", "x\n")]);
         check("<file path=\"a\">\r\nx\r\n</file>\r\n", &[write("a", "x\r\n")]);
         check("<file path=\"a\">\nx\ry\n</file>\n", &[write("a", "x\ry\n")]);
-        check("<file path=\"a\">\n</file> x\n </file>\n</FILE>\n</file>\n", &[write("a", "</file> x\n </file>\n</FILE>\n")]);
+        check(
+            "<file path=\"a\">\n</file> x\n </file>\n</FILE>\n</file>\n",
+            &[write("a", "</file> x\n </file>\n</FILE>\n")],
+        );
         check("<file path=\"a\" end=\"END\">\n</file>\nEND\n", &[write("a", "</file>\n")]);
-        check("<delete path=\"a\"/>\n<delete path=\"b\" />", &[
-            Block::Delete { path: "a".into() },
-            Block::Delete { path: "b".into() },
-        ]);
-        check("<file path=\"a\">\n<delete path=\"b\"/>\n<file path=\"c\">\n</file>\n", &[write(
-            "a",
-            "<delete path=\"b\"/>\n<file path=\"c\">\n",
-        )]);
+        check(
+            "<delete path=\"a\"/>\n<delete path=\"b\" />",
+            &[Block::Delete { path: "a".into() }, Block::Delete { path: "b".into() }],
+        );
+        check(
+            "<file path=\"a\">\n<delete path=\"b\"/>\n<file path=\"c\">\n</file>\n",
+            &[write("a", "<delete path=\"b\"/>\n<file path=\"c\">\n")],
+        );
         check("see <file path=\"a\"> here\n<file path=\"a\">x</file>\n<file path=\"a\"> x\n<file>\n</file>\n", &[]);
     }
 
