@@ -165,7 +165,10 @@ impl Assembly for Draft {
     }
 
     fn whole(&mut self, body: &Value) -> Result<(), String> {
-        let content = body["content"].as_array().ok_or("this is no answer")?;
+        let content =
+            body["content"].as_array().filter(|content| content.iter().all(|block| block["type"].is_string()));
+        let content = content.ok_or("this is no answer")?;
+        self.kept.add(content.len() * DRAFT_OVERHEAD)?;
         self.envelope(body);
         self.blocks = (0..).zip(content.iter().cloned().map(BlockDraft::new)).collect();
         self.is_complete = true;

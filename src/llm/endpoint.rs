@@ -24,6 +24,9 @@ const MAX_ERROR_BODY: usize = 64 * 1024;
 /// What may be kept of an answer: far more than any model writes, far less than a hostile stream can send.
 const MAX_KEPT: usize = 16 * 1024 * 1024;
 
+/// The most commas and brackets in one piece of JSON, those in its texts included.
+const MAX_INTRICACY: usize = 1 << 18;
+
 /// No count of tokens above this is believed, so that sums cannot overflow.
 const MAX_TOKENS_SHOWN: u64 = 1 << 40;
 
@@ -66,9 +69,17 @@ pub(super) fn error_in(value: &Value) -> Option<String> {
 
 /// Parses the data of an event.
 pub(super) fn parse_event(data: &str) -> Result<Value, String> {
-    let no_json = |_| format!("an event of the stream is no JSON: {}", excerpt(data.as_bytes()));
-    let value = serde_json::from_str(data).map_err(no_json)?;
+    let value = parse(data.as_bytes())
+        .map_err(|problem| format!("an event of the stream is no JSON ({problem}): {}", excerpt(data.as_bytes())))?;
     error_in(&value).map_or(Ok(value), Err)
+}
+
+/// Parses JSON that is not so intricate that its tree would be many times larger than its text.
+fn parse(json: &[u8]) -> Result<Value, String> {
+    if json.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count() > MAX_INTRICACY {
+        return Err("it has too many parts".into());
+    }
+    serde_json::from_slice(json).map_err(|error| error.to_string())
 }
 
 /// Returns a tool call; arguments that are no JSON object are kept as they came.
@@ -330,7 +341,7 @@ fn take_whole(content_type: &str, body: &[u8], assembly: &mut dyn Assembly) -> R
     if !(content_type.is_empty() || content_type == "application/json" || content_type.ends_with("+json")) {
         return Err("this is no answer".into());
     }
-    let value: Value = serde_json::from_slice(body).map_err(|error| format!("this is no JSON ({error})"))?;
+    let value = parse(body).map_err(|problem| format!("this is no JSON ({problem})"))?;
     error_in(&value).map_or(Ok(()), Err)?;
     assembly.whole(&value)
 }

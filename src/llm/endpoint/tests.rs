@@ -74,6 +74,10 @@ fn a_200_that_is_no_answer_is_transient_and_shown() {
     nonsense("application/json", b"{\"content\":[\"\xff\"]}", "content");
     nonsense("application/json", "[".repeat(100_000).as_bytes(), "[[[[");
     nonsense("application/json", "{\"content\":".repeat(100_000).as_bytes(), "content");
+    nonsense("application/json", br#"{"content":[1],"choices":[1]}"#, "[1]");
+    let intricate = ["{\"content\":[", &"{},".repeat(1 << 18), "{}]}"].concat();
+    nonsense("application/json", intricate.as_bytes(), "too many parts");
+    nonsense("text/event-stream", ["data: ", &intricate, "\n\n"].concat().as_bytes(), "too many parts");
     nonsense("text/plain", br#"{"content":[],"choices":[{"message":{}}]}"#, "text/plain");
     nonsense("application/octet-stream", b"\x00\x01\xfe", r"\u{0}\u{1}");
     nonsense("text/event-stream", b"<html>", "<html>");
