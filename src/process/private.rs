@@ -190,7 +190,7 @@ mod tests {
         for folder in ["locked/1/tmp", "locked/1", "locked", ""] {
             fs::set_permissions(private.tmp().join(folder), Permissions::from_mode(0o000)).unwrap();
         }
-        dig(&private.home(), 3000);
+        dig(&private.home(), 1000);
         private.renew().unwrap();
         assert_eq!(fs::read_dir(private.tmp()).unwrap().count(), 0);
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);

@@ -5,7 +5,8 @@
 //! ends the tree, whatever it did to hide.
 
 use std::collections::HashSet;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read};
 
 use rustix::process::{Pid, Signal, getpgrp, getpid, kill_process, kill_process_group};
 
@@ -51,14 +52,23 @@ fn kill(entry: &Entry) {
 fn processes() -> impl Iterator<Item = Entry> {
     let names = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.file_name());
     let pids = names.filter_map(|name| name.to_str()?.parse::<u32>().ok());
-    pids.filter_map(|pid| parse(&fs::read(format!("/proc/{pid}/stat")).ok()?))
+    pids.filter_map(|pid| parse(&beginning(&format!("/proc/{pid}/stat")).ok()?))
+}
+
+/// Reads as much of a file as holds what is asked of it: a scan is a race.
+fn beginning(path: &str) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; 256];
+    let count = File::open(path)?.read(&mut bytes)?;
+    bytes.truncate(count);
+    Ok(bytes)
 }
 
 /// Reads `pid (name) state parent group session …`; the name is the process's own choice and may hold `) (`.
 fn parse(stat: &[u8]) -> Option<Entry> {
     let name_start = stat.iter().position(|byte| *byte == b'(')?;
     let name_end = stat.iter().rposition(|byte| *byte == b')')?;
-    let pid = |text: &[u8]| Pid::from_raw(str::from_utf8(text).ok()?.trim().parse().ok()?);
+    // Of a process that is about to vanish group and session are -1: none.
+    let pid = |text: &[u8]| Pid::from_raw(str::from_utf8(text).ok()?.trim().parse::<u32>().ok()?.try_into().ok()?);
     let mut fields = stat.get(name_end + 1..)?.split(|byte| *byte == b' ').skip(2).map(pid);
     let mut next = || fields.next();
     Some(Entry { pid: pid(&stat[..name_start])?, parent: next()?, group: next()?, session: next()? })
@@ -75,6 +85,12 @@ mod tests {
         let entry = parse(b"12 (a) Z 1 1 (b) S 7 8 9 0 -1 4194304").unwrap();
         let pid = |number| Pid::from_raw(number);
         assert_eq!(entry, Entry { pid: pid(12).unwrap(), parent: pid(7), group: pid(8), session: pid(9) });
+    }
+
+    #[test]
+    fn a_vanishing_process_has_no_group() {
+        let entry = parse(b"12 (a) Z 7 -1 -1 0 -1 4194304").unwrap();
+        assert_eq!((entry.parent, entry.group, entry.session), (Pid::from_raw(7), None, None));
     }
 
     #[test]
