@@ -7,3 +7,5 @@ pub mod causes;
 pub mod evidence;
 pub mod report;
 pub mod text;
+
+mod xml;

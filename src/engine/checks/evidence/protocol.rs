@@ -1,0 +1,66 @@
+//! Summaries in formats that many runners write: JUnit XML and TAP.
+
+use super::super::xml::{Piece, attribute, junit_document, pieces};
+use super::{Counts, count};
+
+/// The test cases that are listed and not skipped; where none is listed, what the suites say of themselves.
+pub fn junit(text: &str) -> Option<Counts> {
+    let mut cases = Counts::default();
+    let mut suites = Counts::default();
+    let mut is_listed = false;
+    for piece in pieces(junit_document(text)?) {
+        let Piece::Open { name, attributes, .. } = piece else { continue };
+        match name {
+            "testsuite" => suites = suites.plus(suite(attributes)),
+            "testcase" => {
+                is_listed = true;
+                cases.executed = cases.executed.saturating_add(1);
+            }
+            "skipped" => cases.executed = cases.executed.saturating_sub(1),
+            "failure" | "error" => cases.failed = cases.failed.saturating_add(1),
+            _ => {}
+        }
+    }
+    Some(if is_listed { cases } else { suites })
+}
+
+fn suite(attributes: &str) -> Counts {
+    let number = |name| attribute(attributes, name).and_then(|value| count(&value)).unwrap_or(0);
+    let not_executed = number("skipped").saturating_add(number("disabled"));
+    Counts {
+        executed: number("tests").saturating_sub(not_executed),
+        failed: number("failures").saturating_add(number("errors")),
+    }
+}
+
+/// A plan and the points at its level. A plan alone is no sign of a test, unless it is one of no tests.
+pub fn tap(text: &str) -> Option<Counts> {
+    let mut counts = Counts::default();
+    let mut plan = None;
+    let mut is_tap = false;
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("1..") {
+            plan = plan.or_else(|| count(rest.split(" #").next().unwrap_or(rest).trim()));
+        } else if line.starts_with("TAP version ") {
+            is_tap = true;
+        } else if let Some((is_ok, directive)) = point(line) {
+            is_tap = true;
+            let executed = u32::from(!directive.starts_with("SKIP"));
+            counts = counts.plus(Counts { executed, failed: u32::from(!is_ok && !directive.starts_with("TODO")) });
+        }
+    }
+    plan.filter(|tests| is_tap || *tests == 0).map(|_| counts)
+}
+
+/// `not ok 3 - name # TODO later`: whether it is ok, and its directive in capitals.
+fn point(line: &str) -> Option<(bool, String)> {
+    let (is_ok, rest) = match line.strip_prefix("not ok") {
+        Some(rest) => (false, rest),
+        None => (true, line.strip_prefix("ok")?),
+    };
+    if !(rest.is_empty() || rest.starts_with(' ')) {
+        return None;
+    }
+    let directive = rest.rsplit_once("# ").map_or("", |(_, directive)| directive);
+    Some((is_ok, directive.chars().take(4).collect::<String>().to_ascii_uppercase()))
+}

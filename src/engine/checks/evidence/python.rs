@@ -1,0 +1,100 @@
+//! The summaries of pytest and unittest.
+
+use super::{Counts, count, is_duration, items};
+
+/// The last session counts. One that began and never summed up has executed nothing it can show.
+pub fn pytest(text: &str) -> Option<Counts> {
+    let mut last = None;
+    for line in text.lines() {
+        let words = line.trim_matches('=').trim();
+        if words == "test session starts" && line.starts_with('=') {
+            last = Some(Counts::default());
+        } else if let Some(counts) = pytest_line(words) {
+            last = Some(counts);
+        }
+    }
+    last
+}
+
+fn pytest_line(words: &str) -> Option<Counts> {
+    let (list, time) = words.rsplit_once(" in ")?;
+    let (seconds, clock) = time.split_once(' ').unwrap_or((time, "()"));
+    if !is_duration(seconds) || !clock.starts_with('(') || !clock.ends_with(')') {
+        return None;
+    }
+    if list == "no tests ran" || list.starts_with("no tests collected") || is_collection(list) {
+        return Some(Counts::default());
+    }
+    let mut counts =
+        Counts::of(&items(list, ',')?, &["passed", "xfailed", "xpassed"], &["failed"], &PYTEST_NOT_EXECUTED)?;
+    counts.failed = counts.failed.saturating_add(errors(list));
+    Some(counts)
+}
+
+const PYTEST_NOT_EXECUTED: [&str; 11] = [
+    "skipped",
+    "deselected",
+    "warning",
+    "warnings",
+    "error",
+    "errors",
+    "rerun",
+    "subtests passed",
+    "subtests failed",
+    "subtests skipped",
+    "subtests xfailed",
+];
+
+/// `7 tests collected`, `1/7 tests collected (6 deselected)`, `1 test collected, 1 error`.
+fn is_collection(list: &str) -> bool {
+    let Some((number, rest)) = list.split_once(' ') else { return false };
+    number.split('/').all(|part| count(part).is_some())
+        && (rest.starts_with("tests collected") || rest.starts_with("test collected"))
+}
+
+/// An error in a fixture or while collecting is a failure in which no test was executed.
+fn errors(list: &str) -> u32 {
+    let items = items(list, ',').unwrap_or_default();
+    items
+        .iter()
+        .filter(|(_, word)| matches!(*word, "error" | "errors"))
+        .fold(0, |sum, (number, _)| sum.saturating_add(*number))
+}
+
+/// The last `Ran 3 tests in 0.1s`, less what the verdict after it says was skipped.
+pub fn unittest(text: &str) -> Option<Counts> {
+    let mut last = None;
+    let mut is_verdict_due = false;
+    for line in text.lines().map(str::trim_end).filter(|line| !line.is_empty()) {
+        if let Some(ran) = unittest_ran(line) {
+            last = Some(Counts { executed: ran, failed: 0 });
+            is_verdict_due = true;
+        } else if is_verdict_due {
+            last = last.map(|counts| verdict(line, counts));
+            is_verdict_due = false;
+        }
+    }
+    last
+}
+
+fn unittest_ran(line: &str) -> Option<u32> {
+    let (number, rest) = line.strip_prefix("Ran ")?.split_once(' ')?;
+    let time = rest.strip_prefix("tests in ").or_else(|| rest.strip_prefix("test in "))?;
+    count(number).filter(|_| is_duration(time))
+}
+
+/// `OK (skipped=1)`, `FAILED (failures=1, errors=2, expected failures=1)`.
+fn verdict(line: &str, counts: Counts) -> Counts {
+    let details = line.split_once(" (").and_then(|(_, details)| details.strip_suffix(')')).unwrap_or_default();
+    let total = |names: &[&str]| -> u32 {
+        let named = details.split(", ").filter_map(|detail| detail.split_once('='));
+        named
+            .filter(|(name, _)| names.contains(name))
+            .filter_map(|(_, number)| count(number))
+            .fold(0, u32::saturating_add)
+    };
+    Counts {
+        executed: counts.executed.saturating_sub(total(&["skipped"])),
+        failed: total(&["failures", "errors", "unexpected successes"]),
+    }
+}

@@ -1,0 +1,145 @@
+//! Real summaries of real runners, and prose that is none.
+
+use super::{Summary, summary};
+use proptest::prelude::{prop_assert_eq, proptest};
+
+/// What is expected: runner, executed, failed.
+fn check(output: &str, expected: impl Into<Option<(&'static str, u32, u32)>>) {
+    let expected = expected.into().map(|(runner, executed, failed)| Summary { runner, executed, failed });
+    assert_eq!(summary(output, ""), expected, "{output:?}");
+    assert_eq!(summary("some\nother output\n", output), expected, "on stderr: {output:?}");
+}
+
+#[test]
+fn pytest() {
+    check("==== 3 passed, 1 skipped in 0.01s ====", ("pytest", 3, 0));
+    check("......\n3 passed in 0.01s\n", ("pytest", 3, 0));
+    check("=============== 4 failed, 1 passed, 1 skipped, 1 error in 0.03s ================", ("pytest", 5, 5));
+    check("= 1 passed, 2 xfailed, 1 xpassed, 2 warnings in 61.02s (0:01:01) =", ("pytest", 4, 0));
+    check("1 error in 0.10s", ("pytest", 0, 1));
+    check("=== no tests ran in 0.00s ===", ("pytest", 0, 0));
+    check("2 skipped in 0.02s", ("pytest", 0, 0));
+    check("7 deselected in 0.01s", ("pytest", 0, 0));
+    check("========================== 7 tests collected in 0.01s ==========================", ("pytest", 0, 0));
+    check("1/7 tests collected (6 deselected) in 0.00s", ("pytest", 0, 0));
+    check("no tests collected (7 deselected) in 0.00s", ("pytest", 0, 0));
+    check("1 passed, 3 subtests passed in 0.01s", ("pytest", 1, 0));
+    check("1 passed in 0.01s\n\nlater\n2 failed in 0.02s\n", ("pytest", 2, 2));
+    check("================ test session starts ================\ncollected 1 item\n", ("pytest", 0, 0));
+    check("4294967295 errors, 4294967295 errors in 0.01s", ("pytest", 0, u32::MAX));
+    check("3 passed in the end", None);
+    check("3 passed in 0.01s of 5s", None);
+    check("3 passed, 2 admired in 0.01s", None);
+    check("all 3 passed in 0.01s", None);
+}
+
+#[test]
+fn unittest() {
+    check("..\n-----\nRan 3 tests in 0.100s\n\nOK\n", ("unittest", 3, 0));
+    check("Ran 1 test in 0.000s\n\nOK (skipped=1)\n", ("unittest", 0, 0));
+    check("Ran 5 tests in 0.001s\n\nFAILED (failures=3, errors=1, skipped=1)\n", ("unittest", 4, 4));
+    check("Ran 2 tests in 0.001s\n\nOK (skipped=1, expected failures=1)\n", ("unittest", 1, 0));
+    check("Ran 0 tests in 0.000s\n\nNO TESTS RAN\n", ("unittest", 0, 0));
+    check("Ran 0 tests in 0.000s\n\nOK\n", ("unittest", 0, 0));
+    check("Ran 4 tests in 0.1s\n\nOK\nRan 2 tests in 0.1s\n\nOK\n", ("unittest", 2, 0));
+    check("Ran 3 tests in a row", None);
+    check("I Ran 3 tests in 0.1s", None);
+}
+
+#[test]
+fn cargo() {
+    let binaries = "running 5 tests\n\
+        test result: FAILED. 1 passed; 3 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.08s\n\n\
+        test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 4 filtered out; finished in 0.06s\n";
+    check(binaries, ("cargo test", 6, 3));
+    check("test result: ok. 0 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out", ("cargo test", 0, 0));
+    check("test result: ok. all is fine", None);
+    check("     Summary [   0.084s] 4 tests run: 1 passed, 3 failed, 1 skipped", ("nextest", 4, 3));
+    check("     Summary [   0.010s] 0 tests run: 0 passed, 3 skipped", ("nextest", 0, 0));
+    check("     Summary [  61.200s] 2/9 tests run: 1 passed (1 slow), 1 timed out, 0 skipped", ("nextest", 2, 1));
+    check("Summary [of the matter] 4 tests run: yes", None);
+}
+
+#[test]
+fn go() {
+    check("ok  \tdemo\t0.002s\n", ("go test", 1, 0));
+    check("ok  \tdemo\t(cached)\tcoverage: 100.0% of statements\nok  \tdemo/sub\t0.1s\n", ("go test", 2, 0));
+    check("ok  \tdemo\t0.002s [no tests to run]\n?   \tdemo/none\t[no test files]\n", ("go test", 0, 0));
+    check("ok  \tdemo\t0.002s\tcoverage: 0.0% of statements [no tests to run]\n", ("go test", 0, 0));
+    check(
+        "--- FAIL: TestAdd (0.00s)\n    a_test.go:3: no\nFAIL\nFAIL\tdemo\t0.002s\nok  \tb\t0.1s\n",
+        ("go test", 2, 1),
+    );
+    check("FAIL\tdemo [build failed]\n", ("go test", 0, 1));
+    let verbose = "=== RUN   TestSub\n=== RUN   TestSub/a\n--- FAIL: TestSub (0.00s)\n    --- FAIL: TestSub/a (0.00s)\n    \
+        --- PASS: TestSub/b (0.00s)\n=== RUN   TestSkip\n--- SKIP: TestSkip (0.00s)\nFAIL\nFAIL\tdemo\t0.002s\n";
+    check(verbose, ("go test", 3, 2));
+    check("=== RUN   TestSkip\n--- SKIP: TestSkip (0.00s)\nPASS\nok  \tdemo\t0.002s\n", ("go test", 0, 0));
+    check("ok then, 5s\nok wait 5s", None);
+    let json = "{\"Action\":\"run\",\"Package\":\"demo\",\"Test\":\"TestA\"}\n\
+        {\"Action\":\"output\",\"Package\":\"demo\",\"Test\":\"TestA\",\"Output\":\"--- PASS: TestA (0.00s)\\n\"}\n\
+        {\"Action\":\"pass\",\"Package\":\"demo\",\"Test\":\"TestA\",\"Elapsed\":0}\n\
+        {\"Action\":\"skip\",\"Package\":\"demo\",\"Test\":\"TestB\",\"Elapsed\":0}\n\
+        {\"Action\":\"pass\",\"Package\":\"demo\",\"Elapsed\":0.002}\n";
+    check(json, ("go test", 1, 0));
+    check("{\"Action\":\"skip\",\"Package\":\"demo/none\"}\n", ("go test", 0, 0));
+    check("{\"Action\":\"jump\"}\n", None);
+}
+
+#[test]
+fn javascript() {
+    check("1..3\n# tests 5\n# suites 1\n# pass 1\n# fail 3\n# cancelled 0\n# skipped 1\n# todo 0\n", ("node", 4, 3));
+    check("ℹ tests 3\nℹ suites 0\nℹ pass 3\nℹ fail 0\nℹ cancelled 0\nℹ skipped 0\nℹ todo 0\n", ("node", 3, 0));
+    check("# tests 0\n# suites 0\n# pass 0\n# fail 0\n", ("node", 0, 0));
+    check("1..2\n# tests 2\n# pass  2\n\n# ok\n", ("node", 2, 0));
+    check("# tests 3 and more", None);
+    check("Test Suites: 1 failed, 1 total\nTests:       2 failed, 1 skipped, 1 passed, 4 total\n", ("jest", 3, 2));
+    check("Tests:       0 total\n", ("jest", 0, 0));
+    check("No tests found, exiting with code 0\n", ("jest", 0, 0));
+    check("Tests: we have 3 of them", None);
+    check("No tests found by the archaeologists", None);
+    check(" Test Files  1 failed (1)\n      Tests  2 failed | 1 passed | 1 skipped (4)\n", ("vitest", 3, 2));
+    check(" Tests  2 passed (2)\n", ("vitest", 2, 0));
+    check(" Tests  1 skipped (1)\n", ("vitest", 0, 0));
+    check("No test files found, exiting with code 1\n", ("vitest", 0, 0));
+    check("\n  1 passing (4ms)\n  1 pending\n  2 failing\n\n  1) suite\n", ("mocha", 3, 2));
+    check("  0 passing (1ms)\n", ("mocha", 0, 0));
+    check("3 passing clouds", None);
+}
+
+#[test]
+fn protocols() {
+    check("<testsuite tests=\"3\" skipped=\"1\" failures=\"1\" errors=\"0\"></testsuite>", ("junit", 2, 1));
+    let junit = "<?xml version=\"1.0\" encoding=\"utf-8\"?><testsuites name=\"pytest tests\"><testsuite name=\"pytest\" \
+        errors=\"0\" failures=\"1\" skipped=\"1\" tests=\"3\"><testcase name=\"a\"/><testcase name=\"b\"><failure \
+        message=\"assert -1 == 3\">def b()</failure></testcase><testcase name=\"c\"><skipped/></testcase></testsuite>";
+    check(junit, ("junit", 2, 1));
+    check("<testsuites></testsuites>", ("junit", 0, 0));
+    check("TAP version 14\n1..3\nok 1 - a\nnot ok 2 - b\nok 3 - c # SKIP no time\n", ("tap", 2, 1));
+    check("ok 1\nnot ok 2 # TODO later\n1..2\n", ("tap", 2, 0));
+    check("1..0 # SKIP nothing to do\n", ("tap", 0, 0));
+    check("1..3", None);
+    check("1..2..3 testing", None);
+}
+
+#[test]
+fn prose_is_no_summary() {
+    check("", None);
+    check("0 problems, 0 tests of the emergency broadcast", None);
+    check("everything passed, no tests ran away", None);
+    check("tests 3\npass 3\nok, 3 tests\n12 tests run\nResults: 0 failed", None);
+    check("{\"event\":\"success\",\"tests\":3}", None);
+}
+
+#[test]
+fn a_summary_behind_much_output_is_found() {
+    let noise = "x\n".repeat(200_000);
+    check(&format!("{noise}3 passed in 0.01s\n{noise}"), ("pytest", 3, 0));
+}
+
+proptest! {
+    #[test]
+    fn any_output_is_read(text in "([ -~]|é|\n|passed|failed| in |Ran |tests|--- FAIL: |1\\.\\.|<testcase|99999999999|# tests ){0,60}") {
+        prop_assert_eq!(summary(&text, ""), summary(&text, &text));
+    }
+}
