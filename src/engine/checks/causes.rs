@@ -1,1 +1,193 @@
-//! (in the making)
+//! Finds what failed and why in the output of a check, and groups what failed for the same reason.
+//!
+//! Each runner's format has its reader in `causes/`; tracebacks and compiler messages are the fallback where no
+//! runner is known. A cause is a message; where it struck and in which tests is listed under it, so that one missing
+//! function is told once and not for each of a hundred tests. All of it is bounded and one pass for each reader.
+
+mod compiled;
+mod generic;
+mod go;
+mod javascript;
+mod junit;
+mod node;
+mod python;
+#[cfg(test)]
+mod tests;
+
+use super::text::cut_middle;
+use std::collections::{HashMap, HashSet};
+
+/// One reason, with the tests it made fail.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cause {
+    /// In order of appearance; of many the first, and a last entry that counts the others.
+    pub tests: Vec<String>,
+    /// The message, then a line for each place where it struck.
+    pub text: String,
+}
+
+const MAX_GROUPS: usize = 50;
+const MAX_TEXT: usize = 2048;
+const MAX_NAMES: usize = 10;
+const MAX_NAME: usize = 300;
+/// Lines of a message that a reader takes; what a runner prints beyond is rarely the reason.
+const MAX_LINES: usize = 40;
+
+/// Returns why tests failed, for each runner in order of appearance.
+pub fn causes(stdout: &str, stderr: &str) -> Vec<Cause> {
+    const RUNNERS: [fn(&str, &mut Groups); 8] = [
+        python::pytest,
+        python::unittest,
+        compiled::cargo,
+        go::go,
+        node::tap,
+        node::spec,
+        javascript::jest_and_vitest,
+        junit::junit,
+    ];
+    let mut groups = Groups::default();
+    for read in RUNNERS {
+        read(stdout, &mut groups);
+        read(stderr, &mut groups);
+    }
+    if groups.list.is_empty() {
+        generic::generic(stdout, &mut groups);
+        generic::generic(stderr, &mut groups);
+    }
+    groups.finish()
+}
+
+/// The causes found so far.
+#[derive(Default)]
+struct Groups {
+    list: Vec<Group>,
+    by_message: HashMap<String, usize>,
+    seen: HashSet<(usize, String)>,
+    /// Failures that came when there were groups enough.
+    left_out: usize,
+}
+
+struct Group {
+    message: String,
+    tests: Names,
+    places: Names,
+}
+
+/// The first names of many.
+#[derive(Default)]
+struct Names {
+    first: Vec<String>,
+    others: usize,
+}
+
+impl Groups {
+    /// Adds a failure; the test and the place may be empty.
+    fn add(&mut self, test: &str, place: &str, message: &str) {
+        let message = message.trim_end().trim_start_matches('\n');
+        let message = cut_middle(if message.is_empty() { "failed, with no message" } else { message }, MAX_TEXT / 2);
+        let Some(index) = self.index(normalised(&message), message) else { return };
+        let (test, place) = (clipped(test.trim()).to_owned(), clipped(place.trim()).to_owned());
+        let group = &mut self.list[index];
+        if !test.is_empty() && self.seen.insert((index, test.clone())) {
+            group.tests.push(test);
+        }
+        if !place.is_empty() && self.seen.insert((index, format!("\n{place}"))) {
+            group.places.push(place);
+        }
+    }
+
+    fn index(&mut self, key: String, message: String) -> Option<usize> {
+        if let Some(index) = self.by_message.get(&key) {
+            return Some(*index);
+        }
+        if self.list.len() == MAX_GROUPS {
+            self.left_out += 1;
+            return None;
+        }
+        self.by_message.insert(key, self.list.len());
+        self.list.push(Group { message, tests: Names::default(), places: Names::default() });
+        Some(self.list.len() - 1)
+    }
+
+    fn finish(self) -> Vec<Cause> {
+        let mut causes: Vec<Cause> = self.list.into_iter().map(Group::finish).collect();
+        if 0 < self.left_out {
+            causes.push(Cause { tests: Vec::new(), text: format!("{} more failures are not listed", self.left_out) });
+        }
+        causes
+    }
+}
+
+impl Group {
+    fn finish(self) -> Cause {
+        let places: String = self.places.finish().iter().map(|place| format!("\n  at {place}")).collect();
+        Cause { tests: self.tests.finish(), text: cut_middle(&format!("{}{places}", self.message), MAX_TEXT) }
+    }
+}
+
+impl Names {
+    fn push(&mut self, name: String) {
+        if self.first.len() < MAX_NAMES {
+            self.first.push(name);
+        } else {
+            self.others += 1;
+        }
+    }
+
+    fn finish(mut self) -> Vec<String> {
+        if 0 < self.others {
+            self.first.push(format!("and {} more", self.others));
+        }
+        self.first
+    }
+}
+
+/// Takes out of a message what differs from one run of the same failure to the next: addresses and times.
+fn normalised(message: &str) -> String {
+    let mut key = String::with_capacity(message.len());
+    let mut rest = message;
+    while let Some(start) = rest.find(|character: char| character.is_ascii_digit()) {
+        key.push_str(&rest[..start]);
+        rest = &rest[start..];
+        let is_within_word = key.ends_with(|character: char| character.is_alphanumeric() || character == '_');
+        let (length, stand_in) = number(rest);
+        key.push_str(if is_within_word { &rest[..length] } else { stand_in.unwrap_or(&rest[..length]) });
+        rest = &rest[length..];
+    }
+    key + rest
+}
+
+/// The length of the number at the start of the text, and what stands for it where it is an address or a time.
+fn number(text: &str) -> (usize, Option<&'static str>) {
+    let length_while = |text: &str, belongs: fn(&char) -> bool| text.chars().take_while(belongs).count();
+    if let Some(address) = text.strip_prefix("0x") {
+        return (2 + length_while(address, char::is_ascii_hexdigit), Some("0x_"));
+    }
+    let digits = length_while(text, |character| character.is_ascii_digit() || *character == '.');
+    let unit = length_while(&text[digits..], char::is_ascii_alphabetic);
+    match &text[digits..digits + unit] {
+        "s" | "ms" | "us" | "ns" => (digits + unit, Some("_s")),
+        _ => (digits, None),
+    }
+}
+
+/// Splits `a/b.py:12:5: rest` into its place and the rest: a path, a line, maybe a column.
+fn placed(line: &str) -> Option<(&str, &str)> {
+    let (place, rest) = line.split_once(": ").or_else(|| Some((line.strip_suffix(':')?, "")))?;
+    let (path, number) = place.rsplit_once(':')?;
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_path = |text: &str| !text.is_empty() && !text.contains(char::is_whitespace) && !text.contains("://");
+    (is_number(number) && is_path(path)).then_some((place, rest))
+}
+
+/// The part of a name that is kept. Readers that use a name again and again clip it first, so as to stay one pass.
+fn clipped(name: &str) -> &str {
+    &name[..name.floor_char_boundary(MAX_NAME)]
+}
+
+/// Adds a line to a message that is not full yet.
+fn push_line(message: &mut Vec<String>, line: &str) {
+    if message.len() < MAX_LINES {
+        message.push(cut_middle(line, MAX_TEXT / 2));
+    }
+}

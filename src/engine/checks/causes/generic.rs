@@ -1,0 +1,43 @@
+//! What most tools have in common: tracebacks, thrown errors, and `file:line: error: message`.
+
+use super::python::Traceback;
+use super::{Groups, placed};
+
+/// Reads output whose runner is not known.
+pub fn generic(text: &str, groups: &mut Groups) {
+    let mut traceback = Traceback::default();
+    let mut thrown: Option<&str> = None;
+    for line in text.lines() {
+        traceback.take(line);
+        if !traceback.message.is_empty() {
+            // Only the first line after the frames surely belongs to it.
+            let found = std::mem::take(&mut traceback);
+            groups.add("", &found.place(), &found.message.join("\n"));
+        } else if let Some(place) = line.trim_start().strip_prefix("at ") {
+            if let Some(message) = thrown.take() {
+                groups.add("", place, message);
+            }
+        } else if let Some((place, message)) = compiler_error(line) {
+            groups.add("", place, message);
+        } else if is_thrown(line.trim_start()) {
+            thrown = Some(line.trim());
+        }
+    }
+}
+
+/// `x.c:1:20: error: message`, `a.ts(3,5): error TS2304: message`, `x.py:3: error: message`.
+fn compiler_error(line: &str) -> Option<(&str, &str)> {
+    let is_error = |message: &str| ["error", "fatal error", "Error"].iter().any(|word| message.starts_with(word));
+    let found = placed(line).or_else(|| {
+        let (place, message) = line.split_once("): ")?;
+        place.rsplit_once('(').filter(|(path, numbers)| !path.is_empty() && numbers.contains(','))?;
+        Some((&line[..=place.len()], message))
+    });
+    found.filter(|(_, message)| is_error(message))
+}
+
+/// `TypeError: message`, `AssertionError [ERR_ASSERTION]: message`, `java.lang.IllegalStateException: message`.
+fn is_thrown(line: &str) -> bool {
+    let name = line.split([':', ' ']).next().unwrap_or_default();
+    (name.ends_with("Error") || name.ends_with("Exception")) && line.contains(':')
+}

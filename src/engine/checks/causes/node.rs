@@ -1,0 +1,139 @@
+//! Failures of node's test runner: as TAP with its details, which other TAP producers write too, and as `spec`.
+
+use super::{Groups, clipped, push_line};
+
+/// Deeper levels of subtests are not named.
+const MAX_DEPTH: usize = 10;
+
+/// Reads the points of a TAP stream that are not ok.
+pub fn tap(text: &str, groups: &mut Groups) {
+    let mut names: Vec<&str> = Vec::new();
+    let mut point: Option<Point> = None;
+    for line in text.lines() {
+        let trimmed = line.trim_start();
+        let depth = ((line.len() - trimmed.len()) / 4).min(MAX_DEPTH);
+        let is_over = point.as_mut().is_some_and(|point| !point.take(trimmed, line));
+        if is_over && let Some(point) = point.take() {
+            point.finish(groups);
+        }
+        if let Some(name) = trimmed.strip_prefix("# Subtest: ") {
+            names.truncate(depth);
+            names.push(clipped(name));
+        } else if let (None, Some(name)) = (&point, failed_point(trimmed)) {
+            names.truncate(depth);
+            let parents: String = names.iter().map(|parent| format!("{parent} > ")).collect();
+            point = Some(Point::new(format!("{parents}{name}")));
+        }
+    }
+    if let Some(point) = point {
+        point.finish(groups);
+    }
+}
+
+/// `not ok 2 - name`; one that is marked as to do may fail.
+fn failed_point(line: &str) -> Option<&str> {
+    let rest = line.strip_prefix("not ok ")?;
+    let name = rest.trim_start_matches(|character: char| character.is_ascii_digit()).trim_start();
+    let is_to_do =
+        rest.rsplit_once("# ").is_some_and(|(_, directive)| directive.to_ascii_uppercase().starts_with("TODO"));
+    (!is_to_do).then(|| name.strip_prefix("- ").unwrap_or(name))
+}
+
+struct Point {
+    name: String,
+    message: Vec<String>,
+    place: String,
+    is_parent: bool,
+    /// In the indented details between `---` and `...`.
+    is_in_details: bool,
+    /// In a value of several lines, and how far these are indented.
+    is_in_error: bool,
+    value_indentation: usize,
+}
+
+impl Point {
+    fn new(name: String) -> Self {
+        let (message, place) = (Vec::new(), String::new());
+        Self { name, message, place, is_parent: false, is_in_details: false, is_in_error: false, value_indentation: 0 }
+    }
+
+    /// Takes a line that belongs to the point, or says that it is over.
+    fn take(&mut self, trimmed: &str, line: &str) -> bool {
+        match (self.is_in_details, trimmed) {
+            (false, "---") => self.is_in_details = true,
+            (true, "...") => return false,
+            (true, _) => self.detail(trimmed, line),
+            (false, comment) if comment.starts_with('#') && !is_summary(comment) => {
+                push_line(&mut self.message, comment.trim_start_matches('#').trim());
+            }
+            (false, _) => return false,
+        }
+        true
+    }
+
+    fn detail(&mut self, trimmed: &str, line: &str) {
+        if self.is_in_error {
+            let indentation = line.len() - trimmed.len();
+            if self.value_indentation == 0 {
+                self.value_indentation = indentation;
+            }
+            if trimmed.is_empty() || self.value_indentation <= indentation {
+                push_line(&mut self.message, line.get(self.value_indentation..).unwrap_or_default());
+                return;
+            }
+            self.is_in_error = false;
+        }
+        let Some((key, value)) = trimmed.split_once(": ") else { return };
+        match key {
+            "error" | "message" if value.starts_with(['|', '>']) => {
+                (self.is_in_error, self.value_indentation) = (true, 0)
+            }
+            "error" | "message" => push_line(&mut self.message, unquoted(value)),
+            "expected" | "actual" => push_line(&mut self.message, &format!("{key}: {}", unquoted(value))),
+            "location" | "at" if self.place.is_empty() => unquoted(value).clone_into(&mut self.place),
+            "failureType" => self.is_parent = unquoted(value) == "subtestsFailed",
+            _ => {}
+        }
+    }
+
+    fn finish(self, groups: &mut Groups) {
+        if !self.is_parent {
+            groups.add(&self.name, &self.place, &self.message.join("\n"));
+        }
+    }
+}
+
+fn is_summary(comment: &str) -> bool {
+    ["# Subtest", "# tests ", "# suites ", "# pass ", "# duration"].iter().any(|prefix| comment.starts_with(prefix))
+}
+
+fn unquoted(value: &str) -> &str {
+    value.strip_prefix(['\'', '"']).and_then(|value| value.strip_suffix(['\'', '"'])).unwrap_or(value)
+}
+
+/// Reads the list of failing tests at the end of the `spec` reporter.
+pub fn spec(text: &str, groups: &mut Groups) {
+    let mut place = "";
+    let mut test: Option<(&str, Vec<String>)> = None;
+    for line in text.lines().skip_while(|line| *line != "✖ failing tests:") {
+        if let Some(location) = line.strip_prefix("test at ") {
+            add(&mut test, place, groups);
+            place = clipped(location);
+        } else if let Some(name) = line.strip_prefix("✖ ").filter(|_| !place.is_empty()) {
+            add(&mut test, place, groups);
+            test = Some((name.rsplit_once(" (").map_or(name, |(name, _)| name), Vec::new()));
+        } else if line.trim_start().starts_with("at ") {
+            add(&mut test, place, groups);
+        } else if let Some((_, message)) = &mut test {
+            push_line(message, line.strip_prefix("  ").unwrap_or(line));
+        }
+    }
+    add(&mut test, place, groups);
+}
+
+/// The stack ends what is worth reading of a test.
+fn add(test: &mut Option<(&str, Vec<String>)>, place: &str, groups: &mut Groups) {
+    if let Some((name, message)) = test.take() {
+        groups.add(name, place, &message.join("\n"));
+    }
+}
