@@ -24,7 +24,7 @@ pub struct Summary {
 ///
 /// The most particular format goes first: a jest run may print the TAP of what it loads, nobody prints pytest's line.
 pub fn summary(stdout: &str, stderr: &str) -> Option<Summary> {
-    const FORMATS: [(&str, fn(&str) -> Option<Counts>); 12] = [
+    const FORMATS: [(&str, Reader); 12] = [
         ("pytest", python::pytest),
         ("unittest", python::unittest),
         ("nextest", compiled::nextest),
@@ -43,6 +43,9 @@ pub fn summary(stdout: &str, stderr: &str) -> Option<Summary> {
         Some(Summary { runner, executed: counts.executed, failed: counts.failed })
     })
 }
+
+/// Reads one runner's summary out of one stream.
+type Reader = fn(&str) -> Option<Counts>;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Counts {

@@ -266,7 +266,7 @@ mod tests {
         for hostile in ["\r", "\u{8}", "\u{1b}[", "\u{1b}]", "x\r\u{1b}[K", "\u{1b}", "x\r", "\u{1b}[1K"] {
             let started = std::time::Instant::now();
             plain(hostile.repeat(500_000).as_bytes());
-            assert!(started.elapsed().as_secs() < 5, "{hostile:?}");
+            assert!(started.elapsed().as_secs() < 20, "{hostile:?}");
         }
     }
 
