@@ -238,6 +238,16 @@ fn a_workspace_or_logs_that_lead_elsewhere_are_refused() {
 }
 
 #[test]
+fn a_file_where_a_folder_belongs_is_refused() {
+    for name in ["workspace", "logs"] {
+        let project = Project::new().spec(answer_spec()).file(name, "mine\n");
+        let ran = project.run(RUN_JSON);
+        assert!(matches!(ran.code, Some(2 | 64 | 74)), "{}", ran.story());
+        assert_eq!((ran.verdict().0.as_str(), project.read(name).as_str()), ("REFUSED", "mine\n"));
+    }
+}
+
+#[test]
 fn a_state_that_is_no_plain_file_is_corrupt_and_hangs_nothing() {
     for make in ["mkfifo state.json", "mkdir state.json", "ln -s specs/spec.yaml state.json"] {
         let project = Project::new().spec(answer_spec());
@@ -260,12 +270,13 @@ fn a_state_of_a_workflow_is_left_alone() {
 #[test]
 fn a_root_that_cannot_be_written_is_an_io_error() {
     let server = Server::start([reply::answer("42")]);
-    // A file where the folder of the logs belongs is an obstacle for root, too.
-    let project = Project::with(answer_spec(), &server).file("logs", "");
-    let ran = project.run(RUN_JSON).exits(74);
+    let project = Project::with(answer_spec(), &server);
+    // No file may grow: this stops root, too, where permissions do not.
+    let ran = project.run_in_shell("trap '' XFSZ; ulimit -f 0; exec \"$@\"", RUN_JSON).exits(74);
     assert_eq!(ran.verdict().1, "io_error");
-    assert!(ran.stderr.contains("logs"), "{}", ran.story());
+    assert!(ran.stderr.contains(&project.root().display().to_string()), "{}", ran.story());
     assert_eq!(server.count(), 0);
+    project.run(RUN).exits(0);
 }
 
 #[test]

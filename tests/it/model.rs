@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::project::{ANTHROPIC_KEY, OPENAI_KEY, Project, RUN, RUN_JSON, answer_spec, holds};
+use crate::project::{ANTHROPIC_KEY, OPENAI_KEY, Project, RUN, RUN_JSON, answer_spec, checked_by, holds};
 use crate::reply::{self, Reply};
 use crate::server::Server;
 
@@ -237,12 +237,11 @@ fn a_local_server_needs_no_key() {
 
 #[test]
 fn the_key_is_in_no_file_no_message_and_no_child() {
-    let echo = |status| reply::error(status, "odd", &format!("you said {ANTHROPIC_KEY}, {OPENAI_KEY}"));
-    for last in [400, 401] {
-        let replies = [echo(500), reply::answer("41"), echo(529), echo(last)];
-        let server = Server::start(replies);
+    for (provider, key, last) in [("anthropic", ANTHROPIC_KEY, 400), ("openai", OPENAI_KEY, 401)] {
+        let echo = |status| reply::error(status, "odd", &format!("you said {key}"));
+        let server = Server::start([echo(500), reply::answer("41"), echo(529), echo(last)]);
         let script = "env; cat /proc/self/environ; cat /proc/$PPID/environ; exit 1";
-        let project = Project::with(crate::project::checked_by(script), &server);
+        let project = Project::with(checked_by(script) + &format!("generator: {{provider: {provider}}}\n"), &server);
         let ran = project.run(&[RUN_JSON, &["--debug"]].concat());
         for key in [ANTHROPIC_KEY, OPENAI_KEY] {
             assert!(!ran.stdout.contains(key) && !ran.stderr.contains(key), "{}", ran.story());

@@ -241,6 +241,46 @@ fn mending_the_log_is_told() {
     assert!(project.log().iter().all(|line| line.is_object()));
 }
 
+/// Takes the last transition out of the log, and what came after it.
+fn forget_the_last_transition(project: &Project) {
+    let last = project.log().iter().rposition(|line| line["event"] == "TransitionOccurred").unwrap();
+    let path = project.log_path();
+    let kept: String =
+        project.read(&path).lines().take(last).flat_map(|line| [line.to_owned(), "\n".to_owned()]).collect();
+    project.write(&path, kept);
+}
+
+#[test]
+fn a_transition_that_a_crash_left_out_of_the_log_is_added() {
+    let server = Server::start([reply::answer("41"), reply::answer("42").held(), reply::answer("42")]);
+    let project = Project::with(answer_spec(), &server);
+    stop_at_request(&project, &server, 2, Signal::KILL);
+    forget_the_last_transition(&project);
+    project.run(RUN).exits(0);
+    let walk = "INIT GENERATING TESTING PATCHING TESTING PATCHING TESTING SUCCESS";
+    assert_eq!(project.phases().join(" "), walk);
+}
+
+#[test]
+fn also_the_first_one_of_all() {
+    let server = Server::start([reply::answer("42").held(), reply::answer("42")]);
+    let project = Project::with(answer_spec(), &server);
+    stop_at_request(&project, &server, 1, Signal::KILL);
+    forget_the_last_transition(&project);
+    project.run(RUN).exits(0);
+    assert_eq!(project.phases().join(" "), "INIT GENERATING TESTING SUCCESS");
+}
+
+#[test]
+fn also_the_last_one_of_all() {
+    let server = Server::start([reply::answer("42")]);
+    let project = Project::with(answer_spec(), &server);
+    project.run(RUN).exits(0);
+    forget_the_last_transition(&project);
+    project.run(RUN).exits(0);
+    assert_eq!(project.phases().join(" "), "INIT GENERATING TESTING SUCCESS");
+}
+
 #[test]
 fn a_log_that_is_gone_does_not_block() {
     for phase in 1..=2 {
