@@ -94,6 +94,7 @@ fn generator(order: &Order<'_>, memory: &Memory, stop: &Stop) -> Result<Box<dyn 
         ledger: Ledger::new(order.spec.budget, order.price, memory.charges()),
         policy: Policy { scale: order.surroundings.retry_scale() },
         replay: order.replay()?,
+        secrets: order.surroundings.secrets(),
     };
     Ok(Box::new(FilesModel { voice, prompts: Prompts::new(&order.inputs.prompts), model: order.model_name() }))
 }

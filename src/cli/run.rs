@@ -21,7 +21,7 @@ use crate::events::{Event, MAIN_AGENT};
 use crate::observers::console::{Console, ConsoleOptions};
 use crate::observers::debug::Debug;
 use crate::safety::door::Door;
-use crate::state::journal::{Journal, Mended, read_lines};
+use crate::state::journal::{Journal, Mended};
 use crate::state::phase::Phase;
 use crate::state::reason::Reason;
 use crate::state::run::RunState;
@@ -57,7 +57,7 @@ fn carry_out(order: &Order<'_>, next: &str) -> Result<Ending> {
     }
     match decide(order, &root)? {
         Decision::Over(state) => {
-            let ending = Ending::of_state(&state, notes_of(&root, &state));
+            let ending = Ending::of_state(&state, close_log(order, &root, &state)?);
             complain(&format!("this run is over (--no-resume starts afresh): {}", ending.message()));
             Ok(ending.told())
         }
@@ -120,13 +120,21 @@ fn record_corruption(order: &Order<'_>, root: &Root, problem: &str) -> Result<De
     Ok(Decision::Over(Box::new(state)))
 }
 
-/// The notes that the log of a run has; a log that is gone has none.
-fn notes_of(root: &Root, state: &RunState) -> Vec<String> {
+/// Adds what a crash at the very end kept out of the log of a run that is over, and returns the run's notes. A log
+/// that is gone stays gone.
+fn close_log(order: &Order<'_>, root: &Root, state: &RunState) -> Result<Vec<String>> {
     let mut memory = Memory::default();
-    if let Ok(file) = std::fs::File::open(root.join("logs").join(format!("{}.log", state.run_id))) {
-        let _ = read_lines(&file, Some(&state.run_id), &mut |event| memory.hear(event));
+    let logs = root.join("logs");
+    if logs.join(format!("{}.log", state.run_id)).is_file() {
+        let secrets = order.surroundings.secrets();
+        let directory = root.directory("logs")?;
+        let mut hear = |event| memory.hear(event);
+        let (mut journal, _) = Journal::open(directory.as_fd(), &logs, &state.run_id, &secrets, &mut hear)?;
+        for event in engine::missing_transitions(&memory, state) {
+            journal.append(&event)?;
+        }
     }
-    memory.notes().to_vec()
+    Ok(memory.notes().to_vec())
 }
 
 /// Drives a run; `words` are what a new one begins with, none where one goes on.

@@ -25,10 +25,12 @@ use serde_json::json;
 use crate::engine::checks::ToolRegistry;
 use crate::engine::context::Context;
 use crate::engine::generators::Generator;
+use crate::engine::memory::Memory;
 use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT};
 use crate::state::phase::{Outcome, Phase};
 use crate::state::reason::Reason;
+use crate::state::run::RunState;
 
 /// A run under way.
 pub struct Run {
@@ -78,12 +80,8 @@ impl Run {
 
     /// Adds the lines of transitions that `state.json` knows and the log does not.
     fn mend_log(&mut self) -> Result<()> {
-        let Some(mut from) = self.context.memory.phase() else { return Ok(()) };
-        for to in from.way_to(self.context.state.phase) {
-            self.tell_transition(from, to, "resumed")?;
-            from = to;
-        }
-        Ok(())
+        let missing = missing_transitions(&self.context.memory, &self.context.state);
+        missing.into_iter().try_for_each(|event| self.context.scribe.tell(event))
     }
 
     fn begin(&mut self, phase: Phase) -> Result<()> {
@@ -145,18 +143,24 @@ impl Run {
             _ => {}
         }
         self.context.save()?;
-        self.tell_transition(from, to, "advance")
+        self.context.scribe.tell(transition(&self.context.state, from, to, "advance"))
     }
+}
 
-    fn tell_transition(&mut self, from: Phase, to: Phase, how: &str) -> Result<()> {
-        let state = &self.context.state;
-        let metadata = json!({"retry_count": state.retry_count, "reason": state.reason});
-        self.context.scribe.tell(Event::TransitionOccurred {
-            agent_id: MAIN_AGENT.into(),
-            from_state: from,
-            to_state: to,
-            transition_type: how.into(),
-            metadata,
-        })
+/// Returns the lines of transitions that a crash kept out of the log: `state.json` comes first, and stands.
+pub fn missing_transitions(memory: &Memory, state: &RunState) -> Vec<Event> {
+    let Some(known) = memory.phase() else { return Vec::new() };
+    let way = known.way_to(state.phase);
+    let from = std::iter::once(known).chain(way.iter().copied());
+    from.zip(way.iter().copied()).map(|(from, to)| transition(state, from, to, "resumed")).collect()
+}
+
+fn transition(state: &RunState, from_state: Phase, to_state: Phase, how: &str) -> Event {
+    Event::TransitionOccurred {
+        agent_id: MAIN_AGENT.into(),
+        from_state,
+        to_state,
+        transition_type: how.into(),
+        metadata: json!({"retry_count": state.retry_count, "reason": state.reason}),
     }
 }

@@ -8,6 +8,7 @@ use std::time::Instant;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::config::Secrets;
 use crate::engine::context::Context;
 use crate::engine::ledger::Ledger;
 use crate::engine::memory::{MODEL_ERROR, Recorded};
@@ -25,6 +26,8 @@ pub struct Voice {
     pub ledger: Ledger,
     pub policy: Policy,
     pub replay: Option<Replay>,
+    /// What a provider says may hold keys, also ones of other providers.
+    pub secrets: Secrets,
 }
 
 /// A request on its way.
@@ -101,7 +104,7 @@ impl Voice {
     }
 
     fn send(&mut self, context: &mut Context, question: &Question<'_>) -> Result<Recorded> {
-        let Voice { client, ledger, policy, .. } = self;
+        let Voice { client, ledger, policy, secrets, .. } = self;
         let state_name = context.state.phase.name();
         let usage = context.state.usage;
         let scribe = &mut context.scribe;
@@ -122,7 +125,7 @@ impl Voice {
                 scribe.tell_synced(Event::ErrorOccurred {
                     agent_id: MAIN_AGENT.into(),
                     error_type: MODEL_ERROR.into(),
-                    error_message: format!("{message}{}", wait.unwrap_or_default()),
+                    error_message: format!("{}{}", secrets.redact(message), wait.unwrap_or_default()),
                     current_state: state_name.into(),
                     is_retryable: again_after.is_some(),
                     retry_count: attempt,
@@ -132,11 +135,12 @@ impl Voice {
             }
         };
         let got = retry::ask(client.as_mut(), &question.body, policy, &context.stop, &mut tell)?;
+        let clean = |message: String| secrets.redact(&message).into_owned();
         match got {
             Ok(answer) => Ok(Ok(answer)),
-            Err(GaveUp::Permanent(message)) => Ok(Err(message)),
-            Err(GaveUp::Unavailable(message)) => Err(Error::Paused(Reason::ProviderUnavailable, message)),
-            Err(GaveUp::Unauthorized(message)) => Err(Error::Paused(Reason::ProviderUnauthorized, message)),
+            Err(GaveUp::Permanent(message)) => Ok(Err(clean(message))),
+            Err(GaveUp::Unavailable(message)) => Err(Error::Paused(Reason::ProviderUnavailable, clean(message))),
+            Err(GaveUp::Unauthorized(message)) => Err(Error::Paused(Reason::ProviderUnauthorized, clean(message))),
             Err(GaveUp::Stopped) => {
                 context.heed_stop()?;
                 Err(Error::Bug("a request ended although nobody asked for it".into()))

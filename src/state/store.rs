@@ -66,7 +66,7 @@ impl Root {
         self.path.join(name)
     }
 
-    /// Refuses a `workspace` or `logs` that is a link or no directory: it would lead writes elsewhere.
+    /// Refuses a `workspace` or `logs` that is a link, which would lead writes elsewhere, or no directory at all.
     pub fn refuse_links(&self, names: &[&str]) -> Result<()> {
         for name in names {
             match self.stat(name)? {
@@ -74,7 +74,7 @@ impl Root {
                     return Err(Violation::new(name, "is a link; it has to be a directory of the root itself").into());
                 }
                 Some(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Directory => {
-                    return Err(Violation::new(name, "is not a directory").into());
+                    return Err(Error::io("use", &self.join(name), Errno::NOTDIR));
                 }
                 _ => {}
             }

@@ -56,9 +56,12 @@ impl CommandCheck {
     fn judge(&self, finished: Finished, variables: Vec<String>) -> ToolResult {
         let (stdout, stderr) = (self.output(&finished.stdout), self.output(&finished.stderr));
         let summary = evidence::summary(&stdout.text, &stderr.text);
-        let tests = summary.map(|summary| summary.executed);
+        let tests = summary.as_ref().map(|summary| summary.executed);
+        let failed = summary.map_or(0, |summary| summary.failed);
         let (exit_code, died) = verdict(&finished.ended, &self.check);
-        let problem = died.or_else(|| self.lacks_evidence(tests));
+        // An exit status can be forged by a hook; the runner's own count is harder to.
+        let forged = (0 < failed).then(|| format!("exit code 0, but the summary says that {failed} tests failed"));
+        let problem = died.or(forged).or_else(|| self.lacks_evidence(tests));
         ToolResult {
             passed: problem.is_none(),
             problem,
