@@ -2,9 +2,9 @@
 //!
 //! The rooms, from the ground up; calls go down, never up or sideways (`ARCHITECTURE.md`).
 
-pub mod config;
 pub mod error;
 pub mod events;
+pub mod secrets;
 pub mod state;
 pub mod stop;
 

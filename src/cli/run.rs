@@ -154,7 +154,11 @@ fn drive(
     let (journal, mended) =
         Journal::open(logs.as_fd(), &logs_path, &state.run_id, &secrets, &mut |event| memory.hear(event))?;
     let mut bus = Bus::default();
-    let console = Console::attach(&mut bus, ConsoleOptions::stderr(arguments.quiet, !order.surroundings.is_plain()));
+    let mut options = ConsoleOptions::stderr(arguments.quiet, !order.surroundings.is_colourless());
+    if order.surroundings.has_dumb_terminal() {
+        options.terminal = None;
+    }
+    let console = Console::attach(&mut bus, options);
     if arguments.debug {
         Debug::attach(&mut bus, logs_path.join(&state.run_id));
     }

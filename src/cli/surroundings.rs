@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::config::Secrets;
+use crate::secrets::Secrets;
 
 /// Variables whose values must appear nowhere.
 const SECRETS: [&str; 3] = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY"];
@@ -68,9 +68,14 @@ impl Surroundings {
         seconds.filter(|seconds| *seconds > 0.0).and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
     }
 
-    /// Whether colours are unwanted or useless.
-    pub fn is_plain(&self) -> bool {
-        self.text("NO_COLOR").is_some() || self.text("TERM").is_none_or(|term| term == "dumb")
+    /// Whether colours are unwanted.
+    pub fn is_colourless(&self) -> bool {
+        self.text("NO_COLOR").is_some()
+    }
+
+    /// Whether a terminal understands no more than lines.
+    pub fn has_dumb_terminal(&self) -> bool {
+        self.text("TERM").is_none_or(|term| term == "dumb")
     }
 
     /// Returns a path of the command line as an absolute one.

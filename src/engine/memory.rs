@@ -48,7 +48,11 @@ impl Memory {
     /// Takes in one event of the log.
     pub fn hear(&mut self, event: Event) {
         match event {
-            Event::WorkflowStarted { scope_dir, .. } => self.root = Some(scope_dir),
+            Event::WorkflowStarted { scope_dir, resumed, .. } => {
+                self.root = Some(scope_dir);
+                // A run begins in INIT, which no transition leads to.
+                self.phase = self.phase.or((!resumed).then_some(Phase::Init));
+            }
             Event::ModelRequested { place, worst, request, .. } => {
                 self.settle();
                 self.worst = worst;

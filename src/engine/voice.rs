@@ -8,7 +8,6 @@ use std::time::Instant;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::config::Secrets;
 use crate::engine::context::Context;
 use crate::engine::ledger::Ledger;
 use crate::engine::memory::{MODEL_ERROR, Recorded};
@@ -17,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::events::{Charge, Event, MAIN_AGENT, Place};
 use crate::llm::retry::{self, GaveUp, Policy, Told};
 use crate::llm::{Answer, LlmClient, Request};
+use crate::secrets::Secrets;
 use crate::state::reason::Reason;
 
 /// A model, its price, and the log that remembers what it said.

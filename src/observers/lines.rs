@@ -50,6 +50,7 @@ pub fn line_of(event: &Event, elapsed: Duration) -> Option<Line> {
         Event::WorkflowInterrupted { reason, message, .. } => {
             (Tone::Error, ending("interrupted", &spent(elapsed, None), reason, message))
         }
+        Event::StateStarted { state_name, .. } if state_name == "INIT" => return None,
         Event::StateStarted { state_name, attempt, of, .. } => (Tone::Progress, phase(state_name, *attempt, *of)),
         Event::ModelRequested { place, .. } if place.turn == 0 => return None,
         Event::ModelRequested { place, .. } => (Tone::Progress, format!("asking the model, turn {}", place.turn + 1)),

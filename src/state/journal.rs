@@ -12,9 +12,9 @@ use rustix::fs::{Mode, OFlags, openat};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::config::Secrets;
 use crate::error::{Error, Result};
 use crate::events::Event;
+use crate::secrets::Secrets;
 use crate::state::run::timestamp;
 use crate::state::store::has_a_name;
 

@@ -68,7 +68,7 @@ fn room(path: &str) -> &str {
 /// The floor of a room; errors are named on all of them.
 fn floor(room: &str) -> Option<u32> {
     match room {
-        "config" | "state" | "events" | "stop" => Some(0),
+        "secrets" | "state" | "events" | "stop" => Some(0),
         "safety" => Some(1),
         "process" => Some(2),
         "environments" | "llm" => Some(3),

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use crate::config::Secrets;
 use crate::engine::checks::{CANNOT_START, Output, TIMED_OUT, Tool, ToolResult, evidence, text};
 use crate::engine::spec::Check;
 use crate::error::Result;
@@ -11,6 +10,7 @@ use crate::process::capture::Captured;
 use crate::process::environment::{Base, Places, for_check};
 use crate::process::private::PrivateDirs;
 use crate::process::{self, Ended, Finished, Job, Launcher};
+use crate::secrets::Secrets;
 use crate::stop::Stop;
 
 /// What all checks of a run share.

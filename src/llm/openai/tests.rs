@@ -1,3 +1,5 @@
+//! The Chat Completions dialect against real servers on loopback: what is sent, and every shape of what comes back.
+
 use std::time::Duration;
 
 use proptest::prelude::*;

@@ -1,29 +1,6 @@
-//! What a command works with: plain data, made once by `cli` from flags and environment.
+//! Keys and tokens: values that must appear nowhere but in the one header they are for.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::time::Duration;
-
-/// Everything a run takes from its surroundings.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// The root, absolute.
-    pub root: PathBuf,
-    /// This program, for the hidden command under which children start.
-    pub launcher: PathBuf,
-    /// Where private directories of checks may be made.
-    pub temporary: PathBuf,
-    /// The caller's variables that children may be given something of.
-    pub surroundings: BTreeMap<String, std::ffi::OsString>,
-    /// Multiplies every delay before a retry.
-    pub retry_scale: f64,
-    /// Wins over the spec's.
-    pub idle_timeout: Option<Duration>,
-    pub secrets: Secrets,
-    /// Journals stream pieces and writes debug files.
-    pub debug: bool,
-}
 
 /// Values that must appear nowhere.
 #[derive(Clone, Default)]
