@@ -131,6 +131,7 @@ fn stopped_in_a_reminder_of_a_patch_goes_on_where_it_was() {
     assert_eq!(server.count(), 4);
     assert_eq!(server.requests()[2].raw, server.requests()[3].raw, "the reminder is the same");
     assert_eq!(project.state()["retry_count"], 1);
+    assert_eq!(project.phases().join(" "), "INIT GENERATING TESTING PATCHING TESTING SUCCESS");
 }
 
 /// What was on disk when a run was killed right after an answer was recorded.
