@@ -21,6 +21,7 @@ pub struct Surroundings {
 
 impl Surroundings {
     /// Takes everything that a command may need.
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
     pub fn take(named_root: Option<PathBuf>) -> Surroundings {
         let variables: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
         let current = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));

@@ -127,6 +127,7 @@ struct Kept {
 }
 
 impl Kept {
+    #[expect(clippy::disallowed_methods, reason = "this is the door: here its keeper starts")]
     fn start(launcher: &Launcher, job: &Job) -> io::Result<Kept> {
         let (control, theirs) = UnixStream::pair()?;
         control.set_read_timeout(Some(GRACE))?;
@@ -172,6 +173,7 @@ fn keepers() -> MutexGuard<'static, Vec<Pid>> {
 /// Ends and reaps what dead keepers have left to this process.
 ///
 /// What a keeper starts is never in our session; what is, is somebody else's. The lock holds off new keepers meanwhile.
+#[expect(clippy::disallowed_methods, reason = "nobody tells when an adopted process is gone for good")]
 fn end_orphans() {
     let deadline = Instant::now() + GRACE;
     let (keepers, session) = (keepers(), getsid(None).ok());
