@@ -14,6 +14,7 @@ pub mod safety;
 
 pub mod process;
 
+pub mod environments;
 pub mod llm;
 
 pub mod engine;
