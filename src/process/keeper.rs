@@ -8,7 +8,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -16,15 +16,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, chdir, getpid, set_child_subreaper};
-use rustix::process::{set_parent_process_death_signal, setsid, wait};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, chdir, getpid, ioctl_tiocsctty, kill_process_group};
+use rustix::process::{set_child_subreaper, set_parent_process_death_signal, setsid, wait};
 use rustix::stdio::{dup2_stderr, dup2_stdout, stdin};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
+use crate::process::wire::Input;
 use crate::process::{Ended, Job, environment, tree, wire};
+
+/// How long everybody has to end after being asked to.
+const GRACE: Duration = Duration::from_millis(500);
 
 /// Keeps one job from its start to the end of its tree, and returns the exit code of the keeper itself.
 pub fn main() -> u8 {
@@ -43,9 +48,14 @@ fn keep() -> io::Result<()> {
     let mut children = on_child_signals()?;
     swallow_signals()?;
     seal_descriptors()?;
-    let job = wire::decode_job(&wire::receive(&mut control)?).ok_or(io::ErrorKind::InvalidData)?;
-    let ended = match start(&job) {
-        Ok(command) => watch(command, &control, &mut children),
+    let (job, input) = wire::decode_job(&wire::receive(&mut control)?).ok_or(io::ErrorKind::InvalidData)?;
+    let descriptor = match input {
+        Input::Empty => None,
+        Input::Channel | Input::Terminal => Some(wire::receive_descriptor(&control)?),
+    };
+    let is_terminal = input == Input::Terminal;
+    let ended = match start(&job, descriptor, is_terminal) {
+        Ok(command) => watch(command, &control, &mut children, input),
         Err(reason) => Ended::CannotStart(reason),
     };
     wire::send(control, &wire::encode_ended(&ended))
@@ -85,19 +95,25 @@ fn seal_descriptors() -> io::Result<()> {
 
 /// Starts the command, or says in words why it cannot be.
 #[expect(clippy::disallowed_methods, reason = "this is the door: here the command starts")]
-fn start(job: &Job) -> Result<Pid, String> {
+fn start(job: &Job, input: Option<OwnedFd>, is_terminal: bool) -> Result<Pid, String> {
     let name = job.command.first().filter(|name| !name.is_empty()).ok_or("the command is empty")?;
     chdir(&job.cwd).map_err(|errno| format!("cannot enter {}: {}", job.cwd.display(), words(errno.into())))?;
     let program = locate(job, name)?;
-    let child = Command::new(&program)
-        .arg0(name)
-        .args(&job.command[1..])
-        .env_clear()
-        .envs(job.env.iter().map(|(name, value)| (name, value)))
-        .stdin(Stdio::null())
-        .process_group(0)
-        .spawn()
-        .map_err(|error| refusal(name, &program, error))?;
+    let mut command = Command::new(&program);
+    command.arg0(name).args(&job.command[1..]).env_clear();
+    command.envs(job.env.iter().map(|(name, value)| (name, value)));
+    match input {
+        Some(terminal) if is_terminal => {
+            // The command stays in our group, the terminal's foreground: its Ctrl+C is one that passes us by.
+            ioctl_tiocsctty(&terminal).map_err(|errno| format!("no terminal: {}", words(errno.into())))?;
+            let copy = || terminal.try_clone().map_err(|error| format!("no terminal: {}", words(error)));
+            command.stdout(copy()?).stderr(copy()?).stdin(terminal);
+        }
+        Some(channel) => drop(command.process_group(0).stdin(channel)),
+        None => drop(command.process_group(0).stdin(Stdio::null())),
+    }
+    let child = command.spawn().map_err(|error| refusal(name, &program, error))?;
+    drop(command);
     let_go_of_output();
     Ok(Pid::from_child(&child))
 }
@@ -140,13 +156,25 @@ fn let_go_of_output() {
     }
 }
 
+/// What the orchestrator wants.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wish {
+    None,
+    EndSoon,
+    EndNow,
+}
+
 /// Waits for the command's end or the wish to end it, and returns once the whole tree is gone.
-fn watch(command: Pid, control: &UnixStream, children: &mut UnixStream) -> Ended {
+fn watch(command: Pid, control: &UnixStream, children: &mut UnixStream, input: Input) -> Ended {
     let mut ended = None;
-    let mut is_asked = false;
-    while ended.is_none() && !is_asked {
-        is_asked = wait_for(control, children);
+    let mut wish = Wish::None;
+    while ended.is_none() && wish == Wish::None {
+        wish = wait_for(command, control, children);
         reap(command, &mut ended);
+    }
+    // What lives in an environment may put its things in order; a check that is over has nothing left to do.
+    if input != Input::Empty && wish != Wish::EndNow {
+        give_grace(command, children);
     }
     // From here on the command's status is of our own making.
     while reap(command, &mut None) == Tree::Alive {
@@ -156,15 +184,38 @@ fn watch(command: Pid, control: &UnixStream, children: &mut UnixStream) -> Ended
     ended.unwrap_or(Ended::TimedOut)
 }
 
-/// Waits until a child has ended or the orchestrator wants the end; returns whether it does.
-fn wait_for(control: &UnixStream, children: &mut UnixStream) -> bool {
+/// Asks everybody to end, and waits for half a second at the most until they have.
+fn give_grace(command: Pid, children: &mut UnixStream) {
+    let deadline = Instant::now() + GRACE;
+    tree::signal_descendants(Signal::TERM);
+    while reap(command, &mut None) == Tree::Alive && Instant::now() < deadline {
+        wait_briefly(children);
+    }
+}
+
+/// Waits until a child has ended or the orchestrator wants something; returns what.
+fn wait_for(command: Pid, control: &UnixStream, children: &mut UnixStream) -> Wish {
     let mut fds = [control, children].map(|stream| PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN));
     let is_asked = match poll(&mut fds, None) {
         Ok(_) => !fds[0].revents().is_empty(),
         Err(errno) => errno != Errno::INTR,
     };
     empty(children);
-    is_asked
+    if is_asked { hear(command, control) } else { Wish::None }
+}
+
+/// Hears one wish; the end of the stream is the wish to end.
+fn hear(command: Pid, mut control: &UnixStream) -> Wish {
+    let mut byte = [0];
+    match control.read_exact(&mut byte).map(|()| byte[0]) {
+        Ok(wire::SIGNAL_GROUP) => {
+            let signal = control.read_exact(&mut byte).ok().and_then(|()| Signal::from_named_raw(byte[0].into()));
+            let _ = signal.map(|signal| kill_process_group(command, signal));
+            Wish::None
+        }
+        Ok(wire::END_SOON) => Wish::EndSoon,
+        _ => Wish::EndNow,
+    }
 }
 
 /// Waits for the end of a child, but not long: who comes to us by losing a parent does not announce it.

@@ -7,6 +7,7 @@
 pub mod capture;
 pub mod environment;
 pub mod keeper;
+pub mod living;
 pub mod private;
 mod tree;
 mod wire;
@@ -17,7 +18,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -97,7 +98,7 @@ pub fn run(launcher: &Launcher, job: &Job, stop: &Stop) -> Result<Finished> {
     }
     let told = wire::receive(&mut kept.control).ok().and_then(|message| wire::decode_ended(&message));
     let took = begun.elapsed();
-    let keeper_status = kept.bury(told.is_some());
+    let keeper_status = bury(&mut kept.keeper, told.is_some());
     let (stdout, stderr) = (kept.stdout.finish(), kept.stderr.finish());
     let ended = match (woken.map_err(|source| Error::io("wait for", &launcher.program, source))?, told) {
         (Woken::Stopped(signal), _) => return Err(Error::Stopped(signal)),
@@ -127,43 +128,46 @@ struct Kept {
 }
 
 impl Kept {
-    #[expect(clippy::disallowed_methods, reason = "this is the door: here its keeper starts")]
     fn start(launcher: &Launcher, job: &Job) -> io::Result<Kept> {
-        let (control, theirs) = UnixStream::pair()?;
-        control.set_read_timeout(Some(GRACE))?;
-        control.set_write_timeout(Some(GRACE))?;
         let (stdout, stdout_end) = Reader::start()?;
         let (stderr, stderr_end) = Reader::start()?;
-        let mut command = Command::new(&launcher.program);
-        command.arg0("orchestrator").arg(KEEPER_COMMAND).env_clear();
-        command.stdin(OwnedFd::from(theirs)).stdout(stdout_end).stderr(stderr_end);
-        let keeper = {
-            let mut keepers = keepers();
-            let keeper = command.spawn()?;
-            keepers.push(Pid::from_child(&keeper));
-            keeper
-        };
+        let (keeper, control) = spawn_keeper(launcher, stdout_end.into(), stderr_end.into())?;
         // A keeper that is gone before it has its job is found out by its silence.
-        let _ = wire::send(&control, &wire::encode_job(job));
+        let _ = wire::send(&control, &wire::encode_job(job, wire::Input::Empty));
         Ok(Kept { keeper, control, stdout, stderr })
     }
 
     fn ask_for_the_end(&mut self) {
         // The job may have stopped its keeper.
         let _ = kill_process(Pid::from_child(&self.keeper), Signal::CONT);
-        let _ = self.control.write_all(wire::END_NOW);
+        let _ = self.control.write_all(&[wire::END_NOW]);
     }
+}
 
-    /// Reaps the keeper; where it has not told the end, its tree is ended from here.
-    fn bury(&mut self, has_told: bool) -> Option<ExitStatus> {
-        let _ = self.keeper.kill();
-        let status = self.keeper.wait().ok();
-        keepers().retain(|pid| *pid != Pid::from_child(&self.keeper));
-        if !has_told {
-            end_orphans();
-        }
-        status
+/// Starts a keeper and returns it with the socket over which it hears and tells.
+#[expect(clippy::disallowed_methods, reason = "this is the door: here a keeper starts")]
+fn spawn_keeper(launcher: &Launcher, stdout: Stdio, stderr: Stdio) -> io::Result<(Child, UnixStream)> {
+    let (control, theirs) = UnixStream::pair()?;
+    control.set_read_timeout(Some(GRACE))?;
+    control.set_write_timeout(Some(GRACE))?;
+    let mut command = Command::new(&launcher.program);
+    command.arg0("orchestrator").arg(KEEPER_COMMAND).env_clear();
+    command.stdin(OwnedFd::from(theirs)).stdout(stdout).stderr(stderr);
+    let mut keepers = keepers();
+    let keeper = command.spawn()?;
+    keepers.push(Pid::from_child(&keeper));
+    Ok((keeper, control))
+}
+
+/// Reaps a keeper; where it has not told the end, its tree is ended from here.
+fn bury(keeper: &mut Child, has_told: bool) -> Option<ExitStatus> {
+    let _ = keeper.kill();
+    let status = keeper.wait().ok();
+    keepers().retain(|pid| *pid != Pid::from_child(keeper));
+    if !has_told {
+        end_orphans();
     }
+    status
 }
 
 fn keepers() -> MutexGuard<'static, Vec<Pid>> {

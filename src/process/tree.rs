@@ -41,6 +41,17 @@ pub(super) fn kill_descendants(is_spared: impl Fn(&Entry) -> bool) -> Vec<Pid> {
     children
 }
 
+/// Sends a signal to every descendant that can be seen now.
+pub(super) fn signal_descendants(signal: Signal) {
+    let mut line = HashSet::from([getpid()]);
+    for entry in processes() {
+        if entry.parent.is_some_and(|parent| line.contains(&parent)) {
+            let _ = kill_process(entry.pid, signal);
+            line.insert(entry.pid);
+        }
+    }
+}
+
 fn kill(entry: &Entry) {
     // A group of a descendant holds descendants alone, for it cannot cross a session's border; ours holds us too.
     if let Some(group) = entry.group.filter(|group| *group != getpgrp()) {

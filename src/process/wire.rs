@@ -1,17 +1,38 @@
 //! What the orchestrator and a keeper say to each other over their socket.
 //!
-//! One job goes down, at most one byte that asks for the end follows it, one `Ended` comes back. A message is its length
-//! and its bytes; names and values are bytes, for neither a path nor an argument has to be text.
+//! One job goes down, with a descriptor where the command gets one; wishes of a byte or two follow it, one `Ended` comes
+//! back. A message is its length and its bytes; names and values are bytes, for neither a path nor an argument has to be
+//! text.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
+
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use crate::process::{Ended, Job};
 
 /// Asks a keeper to end everything now; the end of the stream asks for the same.
-pub(super) const END_NOW: &[u8] = b"!";
+pub(super) const END_NOW: u8 = b'!';
+/// Asks a keeper to end everything, with a moment's grace.
+pub(super) const END_SOON: u8 = b'~';
+/// Asks a keeper for a signal to the command's process group; the signal's number follows.
+pub(super) const SIGNAL_GROUP: u8 = b'g';
+
+/// What the command's stdin is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Input {
+    Empty,
+    /// A descriptor that follows the job.
+    Channel,
+    /// A terminal that follows the job; it is stdout and stderr, too, and controls the session.
+    Terminal,
+}
 
 /// Sends one message.
 pub(super) fn send(mut to: impl Write, message: &[u8]) -> io::Result<()> {
@@ -32,9 +53,36 @@ pub(super) fn receive(mut from: impl Read) -> io::Result<Vec<u8>> {
     }
 }
 
+/// Sends a descriptor.
+pub(super) fn send_descriptor(to: &UnixStream, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+    let descriptors = [descriptor];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    sendmsg(to, &[IoSlice::new(b".")], &mut ancillary, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Receives a descriptor.
+pub(super) fn receive_descriptor(from: &UnixStream) -> io::Result<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    recvmsg(from, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let mut messages = ancillary.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    messages.next().ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
 /// Returns a job as a message; its time limit stays with the orchestrator.
-pub(super) fn encode_job(job: &Job) -> Vec<u8> {
-    let mut message = Vec::new();
+pub(super) fn encode_job(job: &Job, input: Input) -> Vec<u8> {
+    let mut message = vec![match input {
+        Input::Empty => 0,
+        Input::Channel => 1,
+        Input::Terminal => 2,
+    }];
     put_bytes(&mut message, job.cwd.as_os_str().as_bytes());
     put_list(&mut message, job.command.iter().map(OsString::as_os_str));
     put_list(&mut message, job.env.iter().flat_map(|(name, value)| [name.as_os_str(), value.as_os_str()]));
@@ -42,12 +90,19 @@ pub(super) fn encode_job(job: &Job) -> Vec<u8> {
 }
 
 /// Returns the job in a message, or nothing where it holds none.
-pub(super) fn decode_job(mut message: &[u8]) -> Option<Job> {
+pub(super) fn decode_job(message: &[u8]) -> Option<(Job, Input)> {
+    let (kind, mut message) = message.split_first()?;
+    let input = match kind {
+        0 => Input::Empty,
+        1 => Input::Channel,
+        2 => Input::Terminal,
+        _ => return None,
+    };
     let cwd = take_bytes(&mut message)?.into();
     let command = take_list(&mut message)?;
     let mut words = take_list(&mut message)?.into_iter();
     let env = std::iter::from_fn(|| words.next().zip(words.next())).collect();
-    Some(Job { command, cwd, env, timeout: Duration::MAX })
+    Some((Job { command, cwd, env, timeout: Duration::MAX }, input))
 }
 
 /// Returns an end as a message.
@@ -114,7 +169,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{decode_ended, decode_job, encode_ended, encode_job, receive, send};
+    use super::{Input, decode_ended, decode_job, encode_ended, encode_job, receive, send};
     use crate::process::{Ended, Job};
 
     fn word() -> impl Strategy<Value = OsString> {
@@ -130,8 +185,9 @@ mod tests {
         ) {
             let job = Job { command, cwd: cwd.into(), env, timeout: Duration::MAX };
             let mut stream = Vec::new();
-            send(&mut stream, &encode_job(&job)).unwrap();
-            let arrived = decode_job(&receive(stream.as_slice()).unwrap()).unwrap();
+            send(&mut stream, &encode_job(&job, Input::Channel)).unwrap();
+            let (arrived, input) = decode_job(&receive(stream.as_slice()).unwrap()).unwrap();
+            prop_assert_eq!(input, Input::Channel);
             prop_assert_eq!((arrived.command, arrived.cwd, arrived.env), (job.command, job.cwd, job.env));
         }
 
