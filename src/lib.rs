@@ -18,6 +18,7 @@ pub mod environments;
 pub mod llm;
 
 pub mod engine;
+pub mod server;
 
 pub mod observers;
 

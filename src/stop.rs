@@ -102,6 +102,11 @@ impl Stop {
         }
     }
 
+    /// Returns a descriptor that is readable once the end was asked for.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pipe.as_fd()
+    }
+
     /// Waits until `fd` is readable or closed, `deadline` has passed, or a signal came; the signal wins.
     pub fn wait(&self, fd: Option<BorrowedFd<'_>>, deadline: Option<Instant>) -> io::Result<Woken> {
         loop {

@@ -6,6 +6,7 @@
 
 pub mod editor;
 pub mod output;
+pub mod registry;
 
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
@@ -86,6 +87,15 @@ pub trait Environment {
 
     /// Ends every process of the environment; the next command finds a fresh one.
     fn restart(&mut self);
+
+    /// Returns how the last command ended, in words such as `exit status 7`.
+    fn last_end(&self) -> String {
+        "its result was given".into()
+    }
+
+    /// Asks for what `screen` will return, where that takes a while; all environments are asked before the first
+    /// one has to answer.
+    fn prepare_screen(&mut self) {}
 
     /// Returns what an agent sees now. Asked after every command of every environment, so it is cheap.
     fn screen(&mut self) -> ScreenSection;

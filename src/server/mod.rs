@@ -1,0 +1,127 @@
+//! The environments for any agent: requests on stdin, answers on stdout, a JSON object a line.
+//!
+//! Requests run one at a time in the order in which they were read. Three threads: one reads lines, one watches for
+//! the end (a signal, a reader of our stdout that is gone), and the loop, which alone touches the environments. While
+//! the loop waits for a command it can be woken to interrupt or restart that very environment.
+
+mod input;
+mod protocol;
+
+use std::io::{self, BufWriter, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread;
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::environments::registry::{Action, Registry, Urgent, Waiter};
+use crate::server::input::{Item, Queue};
+use crate::server::protocol::{Inner, Reply, Request, Screens, Wish};
+use crate::stop::{Signal, Stop};
+
+/// How the loop came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Served {
+    /// All requests were answered.
+    ToTheEnd,
+    Stopped(Signal),
+    /// Nobody reads the answers any more.
+    Unread,
+}
+
+/// Serves until the input ends, a signal comes, or nobody reads the answers; then ends every environment.
+pub fn serve(registry: &mut Registry, stop: &Stop) -> io::Result<Served> {
+    let (wake, waker) = UnixStream::pair()?;
+    wake.set_nonblocking(true)?;
+    waker.set_nonblocking(true)?;
+    let queue = Arc::new(Queue::new(waker));
+    let (reader, watcher) = (queue.clone(), queue.clone());
+    thread::spawn(move || input::read_lines(io::stdin().lock(), &reader));
+    let watched = stop.clone();
+    thread::spawn(move || watch(&watched, &watcher));
+    let served = answer_all(registry, &queue, &wake, stop);
+    registry.shutdown();
+    served
+}
+
+/// Waits for the wish to end, or for the end of whoever reads our stdout.
+fn watch(stop: &Stop, queue: &Queue) {
+    let stdout = io::stdout();
+    loop {
+        let mut fds = [
+            PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(stdout.as_fd(), PollFlags::empty()),
+        ];
+        match poll(&mut fds, None) {
+            Err(rustix::io::Errno::INTR) => continue,
+            _ => return queue.end_at_once(),
+        }
+    }
+}
+
+fn answer_all(registry: &mut Registry, queue: &Queue, wake: &UnixStream, stop: &Stop) -> io::Result<Served> {
+    let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    let over = || stop.requested().map_or(Served::Unread, Served::Stopped);
+    while let Some(item) = queue.next() {
+        let written = match item {
+            Item::Malformed(malformed) => {
+                write_line(&mut out, &Reply::Error { id: malformed.id.as_ref(), message: &malformed.message })
+            }
+            Item::Request { request, is_done } => {
+                let response = carry_out(registry, &request, is_done, queue, wake.as_fd());
+                if queue.is_over() {
+                    return Ok(over());
+                }
+                let screens = registry.screens();
+                let reply = Reply::Response {
+                    id: request.id.as_ref(),
+                    response: Inner::from(&response),
+                    screen: Screens(&screens),
+                };
+                write_line(&mut out, &reply)
+            }
+        };
+        if written.is_err() {
+            return Ok(over());
+        }
+    }
+    Ok(if queue.is_over() { over() } else { Served::ToTheEnd })
+}
+
+fn carry_out(
+    registry: &mut Registry,
+    request: &Request,
+    is_done: bool,
+    queue: &Queue,
+    wake: BorrowedFd<'_>,
+) -> crate::environments::Response {
+    let mut urgent = |environment: &str| {
+        drain(wake);
+        if queue.is_over() { Urgent::End } else { queue.take_urgent(environment) }
+    };
+    let mut waiter = Waiter { wake, urgent: &mut urgent };
+    match &request.wish {
+        Wish::Command(command) => registry.command(&request.environment, command, request.timeout, &mut waiter),
+        Wish::Control(action) => registry.control(&request.environment, *action, request.timeout, is_done, &mut waiter),
+    }
+}
+
+/// Empties the wake-up stream; what it said is looked up in the queue.
+fn drain(wake: BorrowedFd<'_>) {
+    let mut bytes = [0; 64];
+    while rustix::io::read(wake, &mut bytes).is_ok_and(|count| 0 < count) {}
+}
+
+fn write_line(out: &mut impl Write, reply: &Reply<'_>) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, reply)?;
+    out.write_all(b"\n")?;
+    out.flush()
+}
+
+impl Action {
+    /// Whether the action does something to a command that runs, at once.
+    fn is_urgent(self) -> bool {
+        matches!(self, Action::Interrupt | Action::Restart)
+    }
+}
