@@ -73,6 +73,18 @@ impl Base {
         self.variables.get(OsStr::new(name)).map(OsString::as_os_str)
     }
 
+    /// Returns the variables that lead to the user's toolchains, which a private home would hide.
+    pub fn toolchains(&self, workspace: &Path) -> Vec<(OsString, OsString)> {
+        let found = TOOLCHAINS.iter().filter_map(|(name, below_home)| {
+            Some((OsString::from(name), self.toolchain(name, *below_home, workspace)?.into_os_string()))
+        });
+        let mut all: Vec<_> = found.collect();
+        if !all.iter().any(|(name, _)| name == "PYTHONUSERBASE") {
+            all.push(("PYTHONNOUSERSITE".into(), "1".into()));
+        }
+        all
+    }
+
     /// Returns where a toolchain is, if it is there and not in the workspace.
     fn toolchain(&self, name: &str, below_home: Option<&str>, workspace: &Path) -> Option<PathBuf> {
         let named = self.value(name).map(PathBuf::from);
@@ -102,14 +114,7 @@ pub fn for_check(base: &Base, places: &Places<'_>, spec_env: &BTreeMap<String, S
     all.insert("PYTHONPATH".into(), places.workspace.into());
     all.insert("PYTHONPYCACHEPREFIX".into(), places.tmp.join("pycache").into());
     all.extend(BELOW_HOME.map(|(name, below)| (name.into(), places.home.join(below).into())));
-    for (name, below_home) in TOOLCHAINS {
-        if let Some(place) = base.toolchain(name, below_home, places.workspace) {
-            all.insert(name.into(), place.into());
-        }
-    }
-    if !all.contains_key(OsStr::new("PYTHONUSERBASE")) {
-        all.insert("PYTHONNOUSERSITE".into(), "1".into());
-    }
+    all.extend(base.toolchains(places.workspace));
     all.extend(spec_env.iter().map(|(name, value)| (name.into(), value.into())));
     all.into_iter().collect()
 }

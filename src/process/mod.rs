@@ -4,6 +4,7 @@
 //! behind, and ends the whole tree when the child is done, its time is over, or the orchestrator is gone. What a child
 //! may reach is not decided here, what it sees of its caller's environment is (`environment`).
 
+pub mod caller;
 pub mod capture;
 pub mod environment;
 pub mod keeper;

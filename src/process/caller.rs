@@ -1,0 +1,113 @@
+//! What the environments of `serve` see of their caller: its variables, but for secrets, for what would steer a shell
+//! or an interpreter, and for what would wait for a person.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+
+use crate::process::environment::{Base, Places};
+
+/// Values that keep a program from asking anybody.
+const REPLACED: [(&str, &str); 11] = [
+    ("PAGER", "cat"),
+    ("GIT_PAGER", "cat"),
+    ("MANPAGER", "cat"),
+    ("EDITOR", "true"),
+    ("VISUAL", "true"),
+    ("GIT_EDITOR", "true"),
+    ("GIT_SEQUENCE_EDITOR", "true"),
+    ("GIT_TERMINAL_PROMPT", "0"),
+    ("SSH_ASKPASS_REQUIRE", "never"),
+    ("TERM", "dumb"),
+    ("PYTHONUNBUFFERED", "1"),
+];
+
+/// What steers a shell or an interpreter from outside.
+const STEERING: [&str; 7] =
+    ["BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "PROMPT_COMMAND", "PYTHONSTARTUP", "PYTHONINSPECT"];
+
+/// Model keys, and how the names of other secrets end.
+const KEYS: [&str; 3] = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY"];
+const SECRET_ENDINGS: [&str; 4] = ["_TOKEN", "_SECRET", "_PASSWORD", "_KEY"];
+
+/// Returns the variables of environments. `places` are the private directories that take the place of the caller's;
+/// where there are none, its own stay. What `keep` names passes in any case.
+pub fn for_environments(
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
+    places: Option<&Places<'_>>,
+    keep: &[String],
+) -> Vec<(OsString, OsString)> {
+    let caller: BTreeMap<OsString, OsString> = variables.into_iter().collect();
+    let is_kept = |name: &OsStr| keep.iter().any(|kept| name == kept.as_str());
+    let passes = |name: &OsStr| is_kept(name) || !(is_dropped(name) || places.is_some() && is_ours(name));
+    let mut all: BTreeMap<OsString, OsString> =
+        caller.iter().filter(|(name, _)| passes(name)).map(|(name, value)| (name.clone(), value.clone())).collect();
+    all.extend(REPLACED.map(|(name, value)| (name.into(), value.into())));
+    all.entry("MPLBACKEND".into()).or_insert_with(|| "Agg".into());
+    if let Some(places) = places {
+        for (name, value) in Base::new(caller).toolchains(places.workspace) {
+            all.entry(name).or_insert(value);
+        }
+        all.insert("HOME".into(), places.home.into());
+        all.insert("TMPDIR".into(), places.tmp.into());
+    }
+    all.into_iter().collect()
+}
+
+fn is_dropped(name: &OsStr) -> bool {
+    let Some(name) = name.to_str() else { return true };
+    STEERING.contains(&name) || KEYS.contains(&name) || SECRET_ENDINGS.iter().any(|ending| name.ends_with(ending))
+}
+
+/// Whether a variable leads to a place or a service of the caller's session.
+fn is_ours(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    ["HOME", "TMPDIR", "SSH_AUTH_SOCK"].contains(&name.as_ref())
+        || name.starts_with("XDG_")
+        || name.starts_with("DBUS_")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn environment(caller: &[(&str, &str)], private: bool, keep: &[&str]) -> BTreeMap<String, String> {
+        let places = Places { workspace: Path::new("/p"), tmp: Path::new("/t"), home: Path::new("/h") };
+        let keep: Vec<String> = keep.iter().map(|name| name.to_string()).collect();
+        let caller = caller.iter().map(|(name, value)| (name.into(), value.into()));
+        let all = for_environments(caller, private.then_some(&places), &keep);
+        all.into_iter().map(|(name, value)| (name.into_string().unwrap(), value.into_string().unwrap())).collect()
+    }
+
+    #[test]
+    fn the_callers_variables_pass_but_for_some() {
+        let caller = [
+            ("MINE", "1"),
+            ("EDITOR", "vi"),
+            ("BASH_ENV", "x"),
+            ("PYTHONSTARTUP", "x"),
+            ("OPENAI_API_KEY", "x"),
+            ("MY_TOKEN", "x"),
+            ("HOME", "/real"),
+            ("XDG_RUNTIME_DIR", "/run"),
+            ("DBUS_SESSION_BUS_ADDRESS", "x"),
+            ("MPLBACKEND", "Qt"),
+            ("KEYBOARD", "de"),
+        ];
+        let all = environment(&caller, true, &[]);
+        let value = |name: &str| all.get(name).map(String::as_str);
+        assert_eq!((value("MINE"), value("KEYBOARD"), value("MPLBACKEND")), (Some("1"), Some("de"), Some("Qt")));
+        assert_eq!((value("EDITOR"), value("TERM")), (Some("true"), Some("dumb")));
+        assert_eq!((value("HOME"), value("TMPDIR")), (Some("/h"), Some("/t")));
+        for dropped in
+            ["BASH_ENV", "PYTHONSTARTUP", "OPENAI_API_KEY", "MY_TOKEN", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"]
+        {
+            assert_eq!(value(dropped), None, "{dropped}");
+        }
+        let kept = environment(&caller, false, &["MY_TOKEN"]);
+        assert_eq!(kept.get("MY_TOKEN").map(String::as_str), Some("x"));
+        assert_eq!(kept.get("HOME").map(String::as_str), Some("/real"));
+        assert_eq!(kept.get("XDG_RUNTIME_DIR").map(String::as_str), Some("/run"));
+    }
+}
