@@ -4,6 +4,7 @@
 //! begun and then waited for, so that whoever waits can be woken for something more urgent. `session.rs` is the
 //! child behind most of them, `output.rs` what it printed: cleaned, bounded, in order.
 
+pub mod adhoc;
 pub mod editor;
 pub mod output;
 pub mod registry;

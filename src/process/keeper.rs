@@ -51,10 +51,9 @@ fn keep() -> io::Result<()> {
     let (job, input) = wire::decode_job(&wire::receive(&mut control)?).ok_or(io::ErrorKind::InvalidData)?;
     let descriptor = match input {
         Input::Empty => None,
-        Input::Channel | Input::Terminal => Some(wire::receive_descriptor(&control)?),
+        Input::Channel | Input::Duplex | Input::Terminal => Some(wire::receive_descriptor(&control)?),
     };
-    let is_terminal = input == Input::Terminal;
-    let ended = match start(&job, descriptor, is_terminal) {
+    let ended = match start(&job, input, descriptor) {
         Ok(command) => watch(command, &control, &mut children, input),
         Err(reason) => Ended::CannotStart(reason),
     };
@@ -95,22 +94,23 @@ fn seal_descriptors() -> io::Result<()> {
 
 /// Starts the command, or says in words why it cannot be.
 #[expect(clippy::disallowed_methods, reason = "this is the door: here the command starts")]
-fn start(job: &Job, input: Option<OwnedFd>, is_terminal: bool) -> Result<Pid, String> {
+fn start(job: &Job, input: Input, descriptor: Option<OwnedFd>) -> Result<Pid, String> {
     let name = job.command.first().filter(|name| !name.is_empty()).ok_or("the command is empty")?;
     chdir(&job.cwd).map_err(|errno| format!("cannot enter {}: {}", job.cwd.display(), words(errno.into())))?;
     let program = locate(job, name)?;
     let mut command = Command::new(&program);
     command.arg0(name).args(&job.command[1..]).env_clear();
     command.envs(job.env.iter().map(|(name, value)| (name, value)));
-    match input {
-        Some(terminal) if is_terminal => {
+    let copy = |of: &OwnedFd| of.try_clone().map_err(|error| format!("no descriptor: {}", words(error)));
+    match (input, descriptor) {
+        (Input::Terminal, Some(terminal)) => {
             // The command stays in our group, the terminal's foreground: its Ctrl+C is one that passes us by.
             ioctl_tiocsctty(&terminal).map_err(|errno| format!("no terminal: {}", words(errno.into())))?;
-            let copy = || terminal.try_clone().map_err(|error| format!("no terminal: {}", words(error)));
-            command.stdout(copy()?).stderr(copy()?).stdin(terminal);
+            command.stdout(copy(&terminal)?).stderr(copy(&terminal)?).stdin(terminal);
         }
-        Some(channel) => drop(command.process_group(0).stdin(channel)),
-        None => drop(command.process_group(0).stdin(Stdio::null())),
+        (Input::Duplex, Some(channel)) => drop(command.process_group(0).stdout(copy(&channel)?).stdin(channel)),
+        (_, Some(channel)) => drop(command.process_group(0).stdin(channel)),
+        (_, None) => drop(command.process_group(0).stdin(Stdio::null())),
     }
     let child = command.spawn().map_err(|error| refusal(name, &program, error))?;
     drop(command);

@@ -49,6 +49,13 @@ impl Living {
         Ok((living, channel))
     }
 
+    /// Starts a command whose stdin and stdout are the other end of the returned channel; `output` is its stderr.
+    pub fn start_duplex(launcher: &Launcher, job: &Job) -> io::Result<(Living, UnixStream)> {
+        let (channel, theirs) = UnixStream::pair()?;
+        let living = Living::begin(launcher, job, Input::Duplex, theirs.as_fd())?;
+        Ok((living, channel))
+    }
+
     /// Starts a command on a terminal of its own, with that many rows and columns and no echo.
     pub fn start_on_terminal(
         launcher: &Launcher,

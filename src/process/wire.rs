@@ -30,6 +30,8 @@ pub(super) enum Input {
     Empty,
     /// A descriptor that follows the job.
     Channel,
+    /// A descriptor that follows the job; it is stdout, too.
+    Duplex,
     /// A terminal that follows the job; it is stdout and stderr, too, and controls the session.
     Terminal,
 }
@@ -82,6 +84,7 @@ pub(super) fn encode_job(job: &Job, input: Input) -> Vec<u8> {
         Input::Empty => 0,
         Input::Channel => 1,
         Input::Terminal => 2,
+        Input::Duplex => 3,
     }];
     put_bytes(&mut message, job.cwd.as_os_str().as_bytes());
     put_list(&mut message, job.command.iter().map(OsString::as_os_str));
@@ -96,6 +99,7 @@ pub(super) fn decode_job(message: &[u8]) -> Option<(Job, Input)> {
         0 => Input::Empty,
         1 => Input::Channel,
         2 => Input::Terminal,
+        3 => Input::Duplex,
         _ => return None,
     };
     let cwd = take_bytes(&mut message)?.into();

@@ -1,0 +1,415 @@
+//! The process behind one of the user's environments: a line of JSON each way.
+//!
+//! It is started before it is needed and asked for its screen after every command, so everything here has a limit in
+//! time: one that is late, silent, babbling or dead is reported, does no harm, and starts anew at its next command.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::{Found, Kind, program};
+use crate::environments::output::Output;
+use crate::environments::{Environment, Response, ScreenSection, Until, Waited};
+use crate::process::living::{How, Living};
+use crate::process::{Ended, Job, Launcher};
+
+/// How long a host may take until it is loaded before others stop waiting for it.
+pub const LOADING_PATIENCE: Duration = Duration::from_secs(10);
+const SCREEN_PATIENCE: Duration = Duration::from_secs(2);
+const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(2);
+/// An answer longer than this is no answer.
+const LONGEST_LINE: usize = 64 << 20;
+
+const HOST: &str = include_str!("host.py");
+const TYPES: &str = include_str!("types.py");
+const INTERACTIVE: &str = include_str!("interactive.py");
+
+/// What every host is started with.
+#[derive(Debug, Clone)]
+pub struct Start {
+    pub launcher: Launcher,
+    pub project: PathBuf,
+    pub env: Vec<(OsString, OsString)>,
+    /// The interpreter, where there is one.
+    pub python: Option<PathBuf>,
+}
+
+/// One of the user's environments.
+pub struct HostEnvironment {
+    found: Found,
+    start: Start,
+    tell: fn(&str),
+    alive: Option<Alive>,
+    /// What the last screen said.
+    screen: ScreenSection,
+    is_running: bool,
+    end: String,
+}
+
+struct Alive {
+    living: Living,
+    channel: UnixStream,
+    /// What was read and is no whole line yet.
+    buffer: Vec<u8>,
+    state: State,
+    /// When an answer about the screen is late.
+    screen_due: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Loading,
+    Ready,
+}
+
+/// What a host said, or that it can say nothing more.
+enum Said {
+    Line(Value),
+    Nonsense(String),
+    Gone,
+}
+
+impl HostEnvironment {
+    /// Starts a host; it loads while others do. `tell` writes a line to the user.
+    pub fn new(found: Found, start: Start, tell: fn(&str)) -> HostEnvironment {
+        let mut host = HostEnvironment {
+            found,
+            start,
+            tell,
+            alive: None,
+            screen: ScreenSection::new("[loading]"),
+            is_running: false,
+            end: String::new(),
+        };
+        if let Err(problem) = host.launch() {
+            (host.tell)(&format!("Failed to load environment '{}': {problem}", host.found.name));
+        }
+        host
+    }
+
+    /// Waits until the host is loaded or has failed; returns whether it is to be offered. A late one is.
+    pub fn is_offered(&mut self, deadline: Instant) -> bool {
+        while self.alive.as_ref().is_some_and(|alive| alive.state == State::Loading) {
+            match self.hear(Some(deadline), None) {
+                Some(said) => self.loaded(said),
+                None => return true,
+            }
+        }
+        self.alive.is_some() || self.found.kind == Kind::Executable
+    }
+
+    /// Takes in the first word of a Python host.
+    fn loaded(&mut self, said: Said) {
+        let name = self.found.name.clone();
+        match said {
+            Said::Line(value) if value["ready"] == true => {
+                (self.tell)(&format!("Loaded ad-hoc environment: {name}"));
+                if let Some(alive) = &mut self.alive {
+                    alive.state = State::Ready;
+                }
+            }
+            Said::Line(value) => {
+                (self.tell)(value["failed"].as_str().unwrap_or("a host said something odd"));
+                self.alive = None;
+            }
+            Said::Nonsense(text) => {
+                (self.tell)(&format!("Failed to load environment '{name}': {text}"));
+                self.alive = None;
+            }
+            Said::Gone => {
+                let how = self.bury();
+                (self.tell)(&format!("Failed to load environment '{name}': its host ended ({how})"));
+            }
+        }
+    }
+
+    fn launch(&mut self) -> Result<(), String> {
+        let Start { launcher, project, env, python } = &self.start;
+        let interpreter = || python.clone().ok_or("there is no python3 on PATH");
+        let command: Vec<OsString> = match self.found.kind {
+            Kind::Executable => vec![self.found.path.clone().into()],
+            Kind::Python | Kind::Yaml => vec![interpreter()?.into(), "-u".into(), "-c".into(), HOST.into()],
+        };
+        let program = match self.found.kind {
+            Kind::Yaml => Some(program(&self.found.path)?),
+            _ => None,
+        };
+        // A host enters the project only after its own imports: nothing there can take their place.
+        let cwd = if self.found.kind == Kind::Executable { project.clone() } else { PathBuf::from("/") };
+        let job = Job { command, cwd, env: env.clone(), timeout: Duration::MAX };
+        let (living, channel) = Living::start_duplex(launcher, &job).map_err(|error| error.to_string())?;
+        forward(&living, &self.found.name, self.tell).map_err(|error| error.to_string())?;
+        channel.set_nonblocking(true).map_err(|error| error.to_string())?;
+        let state = if self.found.kind == Kind::Executable { State::Ready } else { State::Loading };
+        let mut alive = Alive { living, channel, buffer: Vec::new(), state, screen_due: None };
+        if self.found.kind != Kind::Executable {
+            let mut job = json!({
+                "name": self.found.name,
+                "project": project,
+                "sources": {"types": TYPES, "interactive": INTERACTIVE},
+            });
+            if let Some(program) = program {
+                job["program"] = json!({"command": program.command, "prompt": program.prompt, "description": program.description});
+            }
+            alive.say(&job, Instant::now() + LOADING_PATIENCE);
+        }
+        self.alive = Some(alive);
+        Ok(())
+    }
+
+    /// Returns the next thing the host says, waiting until `deadline` or until `wake`; nothing is neither.
+    fn hear(&mut self, deadline: Option<Instant>, wake: Option<&Until<'_>>) -> Option<Said> {
+        let alive = self.alive.as_mut()?;
+        loop {
+            if let Some(said) = alive.take_line() {
+                return Some(said);
+            }
+            let mut fds = vec![PollFd::from_borrowed_fd(alive.channel.as_fd(), PollFlags::IN)];
+            fds.extend(wake.map(|until| PollFd::from_borrowed_fd(until.wake, PollFlags::IN)));
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            let left = left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
+            match poll(&mut fds, left.as_ref()) {
+                Err(rustix::io::Errno::INTR) => continue,
+                Ok(0) | Err(_) => return None,
+                Ok(_) => {}
+            }
+            if !fds[0].revents().is_empty() {
+                if !alive.read() {
+                    return Some(alive.take_line().unwrap_or(Said::Gone));
+                }
+            } else {
+                return None;
+            }
+        }
+    }
+
+    /// Ends what is left of a host and returns how it ended, in words.
+    fn bury(&mut self) -> String {
+        match self.alive.take().map(|mut alive| alive.living.end(How::Soon)) {
+            Some(Ended::Exited(code)) => format!("exit status {code}"),
+            Some(Ended::Signalled(number)) => format!("signal {number}"),
+            Some(Ended::CannotStart(why)) => format!("cannot start: {why}"),
+            Some(Ended::TimedOut) | None => "ended".into(),
+        }
+    }
+
+    /// Passes over an answer about the screen that came late; returns whether there is one to pass over.
+    fn is_late_screen(&mut self, value: &Value) -> bool {
+        let Some(alive) = &mut self.alive else { return false };
+        let is_due = alive.screen_due.is_some() && value.get("content").is_some();
+        if is_due {
+            alive.screen_due = None;
+            self.screen = section(value);
+        }
+        is_due
+    }
+
+    fn died(&mut self) -> Response {
+        let how = self.bury();
+        let name = &self.found.name;
+        self.end = how.clone();
+        self.is_running = false;
+        self.screen = ScreenSection::new(format!("{name} (ended: {how})"));
+        Response::failed(format!("The environment {name} has ended ({how}); its state is lost, the next command starts it anew"))
+    }
+
+    fn answered(&mut self, value: &Value) -> Response {
+        self.is_running = false;
+        let (Some(text), Some(success)) = (value["output"].as_str(), value["success"].as_bool()) else {
+            return Response::failed(format!("The environment {} gave no answer to the command: {value}", self.found.name));
+        };
+        self.end = if success { "it succeeded" } else { "it failed" }.into();
+        let mut output = Output::default();
+        output.push(text.as_bytes());
+        Response { output: output.take(true), success, running: false }
+    }
+}
+
+impl Environment for HostEnvironment {
+    fn begin(&mut self, command: &str) -> Option<Response> {
+        if self.alive.is_none()
+            && let Err(problem) = self.launch()
+        {
+            return Some(Response::failed(format!("Failed to start the environment {}: {problem}", self.found.name)));
+        }
+        let alive = self.alive.as_mut()?;
+        alive.say(&json!({"type": "command", "command": command}), Instant::now() + LOADING_PATIENCE);
+        self.is_running = true;
+        None
+    }
+
+    fn wait(&mut self, until: Until<'_>) -> Waited {
+        loop {
+            match self.hear(until.deadline, Some(&until)) {
+                Some(Said::Line(value)) if self.is_loading() => self.loaded(Said::Line(value)),
+                Some(Said::Line(value)) if self.is_late_screen(&value) => {}
+                Some(Said::Line(value)) => return Waited::Ended(self.answered(&value)),
+                Some(Said::Nonsense(text)) => {
+                    self.bury();
+                    self.is_running = false;
+                    return Waited::Ended(Response::failed(format!(
+                        "The environment {} said what is no answer and was ended: {text}",
+                        self.found.name
+                    )));
+                }
+                Some(Said::Gone) => return Waited::Ended(self.died()),
+                None if self.alive.is_none() => return Waited::Ended(self.died()),
+                None if until.deadline.is_some_and(|deadline| deadline <= Instant::now()) => return Waited::Late,
+                None => return Waited::Woken,
+            }
+        }
+    }
+
+    fn take_output(&mut self) -> String {
+        String::new()
+    }
+
+    fn is_running(&self) -> bool {
+        self.is_running || self.is_loading()
+    }
+
+    fn interrupt(&mut self) {
+        if let Some(alive) = &mut self.alive {
+            alive.living.signal_group(Signal::INT);
+        }
+    }
+
+    fn restart(&mut self) {
+        self.bury();
+        self.is_running = false;
+        self.screen = ScreenSection::new("[loading]");
+        match self.launch() {
+            Ok(()) => drop(self.is_offered(Instant::now() + LOADING_PATIENCE)),
+            Err(problem) => (self.tell)(&format!("Failed to load environment '{}': {problem}", self.found.name)),
+        }
+    }
+
+    fn last_end(&self) -> String {
+        self.end.clone()
+    }
+
+    fn prepare_screen(&mut self) {
+        let is_busy = self.is_running();
+        if let Some(alive) = self.alive.as_mut().filter(|alive| !is_busy && alive.screen_due.is_none()) {
+            alive.say(&json!({"type": "screen"}), Instant::now() + SCREEN_PATIENCE);
+            alive.screen_due = Some(Instant::now() + SCREEN_PATIENCE);
+        }
+    }
+
+    fn screen(&mut self) -> ScreenSection {
+        let due = self.alive.as_ref().and_then(|alive| alive.screen_due).filter(|_| !self.is_running());
+        let Some(due) = due else { return self.screen.clone() };
+        match self.hear(Some(due), None) {
+            Some(Said::Line(value)) => drop(self.is_late_screen(&value)),
+            Some(Said::Nonsense(_) | Said::Gone) => drop(self.died()),
+            None => {
+                let content = format!("{}\n[the screen is late; this is the last one]", self.screen.content);
+                return ScreenSection { content, max_lines: self.screen.max_lines + 1 };
+            }
+        }
+        self.screen.clone()
+    }
+
+    fn shutdown(&mut self) {
+        let is_idle = !self.is_running();
+        if let Some(alive) = self.alive.as_mut().filter(|_| is_idle) {
+            let deadline = Instant::now() + SHUTDOWN_PATIENCE;
+            alive.say(&json!({"type": "shutdown"}), deadline);
+            while let Some(Said::Line(_)) = self.hear(Some(deadline), None) {}
+        }
+        self.bury();
+    }
+}
+
+impl HostEnvironment {
+    fn is_loading(&self) -> bool {
+        self.alive.as_ref().is_some_and(|alive| alive.state == State::Loading)
+    }
+}
+
+impl Alive {
+    /// Says something; a host that does not listen for so long is not told.
+    fn say(&mut self, value: &Value, deadline: Instant) {
+        let line = format!("{value}\n");
+        let mut rest = line.as_bytes();
+        while !rest.is_empty() && Instant::now() < deadline {
+            match self.channel.write(rest) {
+                Ok(count) => rest = &rest[count..],
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+                    let _ = poll(&mut [PollFd::from_borrowed_fd(self.channel.as_fd(), PollFlags::OUT)], Some(&left));
+                }
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Reads what is there; whether there can be more.
+    fn read(&mut self) -> bool {
+        let mut bytes = vec![0; 1 << 16];
+        match self.channel.read(&mut bytes) {
+            Ok(0) => false,
+            Ok(count) => {
+                self.buffer.extend_from_slice(&bytes[..count]);
+                true
+            }
+            Err(error) => matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
+        }
+    }
+
+    fn take_line(&mut self) -> Option<Said> {
+        let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') else {
+            let is_long = LONGEST_LINE < self.buffer.len();
+            return is_long.then(|| Said::Nonsense(format!("a line of more than {LONGEST_LINE} bytes")));
+        };
+        let line: Vec<u8> = self.buffer.drain(..=end).collect();
+        Some(match serde_json::from_slice(&line) {
+            Ok(value @ Value::Object(_)) => Said::Line(value),
+            _ => Said::Nonsense(String::from_utf8_lossy(&line[..line.len().min(200)]).trim_end().escape_debug().to_string()),
+        })
+    }
+}
+
+fn section(value: &Value) -> ScreenSection {
+    let mut output = Output::default();
+    output.push(value["content"].as_str().unwrap_or_default().as_bytes());
+    let max_lines = value["max_lines"].as_u64().map_or(ScreenSection::MAX_LINES, |lines| lines as usize);
+    ScreenSection { content: output.take(true), max_lines }
+}
+
+/// Passes what a host prints on to the user, line by line, behind its name; ends with the host.
+fn forward(living: &Living, name: &str, tell: fn(&str)) -> io::Result<()> {
+    let mut output = living.output().try_clone()?;
+    let name = name.to_owned();
+    thread::spawn(move || {
+        let mut rest = Vec::new();
+        let mut bytes = vec![0; 1 << 14];
+        loop {
+            let mut fds = [PollFd::from_borrowed_fd(output.as_fd(), PollFlags::IN)];
+            let _ = poll(&mut fds, None);
+            match output.read(&mut bytes) {
+                Ok(0) => break,
+                Ok(count) => rest.extend_from_slice(&bytes[..count]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(_) => break,
+            }
+            while let Some(end) = rest.iter().position(|byte| *byte == b'\n').or((1 << 16 < rest.len()).then_some(1 << 16)) {
+                let line: Vec<u8> = rest.drain(..=end).collect();
+                tell(&format!("[{name}] {}", String::from_utf8_lossy(&line).trim_end()));
+            }
+        }
+        if !rest.is_empty() {
+            tell(&format!("[{name}] {}", String::from_utf8_lossy(&rest)));
+        }
+    });
+    Ok(())
+}
