@@ -229,7 +229,7 @@ impl HostEnvironment {
         self.end = if success { "it succeeded" } else { "it failed" }.into();
         let mut output = Output::default();
         output.push(text.as_bytes());
-        Response { output: output.take(true), success, running: false }
+        Response { output: output.finish(), success, running: false }
     }
 }
 
@@ -383,7 +383,7 @@ fn section(value: &Value) -> ScreenSection {
     let mut output = Output::default();
     output.push(value["content"].as_str().unwrap_or_default().as_bytes());
     let max_lines = value["max_lines"].as_u64().map_or(ScreenSection::MAX_LINES, |lines| lines as usize);
-    ScreenSection { content: output.take(true), max_lines }
+    ScreenSection { content: output.finish(), max_lines }
 }
 
 /// Passes what a host prints on to the user, line by line, behind its name; ends with the host.
