@@ -227,9 +227,7 @@ impl HostEnvironment {
             return Response::failed(format!("The environment {} gave no answer to the command: {value}", self.found.name));
         };
         self.end = if success { "it succeeded" } else { "it failed" }.into();
-        let mut output = Output::default();
-        output.push(text.as_bytes());
-        Response { output: output.finish(), success, running: false }
+        Response { output: cleaned(text), success, running: false }
     }
 }
 
@@ -380,10 +378,16 @@ impl Alive {
 }
 
 fn section(value: &Value) -> ScreenSection {
-    let mut output = Output::default();
-    output.push(value["content"].as_str().unwrap_or_default().as_bytes());
     let max_lines = value["max_lines"].as_u64().map_or(ScreenSection::MAX_LINES, |lines| lines as usize);
-    ScreenSection { content: output.finish(), max_lines }
+    ScreenSection { content: cleaned(value["content"].as_str().unwrap_or_default()), max_lines }
+}
+
+/// What a host said is foreign text like any: without a terminal's language, and bounded.
+fn cleaned(text: &str) -> String {
+    let mut output = Output::default();
+    output.begin("");
+    output.push(text.as_bytes());
+    output.finish()
 }
 
 /// Passes what a host prints on to the user, line by line, behind its name; ends with the host.
