@@ -9,6 +9,7 @@ mod order;
 mod parts;
 mod reset;
 mod run;
+mod serve;
 mod status;
 mod surroundings;
 
@@ -60,7 +61,7 @@ enum Command {
     },
     /// Empty workspace/ and forget the run; logs/ and specs/ stay
     Reset,
-    /// Offer bash, python, editor and your own environments over NDJSON (not there yet)
+    /// Offer bash, python, editor and your own environments over NDJSON
     Serve(ServeArguments),
     /// Check a spec or a workflow without running anything
     Lint(LintArguments),
@@ -137,11 +138,12 @@ pub struct RunArguments {
     pub read: Vec<PathBuf>,
 }
 
+/// What `serve` takes.
 #[derive(Debug, Args)]
-struct ServeArguments {
+pub struct ServeArguments {
     /// Where the environments work [default: PROJECT_DIR, else the current directory]
     #[arg(long, value_name = "DIR")]
-    project_dir: Option<PathBuf>,
+    pub project_dir: Option<PathBuf>,
     /// Let programs use the network
     #[arg(long)]
     network: bool,
@@ -150,10 +152,10 @@ struct ServeArguments {
     read: Vec<PathBuf>,
     /// Pass this variable to programs
     #[arg(long, value_name = "NAME")]
-    keep_env: Vec<String>,
+    pub keep_env: Vec<String>,
     /// Run programs without the kernel sandbox
     #[arg(long)]
-    no_sandbox: bool,
+    pub no_sandbox: bool,
 }
 
 #[derive(Debug, Args)]
@@ -185,7 +187,7 @@ pub fn main(argv: Vec<OsString>) -> u8 {
         Command::Reset => said(reset::main(&surroundings)),
         Command::Lint(LintArguments { spec: Some(spec), json, .. }) => lint::main(&surroundings, &spec, json),
         Command::Lint(_) => said(Err(not_there_yet("lint of a workflow"))),
-        Command::Serve(_) => said(Err(not_there_yet("serve"))),
+        Command::Serve(serve) => serve::main(&serve, &surroundings),
         Command::Diagram { .. } => said(Err(not_there_yet("diagram"))),
     }
 }

@@ -5,6 +5,8 @@
 //! child behind most of them, `output.rs` what it printed: cleaned, bounded, in order.
 
 pub mod adhoc;
+pub mod bash;
+pub mod python;
 pub mod editor;
 pub mod output;
 pub mod registry;
