@@ -240,7 +240,7 @@ fn swap(place: &Place, done: &AtomicBool) {
 
 /// Tries until enough went well, and returns how often it did and did not.
 fn race(enough: usize, attempt: impl Fn(&Place, usize) -> bool) -> (usize, usize) {
-    let place = Place::new();
+    let place = Place::in_memory();
     place.file("d/x", "");
     place.link("swap", place.outside());
     let done = AtomicBool::new(false);
@@ -261,7 +261,7 @@ fn race(enough: usize, attempt: impl Fn(&Place, usize) -> bool) -> (usize, usize
 #[test]
 fn a_swap_of_folder_and_link_leads_nowhere() {
     let broken = Mutex::new(Vec::new());
-    let (written, refused) = race(40, |place, n| {
+    let (written, refused) = race(2_000, |place, n| {
         let change = if n % 2 == 0 { delete("d/precious") } else { write(&format!("d/e{n}/f"), "x") };
         let done = place.door.apply(&[change]);
         if let Err(error @ Error::Io { .. }) = &done {
@@ -275,7 +275,7 @@ fn a_swap_of_folder_and_link_leads_nowhere() {
 
 #[test]
 fn a_swap_leads_forced_writes_nowhere_either() {
-    let (written, _) = race(500, |place, n| {
+    let (written, _) = race(2_000, |place, n| {
         let path = format!("d/e{n}/f");
         let put = place.door.put_file(Path::new(&path), &mut "x".as_bytes(), 0o644, false).is_ok();
         let _ = place.door.remove(Path::new("d/precious"));
