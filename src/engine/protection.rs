@@ -24,8 +24,8 @@ pub struct PutBack {
 }
 
 /// Brings the user's files into the workspace.
-pub fn bring_in(door: &Door, inputs: &[Input]) -> Result<()> {
-    inputs.iter().try_for_each(|input| place(door, input))
+pub fn bring_in(context: &Context, inputs: &[Input]) -> Result<()> {
+    inputs.iter().try_for_each(|input| context.heed_stop().and_then(|()| place(&context.door, input)))
 }
 
 fn place(door: &Door, input: &Input) -> Result<()> {

@@ -38,8 +38,8 @@ pub fn prepare(run: &mut Run) -> Result<Outcome> {
             ));
         }
     }
-    protection::bring_in(&context.door, &context.inputs.copy)?;
-    protection::bring_in(&context.door, &context.inputs.protect)?;
+    protection::bring_in(context, &context.inputs.copy)?;
+    protection::bring_in(context, &context.inputs.protect)?;
     Ok(Outcome::Started)
 }
 
@@ -119,6 +119,7 @@ pub fn test(run: &mut Run) -> Result<Outcome> {
 fn check(run: &mut Run, index: usize, round: &mut Round) -> Result<()> {
     let context = &mut run.context;
     context.heed_stop()?;
+    context.door.refuse_moved()?;
     round.mend(context)?;
     let check = context.spec.checks[index].clone();
     steering::judge_workspace(context, &check)?;
@@ -146,7 +147,7 @@ fn run_hidden(run: &mut Run, index: usize, check: &Check) -> Result<ToolResult> 
             paths: paths.clone(),
         })?;
     }
-    let result = protection::bring_in(&run.context.door, &files).and_then(|()| run.checks.run(index));
+    let result = protection::bring_in(&run.context, &files).and_then(|()| run.checks.run(index));
     snapshot.restore(&run.context.door)?;
     if !paths.is_empty() {
         run.context
