@@ -23,6 +23,21 @@ pub struct PutBack {
     pub removed: Vec<String>,
 }
 
+impl PutBack {
+    /// Adds more, each name once.
+    pub fn add(&mut self, more: PutBack) {
+        let add = |all: &mut Vec<String>, more: Vec<String>| {
+            for name in more {
+                if !all.contains(&name) {
+                    all.push(name);
+                }
+            }
+        };
+        add(&mut self.restored, more.restored);
+        add(&mut self.removed, more.removed);
+    }
+}
+
 /// Brings the user's files into the workspace.
 pub fn bring_in(context: &Context, inputs: &[Input]) -> Result<()> {
     inputs.iter().try_for_each(|input| context.heed_stop().and_then(|()| place(&context.door, input)))

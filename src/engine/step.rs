@@ -1,5 +1,7 @@
 //! One function per working phase: what is done, and what it came to.
 
+use std::path::Path;
+
 use crate::engine::Run;
 use crate::engine::checks::ToolResult;
 use crate::engine::checks::report::{FailedCheck, report};
@@ -49,6 +51,7 @@ pub fn write(run: &mut Run) -> Result<Outcome> {
     context.heed_stop()?;
     let changes = run.generator.changes(context)?;
     context.door.apply(&changes)?;
+    context.memory.take_put_back();
     let names = |wanted: fn(&Change) -> Option<String>| changes.iter().filter_map(wanted).collect::<Vec<_>>();
     let written = names(|change| match change {
         Change::Write { path, .. } => Some(path.to_string()),
@@ -83,23 +86,14 @@ impl Round {
     }
 
     fn mend(&mut self, context: &mut Context) -> Result<()> {
-        let PutBack { restored, removed } = protection::put_back(context)?;
-        let add = |all: &mut Vec<String>, more: Vec<String>| {
-            for name in more {
-                if !all.contains(&name) {
-                    all.push(name);
-                }
-            }
-        };
-        add(&mut self.put_back.restored, restored);
-        add(&mut self.put_back.removed, removed);
+        self.put_back.add(protection::put_back(context)?);
         Ok(())
     }
 }
 
 /// TESTING: all visible checks, then, once they pass, the hidden ones.
 pub fn test(run: &mut Run) -> Result<Outcome> {
-    let mut round = Round::default();
+    let mut round = Round { put_back: run.context.memory.take_put_back(), ..Round::default() };
     let (hidden, visible): (Vec<usize>, Vec<usize>) =
         (0..run.checks.len()).partition(|index| run.context.spec.checks[*index].hidden);
     for index in visible {
@@ -139,7 +133,10 @@ fn check(run: &mut Run, index: usize, round: &mut Round) -> Result<()> {
 fn run_hidden(run: &mut Run, index: usize, check: &Check) -> Result<ToolResult> {
     let snapshot = Snapshot::take(&run.context.door)?;
     let files = run.context.inputs.hidden[index].clone();
-    let paths = files.iter().map(|input| input.to.to_string()).collect::<Vec<_>>();
+    // A folder that others use too is not theirs to take along, should a crash leave them behind.
+    let shared = snapshot.folders();
+    let own = files.iter().map(|input| input.to.as_str()).filter(|path| !shared.contains(Path::new(path)));
+    let paths: Vec<String> = own.map(str::to_owned).collect();
     if !paths.is_empty() {
         run.context.scribe.tell_synced(Event::HiddenFilesPlaced {
             agent_id: MAIN_AGENT.into(),

@@ -45,6 +45,12 @@ impl Snapshot {
         failure.map_or(Ok(Snapshot { entries, copies }), Err)
     }
 
+    /// Returns the folders that there were.
+    pub fn folders(&self) -> HashSet<&Path> {
+        let folders = self.entries.iter().filter(|entry| matches!(entry.kind, Kind::Dir { .. }));
+        folders.map(|entry| entry.path.as_path()).collect()
+    }
+
     /// Puts the workspace back as it was.
     pub fn restore(self, door: &Door) -> Result<(), Error> {
         let (kept, foreign) = self.compare(door)?;

@@ -319,3 +319,18 @@ fn a_check_that_empties_the_workspace_is_survived() {
     project.run(RUN).exits(0);
     assert_eq!(project.workspace_names(), ["answer.txt"]);
 }
+
+#[test]
+fn hidden_files_that_a_crash_left_in_a_folder_of_others_go_alone() {
+    let server = Server::start([reply::files(&[("exam/own.txt", "mine\n")])]);
+    let project = Project::new().model(&server).file("specs/secret/question.txt", "?\n");
+    let script = format!("test -e {} || sleep {}", project.outside("again").display(), project.marker());
+    let project = project.spec(spec(&[("exam", &script, "hidden: true, files: [{from: secret/, to: exam}]")]));
+    let mut running = project.start(RUN);
+    running.until("the hidden file is there", || project.exists("workspace/exam/question.txt"));
+    running.signal(rustix::process::Signal::KILL);
+    running.wait();
+    std::fs::write(project.outside("again"), "").unwrap();
+    project.run(RUN).exits(0);
+    assert_eq!(project.workspace_names(), ["exam/own.txt"]);
+}
