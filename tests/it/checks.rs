@@ -319,3 +319,14 @@ fn a_check_that_empties_the_workspace_is_survived() {
     project.run(RUN).exits(0);
     assert_eq!(project.workspace_names(), ["answer.txt"]);
 }
+
+#[test]
+fn a_folder_that_a_check_locks_hides_nothing_from_the_next() {
+    let checks = [("lock", "touch tests/foreign; chmod 000 tests", ""), ("look", "ls tests > seen", "")];
+    let server = Server::start([reply::answer("42")]);
+    let project = Project::with(spec(&checks) + "workspace: {protect: [tests/]}\n", &server).file("specs/tests/t", "");
+    // Root is kept out by no mode unless it gives up the right to pass.
+    let line = "[ \"$(id -u)\" = 0 ] || exec \"$@\"; exec setpriv --bounding-set=-dac_override,-dac_read_search \"$@\"";
+    project.run_in_shell(line, RUN).exits(0);
+    assert_eq!(project.workspace("seen"), "t\n");
+}
