@@ -1,11 +1,14 @@
 //! One function per working phase: what is done, and what it came to.
 
+use std::path::Path;
+
 use crate::engine::Run;
 use crate::engine::checks::ToolResult;
 use crate::engine::checks::report::{FailedCheck, report};
 use crate::engine::checks::text::cut_middle;
 use crate::engine::context::Context;
 use crate::engine::protection::{self, PutBack};
+use crate::engine::spec::inputs::{Input, InputKind};
 use crate::engine::spec::{Check, OnTimeout};
 use crate::engine::steering;
 use crate::error::{Error, Result};
@@ -136,9 +139,12 @@ fn check(run: &mut Run, index: usize, round: &mut Round) -> Result<()> {
 
 /// Runs a hidden check: its files are there only meanwhile, and what it leaves is undone, whatever becomes of it.
 fn run_hidden(run: &mut Run, index: usize, check: &Check) -> Result<ToolResult> {
-    let snapshot = Snapshot::take(&run.context.door)?;
+    let snapshot = Snapshot::take(&run.context.door, &run.context.root.path)?;
     let files = run.context.inputs.hidden[index].clone();
-    let paths = files.iter().map(|input| input.to.to_string()).collect::<Vec<_>>();
+    // A folder that was there before is not the check's: after a crash it stays, with what else is in it.
+    let is_its_own =
+        |input: &&Input| input.kind != InputKind::Dir || !snapshot.has_folder(Path::new(input.to.as_str()));
+    let paths = files.iter().filter(is_its_own).map(|input| input.to.to_string()).collect::<Vec<_>>();
     if !paths.is_empty() {
         run.context.scribe.tell_synced(Event::HiddenFilesPlaced {
             agent_id: MAIN_AGENT.into(),

@@ -3,9 +3,11 @@
 //! Everything is done relative to one handle on the directory, so a root that is renamed during a run stays the
 //! same root. A save is a temporary file with an unpredictable name, its sync, a rename, and the directory's sync.
 
+use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, renameat, statat, unlinkat};
@@ -17,6 +19,8 @@ use crate::state::run::{Parsed, RunState, timestamp};
 pub const STATE_FILE: &str = "state.json";
 pub const LOCK_FILE: &str = ".orchestrator.lock";
 const TEMPORARY: &str = "state.json.tmp-";
+/// How the names of folders with copies of the workspace begin.
+pub const COPIES: &str = ".orchestrator-copies-";
 /// Far above what a state can grow to: its texts are bounded.
 const STATE_LIMIT: u64 = 4 << 20;
 
@@ -185,13 +189,15 @@ impl Root {
         }
     }
 
-    /// Removes temporary files that a crash left. Call it with the lock held.
+    /// Removes temporary files and copies that a crash left. Call it with the lock held.
     pub fn sweep(&self) {
         let Ok(entries) = rustix::fs::Dir::read_from(&self.directory) else { return };
         for entry in entries.flatten() {
             let name = entry.file_name().to_bytes();
             if name.starts_with(TEMPORARY.as_bytes()) {
                 let _ = unlinkat(&self.directory, entry.file_name(), AtFlags::empty());
+            } else if name.starts_with(COPIES.as_bytes()) {
+                let _ = std::fs::remove_dir_all(self.path.join(OsStr::from_bytes(name)));
             }
         }
     }

@@ -194,6 +194,24 @@ fn a_hidden_check_runs_last_and_the_model_never_sees_it() {
 }
 
 #[test]
+fn what_stands_beside_hidden_files_outlives_a_crash() {
+    let server = Server::start([reply::files(&[("tests/own", "x\n"), ("answer.txt", "42\n")])]);
+    let project = Project::new().model(&server).file("specs/exam/deep/secret", "");
+    let script = format!("test -e again || {{ touch again; sleep {}; }}", project.marker());
+    let exam = ("exam", script.as_str(), "hidden: true, files: [{from: exam, to: tests}]");
+    let project = project.spec(spec(&[("seen", "true", ""), exam]));
+    let mut running = project.start(RUN);
+    running.until("the hidden check runs", || project.exists("workspace/again"));
+    running.signal(rustix::process::Signal::KILL);
+    running.wait();
+    assert!(project.exists("workspace/tests/deep/secret"));
+    project.run(RUN).exits(0);
+    assert_eq!(project.workspace_names(), ["again", "answer.txt", "tests/own"]);
+    let left = fs::read_dir(project.root()).unwrap().flatten().map(|entry| entry.file_name());
+    assert!(!left.into_iter().any(|name| name.to_string_lossy().contains("copies")));
+}
+
+#[test]
 fn hidden_files_go_first_after_a_crash() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::new().model(&server).file("specs/exam/secret.txt", "the-solution\n");
