@@ -348,3 +348,32 @@ fn a_folder_that_a_check_locks_hides_nothing_from_the_next() {
     project.run_in_shell(line, RUN).exits(0);
     assert_eq!(project.workspace("seen"), "t\n");
 }
+
+#[test]
+fn a_workspace_that_a_check_removes_is_made_anew() {
+    let script = "grep -qx 42 answer.txt && exit; rm -rf \"$PWD\"; exit 1";
+    let server = Server::start([reply::answer("41"), reply::answer("42")]);
+    let project = Project::with(checked_by(script), &server);
+    project.run(RUN).exits(0);
+    assert_eq!(project.workspace_names(), ["answer.txt"]);
+}
+
+#[test]
+fn a_check_that_empties_the_workspace_has_not_passed() {
+    let script = "grep -qx 42 answer.txt && exit; rm -rf ./*";
+    let server = Server::start([reply::answer("41"), reply::answer("42")]);
+    let project = Project::with(checked_by(script), &server);
+    project.run(RUN).exits(0);
+    assert!(server.requests()[1].said().contains("emptied the workspace"));
+}
+
+#[test]
+fn a_link_in_the_place_of_the_workspace_is_a_violation() {
+    let script = "mv ../workspace ../away; ln -s ../../precious ../workspace; exit 1";
+    let server = Server::start([reply::answer("41"), reply::answer("42")]);
+    let project = Project::with(checked_by(script), &server);
+    fs::create_dir(project.outside("precious")).unwrap();
+    let ran = project.run(RUN_JSON).exits(2);
+    assert_eq!(ran.verdict(), ("FAILED".into(), "safety_violation".into()));
+    assert_eq!(fs::read_dir(project.outside("precious")).unwrap().count(), 0);
+}
