@@ -87,7 +87,7 @@ pub fn put_back(context: &mut Context) -> Result<PutBack> {
 fn found(context: &Context) -> Result<BTreeMap<PathBuf, Kind>> {
     let places: Vec<&Path> = context.inputs.protect.iter().map(|input| Path::new(input.to.as_str())).collect();
     let mut found = BTreeMap::new();
-    context.door.walk(&mut |entry| {
+    context.door.walk_whole(&mut |entry| {
         let concerns = places.iter().any(|place| place.starts_with(&entry.path) || entry.path.starts_with(place));
         if concerns {
             found.insert(entry.path.clone(), entry.kind.clone());

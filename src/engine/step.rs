@@ -122,16 +122,34 @@ fn check(run: &mut Run, index: usize, round: &mut Round) -> Result<()> {
         tool_name: check.name.clone(),
         detail: check.command.join(" "),
     })?;
-    let result = if check.hidden { run_hidden(run, index, &check)? } else { run.checks.run(index)? };
+    let result = if check.hidden { run_hidden(run, index, &check)? } else { run_visible(run, index)? };
     let step_number = round.results.len() as u32 + 1;
     run.context.scribe.tell(output_event(&run.context, &check, step_number, &result))?;
     round.results.push((index, result));
     Ok(())
 }
 
+/// Runs a check, and finds the workspace again, whatever it did to it.
+fn run_tool(run: &mut Run, index: usize) -> Result<ToolResult> {
+    let result = run.checks.run(index);
+    let reopened = run.context.reopen_door();
+    result.and_then(|result| reopened.map(|()| result))
+}
+
+/// Runs a visible check. One that leaves nothing of the workspace has not passed, whatever it says.
+fn run_visible(run: &mut Run, index: usize) -> Result<ToolResult> {
+    let was_empty = run.context.door.is_empty_but(&KEPT_NAMES)?;
+    let mut result = run_tool(run, index)?;
+    if result.passed && !was_empty && run.context.door.is_empty_but(&KEPT_NAMES)? {
+        result.passed = false;
+        result.problem = Some("exit code 0, but it emptied the workspace".into());
+    }
+    Ok(result)
+}
+
 /// Runs a hidden check: its files are there only meanwhile, and what it leaves is undone, whatever becomes of it.
 fn run_hidden(run: &mut Run, index: usize, check: &Check) -> Result<ToolResult> {
-    let snapshot = Snapshot::take(&run.context.door)?;
+    let snapshot = Snapshot::take(&run.context.door, &run.context.root.path)?;
     let files = run.context.inputs.hidden[index].clone();
     // A folder that others use too is not theirs to take along, should a crash leave them behind.
     let shared = snapshot.folders();
@@ -144,7 +162,7 @@ fn run_hidden(run: &mut Run, index: usize, check: &Check) -> Result<ToolResult> 
             paths: paths.clone(),
         })?;
     }
-    let result = protection::bring_in(&run.context, &files).and_then(|()| run.checks.run(index));
+    let result = protection::bring_in(&run.context, &files).and_then(|()| run_tool(run, index));
     snapshot.restore(&run.context.door)?;
     if !paths.is_empty() {
         run.context

@@ -3,9 +3,11 @@
 //! Everything is done relative to one handle on the directory, so a root that is renamed during a run stays the
 //! same root. A save is a temporary file with an unpredictable name, its sync, a rename, and the directory's sync.
 
+use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,6 +23,8 @@ pub const LOCK_FILE: &str = ".orchestrator.lock";
 const TEMPORARY: &str = "state.json.tmp-";
 /// Far above what a state can grow to: its texts are bounded, and so is an answer with all its names of files.
 const STATE_LIMIT: u64 = 64 << 20;
+/// How the names of folders with copies of the workspace begin.
+pub const COPIES: &str = ".orchestrator-copies-";
 
 /// The directory in which a run happens.
 #[derive(Debug)]
@@ -106,6 +110,7 @@ impl Root {
         Ok(Lock { _file: file })
     }
 
+    #[expect(clippy::disallowed_methods, reason = "nobody tells when a name is written; it takes a moment at most")]
     fn who_holds(&self, file: &File) -> String {
         let mut holder = read_holder(file);
         // The holder may be about to write its name, over that of one who is gone.
@@ -203,13 +208,15 @@ impl Root {
         }
     }
 
-    /// Removes temporary files that a crash left. Call it with the lock held.
+    /// Removes temporary files and copies that a crash left. Call it with the lock held.
     pub fn sweep(&self) {
         let Ok(entries) = rustix::fs::Dir::read_from(&self.directory) else { return };
         for entry in entries.flatten() {
             let name = entry.file_name().to_bytes();
             if name.starts_with(TEMPORARY.as_bytes()) {
                 let _ = unlinkat(&self.directory, entry.file_name(), AtFlags::empty());
+            } else if name.starts_with(COPIES.as_bytes()) {
+                let _ = std::fs::remove_dir_all(self.path.join(OsStr::from_bytes(name)));
             }
         }
     }
