@@ -1,5 +1,7 @@
 //! How a run's end is said: one line for people, or one JSON object.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use serde::Serialize;
@@ -7,6 +9,7 @@ use serde::Serialize;
 use crate::cli::surroundings::Surroundings;
 use crate::cli::{RunArguments, complain, write_stdout};
 use crate::error::Error;
+use crate::observers::plain::plain_text;
 use crate::state::phase::Phase;
 use crate::state::reason::Reason;
 use crate::state::run::{RunState, Totals};
@@ -130,7 +133,7 @@ fn message_of(state: &RunState) -> String {
 }
 
 fn one_line(text: &str) -> String {
-    let plain = crate::observers::plain::plain_text(text);
+    let plain = plain_text(text);
     let first = plain.lines().next().unwrap_or_default();
     first.chars().take(300).collect()
 }
@@ -143,16 +146,18 @@ fn goes_on(error: &Error) -> bool {
 /// Returns the command that goes on, ready to be pasted into a shell.
 pub fn next_command(arguments: &RunArguments, surroundings: &Surroundings) -> String {
     let mut words = vec!["orchestrator".to_owned(), "run".to_owned()];
-    let mut option = |name: &str, value: Option<String>| {
-        words.extend(value.map(|value| [name.to_owned(), quoted(&value)]).into_iter().flatten());
+    let mut option = |name: &str, value: Option<&OsStr>| match value {
+        // What begins like an option is a value only after `=`.
+        Some(value) if value.as_bytes().starts_with(b"-") => words.push(format!("{name}={}", quoted(value))),
+        Some(value) => words.extend([name.to_owned(), quoted(value)]),
+        None => {}
     };
-    let shown = |path: &Path| path.display().to_string();
-    option("--spec", arguments.spec.as_deref().map(shown));
-    option("--root", surroundings.named_root.as_deref().map(shown));
-    option("--max-retries", arguments.max_retries.map(|number| number.to_string()));
-    option("--provider", arguments.provider.clone());
-    option("--model", arguments.model.clone());
-    option("--replay", arguments.replay.as_deref().map(shown));
+    option("--spec", arguments.spec.as_deref().map(Path::as_os_str));
+    option("--root", surroundings.named_root.as_deref().map(Path::as_os_str));
+    option("--max-retries", arguments.max_retries.map(|number| number.to_string()).as_deref().map(OsStr::new));
+    option("--provider", arguments.provider.as_deref().map(OsStr::new));
+    option("--model", arguments.model.as_deref().map(OsStr::new));
+    option("--replay", arguments.replay.as_deref().map(Path::as_os_str));
     let flags = [
         ("--debug", arguments.debug),
         ("--quiet", arguments.quiet),
@@ -164,12 +169,23 @@ pub fn next_command(arguments: &RunArguments, surroundings: &Surroundings) -> St
 }
 
 /// Quotes a word for a POSIX shell where it needs it.
-fn quoted(word: &str) -> String {
+fn quoted(word: &OsStr) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
+    match word.to_str() {
+        Some(word) if !word.is_empty() && word.chars().all(is_plain) => word.to_owned(),
+        Some(word) if plain_text(word) == word && !word.contains('\n') => format!("'{}'", word.replace('\'', "'\\''")),
+        _ => printed(word.as_bytes()),
     }
+}
+
+/// Spells a word that cannot be shown as what `printf` makes of it.
+fn printed(word: &[u8]) -> String {
+    let spelled = word.iter().map(|byte| match byte {
+        b'%' => "%%".to_owned(),
+        byte if byte.is_ascii_alphanumeric() || b" _@+=:,./-".contains(byte) => char::from(*byte).to_string(),
+        byte => format!("\\{byte:03o}"),
+    });
+    format!("\"$(printf '{}')\"", spelled.collect::<String>())
 }
 
 #[cfg(test)]
@@ -178,8 +194,13 @@ mod tests {
 
     #[test]
     fn words_are_quoted_for_a_shell() {
-        assert_eq!(quoted("specs/a.yaml"), "specs/a.yaml");
-        assert_eq!(quoted(""), "''");
-        assert_eq!(quoted("it's $HOME"), "'it'\\''s $HOME'");
+        for (word, shown) in [
+            (&b"specs/a.yaml"[..], "specs/a.yaml"),
+            (b"", "''"),
+            (b"it's $HOME", "'it'\\''s $HOME'"),
+            (b"a\xff\n%'b", "\"$(printf 'a\\377\\012%%\\047b')\""),
+        ] {
+            assert_eq!(quoted(OsStr::from_bytes(word)), shown);
+        }
     }
 }

@@ -5,9 +5,10 @@ use std::path::Path;
 use serde_json::json;
 
 use crate::cli::surroundings::Surroundings;
-use crate::cli::{complain, write_stdout};
+use crate::cli::{complain, signals, write_stdout};
 use crate::engine::spec::{inputs, read};
 use crate::error::Result;
+use crate::observers::plain::plain_text;
 
 /// Checks the spec and returns the exit code.
 pub fn main(surroundings: &Surroundings, spec: &Path, as_json: bool) -> u8 {
@@ -25,14 +26,14 @@ pub fn main(surroundings: &Surroundings, spec: &Path, as_json: bool) -> u8 {
         let object = json!({"valid": code == 0, "exit_code": code, "warnings": warnings, "error": error});
         write_stdout(&format!("{object}\n"));
     } else if code == 0 {
-        write_stdout(&format!("{} is fine\n", spec.display()));
+        write_stdout(&format!("{} is fine\n", plain_text(&spec.to_string_lossy())));
     }
     code
 }
 
 fn check(surroundings: &Surroundings, file: &Path) -> Result<Vec<String>> {
     let spec = read::read(file, surroundings.home().as_deref())?;
-    inputs::collect(&spec, &surroundings.root)?;
+    inputs::collect(&spec, &surroundings.root, &signals()?)?;
     crate::cli::order::known_price(&spec)?;
     Ok(spec.warnings)
 }

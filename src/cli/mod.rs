@@ -24,6 +24,7 @@ use crate::cli::ending::Ending;
 use crate::cli::surroundings::Surroundings;
 use crate::error::{Error, Result};
 use crate::observers::plain::plain_text;
+use crate::stop::Stop;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -209,6 +210,11 @@ fn said(result: Result<String>) -> u8 {
     }
 }
 
+/// Returns the handle that signals reach from now on.
+fn signals() -> Result<Stop> {
+    Stop::on_signals().map_err(|error| Error::Bug(format!("no signals: {error}")))
+}
+
 /// Writes to stdout; whether it arrived. A closed or full stdout is no reason to panic.
 fn write_stdout(text: &str) -> bool {
     let mut stdout = std::io::stdout().lock();
@@ -226,12 +232,23 @@ fn refuse_command_line(error: &clap::Error, argv: &[OsString]) -> u8 {
     }
     let text = error.render().to_string();
     complain(text.trim_end());
-    let is_run =
-        argv.iter().skip(1).find(|word| !word.to_string_lossy().starts_with('-')).is_some_and(|word| word == "run");
     let wants_json = argv.iter().any(|word| word == "--json");
-    if is_run && wants_json {
+    if command_word(argv).is_some_and(|word| word == "run") && wants_json {
         let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
         return Ending::refused(&Error::Usage(first), None).print_json();
     }
     Error::Usage(text).exit_code()
+}
+
+/// Returns the first word that is no option and no option's value.
+fn command_word(argv: &[OsString]) -> Option<&OsString> {
+    let mut words = argv.iter().skip(1);
+    while let Some(word) = words.next() {
+        match word.to_string_lossy() {
+            option if option == "--root" => drop(words.next()),
+            option if option.starts_with('-') => {}
+            _ => return Some(word),
+        }
+    }
+    None
 }

@@ -14,6 +14,7 @@ use crate::llm::secret::Secret;
 use crate::process::environment::find_program;
 use crate::state::run::{Birth, RunState, new_run_id};
 use crate::state::store::Root;
+use crate::stop::Stop;
 
 const ANTHROPIC_URL: &str = "https://api.anthropic.com";
 const OPENAI_URL: &str = "https://api.openai.com/v1";
@@ -33,7 +34,7 @@ pub struct Order<'a> {
 
 impl<'a> Order<'a> {
     /// Reads everything that is asked for, or refuses it.
-    pub fn read(arguments: &'a RunArguments, surroundings: &'a Surroundings) -> Result<Order<'a>> {
+    pub fn read(arguments: &'a RunArguments, surroundings: &'a Surroundings, stop: &Stop) -> Result<Order<'a>> {
         let Some(file) = &arguments.spec else { return Err(not_there_yet("run --workflow")) };
         Root::open(&surroundings.root)?;
         let mut spec = read::read(file, surroundings.home().as_deref())?;
@@ -44,7 +45,7 @@ impl<'a> Order<'a> {
         if spec.generator.provider == Provider::ClaudeCode {
             return Err(not_there_yet("provider claude-code"));
         }
-        let inputs = inputs::collect(&spec, &surroundings.root)?;
+        let inputs = inputs::collect(&spec, &surroundings.root, stop)?;
         let price = known_price(&spec)?;
         let max_retries = arguments.max_retries.map(|asked| clamped(asked, &mut spec.warnings));
         let order = Order { arguments, surroundings, spec, inputs, max_retries, price };

@@ -10,7 +10,7 @@ use crate::cli::order::Order;
 use crate::cli::parts;
 use crate::cli::reset::foreign;
 use crate::cli::surroundings::Surroundings;
-use crate::cli::{RunArguments, complain};
+use crate::cli::{RunArguments, complain, signals};
 use crate::engine::memory::Memory;
 use crate::engine::scribe::Scribe;
 use crate::engine::step::KEPT_NAMES;
@@ -40,14 +40,14 @@ enum Decision {
 /// Runs the command to its end.
 pub fn main(arguments: &RunArguments, surroundings: &Surroundings) -> Ending {
     let next = next_command(arguments, surroundings);
-    match Order::read(arguments, surroundings) {
-        Ok(order) => carry_out(&order, &next).unwrap_or_else(|error| Ending::refused(&error, Some(next))),
-        Err(error) => Ending::refused(&error, None),
-    }
+    let ending = signals().and_then(|stop| {
+        let order = Order::read(arguments, surroundings, &stop)?;
+        carry_out(&order, stop, &next)
+    });
+    ending.unwrap_or_else(|error| Ending::refused(&error, Some(next)))
 }
 
-fn carry_out(order: &Order<'_>, next: &str) -> Result<Ending> {
-    let stop = Stop::on_signals().map_err(|error| Error::Bug(format!("no signals: {error}")))?;
+fn carry_out(order: &Order<'_>, stop: Stop, next: &str) -> Result<Ending> {
     let root = Root::open(&order.surroundings.root)?;
     root.refuse_links(&["workspace", "logs"])?;
     let _lock = root.lock()?;

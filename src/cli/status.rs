@@ -14,7 +14,7 @@ pub fn main(surroundings: &Surroundings, json: bool) -> Result<String> {
     let root = Root::open(&surroundings.root)?;
     match root.load()? {
         Loaded::Nothing if json => Ok("null\n".into()),
-        Loaded::Nothing => Ok(format!("no run in {}\n", surroundings.root.display())),
+        Loaded::Nothing => Ok(format!("no run in {}\n", plain_text(&surroundings.root.to_string_lossy()))),
         Loaded::Corrupt(problem) => Err(Error::StateCorrupt(format!(
             "{} is corrupt: {problem}; `orchestrator reset` forgets it",
             root.join("state.json").display()

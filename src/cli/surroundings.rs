@@ -24,10 +24,11 @@ impl Surroundings {
     #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
     pub fn take(named_root: Option<PathBuf>) -> Surroundings {
         let variables: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
-        let current = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+        // Where the current directory is gone, what is relative leads nowhere.
+        let current = std::env::current_dir().unwrap_or_default();
         let from_environment = variables.get(&OsString::from("ORCHESTRATOR_ROOT")).filter(|value| !value.is_empty());
-        let root = named_root.clone().or_else(|| from_environment.map(PathBuf::from)).unwrap_or_default();
-        Surroundings { root: current.join(root), named_root, current, variables }
+        let named_root = named_root.or_else(|| from_environment.map(PathBuf::from));
+        Surroundings { root: current.join(named_root.clone().unwrap_or_default()), named_root, current, variables }
     }
 
     /// Returns a variable that is set to something.
@@ -46,10 +47,13 @@ impl Surroundings {
         self.text("HOME").map(PathBuf::from)
     }
 
-    /// Returns where private directories may be made.
+    /// Returns where private directories may be made; not in the workspace, which is emptied.
     pub fn temporary(&self) -> PathBuf {
+        let workspace = self.root.join("workspace").canonicalize();
+        let is_inside =
+            |path: &PathBuf| workspace.as_ref().is_ok_and(|top| path.canonicalize().is_ok_and(|p| p.starts_with(top)));
         let named = self.text("TMPDIR").map(PathBuf::from).filter(|path| path.is_absolute() && path.is_dir());
-        named.unwrap_or_else(|| PathBuf::from("/tmp"))
+        named.filter(|path| !is_inside(path)).unwrap_or_else(|| PathBuf::from("/tmp"))
     }
 
     /// Returns the values that must appear nowhere.

@@ -31,6 +31,12 @@ impl Context {
         self.root.save(&mut self.state)
     }
 
+    /// Takes hold of `workspace/` again: what ran in it may have removed it, or put something else in its place.
+    pub fn reopen_door(&mut self) -> Result<()> {
+        self.door = Door::open(self.root.handle(), "workspace", &self.root.join("workspace"))?;
+        Ok(())
+    }
+
     /// Returns the place of a request in the run as it stands.
     pub fn place(&self, turn: u32) -> Place {
         Place { phase: self.state.phase, retry_count: self.state.retry_count, turn }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
+use crate::engine::protection::PutBack;
 use crate::events::{Charge, Event, Place};
 use crate::llm::Answer;
 use crate::state::phase::Phase;
@@ -26,6 +27,7 @@ pub struct Memory {
     notes: Vec<String>,
     phase: Option<Phase>,
     hidden: Vec<String>,
+    put_back: PutBack,
     root: Option<String>,
 }
 
@@ -72,6 +74,8 @@ impl Memory {
             }
             Event::TransitionOccurred { to_state, .. } => self.phase = Some(to_state),
             Event::NoteAdded { note, .. } => self.notes.push(note),
+            Event::FilesApplied { .. } => self.put_back = PutBack::default(),
+            Event::ProtectedRestored { restored, removed, .. } => self.put_back.add(PutBack { restored, removed }),
             Event::HiddenFilesPlaced { paths, .. } => self.hidden = paths,
             Event::HiddenFilesRemoved { .. } => self.hidden.clear(),
             _ => {}
@@ -137,6 +141,11 @@ impl Memory {
     /// Returns the places of hidden files that a crash left in the workspace.
     pub fn hidden(&self) -> &[String] {
         &self.hidden
+    }
+
+    /// Hands over, once, what was put back since the last files were written: the model has not been told yet.
+    pub fn take_put_back(&mut self) -> PutBack {
+        std::mem::take(&mut self.put_back)
     }
 
     /// Returns the root in which the log was written.

@@ -95,7 +95,7 @@ impl Run {
             state_name: phase.name().into(),
             state_type: "build".into(),
             attempt,
-            of: state.max_retries + 1,
+            of: attempt.max(state.max_retries + 1),
         };
         self.context.scribe.tell(event)
     }
@@ -129,6 +129,8 @@ impl Run {
         state.phase = to;
         if from == Phase::Patching && outcome == Outcome::Written {
             state.retry_count += 1;
+            // A resume may have lowered the limit while this patch was under way.
+            state.max_retries = state.max_retries.max(state.retry_count);
         }
         match (to, end.map(|end| (end.reason(), end.to_string()))) {
             (Phase::Failed, Some((reason, text))) => {

@@ -23,9 +23,24 @@ pub struct PutBack {
     pub removed: Vec<String>,
 }
 
+impl PutBack {
+    /// Adds more, each name once.
+    pub fn add(&mut self, more: PutBack) {
+        let add = |all: &mut Vec<String>, more: Vec<String>| {
+            for name in more {
+                if !all.contains(&name) {
+                    all.push(name);
+                }
+            }
+        };
+        add(&mut self.restored, more.restored);
+        add(&mut self.removed, more.removed);
+    }
+}
+
 /// Brings the user's files into the workspace.
-pub fn bring_in(door: &Door, inputs: &[Input]) -> Result<()> {
-    inputs.iter().try_for_each(|input| place(door, input))
+pub fn bring_in(context: &Context, inputs: &[Input]) -> Result<()> {
+    inputs.iter().try_for_each(|input| context.heed_stop().and_then(|()| place(&context.door, input)))
 }
 
 fn place(door: &Door, input: &Input) -> Result<()> {
@@ -72,7 +87,7 @@ pub fn put_back(context: &mut Context) -> Result<PutBack> {
 fn found(context: &Context) -> Result<BTreeMap<PathBuf, Kind>> {
     let places: Vec<&Path> = context.inputs.protect.iter().map(|input| Path::new(input.to.as_str())).collect();
     let mut found = BTreeMap::new();
-    context.door.walk(&mut |entry| {
+    context.door.walk_whole(&mut |entry| {
         let concerns = places.iter().any(|place| place.starts_with(&entry.path) || entry.path.starts_with(place));
         if concerns {
             found.insert(entry.path.clone(), entry.kind.clone());

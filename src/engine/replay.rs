@@ -16,6 +16,11 @@ use crate::events::Place;
 use crate::state::journal::read_lines;
 use crate::state::reason::Reason;
 
+/// How much of a line that differs is shown.
+const SHOWN: usize = 160;
+/// How much of that comes before the difference.
+const SHOWN_BEFORE: usize = 60;
+
 /// A recorded run to answer from.
 #[derive(Debug)]
 pub struct Replay {
@@ -68,7 +73,9 @@ impl Replay {
                 (None, None) => return None,
                 (old, new) if old == new => {}
                 (old, new) => {
-                    let show = |line: Option<&str>| line.map_or("(its end)".into(), shortened);
+                    let from =
+                        old.zip(new).map_or(0, |(old, new)| difference_begins(old, new).saturating_sub(SHOWN_BEFORE));
+                    let show = |line: Option<&str>| line.map_or("(its end)".into(), |line| shortened(line, from));
                     return Some(format!("line {number}: recorded {}, now {}", show(old), show(new)));
                 }
             }
@@ -90,12 +97,16 @@ impl Replay {
     }
 }
 
-fn shortened(line: &str) -> String {
-    let mut cut: String = line.chars().take(160).collect();
-    if cut.len() < line.len() {
-        cut.push('…');
-    }
-    format!("{cut:?}")
+/// Returns how many characters two lines have in common before they differ.
+fn difference_begins(old: &str, new: &str) -> usize {
+    old.chars().zip(new.chars()).take_while(|(old, new)| old == new).count()
+}
+
+fn shortened(line: &str, from: usize) -> String {
+    let before = if from > 0 { "…" } else { "" };
+    let cut: String = line.chars().skip(from).take(SHOWN).collect();
+    let after = if line.chars().nth(from + SHOWN).is_some() { "…" } else { "" };
+    format!("{before}{cut:?}{after}")
 }
 
 /// Every string inside a value, in order, a line each at least.

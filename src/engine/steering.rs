@@ -141,7 +141,7 @@ pub fn judge_workspace(context: &Context, check: &Check) -> Result<()> {
     folders.push(PathBuf::new());
     let given = Given::of(context);
     let mut found = Vec::new();
-    context.door.walk(&mut |entry| {
+    context.door.walk_whole(&mut |entry| {
         let folder = entry.path.parent().unwrap_or(Path::new(""));
         let package = folder.parent().filter(|_| steers(folder, &CUSTOMIZE) || steers(folder, &RUNNERS));
         let names: Vec<&str> = CUSTOMIZE.iter().chain(&RUNNERS).copied().collect();

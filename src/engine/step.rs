@@ -1,5 +1,7 @@
 //! One function per working phase: what is done, and what it came to.
 
+use std::path::Path;
+
 use crate::engine::Run;
 use crate::engine::checks::ToolResult;
 use crate::engine::checks::report::{FailedCheck, report};
@@ -38,8 +40,8 @@ pub fn prepare(run: &mut Run) -> Result<Outcome> {
             ));
         }
     }
-    protection::bring_in(&context.door, &context.inputs.copy)?;
-    protection::bring_in(&context.door, &context.inputs.protect)?;
+    protection::bring_in(context, &context.inputs.copy)?;
+    protection::bring_in(context, &context.inputs.protect)?;
     Ok(Outcome::Started)
 }
 
@@ -49,6 +51,7 @@ pub fn write(run: &mut Run) -> Result<Outcome> {
     context.heed_stop()?;
     let changes = run.generator.changes(context)?;
     context.door.apply(&changes)?;
+    context.memory.take_put_back();
     let names = |wanted: fn(&Change) -> Option<String>| changes.iter().filter_map(wanted).collect::<Vec<_>>();
     let written = names(|change| match change {
         Change::Write { path, .. } => Some(path.to_string()),
@@ -83,23 +86,14 @@ impl Round {
     }
 
     fn mend(&mut self, context: &mut Context) -> Result<()> {
-        let PutBack { restored, removed } = protection::put_back(context)?;
-        let add = |all: &mut Vec<String>, more: Vec<String>| {
-            for name in more {
-                if !all.contains(&name) {
-                    all.push(name);
-                }
-            }
-        };
-        add(&mut self.put_back.restored, restored);
-        add(&mut self.put_back.removed, removed);
+        self.put_back.add(protection::put_back(context)?);
         Ok(())
     }
 }
 
 /// TESTING: all visible checks, then, once they pass, the hidden ones.
 pub fn test(run: &mut Run) -> Result<Outcome> {
-    let mut round = Round::default();
+    let mut round = Round { put_back: run.context.memory.take_put_back(), ..Round::default() };
     let (hidden, visible): (Vec<usize>, Vec<usize>) =
         (0..run.checks.len()).partition(|index| run.context.spec.checks[*index].hidden);
     for index in visible {
@@ -119,6 +113,7 @@ pub fn test(run: &mut Run) -> Result<Outcome> {
 fn check(run: &mut Run, index: usize, round: &mut Round) -> Result<()> {
     let context = &mut run.context;
     context.heed_stop()?;
+    context.door.refuse_moved()?;
     round.mend(context)?;
     let check = context.spec.checks[index].clone();
     steering::judge_workspace(context, &check)?;
@@ -127,18 +122,39 @@ fn check(run: &mut Run, index: usize, round: &mut Round) -> Result<()> {
         tool_name: check.name.clone(),
         detail: check.command.join(" "),
     })?;
-    let result = if check.hidden { run_hidden(run, index, &check)? } else { run.checks.run(index)? };
+    let result = if check.hidden { run_hidden(run, index, &check)? } else { run_visible(run, index)? };
     let step_number = round.results.len() as u32 + 1;
     run.context.scribe.tell(output_event(&run.context, &check, step_number, &result))?;
     round.results.push((index, result));
     Ok(())
 }
 
+/// Runs a check, and finds the workspace again, whatever it did to it.
+fn run_tool(run: &mut Run, index: usize) -> Result<ToolResult> {
+    let result = run.checks.run(index);
+    let reopened = run.context.reopen_door();
+    result.and_then(|result| reopened.map(|()| result))
+}
+
+/// Runs a visible check. One that leaves nothing of the workspace has not passed, whatever it says.
+fn run_visible(run: &mut Run, index: usize) -> Result<ToolResult> {
+    let was_empty = run.context.door.is_empty_but(&KEPT_NAMES)?;
+    let mut result = run_tool(run, index)?;
+    if result.passed && !was_empty && run.context.door.is_empty_but(&KEPT_NAMES)? {
+        result.passed = false;
+        result.problem = Some("exit code 0, but it emptied the workspace".into());
+    }
+    Ok(result)
+}
+
 /// Runs a hidden check: its files are there only meanwhile, and what it leaves is undone, whatever becomes of it.
 fn run_hidden(run: &mut Run, index: usize, check: &Check) -> Result<ToolResult> {
-    let snapshot = Snapshot::take(&run.context.door)?;
+    let snapshot = Snapshot::take(&run.context.door, &run.context.root.path)?;
     let files = run.context.inputs.hidden[index].clone();
-    let paths = files.iter().map(|input| input.to.to_string()).collect::<Vec<_>>();
+    // A folder that others use too is not theirs to take along, should a crash leave them behind.
+    let shared = snapshot.folders();
+    let own = files.iter().map(|input| input.to.as_str()).filter(|path| !shared.contains(Path::new(path)));
+    let paths: Vec<String> = own.map(str::to_owned).collect();
     if !paths.is_empty() {
         run.context.scribe.tell_synced(Event::HiddenFilesPlaced {
             agent_id: MAIN_AGENT.into(),
@@ -146,7 +162,7 @@ fn run_hidden(run: &mut Run, index: usize, check: &Check) -> Result<ToolResult> 
             paths: paths.clone(),
         })?;
     }
-    let result = protection::bring_in(&run.context.door, &files).and_then(|()| run.checks.run(index));
+    let result = protection::bring_in(&run.context, &files).and_then(|()| run_tool(run, index));
     snapshot.restore(&run.context.door)?;
     if !paths.is_empty() {
         run.context

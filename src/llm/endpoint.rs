@@ -24,7 +24,7 @@ const MAX_ERROR_BODY: usize = 64 * 1024;
 /// What may be kept of an answer: far more than any model writes, far less than a hostile stream can send.
 const MAX_KEPT: usize = 16 * 1024 * 1024;
 
-/// The most commas and brackets in one piece of JSON, those in its texts included.
+/// The most values in one piece of JSON.
 const MAX_INTRICACY: usize = 1 << 18;
 
 /// No count of tokens above this is believed, so that sums cannot overflow.
@@ -76,10 +76,25 @@ pub(super) fn parse_event(data: &str) -> Result<Value, String> {
 
 /// Parses JSON that is not so intricate that its tree would be many times larger than its text.
 fn parse(json: &[u8]) -> Result<Value, String> {
-    if json.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count() > MAX_INTRICACY {
+    if values(json) > MAX_INTRICACY {
         return Err("it has too many parts".into());
     }
     serde_json::from_slice(json).map_err(|error| error.to_string())
+}
+
+/// Returns how many values a piece of JSON has at the most; what stands in its texts is none.
+fn values(json: &[u8]) -> usize {
+    let (mut count, mut in_text, mut escaped) = (0, false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = in_text,
+            b'"' => in_text = !in_text,
+            b',' | b'[' | b'{' if !in_text => count += 1,
+            _ => {}
+        }
+    }
+    count
 }
 
 /// Returns a tool call; arguments that are no JSON object are kept as they came.

@@ -32,9 +32,7 @@ impl PrivateDirs {
         let digest = Sha256::digest(root.as_os_str().as_bytes());
         let name: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         let base = ours.join(name);
-        for path in [&ours, &base] {
-            claim(path).map_err(|source| Error::io("use", path, source))?;
-        }
+        claim(&ours).map_err(|source| Error::io("use", &ours, source))?;
         let private = PrivateDirs { base };
         private.renew()?;
         Ok(private)
@@ -53,6 +51,8 @@ impl PrivateDirs {
     /// Makes both directories anew.
     #[expect(clippy::disallowed_methods, reason = "a new file in a new directory of ours")]
     pub fn renew(&self) -> Result<()> {
+        // A check may have locked or removed what is around its own two.
+        claim(&self.base).map_err(|source| Error::io("use", &self.base, source))?;
         empty(&self.base).map_err(|source| Error::io("empty", &self.base, source))?;
         for path in [self.tmp(), self.home()] {
             claim(&path).map_err(|source| Error::io("create", &path, source))?;
@@ -195,6 +195,18 @@ mod tests {
         private.renew().unwrap();
         assert_eq!(fs::read_dir(private.tmp()).unwrap().count(), 0);
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_is_around_them_is_made_anew_too() {
+        let temporary = tempfile::tempdir().unwrap();
+        let private = PrivateDirs::create(temporary.path(), Path::new("/a")).unwrap();
+        fs::set_permissions(&private.base, Permissions::from_mode(0o000)).unwrap();
+        private.renew().unwrap();
+        assert_eq!(fs::metadata(&private.base).unwrap().permissions().mode() & 0o777, 0o700);
+        fs::remove_dir_all(&private.base).unwrap();
+        private.renew().unwrap();
+        assert!(private.tmp().is_dir() && private.home().is_dir());
     }
 
     /// Makes a tree that is deeper than any path may be long.

@@ -1,8 +1,8 @@
 //! A tree remembered, and put back: what a check leaves in the workspace is undone.
 //!
-//! Contents are copied to a private directory outside. Putting back forces its way through whatever the check left,
-//! and touches nothing that is still as it was. Pipes, sockets and devices are not brought back, nor is what lies
-//! deeper than a walk goes.
+//! Contents are copied to the root, where the next start finds what a crash left of them. Putting back forces its way
+//! through whatever the check left, and touches nothing that is still as it was. Pipes, sockets and devices are not
+//! brought back, nor is what lies deeper than a walk goes.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -14,6 +14,7 @@ use tempfile::TempDir;
 
 use crate::error::Error;
 use crate::safety::door::{Access, DEPTH_LIMIT, Door, Entry, Kind, Reach, Walk};
+use crate::state::store::COPIES;
 
 /// Everything within reach, and nothing hides behind its mode.
 const ALL: Reach = Reach { entries: usize::MAX, access: Access::Force };
@@ -27,9 +28,11 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Remembers everything in the workspace. Own files and folders that cannot be read are opened up for it.
-    pub fn take(door: &Door) -> Result<Snapshot, Error> {
-        let copies = TempDir::new().map_err(|error| Error::io("make", &std::env::temp_dir(), error))?;
+    /// Remembers everything in the workspace, with copies in `root`. Own files and folders that cannot be read are
+    /// opened up for it.
+    pub fn take(door: &Door, root: &Path) -> Result<Snapshot, Error> {
+        let copies =
+            TempDir::with_prefix_in(COPIES, root).map_err(|error| Error::io("make a folder in", root, error))?;
         let mut entries = Vec::new();
         let mut failure = None;
         door.walk_far(ALL, &mut |entry| match remember(door, entry, &copies.path().join(entries.len().to_string())) {
@@ -43,6 +46,12 @@ impl Snapshot {
             }
         })?;
         failure.map_or(Ok(Snapshot { entries, copies }), Err)
+    }
+
+    /// Returns the folders that there were.
+    pub fn folders(&self) -> HashSet<&Path> {
+        let folders = self.entries.iter().filter(|entry| matches!(entry.kind, Kind::Dir { .. }));
+        folders.map(|entry| entry.path.as_path()).collect()
     }
 
     /// Puts the workspace back as it was.

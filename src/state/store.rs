@@ -3,12 +3,16 @@
 //! Everything is done relative to one handle on the directory, so a root that is renamed during a run stays the
 //! same root. A save is a temporary file with an unpredictable name, its sync, a rename, and the directory's sync.
 
+use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, renameat, statat, unlinkat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, linkat, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result, Violation};
@@ -17,8 +21,10 @@ use crate::state::run::{Parsed, RunState, timestamp};
 pub const STATE_FILE: &str = "state.json";
 pub const LOCK_FILE: &str = ".orchestrator.lock";
 const TEMPORARY: &str = "state.json.tmp-";
-/// Far above what a state can grow to: its texts are bounded.
-const STATE_LIMIT: u64 = 4 << 20;
+/// Far above what a state can grow to: its texts are bounded, and so is an answer with all its names of files.
+const STATE_LIMIT: u64 = 64 << 20;
+/// How the names of folders with copies of the workspace begin.
+pub const COPIES: &str = ".orchestrator-copies-";
 
 /// The directory in which a run happens.
 #[derive(Debug)]
@@ -49,6 +55,9 @@ impl Root {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match rustix::fs::open(path, flags, Mode::empty()) {
             Ok(directory) => Ok(Root { path: path.to_owned(), directory }),
+            Err(Errno::NOENT) if path.as_os_str().is_empty() => {
+                Err(Error::Usage("the current directory is gone; name another --root".into()))
+            }
             Err(Errno::NOENT | Errno::NOTDIR) => {
                 Err(Error::Usage(format!("the root {} is not a directory", path.display())))
             }
@@ -91,7 +100,7 @@ impl Root {
         let mut file = File::from(fd);
         match file.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(Error::Locked(self.who_holds(&mut file))),
+            Err(TryLockError::WouldBlock) => return Err(Error::Locked(self.who_holds(&file))),
             Err(TryLockError::Error(error)) => return Err(Error::io("lock", &path, error)),
         }
         let holder = format!("pid {} since {}\n", std::process::id(), timestamp());
@@ -101,11 +110,18 @@ impl Root {
         Ok(Lock { _file: file })
     }
 
-    fn who_holds(&self, file: &mut File) -> String {
-        let mut text = String::new();
-        // The holder may be about to write its name: then there is none to tell.
-        let _ = file.take(200).read_to_string(&mut text);
-        let holder = if text.starts_with("pid ") { text.trim() } else { "another process" };
+    #[expect(clippy::disallowed_methods, reason = "nobody tells when a name is written; it takes a moment at most")]
+    fn who_holds(&self, file: &File) -> String {
+        let mut holder = read_holder(file);
+        // The holder may be about to write its name, over that of one who is gone.
+        for _ in 0..20 {
+            if is_alive(&holder) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+            holder = read_holder(file);
+        }
+        let holder = if holder.starts_with("pid ") { holder.trim() } else { "another process" };
         format!("the root {} is in use by another orchestrator ({holder})", self.path.display())
     }
 
@@ -166,11 +182,16 @@ impl Root {
         self.sync()
     }
 
-    /// Moves a corrupt `state.json` aside and returns its new name.
+    /// Keeps a corrupt `state.json` under another name, which it returns.
+    ///
+    /// Where the file system can, it stays in its place, too, until it is replaced: without any state the workspace
+    /// would be nobody's.
     pub fn set_aside(&self) -> Result<String> {
         let stamp = chrono::Utc::now().format("%Y%m%dT%H%M%S%.3fZ");
         let name = format!("{STATE_FILE}.corrupt-{stamp}");
-        renameat(&self.directory, STATE_FILE, &self.directory, name.as_str())
+        let (from, to) = ((&self.directory, STATE_FILE), (&self.directory, name.as_str()));
+        linkat(from.0, from.1, to.0, to.1, AtFlags::empty())
+            .or_else(|_| renameat(from.0, from.1, to.0, to.1))
             .map_err(|error| Error::io("move aside", &self.join(STATE_FILE), error))?;
         self.sync()?;
         Ok(name)
@@ -181,17 +202,21 @@ impl Root {
         match unlinkat(&self.directory, STATE_FILE, AtFlags::empty()) {
             Ok(()) => self.sync(),
             Err(Errno::NOENT) => Ok(()),
+            // A directory is none of ours, and may hold anything.
+            Err(Errno::ISDIR) => self.set_aside().map(drop),
             Err(error) => Err(Error::io("delete", &self.join(STATE_FILE), error)),
         }
     }
 
-    /// Removes temporary files that a crash left. Call it with the lock held.
+    /// Removes temporary files and copies that a crash left. Call it with the lock held.
     pub fn sweep(&self) {
         let Ok(entries) = rustix::fs::Dir::read_from(&self.directory) else { return };
         for entry in entries.flatten() {
             let name = entry.file_name().to_bytes();
             if name.starts_with(TEMPORARY.as_bytes()) {
                 let _ = unlinkat(&self.directory, entry.file_name(), AtFlags::empty());
+            } else if name.starts_with(COPIES.as_bytes()) {
+                let _ = std::fs::remove_dir_all(self.path.join(OsStr::from_bytes(name)));
             }
         }
     }
@@ -224,6 +249,18 @@ impl Root {
             Err(error) => Err(Error::io("open", &self.join(name), error)),
         }
     }
+}
+
+fn read_holder(file: &File) -> String {
+    let mut bytes = [0; 200];
+    let length = file.read_at(&mut bytes, 0).unwrap_or(0);
+    String::from_utf8_lossy(&bytes[..length]).into_owned()
+}
+
+/// Whether the process that a lock names is there.
+fn is_alive(holder: &str) -> bool {
+    let id = holder.strip_prefix("pid ").and_then(|rest| rest.split(' ').next());
+    id.is_some_and(|id| Path::new("/proc").join(id).exists())
 }
 
 /// Whether an open file still has a name; a log that was deleted is no journal.

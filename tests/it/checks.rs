@@ -194,6 +194,24 @@ fn a_hidden_check_runs_last_and_the_model_never_sees_it() {
 }
 
 #[test]
+fn what_stands_beside_hidden_files_outlives_a_crash() {
+    let server = Server::start([reply::files(&[("tests/own", "x\n"), ("answer.txt", "42\n")])]);
+    let project = Project::new().model(&server).file("specs/exam/deep/secret", "");
+    let script = format!("test -e again || {{ touch again; sleep {}; }}", project.marker());
+    let exam = ("exam", script.as_str(), "hidden: true, files: [{from: exam, to: tests}]");
+    let project = project.spec(spec(&[("seen", "true", ""), exam]));
+    let mut running = project.start(RUN);
+    running.until("the hidden check runs", || project.exists("workspace/again"));
+    running.signal(rustix::process::Signal::KILL);
+    running.wait();
+    assert!(project.exists("workspace/tests/deep/secret"));
+    project.run(RUN).exits(0);
+    assert_eq!(project.workspace_names(), ["again", "answer.txt", "tests/own"]);
+    let left = fs::read_dir(project.root()).unwrap().flatten().map(|entry| entry.file_name());
+    assert!(!left.into_iter().any(|name| name.to_string_lossy().contains("copies")));
+}
+
+#[test]
 fn hidden_files_go_first_after_a_crash() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::new().model(&server).file("specs/exam/secret.txt", "the-solution\n");
@@ -318,4 +336,59 @@ fn a_check_that_empties_the_workspace_is_survived() {
     let project = Project::with(checked_by(script), &server);
     project.run(RUN).exits(0);
     assert_eq!(project.workspace_names(), ["answer.txt"]);
+}
+
+#[test]
+fn hidden_files_that_a_crash_left_in_a_folder_of_others_go_alone() {
+    let server = Server::start([reply::files(&[("exam/own.txt", "mine\n")])]);
+    let project = Project::new().model(&server).file("specs/secret/question.txt", "?\n");
+    let script = format!("test -e {} || sleep {}", project.outside("again").display(), project.marker());
+    let project = project.spec(spec(&[("exam", &script, "hidden: true, files: [{from: secret/, to: exam}]")]));
+    let mut running = project.start(RUN);
+    running.until("the hidden file is there", || project.exists("workspace/exam/question.txt"));
+    running.signal(rustix::process::Signal::KILL);
+    running.wait();
+    std::fs::write(project.outside("again"), "").unwrap();
+    project.run(RUN).exits(0);
+    assert_eq!(project.workspace_names(), ["exam/own.txt"]);
+}
+
+#[test]
+fn a_folder_that_a_check_locks_hides_nothing_from_the_next() {
+    let checks = [("lock", "touch tests/foreign; chmod 000 tests", ""), ("look", "ls tests > seen", "")];
+    let server = Server::start([reply::answer("42")]);
+    let project = Project::with(spec(&checks) + "workspace: {protect: [tests/]}\n", &server).file("specs/tests/t", "");
+    // Root is kept out by no mode unless it gives up the right to pass.
+    let line = "[ \"$(id -u)\" = 0 ] || exec \"$@\"; exec setpriv --bounding-set=-dac_override,-dac_read_search \"$@\"";
+    project.run_in_shell(line, RUN).exits(0);
+    assert_eq!(project.workspace("seen"), "t\n");
+}
+
+#[test]
+fn a_workspace_that_a_check_removes_is_made_anew() {
+    let script = "grep -qx 42 answer.txt && exit; rm -rf \"$PWD\"; exit 1";
+    let server = Server::start([reply::answer("41"), reply::answer("42")]);
+    let project = Project::with(checked_by(script), &server);
+    project.run(RUN).exits(0);
+    assert_eq!(project.workspace_names(), ["answer.txt"]);
+}
+
+#[test]
+fn a_check_that_empties_the_workspace_has_not_passed() {
+    let script = "grep -qx 42 answer.txt && exit; rm -rf ./*";
+    let server = Server::start([reply::answer("41"), reply::answer("42")]);
+    let project = Project::with(checked_by(script), &server);
+    project.run(RUN).exits(0);
+    assert!(server.requests()[1].said().contains("emptied the workspace"));
+}
+
+#[test]
+fn a_link_in_the_place_of_the_workspace_is_a_violation() {
+    let script = "mv ../workspace ../away; ln -s ../../precious ../workspace; exit 1";
+    let server = Server::start([reply::answer("41"), reply::answer("42")]);
+    let project = Project::with(checked_by(script), &server);
+    fs::create_dir(project.outside("precious")).unwrap();
+    let ran = project.run(RUN_JSON).exits(2);
+    assert_eq!(ran.verdict(), ("FAILED".into(), "safety_violation".into()));
+    assert_eq!(fs::read_dir(project.outside("precious")).unwrap().count(), 0);
 }

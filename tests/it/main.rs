@@ -18,6 +18,7 @@ mod crash;
 mod debug;
 mod r#loop;
 mod model;
+mod places;
 mod process;
 mod project;
 mod replay;

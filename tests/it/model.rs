@@ -323,3 +323,15 @@ fn dollars_for_a_model_without_a_price_are_a_mistake_of_the_spec() {
     Project::with(unknown + ", price: {input: 3.0, output: 15.0}}\n", &server).run(RUN).exits(0);
     assert_eq!(server.count(), 1);
 }
+
+#[test]
+fn punctuation_in_a_large_answer_does_not_matter() {
+    let table = "1,[2],{3}\n".repeat(100_000);
+    let answer = || reply::files(&[("answer.txt", "42\n"), ("table.csv", &table)]);
+    for reply in [answer(), answer().json()] {
+        let server = Server::start([reply]);
+        let project = Project::with(answer_spec(), &server);
+        project.run(RUN).exits(0);
+        assert_eq!(project.workspace("table.csv"), table);
+    }
+}

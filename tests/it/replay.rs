@@ -108,3 +108,14 @@ fn a_log_that_cannot_be_read_is_said_before_anything_is_done() {
     assert_eq!(ran.verdict().0, "REFUSED");
     assert!(!project.exists("state.json"));
 }
+
+#[test]
+fn the_difference_is_shown_also_far_into_a_line() {
+    let spec = checked_by("echo \"$(cat long.txt)red\"; exit 1") + "max_retries: 1\n";
+    let long = || reply::files(&[("long.txt", &"x".repeat(2000))]);
+    let first = recorded(&spec, vec![long(), long()], 1);
+    let second = player(&spec, &first);
+    second.write("recorded.log", second.read("recorded.log").replace("xred", "xblue"));
+    let message = second.run(REPLAY).exits(1).result()["message"].to_string();
+    assert!(message.contains("xred") && message.contains("xblue") && message.len() < 1000, "{message}");
+}

@@ -333,3 +333,39 @@ fn the_log_goes_on_in_the_same_file() {
     assert_eq!(after[..before.len()], before[..]);
     assert_eq!(std::fs::read_dir(project.path("logs")).unwrap().count(), 1);
 }
+
+#[test]
+fn a_limit_below_the_patch_that_is_under_way_is_raised_to_it() {
+    let replies = ["41", "40", "39"].map(reply::answer).into_iter();
+    let server = Server::start(replies.chain([reply::text("hm"), reply::answer("38").held(), reply::answer("38")]));
+    let project = Project::with(answer_spec(), &server);
+    stop_at_request(&project, &server, 5, Signal::KILL);
+    let ran = project.run(&[RUN_JSON, &["--max-retries", "1"]].concat()).exits(1);
+    assert_eq!(ran.verdict().1, "retries_exhausted");
+    assert_eq!((&project.state()["retry_count"], &project.state()["max_retries"]), (&json!(3), &json!(3)));
+    project.run(&["status"]).exits(0);
+    project.run(RUN).exits(1);
+}
+
+#[test]
+fn what_was_put_back_before_a_stop_is_still_told() {
+    let first = reply::files(&[("answer.txt", "41\n"), ("given/a.txt", "mine\n")]);
+    let server = Server::start([first, reply::answer("40").held(), reply::answer("42")]);
+    let spec = answer_spec() + "workspace: {protect: [given/]}\n";
+    let project = Project::with(spec, &server).file("specs/given/a.txt", "yours\n");
+    stop_at_request(&project, &server, 2, Signal::KILL);
+    project.run(RUN).exits(0);
+    assert_eq!(server.requests()[1].raw, server.requests()[2].raw);
+}
+
+#[test]
+fn a_state_with_many_names_is_read_back() {
+    let folder = ["x".repeat(250).as_str(); 15].join("/");
+    let names: Vec<String> = (0..1200).map(|number| format!("{folder}/{number}")).collect();
+    let first =
+        names.iter().map(|name| reply::block(name, "")).collect::<String>() + &reply::block("answer.txt", "41\n");
+    let server = Server::start([reply::text(&first), reply::answer("42").held(), reply::answer("42")]);
+    let project = Project::with(answer_spec(), &server);
+    stop_at_request(&project, &server, 2, Signal::KILL);
+    project.run(RUN).exits(0);
+}

@@ -18,6 +18,7 @@ use super::tree::{Contents, Walk, sha256};
 use super::{Source, Spec};
 use crate::error::Error;
 use crate::safety::path::SafePath;
+use crate::stop::Stop;
 
 /// Everything of the user's that a run needs besides the spec itself.
 #[derive(Debug, Clone, PartialEq)]
@@ -72,19 +73,24 @@ pub(super) type Placed = BTreeMap<SafePath, InputKind>;
 ///
 /// The root's own `workspace/`, `logs/` and state are never taken, and neither is anything named `.git`: a
 /// repository's history is not part of the files that the user gives.
-pub fn collect(spec: &Spec, root: &Path) -> Result<Inputs, Error> {
-    let mut walk = Walk::new(root);
-    let mut copy = gather(&mut walk, &spec.copy, Contents::Streamed)?;
-    let protect = gather(&mut walk, &spec.protect, Contents::Held)?;
+pub fn collect(spec: &Spec, root: &Path, stop: &Stop) -> Result<Inputs, Error> {
+    let all = gather_all(spec, &mut Walk::new(root, stop));
+    // A walk that was stopped has nothing to say of the spec.
+    stop.requested().map_or(all, |signal| Err(Error::Stopped(signal)))
+}
+
+fn gather_all(spec: &Spec, walk: &mut Walk<'_>) -> Result<Inputs, Error> {
+    let mut copy = gather(walk, &spec.copy, Contents::Streamed)?;
+    let protect = gather(walk, &spec.protect, Contents::Held)?;
     no_collision(spec, [&copy, &protect])?;
     copy.retain(|to, _| !protect.contains_key(to));
     let mut hidden = Vec::new();
     for check in &spec.checks {
-        let files = gather(&mut walk, &check.files, Contents::Held)?;
+        let files = gather(walk, &check.files, Contents::Held)?;
         no_collision(spec, [&copy, &protect, &files])?;
         hidden.push(list(files));
     }
-    let template = spec.generator.template.as_deref().map(|path| template(&mut walk, path)).transpose()?;
+    let template = spec.generator.template.as_deref().map(|path| template(walk, path)).transpose()?;
     let prompts = spec.generator.prompts.as_deref().map_or(Ok(Prompts::default()), prompts::read)?;
     let mut inputs =
         Inputs { copy: list(copy), protect: list(protect), hidden, template, prompts, hash: String::new() };
@@ -92,7 +98,7 @@ pub fn collect(spec: &Spec, root: &Path) -> Result<Inputs, Error> {
     Ok(inputs)
 }
 
-fn gather(walk: &mut Walk, sources: &[Source], contents: Contents) -> Result<Placed, Error> {
+fn gather(walk: &mut Walk<'_>, sources: &[Source], contents: Contents) -> Result<Placed, Error> {
     let mut all = Placed::new();
     for source in sources {
         let mut placed = Placed::new();
@@ -130,7 +136,7 @@ fn both(to: &SafePath) -> String {
     format!("\"{}\" would arrive both as a file and as a folder", shown_path(Path::new(to.as_str())))
 }
 
-fn template(walk: &mut Walk, path: &Path) -> Result<Vec<TemplateRound>, Error> {
+fn template(walk: &mut Walk<'_>, path: &Path) -> Result<Vec<TemplateRound>, Error> {
     let mut rounds = Vec::new();
     while path.join(rounds.len().to_string()).is_dir() {
         let folder = path.join(rounds.len().to_string());
@@ -144,7 +150,7 @@ fn template(walk: &mut Walk, path: &Path) -> Result<Vec<TemplateRound>, Error> {
     }
 }
 
-fn round(walk: &mut Walk, folder: &Path) -> Result<TemplateRound, String> {
+fn round(walk: &mut Walk<'_>, folder: &Path) -> Result<TemplateRound, String> {
     let mut placed = Placed::new();
     walk.folder(folder, None, Contents::Held, &mut placed)?;
     let mut files = Vec::new();

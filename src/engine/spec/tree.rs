@@ -18,6 +18,7 @@ use super::excerpt::shown_path;
 use super::inputs::{InputKind, Placed};
 use super::read::open_file;
 use crate::safety::path::SafePath;
+use crate::stop::Stop;
 
 /// How much is held in memory of all protected, hidden and template files together.
 pub const MAX_HELD_BYTES: u64 = 256 << 20;
@@ -32,16 +33,17 @@ pub enum Contents {
 }
 
 /// A walk that leaves out what is the root's own, and counts what it takes.
-pub struct Walk {
+pub struct Walk<'a> {
+    stop: &'a Stop,
     root: Option<PathBuf>,
     held: u64,
     entries: usize,
 }
 
-impl Walk {
-    /// Returns a walk for a run in `root`.
-    pub fn new(root: &Path) -> Walk {
-        Walk { root: fs::canonicalize(root).ok(), held: 0, entries: 0 }
+impl Walk<'_> {
+    /// Returns a walk for a run in `root` that ends early with any error when a signal asks for it.
+    pub fn new<'a>(root: &Path, stop: &'a Stop) -> Walk<'a> {
+        Walk { stop, root: fs::canonicalize(root).ok(), held: 0, entries: 0 }
     }
 
     /// Adds what one source brings; an error says what cannot be taken and why.
@@ -115,6 +117,9 @@ impl Walk {
     }
 
     fn entry(&mut self, path: &Path, top: &Path, contents: Contents) -> Result<InputKind, String> {
+        if self.stop.requested().is_some() {
+            return Err("stopped".into());
+        }
         self.entries += 1;
         if MAX_ENTRIES < self.entries {
             return Err(format!("there are more than {MAX_ENTRIES} files to take"));

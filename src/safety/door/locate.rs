@@ -227,7 +227,8 @@ impl Door {
             _ if meta.is_mount => Standing::Mount,
             FileType::Directory => Standing::Folder,
             FileType::RegularFile => Standing::File(meta.mode),
-            FileType::Symlink => Standing::Link(read_link(folder, name).map_err(failed)?),
+            // A link that is none any more was swapped at this moment.
+            FileType::Symlink => Standing::Link(read_link(folder, name).map_err(|_| failed(Errno::LOOP))?),
             _ => Standing::Special,
         })
     }

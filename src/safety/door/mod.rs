@@ -19,7 +19,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags, mkdirat, openat, syncfs};
+use rustix::fs::{FileType, Mode, OFlags, fstat, mkdirat, openat, stat, syncfs};
 use rustix::io::Errno;
 
 use crate::error::Error;
@@ -111,6 +111,15 @@ impl Door {
             .map_err(|error| Error::io("read", &self.display.join(path), error))?;
         let size = meta.size.max(content.len() as u64);
         Ok(if size > limit { Read::TooLarge(size) } else { Read::File(content) })
+    }
+
+    /// Refuses to go on where the directory's path leads elsewhere by now: what is found by path would be another's.
+    pub fn refuse_moved(&self) -> Result<(), Error> {
+        let (held, named) = (fstat(&self.top), stat(&self.display));
+        match (held, named) {
+            (Ok(held), Ok(named)) if (held.st_dev, held.st_ino) == (named.st_dev, named.st_ino) => Ok(()),
+            _ => Err(Error::io("use", &self.display, io::Error::other("it was moved or replaced during the run"))),
+        }
     }
 
     /// Makes everything in the workspace durable.

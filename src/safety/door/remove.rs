@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, renameat, unlinkat};
+use rustix::fs::{AtFlags, fsync, renameat, unlinkat};
 use rustix::io::Errno;
 
 use crate::error::Error;
@@ -56,7 +56,7 @@ impl Door {
         }
     }
 
-    /// Empties the workspace but for regular files of the names in `keep` at its top; returns what would not go.
+    /// Empties the workspace but for regular files of the names in `keep` at its top, durably; returns what would not go.
     pub fn clear(&self, keep: &[&str]) -> Result<Vec<String>, Error> {
         let mut stuck = Vec::new();
         for name in self.top_names()? {
@@ -64,6 +64,8 @@ impl Door {
                 stuck.extend(self.fell(self.top(), &name, Path::new(&name)).1);
             }
         }
+        // A power cut must not bring back what a later step, such as forgetting the run, relies on being gone.
+        fsync(self.top()).map_err(|errno| self.failed("sync", Path::new(""), errno))?;
         let told =
             |one: &Stuck| format!("{} ({})", one.path.to_string_lossy().escape_debug(), io::Error::from(one.errno));
         Ok(stuck.iter().map(told).collect())

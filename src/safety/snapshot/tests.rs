@@ -39,7 +39,7 @@ fn tree() -> Place {
 fn undone(mischief: impl FnOnce(&Place)) {
     let place = tree();
     let before = picture(&place);
-    let snapshot = Snapshot::take(&place.door).expect("take");
+    let snapshot = Snapshot::take(&place.door, &std::env::temp_dir()).expect("take");
     mischief(&place);
     snapshot.restore(&place.door).expect("restore");
     assert_eq!(picture(&place), before);
@@ -51,7 +51,7 @@ fn nothing_happened() {
     let place = tree();
     let inode = || fs::metadata(place.path("pkg/b.py")).map(|found| (found.ino(), found.ctime_nsec())).expect("stat");
     let before = inode();
-    Snapshot::take(&place.door).expect("take").restore(&place.door).expect("restore");
+    Snapshot::take(&place.door, &std::env::temp_dir()).expect("take").restore(&place.door).expect("restore");
     assert_eq!(inode(), before);
 }
 
@@ -116,7 +116,7 @@ fn a_tree_that_was_locked_before() {
     let place = tree();
     place.chmod("pkg/b.py", 0o000);
     place.chmod("pkg", 0o000);
-    let snapshot = Snapshot::take(&place.door).expect("take");
+    let snapshot = Snapshot::take(&place.door, &std::env::temp_dir()).expect("take");
     place.chmod("pkg", 0o700);
     fs::remove_dir_all(place.path("pkg")).expect("rm");
     snapshot.restore(&place.door).expect("restore");
@@ -131,7 +131,7 @@ fn pipes_stay_where_they_are_and_go_where_they_are_new() {
     let place = tree();
     let pipe = |name: &str| assert!(Command::new("mkfifo").arg(place.path(name)).status().expect("mkfifo").success());
     pipe("old");
-    let snapshot = Snapshot::take(&place.door).expect("take");
+    let snapshot = Snapshot::take(&place.door, &std::env::temp_dir()).expect("take");
     pipe("new");
     snapshot.restore(&place.door).expect("restore");
     assert!(place.path("old").exists() && !place.path("new").exists());
@@ -142,7 +142,7 @@ fn nothing_hides_in_the_deep() {
     let place = tree();
     let deep = "d/".repeat(256);
     fs::create_dir_all(place.path(&deep)).expect("mkdir");
-    let snapshot = Snapshot::take(&place.door).expect("take");
+    let snapshot = Snapshot::take(&place.door, &std::env::temp_dir()).expect("take");
     fs::write(place.path(Path::new(&deep).join("hidden")), "x").expect("write");
     snapshot.restore(&place.door).expect("restore");
     assert!(place.path(&deep).exists() && !place.path(Path::new(&deep).join("hidden")).exists());

@@ -9,13 +9,14 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use super::Folder;
 use crate::engine::spec::inputs::{Input, InputKind, Inputs, collect};
 use crate::error::Error;
+use crate::stop::Stop;
 
 const HEAD: &str = "name: calc\ndescription: Write it.\n";
 
 impl Folder {
     fn collect(&self, rest: &str) -> Result<Inputs, Error> {
         self.put("specs/spec.yaml", format!("{HEAD}{rest}\n"));
-        collect(&self.read("specs/spec.yaml")?, self.path())
+        collect(&self.read("specs/spec.yaml")?, self.path(), &Stop::never().unwrap())
     }
 
     fn refusal(&self, rest: &str) -> String {
@@ -203,4 +204,14 @@ fn the_hash_covers_everything_given_and_nothing_else() {
     assert_eq!(hash(), last);
     assert_ne!(folder.collect(&format!("{EVERYTHING}\n# comment")).unwrap().hash, last);
     assert_eq!(Folder::new().collect(EVERYTHING).unwrap().hash, first, "another place, the same hash");
+}
+
+#[test]
+fn a_signal_ends_the_walk() {
+    let folder = Folder::new();
+    folder.collect("workspace: {copy: [../tests]}").unwrap();
+    let stop = Stop::never().unwrap();
+    stop.request();
+    let stopped = collect(&folder.read("specs/spec.yaml").unwrap(), folder.path(), &stop);
+    assert!(matches!(stopped, Err(Error::Stopped(_))), "{stopped:?}");
 }

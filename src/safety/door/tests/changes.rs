@@ -1,12 +1,15 @@
 //! The changes of an answer: what is written, what is refused, and what a second writer cannot do.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
 
+use crate::error::Error;
 use crate::safety::door::tests::{Place, delete, mount, unmount, write};
 use crate::safety::door::{Change, Refusal};
 
@@ -214,41 +217,70 @@ fn left_overs_are_swept() {
     assert_eq!(place.names(), ["a"]);
 }
 
-#[test]
-fn a_swap_of_folder_and_link_leads_nowhere() {
-    let place = Place::new();
+/// Swaps the folder `d` and a link to the outside until told to end, or for a minute.
+fn swap(place: &Place, done: &AtomicBool) {
+    let (folder, link) = (place.path("d"), place.path("swap"));
+    let start = Instant::now();
+    let mut folders = 0;
+    for round in 0.. {
+        if done.load(Ordering::Relaxed) || start.elapsed() > Duration::from_secs(60) {
+            break;
+        }
+        let _ = renameat_with(CWD, &folder, CWD, &link, RenameFlags::EXCHANGE);
+        // Pauses of all lengths hit all steps of a write, and let some through.
+        std::thread::sleep(Duration::from_micros(round * 37 % 2000));
+        // A forced write replaces the link by a folder; it is put up again so that the race goes on.
+        if !folder.is_symlink() && !link.is_symlink() {
+            folders += 1;
+            let _ = fs::rename(&link, place.path(format!("old{folders}")));
+            let _ = symlink(place.outside(), &link);
+        }
+    }
+}
+
+/// Tries until enough went well, and returns how often it did and did not.
+fn race(enough: usize, attempt: impl Fn(&Place, usize) -> bool) -> (usize, usize) {
+    let place = Place::in_memory();
     place.file("d/x", "");
-    symlink(place.outside(), place.path("swap")).expect("symlink");
+    place.link("swap", place.outside());
     let done = AtomicBool::new(false);
-    let (mut written, mut refused) = (0, 0);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
-                let (one, other) = (place.path("d"), place.path("swap"));
-                let _ = renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE);
-            }
-        });
-        for n in 0..2_000 {
-            let path = std::path::PathBuf::from(format!("d/{n}"));
-            let changed = match n % 4 {
-                0 => place.door.apply(&[write(&format!("d/e{n}/f"), "x")]).is_ok(),
-                1 => place.door.apply(&[write(&format!("d/{n}"), "x"), delete("d/precious")]).is_ok(),
-                2 => place.door.put_file(&path, &mut "x".as_bytes(), 0o644, false).is_ok(),
-                _ => place.door.remove(std::path::Path::new("d/precious")).is_ok(),
-            };
-            if changed {
-                written += 1
-            } else {
-                refused += 1
-            }
-            // A forced write replaces the link; it is put up again so that the race goes on.
-            if fs::symlink_metadata(place.path("swap")).is_err() {
-                let _ = symlink(place.outside(), place.path("swap"));
-            }
+    let counts = std::thread::scope(|scope| {
+        scope.spawn(|| swap(&place, &done));
+        let (mut well, mut tries) = (0, 0);
+        while well < enough && tries < 30_000 {
+            well += usize::from(attempt(&place, tries));
+            tries += 1;
         }
         done.store(true, Ordering::Relaxed);
+        (well, tries - well)
     });
     place.assert_outside_is_whole();
-    assert!(written > 0, "{written} written, {refused} refused");
-    assert_eq!(fs::metadata(place.outside()).expect("stat").nlink(), 2);
+    counts
+}
+
+#[test]
+fn a_swap_of_folder_and_link_leads_nowhere() {
+    let broken = Mutex::new(Vec::new());
+    let (written, refused) = race(2_000, |place, n| {
+        let change = if n % 2 == 0 { delete("d/precious") } else { write(&format!("d/e{n}/f"), "x") };
+        let done = place.door.apply(&[change]);
+        if let Err(error @ Error::Io { .. }) = &done {
+            broken.lock().expect("lock").push(error.to_string());
+        }
+        n % 2 == 1 && done.is_ok()
+    });
+    assert_eq!(broken.into_inner().expect("lock"), [""; 0]);
+    assert!(written > 0 && refused > 0, "{written} written, {refused} refused");
+}
+
+#[test]
+fn a_swap_leads_forced_writes_nowhere_either() {
+    let (written, _) = race(2_000, |place, n| {
+        let path = format!("d/e{n}/f");
+        let put = place.door.put_file(Path::new(&path), &mut "x".as_bytes(), 0o644, false).is_ok();
+        let _ = place.door.remove(Path::new("d/precious"));
+        let _ = place.door.make_dir(Path::new("d/precious"), 0o700);
+        put
+    });
+    assert!(written > 0);
 }

@@ -23,7 +23,15 @@ pub(in crate::safety) struct Place {
 
 impl Place {
     pub fn new() -> Place {
-        let root = tempfile::tempdir().expect("tempdir");
+        Place::at(tempfile::tempdir().expect("tempdir"))
+    }
+
+    /// A place in memory, if there is one: for tests that would mostly wait for the disk.
+    pub fn in_memory() -> Place {
+        Place::at(tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().expect("tempdir")))
+    }
+
+    fn at(root: TempDir) -> Place {
         fs::create_dir(root.path().join("outside")).expect("mkdir");
         fs::write(root.path().join("outside/precious"), "precious").expect("write");
         let door = open(&root.path().join("workspace")).expect("door");

@@ -53,7 +53,7 @@ fn only_regular_files_are_kept() {
 
 #[test]
 fn fifty_thousand_levels() {
-    let place = Place::new();
+    let place = Place::in_memory();
     dig(&place.path(""), 50_000);
     place.file("wide/x", "");
     (0..2_000).for_each(|n| fs::create_dir(place.path(format!("wide/{n}"))).expect("mkdir"));
