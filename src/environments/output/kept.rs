@@ -101,7 +101,7 @@ impl Kept {
         let skipped = text.ceil_char_boundary(excess.saturating_sub(self.tail.len()));
         self.drop_front(excess.min(self.tail.len()));
         self.dropped += skipped;
-        self.tail.extend(text[skipped..].as_bytes());
+        self.tail.extend(&text.as_bytes()[skipped..]);
     }
 
     /// Drops that many bytes from the start of the tail, and the rest of a character that they begin.

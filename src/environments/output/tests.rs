@@ -220,8 +220,8 @@ fn a_cut_splits_no_character() {
 
 #[test]
 fn sequences_do_not_count_for_the_cut() {
-    let answer = printed("\u{1b}[38;5;196mx\u{1b}[0m".repeat(MEGABYTE).as_bytes());
-    assert!(answer == "x".repeat(MEGABYTE));
+    let answer = printed("\u{1b}[38;5;196mx\u{1b}[0m".repeat(MEGABYTE / 5).as_bytes());
+    assert!(answer == "x".repeat(MEGABYTE / 5));
 }
 
 #[test]
@@ -242,14 +242,14 @@ fn hostile_input_takes_one_pass() {
     for hostile in ["\r", "x\r", "\u{8}", "\u{1b}[", "\u{1b}]", "\u{1b}", "\u{c2}", "x\n", "\u{9d}\n", "\u{1b}]\u{1b}["]
     {
         let started = Instant::now();
-        printed(hostile.repeat(MEGABYTE / 5).as_bytes());
-        assert!(started.elapsed().as_secs() < 20, "{hostile:?}");
+        printed(hostile.repeat(MEGABYTE / 20).as_bytes());
+        assert!(started.elapsed().as_secs() < 10, "{hostile:?}");
     }
     let started = Instant::now();
     let noise: Vec<u8> = (0..MEGABYTE).map(|number| (number * number / 7 % 256) as u8).collect();
     printed(&noise);
     printed(&[vec![b'x'; MEGABYTE], vec![8; 2 * MEGABYTE]].concat());
-    assert!(started.elapsed().as_secs() < 20);
+    assert!(started.elapsed().as_secs() < 10);
 }
 
 const SMALL: Limits = Limits { head: 10, tail: 12 };
