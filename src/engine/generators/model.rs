@@ -72,7 +72,7 @@ impl FilesModel {
             max_tokens: generator.max_tokens,
             temperature: generator.temperature,
             effort: generator.effort.clone(),
-            system: self.prompts.system(),
+            system: self.prompts.system(&context.spec),
             tools: Vec::new(),
             messages: vec![self.prompts.opening(&context.spec, &files, report)],
         })
