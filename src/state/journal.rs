@@ -227,7 +227,8 @@ mod tests {
 
     #[test]
     fn a_tail_that_cannot_be_read_is_cut_off() {
-        let tails: [(&str, &dyn Fn(Vec<u8>) -> Vec<u8>); 6] = [
+        type Damage<'a> = &'a dyn Fn(Vec<u8>) -> Vec<u8>;
+        let tails: [(&str, Damage<'_>); 6] = [
             ("torn", &|data| [&data[..], b"{\"ts\":\"2026"].concat()),
             ("nul", &|data| [&data[..], &[0; 4096]].concat()),
             ("not utf-8", &|data| [&data[..], b"{\"ts\":\"\xff\"}\n"].concat()),
