@@ -250,3 +250,15 @@ fn own_prompts_are_filled_in_the_system_prompt_too() {
     let system = server.requests()[0].body["system"].to_string();
     assert!(system.contains("Write the answer to answer.txt.") && system.contains("grep -qx"), "{system}");
 }
+
+#[test]
+fn a_workspace_of_very_many_files_makes_no_endless_prompt() {
+    let made = "mkdir -p a; cd a; seq 1 30000 | xargs touch; exit 1";
+    let server = Server::start([reply::answer("41"), reply::answer("42")]);
+    let project = Project::with(checked_by(made) + "max_retries: 1\n", &server);
+    project.run(RUN).exits(1);
+    let request = &server.requests()[1];
+    assert!(request.raw.len() < 1 << 20, "{} bytes", request.raw.len());
+    let said = request.said();
+    assert!(said.contains("path=\"answer.txt\"") && said.contains("more files"), "{}", &said[said.len() - 500..]);
+}
