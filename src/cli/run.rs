@@ -12,6 +12,7 @@ use crate::cli::reset::foreign;
 use crate::cli::surroundings::Surroundings;
 use crate::cli::{RunArguments, complain, signals};
 use crate::engine::memory::Memory;
+use crate::engine::replay::true_path;
 use crate::engine::scribe::Scribe;
 use crate::engine::step::KEPT_NAMES;
 use crate::engine::{self, Run};
@@ -178,7 +179,8 @@ fn start(order: &Order<'_>, run: &mut Run, mended: Option<Mended>, words: Option
     }
     context.scribe.tell_synced(Event::WorkflowStarted {
         workflow_id: context.state.run_id.clone(),
-        scope_dir: context.root.path.display().to_string(),
+        // As the programs in it see it, links resolved.
+        scope_dir: true_path(&context.root.path).display().to_string(),
         debug_dir: order.arguments.debug.then(|| format!("logs/{}", context.state.run_id)),
         spec_file: context.state.spec_file.clone(),
         spec_hash: context.state.spec_hash.clone(),

@@ -3,7 +3,7 @@
 //! What is protected is exactly what the user gave: contents and modes are compared with trusted copies in memory,
 //! and what somebody added inside a protected folder goes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -85,10 +85,12 @@ pub fn put_back(context: &mut Context) -> Result<PutBack> {
 
 /// Everything in protected places as it stands, links not followed.
 fn found(context: &Context) -> Result<BTreeMap<PathBuf, Kind>> {
-    let places: Vec<&Path> = context.inputs.protect.iter().map(|input| Path::new(input.to.as_str())).collect();
+    let places: HashSet<&Path> = context.inputs.protect.iter().map(|input| Path::new(input.to.as_str())).collect();
+    let ways: HashSet<&Path> = places.iter().flat_map(|place| place.ancestors()).collect();
     let mut found = BTreeMap::new();
     context.door.walk_whole(&mut |entry| {
-        let concerns = places.iter().any(|place| place.starts_with(&entry.path) || entry.path.starts_with(place));
+        let is_inside = || entry.path.ancestors().any(|folder| places.contains(folder));
+        let concerns = ways.contains(entry.path.as_path()) || is_inside();
         if concerns {
             found.insert(entry.path.clone(), entry.kind.clone());
         }
