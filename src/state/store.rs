@@ -19,8 +19,8 @@ use crate::state::run::{Parsed, RunState, timestamp};
 pub const STATE_FILE: &str = "state.json";
 pub const LOCK_FILE: &str = ".orchestrator.lock";
 const TEMPORARY: &str = "state.json.tmp-";
-/// Far above what a state can grow to: its texts are bounded.
-const STATE_LIMIT: u64 = 4 << 20;
+/// Far above what a state can grow to: its texts are bounded, and an answer's names take some megabytes at most.
+const STATE_LIMIT: u64 = 64 << 20;
 
 /// The directory in which a run happens.
 #[derive(Debug)]
