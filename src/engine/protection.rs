@@ -4,11 +4,13 @@
 //! and what somebody added inside a protected folder goes.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::fs::File;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
 
 use crate::engine::context::Context;
 use crate::engine::spec::inputs::{Input, InputKind};
+use crate::engine::spec::read::open_file;
 use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT};
 use crate::safety::door::{Door, Kind, Read, Walk};
@@ -50,7 +52,7 @@ fn place(door: &Door, input: &Input) -> Result<()> {
         InputKind::Link { target } => door.put_link(to, target.as_os_str()),
         InputKind::File { mode, content: Some(content), .. } => door.put_file(to, &mut &content[..], *mode, false),
         InputKind::File { source, mode, content: None, .. } => {
-            let mut file = File::open(source).map_err(|error| Error::io("open", source, error))?;
+            let mut file = open_file(source, OFlags::NOFOLLOW).map_err(|error| Error::io("open", source, error))?;
             door.put_file(to, &mut file, *mode, false)
         }
     }

@@ -3,14 +3,15 @@
 //! Compared is what is said, after what varies by nature (durations, addresses, dates, temporary paths, the root's
 //! own path) has been made equal; a difference that is left is shown, first one first.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use regex::Regex;
+use rustix::fs::OFlags;
 use serde_json::Value;
 
 use crate::engine::memory::{Memory, Recorded};
+use crate::engine::spec::read::open_file;
 use crate::error::{Error, Result};
 use crate::events::Place;
 use crate::state::journal::read_lines;
@@ -32,11 +33,8 @@ pub struct Replay {
 impl Replay {
     /// Reads a log; one that is no log of a run with answers is refused.
     pub fn load(path: &Path, root: &Path) -> Result<Replay> {
-        let file = File::open(path)
+        let file = open_file(path, OFlags::empty())
             .map_err(|error| Error::Usage(format!("cannot open the log {}: {error}", path.display())))?;
-        if !file.metadata().is_ok_and(|data| data.is_file()) {
-            return Err(Error::Usage(format!("{} is not a file", path.display())));
-        }
         let mut memory = Memory::default();
         let read = read_lines(&file, None, &mut |event| memory.hear(event))
             .map_err(|error| Error::Usage(format!("cannot read the log {}: {error}", path.display())))?;

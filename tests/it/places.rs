@@ -95,6 +95,27 @@ fn a_corrupt_state_that_cannot_be_replaced_stays() {
 }
 
 #[test]
+fn a_state_with_very_many_names_is_sound() {
+    let server = Server::start([reply::status(401), reply::answer("42")]);
+    let project = Project::with(answer_spec(), &server);
+    project.run(RUN).exits(4);
+    let mut state = project.state();
+    state["attempt_files"] = (0..40_000).map(|index| format!("{index:0>150}")).collect();
+    project.write("state.json", state.to_string());
+    project.run(RUN).exits(0);
+}
+
+#[test]
+fn a_log_to_replay_that_is_no_file_hangs_nothing() {
+    let project = Project::new().spec(answer_spec());
+    project.run_in_shell("mkfifo pipe", &[]).exits(0);
+    for path in ["pipe", "specs", "/dev/zero", "none.log"] {
+        let ran = project.run(&[RUN_JSON, &["--replay", path]].concat()).exits(64);
+        assert_eq!(ran.verdict(), ("REFUSED".into(), "usage".into()), "{path}");
+    }
+}
+
+#[test]
 fn whoever_comes_second_learns_who_was_first() {
     let server = Server::start([reply::answer("42").held()]);
     let project = Project::with(answer_spec(), &server).file(".orchestrator.lock", "pid 4294967 since long ago\n");
