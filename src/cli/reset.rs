@@ -16,7 +16,7 @@ pub fn main(surroundings: &Surroundings) -> Result<String> {
     let is_ours = !matches!(root.load()?, Loaded::Nothing);
     if workspace.exists() {
         let door = Door::open(root.handle(), "workspace", &workspace)?;
-        if !is_ours && !door.is_empty_but(&KEPT_NAMES)? {
+        if !is_ours && door.has_files_but(&KEPT_NAMES)? {
             return Err(foreign(&root));
         }
         let left = door.clear(&KEPT_NAMES)?;

@@ -12,6 +12,7 @@ use crate::cli::reset::foreign;
 use crate::cli::surroundings::Surroundings;
 use crate::cli::{RunArguments, complain, signals};
 use crate::engine::memory::Memory;
+use crate::engine::replay::true_path;
 use crate::engine::scribe::Scribe;
 use crate::engine::step::KEPT_NAMES;
 use crate::engine::{self, Run};
@@ -52,9 +53,6 @@ fn carry_out(order: &Order<'_>, stop: Stop, next: &str) -> Result<Ending> {
     root.refuse_links(&["workspace", "logs"])?;
     let _lock = root.lock()?;
     root.sweep();
-    for warning in &order.spec.warnings {
-        complain(&format!("warning: {warning}"));
-    }
     match decide(order, &root)? {
         Decision::Over(state) => {
             let ending = Ending::of_state(&state, close_log(order, &root, &state)?);
@@ -104,7 +102,7 @@ fn refuse_foreign_files(root: &Root) -> Result<()> {
         return Ok(());
     }
     let door = Door::open(root.handle(), "workspace", &workspace)?;
-    if door.is_empty_but(&KEPT_NAMES)? { Ok(()) } else { Err(foreign(root)) }
+    if door.has_files_but(&KEPT_NAMES)? { Err(foreign(root)) } else { Ok(()) }
 }
 
 /// Keeps a corrupt `state.json` aside and lets a FAILED one that says so take its place.
@@ -164,7 +162,14 @@ fn drive(
     }
     let scribe = Scribe::new(journal, bus, arguments.debug, memory.notes().to_vec());
     let mut run = parts::assemble(order, root, stop, state, scribe, memory)?;
-    let result = start(order, &mut run, mended, words).and_then(|()| engine::run(&mut run));
+    let is_new = words.is_some();
+    let started = start(order, &mut run, mended, words);
+    if is_new && let Err(error) = started {
+        // Nothing was saved: there is no run, and a log of it would be nobody's.
+        let _ = std::fs::remove_file(logs_path.join(format!("{}.log", run.context.state.run_id)));
+        return Err(error);
+    }
+    let result = started.and_then(|()| engine::run(&mut run));
     let ending = conclude(&mut run, result, next);
     console.finish();
     Ok(ending.told())
@@ -178,7 +183,8 @@ fn start(order: &Order<'_>, run: &mut Run, mended: Option<Mended>, words: Option
     }
     context.scribe.tell_synced(Event::WorkflowStarted {
         workflow_id: context.state.run_id.clone(),
-        scope_dir: context.root.path.display().to_string(),
+        // As the programs in it see it, links resolved.
+        scope_dir: true_path(&context.root.path).display().to_string(),
         debug_dir: order.arguments.debug.then(|| format!("logs/{}", context.state.run_id)),
         spec_file: context.state.spec_file.clone(),
         spec_hash: context.state.spec_hash.clone(),
@@ -190,6 +196,9 @@ fn start(order: &Order<'_>, run: &mut Run, mended: Option<Mended>, words: Option
     let goes_on = words.is_none();
     for word in words.unwrap_or_default() {
         context.scribe.progress(word)?;
+    }
+    for warning in &order.spec.warnings {
+        context.scribe.note(format!("warning: {warning}"))?;
     }
     for (text, is_note) in order.remarks(&context.root.join("workspace")) {
         if is_note { context.scribe.note(text)? } else { context.scribe.progress(text)? }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::engine::protection::PutBack;
 use crate::events::{Charge, Event, Place};
-use crate::llm::Answer;
+use crate::llm::{Answer, Usage};
 use crate::state::phase::Phase;
 use crate::state::run::Totals;
 
@@ -85,6 +85,9 @@ impl Memory {
     fn answered(&mut self, place: Place, answer: Option<Value>, error: Option<String>, cost_usd: Option<f64>) {
         self.open = None;
         let answer = answer.and_then(|value| serde_json::from_value::<Answer>(value).ok());
+        if answer.as_ref().is_some_and(|answer| answer.usage == Usage::default()) {
+            self.charged.add(self.worst);
+        }
         if let Some(answer) = &answer {
             let totals = self.totals.get_or_insert(Totals::none(true));
             totals.add(answer.usage.all_input(), answer.usage.output, cost_usd);
@@ -230,6 +233,12 @@ mod tests {
         let totals = memory.totals().unwrap();
         assert_eq!((totals.llm_calls, totals.input_tokens, totals.cost_usd), (2, 15, Some(1.0)));
         assert_eq!(memory.charges().tokens, 0);
+    }
+
+    #[test]
+    fn an_answer_that_shows_no_usage_counts_as_the_worst_case() {
+        let memory = sum(vec![requested(0, 100), answered(0, 0)]);
+        assert_eq!(memory.charges().tokens, 100);
     }
 
     #[test]

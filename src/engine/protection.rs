@@ -3,12 +3,14 @@
 //! What is protected is exactly what the user gave: contents and modes are compared with trusted copies in memory,
 //! and what somebody added inside a protected folder goes.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
 
 use crate::engine::context::Context;
 use crate::engine::spec::inputs::{Input, InputKind};
+use crate::engine::spec::read::open_file;
 use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT};
 use crate::safety::door::{Door, Kind, Read, Walk};
@@ -50,7 +52,7 @@ fn place(door: &Door, input: &Input) -> Result<()> {
         InputKind::Link { target } => door.put_link(to, target.as_os_str()),
         InputKind::File { mode, content: Some(content), .. } => door.put_file(to, &mut &content[..], *mode, false),
         InputKind::File { source, mode, content: None, .. } => {
-            let mut file = File::open(source).map_err(|error| Error::io("open", source, error))?;
+            let mut file = open_file(source, OFlags::NOFOLLOW).map_err(|error| Error::io("open", source, error))?;
             door.put_file(to, &mut file, *mode, false)
         }
     }
@@ -85,10 +87,12 @@ pub fn put_back(context: &mut Context) -> Result<PutBack> {
 
 /// Everything in protected places as it stands, links not followed.
 fn found(context: &Context) -> Result<BTreeMap<PathBuf, Kind>> {
-    let places: Vec<&Path> = context.inputs.protect.iter().map(|input| Path::new(input.to.as_str())).collect();
+    let places: HashSet<&Path> = context.inputs.protect.iter().map(|input| Path::new(input.to.as_str())).collect();
+    let ways: HashSet<&Path> = places.iter().flat_map(|place| place.ancestors()).collect();
     let mut found = BTreeMap::new();
     context.door.walk_whole(&mut |entry| {
-        let concerns = places.iter().any(|place| place.starts_with(&entry.path) || entry.path.starts_with(place));
+        let is_inside = || entry.path.ancestors().any(|folder| places.contains(folder));
+        let concerns = ways.contains(entry.path.as_path()) || is_inside();
         if concerns {
             found.insert(entry.path.clone(), entry.kind.clone());
         }

@@ -3,14 +3,15 @@
 //! Compared is what is said, after what varies by nature (durations, addresses, dates, temporary paths, the root's
 //! own path) has been made equal; a difference that is left is shown, first one first.
 
-use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use regex::Regex;
+use rustix::fs::OFlags;
 use serde_json::Value;
 
 use crate::engine::memory::{Memory, Recorded};
+use crate::engine::spec::read::open_file;
 use crate::error::{Error, Result};
 use crate::events::Place;
 use crate::state::journal::read_lines;
@@ -32,11 +33,8 @@ pub struct Replay {
 impl Replay {
     /// Reads a log; one that is no log of a run with answers is refused.
     pub fn load(path: &Path, root: &Path) -> Result<Replay> {
-        let file = File::open(path)
+        let file = open_file(path, OFlags::empty())
             .map_err(|error| Error::Usage(format!("cannot open the log {}: {error}", path.display())))?;
-        if !file.metadata().is_ok_and(|data| data.is_file()) {
-            return Err(Error::Usage(format!("{} is not a file", path.display())));
-        }
         let mut memory = Memory::default();
         let read = read_lines(&file, None, &mut |event| memory.hear(event))
             .map_err(|error| Error::Usage(format!("cannot read the log {}: {error}", path.display())))?;
@@ -44,7 +42,9 @@ impl Replay {
             return Err(Error::Spec(format!("{}:1:1: this is no log of a run", path.display())));
         }
         let mut roots: Vec<String> = memory.root().map(str::to_owned).into_iter().collect();
-        roots.push(root.display().to_string());
+        roots.extend([root, &true_path(root)].map(|root| root.display().to_string()));
+        roots =
+            roots.iter().map(|root| root.trim_end_matches('/').to_owned()).filter(|root| !root.is_empty()).collect();
         roots.sort_by_key(|root| std::cmp::Reverse(root.len()));
         Ok(Replay { memory, roots })
     }
@@ -97,6 +97,11 @@ impl Replay {
     }
 }
 
+/// Returns a path with its links resolved, where it can be.
+pub fn true_path(path: &Path) -> PathBuf {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
 /// Returns how many characters two lines have in common before they differ.
 fn difference_begins(old: &str, new: &str) -> usize {
     old.chars().zip(new.chars()).take_while(|(old, new)| old == new).count()
@@ -133,14 +138,21 @@ static VARYING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
             "<date>",
         ),
         (format!(r"{WEEKDAY},? (?:{MONTH} +\d+|\d+ {MONTH})[ \d:]*(?:[A-Z]{{3,4}})?(?: \d{{4}})?"), "<date>"),
+        (format!(r"\b{MONTH} +\d{{1,2}}(?:,? +(?:\d{{4}}|\d\d:\d\d(?::\d\d)?))\b"), "<date>"),
+        (r"\b\d{1,2}([/.])\d{1,2}[/.]\d{4}\b".to_owned(), "<date>"),
+        // Seconds since 1970, of the years around now.
+        (r"\b1[6-9]\d{8}(?:\.\d+)?\b".to_owned(), "<date>"),
         (r"\b\d{1,2}:\d\d:\d\d(?:[.,]\d+)?\b".to_owned(), "<time>"),
+        (r"(\b(?:127\.0\.0\.1|localhost)|\[::1\]):\d+\b".to_owned(), "<address>"),
         (r"\b0x[0-9a-fA-F]+\b".to_owned(), "<address>"),
         (
-            r"\b\d+(?:\.\d+)?(?:e-?\d+)? ?(?:ns|µs|us|ms|s|secs?|seconds?|m|mins?|minutes?|h|hours?)\b".to_owned(),
+            r"\b(?:\d+h ?)?(?:\d+m ?)?\d+(?:\.\d+)?(?:e-?\d+)? ?(?:ns|µs|us|ms|s|secs?|seconds?|m|mins?|minutes?|h|hours?)\b".to_owned(),
             "<duration>",
         ),
         (r"duration_ms:? [\d.]+".to_owned(), "<duration>"),
         (r"\b\d+ bytes\b".to_owned(), "<size>"),
+        // A summary is centred in its line, so its length decides how many there are.
+        (r"={3,}".to_owned(), "==="),
     ];
     rules.into_iter().filter_map(|(pattern, word)| Some((Regex::new(&pattern).ok()?, word))).collect()
 });
@@ -158,7 +170,7 @@ mod tests {
 
     #[test]
     fn all_patterns_compile() {
-        assert_eq!(VARYING.len(), 9);
+        assert_eq!(VARYING.len(), 14);
     }
 
     #[test]
@@ -173,6 +185,11 @@ mod tests {
             ("at /run/orchestrator-1000/0123456789abcdef/tmp/x", "at /tmp/orchestrator-0/fedcba9876543210/tmp/x"),
             ("duration_ms 0.5", "duration_ms 1.25"),
             ("took 3 ms", "took 12 ms"),
+            ("real 0m0.003s", "real 1m2.100s"),
+            ("===== 1 failed in 9.99s =====", "==== 1 failed in 10.01s ===="),
+            ("-rw-r--r-- 1 u u 3 Nov 17 03:16 a", "-rw-r--r-- 1 u u 3 Dec  1  2025 a"),
+            ("at 1794887973.25", "at 1794887999.5"),
+            ("connect to 127.0.0.1:40123", "connect to 127.0.0.1:5321"),
         ];
         for (a, b) in pairs {
             assert_eq!(normalised(a), normalised(b), "{a} / {b}");

@@ -61,7 +61,7 @@ const CONFIGURATION_STEMS: [&str; 7] = [
 /// Configuration that is the project's as well as the runner's: told only where it speaks to a runner.
 const SHARED: [(&str, &[&str]); 2] = [
     ("pyproject.toml", &["[tool.pytest", "[tool.tox", "[tool.coverage"]),
-    ("package.json", &["\"jest\"", "\"vitest\"", "\"mocha\""]),
+    ("package.json", &["\"test\"", "\"jest\"", "\"vitest\"", "\"mocha\""]),
 ];
 const SHARED_LIMIT: u64 = 1 << 20;
 const STDLIB: &str = include_str!("stdlib_modules.txt");
@@ -81,20 +81,20 @@ pub fn judge_answer<'a>(
 ) -> Result<()> {
     for (path, _) in written.flatten() {
         let is_protected = context.inputs.protect.iter().any(|input| input.to == *path);
-        if !is_protected && let Some(rule) = judged(path, &context.spec.checks) {
+        if !is_protected && let Some(rule) = judged(path, &context.spec.checks, &context.root.join("workspace")) {
             return Err(Violation::new(path.as_str(), rule).into());
         }
     }
     Ok(())
 }
 
-fn judged(path: &SafePath, checks: &[Check]) -> Option<String> {
+fn judged(path: &SafePath, checks: &[Check], workspace: &Path) -> Option<String> {
     let path = Path::new(path.as_str());
     if steers(path, &CUSTOMIZE) || path.parent().is_some_and(|folder| steers(folder, &CUSTOMIZE)) {
         return Some("is imported by every Python before the tests; files that steer a runner are refused".into());
     }
-    let below =
-        search_folders(checks).into_iter().find_map(|folder| path.strip_prefix(folder).ok().map(PathBuf::from))?;
+    let folders = search_folders(checks, workspace);
+    let below = folders.into_iter().find_map(|folder| path.strip_prefix(folder).ok().map(PathBuf::from))?;
     let shadows = match below.components().count() {
         1 => steers(&below, &RUNNERS),
         2 => below.parent().is_some_and(|folder| steers(folder, &RUNNERS)) && is_module(&below),
@@ -117,8 +117,8 @@ fn is_module(path: &Path) -> bool {
 }
 
 /// The folders in which the checks' interpreters look for modules: the top, and each check's own `PYTHONPATH`.
-fn search_folders(checks: &[Check]) -> Vec<PathBuf> {
-    let mut folders: Vec<PathBuf> = checks.iter().flat_map(python_path).collect();
+fn search_folders(checks: &[Check], workspace: &Path) -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = checks.iter().flat_map(|check| python_path(check, workspace)).collect();
     // The longest first, so that a path is judged by the folder that is nearest to it.
     folders.push(PathBuf::new());
     folders.sort_by_key(|folder| std::cmp::Reverse(folder.components().count()));
@@ -126,10 +126,12 @@ fn search_folders(checks: &[Check]) -> Vec<PathBuf> {
     folders
 }
 
-fn python_path(check: &Check) -> Vec<PathBuf> {
+fn python_path(check: &Check, workspace: &Path) -> Vec<PathBuf> {
     let value = check.env.get("PYTHONPATH").map(String::as_str).unwrap_or_default();
     let inside = |entry: &str| {
-        let path: PathBuf = Path::new(entry).components().filter(|part| part.as_os_str() != ".").collect();
+        let entry = Path::new(entry);
+        let entry = entry.strip_prefix(workspace).unwrap_or(entry);
+        let path: PathBuf = entry.components().filter(|part| part.as_os_str() != ".").collect();
         (path.is_relative() && !path.starts_with("..")).then_some(path)
     };
     value.split(':').filter(|entry| !entry.is_empty()).filter_map(inside).collect()
@@ -137,7 +139,7 @@ fn python_path(check: &Check) -> Vec<PathBuf> {
 
 /// Refuses a check before which a module stands where its interpreter would import it, and the user did not give it.
 pub fn judge_workspace(context: &Context, check: &Check) -> Result<()> {
-    let mut folders = python_path(check);
+    let mut folders = python_path(check, &context.root.join("workspace"));
     folders.push(PathBuf::new());
     let given = Given::of(context);
     let mut found = Vec::new();
@@ -261,7 +263,7 @@ mod tests {
     }
 
     fn is_refused(path: &str, python_path: Option<&str>) -> bool {
-        judged(&SafePath::parse(path).unwrap(), &[check_with(python_path)]).is_some()
+        judged(&SafePath::parse(path).unwrap(), &[check_with(python_path)], Path::new("/root/workspace")).is_some()
     }
 
     #[test]
@@ -290,6 +292,7 @@ mod tests {
         }
         assert!(is_refused("lib/pytest.py", Some("x:lib")));
         assert!(is_refused("lib/unittest/__init__.py", Some("./lib/")));
+        assert!(is_refused("lib/pytest.py", Some("/elsewhere:/root/workspace/lib")));
         assert!(!is_refused("lib/pytest.py", Some("/lib:../lib")));
     }
 }

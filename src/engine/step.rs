@@ -247,9 +247,7 @@ fn verdict(context: &Context, round: &Round) -> Result<Outcome> {
 
 /// Says in one line what failed in the last round, for a run that has no retries left.
 pub fn failure_line(state: &RunState) -> String {
-    let code = state.last_test_exit_code.unwrap_or(1);
-    format!(
-        "the checks still fail after {} of {} retries (first failing check: exit code {code})",
-        state.retry_count, state.max_retries
-    )
+    // The first heading of the report names the first check that failed, and says how; an exit code may be 0.
+    let first = state.last_test_output.lines().find_map(|line| line.strip_prefix("## ")).unwrap_or("no report is left");
+    format!("the checks still fail after {} of {} retries: {first}", state.retry_count, state.max_retries)
 }

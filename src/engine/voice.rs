@@ -15,7 +15,7 @@ use crate::engine::replay::Replay;
 use crate::error::{Error, Result};
 use crate::events::{Charge, Event, MAIN_AGENT, Place};
 use crate::llm::retry::{self, GaveUp, Policy, Told};
-use crate::llm::{Answer, LlmClient, Request};
+use crate::llm::{Answer, LlmClient, Request, Usage};
 use crate::secrets::Secrets;
 use crate::state::reason::Reason;
 
@@ -80,7 +80,7 @@ impl Voice {
 
     /// Writes down what came back, and what it cost, before anybody uses it.
     fn keep(
-        &self,
+        &mut self,
         context: &mut Context,
         question: &Question<'_>,
         recorded: &Recorded,
@@ -97,6 +97,10 @@ impl Voice {
             error: recorded.as_ref().err().cloned(),
         })?;
         if let Ok(answer) = recorded {
+            // A server that counts nothing must not make a budget mean nothing.
+            if answer.usage == Usage::default() {
+                self.ledger.add(question.worst);
+            }
             context.state.usage.add(answer.usage.all_input(), answer.usage.output, cost);
             context.save()?;
         }

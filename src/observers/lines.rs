@@ -153,7 +153,13 @@ fn checked(event: &Event) -> Option<Line> {
 }
 
 fn broke(event: &Event) -> Option<Line> {
-    let Event::ErrorOccurred { error_message, is_retryable, retry_count, max_retries, .. } = event else { return None };
+    let Event::ErrorOccurred { error_type, error_message, is_retryable, retry_count, max_retries, .. } = event else {
+        return None;
+    };
+    // The last attempt's failure is told with what it leads to: a permanent error, a pause.
+    if error_type == "model" && !is_retryable {
+        return None;
+    }
     let message = few_lines(error_message);
     Some(if *is_retryable {
         let aside = format!("retry {retry_count} of {max_retries}");

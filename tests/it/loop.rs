@@ -240,3 +240,25 @@ fn a_template_that_is_used_up_is_a_patch_error() {
     let ran = project.run(RUN_JSON).exits(1);
     assert_eq!(ran.verdict(), ("FAILED".into(), "patch_error".into()));
 }
+
+#[test]
+fn own_prompts_are_filled_in_the_system_prompt_too() {
+    let server = Server::start([reply::answer("42")]);
+    let spec = answer_spec() + "generator: {prompts: prompts/}\n";
+    let project = Project::with(spec, &server).file("specs/prompts/system.md", "Do this: {{spec}}\n{{checks}}");
+    project.run(RUN).exits(0);
+    let system = server.requests()[0].body["system"].to_string();
+    assert!(system.contains("Write the answer to answer.txt.") && system.contains("grep -qx"), "{system}");
+}
+
+#[test]
+fn a_workspace_of_very_many_files_makes_no_endless_prompt() {
+    let made = "mkdir -p a; cd a; seq 1 30000 | xargs touch; exit 1";
+    let server = Server::start([reply::answer("41"), reply::answer("42")]);
+    let project = Project::with(checked_by(made) + "max_retries: 1\n", &server);
+    project.run(RUN).exits(1);
+    let request = &server.requests()[1];
+    assert!(request.raw.len() < 1 << 20, "{} bytes", request.raw.len());
+    let said = request.said();
+    assert!(said.contains("path=\"answer.txt\"") && said.contains("more files"), "{}", &said[said.len() - 500..]);
+}

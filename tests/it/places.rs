@@ -95,6 +95,27 @@ fn a_corrupt_state_that_cannot_be_replaced_stays() {
 }
 
 #[test]
+fn a_state_with_very_many_names_is_sound() {
+    let server = Server::start([reply::status(401), reply::answer("42")]);
+    let project = Project::with(answer_spec(), &server);
+    project.run(RUN).exits(4);
+    let mut state = project.state();
+    state["attempt_files"] = (0..40_000).map(|index| format!("{index:0>150}")).collect();
+    project.write("state.json", state.to_string());
+    project.run(RUN).exits(0);
+}
+
+#[test]
+fn a_log_to_replay_that_is_no_file_hangs_nothing() {
+    let project = Project::new().spec(answer_spec());
+    project.run_in_shell("mkfifo pipe", &[]).exits(0);
+    for path in ["pipe", "specs", "/dev/zero", "none.log"] {
+        let ran = project.run(&[RUN_JSON, &["--replay", path]].concat()).exits(64);
+        assert_eq!(ran.verdict(), ("REFUSED".into(), "usage".into()), "{path}");
+    }
+}
+
+#[test]
 fn whoever_comes_second_learns_who_was_first() {
     let server = Server::start([reply::answer("42").held()]);
     let project = Project::with(answer_spec(), &server).file(".orchestrator.lock", "pid 4294967 since long ago\n");
@@ -150,4 +171,37 @@ fn copying_much_can_be_stopped() {
     assert!(!project.exists("workspace/many/3999"));
     project.run(RUN).exits(0);
     assert!(project.exists("workspace/many/3999"));
+}
+
+#[test]
+fn folders_without_a_file_are_nobodys() {
+    let server = Server::start([reply::answer("42")]);
+    let project = Project::with(answer_spec(), &server);
+    fs::create_dir_all(project.path("workspace/a/b")).unwrap();
+    project.run(RUN).exits(0);
+    assert_eq!(project.workspace_names(), ["answer.txt"]);
+    let project = Project::new().spec(answer_spec()).file("workspace/a/b/mine.txt", "");
+    project.run(&["reset"]).exits(64);
+    assert_eq!(project.workspace_names(), ["a/b/mine.txt"]);
+}
+
+#[test]
+fn a_run_that_could_not_be_saved_was_none() {
+    let project = Project::new().spec(answer_spec() + "generator: {provider: template, template: t/}\n");
+    let project = project.file("specs/t/0/answer.txt", "42\n");
+    let line = "ulimit -f 0; exec \"$@\"";
+    let ran = project.run_in_shell(line, RUN_JSON);
+    let result = ran.exits(74).result();
+    assert_eq!((result["outcome"].as_str(), result["run_id"].is_null()), (Some("REFUSED"), true));
+    assert!(!project.exists("state.json"));
+    assert_eq!(fs::read_dir(project.path("logs")).map(Iterator::count).unwrap_or(0), 0);
+}
+
+#[test]
+fn what_was_clamped_stands_in_the_notes() {
+    let server = Server::start([reply::answer("42")]);
+    let project = Project::with(answer_spec() + "max_retries: 77\n", &server);
+    let ran = project.run(RUN_JSON).exits(0);
+    assert!(ran.result()["notes"].to_string().contains("clamped"), "{}", ran.story());
+    assert!(ran.stderr.contains("clamped"), "{}", ran.story());
 }

@@ -119,3 +119,17 @@ fn the_difference_is_shown_also_far_into_a_line() {
     let message = second.run(REPLAY).exits(1).result()["message"].to_string();
     assert!(message.contains("xred") && message.contains("xblue") && message.len() < 1000, "{message}");
 }
+
+#[test]
+fn a_root_behind_a_link_is_the_root() {
+    let spec = checked_by("grep -qx 42 answer.txt && exit; pwd -P; exit 1");
+    let server = Server::start([reply::answer("41"), reply::answer("42")]);
+    let first = Project::with(&spec, &server).env("ORCHESTRATOR_ROOT", "../link");
+    std::os::unix::fs::symlink("root", first.outside("link")).unwrap();
+    first.run(RUN_JSON).exits(0);
+    let second = player(&spec, &first).env("ORCHESTRATOR_ROOT", "../link");
+    std::os::unix::fs::symlink("root", second.outside("link")).unwrap();
+    second.run(REPLAY).exits(0);
+    let started = &second.events("WorkflowStarted")[0];
+    assert_eq!(started["scope_dir"], *second.root().canonicalize().unwrap().to_string_lossy());
+}

@@ -105,10 +105,14 @@ fn tell(check: &FailedCheck, parts: &mut Vec<Part>) {
     tell_stream("Standard error", check.stderr, check.stderr_dropped, parts);
 }
 
-/// Why a program cannot start names the program, which may be one of the hidden files.
+/// Why a program cannot start names the program, which may be one of the hidden files; what is missing in a summary
+/// tells of the output.
 fn hidden(problem: &str) -> String {
-    let is_start = problem.starts_with("cannot start");
-    let problem = if is_start { "cannot start".to_owned() } else { shown(problem, MAX_PROBLEM) };
+    let problem = match problem {
+        start if start.starts_with("cannot start") => "cannot start".to_owned(),
+        evidence if evidence.starts_with("exit code 0") => "its tests did not all run and pass".to_owned(),
+        other => shown(other, MAX_PROBLEM),
+    };
     format!("\n## A hidden check failed: {problem}\nIts command, files and output are not shown.\n")
 }
 

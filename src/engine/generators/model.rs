@@ -1,7 +1,8 @@
 //! Files mode: one request a phase, the answer's files in full; an answer that is not in the format gets a reminder
 //! in the same phase, a bounded number of times.
 
-use std::path::Path;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 
 use crate::engine::context::Context;
 use crate::engine::generators::Generator;
@@ -20,6 +21,10 @@ use crate::state::reason::Reason;
 const SHOWN_FILE_LIMIT: u64 = 128 << 10;
 /// All files together; those behind it are named.
 const SHOWN_LIMIT: usize = 640 << 10;
+/// Files that are named and not shown; those behind them are counted.
+const NAMED_LIMIT: usize = 1000;
+/// What a file takes beside its name and its content.
+const SHOWN_OVERHEAD: usize = 32;
 /// Folders that hold what tools made, not what was written: named as one.
 const NOT_SHOWN: [&str; 8] =
     [".git", "node_modules", "target", ".venv", "venv", "__pycache__", ".pytest_cache", ".mypy_cache"];
@@ -72,7 +77,7 @@ impl FilesModel {
             max_tokens: generator.max_tokens,
             temperature: generator.temperature,
             effort: generator.effort.clone(),
-            system: self.prompts.system(),
+            system: self.prompts.system(&context.spec),
             tools: Vec::new(),
             messages: vec![self.prompts.opening(&context.spec, &files, report)],
         })
@@ -146,12 +151,41 @@ fn shown_files(context: &Context) -> Result<Vec<ShownFile>> {
         }
         Walk::On
     })?;
+    found.retain(|(path, _)| !is_keep_file(path));
+    let protected: HashSet<&str> = context.inputs.protect.iter().map(|input| input.to.as_str()).collect();
     let mut room = SHOWN_LIMIT;
-    found
-        .into_iter()
-        .filter(|(path, _)| !is_keep_file(path))
-        .map(|(path, why)| show(context, &path, why, &mut room))
-        .collect()
+    let mut files = Vec::new();
+    for (number, (path, why)) in own_first(found, context) {
+        let content = show(context, &path, why, &mut room)?;
+        let path = path.to_string_lossy().into_owned();
+        files.push((number, ShownFile { protected: protected.contains(path.as_str()), path, content }));
+    }
+    files.sort_by_key(|(number, _)| *number);
+    Ok(with_few_names(files.into_iter().map(|(_, file)| file).collect()))
+}
+
+/// Numbers files and brings those that were given or just written to the front: what tools made gets the room left.
+fn own_first<T>(files: Vec<(PathBuf, T)>, context: &Context) -> Vec<(usize, (PathBuf, T))> {
+    let given = context.inputs.protect.iter().chain(&context.inputs.copy).map(|input| input.to.as_str());
+    let own: HashSet<&Path> =
+        context.state.attempt_files.iter().map(String::as_str).chain(given).map(Path::new).collect();
+    let mut files: Vec<_> = files.into_iter().enumerate().collect();
+    files.sort_by_key(|(_, (path, _))| !own.contains(path.as_path()));
+    files
+}
+
+/// Leaves out the files that are only named, but for the first of them, and says how many there were.
+fn with_few_names(mut files: Vec<ShownFile>) -> Vec<ShownFile> {
+    let mut named = 0;
+    files.retain(|file| {
+        named += usize::from(matches!(file.content, Shown::Name(_)));
+        matches!(file.content, Shown::Text(_)) || named <= NAMED_LIMIT
+    });
+    if let Some(more @ 1..) = named.checked_sub(NAMED_LIMIT) {
+        let content = Shown::Name("too many to name".into());
+        files.push(ShownFile { path: format!("{more} more files"), protected: false, content });
+    }
+    files
 }
 
 /// A `.gitkeep` or `.gitignore` at the top is the user's repository's, no part of the project.
@@ -159,25 +193,22 @@ fn is_keep_file(path: &Path) -> bool {
     path == Path::new(".gitkeep") || path == Path::new(".gitignore")
 }
 
-fn show(context: &Context, path: &Path, why: Option<String>, room: &mut usize) -> Result<ShownFile> {
-    let content = match why {
-        Some(why) => Shown::Name(why),
-        None => match context.door.read_file(path, SHOWN_FILE_LIMIT)? {
-            Read::File(bytes) => as_shown(bytes, room),
-            Read::TooLarge(size) => Shown::Name(format!("{size} bytes")),
-            Read::Other | Read::Missing => Shown::Name("not readable".into()),
-        },
-    };
-    let name = path.to_string_lossy().into_owned();
-    let protected = context.inputs.protect.iter().any(|input| input.to.as_str() == name);
-    Ok(ShownFile { path: name, protected, content })
+fn show(context: &Context, path: &Path, why: Option<String>, room: &mut usize) -> Result<Shown> {
+    if let Some(why) = why {
+        return Ok(Shown::Name(why));
+    }
+    Ok(match context.door.read_file(path, SHOWN_FILE_LIMIT)? {
+        Read::File(bytes) => as_shown(bytes, path.as_os_str().len() + SHOWN_OVERHEAD, room),
+        Read::TooLarge(size) => Shown::Name(format!("{size} bytes")),
+        Read::Other | Read::Missing => Shown::Name("not readable".into()),
+    })
 }
 
-fn as_shown(bytes: Vec<u8>, room: &mut usize) -> Shown {
+fn as_shown(bytes: Vec<u8>, overhead: usize, room: &mut usize) -> Shown {
     let size = bytes.len();
     match String::from_utf8(bytes) {
-        Ok(text) if !text.contains('\0') && size <= *room => {
-            *room -= size;
+        Ok(text) if !text.contains('\0') && size + overhead <= *room => {
+            *room -= size + overhead;
             Shown::Text(text)
         }
         Ok(text) if !text.contains('\0') => Shown::Name(format!("{size} bytes, no room left")),

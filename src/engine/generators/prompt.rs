@@ -47,24 +47,16 @@ impl Prompts {
     }
 
     /// Returns the system prompt.
-    pub fn system(&self) -> String {
-        render(&self.system, &|name| match name {
-            "format" => FORMAT.trim_end().to_owned(),
-            _ => String::new(),
-        })
-        .trim_end()
-        .to_owned()
+    pub fn system(&self, spec: &Spec) -> String {
+        render(&self.system, &|name| stable(name, spec)).trim_end().to_owned()
     }
 
     /// Returns the message that opens a phase; `report` is what the checks said, in PATCHING.
     pub fn opening(&self, spec: &Spec, files: &[ShownFile], report: Option<&str>) -> Message {
         let template = if report.is_some() { &self.patch } else { &self.generate };
         let values = |name: &str| match name {
-            "spec" => format!("# Task: {}\n\n{}", spec.name, spec.description.trim_end()),
-            "checks" => checks(&spec.checks),
             "report" => report.unwrap_or_default().trim_end().to_owned(),
-            "format" => FORMAT.trim_end().to_owned(),
-            _ => String::new(),
+            name => stable(name, spec),
         };
         let (before, after) = template.split_once("{{files}}").unwrap_or((template, ""));
         let stable = files.iter().filter(|file| file.protected);
@@ -74,6 +66,16 @@ impl Prompts {
         content.push(Block::text(render(after, &values).trim_end().to_owned()));
         content.retain(|block| !matches!(block, Block::Text { text, .. } if text.trim().is_empty()));
         Message { role: Role::User, content }
+    }
+}
+
+/// Returns the value of a variable that is the same in every phase.
+fn stable(name: &str, spec: &Spec) -> String {
+    match name {
+        "spec" => format!("# Task: {}\n\n{}", spec.name, spec.description.trim_end()),
+        "checks" => checks(&spec.checks),
+        "format" => FORMAT.trim_end().to_owned(),
+        _ => String::new(),
     }
 }
 

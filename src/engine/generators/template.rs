@@ -6,7 +6,7 @@ use regex::Regex;
 
 use crate::engine::context::Context;
 use crate::engine::generators::Generator;
-use crate::engine::spec::Spec;
+use crate::engine::spec::{OnTimeout, Spec};
 use crate::engine::steering;
 use crate::error::{Error, Result};
 use crate::safety::door::{Change, Refusal};
@@ -56,6 +56,10 @@ fn filled(content: &[u8], spec: &Spec) -> Vec<u8> {
             "name" => spec.name.clone(),
             "description" => spec.description.clone(),
             "max_retries" => spec.max_retries.to_string(),
+            "on_timeout" => match spec.on_timeout {
+                OnTimeout::Fail => "fail".to_owned(),
+                OnTimeout::Patch => "patch".to_owned(),
+            },
             _ => found[0].to_owned(),
         })
         .into_owned()

@@ -38,7 +38,7 @@ pub fn read(path: &Path, home: Option<&Path>) -> Result<Spec, Error> {
 }
 
 /// Opens a regular file for reading, links followed; anything else is refused without waiting for it.
-pub(super) fn open_file(path: &Path, flags: OFlags) -> io::Result<File> {
+pub(in crate::engine) fn open_file(path: &Path, flags: OFlags) -> io::Result<File> {
     let regular = |metadata: fs::Metadata| match metadata.is_file() {
         true => Ok(()),
         false => Err(io::Error::other("it is not a regular file")),

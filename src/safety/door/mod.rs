@@ -97,6 +97,18 @@ impl Door {
         Ok(found.iter().all(|name| self.is_spared(name, spared)))
     }
 
+    /// Returns whether anything but folders is in the workspace, beside regular files of these names at its top. What
+    /// cannot be looked into counts as something.
+    pub fn has_files_but(&self, spared: &[&str]) -> Result<bool, Error> {
+        let mut has_files = false;
+        let walked = self.walk(&mut |entry| {
+            let is_spared = entry.path.components().count() == 1 && self.is_spared(entry.path.as_os_str(), spared);
+            has_files |= !is_spared && !matches!(entry.kind, Kind::Dir { mode } if mode & 0o500 == 0o500);
+            if has_files { Walk::Stop } else { Walk::On }
+        })?;
+        Ok(has_files || walked == Walked::Cut)
+    }
+
     /// Reads a regular file of at most `limit` bytes; no link is followed, at the end or on the way.
     pub fn read_file(&self, path: &Path, limit: u64) -> Result<Read, Error> {
         let (file, meta) = match self.open_file(path, Access::AsIs) {

@@ -26,6 +26,15 @@ struct Stuck {
     errno: Errno,
 }
 
+impl Stuck {
+    fn reason(&self) -> String {
+        match self.errno {
+            Errno::XDEV | Errno::BUSY => "another file system is mounted there".to_owned(),
+            errno => io::Error::from(errno).to_string(),
+        }
+    }
+}
+
 /// A folder that is being emptied.
 struct Level {
     handle: OwnedFd,
@@ -66,8 +75,7 @@ impl Door {
         }
         // A power cut must not bring back what a later step, such as forgetting the run, relies on being gone.
         fsync(self.top()).map_err(|errno| self.failed("sync", Path::new(""), errno))?;
-        let told =
-            |one: &Stuck| format!("{} ({})", one.path.to_string_lossy().escape_debug(), io::Error::from(one.errno));
+        let told = |one: &Stuck| format!("{} ({})", one.path.to_string_lossy().escape_debug(), one.reason());
         Ok(stuck.iter().map(told).collect())
     }
 

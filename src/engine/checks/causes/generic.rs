@@ -6,7 +6,7 @@ use super::{Groups, placed};
 /// Reads output whose runner is not known.
 pub fn generic(text: &str, groups: &mut Groups) {
     let mut traceback = Traceback::default();
-    let mut thrown: Option<&str> = None;
+    let mut thrown: Option<Thrown> = None;
     for line in text.lines() {
         traceback.take(line);
         if !traceback.message.is_empty() {
@@ -14,15 +14,40 @@ pub fn generic(text: &str, groups: &mut Groups) {
             let found = std::mem::take(&mut traceback);
             groups.add("", &found.place(), &found.message.join("\n"));
         } else if let Some(place) = line.trim_start().strip_prefix("at ") {
-            if let Some(message) = thrown.take() {
-                groups.add("", place, message);
+            thrown.iter_mut().for_each(|thrown| thrown.take(place));
+        } else {
+            if let Some(whole) = thrown.take_if(|thrown| !thrown.place.is_empty()) {
+                groups.add("", whole.place, whole.message);
             }
-        } else if let Some((place, message)) = compiler_error(line) {
-            groups.add("", place, message);
-        } else if is_thrown(line.trim_start()) {
-            thrown = Some(line.trim());
+            if let Some((place, message)) = compiler_error(line) {
+                groups.add("", place, message);
+            } else if is_thrown(line.trim_start()) {
+                thrown = Some(Thrown { message: line.trim(), place: "" });
+            }
         }
     }
+    if let Some(whole) = thrown.filter(|thrown| !thrown.place.is_empty()) {
+        groups.add("", whole.place, whole.message);
+    }
+}
+
+/// An error with the first frame of its stack, or the first that is not of a library.
+struct Thrown<'a> {
+    message: &'a str,
+    place: &'a str,
+}
+
+impl<'a> Thrown<'a> {
+    fn take(&mut self, place: &'a str) {
+        if self.place.is_empty() || (is_of_a_library(self.place) && !is_of_a_library(place)) {
+            self.place = place;
+        }
+    }
+}
+
+/// Whether a frame of a JavaScript stack is of the runtime or of a package.
+pub fn is_of_a_library(place: &str) -> bool {
+    place.contains("node:internal") || place.contains("node_modules/")
 }
 
 /// `x.c:1:20: error: message`, `a.ts(3,5): error TS2304: message`, `x.py:3: error: message`.

@@ -1,12 +1,17 @@
 //! Failures of jest and vitest: a heading with the test's name, the message, and the place it was thrown at.
 
+use super::generic::is_of_a_library;
 use super::{Groups, push_line};
 
 /// Reads the blocks of failures.
 pub fn jest_and_vitest(text: &str, groups: &mut Groups) {
     let mut block: Option<Block> = None;
+    let mut file = "";
     for line in text.lines() {
+        file = line.strip_prefix("FAIL ").unwrap_or(file);
         if let Some(name) = jest_heading(line).or_else(|| vitest_heading(line)) {
+            // Jest gives the file above what befell it as a whole.
+            let name = if name == "Test suite failed to run" { file } else { name };
             finish(
                 block.replace(Block { name, message: Vec::new(), place: String::new(), is_in_source: false }),
                 groups,
@@ -55,7 +60,12 @@ impl Block<'_> {
     fn take(&mut self, line: &str) -> bool {
         let trimmed = line.trim();
         if let Some(place) = trimmed.strip_prefix("❯ ").or_else(|| thrown_at(trimmed)) {
-            place.clone_into(&mut self.place);
+            if self.place.is_empty() || !is_of_a_library(place) {
+                place.clone_into(&mut self.place);
+            }
+            return !is_of_a_library(place);
+        }
+        if !self.place.is_empty() {
             return true;
         }
         self.is_in_source |= is_source(trimmed);

@@ -1,7 +1,10 @@
 //! Failures of node's test runner: as TAP with its details, which other TAP producers write too, and as `spec`.
 
+use super::generic::generic;
 use super::{Groups, clipped, push_line};
 
+/// What is said of a file that ended badly as a whole; why, it has printed itself.
+const NO_REASON: &str = "test failed";
 /// Deeper levels of subtests are not named.
 const MAX_DEPTH: usize = 10;
 
@@ -9,11 +12,13 @@ const MAX_DEPTH: usize = 10;
 pub fn tap(text: &str, groups: &mut Groups) {
     let mut names: Vec<&str> = Vec::new();
     let mut point: Option<Point> = None;
+    let mut has_crashed = false;
     for line in text.lines() {
         let trimmed = line.trim_start();
         let depth = ((line.len() - trimmed.len()) / 4).min(MAX_DEPTH);
         let is_over = point.as_mut().is_some_and(|point| !point.take(trimmed, line));
         if is_over && let Some(point) = point.take() {
+            has_crashed |= point.has_no_reason();
             point.finish(groups);
         }
         if let Some(name) = trimmed.strip_prefix("# Subtest: ") {
@@ -26,7 +31,12 @@ pub fn tap(text: &str, groups: &mut Groups) {
         }
     }
     if let Some(point) = point {
+        has_crashed |= point.has_no_reason();
         point.finish(groups);
+    }
+    if has_crashed {
+        let printed: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# ")).collect();
+        generic(&printed.join("\n"), groups);
     }
 }
 
@@ -96,6 +106,10 @@ impl Point {
         }
     }
 
+    fn has_no_reason(&self) -> bool {
+        self.message == [NO_REASON]
+    }
+
     fn finish(self, groups: &mut Groups) {
         if !self.is_parent {
             groups.add(&self.name, &self.place, &self.message.join("\n"));
@@ -115,6 +129,7 @@ fn unquoted(value: &str) -> &str {
 pub fn spec(text: &str, groups: &mut Groups) {
     let mut place = "";
     let mut test: Option<(&str, Vec<String>)> = None;
+    let mut has_crashed = false;
     for line in text.lines().skip_while(|line| *line != "✖ failing tests:") {
         if let Some(location) = line.strip_prefix("test at ") {
             add(&mut test, place, groups);
@@ -125,10 +140,14 @@ pub fn spec(text: &str, groups: &mut Groups) {
         } else if line.trim_start().starts_with("at ") {
             add(&mut test, place, groups);
         } else if let Some((_, message)) = &mut test {
+            has_crashed |= line.trim().trim_matches('\'') == NO_REASON;
             push_line(message, line.strip_prefix("  ").unwrap_or(line));
         }
     }
     add(&mut test, place, groups);
+    if has_crashed {
+        generic(text, groups);
+    }
 }
 
 /// The stack ends what is worth reading of a test.

@@ -252,6 +252,26 @@ fn node() {
 }
 
 #[test]
+fn a_file_that_node_could_not_run() {
+    let said = "/w/calc.js:1\nexports.add = (;\n\nSyntaxError: Unexpected token ';'\n    at wrapSafe (node:internal/modules/cjs/loader:1464:18)\n    \
+        at Object.<anonymous> (/w/a.test.js:1:81)\n\nNode.js v20.20.2\n";
+    let why = ("", "SyntaxError: Unexpected token ';'\n  at Object.<anonymous> (/w/a.test.js:1:81)");
+    let comments: String = said.lines().map(|line| format!("# {line}\n")).collect();
+    let tap = "# Subtest: /w/a.test.js\nnot ok 1 - /w/a.test.js\n  ---\n  location: '/w/a.test.js:1:1'\n  error: 'test failed'\n  ...\n1..1\n";
+    check(&format!("TAP version 13\n{comments}{tap}"), &[("/w/a.test.js", "test failed\n  at /w/a.test.js:1:1"), why]);
+    let spec = "✖ a.test.js (40ms)\n\n✖ failing tests:\n\ntest at a.test.js:1:1\n✖ a.test.js (40ms)\n  'test failed'\n";
+    check(&format!("{said}{spec}"), &[("a.test.js", "'test failed'\n  at a.test.js:1:1"), why]);
+}
+
+#[test]
+fn a_file_that_jest_could_not_run() {
+    let output = "FAIL ./a.test.js\n  ● Test suite failed to run\n\n    Cannot find module './nope' from 'a.test.js'\n\n    \
+        > 1 | require('./nope')\n        | ^\n\n      at Resolver.x (node_modules/jest-resolve/build/index.js:1031:11)\n      \
+        at Object.require (a.test.js:1:1)\n\nTest Suites: 1 failed, 1 total\n";
+    check(output, &[("./a.test.js", "Cannot find module './nope' from 'a.test.js'\n  at a.test.js:1:1")]);
+}
+
+#[test]
 fn jest_and_vitest() {
     let jest = "FAIL t/a.test.js\n  ● suite › adds\n\n    expect(received).toBe(expected) // Object.is equality\n\n    \
         Expected: 3\n    Received: -1\n\n      1 | describe('suite',()=>{\n    > 2 |  test('adds')\n        |      ^\n      \

@@ -36,10 +36,19 @@ fn vitest_line(line: &str) -> Option<Counts> {
 pub fn node(text: &str) -> Option<Counts> {
     let mut last = None;
     let mut block: Option<Block> = None;
+    let (mut has_inner, mut empty_files) = (false, 0);
     for line in text.lines() {
-        let Some((name, number)) = node_line(line) else { continue };
+        let Some((name, number)) = node_line(line) else {
+            let is_point = passed_point(line).is_some() || line.starts_with("not ok ");
+            empty_files += u32::from(!has_inner && passed_point(line).is_some_and(is_file_name));
+            has_inner = if is_point { false } else { has_inner || is_inner_point(line) };
+            continue;
+        };
         match (name, &mut block) {
-            ("tests", _) => block = Some(Block { tests: number, skipped: 0, failed: 0 }),
+            ("tests", _) => {
+                block = Some(Block { tests: number.saturating_sub(empty_files), skipped: 0, failed: 0 });
+                empty_files = 0;
+            }
             ("skipped", Some(block)) => block.skipped = number,
             ("fail" | "cancelled", Some(block)) => block.failed = block.failed.saturating_add(number),
             _ => {}
@@ -62,6 +71,25 @@ fn node_line(line: &str) -> Option<(&str, u32)> {
     let rest = line.strip_prefix("# ").or_else(|| line.strip_prefix("ℹ "))?;
     let (name, number) = rest.trim_end().split_once(' ')?;
     Some((name, count(number.trim_start())?))
+}
+
+/// The name in `ok 1 - adds` or `✔ adds (0.4ms)` at the outermost level.
+fn passed_point(line: &str) -> Option<&str> {
+    if let Some(rest) = line.strip_prefix("✔ ") {
+        return Some(rest.rsplit_once(" (").map_or(rest, |(name, _)| name));
+    }
+    line.strip_prefix("ok ")?.split_once(" - ").map(|(_, name)| name.trim_end())
+}
+
+fn is_inner_point(line: &str) -> bool {
+    let trimmed = line.trim_start();
+    trimmed.len() < line.len() && (trimmed.starts_with("ok ") || trimmed.starts_with("not ok "))
+}
+
+/// Whether node names a file and not a test: one in which it found none counts as a test that passed.
+fn is_file_name(name: &str) -> bool {
+    let endings = [".js", ".mjs", ".cjs", ".ts", ".mts", ".cts"];
+    !name.contains(' ') && endings.iter().any(|ending| name.ends_with(ending))
 }
 
 /// `3 passing (4ms)`, and after it `1 failing`; what is pending was not executed.

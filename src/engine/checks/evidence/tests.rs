@@ -92,6 +92,10 @@ fn javascript() {
     check("ℹ tests 3\nℹ suites 0\nℹ pass 3\nℹ fail 0\nℹ cancelled 0\nℹ skipped 0\nℹ todo 0\n", ("node", 3, 0));
     check("# tests 0\n# suites 0\n# pass 0\n# fail 0\n", ("node", 0, 0));
     check("1..2\n# tests 2\n# pass  2\n\n# ok\n", ("node", 2, 0));
+    // A file without a test is a test that passed, to node.
+    check("ok 1 - /w/a.test.js\n  ---\n  ...\n1..1\n# tests 1\n# pass 1\n# fail 0\n", ("node", 0, 0));
+    check("✔ a.test.mjs (30.1ms)\n✔ adds (0.2ms)\nℹ tests 2\nℹ pass 2\nℹ fail 0\n", ("node", 1, 0));
+    check("    ok 1 - adds\n    1..1\nok 1 - /w/a.test.js\n1..1\n# tests 1\n# pass 1\n# fail 0\n", ("node", 1, 0));
     check("# tests 3 and more", None);
     check("Test Suites: 1 failed, 1 total\nTests:       2 failed, 1 skipped, 1 passed, 4 total\n", ("jest", 3, 2));
     check("Tests:       0 total\n", ("jest", 0, 0));

@@ -71,6 +71,9 @@ fn a_hidden_check_tells_nothing_but_its_problem() {
     assert!(told.contains("A hidden check failed: exit code 1") && !told.contains("secret"), "{told}");
     let told = report(&[FailedCheck { problem: "cannot start: secret.py: no such file", ..check }], &[], &[], &[]);
     assert!(told.contains("A hidden check failed: cannot start\n") && !told.contains("secret"), "{told}");
+    let problem = "exit code 0, but only 3 tests were executed, and min_tests is 7";
+    let told = report(&[FailedCheck { problem, ..check }], &[], &[], &[]);
+    assert!(!told.contains(['3', '7']), "{told}");
 }
 
 #[test]
