@@ -17,7 +17,12 @@
 //! - *peak*: the orchestrator's own peak memory in MB (VmHWM, read every millisecond until its end), with 50 retries
 //!   against 1; the difference is what 49 iterations leave behind.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench fails by panicking and prints its result")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "a bench fails by panicking, prints its result, and sets its own scene"
+)]
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
