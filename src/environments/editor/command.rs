@@ -221,7 +221,10 @@ mod tests {
     fn a_view_has_two_patterns_and_maybe_a_label() {
         assert_eq!(parse("view f /a/ /b/"), viewed("f", "a", "b", None));
         assert_eq!(parse("  view f /a/ to /b/\n"), viewed("f", "a", "b", None));
-        assert_eq!(parse(r#"view "a b.c" /go to/ to /x\/y/ "the label""#), viewed("a b.c", "go to", r"x\/y", Some("the label")));
+        assert_eq!(
+            parse(r#"view "a b.c" /go to/ to /x\/y/ "the label""#),
+            viewed("a b.c", "go to", r"x\/y", Some("the label"))
+        );
         assert_eq!(parse("view f /a/ /b/ two words"), viewed("f", "a", "b", Some("two words")));
         assert_eq!(parse(r"view f /a\\/ /\\\//"), viewed("f", r"a\\", r"\\\/", None));
         assert_eq!(parse("view f // //"), viewed("f", "", "", None));
@@ -258,11 +261,42 @@ mod tests {
     #[test]
     fn what_is_no_command_is_told_what_one_is() {
         let wrong = [
-            "", "  ", "\n\n", "view", "view f", "view f /a", "view f /a/", "view f a b", "view f /a/b/ /c/",
-            "view f /a/ /b/c", "View f /a/ /b/", "edit", "edit f", "edit f 4-2", "edit f 0-1", "edit f -1-2",
-            "edit f 2-", "edit f +2", "edit f 2-3-4", "edit f 1-99999999999999999999", "edit f 1-2 3", "create",
-            "create a b", "search", "search x", "search \"x", "search \"x\"y", "search \"x\" a b", "close", "close x",
-            "close 1 2", "close -1", "close 1\nclose 2", "next_match", "delete f", "view \"f /a/ /b/",
+            "",
+            "  ",
+            "\n\n",
+            "view",
+            "view f",
+            "view f /a",
+            "view f /a/",
+            "view f a b",
+            "view f /a/b/ /c/",
+            "view f /a/ /b/c",
+            "View f /a/ /b/",
+            "edit",
+            "edit f",
+            "edit f 4-2",
+            "edit f 0-1",
+            "edit f -1-2",
+            "edit f 2-",
+            "edit f +2",
+            "edit f 2-3-4",
+            "edit f 1-99999999999999999999",
+            "edit f 1-2 3",
+            "create",
+            "create a b",
+            "search",
+            "search x",
+            "search \"x",
+            "search \"x\"y",
+            "search \"x\" a b",
+            "close",
+            "close x",
+            "close 1 2",
+            "close -1",
+            "close 1\nclose 2",
+            "next_match",
+            "delete f",
+            "view \"f /a/ /b/",
         ];
         for text in wrong {
             let message = parse(text).expect_err(text);

@@ -67,11 +67,8 @@ impl EditorEnvironment {
 
     /// Returns the lines in question, if a view has shown them as they are.
     fn verified(&self, target: &Target, first: usize, last: usize) -> Result<Vec<Line>, String> {
-        let shown: Vec<_> = self
-            .views
-            .iter()
-            .filter(|view| view.real == target.place.real && view.has_shown(first, last))
-            .collect();
+        let shown: Vec<_> =
+            self.views.iter().filter(|view| view.real == target.place.real && view.has_shown(first, last)).collect();
         let Some(view) = shown.first() else {
             return Err(format!("Can only edit lines visible in a view{}", now(target, first, last)));
         };

@@ -11,13 +11,14 @@ use globset::{Error, GlobBuilder, GlobMatcher};
 
 use super::cannot;
 use super::place::{Folders, Project, Spot, Trouble};
+use super::write::standing;
 
 /// The files that a glob names.
 #[derive(Debug, Default)]
 pub(super) struct Filter {
-    /// A file that is searched whatever rules say; nothing else is, unless `glob` is there.
+    /// A file that is searched whatever rules say.
     pub named: Option<PathBuf>,
-    /// Whether the tree is searched.
+    /// Whether the tree is gone through for others.
     pub walks: bool,
     /// Nothing outside of this folder is meant.
     base: PathBuf,
@@ -29,6 +30,11 @@ pub(super) struct Filter {
 }
 
 impl Filter {
+    /// Returns the filter that names everything.
+    pub fn all() -> Filter {
+        Filter { walks: true, ..Filter::default() }
+    }
+
     /// Reads a glob; the error says why it cannot be searched.
     pub fn parse(project: &Project, glob: &str) -> Result<Filter, String> {
         let refused = |trouble| cannot("search", glob, trouble);
@@ -37,38 +43,31 @@ impl Filter {
         if parts.contains(&"..") {
             return Err(refused(Trouble::Outside));
         }
-        let is_anchored = glob.trim_end_matches('/').contains('/');
         if parts.is_empty() {
-            return Ok(Filter { walks: true, ..Filter::default() });
+            return Ok(Filter::all());
         }
-        let built = if is_literal(glob) {
-            Filter::of_path(project, &parts, is_anchored).map_err(refused)?
-        } else {
-            Filter::of_glob(&parts, is_anchored, glob.ends_with('/'))
-        };
-        built.map_err(|error| format!("Invalid glob {glob}: {}", error.kind()))
+        let is_anchored = glob.trim_end_matches('/').contains('/');
+        let everywhere = Filter::of_glob(&parts, is_anchored, glob.ends_with('/'))
+            .map_err(|error| format!("Invalid glob {glob}: {}", error.kind()))?;
+        if !is_literal(glob) {
+            return Ok(everywhere);
+        }
+        let named = Filter::of_path(project, &relative).map_err(refused)?;
+        Ok(if is_anchored || named.walks { named } else { Filter { named: named.named, ..everywhere } })
     }
 
-    fn of_path(project: &Project, parts: &[&str], is_anchored: bool) -> Result<Result<Filter, Error>, Trouble> {
-        let path: PathBuf = parts.iter().collect();
+    /// Returns the filter that names a file, or a folder with what is in it, or nothing.
+    fn of_path(project: &Project, path: &Path) -> Result<Filter, Trouble> {
         let is_in_git = |real: &Path| real.iter().any(|name| name == ".git");
-        let mut filter = match project.follow(&path, Folders::Found) {
-            Ok(Spot::Folder(real)) if is_in_git(&real) => return Ok(Ok(Filter::default())),
-            Ok(Spot::Folder(base)) => {
-                return Ok(Ok(Filter { walks: true, base, is_base_named: true, ..Filter::default() }));
+        match project.follow(path, Folders::Found) {
+            Ok(Spot::Folder(base)) if !is_in_git(&base) => Ok(Filter { base, is_base_named: true, ..Filter::all() }),
+            Ok(Spot::Place(place)) if !place.real.parent().is_some_and(is_in_git) => {
+                let is_there = standing(&place)?.is_some();
+                Ok(Filter { named: is_there.then(|| path.to_owned()), ..Filter::default() })
             }
-            Ok(Spot::Place(place)) if place.real.parent().is_some_and(is_in_git) => Filter::default(),
-            Ok(Spot::Place(_)) => Filter { named: Some(path), ..Filter::default() },
-            Err(Trouble::Missing) => Filter::default(),
-            Err(trouble) => return Err(trouble),
-        };
-        if is_anchored {
-            return Ok(Ok(filter));
+            Ok(_) | Err(Trouble::Missing) => Ok(Filter::default()),
+            Err(trouble) => Err(trouble),
         }
-        Ok(Filter::of_glob(parts, false, false).map(|everywhere| {
-            filter = Filter { named: filter.named.take(), ..everywhere };
-            filter
-        }))
     }
 
     fn of_glob(parts: &[&str], is_anchored: bool, is_folder: bool) -> Result<Filter, Error> {

@@ -30,7 +30,7 @@ use crate::error::Error;
 
 const MAX_VIEWS: usize = 5;
 /// The processor's time that finding one view may take.
-const VIEW_MILLISECONDS: i64 = 500;
+const VIEW_MILLISECONDS: i64 = 1000;
 
 /// The environment `editor`.
 #[derive(Debug)]

@@ -3,24 +3,29 @@
 //! A pattern is a regular expression, or after an edit a whole line taken literally. It sees one line without its
 //! ending. Searching line by line would be slow, so a second form of the expression, in which anchors stand for the
 //! ends of lines, looks for the next line that may match, and only that line is asked. An engine cannot be stopped in
-//! the middle, so it gets pieces whose size follows from that of the expression, and between pieces its time is told.
+//! the middle, so it gets pieces whose size follows from that of the expression, and between them its time is told; a
+//! line that is longer goes through an automaton byte by byte.
 
 use std::fmt;
+use std::sync::OnceLock;
 
 use regex_automata::Input;
+use regex_automata::hybrid::dfa::DFA;
 use regex_automata::meta::{BuildError, Regex};
+use regex_automata::nfa::thompson;
 use regex_automata::util::syntax;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::text::{Line, Text, shown};
 
 /// The largest program that an expression may become, in bytes.
-const MAX_PROGRAM: usize = 1 << 20;
-/// The product of an expression's and a piece's size that an engine takes well under a second for.
+const MAX_PROGRAM: usize = 10 << 20;
+/// The product of an expression's and a piece's size that takes an engine well under a second at its slowest.
 const PIECE_WORK: usize = 1 << 32;
-const PIECE_SIZES: (usize, usize) = (1 << 14, 1 << 22);
-/// How many lines are looked at between two looks at the clock.
+const PIECE_SIZES: (usize, usize) = (1 << 10, 1 << 25);
+/// How many lines, and bytes of a long one, are looked at between two looks at the clock.
 const LINES_BETWEEN_LOOKS: u32 = 256;
+const BYTES_BETWEEN_LOOKS: usize = 512;
 
 /// A pattern of a view or a search.
 #[derive(Debug, Clone)]
@@ -37,6 +42,8 @@ enum Form {
         /// Matches in the whole text wherever `line` does in one of its lines, and maybe elsewhere.
         scan: Option<Regex>,
         piece: usize,
+        /// For lines that are longer than a piece; made when one comes.
+        automaton: OnceLock<Option<DFA>>,
     },
     Literal(Vec<u8>),
 }
@@ -47,14 +54,17 @@ impl Pattern {
         if source.is_empty() {
             return Err("it is empty".to_owned());
         }
-        let line = build(source, syntax::Config::new()).map_err(|error| reason(&error))?;
+        let line = build(source, syntax::Config::new())?;
         let whole = syntax::Config::new().multi_line(true).crlf(true);
         let anchored = syntax::parse_with(source, &whole.utf8(false))
             .map_or(true, |parsed| parsed.properties().look_set().contains_anchor_haystack());
         let scan = if anchored { None } else { build(source, whole).ok() };
         let size = line.memory_usage() + scan.as_ref().map_or(0, Regex::memory_usage);
         let piece = (PIECE_WORK / size.max(1)).clamp(PIECE_SIZES.0, PIECE_SIZES.1);
-        Ok(Pattern { source: source.to_owned(), form: Form::Expression { line, scan, piece } })
+        Ok(Pattern {
+            source: source.to_owned(),
+            form: Form::Expression { line, scan, piece, automaton: OnceLock::new() },
+        })
     }
 
     /// Returns the pattern that matches exactly this line.
@@ -76,7 +86,13 @@ impl Pattern {
                 effort.line()?;
                 Ok(expression.is_match(line))
             }
-            Form::Expression { line: expression, piece, .. } => matches_in_pieces(expression, line, *piece, effort),
+            Form::Expression { line: expression, piece, automaton, .. } => {
+                let steps = match automaton.get_or_init(|| build_automaton(&self.source)) {
+                    Some(automaton) => matches_by_steps(automaton, line, effort)?,
+                    None => None,
+                };
+                steps.map_or_else(|| matches_in_pieces(expression, line, *piece, effort), Ok)
+            }
         }
     }
 
@@ -104,8 +120,9 @@ impl Pattern {
             }
             let end = last_line_end(text, first, *piece);
             effort.line()?;
-            if let Some(found) = scan.search(&Input::new(text.bytes()).span(at..end)) {
-                return Ok(text.line_around(found.start().min(end - 1)));
+            let (bytes, top) = (text.bytes(), text.top());
+            if let Some(found) = scan.search(&Input::new(&bytes[top..]).span(at - top..end - top)) {
+                return Ok(text.line_around((top + found.start()).min(end - 1)));
             }
             effort.look()?;
             at = end;
@@ -155,9 +172,9 @@ fn thread_milliseconds() -> i64 {
     spent.tv_sec.saturating_mul(1000).saturating_add(spent.tv_nsec / 1_000_000)
 }
 
-fn build(source: &str, syntax: syntax::Config) -> Result<Regex, BuildError> {
+fn build(source: &str, syntax: syntax::Config) -> Result<Regex, String> {
     let config = Regex::config().utf8_empty(false).nfa_size_limit(Some(MAX_PROGRAM));
-    Regex::builder().configure(config).syntax(syntax.utf8(false)).build(source)
+    Regex::builder().configure(config).syntax(syntax.utf8(false)).build(source).map_err(|error| reason(&error))
 }
 
 fn reason(error: &BuildError) -> String {
@@ -167,8 +184,33 @@ fn reason(error: &BuildError) -> String {
     }
 }
 
-/// Matches a very long line piece by piece. Pieces overlap by a quarter, which is the longest match that is surely
-/// found; what is around a piece is seen by anchors and word borders.
+fn build_automaton(source: &str) -> Option<DFA> {
+    let config = DFA::config().unicode_word_boundary(true).skip_cache_capacity_check(true);
+    let program = thompson::Config::new().utf8(false).nfa_size_limit(Some(MAX_PROGRAM));
+    DFA::builder().configure(config).thompson(program).syntax(syntax::Config::new().utf8(false)).build(source).ok()
+}
+
+/// Matches a long line byte by byte; nothing is known where the automaton gives up, as at a word border among letters
+/// that are not ASCII.
+fn matches_by_steps(automaton: &DFA, line: &[u8], effort: &mut Effort) -> Result<Option<bool>, TooSlow> {
+    let mut cache = automaton.create_cache();
+    let Ok(mut state) = automaton.start_state_forward(&mut cache, &Input::new(line)) else { return Ok(None) };
+    for stretch in line.chunks(BYTES_BETWEEN_LOOKS) {
+        effort.look()?;
+        for byte in stretch {
+            match automaton.next_state(&mut cache, state, *byte) {
+                Ok(next) if next.is_match() => return Ok(Some(true)),
+                Ok(next) if next.is_dead() => return Ok(Some(false)),
+                Ok(next) if !next.is_quit() => state = next,
+                _ => return Ok(None),
+            }
+        }
+    }
+    Ok(automaton.next_eoi_state(&mut cache, state).ok().map(|last| last.is_match()))
+}
+
+/// Matches a long line piece by piece. Pieces overlap by a quarter, which is the longest match that is surely found;
+/// what is around a piece is seen by anchors and word borders.
 fn matches_in_pieces(expression: &Regex, line: &[u8], piece: usize, effort: &mut Effort) -> Result<bool, TooSlow> {
     let mut start = 0;
     loop {
@@ -228,9 +270,9 @@ mod tests {
         assert!(wrong("(?=a)").contains("look-around"));
         assert!(wrong(r"(a)\1").contains("backreferences"));
         assert!(wrong("(").contains("unclosed group"));
-        assert!(wrong(r"(\w{100}){100}").contains("too large"));
+        assert!(wrong(r"(\w{100}){200}").contains("too large"));
         assert!(wrong("").contains("empty"));
-        assert!(Pattern::parse(r"\w{40} \p{L}{20}").is_ok());
+        assert!(Pattern::parse(r"\w{60} \p{L}{40}").is_ok());
     }
 
     #[test]
@@ -242,22 +284,45 @@ mod tests {
         assert_eq!(pattern.matches(b"a/b (c);", &mut effort), Ok(false));
     }
 
+    /// Matches as if the line were too long for the engine, by both ways.
+    fn matches_long(pattern: &str, line: &str) -> (Option<bool>, bool) {
+        let mut effort = Effort::milliseconds(60_000);
+        let steps = matches_by_steps(&build_automaton(pattern).unwrap(), line.as_bytes(), &mut effort).unwrap();
+        let expression = build(pattern, syntax::Config::new()).unwrap();
+        (steps, matches_in_pieces(&expression, line.as_bytes(), 1 << 12, &mut effort).unwrap())
+    }
+
     #[test]
-    fn very_long_lines_are_matched_in_pieces() {
-        let line = format!("{}needle{}", "y".repeat(9_000_000), "z".repeat(9_000_000));
-        let matches = |pattern: &str| {
-            Pattern::parse(pattern).unwrap().matches(line.as_bytes(), &mut Effort::milliseconds(60_000)).unwrap()
-        };
-        assert!(matches("needle"));
-        assert!(matches("z$") && matches("^y") && matches(r"yneedlez"));
-        assert!(!matches("^z") && !matches("y$") && !matches(r"\bneedle"));
+    fn long_lines_are_matched_by_steps_or_in_pieces() {
+        let line = format!("{}needle{}", "y".repeat(90_000), "z".repeat(90_000));
+        for pattern in ["needle", "z$", "^y", "yneedlez", r"\w+e\w", "(y+)+n"] {
+            assert_eq!(matches_long(pattern, &line), (Some(true), true), "{pattern}");
+        }
+        for pattern in ["^z", "y$", r"\bneedle", r"\s", "(z+)+y$"] {
+            assert_eq!(matches_long(pattern, &line), (Some(false), false), "{pattern}");
+        }
+        // Only one way sees a match that is longer than a piece, only the other a border among other letters.
+        assert_eq!(matches_long("^y+needlez+$", &line), (Some(true), false));
+        let other = format!("é{line} é");
+        assert_eq!(matches_long(r"z+\b", &other), (None, true));
+    }
+
+    #[test]
+    fn the_way_of_long_lines_is_taken() {
+        let line = format!("{}needle{}", "y".repeat(300_000), "é".repeat(300_000));
+        for (pattern, wanted) in [(r"^\w+needle\w+$", true), (r"^\w+needle\W", false), (r"needle\w\b", false)] {
+            let pattern = Pattern::parse(pattern).unwrap();
+            assert_eq!(pattern.matches(line.as_bytes(), &mut Effort::milliseconds(60_000)), Ok(wanted), "{pattern}");
+        }
     }
 
     #[test]
     fn a_pattern_that_blows_up_ends_in_time() {
-        let line = vec![b'0'; 30_000_000];
-        let pattern = Pattern::parse(r"(?:[01]?){2000}[01]*1[01]{200}x$").unwrap();
-        assert_eq!(pattern.matches(&line, &mut Effort::milliseconds(50)), Err(TooSlow));
+        let line = "0110é10110".repeat(100_000);
+        for pattern in [r"(?:[^x]*\b){300}y", r"[01é]*1[01é]{2000}y$", r"(?:\w?){60}y"] {
+            let pattern = Pattern::parse(pattern).unwrap();
+            assert_eq!(pattern.matches(line.as_bytes(), &mut Effort::milliseconds(30)), Err(TooSlow), "{pattern}");
+        }
     }
 
     proptest! {

@@ -33,10 +33,7 @@ const MAX_NOTES: usize = 20;
 /// Returns the lines that match in the files that the glob names, in all without one.
 pub(super) fn search(project: &Project, pattern: &Pattern, glob: Option<&str>) -> Result<String, String> {
     let until = Instant::now() + MAX_TIME;
-    let filter = match glob {
-        Some(glob) => Filter::parse(project, glob)?,
-        None => Filter { walks: true, ..Filter::default() },
-    };
+    let filter = glob.map_or_else(|| Ok(Filter::all()), |glob| Filter::parse(project, glob))?;
     let mut answer = Answer::default();
     let mut paths = Vec::new();
     if filter.walks {
@@ -48,7 +45,8 @@ pub(super) fn search(project: &Project, pattern: &Pattern, glob: Option<&str>) -
         let (_, text, _) =
             project.read(named).map_err(|trouble| cannot("search", &named.to_string_lossy(), trouble))?;
         // Its place in the order is found by the same comparison that made the order.
-        let after = paths.partition_point(|path| path.as_os_str().as_encoded_bytes() < named.as_os_str().as_encoded_bytes());
+        let after =
+            paths.partition_point(|path| path.as_os_str().as_encoded_bytes() < named.as_os_str().as_encoded_bytes());
         let later = paths.split_off(after);
         answer.add_files(project, pattern, &paths, until);
         answer.add_text(pattern, named, &text);
@@ -203,12 +201,7 @@ fn search_small(project: &Project, pattern: &Pattern, path: &Path) -> Option<Str
 }
 
 /// Gives out every line that matches, until it is told to stop.
-fn search_text(
-    pattern: &Pattern,
-    path: &Path,
-    text: &Text,
-    give: &mut dyn FnMut(&str) -> bool,
-) -> Result<(), TooSlow> {
+fn search_text(pattern: &Pattern, path: &Path, text: &Text, give: &mut dyn FnMut(&str) -> bool) -> Result<(), TooSlow> {
     let mut effort = Effort::milliseconds(FILE_MILLISECONDS);
     let (mut at, mut number) = (text.top(), 1);
     while let Some(line) = pattern.next_line(text, at, &mut effort)? {

@@ -171,7 +171,8 @@ impl View {
     /// Makes the end of the view be found at `last`, as far as a pattern can say so.
     fn settle_end(&mut self, after: &Text, first: usize, last: usize, effort: &mut Effort) {
         self.is_single = first == last;
-        let between = if self.end.is_literal() { after.numbered(first + 1, last.saturating_sub(1)) } else { Vec::new() };
+        let between =
+            if self.end.is_literal() { after.numbered(first + 1, last.saturating_sub(1)) } else { Vec::new() };
         let is_end = |line: &&Line| self.end.matches(after.content(**line), effort).unwrap_or(false);
         self.passed = between.iter().filter(is_end).count();
     }

@@ -107,8 +107,14 @@ impl Walk<'_> {
 
 impl<'a> Rules<'a> {
     /// Reads the rules that a folder has, if it has any.
-    fn of(folder: BorrowedFd<'_>, path: &Path, entries: &[DirEntry], around: Option<&'a Rules<'a>>) -> Option<Rules<'a>> {
-        let is_rule_file = |entry: &DirEntry| RULE_FILES.iter().any(|name| entry.file_name().to_bytes() == name.as_bytes());
+    fn of(
+        folder: BorrowedFd<'_>,
+        path: &Path,
+        entries: &[DirEntry],
+        around: Option<&'a Rules<'a>>,
+    ) -> Option<Rules<'a>> {
+        let is_rule_file =
+            |entry: &DirEntry| RULE_FILES.iter().any(|name| entry.file_name().to_bytes() == name.as_bytes());
         if !entries.iter().any(is_rule_file) {
             return None;
         }

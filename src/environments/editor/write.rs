@@ -8,8 +8,8 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 
 use rustix::fs::{
-    Access, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, accessat, fchmod, fchown, fstat, fsync, openat, renameat,
-    renameat_with, statat, unlinkat,
+    Access, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, accessat, fchmod, fchown, fstat, fsync, openat,
+    renameat, renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
@@ -30,7 +30,8 @@ pub(super) fn put(place: &Place, content: &[u8], old: Option<&Stat>) -> Result<(
     let beside = format!(".orchestrator-edit-{}", Uuid::new_v4().simple());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = File::from(openat(folder, &beside, flags, Mode::from_raw_mode(0o666))?);
-    let placed = fill(file, content, old).map_err(|error| Trouble::from(&error)).and_then(|()| swap(place, &beside, old));
+    let placed =
+        fill(file, content, old).map_err(|error| Trouble::from(&error)).and_then(|()| swap(place, &beside, old));
     if placed.is_err() {
         let _ = unlinkat(folder, &beside, AtFlags::empty());
         return placed;
