@@ -7,7 +7,9 @@
 pub mod adhoc;
 pub mod editor;
 pub mod output;
+pub mod python;
 pub mod registry;
+pub mod session;
 
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
