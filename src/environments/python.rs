@@ -204,7 +204,7 @@ impl Interpreter {
     fn begin(&mut self, command: &str, before: &str) -> io::Result<()> {
         self.session.begin(before);
         self.number += 1;
-        self.records.expect(self.number);
+        self.records.await_end(self.number);
         self.is_running = true;
         self.send(&frame(&[&[COMMAND], &self.number.to_le_bytes(), command.as_bytes()]))
     }

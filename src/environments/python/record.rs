@@ -38,7 +38,7 @@ pub(super) struct Records {
 
 impl Records {
     /// Waits from now on for the end of this command.
-    pub(super) fn expect(&mut self, number: u64) {
+    pub(super) fn await_end(&mut self, number: u64) {
         self.number = number;
         self.end = None;
     }
@@ -105,7 +105,7 @@ mod tests {
 
     fn section(bytes: &[u8], number: u64) -> Option<String> {
         let mut records = Records::default();
-        records.expect(number);
+        records.await_end(number);
         records.push(bytes);
         records.take_end().map(|end| end.section())
     }
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn an_end_that_is_told_twice_is_heard_once() {
         let mut records = Records::default();
-        records.expect(1);
+        records.await_end(1);
         records.push(b"\nend\x001\x000\0/p\n");
         assert!(records.take_end().is_some());
         records.push(b"\nend\x001\x000\0/p\n");
@@ -138,7 +138,7 @@ mod tests {
         let mut records = Records::default();
         (0..40).for_each(|_| records.push(&vec![b'x'; LONGEST / 10]));
         assert!(records.line.len() <= LONGEST);
-        records.expect(2);
+        records.await_end(2);
         records.push(b"\nend\x002\x001\0/p\n");
         assert_eq!(records.take_end().unwrap().status, 1);
     }
@@ -149,7 +149,7 @@ mod tests {
             let whole = [noise.as_slice(), b"\nend\x003\x000\0/p\0a\0int\n"].concat();
             let (head, tail) = whole.split_at(at.min(whole.len()));
             let mut records = Records::default();
-            records.expect(3);
+            records.await_end(3);
             records.push(head);
             records.push(tail);
             prop_assert!(records.is_ready() && records.has_end());
