@@ -9,7 +9,9 @@ pub mod bash;
 pub mod python;
 pub mod editor;
 pub mod output;
+pub mod python;
 pub mod registry;
+pub mod session;
 
 use std::os::fd::BorrowedFd;
 use std::time::Instant;

@@ -1,18 +1,338 @@
-//! (stand-in)
-use std::ffi::OsString;
+//! A Python interpreter that stays.
+//!
+//! `python/driver.py` is the loop inside it: it gets frames over the channel, a command or word of an interrupt, and
+//! tells the end of a command in one line, with the directory and the variables of the screen. Nothing is installed:
+//! the driver itself comes over the channel first. What is printed comes through the pipe of the session.
+
+mod record;
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use super::{Environment, Response, ScreenSection, Until, Waited};
-use crate::process::Launcher;
-pub struct PythonEnvironment;
-impl PythonEnvironment {
-    pub fn new(_: Launcher, _: PathBuf, _: Vec<(OsString, OsString)>) -> Self { Self }
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal;
+
+use self::record::{End, MOST_VARIABLES, Records};
+use crate::environments::session::{Session, in_words};
+use crate::environments::{Environment, Response, ScreenSection, Until, Waited};
+use crate::process::environment::find_program;
+use crate::process::living::How;
+use crate::process::{Job, Launcher};
+
+const DRIVER: &str = include_str!("python/driver.py");
+const READY: &str = "Python REPL (ready)";
+const LOST: &str = "variables, imports and threads are lost; the next command starts a fresh interpreter";
+/// The lines of the screen that are no variable.
+const OTHER_LINES: usize = 3;
+/// How long an interpreter that should listen may take to do so.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+const COMMAND: u8 = b'c';
+const INTERRUPT: u8 = b'i';
+
+/// The environment `python`.
+#[derive(Debug)]
+pub struct PythonEnvironment {
+    launcher: Launcher,
+    project: PathBuf,
+    env: Vec<(OsString, OsString)>,
+    interpreter: Option<Interpreter>,
+    /// What an interpreter that died between two commands has left to say.
+    epitaph: String,
+    section: String,
+    last_end: String,
 }
+
+impl PythonEnvironment {
+    /// Returns the environment of a project; its interpreter starts with the first command.
+    pub fn new(launcher: Launcher, project: PathBuf, env: Vec<(OsString, OsString)>) -> PythonEnvironment {
+        PythonEnvironment {
+            launcher,
+            project,
+            env,
+            interpreter: None,
+            epitaph: String::new(),
+            section: READY.to_owned(),
+            last_end: String::new(),
+        }
+    }
+
+    fn start(&self) -> Result<Interpreter, String> {
+        let value = |name: &str| self.env.iter().rfind(|(known, _)| known == name).map(|(_, value)| value.as_os_str());
+        let path = value("PATH").unwrap_or_default();
+        let program = find_program(path, OsStr::new("python3"), &self.project)
+            .ok_or("python3 is not on PATH (what is in the project does not count)")?;
+        let job = Job {
+            command: vec![program.into(), "-c".into(), bootstrap().into()],
+            cwd: self.project.clone(),
+            // The driver adds it once its own imports are done, for it may lead into the project.
+            env: self.env.iter().filter(|(name, _)| name != "PYTHONPATH").cloned().collect(),
+            timeout: Duration::MAX,
+        };
+        let refuse = |error: io::Error| format!("python3 cannot be started: {error}");
+        let session = Session::start(&self.launcher, &job).map_err(refuse)?;
+        let mut interpreter =
+            Interpreter { session, is_open: true, records: Records::default(), number: 0, is_running: false };
+        let search_path = value("PYTHONPATH").map(|path| [b"=", path.as_bytes()].concat()).unwrap_or_default();
+        interpreter.send(DRIVER.as_bytes()).and_then(|()| interpreter.send(&frame(&[&search_path]))).map_err(refuse)?;
+        Ok(interpreter)
+    }
+
+    /// Notes the end of a command, and returns its response.
+    fn ended(&mut self, end: End, output: String) -> Response {
+        self.section = end.section();
+        self.last_end = match end.status {
+            0 => "nothing was raised".to_owned(),
+            status => format!("it raised, exit status {status}"),
+        };
+        Response { output, success: end.status == 0, running: false }
+    }
+
+    /// Notes that the interpreter is gone, and returns what is to be said.
+    fn died(&mut self) -> String {
+        let Some(mut interpreter) = self.interpreter.take() else { return String::new() };
+        let how = in_words(&interpreter.session.living.end(How::Now));
+        self.section = format!("{READY} (ended: {how})");
+        self.last_end = format!("python ended, {how}");
+        on_own_line(interpreter.session.finish()) + &format!("[python ended: {how}; {LOST}]\n")
+    }
+
+    /// Finds out whether the interpreter died while nothing ran.
+    fn look_after_the_idle(&mut self) {
+        let idle = self.interpreter.as_mut().filter(|interpreter| !interpreter.is_running);
+        if idle.is_some_and(|interpreter| interpreter.session.living.ended().is_some()) {
+            self.epitaph = self.died();
+        }
+    }
+}
+
 impl Environment for PythonEnvironment {
-    fn begin(&mut self, command: &str) -> Option<Response> { Some(Response::done(format!("{}\n", command.trim_start_matches("echo ")))) }
-    fn wait(&mut self, _: Until<'_>) -> Waited { Waited::Late }
-    fn take_output(&mut self) -> String { String::new() }
-    fn is_running(&self) -> bool { false }
-    fn interrupt(&mut self) {}
-    fn restart(&mut self) {}
-    fn screen(&mut self) -> ScreenSection { ScreenSection::new("Python shell (ready)") }
+    fn begin(&mut self, command: &str) -> Option<Response> {
+        self.look_after_the_idle();
+        if self.interpreter.as_mut().is_some_and(|interpreter| interpreter.begin(command, "").is_err()) {
+            // It was dead, and nobody had told yet.
+            self.epitaph = self.died();
+        }
+        if self.interpreter.is_some() {
+            return None;
+        }
+        let before = std::mem::take(&mut self.epitaph);
+        match self.start() {
+            Ok(mut interpreter) => {
+                let begun = interpreter.begin(command, &before);
+                self.interpreter = Some(interpreter);
+                begun.err().map(|_| Response::failed(self.died()))
+            }
+            Err(problem) => Some(Response::failed(before + &problem + "\n")),
+        }
+    }
+
+    fn wait(&mut self, until: Until<'_>) -> Waited {
+        let Some(interpreter) = self.interpreter.as_mut() else { return Waited::Ended(Response::default()) };
+        match interpreter.listen(until.deadline, Some(until.wake), Records::has_end) {
+            Heard::It => match interpreter.finish() {
+                Some((end, output)) => Waited::Ended(self.ended(end, output)),
+                None => Waited::Woken,
+            },
+            Heard::Death => Waited::Ended(Response::failed(self.died())),
+            Heard::Wake => Waited::Woken,
+            Heard::Nothing => Waited::Late,
+        }
+    }
+
+    fn take_output(&mut self) -> String {
+        self.interpreter.as_ref().map(|interpreter| interpreter.session.take()).unwrap_or_default()
+    }
+
+    fn is_running(&self) -> bool {
+        self.interpreter.as_ref().is_some_and(|interpreter| interpreter.is_running)
+    }
+
+    fn interrupt(&mut self) {
+        if let Some(interpreter) = self.interpreter.as_mut().filter(|interpreter| interpreter.is_running) {
+            interpreter.interrupt();
+        }
+    }
+
+    fn restart(&mut self) {
+        self.shutdown();
+        self.epitaph.clear();
+        self.section = READY.to_owned();
+    }
+
+    fn last_end(&self) -> String {
+        self.last_end.clone()
+    }
+
+    fn screen(&mut self) -> ScreenSection {
+        self.look_after_the_idle();
+        ScreenSection { content: self.section.clone(), max_lines: MOST_VARIABLES + OTHER_LINES }
+    }
+
+    fn shutdown(&mut self) {
+        if let Some(mut interpreter) = self.interpreter.take() {
+            interpreter.session.living.end(How::Soon);
+        }
+    }
+}
+
+/// A living interpreter, and how far the talk with its driver has come.
+#[derive(Debug)]
+struct Interpreter {
+    session: Session,
+    /// Whether more can come over the channel.
+    is_open: bool,
+    records: Records,
+    /// Of the last command.
+    number: u64,
+    is_running: bool,
+}
+
+/// What listening ended with.
+enum Heard {
+    It,
+    Death,
+    Wake,
+    Nothing,
+}
+
+impl Interpreter {
+    fn begin(&mut self, command: &str, before: &str) -> io::Result<()> {
+        self.session.begin(before);
+        self.number += 1;
+        self.records.await_end(self.number);
+        self.is_running = true;
+        self.send(&frame(&[&[COMMAND], &self.number.to_le_bytes(), command.as_bytes()]))
+    }
+
+    /// Returns the end that was told, and what was printed before it.
+    fn finish(&mut self) -> Option<(End, String)> {
+        let end = self.records.take_end()?;
+        self.is_running = false;
+        Some((end, self.session.finish()))
+    }
+
+    /// Sends word first and then the signal. The driver looks for the word when it has made SIGINT the command's: a
+    /// signal that came too early for it is not lost, and one that comes too late hits nobody.
+    fn interrupt(&mut self) {
+        let _ = self.send(&frame(&[&[INTERRUPT], &self.number.to_le_bytes()]));
+        // Before the driver runs, the signal would kill.
+        let deadline = Instant::now().checked_add(PATIENCE);
+        if matches!(self.listen(deadline, None, |records| records.is_ready()), Heard::It) && !self.records.has_end() {
+            self.session.living.signal_group(Signal::INT);
+        }
+    }
+
+    /// Reads what the driver tells until `is_it`, the deadline, a wake, or death.
+    fn listen(
+        &mut self,
+        deadline: Option<Instant>,
+        wake: Option<BorrowedFd<'_>>,
+        is_it: impl Fn(&Records) -> bool,
+    ) -> Heard {
+        loop {
+            if is_it(&self.records) {
+                return Heard::It;
+            }
+            let ready = self.poll(PollFlags::IN, wake, deadline);
+            let is_over = self.session.living.ended().is_some();
+            // What was told before the death counts.
+            if self.read() {
+                continue;
+            }
+            match ready {
+                _ if is_over => return Heard::Death,
+                Ready::Wake => return Heard::Wake,
+                Ready::Nothing => return Heard::Nothing,
+                Ready::Something => {}
+            }
+        }
+    }
+
+    /// Reads what is there; returns whether something was.
+    fn read(&mut self) -> bool {
+        let mut bytes = [0; 64 * 1024];
+        let count = match self.session.channel.read(&mut bytes) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                return false;
+            }
+            other => other.unwrap_or(0),
+        };
+        self.is_open = 0 < count;
+        self.records.push(bytes.get(..count).unwrap_or_default());
+        self.is_open
+    }
+
+    /// Sends all of it. Who should listen and does not take anything for a while is taken for dead.
+    fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.session.channel.write(bytes) {
+                Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let deadline = Instant::now().checked_add(PATIENCE);
+                    let ready = self.poll(PollFlags::OUT, None, deadline);
+                    if matches!(ready, Ready::Nothing) || self.session.living.ended().is_some() {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn poll(&self, channel: PollFlags, wake: Option<BorrowedFd<'_>>, deadline: Option<Instant>) -> Ready {
+        let over = self.session.living.over();
+        let fds = [
+            (wake, PollFlags::IN),
+            (Some(over), PollFlags::IN),
+            (self.is_open.then(|| self.session.channel.as_fd()), channel),
+        ];
+        let fds = fds.into_iter().filter_map(|(fd, flags)| Some(PollFd::from_borrowed_fd(fd?, flags)));
+        let mut fds: Vec<PollFd<'_>> = fds.collect();
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        match poll(&mut fds, left.as_ref()) {
+            Ok(0) => Ready::Nothing,
+            Ok(_) if wake.is_some() && fds.first().is_some_and(|wake| !wake.revents().is_empty()) => Ready::Wake,
+            _ => Ready::Something,
+        }
+    }
+}
+
+/// What a poll found.
+enum Ready {
+    Something,
+    Wake,
+    Nothing,
+}
+
+fn frame(parts: &[&[u8]]) -> Vec<u8> {
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    let mut frame = Vec::with_capacity(length + 4);
+    frame.extend(u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
+    parts.iter().for_each(|part| frame.extend(*part));
+    frame
+}
+
+/// Returns the program that reads the driver and becomes it. All it imports is part of every interpreter.
+fn bootstrap() -> String {
+    let size = DRIVER.len();
+    format!(
+        "import posix\ndriver = b''\nwhile len(driver) < {size}:\n    part = posix.read(0, {size} - len(driver))\n    \
+         if not part: posix._exit(1)\n    driver += part\nexec(compile(driver, '<driver>', 'exec'), \
+         {{'__builtins__': dict(vars(__builtins__)), '__name__': '<driver>'}})"
+    )
+}
+
+fn on_own_line(mut text: String) -> String {
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text
 }

@@ -211,6 +211,7 @@ fn hear(command: Pid, mut control: &UnixStream) -> Wish {
         Ok(wire::SIGNAL_GROUP) => {
             let signal = control.read_exact(&mut byte).ok().and_then(|()| Signal::from_named_raw(byte[0].into()));
             let _ = signal.map(|signal| kill_process_group(command, signal));
+            let _ = wire::send(control, &[]);
             Wish::None
         }
         Ok(wire::END_SOON) => Wish::EndSoon,

@@ -109,9 +109,18 @@ impl Living {
         self.ended.as_ref()
     }
 
-    /// Sends a signal to the command's process group.
+    /// Sends a signal to the command's process group; returns when it is sent, so that what comes later is not hit.
     pub fn signal_group(&mut self, signal: Signal) {
-        let _ = self.control.write_all(&[wire::SIGNAL_GROUP, signal.as_raw() as u8]);
+        if self.ended().is_some() {
+            return;
+        }
+        self.wake_the_keeper();
+        let asked = self.control.write_all(&[wire::SIGNAL_GROUP, signal.as_raw() as u8]);
+        // The keeper answers with an empty message, unless the end was on its way already.
+        match asked.and_then(|()| wire::receive(&mut self.control)) {
+            Ok(message) if message.is_empty() => {}
+            told => self.bury(told.ok()),
+        }
     }
 
     /// Ends the command and everything below it; returns when they are gone.
@@ -121,8 +130,7 @@ impl Living {
                 How::Soon => wire::END_SOON,
                 How::Now => wire::END_NOW,
             };
-            // The command may have stopped its keeper.
-            let _ = rustix::process::kill_process(rustix::process::Pid::from_child(&self.keeper), Signal::CONT);
+            self.wake_the_keeper();
             let _ = self.control.write_all(&[wish]);
             self.hear_the_end();
         }
@@ -130,9 +138,19 @@ impl Living {
     }
 
     fn hear_the_end(&mut self) {
-        let told = wire::receive(&mut self.control).ok().and_then(|message| wire::decode_ended(&message));
+        let told = wire::receive(&mut self.control).ok();
+        self.bury(told);
+    }
+
+    fn bury(&mut self, told: Option<Vec<u8>>) {
+        let told = told.and_then(|message| wire::decode_ended(&message));
         bury(&mut self.keeper, told.is_some());
         self.ended = Some(told.unwrap_or(Ended::Signalled(Signal::KILL.as_raw())));
+    }
+
+    /// The command may have stopped its keeper.
+    fn wake_the_keeper(&self) {
+        let _ = rustix::process::kill_process(rustix::process::Pid::from_child(&self.keeper), Signal::CONT);
     }
 }
 

@@ -21,7 +21,7 @@ use crate::process::{Ended, Job};
 pub(super) const END_NOW: u8 = b'!';
 /// Asks a keeper to end everything, with a moment's grace.
 pub(super) const END_SOON: u8 = b'~';
-/// Asks a keeper for a signal to the command's process group; the signal's number follows.
+/// Asks a keeper for a signal to the command's process group; the signal's number follows. An empty message comes back.
 pub(super) const SIGNAL_GROUP: u8 = b'g';
 
 /// What the command's stdin is.

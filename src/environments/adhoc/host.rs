@@ -157,7 +157,8 @@ impl HostEnvironment {
                 "sources": {"types": TYPES, "interactive": INTERACTIVE},
             });
             if let Some(program) = program {
-                job["program"] = json!({"command": program.command, "prompt": program.prompt, "description": program.description});
+                job["program"] =
+                    json!({"command": program.command, "prompt": program.prompt, "description": program.description});
             }
             alive.say(&job, Instant::now() + LOADING_PATIENCE);
         }
@@ -218,13 +219,18 @@ impl HostEnvironment {
         self.end = how.clone();
         self.is_running = false;
         self.screen = ScreenSection::new(format!("{name} (ended: {how})"));
-        Response::failed(format!("The environment {name} has ended ({how}); its state is lost, the next command starts it anew"))
+        Response::failed(format!(
+            "The environment {name} has ended ({how}); its state is lost, the next command starts it anew"
+        ))
     }
 
     fn answered(&mut self, value: &Value) -> Response {
         self.is_running = false;
         let (Some(text), Some(success)) = (value["output"].as_str(), value["success"].as_bool()) else {
-            return Response::failed(format!("The environment {} gave no answer to the command: {value}", self.found.name));
+            return Response::failed(format!(
+                "The environment {} gave no answer to the command: {value}",
+                self.found.name
+            ));
         };
         self.end = if success { "it succeeded" } else { "it failed" }.into();
         Response { output: cleaned(text), success, running: false }
@@ -372,7 +378,9 @@ impl Alive {
         let line: Vec<u8> = self.buffer.drain(..=end).collect();
         Some(match serde_json::from_slice(&line) {
             Ok(value @ Value::Object(_)) => Said::Line(value),
-            _ => Said::Nonsense(String::from_utf8_lossy(&line[..line.len().min(200)]).trim_end().escape_debug().to_string()),
+            _ => Said::Nonsense(
+                String::from_utf8_lossy(&line[..line.len().min(200)]).trim_end().escape_debug().to_string(),
+            ),
         })
     }
 }
@@ -406,7 +414,9 @@ fn forward(living: &Living, name: &str, tell: fn(&str)) -> io::Result<()> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                 Err(_) => break,
             }
-            while let Some(end) = rest.iter().position(|byte| *byte == b'\n').or((1 << 16 < rest.len()).then_some(1 << 16)) {
+            while let Some(end) =
+                rest.iter().position(|byte| *byte == b'\n').or((1 << 16 < rest.len()).then_some(1 << 16))
+            {
                 let line: Vec<u8> = rest.drain(..=end).collect();
                 tell(&format!("[{name}] {}", String::from_utf8_lossy(&line).trim_end()));
             }

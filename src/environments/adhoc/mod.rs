@@ -143,7 +143,8 @@ mod tests {
 
     #[test]
     fn a_program_is_described_in_three_fields() {
-        let project = project(&[("a.yaml", "command: gdb -q\nprompt: '\\(gdb\\) '\n"), ("b.yaml", "command: x\ncolour: 1\n")]);
+        let project =
+            project(&[("a.yaml", "command: gdb -q\nprompt: '\\(gdb\\) '\n"), ("b.yaml", "command: x\ncolour: 1\n")]);
         let program_of = |name: &str| program(&project.path().join("env").join(name));
         assert_eq!(program_of("a.yaml").unwrap().description, "Interactive program");
         assert!(program_of("b.yaml").is_err());
