@@ -6,7 +6,6 @@
 
 pub mod adhoc;
 pub mod bash;
-pub mod python;
 pub mod editor;
 pub mod output;
 pub mod python;
