@@ -1,0 +1,349 @@
+//! What the build loop costs beyond what it cannot avoid. Run it with `cargo bench`; it takes about a minute.
+//!
+//! Nothing is asserted. A machine is noisy and its disk more so: each row compares what is measured with a baseline
+//! that was measured in turns with it, and shows both medians, the median of their ratios, and the median and the 10th
+//! percentile of their differences, beside the difference that is aimed at. The rows:
+//!
+//! - *cold start*, *status*: the binary started and waited for, against `/bin/true`; `status` in a root with a
+//!   finished run.
+//! - *keeper*: `process::run` of `/bin/true`, against plain spawning and waiting.
+//! - *iteration*: patch and test once, with prepared answers (template) or with a model on a loopback socket (http),
+//!   as (a run of 50 retries - a run of 1 retry) / 49. The floor does by hand what an iteration has to: it starts and
+//!   waits for the same check, makes the same request, and writes and syncs the same files. The difference is our
+//!   own time. "no sync": the same floor without its syncs, so that durability is seen too. "processor": the same as
+//!   processor time, which on a busy machine tells more than the clock. "memory": all of it in /dev/shm, where a sync
+//!   costs nothing, so that own time is seen without the disk's moods.
+//! - *growth*: the last ten iterations of a run of 50 retries against the first ten, by the log's time stamps.
+//! - *peak*: the orchestrator's own peak memory in MB (VmHWM, read every millisecond until its end), with 50 retries
+//!   against 1; the difference is what 49 iterations leave behind.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench fails by panicking and prints its result")]
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use chrono::DateTime;
+use orchestrator::process::{self, Job, Launcher};
+use orchestrator::stop::Stop;
+use serde_json::Value;
+use tempfile::TempDir;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_orchestrator");
+const CHECK: &str = "/bin/false";
+const STARTS: usize = 100;
+const RUNS: usize = 5;
+const MANY: usize = 50;
+/// How large `state.json` is, and what the log grows by with a check, a request or an answer.
+const STATE_SIZE: usize = 1000;
+const LOG_SIZE: usize = 1800;
+const HEAD: &str = "                                             baseline measured   ratio    more     p10  aim";
+
+fn main() {
+    println!("ms{HEAD}");
+    let [disk, memory] = [env!("CARGO_TARGET_TMPDIR"), "/dev/shm"].map(Path::new);
+    starts(disk);
+    for (name, place) in [("disk", disk), ("memory", memory)].into_iter().filter(|(_, place)| place.is_dir()) {
+        iterations(&format!("template, {name}"), place, None);
+        iterations(&format!("http, {name}"), place, Some(&Server::start()));
+    }
+    println!("\nMB{HEAD}");
+    peak("template", disk, None);
+    peak("http", disk, Some(&Server::start()));
+}
+
+/// Samples of a baseline and of what is compared with it, measured in turns.
+#[derive(Default)]
+struct Pairs(Vec<(f64, f64)>);
+
+impl Pairs {
+    fn add(&mut self, baseline: f64, measured: f64) {
+        self.0.push((baseline, measured));
+    }
+
+    fn print(&self, name: &str, aim: &str) {
+        let [baseline, measured] = [self.quantile(0.5, |pair| pair.0), self.quantile(0.5, |pair| pair.1)];
+        let ratio = self.quantile(0.5, |pair| pair.1 / pair.0);
+        let [more, p10] = [0.5, 0.1].map(|share| self.quantile(share, |pair| pair.1 - pair.0));
+        println!("{name:<46}{baseline:>9.2}{measured:>9.2}{ratio:>8.2}{more:>8.2}{p10:>8.2}  {aim}");
+    }
+
+    fn quantile(&self, share: f64, value: fn(&(f64, f64)) -> f64) -> f64 {
+        let mut sorted: Vec<f64> = self.0.iter().map(value).collect();
+        sorted.sort_by(f64::total_cmp);
+        sorted[((sorted.len() - 1) as f64 * share).round() as usize]
+    }
+}
+
+/// Milliseconds of the clock, and of processors: this one's and those of children that were waited for.
+fn cost(work: impl FnOnce()) -> [f64; 2] {
+    let (cpu, begun) = (cpu(), Instant::now());
+    work();
+    [begun.elapsed().as_secs_f64() * 1000.0, self::cpu() - cpu]
+}
+
+fn cpu() -> f64 {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap();
+    let fields = stat.rsplit(") ").next().unwrap().split(' ').skip(11).take(4);
+    // The kernel counts them in hundredths of a second.
+    fields.map(|field| field.parse::<f64>().unwrap() * 10.0).sum()
+}
+
+/// Cold start, `status`, and the keeper, each against a plain `/bin/true`.
+fn starts(place: &Path) {
+    let project = Project::new(place, None);
+    project.run(1);
+    let launcher = Launcher { program: PathBuf::from(BINARY) };
+    let (command, timeout) = (vec!["/bin/true".into()], Duration::from_secs(60));
+    let job = Job { command, cwd: project.root(), env: Vec::new(), timeout };
+    let stop = Stop::never().unwrap();
+    let [mut version, mut status, mut keeper] = [(); 3].map(|()| Pairs::default());
+    for _ in 0..STARTS {
+        let [floor, _] = cost(|| finish(&mut Command::new("/bin/true")));
+        version.add(floor, cost(|| finish(&mut project.command(&["--version"])))[0]);
+        status.add(floor, cost(|| finish(&mut project.command(&["status"])))[0]);
+        keeper.add(floor, cost(|| drop(process::run(&launcher, &job, &stop).unwrap()))[0]);
+    }
+    version.print("cold start (--version) / true", "more < 5");
+    status.print("status / true", "more < 5");
+    keeper.print("keeper around true / true", "");
+}
+
+fn finish(command: &mut Command) {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+}
+
+/// One iteration of the loop against its floor, and the last ones of a run against the first.
+fn iterations(name: &str, place: &Path, server: Option<&Server>) {
+    let project = Project::new(place, server);
+    // The first run warms up, and the server learns from it what a request looks like.
+    project.run(1);
+    let mut floor = Floor::new(place, server);
+    let [mut own, mut with_syncs, mut processor, mut growth] = [(); 4].map(|()| Pairs::default());
+    for _ in 0..RUNS {
+        let (unsynced, synced) = (floor.per_iteration(false), floor.per_iteration(true));
+        let many = cost(|| project.run(MANY));
+        growth.0.push(project.first_and_last());
+        let one = cost(|| project.run(1));
+        let [clock, cpu] = [0, 1].map(|unit| (many[unit] - one[unit]) / (MANY - 1) as f64);
+        own.add(synced[0], clock);
+        with_syncs.add(unsynced[0], clock);
+        processor.add(synced[1], cpu);
+    }
+    own.print(&format!("iteration, {name} / floor"), "more < 2");
+    with_syncs.print(&format!("iteration, {name} / floor, no sync"), "");
+    processor.print(&format!("iteration, {name} / floor, processor"), "");
+    growth.print(&format!("growth, {name}: 41-50 / 1-10"), "");
+}
+
+fn peak(name: &str, place: &Path, server: Option<&Server>) {
+    let project = Project::new(place, server);
+    let mut peaks = Pairs::default();
+    for _ in 0..3 {
+        peaks.add(project.peak(1), project.peak(MANY));
+    }
+    peaks.print(&format!("peak, {name}: 50 retries / 1"), "measured < 20");
+}
+
+/// A root whose check never passes, so that a run takes exactly as many iterations as it has retries.
+struct Project {
+    folder: TempDir,
+    url: String,
+}
+
+impl Project {
+    fn new(place: &Path, server: Option<&Server>) -> Project {
+        let folder = TempDir::with_prefix_in("bench-", place).unwrap();
+        let root = folder.path().join("root");
+        for round in 0..=MANY {
+            let answer = root.join(format!("template/{round}"));
+            fs::create_dir_all(&answer).unwrap();
+            fs::write(answer.join("answer.txt"), format!("{round}\n")).unwrap();
+        }
+        let generator = server.map_or("{provider: template, template: template/}", |_| "{provider: anthropic}");
+        let check = format!("checks: [{{name: never, command: [{CHECK}]}}]");
+        let spec = format!("name: bench\ndescription: Write the answer.\n{check}\ngenerator: {generator}\n");
+        fs::write(root.join("spec.yaml"), spec).unwrap();
+        Project { folder, url: server.map(|server| format!("http://{}", server.address)).unwrap_or_default() }
+    }
+
+    fn root(&self) -> PathBuf {
+        self.folder.path().join("root")
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(BINARY);
+        command.args(arguments).current_dir(self.root()).env_clear().env("PATH", "/usr/bin:/bin");
+        command.env("HOME", self.folder.path()).env("TMPDIR", self.folder.path());
+        command.env("ANTHROPIC_API_KEY", "sk-bench-q7Rk2ZpLx0").env("ANTHROPIC_BASE_URL", &self.url);
+        command
+    }
+
+    fn build(&self, retries: usize) -> Command {
+        self.command(&["run", "--spec", "spec.yaml", "--no-resume", "--max-retries", &retries.to_string()])
+    }
+
+    fn run(&self, retries: usize) {
+        finish(&mut self.build(retries));
+        assert_eq!(self.state()["retry_count"], retries, "{}", self.state());
+    }
+
+    fn state(&self) -> Value {
+        serde_json::from_slice(&fs::read(self.root().join("state.json")).unwrap()).unwrap()
+    }
+
+    /// Returns the peak memory of a run.
+    fn peak(&self, retries: usize) -> f64 {
+        let mut child = self.build(retries).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let status = format!("/proc/{}/status", child.id());
+        let mut peak = String::new();
+        while child.try_wait().unwrap().is_none() {
+            let text = fs::read_to_string(&status).unwrap_or_default();
+            peak = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).map_or(peak, str::to_owned);
+            thread::sleep(Duration::from_millis(1));
+        }
+        peak.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
+    }
+
+    /// Returns the time of an iteration in the first ten and in the last ten of the run of many that has just ended.
+    fn first_and_last(&self) -> (f64, f64) {
+        let log = format!("logs/{}.log", self.state()["run_id"].as_str().unwrap());
+        let text = fs::read_to_string(self.root().join(log)).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let begun: Vec<DateTime<_>> = lines
+            .filter(|line| line["event"] == "TransitionOccurred" && line["to_state"] == "TESTING")
+            .map(|line| DateTime::parse_from_rfc3339(line["ts"].as_str().unwrap()).unwrap())
+            .collect();
+        let mean = |from: usize| (begun[from + 10] - begun[from]).num_milliseconds() as f64 / 10.0;
+        (mean(0), mean(MANY - 10))
+    }
+}
+
+/// What an iteration cannot avoid, done by hand.
+struct Floor {
+    folder: TempDir,
+    journal: File,
+    /// A connection to the model that is kept open, and the request that goes over it.
+    line: Option<(TcpStream, Vec<u8>)>,
+}
+
+impl Floor {
+    fn new(place: &Path, server: Option<&Server>) -> Floor {
+        let folder = TempDir::with_prefix_in("floor-", place).unwrap();
+        fs::create_dir(folder.path().join("workspace")).unwrap();
+        let journal = OpenOptions::new().append(true).create(true).open(folder.path().join("log")).unwrap();
+        Floor { folder, journal, line: server.map(Server::connect) }
+    }
+
+    fn per_iteration(&mut self, syncs: bool) -> [f64; 2] {
+        cost(|| (1..MANY).for_each(|_| self.iterate(syncs))).map(|sum| sum / (MANY - 1) as f64)
+    }
+
+    /// Asks and keeps the answer, where there is a model; writes a file, saves that it is there, checks, saves again.
+    fn iterate(&mut self, syncs: bool) {
+        if self.line.is_some() {
+            self.append(syncs);
+            self.ask();
+            self.append(syncs);
+            self.replace("state.json", STATE_SIZE, syncs);
+        }
+        self.replace("workspace/answer.txt", 3, syncs);
+        self.replace("state.json", STATE_SIZE, syncs);
+        finish(&mut Command::new(CHECK));
+        self.append(false);
+        self.replace("state.json", STATE_SIZE, syncs);
+    }
+
+    fn ask(&mut self) {
+        if let Some((stream, request)) = &mut self.line {
+            stream.write_all(request).unwrap();
+            stream.read_exact(&mut answer()).unwrap();
+        }
+    }
+
+    fn append(&mut self, syncs: bool) {
+        self.journal.write_all(&[b'x'; LOG_SIZE]).unwrap();
+        assert!(!syncs || self.journal.sync_data().is_ok());
+    }
+
+    /// Replaces a file whole: a temporary file, its sync, a rename, the sync of the folder.
+    fn replace(&self, name: &str, size: usize, syncs: bool) {
+        let path = self.folder.path().join(name);
+        let temporary = path.with_extension("tmp");
+        let mut file = File::create(&temporary).unwrap();
+        file.write_all(&vec![b'x'; size]).unwrap();
+        if syncs {
+            file.sync_all().unwrap();
+        }
+        fs::rename(&temporary, &path).unwrap();
+        if syncs {
+            File::open(path.parent().unwrap()).unwrap().sync_all().unwrap();
+        }
+    }
+}
+
+/// A model that always gives the same answer.
+struct Server {
+    address: SocketAddr,
+    /// The last request, head and body.
+    request: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Server {
+    fn start() -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = Server { address: listener.local_addr().unwrap(), request: Arc::default() };
+        let request = server.request.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let request = request.clone();
+                thread::spawn(move || serve(&stream, &request));
+            }
+        });
+        server
+    }
+
+    fn connect(&self) -> (TcpStream, Vec<u8>) {
+        (TcpStream::connect(self.address).unwrap(), self.request.lock().unwrap().clone())
+    }
+}
+
+/// Answers on one connection until its other end is closed.
+fn serve(stream: &TcpStream, seen: &Mutex<Vec<u8>>) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let (mut reader, answer) = (BufReader::new(stream), answer());
+    loop {
+        let (mut request, mut length) = (String::new(), 0);
+        while !request.ends_with("\r\n\r\n") {
+            let begin = request.len();
+            if reader.read_line(&mut request)? == 0 {
+                return Ok(());
+            }
+            let value = request[begin..].strip_prefix("content-length:");
+            length = value.map_or(length, |value| value.trim().parse().unwrap());
+        }
+        reader.by_ref().take(length).read_to_string(&mut request)?;
+        *seen.lock().unwrap() = request.into_bytes();
+        (&mut &*stream).write_all(&answer)?;
+    }
+}
+
+fn answer() -> Vec<u8> {
+    let text = r#"<file path=\"answer.txt\">\n42\n</file>\n"#;
+    let events = [
+        r#""message_start","message":{"usage":{"input_tokens":9,"output_tokens":1}}"#,
+        r#""content_block_start","index":0,"content_block":{"type":"text","text":""}"#,
+        &format!(r#""content_block_delta","index":0,"delta":{{"type":"text_delta","text":"{text}"}}"#),
+        r#""content_block_stop","index":0"#,
+        r#""message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":9}"#,
+        r#""message_stop""#,
+    ];
+    let body: String = events.iter().map(|event| format!("data: {{\"type\":{event}}}\n\n")).collect();
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\n\r\n", body.len());
+    (head + &body).into_bytes()
+}
