@@ -74,7 +74,7 @@ impl Base {
     }
 
     /// Returns where a toolchain is, if it is there and not in the workspace.
-    fn toolchain(&self, name: &str, below_home: Option<&str>, workspace: &Path) -> Option<PathBuf> {
+    fn toolchain(&self, name: &str, below_home: Option<&str>, workspace: &Workspace<'_>) -> Option<PathBuf> {
         let named = self.value(name).map(PathBuf::from);
         let of_go = self.value("GOPATH").filter(|_| name == "GOMODCACHE");
         let of_go = of_go.and_then(|path| split_paths(path).next()).map(|first| first.join("pkg/mod"));
@@ -94,8 +94,10 @@ pub struct Places<'a> {
 
 /// Returns the whole environment of a check, sorted by name; what the spec says wins.
 pub fn for_check(base: &Base, places: &Places<'_>, spec_env: &BTreeMap<String, String>) -> Vec<(OsString, OsString)> {
+    let workspace = Workspace::new(places.workspace);
+    let path = join_paths(trusted_entries(base.path(), &workspace)).unwrap_or_default();
     let mut all: BTreeMap<OsString, OsString> = FIXED.map(|(name, value)| (name.into(), value.into())).into();
-    all.insert("PATH".into(), trusted_path(base.path(), places.workspace));
+    all.insert("PATH".into(), path);
     all.insert("LANG".into(), base.value("LANG").unwrap_or(OsStr::new("C.UTF-8")).to_owned());
     all.insert("HOME".into(), places.home.into());
     all.insert("TMPDIR".into(), places.tmp.into());
@@ -103,7 +105,7 @@ pub fn for_check(base: &Base, places: &Places<'_>, spec_env: &BTreeMap<String, S
     all.insert("PYTHONPYCACHEPREFIX".into(), places.tmp.join("pycache").into());
     all.extend(BELOW_HOME.map(|(name, below)| (name.into(), places.home.join(below).into())));
     for (name, below_home) in TOOLCHAINS {
-        if let Some(place) = base.toolchain(name, below_home, places.workspace) {
+        if let Some(place) = base.toolchain(name, below_home, &workspace) {
             all.insert(name.into(), place.into());
         }
     }
@@ -117,22 +119,35 @@ pub fn for_check(base: &Base, places: &Places<'_>, spec_env: &BTreeMap<String, S
 /// Returns the program of that name on a `PATH`, looked for as a job in `workspace` does: entries that are relative,
 /// empty or inside it do not count.
 pub fn find_program(path: &OsStr, name: &OsStr, workspace: &Path) -> Option<PathBuf> {
-    let candidates = trusted_entries(path, workspace).map(|entry| entry.join(name));
-    candidates.into_iter().find(|program| program.is_file() && access(program, Access::EXEC_OK).is_ok())
+    let workspace = Workspace::new(workspace);
+    let mut candidates = trusted_entries(path, &workspace).map(|entry| entry.join(name));
+    candidates.find(|program| program.is_file() && access(program, Access::EXEC_OK).is_ok())
 }
 
-fn trusted_path(path: &OsStr, workspace: &Path) -> OsString {
-    join_paths(trusted_entries(path, workspace)).unwrap_or_default()
-}
-
-fn trusted_entries(path: &OsStr, workspace: &Path) -> impl Iterator<Item = PathBuf> {
+fn trusted_entries(path: &OsStr, workspace: &Workspace<'_>) -> impl Iterator<Item = PathBuf> {
     split_paths(path).filter(move |entry| is_trusted(entry, workspace))
 }
 
+/// The workspace as it is written and where its links lead: asked once for all the places that are held against it,
+/// for it takes a system call for each of its components.
+struct Workspace<'a> {
+    written: &'a Path,
+    real: PathBuf,
+}
+
+impl Workspace<'_> {
+    fn new(written: &Path) -> Workspace<'_> {
+        Workspace { written, real: real(written) }
+    }
+}
+
 /// Whether a place is outside the workspace, as it is written and where its links lead.
-fn is_trusted(place: &Path, workspace: &Path) -> bool {
-    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    place.is_absolute() && !place.starts_with(workspace) && !real(place).starts_with(real(workspace))
+fn is_trusted(place: &Path, workspace: &Workspace<'_>) -> bool {
+    place.is_absolute() && !place.starts_with(workspace.written) && !real(place).starts_with(&workspace.real)
+}
+
+fn real(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
 #[cfg(test)]
