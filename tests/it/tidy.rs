@@ -71,7 +71,7 @@ fn floor(room: &str) -> Option<u32> {
         "secrets" | "state" | "events" | "stop" => Some(0),
         "safety" => Some(1),
         "process" => Some(2),
-        "environments" | "llm" | "environments" => Some(3),
+        "environments" | "llm" => Some(3),
         "engine" | "workflow" | "server" => Some(4),
         "cli" => Some(5),
         _ => None,
