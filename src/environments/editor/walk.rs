@@ -1,0 +1,161 @@
+//! The files of the project that a search goes through.
+//!
+//! Folders are entered by handles, never through a link. `.gitignore` and `.ignore` hold for what is around them and
+//! below, the nearest first and `.ignore` before `.gitignore`; they are read like any file here, so that one which is a
+//! pipe or endless stops nothing. `.git` is never entered.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use rustix::fs::{AtFlags, Dir, DirEntry, FileType, Mode, OFlags, openat, statat};
+use rustix::io::Errno;
+
+use super::glob::{Filter, is_hidden};
+use super::place::{Project, read};
+
+/// Entries deeper than this many folders are not searched.
+const MAX_DEPTH: usize = 256;
+/// Rules beyond this many lines of one file do not hold.
+const MAX_RULES: usize = 5_000;
+/// Weightier first.
+const RULE_FILES: [&str; 2] = [".ignore", ".gitignore"];
+
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// The files that were found, and whether there was time for all.
+#[derive(Debug)]
+pub(super) struct Files {
+    pub paths: Vec<PathBuf>,
+    pub is_whole: bool,
+}
+
+/// Returns the files that the filter names, in the order of the bytes of their paths.
+pub(super) fn files(project: &Project, filter: &Filter, until: Instant) -> Files {
+    let mut walk = Walk { filter, until, files: Files { paths: Vec::new(), is_whole: true } };
+    if let Ok(top) = openat(project.top(), ".", FOLDER, Mode::empty()) {
+        walk.folder(top.as_fd(), Path::new(""), None, 0);
+    }
+    walk.files.paths.sort_unstable_by(|one, other| one.as_os_str().as_bytes().cmp(other.as_os_str().as_bytes()));
+    walk.files
+}
+
+struct Walk<'a> {
+    filter: &'a Filter,
+    until: Instant,
+    files: Files,
+}
+
+/// The rules of a folder, and of those around it.
+struct Rules<'a> {
+    own: [Gitignore; 2],
+    /// How long the path of the folder is, its slash included.
+    prefix: usize,
+    around: Option<&'a Rules<'a>>,
+}
+
+impl Walk<'_> {
+    /// Goes through a folder. What cannot be read, or is gone, is passed over.
+    fn folder(&mut self, folder: BorrowedFd<'_>, path: &Path, around: Option<&Rules<'_>>, depth: usize) {
+        if self.until < Instant::now() {
+            self.files.is_whole = false;
+            return;
+        }
+        let Ok(entries) = Dir::read_from(folder).and_then(|dir| dir.collect::<Result<Vec<DirEntry>, Errno>>()) else {
+            return;
+        };
+        let own = Rules::of(folder, path, &entries, around);
+        let rules = own.as_ref().or(around);
+        for entry in &entries {
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            match kind(folder, entry) {
+                FileType::RegularFile => self.file(name, path.join(name), rules),
+                FileType::Directory if !matches!(name.as_bytes(), b"." | b".." | b".git") => {
+                    let inner = path.join(name);
+                    if depth < MAX_DEPTH
+                        && self.enters(name, &inner, rules)
+                        && let Ok(opened) = openat(folder, name, FOLDER, Mode::empty())
+                    {
+                        self.folder(opened.as_fd(), &inner, rules, depth + 1);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn file(&mut self, name: &OsStr, path: PathBuf, rules: Option<&Rules<'_>>) {
+        if self.filter.names(&path)
+            && self.filter.named.as_ref() != Some(&path)
+            && (!is_hidden(name) || self.filter.names_hidden(name))
+            && !rules.is_some_and(|rules| rules.exclude(&path, false))
+        {
+            self.files.paths.push(path);
+        }
+    }
+
+    fn enters(&self, name: &OsStr, path: &Path, rules: Option<&Rules<'_>>) -> bool {
+        self.filter.enters(path)
+            && (self.filter.names_folder(path)
+                || (!is_hidden(name) || self.filter.names_hidden(name))
+                    && !rules.is_some_and(|rules| rules.exclude(path, true)))
+    }
+}
+
+impl<'a> Rules<'a> {
+    /// Reads the rules that a folder has, if it has any.
+    fn of(
+        folder: BorrowedFd<'_>,
+        path: &Path,
+        entries: &[DirEntry],
+        around: Option<&'a Rules<'a>>,
+    ) -> Option<Rules<'a>> {
+        let is_rule_file =
+            |entry: &DirEntry| RULE_FILES.iter().any(|name| entry.file_name().to_bytes() == name.as_bytes());
+        if !entries.iter().any(is_rule_file) {
+            return None;
+        }
+        let length = path.as_os_str().len();
+        let prefix = if length == 0 { 0 } else { length + 1 };
+        Some(Rules { own: RULE_FILES.map(|name| rules_in(folder, name)), prefix, around })
+    }
+
+    /// Returns whether the rules exclude a path: the nearest that says anything decides.
+    fn exclude(&self, path: &Path, is_folder: bool) -> bool {
+        let bytes = path.as_os_str().as_bytes();
+        for weight in 0..RULE_FILES.len() {
+            let mut level = Some(self);
+            while let Some(rules) = level {
+                let inner = Path::new(OsStr::from_bytes(&bytes[rules.prefix..]));
+                let said = rules.own[weight].matched(inner, is_folder);
+                if !said.is_none() {
+                    return said.is_ignore();
+                }
+                level = rules.around;
+            }
+        }
+        false
+    }
+}
+
+fn rules_in(folder: BorrowedFd<'_>, name: &str) -> Gitignore {
+    let Ok((text, _)) = read(folder, &OsString::from(name)) else { return Gitignore::empty() };
+    let mut builder = GitignoreBuilder::new(".");
+    for line in text.lines_from(text.top()).take(MAX_RULES) {
+        // A line that is no rule excludes nothing, here as in git.
+        let _ = builder.add_line(None, &String::from_utf8_lossy(text.content(line)));
+    }
+    builder.build().unwrap_or_else(|_| Gitignore::empty())
+}
+
+/// Returns what an entry is; not every file system tells it in its listing.
+fn kind(folder: BorrowedFd<'_>, entry: &DirEntry) -> FileType {
+    match entry.file_type() {
+        FileType::Unknown => statat(folder, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)
+            .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
+        known => known,
+    }
+}
