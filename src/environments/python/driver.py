@@ -94,7 +94,7 @@ def is_open(descriptor):
 def is_interrupted(number):
     """Whether an interrupt was sent for this command before it could be hit by one."""
     while inbox or is_readable(0):
-        if receive() == INTERRUPT + number:
+        if receive() == INTERRUPT + number.to_bytes(8, "little"):
             return True
     return False
 
@@ -221,9 +221,10 @@ def perform(number, source):
             # The signal is over already, or about to come: once is enough.
             set_handler(SIGINT, ignore)
             raise KeyboardInterrupt
-        settrace(tracer)
-        setprofile(profiler)
-        status = execute(source, "<python-input-%d>" % int.from_bytes(number, "little"))
+        if tracer or profiler:
+            settrace(tracer)
+            setprofile(profiler)
+        status = execute(source, "<python-input-%d>" % number)
     except BaseException as error:
         report(error)
         status = 1
@@ -241,8 +242,9 @@ def calm():
     if getrecursionlimit() < LOWEST_RECURSION_LIMIT:
         setrecursionlimit(LOWEST_RECURSION_LIMIT)
     tracer, profiler = gettrace(), getprofile()
-    settrace(None)
-    setprofile(None)
+    if tracer or profiler:
+        settrace(None)
+        setprofile(None)
     handler = set_handler(SIGINT, ignore)
     if handler is not ignore:
         habits = default_handler if handler is None else handler, tracer, profiler
@@ -261,7 +263,7 @@ def variables(source):
     shown = {name: value for name, value in list(main.items())
              if type(name) is str and name[:1] != "_" and name.isidentifier()
              and type(value) is not BuiltinFunctionType and not issubclass(type(value), ModuleType)}
-    mentioned = set(words(source[:LONGEST_SCAN]))
+    mentioned = set(words(source[:LONGEST_SCAN])) if order else ()
     kept = [name for name in order if name in shown]
     known = set(kept)
     order = [name for name in kept if name in mentioned]
@@ -292,7 +294,7 @@ def serve():
         frame = receive()
         if frame[:1] == INTERRUPT:
             continue
-        number, source = frame[1:9], frame[9:].decode("utf-8")
+        number, source = int.from_bytes(frame[1:9], "little"), frame[9:].decode("utf-8")
         status = 1
         try:
             try:
@@ -310,7 +312,7 @@ def serve():
 def tell(number, status, source):
     for _ in range(3):
         try:
-            send(["end", str(int.from_bytes(number, "little")), str(status), directory()] + variables(source))
+            send(["end", str(number), str(status), directory()] + variables(source))
             return
         except BaseException:
             # A handler of the user's raised in the middle of it. It is told again: who hears it knows the number.
