@@ -3,13 +3,14 @@
 //! Its output is read all the time, by a thread of its own: what runs in the background must never wait for a reader.
 //! When a command has begun and ended is for the environment to know, out of band, over the channel.
 
-use std::io::{self, PipeReader, Read};
-use std::os::fd::AsFd;
+use std::io::{self, PipeReader, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionread};
 
 use crate::environments::output::Output;
@@ -17,6 +18,8 @@ use crate::process::living::Living;
 use crate::process::{Ended, Job, Launcher};
 
 const CHUNK: usize = 64 * 1024;
+/// How long a child that should listen may take to do so.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A living child with its channel and its output. Dropping it ends the child and everything below it.
 #[derive(Debug)]
@@ -25,6 +28,19 @@ pub struct Session {
     /// The other end of the child's stdin; reading and writing never block.
     pub channel: UnixStream,
     output: Arc<Mutex<Output>>,
+    /// Whether more can come over the channel.
+    is_open: bool,
+}
+
+/// What a wait ended with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ready {
+    /// The child has told something, or is over.
+    Something,
+    /// Something more urgent came up.
+    Wake,
+    /// The deadline has passed.
+    Nothing,
 }
 
 impl Session {
@@ -35,7 +51,7 @@ impl Session {
         let output = Arc::new(Mutex::new(Output::default()));
         let (pipe, shared) = (living.output().try_clone()?, Arc::clone(&output));
         thread::Builder::new().name("output".to_owned()).spawn(move || read_on(pipe, &shared))?;
-        Ok(Session { living, channel, output })
+        Ok(Session { living, channel, output, is_open: true })
     }
 
     /// Begins a command; its answer starts with `before`, and then what the background has printed.
@@ -51,6 +67,62 @@ impl Session {
     /// Takes what is left of a command that has ended.
     pub fn finish(&self) -> String {
         self.read_now().finish()
+    }
+
+    /// Sends all of it. A child that takes nothing for a while is taken for dead.
+    pub fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.channel.write(bytes) {
+                Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let deadline = Instant::now().checked_add(PATIENCE);
+                    let ready = self.poll(PollFlags::OUT, deadline, None);
+                    if ready == Ready::Nothing || self.living.ended().is_some() {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives what the child has told so far, which may be nothing; never blocks.
+    pub fn receive(&mut self) -> Vec<u8> {
+        let mut bytes = vec![0; CHUNK];
+        let count = match self.channel.read(&mut bytes) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => 0,
+            other => {
+                let count = other.unwrap_or(0);
+                self.is_open = 0 < count;
+                count
+            }
+        };
+        bytes.truncate(count);
+        bytes
+    }
+
+    /// Waits until the child tells something or is over, the deadline has passed, or `wake` is readable, which wins.
+    pub fn wait(&self, deadline: Option<Instant>, wake: Option<BorrowedFd<'_>>) -> Ready {
+        self.poll(PollFlags::IN, deadline, wake)
+    }
+
+    fn poll(&self, channel: PollFlags, deadline: Option<Instant>, wake: Option<BorrowedFd<'_>>) -> Ready {
+        let fds = [
+            (wake, PollFlags::IN),
+            (Some(self.living.over()), PollFlags::IN),
+            (self.is_open.then(|| self.channel.as_fd()), channel),
+        ];
+        let fds = fds.into_iter().filter_map(|(fd, flags)| Some(PollFd::from_borrowed_fd(fd?, flags)));
+        let mut fds: Vec<PollFd<'_>> = fds.collect();
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        match poll(&mut fds, left.as_ref()) {
+            Ok(0) => Ready::Nothing,
+            Ok(_) if wake.is_some() && fds.first().is_some_and(|wake| !wake.revents().is_empty()) => Ready::Wake,
+            _ => Ready::Something,
+        }
     }
 
     /// Reads what is in the pipe at this moment, and no more, for the background may print for ever.

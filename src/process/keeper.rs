@@ -214,6 +214,12 @@ fn hear(command: Pid, mut control: &UnixStream) -> Wish {
             let _ = wire::send(control, &[]);
             Wish::None
         }
+        Ok(wire::INTERRUPT) => {
+            let spared = wire::receive(control).map(|message| wire::decode_pids(&message)).unwrap_or_default();
+            tree::interrupt_foreground(command, &spared);
+            let _ = wire::send(control, &[]);
+            Wish::None
+        }
         Ok(wire::END_SOON) => Wish::EndSoon,
         _ => Wish::EndNow,
     }

@@ -111,11 +111,23 @@ impl Living {
 
     /// Sends a signal to the command's process group; returns when it is sent, so that what comes later is not hit.
     pub fn signal_group(&mut self, signal: Signal) {
+        self.ask_for_signals(&[wire::SIGNAL_GROUP, signal.as_raw() as u8]);
+    }
+
+    /// Sends SIGINT to the command and to what it runs in the foreground, whatever groups that has put itself into, but
+    /// not to `spared` and theirs; returns when it is sent.
+    pub fn interrupt_foreground(&mut self, spared: &[u32]) {
+        let mut wish = vec![wire::INTERRUPT];
+        let _ = wire::send(&mut wish, &wire::encode_pids(spared));
+        self.ask_for_signals(&wish);
+    }
+
+    fn ask_for_signals(&mut self, wish: &[u8]) {
         if self.ended().is_some() {
             return;
         }
         self.wake_the_keeper();
-        let asked = self.control.write_all(&[wire::SIGNAL_GROUP, signal.as_raw() as u8]);
+        let asked = self.control.write_all(wish);
         // The keeper answers with an empty message, unless the end was on its way already.
         match asked.and_then(|()| wire::receive(&mut self.control)) {
             Ok(message) if message.is_empty() => {}

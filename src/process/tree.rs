@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::path::Path;
 
 use rustix::process::{Pid, Signal, getpgrp, getpid, kill_process, kill_process_group};
 
@@ -50,6 +51,45 @@ pub(super) fn signal_descendants(signal: Signal) {
             line.insert(entry.pid);
         }
     }
+}
+
+/// Sends SIGINT to a process and to its descendants, but not to those it runs in the background.
+///
+/// It goes first: a shell must know of the signal before the death of what it waits for tells.
+pub(super) fn interrupt_foreground(command: Pid, spared: &[u32]) {
+    let _ = kill_process(command, Signal::INT);
+    let entries: Vec<Entry> = processes().collect();
+    let children = entries.iter().filter(|entry| entry.parent == Some(command));
+    let youngest = children.map(|entry| entry.pid).max_by_key(|pid| pid.as_raw_nonzero());
+    let mut line = HashSet::from([command]);
+    for entry in entries {
+        let is_child = entry.parent == Some(command);
+        let is_spared = spared.contains(&entry.pid.as_raw_nonzero().get().unsigned_abs())
+            || is_child && is_in_background(&entry, youngest);
+        if !is_spared && entry.parent.is_some_and(|parent| line.contains(&parent)) {
+            let _ = kill_process(entry.pid, Signal::INT);
+            line.insert(entry.pid);
+        }
+    }
+}
+
+/// Whether a child of a shell was started with `&`, as far as that can be seen.
+///
+/// A shell without job control has it ignore SIGINT. Some programs put that back to the default at their start; they
+/// still have the empty stdin that it gave them, which in the foreground only the last one to start has by its own wish.
+fn is_in_background(entry: &Entry, youngest: Option<Pid>) -> bool {
+    let of_process = |name: &str| format!("/proc/{}/{name}", entry.pid);
+    let read = |name: &str| fs::read_to_string(of_process(name)).unwrap_or_default();
+    let field = |text: &str, name: &str, radix: u32| {
+        let value = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim().to_owned();
+        u64::from_str_radix(&value, radix).unwrap_or(u64::MAX)
+    };
+    let ignores = field(&read("status"), "SigIgn:", 16) & (1 << (Signal::INT.as_raw() - 1)) != 0;
+    let is_empty = || {
+        let is_null = fs::read_link(of_process("fd/0")).is_ok_and(|target| target == Path::new("/dev/null"));
+        is_null && field(&read("fdinfo/0"), "flags:", 8) & 3 == 0
+    };
+    ignores || Some(entry.pid) != youngest && is_empty()
 }
 
 fn kill(entry: &Entry) {

@@ -23,6 +23,9 @@ pub(super) const END_NOW: u8 = b'!';
 pub(super) const END_SOON: u8 = b'~';
 /// Asks a keeper for a signal to the command's process group; the signal's number follows. An empty message comes back.
 pub(super) const SIGNAL_GROUP: u8 = b'g';
+/// Asks a keeper for SIGINT to the command and what it runs in the foreground; a message with the processes that are
+/// spared follows. An empty message comes back.
+pub(super) const INTERRUPT: u8 = b'i';
 
 /// What the command's stdin is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +110,16 @@ pub(super) fn decode_job(message: &[u8]) -> Option<(Job, Input)> {
     let mut words = take_list(&mut message)?.into_iter();
     let env = std::iter::from_fn(|| words.next().zip(words.next())).collect();
     Some((Job { command, cwd, env, timeout: Duration::MAX }, input))
+}
+
+/// Returns processes as a message.
+pub(super) fn encode_pids(pids: &[u32]) -> Vec<u8> {
+    pids.iter().flat_map(|pid| pid.to_le_bytes()).collect()
+}
+
+/// Returns the processes in a message.
+pub(super) fn decode_pids(message: &[u8]) -> Vec<u32> {
+    message.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect()
 }
 
 /// Returns an end as a message.

@@ -1,0 +1,217 @@
+//! What the loop inside bash tells over the channel.
+//!
+//! A record stands between NUL SOH and NUL STX, which no text of a shell can hold; its fields end with a NUL. What is in
+//! front of a record is printed by builtins that print text only, the traps and the jobs of a report, and by whatever
+//! else found its way there: of that, only what looks like the one or the other is believed.
+
+const START: &[u8] = b"\0\x01";
+const END: &[u8] = b"\0\x02";
+
+/// One thing that was told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Record {
+    /// The command has come whole, and its text runs now.
+    Begun,
+    /// A command has ended.
+    Ended(Report),
+    /// The loop was entered; what ran before is over.
+    Entered(Report),
+    /// A line that enters the loop was found in the loop.
+    Skipped,
+    /// The loop was left: a `break` did it.
+    FellOut,
+}
+
+/// The state of the shell between two commands.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Report {
+    pub(super) status: i32,
+    /// The one-letter options.
+    pub(super) options: String,
+    pub(super) cwd: String,
+    /// The command that sets the trap on DEBUG, which is not set at the moment.
+    pub(super) debug_trap: Option<String>,
+    pub(super) has_error_trap: bool,
+    pub(super) jobs: Vec<BackgroundJob>,
+}
+
+/// A job as `jobs -l` shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct BackgroundJob {
+    pub(super) number: u32,
+    pub(super) pid: u32,
+    pub(super) command: String,
+}
+
+/// What was read and not yet understood.
+#[derive(Debug, Default)]
+pub(super) struct Records {
+    bytes: Vec<u8>,
+    /// No record ends before this.
+    searched: usize,
+}
+
+impl Records {
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend(bytes);
+    }
+
+    /// Takes the next record that is whole and known.
+    pub(super) fn next(&mut self) -> Option<Record> {
+        loop {
+            let rest = self.bytes.get(self.searched..).unwrap_or_default();
+            let Some(end) = find(rest, END) else {
+                self.searched = self.bytes.len().saturating_sub(1);
+                return None;
+            };
+            let whole: Vec<u8> = self.bytes.drain(..self.searched + end + END.len()).collect();
+            self.searched = 0;
+            if let Some(record) = parse(whole.get(..whole.len() - END.len()).unwrap_or_default()) {
+                return Some(record);
+            }
+        }
+    }
+}
+
+fn parse(bytes: &[u8]) -> Option<Record> {
+    // One that was interrupted may stand before it.
+    let start = bytes.windows(START.len()).rposition(|window| window == START)?;
+    let before = String::from_utf8_lossy(&bytes[..start]);
+    let mut fields = bytes[start + START.len()..].split(|byte| *byte == 0).map(String::from_utf8_lossy);
+    match fields.next()?.as_ref() {
+        "B" => Some(Record::Begun),
+        "K" => Some(Record::Skipped),
+        "T" => Some(Record::FellOut),
+        kind @ ("D" | "R") => {
+            let status = fields.next()?.parse().ok()?;
+            let (options, cwd) = (fields.next()?.into_owned(), fields.next()?.into_owned());
+            let debug_trap = trap(&before, "DEBUG").map(str::to_owned);
+            let has_error_trap = trap(&before, "ERR").is_some();
+            let report = Report { status, options, cwd, debug_trap, has_error_trap, jobs: jobs(&before) };
+            Some(if kind == "D" { Record::Ended(report) } else { Record::Entered(report) })
+        }
+        _ => None,
+    }
+}
+
+/// Returns the command that sets a trap, as `trap -p` prints it.
+fn trap<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let end = text.rfind(&format!("' {name}\n"))? + "' ".len() + name.len();
+    let earlier = ["DEBUG", "ERR"].iter().filter(|other| **other != name);
+    // The other trap is printed before or after this one, never inside.
+    let from = earlier.filter_map(|other| text[..end].rfind(&format!("' {other}\n"))).max().unwrap_or(0);
+    let start = from + text[from..end].find("trap -- ")?;
+    Some(&text[start..end])
+}
+
+/// Reads `[1]+  4877 Running   sleep 30 | cat &  (wd: ~)`, in which every process of a pipeline has its own line.
+fn jobs(text: &str) -> Vec<BackgroundJob> {
+    let mut jobs: Vec<BackgroundJob> = Vec::new();
+    for line in text.lines() {
+        if let Some(job) = job(line) {
+            jobs.push(job);
+        } else if let Some(last) = jobs.last_mut() {
+            let more = line.trim_start().trim_start_matches(|character: char| character.is_ascii_digit()).trim_start();
+            last.command.push(' ');
+            last.command.push_str(more);
+        }
+    }
+    for job in &mut jobs {
+        let command = job.command.trim_end();
+        let command = command.rsplit_once("  (wd: ").map_or(command, |(command, _)| command);
+        job.command = command.trim_end_matches('&').trim_end().to_owned();
+    }
+    jobs
+}
+
+fn job(line: &str) -> Option<BackgroundJob> {
+    let (number, rest) = line.strip_prefix('[')?.split_once(']')?;
+    let rest = rest.trim_start_matches(['+', '-']).trim_start();
+    let (pid, rest) = rest.split_once(' ')?;
+    let (_state, command) = rest.split_once("  ")?;
+    Some(BackgroundJob {
+        number: number.parse().ok()?,
+        pid: pid.parse().ok()?,
+        command: command.trim_start().to_owned(),
+    })
+}
+
+fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
+    bytes.windows(what.len()).position(|window| window == what)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{any, proptest};
+
+    use super::{BackgroundJob, Record, Records, Report};
+
+    fn read(parts: &[&[u8]]) -> Vec<Record> {
+        let mut records = Records::default();
+        let mut all = Vec::new();
+        for part in parts {
+            records.push(part);
+            all.extend(std::iter::from_fn(|| records.next()));
+        }
+        all
+    }
+
+    fn report(before: &str) -> Report {
+        match read(&[before.as_bytes(), b"\0\x01D\x003\0hiBs\0/a b\n\0\x02"]).pop() {
+            Some(Record::Ended(report)) => report,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_record_comes_whole_in_any_pieces() {
+        let all = b"noise\0\x01B\0\x02\0\x01K\0\x02more\0\x01T\0\x02";
+        let wanted = vec![Record::Begun, Record::Skipped, Record::FellOut];
+        assert_eq!(read(&[all]), wanted);
+        assert_eq!(read(&all.chunks(1).collect::<Vec<_>>()), wanted);
+    }
+
+    #[test]
+    fn a_torn_record_gives_way_to_the_next() {
+        assert_eq!(read(&[b"\0\x01D\x000\0hi", b"\0\x01K\0\x02"]), [Record::Skipped]);
+    }
+
+    #[test]
+    fn a_report_has_its_fields() {
+        let report = report("");
+        assert_eq!((report.status, report.options.as_str(), report.cwd.as_str()), (3, "hiBs", "/a b\n"));
+        assert_eq!((report.debug_trap, report.has_error_trap, report.jobs), (None, false, Vec::new()));
+    }
+
+    #[test]
+    fn traps_are_told_as_they_are_set() {
+        let traps = "T\n+ trap -p\ntrap -- 'echo '\\''T'\\''\nx' DEBUG\ntrap -- 'echo E' ERR\n+ set\n";
+        let report = report(traps);
+        assert_eq!(report.debug_trap.as_deref(), Some("trap -- 'echo '\\''T'\\''\nx' DEBUG"));
+        assert!(report.has_error_trap);
+        assert_eq!(self::report("trap -- 'e' ERR\n").debug_trap, None);
+    }
+
+    #[test]
+    fn jobs_have_a_number_a_pid_and_a_command() {
+        let text = "[1]   4877 Running                 sleep 30 &  (wd: /tmp)\n\
+                    [2]-  4878 Running                 sleep 40\n      4879                       | cat &\n\
+                    [3]+  4880 Running                 ( sleep 20; echo a ) &\n";
+        let wanted = [(1, 4877, "sleep 30"), (2, 4878, "sleep 40 | cat"), (3, 4880, "( sleep 20; echo a )")];
+        let wanted = wanted.map(|(number, pid, command)| BackgroundJob { number, pid, command: command.to_owned() });
+        assert_eq!(report(text).jobs, wanted);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_makes_it_panic(parts: Vec<Vec<u8>>, before: String) {
+            read(&parts.iter().map(Vec::as_slice).collect::<Vec<_>>());
+            let _ = (super::trap(&before, "DEBUG"), super::jobs(&before));
+        }
+
+        #[test]
+        fn nor_do_lines_that_look_like_ours(before in r"(trap -- |' DEBUG\n|' ERR\n|\[1\]\+? |[0-9 é\n]|  \(wd: |&)*", _x in any::<u8>()) {
+            let _ = (super::trap(&before, "DEBUG"), super::trap(&before, "ERR"), super::jobs(&before));
+        }
+    }
+}
