@@ -42,12 +42,12 @@ use tempfile::TempDir;
 const BINARY: &str = env!("CARGO_BIN_EXE_orchestrator");
 const CHECK: &str = "/bin/false";
 const STARTS: usize = 100;
-const RUNS: usize = 7;
+const RUNS: usize = 5;
 const MANY: usize = 50;
 /// How large `state.json` is, and what the log grows by with a check, a request or an answer.
 const STATE_SIZE: usize = 1000;
 const LOG_SIZE: usize = 1800;
-const HEAD: &str = "                                         baseline measured   ratio    more     p10  aim";
+const HEAD: &str = "                                             baseline measured   ratio    more     p10  aim";
 
 fn main() {
     println!("ms{HEAD}");
@@ -75,7 +75,7 @@ impl Pairs {
         let [baseline, measured] = [self.quantile(0.5, |pair| pair.0), self.quantile(0.5, |pair| pair.1)];
         let ratio = self.quantile(0.5, |pair| pair.1 / pair.0);
         let [more, p10] = [0.5, 0.1].map(|share| self.quantile(share, |pair| pair.1 - pair.0));
-        println!("{name:<42}{baseline:>9.2}{measured:>9.2}{ratio:>8.2}{more:>8.2}{p10:>8.2}  {aim}");
+        println!("{name:<46}{baseline:>9.2}{measured:>9.2}{ratio:>8.2}{more:>8.2}{p10:>8.2}  {aim}");
     }
 
     fn quantile(&self, share: f64, value: fn(&(f64, f64)) -> f64) -> f64 {

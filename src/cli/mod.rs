@@ -15,6 +15,7 @@ mod surroundings;
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
@@ -172,11 +173,24 @@ struct LintArguments {
     json: bool,
 }
 
-/// Runs the command line to its exit code.
+/// Runs the command line to its exit code. A bug of ours ends it too, and is said as such.
 pub fn main(argv: Vec<OsString>) -> u8 {
-    let arguments = match Arguments::try_parse_from(&argv) {
+    std::panic::set_hook(Box::new(|panic| complain(&format!("a bug in orchestrator: {panic}"))));
+    guarded(&argv, || dispatch(&argv))
+}
+
+/// Runs a command; where it panics, the one object and the exit code of a bug are its result.
+fn guarded(argv: &[OsString], command: impl FnOnce() -> u8) -> u8 {
+    catch_unwind(AssertUnwindSafe(command)).unwrap_or_else(|_| {
+        let bug = Error::Bug("it panicked; the run goes on with the same command".into());
+        if wants_json(argv) { Ending::refused(&bug, None).print_json() } else { bug.exit_code() }
+    })
+}
+
+fn dispatch(argv: &[OsString]) -> u8 {
+    let arguments = match Arguments::try_parse_from(argv) {
         Ok(arguments) => arguments,
-        Err(error) => return refuse_command_line(&error, &argv),
+        Err(error) => return refuse_command_line(&error, argv),
     };
     let surroundings = Surroundings::take(arguments.root);
     match arguments.command {
@@ -232,12 +246,16 @@ fn refuse_command_line(error: &clap::Error, argv: &[OsString]) -> u8 {
     }
     let text = error.render().to_string();
     complain(text.trim_end());
-    let wants_json = argv.iter().any(|word| word == "--json");
-    if command_word(argv).is_some_and(|word| word == "run") && wants_json {
+    if wants_json(argv) {
         let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
         return Ending::refused(&Error::Usage(first), None).print_json();
     }
     Error::Usage(text).exit_code()
+}
+
+/// Whether the result of this command line is one JSON object, whatever becomes of it.
+fn wants_json(argv: &[OsString]) -> bool {
+    command_word(argv).is_some_and(|word| word == "run") && argv.iter().any(|word| word == "--json")
 }
 
 /// Returns the first word that is no option and no option's value.
@@ -251,4 +269,23 @@ fn command_word(argv: &[OsString]) -> Option<&OsString> {
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bug_is_an_exit_code_of_its_own() {
+        assert_eq!(guarded(&[], || 3), 3);
+        assert_eq!(guarded(&["orchestrator".into(), "status".into()], || panic!("boom")), 70);
+    }
+
+    #[test]
+    fn the_command_is_found_behind_the_root() {
+        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        assert!(wants_json(&words("o --root x run --json")));
+        assert!(wants_json(&words("o run --bad --json")));
+        assert!(!wants_json(&words("o status --json")));
+    }
 }
