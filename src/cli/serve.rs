@@ -52,7 +52,11 @@ fn serve(arguments: &ServeArguments, surroundings: &Surroundings) -> Result<Serv
     say_what_holds(arguments, &project);
     let start = Start {
         launcher: Launcher { program: PathBuf::from("/proc/self/exe") },
-        python: find_program(OsStr::new(&surroundings.text("PATH").unwrap_or_default()), OsStr::new("python3"), &project),
+        python: find_program(
+            OsStr::new(&surroundings.text("PATH").unwrap_or_default()),
+            OsStr::new("python3"),
+            &project,
+        ),
         project,
         env,
     };

@@ -16,6 +16,7 @@ mod cli;
 mod console;
 mod crash;
 mod debug;
+mod env_bash;
 mod env_python;
 mod r#loop;
 mod model;
