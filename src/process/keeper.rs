@@ -30,6 +30,8 @@ use crate::process::{Ended, Job, environment, tree, wire};
 
 /// How long everybody has to end after being asked to.
 const GRACE: Duration = Duration::from_millis(500);
+/// How often an interrupt looks after a process that is just starting.
+const MINDED_ROUNDS: usize = 25;
 
 /// Keeps one job from its start to the end of its tree, and returns the exit code of the keeper itself.
 pub fn main() -> u8 {
@@ -201,11 +203,11 @@ fn wait_for(command: Pid, control: &UnixStream, children: &mut UnixStream) -> Wi
         Err(errno) => errno != Errno::INTR,
     };
     empty(children);
-    if is_asked { hear(command, control) } else { Wish::None }
+    if is_asked { hear(command, control, children) } else { Wish::None }
 }
 
 /// Hears one wish; the end of the stream is the wish to end.
-fn hear(command: Pid, mut control: &UnixStream) -> Wish {
+fn hear(command: Pid, mut control: &UnixStream, children: &mut UnixStream) -> Wish {
     let mut byte = [0];
     match control.read_exact(&mut byte).map(|()| byte[0]) {
         Ok(wire::SIGNAL_GROUP) => {
@@ -216,12 +218,24 @@ fn hear(command: Pid, mut control: &UnixStream) -> Wish {
         }
         Ok(wire::INTERRUPT) => {
             let spared = wire::receive(control).map(|message| wire::decode_pids(&message)).unwrap_or_default();
-            tree::interrupt_foreground(command, &spared);
+            interrupt(command, &spared, children);
             let _ = wire::send(control, &[]);
             Wish::None
         }
         Ok(wire::END_SOON) => Wish::EndSoon,
         _ => Wish::EndNow,
+    }
+}
+
+/// Interrupts what runs in the foreground, and for a moment minds those that were just starting.
+fn interrupt(command: Pid, spared: &[u32], children: &mut UnixStream) {
+    let mut forks = tree::interrupt_foreground(command, spared);
+    for _ in 0..MINDED_ROUNDS {
+        if forks.is_empty() {
+            return;
+        }
+        wait_briefly(children);
+        forks = tree::interrupt_again(command, forks);
     }
 }
 

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, Signal, getpgrp, getpid, kill_process, kill_process_group};
 
@@ -53,24 +53,50 @@ pub(super) fn signal_descendants(signal: Signal) {
     }
 }
 
-/// Sends SIGINT to a process and to its descendants, but not to those it runs in the background.
+/// Sends SIGINT to a process and to its descendants, but not to those it runs in the background; returns its children
+/// that are still the program it is itself.
 ///
 /// It goes first: a shell must know of the signal before the death of what it waits for tells.
-pub(super) fn interrupt_foreground(command: Pid, spared: &[u32]) {
+pub(super) fn interrupt_foreground(command: Pid, spared: &[u32]) -> Vec<Pid> {
     let _ = kill_process(command, Signal::INT);
     let entries: Vec<Entry> = processes().collect();
     let children = entries.iter().filter(|entry| entry.parent == Some(command));
     let youngest = children.map(|entry| entry.pid).max_by_key(|pid| pid.as_raw_nonzero());
     let mut line = HashSet::from([command]);
+    let mut forks = Vec::new();
     for entry in entries {
         let is_child = entry.parent == Some(command);
         let is_spared = spared.contains(&entry.pid.as_raw_nonzero().get().unsigned_abs())
             || is_child && is_in_background(&entry, youngest);
-        if !is_spared && entry.parent.is_some_and(|parent| line.contains(&parent)) {
-            let _ = kill_process(entry.pid, Signal::INT);
-            line.insert(entry.pid);
+        if is_spared || !entry.parent.is_some_and(|parent| line.contains(&parent)) {
+            continue;
         }
+        if is_child && program(entry.pid).is_some_and(|own| Some(own) == program(command)) {
+            forks.push(entry.pid);
+        }
+        let _ = kill_process(entry.pid, Signal::INT);
+        line.insert(entry.pid);
     }
+    forks
+}
+
+/// Sends SIGINT once more to forks that have become another program since, and returns the others that live.
+///
+/// A fork of a shell forgets a signal that comes before it becomes what it was made for.
+pub(super) fn interrupt_again(command: Pid, mut forks: Vec<Pid>) -> Vec<Pid> {
+    let shell = program(command);
+    forks.retain(|fork| {
+        let now = program(*fork);
+        if now.is_some() && now != shell {
+            let _ = kill_process(*fork, Signal::INT);
+        }
+        now.is_some() && now == shell
+    });
+    forks
+}
+
+fn program(pid: Pid) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/exe")).ok()
 }
 
 /// Whether a child of a shell was started with `&`, as far as that can be seen.

@@ -19,6 +19,7 @@ mod console;
 mod crash;
 mod debug;
 mod env_adhoc;
+mod env_bash;
 mod env_programs;
 mod env_python;
 mod r#loop;
