@@ -124,7 +124,7 @@ fn places_that_die_and_restart_leave_nothing_behind() {
 
 #[test]
 fn a_flood_is_cut_and_counted_in_bounded_memory() {
-    const FLOOD: usize = 2_000_000_000;
+    const FLOOD: usize = 400_000_000;
     let project = Project::new();
     let mut serving = Serving::start(&project);
     serving.bash("true");
