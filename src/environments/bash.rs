@@ -67,7 +67,8 @@ impl BashEnvironment {
             env: self.env.clone(),
             timeout: Duration::MAX,
         };
-        let session = Session::start(&self.launcher, &job).map_err(|error| format!("bash cannot be started: {error}"))?;
+        let session =
+            Session::start(&self.launcher, &job).map_err(|error| format!("bash cannot be started: {error}"))?;
         Shell::new(session)
     }
 

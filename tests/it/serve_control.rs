@@ -254,7 +254,7 @@ fn what_ended_unseen_stands_before_the_next_output() {
         let answer = serving.ask(environment, show(environment));
         let (rest, own) = answer.shows().split_once("after\n").unwrap_or_else(|| panic!("{}", answer.output()));
         assert!(["", "before\n"].contains(&rest), "{rest}");
-        let [told, ""] = own.split('\n').collect::<Vec<_>>()[..] else { panic!("{own:?}") };
+        let [told, "", ""] = own.split('\n').collect::<Vec<_>>()[..] else { panic!("{own:?}") };
         assert!(told.contains("ended"), "{own}");
         assert_eq!(serving.ask(environment, show(environment)).shows(), "\n");
         serving.end().exits(0);

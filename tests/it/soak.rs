@@ -9,7 +9,7 @@ use crate::project::Project;
 /// How many requests are under way at once.
 const AHEAD: usize = 100;
 /// How much memory may come and go in all processes together, in KiB.
-const SLACK: u64 = 6 << 10;
+const SLACK: u64 = 4 << 10;
 
 /// What a server and all its children hold.
 #[derive(Debug)]
@@ -124,7 +124,8 @@ fn places_that_die_and_restart_leave_nothing_behind() {
 
 #[test]
 fn a_flood_is_cut_and_counted_in_bounded_memory() {
-    const FLOOD: usize = 2_000_000_000;
+    // What was not optimised cleans a tenth as fast.
+    const FLOOD: usize = if cfg!(debug_assertions) { 400_000_000 } else { 2_000_000_000 };
     let project = Project::new();
     let mut serving = Serving::start(&project);
     serving.bash("true");
