@@ -9,7 +9,7 @@ use crate::project::Project;
 /// How many requests are under way at once.
 const AHEAD: usize = 100;
 /// How much memory may come and go in all processes together, in KiB.
-const SLACK: u64 = 6 << 10;
+const SLACK: u64 = 4 << 10;
 
 /// What a server and all its children hold.
 #[derive(Debug)]
