@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use crate::cli::surroundings::Surroundings;
 use crate::cli::{ServeArguments, complain};
+use crate::environments::Environment;
+use crate::environments::adhoc;
 use crate::environments::adhoc::host::{HostEnvironment, LOADING_PATIENCE, Start};
-use crate::environments::adhoc::{self};
 use crate::environments::bash::BashEnvironment;
 use crate::environments::editor::EditorEnvironment;
 use crate::environments::python::PythonEnvironment;
@@ -60,7 +61,7 @@ fn serve(arguments: &ServeArguments, surroundings: &Surroundings) -> Result<Serv
         project,
         env,
     };
-    let mut registry = registry(&start)?;
+    let mut registry = registry(&start, &stop)?;
     server::serve(&mut registry, &stop).map_err(|error| Error::io("serve", Path::new("stdout"), error))
 }
 
@@ -89,7 +90,7 @@ fn say_what_holds(arguments: &ServeArguments, project: &Path) {
     ));
 }
 
-fn registry(start: &Start) -> Result<Registry> {
+fn registry(start: &Start, stop: &Stop) -> Result<Registry> {
     let (found, words) = adhoc::find(&start.project, &BUILT_IN);
     words.iter().for_each(|word| complain(word));
     let mut hosts: Vec<(String, HostEnvironment)> = found
@@ -102,9 +103,21 @@ fn registry(start: &Start) -> Result<Registry> {
     registry.add("python", Box::new(PythonEnvironment::new(launcher.clone(), project.clone(), env.clone())));
     registry.add("editor", Box::new(EditorEnvironment::new(project)?));
     let deadline = Instant::now() + LOADING_PATIENCE;
-    hosts.retain_mut(|(_, host)| host.is_offered(deadline));
+    hosts.retain_mut(|(_, host)| host.is_offered(deadline, Some(stop.as_fd())));
     for (name, host) in hosts {
         registry.add(&name, Box::new(host));
     }
+    let start = start.clone();
+    registry.find_newcomers(Box::new(move |name| newcomer(name, &start)));
     Ok(registry)
+}
+
+/// Starts an environment whose file is new, or could not be loaded before.
+fn newcomer(name: &str, start: &Start) -> Option<std::result::Result<Box<dyn Environment>, String>> {
+    let mut host = HostEnvironment::new(adhoc::find_one(&start.project, name)?, start.clone(), complain);
+    host.is_offered(Instant::now() + LOADING_PATIENCE, None);
+    match host.problem() {
+        Some(problem) => Some(Err(problem)),
+        None => Some(Ok(Box::new(host))),
+    }
 }

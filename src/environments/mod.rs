@@ -92,6 +92,11 @@ pub trait Environment {
     /// Ends every process of the environment; the next command finds a fresh one.
     fn restart(&mut self);
 
+    /// Returns why there is no fresh one after a restart, where that is so.
+    fn problem(&self) -> Option<String> {
+        None
+    }
+
     /// Returns how the last command ended, in words such as `exit status 7`.
     fn last_end(&self) -> String {
         "its result was given".into()
@@ -103,6 +108,9 @@ pub trait Environment {
 
     /// Returns what an agent sees now. Asked after every command of every environment, so it is cheap.
     fn screen(&mut self) -> ScreenSection;
+
+    /// Asks for the end, where it is given time; all environments are asked before the first one is ended.
+    fn prepare_shutdown(&mut self) {}
 
     /// Ends children and closes files. Called once.
     fn shutdown(&mut self) {}

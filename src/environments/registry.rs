@@ -12,6 +12,7 @@ use super::{Environment, Response, ScreenSection, Until, Waited};
 const INTERRUPT_PATIENCE: Duration = Duration::from_secs(5);
 /// How much of a command's first line the screen shows.
 const SHOWN_CHARACTERS: usize = 80;
+const RESTARTED: &str = "Restarted\n";
 
 /// What an agent can do to a command that is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,23 +38,40 @@ pub struct Waiter<'a> {
     pub urgent: &'a mut dyn FnMut(&str) -> Urgent,
 }
 
+/// Finds an environment that is not there yet, by name: none, why it cannot be had, or itself.
+pub type Newcomers = Box<dyn FnMut(&str) -> Option<Result<Box<dyn Environment>, String>>>;
+
 /// The environments, in the order of their screens.
 #[derive(Default)]
 pub struct Registry {
     entries: Vec<Entry>,
+    newcomers: Option<Newcomers>,
 }
 
 struct Entry {
     name: String,
     environment: Box<dyn Environment>,
-    /// The first line of the command under way, and since when it runs.
-    running: Option<(String, Instant)>,
+    /// The command under way.
+    running: Option<Running>,
+    /// What a command came to that ended while nobody waited for it, until somebody asks.
+    unseen: Option<Response>,
+}
+
+struct Running {
+    first_line: String,
+    since: Instant,
+    is_interrupted: bool,
 }
 
 impl Registry {
     /// Adds an environment behind the others.
     pub fn add(&mut self, name: &str, environment: Box<dyn Environment>) {
-        self.entries.push(Entry { name: name.to_owned(), environment, running: None });
+        self.entries.push(Entry { name: name.to_owned(), environment, running: None, unseen: None });
+    }
+
+    /// Says where a restart finds an environment that is not there yet.
+    pub fn find_newcomers(&mut self, newcomers: Newcomers) {
+        self.newcomers = Some(newcomers);
     }
 
     /// Whether there is an environment of that name.
@@ -87,6 +105,7 @@ impl Registry {
         waiter: &mut Waiter<'_>,
     ) -> Response {
         match self.entries.iter_mut().find(|entry| entry.name == name) {
+            None if action == Action::Restart => self.welcome(name),
             None => self.unknown(name),
             Some(entry) => entry.control(action, timeout, is_done, waiter),
         }
@@ -95,6 +114,7 @@ impl Registry {
     /// Returns what an agent sees, section by section, each cut to its lines.
     pub fn screens(&mut self) -> Vec<(String, ScreenSection)> {
         for entry in &mut self.entries {
+            entry.look();
             entry.environment.prepare_screen();
         }
         self.entries.iter_mut().map(|entry| (entry.name.clone(), entry.screen())).collect()
@@ -103,7 +123,22 @@ impl Registry {
     /// Ends everything.
     pub fn shutdown(&mut self) {
         for entry in &mut self.entries {
+            entry.environment.prepare_shutdown();
+        }
+        for entry in &mut self.entries {
             entry.environment.shutdown();
+        }
+    }
+
+    /// Takes in an environment that was not there, or could not be had, when the others were.
+    fn welcome(&mut self, name: &str) -> Response {
+        match self.newcomers.as_mut().and_then(|find| find(name)) {
+            None => self.unknown(name),
+            Some(Err(problem)) => Response::failed(problem),
+            Some(Ok(environment)) => {
+                self.add(name, environment);
+                Response::done(RESTARTED)
+            }
         }
     }
 
@@ -116,49 +151,47 @@ impl Registry {
 
 impl Entry {
     fn command(&mut self, command: &str, deadline: Option<Instant>, waiter: &mut Waiter<'_>) -> Response {
-        let rest = match self.finish_unseen() {
-            Ok(rest) => rest,
-            Err(refusal) => return refusal,
-        };
-        let begun = Instant::now();
+        self.look();
+        if self.environment.is_running() {
+            return self.refuse();
+        }
+        let rest = self.unseen.take().map(|response| self.rest(response.output)).unwrap_or_default();
+        let since = Instant::now();
         let response = match self.environment.begin(command) {
             Some(response) => response,
             None => {
-                let first_line = command.lines().next().unwrap_or_default();
-                self.running = Some((first_line.chars().take(SHOWN_CHARACTERS).collect(), begun));
-                match (waiter.urgent)(&self.name) {
-                    Urgent::Nothing => self.wait(deadline, waiter),
-                    urgent => self.act(urgent).unwrap_or_else(|| self.wait(deadline, waiter)),
-                }
+                let first_line = command.lines().next().unwrap_or_default().chars().take(SHOWN_CHARACTERS).collect();
+                self.running = Some(Running { first_line, since, is_interrupted: false });
+                self.wait(deadline, waiter)
             }
         };
         Response { output: rest + &response.output, ..response }
     }
 
-    /// Returns the rest and the end of a command that ended since its last answer, or refuses where it has not.
-    fn finish_unseen(&mut self) -> Result<String, Response> {
-        if !self.environment.is_running() {
-            self.running = None;
-            return Ok(String::new());
+    /// Looks whether the command under way has ended, and keeps what it came to until somebody asks.
+    fn look(&mut self) {
+        if self.environment.is_running()
+            && let Waited::Ended(response) =
+                self.environment.wait(Until { deadline: Some(Instant::now()), wake: never() })
+        {
+            // Where there was no command it was the environment that loaded, and its screen says so.
+            self.unseen = self.running.take().map(|_| response);
         }
-        match self.environment.wait(Until { deadline: Some(Instant::now()), wake: never() }) {
-            Waited::Ended(response) => {
-                self.running = None;
-                Ok(on_own_line(response.output)
-                    + &format!("[the command before has ended: {}]\n", self.environment.last_end()))
-            }
-            Waited::Late | Waited::Woken => {
-                let (line, since) = self.running.clone().unwrap_or_else(|| (String::new(), Instant::now()));
-                let seconds = since.elapsed().as_secs_f64();
-                Err(Response {
-                    output: format!(
-                        "Not run: the command before is still running after {seconds:.1} s ({line}); use wait, interrupt or restart\n"
-                    ),
-                    success: false,
-                    running: true,
-                })
-            }
-        }
+    }
+
+    fn rest(&self, output: String) -> String {
+        on_own_line(output) + &format!("[the command before has ended: {}]\n", self.environment.last_end())
+    }
+
+    fn refuse(&self) -> Response {
+        let output = match &self.running {
+            Some(Running { first_line, since, .. }) => format!(
+                "Not run: the command before is still running after {:.1} s ({first_line}); use wait, interrupt or restart\n",
+                since.elapsed().as_secs_f64()
+            ),
+            None => format!("Not run: {} is still loading; use wait or restart\n", self.name),
+        };
+        Response { output, success: false, running: true }
     }
 
     fn control(
@@ -169,48 +202,60 @@ impl Entry {
         waiter: &mut Waiter<'_>,
     ) -> Response {
         if action == Action::Restart {
-            if !is_done {
-                self.environment.restart();
-            }
-            self.running = None;
-            return Response::done("Restarted\n");
+            return self.restart(is_done);
         }
-        if !self.environment.is_running() {
-            self.running = None;
-            return Response::done("Nothing is running");
-        }
-        let timeout = match action {
-            Action::Interrupt => Some(timeout.unwrap_or(INTERRUPT_PATIENCE)),
-            _ => timeout,
-        };
-        let has_ended = match self.environment.wait(Until { deadline: Some(Instant::now()), wake: never() }) {
-            Waited::Ended(response) => Some(response),
-            Waited::Late | Waited::Woken => None,
-        };
-        if let Some(response) = has_ended {
-            self.running = None;
+        self.look();
+        if let Some(response) = self.unseen.take() {
             return response;
         }
-        if action == Action::Interrupt && !is_done {
-            self.environment.interrupt();
+        if !self.environment.is_running() {
+            return Response::done("Nothing is running");
         }
-        self.wait(timeout.and_then(|timeout| Instant::now().checked_add(timeout)), waiter)
+        let mut patience = timeout;
+        if action == Action::Interrupt {
+            patience = patience.or(Some(INTERRUPT_PATIENCE));
+            // What acted at once may have hit a command before this one.
+            if !is_done || self.running.as_ref().is_some_and(|running| !running.is_interrupted) {
+                self.interrupt();
+            }
+        }
+        self.wait(patience.and_then(|patience| Instant::now().checked_add(patience)), waiter)
     }
 
+    fn interrupt(&mut self) {
+        if let Some(running) = &mut self.running {
+            running.is_interrupted = true;
+        }
+        self.environment.interrupt();
+    }
+
+    fn restart(&mut self, is_done: bool) -> Response {
+        // What acted at once may have been followed by a command that runs now.
+        if !is_done || self.running.is_some() {
+            self.environment.restart();
+        }
+        self.running = None;
+        self.unseen = None;
+        match self.environment.problem() {
+            None => Response::done(RESTARTED),
+            Some(problem) => Response::failed(problem),
+        }
+    }
+
+    /// Waits for the end; what is urgent comes first, and may have been said before the wait began.
     fn wait(&mut self, deadline: Option<Instant>, waiter: &mut Waiter<'_>) -> Response {
         loop {
+            let urgent = (waiter.urgent)(&self.name);
+            if let Some(response) = self.act(urgent) {
+                return response;
+            }
             match self.environment.wait(Until { deadline, wake: waiter.wake }) {
                 Waited::Ended(response) => {
                     self.running = None;
                     return response;
                 }
                 Waited::Late => return self.late(),
-                Waited::Woken => {
-                    let urgent = (waiter.urgent)(&self.name);
-                    if let Some(response) = self.act(urgent) {
-                        return response;
-                    }
-                }
+                Waited::Woken => {}
             }
         }
     }
@@ -220,7 +265,7 @@ impl Entry {
         match urgent {
             Urgent::Nothing => None,
             Urgent::Interrupt => {
-                self.environment.interrupt();
+                self.interrupt();
                 None
             }
             Urgent::Restart => {
@@ -235,20 +280,25 @@ impl Entry {
 
     fn late(&mut self) -> Response {
         let output = self.environment.take_output();
-        let since = self.running.as_ref().map_or(0.0, |(_, since)| since.elapsed().as_secs_f64());
         let hint = match output.is_empty() {
             true => " (no output so far: programs may buffer it, try stdbuf -oL)",
             false => "",
         };
-        let line = format!("[still running after {since:.1} s; use wait, interrupt or restart]{hint}\n");
+        let line = match &self.running {
+            Some(Running { since, .. }) => {
+                let seconds = since.elapsed().as_secs_f64();
+                format!("[still running after {seconds:.1} s; use wait, interrupt or restart]{hint}\n")
+            }
+            None => "[loading, still running; use wait or restart]\n".to_owned(),
+        };
         Response { output: on_own_line(output) + &line, success: false, running: true }
     }
 
     fn screen(&mut self) -> ScreenSection {
         let section = self.environment.screen();
         let mut content: String = section.content.split_inclusive('\n').take(section.max_lines).collect();
-        if let Some((line, _)) = self.running.as_ref().filter(|_| self.environment.is_running()) {
-            content = on_own_line(content) + &format!("Running: {line}");
+        if let Some(Running { first_line, .. }) = &self.running {
+            content = on_own_line(content) + &format!("Running: {first_line}");
         }
         ScreenSection { content, ..section }
     }

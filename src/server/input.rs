@@ -1,6 +1,6 @@
 //! What was read and is not yet answered, and the thread that reads it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -32,6 +32,10 @@ pub struct Queue {
 #[derive(Default)]
 struct State {
     items: VecDeque<Item>,
+    /// How many items were taken out.
+    taken: usize,
+    /// How many had been read when the last command of an environment began.
+    begun: BTreeMap<String, usize>,
     /// No more will come.
     is_closed: bool,
     /// Everything ends, answered or not.
@@ -77,6 +81,7 @@ impl Queue {
                 return None;
             }
             if let Some(item) = state.items.pop_front() {
+                state.taken += 1;
                 return Some(item);
             }
             if state.is_closed {
@@ -86,23 +91,35 @@ impl Queue {
         }
     }
 
+    /// Notes that a command has begun.
+    pub fn begin(&self, environment: &str) {
+        let mut state = self.state();
+        let read = state.taken + state.items.len();
+        state.begun.insert(environment.to_owned(), read);
+    }
+
     /// Takes what should happen at once to the command that runs in this environment: an interrupt or restart that is
-    /// the next thing said to it.
+    /// the next thing said to it, or that was read after the command began, whatever waits before it.
     pub fn take_urgent(&self, environment: &str) -> Urgent {
         let mut state = self.state();
-        let next = state.items.iter_mut().find_map(|item| match item {
-            Item::Request { request, is_done } if request.environment == environment && !*is_done => {
-                Some((request, is_done))
+        let begun = state.begun.get(environment).copied().unwrap_or_default();
+        let taken = state.taken;
+        let mut is_next = true;
+        for (index, item) in state.items.iter_mut().enumerate() {
+            match item {
+                Item::Request { request, is_done } if request.environment == environment && !*is_done => {
+                    match request.wish {
+                        Wish::Control(action) if action.is_urgent() && (is_next || begun <= taken + index) => {
+                            *is_done = true;
+                            return if action == Action::Restart { Urgent::Restart } else { Urgent::Interrupt };
+                        }
+                        _ => is_next = false,
+                    }
+                }
+                _ => {}
             }
-            _ => None,
-        });
-        match next {
-            Some((Request { wish: Wish::Control(action), .. }, is_done)) if action.is_urgent() => {
-                *is_done = true;
-                if *action == Action::Restart { Urgent::Restart } else { Urgent::Interrupt }
-            }
-            _ => Urgent::Nothing,
         }
+        Urgent::Nothing
     }
 }
 

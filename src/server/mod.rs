@@ -96,8 +96,12 @@ fn carry_out(
     queue: &Queue,
     wake: BorrowedFd<'_>,
 ) -> crate::environments::Response {
+    let mut is_begun = matches!(request.wish, Wish::Control(_));
     let mut urgent = |environment: &str| {
         drain(wake);
+        if !std::mem::replace(&mut is_begun, true) {
+            queue.begin(environment);
+        }
         if queue.is_over() { Urgent::End } else { queue.take_urgent(environment) }
     };
     let mut waiter = Waiter { wake, urgent: &mut urgent };

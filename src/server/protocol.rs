@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::environments::registry::Action;
@@ -35,9 +35,23 @@ pub struct Malformed {
     pub message: String,
 }
 
+/// The id of a line that is an object and yet no request: a text in it may have no meaning.
+#[derive(Deserialize)]
+struct Named {
+    #[serde(default)]
+    id: Option<Value>,
+}
+
+impl Named {
+    fn id_of(line: &[u8]) -> Option<Value> {
+        let Named { id } = serde_json::from_slice(line).ok()?;
+        id.filter(|id| id.is_string() || id.is_number())
+    }
+}
+
 /// Reads one line.
 pub fn parse(line: &[u8]) -> Result<Request, Malformed> {
-    let refuse = |message: String| Malformed { id: None, message };
+    let refuse = |message: String| Malformed { id: Named::id_of(line), message };
     let text =
         std::str::from_utf8(line).map_err(|error| refuse(format!("Failed to parse command: not UTF-8: {error}")))?;
     let value: Value = serde_json::from_str(text)

@@ -1,6 +1,7 @@
 //! The features, tested through the binary in an empty folder with a cleared environment.
 //!
-//! `project.rs` is the language of the tests, `server.rs` the model that they script; the rest is a file per feature.
+//! `project.rs` is the language of the tests, `server.rs` the model that they script, `agent.rs` the
+//! agent that `serve` serves; the rest is a file per feature.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,13 +11,16 @@
     reason = "a test fails by panicking, and sets its own scene"
 )]
 
+mod agent;
 mod answers;
 mod checks;
 mod cli;
 mod console;
 mod crash;
 mod debug;
+mod env_adhoc;
 mod env_bash;
+mod env_programs;
 mod env_python;
 mod r#loop;
 mod model;
@@ -27,5 +31,8 @@ mod replay;
 mod reply;
 mod resume;
 mod running;
+mod serve;
+mod serve_control;
 mod server;
+mod soak;
 mod tidy;

@@ -85,6 +85,11 @@ impl Running {
         self.until(&format!("it says {text:?}"), || String::from_utf8_lossy(&stderr.lock().unwrap()).contains(text));
     }
 
+    /// Returns what standard error has said so far.
+    pub fn said(&self) -> String {
+        String::from_utf8_lossy(&self.stderr.text.lock().unwrap()).into_owned()
+    }
+
     /// Waits for the end.
     pub fn wait(mut self) -> Ran {
         let mut status = None;

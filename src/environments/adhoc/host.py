@@ -12,6 +12,8 @@ os.dup2(_nothing, 0)
 os.close(_nothing)
 os.dup2(2, 1)
 signal.signal(signal.SIGINT, signal.SIG_IGN)
+# A compiled copy is known by its age in whole seconds: a restart would not see a change within one.
+sys.dont_write_bytecode = True
 _input = _channel.makefile("rb")
 
 
@@ -124,7 +126,7 @@ def _command(environment, name, text):
             response = environment.handle_command(CommandText(text))
         finally:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-        output, success = response.output, response.success
+        output, success = getattr(response, "output", None), getattr(response, "success", None)
         if not isinstance(output, str) or not isinstance(success, bool):
             raise TypeError(f"handle_command returned {response!r}, not a CommandResponse(str, bool)")
         return {"output": output, "success": success}
@@ -137,7 +139,7 @@ def _command(environment, name, text):
 def _screen(environment, name):
     try:
         section = environment.get_screen()
-        content, max_lines = section.content, section.max_lines
+        content, max_lines = getattr(section, "content", None), getattr(section, "max_lines", None)
         if not isinstance(content, str) or not isinstance(max_lines, int):
             raise TypeError(f"get_screen returned {section!r}, not a ScreenSection(str, int)")
         return {"content": content, "max_lines": max(0, max_lines)}

@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::thread;
@@ -25,6 +25,8 @@ use crate::process::{Ended, Job, Launcher};
 pub const LOADING_PATIENCE: Duration = Duration::from_secs(10);
 const SCREEN_PATIENCE: Duration = Duration::from_secs(2);
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(2);
+/// How long one that has closed its channel may take until it is gone by itself.
+const PARTING_PATIENCE: Duration = Duration::from_secs(2);
 /// An answer longer than this is no answer.
 const LONGEST_LINE: usize = 64 << 20;
 
@@ -52,6 +54,8 @@ pub struct HostEnvironment {
     screen: ScreenSection,
     is_running: bool,
     end: String,
+    /// Why the last start came to nothing.
+    problem: Option<String>,
 }
 
 struct Alive {
@@ -59,9 +63,13 @@ struct Alive {
     channel: UnixStream,
     /// What was read and is no whole line yet.
     buffer: Vec<u8>,
+    /// How much of it is known to hold no end of a line.
+    searched: usize,
     state: State,
     /// When an answer about the screen is late.
     screen_due: Option<Instant>,
+    /// When its own end is late.
+    end_due: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,22 +96,34 @@ impl HostEnvironment {
             screen: ScreenSection::new("[loading]"),
             is_running: false,
             end: String::new(),
+            problem: None,
         };
-        if let Err(problem) = host.launch() {
-            (host.tell)(&format!("Failed to load environment '{}': {problem}", host.found.name));
-        }
+        host.load();
         host
     }
 
-    /// Waits until the host is loaded or has failed; returns whether it is to be offered. A late one is.
-    pub fn is_offered(&mut self, deadline: Instant) -> bool {
-        while self.alive.as_ref().is_some_and(|alive| alive.state == State::Loading) {
-            match self.hear(Some(deadline), None) {
+    /// Waits until the host is loaded or has failed, or until `wake`; returns whether it is to be offered. A late one is.
+    pub fn is_offered(&mut self, deadline: Instant, wake: Option<BorrowedFd<'_>>) -> bool {
+        while self.is_loading() {
+            match self.hear(Some(deadline), wake) {
                 Some(said) => self.loaded(said),
                 None => return true,
             }
         }
-        self.alive.is_some() || self.found.kind == Kind::Executable
+        self.problem.is_none()
+    }
+
+    fn load(&mut self) {
+        if let Err(problem) = self.launch() {
+            self.failed(format!("Failed to load environment '{}': {problem}", self.found.name));
+        }
+    }
+
+    fn failed(&mut self, problem: String) {
+        (self.tell)(&problem);
+        self.alive = None;
+        self.screen = ScreenSection::new(problem.clone());
+        self.problem = Some(problem);
     }
 
     /// Takes in the first word of a Python host.
@@ -112,26 +132,25 @@ impl HostEnvironment {
         match said {
             Said::Line(value) if value["ready"] == true => {
                 (self.tell)(&format!("Loaded ad-hoc environment: {name}"));
+                self.screen = ready(&name);
                 if let Some(alive) = &mut self.alive {
                     alive.state = State::Ready;
                 }
             }
             Said::Line(value) => {
-                (self.tell)(value["failed"].as_str().unwrap_or("a host said something odd"));
-                self.alive = None;
+                self.failed(value["failed"].as_str().unwrap_or("a host said something odd").to_owned())
             }
-            Said::Nonsense(text) => {
-                (self.tell)(&format!("Failed to load environment '{name}': {text}"));
-                self.alive = None;
-            }
+            Said::Nonsense(text) => self.failed(format!("Failed to load environment '{name}': {text}")),
             Said::Gone => {
+                self.await_end();
                 let how = self.bury();
-                (self.tell)(&format!("Failed to load environment '{name}': its host ended ({how})"));
+                self.failed(format!("Failed to load environment '{name}': its host ended ({how})"));
             }
         }
     }
 
     fn launch(&mut self) -> Result<(), String> {
+        self.problem = None;
         let Start { launcher, project, env, python } = &self.start;
         let interpreter = || python.clone().ok_or("there is no python3 on PATH");
         let command: Vec<OsString> = match self.found.kind {
@@ -149,7 +168,8 @@ impl HostEnvironment {
         forward(&living, &self.found.name, self.tell).map_err(|error| error.to_string())?;
         channel.set_nonblocking(true).map_err(|error| error.to_string())?;
         let state = if self.found.kind == Kind::Executable { State::Ready } else { State::Loading };
-        let mut alive = Alive { living, channel, buffer: Vec::new(), state, screen_due: None };
+        let mut alive =
+            Alive { living, channel, buffer: Vec::new(), searched: 0, state, screen_due: None, end_due: None };
         if self.found.kind != Kind::Executable {
             let mut job = json!({
                 "name": self.found.name,
@@ -162,22 +182,23 @@ impl HostEnvironment {
             }
             alive.say(&job, Instant::now() + LOADING_PATIENCE);
         }
+        self.screen =
+            if alive.state == State::Ready { ready(&self.found.name) } else { ScreenSection::new("[loading]") };
         self.alive = Some(alive);
         Ok(())
     }
 
     /// Returns the next thing the host says, waiting until `deadline` or until `wake`; nothing is neither.
-    fn hear(&mut self, deadline: Option<Instant>, wake: Option<&Until<'_>>) -> Option<Said> {
+    fn hear(&mut self, deadline: Option<Instant>, wake: Option<BorrowedFd<'_>>) -> Option<Said> {
         let alive = self.alive.as_mut()?;
         loop {
             if let Some(said) = alive.take_line() {
                 return Some(said);
             }
             let mut fds = vec![PollFd::from_borrowed_fd(alive.channel.as_fd(), PollFlags::IN)];
-            fds.extend(wake.map(|until| PollFd::from_borrowed_fd(until.wake, PollFlags::IN)));
+            fds.extend(wake.map(|wake| PollFd::from_borrowed_fd(wake, PollFlags::IN)));
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-            let left = left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
-            match poll(&mut fds, left.as_ref()) {
+            match poll(&mut fds, left.map(timespec).as_ref()) {
                 Err(rustix::io::Errno::INTR) => continue,
                 Ok(0) | Err(_) => return None,
                 Ok(_) => {}
@@ -189,6 +210,14 @@ impl HostEnvironment {
             } else {
                 return None;
             }
+        }
+    }
+
+    /// Waits a little for the end of a host that says nothing more, so that it is its own.
+    fn await_end(&self) {
+        if let Some(alive) = &self.alive {
+            let mut fds = [PollFd::from_borrowed_fd(alive.living.over(), PollFlags::IN)];
+            while poll(&mut fds, Some(&timespec(PARTING_PATIENCE))) == Err(rustix::io::Errno::INTR) {}
         }
     }
 
@@ -214,14 +243,25 @@ impl HostEnvironment {
     }
 
     fn died(&mut self) -> Response {
+        self.await_end();
         let how = self.bury();
-        let name = &self.found.name;
-        self.end = how.clone();
-        self.is_running = false;
-        self.screen = ScreenSection::new(format!("{name} (ended: {how})"));
+        self.is_over(&how);
         Response::failed(format!(
-            "The environment {name} has ended ({how}); its state is lost, the next command starts it anew"
+            "The environment {} has ended ({how}); its state is lost, the next command starts it anew",
+            self.found.name
         ))
+    }
+
+    fn babbled(&mut self, text: &str) -> Response {
+        self.bury();
+        self.is_over("it said what is no answer");
+        Response::failed(format!("The environment {} said what is no answer and was ended: {text}", self.found.name))
+    }
+
+    fn is_over(&mut self, how: &str) {
+        self.end = how.to_owned();
+        self.is_running = false;
+        self.screen = ScreenSection::new(format!("{} (ended: {how})", self.found.name));
     }
 
     fn answered(&mut self, value: &Value) -> Response {
@@ -252,18 +292,16 @@ impl Environment for HostEnvironment {
 
     fn wait(&mut self, until: Until<'_>) -> Waited {
         loop {
-            match self.hear(until.deadline, Some(&until)) {
-                Some(Said::Line(value)) if self.is_loading() => self.loaded(Said::Line(value)),
+            match self.hear(until.deadline, Some(until.wake)) {
+                Some(said) if self.is_loading() => {
+                    self.loaded(said);
+                    if let Some(response) = self.came_to_load() {
+                        return Waited::Ended(response);
+                    }
+                }
                 Some(Said::Line(value)) if self.is_late_screen(&value) => {}
                 Some(Said::Line(value)) => return Waited::Ended(self.answered(&value)),
-                Some(Said::Nonsense(text)) => {
-                    self.bury();
-                    self.is_running = false;
-                    return Waited::Ended(Response::failed(format!(
-                        "The environment {} said what is no answer and was ended: {text}",
-                        self.found.name
-                    )));
-                }
+                Some(Said::Nonsense(text)) => return Waited::Ended(self.babbled(&text)),
                 Some(Said::Gone) => return Waited::Ended(self.died()),
                 None if self.alive.is_none() => return Waited::Ended(self.died()),
                 None if until.deadline.is_some_and(|deadline| deadline <= Instant::now()) => return Waited::Late,
@@ -289,11 +327,16 @@ impl Environment for HostEnvironment {
     fn restart(&mut self) {
         self.bury();
         self.is_running = false;
-        self.screen = ScreenSection::new("[loading]");
-        match self.launch() {
-            Ok(()) => drop(self.is_offered(Instant::now() + LOADING_PATIENCE)),
-            Err(problem) => (self.tell)(&format!("Failed to load environment '{}': {problem}", self.found.name)),
+        match super::find_one(&self.start.project, &self.found.name) {
+            Some(found) => self.found = found,
+            None => return self.failed(format!("Failed to load environment '{}': its file is gone", self.found.name)),
         }
+        self.load();
+        self.is_offered(Instant::now() + LOADING_PATIENCE, None);
+    }
+
+    fn problem(&self) -> Option<String> {
+        self.problem.clone()
     }
 
     fn last_end(&self) -> String {
@@ -313,7 +356,8 @@ impl Environment for HostEnvironment {
         let Some(due) = due else { return self.screen.clone() };
         match self.hear(Some(due), None) {
             Some(Said::Line(value)) => drop(self.is_late_screen(&value)),
-            Some(Said::Nonsense(_) | Said::Gone) => drop(self.died()),
+            Some(Said::Nonsense(text)) => drop(self.babbled(&text)),
+            Some(Said::Gone) => drop(self.died()),
             None => {
                 let content = format!("{}\n[the screen is late; this is the last one]", self.screen.content);
                 return ScreenSection { content, max_lines: self.screen.max_lines + 1 };
@@ -322,12 +366,18 @@ impl Environment for HostEnvironment {
         self.screen.clone()
     }
 
-    fn shutdown(&mut self) {
+    fn prepare_shutdown(&mut self) {
         let is_idle = !self.is_running();
         if let Some(alive) = self.alive.as_mut().filter(|_| is_idle) {
-            let deadline = Instant::now() + SHUTDOWN_PATIENCE;
-            alive.say(&json!({"type": "shutdown"}), deadline);
-            while let Some(Said::Line(_)) = self.hear(Some(deadline), None) {}
+            let due = Instant::now() + SHUTDOWN_PATIENCE;
+            alive.say(&json!({"type": "shutdown"}), due);
+            alive.end_due = Some(due);
+        }
+    }
+
+    fn shutdown(&mut self) {
+        if let Some(due) = self.alive.as_ref().and_then(|alive| alive.end_due) {
+            while let Some(Said::Line(_)) = self.hear(Some(due), None) {}
         }
         self.bury();
     }
@@ -336,6 +386,19 @@ impl Environment for HostEnvironment {
 impl HostEnvironment {
     fn is_loading(&self) -> bool {
         self.alive.as_ref().is_some_and(|alive| alive.state == State::Loading)
+    }
+
+    /// Returns what a wait for the loading came to; nothing where a command waits behind it.
+    fn came_to_load(&mut self) -> Option<Response> {
+        match &self.problem {
+            None if self.is_running => None,
+            None => Some(Response::done(format!("Loaded {}", self.found.name))),
+            Some(problem) => {
+                self.is_running = false;
+                self.end = "it could not be loaded".into();
+                Some(Response::failed(problem.clone()))
+            }
+        }
     }
 }
 
@@ -349,8 +412,8 @@ impl Alive {
                 Ok(count) => rest = &rest[count..],
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let left = deadline.saturating_duration_since(Instant::now());
-                    let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-                    let _ = poll(&mut [PollFd::from_borrowed_fd(self.channel.as_fd(), PollFlags::OUT)], Some(&left));
+                    let mut fds = [PollFd::from_borrowed_fd(self.channel.as_fd(), PollFlags::OUT)];
+                    let _ = poll(&mut fds, Some(&timespec(left)));
                 }
                 Err(_) => return,
             }
@@ -371,10 +434,12 @@ impl Alive {
     }
 
     fn take_line(&mut self) -> Option<Said> {
-        let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') else {
+        let Some(end) = memchr::memchr(b'\n', &self.buffer[self.searched..]).map(|found| self.searched + found) else {
+            self.searched = self.buffer.len();
             let is_long = LONGEST_LINE < self.buffer.len();
             return is_long.then(|| Said::Nonsense(format!("a line of more than {LONGEST_LINE} bytes")));
         };
+        self.searched = 0;
         let line: Vec<u8> = self.buffer.drain(..=end).collect();
         Some(match serde_json::from_slice(&line) {
             Ok(value @ Value::Object(_)) => Said::Line(value),
@@ -383,6 +448,15 @@ impl Alive {
             ),
         })
     }
+}
+
+/// What stands there until the first screen.
+fn ready(name: &str) -> ScreenSection {
+    ScreenSection::new(format!("{name} (ready)"))
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() }
 }
 
 fn section(value: &Value) -> ScreenSection {

@@ -77,6 +77,11 @@ pub fn find(project: &Path, taken: &[&str]) -> (Vec<Found>, Vec<String>) {
     (found, words)
 }
 
+/// Returns the environment of that name, as `find` would.
+pub fn find_one(project: &Path, name: &str) -> Option<Found> {
+    find(project, &[]).0.into_iter().find(|found| found.name == name)
+}
+
 /// Whether a file is an environment by its name and mode: which, and of what kind.
 fn candidate(path: &Path) -> Option<(String, Kind)> {
     let data = std::fs::metadata(path).ok().filter(|data| data.is_file())?;

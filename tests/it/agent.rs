@@ -1,0 +1,323 @@
+//! The agent that `serve` serves: requests written to its stdin, answers read from its stdout, each of them checked.
+//!
+//! Every wait has a deadline, and a failure shows what the server said on stderr. Where a command has to stand still
+//! until the test has looked, it reads from a `Gate`.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write, pipe};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::project::{BINARY, Project};
+use crate::running::{Ran, Running, until};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+const BUILT_IN: [&str; 3] = ["bash", "python", "editor"];
+
+/// Returns a request to run a command.
+pub fn command(environment: &str, command: &str) -> Value {
+    json!({"type": "command", "environment": environment, "command": command})
+}
+
+/// Returns a request for a control action.
+pub fn control(environment: &str, action: &str) -> Value {
+    json!({"type": "control", "environment": environment, "action": action})
+}
+
+/// A request, with more said about it.
+pub trait Request {
+    fn timeout(self, seconds: f64) -> Value;
+    fn id(self, id: impl Into<Value>) -> Value;
+}
+
+impl Request for Value {
+    fn timeout(mut self, seconds: f64) -> Value {
+        self["timeout"] = seconds.into();
+        self
+    }
+
+    fn id(mut self, id: impl Into<Value>) -> Value {
+        self["id"] = id.into();
+        self
+    }
+}
+
+/// A server under way, and its only client.
+pub struct Serving {
+    running: Running,
+    input: Option<PipeWriter>,
+    output: Output,
+}
+
+enum Output {
+    Read(Receiver<Vec<u8>>),
+    Unread(PipeReader),
+    Closed,
+}
+
+impl Serving {
+    /// Starts a server in the root of the project.
+    pub fn start(project: &Project) -> Serving {
+        Serving::with(project, &[])
+    }
+
+    /// Starts a server with further arguments.
+    pub fn with(project: &Project, arguments: &[&str]) -> Serving {
+        Serving::unread(project, arguments).read()
+    }
+
+    /// Begins to read the answers.
+    pub fn read(mut self) -> Serving {
+        let Output::Unread(output) = std::mem::replace(&mut self.output, Output::Closed) else { unreachable!() };
+        let (sender, lines) = channel();
+        thread::spawn(move || {
+            let mut output = BufReader::with_capacity(1 << 20, output);
+            let mut line = Vec::new();
+            while output.read_until(b'\n', &mut line).is_ok_and(|count| 0 < count) {
+                if sender.send(std::mem::take(&mut line)).is_err() {
+                    return;
+                }
+            }
+        });
+        self.output = Output::Read(lines);
+        self
+    }
+
+    /// Starts a server whose answers nobody reads until the end.
+    pub fn unread(project: &Project, arguments: &[&str]) -> Serving {
+        let root = project.root().display().to_string();
+        let arguments: Vec<&str> = ["serve", "--project-dir", &root].iter().chain(arguments).copied().collect();
+        let (stdin, input) = pipe().unwrap();
+        let (output, stdout) = pipe().unwrap();
+        let mut server = project.command(BINARY, &arguments);
+        server.stdin(stdin).stdout(stdout);
+        let running = Running::start(server, project.root());
+        Serving { running, input: Some(input), output: Output::Unread(output) }
+    }
+
+    pub fn id(&self) -> u32 {
+        self.running.id()
+    }
+
+    /// Runs a command in an environment.
+    pub fn ask(&mut self, environment: &str, text: &str) -> Answer {
+        self.request(&command(environment, text))
+    }
+
+    pub fn bash(&mut self, text: &str) -> Answer {
+        self.ask("bash", text)
+    }
+
+    pub fn python(&mut self, text: &str) -> Answer {
+        self.ask("python", text)
+    }
+
+    pub fn editor(&mut self, text: &str) -> Answer {
+        self.ask("editor", text)
+    }
+
+    pub fn control(&mut self, environment: &str, action: &str) -> Answer {
+        self.request(&control(environment, action))
+    }
+
+    /// Sends a request and waits for its answer.
+    pub fn request(&mut self, request: &Value) -> Answer {
+        self.send(request);
+        self.answer()
+    }
+
+    /// Sends a request.
+    pub fn send(&mut self, request: &Value) {
+        self.write(format!("{request}\n"));
+    }
+
+    /// Writes bytes as they are.
+    pub fn write(&mut self, bytes: impl AsRef<[u8]>) {
+        let written = self.input.as_mut().expect("the input is closed").write_all(bytes.as_ref());
+        written.unwrap_or_else(|error| panic!("the server does not read: {error}\n{}", self.said()));
+    }
+
+    /// Waits for the next answer.
+    pub fn answer(&mut self) -> Answer {
+        self.line().unwrap_or_else(|| panic!("no more answers\n{}", self.said()))
+    }
+
+    /// Waits for the next answer, or for the end of all answers.
+    pub fn line(&mut self) -> Option<Answer> {
+        let Output::Read(lines) = &self.output else { panic!("nobody reads") };
+        match lines.recv_timeout(DEADLINE) {
+            Ok(line) => Some(Answer::read(&line)),
+            Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => None,
+            Err(_) => panic!("no answer within {DEADLINE:?}\n{}", self.said()),
+        }
+    }
+
+    /// Returns all answers to the end.
+    pub fn answers(&mut self) -> impl Iterator<Item = Answer> {
+        std::iter::from_fn(|| self.line())
+    }
+
+    /// Returns what the server has said on stderr so far.
+    pub fn said(&self) -> String {
+        self.running.said()
+    }
+
+    /// Waits until stderr contains the text.
+    pub fn until_says(&mut self, text: &str) {
+        self.running.until_says(text);
+    }
+
+    /// Sends a signal to the server.
+    pub fn signal(&self, signal: Signal) {
+        self.running.signal(signal);
+    }
+
+    /// Closes the server's input; what it has read it answers.
+    pub fn close_input(&mut self) {
+        self.input = None;
+    }
+
+    /// Closes the reading end of the server's output.
+    pub fn close_output(&mut self) {
+        assert!(matches!(self.output, Output::Unread(_)), "a thread reads the output");
+        self.output = Output::Closed;
+    }
+
+    /// Waits for the server's end, which something else has brought about.
+    pub fn wait(self) -> Ran {
+        let _input = self.input;
+        self.running.wait()
+    }
+
+    /// Closes the server's input and waits for its end; no answer may be left.
+    pub fn end(mut self) -> Ran {
+        self.close_input();
+        assert!(self.line().is_none(), "an answer that nobody asked for");
+        self.wait()
+    }
+}
+
+/// One line of the server, in the shape that the protocol prescribes.
+#[derive(Debug, Clone)]
+pub struct Answer(Value);
+
+impl Answer {
+    fn read(line: &[u8]) -> Answer {
+        let text = || String::from_utf8_lossy(&line[..line.len().min(500)]).into_owned();
+        assert!(line.ends_with(b"\n"), "half a line: {}", text());
+        let value: Value = serde_json::from_slice(line).unwrap_or_else(|error| panic!("{error}: {}", text()));
+        match value["type"].as_str() {
+            Some("error") => assert!(value["message"].as_str().is_some_and(|message| !message.is_empty()), "{value}"),
+            Some("response") => {
+                assert!(value["response"]["output"].is_string(), "{}", text());
+                assert!(value["response"]["success"].is_boolean(), "{}", text());
+                let screens = value["screen"].as_object().unwrap_or_else(|| panic!("no screens: {}", text()));
+                assert!(BUILT_IN.iter().all(|name| screens.contains_key(*name)), "{screens:?}");
+                assert!(screens.values().all(|screen| screen["content"].is_string() && screen["max_lines"].is_u64()));
+            }
+            _ => panic!("neither a response nor an error: {}", text()),
+        }
+        Answer(value)
+    }
+
+    pub fn id(&self) -> &Value {
+        &self.0["id"]
+    }
+
+    /// Returns the message of an error.
+    pub fn error(&self) -> &str {
+        assert_eq!(self.0["type"], "error", "{}", self.0);
+        self.0["message"].as_str().unwrap()
+    }
+
+    pub fn output(&self) -> &str {
+        self.0["response"]["output"].as_str().unwrap_or_else(|| panic!("no response: {}", self.0))
+    }
+
+    pub fn is_success(&self) -> bool {
+        self.0["response"]["success"] == true
+    }
+
+    /// Whether the command has not ended; what is running has not succeeded.
+    pub fn is_running(&self) -> bool {
+        let running = self.0["response"]["running"] == true;
+        assert!(!running || !self.is_success(), "running, and a success: {}", self.0);
+        running
+    }
+
+    /// Returns the output of a command that succeeded.
+    pub fn shows(&self) -> &str {
+        assert!(self.is_success(), "it failed: {}", self.output());
+        self.output()
+    }
+
+    /// Returns the output of a command that failed.
+    pub fn fails(&self) -> &str {
+        assert!(!self.is_success() && !self.is_running(), "it did not fail: {}", self.output());
+        self.output()
+    }
+
+    /// Returns the output, less its last line, of a command that goes on after its time.
+    pub fn goes_on(&self) -> &str {
+        assert!(self.is_running(), "it does not run: {}", self.output());
+        let output = self.output().trim_end_matches('\n');
+        let (before, last) =
+            output.rsplit_once('\n').map_or(("", output), |(_, last)| (&output[..output.len() - last.len()], last));
+        assert!(last.contains("running"), "{output}");
+        before
+    }
+
+    /// Returns the content of a section.
+    pub fn screen(&self, name: &str) -> &str {
+        self.section(name)["content"].as_str().unwrap_or_else(|| panic!("no screen of {name}: {}", self.0["screen"]))
+    }
+
+    pub fn max_lines(&self, name: &str) -> u64 {
+        self.section(name)["max_lines"].as_u64().unwrap()
+    }
+
+    fn section(&self, name: &str) -> &Value {
+        &self.0["screen"][name]
+    }
+
+    /// Returns the names of the sections, sorted.
+    pub fn sections(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.0["screen"].as_object().unwrap().keys().map(String::as_str).collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+/// A named pipe in the project: who reads it stands still until the gate opens, which is when it is dropped.
+pub struct Gate {
+    path: std::path::PathBuf,
+    open: Option<File>,
+}
+
+impl Gate {
+    pub fn new(project: &Project, name: &str) -> Gate {
+        let path = project.path(name);
+        mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        Gate { path, open: None }
+    }
+
+    /// Waits until somebody stands at the gate.
+    pub fn reached(mut self) -> Gate {
+        until("somebody stands at the gate", || {
+            let opened = open(&self.path, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty());
+            self.open = opened.ok().map(File::from);
+            self.open.is_some()
+        });
+        self
+    }
+
+    /// Lets who stands there go on, and waits until it did.
+    pub fn open(self) {
+        drop(self.reached());
+    }
+}
