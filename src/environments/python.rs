@@ -239,16 +239,15 @@ impl Interpreter {
                 return Heard::It;
             }
             let ready = self.poll(PollFlags::IN, wake, deadline);
-            let is_over = self.session.living.ended().is_some();
             // What was told before the death counts.
             if self.read() {
                 continue;
             }
             match ready {
-                _ if is_over => return Heard::Death,
+                Ready::Over => return Heard::Death,
                 Ready::Wake => return Heard::Wake,
                 Ready::Nothing => return Heard::Nothing,
-                Ready::Something => {}
+                Ready::Channel => {}
             }
         }
     }
@@ -273,9 +272,7 @@ impl Interpreter {
             match self.session.channel.write(bytes) {
                 Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let deadline = Instant::now().checked_add(PATIENCE);
-                    let ready = self.poll(PollFlags::OUT, None, deadline);
-                    if matches!(ready, Ready::Nothing) || self.session.living.ended().is_some() {
+                    if self.poll(PollFlags::OUT, None, Instant::now().checked_add(PATIENCE)) != Ready::Channel {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
                 }
@@ -288,26 +285,26 @@ impl Interpreter {
 
     fn poll(&self, channel: PollFlags, wake: Option<BorrowedFd<'_>>, deadline: Option<Instant>) -> Ready {
         let over = self.session.living.over();
-        let fds = [
-            (wake, PollFlags::IN),
-            (Some(over), PollFlags::IN),
-            (self.is_open.then(|| self.session.channel.as_fd()), channel),
-        ];
-        let fds = fds.into_iter().filter_map(|(fd, flags)| Some(PollFd::from_borrowed_fd(fd?, flags)));
-        let mut fds: Vec<PollFd<'_>> = fds.collect();
+        // Who is not there is replaced by one who is.
+        let watched = if self.is_open { self.session.channel.as_fd() } else { over };
+        let fds = [(over, PollFlags::IN), (watched, channel), (wake.unwrap_or(over), PollFlags::IN)];
+        let mut fds = fds.map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags));
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let left = left.and_then(|left| Timespec::try_from(left).ok());
-        match poll(&mut fds, left.as_ref()) {
-            Ok(0) => Ready::Nothing,
-            Ok(_) if wake.is_some() && fds.first().is_some_and(|wake| !wake.revents().is_empty()) => Ready::Wake,
-            _ => Ready::Something,
+        match (poll(&mut fds, left.as_ref()), fds.map(|fd| !fd.revents().is_empty())) {
+            (Ok(0), _) => Ready::Nothing,
+            (Ok(_), [true, ..]) => Ready::Over,
+            (Ok(_), [.., true]) => Ready::Wake,
+            _ => Ready::Channel,
         }
     }
 }
 
 /// What a poll found.
+#[derive(PartialEq, Eq)]
 enum Ready {
-    Something,
+    Channel,
+    Over,
     Wake,
     Nothing,
 }

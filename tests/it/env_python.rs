@@ -25,7 +25,10 @@ impl Python {
     }
 
     fn with(more: &[(&str, &str)]) -> Python {
-        let folder = tempfile::tempdir().unwrap();
+        Python::at(tempfile::tempdir().unwrap(), more)
+    }
+
+    fn at(folder: tempfile::TempDir, more: &[(&str, &str)]) -> Python {
         let mut env: Vec<(OsString, OsString)> = vec![("PYTHONUNBUFFERED".into(), "1".into())];
         env.extend(["PATH", "HOME"].map(|name| (name.into(), std::env::var_os(name).unwrap_or_default())));
         env.extend(more.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))));
@@ -119,18 +122,17 @@ fn it_looks_like_a_prompt() {
 
 #[test]
 fn nothing_of_the_project_is_imported_before_the_first_command() {
-    let mut python = Python::new();
-    let project = python.project();
+    let folder = tempfile::tempdir().unwrap();
     let hostile = "open('hijacked', 'a').write(__name__)\n";
-    for name in ["inspect", "re", "traceback", "fcntl", "select", "site", "sitecustomize", "posix", "os", "json"] {
-        fs::write(project.join(name).with_extension("py"), hostile).unwrap();
+    for name in ["inspect", "re", "traceback", "fcntl", "select", "site", "sitecustomize", "posix", "os", "mine"] {
+        fs::write(folder.path().join(name).with_extension("py"), hostile).unwrap();
     }
-    let path = project.to_str().unwrap().to_owned();
-    python.environment = Python::with(&[("PYTHONPATH", &path)]).environment;
-    let mut there = Python::with(&[("PYTHONPATH", &path)]);
-    assert_eq!(there.shows("1+1"), "2\n");
-    assert!(!project.join("hijacked").exists());
-    there.environment.shutdown();
+    let path = folder.path().to_str().unwrap().to_owned();
+    let mut python = Python::at(folder, &[("PYTHONPATH", &path)]);
+    assert_eq!(python.shows("1+1"), "2\n");
+    assert!(!python.project().join("hijacked").exists());
+    python.shows("import mine");
+    assert_eq!(fs::read_to_string(python.project().join("hijacked")).unwrap(), "mine");
 }
 
 #[test]
@@ -206,10 +208,10 @@ fn a_death_is_told_and_the_next_command_finds_a_fresh_one() {
 #[test]
 fn a_death_between_commands_is_told_before_the_next_output() {
     let mut python = Python::new();
-    let late = "import os, threading\ndef die():\n    os.read(reading, 1)\n    os._exit(5)\nreading, writing = os.pipe()\n\
-                threading.Thread(target=die).start()\nif os.fork() == 0:\n    import time\n    time.sleep(0.2)\n    \
-                _ = os.write(writing, b'x')\n    os._exit(0)\nprint('begun')";
+    let late = "import os, threading, time\ndef die():\n    while not os.path.exists('go'): time.sleep(0.01)\n    \
+                os._exit(5)\nthreading.Thread(target=die).start()\nprint('begun')";
     assert_eq!(python.shows(late), "begun\n");
+    fs::write(python.folder.path().join("go"), "").unwrap();
     let deadline = Instant::now() + Duration::from_secs(30);
     while !python.screen().contains("(ended: exit status 5)") {
         assert!(Instant::now() < deadline, "{}", python.screen());

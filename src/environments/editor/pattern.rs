@@ -43,7 +43,7 @@ enum Form {
         scan: Option<Regex>,
         piece: usize,
         /// For lines that are longer than a piece; made when one comes.
-        automaton: OnceLock<Option<DFA>>,
+        automaton: OnceLock<Option<Box<DFA>>>,
     },
     Literal(Vec<u8>),
 }
@@ -184,10 +184,11 @@ fn reason(error: &BuildError) -> String {
     }
 }
 
-fn build_automaton(source: &str) -> Option<DFA> {
+fn build_automaton(source: &str) -> Option<Box<DFA>> {
     let config = DFA::config().unicode_word_boundary(true).skip_cache_capacity_check(true);
     let program = thompson::Config::new().utf8(false).nfa_size_limit(Some(MAX_PROGRAM));
-    DFA::builder().configure(config).thompson(program).syntax(syntax::Config::new().utf8(false)).build(source).ok()
+    let syntax = syntax::Config::new().utf8(false);
+    DFA::builder().configure(config).thompson(program).syntax(syntax).build(source).ok().map(Box::new)
 }
 
 /// Matches a long line byte by byte; nothing is known where the automaton gives up, as at a word border among letters

@@ -4,7 +4,9 @@
 //! more than may be given out; a file that is large, or has much to tell, waits for its turn alone.
 
 use std::collections::VecDeque;
+use std::iter;
 use std::num::NonZero;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -19,9 +21,11 @@ use super::walk;
 
 /// How long a search may take; what was found by then is the answer.
 const MAX_TIME: Duration = Duration::from_secs(10);
-/// The processor's time that one file may take.
-const FILE_MILLISECONDS: i64 = 1000;
+/// The processor's time that one file may take, and how many may take it.
+const FILE_MILLISECONDS: i64 = 500;
+const MAX_SLOW_FILES: usize = 3;
 const MAX_THREADS: usize = 4;
+const FILES_WORTH_A_THREAD: usize = 16;
 const BATCH: usize = 512;
 /// What a file of a batch may weigh, and what it may have to tell.
 const SMALL_FILE: u64 = 1 << 20;
@@ -32,32 +36,48 @@ const MAX_NOTES: usize = 20;
 
 /// Returns the lines that match in the files that the glob names, in all without one.
 pub(super) fn search(project: &Project, pattern: &Pattern, glob: Option<&str>) -> Result<String, String> {
-    let until = Instant::now() + MAX_TIME;
     let filter = glob.map_or_else(|| Ok(Filter::all()), |glob| Filter::parse(project, glob))?;
-    let mut answer = Answer::default();
+    let hunt = Hunt { project, pattern, until: Instant::now() + MAX_TIME, slow: AtomicUsize::new(0) };
+    let mut answer = Answer { is_whole: true, ..Answer::default() };
     let mut paths = Vec::new();
     if filter.walks {
-        let files = walk::files(project, &filter, until);
+        let files = walk::files(project, &filter, hunt.until);
         answer.is_whole = files.is_whole;
         paths = files.paths;
     }
     if let Some(named) = &filter.named {
-        let (_, text, _) =
-            project.read(named).map_err(|trouble| cannot("search", &named.to_string_lossy(), trouble))?;
-        // Its place in the order is found by the same comparison that made the order.
-        let after =
-            paths.partition_point(|path| path.as_os_str().as_encoded_bytes() < named.as_os_str().as_encoded_bytes());
-        let later = paths.split_off(after);
-        answer.add_files(project, pattern, &paths, until);
-        answer.add_text(pattern, named, &text);
+        let read = project.read(named).map_err(|trouble| cannot("search", &named.to_string_lossy(), trouble))?;
+        // Its place in the order is found by the comparison that made the order.
+        let name = named.as_os_str().as_bytes();
+        let later = paths.split_off(paths.partition_point(|path| path.as_os_str().as_bytes() < name));
+        answer.add_files(&hunt, &paths);
+        answer.add_text(&hunt, named, &read.1);
         paths = later;
     }
-    answer.add_files(project, pattern, &paths, until);
+    answer.add_files(&hunt, &paths);
     Ok(answer.finish())
 }
 
+/// What is searched for, and for how long.
+struct Hunt<'a> {
+    project: &'a Project,
+    pattern: &'a Pattern,
+    until: Instant,
+    /// How many files took too long.
+    slow: AtomicUsize,
+}
+
+/// What a file had to tell.
+#[derive(Debug, Clone)]
+enum Found {
+    Lines(String),
+    /// It has to be searched alone.
+    Much,
+    TooSlow,
+}
+
 /// What is put together of an answer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Answer {
     head: String,
     tail: VecDeque<String>,
@@ -68,53 +88,43 @@ struct Answer {
     is_whole: bool,
 }
 
-impl Default for Answer {
-    fn default() -> Answer {
-        Answer {
-            head: String::new(),
-            tail: VecDeque::new(),
-            tail_bytes: 0,
-            dropped: 0,
-            dropped_bytes: 0,
-            notes: Vec::new(),
-            is_whole: true,
-        }
-    }
-}
-
 impl Answer {
-    fn add_files(&mut self, project: &Project, pattern: &Pattern, paths: &[PathBuf], until: Instant) {
+    fn add_files(&mut self, hunt: &Hunt<'_>, paths: &[PathBuf]) {
         for batch in paths.chunks(BATCH) {
-            let found = search_batch(project, pattern, batch);
-            for (path, found) in batch.iter().zip(found) {
-                if until < Instant::now() {
-                    self.is_whole = false;
-                    return;
-                }
+            for (path, found) in batch.iter().zip(hunt.search_batch(batch)) {
                 match found {
-                    Some(lines) => lines.split_inclusive('\n').for_each(|line| self.push(line)),
-                    None => self.add_alone(project, pattern, path),
+                    Found::Lines(lines) => lines.split_inclusive('\n').for_each(|line| self.push(line)),
+                    Found::TooSlow => self.note_slow(path),
+                    Found::Much if hunt.is_over() => {
+                        self.is_whole = false;
+                        return;
+                    }
+                    Found::Much => self.add_alone(hunt, path),
                 }
             }
         }
     }
 
-    fn add_alone(&mut self, project: &Project, pattern: &Pattern, path: &Path) {
-        match project.read_straight(path, MAX_SIZE) {
-            Ok(text) => self.add_text(pattern, path, &text),
+    fn add_alone(&mut self, hunt: &Hunt<'_>, path: &Path) {
+        match hunt.project.read_straight(path, MAX_SIZE) {
+            Ok(text) => self.add_text(hunt, path, &text),
             Err(Trouble::TooLarge) => self.note(format!("{} is larger than 32 MB", path.display())),
             Err(_) => {}
         }
     }
 
-    fn add_text(&mut self, pattern: &Pattern, path: &Path, text: &Text) {
-        let found = search_text(pattern, path, text, &mut |line| {
+    fn add_text(&mut self, hunt: &Hunt<'_>, path: &Path, text: &Text) {
+        let searched = hunt.search_text(path, text, &mut |line| {
             self.push(line);
             true
         });
-        if found.is_err() {
-            self.note(format!("{} takes too long to match", path.display()));
+        if searched.is_err() {
+            self.note_slow(path);
         }
+    }
+
+    fn note_slow(&mut self, path: &Path) {
+        self.note(format!("{} takes too long to match", path.display()));
     }
 
     /// Adds a line, with its newline.
@@ -151,65 +161,76 @@ impl Answer {
             text += &format!("\n[not searched: {note}]");
         }
         if !self.is_whole {
-            text += &format!("\n[stopped after {} seconds: name a smaller part of the tree]", MAX_TIME.as_secs());
+            text += "\n[stopped, for it takes too long: name a smaller part of the tree, or a simpler pattern]";
         }
         text
     }
 }
 
-/// Searches files side by side; nothing is returned for one that has to be searched alone.
-fn search_batch(project: &Project, pattern: &Pattern, paths: &[PathBuf]) -> Vec<Option<String>> {
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut found = Vec::new();
-        while let Some((at, path)) = {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            paths.get(at).map(|path| (at, path))
-        } {
-            found.push((at, search_small(project, pattern, path)));
-        }
-        found
-    };
-    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(MAX_THREADS).min(1 + paths.len() / 16);
-    let mut answers = vec![Some(String::new()); paths.len()];
-    thread::scope(|scope| {
-        // A thread that cannot be had is not missed: this one does its work too.
-        let others: Vec<_> =
-            (1..threads).filter_map(|_| thread::Builder::new().spawn_scoped(scope, work).ok()).collect();
-        let own = work();
-        for (at, found) in others.into_iter().filter_map(|other| other.join().ok()).flatten().chain(own) {
-            answers[at] = found;
-        }
-    });
-    answers
-}
-
-/// Returns the lines of a file that match, or nothing if it has to be searched alone.
-fn search_small(project: &Project, pattern: &Pattern, path: &Path) -> Option<String> {
-    let text = match project.read_straight(path, SMALL_FILE) {
-        Ok(text) => text,
-        Err(Trouble::TooLarge) => return None,
-        // Binary, unreadable or gone.
-        Err(_) => return Some(String::new()),
-    };
-    let mut lines = String::new();
-    let searched = search_text(pattern, path, &text, &mut |line| {
-        lines.push_str(line);
-        lines.len() < SMALL_ANSWER
-    });
-    (searched.is_ok() && lines.len() < SMALL_ANSWER).then_some(lines)
-}
-
-/// Gives out every line that matches, until it is told to stop.
-fn search_text(pattern: &Pattern, path: &Path, text: &Text, give: &mut dyn FnMut(&str) -> bool) -> Result<(), TooSlow> {
-    let mut effort = Effort::milliseconds(FILE_MILLISECONDS);
-    let (mut at, mut number) = (text.top(), 1);
-    while let Some(line) = pattern.next_line(text, at, &mut effort)? {
-        number += text.newlines(at..line.start);
-        if !give(&format!("  {}:{number}: {}\n", path.display(), shown(text.content(line)))) {
-            break;
-        }
-        (at, number) = (line.next, number + 1);
+impl Hunt<'_> {
+    fn is_over(&self) -> bool {
+        MAX_SLOW_FILES <= self.slow.load(Ordering::Relaxed) || self.until < Instant::now()
     }
-    Ok(())
+
+    /// Searches files side by side.
+    fn search_batch(&self, paths: &[PathBuf]) -> Vec<Found> {
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let claim = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|at| *at < paths.len());
+            iter::from_fn(claim).map(|at| (at, self.search_small(&paths[at]))).collect::<Vec<_>>()
+        };
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        let threads = cores.min(MAX_THREADS).min(1 + paths.len() / FILES_WORTH_A_THREAD);
+        let mut all = vec![Found::Much; paths.len()];
+        thread::scope(|scope| {
+            // A thread that cannot be had is not missed: this one does its work too.
+            let others: Vec<_> =
+                (1..threads).filter_map(|_| thread::Builder::new().spawn_scoped(scope, work).ok()).collect();
+            let own = work();
+            for (at, found) in others.into_iter().filter_map(|other| other.join().ok()).flatten().chain(own) {
+                all[at] = found;
+            }
+        });
+        all
+    }
+
+    fn search_small(&self, path: &Path) -> Found {
+        if self.is_over() {
+            return Found::Much;
+        }
+        let text = match self.project.read_straight(path, SMALL_FILE) {
+            Ok(text) => text,
+            Err(Trouble::TooLarge) => return Found::Much,
+            // Binary, unreadable or gone.
+            Err(_) => return Found::Lines(String::new()),
+        };
+        let mut lines = String::new();
+        let searched = self.search_text(path, &text, &mut |line| {
+            lines.push_str(line);
+            lines.len() < SMALL_ANSWER
+        });
+        match searched {
+            Err(TooSlow) => Found::TooSlow,
+            Ok(()) if lines.len() < SMALL_ANSWER => Found::Lines(lines),
+            Ok(()) => Found::Much,
+        }
+    }
+
+    /// Gives out every line that matches, until it is told to stop.
+    fn search_text(&self, path: &Path, text: &Text, give: &mut dyn FnMut(&str) -> bool) -> Result<(), TooSlow> {
+        let mut effort = Effort::milliseconds(FILE_MILLISECONDS);
+        let (mut at, mut number) = (text.top(), 1);
+        while let Some(line) = self.pattern.next_line(text, at, &mut effort).inspect_err(|_| self.count_slow())? {
+            number += text.newlines(at..line.start);
+            if !give(&format!("  {}:{number}: {}\n", path.display(), shown(text.content(line)))) {
+                break;
+            }
+            (at, number) = (line.next, number + 1);
+        }
+        Ok(())
+    }
+
+    fn count_slow(&self) {
+        self.slow.fetch_add(1, Ordering::Relaxed);
+    }
 }

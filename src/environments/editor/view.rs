@@ -140,7 +140,10 @@ impl View {
 
     /// Follows an edit of the file, whose text is now `after`; returns false if no line of the view remains.
     pub fn follow(&mut self, change: Change, after: &Text, effort: &mut Effort) -> bool {
-        let (old_start, old_end) = (self.seen.first, (self.seen.first + self.seen.lines.len()).saturating_sub(1));
+        if self.seen.lines.is_empty() {
+            return true;
+        }
+        let (old_start, old_end) = (self.seen.first, self.seen.first + self.seen.lines.len() - 1);
         let is_replaced = 0 < change.added;
         let start = change.moved(old_start);
         if start.is_none() && !is_replaced && old_end <= change.last {

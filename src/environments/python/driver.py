@@ -27,7 +27,7 @@ from types import BuiltinFunctionType, ModuleType
 MOST_VARIABLES = 100
 LONGEST_NAME = 100
 LONGEST_SCAN = 1 << 20
-CHUNK = 1 << 18
+SMALLEST_READ, LARGEST_READ = 1 << 12, 1 << 20
 LOWEST_DESCRIPTOR = 500
 LOWEST_RECURSION_LIMIT = 200
 INTERRUPT = b"i"
@@ -38,11 +38,11 @@ builtins = sys.modules["builtins"]
 process = os.getpid()
 words = re.compile(r"\w+").findall
 # Bound here, for a command may put something else in their places.
-getcwd, getpid, read, write = os.getcwdb, os.getpid, os.read, os.write
+close, getcwd, getpid, read, write = os.close, os.getcwd, os.getpid, os.read, os.write
 gettrace, settrace, getprofile, setprofile = sys.gettrace, sys.settrace, sys.getprofile, sys.setprofile
 getrecursionlimit, setrecursionlimit = sys.getrecursionlimit, sys.setrecursionlimit
 SIGINT, set_handler, default_handler = _signal.SIGINT, _signal.signal, _signal.default_int_handler
-fstat, dup2, StringIO, cache = os.fstat, os.dup2, io.StringIO, linecache.cache
+get_inheritable, dup2, StringIO, cache = os.get_inheritable, os.dup2, io.StringIO, linecache.cache
 print_exception, name_of = traceback.print_exception, type.__dict__["__name__"].__get__
 features = 0
 for feature in __future__.all_feature_names:
@@ -57,7 +57,7 @@ inbox = bytearray()
 def take(count):
     while len(inbox) < count:
         try:
-            chunk = read(channel, CHUNK)
+            chunk = read(channel, min(max(count - len(inbox), SMALLEST_READ), LARGEST_READ))
         except BaseException as error:
             # A handler of the user's for some other signal raised, unless the channel itself is gone.
             if not is_open(channel):
@@ -77,15 +77,15 @@ def receive():
 
 
 def send(fields):
-    line = b"\0".join(fields).replace(b"\n", b" ")
-    rest = memoryview(b"\n" + line + b"\n")
+    line = "\0".join(fields).replace("\n", " ")
+    rest = ("\n%s\n" % line).encode("utf-8", "replace")
     while rest:
         rest = rest[write(channel, rest):]
 
 
 def is_open(descriptor):
     try:
-        fstat(descriptor)
+        get_inheritable(descriptor)
     except OSError:
         return False
     return True
@@ -94,7 +94,7 @@ def is_open(descriptor):
 def is_interrupted(number):
     """Whether an interrupt was sent for this command before it could be hit by one."""
     while inbox or is_readable(0):
-        if receive() == INTERRUPT + number:
+        if receive() == INTERRUPT + number.to_bytes(8, "little"):
             return True
     return False
 
@@ -137,10 +137,22 @@ def flush_streams():
 
 def translate(source, filename):
     global flags
-    body = compile(source, filename, "exec", PyCF_ONLY_AST | flags, True).body
-    code = compile(Interactive(body), filename, "single", flags, True)
+    code = translate_line(source, filename)
+    if code is None:
+        body = compile(source, filename, "exec", PyCF_ONLY_AST | flags, True).body
+        code = compile(Interactive(body), filename, "single", flags, True)
     flags |= code.co_flags & features
     return code
+
+
+def translate_line(source, filename):
+    """Most commands are a line, and this takes half the time; what it refuses is for the long way to judge."""
+    if "\n" in source or "\\" in source:
+        return None
+    try:
+        return compile(source, filename, "single", flags, True)
+    except SyntaxError:
+        return None
 
 
 def execute(source, filename):
@@ -209,9 +221,10 @@ def perform(number, source):
             # The signal is over already, or about to come: once is enough.
             set_handler(SIGINT, ignore)
             raise KeyboardInterrupt
-        settrace(tracer)
-        setprofile(profiler)
-        status = execute(source, "<python-input-%d>" % int.from_bytes(number, "little"))
+        if tracer or profiler:
+            settrace(tracer)
+            setprofile(profiler)
+        status = execute(source, "<python-input-%d>" % number)
     except BaseException as error:
         report(error)
         status = 1
@@ -229,20 +242,15 @@ def calm():
     if getrecursionlimit() < LOWEST_RECURSION_LIMIT:
         setrecursionlimit(LOWEST_RECURSION_LIMIT)
     tracer, profiler = gettrace(), getprofile()
-    settrace(None)
-    setprofile(None)
+    if tracer or profiler:
+        settrace(None)
+        setprofile(None)
     handler = set_handler(SIGINT, ignore)
     if handler is not ignore:
         habits = default_handler if handler is None else handler, tracer, profiler
 
 
 # The variables: names and types, without a line of anybody's code being run.
-
-def is_shown(name, value):
-    kind = type(value)
-    return (type(name) is str and name[:1] != "_" and name.isidentifier() and kind is not BuiltinFunctionType
-            and not issubclass(kind, ModuleType))
-
 
 def type_name(value):
     kind = type(value)
@@ -252,22 +260,23 @@ def type_name(value):
 def variables(source):
     """Returns what the screen shows: the mentioned in their order, then the new, then the rest."""
     global order
-    shown = {name: value for name, value in list(main.items()) if is_shown(name, value)}
-    mentioned = set(words(source[:LONGEST_SCAN]))
+    shown = {name: value for name, value in list(main.items())
+             if type(name) is str and name[:1] != "_" and name.isidentifier()
+             and type(value) is not BuiltinFunctionType and not issubclass(type(value), ModuleType)}
+    mentioned = set(words(source[:LONGEST_SCAN])) if order else ()
     kept = [name for name in order if name in shown]
     known = set(kept)
     order = [name for name in kept if name in mentioned]
     order += [name for name in shown if name not in known]
     order += [name for name in kept if name not in mentioned]
+    told = []
     for name in order[:MOST_VARIABLES]:
-        yield brief(name)
-        yield brief(type_name(shown[name]))
+        told += brief(name), brief(type_name(shown[name]))
+    return told
 
 
 def brief(text):
-    if LONGEST_NAME < len(text):
-        text = text[:LONGEST_NAME] + "\u2026"
-    return text.encode("utf-8", "replace")
+    return text if len(text) <= LONGEST_NAME else text[:LONGEST_NAME] + "\u2026"
 
 
 def directory():
@@ -275,8 +284,8 @@ def directory():
     try:
         place = getcwd()
     except OSError:
-        if not place.endswith(b" (deleted)"):
-            place += b" (deleted)"
+        if not place.endswith(" (deleted)"):
+            place += " (deleted)"
     return place
 
 
@@ -285,7 +294,7 @@ def serve():
         frame = receive()
         if frame[:1] == INTERRUPT:
             continue
-        number, source = frame[1:9], frame[9:].decode("utf-8")
+        number, source = int.from_bytes(frame[1:9], "little"), frame[9:].decode("utf-8")
         status = 1
         try:
             try:
@@ -303,7 +312,7 @@ def serve():
 def tell(number, status, source):
     for _ in range(3):
         try:
-            send([b"end", b"%d" % int.from_bytes(number, "little"), b"%d" % status, directory(), *variables(source)])
+            send(["end", str(number), str(status), directory()] + variables(source))
             return
         except BaseException:
             # A handler of the user's raised in the middle of it. It is told again: who hears it knows the number.
@@ -341,14 +350,14 @@ empty = out_of_the_way(nothing)
 os.dup2(nothing, 0)
 os.close(nothing)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: os.close(channel))
+    os.register_at_fork(after_in_child=lambda: close(channel))
 poller = select.poll()
 poller.register(channel, select.POLLIN)
 is_readable = poller.poll
 set_handler(SIGINT, ignore)
 
 habits = default_handler, None, None
-flags, order, place = 0, [], b""
+flags, order, place = 0, [], ""
 inspect.getfile = file_of
 streams = {name: new_stream(name) for name in STREAMS}
 mend_streams()
@@ -364,5 +373,5 @@ if search_path[:1] == b"=":
     sys.path[:0] = [entry for entry in os.fsdecode(search_path[1:]).split(os.pathsep) if search_path != b"="]
     site.removeduppaths()
 sys.path[:0] = first
-send([b"ready"])
+send(["ready"])
 serve()

@@ -155,4 +155,19 @@ fn long_lines_and_hostile_trees_are_bounded() {
     assert!(answer.starts_with("Matches:\n  min.js:1: aaaa") && answer.ends_with("… (+5998003)"), "{}", answer.len());
     assert_eq!(scene.ok("search \"^(a+)+$\""), "No matches");
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+
+    let slow = scene.ok(r#"search "(?:[^x]*\b){300}y""#);
+    assert!(slow.starts_with("No matches"), "{slow}");
+}
+
+#[test]
+fn a_pattern_that_is_slow_everywhere_stops_the_search() {
+    let mut scene = Scene::new([]);
+    for file in 0..40 {
+        scene.write(&format!("f{file}"), "0110é10110 ".repeat(20_000));
+    }
+    let begun = Instant::now();
+    let answer = scene.ok(r#"search "(?:[^x]*\b){300}y""#);
+    assert!(answer.contains("takes too long to match]") && answer.contains("\n[stopped"), "{answer}");
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }

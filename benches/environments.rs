@@ -1,0 +1,287 @@
+//! What the environments cost beyond what they cannot avoid, asked of `serve` over its pipes like an agent would. Run
+//! it with `cargo bench --bench environments`; it takes about a minute.
+//!
+//! Nothing is asserted. Each row compares what is measured with a baseline that was measured in turns with it: both
+//! medians and the median of their ratios; then, as quiet as the machine became, both 10th percentiles and their ratio,
+//! which tells more on a busy one; and what is aimed at. What is measured always has the JSON of question and answer
+//! and all three screens in it; the baselines have neither. The rows:
+//!
+//! - *bash true*: against the same command with an `echo` behind it, written to a bare bash and read back from its
+//!   pipe; and, where Python has the package `pexpect`, against its `replwrap` without the 50 ms that it sleeps before
+//!   it sends (its habit, not its work).
+//! - *python 1+1*: against a loop of `exec` in a bare interpreter.
+//! - *9 MB*: what one command prints, `cat` of a file, as fast as can be, and `seq`, which has to make its lines; read
+//!   from the pipe of a bare bash as the baseline.
+//! - *1 GB*: the same for what is far too much to be kept, in MB per second; more is better. Below it the server's own
+//!   peak memory in MB (VmHWM), after the flood against before.
+//! - *screen*: `true` where the editor shows five views of 1,000 lines against `true` where it shows none.
+//! - *search*: the editor's over 5,000 files in memory, where `rg` is on PATH, against starting that.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "a bench fails by panicking, prints its result, and sets its own scene"
+)]
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Instant;
+
+use serde_json::json;
+use tempfile::TempDir;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_orchestrator");
+const ROUND_TRIPS: usize = 500;
+const OUTPUTS: usize = 40;
+const FLOODS: usize = 3;
+const SCREENS: usize = 200;
+const SEARCHES: usize = 40;
+
+const PYTHON_LOOP: &str =
+    "import sys\nnames = {}\nfor line in sys.stdin.buffer: exec(compile(line, 'line', 'single'), names)";
+const PEXPECT_LOOP: &str = "\
+import sys, time
+from pexpect import replwrap
+shell = replwrap.bash()
+shell.child.delaybeforesend = None
+for _ in sys.stdin:
+    begun = time.perf_counter()
+    shell.run_command('true')
+    print((time.perf_counter() - begun) * 1000, flush=True)
+";
+const FLOOD: &str = "yes 'a line of a flood, as long as lines of programs usually are' | head -c 1000000000";
+
+fn main() {
+    let folder = TempDir::with_prefix_in("bench-", env!("CARGO_TARGET_TMPDIR")).unwrap();
+    println!("{:<34}|       median           |  10th percentile       |", "");
+    println!("{:<34}| base  measured   ratio | base  measured   ratio | aim", "ms");
+    bash(folder.path());
+    python(folder.path());
+    outputs(folder.path());
+    screens(folder.path());
+    searches(folder.path());
+    flood(folder.path());
+}
+
+/// Samples of a baseline and of what is compared with it, measured in turns.
+#[derive(Default)]
+struct Pairs(Vec<(f64, f64)>);
+
+impl Pairs {
+    fn add(&mut self, baseline: f64, measured: f64) {
+        self.0.push((baseline, measured));
+    }
+
+    fn print(&self, name: &str, aim: &str) {
+        let mut row = format!("{name:<34}");
+        for share in [0.5, 0.1] {
+            let [baseline, measured] = [self.quantile(share, |pair| pair.0), self.quantile(share, |pair| pair.1)];
+            let ratio = if share < 0.5 { measured / baseline } else { self.quantile(share, |pair| pair.1 / pair.0) };
+            let _ = write!(row, "|{baseline:>7.3}{measured:>9.3}{ratio:>8.2}");
+        }
+        println!("{row}| {aim}");
+    }
+
+    fn quantile(&self, share: f64, value: fn(&(f64, f64)) -> f64) -> f64 {
+        let mut sorted: Vec<f64> = self.0.iter().map(value).collect();
+        sorted.sort_by(f64::total_cmp);
+        sorted[((sorted.len() - 1) as f64 * share).round() as usize]
+    }
+}
+
+/// Milliseconds of the clock.
+fn cost(work: impl FnOnce()) -> f64 {
+    let begun = Instant::now();
+    work();
+    begun.elapsed().as_secs_f64() * 1000.0
+}
+
+fn bash(project: &Path) {
+    let (mut raw, mut server) = (Peer::bash(project), Peer::server(project));
+    let has_pexpect = is_there(Command::new("python3").args(["-c", "import pexpect.replwrap"]));
+    let mut pexpect = has_pexpect.then(|| Peer::start(Command::new("python3").args(["-c", PEXPECT_LOOP])));
+    let [mut bare, mut usual] = [(); 2].map(|()| Pairs::default());
+    server.command("bash", "true");
+    for _ in 0..ROUND_TRIPS {
+        let baseline = cost(|| drop(raw.shell("true")));
+        let measured = cost(|| drop(server.command("bash", "true")));
+        bare.add(baseline, measured);
+        if let Some(pexpect) = &mut pexpect {
+            usual.add(pexpect.ask("\n", "\n").trim().parse().unwrap(), measured);
+        }
+    }
+    bare.print("bash true / bare bash", "ratio < 1.5");
+    if pexpect.is_some() {
+        usual.print("bash true / pexpect", "ratio < 1");
+    }
+}
+
+/// Whether something optional can be had.
+fn is_there(command: &mut Command) -> bool {
+    command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+fn python(project: &Path) {
+    let mut raw = Peer::start(Command::new("python3").args(["-uc", PYTHON_LOOP]));
+    let mut server = Peer::server(project);
+    let mut pairs = Pairs::default();
+    server.command("python", "1+1");
+    for _ in 0..ROUND_TRIPS {
+        let baseline = cost(|| drop(raw.ask("1+1\n", "2\n")));
+        pairs.add(baseline, cost(|| drop(server.command("python", "1+1"))));
+    }
+    pairs.print("python 1+1 / bare python", "ratio < 2");
+}
+
+fn outputs(project: &Path) {
+    let lines: String = (0..112_500).map(|number| format!("{number:>9} {:>69}\n", "what a program prints")).collect();
+    fs::write(project.join("nine"), lines).unwrap();
+    for (name, command) in [("cat", "cat nine"), ("seq", "seq 100000000 100900000")] {
+        let (mut raw, mut server) = (Peer::bash(project), Peer::server(project));
+        let mut pairs = Pairs::default();
+        server.command("bash", "true");
+        for _ in 0..OUTPUTS {
+            let (mut expected, mut got) = (0, 0);
+            let baseline = cost(|| expected = raw.shell(command).len());
+            pairs.add(baseline, cost(|| got = server.command("bash", command).len()));
+            assert!(expected < got, "{name} came cut: {got} of {expected}");
+        }
+        pairs.print(&format!("9 MB of {name} / bare bash"), "ratio < 1.5");
+    }
+}
+
+fn screens(project: &Path) {
+    let (mut empty, mut full) = (Peer::server(project), Peer::server(project));
+    for view in 0..5 {
+        let lines: String = (0..2000).map(|line| format!("    let value_{line} = compute(line, {view});\n")).collect();
+        fs::write(project.join(format!("{view}.rs")), lines).unwrap();
+        full.command("editor", &format!("view {view}.rs /value_500 / /value_1499 /"));
+    }
+    let mut pairs = Pairs::default();
+    empty.command("bash", "true");
+    let shown = full.command("bash", "true").matches("let value_").count();
+    assert_eq!(shown, 5000, "lines on the screen");
+    for _ in 0..SCREENS {
+        let baseline = cost(|| drop(empty.command("bash", "true")));
+        pairs.add(baseline, cost(|| drop(full.command("bash", "true"))));
+    }
+    pairs.print("screen of 5 x 1000 lines / none", "2 ms more");
+}
+
+fn searches(project: &Path) {
+    if !is_there(Command::new("rg").arg("--version")) {
+        return println!("{:<34}| no rg on PATH", "search in 5,000 files / rg");
+    }
+    let tree = project.join("tree");
+    for number in 0..5000 {
+        let folder = tree.join(format!("{:02}/{}", number / 100, number / 10 % 10));
+        fs::create_dir_all(&folder).unwrap();
+        let mut text: String =
+            (0..100).map(|line| format!("fn function_{line}(input: &str) -> {number} {{\n")).collect();
+        if number % 10 == 0 {
+            let _ = writeln!(text, "    needle_{number}();");
+        }
+        fs::write(folder.join(format!("{number}.rs")), text).unwrap();
+    }
+    let mut server = Peer::server(&tree);
+    let found = server.command("editor", r#"search "needle_[0-9]+""#).matches("needle_").count();
+    assert_eq!(found, 500, "matches");
+    let mut pairs = Pairs::default();
+    for _ in 0..SEARCHES {
+        let baseline = cost(|| drop(Command::new("rg").args(["-n", "needle_[0-9]+"]).current_dir(&tree).output()));
+        pairs.add(baseline, cost(|| drop(server.command("editor", r#"search "needle_[0-9]+""#))));
+    }
+    pairs.print("search in 5,000 files / rg", "ratio < 1.5");
+}
+
+fn flood(project: &Path) {
+    let [mut speed, mut peak] = [(); 2].map(|()| Pairs::default());
+    for _ in 0..FLOODS {
+        let baseline = cost(|| {
+            let mut child = Command::new("bash").args(["-c", FLOOD]).stdout(Stdio::piped()).spawn().unwrap();
+            let (mut pipe, mut chunk) = (child.stdout.take().unwrap(), [0; CHUNK]);
+            while 0 < pipe.read(&mut chunk).unwrap() {}
+            child.wait().unwrap();
+        });
+        let mut server = Peer::server(project);
+        server.command("bash", "true");
+        let before = server.peak();
+        let measured = cost(|| drop(server.command("bash", FLOOD)));
+        speed.add(1e6 / baseline, 1e6 / measured);
+        peak.add(before, server.peak());
+    }
+    println!("\n{:<34}| base  measured   ratio | base  measured   ratio | aim", "MB/s");
+    speed.print("1 GB flood / bare bash", "");
+    println!("\n{:<34}| base  measured   ratio | base  measured   ratio | aim", "MB");
+    peak.print("peak of serve after it / before", "measured < 200");
+}
+
+/// A program that is asked over its stdin and answers on its stdout.
+struct Peer {
+    child: Child,
+    /// Taken at the end, which is how it hears of it.
+    input: Option<ChildStdin>,
+    output: ChildStdout,
+}
+
+const CHUNK: usize = 64 * 1024;
+
+impl Peer {
+    fn start(command: &mut Command) -> Peer {
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let (input, output) = (child.stdin.take(), child.stdout.take().unwrap());
+        Peer { child, input, output }
+    }
+
+    fn bash(folder: &Path) -> Peer {
+        Peer::start(Command::new("bash").args(["--norc", "--noprofile"]).current_dir(folder))
+    }
+
+    fn server(project: &Path) -> Peer {
+        Peer::start(Command::new(BINARY).arg("serve").arg("--project-dir").arg(project))
+    }
+
+    /// Sends text, and returns what comes up to `end`, after which nothing may come.
+    fn ask(&mut self, text: &str, end: &str) -> String {
+        self.input.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+        let (mut answer, mut chunk) = (Vec::new(), [0; CHUNK]);
+        while !answer.ends_with(end.as_bytes()) {
+            let count = self.output.read(&mut chunk).unwrap();
+            assert!(0 < count, "it is gone");
+            answer.extend_from_slice(&chunk[..count]);
+        }
+        String::from_utf8(answer).unwrap()
+    }
+
+    /// Runs a command in a bare shell.
+    fn shell(&mut self, command: &str) -> String {
+        self.ask(&format!("{command}; echo the-end-of-it\n"), "the-end-of-it\n")
+    }
+
+    /// Runs a command in an environment of a server.
+    fn command(&mut self, environment: &str, command: &str) -> String {
+        let request = json!({"type": "command", "environment": environment, "command": command});
+        let answer = self.ask(&format!("{request}\n"), "\n");
+        assert!(answer.contains(r#""success":true"#), "{command}: {answer:.300}");
+        answer
+    }
+
+    /// Returns the peak memory so far, in MB.
+    fn peak(&self) -> f64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        peak.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.input = None;
+        let _ = self.child.wait();
+    }
+}
