@@ -5,8 +5,8 @@ use std::io::{BufRead, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::environments::registry::{Action, Urgent};
-use crate::server::protocol::{Malformed, Request, Wish, parse};
+use crate::environments::registry::Urgent;
+use crate::server::protocol::{Malformed, Request, parse};
 
 /// A line longer than this is skipped to its end.
 const LONGEST_LINE: usize = 128 << 20;
@@ -34,6 +34,8 @@ struct State {
     items: VecDeque<Item>,
     /// How many items were taken out.
     taken: usize,
+    /// Interrupts and restarts that have not acted, by how many items were read before them.
+    urgent: VecDeque<usize>,
     /// How many had been read when the last command of an environment began.
     begun: BTreeMap<String, usize>,
     /// No more will come.
@@ -60,7 +62,12 @@ impl Queue {
     }
 
     fn push(&self, item: Item) {
-        self.change(|state| state.items.push_back(item));
+        self.change(|state| {
+            if matches!(&item, Item::Request { request, .. } if request.urgent().is_some()) {
+                state.urgent.push_back(state.taken + state.items.len());
+            }
+            state.items.push_back(item);
+        });
     }
 
     /// Says that everything ends now.
@@ -82,6 +89,9 @@ impl Queue {
             }
             if let Some(item) = state.items.pop_front() {
                 state.taken += 1;
+                while state.urgent.front().is_some_and(|number| *number < state.taken) {
+                    state.urgent.pop_front();
+                }
                 return Some(item);
             }
             if state.is_closed {
@@ -102,24 +112,23 @@ impl Queue {
     /// the next thing said to it, or that was read after the command began, whatever waits before it.
     pub fn take_urgent(&self, environment: &str) -> Urgent {
         let mut state = self.state();
-        let begun = state.begun.get(environment).copied().unwrap_or_default();
-        let taken = state.taken;
-        let mut is_next = true;
-        for (index, item) in state.items.iter_mut().enumerate() {
-            match item {
-                Item::Request { request, is_done } if request.environment == environment && !*is_done => {
-                    match request.wish {
-                        Wish::Control(action) if action.is_urgent() && (is_next || begun <= taken + index) => {
-                            *is_done = true;
-                            return if action == Action::Restart { Urgent::Restart } else { Urgent::Interrupt };
-                        }
-                        _ => is_next = false,
-                    }
-                }
-                _ => {}
+        let State { items, taken, urgent, begun, .. } = &mut *state;
+        let begun = begun.get(environment).copied().unwrap_or_default();
+        let is_for_it = |item: &Item| {
+            matches!(item, Item::Request { request, is_done: false } if request.environment == environment)
+        };
+        let found = urgent.iter().position(|number| {
+            let index = *number - *taken;
+            items.get(index).is_some_and(is_for_it) && (begun <= *number || !items.range(..index).any(is_for_it))
+        });
+        let number = found.and_then(|found| urgent.remove(found));
+        match number.and_then(|number| items.get_mut(number - *taken)) {
+            Some(Item::Request { request, is_done }) => {
+                *is_done = true;
+                request.urgent().unwrap_or(Urgent::Nothing)
             }
+            _ => Urgent::Nothing,
         }
-        Urgent::Nothing
     }
 }
 
@@ -178,5 +187,65 @@ fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> Line {
         if end.is_some() {
             return if is_long { Line::TooLong } else { Line::Whole };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A queue with these requests: environment and command, or environment and `!` and an action.
+    fn queue(requests: &[(&str, &str)]) -> (Queue, UnixStream) {
+        let (wake, waker) = UnixStream::pair().unwrap();
+        let queue = Queue::new(waker);
+        requests.iter().for_each(|(environment, wish)| push(&queue, environment, wish));
+        (queue, wake)
+    }
+
+    fn push(queue: &Queue, environment: &str, wish: &str) {
+        let request = match wish.strip_prefix('!') {
+            Some(action) => serde_json::json!({"type": "control", "environment": environment, "action": action}),
+            None => serde_json::json!({"type": "command", "environment": environment, "command": wish}),
+        };
+        queue.push(Item::Request { request: parse(request.to_string().as_bytes()).unwrap(), is_done: false });
+    }
+
+    fn done(queue: &Queue) -> Option<bool> {
+        queue.next().map(|item| matches!(item, Item::Request { is_done: true, .. }))
+    }
+
+    #[test]
+    fn the_next_thing_said_to_an_environment_is_urgent_once() {
+        let (queue, _wake) = queue(&[("a", "x"), ("b", "x"), ("a", "!interrupt"), ("a", "!restart")]);
+        assert_eq!(done(&queue), Some(false));
+        queue.begin("a");
+        assert_eq!(queue.take_urgent("b"), Urgent::Nothing);
+        assert_eq!(queue.take_urgent("a"), Urgent::Interrupt);
+        assert_eq!(queue.take_urgent("a"), Urgent::Restart);
+        assert_eq!(queue.take_urgent("a"), Urgent::Nothing);
+        assert_eq!([done(&queue), done(&queue), done(&queue)], [Some(false), Some(true), Some(true)]);
+    }
+
+    #[test]
+    fn what_was_read_before_a_command_began_waits_behind_others_and_what_came_later_does_not() {
+        let (queue, _wake) = queue(&[("a", "x"), ("a", "y"), ("a", "!interrupt")]);
+        done(&queue);
+        queue.begin("a");
+        assert_eq!(queue.take_urgent("a"), Urgent::Nothing);
+        push(&queue, "a", "!restart");
+        assert_eq!(queue.take_urgent("a"), Urgent::Restart);
+        done(&queue);
+        queue.begin("a");
+        assert_eq!(queue.take_urgent("a"), Urgent::Interrupt);
+    }
+
+    #[test]
+    fn what_was_taken_out_is_urgent_no_more() {
+        let (queue, _wake) = queue(&[("a", "!interrupt"), ("a", "!wait"), ("a", "!restart")]);
+        queue.begin("a");
+        done(&queue);
+        assert_eq!(queue.take_urgent("a"), Urgent::Nothing);
+        done(&queue);
+        assert_eq!(queue.take_urgent("a"), Urgent::Restart);
     }
 }

@@ -123,9 +123,13 @@ fn write_line(out: &mut impl Write, reply: &Reply<'_>) -> io::Result<()> {
     out.flush()
 }
 
-impl Action {
-    /// Whether the action does something to a command that runs, at once.
-    fn is_urgent(self) -> bool {
-        matches!(self, Action::Interrupt | Action::Restart)
+impl Request {
+    /// Returns what the request does at once to a command that runs, where it does.
+    fn urgent(&self) -> Option<Urgent> {
+        match self.wish {
+            Wish::Control(Action::Interrupt) => Some(Urgent::Interrupt),
+            Wish::Control(Action::Restart) => Some(Urgent::Restart),
+            _ => None,
+        }
     }
 }
