@@ -22,6 +22,13 @@ pub enum Item {
     },
 }
 
+impl Item {
+    /// Whether it is said to this environment and has not acted.
+    fn waits_for(&self, environment: &str) -> bool {
+        matches!(self, Item::Request { request, is_done: false } if request.environment == environment)
+    }
+}
+
 /// Requests in the order in which they were read.
 pub struct Queue {
     state: Mutex<State>,
@@ -114,7 +121,7 @@ impl Queue {
         let mut state = self.state();
         let State { items, taken, urgent, begun, .. } = &mut *state;
         let begun = begun.get(environment).copied().unwrap_or_default();
-        let is_for_it = |item: &Item| matches!(item, Item::Request { request, is_done: false } if request.environment == environment);
+        let is_for_it = |item: &Item| item.waits_for(environment);
         let found = urgent.iter().position(|number| {
             let index = *number - *taken;
             items.get(index).is_some_and(is_for_it) && (begun <= *number || !items.range(..index).any(is_for_it))
