@@ -28,6 +28,8 @@ const ERREXIT: &str = "set -e makes every failure end the shell, use ( set -e; â
 const MAX_JOB: usize = 80;
 /// The status of a command that an interrupt has ended.
 const INTERRUPTED: i32 = 130;
+/// How long an interrupt that follows another waits for its effect.
+const ENTERING: Duration = Duration::from_millis(50);
 /// How long a shell may take to start.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -346,8 +348,10 @@ impl Shell {
     }
 
     fn interrupt(&mut self) {
-        // It may have ended already.
+        // It may have ended already, or be about to: bash that enters the loop is not to be disturbed.
         self.hear();
+        let deadline = Instant::now().checked_add(ENTERING);
+        while self.is_entering && self.session.wait(deadline, None) == Ready::Something && self.hear() {}
         match self.command.as_mut() {
             Some(command) if command.status.is_some() => {}
             // A signal in the midst of reading the command would leave the rest of it to the prompt.

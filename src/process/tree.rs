@@ -4,7 +4,8 @@
 //! subreaper, whoever loses a parent becomes its child. So killing whom one finds, again and again until nobody is left,
 //! ends the tree, whatever it did to hide.
 
-use std::collections::HashSet;
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -56,28 +57,37 @@ pub(super) fn signal_descendants(signal: Signal) {
 /// Sends SIGINT to a process and to its descendants, but not to those it runs in the background; returns its children
 /// that are still the program it is itself.
 ///
-/// It goes first: a shell must know of the signal before the death of what it waits for tells.
+/// A parent goes first, for a shell must know of the signal before the death of what it waits for tells; the end of a
+/// pipeline goes before its beginning, which would end the rest in peace.
 pub(super) fn interrupt_foreground(command: Pid, spared: &[u32]) -> Vec<Pid> {
-    let _ = kill_process(command, Signal::INT);
+    // A shell that stands still starts nobody who is not on the list.
+    let _ = kill_process(command, Signal::STOP);
+    let mut line = HashMap::from([(command, 0)]);
     let entries: Vec<Entry> = processes().collect();
-    let children = entries.iter().filter(|entry| entry.parent == Some(command));
-    let youngest = children.map(|entry| entry.pid).max_by_key(|pid| pid.as_raw_nonzero());
-    let mut line = HashSet::from([command]);
-    let mut forks = Vec::new();
-    for entry in entries {
-        let is_child = entry.parent == Some(command);
-        let is_spared = spared.contains(&entry.pid.as_raw_nonzero().get().unsigned_abs())
-            || is_child && is_in_background(&entry, youngest);
-        if is_spared || !entry.parent.is_some_and(|parent| line.contains(&parent)) {
-            continue;
+    let children = || entries.iter().filter(|entry| entry.parent == Some(command));
+    let youngest = children().map(|entry| number(entry.pid)).max();
+    for entry in &entries {
+        let is_spared = spared.contains(&number(entry.pid))
+            || entry.parent == Some(command) && is_in_background(entry, youngest != Some(number(entry.pid)));
+        let depth = entry.parent.and_then(|parent| line.get(&parent).copied());
+        if let Some(depth) = depth.filter(|_| !is_spared) {
+            line.insert(entry.pid, depth + 1);
         }
-        if is_child && program(entry.pid).is_some_and(|own| Some(own) == program(command)) {
-            forks.push(entry.pid);
-        }
-        let _ = kill_process(entry.pid, Signal::INT);
-        line.insert(entry.pid);
     }
+    let shell = program(command);
+    let is_fork = |pid: &Pid| line.contains_key(pid) && program(*pid).is_some_and(|own| Some(own) == shell);
+    let forks = children().map(|entry| entry.pid).filter(is_fork).collect();
+    let mut line: Vec<(Pid, u32)> = line.into_iter().collect();
+    line.sort_unstable_by_key(|(pid, depth)| (*depth, Reverse(number(*pid))));
+    for (pid, _) in line {
+        let _ = kill_process(pid, Signal::INT);
+    }
+    let _ = kill_process(command, Signal::CONT);
     forks
+}
+
+fn number(pid: Pid) -> u32 {
+    pid.as_raw_nonzero().get().unsigned_abs()
 }
 
 /// Sends SIGINT once more to forks that have become another program since, and returns the others that live.
@@ -103,7 +113,7 @@ fn program(pid: Pid) -> Option<PathBuf> {
 ///
 /// A shell without job control has it ignore SIGINT. Some programs put that back to the default at their start; they
 /// still have the empty stdin that it gave them, which in the foreground only the last one to start has by its own wish.
-fn is_in_background(entry: &Entry, youngest: Option<Pid>) -> bool {
+fn is_in_background(entry: &Entry, has_younger: bool) -> bool {
     let of_process = |name: &str| format!("/proc/{}/{name}", entry.pid);
     let read = |name: &str| fs::read_to_string(of_process(name)).unwrap_or_default();
     let field = |text: &str, name: &str, radix: u32| {
@@ -115,7 +125,7 @@ fn is_in_background(entry: &Entry, youngest: Option<Pid>) -> bool {
         let is_null = fs::read_link(of_process("fd/0")).is_ok_and(|target| target == Path::new("/dev/null"));
         is_null && field(&read("fdinfo/0"), "flags:", 8) & 3 == 0
     };
-    ignores || Some(entry.pid) != youngest && is_empty()
+    ignores || has_younger && is_empty()
 }
 
 fn kill(entry: &Entry) {

@@ -312,11 +312,19 @@ fn who_catches_an_interrupt_has_the_word() {
     assert_eq!(bash.shows("trap -p INT; trap - INT"), "trap -- 'echo mine' SIGINT\n");
 }
 
+/// What does not keep SIGINT ignored, as a shell has it for the background.
+const DAEMON: &str = "import signal, time
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+open('ready', 'w').write('up\\n')
+time.sleep(1000)
+";
+
 #[test]
 fn an_interrupt_reaches_other_groups_and_spares_the_background() {
     let mut bash = Bash::new();
-    let started = "python3 -c 'import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_DFL)\nprint(\"bg\", flush=True)\ntime.sleep(1000)' &";
-    bash.begin_and_see_it_up(&format!("{started} sleep 0.3; echo up; timeout 100 sleep 100; setsid -w sleep 100"));
+    fs::write(bash.folder.path().join("daemon.py"), DAEMON).unwrap();
+    let background = "mkfifo ready; python3 daemon.py & cat ready";
+    bash.begin_and_see_it_up(&format!("{background}; timeout 100 sleep 100; setsid -w sleep 100"));
     bash.environment.interrupt();
     bash.wait(Duration::from_millis(200));
     if bash.environment.is_running() {

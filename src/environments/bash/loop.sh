@@ -1,25 +1,31 @@
 # What the shell does for ever, as its prompt command: there errors and interrupts end a command and not the shell, as
 # at a prompt, and yet nothing is announced. An interrupt leads back to the prompt, where the loop is entered anew.
 #
-# A command that left without REPORT (`continue`, an error, no wrapping) is reported here. All of ours is hidden: from
-# a trap on DEBUG and from tracing by writing into the channel, where what is in front of a record means little.
+# All of ours is hidden, from a trap on DEBUG and from tracing, by writing into the channel: what stands there in front
+# of a record means little. Commands stand outside of it, and not in the body of a redirection that would end with them.
 \builtin unset PROMPT_COMMAND
-while { __t=$?; [[ -v __s ]] || { __s=$__t; REPORT; }; } >&80 2>&80; TMOUT= \builtin read -r -N 20 -u 80 __n
-do
+while {
+__t=$?
+# A command that left without its own REPORT: by `continue`, by an error, or for it was not wrapped.
+[[ -v __s ]] || { __s=$__t; REPORT; }
+TMOUT= \builtin read -r -N 20 -u 80 __n && {
 case $__n in
-"#"*) TMOUT= \builtin read -r -N "${__n:1:18}" -u 80 __c; \builtin printf "\0\1K\0\2" >&80; continue ;;
+"#"*) TMOUT= \builtin read -r -N "${__n:1:18}" -u 80 __c; \builtin printf "\0\1K\0\2" ;;
 WB*) LC_ALL=C TMOUT= \builtin read -r -N "${__n:2:7}" -u 80 __p; LC_ALL=C TMOUT= \builtin read -r -N "${__n:9:10}" -u 80 __c ;;
-W*) TMOUT= \builtin read -r -N "${__n:2:7}" -u 80 __p; TMOUT= \builtin read -r -N "${__n:9:10}" -u 80 __c ;;
+WA*) TMOUT= \builtin read -r -N "${__n:2:7}" -u 80 __p; TMOUT= \builtin read -r -N "${__n:9:10}" -u 80 __c ;;
 LB*) LC_ALL=C TMOUT= \builtin read -r -N "${__n:9:10}" -u 80 __c ;;
 *) TMOUT= \builtin read -r -N "${__n:9:10}" -u 80 __c ;;
 esac
 # Whether it can be parsed as a whole: a function is read to its end and not run.
-if [[ $__n == W* ]]; then { \builtin eval "__c() { $__c"$'\n}' && \builtin unset -f __c || __n=F; } >&80 2>&80; fi
-\builtin printf "\0\1B\0\2" >&80
+[[ $__n != W* ]] || { \builtin eval "__c() { $__c"$'\n}' && \builtin unset -f __c; } || __n=F
+:
+}
+} >&80 2>&80
+do
 case $__n in
+L*) \builtin eval "$__c" ;;
 W*) \builtin eval "$__p"$'\n'"{ $__c"$'\n}; ''{ __s=$?; REPORT; } >&80 2>&80' ;;
 F*) \builtin eval "$__p"$'\n'"$__c" ;;
-*) \builtin eval "$__c" ;;
 esac
 done <>/dev/null 2>&81
 \builtin printf "\0\1T\0\2" >&80 || \builtin exit

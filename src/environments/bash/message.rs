@@ -12,8 +12,10 @@ const REPORT: &str = include_str!("report.sh");
 
 /// What is longer than this is hardly a program, and not parsed twice.
 const MAX_WRAPPED: usize = 1 << 20;
-/// Hides the names of the driver.
-const HIDE: &str = r"\builtin unset __n __p __c __s __t";
+/// The stack of bash grows with the lines of a `{ … }`.
+const MAX_WRAPPED_LINES: usize = 1000;
+/// Tells that the command is there and can be interrupted, and hides the names of the driver.
+const BEGIN: &str = r#"\builtin printf "\0\1B\0\2" >&80; \builtin unset __n __p __c __s __t"#;
 
 const RESERVED: [&str; 19] = [
     "if", "then", "else", "elif", "fi", "do", "done", "case", "esac", "while", "until", "for", "select", "function",
@@ -63,7 +65,8 @@ pub(super) fn command(text: &str, before: &Report) -> Vec<u8> {
 fn is_worth_wrapping(text: &str, before: &Report) -> bool {
     let is_watched = before.has_error_trap || before.options.contains('e');
     let changes_reading = text.contains("alias") || before.options.contains('v');
-    text.len() <= MAX_WRAPPED && !changes_reading && !is_blank(text) && (is_watched || !is_simple(text))
+    let is_short = text.len() <= MAX_WRAPPED && text.lines().nth(MAX_WRAPPED_LINES).is_none();
+    is_short && !changes_reading && !is_blank(text) && (is_watched || !is_simple(text))
 }
 
 fn is_simple(text: &str) -> bool {
@@ -78,6 +81,8 @@ fn is_blank(text: &str) -> bool {
 
 fn prologue(text: &str, before: &Report) -> String {
     let status = if is_blank(text) { 0 } else { before.status };
+    let interrupt_trap = before.interrupt_trap.as_deref().unwrap_or("trap - INT");
+    let begin = format!(r"\builtin {interrupt_trap}; {BEGIN}");
     let mut steps = String::new();
     if before.options.contains('v') {
         steps += r"\builtin set -v; ";
@@ -89,11 +94,11 @@ fn prologue(text: &str, before: &Report) -> String {
         steps += r"\builtin set -x; ";
     }
     if status == 0 && steps.is_empty() {
-        return HIDE.to_owned();
+        return begin;
     }
     // Nothing else gives a status without a new process; in front of `&&` a failure is none.
     let rest = if status == 0 { "" } else { " && :" };
-    format!(r"{HIDE}; __r() {{ \builtin unset -f __r; {steps}\builtin return {status}; }} >/dev/null 2>&1; __r{rest}")
+    format!(r"{begin}; __r() {{ \builtin unset -f __r; {steps}\builtin return {status}; }} >/dev/null 2>&1; __r{rest}")
 }
 
 /// Returns a file without its comments.

@@ -6,6 +6,8 @@
 
 const START: &[u8] = b"\0\x01";
 const END: &[u8] = b"\0\x02";
+/// How much of what is in front of a record is looked at.
+const MAX_BEFORE: usize = 64 * 1024;
 
 /// One thing that was told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub(super) struct Report {
     pub(super) cwd: String,
     /// The command that sets the trap on DEBUG, which is not set at the moment.
     pub(super) debug_trap: Option<String>,
+    /// The same for SIGINT, which is ignored at the moment.
+    pub(super) interrupt_trap: Option<String>,
     pub(super) has_error_trap: bool,
     pub(super) jobs: Vec<BackgroundJob>,
 }
@@ -76,7 +80,7 @@ impl Records {
 fn parse(bytes: &[u8]) -> Option<Record> {
     // One that was interrupted may stand before it.
     let start = bytes.windows(START.len()).rposition(|window| window == START)?;
-    let before = String::from_utf8_lossy(&bytes[..start]);
+    let before = String::from_utf8_lossy(&bytes[start.saturating_sub(MAX_BEFORE)..start]);
     let mut fields = bytes[start + START.len()..].split(|byte| *byte == 0).map(String::from_utf8_lossy);
     match fields.next()?.as_ref() {
         "B" => Some(Record::Begun),
@@ -85,23 +89,33 @@ fn parse(bytes: &[u8]) -> Option<Record> {
         kind @ ("D" | "R") => {
             let status = fields.next()?.parse().ok()?;
             let (options, cwd) = (fields.next()?.into_owned(), fields.next()?.into_owned());
-            let debug_trap = trap(&before, "DEBUG").map(str::to_owned);
-            let has_error_trap = trap(&before, "ERR").is_some();
-            let report = Report { status, options, cwd, debug_trap, has_error_trap, jobs: jobs(&before) };
+            let mut report = Report { status, options, cwd, jobs: jobs(&before), ..Report::default() };
+            for (name, command) in traps(&before) {
+                match name {
+                    "DEBUG" => report.debug_trap = Some(command.to_owned()),
+                    "ERR" => report.has_error_trap = true,
+                    _ => report.interrupt_trap = Some(command.to_owned()),
+                }
+            }
             Some(if kind == "D" { Record::Ended(report) } else { Record::Entered(report) })
         }
         _ => None,
     }
 }
 
-/// Returns the command that sets a trap, as `trap -p` prints it.
-fn trap<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    let end = text.rfind(&format!("' {name}\n"))? + "' ".len() + name.len();
-    let earlier = ["DEBUG", "ERR"].iter().filter(|other| **other != name);
-    // The other trap is printed before or after this one, never inside.
-    let from = earlier.filter_map(|other| text[..end].rfind(&format!("' {other}\n"))).max().unwrap_or(0);
-    let start = from + text[from..end].find("trap -- ")?;
-    Some(&text[start..end])
+/// Returns the traps that `trap -p` printed, each with the command that sets it.
+fn traps(text: &str) -> Vec<(&'static str, &str)> {
+    let mut traps = Vec::new();
+    let mut rest = text;
+    while let Some(start) = rest.find("trap -- ") {
+        rest = &rest[start..];
+        let ends = ["DEBUG", "ERR", "SIGINT", "INT"].map(|name| (rest.find(&format!("' {name}\n")), name));
+        let Some((end, name)) = ends.into_iter().filter_map(|(end, name)| Some((end?, name))).min() else { break };
+        let (command, after) = rest.split_at(end + "' ".len() + name.len());
+        traps.push((name, command));
+        rest = after;
+    }
+    traps
 }
 
 /// Reads `[1]+  4877 Running   sleep 30 | cat &  (wd: ~)`, in which every process of a pipeline has its own line.
@@ -142,7 +156,7 @@ fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::{any, proptest};
+    use proptest::prelude::proptest;
 
     use super::{BackgroundJob, Record, Records, Report};
 
@@ -185,9 +199,11 @@ mod tests {
 
     #[test]
     fn traps_are_told_as_they_are_set() {
-        let traps = "T\n+ trap -p\ntrap -- 'echo '\\''T'\\''\nx' DEBUG\ntrap -- 'echo E' ERR\n+ set\n";
+        let traps =
+            "T\n+ trap -p\ntrap -- 'echo '\\''T'\\''\nx' DEBUG\ntrap -- 'echo E' ERR\ntrap -- '' SIGINT\n+ set\n";
         let report = report(traps);
         assert_eq!(report.debug_trap.as_deref(), Some("trap -- 'echo '\\''T'\\''\nx' DEBUG"));
+        assert_eq!(report.interrupt_trap.as_deref(), Some("trap -- '' SIGINT"));
         assert!(report.has_error_trap);
         assert_eq!(self::report("trap -- 'e' ERR\n").debug_trap, None);
     }
@@ -206,12 +222,12 @@ mod tests {
         #[test]
         fn nothing_makes_it_panic(parts: Vec<Vec<u8>>, before: String) {
             read(&parts.iter().map(Vec::as_slice).collect::<Vec<_>>());
-            let _ = (super::trap(&before, "DEBUG"), super::jobs(&before));
+            let _ = (super::traps(&before), super::jobs(&before));
         }
 
         #[test]
-        fn nor_do_lines_that_look_like_ours(before in r"(trap -- |' DEBUG\n|' ERR\n|\[1\]\+? |[0-9 é\n]|  \(wd: |&)*", _x in any::<u8>()) {
-            let _ = (super::trap(&before, "DEBUG"), super::trap(&before, "ERR"), super::jobs(&before));
+        fn nor_do_lines_that_look_like_ours(before in r"(trap -- |' DEBUG\n|' ERR\n|' INT\n|\[1\]\+? |[0-9 é\n]|  \(wd: |&)*") {
+            let _ = (super::traps(&before), super::jobs(&before));
         }
     }
 }
