@@ -15,7 +15,7 @@
 //! - *1 GB*: the same for what is far too much to be kept, in MB per second; more is better. Below it the server's own
 //!   peak memory in MB (VmHWM), after the flood against before.
 //! - *screen*: `true` where the editor shows five views of 1,000 lines against `true` where it shows none.
-//! - *search*: the editor's over 5,000 files in memory, where `rg` is on PATH, against starting that.
+//! - *search*: the editor's over 5,000 files that were read before, where `rg` is on PATH, against starting that.
 
 #![allow(
     clippy::unwrap_used,
