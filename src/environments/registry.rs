@@ -165,7 +165,7 @@ impl Entry {
                 self.wait(deadline, waiter)
             }
         };
-        Response { output: rest + &response.output, ..response }
+        if rest.is_empty() { response } else { Response { output: rest + &response.output, ..response } }
     }
 
     /// Looks whether the command under way has ended, and keeps what it came to until somebody asks.
@@ -295,12 +295,12 @@ impl Entry {
     }
 
     fn screen(&mut self) -> ScreenSection {
-        let section = self.environment.screen();
-        let mut content: String = section.content.split_inclusive('\n').take(section.max_lines).collect();
+        let ScreenSection { mut content, max_lines } = self.environment.screen();
+        content.truncate(content.split_inclusive('\n').take(max_lines).map(str::len).sum());
         if let Some(Running { first_line, .. }) = &self.running {
             content = on_own_line(content) + &format!("Running: {first_line}");
         }
-        ScreenSection { content, ..section }
+        ScreenSection { content, max_lines }
     }
 }
 

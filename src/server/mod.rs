@@ -7,6 +7,7 @@
 mod input;
 mod protocol;
 
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -14,11 +15,14 @@ use std::sync::Arc;
 use std::thread;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::pipe::fcntl_setpipe_size;
 
 use crate::environments::registry::{Action, Registry, Urgent, Waiter};
 use crate::server::input::{Item, Queue};
-use crate::server::protocol::{Inner, Reply, Request, Screens, Wish};
+use crate::server::protocol::{Reply, Request, Wish};
 use crate::stop::{Signal, Stop};
+
+const PIPE_SIZE: usize = 1 << 20;
 
 /// How the loop came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,28 +65,26 @@ fn watch(stop: &Stop, queue: &Queue) {
 }
 
 fn answer_all(registry: &mut Registry, queue: &Queue, wake: &UnixStream, stop: &Stop) -> io::Result<Served> {
-    let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    let stdout = io::stdout().as_fd().try_clone_to_owned()?;
+    // A larger pipe spares a large answer most of its waiting; the usual size serves as well.
+    let _ = fcntl_setpipe_size(&stdout, PIPE_SIZE);
+    let mut out = BufWriter::with_capacity(1 << 16, File::from(stdout));
     let over = || stop.requested().map_or(Served::Unread, Served::Stopped);
     while let Some(item) = queue.next() {
         let written = match item {
             Item::Malformed(malformed) => {
-                write_line(&mut out, &Reply::Error { id: malformed.id.as_ref(), message: &malformed.message })
+                Reply::Error { id: malformed.id.as_ref(), message: &malformed.message }.write(&mut out)
             }
             Item::Request { request, is_done } => {
                 let response = carry_out(registry, &request, is_done, queue, wake.as_fd());
                 if queue.is_over() {
                     return Ok(over());
                 }
-                let screens = registry.screens();
-                let reply = Reply::Response {
-                    id: request.id.as_ref(),
-                    response: Inner::from(&response),
-                    screen: Screens(&screens),
-                };
-                write_line(&mut out, &reply)
+                let (id, screens) = (request.id.as_ref(), &registry.screens());
+                Reply::Response { id, response: &response, screens }.write(&mut out)
             }
         };
-        if written.is_err() {
+        if written.and_then(|()| out.flush()).is_err() {
             return Ok(over());
         }
     }
@@ -115,12 +117,6 @@ fn carry_out(
 fn drain(wake: BorrowedFd<'_>) {
     let mut bytes = [0; 64];
     while rustix::io::read(wake, &mut bytes).is_ok_and(|count| 0 < count) {}
-}
-
-fn write_line(out: &mut impl Write, reply: &Reply<'_>) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, reply)?;
-    out.write_all(b"\n")?;
-    out.flush()
 }
 
 impl Request {

@@ -1,9 +1,9 @@
 //! The lines of the protocol: one JSON object each way. These are its wire types, and nobody else's.
 
+use std::io::{self, Write};
 use std::time::Duration;
 
-use serde::ser::SerializeMap;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::environments::registry::Action;
@@ -119,53 +119,85 @@ impl Fields {
 }
 
 /// What is answered.
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy)]
 pub enum Reply<'a> {
-    Response {
-        #[serde(skip_serializing_if = "Option::is_none")]
-        id: Option<&'a Value>,
-        response: Inner<'a>,
-        screen: Screens<'a>,
-    },
-    Error {
-        #[serde(skip_serializing_if = "Option::is_none")]
-        id: Option<&'a Value>,
-        message: &'a str,
-    },
+    Response { id: Option<&'a Value>, response: &'a Response, screens: &'a [(String, ScreenSection)] },
+    Error { id: Option<&'a Value>, message: &'a str },
 }
 
-/// A response as it is written.
-#[derive(Serialize)]
-pub struct Inner<'a> {
-    output: &'a str,
-    success: bool,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    running: bool,
-}
-
-impl<'a> From<&'a Response> for Inner<'a> {
-    fn from(response: &'a Response) -> Inner<'a> {
-        Inner { output: &response.output, success: response.success, running: response.running }
+impl Reply<'_> {
+    /// Writes it, and a newline.
+    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        match self {
+            Reply::Response { id, response, screens } => {
+                begin(out, "response", *id)?;
+                write_response(out, response)?;
+                write_screens(out, screens)
+            }
+            Reply::Error { id, message } => {
+                begin(out, "error", *id)?;
+                write_field(out, r#","message":"#, message)
+            }
+        }?;
+        out.write_all(b"}\n")
     }
 }
 
-/// The screens as they are written: an object by name.
-pub struct Screens<'a>(pub &'a [(String, ScreenSection)]);
-
-#[derive(Serialize)]
-struct Section<'a> {
-    content: &'a str,
-    max_lines: usize,
+fn begin(out: &mut impl Write, kind: &str, id: Option<&Value>) -> io::Result<()> {
+    write!(out, r#"{{"type":"{kind}""#)?;
+    id.map_or(Ok(()), |id| write!(out, r#","id":{id}"#))
 }
 
-impl Serialize for Screens<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.0.len()))?;
-        for (name, ScreenSection { content, max_lines }) in self.0 {
-            map.serialize_entry(name, &Section { content, max_lines: *max_lines })?;
-        }
-        map.end()
+fn write_response(out: &mut impl Write, response: &Response) -> io::Result<()> {
+    let Response { output, success, running } = response;
+    write_field(out, r#","response":{"output":"#, output)?;
+    write!(out, r#","success":{success}{}}}"#, if *running { r#","running":true"# } else { "" })
+}
+
+fn write_screens(out: &mut impl Write, screens: &[(String, ScreenSection)]) -> io::Result<()> {
+    let mut before = r#","screen":{"#;
+    for (name, ScreenSection { content, max_lines }) in screens {
+        write_field(out, before, name)?;
+        write_field(out, r#":{"content":"#, content)?;
+        write!(out, r#","max_lines":{max_lines}}}"#)?;
+        before = ",";
+    }
+    out.write_all(if screens.is_empty() { br#","screen":{}"# } else { b"}" })
+}
+
+/// Writes a string behind what comes before it.
+///
+/// Megabytes may need no escape but for their newlines, so what can stay is found block by block: without an early exit
+/// the compiler makes a few wide instructions of it.
+fn write_field(out: &mut impl Write, before: &str, text: &str) -> io::Result<()> {
+    const BLOCK: usize = 16;
+    out.write_all(before.as_bytes())?;
+    out.write_all(b"\"")?;
+    let is_plain = |block: &&[u8]| !block.iter().fold(false, |found, byte| found | is_escaped(*byte));
+    let mut rest = text.as_bytes();
+    loop {
+        let blocks = rest.chunks_exact(BLOCK).take_while(is_plain).count() * BLOCK;
+        let more = rest[blocks..].iter().position(|byte| is_escaped(*byte));
+        let (plain, escaped) = rest.split_at(more.map_or(rest.len(), |more| blocks + more));
+        out.write_all(plain)?;
+        let Some((escaped, after)) = escaped.split_first() else { return out.write_all(b"\"") };
+        write_escape(out, *escaped)?;
+        rest = after;
+    }
+}
+
+fn is_escaped(byte: u8) -> bool {
+    (byte < b' ') | (byte == b'"') | (byte == b'\\')
+}
+
+fn write_escape(out: &mut impl Write, byte: u8) -> io::Result<()> {
+    match byte {
+        b'\n' => out.write_all(br"\n"),
+        b'\t' => out.write_all(br"\t"),
+        b'\r' => out.write_all(br"\r"),
+        b'"' => out.write_all(br#"\""#),
+        b'\\' => out.write_all(br"\\"),
+        other => write!(out, r"\u{other:04x}"),
     }
 }
 
@@ -214,7 +246,32 @@ mod tests {
         assert!(parse("[".repeat(200_000).as_bytes()).is_err());
     }
 
+    fn written(reply: Reply<'_>) -> String {
+        let mut line = Vec::new();
+        reply.write(&mut line).unwrap();
+        String::from_utf8(line).unwrap()
+    }
+
+    #[test]
+    fn replies_are_lines_of_json() {
+        let screens = [("a\"b", "x\n"), ("c", "")].map(|(name, text)| (name.to_owned(), ScreenSection::new(text)));
+        let response = Response { output: "\u{1b}\t".into(), success: false, running: true };
+        let head = r#"{"type":"response","id":7,"response":{"output":"\u001b\t","success":false,"running":true},"#;
+        let tail = r#""screen":{"a\"b":{"content":"x\n","max_lines":50},"c":{"content":"","max_lines":50}}}"#;
+        let reply = Reply::Response { id: Some(&7.into()), response: &response, screens: &screens };
+        assert_eq!(written(reply), format!("{head}{tail}\n"));
+        let error = Reply::Error { id: Some(&"é".into()), message: "a\\" };
+        assert_eq!(written(error), "{\"type\":\"error\",\"id\":\"é\",\"message\":\"a\\\\\"}\n");
+    }
+
     proptest! {
+        #[test]
+        fn what_is_written_reads_back(pieces in proptest::collection::vec("[a-z\\x00-\\x1f\"\\\\\\x7fé€]{0,40}", 0..6)) {
+            let (text, mut field) = (pieces.concat(), Vec::new());
+            write_field(&mut field, "", &text).unwrap();
+            prop_assert_eq!(serde_json::from_slice::<String>(&field).unwrap(), text);
+        }
+
         #[test]
         fn no_line_makes_it_panic(line in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = parse(&line);
