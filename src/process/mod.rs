@@ -25,7 +25,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitOptions, getpid, getsid, kill_process, set_child_subreaper, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
 
 use crate::error::{Error, Result};
 use crate::process::capture::{Captured, Reader};
@@ -181,7 +181,7 @@ fn keepers() -> MutexGuard<'static, Vec<Pid>> {
 #[expect(clippy::disallowed_methods, reason = "nobody tells when an adopted process is gone for good")]
 fn end_orphans() {
     let deadline = Instant::now() + GRACE;
-    let (keepers, session) = (keepers(), getsid(None).ok());
+    let (keepers, session) = (keepers(), tree::own().and_then(|own| own.session));
     while IS_ADOPTING.load(Ordering::SeqCst) && Instant::now() < deadline {
         let orphans = tree::kill_descendants(|entry| entry.session == session || keepers.contains(&entry.pid));
         if orphans.is_empty() {

@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use rustix::process::{Pid, Signal, getpgrp, getpid, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
 
 /// A process as `/proc` shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,13 +28,14 @@ pub(super) struct Entry {
 /// signal to the whole, while a list that is made first is old when it is used.
 pub(super) fn kill_descendants(is_spared: impl Fn(&Entry) -> bool) -> Vec<Pid> {
     let me = getpid();
+    let our_group = own().and_then(|own| own.group);
     let mut line = HashSet::from([me]);
     let mut children = Vec::new();
     for entry in processes() {
         if !entry.parent.is_some_and(|parent| line.contains(&parent)) || is_spared(&entry) {
             continue;
         }
-        kill(&entry);
+        kill(&entry, our_group);
         line.insert(entry.pid);
         if entry.parent == Some(me) {
             children.push(entry.pid);
@@ -128,12 +129,17 @@ fn is_in_background(entry: &Entry, has_younger: bool) -> bool {
     ignores || has_younger && is_empty()
 }
 
-fn kill(entry: &Entry) {
+fn kill(entry: &Entry, our_group: Option<Pid>) {
     // A group of a descendant holds descendants alone, for it cannot cross a session's border; ours holds us too.
-    if let Some(group) = entry.group.filter(|group| *group != getpgrp()) {
+    if let Some(group) = entry.group.filter(|group| Some(*group) != our_group) {
         let _ = kill_process_group(group, Signal::KILL);
     }
     let _ = kill_process(entry.pid, Signal::KILL);
+}
+
+/// This process as `/proc` shows it; its group and session are nobody where their leaders are outside this namespace.
+pub(super) fn own() -> Option<Entry> {
+    parse(&beginning("/proc/self/stat").ok()?)
 }
 
 fn processes() -> impl Iterator<Item = Entry> {
@@ -163,9 +169,9 @@ fn parse(stat: &[u8]) -> Option<Entry> {
 
 #[cfg(test)]
 mod tests {
-    use rustix::process::{Pid, getpid, getppid, getsid};
+    use rustix::process::{Pid, getpid, getppid};
 
-    use super::{Entry, parse, processes};
+    use super::{Entry, own, parse, processes};
 
     #[test]
     fn a_hostile_name_is_no_obstacle() {
@@ -190,6 +196,6 @@ mod tests {
     #[test]
     fn this_process_is_found() {
         let me = processes().find(|entry| entry.pid == getpid()).unwrap();
-        assert_eq!((me.parent, me.session), (getppid(), getsid(None).ok()));
+        assert_eq!((me.parent, Some(me)), (getppid(), own()));
     }
 }

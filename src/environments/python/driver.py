@@ -215,9 +215,13 @@ def complain(message):
 def perform(number, source):
     handler, tracer, profiler = habits
     mend_streams()
+    noted = []
     try:
+        # While the channel is read nothing may be raised, or what was read is lost; a signal is noted and raised after.
+        set_handler(SIGINT, lambda number, frame: noted.append(number))
+        was_asked = is_interrupted(number)
         set_handler(SIGINT, handler)
-        if is_interrupted(number):
+        if was_asked or noted:
             # The signal is over already, or about to come: once is enough.
             set_handler(SIGINT, ignore)
             raise KeyboardInterrupt
