@@ -7,12 +7,12 @@ use crate::engine::checks::ToolResult;
 use crate::engine::checks::report::{FailedCheck, report};
 use crate::engine::checks::text::cut_middle;
 use crate::engine::context::Context;
+use crate::engine::generators::Written;
 use crate::engine::protection::{self, PutBack};
 use crate::engine::spec::{Check, OnTimeout};
 use crate::engine::steering;
 use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT};
-use crate::safety::door::Change;
 use crate::safety::snapshot::Snapshot;
 use crate::state::phase::Outcome;
 use crate::state::reason::Reason;
@@ -49,18 +49,8 @@ pub fn prepare(run: &mut Run) -> Result<Outcome> {
 pub fn write(run: &mut Run) -> Result<Outcome> {
     let context = &mut run.context;
     context.heed_stop()?;
-    let changes = run.generator.changes(context)?;
-    context.door.apply(&changes)?;
+    let Written { written, deleted } = run.generator.write(context)?;
     context.memory.take_put_back();
-    let names = |wanted: fn(&Change) -> Option<String>| changes.iter().filter_map(wanted).collect::<Vec<_>>();
-    let written = names(|change| match change {
-        Change::Write { path, .. } => Some(path.to_string()),
-        Change::Delete { .. } => None,
-    });
-    let deleted = names(|change| match change {
-        Change::Delete { path } => Some(path.to_string()),
-        Change::Write { .. } => None,
-    });
     context.state.attempt_files = written.clone();
     context.state.attempt_files.sort();
     context.scribe.tell(Event::FilesApplied { agent_id: MAIN_AGENT.into(), written, deleted })?;
