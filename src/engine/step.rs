@@ -49,10 +49,9 @@ pub fn prepare(run: &mut Run) -> Result<Outcome> {
 pub fn write(run: &mut Run) -> Result<Outcome> {
     let context = &mut run.context;
     context.heed_stop()?;
-    let Written { written, deleted } = run.generator.write(context)?;
+    let Written { written, deleted, attempt_files } = run.generator.write(context)?;
     context.memory.take_put_back();
-    context.state.attempt_files = written.clone();
-    context.state.attempt_files.sort();
+    context.state.attempt_files = attempt_files;
     context.scribe.tell(Event::FilesApplied { agent_id: MAIN_AGENT.into(), written, deleted })?;
     steering::note(context)?;
     Ok(Outcome::Written)
@@ -223,6 +222,9 @@ fn failed_check<'a>(check: &'a Check, result: &'a ToolResult) -> FailedCheck<'a>
 fn verdict(context: &Context, round: &Round) -> Result<Outcome> {
     if round.all_passed() {
         return Ok(Outcome::Passed);
+    }
+    if let Some(bound) = context.memory.talks().last_closed().and_then(|closed| closed.bound.clone()) {
+        return Err(Error::Failed(bound.reason, format!("{}; the checks fail", bound.message)));
     }
     let timed_out = round.results.iter().find(|(_, result)| result.timed_out);
     match (timed_out, context.spec.on_timeout) {

@@ -4,6 +4,7 @@
 //! a tool call are kept as they came: thinking has to go back with its signature.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value, json};
@@ -55,10 +56,14 @@ impl LlmClient for Anthropic {
                 .collect();
         }
         if !request.system.trim().is_empty() {
-            body["system"] = json!([text(&request.system, true)]);
+            body["system"] = json!([marked(json!({"type": "text", "text": request.system}), true, &mut 0)]);
         }
         body["messages"] = messages(&request.messages);
         body.to_string()
+    }
+
+    fn hurry(&mut self, until: Option<Instant>) {
+        self.caller.hurry(until);
     }
 
     fn attempt(&mut self, body: &str, watch: &mut dyn FnMut(&str)) -> Result<Answer, LlmError> {
@@ -71,7 +76,8 @@ impl LlmClient for Anthropic {
 }
 
 fn messages(messages: &[Message]) -> Value {
-    let is_marked = |block: &&Block| matches!(block, Block::Text { cache: true, .. });
+    let is_marked =
+        |block: &&Block| matches!(block, Block::Text { cache: true, .. } | Block::ToolResult { cache: true, .. });
     let marks = messages.iter().flat_map(|message| &message.content).filter(is_marked).count();
     let mut unmarked = marks.saturating_sub(MARKS_IN_MESSAGES);
     let encoded = messages.iter().map(|message| encode_message(message, &mut unmarked));
@@ -92,25 +98,24 @@ fn encode_block(block: &Block, unmarked: &mut usize) -> Option<Value> {
     Some(match block {
         // The API refuses blank texts.
         Block::Text { text, .. } if text.trim().is_empty() => return None,
-        Block::Text { text: given, cache } => {
-            let is_left_out = *cache && *unmarked > 0;
-            *unmarked -= usize::from(is_left_out);
-            text(given, *cache && !is_left_out)
-        }
+        Block::Text { text: given, cache } => marked(json!({"type": "text", "text": given}), *cache, unmarked),
         Block::ToolUse { id, name, input, .. } => {
             let input = if input.is_object() { input.clone() } else { json!({}) };
             json!({"type": "tool_use", "id": id, "name": name, "input": input})
         }
-        Block::ToolResult { id, text, is_error } => {
-            json!({"type": "tool_result", "tool_use_id": id, "content": text, "is_error": is_error})
+        Block::ToolResult { id, text, screen, is_error, cache } => {
+            let content = format!("{text}{screen}");
+            let result = json!({"type": "tool_result", "tool_use_id": id, "content": content, "is_error": is_error});
+            marked(result, *cache, unmarked)
         }
         Block::Opaque { value } => value.clone(),
     })
 }
 
-fn text(text: &str, cache: bool) -> Value {
-    let mut block = json!({"type": "text", "text": text});
-    if cache {
+fn marked(mut block: Value, cache: bool, unmarked: &mut usize) -> Value {
+    if cache && *unmarked > 0 {
+        *unmarked -= 1;
+    } else if cache {
         block["cache_control"] = json!({"type": "ephemeral"});
     }
     block

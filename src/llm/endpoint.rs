@@ -131,6 +131,7 @@ impl Kept {
 pub(super) struct Caller {
     endpoint: Endpoint,
     transport: Transport,
+    hurry: Option<Instant>,
 }
 
 /// What one dialect wants sent.
@@ -144,7 +145,11 @@ pub(super) struct Call<'a> {
 
 impl Caller {
     pub fn new(endpoint: Endpoint) -> Caller {
-        Caller { transport: Transport::new(endpoint.idle_timeout), endpoint }
+        Caller { transport: Transport::new(endpoint.idle_timeout), endpoint, hurry: None }
+    }
+
+    pub fn hurry(&mut self, until: Option<Instant>) {
+        self.hurry = until;
     }
 
     pub fn base_url(&self) -> &str {
@@ -179,7 +184,7 @@ impl Caller {
             return Err(LlmError::Stopped { spent: Spent::Nothing });
         }
         let post = self.post(call)?;
-        let clock = Clock::start(self.endpoint.idle_timeout);
+        let clock = Clock::start(self.endpoint.idle_timeout, self.hurry);
         let started = self.transport.start(post, &self.endpoint.stop);
         let exchange = started.map_err(|failure| clock.error(failure, Spent::Nothing))?;
         Reading { exchange, clock, assembly, watch }.answer()
@@ -202,12 +207,14 @@ struct Clock {
     idle: Duration,
     idle_until: Instant,
     total_until: Instant,
+    /// When the caller wants it to end, as if by a signal.
+    hurry: Option<Instant>,
 }
 
 impl Clock {
-    fn start(idle: Duration) -> Clock {
+    fn start(idle: Duration, hurry: Option<Instant>) -> Clock {
         let total_until = Instant::now() + TOTAL_TIMEOUT;
-        let mut clock = Clock { idle, idle_until: total_until, total_until };
+        let mut clock = Clock { idle, idle_until: total_until, total_until, hurry };
         clock.heard();
         clock
     }
@@ -217,7 +224,8 @@ impl Clock {
     }
 
     fn deadline(&self) -> Instant {
-        self.idle_until.min(self.total_until)
+        let until = self.idle_until.min(self.total_until);
+        self.hurry.map_or(until, |hurry| hurry.min(until))
     }
 
     fn error(&self, failure: Failure, spent: Spent) -> LlmError {
@@ -227,6 +235,9 @@ impl Clock {
                 return LlmError::Transient { message, retry_after: None, spent: Spent::Nothing };
             }
             Failure::Stopped => return LlmError::Stopped { spent },
+            Failure::TimedOut if self.hurry.is_some_and(|hurry| hurry <= Instant::now()) => {
+                return LlmError::Stopped { spent };
+            }
             Failure::Broken(message) => message,
             Failure::TimedOut if self.total_until <= self.idle_until => {
                 format!("the answer was not complete after {} s", TOTAL_TIMEOUT.as_secs())

@@ -4,6 +4,7 @@
 //! what the counters say, and sends no reasoning back: this dialect has no place for it.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderMap};
@@ -62,6 +63,10 @@ impl LlmClient for OpenAi {
         body.to_string()
     }
 
+    fn hurry(&mut self, until: Option<Instant>) {
+        self.caller.hurry(until);
+    }
+
     fn attempt(&mut self, body: &str, watch: &mut dyn FnMut(&str)) -> Result<Answer, LlmError> {
         let url = format!("{}/chat/completions", self.caller.base_url());
         let call = Call { url, headers: HeaderMap::new(), key_header: (AUTHORIZATION, "Bearer "), body };
@@ -87,8 +92,8 @@ fn encode_message(message: &Message) -> Vec<Value> {
 }
 
 fn encode_result(block: &Block) -> Option<Value> {
-    let Block::ToolResult { id, text, .. } = block else { return None };
-    Some(json!({"role": "tool", "tool_call_id": id, "content": text}))
+    let Block::ToolResult { id, text, screen, .. } = block else { return None };
+    Some(json!({"role": "tool", "tool_call_id": id, "content": format!("{text}{screen}")}))
 }
 
 fn encode_call(block: &Block) -> Option<Value> {

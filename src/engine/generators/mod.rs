@@ -14,6 +14,8 @@ use crate::safety::door::Change;
 pub struct Written {
     pub written: Vec<String>,
     pub deleted: Vec<String>,
+    /// What counts as the files of this attempt, sorted.
+    pub attempt_files: Vec<String>,
 }
 
 /// Gives a phase its answer.
@@ -36,5 +38,7 @@ pub fn apply(context: &Context, changes: &[Change]) -> Result<Written> {
             Change::Delete { path } => all.deleted.push(path.to_string()),
         }
     }
+    all.attempt_files = all.written.clone();
+    all.attempt_files.sort();
     Ok(all)
 }

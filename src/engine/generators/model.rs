@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use crate::engine::context::Context;
-use crate::engine::generators::{Generator, Written, apply};
 use crate::engine::generators::prompt::{Prompts, Shown, ShownFile};
 use crate::engine::generators::reply::{self, Block as FileBlock, Fault};
+use crate::engine::generators::{Generator, Written, apply};
 use crate::engine::steering;
 use crate::engine::voice::Voice;
 use crate::error::{Error, Result};
@@ -77,7 +77,7 @@ impl FilesModel {
             max_tokens: generator.max_tokens,
             temperature: generator.temperature,
             effort: generator.effort.clone(),
-            system: self.prompts.system(&context.spec),
+            system: self.prompts.system(&context.spec, ""),
             tools: Vec::new(),
             messages: vec![self.prompts.opening(&context.spec, &files, report)],
         })
