@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value, json};
 
-use crate::llm::endpoint::{Assembly, Call, Caller, Endpoint, Heard, Kept, parse_event, tokens, tool_use};
+use crate::llm::endpoint::{self, Assembly, Call, Caller, Endpoint, Heard, Kept, parse_event, tokens, tool_use};
+use crate::llm::http::Part;
 use crate::llm::{Answer, Block, LlmClient, LlmError, Message, Request, Role, StopReason, Usage};
 
 /// Every compatible server and every model takes this one.
@@ -114,6 +115,11 @@ fn text(text: &str, cache: bool) -> Value {
         block["cache_control"] = json!({"type": "ephemeral"});
     }
     block
+}
+
+/// Reads what a server of this dialect has sent, where all of it is there.
+pub fn read(parts: Vec<Part>) -> Result<Answer, LlmError> {
+    endpoint::read(parts, &mut Draft::default())
 }
 
 /// An answer as far as it has come.

@@ -3,6 +3,7 @@
 //! Common to all dialects. A dialect gives the request and an [`Assembly`] that understands what comes back; whether
 //! that is a stream or one body is decided by its content type, whatever was asked for.
 
+use std::io;
 use std::time::{Duration, Instant};
 
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -345,6 +346,13 @@ impl Reading<'_> {
         (self.watch)(&String::from_utf8_lossy(&body));
         Ok(())
     }
+}
+
+/// Reads an answer out of parts that are all there.
+pub(super) fn read(parts: Vec<Part>, assembly: &mut dyn Assembly) -> Result<Answer, LlmError> {
+    let broken = |error: io::Error| LlmError::Permanent { message: error.to_string() };
+    let exchange = Exchange::of(parts).map_err(broken)?;
+    Reading { exchange, clock: Clock::start(TOTAL_TIMEOUT), assembly, watch: &mut |_| {} }.answer()
 }
 
 fn content_type(headers: &HeaderMap) -> String {

@@ -9,7 +9,8 @@ use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderMap};
 use serde_json::{Value, json};
 
-use crate::llm::endpoint::{Assembly, Call, Caller, Endpoint, Heard, Kept, parse_event, tokens, tool_use};
+use crate::llm::endpoint::{self, Assembly, Call, Caller, Endpoint, Heard, Kept, parse_event, tokens, tool_use};
+use crate::llm::http::Part;
 use crate::llm::{Answer, Block, LlmClient, LlmError, Message, Request, Role, StopReason, Usage};
 
 /// What a call under way takes in memory beside its arguments.
@@ -105,6 +106,11 @@ fn joined_text(content: &[Block]) -> String {
         _ => None,
     });
     texts.collect::<Vec<_>>().join("\n")
+}
+
+/// Reads what a server of this dialect has sent, where all of it is there.
+pub fn read(parts: Vec<Part>) -> Result<Answer, LlmError> {
+    endpoint::read(parts, &mut Draft::default())
 }
 
 /// An answer as far as it has come.
