@@ -7,6 +7,8 @@ use crate::environments::output::Output;
 
 /// An answer longer than this is no answer.
 const LONGEST_LINE: usize = 64 << 20;
+/// No screen has room for more lines.
+const MOST_LINES: u64 = 1 << 32;
 
 /// What a host said, or that it can say nothing more.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,7 +54,8 @@ impl Lines {
 
 /// Returns the screen in an answer.
 pub fn section(value: &Value) -> ScreenSection {
-    let max_lines = value["max_lines"].as_u64().map_or(ScreenSection::MAX_LINES, |lines| lines as usize);
+    let max_lines =
+        value["max_lines"].as_u64().map_or(ScreenSection::MAX_LINES, |lines| lines.min(MOST_LINES) as usize);
     ScreenSection { content: cleaned(value["content"].as_str().unwrap_or_default()), max_lines }
 }
 
