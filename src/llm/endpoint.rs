@@ -282,6 +282,7 @@ impl Reading<'_> {
                 _ => break,
             }
         }
+        body.truncate(MAX_ERROR_BODY);
         refusal(status, headers, &body)
     }
 
