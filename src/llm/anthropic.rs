@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value, json};
 
-use crate::llm::endpoint::{self, Assembly, Call, Caller, Endpoint, Heard, Kept, parse_event, tokens, tool_use};
+use crate::llm::endpoint::{
+    self, Assembly, Call, Caller, Endpoint, Heard, Kept, parse_event, refuse_intricate, tokens, tool_use, weight,
+};
 use crate::llm::http::Part;
 use crate::llm::{Answer, Block, LlmClient, LlmError, Message, Request, Role, StopReason, Usage};
 
@@ -152,7 +154,7 @@ impl Assembly for Draft {
         match event["type"].as_str().unwrap_or_default() {
             "message_start" => self.envelope(&event["message"]),
             "content_block_start" => {
-                self.kept.add(data.len() + DRAFT_OVERHEAD)?;
+                self.kept.add(weight(data) + DRAFT_OVERHEAD)?;
                 self.blocks.insert(index, BlockDraft::new(event["content_block"].take()));
             }
             "content_block_delta" => self.delta(index, &event["delta"])?,
@@ -189,6 +191,7 @@ impl Assembly for Draft {
         if !self.is_complete {
             return Err("the stream ended before the answer was complete".into());
         }
+        refuse_intricate(self.blocks.values().map(|block| block.json.as_str()))?;
         let content: Vec<Block> = std::mem::take(&mut self.blocks).into_values().map(BlockDraft::finish).collect();
         let calls_tools = content.iter().any(|block| matches!(block, Block::ToolUse { .. }));
         let stop = match self.stop_reason.take().as_deref() {

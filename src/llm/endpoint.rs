@@ -98,6 +98,17 @@ fn values(json: &[u8]) -> usize {
     count
 }
 
+/// Returns what a piece of JSON takes in memory, at the most, when its tree is kept.
+pub(super) fn weight(json: &str) -> usize {
+    json.len() + values(json.as_bytes()) * size_of::<Value>()
+}
+
+/// Refuses pieces of JSON that are too intricate together to be kept as trees.
+pub(super) fn refuse_intricate<'a>(pieces: impl Iterator<Item = &'a str>) -> Result<(), String> {
+    let count: usize = pieces.map(|piece| values(piece.as_bytes())).sum();
+    if count > MAX_INTRICACY { Err("the arguments of its calls have too many parts".into()) } else { Ok(()) }
+}
+
 /// Returns a tool call; arguments that are no JSON object are kept as they came.
 pub(super) fn tool_use(id: &str, name: &str, arguments: &str) -> Block {
     let (id, name) = (id.to_owned(), name.to_owned());

@@ -9,7 +9,9 @@ use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderMap};
 use serde_json::{Value, json};
 
-use crate::llm::endpoint::{self, Assembly, Call, Caller, Endpoint, Heard, Kept, parse_event, tokens, tool_use};
+use crate::llm::endpoint::{
+    self, Assembly, Call, Caller, Endpoint, Heard, Kept, parse_event, refuse_intricate, tokens, tool_use,
+};
 use crate::llm::http::Part;
 use crate::llm::{Answer, Block, LlmClient, LlmError, Message, Request, Role, StopReason, Usage};
 
@@ -179,6 +181,7 @@ impl Assembly for Draft {
         if !self.is_complete && self.finish_reason.is_none() {
             return Err("the stream ended before the answer was complete".into());
         }
+        refuse_intricate(self.calls.values().map(|call| call.arguments.as_str()))?;
         let stop = self.stop_reason();
         let usage = self.usage();
         let text = if self.text.is_empty() { &mut self.refusal } else { &mut self.text };
