@@ -18,6 +18,7 @@ mod cli;
 mod console;
 mod crash;
 mod debug;
+mod disk;
 mod env_adhoc;
 mod env_bash;
 mod env_programs;
