@@ -26,6 +26,7 @@ mod env_python;
 mod r#loop;
 mod model;
 mod places;
+mod power;
 mod process;
 mod project;
 mod replay;
