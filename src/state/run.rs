@@ -64,9 +64,9 @@ impl Totals {
 
     /// Adds one answer; an answer of unknown cost makes the sum unknown.
     pub fn add(&mut self, input_tokens: u64, output_tokens: u64, cost_usd: Option<f64>) {
-        self.llm_calls += 1;
-        self.input_tokens += input_tokens;
-        self.output_tokens += output_tokens;
+        self.llm_calls = self.llm_calls.saturating_add(1);
+        self.input_tokens = self.input_tokens.saturating_add(input_tokens);
+        self.output_tokens = self.output_tokens.saturating_add(output_tokens);
         self.cost_usd = self.cost_usd.zip(cost_usd).map(|(sum, cost)| sum + cost);
     }
 }
