@@ -10,6 +10,7 @@ pub mod environment;
 pub mod keeper;
 pub mod living;
 pub mod private;
+pub mod sandbox;
 mod tree;
 mod wire;
 
