@@ -1,12 +1,13 @@
 //! Wires what a run is made of: the checks behind the door for children, the generator and its voice, the context.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::rc::Rc;
 
 use crate::cli::order::Order;
+use crate::cli::walls::{self, Site};
 use crate::engine::Run;
 use crate::engine::checks::ToolRegistry;
-use crate::engine::checks::command::{CommandCheck, Surroundings};
+use crate::engine::checks::command::{CommandCheck, Dwelling, Surroundings};
 use crate::engine::context::Context;
 use crate::engine::generators::Generator;
 use crate::engine::generators::model::FilesModel;
@@ -25,6 +26,7 @@ use crate::llm::openai::OpenAi;
 use crate::llm::retry::Policy;
 use crate::process::environment::Base;
 use crate::process::private::PrivateDirs;
+use crate::process::sandbox::Mode;
 use crate::process::{Launcher, adopt_orphans};
 use crate::safety::door::Door;
 use crate::state::run::RunState;
@@ -32,11 +34,12 @@ use crate::state::store::Root;
 use crate::stop::Stop;
 
 /// This program, also after it was replaced or deleted on disk.
-const OWN_PROGRAM: &str = "/proc/self/exe";
+pub(super) const OWN_PROGRAM: &str = "/proc/self/exe";
 
 /// Puts a run together.
 pub fn assemble(
     order: &Order<'_>,
+    mode: Option<Mode>,
     root: Root,
     stop: Stop,
     mut state: RunState,
@@ -52,19 +55,39 @@ pub fn assemble(
     if let Some(totals) = memory.totals().filter(|totals| totals.llm_calls >= state.usage.llm_calls) {
         state.usage = totals;
     }
-    let checks = checks(order, &root, &stop)?;
+    let checks = checks(order, mode, &root, &stop)?;
     let generator = generator(order, &memory, &stop)?;
     let context =
         Context { spec: order.spec.clone(), inputs: order.inputs.clone(), state, root, door, scribe, memory, stop };
     Ok(Run { context, generator, checks })
 }
 
-fn checks(order: &Order<'_>, root: &Root, stop: &Stop) -> Result<ToolRegistry> {
+fn checks(order: &Order<'_>, mode: Option<Mode>, root: &Root, stop: &Stop) -> Result<ToolRegistry> {
+    let base = Base::new(order.surroundings.variables());
+    let workspace = root.join("workspace");
+    let make_private = || PrivateDirs::create(&order.surroundings.temporary(), &root.path);
+    let private = match mode {
+        Some(Mode::Full | Mode::FullWithoutLandlock) => None,
+        Some(Mode::Reduced) | None => Some(make_private()?),
+    };
+    let walls = mode.map(|mode| {
+        let private = private.as_ref().map(PrivateDirs::base);
+        walls::of_checks(&order.spec, &Site { mode, root: &root.path, base: &base, private })
+    });
+    let launcher = Launcher { walls, ..Launcher::open(Path::new(OWN_PROGRAM)) };
+    let dwelling = match (&launcher.walls, private) {
+        (Some(walls), None) => Dwelling::Inside { tmp: walls.tmp.clone(), home: walls.home.clone() },
+        (Some(_), Some(private)) => Dwelling::Outside { private, home: None },
+        (None, private) => {
+            let private = private.map_or_else(make_private, Ok)?;
+            Dwelling::Outside { private, home: order.surroundings.home() }
+        }
+    };
     let surroundings = Rc::new(Surroundings {
-        launcher: Launcher { program: PathBuf::from(OWN_PROGRAM) },
-        base: Base::new(order.surroundings.variables()),
-        private: PrivateDirs::create(&order.surroundings.temporary(), &root.path)?,
-        workspace: root.join("workspace"),
+        launcher,
+        base,
+        dwelling,
+        workspace,
         secrets: order.surroundings.secrets(),
         stop: stop.clone(),
     });

@@ -179,7 +179,7 @@ fn start_behind(
     mut descriptor: Option<OwnedFd>,
 ) -> Result<Kept, Ended> {
     let mut become_command = || match task {
-        Task::Try => sandbox::trial::try_to_escape(&job.command),
+        Task::Try => sandbox::trial::try_to_escape(walls.mode, &job.command),
         Task::Keep | Task::MakeNamespaces => exec(job, input, descriptor.take()),
     };
     let afterwards = if input == Input::Empty { Afterwards::End } else { Afterwards::Linger };

@@ -125,6 +125,7 @@ pub fn run(launcher: &Launcher, job: &Job, stop: &Stop) -> Result<Finished> {
     let (stdout, stderr) = (kept.stdout.finish(), kept.stderr.finish());
     let ended = match (woken.map_err(|source| Error::io("wait for", &launcher.program, source))?, told) {
         (Woken::Stopped(signal), _) => return Err(Error::Stopped(signal)),
+        (_, Some(Ended::NoWalls(failure))) => return Err(failure.into()),
         (_, Some(ended)) => ended,
         (Woken::TimedOut, None) => Ended::TimedOut,
         (Woken::Ready, None) => end_of_silent_keeper(keeper_status)?,

@@ -38,6 +38,11 @@ impl PrivateDirs {
         Ok(private)
     }
 
+    /// Returns the directory that both are in.
+    pub fn base(&self) -> &Path {
+        &self.base
+    }
+
     /// Returns the temporary directory.
     pub fn tmp(&self) -> PathBuf {
         self.base.join("tmp")

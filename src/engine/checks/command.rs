@@ -13,11 +13,33 @@ use crate::process::{self, Ended, Finished, Job, Launcher};
 use crate::secrets::Secrets;
 use crate::stop::Stop;
 
+/// Where a check's private directories are.
+pub enum Dwelling {
+    /// In a tree of its own, new for each check.
+    Inside { tmp: PathBuf, home: PathBuf },
+    /// In the host's, made anew for each check; the home is the user's where none is private.
+    Outside { private: PrivateDirs, home: Option<PathBuf> },
+}
+
+impl Dwelling {
+    /// Returns the temporary directory and the home, both as new as they can be.
+    fn renew(&self) -> Result<(PathBuf, PathBuf)> {
+        match self {
+            Dwelling::Inside { tmp, home } => Ok((tmp.clone(), home.clone())),
+            Dwelling::Outside { private, home } => {
+                private.renew()?;
+                Ok((private.tmp(), home.clone().unwrap_or_else(|| private.home())))
+            }
+        }
+    }
+}
+
 /// What all checks of a run share.
 pub struct Surroundings {
+    /// With the walls, where there are some.
     pub launcher: Launcher,
     pub base: Base,
-    pub private: PrivateDirs,
+    pub dwelling: Dwelling,
     pub workspace: PathBuf,
     pub secrets: Secrets,
     pub stop: Stop,
@@ -36,8 +58,7 @@ impl Tool for CommandCheck {
 
     fn run(&mut self) -> Result<ToolResult> {
         let around = &self.surroundings;
-        around.private.renew()?;
-        let (tmp, home) = (around.private.tmp(), around.private.home());
+        let (tmp, home) = around.dwelling.renew()?;
         let places = Places { workspace: &around.workspace, tmp: &tmp, home: &home };
         let env = for_check(&around.base, &places, &self.check.env);
         let variables = env.iter().map(|(name, _)| name.to_string_lossy().into_owned()).collect();
@@ -110,6 +131,7 @@ fn verdict(ended: &Ended, check: &Check) -> (i32, Option<String>) {
         Ended::Signalled(number) => (128 + number, Some(format!("killed by {}", signal_name(*number)))),
         Ended::TimedOut => (TIMED_OUT, Some(format!("timed out after {} seconds", check.timeout.as_secs_f64()))),
         Ended::CannotStart(why) => (CANNOT_START, Some(format!("cannot start: {why}"))),
+        Ended::NoWalls(failure) => (CANNOT_START, Some(format!("cannot start: no sandbox: {failure}"))),
     }
 }
 

@@ -8,6 +8,8 @@
 #[cfg(target_os = "linux")]
 mod calls;
 #[cfg(target_os = "linux")]
+mod advice;
+#[cfg(target_os = "linux")]
 mod init;
 #[cfg(target_os = "linux")]
 mod landlock;
@@ -32,6 +34,8 @@ use std::io;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
 
 /// How much of the wall this system gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -124,5 +128,12 @@ impl Failure {
 impl Display for Failure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.what)
+    }
+}
+
+impl From<Failure> for Error {
+    /// What could be raised at the start of a run, and now cannot.
+    fn from(failure: Failure) -> Error {
+        Error::NoSandbox(format!("the sandbox cannot be raised any more: {failure}"))
     }
 }

@@ -6,7 +6,7 @@
 use std::os::fd::OwnedFd;
 
 use crate::error::{Error, Result};
-use crate::process::sandbox::{Failure, Layer, Walls};
+use crate::process::sandbox::Walls;
 use crate::process::wire::{self, Task};
 use crate::process::{Ended, Launcher, bury, order, spawn_keeper};
 
@@ -31,7 +31,7 @@ impl Pocket {
                     .map(|_| wire::receive_descriptor(&control))
                     .collect::<std::io::Result<Vec<_>>>()
                     .map_err(io_error),
-                Some(Ended::NoWalls(failure)) => Err(refusal(failure)),
+                Some(Ended::NoWalls(failure)) => Err(failure.into()),
                 _ => Err(Error::Bug("a keeper made no namespaces and does not say why".into())),
             });
         bury(&mut keeper, true);
@@ -41,15 +41,4 @@ impl Pocket {
     pub(in crate::process) fn namespaces(&self) -> &[OwnedFd] {
         &self.namespaces
     }
-}
-
-/// The error of walls that could be raised before and cannot any more.
-pub(in crate::process) fn refusal(failure: Failure) -> Error {
-    let layer = match failure.layer {
-        Layer::Namespaces => "namespaces",
-        Layer::Landlock => "Landlock",
-        Layer::Seccomp => "seccomp",
-        Layer::Rights => "limits",
-    };
-    Error::NoSandbox(format!("the sandbox cannot be raised ({layer}): {failure}"))
 }

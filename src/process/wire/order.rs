@@ -1,7 +1,7 @@
 //! What a keeper is to do, and behind which walls.
 
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::process::sandbox::{Limits, Mode, Walls};
 use crate::process::wire::{put_bytes, put_list, take_bytes, take_list};
