@@ -15,6 +15,7 @@ use crate::engine::generators::prompt::Prompts;
 use crate::engine::generators::template::Template;
 use crate::engine::ledger::Ledger;
 use crate::engine::memory::Memory;
+use crate::engine::replay::true_path;
 use crate::engine::scribe::Scribe;
 use crate::engine::spec::Provider;
 use crate::engine::voice::Voice;
@@ -64,7 +65,7 @@ pub fn assemble(
 
 fn checks(order: &Order<'_>, mode: Option<Mode>, root: &Root, stop: &Stop) -> Result<ToolRegistry> {
     let base = Base::new(order.surroundings.variables());
-    let workspace = root.join("workspace");
+    let workspace = true_path(&root.join("workspace"));
     let make_private = || PrivateDirs::create(&order.surroundings.temporary(), &root.path);
     let private = match mode {
         Some(Mode::Full | Mode::FullWithoutLandlock) => None,
