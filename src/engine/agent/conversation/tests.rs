@@ -1,3 +1,5 @@
+//! What is kept of a conversation, and what a provider's cache can serve of it.
+
 use serde_json::json;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! What the walls of made-up homes hold, and what they hide.
+
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::symlink;
