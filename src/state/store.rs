@@ -16,7 +16,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, linkat, openat, r
 use rustix::io::Errno;
 
 use crate::error::{Error, Result, Violation};
-use crate::state::run::{Parsed, RunState, timestamp};
+use crate::state::run::{Parsed, RunState, now, timestamp};
 
 pub const STATE_FILE: &str = "state.json";
 pub const LOCK_FILE: &str = ".orchestrator.lock";
@@ -187,7 +187,7 @@ impl Root {
     /// Where the file system can, it stays in its place, too, until it is replaced: without any state the workspace
     /// would be nobody's.
     pub fn set_aside(&self) -> Result<String> {
-        let stamp = chrono::Utc::now().format("%Y%m%dT%H%M%S%.3fZ");
+        let stamp = now().format("%Y%m%dT%H%M%S%.3fZ");
         let name = format!("{STATE_FILE}.corrupt-{stamp}");
         let (from, to) = ((&self.directory, STATE_FILE), (&self.directory, name.as_str()));
         linkat(from.0, from.1, to.0, to.1, AtFlags::empty())

@@ -15,6 +15,7 @@ mod agent;
 mod answers;
 mod checks;
 mod cli;
+mod clock;
 mod console;
 mod crash;
 mod debug;
