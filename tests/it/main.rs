@@ -38,4 +38,5 @@ mod serve;
 mod serve_control;
 mod server;
 mod soak;
+mod streams;
 mod tidy;
