@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, linkat, openat, renameat, statat, unlinkat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, linkat, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result, Violation};
@@ -261,9 +261,4 @@ fn read_holder(file: &File) -> String {
 fn is_alive(holder: &str) -> bool {
     let id = holder.strip_prefix("pid ").and_then(|rest| rest.split(' ').next());
     id.is_some_and(|id| Path::new("/proc").join(id).exists())
-}
-
-/// Whether an open file still has a name; a log that was deleted is no journal.
-pub fn has_a_name(file: impl AsFd) -> bool {
-    fstat(file).is_ok_and(|stat| stat.st_nlink > 0)
 }

@@ -40,3 +40,4 @@ mod server;
 mod soak;
 mod streams;
 mod tidy;
+mod upheaval;
