@@ -213,6 +213,16 @@ fn a_length_that_lies_is_no_end() {
     assert_eq!((project.workspace("answer.txt").as_str(), count.load(Ordering::SeqCst)), ("42\n", 4));
 }
 
+#[test]
+fn silence_is_told_with_its_length() {
+    for fault in [reply::answer("41").held(), reply::answer("41").stall_after(3)] {
+        let server = Server::start([fault, reply::answer("42")]);
+        let project = Project::with(answer_spec(), &server).env("ORCHESTRATOR_IDLE_TIMEOUT", "1");
+        project.run(RUN).exits(0).says("silence for 1 s");
+        assert_eq!((project.workspace("answer.txt").as_str(), server.count()), ("42\n", 2));
+    }
+}
+
 /// The most memory that a process has held so far, in kB.
 fn most_held(running: &Running) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", running.id())).unwrap();

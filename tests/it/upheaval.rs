@@ -4,13 +4,14 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use rustix::process::Signal;
 use serde_json::json;
 
-use crate::agent::Serving;
+use crate::agent::{Serving, command};
 use crate::disk::among_own_mounts;
 use crate::project::{BINARY, Project, RUN, RUN_JSON, answer_spec, checked_by};
 use crate::reply;
-use crate::running::Running;
+use crate::running::{Running, until};
 use crate::server::Server;
 
 /// Does something to the log while an answer is on its way: the run stops and says so, and can go on.
@@ -63,7 +64,7 @@ fn a_binary_that_goes_or_becomes_another_does_not_matter() {
         let binary = project.outside("orchestrator");
         fs::copy(BINARY, &binary).unwrap();
         let running = Running::start(project.command(&binary.display().to_string(), RUN), project.root());
-        crate::running::until("it asks", || server.count() == 1 + usize::from(another.is_some()));
+        until("it asks", || server.count() == 1 + usize::from(another.is_some()));
         fs::remove_file(&binary).unwrap();
         if let Some(another) = another {
             fs::write(&binary, another).unwrap();
@@ -171,4 +172,51 @@ fn a_state_of_another_version_is_named_and_kept() {
         assert_eq!(server.count(), 1);
         assert!(project.picture().values().any(|content| *content == state.to_string().into_bytes()), "{words}");
     }
+}
+
+#[test]
+fn the_root_is_held_in_every_phase_and_free_with_the_death_of_its_holder() {
+    let server = Server::answering(|request| match request.said().contains("answer.txt says 41") {
+        true => reply::answer("42").held(),
+        false => reply::answer("41").held(),
+    });
+    let script = "touch begun; until [ -e go ]; do sleep 0.01; done; grep -qx 42 answer.txt && exit; \
+                  echo \"answer.txt says $(cat answer.txt)\"; exit 1";
+    let project = Project::with(checked_by(script), &server);
+    let mut running = project.start(RUN);
+    let refused = || {
+        let ran = project.run(RUN_JSON).exits(75);
+        assert_eq!(ran.verdict().1, "root_locked", "{}", ran.story());
+    };
+    server.wait_for(1);
+    refused();
+    server.release();
+    running.until("the check runs", || project.exists("workspace/begun"));
+    refused();
+    project.write("workspace/go", "");
+    server.wait_for(2);
+    refused();
+    running.signal(Signal::KILL);
+    // Nobody has taken note of its death, and the root is free all the same.
+    let stat = format!("/proc/{}/stat", running.id());
+    until("it is dead", || fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") Z ")));
+    let again = project.start(RUN);
+    server.wait_for(3);
+    server.release();
+    again.wait().exits(0);
+    running.wait();
+    project.nothing_left();
+}
+
+#[test]
+fn input_that_ends_in_the_middle_of_a_request_is_one_error_and_the_end() {
+    let project = Project::new();
+    let mut serving = Serving::start(&project);
+    serving.send(&command("bash", &format!("sleep {} & echo", project.marker())));
+    serving.write("{\"id\": 7, \"type\": \"comm");
+    serving.close_input();
+    assert!(serving.answer().is_success());
+    assert!(serving.answer().error().contains("Failed to parse command"));
+    serving.end().exits(0);
+    project.nothing_left();
 }

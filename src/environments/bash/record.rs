@@ -64,7 +64,7 @@ impl Records {
     }
 
     /// Takes the next record that is whole and known.
-    pub fn next(&mut self) -> Option<Record> {
+    pub fn take(&mut self) -> Option<Record> {
         loop {
             let rest = self.bytes.get(self.searched..).unwrap_or_default();
             let Some(end) = find(rest, END) else {
@@ -172,7 +172,7 @@ mod tests {
         let mut all = Vec::new();
         for part in parts {
             records.push(part);
-            all.extend(std::iter::from_fn(|| records.next()));
+            all.extend(std::iter::from_fn(|| records.take()));
         }
         all
     }
@@ -230,11 +230,11 @@ mod tests {
         let mut records = Records::default();
         for _ in 0..100 {
             records.push(&[b'x'; 1 << 16]);
-            assert_eq!(records.next(), None);
+            assert_eq!(records.take(), None);
             assert!(records.bytes.len() <= 3 * LONGEST);
         }
         records.push(b"[1]+  12 Running  sleep 9 &\n\0\x01D\x003\0h\0/\0\x02");
-        assert!(matches!(records.next(), Some(Record::Ended(report)) if report.status == 3));
+        assert!(matches!(records.take(), Some(Record::Ended(report)) if report.status == 3));
     }
 
     proptest! {
