@@ -125,7 +125,10 @@ impl Server {
     pub fn wait_for(&self, count: usize) {
         let missing = |play: &mut Play| play.requests.len() < count;
         let (play, end) = self.stage.changed.wait_timeout_while(self.stage.play(), DEADLINE, missing).unwrap();
-        assert!(!end.timed_out(), "{} of {count} requests have come", play.requests.len());
+        let come = play.requests.len();
+        // A lock that is held while a test fails would take the other tests with it.
+        drop(play);
+        assert!(!end.timed_out(), "{come} of {count} requests have come");
     }
 
     /// Lets every request that has come so far go on.

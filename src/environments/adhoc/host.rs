@@ -179,7 +179,7 @@ impl HostEnvironment {
     fn hear(&mut self, deadline: Option<Instant>, wake: Option<BorrowedFd<'_>>) -> Option<Said> {
         let alive = self.alive.as_mut()?;
         loop {
-            if let Some(said) = alive.lines.next() {
+            if let Some(said) = alive.lines.take() {
                 return Some(said);
             }
             let mut fds = vec![PollFd::from_borrowed_fd(alive.channel.as_fd(), PollFlags::IN)];
@@ -192,7 +192,7 @@ impl HostEnvironment {
             }
             if !fds[0].revents().is_empty() {
                 if !alive.read() {
-                    return Some(alive.lines.next().unwrap_or(Said::Gone));
+                    return Some(alive.lines.take().unwrap_or(Said::Gone));
                 }
             } else {
                 return None;
