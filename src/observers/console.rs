@@ -21,7 +21,7 @@ const TICK: Duration = Duration::from_secs(1);
 const ERASE: &str = "\r\x1b[K";
 const USUAL_WIDTH: u16 = 80;
 
-const HEARD: [Kind; 17] = [
+const HEARD: [Kind; 18] = [
     Kind::WorkflowStarted,
     Kind::WorkflowCompleted,
     Kind::WorkflowPaused,
@@ -35,6 +35,7 @@ const HEARD: [Kind; 17] = [
     Kind::ToolInvocation,
     Kind::ScriptOutput,
     Kind::ProtectedRestored,
+    Kind::SandboxFound,
     Kind::NoteAdded,
     Kind::ProgressMessage,
     Kind::ErrorOccurred,
