@@ -152,12 +152,12 @@ fn what_holds(found: &Found, project: &Path, wishes: &Wishes<'_>) -> String {
         false => "no network (--network opens it)",
     };
     let read: String = wishes.read.iter().map(|path| format!(", {} can be read", path.display())).collect();
-    format!(
-        "serve: {}; programs write in {}, a private HOME and TMPDIR; {network}{read}; --read PATH, --keep-env NAME and \
+    let opened = format!(
+        "; programs write in {}, a private HOME and TMPDIR; {network}{read}; --read PATH, --keep-env NAME and \
          --no-sandbox open more",
-        found.words,
         project.display()
-    )
+    );
+    format!("serve: {}", found.line(&opened))
 }
 
 fn registry(start: &Start, stop: &Stop) -> Result<Registry> {

@@ -21,7 +21,7 @@ const TICK: Duration = Duration::from_secs(1);
 const ERASE: &str = "\r\x1b[K";
 const USUAL_WIDTH: u16 = 80;
 
-const HEARD: [Kind; 19] = [
+const HEARD: &[Kind] = &[
     Kind::WorkflowStarted,
     Kind::WorkflowCompleted,
     Kind::WorkflowPaused,
@@ -37,6 +37,7 @@ const HEARD: [Kind; 19] = [
     Kind::ToolInvocation,
     Kind::ScriptOutput,
     Kind::ProtectedRestored,
+    Kind::SandboxFound,
     Kind::NoteAdded,
     Kind::ProgressMessage,
     Kind::ErrorOccurred,
@@ -78,7 +79,7 @@ impl Console {
         let terminal = terminal.filter(|_| has_live_line);
         let screen = Screen { quiet, color, terminal, started, sink, live: None, spend: None, is_drawn: false };
         let screen = Arc::new(Mutex::new(screen));
-        for kind in HEARD {
+        for kind in HEARD.iter().copied() {
             let screen = screen.clone();
             bus.on(kind, move |event| {
                 lock(&screen).hear(event);

@@ -48,6 +48,17 @@ pub enum Mode {
     Reduced,
 }
 
+impl Mode {
+    /// Returns the mode as it is said.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Full => "full",
+            Mode::FullWithoutLandlock => "full (without Landlock)",
+            Mode::Reduced => "reduced",
+        }
+    }
+}
+
 /// What a child may reach.
 ///
 /// Of `write`, `read` and `hide` the deepest entry that holds a path decides: a workspace can lie in something hidden,
