@@ -12,6 +12,8 @@
 )]
 
 mod agent;
+mod agent_mode;
+mod agent_tools;
 mod answers;
 mod checks;
 mod cli;
