@@ -12,6 +12,7 @@
 )]
 
 mod agent;
+mod agent_bounds;
 mod agent_mode;
 mod agent_tools;
 mod answers;
