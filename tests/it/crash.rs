@@ -16,7 +16,7 @@ use crate::server::Server;
 /// What changes the disk beside `write`. A mark lets `strace` pass over a call that this system does not have.
 const CHANGES: &str = "fsync fdatasync ftruncate ?rename renameat ?renameat2 ?unlink unlinkat ?mkdir mkdirat";
 
-fn may_trace() -> bool {
+pub fn may_trace() -> bool {
     let ran = Project::new().run_in_shell("strace -f --detach-on=execve -o /dev/null true", &[]);
     if ran.code != Some(0) {
         eprintln!("skipped: nothing can be traced here: {}", ran.stderr.trim());
@@ -43,12 +43,12 @@ fn traced(project: &Project, options: &[&str]) -> Ran {
 }
 
 /// Runs the binary with a fault at one call.
-fn disturbed(project: &Project, call: &str, fault: &str) -> Ran {
+pub fn disturbed(project: &Project, call: &str, fault: &str) -> Ran {
     traced(project, &["-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &format!("inject={call}:{fault}")])
 }
 
 /// How often an undisturbed run makes the call. `strace` counts for each thread, so the busiest one decides.
-fn times(project: &Project, call: &str) -> u32 {
+pub fn times(project: &Project, call: &str) -> u32 {
     let file = project.outside("calls");
     traced(project, &["-o", &file.display().to_string(), "-e", &format!("trace={call}")]).exits(0);
     let mut of_threads = BTreeMap::<String, u32>::new();
@@ -132,7 +132,7 @@ fn a_disk_that_stays_full_from_any_point_on() {
 }
 
 /// The answers that stand in any log of the project.
-fn recorded(project: &Project) -> usize {
+pub fn recorded(project: &Project) -> usize {
     let logs = project.picture().into_iter().filter(|(path, _)| path.starts_with("logs/"));
     logs.map(|(_, content)| String::from_utf8_lossy(&content).matches("\"event\":\"ModelAnswered\"").count()).sum()
 }

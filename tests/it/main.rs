@@ -13,7 +13,9 @@
 
 mod agent;
 mod agent_bounds;
+mod agent_files;
 mod agent_mode;
+mod agent_resume;
 mod agent_tools;
 mod answers;
 mod checks;

@@ -3,6 +3,7 @@
 //! A call is in the log before it begins, its result before anybody uses it. After a resume no call without a result is
 //! run again; in a replay calls are run for their effect, and the conversation gets what the log says.
 
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -14,10 +15,11 @@ use crate::engine::checks::command::Surroundings;
 use crate::engine::checks::text::cut_middle;
 use crate::engine::context::Context;
 use crate::engine::replay::Replay;
+use crate::engine::spec::inputs::Input;
 use crate::environments::adhoc::host::{HostEnvironment, LOADING_PATIENCE, Start};
 use crate::environments::adhoc::{self, Found};
 use crate::environments::bash::BashEnvironment;
-use crate::environments::editor::EditorEnvironment;
+use crate::environments::editor::{EditorEnvironment, Frozen};
 use crate::environments::python::PythonEnvironment;
 use crate::environments::registry::{Action, Registry, Urgent, Waiter};
 use crate::environments::{Environment, Response, ScreenSection};
@@ -180,7 +182,7 @@ impl Hands {
         let environment: Box<dyn Environment> = match name {
             "bash" => Box::new(BashEnvironment::new(launcher, project, env)),
             "python" => Box::new(PythonEnvironment::new(launcher, project, env)),
-            "editor" => Box::new(EditorEnvironment::new(&project).map_err(|error| error.to_string())?),
+            "editor" => Box::new(editor(context, &project)?),
             _ => self.host(context, name, limits)?,
         };
         self.registry.add(name, environment);
@@ -287,6 +289,14 @@ impl Drop for Hands {
     fn drop(&mut self) {
         self.registry.shutdown();
     }
+}
+
+/// It works inside this program, so no wall holds it: what is protected it has to know.
+fn editor(context: &Context, project: &Path) -> std::result::Result<EditorEnvironment, String> {
+    let places = |inputs: &[Input]| inputs.iter().map(|input| PathBuf::from(input.to.as_str())).collect();
+    let frozen = Frozen { paths: places(&context.inputs.protect), except: places(&context.inputs.copy) };
+    let editor = EditorEnvironment::new(project).map_err(|error| error.to_string())?;
+    Ok(editor.freezing(frozen))
 }
 
 fn described(found: &Found) -> String {
