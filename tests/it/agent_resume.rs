@@ -41,7 +41,8 @@ fn assert_no_answer_repeated(project: &Project) {
     }
 }
 
-/// A model with two lines to append, which never repeats itself unless it is told that it does not know the outcome.
+/// A model with two lines to append, which never repeats itself unless it is told that it does not know the outcome;
+/// only after the checks have failed does it write the answer.
 fn appending(request: &Received) -> Reply {
     let words = ["one", "two"];
     let mut step = 0;
@@ -50,10 +51,12 @@ fn appending(request: &Received) -> Reply {
         is_unsure = result.text.contains(UNKNOWN) || result.text.contains(NOT_RUN);
         step += usize::from(!is_unsure);
     }
+    let is_patching = request.said().contains("The checks have failed");
     match words.get(step) {
+        _ if is_patching && step == 0 => solve(),
+        _ if is_patching => done(),
         Some(word) if is_unsure => bash(&format!("grep -qx {word} trace || echo {word} >> trace")),
         Some(word) => bash(&format!("echo {word} >> trace")),
-        None if step == words.len() => solve(),
         None => done(),
     }
 }
@@ -72,8 +75,12 @@ fn killed_at_every(syscall: &str) -> u32 {
         let answers = project.events("ModelAnswered").len();
         assert_eq!(server.count() - asked, answers - kept, "{syscall} {number}: a paid answer was asked for again");
         assert_no_answer_repeated(&project);
-        assert_eq!(project.phases().join(" "), "INIT GENERATING TESTING SUCCESS", "{syscall} {number}");
-        assert_eq!(project.state()["attempt_files"], json!(["answer.txt", "trace"]), "{syscall} {number}");
+        let walk = project.phases().join(" ");
+        let again = "INIT GENERATING TESTING PATCHING TESTING PATCHING TESTING SUCCESS";
+        assert!(again.replace(" PATCHING TESTING PATCHING", " PATCHING") == walk || again == walk, "{number}: {walk}");
+        assert_eq!(project.state()["retry_count"], 1, "{syscall} {number}");
+        assert_eq!(project.state()["attempt_files"], json!(["answer.txt"]), "{syscall} {number}");
+        assert_eq!(project.events("FilesApplied")[0]["written"], json!(["trace"]), "{syscall} {number}");
         assert_eq!(project.state()["usage"]["llm_calls"], answers, "{syscall} {number}");
         project.nothing_left();
     }
