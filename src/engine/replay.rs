@@ -66,6 +66,11 @@ impl Replay {
         }
     }
 
+    /// Whether the log has an answer for a place.
+    pub fn has_answer(&self, place: Place) -> bool {
+        self.memory.answer(place).is_some()
+    }
+
     /// Returns what the log knows of conversations.
     pub fn talks(&self) -> &Talks {
         self.memory.talks()

@@ -12,6 +12,13 @@
 )]
 
 mod agent;
+mod agent_bounds;
+mod agent_files;
+mod agent_mode;
+mod agent_prompts;
+mod agent_replay;
+mod agent_resume;
+mod agent_tools;
 mod answers;
 mod checks;
 mod cli;
