@@ -286,3 +286,15 @@ fn a_command_that_was_still_running_is_named_in_the_next_prompt() {
     let (_, requests) = talk(&agent_spec(""), vec![slow, done(), solve(), done()], 0);
     assert!(requests[2].said().contains("sleep 12345"), "{}", requests[2].said());
 }
+
+#[test]
+fn extreme_bounds_are_no_harm() {
+    for generator in
+        ["context: 1", "phase_timeout: 1e18", "phase_timeout: 18446744073709551615", "max_turns: 4294967295"]
+    {
+        let server = Server::start([bash("echo one"), bash("echo two"), solve(), done()]);
+        let project = Project::with(agent_spec(generator), &server);
+        let ran = project.run(RUN_JSON);
+        assert!(matches!(ran.code, Some(0 | 65)), "{generator}: {}", ran.story());
+    }
+}

@@ -267,3 +267,24 @@ fn a_screen_stands_only_in_the_newest_result_and_nothing_else_changes() {
         }
     }
 }
+
+#[test]
+fn the_editor_understands_what_its_description_says() {
+    let editor = |command: &str| call("editor", json!({"command": command}));
+    let got = results(vec![
+        editor("create a.txt\none\ntwo\nthree\n"),
+        editor("view a.txt /one/ /three/"),
+        editor("edit a.txt 2-2\nzwei\ndeux"),
+        editor("search \"de.x\" *.txt"),
+        editor("close 1"),
+    ]);
+    assert!(got.iter().all(|result| result.is_error == Some(false)), "{got:?}");
+    assert!(output(&got[3]).contains("a.txt") && output(&got[3]).contains("deux"), "{:?}", got[3]);
+    let (_, requests) = talk(&agent_spec(""), vec![solve(), done()], 0);
+    let said = requests[0].body["tools"].to_string();
+    for form in
+        ["view PATH /START/ /END/", "edit PATH FIRST-LAST", "create PATH", "search \\\"PATTERN\\\" GLOB", "close ID"]
+    {
+        assert!(said.contains(form), "no {form} in {said}");
+    }
+}

@@ -52,7 +52,7 @@ const BUILT_IN: [(&str, &str); 3] = [
         "editor",
         "Views of files that follow every change. `view PATH /START/ /END/` opens a view from the first line that \
          matches START to the next that matches END; `edit PATH FIRST-LAST` and the new lines below it replaces lines of a view; \
-         `create PATH` and the content below it; `search /PATTERN/ GLOB`; `close ID`.",
+         `create PATH` and the content below it; `search \"PATTERN\" GLOB`; `close ID`.",
     ),
 ];
 
