@@ -105,7 +105,7 @@ fn starts(place: &Path) {
     project.run(1);
     let launcher = Launcher { program: PathBuf::from(BINARY) };
     let (command, timeout) = (vec!["/bin/true".into()], Duration::from_secs(60));
-    let job = Job { command, cwd: project.root(), env: Vec::new(), timeout };
+    let job = Job { command, cwd: project.root(), env: Vec::new(), timeout, walls: None };
     let stop = Stop::never().unwrap();
     let [mut version, mut status, mut keeper] = [(); 3].map(|()| Pairs::default());
     for _ in 0..STARTS {

@@ -3,6 +3,7 @@
 //! A command is a file: `run.rs`, `status.rs`, `reset.rs`, `lint.rs`. `ending.rs` is how a run's end is said,
 //! `surroundings.rs` what is taken from the environment.
 
+mod containment;
 mod ending;
 mod lint;
 mod order;
@@ -148,10 +149,10 @@ pub struct ServeArguments {
     pub project_dir: Option<PathBuf>,
     /// Let programs use the network
     #[arg(long)]
-    network: bool,
+    pub network: bool,
     /// Let programs read this, too
     #[arg(long, value_name = "PATH")]
-    read: Vec<PathBuf>,
+    pub read: Vec<PathBuf>,
     /// Pass this variable to programs
     #[arg(long, value_name = "NAME")]
     pub keep_env: Vec<String>,

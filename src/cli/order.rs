@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use crate::cli::surroundings::Surroundings;
-use crate::cli::{RunArguments, not_there_yet};
+use crate::cli::{RunArguments, containment, not_there_yet};
 use crate::engine::replay::Replay;
 use crate::engine::spec::inputs::{self, Inputs};
 use crate::engine::spec::{MAX_RETRIES_CEILING, Mode, Provider, Spec, read};
@@ -125,6 +125,8 @@ impl<'a> Order<'a> {
                 false,
             ),
         }];
+        let sandbox = &self.spec.sandbox;
+        remarks.extend(containment::opened(&sandbox.read, sandbox.network).map(|text| (text, false)));
         let path = self.surroundings.text("PATH").unwrap_or_default();
         for check in &self.spec.checks {
             let program = check.command.first().map(String::as_str).unwrap_or_default();

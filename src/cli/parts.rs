@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use crate::cli::order::Order;
+use crate::cli::{self, containment};
 use crate::engine::Run;
 use crate::engine::checks::ToolRegistry;
 use crate::engine::checks::command::{CommandCheck, Surroundings};
@@ -23,8 +24,10 @@ use crate::llm::anthropic::Anthropic;
 use crate::llm::endpoint::Endpoint;
 use crate::llm::openai::OpenAi;
 use crate::llm::retry::Policy;
+use crate::process::cache::CacheDir;
 use crate::process::environment::Base;
 use crate::process::private::PrivateDirs;
+use crate::process::sandbox::Mode;
 use crate::process::{Launcher, adopt_orphans};
 use crate::safety::door::Door;
 use crate::state::run::RunState;
@@ -60,10 +63,17 @@ pub fn assemble(
 }
 
 fn checks(order: &Order<'_>, root: &Root, stop: &Stop) -> Result<ToolRegistry> {
+    let private = PrivateDirs::create(&order.surroundings.temporary(), &root.path)?;
+    // Without a cache the compilers start from nothing each time, which is slow and nothing else.
+    let cache = caches(order.surroundings).filter(|cache| cache.create().is_ok()).map(|cache| cache.path());
+    let cache = cache.and_then(|path| path.canonicalize().ok());
     let surroundings = Rc::new(Surroundings {
+        walls: containment::of_run(order, Mode::Reduced, Some(private.base()), cache.as_deref()),
+        network: order.spec.sandbox.network,
+        cache,
         launcher: Launcher { program: PathBuf::from(OWN_PROGRAM) },
         base: Base::new(order.surroundings.variables()),
-        private: PrivateDirs::create(&order.surroundings.temporary(), &root.path)?,
+        private,
         workspace: root.join("workspace"),
         secrets: order.surroundings.secrets(),
         stop: stop.clone(),
@@ -73,6 +83,18 @@ fn checks(order: &Order<'_>, root: &Root, stop: &Stop) -> Result<ToolRegistry> {
         registry.add(Box::new(CommandCheck { check: check.clone(), surroundings: surroundings.clone() }));
     }
     Ok(registry)
+}
+
+/// Returns where the compiler caches of the root's run are, whether they are there or not.
+pub fn caches(surroundings: &cli::surroundings::Surroundings) -> Option<CacheDir> {
+    surroundings.cache_folder().map(|folder| CacheDir::of(&folder, &surroundings.root))
+}
+
+/// Removes the compiler caches of the root's run; what cannot be removed is in nobody's way.
+pub fn forget_caches(surroundings: &cli::surroundings::Surroundings) {
+    if let Some(cache) = caches(surroundings) {
+        let _ = cache.remove();
+    }
 }
 
 fn generator(order: &Order<'_>, memory: &Memory, stop: &Stop) -> Result<Box<dyn Generator>> {

@@ -55,12 +55,16 @@ fn carry_out(order: &Order<'_>, stop: Stop, next: &str) -> Result<Ending> {
     root.sweep();
     match decide(order, &root)? {
         Decision::Over(state) => {
+            parts::forget_caches(order.surroundings);
             let ending = Ending::of_state(&state, close_log(order, &root, &state)?);
             complain(&format!("this run is over (--no-resume starts afresh): {}", ending.message()));
             Ok(ending.told())
         }
         Decision::GoOn(state) => drive(order, root, stop, *state, None, next),
-        Decision::Begin(words) => drive(order, root, stop, order.new_run(), Some(words), next),
+        Decision::Begin(words) => {
+            parts::forget_caches(order.surroundings);
+            drive(order, root, stop, order.new_run(), Some(words), next)
+        }
     }
 }
 
@@ -167,9 +171,13 @@ fn drive(
     if is_new && let Err(error) = started {
         // Nothing was saved: there is no run, and a log of it would be nobody's.
         let _ = std::fs::remove_file(logs_path.join(format!("{}.log", run.context.state.run_id)));
+        parts::forget_caches(order.surroundings);
         return Err(error);
     }
     let result = started.and_then(|()| engine::run(&mut run));
+    if result.is_ok() {
+        parts::forget_caches(order.surroundings);
+    }
     let ending = conclude(&mut run, result, next);
     console.finish();
     Ok(ending.told())

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::cli::surroundings::Surroundings;
-use crate::cli::{ServeArguments, complain};
+use crate::cli::{ServeArguments, complain, containment};
 use crate::environments::Environment;
 use crate::environments::adhoc;
 use crate::environments::adhoc::host::{HostEnvironment, LOADING_PATIENCE, Start};
@@ -16,6 +16,7 @@ use crate::environments::registry::Registry;
 use crate::error::{Error, Result};
 use crate::process::caller::for_environments;
 use crate::process::environment::{Places, find_program};
+use crate::process::sandbox::Mode;
 use crate::process::{Launcher, adopt_orphans};
 use crate::server::{self, Served};
 use crate::stop::Stop;
@@ -47,7 +48,15 @@ fn serve(arguments: &ServeArguments, surroundings: &Surroundings) -> Result<Serv
     for folder in [&tmp, &home] {
         std::fs::create_dir(folder).map_err(|error| Error::io("make", folder, error))?;
     }
-    let places = Places { workspace: &project, tmp: &tmp, home: &home };
+    let walls = containment::of_serve(arguments, surroundings, &project, Mode::Reduced, Some(private.path()))?;
+    let places = Places {
+        workspace: &project,
+        tmp: &tmp,
+        home: &home,
+        cache: None,
+        network: arguments.network,
+        walls: walls.as_ref(),
+    };
     let places = (!arguments.no_sandbox).then_some(&places);
     let env = for_environments(surroundings.variables(), places, &arguments.keep_env);
     say_what_holds(arguments, &project);

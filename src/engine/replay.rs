@@ -131,7 +131,7 @@ static VARYING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     const WEEKDAY: &str = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)";
     const MONTH: &str = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)";
     let rules = [
-        (r"(?:/[\w.+@-]+)*/orchestrator-\d+/[0-9a-f]{16}(?:/[\w.+@-]+)*".to_owned(), "<tmp>"),
+        (r"(?:/[\w.+@-]+)*/orchestrator(?:-\d+)?/[0-9a-f]{16}(?:/[\w.+@-]+)*".to_owned(), "<tmp>"),
         (r"(?:/private)?/(?:tmp|var/tmp|var/folders)(?:/[\w.+@-]+)+".to_owned(), "<tmp>"),
         (
             r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?)?".to_owned(),
@@ -182,6 +182,7 @@ mod tests {
             ("2026-11-17T03:16:07Z x", "2025-01-02T13:00:59.123+00:00 x"),
             ("Tue Nov 17 03:16:07 UTC 2026", "Wed Nov 18 23:16:07 UTC 2026"),
             ("/tmp/abc/x.py:3", "/tmp/def1/y/x.py:3"),
+            ("at /home/a/.cache/orchestrator/0123456789abcdef/x", "at /root/.cache/orchestrator/fedcba9876543210/x"),
             ("at /run/orchestrator-1000/0123456789abcdef/tmp/x", "at /tmp/orchestrator-0/fedcba9876543210/tmp/x"),
             ("duration_ms 0.5", "duration_ms 1.25"),
             ("took 3 ms", "took 12 ms"),

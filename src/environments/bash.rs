@@ -68,6 +68,7 @@ impl BashEnvironment {
             cwd: self.project.clone(),
             env: self.env.clone(),
             timeout: Duration::MAX,
+            walls: None,
         };
         let session =
             Session::start(&self.launcher, &job).map_err(|error| format!("bash cannot be started: {error}"))?;

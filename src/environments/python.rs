@@ -72,6 +72,7 @@ impl PythonEnvironment {
             // The driver adds it once its own imports are done, for it may lead into the project.
             env: self.env.iter().filter(|(name, _)| name != "PYTHONPATH").cloned().collect(),
             timeout: Duration::MAX,
+            walls: None,
         };
         let refuse = |error: io::Error| format!("python3 cannot be started: {error}");
         let session = Session::start(&self.launcher, &job).map_err(refuse)?;

@@ -39,6 +39,11 @@ pub(super) enum Input {
     Terminal,
 }
 
+/// Sends a wish that is one byte.
+pub(super) fn ask(mut keeper: impl Write, wish: u8) -> io::Result<()> {
+    keeper.write_all(&[wish])
+}
+
 /// Sends one message.
 pub(super) fn send(mut to: impl Write, message: &[u8]) -> io::Result<()> {
     let mut whole = Vec::with_capacity(message.len() + 4);
@@ -109,7 +114,7 @@ pub(super) fn decode_job(message: &[u8]) -> Option<(Job, Input)> {
     let command = take_list(&mut message)?;
     let mut words = take_list(&mut message)?.into_iter();
     let env = std::iter::from_fn(|| words.next().zip(words.next())).collect();
-    Some((Job { command, cwd, env, timeout: Duration::MAX }, input))
+    Some((Job { command, cwd, env, timeout: Duration::MAX, walls: None }, input))
 }
 
 /// Returns processes as a message.
@@ -129,6 +134,7 @@ pub(super) fn encode_ended(ended: &Ended) -> Vec<u8> {
         Ended::Signalled(number) => (b's', number.to_le_bytes().to_vec()),
         Ended::TimedOut => (b't', Vec::new()),
         Ended::CannotStart(reason) => (b'c', reason.clone().into_bytes()),
+        Ended::Limit(which) => (b'l', which.clone().into_bytes()),
     };
     [vec![kind], rest].concat()
 }
@@ -141,6 +147,7 @@ pub(super) fn decode_ended(message: &[u8]) -> Option<Ended> {
         b's' => Some(Ended::Signalled(i32::from_le_bytes(rest.try_into().ok()?))),
         b't' => Some(Ended::TimedOut),
         b'c' => Some(Ended::CannotStart(String::from_utf8_lossy(rest).into_owned())),
+        b'l' => Some(Ended::Limit(String::from_utf8_lossy(rest).into_owned())),
         _ => None,
     }
 }
@@ -200,7 +207,7 @@ mod tests {
             cwd in word(),
             env in prop::collection::vec((word(), word()), 0..5),
         ) {
-            let job = Job { command, cwd: cwd.into(), env, timeout: Duration::MAX };
+            let job = Job { command, cwd: cwd.into(), env, timeout: Duration::MAX, walls: None };
             let mut stream = Vec::new();
             send(&mut stream, &encode_job(&job, Input::Channel)).unwrap();
             let (arrived, input) = decode_job(&receive(stream.as_slice()).unwrap()).unwrap();
@@ -218,9 +225,13 @@ mod tests {
 
     #[test]
     fn an_end_arrives_as_it_was() {
-        for ended in
-            [Ended::Exited(255), Ended::Signalled(11), Ended::TimedOut, Ended::CannotStart("no ünlucky".to_owned())]
-        {
+        for ended in [
+            Ended::Exited(255),
+            Ended::Signalled(11),
+            Ended::TimedOut,
+            Ended::CannotStart("no ünlucky".to_owned()),
+            Ended::Limit("too much".to_owned()),
+        ] {
             assert_eq!(decode_ended(&encode_ended(&ended)), Some(ended));
         }
     }

@@ -34,7 +34,7 @@ impl Marked {
         let mark = format!("{}-{}-", std::process::id(), COUNT.fetch_add(1, Ordering::SeqCst));
         let env = vec![("PATH".into(), PATH.into()), (MARK.into(), OsString::from(&mark))];
         let command = words.iter().map(OsString::from).collect();
-        Marked { job: Job { command, cwd: "/dev".into(), env, timeout: LONG }, mark }
+        Marked { job: Job { command, cwd: "/dev".into(), env, timeout: LONG, walls: None }, mark }
     }
 
     fn shell(script: &str) -> Marked {

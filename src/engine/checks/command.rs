@@ -1,6 +1,6 @@
 //! A check that runs a program in the workspace and judges it by exit code and evidence.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::engine::checks::{CANNOT_START, Output, TIMED_OUT, Tool, ToolResult, evidence, text};
@@ -9,9 +9,12 @@ use crate::error::Result;
 use crate::process::capture::Captured;
 use crate::process::environment::{Base, Places, for_check};
 use crate::process::private::PrivateDirs;
+use crate::process::sandbox::Walls;
 use crate::process::{self, Ended, Finished, Job, Launcher};
 use crate::secrets::Secrets;
 use crate::stop::Stop;
+
+const SIGKILL: i32 = 9;
 
 /// What all checks of a run share.
 pub struct Surroundings {
@@ -19,6 +22,11 @@ pub struct Surroundings {
     pub base: Base,
     pub private: PrivateDirs,
     pub workspace: PathBuf,
+    /// What compilers made in earlier rounds; hidden checks do not see it.
+    pub cache: Option<PathBuf>,
+    pub network: bool,
+    /// What checks may reach; without walls their home is the user's own.
+    pub walls: Option<Walls>,
     pub secrets: Secrets,
     pub stop: Stop,
 }
@@ -37,8 +45,16 @@ impl Tool for CommandCheck {
     fn run(&mut self) -> Result<ToolResult> {
         let around = &self.surroundings;
         around.private.renew()?;
-        let (tmp, home) = (around.private.tmp(), around.private.home());
-        let places = Places { workspace: &around.workspace, tmp: &tmp, home: &home };
+        let walls = self.walls();
+        let (tmp, home) = (around.private.tmp(), self.home());
+        let places = Places {
+            workspace: &around.workspace,
+            tmp: &tmp,
+            home: &home,
+            cache: around.cache.as_deref().filter(|_| !self.check.hidden),
+            network: around.network,
+            walls: walls.as_ref(),
+        };
         let env = for_check(&around.base, &places, &self.check.env);
         let variables = env.iter().map(|(name, _)| name.to_string_lossy().into_owned()).collect();
         let job = Job {
@@ -46,6 +62,7 @@ impl Tool for CommandCheck {
             cwd: around.workspace.clone(),
             env,
             timeout: self.check.timeout,
+            walls,
         };
         let finished = process::run(&around.launcher, &job, &around.stop)?;
         Ok(self.judge(finished, variables))
@@ -53,6 +70,20 @@ impl Tool for CommandCheck {
 }
 
 impl CommandCheck {
+    /// Returns the walls of this check: nothing of what earlier rounds left is open to a hidden one.
+    fn walls(&self) -> Option<Walls> {
+        let mut walls = self.surroundings.walls.clone()?;
+        if self.check.hidden {
+            walls.write.retain(|place| self.surroundings.cache.as_ref() != Some(place));
+        }
+        Some(walls)
+    }
+
+    fn home(&self) -> PathBuf {
+        let real = self.surroundings.base.home().filter(|_| self.surroundings.walls.is_none());
+        real.map_or_else(|| self.surroundings.private.home(), Path::to_owned)
+    }
+
     fn judge(&self, finished: Finished, variables: Vec<String>) -> ToolResult {
         let (stdout, stderr) = (self.output(&finished.stdout), self.output(&finished.stderr));
         let summary = evidence::summary(&stdout.text, &stderr.text);
@@ -110,6 +141,7 @@ fn verdict(ended: &Ended, check: &Check) -> (i32, Option<String>) {
         Ended::Signalled(number) => (128 + number, Some(format!("killed by {}", signal_name(*number)))),
         Ended::TimedOut => (TIMED_OUT, Some(format!("timed out after {} seconds", check.timeout.as_secs_f64()))),
         Ended::CannotStart(why) => (CANNOT_START, Some(format!("cannot start: {why}"))),
+        Ended::Limit(which) => (128 + SIGKILL, Some(which.clone())),
     }
 }
 

@@ -163,7 +163,7 @@ impl HostEnvironment {
         };
         // A host enters the project only after its own imports: nothing there can take their place.
         let cwd = if self.found.kind == Kind::Executable { project.clone() } else { PathBuf::from("/") };
-        let job = Job { command, cwd, env: env.clone(), timeout: Duration::MAX };
+        let job = Job { command, cwd, env: env.clone(), timeout: Duration::MAX, walls: None };
         let (living, channel) = Living::start_duplex(launcher, &job).map_err(|error| error.to_string())?;
         forward(&living, &self.found.name, self.tell).map_err(|error| error.to_string())?;
         channel.set_nonblocking(true).map_err(|error| error.to_string())?;
@@ -227,6 +227,7 @@ impl HostEnvironment {
             Some(Ended::Exited(code)) => format!("exit status {code}"),
             Some(Ended::Signalled(number)) => format!("signal {number}"),
             Some(Ended::CannotStart(why)) => format!("cannot start: {why}"),
+            Some(Ended::Limit(which)) => which.clone(),
             Some(Ended::TimedOut) | None => "ended".into(),
         }
     }

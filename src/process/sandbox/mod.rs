@@ -1,8 +1,13 @@
 //! The walls around a child: what it may reach, as plain data.
 //!
-//! `policy` decides what the walls of a run hold; raising them is done in the child, before its program starts.
+//! `policy` decides what the walls of a run hold, `watch` looks after the limits that no kernel keeps for a whole tree;
+//! raising the walls is done in the child, before its program starts.
 
+mod count;
+pub mod group;
 pub mod policy;
+mod usage;
+pub mod watch;
 
 use std::path::PathBuf;
 

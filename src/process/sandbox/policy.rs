@@ -14,6 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use self::places::{Found, trace};
+pub use self::rules::Reach;
 use crate::process::environment::Base;
 use crate::process::sandbox::{Limits, Mode, Walls};
 
@@ -99,7 +100,7 @@ fn hidden(plan: &Plan<'_>, implied: &[Found], named: &[Found], write: &[PathBuf]
     hide.retain(|path| !write.iter().any(|place| path.starts_with(place)));
     let is_named = |home: &Path| named.iter().any(|found| found.real == home);
     hide.extend(home.map(real).filter(|home| !is_named(home) && !places::is_vital(home)));
-    hide.extend(plan.originals.iter().map(|path| real(path)));
+    hide.extend(plan.originals.iter().map(real).filter(|path| !places::is_vital(path)));
     hide.extend(plan.root.map(|root| of_the_root(&real(root))).unwrap_or_default());
     hide
 }
