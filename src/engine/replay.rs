@@ -145,6 +145,8 @@ static VARYING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"\b\d{1,2}:\d\d:\d\d(?:[.,]\d+)?\b".to_owned(), "<time>"),
         (r"(\b(?:127\.0\.0\.1|localhost)|\[::1\]):\d+\b".to_owned(), "<address>"),
         (r"\b0x[0-9a-fA-F]+\b".to_owned(), "<address>"),
+        // What was in use when a limit was broken.
+        (r"(grew (?:by|to)|fell to|there were) [\d.]+ (?:[KMG]iB|bytes|files|processes)".to_owned(), "$1 <number>"),
         (
             r"\b(?:\d+h ?)?(?:\d+m ?)?\d+(?:\.\d+)?(?:e-?\d+)? ?(?:ns|µs|us|ms|s|secs?|seconds?|m|mins?|minutes?|h|hours?)\b".to_owned(),
             "<duration>",
@@ -185,6 +187,7 @@ mod tests {
             ("at /home/a/.cache/orchestrator/0123456789abcdef/x", "at /root/.cache/orchestrator/fedcba9876543210/x"),
             ("at /run/orchestrator-1000/0123456789abcdef/tmp/x", "at /tmp/orchestrator-0/fedcba9876543210/tmp/x"),
             ("duration_ms 0.5", "duration_ms 1.25"),
+            ("memory in use grew to 210.3 MiB, the limit", "memory in use grew to 1.2 GiB, the limit"),
             ("took 3 ms", "took 12 ms"),
             ("real 0m0.003s", "real 1m2.100s"),
             ("===== 1 failed in 9.99s =====", "==== 1 failed in 10.01s ===="),

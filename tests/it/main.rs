@@ -22,6 +22,7 @@ mod env_adhoc;
 mod env_bash;
 mod env_programs;
 mod env_python;
+mod limits;
 mod r#loop;
 mod model;
 mod places;
