@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn all_patterns_compile() {
-        assert_eq!(VARYING.len(), 14);
+        assert_eq!(VARYING.len(), 15);
     }
 
     #[test]

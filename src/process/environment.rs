@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, access};
 
 use crate::process::sandbox::Walls;
-use crate::process::sandbox::policy::Reach;
 
 /// Values that make the output of a program repeatable and keep it from asking anybody.
 const FIXED: [(&str, &str); 12] = [
@@ -171,7 +170,7 @@ impl Places<'_> {
 
     /// Whether something that is there is so inside, too.
     fn shows(&self, place: &Path) -> bool {
-        self.walls.is_none_or(|walls| walls.reach(&real(place)) != Reach::Nothing)
+        self.walls.is_none_or(|walls| walls.shows(&real(place)))
     }
 }
 

@@ -36,4 +36,5 @@ mod serve;
 mod serve_control;
 mod server;
 mod soak;
+mod surroundings;
 mod tidy;

@@ -213,7 +213,7 @@ fn broken(what: &str, number: &str, limit: &str, field: &str) -> String {
 fn size(bytes: u64) -> String {
     let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match units.into_iter().find(|(unit, _)| *unit <= bytes) {
-        Some((unit, name)) if bytes % unit == 0 => format!("{} {name}", bytes / unit),
+        Some((unit, name)) if bytes.is_multiple_of(unit) => format!("{} {name}", bytes / unit),
         Some((unit, name)) => format!("{:.1} {name}", bytes as f64 / unit as f64),
         None => format!("{bytes} bytes"),
     }
