@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use crate::engine::checks::refusals::refusals;
 use crate::engine::checks::{CANNOT_START, Output, TIMED_OUT, Tool, ToolResult, evidence, text};
 use crate::engine::spec::Check;
 use crate::error::Result;
@@ -93,7 +94,10 @@ impl CommandCheck {
         // An exit status can be forged by a hook; the runner's own count is harder to.
         let forged = (0 < failed).then(|| format!("exit code 0, but the summary says that {failed} tests failed"));
         let problem = died.or(forged).or_else(|| self.lacks_evidence(tests));
+        let walls = self.surroundings.walls.as_ref().filter(|_| problem.is_some());
+        let refused = walls.map(|walls| refusals(&stdout.text, &stderr.text, walls)).unwrap_or_default();
         ToolResult {
+            refused,
             passed: problem.is_none(),
             problem,
             exit_code,
