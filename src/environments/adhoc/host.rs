@@ -222,6 +222,7 @@ impl HostEnvironment {
             Some(Ended::Signalled(number)) => format!("signal {number}"),
             Some(Ended::CannotStart(why)) => format!("cannot start: {why}"),
             Some(Ended::NoWalls(failure)) => format!("cannot start: no sandbox: {failure}"),
+            Some(Ended::Limit(which)) => which.clone(),
             Some(Ended::TimedOut) | None => "ended".into(),
         }
     }
