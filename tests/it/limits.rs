@@ -2,7 +2,7 @@
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use orchestrator::process::living::{How, Living};
@@ -85,7 +85,11 @@ fn walls(workspace: &Path, limits: Limits) -> Walls {
         mode: Mode::Reduced,
         write: vec![workspace.to_owned()],
         freeze: Vec::new(),
-        read: Vec::new(),
+        read: ["/usr", "/bin", "/lib", "/lib64", "/etc"]
+            .map(PathBuf::from)
+            .into_iter()
+            .filter(|path| path.is_dir())
+            .collect(),
         links: Vec::new(),
         hide: Vec::new(),
         home: workspace.to_owned(),
@@ -103,9 +107,8 @@ fn living(script: &str, walls: &Walls) -> (Living, UnixStream) {
         cwd: walls.write[0].clone(),
         env: vec![("PATH".into(), "/usr/bin:/bin".into())],
         timeout: Duration::MAX,
-        walls: Some(walls.clone()),
     };
-    Living::start(&Launcher { program: BINARY.into() }, &job).unwrap()
+    Living::start(&Launcher::open(Path::new(BINARY)).behind(walls.clone()), &job).unwrap()
 }
 
 #[test]
