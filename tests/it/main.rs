@@ -13,6 +13,7 @@
 
 mod agent;
 mod answers;
+mod attacks;
 mod checks;
 mod cli;
 mod clock;
