@@ -20,9 +20,9 @@ use crate::engine::{self, Run};
 use crate::error::{Error, Result};
 use crate::events::bus::Bus;
 use crate::events::{Event, MAIN_AGENT};
-use crate::process::sandbox::trial::Found;
 use crate::observers::console::{Console, ConsoleOptions};
 use crate::observers::debug::Debug;
+use crate::process::sandbox::trial::Found;
 use crate::safety::door::Door;
 use crate::state::journal::{Journal, Mended};
 use crate::state::phase::Phase;
@@ -58,12 +58,16 @@ fn carry_out(order: &Order<'_>, stop: Stop, next: &str) -> Result<Ending> {
     let (decision, found) = decide(order, &root)?;
     match decision {
         Decision::Over(state) => {
+            parts::forget_caches(order.surroundings);
             let ending = Ending::of_state(&state, close_log(order, &root, &state)?);
             complain(&format!("this run is over (--no-resume starts afresh): {}", ending.message()));
             Ok(ending.told())
         }
         Decision::GoOn(state) => drive(order, found, root, stop, *state, None, next),
-        Decision::Begin(words) => drive(order, found, root, stop, order.new_run(), Some(words), next),
+        Decision::Begin(words) => {
+            parts::forget_caches(order.surroundings);
+            drive(order, found, root, stop, order.new_run(), Some(words), next)
+        }
     }
 }
 
@@ -175,9 +179,13 @@ fn drive(
     if is_new && let Err(error) = started {
         // Nothing was saved: there is no run, and a log of it would be nobody's.
         let _ = std::fs::remove_file(logs_path.join(format!("{}.log", run.context.state.run_id)));
+        parts::forget_caches(order.surroundings);
         return Err(error);
     }
     let result = started.and_then(|()| engine::run(&mut run));
+    if result.is_ok() {
+        parts::forget_caches(order.surroundings);
+    }
     let ending = conclude(&mut run, result, next);
     console.finish();
     Ok(ending.told())
@@ -237,7 +245,8 @@ fn tell_mode(order: &Order<'_>, found: Option<&Found>, context: &mut Context) ->
 /// What the spec opens beyond the usual.
 fn opened(order: &Order<'_>) -> String {
     let sandbox = &order.spec.sandbox;
-    let paths: Vec<String> = sandbox.read.iter().chain(&sandbox.devices).map(|path| path.display().to_string()).collect();
+    let paths: Vec<String> =
+        sandbox.read.iter().chain(&sandbox.devices).map(|path| path.display().to_string()).collect();
     let mut words = String::new();
     if !paths.is_empty() {
         words += &format!("; opened: {}", paths.join(", "));

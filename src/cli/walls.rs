@@ -15,6 +15,8 @@ pub struct Site<'a> {
     pub base: &'a Base,
     /// In reduced mode: where the private directories are.
     pub private: Option<&'a Path>,
+    /// What compilers made in earlier rounds.
+    pub cache: Option<&'a Path>,
 }
 
 /// Returns the walls of a build's checks.
@@ -31,7 +33,7 @@ pub fn of_checks(spec: &Spec, site: &Site<'_>) -> Walls {
         read: &spec.sandbox.read,
         originals: &originals,
         freeze: &[],
-        cache: None,
+        cache: site.cache,
         private: site.private,
         devices: &spec.sandbox.devices,
         network: spec.sandbox.network,
@@ -47,8 +49,11 @@ pub struct Wishes<'a> {
 
 /// Returns the walls of a project's environments: what steers git was there before and stays as it is.
 pub fn of_project(wishes: &Wishes<'_>, site: &Site<'_>) -> Walls {
-    let freeze: Vec<PathBuf> =
-        [".git/hooks", ".git/config"].map(|name| site.root.join(name)).into_iter().filter(|path| path.exists()).collect();
+    let freeze: Vec<PathBuf> = [".git/hooks", ".git/config"]
+        .map(|name| site.root.join(name))
+        .into_iter()
+        .filter(|path| path.exists())
+        .collect();
     walls(&Plan {
         mode: site.mode,
         workspace: site.root,
@@ -57,7 +62,7 @@ pub fn of_project(wishes: &Wishes<'_>, site: &Site<'_>) -> Walls {
         read: wishes.read,
         originals: &[],
         freeze: &freeze,
-        cache: None,
+        cache: site.cache,
         private: site.private,
         devices: &[],
         network: wishes.network,

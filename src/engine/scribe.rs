@@ -44,6 +44,13 @@ impl Scribe {
         Ok(())
     }
 
+    /// Shows something to the listeners alone, where somebody asked for such details; the journal tells it otherwise.
+    pub fn show(&mut self, event: impl FnOnce() -> Event) {
+        if self.journals_streams {
+            self.publish(&event());
+        }
+    }
+
     /// Adds something that the user should know, once.
     pub fn note(&mut self, note: String) -> Result<()> {
         if self.notes.contains(&note) {

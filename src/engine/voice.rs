@@ -83,6 +83,10 @@ impl Voice {
             body,
         };
         self.ledger.promise(question.worst, &context.state.usage)?;
+        if continued.is_some() {
+            let whole = || serde_json::to_value(request).unwrap_or_default();
+            context.scribe.show(|| Event::PromptSent { agent_id: MAIN_AGENT.into(), place, request: whole() });
+        }
         self.write_down(context, &question)?;
         *line = Some(context.scribe.lines());
         let started = Instant::now();

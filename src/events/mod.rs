@@ -110,6 +110,13 @@ pub enum Event {
         continues: Option<u64>,
         request: Value,
     },
+    /// All that a request in a conversation says. Told to listeners who want to show it, never journaled.
+    PromptSent {
+        agent_id: String,
+        #[serde(flatten)]
+        place: Place,
+        request: Value,
+    },
     /// The same request is sent once more.
     ModelRetried {
         agent_id: String,
@@ -273,6 +280,7 @@ pub enum Kind {
     StateCompleted,
     TransitionOccurred,
     ModelRequested,
+    PromptSent,
     ModelRetried,
     ModelAnswered,
     ModelStreamed,
@@ -306,6 +314,7 @@ impl Event {
             Event::StateCompleted { .. } => Kind::StateCompleted,
             Event::TransitionOccurred { .. } => Kind::TransitionOccurred,
             Event::ModelRequested { .. } => Kind::ModelRequested,
+            Event::PromptSent { .. } => Kind::PromptSent,
             Event::ModelRetried { .. } => Kind::ModelRetried,
             Event::ModelAnswered { .. } => Kind::ModelAnswered,
             Event::ModelStreamed { .. } => Kind::ModelStreamed,

@@ -33,6 +33,7 @@ const HEARD: &[Kind] = &[
     Kind::ModelAnswered,
     Kind::FilesApplied,
     Kind::ToolCalled,
+    Kind::ToolReturned,
     Kind::EnvironmentsRestarted,
     Kind::ToolInvocation,
     Kind::ScriptOutput,
@@ -149,7 +150,8 @@ impl Screen {
                 self.now(None);
             }
             Event::ToolInvocation { tool_name, .. } => self.now(Some(format!("check {}", name(tool_name)))),
-            Event::ScriptOutput { .. } => self.now(None),
+            Event::ToolCalled { tool_name, .. } => self.now(Some(format!("tool {}", name(tool_name)))),
+            Event::ScriptOutput { .. } | Event::ToolReturned { .. } => self.now(None),
             Event::StateCompleted { total_cost_usd, .. } => self.spend = total_cost_usd.or(self.spend),
             Event::WorkflowCompleted { .. } | Event::WorkflowPaused { .. } | Event::WorkflowInterrupted { .. } => {
                 self.live = None;

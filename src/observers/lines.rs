@@ -72,6 +72,7 @@ pub fn line_of(event: &Event, elapsed: Duration) -> Option<Line> {
             (Tone::Warning, format!("the end of the log could not be read and was cut off ({dropped_bytes} bytes)"))
         }
         Event::StateCompleted { .. }
+        | Event::PromptSent { .. }
         | Event::ConversationOpened { .. }
         | Event::ToolReturned { .. }
         | Event::ConversationClosed { .. }

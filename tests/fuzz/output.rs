@@ -77,6 +77,7 @@ fn checks() {
         summary(&shown, &rest);
         assert!(causes(&shown, &rest).len() < 100);
         let check = FailedCheck {
+            refused: &[],
             name: "unit",
             command: &["sh".to_owned()],
             hidden: false,

@@ -26,7 +26,7 @@ pub fn preload() -> Option<&'static str> {
         compiler.status().is_ok_and(|status| status.success()).then_some(path)
     });
     if made.is_none() {
-        eprintln!("skipped: there is no C compiler here");
+        eprintln!("skipped: preload.c cannot be compiled here");
     }
     made.as_deref()
 }

@@ -12,6 +12,13 @@
 )]
 
 mod agent;
+mod agent_bounds;
+mod agent_files;
+mod agent_mode;
+mod agent_prompts;
+mod agent_replay;
+mod agent_resume;
+mod agent_tools;
 mod answers;
 mod attacks;
 mod checks;
@@ -25,6 +32,7 @@ mod env_adhoc;
 mod env_bash;
 mod env_programs;
 mod env_python;
+mod limits;
 mod r#loop;
 mod model;
 mod places;
@@ -40,5 +48,6 @@ mod serve_control;
 mod server;
 mod soak;
 mod streams;
+mod surroundings;
 mod tidy;
 mod upheaval;

@@ -1,4 +1,4 @@
-//! What the walls of made-up homes hold, and what they hide.
+//! Little worlds of homes, roots and links, and what may be reached in them.
 
 use std::ffi::OsString;
 use std::fs;
