@@ -36,7 +36,8 @@ NUMBERS = {
     "settimeofday": (164, 170), "swapon": (167, 224), "sethostname": (170, 161),
     "pidfd_open": (434, 434), "pidfd_getfd": (438, 438), "pidfd_send_signal": (424, 424), "io_uring_setup": (425, 425),
     "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430), "clone3": (435, 435),
-    "process_madvise": (440, 440), "mount_setattr": (442, 442), "process_mrelease": (448, 448),
+    "process_madvise": (440, 440), "mount_setattr": (442, 442), "process_mrelease": (448, 448), "openat2": (437, 437),
+    "fchmodat2": (452, 452),
 }
 NEWUSER, NEWNS, NEWPID, NEWNET = 0x10000000, 0x00020000, 0x20000000, 0x40000000
 ATTEMPTS = []
@@ -746,15 +747,19 @@ def make_setuid():
     with open("setuid", "wb") as file:
         file.write(b"#!/bin/sh\n")
     refused = 0
-    for change in (lambda: os.chmod("setuid", 0o4755), lambda: os.chmod("setuid", 0o2755),
-                   lambda: os.close(os.open("setuid-2", os.O_CREAT | os.O_WRONLY, 0o6755)),
-                   lambda: os.mknod("setuid-3", 0o106755)):
+    folder = os.open(".", os.O_RDONLY)
+    how = struct.pack("QQQ", os.O_CREAT | os.O_WRONLY, 0o4755, 0)
+    for change in (lambda: os.chmod("setuid", 0o4755), lambda: os.chmod("setuid", 0o4755, dir_fd=folder),
+                   lambda: call("fchmodat2", -100, b"setuid", 0o4755, 0), lambda: call("openat2", -100, b"setuid-4", how, 24),
+                   lambda: os.close(os.open("setuid-2", os.O_CREAT | os.O_WRONLY, 0o4755)),
+                   lambda: os.mknod("setuid-3", 0o104755)):
         try:
             change()
         except OSError as error:
             refused, last = refused + 1, error
-    names = [name for name in ("setuid", "setuid-2", "setuid-3") if os.path.exists(name)]
-    bits = [name for name in names if os.stat(name).st_mode & 0o6000]
+    os.close(folder)
+    names = [name for name in os.listdir() if name.startswith("setuid")]
+    bits = [name for name in names if os.stat(name).st_mode & 0o4000]
     for name in names:
         os.unlink(name)
     if not bits:

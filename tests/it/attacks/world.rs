@@ -44,7 +44,14 @@ const SECRETS: [&str; 6] = [
 ];
 /// What the binary itself writes outside the workspace; its folder with it.
 const OF_THE_RUN: [&str; 8] = [
-    "root", "root/workspace", "root/logs", "root/state.json", "root/.orchestrator.lock", "tmp", "home/.cache", "home/.local",
+    "root",
+    "root/workspace",
+    "root/logs",
+    "root/state.json",
+    "root/.orchestrator.lock",
+    "tmp",
+    "home/.cache",
+    "home/.local",
 ];
 
 /// The outside of a project.
@@ -147,7 +154,7 @@ impl World {
             "abstract": self.project.marker(), "tcp": tcp(&self.tcp), "tcp6": self.tcp6.as_ref().map_or(9, tcp),
             "everywhere": tcp(&self.everywhere), "udp": self.udp.local_addr().unwrap().port(), "model": model.port(),
             "address": own_address(), "terminal": self.terminal.1, "setuid": self.setuid, "processes": PROCESSES,
-            "ways": {at("root"): ["workspace"], at("home"): [".cargo"]}, "results": "results.json",
+            "ways": {at("root"): ["workspace"], at("home"): [".cargo", ".cache"]}, "results": "results.json",
             "private": if mode == "full" { vec!["/tmp", "/dev/shm", "/run"] } else { Vec::new() },
         })
     }
@@ -221,7 +228,8 @@ impl Decoy {
         // State, priority, nice and policy.
         let scheduling = [0, 15, 16, 38].map(|field| fields[field].to_owned()).join(" ");
         let status = read("status");
-        let shown = |line: &&str| line.starts_with("Cpus_allowed:") || line.contains("Pnd:") || line.starts_with("Name:");
+        let shown =
+            |line: &&str| line.starts_with("Cpus_allowed:") || line.contains("Pnd:") || line.starts_with("Name:");
         let status: Vec<&str> = status.lines().filter(shown).collect();
         [read("limits"), scheduling, status.join("\n"), read("oom_score_adj")].join("\n")
     }
@@ -234,7 +242,9 @@ fn decoy(guise: Guise) -> Decoy {
     Guise { refuses_namespaces: false, ..guise }.dress(&mut command);
     let mut decoy = Decoy(command.spawn().unwrap());
     // It has begun to sleep before its state is looked at.
-    crate::running::until("the process outside sleeps", || decoy.story().contains("\nS 20") && decoy.story().contains("\tsleep"));
+    crate::running::until("the process outside sleeps", || {
+        decoy.story().contains("\nS 20") && decoy.story().contains("\tsleep")
+    });
     decoy
 }
 
