@@ -20,9 +20,11 @@ use crate::engine::voice::Voice;
 use crate::error::{Error, Result};
 use crate::llm::LlmClient;
 use crate::llm::anthropic::Anthropic;
+use crate::llm::claude_code::{ClaudeCode, PROGRAM, Setup};
 use crate::llm::endpoint::Endpoint;
 use crate::llm::openai::OpenAi;
 use crate::llm::retry::Policy;
+use crate::process::caller::for_client;
 use crate::process::environment::Base;
 use crate::process::private::PrivateDirs;
 use crate::process::{Launcher, adopt_orphans};
@@ -53,7 +55,7 @@ pub fn assemble(
         state.usage = totals;
     }
     let checks = checks(order, &root, &stop)?;
-    let generator = generator(order, &memory, &stop)?;
+    let generator = generator(order, &root, &memory, &stop)?;
     let context =
         Context { spec: order.spec.clone(), inputs: order.inputs.clone(), state, root, door, scribe, memory, stop };
     Ok(Run { context, generator, checks })
@@ -75,7 +77,7 @@ fn checks(order: &Order<'_>, root: &Root, stop: &Stop) -> Result<ToolRegistry> {
     Ok(registry)
 }
 
-fn generator(order: &Order<'_>, memory: &Memory, stop: &Stop) -> Result<Box<dyn Generator>> {
+fn generator(order: &Order<'_>, root: &Root, memory: &Memory, stop: &Stop) -> Result<Box<dyn Generator>> {
     let generator = &order.spec.generator;
     let endpoint = Endpoint {
         base_url: order.base_url(),
@@ -86,7 +88,8 @@ fn generator(order: &Order<'_>, memory: &Memory, stop: &Stop) -> Result<Box<dyn 
     let client: Box<dyn LlmClient> = match generator.provider {
         Provider::Template => return Ok(Box::new(Template)),
         Provider::OpenAi => Box::new(OpenAi::new(endpoint)),
-        Provider::Anthropic | Provider::ClaudeCode => Box::new(Anthropic::new(endpoint)),
+        Provider::Anthropic => Box::new(Anthropic::new(endpoint)),
+        Provider::ClaudeCode => Box::new(claude_code(order, root, &endpoint)?),
     };
     let voice = Voice {
         client,
@@ -97,4 +100,21 @@ fn generator(order: &Order<'_>, memory: &Memory, stop: &Stop) -> Result<Box<dyn 
         secrets: order.surroundings.secrets(),
     };
     Ok(Box::new(FilesModel { voice, prompts: Prompts::new(&order.inputs.prompts), model: order.model_name() }))
+}
+
+fn claude_code(order: &Order<'_>, root: &Root, endpoint: &Endpoint) -> Result<ClaudeCode> {
+    let mut env = for_client(order.surroundings.variables());
+    if let Some(address) = &order.spec.generator.base_url {
+        env.insert("ANTHROPIC_BASE_URL".into(), address.into());
+    }
+    Ok(ClaudeCode::new(Setup {
+        launcher: Launcher { program: PathBuf::from(OWN_PROGRAM) },
+        program: order.client_program()?.unwrap_or_else(|| PathBuf::from(PROGRAM)),
+        temporary: order.surroundings.temporary(),
+        root: root.path.clone(),
+        env,
+        idle_timeout: endpoint.idle_timeout,
+        secrets: order.surroundings.secrets(),
+        stop: endpoint.stop.clone(),
+    }))
 }

@@ -85,6 +85,7 @@ fn decide(order: &Order<'_>, root: &Root) -> Result<Decision> {
     };
     if !matches!(decision, Decision::Over(_)) {
         order.key()?;
+        order.client_program()?;
     }
     if matches!(loaded, Loaded::Nothing) {
         refuse_foreign_files(root)?;

@@ -15,7 +15,8 @@ use crate::engine::replay::Replay;
 use crate::error::{Error, Result};
 use crate::events::{Charge, Event, MAIN_AGENT, Place};
 use crate::llm::retry::{self, GaveUp, Policy, Told};
-use crate::llm::{Answer, LlmClient, Request, Usage};
+use crate::llm::claude_code::session_id;
+use crate::llm::{Answer, LlmClient, Request, Session, Usage};
 use crate::secrets::Secrets;
 use crate::state::reason::Reason;
 
@@ -55,7 +56,14 @@ impl Voice {
             value: serde_json::to_value(request).map_err(|error| Error::Bug(error.to_string()))?,
             body,
         };
-        self.ledger.promise(question.worst, &context.state.usage)?;
+        let has_begun = context.memory.request(place).is_some();
+        match self.client.session() {
+            Some(session) => {
+                let id = session_id(&context.state.run_id, place);
+                *session = Session { id, has_begun, usd_left: self.ledger.left(&context.state.usage)? };
+            }
+            None => self.ledger.promise(question.worst, &context.state.usage)?,
+        }
         self.write_down(context, &question)?;
         let started = Instant::now();
         let recorded = match &self.replay {
@@ -66,7 +74,17 @@ impl Voice {
         usable(context, recorded)
     }
 
-    fn write_down(&self, context: &mut Context, question: &Question<'_>) -> Result<()> {
+    fn write_down(&mut self, context: &mut Context, question: &Question<'_>) -> Result<()> {
+        if let Some(session) = self.client.session() {
+            context.scribe.tell(Event::ClaudeInvocationStarted {
+                agent_id: MAIN_AGENT.into(),
+                state_name: context.state.phase.name().into(),
+                session_id: session.id.clone(),
+                is_fork: false,
+                is_reminder: question.place.turn > 0,
+                reminder_attempt: question.place.turn,
+            })?;
+        }
         context.scribe.tell_synced(Event::ModelRequested {
             agent_id: MAIN_AGENT.into(),
             place: question.place,
@@ -86,7 +104,7 @@ impl Voice {
         recorded: &Recorded,
         started: Instant,
     ) -> Result<()> {
-        let cost = recorded.as_ref().ok().and_then(|answer| self.ledger.cost(&answer.usage));
+        let cost = recorded.as_ref().ok().and_then(|answer| self.ledger.cost(answer));
         context.scribe.tell_synced(Event::ModelAnswered {
             agent_id: MAIN_AGENT.into(),
             place: question.place,
@@ -101,7 +119,7 @@ impl Voice {
             if answer.usage == Usage::default() {
                 self.ledger.add(question.worst);
             }
-            context.state.usage.add(answer.usage.all_input(), answer.usage.output, cost);
+            context.state.usage.add(answer.calls(), answer.usage.all_input(), answer.usage.output, cost);
             context.save()?;
         }
         Ok(())
@@ -109,6 +127,7 @@ impl Voice {
 
     fn send(&mut self, context: &mut Context, question: &Question<'_>) -> Result<Recorded> {
         let Voice { client, ledger, policy, secrets, .. } = self;
+        let keeps_its_limit = client.session().is_some();
         let state_name = context.state.phase.name();
         let usage = context.state.usage;
         let scribe = &mut context.scribe;
@@ -119,7 +138,10 @@ impl Voice {
                 piece: piece.to_owned(),
             }),
             Told::Sending { attempt } => {
-                ledger.promise(question.worst, &usage)?;
+                match keeps_its_limit {
+                    true => ledger.left(&usage).map(drop)?,
+                    false => ledger.promise(question.worst, &usage)?,
+                }
                 scribe.tell_synced(Event::ModelRetried { agent_id: MAIN_AGENT.into(), place: question.place, attempt })
             }
             Told::Failed { attempt, message, spent, again_after } => {
@@ -143,6 +165,7 @@ impl Voice {
         match got {
             Ok(answer) => Ok(Ok(answer)),
             Err(GaveUp::Permanent(message)) => Ok(Err(clean(message))),
+            Err(GaveUp::OverBudget(message)) => Err(Error::Failed(Reason::Budget, clean(message))),
             Err(GaveUp::Unavailable(message)) => Err(Error::Paused(Reason::ProviderUnavailable, clean(message))),
             Err(GaveUp::Unauthorized(message)) => Err(Error::Paused(Reason::ProviderUnauthorized, clean(message))),
             Err(GaveUp::Stopped) => {

@@ -97,6 +97,15 @@ pub enum Event {
         worst: Charge,
         request: Value,
     },
+    /// `claude` is about to be started: the session's id is ours, and what is resumed after a crash.
+    ClaudeInvocationStarted {
+        agent_id: String,
+        state_name: String,
+        session_id: String,
+        is_fork: bool,
+        is_reminder: bool,
+        reminder_attempt: u32,
+    },
     /// The same request is sent once more.
     ModelRetried {
         agent_id: String,
@@ -209,6 +218,7 @@ pub enum Kind {
     StateCompleted,
     TransitionOccurred,
     ModelRequested,
+    ClaudeInvocationStarted,
     ModelRetried,
     ModelAnswered,
     ModelStreamed,
@@ -236,6 +246,7 @@ impl Event {
             Event::StateCompleted { .. } => Kind::StateCompleted,
             Event::TransitionOccurred { .. } => Kind::TransitionOccurred,
             Event::ModelRequested { .. } => Kind::ModelRequested,
+            Event::ClaudeInvocationStarted { .. } => Kind::ClaudeInvocationStarted,
             Event::ModelRetried { .. } => Kind::ModelRetried,
             Event::ModelAnswered { .. } => Kind::ModelAnswered,
             Event::ModelStreamed { .. } => Kind::ModelStreamed,

@@ -4,6 +4,7 @@
 //! knows of phases, files or state: the engine writes the journal and asks.
 
 pub mod anthropic;
+pub mod claude_code;
 pub mod endpoint;
 pub mod http;
 pub mod openai;
@@ -111,9 +112,24 @@ pub struct Answer {
     /// The provider's name for this exchange, for support requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
+    /// What it came to, where the provider itself counts that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bill: Option<Bill>,
+}
+
+/// What a provider that makes requests on its own says they came to.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Bill {
+    pub calls: u64,
+    pub cost_usd: Option<f64>,
 }
 
 impl Answer {
+    /// Returns how many calls of the model it took.
+    pub fn calls(&self) -> u64 {
+        self.bill.map_or(1, |bill| bill.calls)
+    }
+
     /// Returns all text blocks joined; thinking and tool calls are no text.
     pub fn text(&self) -> String {
         self.content
@@ -154,15 +170,22 @@ impl Usage {
     pub fn all_input(&self) -> u64 {
         self.input + self.cache_write + self.cache_read
     }
+
+    /// Returns all tokens.
+    pub fn all(&self) -> u64 {
+        self.all_input() + self.output
+    }
 }
 
 /// What an attempt that gave no answer may have cost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Spent {
     /// Answered with an error status, or never sent.
     Nothing,
     /// It broke off after it had shown this.
     Shown(Usage),
+    /// It failed, and the provider says that it cost this.
+    Billed(Usage, f64),
     /// It was sent and nothing is known: the worst case.
     Unknown,
 }
@@ -176,10 +199,21 @@ pub enum LlmError {
     Unauthorized { message: String },
     /// 429 that says the account's limit is reached.
     LimitReached { message: String },
+    /// The provider stopped at the limit of money that it was given.
+    OverBudget { message: String, spent: Spent },
     /// Any other refusal: 400, 404, 413, a redirect.
     Permanent { message: String },
     /// The run was asked to stop meanwhile.
     Stopped { spent: Spent },
+}
+
+/// The conversation that a provider keeps for us, and how far its purse reaches.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Session {
+    pub id: String,
+    /// Whether something was sent under this id before.
+    pub has_begun: bool,
+    pub usd_left: Option<f64>,
 }
 
 /// A provider's dialect over some transport.
@@ -189,4 +223,9 @@ pub trait LlmClient {
 
     /// Makes one attempt with an encoded body. `watch` sees each piece of the stream as it comes (JSON text).
     fn attempt(&mut self, body: &str, watch: &mut dyn FnMut(&str)) -> Result<Answer, LlmError>;
+
+    /// Returns the session that the next attempts belong to, to be filled in; nothing where the provider keeps none.
+    fn session(&mut self) -> Option<&mut Session> {
+        None
+    }
 }

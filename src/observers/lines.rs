@@ -67,6 +67,7 @@ pub fn line_of(event: &Event, elapsed: Duration) -> Option<Line> {
         }
         Event::StateCompleted { .. }
         | Event::TransitionOccurred { .. }
+        | Event::ClaudeInvocationStarted { .. }
         | Event::ModelStreamed { .. }
         | Event::ToolInvocation { .. }
         | Event::HiddenFilesPlaced { .. }
