@@ -14,6 +14,9 @@
 mod agent;
 mod answers;
 mod checks;
+mod claude;
+mod claude_code;
+mod claude_real;
 mod cli;
 mod console;
 mod crash;

@@ -115,7 +115,9 @@ impl ClaudeCode {
 
     fn command(&self, said: &Said) -> Vec<OsString> {
         let mut words: Vec<OsString> = vec![self.setup.program.clone().into()];
-        words.extend(["-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages"].map(Into::into));
+        words.extend(
+            ["-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages"].map(Into::into),
+        );
         words.extend(["--tools", "", "--strict-mcp-config"].map(Into::into));
         words.extend(["--setting-sources", "user", "--settings", SETTINGS].map(Into::into));
         words.extend(["--system-prompt".into(), said.system.clone().into()]);

@@ -30,8 +30,9 @@ pub enum Failure {
 static LOGIN: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(r"(?i)not logged in|run /login|invalid api key|oauth token|authentication_error|credit balance").ok()
 });
-static LIMIT: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(r"(?i)\b(?:usage|session|weekly|hour|spending|rate) limit\b|hit your .{0,40}limit").ok());
+static LIMIT: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(r"(?i)\b(?:usage|session|weekly|hour|spending|rate) limit\b|hit your .{0,40}limit").ok()
+});
 
 /// Judges a result.
 pub fn judge(result: &Value, story: &Story) -> Result<Answer, Failure> {
