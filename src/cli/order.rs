@@ -10,7 +10,7 @@ use crate::engine::spec::inputs::{self, Inputs};
 use crate::engine::spec::{MAX_RETRIES_CEILING, Mode, Provider, Spec, read};
 use crate::error::{Error, Result};
 use crate::llm::claude_code::PROGRAM;
-use crate::llm::price::Price;
+use crate::llm::price::{Price, context_of_model};
 use crate::llm::secret::Secret;
 use crate::process::environment::find_program;
 use crate::state::run::{Birth, RunState, new_run_id};
@@ -21,6 +21,8 @@ const ANTHROPIC_URL: &str = "https://api.anthropic.com";
 const OPENAI_URL: &str = "https://api.openai.com/v1";
 const ANTHROPIC_MODEL: &str = "claude-sonnet-5-5";
 const OPENAI_MODEL: &str = "gpt-5";
+/// What a model is taken to hold where nothing is known of it.
+const SMALL_CONTEXT: u64 = 32_000;
 
 /// An order for a run.
 pub struct Order<'a> {
@@ -40,8 +42,8 @@ impl<'a> Order<'a> {
         Root::open(&surroundings.root)?;
         let mut spec = read::read(file, surroundings.home().as_deref())?;
         take_over(&mut spec, arguments)?;
-        if spec.generator.mode == Mode::Agent {
-            return Err(not_there_yet("generator.mode: agent"));
+        if (spec.generator.provider, spec.generator.mode) == (Provider::ClaudeCode, Mode::Agent) {
+            return Err(not_there_yet("generator.mode: agent with provider claude-code"));
         }
         let inputs = inputs::collect(&spec, &surroundings.root, stop)?;
         let price = known_price(&spec)?;
@@ -122,6 +124,13 @@ impl<'a> Order<'a> {
     /// Returns the name of the model that is asked.
     pub fn model_name(&self) -> String {
         model_name(&self.spec)
+    }
+
+    /// Returns how many tokens the model can hold.
+    pub fn context_tokens(&self) -> usize {
+        let given = self.spec.generator.context.map(u64::from);
+        let tokens = given.or_else(|| context_of_model(&self.model_name())).unwrap_or(SMALL_CONTEXT);
+        usize::try_from(tokens).unwrap_or(usize::MAX)
     }
 
     /// Returns the provider's name.

@@ -5,17 +5,19 @@ use std::rc::Rc;
 
 use crate::cli::order::Order;
 use crate::engine::Run;
+use crate::engine::agent::AgentModel;
+use crate::engine::agent::opening::AGENT_MODE;
 use crate::engine::checks::ToolRegistry;
 use crate::engine::checks::command::{CommandCheck, Surroundings};
 use crate::engine::context::Context;
 use crate::engine::generators::Generator;
 use crate::engine::generators::model::FilesModel;
-use crate::engine::generators::prompt::Prompts;
+use crate::engine::generators::prompt::{FILES_MODE, Prompts};
 use crate::engine::generators::template::Template;
 use crate::engine::ledger::Ledger;
 use crate::engine::memory::Memory;
 use crate::engine::scribe::Scribe;
-use crate::engine::spec::Provider;
+use crate::engine::spec::{Mode, Provider};
 use crate::engine::voice::Voice;
 use crate::error::{Error, Result};
 use crate::llm::LlmClient;
@@ -54,30 +56,40 @@ pub fn assemble(
     if let Some(totals) = memory.totals().filter(|totals| totals.llm_calls >= state.usage.llm_calls) {
         state.usage = totals;
     }
-    let checks = checks(order, &root, &stop)?;
-    let generator = generator(order, &root, &memory, &stop)?;
+    let surroundings = surroundings(order, &root, &stop)?;
+    let checks = checks(order, &surroundings);
+    let generator = generator(order, &root, &memory, &stop, surroundings)?;
     let context =
         Context { spec: order.spec.clone(), inputs: order.inputs.clone(), state, root, door, scribe, memory, stop };
     Ok(Run { context, generator, checks })
 }
 
-fn checks(order: &Order<'_>, root: &Root, stop: &Stop) -> Result<ToolRegistry> {
-    let surroundings = Rc::new(Surroundings {
+fn surroundings(order: &Order<'_>, root: &Root, stop: &Stop) -> Result<Rc<Surroundings>> {
+    Ok(Rc::new(Surroundings {
         launcher: Launcher { program: PathBuf::from(OWN_PROGRAM) },
         base: Base::new(order.surroundings.variables()),
         private: PrivateDirs::create(&order.surroundings.temporary(), &root.path)?,
         workspace: root.join("workspace"),
         secrets: order.surroundings.secrets(),
         stop: stop.clone(),
-    });
+    }))
+}
+
+fn checks(order: &Order<'_>, surroundings: &Rc<Surroundings>) -> ToolRegistry {
     let mut registry = ToolRegistry::default();
     for check in &order.spec.checks {
         registry.add(Box::new(CommandCheck { check: check.clone(), surroundings: surroundings.clone() }));
     }
-    Ok(registry)
+    registry
 }
 
-fn generator(order: &Order<'_>, root: &Root, memory: &Memory, stop: &Stop) -> Result<Box<dyn Generator>> {
+fn generator(
+    order: &Order<'_>,
+    root: &Root,
+    memory: &Memory,
+    stop: &Stop,
+    surroundings: Rc<Surroundings>,
+) -> Result<Box<dyn Generator>> {
     let generator = &order.spec.generator;
     let endpoint = Endpoint {
         base_url: order.base_url(),
@@ -95,11 +107,21 @@ fn generator(order: &Order<'_>, root: &Root, memory: &Memory, stop: &Stop) -> Re
         client,
         provider: order.provider_name(),
         ledger: Ledger::new(order.spec.budget, order.price, memory.charges()),
-        policy: Policy { scale: order.surroundings.retry_scale() },
+        policy: Policy { scale: order.surroundings.retry_scale(), until: None },
         replay: order.replay()?,
         secrets: order.surroundings.secrets(),
     };
-    Ok(Box::new(FilesModel { voice, prompts: Prompts::new(&order.inputs.prompts), model: order.model_name() }))
+    let (own, model) = (&order.inputs.prompts, order.model_name());
+    Ok(match generator.mode {
+        Mode::Files => Box::new(FilesModel { voice, prompts: Prompts::new(own, FILES_MODE), model }),
+        Mode::Agent => Box::new(AgentModel {
+            voice,
+            prompts: Prompts::new(own, AGENT_MODE),
+            context_tokens: order.context_tokens(),
+            model,
+            surroundings,
+        }),
+    })
 }
 
 fn claude_code(order: &Order<'_>, root: &Root, endpoint: &Endpoint) -> Result<ClaudeCode> {

@@ -127,7 +127,7 @@ fn close_log(order: &Order<'_>, root: &Root, state: &RunState) -> Result<Vec<Str
     if logs.join(format!("{}.log", state.run_id)).is_file() {
         let secrets = order.surroundings.secrets();
         let directory = root.directory("logs")?;
-        let mut hear = |event| memory.hear(event);
+        let mut hear = |seq, event| memory.hear_line(seq, event);
         let (mut journal, _) = Journal::open(directory.as_fd(), &logs, &state.run_id, &secrets, &mut hear)?;
         for event in engine::missing_transitions(&memory, state) {
             journal.append(&event)?;
@@ -150,8 +150,9 @@ fn drive(
     let logs_path = root.join("logs");
     let mut memory = Memory::default();
     let secrets = order.surroundings.secrets();
-    let (journal, mended) =
-        Journal::open(logs.as_fd(), &logs_path, &state.run_id, &secrets, &mut |event| memory.hear(event))?;
+    let (journal, mended) = Journal::open(logs.as_fd(), &logs_path, &state.run_id, &secrets, &mut |seq, event| {
+        memory.hear_line(seq, event)
+    })?;
     let mut bus = Bus::default();
     let mut options = ConsoleOptions::stderr(arguments.quiet, !order.surroundings.is_colourless());
     if order.surroundings.has_dumb_terminal() {

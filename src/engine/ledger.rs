@@ -89,7 +89,7 @@ impl Ledger {
 
     /// Tokens and USD that count, those of broken-off requests too.
     fn used(&self, spent: &Totals) -> (u64, f64) {
-        let tokens = spent.input_tokens + spent.output_tokens + self.charges.tokens;
+        let tokens = spent.input_tokens.saturating_add(spent.output_tokens).saturating_add(self.charges.tokens);
         (tokens, spent.cost_usd.unwrap_or(0.0) + self.charges.usd)
     }
 }

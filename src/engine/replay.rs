@@ -10,6 +10,7 @@ use regex::Regex;
 use rustix::fs::OFlags;
 use serde_json::Value;
 
+use crate::engine::agent::talks::Talks;
 use crate::engine::memory::{Memory, Recorded};
 use crate::engine::spec::read::open_file;
 use crate::error::{Error, Result};
@@ -36,7 +37,7 @@ impl Replay {
         let file = open_file(path, OFlags::empty())
             .map_err(|error| Error::Usage(format!("cannot open the log {}: {error}", path.display())))?;
         let mut memory = Memory::default();
-        let read = read_lines(&file, None, &mut |event| memory.hear(event))
+        let read = read_lines(&file, None, &mut |seq, event| memory.hear_line(seq, event))
             .map_err(|error| Error::Usage(format!("cannot read the log {}: {error}", path.display())))?;
         if read.lines == 0 {
             return Err(Error::Spec(format!("{}:1:1: this is no log of a run", path.display())));
@@ -56,7 +57,7 @@ impl Replay {
         let Some(recorded) = self.memory.answer(place) else {
             return Err(mismatch(format!("the log has no answer for this request ({at})")));
         };
-        let asked = self.memory.request(place).unwrap_or(&Value::Null);
+        let asked = self.memory.request(place).map_or(&Value::Null, |asked| &asked.said);
         match self.difference(asked, request) {
             Some(difference) => {
                 Err(mismatch(format!("the request differs from the recorded one ({at}): {difference}")))
@@ -65,22 +66,18 @@ impl Replay {
         }
     }
 
+    /// Returns what the log knows of conversations.
+    pub fn talks(&self) -> &Talks {
+        self.memory.talks()
+    }
+
+    /// Returns the first line in which two texts differ by more than by nature, both shown.
+    pub fn first_difference(&self, recorded: &str, now: &str) -> Option<String> {
+        first_difference(&self.plain(recorded.to_owned()), &self.plain(now.to_owned()))
+    }
+
     fn difference(&self, recorded: &Value, request: &Value) -> Option<String> {
-        let (old, new) = (self.said(recorded), self.said(request));
-        let (mut old, mut new) = (old.lines(), new.lines());
-        for number in 1.. {
-            match (old.next(), new.next()) {
-                (None, None) => return None,
-                (old, new) if old == new => {}
-                (old, new) => {
-                    let from =
-                        old.zip(new).map_or(0, |(old, new)| difference_begins(old, new).saturating_sub(SHOWN_BEFORE));
-                    let show = |line: Option<&str>| line.map_or("(its end)".into(), |line| shortened(line, from));
-                    return Some(format!("line {number}: recorded {}, now {}", show(old), show(new)));
-                }
-            }
-        }
-        None
+        first_difference(&self.said(recorded), &self.said(request))
     }
 
     /// Everything that a request says, one text, with what varies made equal.
@@ -90,11 +87,32 @@ impl Replay {
             text += &format!("[{part}]\n");
             strings(&request[part], &mut text);
         }
+        self.plain(text)
+    }
+
+    fn plain(&self, mut text: String) -> String {
         for root in &self.roots {
             text = text.replace(root.as_str(), "<root>");
         }
         normalised(&text)
     }
+}
+
+fn first_difference(old: &str, new: &str) -> Option<String> {
+    let (mut old, mut new) = (old.lines(), new.lines());
+    for number in 1.. {
+        match (old.next(), new.next()) {
+            (None, None) => return None,
+            (old, new) if old == new => {}
+            (old, new) => {
+                let from =
+                    old.zip(new).map_or(0, |(old, new)| difference_begins(old, new).saturating_sub(SHOWN_BEFORE));
+                let show = |line: Option<&str>| line.map_or("(its end)".into(), |line| shortened(line, from));
+                return Some(format!("line {number}: recorded {}, now {}", show(old), show(new)));
+            }
+        }
+    }
+    None
 }
 
 /// Returns a path with its links resolved, where it can be.

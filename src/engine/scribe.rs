@@ -58,6 +58,11 @@ impl Scribe {
         self.tell(Event::ProgressMessage { agent_id: MAIN_AGENT.into(), message: message.into() })
     }
 
+    /// Returns how many lines the log has: the number of the last one.
+    pub fn lines(&self) -> u64 {
+        self.journal.lines()
+    }
+
     /// Returns the notes of the run so far.
     pub fn notes(&self) -> &[String] {
         &self.notes

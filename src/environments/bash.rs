@@ -6,7 +6,7 @@
 //! prompt; so a line that leads into it again follows every interrupt, and one of the two takes it.
 
 mod message;
-mod record;
+pub mod record;
 
 use std::ffi::OsString;
 use std::io;

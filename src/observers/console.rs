@@ -21,7 +21,7 @@ const TICK: Duration = Duration::from_secs(1);
 const ERASE: &str = "\r\x1b[K";
 const USUAL_WIDTH: u16 = 80;
 
-const HEARD: [Kind; 17] = [
+const HEARD: [Kind; 19] = [
     Kind::WorkflowStarted,
     Kind::WorkflowCompleted,
     Kind::WorkflowPaused,
@@ -32,6 +32,8 @@ const HEARD: [Kind; 17] = [
     Kind::ModelRetried,
     Kind::ModelAnswered,
     Kind::FilesApplied,
+    Kind::ToolCalled,
+    Kind::EnvironmentsRestarted,
     Kind::ToolInvocation,
     Kind::ScriptOutput,
     Kind::ProtectedRestored,

@@ -11,7 +11,7 @@ pub mod keeper;
 pub mod living;
 pub mod private;
 mod tree;
-mod wire;
+pub mod wire;
 
 use std::ffi::OsString;
 use std::io::{self, Write};

@@ -81,6 +81,11 @@ impl PrivateDirs {
         self.base.join("home")
     }
 
+    /// Returns the directory for what children only read; it is made by whoever fills it.
+    pub fn kept(&self) -> PathBuf {
+        self.base.join("kept")
+    }
+
     /// Makes both directories anew.
     #[expect(clippy::disallowed_methods, reason = "a new file in a new directory of ours")]
     pub fn renew(&self) -> Result<()> {

@@ -145,6 +145,14 @@ pub(super) fn decode_ended(message: &[u8]) -> Option<Ended> {
     }
 }
 
+/// Reads bytes as everything that they could be, and returns whether they are any of it: for who tries the readers.
+pub fn is_understood(bytes: &[u8]) -> bool {
+    let message = receive(bytes);
+    let message = message.as_deref().unwrap_or(bytes);
+    decode_pids(message);
+    decode_job(message).is_some() || decode_ended(message).is_some()
+}
+
 fn put_number(message: &mut Vec<u8>, number: usize) {
     // What does not fit 32 bits is far beyond what the kernel takes as arguments; a cut message is refused at its reader.
     message.extend(u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes());

@@ -61,13 +61,13 @@ struct Head {
 }
 
 impl Journal {
-    /// Opens the log of a run in `logs`, making it where there is none, and hands every event in it to `visit`.
+    /// Opens the log of a run in `logs`, making it where there is none, and hands every event in it to `visit`, with its line's number.
     pub fn open(
         logs: BorrowedFd<'_>,
         logs_path: &Path,
         run_id: &str,
         secrets: &Secrets,
-        visit: &mut dyn FnMut(Event),
+        visit: &mut dyn FnMut(u64, Event),
     ) -> Result<(Journal, Option<Mended>)> {
         let name = format!("{run_id}.log");
         let path = logs_path.join(&name);
@@ -148,7 +148,7 @@ pub struct ReadUp {
 /// Reads a log to its last whole line; `run_id` is taken from the first line where none is given.
 ///
 /// A line that repeats the one before (a tail written twice) ends the reading like a torn one.
-pub fn read_lines(file: &File, run_id: Option<&str>, visit: &mut dyn FnMut(Event)) -> std::io::Result<ReadUp> {
+pub fn read_lines(file: &File, run_id: Option<&str>, visit: &mut dyn FnMut(u64, Event)) -> std::io::Result<ReadUp> {
     let mut reader = BufReader::with_capacity(1 << 16, file);
     reader.seek(SeekFrom::Start(0))?;
     let mut run_id = run_id.map(str::to_owned);
@@ -169,7 +169,7 @@ pub fn read_lines(file: &File, run_id: Option<&str>, visit: &mut dyn FnMut(Event
         read.whole_bytes += length as u64;
         // An event that a newer version wrote is skipped, not a fault of the log.
         if let Ok(event) = serde_json::from_slice::<Value>(&line).and_then(Event::deserialize) {
-            visit(event);
+            visit(read.lines, event);
         }
     }
 }
@@ -200,8 +200,10 @@ mod tests {
             let mut events = Vec::new();
             let secrets = Secrets::new(["sk-secret-12345".to_owned()]);
             let (journal, mended) =
-                Journal::open(directory.as_fd(), self.folder.path(), &self.run_id, &secrets, &mut |e| events.push(e))
-                    .unwrap();
+                Journal::open(directory.as_fd(), self.folder.path(), &self.run_id, &secrets, &mut |_, e| {
+                    events.push(e)
+                })
+                .unwrap();
             (journal, mended, events)
         }
     }

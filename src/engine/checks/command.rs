@@ -1,13 +1,20 @@
 //! A check that runs a program in the workspace and judges it by exit code and evidence.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::engine::checks::{CANNOT_START, Output, TIMED_OUT, Tool, ToolResult, evidence, text};
 use crate::engine::spec::Check;
-use crate::error::Result;
+use crate::engine::spec::inputs::{Input, InputKind};
+use crate::environments::adhoc::FOLDER;
+use crate::environments::adhoc::host::Start;
+use crate::error::{Error, Result};
 use crate::process::capture::Captured;
-use crate::process::environment::{Base, Places, for_check};
+use crate::process::environment::{Base, Places, find_program, for_check};
 use crate::process::private::PrivateDirs;
 use crate::process::{self, Ended, Finished, Job, Launcher};
 use crate::secrets::Secrets;
@@ -21,6 +28,45 @@ pub struct Surroundings {
     pub workspace: PathBuf,
     pub secrets: Secrets,
     pub stop: Stop,
+}
+
+impl Surroundings {
+    /// Returns what environments are started with, in fresh private places, and the folder that holds the user's own
+    /// (`env/` in it). They get what checks get, without anything of the spec's.
+    pub fn workshop(&self, own: &[Input]) -> Result<(Start, PathBuf)> {
+        self.private.renew()?;
+        let folder = self.private.kept();
+        bring(own, &folder.join(FOLDER))?;
+        let (tmp, home) = (self.private.tmp(), self.private.home());
+        let places = Places { workspace: &self.workspace, tmp: &tmp, home: &home };
+        let start = Start {
+            launcher: self.launcher.clone(),
+            project: self.workspace.clone(),
+            env: for_check(&self.base, &places, &BTreeMap::new()),
+            python: find_program(self.base.path(), OsStr::new("python3"), &self.workspace),
+        };
+        Ok((start, folder))
+    }
+}
+
+/// Writes files of the user's into a private folder.
+#[expect(clippy::disallowed_methods, reason = "a new file in a new directory of ours")]
+fn bring(inputs: &[Input], folder: &Path) -> Result<()> {
+    for input in inputs {
+        let path = folder.join(input.to.as_str());
+        let made = |path: &Path| fs::create_dir_all(path).map_err(|error| Error::io("make", path, error));
+        let failed = |error| Error::io("write", &path, error);
+        match &input.kind {
+            InputKind::Dir => made(&path)?,
+            InputKind::Link { target } => symlink(target, &path).map_err(failed)?,
+            InputKind::File { mode, content, .. } => {
+                made(path.parent().unwrap_or(folder))?;
+                fs::write(&path, content.as_deref().unwrap_or_default()).map_err(failed)?;
+                fs::set_permissions(&path, fs::Permissions::from_mode(mode & 0o777)).map_err(failed)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A check of the spec as a tool.

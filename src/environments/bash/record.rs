@@ -11,7 +11,7 @@ const MAX_BEFORE: usize = 64 * 1024;
 
 /// One thing that was told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Record {
+pub enum Record {
     /// The command has come whole, and its text runs now.
     Begun,
     /// A command has ended.
@@ -26,42 +26,43 @@ pub(super) enum Record {
 
 /// The state of the shell between two commands.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Report {
-    pub(super) status: i32,
+pub struct Report {
+    pub status: i32,
     /// The one-letter options.
-    pub(super) options: String,
-    pub(super) cwd: String,
+    pub options: String,
+    pub cwd: String,
     /// The command that sets the trap on DEBUG, which is not set at the moment.
-    pub(super) debug_trap: Option<String>,
+    pub debug_trap: Option<String>,
     /// The same for SIGINT, which is ignored at the moment.
-    pub(super) interrupt_trap: Option<String>,
-    pub(super) has_error_trap: bool,
-    pub(super) jobs: Vec<BackgroundJob>,
+    pub interrupt_trap: Option<String>,
+    pub has_error_trap: bool,
+    pub jobs: Vec<BackgroundJob>,
 }
 
 /// A job as `jobs -l` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct BackgroundJob {
-    pub(super) number: u32,
-    pub(super) pid: u32,
-    pub(super) command: String,
+pub struct BackgroundJob {
+    pub number: u32,
+    pub pid: u32,
+    pub command: String,
 }
 
 /// What was read and not yet understood.
 #[derive(Debug, Default)]
-pub(super) struct Records {
+pub struct Records {
     bytes: Vec<u8>,
     /// No record ends before this.
     searched: usize,
 }
 
 impl Records {
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    /// Takes in bytes, torn anywhere.
+    pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend(bytes);
     }
 
     /// Takes the next record that is whole and known.
-    pub(super) fn next(&mut self) -> Option<Record> {
+    pub fn next(&mut self) -> Option<Record> {
         loop {
             let rest = self.bytes.get(self.searched..).unwrap_or_default();
             let Some(end) = find(rest, END) else {

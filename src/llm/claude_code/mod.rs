@@ -72,6 +72,7 @@ pub struct Setup {
 pub struct ClaudeCode {
     setup: Setup,
     session: Session,
+    until: Option<Instant>,
 }
 
 /// What is said to it.
@@ -95,7 +96,7 @@ pub fn session_id(run_id: &str, place: Place) -> String {
 impl ClaudeCode {
     /// Returns a client; nothing is started before it is asked.
     pub fn new(setup: Setup) -> ClaudeCode {
-        ClaudeCode { setup, session: Session::default() }
+        ClaudeCode { setup, session: Session::default(), until: None }
     }
 
     /// Starts the program once and hears it to its end.
@@ -160,6 +161,10 @@ impl LlmClient for ClaudeCode {
             said.prompt.insert_str(0, "This is your task:\n\n");
         }
         serde_json::to_string(&said).unwrap_or_default()
+    }
+
+    fn hurry(&mut self, until: Option<Instant>) {
+        self.until = until;
     }
 
     fn attempt(&mut self, body: &str, watch: &mut dyn FnMut(&str)) -> Result<Answer, LlmError> {

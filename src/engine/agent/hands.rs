@@ -1,0 +1,329 @@
+//! The model's hands: environments in the workspace, each started at its first use, every call written down.
+//!
+//! A call is in the log before it begins, its result before anybody uses it. After a resume no call without a result is
+//! run again; in a replay calls are run for their effect, and the conversation gets what the log says.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::engine::agent::talks::Returned;
+use crate::engine::agent::tools::{self, Order, Wish};
+use crate::engine::checks::command::Surroundings;
+use crate::engine::checks::text::cut_middle;
+use crate::engine::context::Context;
+use crate::engine::replay::Replay;
+use crate::environments::adhoc::host::{HostEnvironment, LOADING_PATIENCE, Start};
+use crate::environments::adhoc::{self, Found};
+use crate::environments::bash::BashEnvironment;
+use crate::environments::editor::EditorEnvironment;
+use crate::environments::python::PythonEnvironment;
+use crate::environments::registry::{Action, Registry, Urgent, Waiter};
+use crate::environments::{Environment, Response, ScreenSection};
+use crate::error::Result;
+use crate::events::{Event, MAIN_AGENT, Place};
+use crate::llm::ToolOffer;
+use crate::secrets::Secrets;
+
+/// How much of a call's output the model gets.
+const OUTPUT_LIMIT: usize = 16 << 10;
+/// All screens together.
+const SCREEN_LIMIT: usize = 16 << 10;
+/// From so few turns on the model is told how many are left.
+const FEW_TURNS: u32 = 5;
+const UNKNOWN: &str = "outcome unknown: the run was interrupted while this was under way, and it was not repeated\n";
+const NOT_RUN: &str = "not run: the environments were restarted\n";
+
+const BUILT_IN: [(&str, &str); 3] = [
+    (
+        "bash",
+        "A bash that lives as long as this conversation: directory, variables, functions and background jobs stay. \
+         Commands read an empty stdin.",
+    ),
+    (
+        "python",
+        "A Python that lives as long as this conversation: variables and imports stay. Expressions are shown as at a \
+         prompt.",
+    ),
+    (
+        "editor",
+        "Views of files that follow every change. `view PATH /START/ /END/` opens a view from the first line that \
+         matches START to the next that matches END; `edit PATH FIRST-LAST` and the new lines below it replaces lines of a view; \
+         `create PATH` and the content below it; `search /PATTERN/ GLOB`; `close ID`.",
+    ),
+];
+
+/// A call of the model's: where it stands, and what it says.
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    pub place: Place,
+    pub number: u32,
+    pub tool: &'a str,
+    pub input: &'a Value,
+    pub raw: Option<&'a str>,
+}
+
+/// What limits a call from outside.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    pub deadline: Instant,
+    pub turns_left: u32,
+}
+
+/// The environments of one phase.
+pub struct Hands {
+    secrets: Secrets,
+    start: Start,
+    own: Vec<Found>,
+    registry: Registry,
+    used: Vec<String>,
+    compared: u32,
+    differing: u32,
+}
+
+impl Hands {
+    /// Returns hands that hold nothing yet, with fresh private places.
+    pub fn new(surroundings: &Rc<Surroundings>, context: &mut Context) -> Result<Hands> {
+        let (start, folder) = surroundings.workshop(&context.inputs.environments)?;
+        let names = BUILT_IN.map(|(name, _)| name);
+        let (own, words) = adhoc::find(&folder, &names);
+        for word in words {
+            context.scribe.note(word)?;
+        }
+        let secrets = surroundings.secrets.clone();
+        Ok(Hands { secrets, start, own, registry: Registry::default(), used: Vec::new(), compared: 0, differing: 0 })
+    }
+
+    /// Returns the tools: the built-in ones, then the user's own by name.
+    pub fn offers(&self) -> Vec<ToolOffer> {
+        let built_in = BUILT_IN.iter().map(|(name, description)| tools::offer(name, description));
+        let own = self.own.iter().map(|found| tools::offer(&found.name, &described(found)));
+        built_in.chain(own).collect()
+    }
+
+    /// Carries out a call of an answer that has just come.
+    pub fn call(
+        &mut self,
+        context: &mut Context,
+        call: Call<'_>,
+        limits: Limits,
+        replay: Option<&Replay>,
+    ) -> Result<Returned> {
+        let recorded = replay.map(|replay| replay.talks().result(call.place, call.number));
+        if let Some(recorded) = recorded
+            && recorded.is_none_or(|recorded| !recorded.ran)
+        {
+            let returned = recorded.cloned().unwrap_or_else(|| refused(UNKNOWN));
+            return write_down(context, call, returned, Instant::now());
+        }
+        let order = match self.understood(call) {
+            Ok(order) => order,
+            Err(problem) => return self.refuse(context, call, &problem, limits),
+        };
+        let began = Instant::now();
+        self.announce(context, call)?;
+        let response = self.carry_out(context, call.tool, &order, limits);
+        context.heed_stop()?;
+        let mut returned = self.returned(call.tool, response, limits);
+        if let (Some(replay), Some(recorded)) = (replay, recorded.flatten()) {
+            self.compare(context, replay, call, recorded, &returned)?;
+            returned = recorded.clone();
+        }
+        write_down(context, call, returned, began)
+    }
+
+    /// Answers a call of an answer that came before the environments were restarted.
+    pub fn call_again(&mut self, context: &mut Context, call: Call<'_>) -> Result<Returned> {
+        if let Some(returned) = context.memory.talks().result(call.place, call.number) {
+            return Ok(returned.clone());
+        }
+        let has_begun = context.memory.talks().has_begun(call.place, call.number);
+        write_down(context, call, refused(if has_begun { UNKNOWN } else { NOT_RUN }), Instant::now())
+    }
+
+    /// Ends every environment; the next call finds fresh ones.
+    pub fn restart(&mut self) {
+        self.registry.shutdown();
+        self.registry = Registry::default();
+        self.used.clear();
+    }
+
+    /// Ends everything; returns the commands that were still running.
+    pub fn close(&mut self) -> Vec<String> {
+        let running = self.registry.running();
+        self.restart();
+        running
+    }
+
+    /// Returns how many results of a replay were compared, and how many differ.
+    pub fn differing(&self) -> (u32, u32) {
+        (self.compared, self.differing)
+    }
+
+    fn understood(&mut self, call: Call<'_>) -> std::result::Result<Order, String> {
+        if !self.knows(call.tool) {
+            let names: Vec<String> = self.offers().into_iter().map(|offer| offer.name).collect();
+            return Err(format!("there is no tool {:?}; there are {}", call.tool, names.join(", ")));
+        }
+        let order = tools::read(call.input, call.raw)?;
+        self.take_up(call.tool)?;
+        Ok(order)
+    }
+
+    fn knows(&self, name: &str) -> bool {
+        BUILT_IN.iter().any(|(known, _)| *known == name) || self.own.iter().any(|found| found.name == name)
+    }
+
+    /// Starts an environment at its first use.
+    fn take_up(&mut self, name: &str) -> std::result::Result<(), String> {
+        if self.registry.has(name) {
+            return Ok(());
+        }
+        let Start { launcher, project, env, .. } = self.start.clone();
+        let environment: Box<dyn Environment> = match name {
+            "bash" => Box::new(BashEnvironment::new(launcher, project, env)),
+            "python" => Box::new(PythonEnvironment::new(launcher, project, env)),
+            "editor" => Box::new(EditorEnvironment::new(&project).map_err(|error| error.to_string())?),
+            _ => self.host(name)?,
+        };
+        self.registry.add(name, environment);
+        Ok(())
+    }
+
+    fn host(&self, name: &str) -> std::result::Result<Box<dyn Environment>, String> {
+        let found = self.own.iter().find(|found| found.name == name).ok_or("there is no such tool")?;
+        let mut host = HostEnvironment::new(found.clone(), self.start.clone(), |_| {});
+        host.is_offered(Instant::now() + LOADING_PATIENCE, None);
+        host.problem().map_or(Ok(Box::new(host)), Err)
+    }
+
+    fn announce(&self, context: &mut Context, call: Call<'_>) -> Result<()> {
+        context.scribe.tell_synced(Event::ToolCalled {
+            agent_id: MAIN_AGENT.into(),
+            place: call.place,
+            call: call.number,
+            tool_name: call.tool.into(),
+            arguments: call.input.clone(),
+        })
+    }
+
+    fn refuse(&mut self, context: &mut Context, call: Call<'_>, problem: &str, limits: Limits) -> Result<Returned> {
+        let output = format!("not run: {problem}\n{}", turns_left(limits));
+        let returned = Returned { ran: false, is_error: true, output, screen: self.screen(call.tool) };
+        write_down(context, call, returned, Instant::now())
+    }
+
+    fn carry_out(&mut self, context: &Context, name: &str, order: &Order, limits: Limits) -> Response {
+        let left = limits.deadline.saturating_duration_since(Instant::now());
+        let timeout = Some(order.timeout.min(left.max(Duration::from_millis(1))));
+        let stop = context.stop.clone();
+        let mut urgent = |_: &str| if stop.requested().is_some() { Urgent::End } else { Urgent::Nothing };
+        let mut waiter = Waiter { wake: context.stop.as_fd(), urgent: &mut urgent };
+        match &order.wish {
+            Wish::Run(command) => self.registry.command(name, command, timeout, &mut waiter),
+            Wish::Control(action) => {
+                let timeout = timeout.filter(|_| *action == Action::Wait);
+                self.registry.control(name, *action, timeout, false, &mut waiter)
+            }
+        }
+    }
+
+    fn returned(&mut self, name: &str, response: Response, limits: Limits) -> Returned {
+        if !self.used.iter().any(|used| used == name) {
+            self.used.push(name.to_owned());
+        }
+        let output = if response.output.trim().is_empty() { "(no output)\n" } else { &response.output };
+        let mut output = cut_middle(&self.secrets.redact(output), OUTPUT_LIMIT);
+        if !output.ends_with('\n') {
+            output.push('\n');
+        }
+        output += &turns_left(limits);
+        Returned { ran: true, is_error: !response.success, output, screen: self.screen(name) }
+    }
+
+    /// The screens of the environments used so far, the one just used first.
+    fn screen(&mut self, newest: &str) -> String {
+        let mut sections = self.registry.screens();
+        sections.retain(|(name, _)| self.used.contains(name));
+        sections.sort_by_key(|(name, _)| name != newest);
+        let mut all = String::new();
+        for (name, ScreenSection { content, .. }) in sections {
+            let section = format!("\n[screen of {name}]\n{}\n", content.trim_end());
+            all += &cut_end(&self.secrets.redact(&section), SCREEN_LIMIT.saturating_sub(all.len()));
+        }
+        all
+    }
+
+    fn compare(
+        &mut self,
+        context: &mut Context,
+        replay: &Replay,
+        call: Call<'_>,
+        recorded: &Returned,
+        now: &Returned,
+    ) -> Result<()> {
+        self.compared += 1;
+        let Some(difference) = replay.first_difference(&recorded.output, &now.output) else { return Ok(()) };
+        self.differing += 1;
+        if self.differing > 1 {
+            return Ok(());
+        }
+        let Place { phase, turn, .. } = call.place;
+        context.scribe.note(format!(
+            "replay: a result differs from the recorded one, which is used ({phase}, turn {turn}, {}): {difference}",
+            call.tool
+        ))
+    }
+}
+
+impl Drop for Hands {
+    fn drop(&mut self) {
+        self.registry.shutdown();
+    }
+}
+
+fn described(found: &Found) -> String {
+    let said = (found.kind == adhoc::Kind::Yaml).then(|| adhoc::program(&found.path).ok()).flatten();
+    said.map_or_else(|| format!("The user's own environment {}.", found.name), |program| program.description)
+}
+
+fn refused(output: &str) -> Returned {
+    Returned { ran: false, is_error: true, output: output.to_owned(), screen: String::new() }
+}
+
+fn turns_left(limits: Limits) -> String {
+    match limits.turns_left {
+        0 => "[no turns left: the checks run next]\n".into(),
+        1 => "[1 turn left]\n".into(),
+        few if few <= FEW_TURNS => format!("[{few} turns left]\n"),
+        _ => String::new(),
+    }
+}
+
+fn cut_end(text: &str, room: usize) -> String {
+    const NOTE: &str = "\n[the rest of the screens is left out]\n";
+    if text.len() <= room {
+        return text.to_owned();
+    }
+    match room.checked_sub(NOTE.len()) {
+        Some(room) => text[..text.floor_char_boundary(room)].to_owned() + NOTE,
+        None => String::new(),
+    }
+}
+
+fn write_down(context: &mut Context, call: Call<'_>, returned: Returned, began: Instant) -> Result<Returned> {
+    let Returned { ran, is_error, output, screen } = returned.clone();
+    context.scribe.tell_synced(Event::ToolReturned {
+        agent_id: MAIN_AGENT.into(),
+        place: call.place,
+        call: call.number,
+        tool_name: call.tool.into(),
+        ran,
+        is_error,
+        output,
+        screen,
+        execution_time_ms: began.elapsed().as_millis() as u64,
+    })?;
+    Ok(returned)
+}
