@@ -375,7 +375,7 @@ impl Reading<'_> {
 pub(super) fn read(parts: Vec<Part>, assembly: &mut dyn Assembly) -> Result<Answer, LlmError> {
     let broken = |error: io::Error| LlmError::Permanent { message: error.to_string() };
     let exchange = Exchange::of(parts).map_err(broken)?;
-    Reading { exchange, clock: Clock::start(TOTAL_TIMEOUT), assembly, watch: &mut |_| {} }.answer()
+    Reading { exchange, clock: Clock::start(TOTAL_TIMEOUT, None), assembly, watch: &mut |_| {} }.answer()
 }
 
 fn content_type(headers: &HeaderMap) -> String {

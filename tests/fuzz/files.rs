@@ -120,7 +120,7 @@ fn state() {
 fn open(folder: &Path) -> (u64, Option<Mended>, Vec<Event>) {
     let (mut events, logs) = (Vec::new(), File::open(folder).unwrap());
     let (journal, mended) =
-        Journal::open(logs.as_fd(), folder, RUN_ID, &Secrets::default(), &mut |event| events.push(event)).unwrap();
+        Journal::open(logs.as_fd(), folder, RUN_ID, &Secrets::default(), &mut |_, event| events.push(event)).unwrap();
     (journal.lines(), mended, events)
 }
 
