@@ -7,6 +7,8 @@ pub mod anthropic;
 pub mod claude_code;
 pub mod endpoint;
 pub mod http;
+pub mod lines;
+pub mod mcp;
 pub mod openai;
 pub mod price;
 pub mod retry;

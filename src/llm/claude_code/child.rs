@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::llm::claude_code::lines::{Lines, TooLong};
+use crate::llm::lines::{Lines, TooLong};
 use crate::process::living::{How, Living};
 use crate::process::{Ended, Job, Launcher};
 use crate::stop::Stop;

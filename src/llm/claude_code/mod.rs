@@ -5,7 +5,6 @@
 //! (`@file`, `/command`) is switched off. A session has an id of ours, so that a crash does not lose it.
 
 mod child;
-pub mod lines;
 pub mod story;
 mod verdict;
 
@@ -22,6 +21,7 @@ use crate::events::Place;
 use crate::llm::claude_code::child::{Child, Next};
 use crate::llm::claude_code::story::{Heard, Story};
 use crate::llm::claude_code::verdict::{Failure, judge, judge_silence};
+use crate::llm::lines::MAX_LINE;
 use crate::llm::{Answer, Block, LlmClient, LlmError, Message, Request, Role, Session, Spent};
 use crate::process::private::PrivateDir;
 use crate::process::{Job, Launcher};
@@ -223,7 +223,7 @@ fn hear(mut child: Child, setup: &Setup, watch: &mut dyn FnMut(&str)) -> Result<
                 return Err(judge_silence(&ended, &setup.secrets.redact(&complaints), &story));
             }
             Next::Stopped => return Err(Failure::Other(LlmError::Stopped { spent: story.spent() })),
-            Next::TooLong => format!("a line of claude's is longer than {} bytes", lines::MAX_LINE),
+            Next::TooLong => format!("a line of claude's is longer than {} bytes", MAX_LINE),
             Next::TimedOut if total_until <= deadline => {
                 format!("claude was not done after {} s", TOTAL_TIMEOUT.as_secs())
             }
