@@ -87,7 +87,8 @@ impl Voice {
         match self.client.session() {
             Some(session) => {
                 let id = session_id(&context.state.run_id, place);
-                *session = Session { id, has_begun, usd_left: self.ledger.left(&context.state.usage)? };
+                let usd_left = self.ledger.left(&context.state.usage)?;
+                *session = Session { id, has_begun, usd_left, ..Session::default() };
             }
             None => self.ledger.promise(question.worst, &context.state.usage)?,
         }

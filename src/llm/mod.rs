@@ -24,6 +24,8 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::llm::mcp::Toolbox;
+
 /// One question to a model, complete in itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Request {
@@ -216,9 +218,12 @@ pub enum LlmError {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Session {
     pub id: String,
-    /// Whether something was sent under this id before.
+    /// Whether something was said under this id before.
     pub has_begun: bool,
+    /// What is said where it goes on after a crash, instead of the last message.
+    pub word: Option<String>,
     pub usd_left: Option<f64>,
+    pub turns_left: Option<u32>,
 }
 
 /// A provider's dialect over some transport.
@@ -231,6 +236,16 @@ pub trait LlmClient {
 
     /// Makes one attempt with an encoded body. `watch` sees each piece of the stream as it comes (JSON text).
     fn attempt(&mut self, body: &str, watch: &mut dyn FnMut(&str)) -> Result<Answer, LlmError>;
+
+    /// Like `attempt`, for a provider that calls tools itself while it answers; others leave the calls to whoever asks.
+    fn converse(
+        &mut self,
+        body: &str,
+        _toolbox: &mut dyn Toolbox,
+        watch: &mut dyn FnMut(&str),
+    ) -> Result<Answer, LlmError> {
+        self.attempt(body, watch)
+    }
 
     /// Returns the session that the next attempts belong to, to be filled in; nothing where the provider keeps none.
     fn session(&mut self) -> Option<&mut Session> {

@@ -14,6 +14,9 @@ use crate::llm::refusal::{MESSAGE, clean};
 use crate::llm::{Answer, Bill, Block, LlmError, Spent, StopReason, Usage};
 use crate::process::Ended;
 
+/// Why an answer ended that used up its turns.
+pub const MAX_TURNS: &str = "max_turns";
+
 /// How an invocation ended that gave no answer.
 #[derive(Debug, PartialEq)]
 pub enum Failure {
@@ -21,8 +24,6 @@ pub enum Failure {
     NoSession,
     /// There is a session of this id already.
     SessionInUse,
-    /// It used up its turns; what it came to is an answer all the same.
-    MaxTurns(Answer),
     Other(LlmError),
 }
 
@@ -44,7 +45,7 @@ pub fn judge(result: &Value, story: &Story) -> Result<Answer, Failure> {
         "success" if !is_error && !is_notice_of_a_limit(&answer.text()) => Ok(answer),
         // It may pass the limit by one answer, and this one is whole and paid for.
         "error_max_budget_usd" if is_whole => Ok(answer),
-        "error_max_turns" => Err(Failure::MaxTurns(answer)),
+        "error_max_turns" => Ok(Answer { stop: StopReason::Other(MAX_TURNS.into()), ..answer }),
         _ => Err(refuse(result, subtype, story, spent(&answer, story))),
     }
 }
