@@ -12,6 +12,7 @@ mod run;
 mod serve;
 mod status;
 mod surroundings;
+mod walls;
 
 use std::ffi::OsString;
 use std::io::Write;

@@ -19,6 +19,7 @@ use crate::engine::{self, Run};
 use crate::error::{Error, Result};
 use crate::events::bus::Bus;
 use crate::events::{Event, MAIN_AGENT};
+use crate::process::sandbox::trial::Found;
 use crate::observers::console::{Console, ConsoleOptions};
 use crate::observers::debug::Debug;
 use crate::safety::door::Door;
@@ -53,18 +54,20 @@ fn carry_out(order: &Order<'_>, stop: Stop, next: &str) -> Result<Ending> {
     root.refuse_links(&["workspace", "logs"])?;
     let _lock = root.lock()?;
     root.sweep();
-    match decide(order, &root)? {
+    let (decision, found) = decide(order, &root)?;
+    match decision {
         Decision::Over(state) => {
             let ending = Ending::of_state(&state, close_log(order, &root, &state)?);
             complain(&format!("this run is over (--no-resume starts afresh): {}", ending.message()));
             Ok(ending.told())
         }
-        Decision::GoOn(state) => drive(order, root, stop, *state, None, next),
-        Decision::Begin(words) => drive(order, root, stop, order.new_run(), Some(words), next),
+        Decision::GoOn(state) => drive(order, found, root, stop, *state, None, next),
+        Decision::Begin(words) => drive(order, found, root, stop, order.new_run(), Some(words), next),
     }
 }
 
-fn decide(order: &Order<'_>, root: &Root) -> Result<Decision> {
+/// Decides, and finds out what this system gives where something will be run.
+fn decide(order: &Order<'_>, root: &Root) -> Result<(Decision, Option<Found>)> {
     let afresh = order.arguments.no_resume || order.arguments.replay.is_some();
     let loaded = root.load()?;
     let decision = match &loaded {
@@ -74,7 +77,7 @@ fn decide(order: &Order<'_>, root: &Root) -> Result<Decision> {
         }
         Loaded::Nothing => Decision::Begin(Vec::new()),
         Loaded::Corrupt(problem) if afresh => Decision::Begin(vec![format!("state.json was corrupt: {problem}")]),
-        Loaded::Corrupt(problem) => return record_corruption(order, root, problem),
+        Loaded::Corrupt(problem) => return Ok((record_corruption(order, root, problem)?, None)),
         Loaded::Build(state) if afresh => Decision::Begin(vec![format!("the run {} is thrown away", state.run_id)]),
         Loaded::Build(state) if state.reason == Some(Reason::StateCorrupt) => Decision::Over(state.clone()),
         Loaded::Build(state) if state.spec_hash != order.inputs.hash => {
@@ -83,9 +86,11 @@ fn decide(order: &Order<'_>, root: &Root) -> Result<Decision> {
         Loaded::Build(state) if state.phase.is_terminal() => Decision::Over(state.clone()),
         Loaded::Build(state) => Decision::GoOn(state.clone()),
     };
+    let mut found = None;
     if !matches!(decision, Decision::Over(_)) {
         order.key()?;
         order.client_program()?;
+        found = order.sandbox()?;
     }
     if matches!(loaded, Loaded::Nothing) {
         refuse_foreign_files(root)?;
@@ -93,7 +98,7 @@ fn decide(order: &Order<'_>, root: &Root) -> Result<Decision> {
     if matches!(loaded, Loaded::Corrupt(_)) {
         root.set_aside()?;
     }
-    Ok(decision)
+    Ok((decision, found))
 }
 
 /// A workspace with files and no state that says they are ours stays untouched.
@@ -139,6 +144,7 @@ fn close_log(order: &Order<'_>, root: &Root, state: &RunState) -> Result<Vec<Str
 /// Drives a run; `words` are what a new one begins with, none where one goes on.
 fn drive(
     order: &Order<'_>,
+    found: Option<Found>,
     root: Root,
     stop: Stop,
     state: RunState,
@@ -163,9 +169,9 @@ fn drive(
         Debug::attach(&mut bus, logs_path.join(&state.run_id));
     }
     let scribe = Scribe::new(journal, bus, arguments.debug, memory.notes().to_vec());
-    let mut run = parts::assemble(order, root, stop, state, scribe, memory)?;
+    let mut run = parts::assemble(order, found.as_ref().map(|found| found.mode), root, stop, state, scribe, memory)?;
     let is_new = words.is_some();
-    let started = start(order, &mut run, mended, words);
+    let started = start(order, found.as_ref(), &mut run, mended, words);
     if is_new && let Err(error) = started {
         // Nothing was saved: there is no run, and a log of it would be nobody's.
         let _ = std::fs::remove_file(logs_path.join(format!("{}.log", run.context.state.run_id)));
@@ -178,7 +184,13 @@ fn drive(
 }
 
 /// Tells the beginning, saves, and picks up what a crash left.
-fn start(order: &Order<'_>, run: &mut Run, mended: Option<Mended>, words: Option<Vec<String>>) -> Result<()> {
+fn start(
+    order: &Order<'_>,
+    found: Option<&Found>,
+    run: &mut Run,
+    mended: Option<Mended>,
+    words: Option<Vec<String>>,
+) -> Result<()> {
     let context = &mut run.context;
     if let Some(Mended { dropped_bytes, dropped }) = mended {
         context.scribe.tell(Event::LogMended { agent_id: MAIN_AGENT.into(), dropped_bytes, dropped })?;
@@ -202,11 +214,21 @@ fn start(order: &Order<'_>, run: &mut Run, mended: Option<Mended>, words: Option
     for warning in &order.spec.warnings {
         context.scribe.note(format!("warning: {warning}"))?;
     }
+    tell_mode(found, &mut context.scribe)?;
     for (text, is_note) in order.remarks(&context.root.join("workspace")) {
         if is_note { context.scribe.note(text)? } else { context.scribe.progress(text)? }
     }
     context.save()?;
     if goes_on { run.resume() } else { Ok(()) }
+}
+
+/// Tells behind which walls the programs of the run are; all but full ones are said at each start.
+fn tell_mode(found: Option<&Found>, scribe: &mut Scribe) -> Result<()> {
+    match found {
+        Some(found) if !found.is_noteworthy() => scribe.progress(found.words.clone()),
+        Some(found) => scribe.note_again(found.words.clone()),
+        None => scribe.note_again("--no-sandbox: the checks run without kernel containment".to_owned()),
+    }
 }
 
 /// Tells the end of the command and returns it as a result.

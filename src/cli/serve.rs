@@ -52,7 +52,7 @@ fn serve(arguments: &ServeArguments, surroundings: &Surroundings) -> Result<Serv
     let env = for_environments(surroundings.variables(), places, &arguments.keep_env);
     say_what_holds(arguments, &project);
     let start = Start {
-        launcher: Launcher { program: PathBuf::from("/proc/self/exe") },
+        launcher: Launcher::open(Path::new("/proc/self/exe")),
         python: find_program(
             OsStr::new(&surroundings.text("PATH").unwrap_or_default()),
             OsStr::new("python3"),

@@ -84,7 +84,10 @@ impl Memory {
                 self.answered(place, answer, error, cost_usd)
             }
             Event::TransitionOccurred { to_state, .. } => self.phase = Some(to_state),
-            Event::NoteAdded { note, .. } => self.notes.push(note),
+            Event::NoteAdded { note, .. } => {
+                self.notes.retain(|known| *known != note);
+                self.notes.push(note);
+            }
             Event::FilesApplied { .. } => self.put_back = PutBack::default(),
             Event::ProtectedRestored { restored, removed, .. } => self.put_back.add(PutBack { restored, removed }),
             Event::HiddenFilesPlaced { paths, .. } => self.hidden = paths,

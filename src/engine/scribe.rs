@@ -53,6 +53,12 @@ impl Scribe {
         self.tell(Event::NoteAdded { agent_id: MAIN_AGENT.into(), note })
     }
 
+    /// Adds something that the user should know at each start of the run.
+    pub fn note_again(&mut self, note: String) -> Result<()> {
+        self.notes.retain(|known| *known != note);
+        self.note(note)
+    }
+
     /// Tells of progress.
     pub fn progress(&mut self, message: impl Into<String>) -> Result<()> {
         self.tell(Event::ProgressMessage { agent_id: MAIN_AGENT.into(), message: message.into() })

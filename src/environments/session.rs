@@ -149,6 +149,7 @@ pub fn in_words(ended: &Ended) -> String {
         },
         Ended::TimedOut => "ended from outside".to_owned(),
         Ended::CannotStart(reason) => reason.clone(),
+        Ended::NoWalls(failure) => format!("no sandbox: {failure}"),
     }
 }
 

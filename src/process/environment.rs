@@ -57,7 +57,7 @@ impl Base {
     /// Returns what checks need of the caller's variables; the rest, keys above all, is not kept.
     pub fn new(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Base {
         let is_needed = |name: &OsStr| {
-            ["PATH", "LANG", "HOME", "GOPATH"].iter().any(|needed| name == *needed)
+            ["PATH", "LANG", "HOME", "GOPATH", "SSL_CERT_FILE"].iter().any(|needed| name == *needed)
                 || TOOLCHAINS.iter().any(|(needed, _)| name == *needed)
         };
         let kept = variables.into_iter().filter(|(name, value)| is_needed(name) && !value.is_empty());
@@ -67,6 +67,23 @@ impl Base {
     /// Returns where the caller's programs are, as the caller says it.
     pub fn path(&self) -> &OsStr {
         self.value("PATH").unwrap_or_default()
+    }
+
+    /// Returns the user's home, if the caller names one that is not everything.
+    pub fn home(&self) -> Option<&Path> {
+        self.value("HOME").map(Path::new).filter(|home| home.is_absolute() && home.parent().is_some())
+    }
+
+    /// Returns the places of toolchains that the caller's variables name.
+    pub fn named_toolchains(&self) -> Vec<PathBuf> {
+        let named = TOOLCHAINS.iter().filter_map(|(name, _)| self.value(name)).map(PathBuf::from);
+        let of_go = self.value("GOPATH").into_iter().flat_map(split_paths).map(|path| path.join("pkg/mod"));
+        named.chain(of_go).filter(|place| place.is_absolute()).collect()
+    }
+
+    /// Returns the file of certificates that the caller names.
+    pub fn certificates(&self) -> Option<&Path> {
+        self.value("SSL_CERT_FILE").map(Path::new).filter(|file| file.is_absolute())
     }
 
     fn value(&self, name: &str) -> Option<&OsStr> {

@@ -15,8 +15,8 @@ use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, OptionalActions, Winsize, tcgetattr, tcsetattr, tcsetwinsize};
 
-use crate::process::wire::{self, Input};
-use crate::process::{Ended, GRACE, Job, Launcher, bury, spawn_keeper};
+use crate::process::wire::{self, Input, Task};
+use crate::process::{Ended, GRACE, Job, Launcher, bury, order, spawn_keeper};
 
 const PIPE_SIZE: usize = 1 << 20;
 
@@ -86,7 +86,8 @@ impl Living {
         let (keeper, control) = spawn_keeper(launcher, theirs.try_clone()?.into(), theirs.into())?;
         let living = Living { keeper, control, output, ended: None };
         // A keeper that is gone before it has its job is found out by its silence.
-        let _ = wire::send(&living.control, &wire::encode_job(job, input))
+        let _ = order(&living.control, launcher, Task::Keep)
+            .and_then(|()| wire::send(&living.control, &wire::encode_job(job, input)))
             .and_then(|()| wire::send_descriptor(&living.control, descriptor));
         Ok(living)
     }

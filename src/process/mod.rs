@@ -10,6 +10,7 @@ pub mod environment;
 pub mod keeper;
 pub mod living;
 pub mod private;
+pub mod sandbox;
 mod tree;
 pub mod wire;
 
@@ -18,10 +19,10 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,9 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_
 
 use crate::error::{Error, Result};
 use crate::process::capture::{Captured, Reader};
+use crate::process::sandbox::pocket::Pocket;
+use crate::process::sandbox::{Failure, Walls};
+use crate::process::wire::{Order, Task};
 use crate::stop::{Stop, Woken};
 
 /// The word that makes this binary a keeper when it is the first argument.
@@ -55,6 +59,8 @@ pub enum Ended {
     TimedOut,
     /// It could not be started, and why.
     CannotStart(String),
+    /// The walls that it should run behind could not be raised: it has not run.
+    NoWalls(Failure),
 }
 
 /// What is left of a job.
@@ -66,10 +72,26 @@ pub struct Finished {
     pub took: Duration,
 }
 
-/// The binary that becomes a keeper.
+/// The binary that becomes a keeper, and the walls around what it starts.
 #[derive(Debug, Clone)]
 pub struct Launcher {
     pub program: PathBuf,
+    /// Nothing: what it starts runs with the user's rights.
+    pub walls: Option<Walls>,
+    /// Where several share a network and private places; nothing: each child has its own.
+    pub pocket: Option<Arc<Pocket>>,
+}
+
+impl Launcher {
+    /// Returns a launcher of children that run with the user's rights.
+    pub fn open(program: &Path) -> Launcher {
+        Launcher { program: program.to_owned(), walls: None, pocket: None }
+    }
+
+    /// Returns a launcher of children behind walls, each behind its own.
+    pub fn behind(&self, walls: Walls) -> Launcher {
+        Launcher { program: self.program.clone(), walls: Some(walls), pocket: None }
+    }
 }
 
 /// Whether orphans come to this process, and the keepers that are at work for it.
@@ -103,6 +125,7 @@ pub fn run(launcher: &Launcher, job: &Job, stop: &Stop) -> Result<Finished> {
     let (stdout, stderr) = (kept.stdout.finish(), kept.stderr.finish());
     let ended = match (woken.map_err(|source| Error::io("wait for", &launcher.program, source))?, told) {
         (Woken::Stopped(signal), _) => return Err(Error::Stopped(signal)),
+        (_, Some(Ended::NoWalls(failure))) => return Err(failure.into()),
         (_, Some(ended)) => ended,
         (Woken::TimedOut, None) => Ended::TimedOut,
         (Woken::Ready, None) => end_of_silent_keeper(keeper_status)?,
@@ -134,7 +157,8 @@ impl Kept {
         let (stderr, stderr_end) = Reader::start()?;
         let (keeper, control) = spawn_keeper(launcher, stdout_end.into(), stderr_end.into())?;
         // A keeper that is gone before it has its job is found out by its silence.
-        let _ = wire::send(&control, &wire::encode_job(job, wire::Input::Empty));
+        let _ = order(&control, launcher, Task::Keep)
+            .and_then(|()| wire::send(&control, &wire::encode_job(job, wire::Input::Empty)));
         Ok(Kept { keeper, control, stdout, stderr })
     }
 
@@ -158,6 +182,14 @@ fn spawn_keeper(launcher: &Launcher, stdout: Stdio, stderr: Stdio) -> io::Result
     let keeper = command.spawn()?;
     keepers.push(Pid::from_child(&keeper));
     Ok((keeper, control))
+}
+
+/// Tells a keeper what it is for, and behind which walls.
+fn order(control: &UnixStream, launcher: &Launcher, task: Task) -> io::Result<()> {
+    let namespaces = launcher.pocket.as_ref().map(|pocket| pocket.namespaces()).unwrap_or_default();
+    let order = Order { task, walls: launcher.walls.clone(), namespaces: namespaces.len() as u8 };
+    wire::send(control, &order.encode())?;
+    namespaces.iter().try_for_each(|namespace| wire::send_descriptor(control, namespace.as_fd()))
 }
 
 /// Reaps a keeper; where it has not told the end, its tree is ended from here.

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use crate::error::{Error, Result};
 
 /// Git refuses to commit as nobody, and the user's own name is none of a check's business.
-const GITCONFIG: &str =
+pub(super) const GITCONFIG: &str =
     "[user]\n\tname = orchestrator\n\temail = orchestrator@localhost\n[init]\n\tdefaultBranch = main\n";
 
 /// A home and a temporary directory that belong to one root. They go when this goes.
@@ -69,6 +69,11 @@ impl PrivateDirs {
         let private = PrivateDirs { base: place(temporary, root)? };
         private.renew()?;
         Ok(private)
+    }
+
+    /// Returns the directory that both are in.
+    pub fn base(&self) -> &Path {
+        &self.base
     }
 
     /// Returns the temporary directory.

@@ -106,6 +106,35 @@ pub(super) fn interrupt_again(command: Pid, mut forks: Vec<Pid>) -> Vec<Pid> {
     forks
 }
 
+/// Returns the children of a process that have one of these numbers in their own namespace.
+pub(super) fn children_by_inner_number(parent: Pid, numbers: &[u32]) -> Vec<Pid> {
+    let children = processes().filter(|entry| entry.parent == Some(parent)).map(|entry| entry.pid);
+    children.filter(|pid| inner_number(*pid).is_some_and(|number| numbers.contains(&number))).collect()
+}
+
+/// Returns, of the descendants of a process, those that have one of these numbers in their own namespace.
+pub(super) fn by_inner_number(ancestor: Pid, numbers: &[u32]) -> Vec<u32> {
+    if numbers.is_empty() {
+        return Vec::new();
+    }
+    let entries: Vec<Entry> = processes().collect();
+    let mut line = HashSet::from([ancestor]);
+    // A number below that of its parent comes up where numbers have begun anew.
+    while let Some(entry) = entries.iter().find(|entry| {
+        !line.contains(&entry.pid) && entry.parent.is_some_and(|parent| line.contains(&parent))
+    }) {
+        line.insert(entry.pid);
+    }
+    let found = line.into_iter().filter(|pid| inner_number(*pid).is_some_and(|inner| numbers.contains(&inner)));
+    found.map(number).collect()
+}
+
+/// The number of a process in the innermost namespace that it is in.
+fn inner_number(pid: Pid) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_whitespace().last()?.parse().ok()
+}
+
 fn program(pid: Pid) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/exe")).ok()
 }

@@ -6,6 +6,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::engine::checks::{CANNOT_START, Output, TIMED_OUT, Tool, ToolResult, evidence, text};
 use crate::engine::spec::Check;
@@ -16,36 +17,90 @@ use crate::error::{Error, Result};
 use crate::process::capture::Captured;
 use crate::process::environment::{Base, Places, find_program, for_check};
 use crate::process::private::PrivateDirs;
+use crate::process::sandbox::Mode;
+use crate::process::sandbox::pocket::Pocket;
 use crate::process::{self, Ended, Finished, Job, Launcher};
 use crate::secrets::Secrets;
 use crate::stop::Stop;
 
+/// Where a check's private directories are.
+pub enum Dwelling {
+    /// In a tree of its own, new for each check.
+    Inside { tmp: PathBuf, home: PathBuf },
+    /// In the host's, made anew for each check; the home is the user's where none is private.
+    Outside { private: PrivateDirs, home: Option<PathBuf> },
+}
+
+impl Dwelling {
+    /// Returns the temporary directory and the home, both as new as they can be.
+    fn renew(&self) -> Result<(PathBuf, PathBuf)> {
+        match self {
+            Dwelling::Inside { tmp, home } => Ok((tmp.clone(), home.clone())),
+            Dwelling::Outside { private, home } => {
+                private.renew()?;
+                Ok((private.tmp(), home.clone().unwrap_or_else(|| private.home())))
+            }
+        }
+    }
+}
+
 /// What all checks of a run share.
 pub struct Surroundings {
+    /// With the walls, where there are some.
     pub launcher: Launcher,
     pub base: Base,
-    pub private: PrivateDirs,
+    pub dwelling: Dwelling,
     pub workspace: PathBuf,
+    /// Where the system keeps what is temporary.
+    pub temporary: PathBuf,
+    pub root: PathBuf,
     pub secrets: Secrets,
     pub stop: Stop,
 }
 
+/// What the environments of a phase are started with.
+pub struct Workshop {
+    pub start: Start,
+    /// The folder that holds the user's own ones, in `env/`.
+    pub folder: PathBuf,
+    /// It lives as long as this.
+    _kept: Option<PrivateDirs>,
+}
+
 impl Surroundings {
-    /// Returns what environments are started with, in fresh private places, and the folder that holds the user's own
-    /// (`env/` in it). They get what checks get, without anything of the spec's.
-    pub fn workshop(&self, own: &[Input]) -> Result<(Start, PathBuf)> {
-        self.private.renew()?;
-        let folder = self.private.kept();
+    /// Returns what environments are started with, in fresh private places that they share; `frozen` cannot be changed
+    /// by them where the walls can hold that. They get what checks get, without anything of the spec's.
+    pub fn workshop(&self, own: &[Input], frozen: &[PathBuf]) -> Result<Workshop> {
+        let (tmp, home) = self.dwelling.renew()?;
+        let kept = match &self.dwelling {
+            Dwelling::Inside { .. } if !own.is_empty() => Some(PrivateDirs::create(&self.temporary, &self.root)?),
+            _ => None,
+        };
+        let folder = match (&kept, &self.dwelling) {
+            (Some(private), _) | (None, Dwelling::Outside { private, .. }) => private.kept(),
+            (None, Dwelling::Inside { .. }) => PathBuf::new(),
+        };
         bring(own, &folder.join(FOLDER))?;
-        let (tmp, home) = (self.private.tmp(), self.private.home());
         let places = Places { workspace: &self.workspace, tmp: &tmp, home: &home };
         let start = Start {
-            launcher: self.launcher.clone(),
+            launcher: self.launcher_of_workshop(&folder, frozen)?,
             project: self.workspace.clone(),
             env: for_check(&self.base, &places, &BTreeMap::new()),
             python: find_program(self.base.path(), OsStr::new("python3"), &self.workspace),
         };
-        Ok((start, folder))
+        Ok(Workshop { start, folder, _kept: kept })
+    }
+
+    fn launcher_of_workshop(&self, folder: &Path, frozen: &[PathBuf]) -> Result<Launcher> {
+        let Some(mut walls) = self.launcher.walls.clone() else { return Ok(self.launcher.clone()) };
+        walls.freeze.extend(frozen.iter().cloned());
+        walls.read.extend(folder.canonicalize());
+        let launcher = self.launcher.behind(walls.clone());
+        let pocket = match walls.mode {
+            Mode::Reduced => None,
+            Mode::Full | Mode::FullWithoutLandlock => Some(Arc::new(Pocket::make(&launcher, &walls)?)),
+        };
+        Ok(Launcher { pocket, ..launcher })
     }
 }
 
@@ -82,8 +137,7 @@ impl Tool for CommandCheck {
 
     fn run(&mut self) -> Result<ToolResult> {
         let around = &self.surroundings;
-        around.private.renew()?;
-        let (tmp, home) = (around.private.tmp(), around.private.home());
+        let (tmp, home) = around.dwelling.renew()?;
         let places = Places { workspace: &around.workspace, tmp: &tmp, home: &home };
         let env = for_check(&around.base, &places, &self.check.env);
         let variables = env.iter().map(|(name, _)| name.to_string_lossy().into_owned()).collect();
@@ -156,6 +210,7 @@ fn verdict(ended: &Ended, check: &Check) -> (i32, Option<String>) {
         Ended::Signalled(number) => (128 + number, Some(format!("killed by {}", signal_name(*number)))),
         Ended::TimedOut => (TIMED_OUT, Some(format!("timed out after {} seconds", check.timeout.as_secs_f64()))),
         Ended::CannotStart(why) => (CANNOT_START, Some(format!("cannot start: {why}"))),
+        Ended::NoWalls(failure) => (CANNOT_START, Some(format!("cannot start: no sandbox: {failure}"))),
     }
 }
 

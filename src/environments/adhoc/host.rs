@@ -214,6 +214,7 @@ impl HostEnvironment {
             Some(Ended::Exited(code)) => format!("exit status {code}"),
             Some(Ended::Signalled(number)) => format!("signal {number}"),
             Some(Ended::CannotStart(why)) => format!("cannot start: {why}"),
+            Some(Ended::NoWalls(failure)) => format!("cannot start: no sandbox: {failure}"),
             Some(Ended::TimedOut) | None => "ended".into(),
         }
     }
