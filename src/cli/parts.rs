@@ -1,6 +1,6 @@
 //! Wires what a run is made of: the checks behind the door for children, the generator and its voice, the context.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::cli::order::Order;
@@ -160,7 +160,7 @@ fn claude_code(order: &Order<'_>, root: &Root, endpoint: &Endpoint) -> Result<Cl
         env.insert("ANTHROPIC_BASE_URL".into(), address.into());
     }
     Ok(ClaudeCode::new(Setup {
-        launcher: Launcher { program: PathBuf::from(OWN_PROGRAM) },
+        launcher: Launcher::open(Path::new(OWN_PROGRAM)),
         program: order.client_program()?.unwrap_or_else(|| PathBuf::from(PROGRAM)),
         temporary: order.surroundings.temporary(),
         root: root.path.clone(),

@@ -58,6 +58,7 @@ pub fn judge_silence(ended: &Ended, complaints: &str, story: &Story) -> Failure 
         Ended::Signalled(number) => format!("signal {number}"),
         Ended::TimedOut => "it had to be ended".to_owned(),
         Ended::CannotStart(reason) => format!("cannot start: {reason}"),
+        Ended::NoWalls(failure) => format!("cannot start: {failure}"),
     };
     let message = format!("claude ended without a result ({how}){said}");
     by_wording(complaints, message, story.spent())
