@@ -17,6 +17,7 @@ use crate::engine::generators::prompt::{FILES_MODE, Prompts};
 use crate::engine::generators::template::Template;
 use crate::engine::ledger::Ledger;
 use crate::engine::memory::Memory;
+use crate::engine::replay::true_path;
 use crate::engine::scribe::Scribe;
 use crate::engine::spec::{Mode, Provider};
 use crate::engine::voice::Voice;
@@ -74,7 +75,7 @@ fn surroundings(
     stop: &Stop,
 ) -> Result<Rc<Surroundings>> {
     let base = Base::new(order.surroundings.variables());
-    let workspace = root.join("workspace");
+    let workspace = true_path(&root.join("workspace"));
     let make_private = || PrivateDirs::create(&order.surroundings.temporary(), &root.path);
     let private = match mode {
         Some(Containment::Full | Containment::FullWithoutLandlock) => None,

@@ -134,14 +134,14 @@ impl Kept {
     fn command(&self) -> Option<Pid> {
         match &self.inside {
             None => Some(self.child),
-            Some((number, _)) => tree::children_by_inner_number(self.child, &[*number]).pop(),
+            Some((number, _)) => tree::child_by_inner_number(self.child, *number),
         }
     }
 
-    /// Returns those of the given processes that live, as we number them.
-    fn as_we_number(&self, processes: &[u32]) -> Vec<u32> {
+    /// Returns those of some processes that are there, as the command and as we number them.
+    fn as_we_number(&self, processes: &[u32]) -> Vec<(u32, u32)> {
         match self.inside {
-            None => processes.to_vec(),
+            None => processes.iter().map(|process| (*process, *process)).collect(),
             Some(_) => tree::by_inner_number(self.child, processes),
         }
     }
@@ -340,9 +340,16 @@ fn hear(kept: &Kept, mut control: &UnixStream, children: &mut UnixStream) -> Wis
         Ok(wire::INTERRUPT) => {
             let spared = wire::receive(control).map(|message| wire::decode_pids(&message)).unwrap_or_default();
             if let Some(command) = kept.command() {
-                interrupt(command, &kept.as_we_number(&spared), children);
+                let spared: Vec<u32> = kept.as_we_number(&spared).into_iter().map(|(_, ours)| ours).collect();
+                interrupt(command, &spared, children);
             }
             let _ = wire::send(control, &[]);
+            Wish::None
+        }
+        Ok(wire::WHO_LIVES) => {
+            let asked = wire::receive(control).map(|message| wire::decode_pids(&message)).unwrap_or_default();
+            let living = kept.as_we_number(&asked).into_iter().filter(|(_, ours)| tree::is_alive(*ours));
+            let _ = wire::send(control, &wire::encode_pids(&living.map(|(theirs, _)| theirs).collect::<Vec<_>>()));
             Wish::None
         }
         Ok(wire::END_SOON) => Wish::EndSoon,

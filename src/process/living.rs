@@ -112,27 +112,42 @@ impl Living {
 
     /// Sends a signal to the command's process group; returns when it is sent, so that what comes later is not hit.
     pub fn signal_group(&mut self, signal: Signal) {
-        self.ask_for_signals(&[wire::SIGNAL_GROUP, signal.as_raw() as u8]);
+        self.ask(&[wire::SIGNAL_GROUP, signal.as_raw() as u8]);
     }
 
     /// Sends SIGINT to the command and to what it runs in the foreground, whatever groups that has put itself into, but
     /// not to `spared` and theirs; returns when it is sent.
     pub fn interrupt_foreground(&mut self, spared: &[u32]) {
-        let mut wish = vec![wire::INTERRUPT];
-        let _ = wire::send(&mut wish, &wire::encode_pids(spared));
-        self.ask_for_signals(&wish);
+        self.ask_about(wire::INTERRUPT, spared);
     }
 
-    fn ask_for_signals(&mut self, wish: &[u8]) {
+    /// Returns those of some processes that live, numbered as the command does.
+    pub fn who_lives(&mut self, processes: &[u32]) -> Vec<u32> {
+        if processes.is_empty() {
+            return Vec::new();
+        }
+        wire::decode_pids(&self.ask_about(wire::WHO_LIVES, processes).unwrap_or_default())
+    }
+
+    fn ask_about(&mut self, wish: u8, processes: &[u32]) -> Option<Vec<u8>> {
+        let mut wish = vec![wish];
+        let _ = wire::send(&mut wish, &wire::encode_pids(processes));
+        self.ask(&wish)
+    }
+
+    /// Returns the keeper's answer, unless the end was on its way already.
+    fn ask(&mut self, wish: &[u8]) -> Option<Vec<u8>> {
         if self.ended().is_some() {
-            return;
+            return None;
         }
         self.wake_the_keeper();
         let asked = self.control.write_all(wish);
-        // The keeper answers with an empty message, unless the end was on its way already.
         match asked.and_then(|()| wire::receive(&mut self.control)) {
-            Ok(message) if message.is_empty() => {}
-            told => self.bury(told.ok()),
+            Ok(answer) if wire::decode_ended(&answer).is_none() => Some(answer),
+            told => {
+                self.bury(told.ok());
+                None
+            }
         }
     }
 

@@ -106,27 +106,36 @@ pub(super) fn interrupt_again(command: Pid, mut forks: Vec<Pid>) -> Vec<Pid> {
     forks
 }
 
-/// Returns the children of a process that have one of these numbers in their own namespace.
-pub(super) fn children_by_inner_number(parent: Pid, numbers: &[u32]) -> Vec<Pid> {
-    let children = processes().filter(|entry| entry.parent == Some(parent)).map(|entry| entry.pid);
-    children.filter(|pid| inner_number(*pid).is_some_and(|number| numbers.contains(&number))).collect()
+/// Returns the child of a process that has this number in its own namespace.
+pub(super) fn child_by_inner_number(parent: Pid, number: u32) -> Option<Pid> {
+    let mut children = processes().filter(|entry| entry.parent == Some(parent)).map(|entry| entry.pid);
+    children.find(|pid| inner_number(*pid) == Some(number))
 }
 
-/// Returns, of the descendants of a process, those that have one of these numbers in their own namespace.
-pub(super) fn by_inner_number(ancestor: Pid, numbers: &[u32]) -> Vec<u32> {
+/// Returns, of the descendants of a process, those that have one of these numbers in their own namespace: that one, and
+/// ours.
+pub(super) fn by_inner_number(ancestor: Pid, numbers: &[u32]) -> Vec<(u32, u32)> {
     if numbers.is_empty() {
         return Vec::new();
     }
-    let entries: Vec<Entry> = processes().collect();
+    let mut rest: Vec<Entry> = processes().collect();
     let mut line = HashSet::from([ancestor]);
-    // A number below that of its parent comes up where numbers have begun anew.
-    while let Some(entry) = entries.iter().find(|entry| {
-        !line.contains(&entry.pid) && entry.parent.is_some_and(|parent| line.contains(&parent))
-    }) {
-        line.insert(entry.pid);
+    // Where numbers have begun anew, a child may be listed before its parent.
+    loop {
+        let before = line.len();
+        rest.retain(|entry| !(entry.parent.is_some_and(|parent| line.contains(&parent)) && line.insert(entry.pid)));
+        if line.len() == before {
+            break;
+        }
     }
-    let found = line.into_iter().filter(|pid| inner_number(*pid).is_some_and(|inner| numbers.contains(&inner)));
-    found.map(number).collect()
+    let found = line.into_iter().filter_map(|pid| Some((inner_number(pid)?, number(pid))));
+    found.filter(|(inner, _)| numbers.contains(inner)).collect()
+}
+
+/// Whether a process is there and has not ended.
+pub(super) fn is_alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
 /// The number of a process in the innermost namespace that it is in.

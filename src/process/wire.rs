@@ -31,6 +31,10 @@ pub(super) const SIGNAL_GROUP: u8 = b'g';
 /// spared follows. An empty message comes back.
 pub(super) const INTERRUPT: u8 = b'i';
 
+/// Asks a keeper which of some processes live; a message with their numbers follows, as the command knows them. A message
+/// with those that do comes back.
+pub(super) const WHO_LIVES: u8 = b'l';
+
 /// What the command's stdin is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Input {

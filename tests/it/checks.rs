@@ -344,12 +344,14 @@ fn hidden_files_that_a_crash_left_in_a_folder_of_others_go_alone() {
     let project = Project::new().model(&server).file("specs/secret/question.txt", "?\n");
     let script = format!("test -e {} || sleep {}", project.outside("again").display(), project.marker());
     let project = project.spec(spec(&[("exam", &script, "hidden: true, files: [{from: secret/, to: exam}]")]));
-    let mut running = project.start(RUN);
+    // What tells the two runs apart is outside.
+    let run = &["run", "--spec", "specs/spec.yaml", "--no-sandbox"];
+    let mut running = project.start(run);
     running.until("the hidden file is there", || project.exists("workspace/exam/question.txt"));
     running.signal(rustix::process::Signal::KILL);
     running.wait();
     std::fs::write(project.outside("again"), "").unwrap();
-    project.run(RUN).exits(0);
+    project.run(run).exits(0);
     assert_eq!(project.workspace_names(), ["exam/own.txt"]);
 }
 
@@ -388,7 +390,7 @@ fn a_link_in_the_place_of_the_workspace_is_a_violation() {
     let server = Server::start([reply::answer("41"), reply::answer("42")]);
     let project = Project::with(checked_by(script), &server);
     fs::create_dir(project.outside("precious")).unwrap();
-    let ran = project.run(RUN_JSON).exits(2);
+    let ran = project.run(&["run", "--spec", "specs/spec.yaml", "--json", "--no-sandbox"]).exits(2);
     assert_eq!(ran.verdict(), ("FAILED".into(), "safety_violation".into()));
     assert_eq!(fs::read_dir(project.outside("precious")).unwrap().count(), 0);
 }
