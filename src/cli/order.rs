@@ -8,7 +8,7 @@ use crate::cli::surroundings::Surroundings;
 use crate::cli::{RunArguments, not_there_yet};
 use crate::engine::replay::Replay;
 use crate::engine::spec::inputs::{self, Inputs};
-use crate::engine::spec::{MAX_RETRIES_CEILING, Mode, Provider, Spec, read};
+use crate::engine::spec::{MAX_RETRIES_CEILING, Provider, Spec, read};
 use crate::error::{Error, Result};
 use crate::llm::claude_code::PROGRAM;
 use crate::llm::price::{Price, context_of_model};
@@ -45,9 +45,6 @@ impl<'a> Order<'a> {
         Root::open(&surroundings.root)?;
         let mut spec = read::read(file, surroundings.home().as_deref())?;
         take_over(&mut spec, arguments)?;
-        if (spec.generator.provider, spec.generator.mode) == (Provider::ClaudeCode, Mode::Agent) {
-            return Err(not_there_yet("generator.mode: agent with provider claude-code"));
-        }
         let inputs = inputs::collect(&spec, &surroundings.root, stop)?;
         let price = known_price(&spec)?;
         let max_retries = arguments.max_retries.map(|asked| clamped(asked, &mut spec.warnings));

@@ -68,12 +68,7 @@ pub fn assemble(
     Ok(Run { context, generator, checks })
 }
 
-fn surroundings(
-    order: &Order<'_>,
-    mode: Option<Containment>,
-    root: &Root,
-    stop: &Stop,
-) -> Result<Rc<Surroundings>> {
+fn surroundings(order: &Order<'_>, mode: Option<Containment>, root: &Root, stop: &Stop) -> Result<Rc<Surroundings>> {
     let base = Base::new(order.surroundings.variables());
     let workspace = true_path(&root.join("workspace"));
     let make_private = || PrivateDirs::create(&order.surroundings.temporary(), &root.path);

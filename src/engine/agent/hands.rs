@@ -3,10 +3,13 @@
 //! A call is in the log before it begins, its result before anybody uses it. After a resume no call without a result is
 //! run again; in a replay calls are run for their effect, and the conversation gets what the log says.
 
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use rustix::event::epoll;
+use rustix::io::Errno;
 use serde_json::Value;
 
 use crate::engine::agent::talks::Returned;
@@ -23,7 +26,7 @@ use crate::environments::editor::EditorEnvironment;
 use crate::environments::python::PythonEnvironment;
 use crate::environments::registry::{Action, Registry, Urgent, Waiter};
 use crate::environments::{Environment, Response, ScreenSection};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT, Place};
 use crate::llm::ToolOffer;
 use crate::secrets::Secrets;
@@ -64,6 +67,8 @@ pub struct Call<'a> {
     pub tool: &'a str,
     pub input: &'a Value,
     pub raw: Option<&'a str>,
+    /// Readable when nobody waits for it any more.
+    pub cancelled: Option<BorrowedFd<'a>>,
 }
 
 /// What limits a call from outside.
@@ -125,7 +130,7 @@ impl Hands {
         };
         let began = Instant::now();
         self.announce(context, call)?;
-        let response = self.carry_out(context, call.tool, &order, limits);
+        let response = self.carry_out(context, call, &order, limits)?;
         context.heed_stop()?;
         let mut returned = self.returned(call.tool, response, limits);
         if let (Some(replay), Some(recorded)) = (replay, recorded.flatten()) {
@@ -216,19 +221,24 @@ impl Hands {
         write_down(context, call, returned, Instant::now())
     }
 
-    fn carry_out(&mut self, context: &Context, name: &str, order: &Order, limits: Limits) -> Response {
+    fn carry_out(&mut self, context: &Context, call: Call<'_>, order: &Order, limits: Limits) -> Result<Response> {
         let left = limits.deadline.saturating_duration_since(Instant::now());
         let timeout = Some(order.timeout.min(left.max(Duration::from_millis(1))));
         let stop = context.stop.clone();
-        let mut urgent = |_: &str| if stop.requested().is_some() { Urgent::End } else { Urgent::Nothing };
-        let mut waiter = Waiter { wake: context.stop.as_fd(), urgent: &mut urgent };
-        match &order.wish {
-            Wish::Run(command) => self.registry.command(name, command, timeout, &mut waiter),
+        let mut urgent = |_: &str| match () {
+            () if stop.requested().is_some() => Urgent::End,
+            () if call.cancelled.is_some_and(|bell| rustix::io::read(bell, &mut [0; 8]).is_ok()) => Urgent::Interrupt,
+            () => Urgent::Nothing,
+        };
+        let either = either(context.stop.as_fd(), call.cancelled)?;
+        let mut waiter = Waiter { wake: either.as_fd(), urgent: &mut urgent };
+        Ok(match &order.wish {
+            Wish::Run(command) => self.registry.command(call.tool, command, timeout, &mut waiter),
             Wish::Control(action) => {
                 let timeout = timeout.filter(|_| *action == Action::Wait);
-                self.registry.control(name, *action, timeout, false, &mut waiter)
+                self.registry.control(call.tool, *action, timeout, false, &mut waiter)
             }
-        }
+        })
     }
 
     fn returned(&mut self, name: &str, response: Response, limits: Limits) -> Returned {
@@ -296,6 +306,18 @@ fn protected(context: &Context) -> Vec<PathBuf> {
         }
     }
     all
+}
+
+/// Returns a descriptor that is readable when either of these is.
+fn either(one: BorrowedFd<'_>, other: Option<BorrowedFd<'_>>) -> Result<OwnedFd> {
+    let watched = || {
+        let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for fd in [Some(one), other].into_iter().flatten() {
+            epoll::add(&both, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        }
+        Ok(both)
+    };
+    watched().map_err(|error: Errno| Error::Bug(format!("cannot wait for two things at once: {error}")))
 }
 
 fn described(found: &Found) -> String {

@@ -20,9 +20,10 @@ use serde_json::Value;
 use crate::engine::agent::changes::Files;
 use crate::engine::agent::conversation::Conversation;
 use crate::engine::agent::hands::{Call, Hands, Limits};
-use crate::engine::agent::talks::{Closed, Returned};
+use crate::engine::agent::talks::{Closed, Returned, Step};
 use crate::engine::checks::command::Surroundings;
 use crate::engine::context::Context;
+use crate::engine::equipment::Equipment;
 use crate::engine::generators::prompt::Prompts;
 use crate::engine::generators::{Generator, Written};
 use crate::engine::memory::Recorded;
@@ -31,6 +32,8 @@ use crate::engine::steering;
 use crate::engine::voice::{Continued, Voice, usable};
 use crate::error::{Error, Result};
 use crate::events::{Bound, Event, MAIN_AGENT, Place};
+use crate::llm::claude_code::verdict::MAX_TURNS;
+use crate::llm::mcp::{ToolCall, ToolOutcome};
 use crate::llm::{Answer, Block, Message, Request, Role, StopReason, is_too_long};
 use crate::state::phase::Phase;
 use crate::state::reason::Reason;
@@ -117,7 +120,7 @@ impl AgentModel {
     ) -> Result<(String, Option<Bound>)> {
         let mut talk = self.opening(context, hands)?;
         let mut next = self.catch_up(context, &mut talk)?;
-        let mut is_resumed = next.is_some();
+        let mut is_resumed = next.is_some() || self.was_under_way(context, talk.index);
         loop {
             let said = match &next {
                 None | Some(Next::Nothing) => Vec::new(),
@@ -139,7 +142,7 @@ impl AgentModel {
             if let Some(bound) = bound(context, &talk, deadline) {
                 return Ok((talk.words, Some(bound)));
             }
-            let recorded = match self.ask(context, &mut talk) {
+            let recorded = match self.ask(context, &mut talk, hands, deadline) {
                 Err(Error::Failed(reason @ (Reason::Budget | Reason::PhaseTimeout), message)) => {
                     return Ok((talk.words, Some(Bound { reason, message })));
                 }
@@ -185,15 +188,59 @@ impl AgentModel {
         }
     }
 
+    /// Whether an answer whose calls are made in its course was interrupted in it.
+    fn was_under_way(&mut self, context: &Context, index: u32) -> bool {
+        self.voice.calls_by_itself() && context.memory.request(context.place(index)).is_some()
+    }
+
     /// Sends what is new.
-    fn ask(&mut self, context: &mut Context, talk: &mut Talk) -> Result<Recorded> {
+    fn ask(
+        &mut self,
+        context: &mut Context,
+        talk: &mut Talk,
+        hands: &mut Hands,
+        deadline: Instant,
+    ) -> Result<Recorded> {
         let new = std::mem::take(&mut talk.new);
         new.iter().for_each(|message| talk.conversation.add(message.clone()));
         talk.conversation.keep_small();
         talk.request.messages = talk.conversation.messages();
         let continued = talk.line.map(|line| Continued { line, messages: &new });
         let place = context.place(talk.index);
-        self.voice.exchange(context, place, &talk.request, continued, &mut talk.line)
+        if !self.voice.calls_by_itself() {
+            return self.voice.exchange(context, place, &talk.request, continued, &mut talk.line, None);
+        }
+        self.replay_course(context, hands, place, deadline)?;
+        let turns_left = context.spec.generator.max_turns.saturating_sub(talk.turns);
+        let mut number = context.memory.talks().next_number(place);
+        let mut call = |context: &mut Context, call: ToolCall<'_>| {
+            let ToolCall { name: tool, arguments: input, turn, cancelled } = call;
+            let limits = Limits { deadline, turns_left: turns_left.saturating_sub(turn) };
+            let call = Call { place, number, tool, input, raw: None, cancelled: Some(cancelled) };
+            number += 1;
+            let Returned { is_error, output, screen, .. } = hands.call(context, call, limits, None)?;
+            Ok(ToolOutcome { text: output + &screen, is_error })
+        };
+        let word = (talk.index == 0).then(|| interrupted_words(context, place)).flatten();
+        let offers = talk.request.tools.clone();
+        let equipment = Equipment { offers, call: &mut call, word, turns_left };
+        self.voice.exchange(context, place, &talk.request, continued, &mut talk.line, Some(equipment))
+    }
+
+    /// Runs what was called in the course of a recorded answer, for its effect.
+    fn replay_course(&self, context: &mut Context, hands: &mut Hands, place: Place, deadline: Instant) -> Result<()> {
+        let Some(replay) = self.replayed() else { return Ok(()) };
+        for step in replay.talks().course(place) {
+            context.heed_stop()?;
+            match step {
+                Step::Restart => hands.restart(),
+                Step::Call { number, tool, arguments: input } => {
+                    let call = Call { place, number: *number, tool, input, raw: None, cancelled: None };
+                    hands.call(context, call, Limits { deadline, turns_left: u32::MAX }, Some(replay))?;
+                }
+            }
+        }
+        Ok(())
     }
 
     fn call_all(
@@ -211,7 +258,7 @@ impl AgentModel {
         for (number, block) in (0..).zip(calls) {
             let Block::ToolUse { id, name, input, raw } = block else { continue };
             context.heed_stop()?;
-            let call = Call { place, number, tool: name, input, raw: raw.as_deref() };
+            let call = Call { place, number, tool: name, input, raw: raw.as_deref(), cancelled: None };
             let returned = match is_resumed {
                 true => hands.call_again(context, call)?,
                 false => hands.call(context, call, limits, self.voice.replay.as_ref())?,
@@ -297,7 +344,7 @@ impl Talk {
         }
         let mut answer = usable(context, recorded)?;
         self.is_too_long = false;
-        self.turns += 1;
+        self.turns = self.turns.saturating_add(u32::try_from(answer.calls().max(1)).unwrap_or(u32::MAX));
         if let StopReason::Refusal(category) = &answer.stop {
             return Err(context.unusable(format!("the model refused to answer ({category})")));
         }
@@ -314,6 +361,7 @@ impl Talk {
         }
         self.words = answer.text();
         let is_paused = answer.stop == StopReason::PauseTurn;
+        let is_out_of_turns = answer.stop == StopReason::Other(MAX_TURNS.into());
         let calls: Vec<Block> =
             answer.content.iter().filter(|block| matches!(block, Block::ToolUse { .. })).cloned().collect();
         if !calls.is_empty() || !self.words.trim().is_empty() || is_paused {
@@ -323,6 +371,10 @@ impl Talk {
             () if is_cut_off => Next::CutOff(calls.iter().filter_map(id_of).collect()),
             () if !calls.is_empty() => Next::Calls(calls),
             () if is_paused => Next::Nothing,
+            () if is_out_of_turns => {
+                self.turns = self.turns.max(context.spec.generator.max_turns);
+                Next::Nothing
+            }
             () => Next::End,
         })
     }
@@ -331,7 +383,8 @@ impl Talk {
 /// Returns the files with which the phase began, and writes them down where it begins now.
 fn open(context: &mut Context) -> Result<Files> {
     let (phase, retry_count) = (context.state.phase, context.state.retry_count);
-    let is_under_way = context.memory.answer(context.place(0)).is_some();
+    let (first, talks) = (context.place(0), context.memory.talks());
+    let is_under_way = context.memory.answer(first).is_some() || !talks.course(first).is_empty();
     if is_under_way && let Some(files) = context.memory.talks().files(phase, retry_count) {
         return Ok(files.clone());
     }
@@ -339,6 +392,21 @@ fn open(context: &mut Context) -> Result<Files> {
     let agent_id = MAIN_AGENT.into();
     context.scribe.tell(Event::ConversationOpened { agent_id, phase, retry_count, files: files.clone() })?;
     Ok(files)
+}
+
+/// Returns what a session is told that was interrupted in the course of an answer.
+fn interrupted_words(context: &Context, place: Place) -> Option<String> {
+    context.memory.request(place)?;
+    let talks = context.memory.talks();
+    let mut words = RESTARTED.to_owned();
+    for step in talks.course(place) {
+        if let Step::Call { number, tool, arguments } = step
+            && talks.result(place, *number).is_none()
+        {
+            words += &format!("\n[outcome unknown, and it was not repeated: {tool} {arguments}]");
+        }
+    }
+    Some(words + "\nGo on with the task.")
 }
 
 fn close(context: &mut Context, closed: Closed) -> Result<()> {

@@ -68,8 +68,10 @@ impl Child {
         })
     }
 
-    /// Returns the next line, or what came before it: the deadline, a signal, or that `wake` is readable.
+    /// Returns the next line, or what came before it: the deadline, a signal, or that `wake` is readable. What was said
+    /// before that is heard before it.
     pub fn next(&mut self, deadline: Instant, wake: Option<BorrowedFd<'_>>) -> Next {
+        let mut came = None;
         loop {
             match self.lines.next() {
                 Ok(Some(line)) => return Next::Line(line),
@@ -77,9 +79,10 @@ impl Child {
                 Ok(None) => {}
                 Err(TooLong) => return Next::TooLong,
             }
-            if let Some(next) = self.wait(deadline, wake) {
+            if let Some(next) = came {
                 return next;
             }
+            came = self.wait(deadline, wake);
         }
     }
 

@@ -140,7 +140,7 @@ impl<'a> Counter<'a> {
 
     fn arguments(&self) -> Vec<OsString> {
         // This program as this process has it, also after it was replaced or deleted on disk.
-        let own = format!("/proc/{}/exe", getpid().as_raw_nonzero());
+        let own = format!("/proc/{}/exe", getpid());
         let server = json!({"type": "stdio", "command": own, "args": [RELAY_COMMAND, self.desk.path()]});
         let config = json!({"mcpServers": {SERVER: server}});
         vec![format!("--mcp-config={config}").into(), format!("--allowedTools=mcp__{SERVER}").into()]
@@ -209,7 +209,8 @@ impl Hearing<'_> {
                     }
                 }
                 Next::Woken => {
-                    let goes_on = counter.as_mut().is_none_or(|counter| counter.desk.serve(counter.toolbox));
+                    let goes_on =
+                        counter.as_mut().is_none_or(|counter| counter.desk.serve(counter.toolbox, self.story.turns));
                     if !goes_on {
                         return Err(stopped(self.story.spent()));
                     }

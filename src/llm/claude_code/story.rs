@@ -33,6 +33,8 @@ pub struct Story {
     /// The model's last message; one that was cut off is continued by the next.
     pub text: String,
     pub model: String,
+    /// How many messages of the model there were.
+    pub turns: u32,
     /// The program's own word for what went wrong with its server.
     pub trouble: Option<String>,
     /// The status of the last failure that it retried.
@@ -97,16 +99,15 @@ impl Story {
 
     /// A raw event of the server's stream.
     fn piece(&mut self, event: &Value) -> Heard {
-        let usage = |value: &Value| read_usage(value);
         match event["type"].as_str().unwrap_or_default() {
             "message_start" => {
-                let shown = usage(&event["message"]["usage"]);
+                let shown = read_usage(&event["message"]["usage"]);
                 self.usage.input += shown.input;
                 self.usage.cache_write += shown.cache_write;
                 self.usage.cache_read += shown.cache_read;
             }
             "message_delta" => {
-                self.usage.output += usage(&event["usage"]).output;
+                self.usage.output += read_usage(&event["usage"]).output;
                 self.is_cut = event["delta"]["stop_reason"] == "max_tokens";
             }
             "content_block_start" | "content_block_delta" | "content_block_stop" | "message_stop" => {}
@@ -131,6 +132,7 @@ impl Story {
                 self.text.clear();
             }
             self.message = id.to_owned();
+            self.turns += 1;
         }
         for block in message["content"].as_array().into_iter().flatten() {
             let text = block["text"].as_str().filter(|_| block["type"] == "text").unwrap_or_default();

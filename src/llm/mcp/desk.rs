@@ -18,9 +18,9 @@ use rustix::io::Errno;
 use serde_json::Value;
 
 use crate::llm::lines::Lines;
-use crate::llm::mcp::Toolbox;
 use crate::llm::mcp::protocol::{self, Message, Request, Wish};
 use crate::llm::mcp::relay::short;
+use crate::llm::mcp::{ToolCall, Toolbox};
 
 const SOCKET: &str = "mcp.sock";
 /// Clients at once, and requests that wait: far more than one client needs.
@@ -82,17 +82,18 @@ impl Desk {
         self.bell.as_fd()
     }
 
-    /// Serves everybody who waits; returns whether that may go on, or the run ends.
-    pub fn serve(&mut self, toolbox: &mut dyn Toolbox) -> bool {
+    /// Serves everybody who waits, in this turn of the model; returns whether that may go on, or the run ends.
+    pub fn serve(&mut self, toolbox: &mut dyn Toolbox, turn: u32) -> bool {
         empty(&self.bell);
         while let Some(arrived) = self.next() {
             let result = match &arrived.request.wish {
                 Wish::Known(result) => result.clone(),
                 Wish::ListTools => protocol::listed(&toolbox.offers()),
-                Wish::CallTool { name, arguments } => match toolbox.call(name, arguments, self.cancelled.as_fd()) {
-                    Some(outcome) => protocol::called(&outcome),
-                    None => return false,
-                },
+                Wish::CallTool { name, arguments } => {
+                    let call = ToolCall { name, arguments, turn, cancelled: self.cancelled.as_fd() };
+                    let Some(outcome) = toolbox.call(call) else { return false };
+                    protocol::called(&outcome)
+                }
             };
             let is_wanted = lock(&self.shared).under_way.take().is_some();
             if is_wanted {

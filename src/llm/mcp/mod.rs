@@ -24,13 +24,22 @@ pub struct ToolOutcome {
     pub is_error: bool,
 }
 
+/// A call while it is made.
+#[derive(Debug, Clone, Copy)]
+pub struct ToolCall<'a> {
+    pub name: &'a str,
+    pub arguments: &'a Value,
+    /// The model's turn that it belongs to, counted from 1 in this answer; 0 where that is not known.
+    pub turn: u32,
+    /// Readable when nobody waits for the call any more: what runs is then to be interrupted.
+    pub cancelled: BorrowedFd<'a>,
+}
+
 /// Tools that are called while an answer is being made.
 pub trait Toolbox {
     /// Returns what is offered.
     fn offers(&self) -> Vec<ToolOffer>;
 
     /// Makes one call to its end and returns what it came to; nothing where the run ends and no answer is wanted.
-    ///
-    /// `cancelled` becomes readable when nobody waits for the call any more: what runs is then to be interrupted.
-    fn call(&mut self, name: &str, arguments: &Value, cancelled: BorrowedFd<'_>) -> Option<ToolOutcome>;
+    fn call(&mut self, call: ToolCall<'_>) -> Option<ToolOutcome>;
 }

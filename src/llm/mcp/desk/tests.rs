@@ -1,7 +1,6 @@
 //! A desk with real clients on its socket and a toolbox that counts.
 
 use std::io::{BufRead, BufReader, Write};
-use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::Desk;
 use crate::llm::ToolOffer;
-use crate::llm::mcp::{ToolOutcome, Toolbox};
+use crate::llm::mcp::{ToolCall, ToolOutcome, Toolbox};
 
 /// `echo` says what it is given; `wait` waits until nobody wants it any more; `end` ends the run.
 #[derive(Default)]
@@ -24,7 +23,8 @@ impl Toolbox for Tools {
         vec![ToolOffer { name: "echo".into(), description: "says it".into(), schema: json!({"type": "object"}) }]
     }
 
-    fn call(&mut self, name: &str, arguments: &Value, cancelled: BorrowedFd<'_>) -> Option<ToolOutcome> {
+    fn call(&mut self, call: ToolCall<'_>) -> Option<ToolOutcome> {
+        let ToolCall { name, arguments, cancelled, .. } = call;
         self.calls.push(name.to_owned());
         match name {
             "end" => return None,
@@ -101,7 +101,7 @@ fn calls_are_answered_in_their_order() {
     let mut answers = Vec::new();
     while answers.len() < 3 {
         wait_for_the_bell(&desk);
-        assert!(desk.serve(&mut tools));
+        assert!(desk.serve(&mut tools, 1));
         answers.extend((0..tools.calls.len() + 1 - answers.len()).map(|_| client.hear()));
     }
     assert_eq!(answers[0]["result"]["tools"][0]["name"], "echo");
@@ -125,7 +125,7 @@ fn while_waiting(
             std::io::Read::read_exact(&mut &begun, &mut [0]).unwrap();
             act(client)
         });
-        assert!(desk.serve(&mut tools));
+        assert!(desk.serve(&mut tools, 1));
         acting.join().unwrap()
     });
     (tools.calls, client, desk, folder)
@@ -146,7 +146,7 @@ fn a_long_call_keeps_no_ping_waiting_and_can_be_cancelled() {
     assert_eq!(calls[0], "wait");
     let mut client = client.unwrap();
     let mut tools = Tools::default();
-    desk.serve(&mut tools);
+    desk.serve(&mut tools, 1);
     assert_eq!(client.hear()["id"], 3, "neither the cancelled call nor the one that waited behind it is answered");
 }
 
@@ -157,11 +157,11 @@ fn a_client_that_is_gone_waits_for_nothing() {
         None
     });
     assert_eq!(calls, ["wait"]);
-    assert!(desk.serve(&mut Tools::default()));
+    assert!(desk.serve(&mut Tools::default(), 1));
     let mut client = Client::new(&desk);
     client.ask(1, "tools/call", json!({"name": "end"}));
     wait_for_the_bell(&desk);
-    assert!(!desk.serve(&mut Tools::default()));
+    assert!(!desk.serve(&mut Tools::default(), 1));
 }
 
 #[test]
