@@ -124,6 +124,11 @@ impl Claude {
         (0..).take_while(|call| self.path(&format!("call{call}")).exists()).count()
     }
 
+    /// Returns what the client of a call's plan kept.
+    pub fn kept(&self, number: usize) -> Value {
+        serde_json::from_slice(&fs::read(self.path(&format!("call{number}/kept"))).unwrap()).unwrap()
+    }
+
     /// Returns how a call was started.
     pub fn call(&self, number: usize) -> Call {
         let read = |name: &str| {

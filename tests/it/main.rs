@@ -15,6 +15,7 @@ mod agent;
 mod answers;
 mod checks;
 mod claude;
+mod claude_agent;
 mod claude_code;
 mod claude_real;
 mod cli;

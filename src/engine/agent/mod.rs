@@ -26,7 +26,7 @@ use crate::engine::context::Context;
 use crate::engine::equipment::Equipment;
 use crate::engine::generators::prompt::Prompts;
 use crate::engine::generators::{Generator, Written};
-use crate::engine::memory::Recorded;
+use crate::engine::memory::{Asked, Recorded};
 use crate::engine::replay::Replay;
 use crate::engine::steering;
 use crate::engine::voice::{Continued, Voice, usable};
@@ -120,7 +120,11 @@ impl AgentModel {
     ) -> Result<(String, Option<Bound>)> {
         let mut talk = self.opening(context, hands)?;
         let mut next = self.catch_up(context, &mut talk)?;
-        let mut is_resumed = next.is_some() || self.was_under_way(context, talk.index);
+        let mut is_resumed = next.is_some();
+        if let Some(asked) = self.under_way(context, talk.index) {
+            is_resumed = true;
+            talk.say_again(&asked.said);
+        }
         loop {
             let said = match &next {
                 None | Some(Next::Nothing) => Vec::new(),
@@ -188,9 +192,9 @@ impl AgentModel {
         }
     }
 
-    /// Whether an answer whose calls are made in its course was interrupted in it.
-    fn was_under_way(&mut self, context: &Context, index: u32) -> bool {
-        self.voice.calls_by_itself() && context.memory.request(context.place(index)).is_some()
+    /// Returns the request whose answer was interrupted, where calls are made in the course of one.
+    fn under_way<'a>(&mut self, context: &'a Context, index: u32) -> Option<&'a Asked> {
+        context.memory.request(context.place(index)).filter(|_| self.voice.calls_by_itself())
     }
 
     /// Sends what is new.
@@ -320,8 +324,7 @@ impl Talk {
     /// Says what a recorded request said, instead of what would be said now.
     fn take_over(&mut self, said: &Value) {
         self.new.clear();
-        let messages = said["messages"].as_array().into_iter().flatten();
-        for message in messages.filter_map(|message| serde_json::from_value::<Message>(message.clone()).ok()) {
+        for message in messages(said) {
             for block in &message.content {
                 if let Block::Text { text, .. } = block {
                     self.reminders += u32::from(text == REMINDER);
@@ -330,6 +333,13 @@ impl Talk {
             }
             self.conversation.add(message);
         }
+    }
+
+    /// Says what a request said whose answer never came, for its calls may have changed what would be said now.
+    fn say_again(&mut self, said: &Value) {
+        self.new = messages(said).collect();
+        let is_note = |block: &Block| matches!(block, Block::Text { text, .. } if text == RESTARTED);
+        self.new.iter_mut().for_each(|message| message.content.retain(|block| !is_note(block)));
     }
 
     /// Takes an answer into the conversation; returns what it asks for.
@@ -378,6 +388,12 @@ impl Talk {
             () => Next::End,
         })
     }
+}
+
+/// Returns the messages of a recorded request.
+fn messages(said: &Value) -> impl Iterator<Item = Message> {
+    let all = said["messages"].as_array().into_iter().flatten();
+    all.filter_map(|message| serde_json::from_value(message.clone()).ok())
 }
 
 /// Returns the files with which the phase began, and writes them down where it begins now.
