@@ -159,7 +159,7 @@ fn claude_code(order: &Order<'_>, root: &Root, endpoint: &Endpoint) -> Result<Cl
         launcher: Launcher::open(Path::new(OWN_PROGRAM)),
         program: order.client_program()?.unwrap_or_else(|| PathBuf::from(PROGRAM)),
         temporary: order.surroundings.temporary(),
-        root: root.path.clone(),
+        root: true_path(&root.path),
         env,
         idle_timeout: endpoint.idle_timeout,
         secrets: order.surroundings.secrets(),

@@ -29,7 +29,7 @@ impl Lines {
     }
 
     /// Returns the next whole line without its end; after `TooLong` there is no going on.
-    pub fn next(&mut self) -> Result<Option<Vec<u8>>, TooLong> {
+    pub fn take(&mut self) -> Result<Option<Vec<u8>>, TooLong> {
         let from = self.searched;
         let Some(length) = memchr::memchr(b'\n', &self.buffer[from..]) else {
             self.searched = self.buffer.len();
@@ -69,7 +69,7 @@ mod tests {
                 let (chunk, more) = rest.split_at((*size).min(rest.len()));
                 rest = more;
                 lines.push(chunk);
-                while let Some(line) = lines.next().unwrap() {
+                while let Some(line) = lines.take().unwrap() {
                     got.push(String::from_utf8(line).unwrap());
                 }
             }
@@ -85,7 +85,7 @@ mod tests {
         let piece = vec![b'x'; 1 << 20];
         let outcome = (0..=MAX_LINE >> 20).map(|_| {
             lines.push(&piece);
-            lines.next()
+            lines.take()
         });
         assert_eq!(outcome.last(), Some(Err(TooLong)));
     }

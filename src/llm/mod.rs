@@ -180,7 +180,7 @@ impl Usage {
 
     /// Returns all tokens.
     pub fn all(&self) -> u64 {
-        self.all_input() + self.output
+        self.all_input().saturating_add(self.output)
     }
 }
 

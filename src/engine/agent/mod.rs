@@ -7,6 +7,7 @@
 
 pub mod changes;
 pub mod conversation;
+mod course;
 pub mod hands;
 pub mod opening;
 pub mod talks;
@@ -20,20 +21,18 @@ use serde_json::Value;
 use crate::engine::agent::changes::Files;
 use crate::engine::agent::conversation::Conversation;
 use crate::engine::agent::hands::{Call, Hands, Limits};
-use crate::engine::agent::talks::{Closed, Returned, Step};
+use crate::engine::agent::talks::{Closed, Returned};
 use crate::engine::checks::command::Surroundings;
 use crate::engine::context::Context;
-use crate::engine::equipment::Equipment;
 use crate::engine::generators::prompt::Prompts;
 use crate::engine::generators::{Generator, Written};
-use crate::engine::memory::{Asked, Recorded};
+use crate::engine::memory::Recorded;
 use crate::engine::replay::Replay;
 use crate::engine::steering;
 use crate::engine::voice::{Continued, Voice, usable};
 use crate::error::{Error, Result};
 use crate::events::{Bound, Event, MAIN_AGENT, Place};
 use crate::llm::claude_code::verdict::MAX_TURNS;
-use crate::llm::mcp::{ToolCall, ToolOutcome};
 use crate::llm::{Answer, Block, Message, Request, Role, StopReason, is_too_long};
 use crate::state::phase::Phase;
 use crate::state::reason::Reason;
@@ -192,11 +191,6 @@ impl AgentModel {
         }
     }
 
-    /// Returns the request whose answer was interrupted, where calls are made in the course of one.
-    fn under_way<'a>(&mut self, context: &'a Context, index: u32) -> Option<&'a Asked> {
-        context.memory.request(context.place(index)).filter(|_| self.voice.calls_by_itself())
-    }
-
     /// Sends what is new.
     fn ask(
         &mut self,
@@ -214,37 +208,7 @@ impl AgentModel {
         if !self.voice.calls_by_itself() {
             return self.voice.exchange(context, place, &talk.request, continued, &mut talk.line, None);
         }
-        self.replay_course(context, hands, place, deadline)?;
-        let turns_left = context.spec.generator.max_turns.saturating_sub(talk.turns);
-        let mut number = context.memory.talks().next_number(place);
-        let mut call = |context: &mut Context, call: ToolCall<'_>| {
-            let ToolCall { name: tool, arguments: input, turn, cancelled } = call;
-            let limits = Limits { deadline, turns_left: turns_left.saturating_sub(turn) };
-            let call = Call { place, number, tool, input, raw: None, cancelled: Some(cancelled) };
-            number += 1;
-            let Returned { is_error, output, screen, .. } = hands.call(context, call, limits, None)?;
-            Ok(ToolOutcome { text: output + &screen, is_error })
-        };
-        let word = (talk.index == 0).then(|| interrupted_words(context, place)).flatten();
-        let offers = talk.request.tools.clone();
-        let equipment = Equipment { offers, call: &mut call, word, turns_left };
-        self.voice.exchange(context, place, &talk.request, continued, &mut talk.line, Some(equipment))
-    }
-
-    /// Runs what was called in the course of a recorded answer, for its effect.
-    fn replay_course(&self, context: &mut Context, hands: &mut Hands, place: Place, deadline: Instant) -> Result<()> {
-        let Some(replay) = self.replayed() else { return Ok(()) };
-        for step in replay.talks().course(place) {
-            context.heed_stop()?;
-            match step {
-                Step::Restart => hands.restart(),
-                Step::Call { number, tool, arguments: input } => {
-                    let call = Call { place, number: *number, tool, input, raw: None, cancelled: None };
-                    hands.call(context, call, Limits { deadline, turns_left: u32::MAX }, Some(replay))?;
-                }
-            }
-        }
-        Ok(())
+        self.ask_with(context, talk, continued, hands, deadline)
     }
 
     fn call_all(
@@ -408,21 +372,6 @@ fn open(context: &mut Context) -> Result<Files> {
     let agent_id = MAIN_AGENT.into();
     context.scribe.tell(Event::ConversationOpened { agent_id, phase, retry_count, files: files.clone() })?;
     Ok(files)
-}
-
-/// Returns what a session is told that was interrupted in the course of an answer.
-fn interrupted_words(context: &Context, place: Place) -> Option<String> {
-    context.memory.request(place)?;
-    let talks = context.memory.talks();
-    let mut words = RESTARTED.to_owned();
-    for step in talks.course(place) {
-        if let Step::Call { number, tool, arguments } = step
-            && talks.result(place, *number).is_none()
-        {
-            words += &format!("\n[outcome unknown, and it was not repeated: {tool} {arguments}]");
-        }
-    }
-    Some(words + "\nGo on with the task.")
 }
 
 fn close(context: &mut Context, closed: Closed) -> Result<()> {

@@ -73,7 +73,7 @@ impl Child {
     pub fn next(&mut self, deadline: Instant, wake: Option<BorrowedFd<'_>>) -> Next {
         let mut came = None;
         loop {
-            match self.lines.next() {
+            match self.lines.take() {
                 Ok(Some(line)) => return Next::Line(line),
                 Ok(None) if !self.speaks => return self.lines.rest().map_or(Next::Over, Next::Line),
                 Ok(None) => {}

@@ -93,7 +93,7 @@ impl ClaudeCode {
         self.session.has_begun = true;
         let total = if counter.is_some() { Duration::MAX } else { TOTAL_TIMEOUT };
         let clock = Clock::start(setup.idle_timeout, total, self.until);
-        Hearing { child, clock, story: Story::default(), setup, watch }.to_the_end(counter)
+        Hearing { child, clock, story: Story::default(), setup, watch }.until_the_end(counter)
     }
 }
 
@@ -198,7 +198,7 @@ struct Hearing<'a> {
 }
 
 impl Hearing<'_> {
-    fn to_the_end(mut self, mut counter: Option<Counter<'_>>) -> Result<Answer, Failure> {
+    fn until_the_end(mut self, mut counter: Option<Counter<'_>>) -> Result<Answer, Failure> {
         loop {
             let bell: Option<BorrowedFd<'_>> = counter.as_ref().map(|counter| counter.desk.bell());
             match self.child.next(self.clock.deadline(), bell) {

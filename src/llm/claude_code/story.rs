@@ -102,12 +102,12 @@ impl Story {
         match event["type"].as_str().unwrap_or_default() {
             "message_start" => {
                 let shown = read_usage(&event["message"]["usage"]);
-                self.usage.input += shown.input;
-                self.usage.cache_write += shown.cache_write;
-                self.usage.cache_read += shown.cache_read;
+                self.usage.input = self.usage.input.saturating_add(shown.input);
+                self.usage.cache_write = self.usage.cache_write.saturating_add(shown.cache_write);
+                self.usage.cache_read = self.usage.cache_read.saturating_add(shown.cache_read);
             }
             "message_delta" => {
-                self.usage.output += read_usage(&event["usage"]).output;
+                self.usage.output = self.usage.output.saturating_add(read_usage(&event["usage"]).output);
                 self.is_cut = event["delta"]["stop_reason"] == "max_tokens";
             }
             "content_block_start" | "content_block_delta" | "content_block_stop" | "message_stop" => {}
@@ -161,5 +161,93 @@ pub fn read_usage(value: &Value) -> Usage {
         cache_write: count("cache_creation_input_tokens"),
         cache_read: count("cache_read_input_tokens"),
         output: count("output_tokens"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn told(lines: &[Value]) -> (Story, Vec<Heard>) {
+        let mut story = Story::default();
+        let heard = lines.iter().map(|line| story.hear(&line.to_string()).unwrap()).collect();
+        (story, heard)
+    }
+
+    fn said(id: &str, text: &str) -> Value {
+        json!({"type": "assistant", "parent_tool_use_id": null,
+               "message": {"id": id, "model": "m", "content": [{"type": "text", "text": text}]}})
+    }
+
+    fn piece(event: Value) -> Value {
+        json!({"type": "stream_event", "event": event})
+    }
+
+    fn stopped(reason: &str) -> Value {
+        piece(json!({"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 3}}))
+    }
+
+    #[test]
+    fn the_text_is_that_of_the_last_message() {
+        assert_eq!(told(&[said("a", "x"), said("a", "y")]).0.text, "xy");
+        let (story, _) = told(&[said("a", "x"), stopped("end_turn"), said("b", "y")]);
+        assert_eq!((story.text.as_str(), story.turns), ("y", 2));
+        assert_eq!(told(&[said("a", "x"), stopped("max_tokens"), said("b", "y")]).0.text, "xy");
+        assert_eq!(told(&[said("a", "x"), stopped("max_tokens"), said("b", "y"), said("c", "z")]).0.text, "z");
+        let mut synthetic = said("b", "API Error");
+        synthetic["message"]["model"] = SYNTHETIC.into();
+        synthetic["error"] = "rate_limit".into();
+        let (story, _) = told(&[said("a", "x"), synthetic]);
+        assert_eq!((story.text.as_str(), story.trouble.as_deref()), ("x", Some("rate_limit")));
+    }
+
+    #[test]
+    fn retries_are_counted_until_something_is_said() {
+        let retry = json!({"type": "system", "subtype": "api_retry", "error_status": 529, "error": "overloaded"});
+        let (_, heard) =
+            told(&[retry.clone(), piece(json!({"type": "message_start"})), retry.clone(), said("a", ""), retry]);
+        let why = || "HTTP 529, overloaded".to_owned();
+        let (nth, something) = (|count| Heard::Retrying(count, why()), || Heard::Something);
+        assert_eq!(heard, [nth(1), something(), nth(2), something(), nth(1)]);
+    }
+
+    #[test]
+    fn what_was_shown_is_what_was_spent() {
+        let start = piece(json!({"type": "message_start", "message": {"usage": {"input_tokens": 5,
+            "cache_read_input_tokens": 2}}}));
+        let (story, _) = told(&[start.clone(), stopped("tool_use"), start, stopped("end_turn")]);
+        assert_eq!(story.spent(), Spent::Shown(Usage { input: 10, cache_read: 4, cache_write: 0, output: 6 }));
+        assert_eq!(Story::default().spent(), Spent::Unknown);
+    }
+
+    #[test]
+    fn pings_and_the_unknown_are_no_sign_of_life() {
+        let lines = [piece(json!({"type": "ping"})), json!({"type": "new"}), json!({}), json!({"type": "system"})];
+        assert!(told(&lines).1.iter().all(|heard| *heard == Heard::Nothing));
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_panics(
+            lines in prop::collection::vec(
+                prop_oneof![
+                    ".{0,30}",
+                    Just("{\"type\":\"assistant\"}".to_owned()),
+                    Just("{\"type\":\"assistant\",\"message\":[1],\"error\":{}}".to_owned()),
+                    Just("{\"type\":\"stream_event\",\"event\":{\"type\":\"message_delta\",\"usage\":-1}}".to_owned()),
+                    Just("{\"type\":\"system\",\"subtype\":\"api_retry\",\"error\":7}".to_owned()),
+                    Just("{\"type\":\"result\"}".to_owned()),
+                ],
+                0..20,
+            ),
+        ) {
+            let mut story = Story::default();
+            for line in lines {
+                let _ = story.hear(&line);
+            }
+        }
     }
 }

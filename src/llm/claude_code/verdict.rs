@@ -131,10 +131,10 @@ fn usage(result: &Value) -> Usage {
     let mut sum = Usage::default();
     for model in result["modelUsage"].as_object().into_iter().flat_map(|models| models.values()) {
         let count = |name: &str| tokens(&model[name]).unwrap_or_default();
-        sum.input += count("inputTokens");
-        sum.cache_write += count("cacheCreationInputTokens");
-        sum.cache_read += count("cacheReadInputTokens");
-        sum.output += count("outputTokens");
+        sum.input = sum.input.saturating_add(count("inputTokens"));
+        sum.cache_write = sum.cache_write.saturating_add(count("cacheCreationInputTokens"));
+        sum.cache_read = sum.cache_read.saturating_add(count("cacheReadInputTokens"));
+        sum.output = sum.output.saturating_add(count("outputTokens"));
     }
     sum
 }

@@ -192,7 +192,7 @@ impl Reader {
             Err(error) => return error.kind() == io::ErrorKind::Interrupted,
         }
         loop {
-            match self.clients[index].lines.next() {
+            match self.clients[index].lines.take() {
                 Ok(Some(line)) if line.trim_ascii().is_empty() => {}
                 Ok(Some(line)) => self.take(index, protocol::read(&line)),
                 Ok(None) => return true,
