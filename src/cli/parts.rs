@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use crate::cli;
 use crate::cli::order::Order;
 use crate::cli::walls::{self, Site};
 use crate::engine::Run;
@@ -28,6 +29,7 @@ use crate::llm::claude_code::{ClaudeCode, PROGRAM, Setup};
 use crate::llm::endpoint::Endpoint;
 use crate::llm::openai::OpenAi;
 use crate::llm::retry::Policy;
+use crate::process::cache::CacheDir;
 use crate::process::caller::for_client;
 use crate::process::environment::Base;
 use crate::process::private::PrivateDirs;
@@ -72,13 +74,16 @@ fn surroundings(order: &Order<'_>, mode: Option<Containment>, root: &Root, stop:
     let base = Base::new(order.surroundings.variables());
     let workspace = true_path(&root.join("workspace"));
     let make_private = || PrivateDirs::create(&order.surroundings.temporary(), &root.path);
+    // Without a cache the compilers start from nothing each time, which is slow and nothing else.
+    let cache = caches(order.surroundings).filter(|cache| cache.create().is_ok()).map(|cache| cache.path());
+    let cache = cache.and_then(|path| path.canonicalize().ok());
     let private = match mode {
         Some(Containment::Full | Containment::FullWithoutLandlock) => None,
         Some(Containment::Reduced) | None => Some(make_private()?),
     };
     let walls = mode.map(|mode| {
         let private = private.as_ref().map(PrivateDirs::base);
-        walls::of_checks(&order.spec, &Site { mode, root: &root.path, base: &base, private })
+        walls::of_checks(&order.spec, &Site { mode, root: &root.path, base: &base, private, cache: cache.as_deref() })
     });
     let launcher = Launcher { walls, ..Launcher::open(Path::new(OWN_PROGRAM)) };
     let dwelling = match (&launcher.walls, private) {
@@ -94,6 +99,8 @@ fn surroundings(order: &Order<'_>, mode: Option<Containment>, root: &Root, stop:
         base,
         dwelling,
         workspace,
+        cache,
+        network: order.spec.sandbox.network,
         temporary: order.surroundings.temporary(),
         root: root.path.clone(),
         secrets: order.surroundings.secrets(),
@@ -107,6 +114,18 @@ fn checks(order: &Order<'_>, surroundings: &Rc<Surroundings>) -> ToolRegistry {
         registry.add(Box::new(CommandCheck { check: check.clone(), surroundings: surroundings.clone() }));
     }
     registry
+}
+
+/// Returns where the compiler caches of the root's run are, whether they are there or not.
+pub fn caches(surroundings: &cli::surroundings::Surroundings) -> Option<CacheDir> {
+    surroundings.cache_folder().map(|folder| CacheDir::of(&folder, &surroundings.root))
+}
+
+/// Removes the compiler caches of the root's run; what cannot be removed is in nobody's way.
+pub fn forget_caches(surroundings: &cli::surroundings::Surroundings) {
+    if let Some(cache) = caches(surroundings) {
+        let _ = cache.remove();
+    }
 }
 
 fn generator(

@@ -11,6 +11,7 @@ use crate::cli::parts;
 use crate::cli::reset::foreign;
 use crate::cli::surroundings::Surroundings;
 use crate::cli::{RunArguments, complain, signals};
+use crate::engine::context::Context;
 use crate::engine::memory::Memory;
 use crate::engine::replay::true_path;
 use crate::engine::scribe::Scribe;
@@ -57,12 +58,16 @@ fn carry_out(order: &Order<'_>, stop: Stop, next: &str) -> Result<Ending> {
     let (decision, found) = decide(order, &root)?;
     match decision {
         Decision::Over(state) => {
+            parts::forget_caches(order.surroundings);
             let ending = Ending::of_state(&state, close_log(order, &root, &state)?);
             complain(&format!("this run is over (--no-resume starts afresh): {}", ending.message()));
             Ok(ending.told())
         }
         Decision::GoOn(state) => drive(order, found, root, stop, *state, None, next),
-        Decision::Begin(words) => drive(order, found, root, stop, order.new_run(), Some(words), next),
+        Decision::Begin(words) => {
+            parts::forget_caches(order.surroundings);
+            drive(order, found, root, stop, order.new_run(), Some(words), next)
+        }
     }
 }
 
@@ -175,9 +180,13 @@ fn drive(
     if is_new && let Err(error) = started {
         // Nothing was saved: there is no run, and a log of it would be nobody's.
         let _ = std::fs::remove_file(logs_path.join(format!("{}.log", run.context.state.run_id)));
+        parts::forget_caches(order.surroundings);
         return Err(error);
     }
     let result = started.and_then(|()| engine::run(&mut run));
+    if result.is_ok() {
+        parts::forget_caches(order.surroundings);
+    }
     let ending = conclude(&mut run, result, next);
     console.finish();
     Ok(ending.told())
@@ -214,7 +223,7 @@ fn start(
     for warning in &order.spec.warnings {
         context.scribe.note(format!("warning: {warning}"))?;
     }
-    tell_mode(found, &mut context.scribe)?;
+    tell_mode(order, found, context)?;
     for (text, is_note) in order.remarks(&context.root.join("workspace")) {
         if is_note { context.scribe.note(text)? } else { context.scribe.progress(text)? }
     }
@@ -222,13 +231,31 @@ fn start(
     if goes_on { run.resume() } else { Ok(()) }
 }
 
-/// Tells behind which walls the programs of the run are; all but full ones are said at each start.
-fn tell_mode(found: Option<&Found>, scribe: &mut Scribe) -> Result<()> {
-    match found {
-        Some(found) if !found.is_noteworthy() => scribe.progress(found.words.clone()),
-        Some(found) => scribe.note_again(found.words.clone()),
-        None => scribe.note_again("--no-sandbox: the checks run without kernel containment".to_owned()),
+/// Tells behind which walls the programs of the run are, and where those are not the ones it began with.
+fn tell_mode(order: &Order<'_>, found: Option<&Found>, context: &mut Context) -> Result<()> {
+    let (mode, mut message) = match found {
+        Some(found) => (found.mode.name(), found.line(&opened(order))),
+        None => ("off", "--no-sandbox: the checks run without kernel containment".to_owned()),
+    };
+    if let Some(before) = context.memory.sandbox().filter(|before| *before != mode) {
+        message += &format!(" (before it was resumed this run had: {before})");
     }
+    context.scribe.sandbox(mode, message, found.is_none_or(Found::is_noteworthy))
+}
+
+/// What the spec opens beyond the usual.
+fn opened(order: &Order<'_>) -> String {
+    let sandbox = &order.spec.sandbox;
+    let paths: Vec<String> =
+        sandbox.read.iter().chain(&sandbox.devices).map(|path| path.display().to_string()).collect();
+    let mut words = String::new();
+    if !paths.is_empty() {
+        words += &format!("; opened: {}", paths.join(", "));
+    }
+    if sandbox.network {
+        words += "; the network is open, the host's loopback too";
+    }
+    words
 }
 
 /// Tells the end of the command and returns it as a result.

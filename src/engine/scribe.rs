@@ -44,6 +44,13 @@ impl Scribe {
         Ok(())
     }
 
+    /// Shows something to the listeners alone, where somebody asked for such details; the journal tells it otherwise.
+    pub fn show(&mut self, event: impl FnOnce() -> Event) {
+        if self.journals_streams {
+            self.publish(&event());
+        }
+    }
+
     /// Adds something that the user should know, once.
     pub fn note(&mut self, note: String) -> Result<()> {
         if self.notes.contains(&note) {
@@ -53,10 +60,12 @@ impl Scribe {
         self.tell(Event::NoteAdded { agent_id: MAIN_AGENT.into(), note })
     }
 
-    /// Adds something that the user should know at each start of the run.
-    pub fn note_again(&mut self, note: String) -> Result<()> {
-        self.notes.retain(|known| *known != note);
-        self.note(note)
+    /// Tells behind which walls programs run; said at each start, and noted where less than everything holds.
+    pub fn sandbox(&mut self, mode: &str, message: String, is_note: bool) -> Result<()> {
+        if is_note && !self.notes.contains(&message) {
+            self.notes.push(message.clone());
+        }
+        self.tell(Event::SandboxFound { agent_id: MAIN_AGENT.into(), mode: mode.into(), message, is_note })
     }
 
     /// Tells of progress.

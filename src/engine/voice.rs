@@ -87,6 +87,10 @@ impl Voice {
             body,
         };
         self.promise(context, &question, equipment.as_ref())?;
+        if continued.is_some() {
+            let whole = || serde_json::to_value(request).unwrap_or_default();
+            context.scribe.show(|| Event::PromptSent { agent_id: MAIN_AGENT.into(), place, request: whole() });
+        }
         self.write_down(context, &question)?;
         *line = Some(context.scribe.lines());
         let started = Instant::now();

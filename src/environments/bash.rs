@@ -294,7 +294,7 @@ impl Shell {
     fn hear(&mut self) -> bool {
         let told = self.session.receive();
         self.records.push(&told);
-        while let Some(record) = self.records.next() {
+        while let Some(record) = self.records.take() {
             self.note(record);
         }
         !told.is_empty()

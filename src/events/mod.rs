@@ -119,6 +119,13 @@ pub enum Event {
         is_reminder: bool,
         reminder_attempt: u32,
     },
+    /// All that a request in a conversation says. Told to listeners who want to show it, never journaled.
+    PromptSent {
+        agent_id: String,
+        #[serde(flatten)]
+        place: Place,
+        request: Value,
+    },
     /// The same request is sent once more.
     ModelRetried {
         agent_id: String,
@@ -235,6 +242,13 @@ pub enum Event {
         agent_id: String,
         tool_name: String,
     },
+    /// Behind which walls programs run from here on; where less than everything holds it ends up in `notes`.
+    SandboxFound {
+        agent_id: String,
+        mode: String,
+        message: String,
+        is_note: bool,
+    },
     /// Something the user should know; it ends up in `notes`.
     NoteAdded {
         agent_id: String,
@@ -276,6 +290,7 @@ pub enum Kind {
     TransitionOccurred,
     ModelRequested,
     ClaudeInvocationStarted,
+    PromptSent,
     ModelRetried,
     ModelAnswered,
     ModelStreamed,
@@ -290,6 +305,7 @@ pub enum Kind {
     ProtectedRestored,
     HiddenFilesPlaced,
     HiddenFilesRemoved,
+    SandboxFound,
     NoteAdded,
     ProgressMessage,
     ErrorOccurred,
@@ -309,6 +325,7 @@ impl Event {
             Event::TransitionOccurred { .. } => Kind::TransitionOccurred,
             Event::ModelRequested { .. } => Kind::ModelRequested,
             Event::ClaudeInvocationStarted { .. } => Kind::ClaudeInvocationStarted,
+            Event::PromptSent { .. } => Kind::PromptSent,
             Event::ModelRetried { .. } => Kind::ModelRetried,
             Event::ModelAnswered { .. } => Kind::ModelAnswered,
             Event::ModelStreamed { .. } => Kind::ModelStreamed,
@@ -323,6 +340,7 @@ impl Event {
             Event::ProtectedRestored { .. } => Kind::ProtectedRestored,
             Event::HiddenFilesPlaced { .. } => Kind::HiddenFilesPlaced,
             Event::HiddenFilesRemoved { .. } => Kind::HiddenFilesRemoved,
+            Event::SandboxFound { .. } => Kind::SandboxFound,
             Event::NoteAdded { .. } => Kind::NoteAdded,
             Event::ProgressMessage { .. } => Kind::ProgressMessage,
             Event::ErrorOccurred { .. } => Kind::ErrorOccurred,

@@ -61,6 +61,10 @@ pub fn line_of(event: &Event, elapsed: Duration) -> Option<Line> {
         Event::FilesApplied { written, deleted, .. } => (Tone::Progress, applied(written, deleted)?),
         Event::ScriptOutput { .. } => return checked(event),
         Event::ProtectedRestored { restored, removed, .. } => (Tone::Warning, put_back(restored, removed)?),
+        // Whole, for it holds something to paste.
+        Event::SandboxFound { message, is_note, .. } => {
+            (if *is_note { Tone::Warning } else { Tone::Progress }, message.clone())
+        }
         Event::NoteAdded { note, .. } => (Tone::Warning, format!("note: {}", few_lines(note))),
         Event::ProgressMessage { message, .. } => (Tone::Progress, few_lines(message)),
         Event::ErrorOccurred { .. } => return broke(event),
@@ -68,6 +72,7 @@ pub fn line_of(event: &Event, elapsed: Duration) -> Option<Line> {
             (Tone::Warning, format!("the end of the log could not be read and was cut off ({dropped_bytes} bytes)"))
         }
         Event::StateCompleted { .. }
+        | Event::PromptSent { .. }
         | Event::ConversationOpened { .. }
         | Event::ToolReturned { .. }
         | Event::ConversationClosed { .. }

@@ -58,9 +58,7 @@ impl Drop for PrivateDir {
 fn place(temporary: &Path, root: &Path) -> Result<PathBuf> {
     let ours = temporary.join(format!("orchestrator-{}", geteuid().as_raw()));
     claim(&ours).map_err(|source| Error::io("use", &ours, source))?;
-    let digest = Sha256::digest(root.as_os_str().as_bytes());
-    let name: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    Ok(ours.join(name))
+    Ok(ours.join(name_of(root)))
 }
 
 impl PrivateDirs {
@@ -71,7 +69,7 @@ impl PrivateDirs {
         Ok(private)
     }
 
-    /// Returns the directory that both are in.
+    /// Returns the directory that both lie in.
     pub fn base(&self) -> &Path {
         &self.base
     }
@@ -123,8 +121,14 @@ impl Drop for PrivateDirs {
     }
 }
 
+/// Returns the name under which a root's private directories are known.
+pub(super) fn name_of(root: &Path) -> String {
+    let digest = Sha256::digest(root.as_os_str().as_bytes());
+    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Makes sure that a path is a directory of ours that nobody else can enter.
-fn claim(path: &Path) -> io::Result<()> {
+pub(super) fn claim(path: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
@@ -144,7 +148,7 @@ fn claim(path: &Path) -> io::Result<()> {
 ///
 /// A folder inside a folder is first moved to the top: so no path grows long and no descriptor stays open, and a tree of
 /// any depth goes one level at a time.
-fn empty(base: &Path) -> io::Result<()> {
+pub(super) fn empty(base: &Path) -> io::Result<()> {
     let mut folders = take_apart(base)?;
     let mut count = 0;
     while let Some(folder) = folders.pop() {

@@ -1,5 +1,7 @@
 //! The content of `state.json`: where a run stands, in exactly these fields.
 
+use std::time::SystemTime;
+
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Deserialize, Serialize};
 
@@ -162,9 +164,14 @@ fn present<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(field: D) -> R
     Option::deserialize(field)
 }
 
+/// Returns the time of the wall, even where its clock stands before 1970.
+pub fn now() -> DateTime<Utc> {
+    SystemTime::now().into()
+}
+
 /// Returns the time as it stands in `state.json` and in the log: RFC 3339, UTC, milliseconds.
 pub fn timestamp() -> String {
-    Utc::now().to_rfc3339_opts(SecondsFormat::Millis, true)
+    now().to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
 /// Returns a new id for a run.

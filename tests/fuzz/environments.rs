@@ -90,7 +90,7 @@ fn bash_records() {
             let (mut records, mut all) = (bash::record::Records::default(), Vec::new());
             for chunk in bytes.chunks(piece) {
                 records.push(chunk);
-                all.extend(std::iter::from_fn(|| records.next()));
+                all.extend(std::iter::from_fn(|| records.take()));
             }
             all
         };
@@ -137,7 +137,7 @@ fn host_lines() {
         let mut lines = Lines::default();
         for chunk in bytes.chunks(1 + bytes.len() / 50) {
             lines.push(chunk);
-            while let Some(said) = lines.next() {
+            while let Some(said) = lines.take() {
                 if let Said::Line(value) = said {
                     let screen = section(&value);
                     assert!(!screen.content.contains('\x1b') && screen.max_lines < usize::MAX / 2);

@@ -1,5 +1,7 @@
 //! What programs print: cleaned, counted, searched for causes, put into a report.
 
+use std::slice::from_ref;
+
 use orchestrator::engine::checks::causes::causes;
 use orchestrator::engine::checks::evidence::summary;
 use orchestrator::engine::checks::report::{FailedCheck, MAX_REPORT, report};
@@ -75,6 +77,7 @@ fn checks() {
         summary(&shown, &rest);
         assert!(causes(&shown, &rest).len() < 100);
         let check = FailedCheck {
+            refused: &[],
             name: "unit",
             command: &["sh".to_owned()],
             hidden: false,
@@ -84,7 +87,7 @@ fn checks() {
             stdout_dropped: 0,
             stderr_dropped: 7,
         };
-        let told = report(&[check], &["lint"], &[shown.clone()], &[rest.clone()]);
+        let told = report(&[check], &["lint"], from_ref(&shown), from_ref(&rest));
         assert!(told.len() <= MAX_REPORT && is_plain(&told));
     });
 }

@@ -40,7 +40,7 @@ pub fn fuzz(name: &str, words: &[&str], mut read: impl FnMut(&[u8])) {
     let mut trial = Trial::new(name, number("FUZZ_SEED").unwrap_or(0.0) as u64);
     let end = Instant::now() + Duration::from_secs_f64(seconds);
     let watched = trial.watch();
-    let examples = trial.examples();
+    let examples = examples(name);
     examples.iter().for_each(|example| trial.give(example, &mut read));
     while Instant::now() < end {
         let input = mutated(&mut trial.dice(), &examples, words);
@@ -52,20 +52,24 @@ pub fn fuzz(name: &str, words: &[&str], mut read: impl FnMut(&[u8])) {
     println!("{name}: {count} inputs, seed {seed}; the slowest took {slowest:?}, the largest held {largest} bytes");
 }
 
+fn corpus(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(name)
+}
+
+/// Returns the corpus of a reader.
+pub fn examples(name: &str) -> Vec<Vec<u8>> {
+    let mut paths: Vec<PathBuf> = fs::read_dir(corpus(name)).unwrap().map(|entry| entry.unwrap().path()).collect();
+    // The order decides what comes of a seed.
+    paths.sort();
+    assert!(!paths.is_empty(), "there is no corpus of {name}");
+    paths.iter().map(|path| fs::read(path).unwrap()).collect()
+}
+
 impl Trial<'_> {
     fn new(name: &str, seed: u64) -> Trial<'_> {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(name);
         let last = File::create(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzz-{name}"))).unwrap();
         println!("{name}: seed {seed}");
-        Trial { name, seed, corpus, last, number: Arc::default(), slowest: Duration::ZERO, largest: 0 }
-    }
-
-    fn examples(&self) -> Vec<Vec<u8>> {
-        let mut paths: Vec<PathBuf> = fs::read_dir(&self.corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
-        // The order decides what comes of a seed.
-        paths.sort();
-        assert!(!paths.is_empty(), "{} is empty", self.corpus.display());
-        paths.iter().map(|path| fs::read(path).unwrap()).collect()
+        Trial { name, seed, corpus: corpus(name), last, number: Arc::default(), slowest: Duration::ZERO, largest: 0 }
     }
 
     fn dice(&self) -> Dice {

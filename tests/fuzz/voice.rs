@@ -6,7 +6,7 @@ use orchestrator::llm::{Answer, LlmError, anthropic, openai};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::memory::most_held;
-use crate::trial::fuzz;
+use crate::trial::{examples, fuzz};
 
 const WORDS: [&str; 40] = [
     "data: ",
@@ -98,6 +98,25 @@ fn anthropic_answer() {
 #[test]
 fn openai_answer() {
     dialect("openai_answer", openai::read);
+}
+
+/// What breaks off is no answer, unless nothing of the answer is missing.
+fn cut(name: &str, read: fn(Vec<Part>) -> Result<Answer, LlmError>) {
+    for example in examples(name) {
+        let Ok(whole) = read(parts(&example, 1)) else { continue };
+        let body = example.windows(2).position(|window| window == b"\n\n").unwrap_or(0) + 2;
+        for end in body..example.len() {
+            if let Ok(answer) = read(parts(&example[..end], 1)) {
+                assert_eq!((answer.text(), answer.stop), (whole.text(), whole.stop.clone()), "{name}, cut at {end}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_answer_cut_at_any_byte_is_none() {
+    cut("anthropic_answer", anthropic::read);
+    cut("openai_answer", openai::read);
 }
 
 fn events(bytes: &[u8], piece: usize) -> (Vec<(Option<String>, String)>, bool) {

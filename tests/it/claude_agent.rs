@@ -14,7 +14,7 @@ fn spec(more: &str) -> String {
 
 /// A client of the protocol: makes the calls that it finds in its arguments, in order, and keeps what came back.
 const CLIENT: &str = r#"
-import json, subprocess, sys
+import json, os, subprocess, sys, time
 here, calls = sys.argv[1], json.loads(sys.argv[2])
 words = open(here + "/arguments").read().split("\0")
 config = next(word.split("=", 1)[1] for word in words if word.startswith("--mcp-config="))
@@ -33,6 +33,8 @@ for number, call in enumerate(calls):
         kept.append(json.loads(relay.stdout.readline()))
     elif call[0] == "leave":
         say(json.dumps({"jsonrpc": "2.0", "id": 99, "method": "tools/call", "params": {"name": "bash", "arguments": call[1]}}))
+        while not os.path.exists(call[2]):
+            time.sleep(0.01)
     else:
         kept.append(ask(number + 10, "tools/call", name=call[0], arguments=call[1]))
     json.dump(kept, open(here + "/kept", "w"))
@@ -100,7 +102,8 @@ fn nonsense_over_the_protocol_is_answered() {
 #[test]
 fn a_call_that_nobody_waits_for_is_interrupted() {
     let (project, _) = with("", &[]);
-    let leave = json!(["leave", {"command": format!("echo 42 > answer.txt; sleep {}", project.marker())}]);
+    let leave = json!(["leave", {"command": format!("echo 42 > answer.txt; sleep {}", project.marker())},
+                       project.path("workspace/answer.txt")]);
     let (project, _claude) = Claude::stand_in(project, &[works(json!([leave]))]);
     project.run(RUN).exits(0);
     assert_eq!(project.events("ToolReturned").len(), 1);

@@ -53,7 +53,7 @@ pub fn traced(project: &Project, options: &[&str]) -> Ran {
 }
 
 /// Runs the binary with a fault at one call.
-fn disturbed(project: &Project, call: &str, fault: &str) -> Ran {
+pub fn disturbed(project: &Project, call: &str, fault: &str) -> Ran {
     traced(project, &["-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &format!("inject={call}:{fault}")])
 }
 
@@ -169,7 +169,7 @@ fn a_disk_that_stays_full_from_any_point_on() {
 }
 
 /// The answers that stand in any log of the project.
-fn recorded(project: &Project) -> usize {
+pub fn recorded(project: &Project) -> usize {
     let logs = project.picture().into_iter().filter(|(path, _)| path.starts_with("logs/"));
     logs.map(|(_, content)| String::from_utf8_lossy(&content).matches("\"event\":\"ModelAnswered\"").count()).sum()
 }

@@ -26,7 +26,7 @@ pub fn preload() -> Option<&'static str> {
         compiler.status().is_ok_and(|status| status.success()).then_some(path)
     });
     if made.is_none() {
-        eprintln!("skipped: there is no C compiler here");
+        eprintln!("skipped: preload.c cannot be compiled here");
     }
     made.as_deref()
 }
@@ -34,7 +34,7 @@ pub fn preload() -> Option<&'static str> {
 /// Runs a line in a mount namespace of its own; nothing where that is refused.
 ///
 /// `"$@"` is the binary with the arguments, and the line begins in the root.
-fn among_own_mounts(project: &Project, line: &str, arguments: &[&str]) -> Option<Ran> {
+pub fn among_own_mounts(project: &Project, line: &str, arguments: &[&str]) -> Option<Ran> {
     let probe = "mkdir -p m && unshare -m mount -t tmpfs none m; code=$?; rmdir m; exit $code";
     let probed = project.run_in_shell(probe, &[]);
     if probed.code != Some(0) {

@@ -12,6 +12,13 @@
 )]
 
 mod agent;
+mod agent_bounds;
+mod agent_files;
+mod agent_mode;
+mod agent_prompts;
+mod agent_replay;
+mod agent_resume;
+mod agent_tools;
 mod answers;
 mod checks;
 mod claude;
@@ -19,6 +26,7 @@ mod claude_agent;
 mod claude_code;
 mod claude_real;
 mod cli;
+mod clock;
 mod console;
 mod crash;
 mod debug;
@@ -27,6 +35,8 @@ mod env_adhoc;
 mod env_bash;
 mod env_programs;
 mod env_python;
+mod examples;
+mod limits;
 mod r#loop;
 mod model;
 mod places;
@@ -41,4 +51,7 @@ mod serve;
 mod serve_control;
 mod server;
 mod soak;
+mod streams;
+mod surroundings;
 mod tidy;
+mod upheaval;

@@ -5,6 +5,8 @@
 //! byte for byte, and a provider's cache can serve it. A step makes old results one line each, and, if that is not
 //! enough, old turns.
 
+use std::ops::Range;
+
 use crate::llm::{Block, Message, Role, ToolOffer};
 
 /// Bytes that are taken for one token.
@@ -48,13 +50,14 @@ impl Conversation {
     /// Makes a step where the context is filled beyond 60 %: down to 30 %.
     pub fn keep_small(&mut self) {
         if self.bytes() / BYTES_PER_TOKEN > self.context_tokens * 6 / 10 {
-            self.fold(self.context_tokens * 3 / 10 * BYTES_PER_TOKEN);
+            self.fold(self.context_tokens * 3 / 10 * BYTES_PER_TOKEN, self.context_tokens * 6 / 10 * BYTES_PER_TOKEN);
         }
     }
 
     /// Makes a step down to half of what there is.
     pub fn halve(&mut self) {
-        self.fold(self.bytes() / 2);
+        let half = self.bytes() / 2;
+        self.fold(half, half);
     }
 
     /// Returns the messages as they are sent, with the end of the stable part marked.
@@ -82,21 +85,38 @@ impl Conversation {
         })
     }
 
-    /// Shortens from the oldest on until no more than `target` bytes are left, sparing the newest turn.
-    fn fold(&mut self, target: usize) {
-        let mut bytes = self.bytes();
+    /// Shortens from the oldest on until no more than `target` bytes are left. The newest turn, which the model has not
+    /// seen yet, is spared unless it alone is more than `limit`.
+    fn fold(&mut self, target: usize, limit: usize) {
         let newest = self.messages.iter().rposition(|message| message.role == Role::Assistant).unwrap_or(0);
-        for index in 1..newest {
+        self.fold_results(1..newest, target);
+        let mut bytes = self.bytes();
+        while target < bytes && 3 < self.messages.len() {
+            bytes -= self.fold_turn();
+        }
+        let last = self.messages.len().saturating_sub(1);
+        self.fold_results(last.max(1)..self.messages.len(), limit);
+    }
+
+    /// Makes results one line each until no more than `target` bytes are left; the newest of all
+    /// stays whole.
+    fn fold_results(&mut self, indices: Range<usize>, target: usize) {
+        let mut bytes = self.bytes();
+        let newest = self.newest_result();
+        for index in indices {
             for position in 0..self.messages[index].content.len() {
-                if bytes <= target {
+                if bytes <= target || newest == Some((index, position)) {
                     return;
                 }
                 bytes -= self.fold_result(index, position);
             }
         }
-        while target < bytes && 3 < self.messages.len() {
-            bytes -= self.fold_turn();
-        }
+    }
+
+    fn newest_result(&self) -> Option<(usize, usize)> {
+        let is_result = |block: &Block| matches!(block, Block::ToolResult { .. });
+        let messages = self.messages.iter().enumerate().rev();
+        messages.filter_map(|(index, message)| Some((index, message.content.iter().rposition(is_result)?))).next()
     }
 
     /// Makes a result one line; returns how many bytes that spares.

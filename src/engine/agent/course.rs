@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use crate::engine::agent::hands::{Call, Hands, Limits};
 use crate::engine::agent::talks::{Returned, Step};
-use crate::engine::agent::{AgentModel, RESTARTED, Talk};
+use crate::engine::agent::turns::Talk;
+use crate::engine::agent::{AgentModel, RESTARTED};
 use crate::engine::context::Context;
 use crate::engine::equipment::Equipment;
 use crate::engine::memory::{Asked, Recorded};
@@ -32,7 +33,6 @@ impl AgentModel {
         deadline: Instant,
     ) -> Result<Recorded> {
         let place = context.place(talk.index);
-        self.replay_course(context, hands, place, deadline)?;
         let turns_left = context.spec.generator.max_turns.saturating_sub(talk.turns);
         let mut number = context.memory.talks().next_number(place);
         let mut call = |context: &mut Context, call: ToolCall<'_>| {
@@ -49,16 +49,23 @@ impl AgentModel {
         self.voice.exchange(context, place, &talk.request, continued, &mut talk.line, Some(equipment))
     }
 
-    /// Runs what was called in the course of a recorded answer, for its effect.
-    fn replay_course(&self, context: &mut Context, hands: &mut Hands, place: Place, deadline: Instant) -> Result<()> {
-        let Some(replay) = self.replayed() else { return Ok(()) };
+    /// Runs what was called in the course of the next recorded answer, for its effect.
+    pub(super) fn replay_course(
+        &mut self,
+        context: &mut Context,
+        hands: &mut Hands,
+        talk: &Talk,
+        deadline: Instant,
+    ) -> Result<()> {
+        let (place, calls_by_itself) = (context.place(talk.index), self.voice.calls_by_itself());
+        let Some(replay) = self.replayed().filter(|_| calls_by_itself) else { return Ok(()) };
         for step in replay.talks().course(place) {
             context.heed_stop()?;
             match step {
                 Step::Restart => hands.restart(),
                 Step::Call { number, tool, arguments: input } => {
                     let call = Call { place, number: *number, tool, input, raw: None, cancelled: None };
-                    hands.call(context, call, Limits { deadline, turns_left: u32::MAX }, Some(replay))?;
+                    hands.call(context, call, self.limits(context, talk, deadline), Some(replay))?;
                 }
             }
         }

@@ -4,7 +4,7 @@
 //! run again; in a replay calls are run for their effect, and the conversation gets what the log says.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -18,11 +18,11 @@ use crate::engine::checks::command::{Surroundings, Workshop};
 use crate::engine::checks::text::cut_middle;
 use crate::engine::context::Context;
 use crate::engine::replay::Replay;
-use crate::engine::spec::inputs::InputKind;
+use crate::engine::spec::inputs::{Input, InputKind};
 use crate::environments::adhoc::host::{HostEnvironment, LOADING_PATIENCE, Start};
 use crate::environments::adhoc::{self, Found};
 use crate::environments::bash::BashEnvironment;
-use crate::environments::editor::EditorEnvironment;
+use crate::environments::editor::{EditorEnvironment, Frozen};
 use crate::environments::python::PythonEnvironment;
 use crate::environments::registry::{Action, Registry, Urgent, Waiter};
 use crate::environments::{Environment, Response, ScreenSection};
@@ -37,8 +37,8 @@ const OUTPUT_LIMIT: usize = 16 << 10;
 const SCREEN_LIMIT: usize = 16 << 10;
 /// From so few turns on the model is told how many are left.
 const FEW_TURNS: u32 = 5;
-const UNKNOWN: &str = "outcome unknown: the run was interrupted while this was under way, and it was not repeated\n";
-const NOT_RUN: &str = "not run: the environments were restarted\n";
+const UNKNOWN: &str = "outcome unknown: the run was interrupted while this was under way, and it was not repeated";
+const NOT_RUN: &str = "not run: the environments were restarted";
 
 const BUILT_IN: [(&str, &str); 3] = [
     (
@@ -55,7 +55,7 @@ const BUILT_IN: [(&str, &str); 3] = [
         "editor",
         "Views of files that follow every change. `view PATH /START/ /END/` opens a view from the first line that \
          matches START to the next that matches END; `edit PATH FIRST-LAST` and the new lines below it replaces lines of a view; \
-         `create PATH` and the content below it; `search /PATTERN/ GLOB`; `close ID`.",
+         `create PATH` and the content below it; `search \"PATTERN\" GLOB`; `close ID`.",
     ),
 ];
 
@@ -117,23 +117,18 @@ impl Hands {
         limits: Limits,
         replay: Option<&Replay>,
     ) -> Result<Returned> {
-        let recorded = replay.map(|replay| replay.talks().result(call.place, call.number));
-        if let Some(recorded) = recorded
-            && recorded.is_none_or(|recorded| !recorded.ran)
-        {
-            let returned = recorded.cloned().unwrap_or_else(|| refused(UNKNOWN));
+        let recorded = replay.and_then(|replay| replay.talks().result(call.place, call.number));
+        if replay.is_some() && recorded.is_none_or(|recorded| !recorded.ran) {
+            let returned = recorded.cloned().unwrap_or_else(|| refused(UNKNOWN, limits));
             return write_down(context, call, returned, Instant::now());
         }
-        let order = match self.understood(call) {
-            Ok(order) => order,
-            Err(problem) => return self.refuse(context, call, &problem, limits),
-        };
         let began = Instant::now();
-        self.announce(context, call)?;
-        let response = self.carry_out(context, call, &order, limits)?;
+        let mut returned = match self.understood(call, limits) {
+            Ok(order) => self.carry_out(context, call, &order, limits)?,
+            Err(problem) => self.refuse(call.tool, &problem, limits),
+        };
         context.heed_stop()?;
-        let mut returned = self.returned(call.tool, response, limits);
-        if let (Some(replay), Some(recorded)) = (replay, recorded.flatten()) {
+        if let (Some(replay), Some(recorded)) = (replay, recorded) {
             self.compare(context, replay, call, recorded, &returned)?;
             returned = recorded.clone();
         }
@@ -141,12 +136,12 @@ impl Hands {
     }
 
     /// Answers a call of an answer that came before the environments were restarted.
-    pub fn call_again(&mut self, context: &mut Context, call: Call<'_>) -> Result<Returned> {
+    pub fn call_again(&mut self, context: &mut Context, call: Call<'_>, limits: Limits) -> Result<Returned> {
         if let Some(returned) = context.memory.talks().result(call.place, call.number) {
             return Ok(returned.clone());
         }
         let has_begun = context.memory.talks().has_begun(call.place, call.number);
-        write_down(context, call, refused(if has_begun { UNKNOWN } else { NOT_RUN }), Instant::now())
+        write_down(context, call, refused(if has_begun { UNKNOWN } else { NOT_RUN }, limits), Instant::now())
     }
 
     /// Ends every environment; the next call finds fresh ones.
@@ -168,14 +163,15 @@ impl Hands {
         (self.compared, self.differing)
     }
 
-    fn understood(&mut self, call: Call<'_>) -> std::result::Result<Order, String> {
+    fn understood(&self, call: Call<'_>, limits: Limits) -> std::result::Result<Order, String> {
         if !self.knows(call.tool) {
             let names: Vec<String> = self.offers().into_iter().map(|offer| offer.name).collect();
             return Err(format!("there is no tool {:?}; there are {}", call.tool, names.join(", ")));
         }
-        let order = tools::read(call.input, call.raw)?;
-        self.take_up(call.tool)?;
-        Ok(order)
+        if limits.deadline <= Instant::now() {
+            return Err("the time of the phase is over".into());
+        }
+        tools::read(call.input, call.raw)
     }
 
     fn knows(&self, name: &str) -> bool {
@@ -183,7 +179,7 @@ impl Hands {
     }
 
     /// Starts an environment at its first use.
-    fn take_up(&mut self, name: &str) -> std::result::Result<(), String> {
+    fn take_up(&mut self, context: &Context, name: &str, limits: Limits) -> std::result::Result<(), String> {
         if self.registry.has(name) {
             return Ok(());
         }
@@ -191,17 +187,18 @@ impl Hands {
         let environment: Box<dyn Environment> = match name {
             "bash" => Box::new(BashEnvironment::new(launcher, project, env)),
             "python" => Box::new(PythonEnvironment::new(launcher, project, env)),
-            "editor" => Box::new(EditorEnvironment::new(&project).map_err(|error| error.to_string())?),
-            _ => self.host(name)?,
+            "editor" => Box::new(editor(context, &project)?),
+            _ => self.host(context, name, limits)?,
         };
         self.registry.add(name, environment);
         Ok(())
     }
 
-    fn host(&self, name: &str) -> std::result::Result<Box<dyn Environment>, String> {
+    fn host(&self, context: &Context, name: &str, limits: Limits) -> std::result::Result<Box<dyn Environment>, String> {
         let found = self.own.iter().find(|found| found.name == name).ok_or("there is no such tool")?;
         let mut host = HostEnvironment::new(found.clone(), self.workshop.start.clone(), |_| {});
-        host.is_offered(Instant::now() + LOADING_PATIENCE, None);
+        let deadline = limits.deadline.min(Instant::now() + LOADING_PATIENCE);
+        host.is_offered(deadline, Some(context.stop.as_fd()));
         host.problem().map_or(Ok(Box::new(host)), Err)
     }
 
@@ -215,13 +212,21 @@ impl Hands {
         })
     }
 
-    fn refuse(&mut self, context: &mut Context, call: Call<'_>, problem: &str, limits: Limits) -> Result<Returned> {
-        let output = format!("not run: {problem}\n{}", turns_left(limits));
-        let returned = Returned { ran: false, is_error: true, output, screen: self.screen(call.tool) };
-        write_down(context, call, returned, Instant::now())
+    fn refuse(&mut self, tool: &str, problem: &str, limits: Limits) -> Returned {
+        Returned { screen: self.screen(tool), ..refused(&format!("not run: {problem}"), limits) }
     }
 
-    fn carry_out(&mut self, context: &Context, call: Call<'_>, order: &Order, limits: Limits) -> Result<Response> {
+    /// Writes the call down, starts its environment where it is the first, and does what it wants.
+    fn carry_out(&mut self, context: &mut Context, call: Call<'_>, order: &Order, limits: Limits) -> Result<Returned> {
+        self.announce(context, call)?;
+        if let Err(problem) = self.take_up(context, call.tool, limits) {
+            return Ok(self.refuse(call.tool, &problem, limits));
+        }
+        let response = self.respond(context, call, order, limits)?;
+        Ok(self.returned(call.tool, response, limits))
+    }
+
+    fn respond(&mut self, context: &Context, call: Call<'_>, order: &Order, limits: Limits) -> Result<Response> {
         let left = limits.deadline.saturating_duration_since(Instant::now());
         let timeout = Some(order.timeout.min(left.max(Duration::from_millis(1))));
         let stop = context.stop.clone();
@@ -246,10 +251,11 @@ impl Hands {
             self.used.push(name.to_owned());
         }
         let output = if response.output.trim().is_empty() { "(no output)\n" } else { &response.output };
-        let mut output = cut_middle(&self.secrets.redact(output), OUTPUT_LIMIT);
+        let mut output = self.secrets.redact(output).into_owned();
         if !output.ends_with('\n') {
             output.push('\n');
         }
+        let mut output = cut_middle(&output, OUTPUT_LIMIT);
         output += &turns_left(limits);
         Returned { ran: true, is_error: !response.success, output, screen: self.screen(name) }
     }
@@ -320,13 +326,23 @@ fn either(one: BorrowedFd<'_>, other: Option<BorrowedFd<'_>>) -> Result<OwnedFd>
     watched().map_err(|error: Errno| Error::Bug(format!("cannot wait for two things at once: {error}")))
 }
 
+/// It works inside this program, so no wall holds it: what is protected it has to know.
+fn editor(context: &Context, project: &Path) -> std::result::Result<EditorEnvironment, String> {
+    let places = |inputs: &[Input]| inputs.iter().map(|input| PathBuf::from(input.to.as_str())).collect();
+    let frozen = Frozen { paths: places(&context.inputs.protect), except: places(&context.inputs.copy) };
+    let editor = EditorEnvironment::new(project).map_err(|error| error.to_string())?;
+    Ok(editor.freezing(frozen))
+}
+
 fn described(found: &Found) -> String {
     let said = (found.kind == adhoc::Kind::Yaml).then(|| adhoc::program(&found.path).ok()).flatten();
     said.map_or_else(|| format!("The user's own environment {}.", found.name), |program| program.description)
 }
 
-fn refused(output: &str) -> Returned {
-    Returned { ran: false, is_error: true, output: output.to_owned(), screen: String::new() }
+/// Returns the result of a call that was not run, or whose end nobody saw.
+pub fn refused(why: &str, limits: Limits) -> Returned {
+    let output = format!("{why}\n{}", turns_left(limits));
+    Returned { ran: false, is_error: true, output, screen: String::new() }
 }
 
 fn turns_left(limits: Limits) -> String {

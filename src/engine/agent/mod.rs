@@ -12,16 +12,16 @@ pub mod hands;
 pub mod opening;
 pub mod talks;
 pub mod tools;
+pub mod turns;
 
 use std::rc::Rc;
 use std::time::Instant;
 
-use serde_json::Value;
-
 use crate::engine::agent::changes::Files;
 use crate::engine::agent::conversation::Conversation;
-use crate::engine::agent::hands::{Call, Hands, Limits};
+use crate::engine::agent::hands::{Call, Hands, Limits, refused};
 use crate::engine::agent::talks::{Closed, Returned};
+use crate::engine::agent::turns::{Next, REMINDER, STEERS, Talk};
 use crate::engine::checks::command::Surroundings;
 use crate::engine::context::Context;
 use crate::engine::generators::prompt::Prompts;
@@ -29,21 +29,16 @@ use crate::engine::generators::{Generator, Written};
 use crate::engine::memory::Recorded;
 use crate::engine::replay::Replay;
 use crate::engine::steering;
-use crate::engine::voice::{Continued, Voice, usable};
+use crate::engine::voice::{Continued, Voice};
 use crate::error::{Error, Result};
 use crate::events::{Bound, Event, MAIN_AGENT, Place};
-use crate::llm::claude_code::verdict::MAX_TURNS;
-use crate::llm::{Answer, Block, Message, Request, Role, StopReason, is_too_long};
+use crate::llm::{Block, Request};
 use crate::state::phase::Phase;
 use crate::state::reason::Reason;
 
-/// So many answers in a row that were cut off are the end.
-const MOST_CUT_OFF: u32 = 3;
 const RESTARTED: &str = "[the run was interrupted and goes on: the environments were restarted, so variables, working \
                          directories, views and background jobs are gone; the files are as they were]";
-const REMINDER: &str = "[nothing in the workspace has changed; write the files with your tools, then end your turn]";
-const STEERS: &str = "[a file that steers the checks is refused; remove it, then end your turn: ";
-const CUT_OFF: &str = "not run: cut off\n";
+const CUT_OFF: &str = "not run: cut off";
 
 /// A model that works with tools.
 pub struct AgentModel {
@@ -52,34 +47,6 @@ pub struct AgentModel {
     pub model: String,
     pub context_tokens: usize,
     pub surroundings: Rc<Surroundings>,
-}
-
-/// A conversation under way.
-struct Talk {
-    request: Request,
-    conversation: Conversation,
-    /// What the next request adds to the one before it.
-    new: Vec<Message>,
-    /// The line of the last request.
-    line: Option<u64>,
-    /// The place of the next request.
-    index: u32,
-    turns: u32,
-    cut_off: u32,
-    reminders: u32,
-    is_warned: bool,
-    is_too_long: bool,
-    words: String,
-}
-
-/// What an answer asks for.
-enum Next {
-    Calls(Vec<Block>),
-    /// Nothing is to be said: the same goes out again, or goes on.
-    Nothing,
-    /// It was cut off; these calls of it were not run.
-    CutOff(Vec<String>),
-    End,
 }
 
 impl Generator for AgentModel {
@@ -127,7 +94,7 @@ impl AgentModel {
         loop {
             let said = match &next {
                 None | Some(Next::Nothing) => Vec::new(),
-                Some(Next::CutOff(ids)) => cut_off_words(ids, context.spec.generator.max_tokens),
+                Some(Next::CutOff(ids)) => cut_off_words(ids, context, self.limits(context, &talk, deadline)),
                 Some(Next::Calls(calls)) => self.call_all(context, hands, &talk, calls, deadline, is_resumed)?,
                 Some(Next::End) => match objection(context, &mut talk, before)? {
                     Some(text) => vec![Block::text(text)],
@@ -142,7 +109,8 @@ impl AgentModel {
                 context.scribe.tell_synced(Event::EnvironmentsRestarted { agent_id: MAIN_AGENT.into(), place })?;
                 is_resumed = false;
             }
-            if let Some(bound) = bound(context, &talk, deadline) {
+            self.replay_course(context, hands, &talk, deadline)?;
+            if let Some(bound) = self.bound(context, &talk, deadline) {
                 return Ok((talk.words, Some(bound)));
             }
             let recorded = match self.ask(context, &mut talk, hands, deadline) {
@@ -221,14 +189,14 @@ impl AgentModel {
         is_resumed: bool,
     ) -> Result<Vec<Block>> {
         let place = context.place(talk.index - 1);
-        let limits = Limits { deadline, turns_left: context.spec.generator.max_turns.saturating_sub(talk.turns) };
         let mut results = Vec::new();
         for (number, block) in (0..).zip(calls) {
             let Block::ToolUse { id, name, input, raw } = block else { continue };
             context.heed_stop()?;
             let call = Call { place, number, tool: name, input, raw: raw.as_deref(), cancelled: None };
+            let limits = self.limits(context, talk, deadline);
             let returned = match is_resumed {
-                true => hands.call_again(context, call)?,
+                true => hands.call_again(context, call, limits)?,
                 false => hands.call(context, call, limits, self.voice.replay.as_ref())?,
             };
             results.push(result(id, returned));
@@ -241,6 +209,32 @@ impl AgentModel {
             }
         }
         Ok(results)
+    }
+
+    /// In a replay each call has the phase's time for itself: when that was over is as in the log.
+    fn limits(&self, context: &Context, talk: &Talk, deadline: Instant) -> Limits {
+        let generator = &context.spec.generator;
+        let own = self.replayed().map(|_| Instant::now() + generator.phase_timeout);
+        Limits { deadline: own.unwrap_or(deadline), turns_left: generator.max_turns.saturating_sub(talk.turns) }
+    }
+
+    /// Returns the bound that ends the conversation here, if one does: in a replay the one that the log has.
+    fn bound(&self, context: &Context, talk: &Talk, deadline: Instant) -> Option<Bound> {
+        let place = context.place(talk.index);
+        let generator = &context.spec.generator;
+        if let Some(replay) = self.replayed().filter(|replay| !replay.has_answer(place)) {
+            let closed = replay.talks().closed(place.phase, place.retry_count);
+            return closed.and_then(|closed| closed.bound.clone());
+        }
+        if talk.turns >= generator.max_turns {
+            let message = format!("the model used all {} turns of the phase", generator.max_turns);
+            return Some(Bound { reason: Reason::MaxTurns, message });
+        }
+        let is_over = self.replayed().is_none() && deadline <= Instant::now();
+        is_over.then(|| Bound {
+            reason: Reason::PhaseTimeout,
+            message: format!("the phase took longer than {} seconds", generator.phase_timeout.as_secs_f64()),
+        })
     }
 
     fn replayed(&self) -> Option<&Replay> {
@@ -257,107 +251,6 @@ impl AgentModel {
         let recorded = self.replayed().and_then(|replay| replay.talks().closed(phase, retry_count));
         recorded.map_or(now, |closed| closed.killed.clone())
     }
-}
-
-impl Talk {
-    fn new(request: Request, conversation: Conversation, opening: Message) -> Talk {
-        Talk {
-            request,
-            conversation,
-            new: vec![opening],
-            line: None,
-            index: 0,
-            turns: 0,
-            cut_off: 0,
-            reminders: 0,
-            is_warned: false,
-            is_too_long: false,
-            words: String::new(),
-        }
-    }
-
-    /// Adds words of ours to the next request.
-    fn say(&mut self, content: Vec<Block>) {
-        match self.new.last_mut() {
-            _ if content.is_empty() => {}
-            Some(message) => message.content.extend(content),
-            None => self.new.push(Message { role: Role::User, content }),
-        }
-    }
-
-    /// Says what a recorded request said, instead of what would be said now.
-    fn take_over(&mut self, said: &Value) {
-        self.new.clear();
-        for message in messages(said) {
-            for block in &message.content {
-                if let Block::Text { text, .. } = block {
-                    self.reminders += u32::from(text == REMINDER);
-                    self.is_warned |= text.starts_with(STEERS);
-                }
-            }
-            self.conversation.add(message);
-        }
-    }
-
-    /// Says what a request said whose answer never came, for its calls may have changed what would be said now.
-    fn say_again(&mut self, said: &Value) {
-        self.new = messages(said).collect();
-        let is_note = |block: &Block| matches!(block, Block::Text { text, .. } if text == RESTARTED);
-        self.new.iter_mut().for_each(|message| message.content.retain(|block| !is_note(block)));
-    }
-
-    /// Takes an answer into the conversation; returns what it asks for.
-    fn hear(&mut self, context: &Context, recorded: Recorded) -> Result<Next> {
-        self.index += 1;
-        if let Err(message) = &recorded
-            && is_too_long(message)
-            && !std::mem::replace(&mut self.is_too_long, true)
-        {
-            self.conversation.halve();
-            return Ok(Next::Nothing);
-        }
-        let mut answer = usable(context, recorded)?;
-        self.is_too_long = false;
-        self.turns = self.turns.saturating_add(u32::try_from(answer.calls().max(1)).unwrap_or(u32::MAX));
-        if let StopReason::Refusal(category) = &answer.stop {
-            return Err(context.unusable(format!("the model refused to answer ({category})")));
-        }
-        let is_cut_off = answer.stop == StopReason::MaxTokens;
-        self.cut_off = if is_cut_off { self.cut_off + 1 } else { 0 };
-        if self.cut_off == MOST_CUT_OFF {
-            let limit = context.spec.generator.max_tokens;
-            return Err(context.unusable(format!(
-                "{MOST_CUT_OFF} answers in a row were cut off after {limit} tokens; raise generator.max_tokens"
-            )));
-        }
-        if is_cut_off {
-            leave_out_the_incomplete(&mut answer);
-        }
-        self.words = answer.text();
-        let is_paused = answer.stop == StopReason::PauseTurn;
-        let is_out_of_turns = answer.stop == StopReason::Other(MAX_TURNS.into());
-        let calls: Vec<Block> =
-            answer.content.iter().filter(|block| matches!(block, Block::ToolUse { .. })).cloned().collect();
-        if !calls.is_empty() || !self.words.trim().is_empty() || is_paused {
-            self.conversation.add(Message { role: Role::Assistant, content: answer.content });
-        }
-        Ok(match () {
-            () if is_cut_off => Next::CutOff(calls.iter().filter_map(id_of).collect()),
-            () if !calls.is_empty() => Next::Calls(calls),
-            () if is_paused => Next::Nothing,
-            () if is_out_of_turns => {
-                self.turns = self.turns.max(context.spec.generator.max_turns);
-                Next::Nothing
-            }
-            () => Next::End,
-        })
-    }
-}
-
-/// Returns the messages of a recorded request.
-fn messages(said: &Value) -> impl Iterator<Item = Message> {
-    let all = said["messages"].as_array().into_iter().flatten();
-    all.filter_map(|message| serde_json::from_value(message.clone()).ok())
 }
 
 /// Returns the files with which the phase began, and writes them down where it begins now.
@@ -400,19 +293,6 @@ fn tell_differences(context: &mut Context, hands: &Hands) -> Result<()> {
     }
 }
 
-fn bound(context: &Context, talk: &Talk, deadline: Instant) -> Option<Bound> {
-    let generator = &context.spec.generator;
-    if talk.turns >= generator.max_turns {
-        let message = format!("the model used all {} turns of the phase", generator.max_turns);
-        return Some(Bound { reason: Reason::MaxTurns, message });
-    }
-    let seconds = generator.phase_timeout.as_secs_f64();
-    (deadline <= Instant::now()).then(|| Bound {
-        reason: Reason::PhaseTimeout,
-        message: format!("the phase took longer than {seconds} seconds"),
-    })
-}
-
 /// Returns why a turn cannot end like this, to be told to the model.
 fn objection(context: &mut Context, talk: &mut Talk, before: &Files) -> Result<Option<String>> {
     context.reopen_door()?;
@@ -425,7 +305,8 @@ fn objection(context: &mut Context, talk: &mut Talk, before: &Files) -> Result<O
         }
         talk.is_warned = false;
     }
-    if context.state.phase != Phase::Generating || changes::look(context)? != *before {
+    let has_changed = |now: &Files| !changes::between(before, now, context).attempt_files.is_empty();
+    if context.state.phase != Phase::Generating || has_changed(&changes::look(context)?) {
         return Ok(None);
     }
     if talk.reminders == context.spec.generator.format_retries {
@@ -436,31 +317,13 @@ fn objection(context: &mut Context, talk: &mut Talk, before: &Files) -> Result<O
     Ok(Some(REMINDER.into()))
 }
 
-/// A call that the limit cut in two cannot be answered: it goes.
-fn leave_out_the_incomplete(answer: &mut Answer) {
-    let is_incomplete = |block: &Block| match block {
-        Block::ToolUse { input, raw, .. } => raw.is_some() || input.as_object().is_none_or(|fields| fields.is_empty()),
-        _ => false,
-    };
-    if answer.content.last().is_some_and(is_incomplete) {
-        answer.content.pop();
-    }
-}
-
-fn cut_off_words(ids: &[String], max_tokens: u32) -> Vec<Block> {
-    let not_run = || Returned { ran: false, is_error: true, output: CUT_OFF.into(), screen: String::new() };
-    let mut words: Vec<Block> = ids.iter().map(|id| result(id, not_run())).collect();
+fn cut_off_words(ids: &[String], context: &Context, limits: Limits) -> Vec<Block> {
+    let mut words: Vec<Block> = ids.iter().map(|id| result(id, refused(CUT_OFF, limits))).collect();
     words.push(Block::text(format!(
-        "[your answer was cut off after {max_tokens} tokens, and no call of it was run; go on in smaller steps]"
+        "[your answer was cut off after {} tokens, and no call of it was run; go on in smaller steps]",
+        context.spec.generator.max_tokens
     )));
     words
-}
-
-fn id_of(block: &Block) -> Option<String> {
-    match block {
-        Block::ToolUse { id, .. } => Some(id.clone()),
-        _ => None,
-    }
 }
 
 fn result(id: &str, returned: Returned) -> Block {

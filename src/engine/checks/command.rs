@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::engine::checks::refusals::refusals;
 use crate::engine::checks::{CANNOT_START, Output, TIMED_OUT, Tool, ToolResult, evidence, text};
 use crate::engine::spec::Check;
 use crate::engine::spec::inputs::{Input, InputKind};
@@ -22,6 +23,8 @@ use crate::process::sandbox::pocket::Pocket;
 use crate::process::{self, Ended, Finished, Job, Launcher};
 use crate::secrets::Secrets;
 use crate::stop::Stop;
+
+const SIGKILL: i32 = 9;
 
 /// Where a check's private directories are.
 pub enum Dwelling {
@@ -54,6 +57,9 @@ pub struct Surroundings {
     /// Where the system keeps what is temporary.
     pub temporary: PathBuf,
     pub root: PathBuf,
+    /// What compilers made in earlier rounds; hidden checks do not see it.
+    pub cache: Option<PathBuf>,
+    pub network: bool,
     pub secrets: Secrets,
     pub stop: Stop,
 }
@@ -81,11 +87,19 @@ impl Surroundings {
             (None, Dwelling::Inside { .. }) => PathBuf::new(),
         };
         bring(own, &folder.join(FOLDER))?;
-        let places = Places { workspace: &self.workspace, tmp: &tmp, home: &home };
+        let launcher = self.launcher_of_workshop(&folder, frozen)?;
+        let places = Places {
+            workspace: &self.workspace,
+            tmp: &tmp,
+            home: &home,
+            cache: self.cache.as_deref(),
+            network: self.network,
+            walls: launcher.walls.as_ref(),
+        };
         let start = Start {
-            launcher: self.launcher_of_workshop(&folder, frozen)?,
             project: self.workspace.clone(),
             env: for_check(&self.base, &places, &BTreeMap::new()),
+            launcher: launcher.clone(),
             python: find_program(self.base.path(), OsStr::new("python3"), &self.workspace),
         };
         Ok(Workshop { start, folder, _kept: kept })
@@ -138,7 +152,15 @@ impl Tool for CommandCheck {
     fn run(&mut self) -> Result<ToolResult> {
         let around = &self.surroundings;
         let (tmp, home) = around.dwelling.renew()?;
-        let places = Places { workspace: &around.workspace, tmp: &tmp, home: &home };
+        let launcher = self.launcher();
+        let places = Places {
+            workspace: &around.workspace,
+            tmp: &tmp,
+            home: &home,
+            cache: around.cache.as_deref().filter(|_| !self.check.hidden),
+            network: around.network,
+            walls: launcher.walls.as_ref(),
+        };
         let env = for_check(&around.base, &places, &self.check.env);
         let variables = env.iter().map(|(name, _)| name.to_string_lossy().into_owned()).collect();
         let job = Job {
@@ -147,12 +169,24 @@ impl Tool for CommandCheck {
             env,
             timeout: self.check.timeout,
         };
-        let finished = process::run(&around.launcher, &job, &around.stop)?;
+        let finished = process::run(&launcher, &job, &around.stop)?;
         Ok(self.judge(finished, variables))
     }
 }
 
 impl CommandCheck {
+    /// Returns the launcher of this check: nothing of what earlier rounds left is open to a hidden one.
+    fn launcher(&self) -> Launcher {
+        let Surroundings { launcher, cache, .. } = &*self.surroundings;
+        match launcher.walls.clone().filter(|_| self.check.hidden) {
+            None => launcher.clone(),
+            Some(mut walls) => {
+                walls.write.retain(|place| cache.as_ref() != Some(place));
+                launcher.behind(walls)
+            }
+        }
+    }
+
     fn judge(&self, finished: Finished, variables: Vec<String>) -> ToolResult {
         let (stdout, stderr) = (self.output(&finished.stdout), self.output(&finished.stderr));
         let summary = evidence::summary(&stdout.text, &stderr.text);
@@ -162,7 +196,10 @@ impl CommandCheck {
         // An exit status can be forged by a hook; the runner's own count is harder to.
         let forged = (0 < failed).then(|| format!("exit code 0, but the summary says that {failed} tests failed"));
         let problem = died.or(forged).or_else(|| self.lacks_evidence(tests));
+        let walls = self.surroundings.launcher.walls.as_ref().filter(|_| problem.is_some());
+        let refused = walls.map(|walls| refusals(&stdout.text, &stderr.text, walls)).unwrap_or_default();
         ToolResult {
+            refused,
             passed: problem.is_none(),
             problem,
             exit_code,
@@ -211,6 +248,7 @@ fn verdict(ended: &Ended, check: &Check) -> (i32, Option<String>) {
         Ended::TimedOut => (TIMED_OUT, Some(format!("timed out after {} seconds", check.timeout.as_secs_f64()))),
         Ended::CannotStart(why) => (CANNOT_START, Some(format!("cannot start: {why}"))),
         Ended::NoWalls(failure) => (CANNOT_START, Some(format!("cannot start: no sandbox: {failure}"))),
+        Ended::Limit(which) => (128 + SIGKILL, Some(which.clone())),
     }
 }
 

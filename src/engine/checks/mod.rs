@@ -1,11 +1,13 @@
 //! The checks of a run: tools, run in order, each to a result; and what their output says.
 //!
 //! `command.rs` is the tool that runs a program. `text.rs` makes output plain, `evidence.rs` counts the tests in
-//! it, `causes.rs` finds what failed and why, `report.rs` puts together what the model is told.
+//! it, `causes.rs` finds what failed and why, `refusals.rs` what the sandbox refused, `report.rs` puts together what the
+//! model is told.
 
 pub mod causes;
 pub mod command;
 pub mod evidence;
+pub mod refusals;
 pub mod report;
 pub mod text;
 mod xml;
@@ -44,6 +46,8 @@ pub struct ToolResult {
     pub took: Duration,
     /// The names of the variables it was given.
     pub variables: Vec<String>,
+    /// What the sandbox refused, as far as the output tells.
+    pub refused: Vec<String>,
 }
 
 /// A stream of a tool.
@@ -100,6 +104,7 @@ impl ToolResult {
             stderr: Output::default(),
             took: Duration::ZERO,
             variables: Vec::new(),
+            refused: Vec::new(),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -151,16 +151,23 @@ impl HostEnvironment {
         };
         // A host enters the project only after its own imports: nothing there can take their place.
         let cwd = if self.found.kind == Kind::Executable { project.clone() } else { PathBuf::from("/") };
-        let job = Job { command, cwd, env: env.clone(), timeout: Duration::MAX };
+        let mut env = env.clone();
+        let is_host = self.found.kind != Kind::Executable;
+        let search_path = env.iter().rfind(|(name, _)| name == "PYTHONPATH").map(|(_, value)| value.to_string_lossy());
+        let search_path = search_path.map(|path| path.into_owned());
+        env.retain(|(name, _)| !is_host || name != "PYTHONPATH");
+        let job = Job { command, cwd, env, timeout: Duration::MAX };
         let (living, channel) = Living::start_duplex(launcher, &job).map_err(|error| error.to_string())?;
         forward(&living, &self.found.name, self.tell).map_err(|error| error.to_string())?;
         channel.set_nonblocking(true).map_err(|error| error.to_string())?;
         let state = if self.found.kind == Kind::Executable { State::Ready } else { State::Loading };
         let mut alive = Alive { living, channel, lines: Lines::default(), state, screen_due: None, end_due: None };
-        if self.found.kind != Kind::Executable {
+        if is_host {
             let mut job = json!({
                 "name": self.found.name,
                 "project": project,
+                "folder": self.found.path.parent(),
+                "search_path": search_path,
                 "sources": {"types": TYPES, "interactive": INTERACTIVE},
             });
             if let Some(program) = program {
@@ -179,7 +186,7 @@ impl HostEnvironment {
     fn hear(&mut self, deadline: Option<Instant>, wake: Option<BorrowedFd<'_>>) -> Option<Said> {
         let alive = self.alive.as_mut()?;
         loop {
-            if let Some(said) = alive.lines.next() {
+            if let Some(said) = alive.lines.take() {
                 return Some(said);
             }
             let mut fds = vec![PollFd::from_borrowed_fd(alive.channel.as_fd(), PollFlags::IN)];
@@ -192,7 +199,7 @@ impl HostEnvironment {
             }
             if !fds[0].revents().is_empty() {
                 if !alive.read() {
-                    return Some(alive.lines.next().unwrap_or(Said::Gone));
+                    return Some(alive.lines.take().unwrap_or(Said::Gone));
                 }
             } else {
                 return None;
@@ -215,6 +222,7 @@ impl HostEnvironment {
             Some(Ended::Signalled(number)) => format!("signal {number}"),
             Some(Ended::CannotStart(why)) => format!("cannot start: {why}"),
             Some(Ended::NoWalls(failure)) => format!("cannot start: no sandbox: {failure}"),
+            Some(Ended::Limit(which)) => which.clone(),
             Some(Ended::TimedOut) | None => "ended".into(),
         }
     }
@@ -315,7 +323,8 @@ impl Environment for HostEnvironment {
     fn restart(&mut self) {
         self.bury();
         self.is_running = false;
-        match super::find_one(&self.start.project, &self.found.name) {
+        let home = self.found.path.parent().and_then(Path::parent).unwrap_or(&self.start.project);
+        match super::find_one(home, &self.found.name) {
             Some(found) => self.found = found,
             None => return self.failed(format!("Failed to load environment '{}': its file is gone", self.found.name)),
         }

@@ -34,8 +34,7 @@ impl Lines {
     }
 
     /// Takes the next line that is whole, or what can never become one.
-    #[expect(clippy::should_implement_trait, reason = "what comes next depends on what is pushed")]
-    pub fn next(&mut self) -> Option<Said> {
+    pub fn take(&mut self) -> Option<Said> {
         let Some(end) = memchr::memchr(b'\n', &self.buffer[self.searched..]).map(|found| self.searched + found) else {
             self.searched = self.buffer.len();
             let is_long = LONGEST_LINE < self.buffer.len();

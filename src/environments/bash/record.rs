@@ -8,6 +8,8 @@ const START: &[u8] = b"\0\x01";
 const END: &[u8] = b"\0\x02";
 /// How much of what is in front of a record is looked at.
 const MAX_BEFORE: usize = 64 * 1024;
+/// No record is longer, with what is looked at in front of it.
+const LONGEST: usize = 4 * MAX_BEFORE;
 
 /// One thing that was told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,10 +64,14 @@ impl Records {
     }
 
     /// Takes the next record that is whole and known.
-    pub fn next(&mut self) -> Option<Record> {
+    pub fn take(&mut self) -> Option<Record> {
         loop {
             let rest = self.bytes.get(self.searched..).unwrap_or_default();
             let Some(end) = find(rest, END) else {
+                // A command can write to the channel, too, and without end.
+                if 2 * LONGEST < self.bytes.len() {
+                    self.bytes.drain(..self.bytes.len() - LONGEST);
+                }
                 self.searched = self.bytes.len().saturating_sub(1);
                 return None;
             };
@@ -159,14 +165,14 @@ fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
 mod tests {
     use proptest::prelude::proptest;
 
-    use super::{BackgroundJob, Record, Records, Report};
+    use super::{BackgroundJob, LONGEST, Record, Records, Report};
 
     fn read(parts: &[&[u8]]) -> Vec<Record> {
         let mut records = Records::default();
         let mut all = Vec::new();
         for part in parts {
             records.push(part);
-            all.extend(std::iter::from_fn(|| records.next()));
+            all.extend(std::iter::from_fn(|| records.take()));
         }
         all
     }
@@ -217,6 +223,18 @@ mod tests {
         let wanted = [(1, 4877, "sleep 30"), (2, 4878, "sleep 40 | cat"), (3, 4880, "( sleep 20; echo a )")];
         let wanted = wanted.map(|(number, pid, command)| BackgroundJob { number, pid, command: command.to_owned() });
         assert_eq!(report(text).jobs, wanted);
+    }
+
+    #[test]
+    fn what_never_becomes_a_record_is_forgotten() {
+        let mut records = Records::default();
+        for _ in 0..100 {
+            records.push(&[b'x'; 1 << 16]);
+            assert_eq!(records.take(), None);
+            assert!(records.bytes.len() <= 3 * LONGEST);
+        }
+        records.push(b"[1]+  12 Running  sleep 9 &\n\0\x01D\x003\0h\0/\0\x02");
+        assert!(matches!(records.take(), Some(Record::Ended(report)) if report.status == 3));
     }
 
     proptest! {

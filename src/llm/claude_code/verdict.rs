@@ -56,7 +56,7 @@ pub fn judge_silence(ended: &Ended, complaints: &str, story: &Story) -> Failure 
     let how = match ended {
         Ended::Exited(code) => format!("exit status {code}"),
         Ended::Signalled(number) => format!("signal {number}"),
-        Ended::TimedOut => "it had to be ended".to_owned(),
+        Ended::TimedOut | Ended::Limit(_) => "it had to be ended".to_owned(),
         Ended::CannotStart(reason) => format!("cannot start: {reason}"),
         Ended::NoWalls(failure) => format!("cannot start: {failure}"),
     };

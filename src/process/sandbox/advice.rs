@@ -8,14 +8,14 @@ use rustix::process::geteuid;
 
 use crate::process::sandbox::{Failure, landlock as rights, tree};
 
-/// The line of full walls.
+/// What there is to say of full walls.
 pub(super) fn full() -> String {
-    format!("sandbox: full{}", unbounded())
+    unbounded().to_owned()
 }
 
-/// The line of full walls on a kernel without Landlock.
+/// What there is to say of full walls on a kernel without Landlock.
 pub(super) fn without_landlock(why: &Failure) -> String {
-    format!("sandbox: full (without Landlock) — {why}; namespaces, a read-only tree and seccomp hold{}", unbounded())
+    format!(" — {why}; namespaces, a read-only tree and seccomp hold{}", unbounded())
 }
 
 /// What does not hold even in full: before Linux 6.14 nothing bounds the number of root's processes.
@@ -26,7 +26,7 @@ fn unbounded() -> &'static str {
     }
 }
 
-/// The line of reduced walls.
+/// What there is to say of reduced walls.
 pub(super) fn reduced(why: &Failure, network: bool) -> String {
     let network = if network { "and have the network, the host's loopback too" } else { "and have no network" };
     let lost = [
@@ -37,7 +37,7 @@ pub(super) fn reduced(why: &Failure, network: bool) -> String {
     ];
     let lost: Vec<&str> = lost.into_iter().chain(missing_rights()).collect();
     format!(
-        "sandbox: reduced — this system refuses namespaces ({why}). Programs cannot write outside the workspace {network}, \
+        " — this system refuses namespaces ({why}). Programs cannot write outside the workspace {network}, \
          but: {}. Fix: {}",
         lost.join("; "),
         fix()

@@ -39,12 +39,10 @@ pub(super) fn fork(flags: Flags) -> io::Result<Side> {
     // SAFETY: this process has one thread, so the child finds every lock free and every structure whole. Without a
     // stack of its own and without CLONE_VM it is an ordinary fork; the unused arguments are zero in any order.
     let pid = unsafe { libc::syscall(libc::SYS_clone, libc::c_long::from(flags.0 | libc::SIGCHLD), 0, 0, 0, 0) };
-    match pid {
-        0 => Ok(Side::Child),
-        pid => match i32::try_from(pid).ok().and_then(Pid::from_raw).filter(|_| 0 < pid) {
-            Some(pid) => Ok(Side::Parent(pid)),
-            None => Err(io::Error::last_os_error()),
-        },
+    match i32::try_from(pid) {
+        Ok(0) => Ok(Side::Child),
+        Ok(pid @ 1..) => Pid::from_raw(pid).map(Side::Parent).ok_or_else(io::Error::last_os_error),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

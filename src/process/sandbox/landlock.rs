@@ -45,22 +45,11 @@ pub(super) fn restrict(walls: &Walls) -> Result<bool, Failure> {
     let status = ruleset(walls, version)
         .and_then(|ruleset| grant(ruleset, walls, version))
         .and_then(RulesetCreated::restrict_self)
-        .map_err(|error| failure(in_words(&error)))?;
+        .map_err(|error| failure(format!("Landlock: {error}")))?;
     match status.ruleset {
         RulesetStatus::FullyEnforced => Ok(ABI::V6 <= version),
         other => Err(failure(format!("Landlock is not fully enforced: {other:?}"))),
     }
-}
-
-/// An error of the crate with its causes.
-fn in_words(error: &RulesetError) -> String {
-    let mut words = format!("Landlock: {error}");
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        words = format!("{words}: {cause}");
-        source = cause.source();
-    }
-    words
 }
 
 fn ruleset(walls: &Walls, version: ABI) -> Result<RulesetCreated, RulesetError> {

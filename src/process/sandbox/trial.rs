@@ -22,11 +22,16 @@ use crate::process::{Ended, Job, Launcher, bury, order, spawn_keeper};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     pub mode: Mode,
-    /// The line for the user.
-    pub words: String,
+    /// What is lost, why, and what mends it; nothing where everything holds.
+    why: String,
 }
 
 impl Found {
+    /// Returns the line for the user; `opened` is what the user has opened.
+    pub fn line(&self, opened: &str) -> String {
+        format!("sandbox: {}{opened}{}", self.mode.name(), self.why)
+    }
+
     /// Whether the user has to know also when nothing but problems is to be said.
     pub fn is_noteworthy(&self) -> bool {
         self.mode != Mode::Full
@@ -37,7 +42,7 @@ impl Found {
 ///
 /// `temporary` is a directory outside the walls, and `network` whether they let the network through.
 pub fn find(launcher: &Launcher, temporary: &Path, network: bool) -> Result<Found> {
-    let found = |mode, words| Ok(Found { mode, words });
+    let found = |mode, why| Ok(Found { mode, why });
     let full = match attempt(launcher, temporary, network, Mode::Full)? {
         Ok(()) => return found(Mode::Full, advice::full()),
         Err(failure) => failure,
@@ -75,7 +80,7 @@ fn attempt(
         Some(Ended::Exited(0)) => Ok(()),
         Some(Ended::NoWalls(failure)) => Err(failure),
         Some(Ended::CannotStart(what)) => Err(escaped(&what)),
-        Some(Ended::Exited(_) | Ended::Signalled(_) | Ended::TimedOut) | None => {
+        Some(Ended::Exited(_) | Ended::Signalled(_) | Ended::TimedOut | Ended::Limit(_)) | None => {
             Err(escaped("what was started behind the walls ended without a word"))
         }
     })

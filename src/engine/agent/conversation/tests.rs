@@ -1,3 +1,5 @@
+//! What is kept of a conversation, and what a provider's cache can serve of it.
+
 use serde_json::json;
 
 use super::*;
@@ -118,4 +120,17 @@ fn nothing_to_fold_is_no_harm() {
     conversation.halve();
     conversation.add(user(Vec::new()));
     assert!(conversation.messages().is_empty());
+}
+
+#[test]
+fn many_results_of_one_answer_are_kept_within_the_context_too() {
+    let mut conversation = opened(10_000);
+    let calls = (0..100).flat_map(|turn| call(turn).content).collect();
+    conversation.add(Message { role: Role::Assistant, content: calls });
+    let results = (0..100).flat_map(|turn| result(turn, 1_000).content).collect();
+    conversation.add(user(results));
+    conversation.keep_small();
+    assert!(conversation.bytes() / 3 <= 6_000, "{}", conversation.bytes());
+    let text = format!("{:?}", conversation.messages());
+    assert!(text.contains("[left out: 1000 bytes of bash: echo 0]") && !text.contains("bytes of bash: echo 99]"));
 }
