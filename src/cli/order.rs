@@ -147,20 +147,6 @@ impl<'a> Order<'a> {
         let launcher = Launcher::open(Path::new(OWN_PROGRAM));
         trial::find(&launcher, &self.surroundings.temporary(), self.spec.sandbox.network).map(Some)
     }
-
-    /// Returns what the user should hear before anything is paid for; `true` marks what ends up in `notes`.
-    pub fn remarks(&self, workspace: &Path) -> Vec<(String, bool)> {
-        let mut remarks = Vec::new();
-        let path = self.surroundings.text("PATH").unwrap_or_default();
-        for check in &self.spec.checks {
-            let program = check.command.first().map(String::as_str).unwrap_or_default();
-            let is_name = !program.is_empty() && !program.contains('/');
-            if is_name && find_program(OsStr::new(&path), OsStr::new(program), workspace).is_none() {
-                remarks.push((format!("check {}: the program {program} is not on PATH", check.name), true));
-            }
-        }
-        remarks
-    }
 }
 
 /// The command line wins over the spec.
