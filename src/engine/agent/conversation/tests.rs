@@ -1,3 +1,5 @@
+//! Conversations that grow: what stays, what is folded, and in which order.
+
 use serde_json::json;
 
 use super::*;
