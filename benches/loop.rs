@@ -103,7 +103,7 @@ fn cpu() -> f64 {
 fn starts(place: &Path) {
     let project = Project::new(place, None);
     project.run(1);
-    let launcher = Launcher { program: PathBuf::from(BINARY) };
+    let launcher = Launcher::open(Path::new(BINARY));
     let (command, timeout) = (vec!["/bin/true".into()], Duration::from_secs(60));
     let job = Job { command, cwd: project.root(), env: Vec::new(), timeout };
     let stop = Stop::never().unwrap();

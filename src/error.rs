@@ -23,6 +23,8 @@ pub enum Error {
     Spec(String),
     /// Something tried to leave `workspace/`, or to steer the checks.
     Safety(Violation),
+    /// The kernel does not give the walls that programs would have to run behind.
+    NoSandbox(String),
     /// `state.json` cannot be understood.
     StateCorrupt(String),
     /// Another orchestrator works in this root.
@@ -50,7 +52,7 @@ impl Error {
         match self {
             Error::Usage(_) => Reason::Usage,
             Error::Spec(_) => Reason::SpecInvalid,
-            Error::Safety(_) => Reason::SafetyViolation,
+            Error::Safety(_) | Error::NoSandbox(_) => Reason::SafetyViolation,
             Error::StateCorrupt(_) => Reason::StateCorrupt,
             Error::Locked(_) => Reason::RootLocked,
             Error::Io { .. } => Reason::IoError,
@@ -74,6 +76,7 @@ impl fmt::Display for Error {
         match self {
             Error::Usage(text)
             | Error::Spec(text)
+            | Error::NoSandbox(text)
             | Error::StateCorrupt(text)
             | Error::Locked(text)
             | Error::Failed(_, text)

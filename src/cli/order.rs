@@ -1,8 +1,8 @@
 //! What the command line and the spec ask for, put together and checked before anything is touched.
 
-use std::ffi::OsStr;
 use std::path::Path;
 
+use crate::cli::parts::OWN_PROGRAM;
 use crate::cli::surroundings::Surroundings;
 use crate::cli::{RunArguments, not_there_yet};
 use crate::engine::replay::Replay;
@@ -11,7 +11,8 @@ use crate::engine::spec::{MAX_RETRIES_CEILING, Provider, Spec, read};
 use crate::error::{Error, Result};
 use crate::llm::price::{Price, context_of_model};
 use crate::llm::secret::Secret;
-use crate::process::environment::find_program;
+use crate::process::Launcher;
+use crate::process::sandbox::trial::{self, Found};
 use crate::state::run::{Birth, RunState, new_run_id};
 use crate::state::store::Root;
 use crate::stop::Stop;
@@ -122,24 +123,13 @@ impl<'a> Order<'a> {
         Provider::NAMES.iter().find(|(_, known)| *known == provider).map_or("", |(name, _)| name)
     }
 
-    /// Returns what the user should hear before anything is paid for; `true` marks what ends up in `notes`.
-    pub fn remarks(&self, workspace: &Path) -> Vec<(String, bool)> {
-        let mut remarks = vec![match self.arguments.no_sandbox {
-            true => ("--no-sandbox: the checks run without kernel containment".to_owned(), true),
-            false => (
-                "checks get a rebuilt environment and private directories; no kernel sandbox in this version".into(),
-                false,
-            ),
-        }];
-        let path = self.surroundings.text("PATH").unwrap_or_default();
-        for check in &self.spec.checks {
-            let program = check.command.first().map(String::as_str).unwrap_or_default();
-            let is_name = !program.is_empty() && !program.contains('/');
-            if is_name && find_program(OsStr::new(&path), OsStr::new(program), workspace).is_none() {
-                remarks.push((format!("check {}: the program {program} is not on PATH", check.name), true));
-            }
+    /// Returns what this system gives to keep programs in, or nothing where the command line wants none of it.
+    pub fn sandbox(&self) -> Result<Option<Found>> {
+        if self.arguments.no_sandbox {
+            return Ok(None);
         }
-        remarks
+        let launcher = Launcher::open(Path::new(OWN_PROGRAM));
+        trial::find(&launcher, &self.surroundings.temporary(), self.spec.sandbox.network).map(Some)
     }
 }
 

@@ -1,14 +1,16 @@
 //! Wires what a run is made of: the checks behind the door for children, the generator and its voice, the context.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::rc::Rc;
 
+use crate::cli;
 use crate::cli::order::Order;
+use crate::cli::walls::{self, Site};
 use crate::engine::Run;
 use crate::engine::agent::AgentModel;
 use crate::engine::agent::opening::AGENT_MODE;
 use crate::engine::checks::ToolRegistry;
-use crate::engine::checks::command::{CommandCheck, Surroundings};
+use crate::engine::checks::command::{CommandCheck, Dwelling, Surroundings};
 use crate::engine::context::Context;
 use crate::engine::generators::Generator;
 use crate::engine::generators::model::FilesModel;
@@ -16,6 +18,7 @@ use crate::engine::generators::prompt::{FILES_MODE, Prompts};
 use crate::engine::generators::template::Template;
 use crate::engine::ledger::Ledger;
 use crate::engine::memory::Memory;
+use crate::engine::replay::true_path;
 use crate::engine::scribe::Scribe;
 use crate::engine::spec::{Mode, Provider};
 use crate::engine::voice::Voice;
@@ -25,8 +28,10 @@ use crate::llm::anthropic::Anthropic;
 use crate::llm::endpoint::Endpoint;
 use crate::llm::openai::OpenAi;
 use crate::llm::retry::Policy;
+use crate::process::cache::CacheDir;
 use crate::process::environment::Base;
 use crate::process::private::PrivateDirs;
+use crate::process::sandbox::Mode as Containment;
 use crate::process::{Launcher, adopt_orphans};
 use crate::safety::door::Door;
 use crate::state::run::RunState;
@@ -34,11 +39,12 @@ use crate::state::store::Root;
 use crate::stop::Stop;
 
 /// This program, also after it was replaced or deleted on disk.
-const OWN_PROGRAM: &str = "/proc/self/exe";
+pub(super) const OWN_PROGRAM: &str = "/proc/self/exe";
 
 /// Puts a run together.
 pub fn assemble(
     order: &Order<'_>,
+    mode: Option<Containment>,
     root: Root,
     stop: Stop,
     mut state: RunState,
@@ -54,7 +60,7 @@ pub fn assemble(
     if let Some(totals) = memory.totals().filter(|totals| totals.llm_calls >= state.usage.llm_calls) {
         state.usage = totals;
     }
-    let surroundings = surroundings(order, &root, &stop)?;
+    let surroundings = surroundings(order, mode, &root, &stop)?;
     let checks = checks(order, &surroundings);
     let generator = generator(order, &memory, &stop, surroundings)?;
     let context =
@@ -62,12 +68,39 @@ pub fn assemble(
     Ok(Run { context, generator, checks })
 }
 
-fn surroundings(order: &Order<'_>, root: &Root, stop: &Stop) -> Result<Rc<Surroundings>> {
+fn surroundings(order: &Order<'_>, mode: Option<Containment>, root: &Root, stop: &Stop) -> Result<Rc<Surroundings>> {
+    let base = Base::new(order.surroundings.variables());
+    let workspace = true_path(&root.join("workspace"));
+    let make_private = || PrivateDirs::create(&order.surroundings.temporary(), &root.path);
+    // Without a cache the compilers start from nothing each time, which is slow and nothing else.
+    let cache = caches(order.surroundings).filter(|cache| cache.create().is_ok()).map(|cache| cache.path());
+    let cache = cache.and_then(|path| path.canonicalize().ok());
+    let private = match mode {
+        Some(Containment::Full | Containment::FullWithoutLandlock) => None,
+        Some(Containment::Reduced) | None => Some(make_private()?),
+    };
+    let walls = mode.map(|mode| {
+        let private = private.as_ref().map(PrivateDirs::base);
+        walls::of_checks(&order.spec, &Site { mode, root: &root.path, base: &base, private, cache: cache.as_deref() })
+    });
+    let launcher = Launcher { walls, ..Launcher::open(Path::new(OWN_PROGRAM)) };
+    let dwelling = match (&launcher.walls, private) {
+        (Some(walls), None) => Dwelling::Inside { tmp: walls.tmpdir(), home: walls.home.clone() },
+        (Some(_), Some(private)) => Dwelling::Outside { private, home: None },
+        (None, private) => {
+            let private = private.map_or_else(make_private, Ok)?;
+            Dwelling::Outside { private, home: order.surroundings.home() }
+        }
+    };
     Ok(Rc::new(Surroundings {
-        launcher: Launcher { program: PathBuf::from(OWN_PROGRAM) },
-        base: Base::new(order.surroundings.variables()),
-        private: PrivateDirs::create(&order.surroundings.temporary(), &root.path)?,
-        workspace: root.join("workspace"),
+        launcher,
+        base,
+        dwelling,
+        workspace,
+        cache,
+        network: order.spec.sandbox.network,
+        temporary: order.surroundings.temporary(),
+        root: root.path.clone(),
         secrets: order.surroundings.secrets(),
         stop: stop.clone(),
     }))
@@ -79,6 +112,18 @@ fn checks(order: &Order<'_>, surroundings: &Rc<Surroundings>) -> ToolRegistry {
         registry.add(Box::new(CommandCheck { check: check.clone(), surroundings: surroundings.clone() }));
     }
     registry
+}
+
+/// Returns where the compiler caches of the root's run are, whether they are there or not.
+pub fn caches(surroundings: &cli::surroundings::Surroundings) -> Option<CacheDir> {
+    surroundings.cache_folder().map(|folder| CacheDir::of(&folder, &surroundings.root))
+}
+
+/// Removes the compiler caches of the root's run; what cannot be removed is in nobody's way.
+pub fn forget_caches(surroundings: &cli::surroundings::Surroundings) {
+    if let Some(cache) = caches(surroundings) {
+        let _ = cache.remove();
+    }
 }
 
 fn generator(

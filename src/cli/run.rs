@@ -11,6 +11,7 @@ use crate::cli::parts;
 use crate::cli::reset::foreign;
 use crate::cli::surroundings::Surroundings;
 use crate::cli::{RunArguments, complain, signals};
+use crate::engine::context::Context;
 use crate::engine::memory::Memory;
 use crate::engine::replay::true_path;
 use crate::engine::scribe::Scribe;
@@ -21,6 +22,7 @@ use crate::events::bus::Bus;
 use crate::events::{Event, MAIN_AGENT};
 use crate::observers::console::{Console, ConsoleOptions};
 use crate::observers::debug::Debug;
+use crate::process::sandbox::trial::Found;
 use crate::safety::door::Door;
 use crate::state::journal::{Journal, Mended};
 use crate::state::phase::Phase;
@@ -53,18 +55,24 @@ fn carry_out(order: &Order<'_>, stop: Stop, next: &str) -> Result<Ending> {
     root.refuse_links(&["workspace", "logs"])?;
     let _lock = root.lock()?;
     root.sweep();
-    match decide(order, &root)? {
+    let (decision, found) = decide(order, &root)?;
+    match decision {
         Decision::Over(state) => {
+            parts::forget_caches(order.surroundings);
             let ending = Ending::of_state(&state, close_log(order, &root, &state)?);
             complain(&format!("this run is over (--no-resume starts afresh): {}", ending.message()));
             Ok(ending.told())
         }
-        Decision::GoOn(state) => drive(order, root, stop, *state, None, next),
-        Decision::Begin(words) => drive(order, root, stop, order.new_run(), Some(words), next),
+        Decision::GoOn(state) => drive(order, found, root, stop, *state, None, next),
+        Decision::Begin(words) => {
+            parts::forget_caches(order.surroundings);
+            drive(order, found, root, stop, order.new_run(), Some(words), next)
+        }
     }
 }
 
-fn decide(order: &Order<'_>, root: &Root) -> Result<Decision> {
+/// Decides, and finds out what this system gives where something will be run.
+fn decide(order: &Order<'_>, root: &Root) -> Result<(Decision, Option<Found>)> {
     let afresh = order.arguments.no_resume || order.arguments.replay.is_some();
     let loaded = root.load()?;
     let decision = match &loaded {
@@ -74,7 +82,7 @@ fn decide(order: &Order<'_>, root: &Root) -> Result<Decision> {
         }
         Loaded::Nothing => Decision::Begin(Vec::new()),
         Loaded::Corrupt(problem) if afresh => Decision::Begin(vec![format!("state.json was corrupt: {problem}")]),
-        Loaded::Corrupt(problem) => return record_corruption(order, root, problem),
+        Loaded::Corrupt(problem) => return Ok((record_corruption(order, root, problem)?, None)),
         Loaded::Build(state) if afresh => Decision::Begin(vec![format!("the run {} is thrown away", state.run_id)]),
         Loaded::Build(state) if state.reason == Some(Reason::StateCorrupt) => Decision::Over(state.clone()),
         Loaded::Build(state) if state.spec_hash != order.inputs.hash => {
@@ -83,8 +91,10 @@ fn decide(order: &Order<'_>, root: &Root) -> Result<Decision> {
         Loaded::Build(state) if state.phase.is_terminal() => Decision::Over(state.clone()),
         Loaded::Build(state) => Decision::GoOn(state.clone()),
     };
+    let mut found = None;
     if !matches!(decision, Decision::Over(_)) {
         order.key()?;
+        found = order.sandbox()?;
     }
     if matches!(loaded, Loaded::Nothing) {
         refuse_foreign_files(root)?;
@@ -92,7 +102,7 @@ fn decide(order: &Order<'_>, root: &Root) -> Result<Decision> {
     if matches!(loaded, Loaded::Corrupt(_)) {
         root.set_aside()?;
     }
-    Ok(decision)
+    Ok((decision, found))
 }
 
 /// A workspace with files and no state that says they are ours stays untouched.
@@ -138,6 +148,7 @@ fn close_log(order: &Order<'_>, root: &Root, state: &RunState) -> Result<Vec<Str
 /// Drives a run; `words` are what a new one begins with, none where one goes on.
 fn drive(
     order: &Order<'_>,
+    found: Option<Found>,
     root: Root,
     stop: Stop,
     state: RunState,
@@ -162,22 +173,32 @@ fn drive(
         Debug::attach(&mut bus, logs_path.join(&state.run_id));
     }
     let scribe = Scribe::new(journal, bus, arguments.debug, memory.notes().to_vec());
-    let mut run = parts::assemble(order, root, stop, state, scribe, memory)?;
+    let mut run = parts::assemble(order, found.as_ref().map(|found| found.mode), root, stop, state, scribe, memory)?;
     let is_new = words.is_some();
-    let started = start(order, &mut run, mended, words);
+    let started = start(order, found.as_ref(), &mut run, mended, words);
     if is_new && let Err(error) = started {
         // Nothing was saved: there is no run, and a log of it would be nobody's.
         let _ = std::fs::remove_file(logs_path.join(format!("{}.log", run.context.state.run_id)));
+        parts::forget_caches(order.surroundings);
         return Err(error);
     }
     let result = started.and_then(|()| engine::run(&mut run));
+    if result.is_ok() {
+        parts::forget_caches(order.surroundings);
+    }
     let ending = conclude(&mut run, result, next);
     console.finish();
     Ok(ending.told())
 }
 
 /// Tells the beginning, saves, and picks up what a crash left.
-fn start(order: &Order<'_>, run: &mut Run, mended: Option<Mended>, words: Option<Vec<String>>) -> Result<()> {
+fn start(
+    order: &Order<'_>,
+    found: Option<&Found>,
+    run: &mut Run,
+    mended: Option<Mended>,
+    words: Option<Vec<String>>,
+) -> Result<()> {
     let context = &mut run.context;
     if let Some(Mended { dropped_bytes, dropped }) = mended {
         context.scribe.tell(Event::LogMended { agent_id: MAIN_AGENT.into(), dropped_bytes, dropped })?;
@@ -201,11 +222,39 @@ fn start(order: &Order<'_>, run: &mut Run, mended: Option<Mended>, words: Option
     for warning in &order.spec.warnings {
         context.scribe.note(format!("warning: {warning}"))?;
     }
-    for (text, is_note) in order.remarks(&context.root.join("workspace")) {
-        if is_note { context.scribe.note(text)? } else { context.scribe.progress(text)? }
+    tell_mode(order, found, context)?;
+    for remark in run.checks.remarks() {
+        context.scribe.note(remark)?;
     }
     context.save()?;
     if goes_on { run.resume() } else { Ok(()) }
+}
+
+/// Tells behind which walls the programs of the run are, and where those are not the ones it began with.
+fn tell_mode(order: &Order<'_>, found: Option<&Found>, context: &mut Context) -> Result<()> {
+    let (mode, mut message) = match found {
+        Some(found) => (found.mode.name(), found.line(&opened(order))),
+        None => ("off", "--no-sandbox: the checks run without kernel containment".to_owned()),
+    };
+    if let Some(before) = context.memory.sandbox().filter(|before| *before != mode) {
+        message += &format!(" (before it was resumed this run had: {before})");
+    }
+    context.scribe.sandbox(mode, message, found.is_none_or(Found::is_noteworthy))
+}
+
+/// What the spec opens beyond the usual.
+fn opened(order: &Order<'_>) -> String {
+    let sandbox = &order.spec.sandbox;
+    let paths: Vec<String> =
+        sandbox.read.iter().chain(&sandbox.devices).map(|path| path.display().to_string()).collect();
+    let mut words = String::new();
+    if !paths.is_empty() {
+        words += &format!("; opened: {}", paths.join(", "));
+    }
+    if sandbox.network {
+        words += "; the network is open, the host's loopback too";
+    }
+    words
 }
 
 /// Tells the end of the command and returns it as a result.

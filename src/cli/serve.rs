@@ -2,9 +2,14 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
+use tempfile::TempDir;
+
+use crate::cli::parts::OWN_PROGRAM;
 use crate::cli::surroundings::Surroundings;
+use crate::cli::walls::{self, Site, Wishes};
 use crate::cli::{ServeArguments, complain};
 use crate::environments::Environment;
 use crate::environments::adhoc;
@@ -15,7 +20,10 @@ use crate::environments::python::PythonEnvironment;
 use crate::environments::registry::Registry;
 use crate::error::{Error, Result};
 use crate::process::caller::for_environments;
-use crate::process::environment::{Places, find_program};
+use crate::process::environment::{Base, Places, find_program};
+use crate::process::sandbox::pocket::Pocket;
+use crate::process::sandbox::trial::{self, Found};
+use crate::process::sandbox::{Mode, Walls, policy};
 use crate::process::{Launcher, adopt_orphans};
 use crate::server::{self, Served};
 use crate::stop::Stop;
@@ -38,21 +46,20 @@ fn serve(arguments: &ServeArguments, surroundings: &Surroundings) -> Result<Serv
     let stop = Stop::on_signals().map_err(|error| Error::Bug(format!("no signals: {error}")))?;
     adopt_orphans().map_err(|error| Error::Bug(format!("cannot adopt orphans: {error}")))?;
     let project = project(arguments, surroundings)?;
-    // Private directories for all environments of this server; they go with it.
-    let private = tempfile::Builder::new()
-        .prefix("orchestrator-serve-")
-        .tempdir_in(surroundings.temporary())
-        .map_err(|error| Error::io("make", &surroundings.temporary(), error))?;
-    let (tmp, home) = (private.path().join("tmp"), private.path().join("home"));
-    for folder in [&tmp, &home] {
-        std::fs::create_dir(folder).map_err(|error| Error::io("make", folder, error))?;
-    }
-    let places = Places { workspace: &project, tmp: &tmp, home: &home };
-    let places = (!arguments.no_sandbox).then_some(&places);
-    let env = for_environments(surroundings.variables(), places, &arguments.keep_env);
-    say_what_holds(arguments, &project);
+    let place = Place::prepare(arguments, surroundings, &project)?;
+    let tmp = place.launcher.walls.as_ref().map(Walls::tmpdir).unwrap_or_default();
+    let places = place.launcher.walls.as_ref().map(|walls| Places {
+        workspace: &project,
+        tmp: &tmp,
+        home: &walls.home,
+        cache: None,
+        network: walls.network,
+        walls: Some(walls),
+    });
+    let env = for_environments(surroundings.variables(), places.as_ref(), &arguments.keep_env);
+    complain(&place.words);
     let start = Start {
-        launcher: Launcher { program: PathBuf::from("/proc/self/exe") },
+        launcher: place.launcher.clone(),
         python: find_program(
             OsStr::new(&surroundings.text("PATH").unwrap_or_default()),
             OsStr::new("python3"),
@@ -81,13 +88,85 @@ fn project(arguments: &ServeArguments, surroundings: &Surroundings) -> Result<Pa
     Ok(real)
 }
 
-fn say_what_holds(arguments: &ServeArguments, project: &Path) {
-    let homes = if arguments.no_sandbox { "your own HOME" } else { "a private HOME and TMPDIR" };
-    complain(&format!(
-        "serve: no kernel sandbox in this version: programs run with your rights in {}, with {homes}; \
-         --no-sandbox keeps your HOME, --keep-env NAME passes a variable",
+/// Where the environments of this server run.
+struct Place {
+    launcher: Launcher,
+    /// The line about it.
+    words: String,
+    /// In reduced mode: private directories, which go with the server.
+    _private: Option<TempDir>,
+}
+
+impl Place {
+    fn prepare(arguments: &ServeArguments, surroundings: &Surroundings, project: &Path) -> Result<Place> {
+        let launcher = Launcher::open(Path::new(OWN_PROGRAM));
+        if arguments.no_sandbox {
+            let words = format!(
+                "serve: --no-sandbox: programs run with your rights and your HOME in {}; --keep-env NAME passes a variable",
+                project.display()
+            );
+            return Ok(Place { launcher, words, _private: None });
+        }
+        let read = opened(arguments, surroundings)?;
+        let found = trial::find(&launcher, &surroundings.temporary(), arguments.network)?;
+        let private = if found.mode == Mode::Reduced { Some(private_directories(surroundings)?) } else { None };
+        let base = Base::new(surroundings.variables());
+        let wishes = Wishes { read: &read, network: arguments.network };
+        let site = Site {
+            mode: found.mode,
+            root: project,
+            base: &base,
+            private: private.as_ref().map(TempDir::path),
+            cache: None,
+        };
+        let walls = walls::of_project(&wishes, &site);
+        let pocket = match found.mode {
+            Mode::Reduced => None,
+            Mode::Full | Mode::FullWithoutLandlock => Some(Arc::new(Pocket::make(&launcher, &walls)?)),
+        };
+        let words = what_holds(&found, project, &wishes);
+        Ok(Place { launcher: Launcher { walls: Some(walls), pocket, ..launcher }, words, _private: private })
+    }
+}
+
+/// Returns what `--read` names, absolute; what is not there, or private inside, is refused.
+fn opened(arguments: &ServeArguments, surroundings: &Surroundings) -> Result<Vec<PathBuf>> {
+    let open = |path: &PathBuf| {
+        let path = surroundings.absolute(path);
+        let refuse = |problem: &str| Error::Usage(format!("--read {} {problem}", path.display()));
+        path.metadata().map_err(|_| refuse("is not there"))?;
+        match policy::refusal(&path) {
+            Some(problem) => Err(refuse(problem)),
+            None => Ok(path),
+        }
+    };
+    arguments.read.iter().map(open).collect()
+}
+
+/// Makes a home and a temporary directory for all environments of this server.
+fn private_directories(surroundings: &Surroundings) -> Result<TempDir> {
+    let temporary = surroundings.temporary();
+    let made = tempfile::Builder::new().prefix("orchestrator-serve-").tempdir_in(&temporary);
+    let private = made.map_err(|error| Error::io("make a directory in", &temporary, error))?;
+    for folder in ["tmp", "home"].map(|name| private.path().join(name)) {
+        std::fs::create_dir(&folder).map_err(|error| Error::io("make", &folder, error))?;
+    }
+    Ok(private)
+}
+
+/// Returns the line about the walls, with the flags that change them.
+fn what_holds(found: &Found, project: &Path, wishes: &Wishes<'_>) -> String {
+    let network = match wishes.network {
+        true => "the network is open, the host's loopback too",
+        false => "no network (--network opens it)",
+    };
+    let read: String = wishes.read.iter().map(|path| format!(", {} can be read", path.display())).collect();
+    let opened = format!(
+        "; programs write in {}, a private HOME and TMPDIR; {network}{read}; --read PATH, --keep-env NAME and \
+         --no-sandbox open more",
         project.display()
-    ));
+    );
+    format!("serve: {}", found.line(&opened))
 }
 
 fn registry(start: &Start, stop: &Stop) -> Result<Registry> {

@@ -27,6 +27,7 @@ pub struct Memory {
     open: Option<Charge>,
     worst: Charge,
     notes: Vec<String>,
+    sandbox: Option<String>,
     phase: Option<Phase>,
     hidden: Vec<String>,
     put_back: PutBack,
@@ -85,6 +86,12 @@ impl Memory {
             }
             Event::TransitionOccurred { to_state, .. } => self.phase = Some(to_state),
             Event::NoteAdded { note, .. } => self.notes.push(note),
+            Event::SandboxFound { mode, message, is_note, .. } => {
+                self.sandbox = Some(mode);
+                if is_note && !self.notes.contains(&message) {
+                    self.notes.push(message);
+                }
+            }
             Event::FilesApplied { .. } => self.put_back = PutBack::default(),
             Event::ProtectedRestored { restored, removed, .. } => self.put_back.add(PutBack { restored, removed }),
             Event::HiddenFilesPlaced { paths, .. } => self.hidden = paths,
@@ -156,6 +163,11 @@ impl Memory {
         let mut charges = self.charged;
         charges.add(self.open.unwrap_or_default());
         charges
+    }
+
+    /// Returns the mode of the walls that the run had last.
+    pub fn sandbox(&self) -> Option<&str> {
+        self.sandbox.as_deref()
     }
 
     /// Returns the notes of the run.

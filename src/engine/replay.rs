@@ -154,7 +154,7 @@ static VARYING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     const WEEKDAY: &str = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)";
     const MONTH: &str = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)";
     let rules = [
-        (r"(?:/[\w.+@-]+)*/orchestrator-\d+/[0-9a-f]{16}(?:/[\w.+@-]+)*".to_owned(), "<tmp>"),
+        (r"(?:/[\w.+@-]+)*/orchestrator(?:-\d+)?/[0-9a-f]{16}(?:/[\w.+@-]+)*".to_owned(), "<tmp>"),
         (r"(?:/private)?/(?:tmp|var/tmp|var/folders)(?:/[\w.+@-]+)+".to_owned(), "<tmp>"),
         (
             r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?)?".to_owned(),
@@ -168,6 +168,8 @@ static VARYING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"\b\d{1,2}:\d\d:\d\d(?:[.,]\d+)?\b".to_owned(), "<time>"),
         (r"(\b(?:127\.0\.0\.1|localhost)|\[::1\]):\d+\b".to_owned(), "<address>"),
         (r"\b0x[0-9a-fA-F]+\b".to_owned(), "<address>"),
+        // What was in use when a limit was broken.
+        (r"(grew (?:by|to)|fell to|there were) [\d.]+ (?:[KMG]iB|bytes|files|processes)".to_owned(), "$1 <number>"),
         (
             r"\b(?:\d+h ?)?(?:\d+m ?)?\d+(?:\.\d+)?(?:e-?\d+)? ?(?:ns|µs|us|ms|s|secs?|seconds?|m|mins?|minutes?|h|hours?)\b".to_owned(),
             "<duration>",
@@ -193,7 +195,7 @@ mod tests {
 
     #[test]
     fn all_patterns_compile() {
-        assert_eq!(VARYING.len(), 14);
+        assert_eq!(VARYING.len(), 15);
     }
 
     #[test]
@@ -205,8 +207,10 @@ mod tests {
             ("2026-11-17T03:16:07Z x", "2025-01-02T13:00:59.123+00:00 x"),
             ("Tue Nov 17 03:16:07 UTC 2026", "Wed Nov 18 23:16:07 UTC 2026"),
             ("/tmp/abc/x.py:3", "/tmp/def1/y/x.py:3"),
+            ("at /home/a/.cache/orchestrator/0123456789abcdef/x", "at /root/.cache/orchestrator/fedcba9876543210/x"),
             ("at /run/orchestrator-1000/0123456789abcdef/tmp/x", "at /tmp/orchestrator-0/fedcba9876543210/tmp/x"),
             ("duration_ms 0.5", "duration_ms 1.25"),
+            ("memory in use grew to 210.3 MiB, the limit", "memory in use grew to 1.2 GiB, the limit"),
             ("took 3 ms", "took 12 ms"),
             ("real 0m0.003s", "real 1m2.100s"),
             ("===== 1 failed in 9.99s =====", "==== 1 failed in 10.01s ===="),

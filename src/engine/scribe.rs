@@ -60,6 +60,14 @@ impl Scribe {
         self.tell(Event::NoteAdded { agent_id: MAIN_AGENT.into(), note })
     }
 
+    /// Tells behind which walls programs run; said at each start, and noted where less than everything holds.
+    pub fn sandbox(&mut self, mode: &str, message: String, is_note: bool) -> Result<()> {
+        if is_note && !self.notes.contains(&message) {
+            self.notes.push(message.clone());
+        }
+        self.tell(Event::SandboxFound { agent_id: MAIN_AGENT.into(), mode: mode.into(), message, is_note })
+    }
+
     /// Tells of progress.
     pub fn progress(&mut self, message: impl Into<String>) -> Result<()> {
         self.tell(Event::ProgressMessage { agent_id: MAIN_AGENT.into(), message: message.into() })

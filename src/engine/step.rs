@@ -114,6 +114,9 @@ fn check(run: &mut Run, index: usize, round: &mut Round) -> Result<()> {
     let result = if check.hidden { run_hidden(run, index, &check)? } else { run_visible(run, index)? };
     let step_number = round.results.len() as u32 + 1;
     run.context.scribe.tell(output_event(&run.context, &check, step_number, &result))?;
+    for sentence in &result.refused {
+        run.context.scribe.note(format!("check {}: {sentence}", check.name))?;
+    }
     round.results.push((index, result));
     Ok(())
 }
@@ -216,6 +219,7 @@ fn failed_check<'a>(check: &'a Check, result: &'a ToolResult) -> FailedCheck<'a>
         stderr: &result.stderr.text,
         stdout_dropped: result.stdout.dropped,
         stderr_dropped: result.stderr.dropped,
+        refused: &result.refused,
     }
 }
 

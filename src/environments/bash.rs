@@ -6,7 +6,7 @@
 //! prompt; so a line that leads into it again follows every interrupt, and one of the two takes it.
 
 mod message;
-mod record;
+pub mod record;
 
 use std::ffi::OsString;
 use std::io;
@@ -167,7 +167,7 @@ impl Environment for BashEnvironment {
 
     fn screen(&mut self) -> ScreenSection {
         self.look_after_the_idle();
-        ScreenSection::new(match (&self.shell, &self.end_of_shell) {
+        ScreenSection::new(match (&mut self.shell, &self.end_of_shell) {
             (Some(shell), _) => shell.section(),
             (None, Some(how)) => format!("{READY} (ended: {how})"),
             (None, None) => READY.to_owned(),
@@ -294,7 +294,7 @@ impl Shell {
     fn hear(&mut self) -> bool {
         let told = self.session.receive();
         self.records.push(&told);
-        while let Some(record) = self.records.next() {
+        while let Some(record) = self.records.take() {
             self.note(record);
         }
         !told.is_empty()
@@ -382,12 +382,14 @@ impl Shell {
         self.report.options.contains('e') || words.any(is_meant)
     }
 
-    fn section(&self) -> String {
+    fn section(&mut self) -> String {
         if !self.is_used {
             return READY.to_owned();
         }
         let mut section = format!("Working directory: {}\nLast exit code: {}\n", self.report.cwd, self.report.status);
-        let jobs: Vec<String> = self.report.jobs.iter().filter(|job| is_alive(job)).map(shown).collect();
+        let told: Vec<u32> = self.report.jobs.iter().map(|job| job.pid).collect();
+        let living = self.session.living.who_lives(&told);
+        let jobs: Vec<String> = self.report.jobs.iter().filter(|job| living.contains(&job.pid)).map(shown).collect();
         if !jobs.is_empty() {
             section += &format!("Background jobs: {}\n", jobs.join(", "));
         }
@@ -398,10 +400,4 @@ impl Shell {
 fn shown(job: &BackgroundJob) -> String {
     let command = job.command.replace(char::is_control, " ");
     format!("[{}] {} {}", job.number, job.pid, command.chars().take(MAX_JOB).collect::<String>())
-}
-
-/// Whether a job that was told of still runs.
-fn is_alive(job: &BackgroundJob) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", job.pid)).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }

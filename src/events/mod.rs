@@ -233,6 +233,13 @@ pub enum Event {
         agent_id: String,
         tool_name: String,
     },
+    /// Behind which walls programs run from here on; where less than everything holds it ends up in `notes`.
+    SandboxFound {
+        agent_id: String,
+        mode: String,
+        message: String,
+        is_note: bool,
+    },
     /// Something the user should know; it ends up in `notes`.
     NoteAdded {
         agent_id: String,
@@ -288,6 +295,7 @@ pub enum Kind {
     ProtectedRestored,
     HiddenFilesPlaced,
     HiddenFilesRemoved,
+    SandboxFound,
     NoteAdded,
     ProgressMessage,
     ErrorOccurred,
@@ -321,6 +329,7 @@ impl Event {
             Event::ProtectedRestored { .. } => Kind::ProtectedRestored,
             Event::HiddenFilesPlaced { .. } => Kind::HiddenFilesPlaced,
             Event::HiddenFilesRemoved { .. } => Kind::HiddenFilesRemoved,
+            Event::SandboxFound { .. } => Kind::SandboxFound,
             Event::NoteAdded { .. } => Kind::NoteAdded,
             Event::ProgressMessage { .. } => Kind::ProgressMessage,
             Event::ErrorOccurred { .. } => Kind::ErrorOccurred,

@@ -9,7 +9,10 @@ use std::time::Instant;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value, json};
 
-use crate::llm::endpoint::{Assembly, Call, Caller, Endpoint, Heard, Kept, parse_event, tokens, tool_use};
+use crate::llm::endpoint::{
+    self, Assembly, Call, Caller, Endpoint, Heard, Kept, parse_event, refuse_intricate, tokens, tool_use, weight,
+};
+use crate::llm::http::Part;
 use crate::llm::{Answer, Block, LlmClient, LlmError, Message, Request, Role, StopReason, Usage};
 
 /// Every compatible server and every model takes this one.
@@ -121,6 +124,11 @@ fn marked(mut block: Value, cache: bool, unmarked: &mut usize) -> Value {
     block
 }
 
+/// Reads what a server of this dialect has sent, where all of it is there.
+pub fn read(parts: Vec<Part>) -> Result<Answer, LlmError> {
+    endpoint::read(parts, &mut Draft::default())
+}
+
 /// An answer as far as it has come.
 #[derive(Debug, Default)]
 struct Draft {
@@ -151,7 +159,7 @@ impl Assembly for Draft {
         match event["type"].as_str().unwrap_or_default() {
             "message_start" => self.envelope(&event["message"]),
             "content_block_start" => {
-                self.kept.add(data.len() + DRAFT_OVERHEAD)?;
+                self.kept.add(weight(data) + DRAFT_OVERHEAD)?;
                 self.blocks.insert(index, BlockDraft::new(event["content_block"].take()));
             }
             "content_block_delta" => self.delta(index, &event["delta"])?,
@@ -188,6 +196,7 @@ impl Assembly for Draft {
         if !self.is_complete {
             return Err("the stream ended before the answer was complete".into());
         }
+        refuse_intricate(self.blocks.values().map(|block| block.json.as_str()))?;
         let content: Vec<Block> = std::mem::take(&mut self.blocks).into_values().map(BlockDraft::finish).collect();
         let calls_tools = content.iter().any(|block| matches!(block, Block::ToolUse { .. }));
         let stop = match self.stop_reason.take().as_deref() {

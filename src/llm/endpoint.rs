@@ -3,6 +3,7 @@
 //! Common to all dialects. A dialect gives the request and an [`Assembly`] that understands what comes back; whether
 //! that is a stream or one body is decided by its content type, whatever was asked for.
 
+use std::io;
 use std::time::{Duration, Instant};
 
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -95,6 +96,17 @@ fn values(json: &[u8]) -> usize {
         }
     }
     count
+}
+
+/// Returns what a piece of JSON takes in memory, at the most, when its tree is kept.
+pub(super) fn weight(json: &str) -> usize {
+    json.len() + values(json.as_bytes()) * size_of::<Value>()
+}
+
+/// Refuses pieces of JSON that are too intricate together to be kept as trees.
+pub(super) fn refuse_intricate<'a>(pieces: impl Iterator<Item = &'a str>) -> Result<(), String> {
+    let count: usize = pieces.map(|piece| values(piece.as_bytes())).sum();
+    if count > MAX_INTRICACY { Err("the arguments of its calls have too many parts".into()) } else { Ok(()) }
 }
 
 /// Returns a tool call; arguments that are no JSON object are kept as they came.
@@ -292,6 +304,7 @@ impl Reading<'_> {
                 _ => break,
             }
         }
+        body.truncate(MAX_ERROR_BODY);
         refusal(status, headers, &body)
     }
 
@@ -356,6 +369,13 @@ impl Reading<'_> {
         (self.watch)(&String::from_utf8_lossy(&body));
         Ok(())
     }
+}
+
+/// Reads an answer out of parts that are all there.
+pub(super) fn read(parts: Vec<Part>, assembly: &mut dyn Assembly) -> Result<Answer, LlmError> {
+    let broken = |error: io::Error| LlmError::Permanent { message: error.to_string() };
+    let exchange = Exchange::of(parts).map_err(broken)?;
+    Reading { exchange, clock: Clock::start(TOTAL_TIMEOUT, None), assembly, watch: &mut |_| {} }.answer()
 }
 
 fn content_type(headers: &HeaderMap) -> String {

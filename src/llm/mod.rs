@@ -155,7 +155,7 @@ pub struct Usage {
 impl Usage {
     /// Returns all input tokens, cached or not.
     pub fn all_input(&self) -> u64 {
-        self.input + self.cache_write + self.cache_read
+        self.input.saturating_add(self.cache_write).saturating_add(self.cache_read)
     }
 }
 

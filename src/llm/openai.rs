@@ -10,7 +10,10 @@ use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderMap};
 use serde_json::{Value, json};
 
-use crate::llm::endpoint::{Assembly, Call, Caller, Endpoint, Heard, Kept, parse_event, tokens, tool_use};
+use crate::llm::endpoint::{
+    self, Assembly, Call, Caller, Endpoint, Heard, Kept, parse_event, refuse_intricate, tokens, tool_use,
+};
+use crate::llm::http::Part;
 use crate::llm::{Answer, Block, LlmClient, LlmError, Message, Request, Role, StopReason, Usage};
 
 /// What a call under way takes in memory beside its arguments.
@@ -112,6 +115,11 @@ fn joined_text(content: &[Block]) -> String {
     texts.collect::<Vec<_>>().join("\n")
 }
 
+/// Reads what a server of this dialect has sent, where all of it is there.
+pub fn read(parts: Vec<Part>) -> Result<Answer, LlmError> {
+    endpoint::read(parts, &mut Draft::default())
+}
+
 /// An answer as far as it has come.
 #[derive(Debug, Default)]
 struct Draft {
@@ -178,6 +186,7 @@ impl Assembly for Draft {
         if !self.is_complete && self.finish_reason.is_none() {
             return Err("the stream ended before the answer was complete".into());
         }
+        refuse_intricate(self.calls.values().map(|call| call.arguments.as_str()))?;
         let stop = self.stop_reason();
         let usage = self.usage();
         let text = if self.text.is_empty() { &mut self.refusal } else { &mut self.text };

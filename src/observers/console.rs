@@ -21,7 +21,7 @@ const TICK: Duration = Duration::from_secs(1);
 const ERASE: &str = "\r\x1b[K";
 const USUAL_WIDTH: u16 = 80;
 
-const HEARD: [Kind; 20] = [
+const HEARD: &[Kind] = &[
     Kind::WorkflowStarted,
     Kind::WorkflowCompleted,
     Kind::WorkflowPaused,
@@ -38,6 +38,7 @@ const HEARD: [Kind; 20] = [
     Kind::ToolInvocation,
     Kind::ScriptOutput,
     Kind::ProtectedRestored,
+    Kind::SandboxFound,
     Kind::NoteAdded,
     Kind::ProgressMessage,
     Kind::ErrorOccurred,
@@ -79,7 +80,7 @@ impl Console {
         let terminal = terminal.filter(|_| has_live_line);
         let screen = Screen { quiet, color, terminal, started, sink, live: None, spend: None, is_drawn: false };
         let screen = Arc::new(Mutex::new(screen));
-        for kind in HEARD {
+        for kind in HEARD.iter().copied() {
             let screen = screen.clone();
             bus.on(kind, move |event| {
                 lock(&screen).hear(event);

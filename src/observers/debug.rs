@@ -11,7 +11,6 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use chrono::{SecondsFormat, Utc};
 use rustix::fs::{Dir, Mode, OFlags, mkdir, open, openat};
 use rustix::io::Errno;
 use serde::Serialize;
@@ -19,6 +18,7 @@ use serde_json::{Value, json};
 
 use crate::events::bus::{Bus, Told};
 use crate::events::{Event, Kind, Place};
+use crate::state::run::timestamp;
 
 const HEARD: [Kind; 9] = [
     Kind::PromptSent,
@@ -111,10 +111,10 @@ impl Files {
             }
             Event::ModelRequested { agent_id, place, request, .. } => self.begin_request(agent_id, *place, request),
             Event::ModelRetried { agent_id, place, attempt } => {
-                self.append(agent_id, *place, &json!({"ts": now(), "retry": attempt}))
+                self.append(agent_id, *place, &json!({"ts": timestamp(), "retry": attempt}))
             }
             Event::ModelStreamed { agent_id, place, piece } => {
-                self.append(agent_id, *place, &json!({"ts": now(), "piece": piece}))
+                self.append(agent_id, *place, &json!({"ts": timestamp(), "piece": piece}))
             }
             Event::ModelAnswered { agent_id, place, .. } => self.answer(agent_id, *place, event),
             Event::ToolCalled { agent_id, place, tool_name, arguments, .. } => {
@@ -187,7 +187,7 @@ impl Files {
             return Ok(());
         };
         let (agent, kind) = (file_name(agent_id), transition_type.escape_debug());
-        let line = format!("{} [{agent}] {from_state} -> {to_state} ({kind}) {metadata}\n", now());
+        let line = format!("{} [{agent}] {from_state} -> {to_state} ({kind}) {metadata}\n", timestamp());
         let log = self.open_file(TRANSITIONS, OFlags::APPEND).map_err(|error| failure(TRANSITIONS, error))?;
         fill(log, &line)
     }
@@ -258,10 +258,6 @@ fn without_streams(event: &Event) -> Value {
 fn pretty(content: &impl Serialize) -> String {
     // Plain data with string keys: it always serializes, and the error would say so in the file.
     serde_json::to_string_pretty(content).unwrap_or_else(|error| error.to_string()) + "\n"
-}
-
-fn now() -> String {
-    Utc::now().to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
 #[cfg(test)]

@@ -61,6 +61,10 @@ pub fn line_of(event: &Event, elapsed: Duration) -> Option<Line> {
         Event::FilesApplied { written, deleted, .. } => (Tone::Progress, applied(written, deleted)?),
         Event::ScriptOutput { .. } => return checked(event),
         Event::ProtectedRestored { restored, removed, .. } => (Tone::Warning, put_back(restored, removed)?),
+        // Whole, for it holds something to paste.
+        Event::SandboxFound { message, is_note, .. } => {
+            (if *is_note { Tone::Warning } else { Tone::Progress }, message.clone())
+        }
         Event::NoteAdded { note, .. } => (Tone::Warning, format!("note: {}", few_lines(note))),
         Event::ProgressMessage { message, .. } => (Tone::Progress, few_lines(message)),
         Event::ErrorOccurred { .. } => return broke(event),

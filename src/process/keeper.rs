@@ -20,12 +20,15 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, chdir, getpid, ioctl_tiocsctty, kill_process_group};
-use rustix::process::{set_child_subreaper, set_parent_process_death_signal, setsid, wait};
-use rustix::stdio::{dup2_stderr, dup2_stdout, stdin};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, chdir, getpid, ioctl_tiocsctty};
+use rustix::process::{
+    kill_process, kill_process_group, set_child_subreaper, set_parent_process_death_signal, setsid, wait,
+};
+use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout, stdin};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
-use crate::process::wire::Input;
+use crate::process::sandbox::{self, Afterwards, Walls};
+use crate::process::wire::{Input, Order, Task};
 use crate::process::{Ended, Job, environment, tree, wire};
 
 /// How long everybody has to end after being asked to.
@@ -50,16 +53,43 @@ fn keep() -> io::Result<()> {
     let mut children = on_child_signals()?;
     swallow_signals()?;
     seal_descriptors()?;
-    let (job, input) = wire::decode_job(&wire::receive(&mut control)?).ok_or(io::ErrorKind::InvalidData)?;
+    let order = Order::decode(&wire::receive(&mut control)?).ok_or(io::ErrorKind::InvalidData)?;
+    match order.task {
+        Task::MakeNamespaces => make_namespaces(&order, &control),
+        Task::Keep | Task::Try => keep_job(&order, &mut control, &mut children),
+    }
+}
+
+fn keep_job(order: &Order, control: &mut UnixStream, children: &mut UnixStream) -> io::Result<()> {
+    let namespaces =
+        (0..order.namespaces).map(|_| wire::receive_descriptor(control)).collect::<io::Result<Vec<_>>>()?;
+    let (job, input) = wire::decode_job(&wire::receive(&mut *control)?).ok_or(io::ErrorKind::InvalidData)?;
     let descriptor = match input {
         Input::Empty => None,
-        Input::Channel | Input::Duplex | Input::Terminal => Some(wire::receive_descriptor(&control)?),
+        Input::Channel | Input::Duplex | Input::Terminal => Some(wire::receive_descriptor(control)?),
     };
-    let ended = match start(&job, input, descriptor) {
-        Ok(command) => watch(command, &control, &mut children, input),
-        Err(reason) => Ended::CannotStart(reason),
+    let started = match &order.walls {
+        None => start(&job, input, descriptor),
+        Some(walls) => start_behind(walls, order.task, &namespaces, &job, input, descriptor),
+    };
+    let ended = match started {
+        Ok(kept) => watch(kept, control, children, input),
+        Err(ended) => ended,
     };
     wire::send(control, &wire::encode_ended(&ended))
+}
+
+/// Makes namespaces, tells how many there are, and sends them.
+fn make_namespaces(order: &Order, control: &UnixStream) -> io::Result<()> {
+    let walls = order.walls.as_ref().ok_or(io::ErrorKind::InvalidData)?;
+    match sandbox::make_namespaces(walls) {
+        Err(failure) => wire::send(control, &wire::encode_ended(&Ended::NoWalls(failure))),
+        Ok(namespaces) => {
+            let count = namespaces.len() as i32;
+            wire::send(control, &wire::encode_ended(&Ended::Exited(count)))?;
+            namespaces.iter().try_for_each(|namespace| wire::send_descriptor(control, namespace.as_fd()))
+        }
+    }
 }
 
 /// Returns a stream that has something to read when a child has ended.
@@ -94,9 +124,92 @@ fn seal_descriptors() -> io::Result<()> {
     Ok(())
 }
 
-/// Starts the command, or says in words why it cannot be.
+/// A command in our hands.
+struct Kept {
+    /// Our child: the command, or the first process of the namespace that it is in.
+    child: Pid,
+    /// Where the command is in a namespace: its number there, and the socket over which its end is told.
+    inside: Option<(u32, UnixStream)>,
+}
+
+impl Kept {
+    /// Returns the command, as we number it.
+    fn command(&self) -> Option<Pid> {
+        match &self.inside {
+            None => Some(self.child),
+            Some((number, _)) => tree::child_by_inner_number(self.child, *number),
+        }
+    }
+
+    /// Returns those of some processes that are there, as the command and as we number them.
+    fn as_we_number(&self, processes: &[u32]) -> Vec<(u32, u32)> {
+        match self.inside {
+            None => processes.iter().map(|process| (*process, *process)).collect(),
+            Some(_) => tree::by_inner_number(self.child, processes),
+        }
+    }
+
+    /// Returns how the command ended, if that was told.
+    fn told(&mut self) -> Option<Ended> {
+        let (_, word) = self.inside.as_ref()?;
+        let mut fds = [PollFd::from_borrowed_fd(word.as_fd(), PollFlags::IN)];
+        let is_told = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| 0 < ready);
+        let told = is_told.then(|| wire::receive(word).ok().and_then(|message| wire::decode_ended(&message)))?;
+        told
+    }
+}
+
+/// Starts the command, or says why it cannot be.
+fn start(job: &Job, input: Input, descriptor: Option<OwnedFd>) -> Result<Kept, Ended> {
+    if let (Input::Terminal, Some(terminal)) = (input, &descriptor) {
+        // The command stays in our group, the terminal's foreground: its Ctrl+C is one that passes us by.
+        ioctl_tiocsctty(terminal)
+            .map_err(|errno| Ended::CannotStart(format!("no terminal: {}", words(errno.into()))))?;
+    }
+    let (mut command, program) = command(job, input, descriptor).map_err(Ended::CannotStart)?;
+    let child = command.spawn().map_err(|error| Ended::CannotStart(refusal(&job.command[0], &program, error)))?;
+    drop(command);
+    let_go_of_output();
+    Ok(Kept { child: Pid::from_child(&child), inside: None })
+}
+
+/// Starts the command behind walls, or says why it cannot be.
+fn start_behind(
+    walls: &Walls,
+    task: Task,
+    namespaces: &[OwnedFd],
+    job: &Job,
+    input: Input,
+    mut descriptor: Option<OwnedFd>,
+) -> Result<Kept, Ended> {
+    let mut become_command = || match task {
+        Task::Try => sandbox::trial::try_to_escape(walls.mode, &job.command),
+        Task::Keep | Task::MakeNamespaces => exec(job, input, descriptor.take()),
+    };
+    let afterwards = if input == Input::Empty { Afterwards::End } else { Afterwards::Linger };
+    let walled = sandbox::start(walls, namespaces, afterwards, &mut become_command)?;
+    drop(descriptor);
+    let_go_of_output();
+    Ok(Kept { child: walled.child, inside: walled.inside })
+}
+
+/// Becomes the command, or says why not.
+fn exec(job: &Job, input: Input, descriptor: Option<OwnedFd>) -> Ended {
+    if let (Input::Terminal, Some(terminal)) = (input, &descriptor) {
+        let controls = setsid().and_then(|_| ioctl_tiocsctty(terminal));
+        if let Err(errno) = controls {
+            return Ended::CannotStart(format!("no terminal: {}", words(errno.into())));
+        }
+    }
+    match command(job, input, descriptor) {
+        Err(reason) => Ended::CannotStart(reason),
+        Ok((mut command, program)) => Ended::CannotStart(refusal(&job.command[0], &program, command.exec())),
+    }
+}
+
+/// Returns the command with its streams, and where its program is; this process is then in the job's directory.
 #[expect(clippy::disallowed_methods, reason = "this is the door: here the command starts")]
-fn start(job: &Job, input: Input, descriptor: Option<OwnedFd>) -> Result<Pid, String> {
+fn command(job: &Job, input: Input, descriptor: Option<OwnedFd>) -> Result<(Command, PathBuf), String> {
     let name = job.command.first().filter(|name| !name.is_empty()).ok_or("the command is empty")?;
     chdir(&job.cwd).map_err(|errno| format!("cannot enter {}: {}", job.cwd.display(), words(errno.into())))?;
     let program = locate(job, name)?;
@@ -106,18 +219,13 @@ fn start(job: &Job, input: Input, descriptor: Option<OwnedFd>) -> Result<Pid, St
     let copy = |of: &OwnedFd| of.try_clone().map_err(|error| format!("no descriptor: {}", words(error)));
     match (input, descriptor) {
         (Input::Terminal, Some(terminal)) => {
-            // The command stays in our group, the terminal's foreground: its Ctrl+C is one that passes us by.
-            ioctl_tiocsctty(&terminal).map_err(|errno| format!("no terminal: {}", words(errno.into())))?;
             command.stdout(copy(&terminal)?).stderr(copy(&terminal)?).stdin(terminal);
         }
         (Input::Duplex, Some(channel)) => drop(command.process_group(0).stdout(copy(&channel)?).stdin(channel)),
         (_, Some(channel)) => drop(command.process_group(0).stdin(channel)),
         (_, None) => drop(command.process_group(0).stdin(Stdio::null())),
     }
-    let child = command.spawn().map_err(|error| refusal(name, &program, error))?;
-    drop(command);
-    let_go_of_output();
-    Ok(Pid::from_child(&child))
+    Ok((command, program))
 }
 
 fn locate(job: &Job, name: &OsStr) -> Result<PathBuf, String> {
@@ -158,6 +266,14 @@ fn let_go_of_output() {
     }
 }
 
+/// Leaves all three streams to others.
+pub(super) fn let_go_of_streams() {
+    let_go_of_output();
+    if let Ok(nothing) = File::open("/dev/null") {
+        let _ = dup2_stdin(&nothing);
+    }
+}
+
 /// What the orchestrator wants.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wish {
@@ -167,59 +283,76 @@ enum Wish {
 }
 
 /// Waits for the command's end or the wish to end it, and returns once the whole tree is gone.
-fn watch(command: Pid, control: &UnixStream, children: &mut UnixStream, input: Input) -> Ended {
+fn watch(mut kept: Kept, control: &UnixStream, children: &mut UnixStream, input: Input) -> Ended {
     let mut ended = None;
     let mut wish = Wish::None;
     while ended.is_none() && wish == Wish::None {
-        wish = wait_for(command, control, children);
-        reap(command, &mut ended);
+        wish = wait_for(&kept, control, children);
+        reap(&mut kept, &mut ended);
     }
     // What lives in an environment may put its things in order; a check that is over has nothing left to do.
     if input != Input::Empty && wish != Wish::EndNow {
-        give_grace(command, children);
+        give_grace(&mut kept, children);
     }
     // From here on the command's status is of our own making.
-    while reap(command, &mut None) == Tree::Alive {
-        tree::kill_descendants(|_| false);
+    while reap(&mut kept, &mut None) == Tree::Alive {
+        if kept.inside.is_some() {
+            let _ = kill_process(kept.child, Signal::KILL);
+        } else {
+            tree::kill_descendants(|_| false);
+        }
         wait_briefly(children);
     }
     ended.unwrap_or(Ended::TimedOut)
 }
 
 /// Asks everybody to end, and waits for half a second at the most until they have.
-fn give_grace(command: Pid, children: &mut UnixStream) {
+fn give_grace(kept: &mut Kept, children: &mut UnixStream) {
     let deadline = Instant::now() + GRACE;
     tree::signal_descendants(Signal::TERM);
-    while reap(command, &mut None) == Tree::Alive && Instant::now() < deadline {
+    while reap(kept, &mut None) == Tree::Alive && Instant::now() < deadline {
         wait_briefly(children);
     }
 }
 
-/// Waits until a child has ended or the orchestrator wants something; returns what.
-fn wait_for(command: Pid, control: &UnixStream, children: &mut UnixStream) -> Wish {
-    let mut fds = [control, children].map(|stream| PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN));
-    let is_asked = match poll(&mut fds, None) {
-        Ok(_) => !fds[0].revents().is_empty(),
-        Err(errno) => errno != Errno::INTR,
+/// Waits until a child or the command has ended or the orchestrator wants something; returns what.
+fn wait_for(kept: &Kept, control: &UnixStream, children: &mut UnixStream) -> Wish {
+    let is_asked = {
+        let word = kept.inside.as_ref().map(|(_, word)| word);
+        let streams = [Some(control), Some(&*children), word].into_iter().flatten();
+        let mut fds: Vec<_> = streams.map(|stream| PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)).collect();
+        match poll(&mut fds, None) {
+            Ok(_) => !fds[0].revents().is_empty(),
+            Err(errno) => errno != Errno::INTR,
+        }
     };
     empty(children);
-    if is_asked { hear(command, control, children) } else { Wish::None }
+    if is_asked { hear(kept, control, children) } else { Wish::None }
 }
 
 /// Hears one wish; the end of the stream is the wish to end.
-fn hear(command: Pid, mut control: &UnixStream, children: &mut UnixStream) -> Wish {
+fn hear(kept: &Kept, mut control: &UnixStream, children: &mut UnixStream) -> Wish {
     let mut byte = [0];
     match control.read_exact(&mut byte).map(|()| byte[0]) {
         Ok(wire::SIGNAL_GROUP) => {
             let signal = control.read_exact(&mut byte).ok().and_then(|()| Signal::from_named_raw(byte[0].into()));
-            let _ = signal.map(|signal| kill_process_group(command, signal));
+            let _ = signal.zip(kept.command()).map(|(signal, command)| kill_process_group(command, signal));
             let _ = wire::send(control, &[]);
             Wish::None
         }
         Ok(wire::INTERRUPT) => {
             let spared = wire::receive(control).map(|message| wire::decode_pids(&message)).unwrap_or_default();
-            interrupt(command, &spared, children);
+            if let Some(command) = kept.command() {
+                let spared: Vec<u32> = kept.as_we_number(&spared).into_iter().map(|(_, ours)| ours).collect();
+                interrupt(command, &spared, children);
+            }
             let _ = wire::send(control, &[]);
+            Wish::None
+        }
+        Ok(wire::WHO_LIVES) => {
+            let asked = wire::receive(control).map(|message| wire::decode_pids(&message)).unwrap_or_default();
+            let living = kept.as_we_number(&asked).into_iter().filter(|(_, ours)| tree::is_alive(*ours));
+            let _ = wire::send(control, &wire::encode_pids(&living.map(|(theirs, _)| theirs).collect::<Vec<_>>()));
             Wish::None
         }
         Ok(wire::END_SOON) => Wish::EndSoon,
@@ -257,10 +390,16 @@ enum Tree {
 }
 
 /// Reaps whoever has ended, notes how the command did, and returns whether anybody is left.
-fn reap(command: Pid, ended: &mut Option<Ended>) -> Tree {
+fn reap(kept: &mut Kept, ended: &mut Option<Ended>) -> Tree {
+    if ended.is_none() {
+        *ended = kept.told();
+    }
     loop {
         match wait(WaitOptions::NOHANG) {
-            Ok(Some((pid, status))) if pid == command => *ended = Some(end_of(status)),
+            // The first process of a namespace that tells nothing was killed, and the command with it.
+            Ok(Some((pid, status))) if pid == kept.child => {
+                *ended = ended.take().or_else(|| kept.told()).or(Some(end_of(status)));
+            }
             Ok(Some(_)) | Err(Errno::INTR) => {}
             Ok(None) => return Tree::Alive,
             Err(_) => return Tree::Gone,
@@ -268,7 +407,7 @@ fn reap(command: Pid, ended: &mut Option<Ended>) -> Tree {
     }
 }
 
-fn end_of(status: WaitStatus) -> Ended {
+pub(super) fn end_of(status: WaitStatus) -> Ended {
     match status.terminating_signal() {
         Some(number) => Ended::Signalled(number),
         None => Ended::Exited(status.exit_status().unwrap_or_default()),

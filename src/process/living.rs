@@ -11,12 +11,13 @@ use std::process::Child;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::pipe::fcntl_setpipe_size;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, OptionalActions, Winsize, tcgetattr, tcsetattr, tcsetwinsize};
 
-use crate::process::wire::{self, Input};
-use crate::process::{Ended, GRACE, Job, Launcher, bury, spawn_keeper};
+use crate::process::sandbox::group::Watched;
+use crate::process::wire::{self, Input, Task};
+use crate::process::{Ended, GRACE, Job, Launcher, bury, order, spawn_keeper};
 
 const PIPE_SIZE: usize = 1 << 20;
 
@@ -36,6 +37,7 @@ pub struct Living {
     control: UnixStream,
     output: PipeReader,
     ended: Option<Ended>,
+    watched: Option<Watched>,
 }
 
 /// The master's side of a terminal.
@@ -84,9 +86,14 @@ impl Living {
         let _ = fcntl_setpipe_size(&theirs, PIPE_SIZE);
         set_nonblocking(&output)?;
         let (keeper, control) = spawn_keeper(launcher, theirs.try_clone()?.into(), theirs.into())?;
-        let living = Living { keeper, control, output, ended: None };
+        let mut living = Living { keeper, control, output, ended: None, watched: None };
+        if let Some(walls) = &launcher.walls {
+            let keeper = Pid::from_child(&living.keeper);
+            living.watched = Some(Watched::begin(walls, keeper, &living.control)?);
+        }
         // A keeper that is gone before it has its job is found out by its silence.
-        let _ = wire::send(&living.control, &wire::encode_job(job, input))
+        let _ = order(&living.control, launcher, Task::Keep)
+            .and_then(|()| wire::send(&living.control, &wire::encode_job(job, input)))
             .and_then(|()| wire::send_descriptor(&living.control, descriptor));
         Ok(living)
     }
@@ -111,27 +118,42 @@ impl Living {
 
     /// Sends a signal to the command's process group; returns when it is sent, so that what comes later is not hit.
     pub fn signal_group(&mut self, signal: Signal) {
-        self.ask_for_signals(&[wire::SIGNAL_GROUP, signal.as_raw() as u8]);
+        self.ask(&[wire::SIGNAL_GROUP, signal.as_raw() as u8]);
     }
 
     /// Sends SIGINT to the command and to what it runs in the foreground, whatever groups that has put itself into, but
     /// not to `spared` and theirs; returns when it is sent.
     pub fn interrupt_foreground(&mut self, spared: &[u32]) {
-        let mut wish = vec![wire::INTERRUPT];
-        let _ = wire::send(&mut wish, &wire::encode_pids(spared));
-        self.ask_for_signals(&wish);
+        self.ask_about(wire::INTERRUPT, spared);
     }
 
-    fn ask_for_signals(&mut self, wish: &[u8]) {
+    /// Returns those of some processes that live, numbered as the command does.
+    pub fn who_lives(&mut self, processes: &[u32]) -> Vec<u32> {
+        if processes.is_empty() {
+            return Vec::new();
+        }
+        wire::decode_pids(&self.ask_about(wire::WHO_LIVES, processes).unwrap_or_default())
+    }
+
+    fn ask_about(&mut self, wish: u8, processes: &[u32]) -> Option<Vec<u8>> {
+        let mut wish = vec![wish];
+        let _ = wire::send(&mut wish, &wire::encode_pids(processes));
+        self.ask(&wish)
+    }
+
+    /// Returns the keeper's answer, unless the end was on its way already.
+    fn ask(&mut self, wish: &[u8]) -> Option<Vec<u8>> {
         if self.ended().is_some() {
-            return;
+            return None;
         }
         self.wake_the_keeper();
         let asked = self.control.write_all(wish);
-        // The keeper answers with an empty message, unless the end was on its way already.
         match asked.and_then(|()| wire::receive(&mut self.control)) {
-            Ok(message) if message.is_empty() => {}
-            told => self.bury(told.ok()),
+            Ok(answer) if wire::decode_ended(&answer).is_none() => Some(answer),
+            told => {
+                self.bury(told.ok());
+                None
+            }
         }
     }
 
@@ -156,13 +178,16 @@ impl Living {
 
     fn bury(&mut self, told: Option<Vec<u8>>) {
         let told = told.and_then(|message| wire::decode_ended(&message));
+        // From here on the keeper's number may be somebody else's.
+        let broken = self.watched.take().and_then(|watched| watched.broken());
         bury(&mut self.keeper, told.is_some());
-        self.ended = Some(told.unwrap_or(Ended::Signalled(Signal::KILL.as_raw())));
+        let told = told.unwrap_or(Ended::Signalled(Signal::KILL.as_raw()));
+        self.ended = Some(broken.map_or(told, Ended::Limit));
     }
 
     /// The command may have stopped its keeper.
     fn wake_the_keeper(&self) {
-        let _ = rustix::process::kill_process(rustix::process::Pid::from_child(&self.keeper), Signal::CONT);
+        let _ = kill_process(Pid::from_child(&self.keeper), Signal::CONT);
     }
 }
 

@@ -4,24 +4,26 @@
 //! behind, and ends the whole tree when the child is done, its time is over, or the orchestrator is gone. What a child
 //! may reach is not decided here, what it sees of its caller's environment is (`environment`).
 
+pub mod cache;
 pub mod caller;
 pub mod capture;
 pub mod environment;
 pub mod keeper;
 pub mod living;
 pub mod private;
+pub mod sandbox;
 mod tree;
-mod wire;
+pub mod wire;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -29,6 +31,10 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_
 
 use crate::error::{Error, Result};
 use crate::process::capture::{Captured, Reader};
+use crate::process::sandbox::pocket::Pocket;
+use crate::process::sandbox::watch::{INTERVAL, Watch};
+use crate::process::sandbox::{Failure, Walls};
+use crate::process::wire::{Order, Task};
 use crate::stop::{Stop, Woken};
 
 /// The word that makes this binary a keeper when it is the first argument.
@@ -55,6 +61,10 @@ pub enum Ended {
     TimedOut,
     /// It could not be started, and why.
     CannotStart(String),
+    /// The walls that it should run behind could not be raised: it has not run.
+    NoWalls(Failure),
+    /// It was ended because it broke a limit: which, and by how much.
+    Limit(String),
 }
 
 /// What is left of a job.
@@ -66,10 +76,26 @@ pub struct Finished {
     pub took: Duration,
 }
 
-/// The binary that becomes a keeper.
+/// The binary that becomes a keeper, and the walls around what it starts.
 #[derive(Debug, Clone)]
 pub struct Launcher {
     pub program: PathBuf,
+    /// Nothing: what it starts runs with the user's rights.
+    pub walls: Option<Walls>,
+    /// Where several share a network and private places; nothing: each child has its own.
+    pub pocket: Option<Arc<Pocket>>,
+}
+
+impl Launcher {
+    /// Returns a launcher of children that run with the user's rights.
+    pub fn open(program: &Path) -> Launcher {
+        Launcher { program: program.to_owned(), walls: None, pocket: None }
+    }
+
+    /// Returns a launcher of children behind walls, each behind its own.
+    pub fn behind(&self, walls: Walls) -> Launcher {
+        Launcher { program: self.program.clone(), walls: Some(walls), pocket: None }
+    }
 }
 
 /// Whether orphans come to this process, and the keepers that are at work for it.
@@ -93,7 +119,7 @@ pub fn run(launcher: &Launcher, job: &Job, stop: &Stop) -> Result<Finished> {
     }
     let begun = Instant::now();
     let mut kept = Kept::start(launcher, job).map_err(|source| Error::io("start", &launcher.program, source))?;
-    let woken = stop.wait(Some(kept.control.as_fd()), begun.checked_add(job.timeout));
+    let (woken, limit) = kept.wait(launcher, stop, begun.checked_add(job.timeout));
     if !matches!(woken, Ok(Woken::Ready)) {
         kept.ask_for_the_end();
     }
@@ -103,11 +129,12 @@ pub fn run(launcher: &Launcher, job: &Job, stop: &Stop) -> Result<Finished> {
     let (stdout, stderr) = (kept.stdout.finish(), kept.stderr.finish());
     let ended = match (woken.map_err(|source| Error::io("wait for", &launcher.program, source))?, told) {
         (Woken::Stopped(signal), _) => return Err(Error::Stopped(signal)),
+        (_, Some(Ended::NoWalls(failure))) => return Err(failure.into()),
         (_, Some(ended)) => ended,
         (Woken::TimedOut, None) => Ended::TimedOut,
         (Woken::Ready, None) => end_of_silent_keeper(keeper_status)?,
     };
-    Ok(Finished { ended, stdout, stderr, took })
+    Ok(Finished { ended: limit.map_or(ended, Ended::Limit), stdout, stderr, took })
 }
 
 /// A keeper that was killed counts as its job killed; one that left without a word is no keeper.
@@ -134,8 +161,26 @@ impl Kept {
         let (stderr, stderr_end) = Reader::start()?;
         let (keeper, control) = spawn_keeper(launcher, stdout_end.into(), stderr_end.into())?;
         // A keeper that is gone before it has its job is found out by its silence.
-        let _ = wire::send(&control, &wire::encode_job(job, wire::Input::Empty));
+        let _ = order(&control, launcher, Task::Keep)
+            .and_then(|()| wire::send(&control, &wire::encode_job(job, wire::Input::Empty)));
         Ok(Kept { keeper, control, stdout, stderr })
+    }
+
+    /// Waits for the end, a signal or the deadline, and meanwhile looks whether a limit is broken; then returns which.
+    fn wait(&self, launcher: &Launcher, stop: &Stop, deadline: Option<Instant>) -> (io::Result<Woken>, Option<String>) {
+        let mut watch = launcher.walls.as_ref().map(Watch::begin);
+        loop {
+            let next_look = watch.as_ref().and_then(|_| Instant::now().checked_add(INTERVAL));
+            let woken = stop.wait(Some(self.control.as_fd()), deadline.into_iter().chain(next_look).min());
+            let is_late = deadline.is_some_and(|deadline| deadline <= Instant::now());
+            if is_late || !matches!(woken, Ok(Woken::TimedOut)) {
+                return (woken, None);
+            }
+            let broken = watch.as_mut().and_then(|watch| watch.look(&[Pid::from_child(&self.keeper)]));
+            if let Some(broken) = broken {
+                return (woken, Some(broken.words));
+            }
+        }
     }
 
     fn ask_for_the_end(&mut self) {
@@ -158,6 +203,14 @@ fn spawn_keeper(launcher: &Launcher, stdout: Stdio, stderr: Stdio) -> io::Result
     let keeper = command.spawn()?;
     keepers.push(Pid::from_child(&keeper));
     Ok((keeper, control))
+}
+
+/// Tells a keeper what it is for, and behind which walls.
+fn order(control: &UnixStream, launcher: &Launcher, task: Task) -> io::Result<()> {
+    let namespaces = launcher.pocket.as_ref().map(|pocket| pocket.namespaces()).unwrap_or_default();
+    let order = Order { task, walls: launcher.walls.clone(), namespaces: namespaces.len() as u8 };
+    wire::send(control, &order.encode())?;
+    namespaces.iter().try_for_each(|namespace| wire::send_descriptor(control, namespace.as_fd()))
 }
 
 /// Reaps a keeper; where it has not told the end, its tree is ended from here.

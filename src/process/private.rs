@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use crate::error::{Error, Result};
 
 /// Git refuses to commit as nobody, and the user's own name is none of a check's business.
-const GITCONFIG: &str =
+pub(super) const GITCONFIG: &str =
     "[user]\n\tname = orchestrator\n\temail = orchestrator@localhost\n[init]\n\tdefaultBranch = main\n";
 
 /// A home and a temporary directory that belong to one root. They go when this goes.
@@ -29,13 +29,16 @@ impl PrivateDirs {
     /// Makes the directories of `root` below `temporary`, empty but for what a home needs.
     pub fn create(temporary: &Path, root: &Path) -> Result<PrivateDirs> {
         let ours = temporary.join(format!("orchestrator-{}", geteuid().as_raw()));
-        let digest = Sha256::digest(root.as_os_str().as_bytes());
-        let name: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        let base = ours.join(name);
+        let base = ours.join(name_of(root));
         claim(&ours).map_err(|source| Error::io("use", &ours, source))?;
         let private = PrivateDirs { base };
         private.renew()?;
         Ok(private)
+    }
+
+    /// Returns the directory that both lie in.
+    pub fn base(&self) -> &Path {
+        &self.base
     }
 
     /// Returns the temporary directory.
@@ -85,8 +88,14 @@ impl Drop for PrivateDirs {
     }
 }
 
+/// Returns the name under which a root's private directories are known.
+pub(super) fn name_of(root: &Path) -> String {
+    let digest = Sha256::digest(root.as_os_str().as_bytes());
+    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Makes sure that a path is a directory of ours that nobody else can enter.
-fn claim(path: &Path) -> io::Result<()> {
+pub(super) fn claim(path: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
@@ -106,7 +115,7 @@ fn claim(path: &Path) -> io::Result<()> {
 ///
 /// A folder inside a folder is first moved to the top: so no path grows long and no descriptor stays open, and a tree of
 /// any depth goes one level at a time.
-fn empty(base: &Path) -> io::Result<()> {
+pub(super) fn empty(base: &Path) -> io::Result<()> {
     let mut folders = take_apart(base)?;
     let mut count = 0;
     while let Some(folder) = folders.pop() {

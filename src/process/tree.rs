@@ -106,6 +106,44 @@ pub(super) fn interrupt_again(command: Pid, mut forks: Vec<Pid>) -> Vec<Pid> {
     forks
 }
 
+/// Returns the child of a process that has this number in its own namespace.
+pub(super) fn child_by_inner_number(parent: Pid, number: u32) -> Option<Pid> {
+    let mut children = processes().filter(|entry| entry.parent == Some(parent)).map(|entry| entry.pid);
+    children.find(|pid| inner_number(*pid) == Some(number))
+}
+
+/// Returns, of the descendants of a process, those that have one of these numbers in their own namespace: that one, and
+/// ours.
+pub(super) fn by_inner_number(ancestor: Pid, numbers: &[u32]) -> Vec<(u32, u32)> {
+    if numbers.is_empty() {
+        return Vec::new();
+    }
+    let mut rest: Vec<Entry> = processes().collect();
+    let mut line = HashSet::from([ancestor]);
+    // Where numbers have begun anew, a child may be listed before its parent.
+    loop {
+        let before = line.len();
+        rest.retain(|entry| !(entry.parent.is_some_and(|parent| line.contains(&parent)) && line.insert(entry.pid)));
+        if line.len() == before {
+            break;
+        }
+    }
+    let found = line.into_iter().filter_map(|pid| Some((inner_number(pid)?, number(pid))));
+    found.filter(|(inner, _)| numbers.contains(inner)).collect()
+}
+
+/// Whether a process is there and has not ended.
+pub(super) fn is_alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+/// The number of a process in the innermost namespace that it is in.
+fn inner_number(pid: Pid) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_whitespace().last()?.parse().ok()
+}
+
 fn program(pid: Pid) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/exe")).ok()
 }
@@ -142,7 +180,7 @@ pub(super) fn own() -> Option<Entry> {
     parse(&beginning("/proc/self/stat").ok()?)
 }
 
-fn processes() -> impl Iterator<Item = Entry> {
+pub(super) fn processes() -> impl Iterator<Item = Entry> {
     let names = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.file_name());
     let pids = names.filter_map(|name| name.to_str()?.parse::<u32>().ok());
     pids.filter_map(|pid| parse(&beginning(&format!("/proc/{pid}/stat")).ok()?))

@@ -4,6 +4,8 @@
 //! back. A message is its length and its bytes; names and values are bytes, for neither a path nor an argument has to be
 //! text.
 
+mod order;
+
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -15,6 +17,8 @@ use std::time::Duration;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
+pub(super) use self::order::{Order, Task};
+use crate::process::sandbox::{Failure, Layer};
 use crate::process::{Ended, Job};
 
 /// Asks a keeper to end everything now; the end of the stream asks for the same.
@@ -27,6 +31,10 @@ pub(super) const SIGNAL_GROUP: u8 = b'g';
 /// spared follows. An empty message comes back.
 pub(super) const INTERRUPT: u8 = b'i';
 
+/// Asks a keeper which of some processes live; a message with their numbers follows, as the command knows them. A message
+/// with those that do comes back.
+pub(super) const WHO_LIVES: u8 = b'l';
+
 /// What the command's stdin is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Input {
@@ -37,6 +45,16 @@ pub(super) enum Input {
     Duplex,
     /// A terminal that follows the job; it is stdout and stderr, too, and controls the session.
     Terminal,
+}
+
+/// Sends a wish that is one byte.
+pub(super) fn ask(mut keeper: impl Write, wish: u8) -> io::Result<()> {
+    keeper.write_all(&[wish])
+}
+
+impl Input {
+    /// All of them; their places in it are their numbers in a message.
+    const ALL: [Input; 4] = [Input::Empty, Input::Channel, Input::Duplex, Input::Terminal];
 }
 
 /// Sends one message.
@@ -83,12 +101,7 @@ pub(super) fn receive_descriptor(from: &UnixStream) -> io::Result<OwnedFd> {
 
 /// Returns a job as a message; its time limit stays with the orchestrator.
 pub(super) fn encode_job(job: &Job, input: Input) -> Vec<u8> {
-    let mut message = vec![match input {
-        Input::Empty => 0,
-        Input::Channel => 1,
-        Input::Terminal => 2,
-        Input::Duplex => 3,
-    }];
+    let mut message = vec![input as u8];
     put_bytes(&mut message, job.cwd.as_os_str().as_bytes());
     put_list(&mut message, job.command.iter().map(OsString::as_os_str));
     put_list(&mut message, job.env.iter().flat_map(|(name, value)| [name.as_os_str(), value.as_os_str()]));
@@ -98,13 +111,7 @@ pub(super) fn encode_job(job: &Job, input: Input) -> Vec<u8> {
 /// Returns the job in a message, or nothing where it holds none.
 pub(super) fn decode_job(message: &[u8]) -> Option<(Job, Input)> {
     let (kind, mut message) = message.split_first()?;
-    let input = match kind {
-        0 => Input::Empty,
-        1 => Input::Channel,
-        2 => Input::Terminal,
-        3 => Input::Duplex,
-        _ => return None,
-    };
+    let input = *Input::ALL.get(usize::from(*kind))?;
     let cwd = take_bytes(&mut message)?.into();
     let command = take_list(&mut message)?;
     let mut words = take_list(&mut message)?.into_iter();
@@ -112,14 +119,15 @@ pub(super) fn decode_job(message: &[u8]) -> Option<(Job, Input)> {
     Some((Job { command, cwd, env, timeout: Duration::MAX }, input))
 }
 
-/// Returns processes as a message.
+/// Returns processes as a message, which no end is.
 pub(super) fn encode_pids(pids: &[u32]) -> Vec<u8> {
-    pids.iter().flat_map(|pid| pid.to_le_bytes()).collect()
+    std::iter::once(b'p').chain(pids.iter().flat_map(|pid| pid.to_le_bytes())).collect()
 }
 
 /// Returns the processes in a message.
 pub(super) fn decode_pids(message: &[u8]) -> Vec<u32> {
-    message.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect()
+    let numbers = message.strip_prefix(b"p").unwrap_or_default();
+    numbers.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect()
 }
 
 /// Returns an end as a message.
@@ -129,6 +137,8 @@ pub(super) fn encode_ended(ended: &Ended) -> Vec<u8> {
         Ended::Signalled(number) => (b's', number.to_le_bytes().to_vec()),
         Ended::TimedOut => (b't', Vec::new()),
         Ended::CannotStart(reason) => (b'c', reason.clone().into_bytes()),
+        Ended::NoWalls(Failure { layer, what }) => (b'w', [&[*layer as u8], what.as_bytes()].concat()),
+        Ended::Limit(which) => (b'l', which.clone().into_bytes()),
     };
     [vec![kind], rest].concat()
 }
@@ -141,8 +151,22 @@ pub(super) fn decode_ended(message: &[u8]) -> Option<Ended> {
         b's' => Some(Ended::Signalled(i32::from_le_bytes(rest.try_into().ok()?))),
         b't' => Some(Ended::TimedOut),
         b'c' => Some(Ended::CannotStart(String::from_utf8_lossy(rest).into_owned())),
+        b'w' => {
+            let (layer, what) = rest.split_first()?;
+            let layer = *Layer::ALL.get(usize::from(*layer))?;
+            Some(Ended::NoWalls(Failure { layer, what: String::from_utf8_lossy(what).into_owned() }))
+        }
+        b'l' => Some(Ended::Limit(String::from_utf8_lossy(rest).into_owned())),
         _ => None,
     }
+}
+
+/// Reads bytes as everything that they could be, and returns whether they are any of it: for who tries the readers.
+pub fn is_understood(bytes: &[u8]) -> bool {
+    let message = receive(bytes);
+    let message = message.as_deref().unwrap_or(bytes);
+    decode_pids(message);
+    decode_job(message).is_some() || decode_ended(message).is_some()
 }
 
 fn put_number(message: &mut Vec<u8>, number: usize) {
@@ -218,9 +242,13 @@ mod tests {
 
     #[test]
     fn an_end_arrives_as_it_was() {
-        for ended in
-            [Ended::Exited(255), Ended::Signalled(11), Ended::TimedOut, Ended::CannotStart("no ünlucky".to_owned())]
-        {
+        for ended in [
+            Ended::Exited(255),
+            Ended::Signalled(11),
+            Ended::TimedOut,
+            Ended::CannotStart("no ünlucky".to_owned()),
+            Ended::Limit("too much".to_owned()),
+        ] {
             assert_eq!(decode_ended(&encode_ended(&ended)), Some(ended));
         }
     }

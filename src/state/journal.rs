@@ -5,10 +5,10 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, statat};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -16,7 +16,6 @@ use crate::error::{Error, Result};
 use crate::events::Event;
 use crate::secrets::Secrets;
 use crate::state::run::timestamp;
-use crate::state::store::has_a_name;
 
 /// A line longer than any that this program writes.
 const LINE_LIMIT: u64 = 512 << 20;
@@ -26,6 +25,7 @@ const TAIL_SHOWN: usize = 512;
 /// The log of one run, open for appending.
 #[derive(Debug)]
 pub struct Journal {
+    logs: OwnedFd,
     file: File,
     path: PathBuf,
     run_id: String,
@@ -69,7 +69,7 @@ impl Journal {
         secrets: &Secrets,
         visit: &mut dyn FnMut(u64, Event),
     ) -> Result<(Journal, Option<Mended>)> {
-        let name = format!("{run_id}.log");
+        let name = file_name(run_id);
         let path = logs_path.join(&name);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let fd = openat(logs, name.as_str(), flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o644))
@@ -78,6 +78,7 @@ impl Journal {
         let file = File::from(fd);
         let read = read_lines(&file, Some(run_id), visit).map_err(|error| Error::io("read", &path, error))?;
         let mut journal = Journal {
+            logs: logs.try_clone_to_owned().map_err(|error| Error::io("open", logs_path, error))?,
             file,
             path,
             run_id: run_id.to_owned(),
@@ -108,11 +109,18 @@ impl Journal {
 
     /// Makes everything written so far survive a power cut.
     pub fn sync(&mut self) -> Result<()> {
-        if !has_a_name(&self.file) {
-            let gone = std::io::Error::other("the log was deleted while the run was going on");
+        if !self.stands() {
+            let gone = std::io::Error::other("the log was deleted, moved or changed while the run was going on");
             return Err(Error::io("keep", &self.path, gone));
         }
         self.file.sync_data().map_err(|error| Error::io("sync", &self.path, error))
+    }
+
+    /// Whether the log is what a resume would find: under its name, and nothing but what was written here.
+    fn stands(&self) -> bool {
+        let named = statat(&self.logs, file_name(&self.run_id), AtFlags::SYMLINK_NOFOLLOW);
+        let (Ok(named), Ok(own)) = (named, fstat(&self.file)) else { return false };
+        (named.st_dev, named.st_ino) == (own.st_dev, own.st_ino) && u64::try_from(own.st_size) == Ok(self.length)
     }
 
     /// Returns how many lines the log has.
@@ -136,6 +144,10 @@ impl Journal {
         self.file.sync_all().map_err(io("sync", &self.path))?;
         Ok(Some(Mended { dropped_bytes: end - self.length, dropped: tail.escape_ascii().to_string() }))
     }
+}
+
+fn file_name(run_id: &str) -> String {
+    format!("{run_id}.log")
 }
 
 /// What reading a log came to.

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::agent_mode::{CHECK, PROVIDERS, agent_spec, done, solve};
-use crate::crash::{disturbed, may_trace, recorded, times};
+use crate::crash::{disturbed, may_trace, numbers, recorded};
 use crate::project::{Project, RUN, RUN_JSON, checked_by};
 use crate::reply::{self, Reply, bash, call};
 use crate::server::{Received, Server};
@@ -61,10 +61,10 @@ fn appending(request: &Received) -> Reply {
     }
 }
 
-fn killed_at_every(syscall: &str) -> u32 {
+fn killed_at_every(syscall: &str) -> usize {
     let server = Server::answering(appending);
-    let count = times(&Project::with(agent_spec(""), &server), syscall);
-    for number in 1..=count {
+    let numbers = numbers(&Project::with(agent_spec(""), &server), syscall);
+    for number in &numbers {
         let server = Server::answering(appending);
         let project = Project::with(agent_spec(""), &server);
         disturbed(&project, syscall, &format!("signal=KILL:when={number}"));
@@ -84,7 +84,7 @@ fn killed_at_every(syscall: &str) -> u32 {
         assert_eq!(project.state()["usage"]["llm_calls"], answers, "{syscall} {number}");
         project.nothing_left();
     }
-    count
+    numbers.len()
 }
 
 #[test]

@@ -37,6 +37,24 @@ fn all_run_in_order_in_each_round_and_all_must_pass() {
 }
 
 #[test]
+fn what_the_sandbox_refused_is_told_in_plain_words() {
+    let refused =
+        "grep -qx 42 answer.txt && exit; echo \"touch: cannot touch '/srv/x': Read-only file system\" >&2; exit 1";
+    let hidden = "test -e second && exit; echo 'curl: (6) Could not resolve host: secret-host'; exit 1";
+    let checks = [("open", refused, ""), ("covert", hidden, "hidden: true")];
+    let third = reply::files(&[("answer.txt", "42\n"), ("second", "")]);
+    let server = Server::start([reply::answer("41"), reply::answer("42"), third]);
+    let project = Project::with(spec(&checks), &server);
+    let ran = project.run(RUN_JSON).exits(0);
+    let (first, second) = (server.requests()[1].said(), server.requests()[2].said());
+    assert!(first.contains("write outside workspace refused: /srv/x; write below the workspace"), "{first}");
+    assert!(!second.contains("network was refused") && !second.contains("secret-host"), "{second}");
+    let notes = ran.result()["notes"].to_string();
+    assert!(notes.contains("check open: write outside workspace refused: /srv/x"), "{notes}");
+    assert!(notes.contains("check covert: the network was refused"), "{notes}");
+}
+
+#[test]
 fn the_environment_is_rebuilt() {
     let script = "env | cut -d= -f1 | sort > names; echo \"$TZ $PYTHONHASHSEED $COLUMNS $NO_COLOR $TERM $GREETING\" > values; \
         echo \"$HOME\" > home; cat > stdin; ls -l /proc/self/fd > descriptors; pwd > folder";
@@ -344,12 +362,14 @@ fn hidden_files_that_a_crash_left_in_a_folder_of_others_go_alone() {
     let project = Project::new().model(&server).file("specs/secret/question.txt", "?\n");
     let script = format!("test -e {} || sleep {}", project.outside("again").display(), project.marker());
     let project = project.spec(spec(&[("exam", &script, "hidden: true, files: [{from: secret/, to: exam}]")]));
-    let mut running = project.start(RUN);
+    // What tells the two runs apart is outside.
+    let run = &["run", "--spec", "specs/spec.yaml", "--no-sandbox"];
+    let mut running = project.start(run);
     running.until("the hidden file is there", || project.exists("workspace/exam/question.txt"));
     running.signal(rustix::process::Signal::KILL);
     running.wait();
     std::fs::write(project.outside("again"), "").unwrap();
-    project.run(RUN).exits(0);
+    project.run(run).exits(0);
     assert_eq!(project.workspace_names(), ["exam/own.txt"]);
 }
 
@@ -388,7 +408,7 @@ fn a_link_in_the_place_of_the_workspace_is_a_violation() {
     let server = Server::start([reply::answer("41"), reply::answer("42")]);
     let project = Project::with(checked_by(script), &server);
     fs::create_dir(project.outside("precious")).unwrap();
-    let ran = project.run(RUN_JSON).exits(2);
+    let ran = project.run(&["run", "--spec", "specs/spec.yaml", "--json", "--no-sandbox"]).exits(2);
     assert_eq!(ran.verdict(), ("FAILED".into(), "safety_violation".into()));
     assert_eq!(fs::read_dir(project.outside("precious")).unwrap().count(), 0);
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::pipe;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use orchestrator::environments::bash::BashEnvironment;
@@ -22,7 +22,7 @@ impl Bash {
         let folder = tempfile::tempdir().unwrap();
         let mut env: Vec<(OsString, OsString)> = vec![("LANG".into(), "C.UTF-8".into())];
         env.extend(["PATH", "HOME"].map(|name| (name.into(), std::env::var_os(name).unwrap_or_default())));
-        let launcher = Launcher { program: PathBuf::from(env!("CARGO_BIN_EXE_orchestrator")) };
+        let launcher = Launcher::open(Path::new(env!("CARGO_BIN_EXE_orchestrator")));
         let project = folder.path().canonicalize().unwrap();
         Bash { folder, environment: BashEnvironment::new(launcher, project, env) }
     }

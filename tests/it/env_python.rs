@@ -32,7 +32,7 @@ impl Python {
         let mut env: Vec<(OsString, OsString)> = vec![("PYTHONUNBUFFERED".into(), "1".into())];
         env.extend(["PATH", "HOME"].map(|name| (name.into(), std::env::var_os(name).unwrap_or_default())));
         env.extend(more.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))));
-        let launcher = Launcher { program: PathBuf::from(env!("CARGO_BIN_EXE_orchestrator")) };
+        let launcher = Launcher::open(Path::new(env!("CARGO_BIN_EXE_orchestrator")));
         let project = folder.path().canonicalize().unwrap();
         Python { folder, environment: PythonEnvironment::new(launcher, project, env) }
     }
@@ -143,7 +143,7 @@ fn a_python_of_the_project_is_not_taken() {
     fs::create_dir(project.join("bin")).unwrap();
     fs::write(&fake, "#!/bin/sh\nexit 1\n").unwrap();
     fs::set_permissions(&fake, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let launcher = Launcher { program: PathBuf::from(env!("CARGO_BIN_EXE_orchestrator")) };
+    let launcher = Launcher::open(Path::new(env!("CARGO_BIN_EXE_orchestrator")));
     let path = |path: &str| vec![(OsString::from("PATH"), OsString::from(path))];
     let real = std::env::var("PATH").unwrap();
     let first = path(&format!("{}:{real}", project.join("bin").display()));

@@ -71,7 +71,7 @@ impl Marked {
 }
 
 fn launcher() -> Launcher {
-    Launcher { program: env!("CARGO_BIN_EXE_orchestrator").into() }
+    Launcher::open(Path::new(env!("CARGO_BIN_EXE_orchestrator")))
 }
 
 fn eventually(what: &str, is_so: impl Fn() -> bool) {
@@ -253,10 +253,10 @@ fn a_flood_is_counted_and_its_ends_are_kept() {
 
 #[test]
 fn a_keeper_that_is_no_keeper_is_a_bug() {
-    let launcher = Launcher { program: "/bin/true".into() };
+    let launcher = Launcher::open(Path::new("/bin/true"));
     let error = process::run(&launcher, &Marked::shell("").job, &Stop::never().unwrap()).unwrap_err();
     assert!(matches!(error, Error::Bug(_)), "{error}");
-    let launcher = Launcher { program: "/no/such/binary".into() };
+    let launcher = Launcher::open(Path::new("/no/such/binary"));
     let error = process::run(&launcher, &Marked::shell("").job, &Stop::never().unwrap()).unwrap_err();
     assert!(matches!(error, Error::Io { .. }), "{error}");
 }

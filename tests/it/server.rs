@@ -145,6 +145,10 @@ impl Server {
         format!("http://{}", self.address)
     }
 
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
     /// Returns the requests so far, in the order of their arrival.
     pub fn requests(&self) -> Vec<Received> {
         self.stage.play().requests.clone()
@@ -158,7 +162,10 @@ impl Server {
     pub fn wait_for(&self, count: usize) {
         let missing = |play: &mut Play| play.requests.len() < count;
         let (play, end) = self.stage.changed.wait_timeout_while(self.stage.play(), DEADLINE, missing).unwrap();
-        assert!(!end.timed_out(), "{} of {count} requests have come", play.requests.len());
+        let come = play.requests.len();
+        // A lock that is held while a test fails would take the other tests with it.
+        drop(play);
+        assert!(!end.timed_out(), "{come} of {count} requests have come");
     }
 
     /// Lets every request that has come so far go on.

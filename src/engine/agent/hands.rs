@@ -11,11 +11,11 @@ use serde_json::Value;
 
 use crate::engine::agent::talks::Returned;
 use crate::engine::agent::tools::{self, Order, Wish};
-use crate::engine::checks::command::Surroundings;
+use crate::engine::checks::command::{Surroundings, Workshop};
 use crate::engine::checks::text::cut_middle;
 use crate::engine::context::Context;
 use crate::engine::replay::Replay;
-use crate::engine::spec::inputs::Input;
+use crate::engine::spec::inputs::{Input, InputKind};
 use crate::environments::adhoc::host::{HostEnvironment, LOADING_PATIENCE, Start};
 use crate::environments::adhoc::{self, Found};
 use crate::environments::bash::BashEnvironment;
@@ -76,7 +76,7 @@ pub struct Limits {
 /// The environments of one phase.
 pub struct Hands {
     secrets: Secrets,
-    start: Start,
+    workshop: Workshop,
     own: Vec<Found>,
     registry: Registry,
     used: Vec<String>,
@@ -87,14 +87,14 @@ pub struct Hands {
 impl Hands {
     /// Returns hands that hold nothing yet, with fresh private places.
     pub fn new(surroundings: &Rc<Surroundings>, context: &mut Context) -> Result<Hands> {
-        let (start, folder) = surroundings.workshop(&context.inputs.environments)?;
+        let workshop = surroundings.workshop(&context.inputs.environments, &protected(context))?;
         let names = BUILT_IN.map(|(name, _)| name);
-        let (own, words) = adhoc::find(&folder, &names);
+        let (own, words) = adhoc::find(&workshop.folder, &names);
         for word in words {
             context.scribe.note(word)?;
         }
         let secrets = surroundings.secrets.clone();
-        Ok(Hands { secrets, start, own, registry: Registry::default(), used: Vec::new(), compared: 0, differing: 0 })
+        Ok(Hands { secrets, workshop, own, registry: Registry::default(), used: Vec::new(), compared: 0, differing: 0 })
     }
 
     /// Returns the tools: the built-in ones, then the user's own by name.
@@ -178,7 +178,7 @@ impl Hands {
         if self.registry.has(name) {
             return Ok(());
         }
-        let Start { launcher, project, env, .. } = self.start.clone();
+        let Start { launcher, project, env, .. } = self.workshop.start.clone();
         let environment: Box<dyn Environment> = match name {
             "bash" => Box::new(BashEnvironment::new(launcher, project, env)),
             "python" => Box::new(PythonEnvironment::new(launcher, project, env)),
@@ -191,7 +191,7 @@ impl Hands {
 
     fn host(&self, context: &Context, name: &str, limits: Limits) -> std::result::Result<Box<dyn Environment>, String> {
         let found = self.own.iter().find(|found| found.name == name).ok_or("there is no such tool")?;
-        let mut host = HostEnvironment::new(found.clone(), self.start.clone(), |_| {});
+        let mut host = HostEnvironment::new(found.clone(), self.workshop.start.clone(), |_| {});
         let deadline = limits.deadline.min(Instant::now() + LOADING_PATIENCE);
         host.is_offered(deadline, Some(context.stop.as_fd()));
         host.problem().map_or(Ok(Box::new(host)), Err)
@@ -289,6 +289,19 @@ impl Drop for Hands {
     fn drop(&mut self) {
         self.registry.shutdown();
     }
+}
+
+/// Returns the places that the user protects; what lies in a protected folder is one with it.
+fn protected(context: &Context) -> Vec<PathBuf> {
+    let workspace = context.root.join("workspace");
+    let mut all: Vec<PathBuf> = Vec::new();
+    for input in &context.inputs.protect {
+        let place = workspace.join(input.to.as_str());
+        if !matches!(input.kind, InputKind::Link { .. }) && !all.iter().any(|folder| place.starts_with(folder)) {
+            all.push(place);
+        }
+    }
+    all
 }
 
 /// It works inside this program, so no wall holds it: what is protected it has to know.

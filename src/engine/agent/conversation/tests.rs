@@ -1,4 +1,4 @@
-//! Conversations that grow: what stays, what is folded, and in which order.
+//! What is kept of a conversation, and what a provider's cache can serve of it.
 
 use serde_json::json;
 

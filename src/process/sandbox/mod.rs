@@ -1,0 +1,165 @@
+//! The walls around a child: what it may reach, and how they are raised.
+//!
+//! `policy` decides what the walls of a run hold, `trial` finds out what this system gives. Raising them is done below
+//! the keeper, in the process that becomes the command, or in the one that is its init: new namespaces (`namespaces`)
+//! with a tree that holds nothing but what is listed (`tree`), then limits and privileges (`restrict`), Landlock and
+//! seccomp. Each step works or the command does not start. `watch` looks after the limits that no kernel keeps for a
+//! whole tree.
+
+#[cfg(target_os = "linux")]
+mod advice;
+#[cfg(target_os = "linux")]
+mod calls;
+mod count;
+pub mod group;
+#[cfg(target_os = "linux")]
+mod init;
+#[cfg(target_os = "linux")]
+mod landlock;
+#[cfg(target_os = "linux")]
+mod namespaces;
+pub mod pocket;
+pub mod policy;
+#[cfg(target_os = "linux")]
+mod restrict;
+#[cfg(target_os = "linux")]
+mod seccomp;
+#[cfg(target_os = "linux")]
+mod tree;
+pub mod trial;
+mod usage;
+pub mod watch;
+
+#[cfg(target_os = "linux")]
+pub(super) use self::init::{Afterwards, make_namespaces, start};
+
+use std::fmt::{self, Display};
+use std::io;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+
+/// How much of the wall this system gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mode {
+    /// Namespaces, a read-only tree, seccomp and Landlock.
+    Full,
+    /// The same on a kernel without Landlock.
+    FullWithoutLandlock,
+    /// No namespaces: Landlock (version 3 or newer) and seccomp.
+    Reduced,
+}
+
+impl Mode {
+    /// Returns the mode as it is said.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Full => "full",
+            Mode::FullWithoutLandlock => "full (without Landlock)",
+            Mode::Reduced => "reduced",
+        }
+    }
+}
+
+/// What a child may reach.
+///
+/// Of `write`, `read` and `hide` the deepest entry that holds a path decides: a workspace can lie in something hidden,
+/// and that in something readable.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Walls {
+    pub mode: Mode,
+    /// Absolute and canonical; the first one is the workspace.
+    pub write: Vec<PathBuf>,
+    /// Below `write`: read-only for children.
+    pub freeze: Vec<PathBuf>,
+    /// Absolute, canonical and there: what may be read and executed.
+    pub read: Vec<PathBuf>,
+    /// Links that lead there, by place and target as it is written; they lie in nothing of the above.
+    pub links: Vec<(PathBuf, PathBuf)>,
+    /// What is never there, though it lies below `read` or `write`.
+    pub hide: Vec<PathBuf>,
+    /// The private places as the child sees them.
+    pub home: PathBuf,
+    pub tmp: PathBuf,
+    /// In reduced mode: the real directory that they lie in.
+    pub private: Option<PathBuf>,
+    /// Devices beyond the usual few.
+    pub devices: Vec<PathBuf>,
+    pub network: bool,
+    pub limits: Limits,
+}
+
+impl Walls {
+    /// Returns where TMPDIR leads: to a folder that is empty at first, also where the way to the workspace leads through
+    /// the private `/tmp`.
+    pub fn tmpdir(&self) -> PathBuf {
+        match self.mode {
+            Mode::Reduced => self.tmp.clone(),
+            Mode::Full | Mode::FullWithoutLandlock => self.tmp.join("private"),
+        }
+    }
+}
+
+/// What a check, phase or agent may use up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Processes and threads.
+    pub processes: u64,
+    /// Resident bytes of the whole tree.
+    pub memory: u64,
+    /// Bytes by which the workspace may grow.
+    pub disk: u64,
+    /// Files in the workspace.
+    pub files: u64,
+    /// Bytes of one file.
+    pub file_size: u64,
+    /// Bytes of free space that stay.
+    pub reserve: u64,
+    /// Bytes of the private places together.
+    pub private: u64,
+}
+
+/// What the walls are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layer {
+    /// Namespaces, and the tree inside them.
+    Namespaces,
+    Landlock,
+    Seccomp,
+    /// Limits and privileges.
+    Rights,
+}
+
+impl Layer {
+    /// All of them; their places in it are their numbers on the wire.
+    pub(super) const ALL: [Layer; 4] = [Layer::Namespaces, Layer::Landlock, Layer::Seccomp, Layer::Rights];
+}
+
+/// A part of the walls that could not be raised.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    pub layer: Layer,
+    /// The step, and what the system said.
+    pub what: String,
+}
+
+impl Failure {
+    fn new(layer: Layer, step: impl Display, error: impl Into<io::Error>) -> Failure {
+        Failure { layer, what: format!("{step}: {}", error.into()) }
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.what)
+    }
+}
+
+impl From<Failure> for Error {
+    /// What could be raised at the start of a run, and now cannot.
+    fn from(failure: Failure) -> Error {
+        Error::NoSandbox(format!("the sandbox cannot be raised any more: {failure}"))
+    }
+}

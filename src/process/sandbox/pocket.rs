@@ -1,0 +1,44 @@
+//! A pocket: namespaces that several children share, each with a process table of its own.
+//!
+//! No process holds it. The orchestrator has its namespaces as descriptors, and when those are closed, by its own end
+//! at the latest, the kernel takes the network, the private places and all that was mounted away.
+
+use std::os::fd::OwnedFd;
+
+use crate::error::{Error, Result};
+use crate::process::sandbox::Walls;
+use crate::process::wire::{self, Task};
+use crate::process::{Ended, Launcher, bury, order, spawn_keeper};
+
+/// Namespaces of users, mounts, messages and, where the network is one's own, of that.
+#[derive(Debug)]
+pub struct Pocket {
+    namespaces: Vec<OwnedFd>,
+}
+
+impl Pocket {
+    /// Makes a pocket with the tree of these walls in it.
+    pub fn make(launcher: &Launcher, walls: &Walls) -> Result<Pocket> {
+        let launcher = launcher.behind(walls.clone());
+        let io_error = |error| Error::io("start", &launcher.program, error);
+        let (mut keeper, mut control) =
+            spawn_keeper(&launcher, std::process::Stdio::null(), std::process::Stdio::null()).map_err(io_error)?;
+        let made = order(&control, &launcher, Task::MakeNamespaces)
+            .and_then(|()| wire::receive(&mut control))
+            .map_err(io_error)
+            .and_then(|message| match wire::decode_ended(&message) {
+                Some(Ended::Exited(count)) => (0..count)
+                    .map(|_| wire::receive_descriptor(&control))
+                    .collect::<std::io::Result<Vec<_>>>()
+                    .map_err(io_error),
+                Some(Ended::NoWalls(failure)) => Err(failure.into()),
+                _ => Err(Error::Bug("a keeper made no namespaces and does not say why".into())),
+            });
+        bury(&mut keeper, true);
+        Ok(Pocket { namespaces: made? })
+    }
+
+    pub(in crate::process) fn namespaces(&self) -> &[OwnedFd] {
+        &self.namespaces
+    }
+}

@@ -1,0 +1,99 @@
+//! Makes one set of rules of what may be written, read and never seen, in which every entry changes something.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::process::sandbox::Walls;
+
+/// What may be done with a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    Write,
+    Read,
+    Nothing,
+}
+
+impl Walls {
+    /// Returns what may be done with a canonical path: the deepest entry that holds it decides.
+    pub fn reach(&self, path: &Path) -> Reach {
+        reach(path, &self.write, &self.read, &self.hide)
+    }
+
+    /// Whether a canonical path is there inside: open, or on the way to something that is.
+    pub fn shows(&self, path: &Path) -> bool {
+        let is_on_the_way = self.read.iter().chain(&self.write).any(|open| open.starts_with(path));
+        is_on_the_way || self.reach(path) != Reach::Nothing
+    }
+
+    /// Returns what may be read without a look at `hide`, for a wall that can only add: where something is hidden
+    /// below a readable folder, the rest of that folder stands for it.
+    pub fn readable_parts(&self) -> Vec<PathBuf> {
+        let mut parts = Vec::new();
+        let mut whole: Vec<PathBuf> = self.read.clone();
+        while let Some(place) = whole.pop() {
+            if self.hide.iter().any(|hidden| hidden.starts_with(&place)) {
+                let inner = fs::read_dir(&place).into_iter().flatten().flatten();
+                whole.extend(inner.filter(|entry| !is_link(&entry.path())).map(|entry| entry.path()));
+                whole.retain(|inner| !self.hide.contains(inner));
+            } else {
+                parts.push(place);
+            }
+        }
+        parts.sort();
+        parts.dedup();
+        parts
+    }
+}
+
+fn is_link(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink())
+}
+
+/// Returns those of `read` and `hide` that change something, sorted: what is readable or out of reach anyway is
+/// left out. Where both name the same path, it is hidden.
+pub(super) fn settle(write: &[PathBuf], read: Vec<PathBuf>, hide: Vec<PathBuf>) -> (Vec<PathBuf>, Vec<PathBuf>) {
+    let mut wanted: Vec<(PathBuf, Reach)> = hide.into_iter().map(|path| (path, Reach::Nothing)).collect();
+    wanted.extend(read.into_iter().map(|path| (path, Reach::Read)));
+    // A path stands before all that it holds; the sort is stable, so that what is hidden comes first.
+    wanted.sort_by(|one, other| one.0.cmp(&other.0));
+    wanted.dedup_by(|later, earlier| later.0 == earlier.0);
+    let (mut kept_read, mut kept_hide) = (Vec::new(), Vec::new());
+    for (path, wish) in wanted {
+        let before = reach(&path, write, &kept_read, &kept_hide);
+        match wish {
+            // What may be written may be read, and may not be closed to writing by the way.
+            Reach::Read if before == Reach::Nothing => kept_read.push(path),
+            Reach::Nothing if before != Reach::Nothing && fs::symlink_metadata(&path).is_ok() => kept_hide.push(path),
+            _ => {}
+        }
+    }
+    // Something may be hidden only above the workspace, or by a path that is the workspace itself.
+    kept_hide.retain(|path| !write.contains(path));
+    (kept_read, kept_hide)
+}
+
+fn reach(path: &Path, write: &[PathBuf], read: &[PathBuf], hide: &[PathBuf]) -> Reach {
+    let depth = |places: &[PathBuf]| {
+        let holding = places.iter().filter(|place| path.starts_with(place));
+        holding.map(|place| place.components().count()).max().unwrap_or(0)
+    };
+    let (written, read, hidden) = (depth(write), depth(read), depth(hide));
+    match written.max(read) {
+        0 => Reach::Nothing,
+        open if open < hidden => Reach::Nothing,
+        _ if read <= written => Reach::Write,
+        _ => Reach::Read,
+    }
+}
+
+/// Returns the links that have to be made: those that lead to something and lie where nothing is shown.
+pub(super) fn needed_links(walls: &Walls, links: Vec<(PathBuf, PathBuf)>) -> Vec<(PathBuf, PathBuf)> {
+    let is_needed = |(place, _): &(PathBuf, PathBuf)| {
+        let leads = place.canonicalize().is_ok_and(|target| walls.shows(&target));
+        leads && walls.reach(place) == Reach::Nothing && !walls.hide.contains(place)
+    };
+    let mut needed: Vec<_> = links.into_iter().filter(is_needed).collect();
+    needed.sort();
+    needed.dedup();
+    needed
+}

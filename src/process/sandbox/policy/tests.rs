@@ -1,0 +1,415 @@
+//! Little worlds of homes, roots and links, and what may be reached in them.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use super::rules::Reach;
+use super::{Plan, refusal, walls};
+use crate::process::environment::Base;
+use crate::process::sandbox::{Limits, Mode, Walls};
+
+/// A little world: a home, a root with a workspace, and whatever else a test puts there.
+struct World {
+    top: tempfile::TempDir,
+    home: &'static str,
+    root: &'static str,
+    variables: Vec<(String, String)>,
+    read: Vec<&'static str>,
+    originals: Vec<&'static str>,
+    network: bool,
+}
+
+impl World {
+    fn new() -> World {
+        let top = tempfile::Builder::new().prefix("walls-").tempdir().unwrap();
+        let world = World {
+            top,
+            home: "home/me",
+            root: "home/me/project",
+            variables: Vec::new(),
+            read: Vec::new(),
+            originals: Vec::new(),
+            network: false,
+        };
+        world.files(&["home/me/project/workspace/x", "home/me/project/state.json", "home/me/private.txt"])
+    }
+
+    fn at(&self, below: &str) -> PathBuf {
+        self.top.path().canonicalize().unwrap().join(below)
+    }
+
+    fn files(self, files: &[&str]) -> World {
+        files.iter().for_each(|file| self.file(file, "x\n"));
+        self
+    }
+
+    fn file(&self, file: &str, content: &str) {
+        let path = self.at(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    fn link(&self, place: &str, target: &str) {
+        fs::create_dir_all(self.at(place).parent().unwrap()).unwrap();
+        symlink(target, self.at(place)).unwrap();
+    }
+
+    fn path(mut self, entries: &[&str]) -> World {
+        let entries: Vec<String> = entries.iter().map(|entry| self.at(entry).display().to_string()).collect();
+        self.variables.push(("PATH".into(), format!("/usr/bin:/bin:.::relative:{}", entries.join(":"))));
+        self
+    }
+
+    fn walls(&self) -> Walls {
+        let home = ("HOME".to_owned(), self.at(self.home).display().to_string());
+        self.walls_of(self.variables.iter().cloned().chain([home]))
+    }
+
+    fn walls_of(&self, variables: impl IntoIterator<Item = (String, String)>) -> Walls {
+        let variables = variables.into_iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let read: Vec<PathBuf> = self.read.iter().map(|path| self.at(path)).collect();
+        let originals: Vec<PathBuf> = self.originals.iter().map(|path| self.at(path)).collect();
+        let root = self.at(self.root);
+        walls(&Plan {
+            mode: Mode::Full,
+            workspace: &root.join("workspace"),
+            root: Some(&root),
+            base: &Base::new(variables),
+            read: &read,
+            originals: &originals,
+            freeze: &[],
+            cache: None,
+            private: None,
+            devices: &[],
+            network: self.network,
+            limits: Limits::default(),
+        })
+    }
+
+    /// Expects what may be done with each path: `w`, `r` or `-`.
+    fn expect(&self, walls: &Walls, expected: &[(&str, char)]) {
+        for (path, wanted) in expected {
+            let reach = match walls.reach(&self.at(path)) {
+                Reach::Write => 'w',
+                Reach::Read => 'r',
+                Reach::Nothing => '-',
+            };
+            assert_eq!(reach, *wanted, "{path}: {walls:#?}");
+        }
+    }
+}
+
+#[test]
+fn the_system_is_there_but_not_its_secrets() {
+    let walls = World::new().walls();
+    for place in ["/usr/bin", "/etc/passwd"] {
+        assert_eq!(walls.reach(Path::new(place)), Reach::Read, "{place}");
+    }
+    for place in ["/", "/etc/shadow", "/var", "/var/tmp", "/root", "/home", "/run", "/srv", "/mnt", "/boot", "/proc"] {
+        let is_hidden = walls.reach(Path::new(place)) == Reach::Nothing;
+        // Who is not root cannot read it anyway, and needs no wall for it.
+        assert!(is_hidden || fs::File::open(place).is_err(), "{place}");
+    }
+    let bin = fs::symlink_metadata("/bin").unwrap();
+    let is_linked = walls.links.contains(&("/bin".into(), fs::read_link("/bin").unwrap_or_default()));
+    assert_eq!(bin.is_symlink(), is_linked, "{:?}", walls.links);
+    assert!(walls.read.iter().all(|path| path.is_absolute() && path.canonicalize().unwrap() == *path));
+}
+
+#[test]
+fn of_the_home_only_toolchains_and_of_the_root_only_the_workspace() {
+    let world = World::new().files(&[
+        "home/me/.cargo/bin/cargo",
+        "home/me/.cargo/credentials.toml",
+        "home/me/.cargo/credentials",
+        "home/me/.local/bin/x",
+        "home/me/.local/share/uv/tools/x",
+        "home/me/.local/share/uv/credentials/c",
+        "home/me/.local/share/app/db",
+        "home/me/.m2/repository/x",
+        "home/me/.m2/settings.xml",
+        "home/me/.gradle/caches/x",
+        "home/me/.gradle/gradle.properties",
+        "home/me/.ssh/id_rsa",
+        "home/me/.condarc",
+        "home/me/project/logs/x.log",
+        "home/me/project/specs/secret/t.py",
+    ]);
+    let walls = world.walls();
+    world.expect(
+        &walls,
+        &[
+            ("home/me", '-'),
+            ("home/me/private.txt", '-'),
+            ("home/me/.cargo/bin/cargo", 'r'),
+            ("home/me/.cargo/credentials.toml", '-'),
+            ("home/me/.cargo/credentials", '-'),
+            ("home/me/.local/bin/x", 'r'),
+            ("home/me/.local/share/uv/tools/x", 'r'),
+            ("home/me/.local/share/uv/credentials/c", '-'),
+            ("home/me/.local/share/app/db", '-'),
+            ("home/me/.m2/repository/x", 'r'),
+            ("home/me/.m2/settings.xml", '-'),
+            ("home/me/.gradle/caches/x", 'r'),
+            ("home/me/.gradle/gradle.properties", '-'),
+            ("home/me/.ssh/id_rsa", '-'),
+            ("home/me/.condarc", '-'),
+            ("home/me/project", '-'),
+            ("home/me/project/state.json", '-'),
+            ("home/me/project/logs/x.log", '-'),
+            ("home/me/project/specs/secret/t.py", '-'),
+            ("home/me/project/workspace/x", 'w'),
+            ("home/me/project/workspace-evil/x", '-'),
+        ],
+    );
+    assert_eq!(walls.write, [world.at("home/me/project/workspace")]);
+    assert_eq!((walls.tmp.as_path(), walls.home.file_name().unwrap()), (Path::new("/tmp"), "orchestrator".as_ref()));
+}
+
+#[test]
+fn path_opens_the_folder_above_but_never_the_home() {
+    let world = World::new()
+        .files(&["home/me/tools/x/bin/tool", "home/me/tools/x/lib/l", "home/me/bin/own", "home/me/.config/bin/c"])
+        .files(&["home/me/.config/secret", "home/me/.local/bin/t", "home/me/.local/share/app/db"])
+        .files(&["home/me/project/.venv/bin/python", "home/me/project/bin/helper", "elsewhere/bin/foreign"])
+        .path(&[
+            "home/me/tools/x/bin",
+            "home/me/bin",
+            "home/me/.config/bin",
+            "home/me/.local/bin",
+            "home/me",
+            "missing",
+        ])
+        .files(&["home/me/project/.venv/lib/site.py"]);
+    let more = format!(
+        "{}:{}:{}:{}",
+        world.variables[0].1,
+        world.at("home/me/project/.venv/bin").display(),
+        world.at("home/me/project/bin").display(),
+        world.at("elsewhere/bin").display()
+    );
+    let world = World { variables: vec![("PATH".into(), more)], ..world };
+    world.expect(
+        &world.walls(),
+        &[
+            ("home/me/tools/x/bin/tool", 'r'),
+            ("home/me/tools/x/lib/l", 'r'),
+            ("home/me/tools", '-'),
+            ("home/me/bin/own", 'r'),
+            ("home/me/private.txt", '-'),
+            ("home/me/.config/bin/c", 'r'),
+            ("home/me/.config/secret", '-'),
+            ("home/me/.local/bin/t", 'r'),
+            ("home/me/.local/share/app/db", '-'),
+            ("home/me/project/.venv/lib/site.py", 'r'),
+            ("home/me/project/bin/helper", 'r'),
+            ("home/me/project/state.json", '-'),
+            ("elsewhere/bin/foreign", '-'),
+        ],
+    );
+}
+
+#[test]
+fn links_are_followed_and_made_again() {
+    let world = World::new().files(&["disk/cargo/bin/cargo", "disk/node/v1/bin/node", "disk/node/v1/lib/l", "disk/o"]);
+    world.link("home/me/.cargo", &world.at("disk/cargo").display().to_string());
+    world.link("home/me/apps/node/current", "../../../../disk/node/v1");
+    world.link("home/me/bin/node", "../apps/node/current/bin/node");
+    world.link("home/me/bin/secret", "../.ssh");
+    world.link("home/me/bin/home", "..");
+    world.link("home/me/bin/loop", "loop");
+    let world = world.files(&["home/me/.ssh/id_rsa"]).path(&["home/me/bin", "home/me/apps/node/current/bin"]);
+    let walls = world.walls();
+    world.expect(
+        &walls,
+        &[
+            ("disk/cargo/bin/cargo", 'r'),
+            ("disk/node/v1/lib/l", 'r'),
+            ("disk/o", '-'),
+            ("home/me/.ssh/id_rsa", '-'),
+            ("home/me/private.txt", '-'),
+        ],
+    );
+    let places: Vec<&Path> = walls.links.iter().map(|(place, _)| place.as_path()).collect();
+    assert!(places.contains(&world.at("home/me/.cargo").as_path()), "{places:?}");
+    assert!(places.contains(&world.at("home/me/apps/node/current").as_path()), "{places:?}");
+    // This one is in a folder that is shown anyway.
+    assert!(!places.contains(&world.at("home/me/bin/node").as_path()), "{places:?}");
+}
+
+#[test]
+fn a_home_behind_a_link_is_the_same_home() {
+    let world = World::new().files(&["disk/me/.cargo/bin/cargo", "disk/me/private.txt", "disk/me/t/x/bin/y"]);
+    world.link("people", "disk");
+    let world = World { home: "people/me", ..world }.path(&["people/me/t/x/bin"]);
+    let walls = world.walls();
+    world
+        .expect(&walls, &[("disk/me/.cargo/bin/cargo", 'r'), ("disk/me/private.txt", '-'), ("disk/me/t/x/bin/y", 'r')]);
+    assert!(walls.links.contains(&(world.at("people"), "disk".into())), "{:?}", walls.links);
+}
+
+#[test]
+fn a_root_in_a_readable_place_shows_its_workspace_alone() {
+    let world =
+        World::new().files(&["home/me/go/src/p/state.json", "home/me/go/src/p/workspace/x", "home/me/go/src/q"]);
+    let world = World { root: "home/me/go/src/p", ..world };
+    let walls = world.walls();
+    world.expect(
+        &walls,
+        &[
+            ("home/me/go/src/q", 'r'),
+            ("home/me/go/src/p/state.json", '-'),
+            ("home/me/go/src/p", '-'),
+            ("home/me/go/src/p/workspace/x", 'w'),
+        ],
+    );
+    let parts = walls.readable_parts();
+    assert!(parts.contains(&world.at("home/me/go/src/q")), "{parts:?}");
+    assert!(!parts.iter().any(|part| world.at("home/me/go/src/p").starts_with(part)), "{parts:?}");
+}
+
+#[test]
+fn a_root_that_is_the_home_leaves_the_toolchains() {
+    let world = World::new().files(&["home/me/.cargo/bin/cargo", "home/me/workspace/x", "home/me/bin/tool"]);
+    let world = World { root: "home/me", ..world }.path(&["home/me/bin"]);
+    world.expect(
+        &world.walls(),
+        &[
+            ("home/me/.cargo/bin/cargo", 'r'),
+            ("home/me/workspace/x", 'w'),
+            ("home/me/bin/tool", 'r'),
+            ("home/me/private.txt", '-'),
+        ],
+    );
+}
+
+#[test]
+fn what_is_named_is_open_but_for_credentials_in_it() {
+    let world = World::new()
+        .files(&["home/me/project/sdk/lib", "home/me/project/specs/secret/t.py", "home/me/project/specs/open.txt"])
+        .files(&[
+            "sdk/deep/er/.aws/credentials",
+            "sdk/.netrc",
+            "sdk/lib/credentials.py",
+            "sdk/id_rsa",
+            "sdk/id_rsa.pub",
+        ])
+        .files(&["secrets/.aws/credentials", "home/me/.ssh/config", "home/me/notes"]);
+    world.file("sdk/config.toml", "[registry]\ntoken = \"abc\"\n");
+    world.file("sdk/lib/config.toml", "tokenizer = \"bert\"\nurl = \"https://example.org/a@b\"\n");
+    world.file("sdk/key.pem", "-----BEGIN PRIVATE KEY-----\nabc\n");
+    world.file("sdk/cert.pem", "-----BEGIN CERTIFICATE-----\nabc\n");
+    world.file("sdk/pip.conf", "[global]\nindex-url = https://me:pw@example.org/simple\n");
+    let world = World {
+        read: vec!["home/me/project/sdk", "home/me/project/specs", "sdk", "secrets/.aws", "missing", "home/me/project"],
+        originals: vec!["home/me/project/specs/secret"],
+        ..world
+    };
+    let walls = world.walls();
+    world.expect(
+        &walls,
+        &[
+            ("home/me/project/sdk/lib", 'r'),
+            ("home/me/project/specs/open.txt", 'r'),
+            ("home/me/project/specs/secret/t.py", '-'),
+            ("home/me/project/state.json", '-'),
+            ("sdk/deep/er", 'r'),
+            ("sdk/deep/er/.aws/credentials", '-'),
+            ("sdk/.netrc", '-'),
+            ("sdk/id_rsa", '-'),
+            ("sdk/id_rsa.pub", 'r'),
+            ("sdk/lib/credentials.py", 'r'),
+            ("sdk/config.toml", '-'),
+            ("sdk/lib/config.toml", 'r'),
+            ("sdk/key.pem", '-'),
+            ("sdk/cert.pem", 'r'),
+            ("sdk/pip.conf", '-'),
+            ("secrets/.aws/credentials", 'r'),
+        ],
+    );
+}
+
+#[test]
+fn a_home_can_be_named_and_keeps_its_secrets() {
+    let world =
+        World::new().files(&["home/me/.ssh/id_rsa", "home/me/.config/gh/hosts.yml", "home/me/.cargo/credentials"]);
+    let world = World { read: vec!["home/me", "home/me/.ssh"], ..world };
+    world.expect(
+        &world.walls(),
+        &[
+            ("home/me/private.txt", 'r'),
+            ("home/me/.config/gh/hosts.yml", '-'),
+            ("home/me/.cargo/credentials", '-'),
+            ("home/me/.ssh/id_rsa", 'r'),
+            ("home/me/project/state.json", '-'),
+        ],
+    );
+    // What is above the home does not open it.
+    let world = World { read: vec!["home"], ..world }.files(&["home/you/x"]);
+    world.expect(&world.walls(), &[("home/you/x", 'r'), ("home/me/private.txt", '-')]);
+}
+
+#[test]
+fn a_named_place_in_or_around_the_workspace_takes_nothing_away() {
+    let world = World::new().files(&["home/me/project/workspace/lib/.env", "home/me/project/workspace/lib/x"]);
+    let world = World { read: vec!["home/me/project/workspace/lib", "home/me/project"], ..world };
+    let expected = [("home/me/project/workspace/lib/x", 'w'), ("home/me/project/workspace/lib/.env", 'w')];
+    world.expect(&world.walls(), &expected);
+}
+
+#[test]
+fn without_a_home_there_is_still_a_system() {
+    let world = World::new();
+    for home in [None, Some(""), Some("/"), Some("relative"), Some("/missing/home"), Some("/tmp"), Some("/usr")] {
+        let variables = home.map(|home| ("HOME".to_owned(), home.to_owned()));
+        let walls = world.walls_of(variables);
+        assert_eq!(walls.reach(Path::new("/usr/bin")), Reach::Read, "{home:?}");
+        world.expect(&walls, &[("home/me/private.txt", '-'), ("home/me/project/workspace/x", 'w')]);
+    }
+}
+
+#[test]
+fn variables_open_toolchains_of_the_home_alone() {
+    let world = World::new().files(&["home/me/jdk/bin/java", "srv/rust/x", "home/me/gocode/pkg/mod/m"]);
+    let variables = [("JAVA_HOME", "home/me/jdk"), ("RUSTUP_HOME", "srv/rust"), ("GOPATH", "home/me/gocode")];
+    let variables = variables.map(|(name, place)| (name.to_owned(), world.at(place).display().to_string()));
+    let world = World { variables: variables.to_vec(), ..world };
+    let expected = [("home/me/jdk/bin/java", 'r'), ("srv/rust/x", '-'), ("home/me/gocode/pkg/mod/m", 'r')];
+    world.expect(&world.walls(), &expected);
+}
+
+#[test]
+fn with_the_network_come_its_settings() {
+    let world = World::new().files(&["home/me/corporate.crt"]);
+    let certificates = ("SSL_CERT_FILE".to_owned(), world.at("home/me/corporate.crt").display().to_string());
+    let mut world = World { variables: vec![certificates], ..world };
+    world.expect(&world.walls(), &[("home/me/corporate.crt", '-')]);
+    world.network = true;
+    let walls = world.walls();
+    world.expect(&walls, &[("home/me/corporate.crt", 'r')]);
+    if let Ok(target) = Path::new("/etc/resolv.conf").canonicalize() {
+        assert_eq!(walls.reach(&target), Reach::Read);
+    }
+}
+
+#[test]
+fn what_is_private_inside_cannot_be_opened() {
+    for path in ["/", "/proc", "/proc/1", "/dev", "/dev/null", "/tmp"] {
+        assert!(refusal(Path::new(path)).is_some(), "{path}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for path in [folder.path(), Path::new("/opt"), Path::new("/missing")] {
+        assert_eq!(refusal(path), None, "{}", path.display());
+    }
+}
+
+#[test]
+fn parts_stand_for_a_whole_with_something_hidden() {
+    let world = World::new().files(&["home/me/.cargo/bin/cargo", "home/me/.cargo/credentials", "home/me/.cargo/env"]);
+    let parts = world.walls().readable_parts();
+    for (part, is_there) in [("bin", true), ("env", true), ("credentials", false), ("", false)] {
+        assert_eq!(parts.contains(&world.at("home/me/.cargo").join(part)), is_there, "{part}: {parts:?}");
+    }
+}

@@ -1,0 +1,76 @@
+//! The last steps before a command starts, in the process that becomes it: limits, privileges, Landlock, seccomp.
+
+use std::fs;
+
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, geteuid, setrlimit};
+use rustix::thread::{CapabilitySet, CapabilitySets, capability_is_in_bounding_set, clear_ambient_capability_set};
+use rustix::thread::{remove_capability_from_bounding_set, set_capabilities, set_no_new_privs};
+
+use crate::process::sandbox::{Failure, Layer, Mode, Walls, landlock, seccomp};
+
+/// Restricts this process and all that it will start.
+pub(super) fn restrict(walls: &Walls) -> Result<(), Failure> {
+    limit(walls)?;
+    drop_privileges()?;
+    let scopes = match walls.mode {
+        Mode::FullWithoutLandlock => false,
+        Mode::Full | Mode::Reduced => landlock::restrict(walls)?,
+    };
+    seccomp::restrict(walls, scopes)
+}
+
+fn failure(step: &str, errno: Errno) -> Failure {
+    Failure::new(Layer::Rights, step, errno)
+}
+
+fn limit(walls: &Walls) -> Result<(), Failure> {
+    // Its init counts as well; without a user namespace everything that the user runs does.
+    let others = if walls.mode == Mode::Reduced { processes_of_the_user() } else { 1 };
+    let limits = [
+        // Less than the smallest dump; and 1 is the one number that also keeps the kernel from handing a dump to the
+        // program that collects them on the host.
+        (Resource::Core, 1),
+        (Resource::Fsize, walls.limits.file_size),
+        (Resource::Nproc, walls.limits.processes.saturating_add(others)),
+    ];
+    for (resource, most) in limits {
+        let most = rustix::process::getrlimit(resource).maximum.map_or(most, |allowed| allowed.min(most));
+        setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })
+            .map_err(|errno| failure("set a limit", errno))?;
+    }
+    Ok(())
+}
+
+/// How many processes and threads the user has now.
+fn processes_of_the_user() -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let user = geteuid().as_raw();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let own = processes.filter(|entry| entry.file_name().as_encoded_bytes().first().is_some_and(u8::is_ascii_digit));
+    let own = own.filter(|entry| entry.metadata().is_ok_and(|found| found.uid() == user));
+    own.map(|entry| fs::read_dir(entry.path().join("task")).map_or(1, |tasks| tasks.count() as u64)).sum()
+}
+
+/// Gives up every capability, for good.
+fn drop_privileges() -> Result<(), Failure> {
+    for number in 0..u64::BITS {
+        let capability = CapabilitySet::from_bits_retain(1 << number);
+        match capability_is_in_bounding_set(capability) {
+            Ok(true) => match remove_capability_from_bounding_set(capability) {
+                // Who may not do that has none to lose; the next step makes sure that none can be won.
+                Ok(()) | Err(Errno::PERM) => {}
+                Err(errno) => return Err(failure("drop a capability", errno)),
+            },
+            Ok(false) => {}
+            // The kernel knows no more of them.
+            Err(_) => break,
+        }
+    }
+    set_no_new_privs(true).map_err(|errno| failure("refuse new privileges", errno))?;
+    // Kernels before 4.3 have no such set.
+    let _ = clear_ambient_capability_set();
+    let none = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
+        .map_err(|errno| failure("drop all capabilities", errno))
+}

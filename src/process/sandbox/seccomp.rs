@@ -1,0 +1,221 @@
+//! The system calls that are refused, because something outside could be reached by them or because they are the way
+//! to much that was wrong in kernels.
+//!
+//! Most answer EPERM. `clone3` and `openat2` answer ENOSYS, for their flags cannot be seen here, and everybody then uses
+//! `clone` and `openat`, whose can; so do the numbers of the x32 interface, which the rules do not know. A foreign
+//! architecture is killed.
+
+use std::collections::BTreeMap;
+
+use libc::{c_int, c_long};
+use seccompiler::SeccompCmpArgLen::{Dword, Qword};
+use seccompiler::SeccompCmpOp::{Eq, MaskedEq, Ne};
+use seccompiler::{BackendError, SeccompRule, TargetArch, apply_filter, sock_filter};
+use seccompiler::{BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter};
+
+use crate::process::sandbox::{Failure, Layer, Mode, Walls};
+
+/// Refused whatever their arguments are.
+const REFUSED: [c_long; 45] = [
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_mount_setattr,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_setns,
+    libc::SYS_unshare,
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_userfaultfd,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_adjtimex,
+    libc::SYS_clock_adjtime,
+    libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
+    libc::SYS_acct,
+    libc::SYS_syslog,
+    libc::SYS_vhangup,
+    // open_tree_attr, which the library does not know yet
+    467,
+];
+/// Refused where these are shared with the whole system, for want of a namespace.
+const SHARED: [c_long; 20] = [
+    libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_shmdt,
+    libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_semctl,
+    libc::SYS_semtimedop,
+    libc::SYS_msgget,
+    libc::SYS_msgsnd,
+    libc::SYS_msgrcv,
+    libc::SYS_msgctl,
+    libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
+    libc::SYS_mq_timedsend,
+    libc::SYS_mq_timedreceive,
+    libc::SYS_mq_notify,
+    libc::SYS_mq_getsetattr,
+    libc::SYS_process_madvise,
+    libc::SYS_process_mrelease,
+];
+/// Calls whose first argument is a process; another than oneself is refused where all can be seen.
+const ON_A_PROCESS: [c_long; 6] = [
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sched_setattr,
+    libc::SYS_sched_setparam,
+    libc::SYS_sched_setscheduler,
+    libc::SYS_migrate_pages,
+    libc::SYS_move_pages,
+];
+const NAMESPACES: [c_int; 7] = [
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWCGROUP,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWNET,
+];
+/// Puts characters into a terminal's input, or does as much on a console.
+const OF_TERMINALS: [u64; 2] = [0x5412, 0x541C];
+/// The bit of a file's mode that makes whoever runs it its owner; out there it would work.
+const SET_USER: u64 = 0o4000;
+/// Calls that set a mode, and which argument it is.
+const OF_MODES: [(c_long, u8); 4] = [
+    (libc::SYS_fchmod, 1),
+    (libc::SYS_fchmodat, 2),
+    (libc::SYS_mknodat, 2),
+    // fchmodat2, which the library does not know yet
+    (452, 2),
+];
+#[cfg(target_arch = "x86_64")]
+const OF_MODES_BY_NAME: [(c_long, u8); 3] = [(libc::SYS_chmod, 1), (libc::SYS_mknod, 1), (libc::SYS_creat, 1)];
+#[cfg(not(target_arch = "x86_64"))]
+const OF_MODES_BY_NAME: [(c_long, u8); 0] = [];
+/// The first number of the x32 interface; elsewhere no number is as large.
+const X32: u32 = 0x4000_0000;
+
+/// Restricts this process; `scopes` is whether sockets of others are out of reach in another way.
+pub(super) fn restrict(walls: &Walls, scopes: bool) -> Result<(), Failure> {
+    let failure = |what: String| Failure { layer: Layer::Seccomp, what: format!("seccomp: {what}") };
+    let program = program(walls, scopes).map_err(|error| failure(error.to_string()))?;
+    apply_filter(&program).map_err(|error| match error {
+        seccompiler::Error::Seccomp(source) | seccompiler::Error::Prctl(source) => failure(source.to_string()),
+        other => failure(other.to_string()),
+    })
+}
+
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+fn program(walls: &Walls, scopes: bool) -> Result<BpfProgram, BackendError> {
+    let mut rules: Rules = REFUSED.into_iter().map(|call| (call, Vec::new())).collect();
+    let of_clone = NAMESPACES.map(|flag| rule(&[(0, Dword, MaskedEq(flag as u64), flag as u64)]));
+    rules.insert(libc::SYS_clone, of_clone.into_iter().collect::<Result<_, _>>()?);
+    let of_ioctl = OF_TERMINALS.map(|request| rule(&[(1, Dword, Eq, request)]));
+    rules.insert(libc::SYS_ioctl, of_ioctl.into_iter().collect::<Result<_, _>>()?);
+    for (call, argument) in OF_MODES.into_iter().chain(OF_MODES_BY_NAME) {
+        rules.insert(call, vec![rule(&[(argument, Dword, MaskedEq(SET_USER), SET_USER)])?]);
+    }
+    rules.insert(libc::SYS_openat, of_open(2)?);
+    #[cfg(target_arch = "x86_64")]
+    rules.insert(libc::SYS_open, of_open(1)?);
+    rules.insert(libc::SYS_socket, of_socket(walls, scopes)?);
+    #[cfg(target_arch = "x86_64")]
+    rules.extend([libc::SYS_iopl, libc::SYS_ioperm].map(|call| (call, Vec::new())));
+    if walls.mode == Mode::Reduced {
+        add_rules_among_others(&mut rules)?;
+    }
+    let architecture = TargetArch::try_from(std::env::consts::ARCH)?;
+    let refuse = SeccompAction::Errno(libc::EPERM as u32);
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, architecture)?;
+    Ok([opening(), BpfProgram::try_from(filter)?].concat())
+}
+
+/// Opens that make a file with such a mode; `flags` is the argument before it, and without these it is no mode.
+fn of_open(flags: u8) -> Result<Vec<SeccompRule>, BackendError> {
+    const TEMPORARY: u64 = 0o20_000_000;
+    let mode = (flags + 1, Dword, MaskedEq(SET_USER), SET_USER);
+    let making = [libc::O_CREAT as u64, TEMPORARY];
+    making.into_iter().map(|flag| rule(&[(flags, Dword, MaskedEq(flag), flag), mode.clone()])).collect()
+}
+
+/// The families of sockets: unix and inet ones in namespaces, without them none, or inet ones alone.
+fn of_socket(walls: &Walls, scopes: bool) -> Result<Vec<SeccompRule>, BackendError> {
+    let is_reduced = walls.mode == Mode::Reduced;
+    if is_reduced && !walls.network {
+        return Ok(Vec::new());
+    }
+    // In the network of the host there are abstract sockets of the session, which no mount hides.
+    let has_unix = !is_reduced && (!walls.network || scopes);
+    let mut allowed = vec![libc::AF_INET, libc::AF_INET6];
+    allowed.extend(has_unix.then_some(libc::AF_UNIX));
+    let others: Vec<_> = allowed.into_iter().map(|family| (0, Dword, Ne, family as u64)).collect();
+    Ok(vec![rule(&others)?])
+}
+
+/// What is refused where the processes of others can be seen.
+fn add_rules_among_others(rules: &mut Rules) -> Result<(), BackendError> {
+    const OF_A_PROCESS: u64 = 1;
+    rules.extend(SHARED.map(|call| (call, Vec::new())));
+    for call in ON_A_PROCESS {
+        rules.insert(call, vec![rule(&[(0, Dword, Ne, 0)])?]);
+    }
+    rules.insert(libc::SYS_prlimit64, vec![rule(&[(0, Dword, Ne, 0), (2, Qword, Ne, 0)])?]);
+    rules.insert(libc::SYS_setpriority, vec![rule(&[(0, Dword, Ne, 0)])?, rule(&[(1, Dword, Ne, 0)])?]);
+    rules.insert(libc::SYS_ioprio_set, vec![rule(&[(0, Dword, Ne, OF_A_PROCESS)])?, rule(&[(1, Dword, Ne, 0)])?]);
+    Ok(())
+}
+
+/// A rule that holds where all of its conditions do: argument, how much of it counts, comparison, value.
+fn rule(conditions: &[(u8, SeccompCmpArgLen, SeccompCmpOp, u64)]) -> Result<SeccompRule, BackendError> {
+    let condition = |(argument, length, operator, value): &(u8, SeccompCmpArgLen, SeccompCmpOp, u64)| {
+        SeccompCondition::new(*argument, length.clone(), operator.clone(), *value)
+    };
+    SeccompRule::new(conditions.iter().map(condition).collect::<Result<_, _>>()?)
+}
+
+/// The beginning of the program: what answers ENOSYS. Jumps are relative, so the rest follows as it is.
+fn opening() -> BpfProgram {
+    const LOAD: u16 = 0x20;
+    const AT_LEAST: u16 = 0x35;
+    const EQUAL: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    const ERROR: u32 = 0x0005_0000;
+    let step = |code, jt, jf, k| sock_filter { code, jt, jf, k };
+    vec![
+        step(LOAD, 0, 0, 0),
+        step(AT_LEAST, 2, 0, X32),
+        step(EQUAL, 1, 0, libc::SYS_clone3 as u32),
+        step(EQUAL, 0, 1, libc::SYS_openat2 as u32),
+        step(RETURN, 0, 0, ERROR | libc::ENOSYS as u32),
+    ]
+}

@@ -1,0 +1,84 @@
+//! What a keeper is to do, and behind which walls.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+use crate::process::sandbox::{Limits, Mode, Walls};
+use crate::process::wire::{put_bytes, put_list, take_bytes, take_list};
+
+/// What a keeper is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::process) enum Task {
+    /// It keeps a job, which follows.
+    Keep,
+    /// It makes namespaces and sends them back.
+    MakeNamespaces,
+    /// It runs a built-in program that tries to escape; a job with its arguments follows.
+    Try,
+}
+
+/// The first message to a keeper.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::process) struct Order {
+    pub(in crate::process) task: Task,
+    pub(in crate::process) walls: Option<Walls>,
+    /// How many namespaces to enter follow as descriptors.
+    pub(in crate::process) namespaces: u8,
+}
+
+const TASKS: [Task; 3] = [Task::Keep, Task::MakeNamespaces, Task::Try];
+const MODES: [Mode; 3] = [Mode::Full, Mode::FullWithoutLandlock, Mode::Reduced];
+
+impl Order {
+    /// Returns the order as a message.
+    pub(in crate::process) fn encode(&self) -> Vec<u8> {
+        let mut message = vec![self.task as u8, self.namespaces, u8::from(self.walls.is_some())];
+        if let Some(walls) = &self.walls {
+            put_walls(&mut message, walls);
+        }
+        message
+    }
+
+    /// Returns the order in a message, or nothing where it holds none.
+    pub(in crate::process) fn decode(message: &[u8]) -> Option<Order> {
+        let ([task, namespaces, has_walls], mut rest) = message.split_first_chunk()?;
+        let walls = if *has_walls == 1 { Some(take_walls(&mut rest)?) } else { None };
+        Some(Order { task: *TASKS.get(usize::from(*task))?, walls, namespaces: *namespaces })
+    }
+}
+
+fn put_walls(message: &mut Vec<u8>, walls: &Walls) {
+    message.extend([walls.mode as u8, u8::from(walls.network)]);
+    let Limits { processes, memory, disk, files, file_size, reserve, private } = walls.limits;
+    for limit in [processes, memory, disk, files, file_size, reserve, private] {
+        message.extend(limit.to_le_bytes());
+    }
+    for paths in [&walls.write, &walls.freeze, &walls.read, &walls.hide, &walls.devices] {
+        put_list(message, paths.iter().map(|path| path.as_os_str()));
+    }
+    put_list(message, walls.links.iter().flat_map(|(path, target)| [path.as_os_str(), target.as_os_str()]));
+    put_list(message, walls.private.iter().map(|path| path.as_os_str()));
+    for path in [&walls.home, &walls.tmp] {
+        put_bytes(message, OsStr::as_encoded_bytes(path.as_os_str()));
+    }
+}
+
+fn take_walls(message: &mut &[u8]) -> Option<Walls> {
+    let ([mode, network], rest) = message.split_first_chunk()?;
+    *message = rest;
+    let (mode, network) = (*MODES.get(usize::from(*mode))?, *network == 1);
+    let mut number = || {
+        let (bytes, rest) = message.split_first_chunk()?;
+        *message = rest;
+        Some(u64::from_le_bytes(*bytes))
+    };
+    let (processes, memory, disk, files) = (number()?, number()?, number()?, number()?);
+    let (file_size, reserve, private) = (number()?, number()?, number()?);
+    let limits = Limits { processes, memory, disk, files, file_size, reserve, private };
+    let mut paths = || Some(take_list(message)?.into_iter().map(PathBuf::from).collect::<Vec<_>>());
+    let (write, freeze, read, hide, devices) = (paths()?, paths()?, paths()?, paths()?, paths()?);
+    let links = paths()?.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
+    let private = paths()?.pop();
+    let (home, tmp) = (take_bytes(message)?.into(), take_bytes(message)?.into());
+    Some(Walls { mode, write, freeze, read, links, hide, home, tmp, private, devices, network, limits })
+}
