@@ -20,9 +20,9 @@ use crate::engine::{self, Run};
 use crate::error::{Error, Result};
 use crate::events::bus::Bus;
 use crate::events::{Event, MAIN_AGENT};
-use crate::process::sandbox::trial::Found;
 use crate::observers::console::{Console, ConsoleOptions};
 use crate::observers::debug::Debug;
+use crate::process::sandbox::trial::Found;
 use crate::safety::door::Door;
 use crate::state::journal::{Journal, Mended};
 use crate::state::phase::Phase;
@@ -236,7 +236,8 @@ fn tell_mode(order: &Order<'_>, found: Option<&Found>, context: &mut Context) ->
 /// What the spec opens beyond the usual.
 fn opened(order: &Order<'_>) -> String {
     let sandbox = &order.spec.sandbox;
-    let paths: Vec<String> = sandbox.read.iter().chain(&sandbox.devices).map(|path| path.display().to_string()).collect();
+    let paths: Vec<String> =
+        sandbox.read.iter().chain(&sandbox.devices).map(|path| path.display().to_string()).collect();
     let mut words = String::new();
     if !paths.is_empty() {
         words += &format!("; opened: {}", paths.join(", "));

@@ -47,8 +47,11 @@ pub struct Wishes<'a> {
 
 /// Returns the walls of a project's environments: what steers git was there before and stays as it is.
 pub fn of_project(wishes: &Wishes<'_>, site: &Site<'_>) -> Walls {
-    let freeze: Vec<PathBuf> =
-        [".git/hooks", ".git/config"].map(|name| site.root.join(name)).into_iter().filter(|path| path.exists()).collect();
+    let freeze: Vec<PathBuf> = [".git/hooks", ".git/config"]
+        .map(|name| site.root.join(name))
+        .into_iter()
+        .filter(|path| path.exists())
+        .collect();
     walls(&Plan {
         mode: site.mode,
         workspace: site.root,

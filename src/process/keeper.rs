@@ -21,7 +21,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, chdir, getpid, ioctl_tiocsctty};
-use rustix::process::{kill_process, kill_process_group, set_child_subreaper, set_parent_process_death_signal, setsid, wait};
+use rustix::process::{
+    kill_process, kill_process_group, set_child_subreaper, set_parent_process_death_signal, setsid, wait,
+};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout, stdin};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
@@ -59,7 +61,8 @@ fn keep() -> io::Result<()> {
 }
 
 fn keep_job(order: &Order, control: &mut UnixStream, children: &mut UnixStream) -> io::Result<()> {
-    let namespaces = (0..order.namespaces).map(|_| wire::receive_descriptor(control)).collect::<io::Result<Vec<_>>>()?;
+    let namespaces =
+        (0..order.namespaces).map(|_| wire::receive_descriptor(control)).collect::<io::Result<Vec<_>>>()?;
     let (job, input) = wire::decode_job(&wire::receive(&mut *control)?).ok_or(io::ErrorKind::InvalidData)?;
     let descriptor = match input {
         Input::Empty => None,
@@ -160,7 +163,8 @@ impl Kept {
 fn start(job: &Job, input: Input, descriptor: Option<OwnedFd>) -> Result<Kept, Ended> {
     if let (Input::Terminal, Some(terminal)) = (input, &descriptor) {
         // The command stays in our group, the terminal's foreground: its Ctrl+C is one that passes us by.
-        ioctl_tiocsctty(terminal).map_err(|errno| Ended::CannotStart(format!("no terminal: {}", words(errno.into()))))?;
+        ioctl_tiocsctty(terminal)
+            .map_err(|errno| Ended::CannotStart(format!("no terminal: {}", words(errno.into()))))?;
     }
     let (mut command, program) = command(job, input, descriptor).map_err(Ended::CannotStart)?;
     let child = command.spawn().map_err(|error| Ended::CannotStart(refusal(&job.command[0], &program, error)))?;
@@ -316,8 +320,7 @@ fn wait_for(kept: &Kept, control: &UnixStream, children: &mut UnixStream) -> Wis
     let is_asked = {
         let word = kept.inside.as_ref().map(|(_, word)| word);
         let streams = [Some(control), Some(&*children), word].into_iter().flatten();
-        let mut fds: Vec<_> =
-            streams.map(|stream| PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)).collect();
+        let mut fds: Vec<_> = streams.map(|stream| PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)).collect();
         match poll(&mut fds, None) {
             Ok(_) => !fds[0].revents().is_empty(),
             Err(errno) => errno != Errno::INTR,

@@ -6,9 +6,9 @@
 //! seccomp. Each step works or the command does not start.
 
 #[cfg(target_os = "linux")]
-mod calls;
-#[cfg(target_os = "linux")]
 mod advice;
+#[cfg(target_os = "linux")]
+mod calls;
 #[cfg(target_os = "linux")]
 mod init;
 #[cfg(target_os = "linux")]
@@ -21,13 +21,12 @@ pub mod policy;
 mod restrict;
 #[cfg(target_os = "linux")]
 mod seccomp;
-pub mod trial;
 #[cfg(target_os = "linux")]
 mod tree;
+pub mod trial;
 
 #[cfg(target_os = "linux")]
 pub(super) use self::init::{Afterwards, make_namespaces, start};
-
 
 use std::fmt::{self, Display};
 use std::io;

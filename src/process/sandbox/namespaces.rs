@@ -7,8 +7,8 @@ use std::fs::File;
 use std::io::{self, Write};
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
-use rustix::process::{getegid, geteuid};
 use rustix::process::{Gid, Uid};
+use rustix::process::{getegid, geteuid};
 
 use crate::process::sandbox::{Failure, Layer};
 

@@ -6,11 +6,11 @@
 
 use std::collections::BTreeMap;
 
-use libc::{c_long, c_int};
+use libc::{c_int, c_long};
 use seccompiler::SeccompCmpArgLen::{Dword, Qword};
 use seccompiler::SeccompCmpOp::{Eq, MaskedEq, Ne};
-use seccompiler::{BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter};
 use seccompiler::{BackendError, SeccompRule, TargetArch, apply_filter, sock_filter};
+use seccompiler::{BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter};
 
 use crate::process::sandbox::{Failure, Layer, Mode, Walls};
 
