@@ -149,10 +149,10 @@ pub struct ServeArguments {
     pub project_dir: Option<PathBuf>,
     /// Let programs use the network
     #[arg(long)]
-    network: bool,
+    pub network: bool,
     /// Let programs read this, too
     #[arg(long, value_name = "PATH")]
-    read: Vec<PathBuf>,
+    pub read: Vec<PathBuf>,
     /// Pass this variable to programs
     #[arg(long, value_name = "NAME")]
     pub keep_env: Vec<String>,

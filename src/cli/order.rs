@@ -1,6 +1,5 @@
 //! What the command line and the spec ask for, put together and checked before anything is touched.
 
-use std::ffi::OsStr;
 use std::path::Path;
 
 use crate::cli::parts::OWN_PROGRAM;
@@ -8,12 +7,11 @@ use crate::cli::surroundings::Surroundings;
 use crate::cli::{RunArguments, not_there_yet};
 use crate::engine::replay::Replay;
 use crate::engine::spec::inputs::{self, Inputs};
-use crate::engine::spec::{MAX_RETRIES_CEILING, Mode, Provider, Spec, read};
+use crate::engine::spec::{MAX_RETRIES_CEILING, Provider, Spec, read};
 use crate::error::{Error, Result};
-use crate::llm::price::Price;
+use crate::llm::price::{Price, context_of_model};
 use crate::llm::secret::Secret;
 use crate::process::Launcher;
-use crate::process::environment::find_program;
 use crate::process::sandbox::trial::{self, Found};
 use crate::state::run::{Birth, RunState, new_run_id};
 use crate::state::store::Root;
@@ -23,6 +21,8 @@ const ANTHROPIC_URL: &str = "https://api.anthropic.com";
 const OPENAI_URL: &str = "https://api.openai.com/v1";
 const ANTHROPIC_MODEL: &str = "claude-sonnet-5-5";
 const OPENAI_MODEL: &str = "gpt-5";
+/// What a model is taken to hold where nothing is known of it.
+const SMALL_CONTEXT: u64 = 32_000;
 
 /// An order for a run.
 pub struct Order<'a> {
@@ -42,9 +42,6 @@ impl<'a> Order<'a> {
         Root::open(&surroundings.root)?;
         let mut spec = read::read(file, surroundings.home().as_deref())?;
         take_over(&mut spec, arguments)?;
-        if spec.generator.mode == Mode::Agent {
-            return Err(not_there_yet("generator.mode: agent"));
-        }
         if spec.generator.provider == Provider::ClaudeCode {
             return Err(not_there_yet("provider claude-code"));
         }
@@ -113,6 +110,13 @@ impl<'a> Order<'a> {
         model_name(&self.spec)
     }
 
+    /// Returns how many tokens the model can hold.
+    pub fn context_tokens(&self) -> usize {
+        let given = self.spec.generator.context.map(u64::from);
+        let tokens = given.or_else(|| context_of_model(&self.model_name())).unwrap_or(SMALL_CONTEXT);
+        usize::try_from(tokens).unwrap_or(usize::MAX)
+    }
+
     /// Returns the provider's name.
     pub fn provider_name(&self) -> &'static str {
         let provider = self.spec.generator.provider;
@@ -126,20 +130,6 @@ impl<'a> Order<'a> {
         }
         let launcher = Launcher::open(Path::new(OWN_PROGRAM));
         trial::find(&launcher, &self.surroundings.temporary(), self.spec.sandbox.network).map(Some)
-    }
-
-    /// Returns what the user should hear before anything is paid for; `true` marks what ends up in `notes`.
-    pub fn remarks(&self, workspace: &Path) -> Vec<(String, bool)> {
-        let mut remarks = Vec::new();
-        let path = self.surroundings.text("PATH").unwrap_or_default();
-        for check in &self.spec.checks {
-            let program = check.command.first().map(String::as_str).unwrap_or_default();
-            let is_name = !program.is_empty() && !program.contains('/');
-            if is_name && find_program(OsStr::new(&path), OsStr::new(program), workspace).is_none() {
-                remarks.push((format!("check {}: the program {program} is not on PATH", check.name), true));
-            }
-        }
-        remarks
     }
 }
 

@@ -3,21 +3,24 @@
 use std::path::Path;
 use std::rc::Rc;
 
+use crate::cli;
 use crate::cli::order::Order;
 use crate::cli::walls::{self, Site};
 use crate::engine::Run;
+use crate::engine::agent::AgentModel;
+use crate::engine::agent::opening::AGENT_MODE;
 use crate::engine::checks::ToolRegistry;
 use crate::engine::checks::command::{CommandCheck, Dwelling, Surroundings};
 use crate::engine::context::Context;
 use crate::engine::generators::Generator;
 use crate::engine::generators::model::FilesModel;
-use crate::engine::generators::prompt::Prompts;
+use crate::engine::generators::prompt::{FILES_MODE, Prompts};
 use crate::engine::generators::template::Template;
 use crate::engine::ledger::Ledger;
 use crate::engine::memory::Memory;
 use crate::engine::replay::true_path;
 use crate::engine::scribe::Scribe;
-use crate::engine::spec::Provider;
+use crate::engine::spec::{Mode, Provider};
 use crate::engine::voice::Voice;
 use crate::error::{Error, Result};
 use crate::llm::LlmClient;
@@ -25,9 +28,10 @@ use crate::llm::anthropic::Anthropic;
 use crate::llm::endpoint::Endpoint;
 use crate::llm::openai::OpenAi;
 use crate::llm::retry::Policy;
+use crate::process::cache::CacheDir;
 use crate::process::environment::Base;
 use crate::process::private::PrivateDirs;
-use crate::process::sandbox::Mode;
+use crate::process::sandbox::Mode as Containment;
 use crate::process::{Launcher, adopt_orphans};
 use crate::safety::door::Door;
 use crate::state::run::RunState;
@@ -40,7 +44,7 @@ pub(super) const OWN_PROGRAM: &str = "/proc/self/exe";
 /// Puts a run together.
 pub fn assemble(
     order: &Order<'_>,
-    mode: Option<Mode>,
+    mode: Option<Containment>,
     root: Root,
     stop: Stop,
     mut state: RunState,
@@ -56,24 +60,28 @@ pub fn assemble(
     if let Some(totals) = memory.totals().filter(|totals| totals.llm_calls >= state.usage.llm_calls) {
         state.usage = totals;
     }
-    let checks = checks(order, mode, &root, &stop)?;
-    let generator = generator(order, &memory, &stop)?;
+    let surroundings = surroundings(order, mode, &root, &stop)?;
+    let checks = checks(order, &surroundings);
+    let generator = generator(order, &memory, &stop, surroundings)?;
     let context =
         Context { spec: order.spec.clone(), inputs: order.inputs.clone(), state, root, door, scribe, memory, stop };
     Ok(Run { context, generator, checks })
 }
 
-fn checks(order: &Order<'_>, mode: Option<Mode>, root: &Root, stop: &Stop) -> Result<ToolRegistry> {
+fn surroundings(order: &Order<'_>, mode: Option<Containment>, root: &Root, stop: &Stop) -> Result<Rc<Surroundings>> {
     let base = Base::new(order.surroundings.variables());
     let workspace = true_path(&root.join("workspace"));
     let make_private = || PrivateDirs::create(&order.surroundings.temporary(), &root.path);
+    // Without a cache the compilers start from nothing each time, which is slow and nothing else.
+    let cache = caches(order.surroundings).filter(|cache| cache.create().is_ok()).map(|cache| cache.path());
+    let cache = cache.and_then(|path| path.canonicalize().ok());
     let private = match mode {
-        Some(Mode::Full | Mode::FullWithoutLandlock) => None,
-        Some(Mode::Reduced) | None => Some(make_private()?),
+        Some(Containment::Full | Containment::FullWithoutLandlock) => None,
+        Some(Containment::Reduced) | None => Some(make_private()?),
     };
     let walls = mode.map(|mode| {
         let private = private.as_ref().map(PrivateDirs::base);
-        walls::of_checks(&order.spec, &Site { mode, root: &root.path, base: &base, private })
+        walls::of_checks(&order.spec, &Site { mode, root: &root.path, base: &base, private, cache: cache.as_deref() })
     });
     let launcher = Launcher { walls, ..Launcher::open(Path::new(OWN_PROGRAM)) };
     let dwelling = match (&launcher.walls, private) {
@@ -84,22 +92,46 @@ fn checks(order: &Order<'_>, mode: Option<Mode>, root: &Root, stop: &Stop) -> Re
             Dwelling::Outside { private, home: order.surroundings.home() }
         }
     };
-    let surroundings = Rc::new(Surroundings {
+    Ok(Rc::new(Surroundings {
         launcher,
         base,
         dwelling,
         workspace,
+        cache,
+        network: order.spec.sandbox.network,
+        temporary: order.surroundings.temporary(),
+        root: root.path.clone(),
         secrets: order.surroundings.secrets(),
         stop: stop.clone(),
-    });
+    }))
+}
+
+fn checks(order: &Order<'_>, surroundings: &Rc<Surroundings>) -> ToolRegistry {
     let mut registry = ToolRegistry::default();
     for check in &order.spec.checks {
         registry.add(Box::new(CommandCheck { check: check.clone(), surroundings: surroundings.clone() }));
     }
-    Ok(registry)
+    registry
 }
 
-fn generator(order: &Order<'_>, memory: &Memory, stop: &Stop) -> Result<Box<dyn Generator>> {
+/// Returns where the compiler caches of the root's run are, whether they are there or not.
+pub fn caches(surroundings: &cli::surroundings::Surroundings) -> Option<CacheDir> {
+    surroundings.cache_folder().map(|folder| CacheDir::of(&folder, &surroundings.root))
+}
+
+/// Removes the compiler caches of the root's run; what cannot be removed is in nobody's way.
+pub fn forget_caches(surroundings: &cli::surroundings::Surroundings) {
+    if let Some(cache) = caches(surroundings) {
+        let _ = cache.remove();
+    }
+}
+
+fn generator(
+    order: &Order<'_>,
+    memory: &Memory,
+    stop: &Stop,
+    surroundings: Rc<Surroundings>,
+) -> Result<Box<dyn Generator>> {
     let generator = &order.spec.generator;
     let endpoint = Endpoint {
         base_url: order.base_url(),
@@ -116,9 +148,19 @@ fn generator(order: &Order<'_>, memory: &Memory, stop: &Stop) -> Result<Box<dyn 
         client,
         provider: order.provider_name(),
         ledger: Ledger::new(order.spec.budget, order.price, memory.charges()),
-        policy: Policy { scale: order.surroundings.retry_scale() },
+        policy: Policy { scale: order.surroundings.retry_scale(), until: None },
         replay: order.replay()?,
         secrets: order.surroundings.secrets(),
     };
-    Ok(Box::new(FilesModel { voice, prompts: Prompts::new(&order.inputs.prompts), model: order.model_name() }))
+    let (own, model) = (&order.inputs.prompts, order.model_name());
+    Ok(match generator.mode {
+        Mode::Files => Box::new(FilesModel { voice, prompts: Prompts::new(own, FILES_MODE), model }),
+        Mode::Agent => Box::new(AgentModel {
+            voice,
+            prompts: Prompts::new(own, AGENT_MODE),
+            context_tokens: order.context_tokens(),
+            model,
+            surroundings,
+        }),
+    })
 }

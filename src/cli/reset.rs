@@ -1,5 +1,6 @@
 //! `reset`: an empty workspace and no run. `state.json` goes last, so that a reset that was stopped goes on.
 
+use crate::cli::parts;
 use crate::cli::surroundings::Surroundings;
 use crate::engine::step::KEPT_NAMES;
 use crate::error::{Error, Result};
@@ -25,6 +26,7 @@ pub fn main(surroundings: &Surroundings) -> Result<String> {
             return Err(Error::io("empty", &workspace, left));
         }
     }
+    parts::forget_caches(surroundings);
     root.forget()?;
     Ok(if is_ours { "reset: workspace/ is empty, the run is forgotten\n" } else { "nothing to reset\n" }.into())
 }

@@ -58,12 +58,16 @@ fn carry_out(order: &Order<'_>, stop: Stop, next: &str) -> Result<Ending> {
     let (decision, found) = decide(order, &root)?;
     match decision {
         Decision::Over(state) => {
+            parts::forget_caches(order.surroundings);
             let ending = Ending::of_state(&state, close_log(order, &root, &state)?);
             complain(&format!("this run is over (--no-resume starts afresh): {}", ending.message()));
             Ok(ending.told())
         }
         Decision::GoOn(state) => drive(order, found, root, stop, *state, None, next),
-        Decision::Begin(words) => drive(order, found, root, stop, order.new_run(), Some(words), next),
+        Decision::Begin(words) => {
+            parts::forget_caches(order.surroundings);
+            drive(order, found, root, stop, order.new_run(), Some(words), next)
+        }
     }
 }
 
@@ -132,7 +136,7 @@ fn close_log(order: &Order<'_>, root: &Root, state: &RunState) -> Result<Vec<Str
     if logs.join(format!("{}.log", state.run_id)).is_file() {
         let secrets = order.surroundings.secrets();
         let directory = root.directory("logs")?;
-        let mut hear = |event| memory.hear(event);
+        let mut hear = |seq, event| memory.hear_line(seq, event);
         let (mut journal, _) = Journal::open(directory.as_fd(), &logs, &state.run_id, &secrets, &mut hear)?;
         for event in engine::missing_transitions(&memory, state) {
             journal.append(&event)?;
@@ -156,8 +160,9 @@ fn drive(
     let logs_path = root.join("logs");
     let mut memory = Memory::default();
     let secrets = order.surroundings.secrets();
-    let (journal, mended) =
-        Journal::open(logs.as_fd(), &logs_path, &state.run_id, &secrets, &mut |event| memory.hear(event))?;
+    let (journal, mended) = Journal::open(logs.as_fd(), &logs_path, &state.run_id, &secrets, &mut |seq, event| {
+        memory.hear_line(seq, event)
+    })?;
     let mut bus = Bus::default();
     let mut options = ConsoleOptions::stderr(arguments.quiet, !order.surroundings.is_colourless());
     if order.surroundings.has_dumb_terminal() {
@@ -174,9 +179,13 @@ fn drive(
     if is_new && let Err(error) = started {
         // Nothing was saved: there is no run, and a log of it would be nobody's.
         let _ = std::fs::remove_file(logs_path.join(format!("{}.log", run.context.state.run_id)));
+        parts::forget_caches(order.surroundings);
         return Err(error);
     }
     let result = started.and_then(|()| engine::run(&mut run));
+    if result.is_ok() {
+        parts::forget_caches(order.surroundings);
+    }
     let ending = conclude(&mut run, result, next);
     console.finish();
     Ok(ending.told())
@@ -214,8 +223,8 @@ fn start(
         context.scribe.note(format!("warning: {warning}"))?;
     }
     tell_mode(order, found, context)?;
-    for (text, is_note) in order.remarks(&context.root.join("workspace")) {
-        if is_note { context.scribe.note(text)? } else { context.scribe.progress(text)? }
+    for remark in run.checks.remarks() {
+        context.scribe.note(remark)?;
     }
     context.save()?;
     if goes_on { run.resume() } else { Ok(()) }

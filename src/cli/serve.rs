@@ -47,8 +47,14 @@ fn serve(arguments: &ServeArguments, surroundings: &Surroundings) -> Result<Serv
     adopt_orphans().map_err(|error| Error::Bug(format!("cannot adopt orphans: {error}")))?;
     let project = project(arguments, surroundings)?;
     let place = Place::prepare(arguments, surroundings, &project)?;
-    let places =
-        place.launcher.walls.as_ref().map(|walls| Places { workspace: &project, tmp: &walls.tmp, home: &walls.home });
+    let places = place.launcher.walls.as_ref().map(|walls| Places {
+        workspace: &project,
+        tmp: &walls.tmp,
+        home: &walls.home,
+        cache: None,
+        network: walls.network,
+        walls: Some(walls),
+    });
     let env = for_environments(surroundings.variables(), places.as_ref(), &arguments.keep_env);
     complain(&place.words);
     let start = Start {
@@ -105,7 +111,13 @@ impl Place {
         let private = if found.mode == Mode::Reduced { Some(private_directories(surroundings)?) } else { None };
         let base = Base::new(surroundings.variables());
         let wishes = Wishes { read: &read, network: arguments.network };
-        let site = Site { mode: found.mode, root: project, base: &base, private: private.as_ref().map(TempDir::path) };
+        let site = Site {
+            mode: found.mode,
+            root: project,
+            base: &base,
+            private: private.as_ref().map(TempDir::path),
+            cache: None,
+        };
         let walls = walls::of_project(&wishes, &site);
         let pocket = match found.mode {
             Mode::Reduced => None,

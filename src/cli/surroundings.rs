@@ -56,6 +56,13 @@ impl Surroundings {
         named.filter(|path| !is_inside(path)).unwrap_or_else(|| PathBuf::from("/tmp"))
     }
 
+    /// Returns the user's folder for caches, if there is one or a place for it; not in the workspace, which is emptied.
+    pub fn cache_folder(&self) -> Option<PathBuf> {
+        let is_outside = |path: &PathBuf| path.is_absolute() && !path.starts_with(self.root.join("workspace"));
+        let named = self.text("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| is_outside(path) && path.is_dir());
+        named.or_else(|| self.home().filter(|home| home.is_dir()).map(|home| home.join(".cache")).filter(is_outside))
+    }
+
     /// Returns the values that must appear nowhere.
     pub fn secrets(&self) -> Secrets {
         Secrets::new(SECRETS.iter().filter_map(|name| self.text(name)))

@@ -15,6 +15,8 @@ pub struct Site<'a> {
     pub base: &'a Base,
     /// In reduced mode: where the private directories are.
     pub private: Option<&'a Path>,
+    /// What compilers made in earlier rounds.
+    pub cache: Option<&'a Path>,
 }
 
 /// Returns the walls of a build's checks.
@@ -31,7 +33,7 @@ pub fn of_checks(spec: &Spec, site: &Site<'_>) -> Walls {
         read: &spec.sandbox.read,
         originals: &originals,
         freeze: &[],
-        cache: None,
+        cache: site.cache,
         private: site.private,
         devices: &spec.sandbox.devices,
         network: spec.sandbox.network,
@@ -60,7 +62,7 @@ pub fn of_project(wishes: &Wishes<'_>, site: &Site<'_>) -> Walls {
         read: wishes.read,
         originals: &[],
         freeze: &freeze,
-        cache: None,
+        cache: site.cache,
         private: site.private,
         devices: &[],
         network: wishes.network,

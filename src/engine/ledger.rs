@@ -54,7 +54,7 @@ impl Ledger {
     /// Promises that the worst case fits, or fails the run with the sum.
     pub fn promise(&self, worst: Charge, spent: &Totals) -> Result<()> {
         let over = |sum: String| Err(Error::Failed(Reason::Budget, sum));
-        let used = spent.input_tokens + spent.output_tokens + self.charges.tokens;
+        let used = spent.input_tokens.saturating_add(spent.output_tokens).saturating_add(self.charges.tokens);
         if let Some(limit) = self.budget.tokens
             && used.saturating_add(worst.tokens) > limit
         {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
+use crate::engine::agent::talks::Talks;
 use crate::engine::protection::PutBack;
 use crate::events::{Charge, Event, Place};
 use crate::llm::{Answer, Usage};
@@ -17,7 +18,8 @@ pub type Recorded = std::result::Result<Answer, String>;
 #[derive(Debug, Default)]
 pub struct Memory {
     answers: HashMap<Place, Recorded>,
-    requests: HashMap<Place, Value>,
+    requests: HashMap<Place, Asked>,
+    talks: Talks,
     totals: Option<Totals>,
     /// What broken-off requests may have cost.
     charged: Charges,
@@ -30,6 +32,15 @@ pub struct Memory {
     hidden: Vec<String>,
     put_back: PutBack,
     root: Option<String>,
+    /// The number of the line that is being heard.
+    line: u64,
+}
+
+/// A request as the log has it: its line's number, and what it says, or, in a conversation, what was new in it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Asked {
+    pub line: u64,
+    pub said: Value,
 }
 
 /// Tokens and USD that count against the budget beside the recorded answers.
@@ -60,7 +71,7 @@ impl Memory {
                 self.settle();
                 self.worst = worst;
                 self.open = Some(worst);
-                self.requests.insert(place, request);
+                self.requests.insert(place, Asked { line: self.line, said: request });
             }
             Event::ModelRetried { .. } => {
                 self.settle();
@@ -85,8 +96,14 @@ impl Memory {
             Event::ProtectedRestored { restored, removed, .. } => self.put_back.add(PutBack { restored, removed }),
             Event::HiddenFilesPlaced { paths, .. } => self.hidden = paths,
             Event::HiddenFilesRemoved { .. } => self.hidden.clear(),
-            _ => {}
+            other => self.talks.hear(other),
         }
+    }
+
+    /// Takes in one line of the log.
+    pub fn hear_line(&mut self, line: u64, event: Event) {
+        self.line = line;
+        self.hear(event);
     }
 
     fn answered(&mut self, place: Place, answer: Option<Value>, error: Option<String>, cost_usd: Option<f64>) {
@@ -117,8 +134,18 @@ impl Memory {
     }
 
     /// Returns what was asked at a place.
-    pub fn request(&self, place: Place) -> Option<&Value> {
+    pub fn request(&self, place: Place) -> Option<&Asked> {
         self.requests.get(&place)
+    }
+
+    /// Returns what is known of conversations.
+    pub fn talks(&self) -> &Talks {
+        &self.talks
+    }
+
+    /// Keeps what happens to a conversation while the run goes on.
+    pub fn keep(&mut self, event: &Event) {
+        self.talks.hear(event.clone());
     }
 
     /// Whether the log has any answer.
@@ -193,6 +220,7 @@ mod tests {
             model: "m".into(),
             hash: String::new(),
             worst: charge(worst),
+            continues: None,
             request: Value::Null,
         }
     }

@@ -4,6 +4,7 @@
 //! the same loop at the saved phase. `advance` alone decides (the table), remembers (`state.json`, then the log's
 //! line) and tells (the bus), in that order.
 
+pub mod agent;
 pub mod checks;
 pub mod context;
 pub mod generators;

@@ -10,6 +10,7 @@ use regex::Regex;
 use rustix::fs::OFlags;
 use serde_json::Value;
 
+use crate::engine::agent::talks::Talks;
 use crate::engine::memory::{Memory, Recorded};
 use crate::engine::spec::read::open_file;
 use crate::error::{Error, Result};
@@ -36,7 +37,7 @@ impl Replay {
         let file = open_file(path, OFlags::empty())
             .map_err(|error| Error::Usage(format!("cannot open the log {}: {error}", path.display())))?;
         let mut memory = Memory::default();
-        let read = read_lines(&file, None, &mut |event| memory.hear(event))
+        let read = read_lines(&file, None, &mut |seq, event| memory.hear_line(seq, event))
             .map_err(|error| Error::Usage(format!("cannot read the log {}: {error}", path.display())))?;
         if read.lines == 0 {
             return Err(Error::Spec(format!("{}:1:1: this is no log of a run", path.display())));
@@ -56,7 +57,7 @@ impl Replay {
         let Some(recorded) = self.memory.answer(place) else {
             return Err(mismatch(format!("the log has no answer for this request ({at})")));
         };
-        let asked = self.memory.request(place).unwrap_or(&Value::Null);
+        let asked = self.memory.request(place).map_or(&Value::Null, |asked| &asked.said);
         match self.difference(asked, request) {
             Some(difference) => {
                 Err(mismatch(format!("the request differs from the recorded one ({at}): {difference}")))
@@ -65,22 +66,23 @@ impl Replay {
         }
     }
 
+    /// Whether the log has an answer for a place.
+    pub fn has_answer(&self, place: Place) -> bool {
+        self.memory.answer(place).is_some()
+    }
+
+    /// Returns what the log knows of conversations.
+    pub fn talks(&self) -> &Talks {
+        self.memory.talks()
+    }
+
+    /// Returns the first line in which two texts differ by more than by nature, both shown.
+    pub fn first_difference(&self, recorded: &str, now: &str) -> Option<String> {
+        first_difference(&self.plain(recorded.to_owned()), &self.plain(now.to_owned()))
+    }
+
     fn difference(&self, recorded: &Value, request: &Value) -> Option<String> {
-        let (old, new) = (self.said(recorded), self.said(request));
-        let (mut old, mut new) = (old.lines(), new.lines());
-        for number in 1.. {
-            match (old.next(), new.next()) {
-                (None, None) => return None,
-                (old, new) if old == new => {}
-                (old, new) => {
-                    let from =
-                        old.zip(new).map_or(0, |(old, new)| difference_begins(old, new).saturating_sub(SHOWN_BEFORE));
-                    let show = |line: Option<&str>| line.map_or("(its end)".into(), |line| shortened(line, from));
-                    return Some(format!("line {number}: recorded {}, now {}", show(old), show(new)));
-                }
-            }
-        }
-        None
+        first_difference(&self.said(recorded), &self.said(request))
     }
 
     /// Everything that a request says, one text, with what varies made equal.
@@ -90,11 +92,32 @@ impl Replay {
             text += &format!("[{part}]\n");
             strings(&request[part], &mut text);
         }
+        self.plain(text)
+    }
+
+    fn plain(&self, mut text: String) -> String {
         for root in &self.roots {
             text = text.replace(root.as_str(), "<root>");
         }
         normalised(&text)
     }
+}
+
+fn first_difference(old: &str, new: &str) -> Option<String> {
+    let (mut old, mut new) = (old.lines(), new.lines());
+    for number in 1.. {
+        match (old.next(), new.next()) {
+            (None, None) => return None,
+            (old, new) if old == new => {}
+            (old, new) => {
+                let from =
+                    old.zip(new).map_or(0, |(old, new)| difference_begins(old, new).saturating_sub(SHOWN_BEFORE));
+                let show = |line: Option<&str>| line.map_or("(its end)".into(), |line| shortened(line, from));
+                return Some(format!("line {number}: recorded {}, now {}", show(old), show(new)));
+            }
+        }
+    }
+    None
 }
 
 /// Returns a path with its links resolved, where it can be.
@@ -131,7 +154,7 @@ static VARYING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     const WEEKDAY: &str = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)";
     const MONTH: &str = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)";
     let rules = [
-        (r"(?:/[\w.+@-]+)*/orchestrator-\d+/[0-9a-f]{16}(?:/[\w.+@-]+)*".to_owned(), "<tmp>"),
+        (r"(?:/[\w.+@-]+)*/orchestrator(?:-\d+)?/[0-9a-f]{16}(?:/[\w.+@-]+)*".to_owned(), "<tmp>"),
         (r"(?:/private)?/(?:tmp|var/tmp|var/folders)(?:/[\w.+@-]+)+".to_owned(), "<tmp>"),
         (
             r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?)?".to_owned(),
@@ -145,6 +168,8 @@ static VARYING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"\b\d{1,2}:\d\d:\d\d(?:[.,]\d+)?\b".to_owned(), "<time>"),
         (r"(\b(?:127\.0\.0\.1|localhost)|\[::1\]):\d+\b".to_owned(), "<address>"),
         (r"\b0x[0-9a-fA-F]+\b".to_owned(), "<address>"),
+        // What was in use when a limit was broken.
+        (r"(grew (?:by|to)|fell to|there were) [\d.]+ (?:[KMG]iB|bytes|files|processes)".to_owned(), "$1 <number>"),
         (
             r"\b(?:\d+h ?)?(?:\d+m ?)?\d+(?:\.\d+)?(?:e-?\d+)? ?(?:ns|µs|us|ms|s|secs?|seconds?|m|mins?|minutes?|h|hours?)\b".to_owned(),
             "<duration>",
@@ -170,7 +195,7 @@ mod tests {
 
     #[test]
     fn all_patterns_compile() {
-        assert_eq!(VARYING.len(), 14);
+        assert_eq!(VARYING.len(), 15);
     }
 
     #[test]
@@ -182,8 +207,10 @@ mod tests {
             ("2026-11-17T03:16:07Z x", "2025-01-02T13:00:59.123+00:00 x"),
             ("Tue Nov 17 03:16:07 UTC 2026", "Wed Nov 18 23:16:07 UTC 2026"),
             ("/tmp/abc/x.py:3", "/tmp/def1/y/x.py:3"),
+            ("at /home/a/.cache/orchestrator/0123456789abcdef/x", "at /root/.cache/orchestrator/fedcba9876543210/x"),
             ("at /run/orchestrator-1000/0123456789abcdef/tmp/x", "at /tmp/orchestrator-0/fedcba9876543210/tmp/x"),
             ("duration_ms 0.5", "duration_ms 1.25"),
+            ("memory in use grew to 210.3 MiB, the limit", "memory in use grew to 1.2 GiB, the limit"),
             ("took 3 ms", "took 12 ms"),
             ("real 0m0.003s", "real 1m2.100s"),
             ("===== 1 failed in 9.99s =====", "==== 1 failed in 10.01s ===="),

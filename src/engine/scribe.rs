@@ -44,6 +44,13 @@ impl Scribe {
         Ok(())
     }
 
+    /// Shows something to the listeners alone, where somebody asked for such details; the journal tells it otherwise.
+    pub fn show(&mut self, event: impl FnOnce() -> Event) {
+        if self.journals_streams {
+            self.publish(&event());
+        }
+    }
+
     /// Adds something that the user should know, once.
     pub fn note(&mut self, note: String) -> Result<()> {
         if self.notes.contains(&note) {
@@ -64,6 +71,11 @@ impl Scribe {
     /// Tells of progress.
     pub fn progress(&mut self, message: impl Into<String>) -> Result<()> {
         self.tell(Event::ProgressMessage { agent_id: MAIN_AGENT.into(), message: message.into() })
+    }
+
+    /// Returns how many lines the log has: the number of the last one.
+    pub fn lines(&self) -> u64 {
+        self.journal.lines()
     }
 
     /// Returns the notes of the run so far.

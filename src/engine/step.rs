@@ -7,12 +7,12 @@ use crate::engine::checks::ToolResult;
 use crate::engine::checks::report::{FailedCheck, report};
 use crate::engine::checks::text::cut_middle;
 use crate::engine::context::Context;
+use crate::engine::generators::Written;
 use crate::engine::protection::{self, PutBack};
 use crate::engine::spec::{Check, OnTimeout};
 use crate::engine::steering;
 use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT};
-use crate::safety::door::Change;
 use crate::safety::snapshot::Snapshot;
 use crate::state::phase::Outcome;
 use crate::state::reason::Reason;
@@ -49,20 +49,9 @@ pub fn prepare(run: &mut Run) -> Result<Outcome> {
 pub fn write(run: &mut Run) -> Result<Outcome> {
     let context = &mut run.context;
     context.heed_stop()?;
-    let changes = run.generator.changes(context)?;
-    context.door.apply(&changes)?;
+    let Written { written, deleted, attempt_files } = run.generator.write(context)?;
     context.memory.take_put_back();
-    let names = |wanted: fn(&Change) -> Option<String>| changes.iter().filter_map(wanted).collect::<Vec<_>>();
-    let written = names(|change| match change {
-        Change::Write { path, .. } => Some(path.to_string()),
-        Change::Delete { .. } => None,
-    });
-    let deleted = names(|change| match change {
-        Change::Delete { path } => Some(path.to_string()),
-        Change::Write { .. } => None,
-    });
-    context.state.attempt_files = written.clone();
-    context.state.attempt_files.sort();
+    context.state.attempt_files = attempt_files;
     context.scribe.tell(Event::FilesApplied { agent_id: MAIN_AGENT.into(), written, deleted })?;
     steering::note(context)?;
     Ok(Outcome::Written)
@@ -125,6 +114,9 @@ fn check(run: &mut Run, index: usize, round: &mut Round) -> Result<()> {
     let result = if check.hidden { run_hidden(run, index, &check)? } else { run_visible(run, index)? };
     let step_number = round.results.len() as u32 + 1;
     run.context.scribe.tell(output_event(&run.context, &check, step_number, &result))?;
+    for sentence in &result.refused {
+        run.context.scribe.note(format!("check {}: {sentence}", check.name))?;
+    }
     round.results.push((index, result));
     Ok(())
 }
@@ -227,12 +219,16 @@ fn failed_check<'a>(check: &'a Check, result: &'a ToolResult) -> FailedCheck<'a>
         stderr: &result.stderr.text,
         stdout_dropped: result.stdout.dropped,
         stderr_dropped: result.stderr.dropped,
+        refused: &result.refused,
     }
 }
 
 fn verdict(context: &Context, round: &Round) -> Result<Outcome> {
     if round.all_passed() {
         return Ok(Outcome::Passed);
+    }
+    if let Some(bound) = context.memory.talks().last_closed().and_then(|closed| closed.bound.clone()) {
+        return Err(Error::Failed(bound.reason, format!("{}; the checks fail", bound.message)));
     }
     let timed_out = round.results.iter().find(|(_, result)| result.timed_out);
     match (timed_out, context.spec.on_timeout) {

@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::engine::context::Context;
@@ -15,7 +15,7 @@ use crate::engine::replay::Replay;
 use crate::error::{Error, Result};
 use crate::events::{Charge, Event, MAIN_AGENT, Place};
 use crate::llm::retry::{self, GaveUp, Policy, Told};
-use crate::llm::{Answer, LlmClient, Request, Usage};
+use crate::llm::{Answer, LlmClient, Message, Request, Usage};
 use crate::secrets::Secrets;
 use crate::state::reason::Reason;
 
@@ -30,10 +30,19 @@ pub struct Voice {
     pub secrets: Secrets,
 }
 
+/// What a request in a conversation adds to the one before it.
+#[derive(Debug, Clone, Copy)]
+pub struct Continued<'a> {
+    /// The line of the one before.
+    pub line: u64,
+    pub messages: &'a [Message],
+}
+
 /// A request on its way.
 struct Question<'a> {
     place: Place,
     model: &'a str,
+    continues: Option<u64>,
     body: String,
     hash: String,
     worst: Charge,
@@ -43,8 +52,22 @@ struct Question<'a> {
 impl Voice {
     /// Returns the answer for a place in the run, from the log or from the provider.
     pub fn ask(&mut self, context: &mut Context, place: Place, request: &Request) -> Result<Answer> {
+        let recorded = self.exchange(context, place, request, None, &mut None)?;
+        usable(context, recorded)
+    }
+
+    /// Like `ask`, in a conversation: only what is new is written down, in the returned line, and a permanent error is for
+    /// the caller to judge.
+    pub fn exchange(
+        &mut self,
+        context: &mut Context,
+        place: Place,
+        request: &Request,
+        continued: Option<Continued<'_>>,
+        line: &mut Option<u64>,
+    ) -> Result<Recorded> {
         if let Some(recorded) = context.memory.answer(place).cloned() {
-            return usable(context, recorded);
+            return Ok(recorded);
         }
         let body = self.client.encode(request);
         let question = Question {
@@ -52,18 +75,33 @@ impl Voice {
             model: &request.model,
             hash: format!("sha256:{}", hex(&Sha256::digest(body.as_bytes()))),
             worst: self.ledger.worst(body.len(), request.max_tokens),
-            value: serde_json::to_value(request).map_err(|error| Error::Bug(error.to_string()))?,
+            continues: continued.map(|continued| continued.line),
+            value: match continued {
+                Some(continued) => json!({"messages": continued.messages}),
+                None => serde_json::to_value(request).map_err(|error| Error::Bug(error.to_string()))?,
+            },
             body,
         };
         self.ledger.promise(question.worst, &context.state.usage)?;
+        if continued.is_some() {
+            let whole = || serde_json::to_value(request).unwrap_or_default();
+            context.scribe.show(|| Event::PromptSent { agent_id: MAIN_AGENT.into(), place, request: whole() });
+        }
         self.write_down(context, &question)?;
+        *line = Some(context.scribe.lines());
         let started = Instant::now();
         let recorded = match &self.replay {
             Some(replay) => replay.answer(place, &question.value)?,
             None => self.send(context, &question)?,
         };
         self.keep(context, &question, &recorded, started)?;
-        usable(context, recorded)
+        Ok(recorded)
+    }
+
+    /// Sets the time at which asking ends, whatever is under way.
+    pub fn hurry(&mut self, until: Option<Instant>) {
+        self.policy.until = until;
+        self.client.hurry(until);
     }
 
     fn write_down(&self, context: &mut Context, question: &Question<'_>) -> Result<()> {
@@ -74,6 +112,7 @@ impl Voice {
             model: question.model.into(),
             hash: question.hash.clone(),
             worst: question.worst,
+            continues: question.continues,
             request: question.value.clone(),
         })
     }
@@ -147,6 +186,10 @@ impl Voice {
             Err(GaveUp::Unauthorized(message)) => Err(Error::Paused(Reason::ProviderUnauthorized, clean(message))),
             Err(GaveUp::Stopped) => {
                 context.heed_stop()?;
+                if self.policy.until.is_some_and(|until| until <= Instant::now()) {
+                    let text = "the time of the phase was over before the model had answered";
+                    return Err(Error::Failed(Reason::PhaseTimeout, text.into()));
+                }
                 Err(Error::Bug("a request ended although nobody asked for it".into()))
             }
         }
@@ -154,7 +197,7 @@ impl Voice {
 }
 
 /// A permanent error ends the run, also when it is met again in the log.
-fn usable(context: &Context, recorded: Recorded) -> Result<Answer> {
+pub fn usable(context: &Context, recorded: Recorded) -> Result<Answer> {
     recorded.map_err(|message| context.unusable(format!("the model could not be asked: {message}")))
 }
 

@@ -6,7 +6,7 @@
 //! prompt; so a line that leads into it again follows every interrupt, and one of the two takes it.
 
 mod message;
-mod record;
+pub mod record;
 
 use std::ffi::OsString;
 use std::io;
@@ -294,7 +294,7 @@ impl Shell {
     fn hear(&mut self) -> bool {
         let told = self.session.receive();
         self.records.push(&told);
-        while let Some(record) = self.records.next() {
+        while let Some(record) = self.records.take() {
             self.note(record);
         }
         !told.is_empty()

@@ -4,7 +4,7 @@
 //! tells the end of a command in one line, with the directory and the variables of the screen. Nothing is installed:
 //! the driver itself comes over the channel first. What is printed comes through the pipe of the session.
 
-mod record;
+pub mod record;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};

@@ -120,6 +120,13 @@ impl Registry {
         self.entries.iter_mut().map(|entry| (entry.name.clone(), entry.screen())).collect()
     }
 
+    /// Returns the commands that are under way, each with its environment.
+    pub fn running(&mut self) -> Vec<String> {
+        self.entries.iter_mut().for_each(Entry::look);
+        let running = self.entries.iter().filter_map(|entry| Some((&entry.name, entry.running.as_ref()?)));
+        running.map(|(name, running)| format!("{name}: {}", running.first_line)).collect()
+    }
+
     /// Ends everything.
     pub fn shutdown(&mut self) {
         for entry in &mut self.entries {

@@ -148,7 +148,7 @@ pub fn in_words(ended: &Ended) -> String {
             None => format!("killed by signal {number}"),
         },
         Ended::TimedOut => "ended from outside".to_owned(),
-        Ended::CannotStart(reason) => reason.clone(),
+        Ended::CannotStart(reason) | Ended::Limit(reason) => reason.clone(),
         Ended::NoWalls(failure) => format!("no sandbox: {failure}"),
     }
 }

@@ -5,10 +5,13 @@
 
 pub mod bus;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::state::phase::Phase;
+use crate::state::reason::Reason;
 
 /// The one agent of a build.
 pub const MAIN_AGENT: &str = "main";
@@ -27,6 +30,13 @@ pub struct Place {
 pub struct Charge {
     pub tokens: u64,
     pub cost_usd: Option<f64>,
+}
+
+/// A bound that ended a conversation; one more round of checks decides.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bound {
+    pub reason: Reason,
+    pub message: String,
 }
 
 /// Everything that happens in a run.
@@ -95,6 +105,16 @@ pub enum Event {
         model: String,
         hash: String,
         worst: Charge,
+        /// The line of the request that this one continues; `request` then holds what is new since.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        continues: Option<u64>,
+        request: Value,
+    },
+    /// All that a request in a conversation says. Told to listeners who want to show it, never journaled.
+    PromptSent {
+        agent_id: String,
+        #[serde(flatten)]
+        place: Place,
         request: Value,
     },
     /// The same request is sent once more.
@@ -128,6 +148,50 @@ pub enum Event {
         agent_id: String,
         written: Vec<String>,
         deleted: Vec<String>,
+    },
+    /// A conversation begins; `files` are those of the workspace, each with what tells its content.
+    ConversationOpened {
+        agent_id: String,
+        phase: Phase,
+        retry_count: u32,
+        files: BTreeMap<String, String>,
+    },
+    /// A call of a tool is about to begin: the `call`th of the answer at its place.
+    ToolCalled {
+        agent_id: String,
+        #[serde(flatten)]
+        place: Place,
+        call: u32,
+        tool_name: String,
+        arguments: Value,
+    },
+    /// What a call came to; one that did not run says why.
+    ToolReturned {
+        agent_id: String,
+        #[serde(flatten)]
+        place: Place,
+        call: u32,
+        tool_name: String,
+        ran: bool,
+        is_error: bool,
+        output: String,
+        screen: String,
+        execution_time_ms: u64,
+    },
+    /// The environments were started afresh, and the request at this place says so.
+    EnvironmentsRestarted {
+        agent_id: String,
+        #[serde(flatten)]
+        place: Place,
+    },
+    /// A conversation is over: its last words, the commands that were still running, and the bound that ended it.
+    ConversationClosed {
+        agent_id: String,
+        phase: Phase,
+        retry_count: u32,
+        words: String,
+        killed: Vec<String>,
+        bound: Option<Bound>,
     },
     /// A check begins.
     ToolInvocation {
@@ -216,10 +280,16 @@ pub enum Kind {
     StateCompleted,
     TransitionOccurred,
     ModelRequested,
+    PromptSent,
     ModelRetried,
     ModelAnswered,
     ModelStreamed,
     FilesApplied,
+    ConversationOpened,
+    ToolCalled,
+    ToolReturned,
+    EnvironmentsRestarted,
+    ConversationClosed,
     ToolInvocation,
     ScriptOutput,
     ProtectedRestored,
@@ -244,10 +314,16 @@ impl Event {
             Event::StateCompleted { .. } => Kind::StateCompleted,
             Event::TransitionOccurred { .. } => Kind::TransitionOccurred,
             Event::ModelRequested { .. } => Kind::ModelRequested,
+            Event::PromptSent { .. } => Kind::PromptSent,
             Event::ModelRetried { .. } => Kind::ModelRetried,
             Event::ModelAnswered { .. } => Kind::ModelAnswered,
             Event::ModelStreamed { .. } => Kind::ModelStreamed,
             Event::FilesApplied { .. } => Kind::FilesApplied,
+            Event::ConversationOpened { .. } => Kind::ConversationOpened,
+            Event::ToolCalled { .. } => Kind::ToolCalled,
+            Event::ToolReturned { .. } => Kind::ToolReturned,
+            Event::EnvironmentsRestarted { .. } => Kind::EnvironmentsRestarted,
+            Event::ConversationClosed { .. } => Kind::ConversationClosed,
             Event::ToolInvocation { .. } => Kind::ToolInvocation,
             Event::ScriptOutput { .. } => Kind::ScriptOutput,
             Event::ProtectedRestored { .. } => Kind::ProtectedRestored,

@@ -4,11 +4,15 @@
 //! a tool call are kept as they came: thinking has to go back with its signature.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value, json};
 
-use crate::llm::endpoint::{Assembly, Call, Caller, Endpoint, Heard, Kept, parse_event, tokens, tool_use};
+use crate::llm::endpoint::{
+    self, Assembly, Call, Caller, Endpoint, Heard, Kept, parse_event, refuse_intricate, tokens, tool_use, weight,
+};
+use crate::llm::http::Part;
 use crate::llm::{Answer, Block, LlmClient, LlmError, Message, Request, Role, StopReason, Usage};
 
 /// Every compatible server and every model takes this one.
@@ -55,10 +59,14 @@ impl LlmClient for Anthropic {
                 .collect();
         }
         if !request.system.trim().is_empty() {
-            body["system"] = json!([text(&request.system, true)]);
+            body["system"] = json!([marked(json!({"type": "text", "text": request.system}), true, &mut 0)]);
         }
         body["messages"] = messages(&request.messages);
         body.to_string()
+    }
+
+    fn hurry(&mut self, until: Option<Instant>) {
+        self.caller.hurry(until);
     }
 
     fn attempt(&mut self, body: &str, watch: &mut dyn FnMut(&str)) -> Result<Answer, LlmError> {
@@ -71,7 +79,8 @@ impl LlmClient for Anthropic {
 }
 
 fn messages(messages: &[Message]) -> Value {
-    let is_marked = |block: &&Block| matches!(block, Block::Text { cache: true, .. });
+    let is_marked =
+        |block: &&Block| matches!(block, Block::Text { cache: true, .. } | Block::ToolResult { cache: true, .. });
     let marks = messages.iter().flat_map(|message| &message.content).filter(is_marked).count();
     let mut unmarked = marks.saturating_sub(MARKS_IN_MESSAGES);
     let encoded = messages.iter().map(|message| encode_message(message, &mut unmarked));
@@ -92,28 +101,32 @@ fn encode_block(block: &Block, unmarked: &mut usize) -> Option<Value> {
     Some(match block {
         // The API refuses blank texts.
         Block::Text { text, .. } if text.trim().is_empty() => return None,
-        Block::Text { text: given, cache } => {
-            let is_left_out = *cache && *unmarked > 0;
-            *unmarked -= usize::from(is_left_out);
-            text(given, *cache && !is_left_out)
-        }
+        Block::Text { text: given, cache } => marked(json!({"type": "text", "text": given}), *cache, unmarked),
         Block::ToolUse { id, name, input, .. } => {
             let input = if input.is_object() { input.clone() } else { json!({}) };
             json!({"type": "tool_use", "id": id, "name": name, "input": input})
         }
-        Block::ToolResult { id, text, is_error } => {
-            json!({"type": "tool_result", "tool_use_id": id, "content": text, "is_error": is_error})
+        Block::ToolResult { id, text, screen, is_error, cache } => {
+            let content = format!("{text}{screen}");
+            let result = json!({"type": "tool_result", "tool_use_id": id, "content": content, "is_error": is_error});
+            marked(result, *cache, unmarked)
         }
         Block::Opaque { value } => value.clone(),
     })
 }
 
-fn text(text: &str, cache: bool) -> Value {
-    let mut block = json!({"type": "text", "text": text});
-    if cache {
+fn marked(mut block: Value, cache: bool, unmarked: &mut usize) -> Value {
+    if cache && *unmarked > 0 {
+        *unmarked -= 1;
+    } else if cache {
         block["cache_control"] = json!({"type": "ephemeral"});
     }
     block
+}
+
+/// Reads what a server of this dialect has sent, where all of it is there.
+pub fn read(parts: Vec<Part>) -> Result<Answer, LlmError> {
+    endpoint::read(parts, &mut Draft::default())
 }
 
 /// An answer as far as it has come.
@@ -146,7 +159,7 @@ impl Assembly for Draft {
         match event["type"].as_str().unwrap_or_default() {
             "message_start" => self.envelope(&event["message"]),
             "content_block_start" => {
-                self.kept.add(data.len() + DRAFT_OVERHEAD)?;
+                self.kept.add(weight(data) + DRAFT_OVERHEAD)?;
                 self.blocks.insert(index, BlockDraft::new(event["content_block"].take()));
             }
             "content_block_delta" => self.delta(index, &event["delta"])?,
@@ -183,6 +196,7 @@ impl Assembly for Draft {
         if !self.is_complete {
             return Err("the stream ended before the answer was complete".into());
         }
+        refuse_intricate(self.blocks.values().map(|block| block.json.as_str()))?;
         let content: Vec<Block> = std::mem::take(&mut self.blocks).into_values().map(BlockDraft::finish).collect();
         let calls_tools = content.iter().any(|block| matches!(block, Block::ToolUse { .. }));
         let stop = match self.stop_reason.take().as_deref() {

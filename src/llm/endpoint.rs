@@ -3,6 +3,7 @@
 //! Common to all dialects. A dialect gives the request and an [`Assembly`] that understands what comes back; whether
 //! that is a stream or one body is decided by its content type, whatever was asked for.
 
+use std::io;
 use std::time::{Duration, Instant};
 
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -97,6 +98,17 @@ fn values(json: &[u8]) -> usize {
     count
 }
 
+/// Returns what a piece of JSON takes in memory, at the most, when its tree is kept.
+pub(super) fn weight(json: &str) -> usize {
+    json.len() + values(json.as_bytes()) * size_of::<Value>()
+}
+
+/// Refuses pieces of JSON that are too intricate together to be kept as trees.
+pub(super) fn refuse_intricate<'a>(pieces: impl Iterator<Item = &'a str>) -> Result<(), String> {
+    let count: usize = pieces.map(|piece| values(piece.as_bytes())).sum();
+    if count > MAX_INTRICACY { Err("the arguments of its calls have too many parts".into()) } else { Ok(()) }
+}
+
 /// Returns a tool call; arguments that are no JSON object are kept as they came.
 pub(super) fn tool_use(id: &str, name: &str, arguments: &str) -> Block {
     let (id, name) = (id.to_owned(), name.to_owned());
@@ -131,6 +143,7 @@ impl Kept {
 pub(super) struct Caller {
     endpoint: Endpoint,
     transport: Transport,
+    hurry: Option<Instant>,
 }
 
 /// What one dialect wants sent.
@@ -144,7 +157,11 @@ pub(super) struct Call<'a> {
 
 impl Caller {
     pub fn new(endpoint: Endpoint) -> Caller {
-        Caller { transport: Transport::new(endpoint.idle_timeout), endpoint }
+        Caller { transport: Transport::new(endpoint.idle_timeout), endpoint, hurry: None }
+    }
+
+    pub fn hurry(&mut self, until: Option<Instant>) {
+        self.hurry = until;
     }
 
     pub fn base_url(&self) -> &str {
@@ -179,7 +196,7 @@ impl Caller {
             return Err(LlmError::Stopped { spent: Spent::Nothing });
         }
         let post = self.post(call)?;
-        let clock = Clock::start(self.endpoint.idle_timeout);
+        let clock = Clock::start(self.endpoint.idle_timeout, self.hurry);
         let started = self.transport.start(post, &self.endpoint.stop);
         let exchange = started.map_err(|failure| clock.error(failure, Spent::Nothing))?;
         Reading { exchange, clock, assembly, watch }.answer()
@@ -202,12 +219,14 @@ struct Clock {
     idle: Duration,
     idle_until: Instant,
     total_until: Instant,
+    /// When the caller wants it to end, as if by a signal.
+    hurry: Option<Instant>,
 }
 
 impl Clock {
-    fn start(idle: Duration) -> Clock {
+    fn start(idle: Duration, hurry: Option<Instant>) -> Clock {
         let total_until = Instant::now() + TOTAL_TIMEOUT;
-        let mut clock = Clock { idle, idle_until: total_until, total_until };
+        let mut clock = Clock { idle, idle_until: total_until, total_until, hurry };
         clock.heard();
         clock
     }
@@ -217,7 +236,8 @@ impl Clock {
     }
 
     fn deadline(&self) -> Instant {
-        self.idle_until.min(self.total_until)
+        let until = self.idle_until.min(self.total_until);
+        self.hurry.map_or(until, |hurry| hurry.min(until))
     }
 
     fn error(&self, failure: Failure, spent: Spent) -> LlmError {
@@ -227,6 +247,9 @@ impl Clock {
                 return LlmError::Transient { message, retry_after: None, spent: Spent::Nothing };
             }
             Failure::Stopped => return LlmError::Stopped { spent },
+            Failure::TimedOut if self.hurry.is_some_and(|hurry| hurry <= Instant::now()) => {
+                return LlmError::Stopped { spent };
+            }
             Failure::Broken(message) => message,
             Failure::TimedOut if self.total_until <= self.idle_until => {
                 format!("the answer was not complete after {} s", TOTAL_TIMEOUT.as_secs())
@@ -281,6 +304,7 @@ impl Reading<'_> {
                 _ => break,
             }
         }
+        body.truncate(MAX_ERROR_BODY);
         refusal(status, headers, &body)
     }
 
@@ -345,6 +369,13 @@ impl Reading<'_> {
         (self.watch)(&String::from_utf8_lossy(&body));
         Ok(())
     }
+}
+
+/// Reads an answer out of parts that are all there.
+pub(super) fn read(parts: Vec<Part>, assembly: &mut dyn Assembly) -> Result<Answer, LlmError> {
+    let broken = |error: io::Error| LlmError::Permanent { message: error.to_string() };
+    let exchange = Exchange::of(parts).map_err(broken)?;
+    Reading { exchange, clock: Clock::start(TOTAL_TIMEOUT, None), assembly, watch: &mut |_| {} }.answer()
 }
 
 fn content_type(headers: &HeaderMap) -> String {

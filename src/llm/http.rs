@@ -3,7 +3,7 @@
 //! The thread sends what it reads over a short channel and a byte over a socket pair for each part, and the caller
 //! polls that socket beside the wish to stop. What the bytes mean, and how long silence may last, is for others.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -134,6 +134,18 @@ pub struct Exchange {
 }
 
 impl Exchange {
+    /// Returns an exchange whose parts are all there, to be read like any other.
+    pub fn of(parts: Vec<Part>) -> io::Result<Exchange> {
+        let (sender, receiver) = sync_channel(parts.len());
+        let (wake, mut waker) = UnixStream::pair()?;
+        for part in parts {
+            // Neither can fail: there is room for all of them.
+            let _ = sender.send(Ok(part));
+            waker.write_all(&[0])?;
+        }
+        Ok(Exchange { parts: receiver, wake, stop: Stop::never()? })
+    }
+
     /// Waits for the next part until `deadline`. A signal wins over a part, and so does a deadline that has passed.
     pub fn next(&mut self, deadline: Instant) -> Result<Part, Failure> {
         if Instant::now() >= deadline && self.stop.requested().is_none() {

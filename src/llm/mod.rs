@@ -16,7 +16,7 @@ mod refusal;
 #[cfg(test)]
 mod scripted;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -76,15 +76,18 @@ pub enum Block {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         raw: Option<String>,
     },
+    /// `screen` follows the text, and stands in the newest result alone; `cache` as of a text.
     ToolResult {
         id: String,
         text: String,
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        screen: String,
         is_error: bool,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        cache: bool,
     },
     /// A block that goes back to its provider unchanged (thinking, server tools).
-    Opaque {
-        value: Value,
-    },
+    Opaque { value: Value },
 }
 
 impl Block {
@@ -152,7 +155,7 @@ pub struct Usage {
 impl Usage {
     /// Returns all input tokens, cached or not.
     pub fn all_input(&self) -> u64 {
-        self.input + self.cache_write + self.cache_read
+        self.input.saturating_add(self.cache_write).saturating_add(self.cache_read)
     }
 }
 
@@ -187,6 +190,26 @@ pub trait LlmClient {
     /// Returns the body that `attempt` would send: the same request gives the same bytes.
     fn encode(&self, request: &Request) -> String;
 
+    /// Sets the time at which an attempt under way ends, as if the run had been asked to stop.
+    fn hurry(&mut self, until: Option<Instant>);
+
     /// Makes one attempt with an encoded body. `watch` sees each piece of the stream as it comes (JSON text).
     fn attempt(&mut self, body: &str, watch: &mut dyn FnMut(&str)) -> Result<Answer, LlmError>;
+}
+
+/// Whether the text of a permanent error says that the request was larger than the model's context.
+pub fn is_too_long(message: &str) -> bool {
+    const WORDS: [&str; 9] = [
+        "prompt is too long",
+        "input is too long",
+        "maximum context length",
+        "context_length_exceeded",
+        "exceed_context_size",
+        "exceeds the available context size",
+        "exceeds the context window",
+        "exceed context limit",
+        "context window exceeded",
+    ];
+    let message = message.to_lowercase();
+    WORDS.iter().any(|words| message.contains(words))
 }

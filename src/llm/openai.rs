@@ -4,12 +4,16 @@
 //! what the counters say, and sends no reasoning back: this dialect has no place for it.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderMap};
 use serde_json::{Value, json};
 
-use crate::llm::endpoint::{Assembly, Call, Caller, Endpoint, Heard, Kept, parse_event, tokens, tool_use};
+use crate::llm::endpoint::{
+    self, Assembly, Call, Caller, Endpoint, Heard, Kept, parse_event, refuse_intricate, tokens, tool_use,
+};
+use crate::llm::http::Part;
 use crate::llm::{Answer, Block, LlmClient, LlmError, Message, Request, Role, StopReason, Usage};
 
 /// What a call under way takes in memory beside its arguments.
@@ -62,6 +66,10 @@ impl LlmClient for OpenAi {
         body.to_string()
     }
 
+    fn hurry(&mut self, until: Option<Instant>) {
+        self.caller.hurry(until);
+    }
+
     fn attempt(&mut self, body: &str, watch: &mut dyn FnMut(&str)) -> Result<Answer, LlmError> {
         let url = format!("{}/chat/completions", self.caller.base_url());
         let call = Call { url, headers: HeaderMap::new(), key_header: (AUTHORIZATION, "Bearer "), body };
@@ -87,8 +95,8 @@ fn encode_message(message: &Message) -> Vec<Value> {
 }
 
 fn encode_result(block: &Block) -> Option<Value> {
-    let Block::ToolResult { id, text, .. } = block else { return None };
-    Some(json!({"role": "tool", "tool_call_id": id, "content": text}))
+    let Block::ToolResult { id, text, screen, .. } = block else { return None };
+    Some(json!({"role": "tool", "tool_call_id": id, "content": format!("{text}{screen}")}))
 }
 
 fn encode_call(block: &Block) -> Option<Value> {
@@ -105,6 +113,11 @@ fn joined_text(content: &[Block]) -> String {
         _ => None,
     });
     texts.collect::<Vec<_>>().join("\n")
+}
+
+/// Reads what a server of this dialect has sent, where all of it is there.
+pub fn read(parts: Vec<Part>) -> Result<Answer, LlmError> {
+    endpoint::read(parts, &mut Draft::default())
 }
 
 /// An answer as far as it has come.
@@ -173,6 +186,7 @@ impl Assembly for Draft {
         if !self.is_complete && self.finish_reason.is_none() {
             return Err("the stream ended before the answer was complete".into());
         }
+        refuse_intricate(self.calls.values().map(|call| call.arguments.as_str()))?;
         let stop = self.stop_reason();
         let usage = self.usage();
         let text = if self.text.is_empty() { &mut self.refusal } else { &mut self.text };

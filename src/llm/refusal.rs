@@ -5,11 +5,12 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::DateTime;
 use reqwest::header::HeaderMap;
 use serde_json::Value;
 
 use crate::llm::{LlmError, Spent};
+use crate::state::run::now;
 
 /// How much of something unexpected is shown.
 const EXCERPT: usize = 200;
@@ -116,7 +117,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     }
     let until = DateTime::parse_from_rfc2822(value).ok()?;
     // Measured on the server's clock where it tells it, since ours may be wrong.
-    let now = text("date").and_then(|date| DateTime::parse_from_rfc2822(date).ok()).map_or_else(Utc::now, Into::into);
+    let now = text("date").and_then(|date| DateTime::parse_from_rfc2822(date).ok()).map_or_else(now, Into::into);
     Some(until.signed_duration_since(now).to_std().unwrap_or_default())
 }
 

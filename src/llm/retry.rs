@@ -3,7 +3,7 @@
 //! A few retries after fixed delays, without jitter, so that the same failures give the same run. Every attempt is told
 //! to the caller, who writes it down; what it costs and what a defeat means for the run is decided there.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::llm::{Answer, LlmClient, LlmError, Spent};
@@ -26,6 +26,8 @@ const LONGEST_DELAY: Duration = Duration::from_secs(60 * 60);
 pub struct Policy {
     /// Multiplies every delay.
     pub scale: f64,
+    /// When it is too late for another attempt.
+    pub until: Option<Instant>,
 }
 
 /// What the caller learns while a request is made.
@@ -74,8 +76,11 @@ pub fn ask(
             Ok(delay) => delay,
             Err(gave_up) => return Ok(Err(gave_up)),
         };
+        let left = policy.until.map(|until| until.saturating_duration_since(Instant::now()));
+        let delay = left.map_or(delay, |left| left.min(delay));
         match stop.sleep(delay).map_err(|error| Error::Bug(format!("cannot wait: {error}")))? {
             Woken::Stopped(_) => return Ok(Err(GaveUp::Stopped)),
+            _ if policy.until.is_some_and(|until| until <= Instant::now()) => return Ok(Err(GaveUp::Stopped)),
             Woken::Ready | Woken::TimedOut => attempt += 1,
         }
         tell(Told::Sending { attempt })?;
@@ -141,6 +146,8 @@ mod tests {
             request.system.clone()
         }
 
+        fn hurry(&mut self, _until: Option<std::time::Instant>) {}
+
         fn attempt(&mut self, body: &str, watch: &mut dyn FnMut(&str)) -> Result<Answer, LlmError> {
             watch(body);
             self.0.pop_front().expect("one attempt too many")
@@ -166,7 +173,7 @@ mod tests {
     fn run(scale: f64, stop: &Stop, outcomes: Vec<Result<Answer, LlmError>>) -> (Result<Answer, GaveUp>, Vec<String>) {
         let mut told = Vec::new();
         let mut client = Scripted(outcomes.into());
-        let outcome = ask(&mut client, "piece", &Policy { scale }, stop, &mut |what| {
+        let outcome = ask(&mut client, "piece", &Policy { scale, until: None }, stop, &mut |what| {
             told.push(match what {
                 Told::Sending { attempt } => format!("sending {attempt}"),
                 Told::Piece(piece) => piece.to_owned(),
@@ -233,7 +240,7 @@ mod tests {
     #[test]
     fn delays_are_fixed_asked_for_and_scaled() {
         let check = |attempt, retry_after: Option<u64>, scale, expected: f64| {
-            let delay = delay(attempt, retry_after.map(Duration::from_secs), &Policy { scale }).unwrap();
+            let delay = delay(attempt, retry_after.map(Duration::from_secs), &Policy { scale, until: None }).unwrap();
             assert_eq!(delay, Duration::from_secs_f64(expected));
         };
         for (attempt, seconds) in [(1, 1.0), (2, 2.0), (3, 4.0), (4, 8.0)] {
@@ -255,10 +262,11 @@ mod tests {
         let fails_at = |nth: usize| {
             let mut client = Scripted(vec![transient(None), Ok(answer())].into());
             let mut count = 0;
-            let outcome = ask(&mut client, "p", &Policy { scale: 0.0 }, &Stop::never().unwrap(), &mut |_| {
-                count += 1;
-                if count == nth { Err(Error::Bug("disk full".into())) } else { Ok(()) }
-            });
+            let outcome =
+                ask(&mut client, "p", &Policy { scale: 0.0, until: None }, &Stop::never().unwrap(), &mut |_| {
+                    count += 1;
+                    if count == nth { Err(Error::Bug("disk full".into())) } else { Ok(()) }
+                });
             (outcome.is_err(), client.0.len())
         };
         assert_eq!(fails_at(1), (true, 1), "the first piece");

@@ -21,7 +21,7 @@ const TICK: Duration = Duration::from_secs(1);
 const ERASE: &str = "\r\x1b[K";
 const USUAL_WIDTH: u16 = 80;
 
-const HEARD: [Kind; 18] = [
+const HEARD: &[Kind] = &[
     Kind::WorkflowStarted,
     Kind::WorkflowCompleted,
     Kind::WorkflowPaused,
@@ -32,6 +32,9 @@ const HEARD: [Kind; 18] = [
     Kind::ModelRetried,
     Kind::ModelAnswered,
     Kind::FilesApplied,
+    Kind::ToolCalled,
+    Kind::ToolReturned,
+    Kind::EnvironmentsRestarted,
     Kind::ToolInvocation,
     Kind::ScriptOutput,
     Kind::ProtectedRestored,
@@ -77,7 +80,7 @@ impl Console {
         let terminal = terminal.filter(|_| has_live_line);
         let screen = Screen { quiet, color, terminal, started, sink, live: None, spend: None, is_drawn: false };
         let screen = Arc::new(Mutex::new(screen));
-        for kind in HEARD {
+        for kind in HEARD.iter().copied() {
             let screen = screen.clone();
             bus.on(kind, move |event| {
                 lock(&screen).hear(event);
@@ -147,7 +150,8 @@ impl Screen {
                 self.now(None);
             }
             Event::ToolInvocation { tool_name, .. } => self.now(Some(format!("check {}", name(tool_name)))),
-            Event::ScriptOutput { .. } => self.now(None),
+            Event::ToolCalled { tool_name, .. } => self.now(Some(format!("tool {}", name(tool_name)))),
+            Event::ScriptOutput { .. } | Event::ToolReturned { .. } => self.now(None),
             Event::StateCompleted { total_cost_usd, .. } => self.spend = total_cost_usd.or(self.spend),
             Event::WorkflowCompleted { .. } | Event::WorkflowPaused { .. } | Event::WorkflowInterrupted { .. } => {
                 self.live = None;

@@ -1,6 +1,6 @@
-//! The debug files of a run: what was asked, what streamed in, what was answered, what each check wrote.
+//! The debug files of a run: what was asked, what streamed in, what was answered, what each call and each check wrote.
 //!
-//! Every request and every check is a step with a number of its own and a set of files,
+//! Every request, every call of a tool and every check is a step with a number of its own and a set of files,
 //! `<agent>_<state>_<step>.<what>`; numbers count on when a run is resumed. Nothing that exists is overwritten and no
 //! link is followed. A directory that cannot be written is told once, and the run goes on.
 
@@ -11,7 +11,6 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use chrono::{SecondsFormat, Utc};
 use rustix::fs::{Dir, Mode, OFlags, mkdir, open, openat};
 use rustix::io::Errno;
 use serde::Serialize;
@@ -19,12 +18,16 @@ use serde_json::{Value, json};
 
 use crate::events::bus::{Bus, Told};
 use crate::events::{Event, Kind, Place};
+use crate::state::run::timestamp;
 
-const HEARD: [Kind; 6] = [
+const HEARD: [Kind; 9] = [
+    Kind::PromptSent,
     Kind::ModelRequested,
     Kind::ModelRetried,
     Kind::ModelStreamed,
     Kind::ModelAnswered,
+    Kind::ToolCalled,
+    Kind::ToolReturned,
     Kind::ScriptOutput,
     Kind::TransitionOccurred,
 ];
@@ -76,6 +79,10 @@ struct Files {
     /// The highest number in use.
     step: u32,
     request: Option<RequestStep>,
+    /// All that the next request says, where its own event tells only what is new.
+    prompt: Option<Value>,
+    /// The stem of the call that is under way.
+    call: Option<String>,
 }
 
 /// The step of the request that is under way.
@@ -93,19 +100,30 @@ impl Files {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = open(path, flags, Mode::empty())?;
         let step = highest_step(&directory)?;
-        Ok(Files { directory, step, request: None })
+        Ok(Files { directory, step, request: None, prompt: None, call: None })
     }
 
     fn write(&mut self, event: &Event) -> Told {
         match event {
+            Event::PromptSent { request, .. } => {
+                self.prompt = Some(request.clone());
+                Ok(())
+            }
             Event::ModelRequested { agent_id, place, request, .. } => self.begin_request(agent_id, *place, request),
             Event::ModelRetried { agent_id, place, attempt } => {
-                self.append(agent_id, *place, &json!({"ts": now(), "retry": attempt}))
+                self.append(agent_id, *place, &json!({"ts": timestamp(), "retry": attempt}))
             }
             Event::ModelStreamed { agent_id, place, piece } => {
-                self.append(agent_id, *place, &json!({"ts": now(), "piece": piece}))
+                self.append(agent_id, *place, &json!({"ts": timestamp(), "piece": piece}))
             }
             Event::ModelAnswered { agent_id, place, .. } => self.answer(agent_id, *place, event),
+            Event::ToolCalled { agent_id, place, tool_name, arguments, .. } => {
+                let suffix = format!("_{}", file_name(tool_name));
+                let (stem, file) = self.begin(agent_id, place.phase.name(), &suffix, "call.json")?;
+                self.call = Some(stem);
+                fill(file, &pretty(arguments))
+            }
+            Event::ToolReturned { .. } => self.result(event),
             Event::ScriptOutput { .. } => self.check(event),
             Event::TransitionOccurred { .. } => self.transition(event),
             _ => Ok(()),
@@ -116,7 +134,7 @@ impl Files {
         self.request = None;
         let (stem, file) = self.begin(agent_id, place.phase.name(), "", "prompt.json")?;
         self.request = Some(RequestStep { stem, stream: None });
-        fill(file, &pretty(request))
+        fill(file, &pretty(&self.prompt.take().unwrap_or_else(|| request.clone())))
     }
 
     /// Appends to the stream of the request under way, unbuffered, so that all that came is there when no more does.
@@ -142,6 +160,20 @@ impl Files {
         fill(file, &pretty(event))
     }
 
+    /// Writes what a call came to; one that was refused has not begun a step yet.
+    fn result(&mut self, event: &Event) -> Told {
+        let Event::ToolReturned { agent_id, place, tool_name, output, screen, .. } = event else { return Ok(()) };
+        let (stem, file) = match self.call.take() {
+            Some(stem) => {
+                let file = self.create(&format!("{stem}.result.txt"))?;
+                (stem, file)
+            }
+            None => self.begin(agent_id, place.phase.name(), &format!("_{}", file_name(tool_name)), "result.txt")?,
+        };
+        fill(file, &format!("{output}{screen}"))?;
+        fill(self.create(&format!("{stem}.meta.json"))?, &pretty(&without_streams(event)))
+    }
+
     fn check(&mut self, event: &Event) -> Told {
         let Event::ScriptOutput { agent_id, state_name, tool_name, stdout, stderr, .. } = event else { return Ok(()) };
         let (stem, file) = self.begin(agent_id, state_name, &format!("_{}", file_name(tool_name)), "stdout.txt")?;
@@ -155,7 +187,7 @@ impl Files {
             return Ok(());
         };
         let (agent, kind) = (file_name(agent_id), transition_type.escape_debug());
-        let line = format!("{} [{agent}] {from_state} -> {to_state} ({kind}) {metadata}\n", now());
+        let line = format!("{} [{agent}] {from_state} -> {to_state} ({kind}) {metadata}\n", timestamp());
         let log = self.open_file(TRANSITIONS, OFlags::APPEND).map_err(|error| failure(TRANSITIONS, error))?;
         fill(log, &line)
     }
@@ -216,8 +248,9 @@ fn file_name(text: &str) -> String {
 fn without_streams(event: &Event) -> Value {
     let mut meta = serde_json::to_value(event).unwrap_or_default();
     if let Some(fields) = meta.as_object_mut() {
-        fields.shift_remove("stdout");
-        fields.shift_remove("stderr");
+        for stream in ["stdout", "stderr", "output", "screen"] {
+            fields.shift_remove(stream);
+        }
     }
     meta
 }
@@ -225,10 +258,6 @@ fn without_streams(event: &Event) -> Value {
 fn pretty(content: &impl Serialize) -> String {
     // Plain data with string keys: it always serializes, and the error would say so in the file.
     serde_json::to_string_pretty(content).unwrap_or_else(|error| error.to_string()) + "\n"
-}
-
-fn now() -> String {
-    Utc::now().to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
 #[cfg(test)]

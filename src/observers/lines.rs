@@ -52,6 +52,8 @@ pub fn line_of(event: &Event, elapsed: Duration) -> Option<Line> {
         }
         Event::StateStarted { state_name, .. } if state_name == "INIT" => return None,
         Event::StateStarted { state_name, attempt, of, .. } => (Tone::Progress, phase(state_name, *attempt, *of)),
+        Event::ToolCalled { tool_name, arguments, .. } => (Tone::Progress, called(tool_name, arguments)),
+        Event::EnvironmentsRestarted { .. } => (Tone::Progress, "the environments were restarted".into()),
         Event::ModelRequested { place, .. } if place.turn == 0 => return None,
         Event::ModelRequested { place, .. } => (Tone::Progress, format!("asking the model, turn {}", place.turn + 1)),
         Event::ModelRetried { attempt, .. } => (Tone::Progress, format!("asking the model again (try {attempt})")),
@@ -70,6 +72,10 @@ pub fn line_of(event: &Event, elapsed: Duration) -> Option<Line> {
             (Tone::Warning, format!("the end of the log could not be read and was cut off ({dropped_bytes} bytes)"))
         }
         Event::StateCompleted { .. }
+        | Event::PromptSent { .. }
+        | Event::ConversationOpened { .. }
+        | Event::ToolReturned { .. }
+        | Event::ConversationClosed { .. }
         | Event::TransitionOccurred { .. }
         | Event::ModelStreamed { .. }
         | Event::ToolInvocation { .. }
@@ -137,6 +143,12 @@ fn answered(event: &Event) -> Option<Line> {
         None => Line { tone: Tone::Progress, text: format!("the model answered ({spent})") },
         Some(error) => Line { tone: Tone::Error, text: with_aside(&format!("error: {}", few_lines(error)), &spent) },
     })
+}
+
+fn called(tool_name: &str, arguments: &serde_json::Value) -> String {
+    let what = arguments["command"].as_str().filter(|_| arguments["action"].as_str().is_none_or(|word| word == "run"));
+    let what = what.or(arguments["action"].as_str()).unwrap_or_default();
+    format!("{}: {}", name(tool_name), name(what.trim().lines().next().unwrap_or_default()))
 }
 
 fn checked(event: &Event) -> Option<Line> {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
-use crate::process::environment::{Base, Places};
+use crate::process::environment::{Base, Places, leads_to_a_toolchain};
 
 /// Values that keep a program from asking anybody.
 const REPLACED: [(&str, &str); 11] = [
@@ -44,9 +44,15 @@ pub fn for_environments(
     all.extend(REPLACED.map(|(name, value)| (name.into(), value.into())));
     all.entry("MPLBACKEND".into()).or_insert_with(|| "Agg".into());
     if let Some(places) = places {
-        for (name, value) in Base::new(caller).toolchains(places.workspace) {
-            all.entry(name).or_insert(value);
-        }
+        let base = Base::new(caller);
+        all.retain(|name, _| is_kept(name) || !leads_to_a_toolchain(name));
+        let mut ours = places.variables();
+        // Whoever builds in a project looks for the result there, unless the caller wanted another place, which is not
+        // in reach.
+        ours.retain(|(name, _)| name != "CARGO_TARGET_DIR" || all.contains_key(name));
+        ours.extend(base.network(places.network));
+        ours.extend(base.toolchains(places));
+        all.extend(ours.into_iter().filter(|(name, _)| !is_kept(name)));
         all.insert("HOME".into(), places.home.into());
         all.insert("TMPDIR".into(), places.tmp.into());
     }
@@ -73,7 +79,8 @@ mod tests {
     use super::*;
 
     fn environment(caller: &[(&str, &str)], private: bool, keep: &[&str]) -> BTreeMap<String, String> {
-        let places = Places { workspace: Path::new("/p"), tmp: Path::new("/t"), home: Path::new("/h") };
+        let [workspace, tmp, home] = ["/p", "/t", "/h"].map(Path::new);
+        let places = Places { workspace, tmp, home, cache: None, network: false, walls: None };
         let keep: Vec<String> = keep.iter().map(|name| name.to_string()).collect();
         let caller = caller.iter().map(|(name, value)| (name.into(), value.into()));
         let all = for_environments(caller, private.then_some(&places), &keep);
@@ -91,6 +98,7 @@ mod tests {
             ("MY_TOKEN", "x"),
             ("HOME", "/real"),
             ("XDG_RUNTIME_DIR", "/run"),
+            ("RUSTUP_HOME", "/missing"),
             ("DBUS_SESSION_BUS_ADDRESS", "x"),
             ("MPLBACKEND", "Qt"),
             ("KEYBOARD", "de"),
@@ -105,6 +113,13 @@ mod tests {
         {
             assert_eq!(value(dropped), None, "{dropped}");
         }
+        assert_eq!((value("GOCACHE"), value("CARGO_TARGET_DIR")), (Some("/t/cache/go-build"), None));
+        assert_eq!((value("PYTHONPYCACHEPREFIX"), value("PIP_NO_INDEX")), (Some("/t/pycache"), Some("1")));
+        assert_eq!((value("XDG_CACHE_HOME"), value("RUSTUP_HOME")), (Some("/h/.cache"), None));
+        let kept = environment(&caller, true, &["XDG_RUNTIME_DIR", "GOCACHE", "OPENAI_API_KEY", "RUSTUP_HOME"]);
+        let value = |name: &str| kept.get(name).map(String::as_str);
+        assert_eq!((value("XDG_RUNTIME_DIR"), value("OPENAI_API_KEY")), (Some("/run"), Some("x")));
+        assert_eq!((value("GOCACHE"), value("RUSTUP_HOME")), (None, Some("/missing")));
         let kept = environment(&caller, false, &["MY_TOKEN"]);
         assert_eq!(kept.get("MY_TOKEN").map(String::as_str), Some("x"));
         assert_eq!(kept.get("HOME").map(String::as_str), Some("/real"));

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
+use crate::process::sandbox::Walls;
+
 /// Values that make the output of a program repeatable and keep it from asking anybody.
 const FIXED: [(&str, &str); 12] = [
     ("TZ", "UTC"),
@@ -26,15 +28,33 @@ const FIXED: [(&str, &str); 12] = [
     ("PIP_NO_INPUT", "1"),
 ];
 
-/// Variables that lead below the private home.
-const BELOW_HOME: [(&str, &str); 6] = [
-    ("XDG_CACHE_HOME", ".cache"),
-    ("XDG_CONFIG_HOME", ".config"),
-    ("XDG_DATA_HOME", ".local/share"),
-    ("GOCACHE", ".cache/go-build"),
-    ("npm_config_cache", ".npm"),
-    ("PIP_CACHE_DIR", ".cache/pip"),
+/// Variables that lead below the home.
+const BELOW_HOME: [(&str, &str); 3] =
+    [("XDG_CACHE_HOME", ".cache"), ("XDG_CONFIG_HOME", ".config"), ("XDG_DATA_HOME", ".local/share")];
+
+/// Variables that say where compilers and installers keep what they made before.
+const CACHES: [(&str, &str); 7] = [
+    ("GOCACHE", "go-build"),
+    ("CARGO_TARGET_DIR", "cargo-target"),
+    ("npm_config_cache", "npm"),
+    ("PIP_CACHE_DIR", "pip"),
+    ("UV_CACHE_DIR", "uv"),
+    ("GRADLE_USER_HOME", "gradle"),
+    ("CCACHE_DIR", "ccache"),
 ];
+
+/// What tells toolchains that there is no network, so that they look into their caches and do not wait.
+const OFFLINE: [(&str, &str); 5] = [
+    ("CARGO_NET_OFFLINE", "true"),
+    ("GOPROXY", "off"),
+    ("UV_OFFLINE", "1"),
+    ("PIP_NO_INDEX", "1"),
+    ("npm_config_offline", "true"),
+];
+
+/// What of the caller's passes where there is a network.
+const NETWORK: [&str; 7] =
+    ["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE"];
 
 /// Variables that lead to the user's toolchains, and where below the real home those are when the caller has not said.
 const TOOLCHAINS: [(&str, Option<&str>); 7] = [
@@ -57,7 +77,7 @@ impl Base {
     /// Returns what checks need of the caller's variables; the rest, keys above all, is not kept.
     pub fn new(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Base {
         let is_needed = |name: &OsStr| {
-            ["PATH", "LANG", "HOME", "GOPATH", "SSL_CERT_FILE"].iter().any(|needed| name == *needed)
+            ["PATH", "LANG", "HOME", "GOPATH"].iter().chain(&NETWORK).any(|needed| name == *needed)
                 || TOOLCHAINS.iter().any(|(needed, _)| name == *needed)
         };
         let kept = variables.into_iter().filter(|(name, value)| is_needed(name) && !value.is_empty());
@@ -90,56 +110,90 @@ impl Base {
         self.variables.get(OsStr::new(name)).map(OsString::as_os_str)
     }
 
-    /// Returns the variables that lead to the user's toolchains, which a private home would hide.
-    pub fn toolchains(&self, workspace: &Path) -> Vec<(OsString, OsString)> {
-        self.toolchains_beside(&Workspace::new(workspace))
-    }
-
-    fn toolchains_beside(&self, workspace: &Workspace<'_>) -> Vec<(OsString, OsString)> {
+    /// Returns the variables that lead to the user's toolchains, which a private home would hide; none leads into the
+    /// workspace, or to where nothing is shown.
+    pub fn toolchains(&self, places: &Places<'_>) -> Vec<(OsString, OsString)> {
+        let workspace = Workspace::new(places.workspace);
+        let is_usable = |place: &PathBuf| place.is_dir() && is_trusted(place, &workspace) && places.shows(place);
         let found = TOOLCHAINS.iter().filter_map(|(name, below_home)| {
-            Some((OsString::from(name), self.toolchain(name, *below_home, workspace)?.into_os_string()))
+            let place = self.toolchain(name, *below_home).filter(is_usable)?;
+            Some((OsString::from(name), place.into_os_string()))
         });
         let mut all: Vec<_> = found.collect();
         if !all.iter().any(|(name, _)| name == "PYTHONUSERBASE") {
             all.push(("PYTHONNOUSERSITE".into(), "1".into()));
         }
+        let gradle = self.home().map(|home| home.join(".gradle/caches")).filter(is_usable);
+        all.extend(gradle.map(|caches| ("GRADLE_RO_DEP_CACHE".into(), caches.into_os_string())));
         all
     }
 
-    /// Returns where a toolchain is, if it is there and not in the workspace.
-    fn toolchain(&self, name: &str, below_home: Option<&str>, workspace: &Workspace<'_>) -> Option<PathBuf> {
+    fn toolchain(&self, name: &str, below_home: Option<&str>) -> Option<PathBuf> {
         let named = self.value(name).map(PathBuf::from);
         let of_go = self.value("GOPATH").filter(|_| name == "GOMODCACHE");
         let of_go = of_go.and_then(|path| split_paths(path).next()).map(|first| first.join("pkg/mod"));
-        let usual = self.value("HOME").zip(below_home).map(|(home, below)| Path::new(home).join(below));
-        let place = named.or(of_go).or(usual)?;
-        (place.is_dir() && is_trusted(&place, workspace)).then_some(place)
+        let usual = self.home().zip(below_home).map(|(home, below)| home.join(below));
+        named.or(of_go).or(usual)
+    }
+
+    /// Returns what programs are told of the network: how to reach it, or that there is none.
+    pub fn network(&self, is_there: bool) -> Vec<(OsString, OsString)> {
+        if !is_there {
+            return OFFLINE.map(|(name, value)| (name.into(), value.into())).to_vec();
+        }
+        NETWORK.iter().filter_map(|name| Some((name.into(), self.value(name)?.to_owned()))).collect()
     }
 }
 
-/// The directories that a check knows by name.
+/// What a child finds around itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Places<'a> {
     pub workspace: &'a Path,
     pub tmp: &'a Path,
     pub home: &'a Path,
+    /// Where compilers find what they made in an earlier round; without one, nothing of it outlives the child.
+    pub cache: Option<&'a Path>,
+    pub network: bool,
+    pub walls: Option<&'a Walls>,
+}
+
+impl Places<'_> {
+    /// Returns the variables of caches and private folders.
+    pub fn variables(&self) -> Vec<(OsString, OsString)> {
+        let fresh = self.tmp.join("cache");
+        let cache = self.cache.unwrap_or(&fresh);
+        let mut all = vec![("PYTHONPYCACHEPREFIX".into(), self.tmp.join("pycache").into())];
+        all.extend(BELOW_HOME.map(|(name, below)| (name.into(), self.home.join(below).into())));
+        all.extend(CACHES.map(|(name, below)| (name.into(), cache.join(below).into())));
+        all
+    }
+
+    /// Whether something that is there is so inside, too.
+    fn shows(&self, place: &Path) -> bool {
+        self.walls.is_none_or(|walls| walls.shows(&real(place)))
+    }
 }
 
 /// Returns the whole environment of a check, sorted by name; what the spec says wins.
 pub fn for_check(base: &Base, places: &Places<'_>, spec_env: &BTreeMap<String, String>) -> Vec<(OsString, OsString)> {
     let workspace = Workspace::new(places.workspace);
-    let path = join_paths(trusted_entries(base.path(), &workspace)).unwrap_or_default();
+    let entries = trusted_entries(base.path(), &workspace).filter(|entry| places.shows(entry));
     let mut all: BTreeMap<OsString, OsString> = FIXED.map(|(name, value)| (name.into(), value.into())).into();
-    all.insert("PATH".into(), path);
+    all.insert("PATH".into(), join_paths(entries).unwrap_or_default());
     all.insert("LANG".into(), base.value("LANG").unwrap_or(OsStr::new("C.UTF-8")).to_owned());
     all.insert("HOME".into(), places.home.into());
     all.insert("TMPDIR".into(), places.tmp.into());
     all.insert("PYTHONPATH".into(), places.workspace.into());
-    all.insert("PYTHONPYCACHEPREFIX".into(), places.tmp.join("pycache").into());
-    all.extend(BELOW_HOME.map(|(name, below)| (name.into(), places.home.join(below).into())));
-    all.extend(base.toolchains_beside(&workspace));
+    all.extend(places.variables());
+    all.extend(base.toolchains(places));
+    all.extend(base.network(places.network));
     all.extend(spec_env.iter().map(|(name, value)| (name.into(), value.into())));
     all.into_iter().collect()
+}
+
+/// Whether a variable is one that leads to a toolchain.
+pub fn leads_to_a_toolchain(name: &OsStr) -> bool {
+    TOOLCHAINS.iter().any(|(known, _)| name == *known)
 }
 
 /// Returns the program of that name on a `PATH`, looked for as a job in `workspace` does: entries that are relative,
@@ -190,7 +244,8 @@ mod tests {
         let base = Base::new(caller.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))));
         let (workspace, tmp, home) = (root.join("workspace"), root.join("tmp"), root.join("home"));
         let spec = spec.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
-        let all = for_check(&base, &Places { workspace: &workspace, tmp: &tmp, home: &home }, &spec);
+        let places = Places { workspace: &workspace, tmp: &tmp, home: &home, cache: None, network: false, walls: None };
+        let all = for_check(&base, &places, &spec);
         all.into_iter().map(|(name, value)| (name.into_string().unwrap(), value.into_string().unwrap())).collect()
     }
 

@@ -11,10 +11,11 @@ use std::process::Child;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::pipe::fcntl_setpipe_size;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, OptionalActions, Winsize, tcgetattr, tcsetattr, tcsetwinsize};
 
+use crate::process::sandbox::group::Watched;
 use crate::process::wire::{self, Input, Task};
 use crate::process::{Ended, GRACE, Job, Launcher, bury, order, spawn_keeper};
 
@@ -36,6 +37,7 @@ pub struct Living {
     control: UnixStream,
     output: PipeReader,
     ended: Option<Ended>,
+    watched: Option<Watched>,
 }
 
 /// The master's side of a terminal.
@@ -84,7 +86,11 @@ impl Living {
         let _ = fcntl_setpipe_size(&theirs, PIPE_SIZE);
         set_nonblocking(&output)?;
         let (keeper, control) = spawn_keeper(launcher, theirs.try_clone()?.into(), theirs.into())?;
-        let living = Living { keeper, control, output, ended: None };
+        let mut living = Living { keeper, control, output, ended: None, watched: None };
+        if let Some(walls) = &launcher.walls {
+            let keeper = Pid::from_child(&living.keeper);
+            living.watched = Some(Watched::begin(walls, keeper, &living.control)?);
+        }
         // A keeper that is gone before it has its job is found out by its silence.
         let _ = order(&living.control, launcher, Task::Keep)
             .and_then(|()| wire::send(&living.control, &wire::encode_job(job, input)))
@@ -172,13 +178,16 @@ impl Living {
 
     fn bury(&mut self, told: Option<Vec<u8>>) {
         let told = told.and_then(|message| wire::decode_ended(&message));
+        // From here on the keeper's number may be somebody else's.
+        let broken = self.watched.take().and_then(|watched| watched.broken());
         bury(&mut self.keeper, told.is_some());
-        self.ended = Some(told.unwrap_or(Ended::Signalled(Signal::KILL.as_raw())));
+        let told = told.unwrap_or(Ended::Signalled(Signal::KILL.as_raw()));
+        self.ended = Some(broken.map_or(told, Ended::Limit));
     }
 
     /// The command may have stopped its keeper.
     fn wake_the_keeper(&self) {
-        let _ = rustix::process::kill_process(rustix::process::Pid::from_child(&self.keeper), Signal::CONT);
+        let _ = kill_process(Pid::from_child(&self.keeper), Signal::CONT);
     }
 }
 

@@ -4,6 +4,7 @@
 //! behind, and ends the whole tree when the child is done, its time is over, or the orchestrator is gone. What a child
 //! may reach is not decided here, what it sees of its caller's environment is (`environment`).
 
+pub mod cache;
 pub mod caller;
 pub mod capture;
 pub mod environment;
@@ -12,7 +13,7 @@ pub mod living;
 pub mod private;
 pub mod sandbox;
 mod tree;
-mod wire;
+pub mod wire;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -31,6 +32,7 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_
 use crate::error::{Error, Result};
 use crate::process::capture::{Captured, Reader};
 use crate::process::sandbox::pocket::Pocket;
+use crate::process::sandbox::watch::{INTERVAL, Watch};
 use crate::process::sandbox::{Failure, Walls};
 use crate::process::wire::{Order, Task};
 use crate::stop::{Stop, Woken};
@@ -61,6 +63,8 @@ pub enum Ended {
     CannotStart(String),
     /// The walls that it should run behind could not be raised: it has not run.
     NoWalls(Failure),
+    /// It was ended because it broke a limit: which, and by how much.
+    Limit(String),
 }
 
 /// What is left of a job.
@@ -115,7 +119,7 @@ pub fn run(launcher: &Launcher, job: &Job, stop: &Stop) -> Result<Finished> {
     }
     let begun = Instant::now();
     let mut kept = Kept::start(launcher, job).map_err(|source| Error::io("start", &launcher.program, source))?;
-    let woken = stop.wait(Some(kept.control.as_fd()), begun.checked_add(job.timeout));
+    let (woken, limit) = kept.wait(launcher, stop, begun.checked_add(job.timeout));
     if !matches!(woken, Ok(Woken::Ready)) {
         kept.ask_for_the_end();
     }
@@ -130,7 +134,7 @@ pub fn run(launcher: &Launcher, job: &Job, stop: &Stop) -> Result<Finished> {
         (Woken::TimedOut, None) => Ended::TimedOut,
         (Woken::Ready, None) => end_of_silent_keeper(keeper_status)?,
     };
-    Ok(Finished { ended, stdout, stderr, took })
+    Ok(Finished { ended: limit.map_or(ended, Ended::Limit), stdout, stderr, took })
 }
 
 /// A keeper that was killed counts as its job killed; one that left without a word is no keeper.
@@ -160,6 +164,23 @@ impl Kept {
         let _ = order(&control, launcher, Task::Keep)
             .and_then(|()| wire::send(&control, &wire::encode_job(job, wire::Input::Empty)));
         Ok(Kept { keeper, control, stdout, stderr })
+    }
+
+    /// Waits for the end, a signal or the deadline, and meanwhile looks whether a limit is broken; then returns which.
+    fn wait(&self, launcher: &Launcher, stop: &Stop, deadline: Option<Instant>) -> (io::Result<Woken>, Option<String>) {
+        let mut watch = launcher.walls.as_ref().map(Watch::begin);
+        loop {
+            let next_look = watch.as_ref().and_then(|_| Instant::now().checked_add(INTERVAL));
+            let woken = stop.wait(Some(self.control.as_fd()), deadline.into_iter().chain(next_look).min());
+            let is_late = deadline.is_some_and(|deadline| deadline <= Instant::now());
+            if is_late || !matches!(woken, Ok(Woken::TimedOut)) {
+                return (woken, None);
+            }
+            let broken = watch.as_mut().and_then(|watch| watch.look(&[Pid::from_child(&self.keeper)]));
+            if let Some(broken) = broken {
+                return (woken, Some(broken.words));
+            }
+        }
     }
 
     fn ask_for_the_end(&mut self) {

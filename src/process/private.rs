@@ -29,16 +29,14 @@ impl PrivateDirs {
     /// Makes the directories of `root` below `temporary`, empty but for what a home needs.
     pub fn create(temporary: &Path, root: &Path) -> Result<PrivateDirs> {
         let ours = temporary.join(format!("orchestrator-{}", geteuid().as_raw()));
-        let digest = Sha256::digest(root.as_os_str().as_bytes());
-        let name: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        let base = ours.join(name);
+        let base = ours.join(name_of(root));
         claim(&ours).map_err(|source| Error::io("use", &ours, source))?;
         let private = PrivateDirs { base };
         private.renew()?;
         Ok(private)
     }
 
-    /// Returns the directory that both are in.
+    /// Returns the directory that both lie in.
     pub fn base(&self) -> &Path {
         &self.base
     }
@@ -51,6 +49,11 @@ impl PrivateDirs {
     /// Returns the home.
     pub fn home(&self) -> PathBuf {
         self.base.join("home")
+    }
+
+    /// Returns the directory for what children only read; it is made by whoever fills it.
+    pub fn kept(&self) -> PathBuf {
+        self.base.join("kept")
     }
 
     /// Makes both directories anew.
@@ -85,8 +88,14 @@ impl Drop for PrivateDirs {
     }
 }
 
+/// Returns the name under which a root's private directories are known.
+pub(super) fn name_of(root: &Path) -> String {
+    let digest = Sha256::digest(root.as_os_str().as_bytes());
+    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Makes sure that a path is a directory of ours that nobody else can enter.
-fn claim(path: &Path) -> io::Result<()> {
+pub(super) fn claim(path: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
@@ -106,7 +115,7 @@ fn claim(path: &Path) -> io::Result<()> {
 ///
 /// A folder inside a folder is first moved to the top: so no path grows long and no descriptor stays open, and a tree of
 /// any depth goes one level at a time.
-fn empty(base: &Path) -> io::Result<()> {
+pub(super) fn empty(base: &Path) -> io::Result<()> {
     let mut folders = take_apart(base)?;
     let mut count = 0;
     while let Some(folder) = folders.pop() {

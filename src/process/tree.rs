@@ -180,7 +180,7 @@ pub(super) fn own() -> Option<Entry> {
     parse(&beginning("/proc/self/stat").ok()?)
 }
 
-fn processes() -> impl Iterator<Item = Entry> {
+pub(super) fn processes() -> impl Iterator<Item = Entry> {
     let names = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.file_name());
     let pids = names.filter_map(|name| name.to_str()?.parse::<u32>().ok());
     pids.filter_map(|pid| parse(&beginning(&format!("/proc/{pid}/stat")).ok()?))

@@ -47,6 +47,11 @@ pub(super) enum Input {
     Terminal,
 }
 
+/// Sends a wish that is one byte.
+pub(super) fn ask(mut keeper: impl Write, wish: u8) -> io::Result<()> {
+    keeper.write_all(&[wish])
+}
+
 impl Input {
     /// All of them; their places in it are their numbers in a message.
     const ALL: [Input; 4] = [Input::Empty, Input::Channel, Input::Duplex, Input::Terminal];
@@ -133,6 +138,7 @@ pub(super) fn encode_ended(ended: &Ended) -> Vec<u8> {
         Ended::TimedOut => (b't', Vec::new()),
         Ended::CannotStart(reason) => (b'c', reason.clone().into_bytes()),
         Ended::NoWalls(Failure { layer, what }) => (b'w', [&[*layer as u8], what.as_bytes()].concat()),
+        Ended::Limit(which) => (b'l', which.clone().into_bytes()),
     };
     [vec![kind], rest].concat()
 }
@@ -150,8 +156,17 @@ pub(super) fn decode_ended(message: &[u8]) -> Option<Ended> {
             let layer = *Layer::ALL.get(usize::from(*layer))?;
             Some(Ended::NoWalls(Failure { layer, what: String::from_utf8_lossy(what).into_owned() }))
         }
+        b'l' => Some(Ended::Limit(String::from_utf8_lossy(rest).into_owned())),
         _ => None,
     }
+}
+
+/// Reads bytes as everything that they could be, and returns whether they are any of it: for who tries the readers.
+pub fn is_understood(bytes: &[u8]) -> bool {
+    let message = receive(bytes);
+    let message = message.as_deref().unwrap_or(bytes);
+    decode_pids(message);
+    decode_job(message).is_some() || decode_ended(message).is_some()
 }
 
 fn put_number(message: &mut Vec<u8>, number: usize) {
@@ -227,9 +242,13 @@ mod tests {
 
     #[test]
     fn an_end_arrives_as_it_was() {
-        for ended in
-            [Ended::Exited(255), Ended::Signalled(11), Ended::TimedOut, Ended::CannotStart("no ünlucky".to_owned())]
-        {
+        for ended in [
+            Ended::Exited(255),
+            Ended::Signalled(11),
+            Ended::TimedOut,
+            Ended::CannotStart("no ünlucky".to_owned()),
+            Ended::Limit("too much".to_owned()),
+        ] {
             assert_eq!(decode_ended(&encode_ended(&ended)), Some(ended));
         }
     }

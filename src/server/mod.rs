@@ -4,8 +4,8 @@
 //! the end (a signal, a reader of our stdout that is gone), and the loop, which alone touches the environments. While
 //! the loop waits for a command it can be woken to interrupt or restart that very environment.
 
-mod input;
-mod protocol;
+pub mod input;
+pub mod protocol;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

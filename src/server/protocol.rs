@@ -12,6 +12,9 @@ use crate::environments::{Response, ScreenSection};
 /// No timeout counts as more.
 const LONGEST_TIMEOUT: f64 = 1e9;
 
+/// More values than any request has; as a tree they would take many times the memory of their text.
+const MOST_VALUES: usize = 1 << 20;
+
 /// What an agent asks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
@@ -51,6 +54,10 @@ impl Named {
 
 /// Reads one line.
 pub fn parse(line: &[u8]) -> Result<Request, Malformed> {
+    if is_intricate(line) {
+        let message = format!("Failed to parse command: the line has more than {MOST_VALUES} values");
+        return Err(Malformed { id: None, message });
+    }
     let refuse = |message: String| Malformed { id: Named::id_of(line), message };
     let text =
         std::str::from_utf8(line).map_err(|error| refuse(format!("Failed to parse command: not UTF-8: {error}")))?;
@@ -66,6 +73,30 @@ pub fn parse(line: &[u8]) -> Result<Request, Malformed> {
     };
     let request = Fields { id: id.clone(), fields };
     request.read().map_err(|message| Malformed { id, message: format!("Failed to parse command: {message}") })
+}
+
+/// Whether a line has too many values; what stands in its texts is none.
+fn is_intricate(line: &[u8]) -> bool {
+    let (mut count, mut rest) = (0, line);
+    // What is shorter has fewer.
+    while MOST_VALUES < count + rest.len() {
+        let Some((byte, after)) = rest.split_first() else { break };
+        rest = if *byte == b'"' { after_text(after) } else { after };
+        count += usize::from(matches!(byte, b',' | b'[' | b'{'));
+    }
+    MOST_VALUES < count
+}
+
+/// Returns what follows a text, given what follows its first quote.
+fn after_text(mut rest: &[u8]) -> &[u8] {
+    while let Some(found) = memchr::memchr2(b'"', b'\\', rest) {
+        let is_over = rest[found] == b'"';
+        rest = rest.get(found + if is_over { 1 } else { 2 }..).unwrap_or_default();
+        if is_over {
+            return rest;
+        }
+    }
+    &[]
 }
 
 struct Fields {
@@ -244,6 +275,18 @@ mod tests {
         assert_eq!(wrong(r#"{"id":"a","type":"x"}"#).id, Some("a".into()));
         assert!(parse(b"{\"type\":\"command\",\"environment\":\"bash\",\"command\":\"\xff\"}").is_err());
         assert!(parse("[".repeat(200_000).as_bytes()).is_err());
+    }
+
+    #[test]
+    fn a_line_of_very_many_values_is_refused_and_one_long_text_is_not() {
+        let command = |text: &str, more: &str| {
+            parse(format!(r#"{{"type":"command","environment":"bash","command":"{text}","x":[{more}0]}}"#).as_bytes())
+        };
+        let many = "0,".repeat(MOST_VALUES);
+        assert!(command("", &many).unwrap_err().message.contains("values"));
+        assert!(command(&many, "").is_ok());
+        assert!(command(&format!(r#"\\\"{many}\""#), &many[..99_998]).is_ok());
+        assert!(command(&many, &many[..many.len() - 20]).is_ok());
     }
 
     fn written(reply: Reply<'_>) -> String {

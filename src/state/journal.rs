@@ -5,10 +5,10 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, statat};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -16,7 +16,6 @@ use crate::error::{Error, Result};
 use crate::events::Event;
 use crate::secrets::Secrets;
 use crate::state::run::timestamp;
-use crate::state::store::has_a_name;
 
 /// A line longer than any that this program writes.
 const LINE_LIMIT: u64 = 512 << 20;
@@ -26,6 +25,7 @@ const TAIL_SHOWN: usize = 512;
 /// The log of one run, open for appending.
 #[derive(Debug)]
 pub struct Journal {
+    logs: OwnedFd,
     file: File,
     path: PathBuf,
     run_id: String,
@@ -61,15 +61,15 @@ struct Head {
 }
 
 impl Journal {
-    /// Opens the log of a run in `logs`, making it where there is none, and hands every event in it to `visit`.
+    /// Opens the log of a run in `logs`, making it where there is none, and hands every event in it to `visit`, with its line's number.
     pub fn open(
         logs: BorrowedFd<'_>,
         logs_path: &Path,
         run_id: &str,
         secrets: &Secrets,
-        visit: &mut dyn FnMut(Event),
+        visit: &mut dyn FnMut(u64, Event),
     ) -> Result<(Journal, Option<Mended>)> {
-        let name = format!("{run_id}.log");
+        let name = file_name(run_id);
         let path = logs_path.join(&name);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let fd = openat(logs, name.as_str(), flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o644))
@@ -78,6 +78,7 @@ impl Journal {
         let file = File::from(fd);
         let read = read_lines(&file, Some(run_id), visit).map_err(|error| Error::io("read", &path, error))?;
         let mut journal = Journal {
+            logs: logs.try_clone_to_owned().map_err(|error| Error::io("open", logs_path, error))?,
             file,
             path,
             run_id: run_id.to_owned(),
@@ -108,11 +109,18 @@ impl Journal {
 
     /// Makes everything written so far survive a power cut.
     pub fn sync(&mut self) -> Result<()> {
-        if !has_a_name(&self.file) {
-            let gone = std::io::Error::other("the log was deleted while the run was going on");
+        if !self.stands() {
+            let gone = std::io::Error::other("the log was deleted, moved or changed while the run was going on");
             return Err(Error::io("keep", &self.path, gone));
         }
         self.file.sync_data().map_err(|error| Error::io("sync", &self.path, error))
+    }
+
+    /// Whether the log is what a resume would find: under its name, and nothing but what was written here.
+    fn stands(&self) -> bool {
+        let named = statat(&self.logs, file_name(&self.run_id), AtFlags::SYMLINK_NOFOLLOW);
+        let (Ok(named), Ok(own)) = (named, fstat(&self.file)) else { return false };
+        (named.st_dev, named.st_ino) == (own.st_dev, own.st_ino) && u64::try_from(own.st_size) == Ok(self.length)
     }
 
     /// Returns how many lines the log has.
@@ -138,6 +146,10 @@ impl Journal {
     }
 }
 
+fn file_name(run_id: &str) -> String {
+    format!("{run_id}.log")
+}
+
 /// What reading a log came to.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ReadUp {
@@ -148,7 +160,7 @@ pub struct ReadUp {
 /// Reads a log to its last whole line; `run_id` is taken from the first line where none is given.
 ///
 /// A line that repeats the one before (a tail written twice) ends the reading like a torn one.
-pub fn read_lines(file: &File, run_id: Option<&str>, visit: &mut dyn FnMut(Event)) -> std::io::Result<ReadUp> {
+pub fn read_lines(file: &File, run_id: Option<&str>, visit: &mut dyn FnMut(u64, Event)) -> std::io::Result<ReadUp> {
     let mut reader = BufReader::with_capacity(1 << 16, file);
     reader.seek(SeekFrom::Start(0))?;
     let mut run_id = run_id.map(str::to_owned);
@@ -169,7 +181,7 @@ pub fn read_lines(file: &File, run_id: Option<&str>, visit: &mut dyn FnMut(Event
         read.whole_bytes += length as u64;
         // An event that a newer version wrote is skipped, not a fault of the log.
         if let Ok(event) = serde_json::from_slice::<Value>(&line).and_then(Event::deserialize) {
-            visit(event);
+            visit(read.lines, event);
         }
     }
 }
@@ -200,8 +212,10 @@ mod tests {
             let mut events = Vec::new();
             let secrets = Secrets::new(["sk-secret-12345".to_owned()]);
             let (journal, mended) =
-                Journal::open(directory.as_fd(), self.folder.path(), &self.run_id, &secrets, &mut |e| events.push(e))
-                    .unwrap();
+                Journal::open(directory.as_fd(), self.folder.path(), &self.run_id, &secrets, &mut |_, e| {
+                    events.push(e)
+                })
+                .unwrap();
             (journal, mended, events)
         }
     }

@@ -1,5 +1,7 @@
 //! The content of `state.json`: where a run stands, in exactly these fields.
 
+use std::time::SystemTime;
+
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Deserialize, Serialize};
 
@@ -64,9 +66,9 @@ impl Totals {
 
     /// Adds one answer; an answer of unknown cost makes the sum unknown.
     pub fn add(&mut self, input_tokens: u64, output_tokens: u64, cost_usd: Option<f64>) {
-        self.llm_calls += 1;
-        self.input_tokens += input_tokens;
-        self.output_tokens += output_tokens;
+        self.llm_calls = self.llm_calls.saturating_add(1);
+        self.input_tokens = self.input_tokens.saturating_add(input_tokens);
+        self.output_tokens = self.output_tokens.saturating_add(output_tokens);
         self.cost_usd = self.cost_usd.zip(cost_usd).map(|(sum, cost)| sum + cost);
     }
 }
@@ -162,9 +164,14 @@ fn present<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(field: D) -> R
     Option::deserialize(field)
 }
 
+/// Returns the time of the wall, even where its clock stands before 1970.
+pub fn now() -> DateTime<Utc> {
+    SystemTime::now().into()
+}
+
 /// Returns the time as it stands in `state.json` and in the log: RFC 3339, UTC, milliseconds.
 pub fn timestamp() -> String {
-    Utc::now().to_rfc3339_opts(SecondsFormat::Millis, true)
+    now().to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
 /// Returns a new id for a run.

@@ -12,11 +12,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, linkat, openat, renameat, statat, unlinkat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, linkat, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result, Violation};
-use crate::state::run::{Parsed, RunState, timestamp};
+use crate::state::run::{Parsed, RunState, now, timestamp};
 
 pub const STATE_FILE: &str = "state.json";
 pub const LOCK_FILE: &str = ".orchestrator.lock";
@@ -187,7 +187,7 @@ impl Root {
     /// Where the file system can, it stays in its place, too, until it is replaced: without any state the workspace
     /// would be nobody's.
     pub fn set_aside(&self) -> Result<String> {
-        let stamp = chrono::Utc::now().format("%Y%m%dT%H%M%S%.3fZ");
+        let stamp = now().format("%Y%m%dT%H%M%S%.3fZ");
         let name = format!("{STATE_FILE}.corrupt-{stamp}");
         let (from, to) = ((&self.directory, STATE_FILE), (&self.directory, name.as_str()));
         linkat(from.0, from.1, to.0, to.1, AtFlags::empty())
@@ -261,9 +261,4 @@ fn read_holder(file: &File) -> String {
 fn is_alive(holder: &str) -> bool {
     let id = holder.strip_prefix("pid ").and_then(|rest| rest.split(' ').next());
     id.is_some_and(|id| Path::new("/proc").join(id).exists())
-}
-
-/// Whether an open file still has a name; a log that was deleted is no journal.
-pub fn has_a_name(file: impl AsFd) -> bool {
-    fstat(file).is_ok_and(|stat| stat.st_nlink > 0)
 }

@@ -37,6 +37,24 @@ fn all_run_in_order_in_each_round_and_all_must_pass() {
 }
 
 #[test]
+fn what_the_sandbox_refused_is_told_in_plain_words() {
+    let refused =
+        "grep -qx 42 answer.txt && exit; echo \"touch: cannot touch '/srv/x': Read-only file system\" >&2; exit 1";
+    let hidden = "test -e second && exit; echo 'curl: (6) Could not resolve host: secret-host'; exit 1";
+    let checks = [("open", refused, ""), ("covert", hidden, "hidden: true")];
+    let third = reply::files(&[("answer.txt", "42\n"), ("second", "")]);
+    let server = Server::start([reply::answer("41"), reply::answer("42"), third]);
+    let project = Project::with(spec(&checks), &server);
+    let ran = project.run(RUN_JSON).exits(0);
+    let (first, second) = (server.requests()[1].said(), server.requests()[2].said());
+    assert!(first.contains("write outside workspace refused: /srv/x; write below the workspace"), "{first}");
+    assert!(!second.contains("network was refused") && !second.contains("secret-host"), "{second}");
+    let notes = ran.result()["notes"].to_string();
+    assert!(notes.contains("check open: write outside workspace refused: /srv/x"), "{notes}");
+    assert!(notes.contains("check covert: the network was refused"), "{notes}");
+}
+
+#[test]
 fn the_environment_is_rebuilt() {
     let script = "env | cut -d= -f1 | sort > names; echo \"$TZ $PYTHONHASHSEED $COLUMNS $NO_COLOR $TERM $GREETING\" > values; \
         echo \"$HOME\" > home; cat > stdin; ls -l /proc/self/fd > descriptors; pwd > folder";

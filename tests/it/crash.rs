@@ -4,7 +4,7 @@
 //! command must come to the end of an undisturbed run. Where nothing may be traced this is said and skipped.
 //! Children are let go when they start a program, so that only the orchestrator is hit.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -14,9 +14,19 @@ use crate::running::{Ran, Running};
 use crate::server::Server;
 
 /// What changes the disk beside `write`. A mark lets `strace` pass over a call that this system does not have.
-const CHANGES: &str = "fsync fdatasync ftruncate ?rename renameat ?renameat2 ?unlink unlinkat ?mkdir mkdirat";
+const CHANGES: &str = "fsync fdatasync ftruncate ?rename renameat ?renameat2 ?unlink unlinkat ?mkdir mkdirat ?rmdir";
+/// What makes files, or holds the root.
+const OPENINGS: &str = "openat openat2 flock";
+/// What an open or a rename can be refused with, one after the other.
+const REFUSALS: [(&str, &str); 5] = [
+    ("EMFILE", "Too many open files"),
+    ("EACCES", "Permission denied"),
+    ("EROFS", "Read-only file system"),
+    ("EINTR", "Interrupted system call"),
+    ("EDQUOT", "quota"),
+];
 
-fn may_trace() -> bool {
+pub fn may_trace() -> bool {
     let ran = Project::new().run_in_shell("strace -f --detach-on=execve -o /dev/null true", &[]);
     if ran.code != Some(0) {
         eprintln!("skipped: nothing can be traced here: {}", ran.stderr.trim());
@@ -25,7 +35,7 @@ fn may_trace() -> bool {
 }
 
 /// A run of a template that needs one patch.
-fn from_a_template() -> Project {
+pub fn from_a_template() -> Project {
     Project::new()
         .spec(answer_spec() + "generator: {provider: template, template: template/}\n")
         .file("specs/template/0/answer.txt", "41\n")
@@ -34,7 +44,7 @@ fn from_a_template() -> Project {
 }
 
 /// Runs the binary with these options of `strace`.
-fn traced(project: &Project, options: &[&str]) -> Ran {
+pub fn traced(project: &Project, options: &[&str]) -> Ran {
     let always = ["-f", "--detach-on=execve", "-qq", "-e", "signal=none"];
     let arguments = [&always[..], options, &[BINARY], RUN].concat();
     let ran = Running::start(project.command("strace", &arguments), project.root()).wait();
@@ -43,23 +53,29 @@ fn traced(project: &Project, options: &[&str]) -> Ran {
 }
 
 /// Runs the binary with a fault at one call.
-fn disturbed(project: &Project, call: &str, fault: &str) -> Ran {
+pub fn disturbed(project: &Project, call: &str, fault: &str) -> Ran {
     traced(project, &["-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &format!("inject={call}:{fault}")])
 }
 
-/// How often an undisturbed run makes the call. `strace` counts for each thread, so the busiest one decides.
-fn times(project: &Project, call: &str) -> u32 {
+/// The numbers of these calls in an undisturbed run; of those that open files, only of those that make one.
+///
+/// `strace` counts for each thread, so a number stands for the call of any of them.
+pub fn numbers(project: &Project, call: &str) -> BTreeSet<u32> {
     let file = project.outside("calls");
     traced(project, &["-o", &file.display().to_string(), "-e", &format!("trace={call}")]).exits(0);
-    let mut of_threads = BTreeMap::<String, u32>::new();
+    let (mut of_threads, mut numbers) = (BTreeMap::<String, u32>::new(), BTreeSet::new());
     for line in std::fs::read_to_string(file).unwrap().lines().filter(|line| line.contains('(')) {
-        *of_threads.entry(line.split(' ').next().unwrap_or_default().to_owned()).or_default() += 1;
+        let number = of_threads.entry(line.split(' ').next().unwrap_or_default().to_owned()).or_default();
+        *number += 1;
+        if !call.contains("open") || line.contains("O_CREAT") {
+            numbers.insert(*number);
+        }
     }
-    of_threads.into_values().max().unwrap_or(0)
+    numbers
 }
 
 /// What a run came to, but for names and times.
-fn end(project: &Project) -> (Value, BTreeMap<String, Vec<u8>>) {
+pub fn end(project: &Project) -> (Value, BTreeMap<String, Vec<u8>>) {
     let mut state = project.state();
     for field in ["run_id", "created_at", "updated_at"] {
         state[field] = Value::Null;
@@ -76,7 +92,7 @@ fn disturb_everywhere(calls: &str, fault: impl Fn(u32) -> String, expected: impl
     let goal = end(&undisturbed);
     let mut ended = 0;
     for call in calls.split(' ') {
-        for number in 1..=times(&from_a_template(), call) {
+        for number in numbers(&from_a_template(), call) {
             let (project, fault) = (from_a_template(), fault(number));
             let ran = disturbed(&project, call, &fault);
             assert!(expected(&ran), "{call} {fault}\n{}", ran.story());
@@ -117,6 +133,27 @@ fn killed_at_any_change_of_the_disk() {
 }
 
 #[test]
+fn killed_before_any_file_is_made_and_the_root_is_held() {
+    if may_trace() {
+        let points = disturb_everywhere(OPENINGS, |number| format!("signal=KILL:when={number}"), killed);
+        assert!(10 < points, "only {points} openings");
+    }
+}
+
+#[test]
+fn one_refusal_of_an_open_or_a_rename() {
+    if may_trace() {
+        let refusal = |number: u32| REFUSALS[number as usize % REFUSALS.len()];
+        let fault = |number| format!("error={}:when={number}", refusal(number).0);
+        let points = disturb_everywhere("openat openat2 renameat mkdirat", fault, |ran| {
+            let names_it = REFUSALS.iter().any(|(_, words)| ran.stderr.contains(words));
+            ran.code == Some(0) || (ran.code == Some(74) && names_it)
+        });
+        assert!(10 < points, "only {points} refusals");
+    }
+}
+
+#[test]
 fn one_failure_of_the_disk_at_any_point() {
     if may_trace() {
         disturb_everywhere("write", |number| format!("error=ENOSPC:when={number}"), stopped_or_went_on);
@@ -132,7 +169,7 @@ fn a_disk_that_stays_full_from_any_point_on() {
 }
 
 /// The answers that stand in any log of the project.
-fn recorded(project: &Project) -> usize {
+pub fn recorded(project: &Project) -> usize {
     let logs = project.picture().into_iter().filter(|(path, _)| path.starts_with("logs/"));
     logs.map(|(_, content)| String::from_utf8_lossy(&content).matches("\"event\":\"ModelAnswered\"").count()).sum()
 }
@@ -149,7 +186,7 @@ fn killed_at_any_sync_no_recorded_answer_is_asked_for_again() {
         })
     };
     let server = model();
-    for number in 1..=times(&Project::with(answer_spec(), &server), "fsync") {
+    for number in numbers(&Project::with(answer_spec(), &server), "fsync") {
         let server = model();
         let project = Project::with(answer_spec(), &server);
         disturbed(&project, "fsync", &format!("signal=KILL:when={number}"));

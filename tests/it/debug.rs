@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use serde_json::{Value, json};
+
 use crate::project::{Project, RUN, answer_spec};
 use crate::reply;
 use crate::server::Server;
@@ -76,4 +78,32 @@ fn a_resumed_run_adds_to_its_files() {
     project.run(DEBUG).exits(0);
     assert!(before < files(&project).len());
     assert!(files(&project).contains("answer.txt says 41"), "the first part is still there");
+}
+
+#[test]
+fn a_conversation_leaves_each_prompt_as_it_was_sent_and_each_call_with_its_result() {
+    let call = reply::bash("echo 'a\nb'; echo 42 > answer.txt");
+    let server = Server::start([call, reply::call("telnet", json!({})), reply::text("Ended.")]);
+    let project = Project::with(crate::agent_mode::agent_spec(""), &server);
+    project.run(DEBUG).exits(0);
+    let folder = format!("logs/{}/", project.state_text("run_id"));
+    let files: Vec<(String, Vec<u8>)> =
+        project.picture().into_iter().filter(|(path, _)| path.starts_with(&folder)).collect();
+    let ending = |ending: &str| files.iter().filter(|(path, _)| path.ends_with(ending)).collect::<Vec<_>>();
+    let text = |file: &(String, Vec<u8>)| String::from_utf8_lossy(&file.1).into_owned();
+    let prompts = ending(".prompt.json");
+    assert_eq!((prompts.len(), ending(".answer.json").len()), (3, 3));
+    for (prompt, sent) in prompts.into_iter().zip(server.requests()) {
+        let prompt: Value = serde_json::from_str(&text(prompt)).unwrap();
+        assert_eq!(prompt["messages"].as_array().map(Vec::len), sent.body["messages"].as_array().map(Vec::len));
+        assert!(prompt["system"].as_str().unwrap().contains("The checks decide"), "each prompt is whole");
+    }
+    let results = ending(".result.txt");
+    assert_eq!(results.len(), 2);
+    assert!(text(results[0]).starts_with("a\nb\n"), "{}", text(results[0]));
+    assert!(text(results[1]).starts_with("not run: there is no tool"), "{}", text(results[1]));
+    assert!(text(ending("_bash.call.json")[0]).contains("echo 42 > answer.txt"));
+    assert!(text(ending("_bash.meta.json")[0]).contains("\"is_error\": false"));
+    assert!(project.events("PromptSent").is_empty(), "the log holds only what is new");
+    project.nothing_left();
 }

@@ -80,7 +80,7 @@ fn an_answer_is_the_same_however_it_comes() {
 }
 
 /// A fault that passes: the same request is sent again, and no build retry is counted.
-fn check_transient(what: &str, fault: Reply) {
+pub fn check_transient(what: &str, fault: Reply) {
     for provider in PROVIDERS {
         let server = Server::start([fault.clone(), fault.clone(), reply::answer("42")]);
         let project = Project::with(spec(provider, ""), &server);

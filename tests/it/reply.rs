@@ -2,6 +2,8 @@
 //!
 //! A reply says what is answered and how the wire behaves meanwhile; `server.rs` does it.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use serde_json::{Value, json};
 
 /// The two dialects that are spoken.
@@ -15,6 +17,9 @@ pub enum Dialect {
 #[derive(Debug, Clone)]
 pub struct Reply {
     text: String,
+    calls: Vec<Call>,
+    /// Blocks before the text, as they stand (thinking, for one); only Anthropic's dialect has them.
+    before: Vec<Value>,
     input: u64,
     output: u64,
     cache_write: u64,
@@ -32,6 +37,24 @@ pub struct Reply {
     pub ends_after: Option<usize>,
     pub reset: bool,
     pub piece: usize,
+}
+
+/// A call of a tool: its id, its name, and its arguments as they stand on the wire.
+#[derive(Debug, Clone)]
+struct Call {
+    id: String,
+    name: String,
+    arguments: String,
+}
+
+/// Returns an answer that calls a tool.
+pub fn call(name: &str, arguments: Value) -> Reply {
+    text("").and_call(name, arguments)
+}
+
+/// Returns an answer that runs a line in `bash`.
+pub fn bash(command: &str) -> Reply {
+    call("bash", json!({"command": command}))
 }
 
 /// Returns an answer of whole files in the format.
@@ -54,6 +77,8 @@ pub fn block(path: &str, content: &str) -> String {
 pub fn text(text: &str) -> Reply {
     Reply {
         text: text.to_owned(),
+        calls: Vec::new(),
+        before: Vec::new(),
         input: 100,
         output: 20,
         cache_write: 0,
@@ -91,6 +116,36 @@ pub fn raw(status: u16, content_type: &str, body: impl Into<Vec<u8>>) -> Reply {
 }
 
 impl Reply {
+    /// Adds a call of a tool.
+    pub fn and_call(self, name: &str, arguments: Value) -> Reply {
+        self.and_raw_call(name, &arguments.to_string())
+    }
+
+    /// Adds a call whose arguments are these bytes, whatever they are.
+    pub fn and_raw_call(mut self, name: &str, arguments: &str) -> Reply {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let id = format!("call-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        self.calls.push(Call { id, name: name.to_owned(), arguments: arguments.to_owned() });
+        if self.stop == "end_turn" { self.stop("tool_use") } else { self }
+    }
+
+    /// Sets the ids of the calls; an empty one is not sent.
+    pub fn ids(mut self, ids: &[&str]) -> Reply {
+        self.calls.iter_mut().zip(ids).for_each(|(call, id)| call.id = (*id).to_owned());
+        self
+    }
+
+    /// Says this beside the calls.
+    pub fn saying(self, text: &str) -> Reply {
+        Reply { text: text.to_owned(), ..self }
+    }
+
+    /// Puts a block of Anthropic's before the text.
+    pub fn after_block(mut self, block: Value) -> Reply {
+        self.before.push(block);
+        self
+    }
+
     /// Sets the tokens that are shown as used.
     pub fn usage(self, input: u64, output: u64) -> Reply {
         Reply { input, output, ..self }
@@ -162,13 +217,13 @@ impl Reply {
         match (&self.raw, dialect) {
             (Some(raw), _) => raw.clone(),
             (None, Dialect::Anthropic) => {
-                let mut message = self.message(json!([{"type": "text", "text": self.text}]));
+                let mut message = self.message(self.anthropic_blocks().into_iter().map(|(block, _)| block).collect());
                 message["stop_reason"] = json!(self.stop);
                 json(message)
             }
             (None, Dialect::OpenAi) => json(json!({"id": "chatcmpl-1", "object": "chat.completion", "created": 1,
                 "model": "scripted", "choices": [{"index": 0, "finish_reason": self.finish(),
-                "message": {"role": "assistant", "content": self.text}}], "usage": self.openai_usage()})),
+                "message": self.openai_message()}], "usage": self.openai_usage()})),
         }
     }
 
@@ -187,19 +242,35 @@ impl Reply {
     }
 
     fn anthropic_events(&self) -> Vec<String> {
-        let start = json!({"type": "message_start", "message": self.message(json!([]))});
-        let open = json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}});
-        let deltas = self.pieces().into_iter().map(
-            |text| json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}),
-        );
-        let end = [
-            json!({"type": "content_block_stop", "index": 0}),
-            json!({"type": "message_delta", "delta": {"stop_reason": self.stop, "stop_sequence": null},
-                "usage": {"output_tokens": self.output}}),
-            json!({"type": "message_stop"}),
-        ];
+        let mut events = vec![json!({"type": "message_start", "message": self.message(json!([]))})];
+        for (index, (block, deltas)) in self.anthropic_blocks().into_iter().enumerate() {
+            let start = if deltas.is_empty() { block } else { emptied(block) };
+            events.push(json!({"type": "content_block_start", "index": index, "content_block": start}));
+            let delta = |delta: Value| json!({"type": "content_block_delta", "index": index, "delta": delta});
+            events.extend(deltas.into_iter().map(delta));
+            events.push(json!({"type": "content_block_stop", "index": index}));
+        }
+        events.push(json!({"type": "message_delta", "delta": {"stop_reason": self.stop, "stop_sequence": null},
+            "usage": {"output_tokens": self.output}}));
+        events.push(json!({"type": "message_stop"}));
         let frame = |event: Value| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or_default());
-        [start, open].into_iter().chain(deltas).chain(end).map(frame).collect()
+        events.into_iter().map(frame).collect()
+    }
+
+    /// Each block whole, and the pieces in which it is streamed; none where its start has it all.
+    fn anthropic_blocks(&self) -> Vec<(Value, Vec<Value>)> {
+        let mut blocks: Vec<(Value, Vec<Value>)> = self.before.iter().cloned().map(streamed).collect();
+        if !self.text.is_empty() || self.calls.is_empty() {
+            let deltas = pieces(&self.text).into_iter().map(|text| json!({"type": "text_delta", "text": text}));
+            blocks.push((json!({"type": "text", "text": self.text}), deltas.collect()));
+        }
+        for Call { id, name, arguments } in &self.calls {
+            let input: Value = serde_json::from_str(arguments).unwrap_or_else(|_| json!(arguments));
+            let deltas = pieces(arguments).into_iter();
+            let deltas = deltas.map(|piece| json!({"type": "input_json_delta", "partial_json": piece}));
+            blocks.push((json!({"type": "tool_use", "id": id, "name": name, "input": input}), deltas.collect()));
+        }
+        blocks
     }
 
     fn openai_events(&self) -> Vec<String> {
@@ -208,7 +279,9 @@ impl Reply {
                 "choices": [{"index": 0, "delta": delta, "finish_reason": finish}], "usage": null})
         };
         let start = chunk(json!({"role": "assistant", "content": ""}), Value::Null);
-        let deltas = self.pieces().into_iter().map(|text| chunk(json!({"content": text}), Value::Null));
+        let deltas = pieces(&self.text).into_iter().map(|text| json!({"content": text}));
+        let calls = self.openai_call_deltas().into_iter().map(|call| json!({"tool_calls": [call]}));
+        let deltas = deltas.chain(calls).map(|delta| chunk(delta, Value::Null));
         let end = [
             chunk(json!({}), json!(self.finish())),
             json!({"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "scripted",
@@ -216,6 +289,25 @@ impl Reply {
         ];
         let frames = [start].into_iter().chain(deltas).chain(end).map(|event| format!("data: {event}\n\n"));
         frames.chain(["data: [DONE]\n\n".to_owned()]).collect()
+    }
+
+    fn openai_call_deltas(&self) -> Vec<Value> {
+        let mut deltas = Vec::new();
+        for (index, call) in self.calls.iter().enumerate() {
+            deltas.push(with_id(json!({"index": index, "function": {"name": call.name, "arguments": ""}}), call));
+            let pieces = pieces(&call.arguments).into_iter();
+            deltas.extend(pieces.map(|piece| json!({"index": index, "function": {"arguments": piece}})));
+        }
+        deltas
+    }
+
+    fn openai_message(&self) -> Value {
+        let function = |call: &Call| json!({"function": {"name": call.name, "arguments": call.arguments}});
+        let calls: Vec<Value> = self.calls.iter().map(|call| with_id(function(call), call)).collect();
+        match calls.is_empty() {
+            true => json!({"role": "assistant", "content": self.text}),
+            false => json!({"role": "assistant", "content": self.text, "tool_calls": calls}),
+        }
     }
 
     fn message(&self, content: Value) -> Value {
@@ -229,6 +321,7 @@ impl Reply {
         match self.stop {
             "max_tokens" => "length",
             "refusal" => "content_filter",
+            "tool_use" => "tool_calls",
             _ => "stop",
         }
     }
@@ -238,10 +331,43 @@ impl Reply {
         json!({"prompt_tokens": prompt, "completion_tokens": self.output, "total_tokens": prompt + self.output,
             "prompt_tokens_details": {"cached_tokens": self.cache_read}})
     }
+}
 
-    /// The text in some two hundred pieces at the most, none of them shorter than a few characters.
-    fn pieces(&self) -> Vec<String> {
-        let characters: Vec<char> = self.text.chars().collect();
-        characters.chunks(12.max(characters.len() / 200)).map(|piece| piece.iter().collect()).collect()
+/// A text in some two hundred pieces at the most, none of them shorter than a few characters.
+fn pieces(text: &str) -> Vec<String> {
+    let characters: Vec<char> = text.chars().collect();
+    characters.chunks(12.max(characters.len() / 200)).map(|piece| piece.iter().collect()).collect()
+}
+
+/// A block that the test gives whole: thinking comes in pieces, all else with its start.
+fn streamed(block: Value) -> (Value, Vec<Value>) {
+    let text = |field: &str| block[field].as_str().unwrap_or_default().to_owned();
+    let mut deltas = Vec::new();
+    if block["type"] == "thinking" {
+        let thinking = pieces(&text("thinking")).into_iter();
+        deltas.extend(thinking.map(|piece| json!({"type": "thinking_delta", "thinking": piece})));
+        deltas.push(json!({"type": "signature_delta", "signature": text("signature")}));
     }
+    (block, deltas)
+}
+
+/// The block as a stream starts it: what comes in pieces is not there yet.
+fn emptied(mut block: Value) -> Value {
+    for field in ["text", "thinking", "signature"] {
+        if let Some(text) = block.get_mut(field) {
+            *text = json!("");
+        }
+    }
+    if let Some(input) = block.get_mut("input") {
+        *input = json!({});
+    }
+    block
+}
+
+fn with_id(mut value: Value, call: &Call) -> Value {
+    if !call.id.is_empty() {
+        value["id"] = json!(call.id);
+        value["type"] = json!("function");
+    }
+    value
 }

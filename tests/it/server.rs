@@ -28,6 +28,14 @@ pub struct Received {
     pub body: Value,
 }
 
+/// What a model gets back for a call; only Anthropic's dialect says whether it is an error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolResult {
+    pub id: String,
+    pub text: String,
+    pub is_error: Option<bool>,
+}
+
 impl Received {
     /// Returns all that is said to the model, in one text.
     pub fn said(&self) -> String {
@@ -35,6 +43,31 @@ impl Received {
         texts(&self.body["system"], &mut said);
         texts(&self.body["messages"], &mut said);
         said
+    }
+
+    /// Returns the results of tools in it, from the oldest on.
+    pub fn results(&self) -> Vec<ToolResult> {
+        let messages = self.body["messages"].as_array().cloned().unwrap_or_default();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let mut results = Vec::new();
+        for message in messages {
+            if message["role"] == "tool" {
+                let (id, text) = (text(&message["tool_call_id"]), text(&message["content"]));
+                results.push(ToolResult { id, text, is_error: None });
+            }
+            let blocks = message["content"].as_array().cloned().unwrap_or_default();
+            results.extend(blocks.iter().filter(|block| block["type"] == "tool_result").map(|block| ToolResult {
+                id: text(&block["tool_use_id"]),
+                text: text(&block["content"]),
+                is_error: block["is_error"].as_bool(),
+            }));
+        }
+        results
+    }
+
+    /// Returns the newest result of a tool.
+    pub fn result(&self) -> ToolResult {
+        self.results().pop().unwrap_or_else(|| panic!("no result in {}", self.raw))
     }
 
     fn dialect(&self) -> Option<Dialect> {
@@ -125,7 +158,10 @@ impl Server {
     pub fn wait_for(&self, count: usize) {
         let missing = |play: &mut Play| play.requests.len() < count;
         let (play, end) = self.stage.changed.wait_timeout_while(self.stage.play(), DEADLINE, missing).unwrap();
-        assert!(!end.timed_out(), "{} of {count} requests have come", play.requests.len());
+        let come = play.requests.len();
+        // A lock that is held while a test fails would take the other tests with it.
+        drop(play);
+        assert!(!end.timed_out(), "{come} of {count} requests have come");
     }
 
     /// Lets every request that has come so far go on.

@@ -138,3 +138,19 @@ fn nothing_that_ships_panics_on_a_whim() {
         assert!(found.is_none(), "{}: {}", source.path, lines[found.unwrap_or_default()].trim());
     }
 }
+
+#[test]
+fn every_test_that_a_fault_names_is_there() {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let table = fs::read_to_string(tests.join("FAULTS.md")).unwrap();
+    let folders = ["it", "fuzz"].map(|folder| fs::read_dir(tests.join(folder)).unwrap());
+    let files = folders.into_iter().flatten().map(|file| file.unwrap().path()).filter(|path| path.is_file());
+    let all: String = files.map(|path| fs::read_to_string(path).unwrap()).collect();
+    let names = Regex::new(r"`([a-z]+(?:_[a-z0-9]+){3,})`").unwrap();
+    let lost: Vec<_> = names
+        .captures_iter(&table)
+        .map(|name| name[1].to_owned())
+        .filter(|name| !all.contains(&format!("fn {name}(")))
+        .collect();
+    assert!(lost.is_empty(), "{lost:?}");
+}

@@ -1,17 +1,30 @@
 //! A check that runs a program in the workspace and judges it by exit code and evidence.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
+use crate::engine::checks::refusals::refusals;
 use crate::engine::checks::{CANNOT_START, Output, TIMED_OUT, Tool, ToolResult, evidence, text};
 use crate::engine::spec::Check;
-use crate::error::Result;
+use crate::engine::spec::inputs::{Input, InputKind};
+use crate::environments::adhoc::FOLDER;
+use crate::environments::adhoc::host::Start;
+use crate::error::{Error, Result};
 use crate::process::capture::Captured;
-use crate::process::environment::{Base, Places, for_check};
+use crate::process::environment::{Base, Places, find_program, for_check};
 use crate::process::private::PrivateDirs;
+use crate::process::sandbox::Mode;
+use crate::process::sandbox::pocket::Pocket;
 use crate::process::{self, Ended, Finished, Job, Launcher};
 use crate::secrets::Secrets;
 use crate::stop::Stop;
+
+const SIGKILL: i32 = 9;
 
 /// Where a check's private directories are.
 pub enum Dwelling {
@@ -41,8 +54,88 @@ pub struct Surroundings {
     pub base: Base,
     pub dwelling: Dwelling,
     pub workspace: PathBuf,
+    /// Where the system keeps what is temporary.
+    pub temporary: PathBuf,
+    pub root: PathBuf,
+    /// What compilers made in earlier rounds; hidden checks do not see it.
+    pub cache: Option<PathBuf>,
+    pub network: bool,
     pub secrets: Secrets,
     pub stop: Stop,
+}
+
+/// What the environments of a phase are started with.
+pub struct Workshop {
+    pub start: Start,
+    /// The folder that holds the user's own ones, in `env/`.
+    pub folder: PathBuf,
+    /// It lives as long as this.
+    _kept: Option<PrivateDirs>,
+}
+
+impl Surroundings {
+    /// Returns what environments are started with, in fresh private places that they share; `frozen` cannot be changed
+    /// by them where the walls can hold that. They get what checks get, without anything of the spec's.
+    pub fn workshop(&self, own: &[Input], frozen: &[PathBuf]) -> Result<Workshop> {
+        let (tmp, home) = self.dwelling.renew()?;
+        let kept = match &self.dwelling {
+            Dwelling::Inside { .. } if !own.is_empty() => Some(PrivateDirs::create(&self.temporary, &self.root)?),
+            _ => None,
+        };
+        let folder = match (&kept, &self.dwelling) {
+            (Some(private), _) | (None, Dwelling::Outside { private, .. }) => private.kept(),
+            (None, Dwelling::Inside { .. }) => PathBuf::new(),
+        };
+        bring(own, &folder.join(FOLDER))?;
+        let launcher = self.launcher_of_workshop(&folder, frozen)?;
+        let places = Places {
+            workspace: &self.workspace,
+            tmp: &tmp,
+            home: &home,
+            cache: self.cache.as_deref(),
+            network: self.network,
+            walls: launcher.walls.as_ref(),
+        };
+        let start = Start {
+            project: self.workspace.clone(),
+            env: for_check(&self.base, &places, &BTreeMap::new()),
+            launcher: launcher.clone(),
+            python: find_program(self.base.path(), OsStr::new("python3"), &self.workspace),
+        };
+        Ok(Workshop { start, folder, _kept: kept })
+    }
+
+    fn launcher_of_workshop(&self, folder: &Path, frozen: &[PathBuf]) -> Result<Launcher> {
+        let Some(mut walls) = self.launcher.walls.clone() else { return Ok(self.launcher.clone()) };
+        walls.freeze.extend(frozen.iter().cloned());
+        walls.read.extend(folder.canonicalize());
+        let launcher = self.launcher.behind(walls.clone());
+        let pocket = match walls.mode {
+            Mode::Reduced => None,
+            Mode::Full | Mode::FullWithoutLandlock => Some(Arc::new(Pocket::make(&launcher, &walls)?)),
+        };
+        Ok(Launcher { pocket, ..launcher })
+    }
+}
+
+/// Writes files of the user's into a private folder.
+#[expect(clippy::disallowed_methods, reason = "a new file in a new directory of ours")]
+fn bring(inputs: &[Input], folder: &Path) -> Result<()> {
+    for input in inputs {
+        let path = folder.join(input.to.as_str());
+        let made = |path: &Path| fs::create_dir_all(path).map_err(|error| Error::io("make", path, error));
+        let failed = |error| Error::io("write", &path, error);
+        match &input.kind {
+            InputKind::Dir => made(&path)?,
+            InputKind::Link { target } => symlink(target, &path).map_err(failed)?,
+            InputKind::File { mode, content, .. } => {
+                made(path.parent().unwrap_or(folder))?;
+                fs::write(&path, content.as_deref().unwrap_or_default()).map_err(failed)?;
+                fs::set_permissions(&path, fs::Permissions::from_mode(mode & 0o777)).map_err(failed)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A check of the spec as a tool.
@@ -56,10 +149,22 @@ impl Tool for CommandCheck {
         &self.check.name
     }
 
+    fn remark(&self) -> Option<String> {
+        Some(format!("check {}: {}", self.check.name, self.missing()?))
+    }
+
     fn run(&mut self) -> Result<ToolResult> {
         let around = &self.surroundings;
         let (tmp, home) = around.dwelling.renew()?;
-        let places = Places { workspace: &around.workspace, tmp: &tmp, home: &home };
+        let launcher = self.launcher();
+        let places = Places {
+            workspace: &around.workspace,
+            tmp: &tmp,
+            home: &home,
+            cache: around.cache.as_deref().filter(|_| !self.check.hidden),
+            network: around.network,
+            walls: launcher.walls.as_ref(),
+        };
         let env = for_check(&around.base, &places, &self.check.env);
         let variables = env.iter().map(|(name, _)| name.to_string_lossy().into_owned()).collect();
         let job = Job {
@@ -68,22 +173,58 @@ impl Tool for CommandCheck {
             env,
             timeout: self.check.timeout,
         };
-        let finished = process::run(&around.launcher, &job, &around.stop)?;
+        let finished = process::run(&launcher, &job, &around.stop)?;
         Ok(self.judge(finished, variables))
     }
 }
 
 impl CommandCheck {
+    /// Returns why the program of this check will not be found, where that is so.
+    fn missing(&self) -> Option<String> {
+        let Surroundings { launcher, base, workspace, .. } = &*self.surroundings;
+        let program = self.check.command.first().filter(|program| !program.is_empty() && !program.contains('/'))?;
+        let path = self.check.env.get("PATH").map_or(base.path(), OsStr::new);
+        let found = find_program(path, OsStr::new(program), workspace);
+        match (found, &launcher.walls) {
+            (None, _) => Some(format!("the program {program} is not on PATH")),
+            (Some(place), Some(walls)) if !place.canonicalize().is_ok_and(|place| walls.shows(&place)) => {
+                Some(format!(
+                    "the program {program} is at {}, which the sandbox does not show; name its folder in sandbox.read",
+                    place.display()
+                ))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the launcher of this check: nothing of what earlier rounds left is open to a hidden one.
+    fn launcher(&self) -> Launcher {
+        let Surroundings { launcher, cache, .. } = &*self.surroundings;
+        match launcher.walls.clone().filter(|_| self.check.hidden) {
+            None => launcher.clone(),
+            Some(mut walls) => {
+                walls.write.retain(|place| cache.as_ref() != Some(place));
+                launcher.behind(walls)
+            }
+        }
+    }
+
     fn judge(&self, finished: Finished, variables: Vec<String>) -> ToolResult {
         let (stdout, stderr) = (self.output(&finished.stdout), self.output(&finished.stderr));
         let summary = evidence::summary(&stdout.text, &stderr.text);
         let tests = summary.as_ref().map(|summary| summary.executed);
         let failed = summary.map_or(0, |summary| summary.failed);
-        let (exit_code, died) = verdict(&finished.ended, &self.check);
+        let (exit_code, mut died) = verdict(&finished.ended, &self.check);
+        if matches!(finished.ended, Ended::CannotStart(_)) {
+            died = self.missing().map(|missing| format!("cannot start: {missing}")).or(died);
+        }
         // An exit status can be forged by a hook; the runner's own count is harder to.
         let forged = (0 < failed).then(|| format!("exit code 0, but the summary says that {failed} tests failed"));
         let problem = died.or(forged).or_else(|| self.lacks_evidence(tests));
+        let walls = self.surroundings.launcher.walls.as_ref().filter(|_| problem.is_some());
+        let refused = walls.map(|walls| refusals(&stdout.text, &stderr.text, walls)).unwrap_or_default();
         ToolResult {
+            refused,
             passed: problem.is_none(),
             problem,
             exit_code,
@@ -132,6 +273,7 @@ fn verdict(ended: &Ended, check: &Check) -> (i32, Option<String>) {
         Ended::TimedOut => (TIMED_OUT, Some(format!("timed out after {} seconds", check.timeout.as_secs_f64()))),
         Ended::CannotStart(why) => (CANNOT_START, Some(format!("cannot start: {why}"))),
         Ended::NoWalls(failure) => (CANNOT_START, Some(format!("cannot start: no sandbox: {failure}"))),
+        Ended::Limit(which) => (128 + SIGKILL, Some(which.clone())),
     }
 }
 

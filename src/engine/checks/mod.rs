@@ -1,11 +1,13 @@
 //! The checks of a run: tools, run in order, each to a result; and what their output says.
 //!
 //! `command.rs` is the tool that runs a program. `text.rs` makes output plain, `evidence.rs` counts the tests in
-//! it, `causes.rs` finds what failed and why, `report.rs` puts together what the model is told.
+//! it, `causes.rs` finds what failed and why, `refusals.rs` what the sandbox refused, `report.rs` puts together what the
+//! model is told.
 
 pub mod causes;
 pub mod command;
 pub mod evidence;
+pub mod refusals;
 pub mod report;
 pub mod text;
 mod xml;
@@ -24,6 +26,11 @@ pub const CANNOT_START: i32 = 127;
 pub trait Tool {
     /// Returns its name.
     fn name(&self) -> &str;
+
+    /// Returns what the user should hear before anything is paid for.
+    fn remark(&self) -> Option<String> {
+        None
+    }
 
     /// Runs to a result. A red one is no error; an error is what ends the command (a signal, a disk).
     fn run(&mut self) -> Result<ToolResult>;
@@ -44,6 +51,8 @@ pub struct ToolResult {
     pub took: Duration,
     /// The names of the variables it was given.
     pub variables: Vec<String>,
+    /// What the sandbox refused, as far as the output tells.
+    pub refused: Vec<String>,
 }
 
 /// A stream of a tool.
@@ -77,6 +86,11 @@ impl ToolRegistry {
         self.tools.is_empty()
     }
 
+    /// Returns what the user should hear before anything is paid for.
+    pub fn remarks(&self) -> Vec<String> {
+        self.tools.iter().filter_map(|tool| tool.remark()).collect()
+    }
+
     /// Runs one tool. One that panics has failed, like one that cannot start.
     pub fn run(&mut self, index: usize) -> Result<ToolResult> {
         let Some(tool) = self.tools.get_mut(index) else {
@@ -100,6 +114,7 @@ impl ToolResult {
             stderr: Output::default(),
             took: Duration::ZERO,
             variables: Vec::new(),
+            refused: Vec::new(),
         }
     }
 }

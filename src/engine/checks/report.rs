@@ -22,6 +22,8 @@ pub struct FailedCheck<'a> {
     /// Bytes that were printed and not kept.
     pub stdout_dropped: u64,
     pub stderr_dropped: u64,
+    /// What the sandbox refused, in words of ours.
+    pub refused: &'a [String],
 }
 
 /// The longest report.
@@ -96,6 +98,10 @@ fn tell(check: &FailedCheck, parts: &mut Vec<Part>) {
         return;
     }
     parts.push(Part::Ours(heading(check)));
+    if !check.refused.is_empty() {
+        let list: String = check.refused.iter().map(|sentence| format!("- {sentence}\n")).collect();
+        parts.push(Part::Ours(format!("\nWhat the sandbox refused, by the words of the output:\n{list}")));
+    }
     let causes = causes(check.stdout, check.stderr);
     if !causes.is_empty() {
         parts.push(Part::Ours("\nWhat failed:\n".to_owned()));

@@ -9,12 +9,36 @@ use crate::engine::context::Context;
 use crate::error::Result;
 use crate::safety::door::Change;
 
+/// What a phase has changed in the workspace, by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Written {
+    pub written: Vec<String>,
+    pub deleted: Vec<String>,
+    /// What counts as the files of this attempt, sorted.
+    pub attempt_files: Vec<String>,
+}
+
 /// Gives a phase its answer.
 pub trait Generator {
-    /// Returns the changes of this phase, judged and ready to be applied.
-    fn changes(&mut self, context: &mut Context) -> Result<Vec<Change>>;
+    /// Writes this phase's files into the workspace; when it returns they are on disk.
+    fn write(&mut self, context: &mut Context) -> Result<Written>;
 
     /// Whether the answer of the phase in which a run is found is there already, at least its beginning, so that
     /// going on asks for nothing twice.
     fn has_begun(&self, context: &Context) -> bool;
+}
+
+/// Applies the changes of an answer, all or none.
+pub fn apply(context: &Context, changes: &[Change]) -> Result<Written> {
+    context.door.apply(changes)?;
+    let mut all = Written::default();
+    for change in changes {
+        match change {
+            Change::Write { path, .. } => all.written.push(path.to_string()),
+            Change::Delete { path } => all.deleted.push(path.to_string()),
+        }
+    }
+    all.attempt_files = all.written.clone();
+    all.attempt_files.sort();
+    Ok(all)
 }

@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use crate::engine::context::Context;
-use crate::engine::generators::Generator;
 use crate::engine::generators::prompt::{Prompts, Shown, ShownFile};
 use crate::engine::generators::reply::{self, Block as FileBlock, Fault};
+use crate::engine::generators::{Generator, Written, apply};
 use crate::engine::steering;
 use crate::engine::voice::Voice;
 use crate::error::{Error, Result};
@@ -37,7 +37,7 @@ pub struct FilesModel {
 }
 
 impl Generator for FilesModel {
-    fn changes(&mut self, context: &mut Context) -> Result<Vec<Change>> {
+    fn write(&mut self, context: &mut Context) -> Result<Written> {
         let mut request = self.opening(context)?;
         let mut had_a_block = false;
         let mut turn = 0;
@@ -47,7 +47,7 @@ impl Generator for FilesModel {
                 return Err(context.unusable(format!("the model refused to answer ({category})")));
             }
             let fault = match read(&answer, context)? {
-                Ok(changes) => return Ok(changes),
+                Ok(changes) => return apply(context, &changes),
                 Err(fault) => fault,
             };
             had_a_block |= !reply::parse(&answer.text()).blocks.is_empty();
@@ -77,7 +77,7 @@ impl FilesModel {
             max_tokens: generator.max_tokens,
             temperature: generator.temperature,
             effort: generator.effort.clone(),
-            system: self.prompts.system(&context.spec),
+            system: self.prompts.system(&context.spec, ""),
             tools: Vec::new(),
             messages: vec![self.prompts.opening(&context.spec, &files, report)],
         })

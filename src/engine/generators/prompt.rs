@@ -1,4 +1,4 @@
-//! What the model is shown in files mode: the task, the files, the failure, in an order that keeps the long stable
+//! What the model is shown, above all in files mode: the task, the files, the failure, in an order that keeps the long stable
 //! part first, so that a provider's cache can serve it.
 //!
 //! The texts are templates in `prompts/`; a user's own take their place (`generator.prompts`).
@@ -17,7 +17,21 @@ pub struct Prompts {
     system: String,
     generate: String,
     patch: String,
+    /// What `{{format}}` says.
+    format: String,
 }
+
+/// The built-in templates of a mode.
+#[derive(Debug, Clone, Copy)]
+pub struct BuiltIn {
+    pub system: &'static str,
+    pub generate: &'static str,
+    pub patch: &'static str,
+    pub format: &'static str,
+}
+
+/// Those of files mode.
+pub const FILES_MODE: BuiltIn = BuiltIn { system: SYSTEM, generate: GENERATE, patch: PATCH, format: FORMAT };
 
 /// A file of the workspace as the model is shown it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,18 +51,30 @@ pub enum Shown {
 
 impl Prompts {
     /// Returns the built-in templates, or the user's where there are any.
-    pub fn new(own: &OwnPrompts) -> Prompts {
+    pub fn new(own: &OwnPrompts, built_in: BuiltIn) -> Prompts {
         let choose = |own: &Option<String>, built_in: &str| own.clone().unwrap_or_else(|| built_in.to_owned());
         Prompts {
-            system: choose(&own.system, SYSTEM),
-            generate: choose(&own.generate, GENERATE),
-            patch: choose(&own.patch, PATCH),
+            system: choose(&own.system, built_in.system),
+            generate: choose(&own.generate, built_in.generate),
+            patch: choose(&own.patch, built_in.patch),
+            format: built_in.format.trim_end().to_owned(),
         }
     }
 
-    /// Returns the system prompt.
-    pub fn system(&self, spec: &Spec) -> String {
-        render(&self.system, &|name| stable(name, spec)).trim_end().to_owned()
+    /// Returns the system prompt; `tools` is what it says of them.
+    pub fn system(&self, spec: &Spec, tools: &str) -> String {
+        render(&self.system, &|name| self.stable(name, spec, tools)).trim_end().to_owned()
+    }
+
+    /// Returns the message that opens a conversation, in one piece.
+    pub fn task(&self, spec: &Spec, tools: &str, files: &str, report: Option<&str>) -> Message {
+        let template = if report.is_some() { &self.patch } else { &self.generate };
+        let values = |name: &str| match name {
+            "report" => report.unwrap_or_default().trim_end().to_owned(),
+            "files" => files.trim_end().to_owned(),
+            name => self.stable(name, spec, tools),
+        };
+        Message { role: Role::User, content: vec![Block::cached(render(template, &values).trim_end())] }
     }
 
     /// Returns the message that opens a phase; `report` is what the checks said, in PATCHING.
@@ -56,7 +82,7 @@ impl Prompts {
         let template = if report.is_some() { &self.patch } else { &self.generate };
         let values = |name: &str| match name {
             "report" => report.unwrap_or_default().trim_end().to_owned(),
-            name => stable(name, spec),
+            name => self.stable(name, spec, ""),
         };
         let (before, after) = template.split_once("{{files}}").unwrap_or((template, ""));
         let stable = files.iter().filter(|file| file.protected);
@@ -67,15 +93,16 @@ impl Prompts {
         content.retain(|block| !matches!(block, Block::Text { text, .. } if text.trim().is_empty()));
         Message { role: Role::User, content }
     }
-}
 
-/// Returns the value of a variable that is the same in every phase.
-fn stable(name: &str, spec: &Spec) -> String {
-    match name {
-        "spec" => format!("# Task: {}\n\n{}", spec.name, spec.description.trim_end()),
-        "checks" => checks(&spec.checks),
-        "format" => FORMAT.trim_end().to_owned(),
-        _ => String::new(),
+    /// Returns the value of a variable that is the same in every phase.
+    fn stable(&self, name: &str, spec: &Spec, tools: &str) -> String {
+        match name {
+            "spec" => format!("# Task: {}\n\n{}", spec.name, spec.description.trim_end()),
+            "checks" => checks(&spec.checks),
+            "format" => self.format.clone(),
+            "tools" => tools.trim_end().to_owned(),
+            _ => String::new(),
+        }
     }
 }
 
@@ -88,7 +115,7 @@ fn variables(text: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 /// Fills a template in one pass, so that a value's own braces stay as they are.
-fn render(template: &str, value: &dyn Fn(&str) -> String) -> String {
+pub fn render(template: &str, value: &dyn Fn(&str) -> String) -> String {
     let mut out = String::new();
     let mut from = 0;
     for (at, name) in variables(template) {

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use crate::engine::context::Context;
-use crate::engine::generators::Generator;
+use crate::engine::generators::{Generator, Written, apply};
 use crate::engine::spec::{OnTimeout, Spec};
 use crate::engine::steering;
 use crate::error::{Error, Result};
@@ -16,7 +16,7 @@ use crate::state::phase::Phase;
 pub struct Template;
 
 impl Generator for Template {
-    fn changes(&mut self, context: &mut Context) -> Result<Vec<Change>> {
+    fn write(&mut self, context: &mut Context) -> Result<Written> {
         let round = match context.state.phase {
             Phase::Patching => context.state.retry_count as usize + 1,
             _ => 0,
@@ -32,7 +32,7 @@ impl Generator for Template {
             .collect();
         steering::judge_answer(changes.iter().map(steering::written), context)?;
         match context.door.judge(&changes) {
-            Ok(()) => Ok(changes),
+            Ok(()) => apply(context, &changes),
             Err(Refusal::Conflict(text)) => Err(context.unusable(text)),
             Err(Refusal::Violation(violation)) => Err(Error::Safety(violation)),
             Err(Refusal::Io(error)) => Err(error),

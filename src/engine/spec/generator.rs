@@ -10,6 +10,7 @@ use super::excerpt::{Refusal, shown_path};
 use super::node::Node;
 use super::validate::{Validator, amount, seconds};
 use super::{GeneratorSpec, Limits, Mode, PriceSpec, Provider, Sandbox};
+use crate::process::sandbox::policy::refusal;
 
 const FIELDS: [&str; 15] = [
     "provider",
@@ -109,14 +110,20 @@ impl Validator<'_> {
 
     fn readable(&self, node: &Node) -> Result<PathBuf, Refusal> {
         let text = node.some_text()?;
-        let Some(below) = text.strip_prefix("~/").or(text.strip_prefix('~').filter(|rest| rest.is_empty())) else {
-            return self.existing(node);
+        let below = text.strip_prefix("~/").or(text.strip_prefix('~').filter(|rest| rest.is_empty()));
+        let path = match below {
+            None => self.existing(node)?,
+            Some(below) => {
+                let home = self.home.ok_or_else(|| node.refuse("there is no home directory"))?;
+                home.join(below.trim_start_matches('/'))
+            }
         };
-        let home = self.home.ok_or_else(|| node.refuse("there is no home directory"))?;
-        let path = home.join(below.trim_start_matches('/'));
-        match path.metadata() {
-            Ok(_) => Ok(path),
-            Err(error) => Err(node.refuse(format!("cannot read {}: {error}", shown_path(&path)))),
+        if let Err(error) = path.metadata() {
+            return Err(node.refuse(format!("cannot read {}: {error}", shown_path(&path))));
+        }
+        match refusal(&path) {
+            Some(why) => Err(node.refuse(format!("{} {why}", shown_path(&path)))),
+            None => Ok(path),
         }
     }
 

@@ -15,7 +15,8 @@ use sha2::{Digest, Sha256};
 use super::excerpt::shown_path;
 use super::prompts::{self, Prompts};
 use super::tree::{Contents, Walk, sha256};
-use super::{Source, Spec};
+use super::{Mode, Source, Spec};
+use crate::environments::adhoc::FOLDER as ENVIRONMENTS;
 use crate::error::Error;
 use crate::safety::path::SafePath;
 use crate::stop::Stop;
@@ -31,6 +32,8 @@ pub struct Inputs {
     pub hidden: Vec<Vec<Input>>,
     pub template: Option<Vec<TemplateRound>>,
     pub prompts: Prompts,
+    /// The user's own environments: what lies in the root's `env/`, for a model that works with tools.
+    pub environments: Vec<Input>,
     /// `sha256:<hex>` over the spec's file and all of the above; the same in every place.
     pub hash: String,
 }
@@ -92,10 +95,22 @@ fn gather_all(spec: &Spec, walk: &mut Walk<'_>) -> Result<Inputs, Error> {
     }
     let template = spec.generator.template.as_deref().map(|path| template(walk, path)).transpose()?;
     let prompts = spec.generator.prompts.as_deref().map_or(Ok(Prompts::default()), prompts::read)?;
-    let mut inputs =
-        Inputs { copy: list(copy), protect: list(protect), hidden, template, prompts, hash: String::new() };
+    let environments = own_environments(walk, spec)?;
+    let (copy, protect) = (list(copy), list(protect));
+    let mut inputs = Inputs { copy, protect, hidden, template, prompts, environments, hash: String::new() };
     inputs.hash = hash(spec, &inputs);
     Ok(inputs)
+}
+
+fn own_environments(walk: &mut Walk<'_>, spec: &Spec) -> Result<Vec<Input>, Error> {
+    let folder = walk.root().map(|root| root.join(ENVIRONMENTS)).filter(|folder| folder.is_dir());
+    let mut placed = Placed::new();
+    if let Some(folder) = folder.filter(|_| spec.generator.mode == Mode::Agent) {
+        walk.folder(&folder, None, Contents::Held, &mut placed).map_err(Error::Spec)?;
+        // What an interpreter leaves there is not the user's.
+        placed.retain(|to, _| !to.as_str().split('/').any(|part| part == "__pycache__"));
+    }
+    Ok(list(placed))
 }
 
 fn gather(walk: &mut Walk<'_>, sources: &[Source], contents: Contents) -> Result<Placed, Error> {
@@ -189,6 +204,7 @@ fn hash(spec: &Spec, inputs: &Inputs) -> String {
             hasher.record([&format!("template {index}"), to.as_str(), "file"], &sha256(content));
         }
     }
+    hasher.inputs("env", &inputs.environments);
     for (name, text) in inputs.prompts.named() {
         hasher.record(["prompt", name, "file"], &sha256(text.as_bytes()));
     }

@@ -7,7 +7,7 @@ use std::fs;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, absolute};
+use std::path::{Path, PathBuf, absolute};
 
 use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
@@ -28,13 +28,17 @@ pub const MAX_SPEC_BYTES: u64 = 1 << 20;
 pub fn read(path: &Path, home: Option<&Path>) -> Result<Spec, Error> {
     let refuse = |error: io::Error| Error::Spec(format!("{}: cannot read the spec: {error}", shown_path(path)));
     let file = absolute(path).map_err(refuse)?;
-    let bytes = load(path).map_err(refuse)?;
-    let text = decode(path, &bytes)?;
+    judge(path, file, &load(path).map_err(refuse)?, home)
+}
+
+/// Returns the validated spec in the bytes of a file that is shown as `path` and lies at `file`.
+pub fn judge(path: &Path, file: PathBuf, bytes: &[u8], home: Option<&Path>) -> Result<Spec, Error> {
+    let text = decode(path, bytes)?;
     let document = Document { file: path, text };
     let (tree, markdown) = parse(path, text).map_err(|refusal| document.error(&refusal))?;
     let mut validator = Validator::new(document, &file, home);
     let spec = validator.spec(&tree, markdown).map_err(|refusal| document.error(&refusal))?;
-    Ok(Spec { file_hash: Sha256::digest(&bytes).into(), warnings: validator.warnings, file, ..spec })
+    Ok(Spec { file_hash: Sha256::digest(bytes).into(), warnings: validator.warnings, file, ..spec })
 }
 
 /// Opens a regular file for reading, links followed; anything else is refused without waiting for it.

@@ -46,6 +46,11 @@ impl Walk<'_> {
         Walk { stop, root: fs::canonicalize(root).ok(), held: 0, entries: 0 }
     }
 
+    /// Returns the run's root, where it is there.
+    pub fn root(&self) -> Option<&Path> {
+        self.root.as_deref()
+    }
+
     /// Adds what one source brings; an error says what cannot be taken and why.
     pub fn source(&mut self, source: &Source, contents: Contents, placed: &mut Placed) -> Result<(), String> {
         match &source.to {

@@ -1,10 +1,13 @@
 """Hosts one environment of the user's: loads it, checks it, and passes commands and screens over the channel."""
+import importlib
+import inspect
 import json
 import os
 import signal
 import socket
 import sys
 import traceback
+import types
 
 _channel = socket.socket(fileno=os.dup(0))
 _nothing = os.open(os.devnull, os.O_RDONLY)
@@ -23,7 +26,6 @@ def _say(message):
 
 def _provide(sources):
     """Makes the package `orchestrator` importable, from memory."""
-    import types
     package = types.ModuleType("orchestrator")
     package.__path__ = []
     sys.modules["orchestrator"] = package
@@ -36,7 +38,6 @@ def _provide(sources):
 
 def _find(module):
     """The environment class of a module: its own before one that it only imports."""
-    import inspect
     found = [obj for obj in (getattr(module, name) for name in dir(module))
              if inspect.isclass(obj) and hasattr(obj, "handle_command") and hasattr(obj, "get_screen")]
     own = [obj for obj in found if obj.__module__ == module.__name__]
@@ -48,7 +49,6 @@ def _find(module):
 
 def _validate(cls):
     """What is wrong with a class, in the words of the contract."""
-    import inspect
     from orchestrator.types import CommandResponse, CommandText, ScreenSection
     empty = inspect.Signature.empty
     errors = []
@@ -97,10 +97,8 @@ def _load(job):
         if "program" in job:
             from orchestrator.interactive import InteractiveEnvironment
             return type("Program", (InteractiveEnvironment,), job["program"])()
-        import importlib
-        import types
         package = types.ModuleType("env")
-        package.__path__ = [os.path.join(job["project"], "env")]
+        package.__path__ = [job["folder"]]
         sys.modules["env"] = package
         cls = _find(importlib.import_module("env." + name))
         if cls is None:
@@ -152,6 +150,10 @@ def _serve():
     sys.path[:] = [entry for entry in sys.path if entry]
     _provide(job["sources"])
     os.chdir(job["project"])
+    # It may lead into the project: nothing there may take the place of what a host itself needs.
+    if job["search_path"] is not None:
+        os.environ["PYTHONPATH"] = job["search_path"]
+        sys.path[:0] = [entry for entry in job["search_path"].split(os.pathsep) if entry]
     sys.path.insert(0, job["project"])
     environment = _load(job)
     if environment is None:

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use super::lines::{Lines, Said, cleaned, section};
 use super::{Found, Kind, program};
-use crate::environments::output::Output;
 use crate::environments::{Environment, Response, ScreenSection, Until, Waited};
 use crate::process::living::{How, Living};
 use crate::process::{Ended, Job, Launcher};
@@ -27,8 +27,6 @@ const SCREEN_PATIENCE: Duration = Duration::from_secs(2);
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(2);
 /// How long one that has closed its channel may take until it is gone by itself.
 const PARTING_PATIENCE: Duration = Duration::from_secs(2);
-/// An answer longer than this is no answer.
-const LONGEST_LINE: usize = 64 << 20;
 
 const HOST: &str = include_str!("host.py");
 const TYPES: &str = include_str!("types.py");
@@ -61,10 +59,7 @@ pub struct HostEnvironment {
 struct Alive {
     living: Living,
     channel: UnixStream,
-    /// What was read and is no whole line yet.
-    buffer: Vec<u8>,
-    /// How much of it is known to hold no end of a line.
-    searched: usize,
+    lines: Lines,
     state: State,
     /// When an answer about the screen is late.
     screen_due: Option<Instant>,
@@ -76,13 +71,6 @@ struct Alive {
 enum State {
     Loading,
     Ready,
-}
-
-/// What a host said, or that it can say nothing more.
-enum Said {
-    Line(Value),
-    Nonsense(String),
-    Gone,
 }
 
 impl HostEnvironment {
@@ -163,17 +151,23 @@ impl HostEnvironment {
         };
         // A host enters the project only after its own imports: nothing there can take their place.
         let cwd = if self.found.kind == Kind::Executable { project.clone() } else { PathBuf::from("/") };
-        let job = Job { command, cwd, env: env.clone(), timeout: Duration::MAX };
+        let mut env = env.clone();
+        let is_host = self.found.kind != Kind::Executable;
+        let search_path = env.iter().rfind(|(name, _)| name == "PYTHONPATH").map(|(_, value)| value.to_string_lossy());
+        let search_path = search_path.map(|path| path.into_owned());
+        env.retain(|(name, _)| !is_host || name != "PYTHONPATH");
+        let job = Job { command, cwd, env, timeout: Duration::MAX };
         let (living, channel) = Living::start_duplex(launcher, &job).map_err(|error| error.to_string())?;
         forward(&living, &self.found.name, self.tell).map_err(|error| error.to_string())?;
         channel.set_nonblocking(true).map_err(|error| error.to_string())?;
         let state = if self.found.kind == Kind::Executable { State::Ready } else { State::Loading };
-        let mut alive =
-            Alive { living, channel, buffer: Vec::new(), searched: 0, state, screen_due: None, end_due: None };
-        if self.found.kind != Kind::Executable {
+        let mut alive = Alive { living, channel, lines: Lines::default(), state, screen_due: None, end_due: None };
+        if is_host {
             let mut job = json!({
                 "name": self.found.name,
                 "project": project,
+                "folder": self.found.path.parent(),
+                "search_path": search_path,
                 "sources": {"types": TYPES, "interactive": INTERACTIVE},
             });
             if let Some(program) = program {
@@ -192,7 +186,7 @@ impl HostEnvironment {
     fn hear(&mut self, deadline: Option<Instant>, wake: Option<BorrowedFd<'_>>) -> Option<Said> {
         let alive = self.alive.as_mut()?;
         loop {
-            if let Some(said) = alive.take_line() {
+            if let Some(said) = alive.lines.take() {
                 return Some(said);
             }
             let mut fds = vec![PollFd::from_borrowed_fd(alive.channel.as_fd(), PollFlags::IN)];
@@ -205,7 +199,7 @@ impl HostEnvironment {
             }
             if !fds[0].revents().is_empty() {
                 if !alive.read() {
-                    return Some(alive.take_line().unwrap_or(Said::Gone));
+                    return Some(alive.lines.take().unwrap_or(Said::Gone));
                 }
             } else {
                 return None;
@@ -228,6 +222,7 @@ impl HostEnvironment {
             Some(Ended::Signalled(number)) => format!("signal {number}"),
             Some(Ended::CannotStart(why)) => format!("cannot start: {why}"),
             Some(Ended::NoWalls(failure)) => format!("cannot start: no sandbox: {failure}"),
+            Some(Ended::Limit(which)) => which.clone(),
             Some(Ended::TimedOut) | None => "ended".into(),
         }
     }
@@ -328,7 +323,8 @@ impl Environment for HostEnvironment {
     fn restart(&mut self) {
         self.bury();
         self.is_running = false;
-        match super::find_one(&self.start.project, &self.found.name) {
+        let home = self.found.path.parent().and_then(Path::parent).unwrap_or(&self.start.project);
+        match super::find_one(home, &self.found.name) {
             Some(found) => self.found = found,
             None => return self.failed(format!("Failed to load environment '{}': its file is gone", self.found.name)),
         }
@@ -427,27 +423,11 @@ impl Alive {
         match self.channel.read(&mut bytes) {
             Ok(0) => false,
             Ok(count) => {
-                self.buffer.extend_from_slice(&bytes[..count]);
+                self.lines.push(&bytes[..count]);
                 true
             }
             Err(error) => matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
         }
-    }
-
-    fn take_line(&mut self) -> Option<Said> {
-        let Some(end) = memchr::memchr(b'\n', &self.buffer[self.searched..]).map(|found| self.searched + found) else {
-            self.searched = self.buffer.len();
-            let is_long = LONGEST_LINE < self.buffer.len();
-            return is_long.then(|| Said::Nonsense(format!("a line of more than {LONGEST_LINE} bytes")));
-        };
-        self.searched = 0;
-        let line: Vec<u8> = self.buffer.drain(..=end).collect();
-        Some(match serde_json::from_slice(&line) {
-            Ok(value @ Value::Object(_)) => Said::Line(value),
-            _ => Said::Nonsense(
-                String::from_utf8_lossy(&line[..line.len().min(200)]).trim_end().escape_debug().to_string(),
-            ),
-        })
     }
 }
 
@@ -458,19 +438,6 @@ fn ready(name: &str) -> ScreenSection {
 
 fn timespec(time: Duration) -> Timespec {
     Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() }
-}
-
-fn section(value: &Value) -> ScreenSection {
-    let max_lines = value["max_lines"].as_u64().map_or(ScreenSection::MAX_LINES, |lines| lines as usize);
-    ScreenSection { content: cleaned(value["content"].as_str().unwrap_or_default()), max_lines }
-}
-
-/// What a host said is foreign text like any: without a terminal's language, and bounded.
-fn cleaned(text: &str) -> String {
-    let mut output = Output::default();
-    output.begin("");
-    output.push(text.as_bytes());
-    output.finish()
 }
 
 /// Passes what a host prints on to the user, line by line, behind its name; ends with the host.

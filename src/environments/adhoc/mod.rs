@@ -1,9 +1,11 @@
 //! The user's own environments: what lies in `env/` of the project.
 //!
 //! `env/NAME.py` is a class in a Python host, `env/NAME.yaml` an interactive program with no code at all (the same
-//! host wraps it), and an executable `env/NAME` speaks the contract itself. `host.rs` is the process behind each.
+//! host wraps it), and an executable `env/NAME` speaks the contract itself. `host.rs` is the process behind each,
+//! `lines.rs` what it says.
 
 pub mod host;
+pub mod lines;
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;

@@ -8,10 +8,12 @@ const START: &[u8] = b"\0\x01";
 const END: &[u8] = b"\0\x02";
 /// How much of what is in front of a record is looked at.
 const MAX_BEFORE: usize = 64 * 1024;
+/// No record is longer, with what is looked at in front of it.
+const LONGEST: usize = 4 * MAX_BEFORE;
 
 /// One thing that was told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Record {
+pub enum Record {
     /// The command has come whole, and its text runs now.
     Begun,
     /// A command has ended.
@@ -26,45 +28,50 @@ pub(super) enum Record {
 
 /// The state of the shell between two commands.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Report {
-    pub(super) status: i32,
+pub struct Report {
+    pub status: i32,
     /// The one-letter options.
-    pub(super) options: String,
-    pub(super) cwd: String,
+    pub options: String,
+    pub cwd: String,
     /// The command that sets the trap on DEBUG, which is not set at the moment.
-    pub(super) debug_trap: Option<String>,
+    pub debug_trap: Option<String>,
     /// The same for SIGINT, which is ignored at the moment.
-    pub(super) interrupt_trap: Option<String>,
-    pub(super) has_error_trap: bool,
-    pub(super) jobs: Vec<BackgroundJob>,
+    pub interrupt_trap: Option<String>,
+    pub has_error_trap: bool,
+    pub jobs: Vec<BackgroundJob>,
 }
 
 /// A job as `jobs -l` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct BackgroundJob {
-    pub(super) number: u32,
-    pub(super) pid: u32,
-    pub(super) command: String,
+pub struct BackgroundJob {
+    pub number: u32,
+    pub pid: u32,
+    pub command: String,
 }
 
 /// What was read and not yet understood.
 #[derive(Debug, Default)]
-pub(super) struct Records {
+pub struct Records {
     bytes: Vec<u8>,
     /// No record ends before this.
     searched: usize,
 }
 
 impl Records {
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    /// Takes in bytes, torn anywhere.
+    pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend(bytes);
     }
 
     /// Takes the next record that is whole and known.
-    pub(super) fn next(&mut self) -> Option<Record> {
+    pub fn take(&mut self) -> Option<Record> {
         loop {
             let rest = self.bytes.get(self.searched..).unwrap_or_default();
             let Some(end) = find(rest, END) else {
+                // A command can write to the channel, too, and without end.
+                if 2 * LONGEST < self.bytes.len() {
+                    self.bytes.drain(..self.bytes.len() - LONGEST);
+                }
                 self.searched = self.bytes.len().saturating_sub(1);
                 return None;
             };
@@ -158,14 +165,14 @@ fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
 mod tests {
     use proptest::prelude::proptest;
 
-    use super::{BackgroundJob, Record, Records, Report};
+    use super::{BackgroundJob, LONGEST, Record, Records, Report};
 
     fn read(parts: &[&[u8]]) -> Vec<Record> {
         let mut records = Records::default();
         let mut all = Vec::new();
         for part in parts {
             records.push(part);
-            all.extend(std::iter::from_fn(|| records.next()));
+            all.extend(std::iter::from_fn(|| records.take()));
         }
         all
     }
@@ -216,6 +223,18 @@ mod tests {
         let wanted = [(1, 4877, "sleep 30"), (2, 4878, "sleep 40 | cat"), (3, 4880, "( sleep 20; echo a )")];
         let wanted = wanted.map(|(number, pid, command)| BackgroundJob { number, pid, command: command.to_owned() });
         assert_eq!(report(text).jobs, wanted);
+    }
+
+    #[test]
+    fn what_never_becomes_a_record_is_forgotten() {
+        let mut records = Records::default();
+        for _ in 0..100 {
+            records.push(&[b'x'; 1 << 16]);
+            assert_eq!(records.take(), None);
+            assert!(records.bytes.len() <= 3 * LONGEST);
+        }
+        records.push(b"[1]+  12 Running  sleep 9 &\n\0\x01D\x003\0h\0/\0\x02");
+        assert!(matches!(records.take(), Some(Record::Ended(report)) if report.status == 3));
     }
 
     proptest! {

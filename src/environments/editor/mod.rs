@@ -23,6 +23,7 @@ use std::path::{Component, Path};
 
 use self::command::Command;
 use self::pattern::{Effort, Pattern};
+pub use self::place::Frozen;
 use self::place::{Place, Project, Trouble};
 use self::view::{Lost, MAX_LINES, View};
 use crate::environments::{Environment, Response, ScreenSection, Until, Waited};
@@ -45,6 +46,12 @@ impl EditorEnvironment {
     /// Returns an editor of the files in this directory, without views.
     pub fn new(project_dir: &Path) -> Result<EditorEnvironment, Error> {
         Ok(EditorEnvironment { project: Project::open(project_dir)?, views: Vec::new(), last_id: 0 })
+    }
+
+    /// Returns the editor with files that it shows and does not change.
+    pub fn freezing(mut self, frozen: Frozen) -> EditorEnvironment {
+        self.project.freeze(frozen);
+        self
     }
 
     /// Carries out a command; the error is the text of a response that failed.

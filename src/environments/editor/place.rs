@@ -4,6 +4,7 @@
 //! that stay inside are followed, also absolute ones; links that do not are refused. Only regular files are opened:
 //! a pipe would block, a device may act.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::File;
@@ -37,6 +38,22 @@ pub(super) struct Project {
     top: OwnedFd,
     /// How absolute paths to it begin: as it is, and as it was given.
     names: [PathBuf; 2],
+    frozen: Frozen,
+}
+
+/// What may be read and not changed, by paths in the project.
+#[derive(Debug, Clone, Default)]
+pub struct Frozen {
+    /// Files, and folders with all that is in them.
+    pub paths: BTreeSet<PathBuf>,
+    /// What may be changed nevertheless.
+    pub except: BTreeSet<PathBuf>,
+}
+
+impl Frozen {
+    fn holds(&self, path: &Path) -> bool {
+        !self.except.contains(path) && path.ancestors().any(|place| self.paths.contains(place))
+    }
 }
 
 /// Where a path leads when all links are followed: a name in a folder. Whether something is there is another question.
@@ -67,6 +84,7 @@ pub(super) enum Trouble {
     Binary,
     TooLarge,
     Changed,
+    Protected,
     System(Errno),
 }
 
@@ -85,7 +103,17 @@ impl Project {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let top = openat(CWD, &real, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
         let given = std::path::absolute(path).map_err(failed)?;
-        Ok(Project { top, names: [real, given] })
+        Ok(Project { top, names: [real, given], frozen: Frozen::default() })
+    }
+
+    /// Lets some files be read only.
+    pub fn freeze(&mut self, frozen: Frozen) {
+        self.frozen = frozen;
+    }
+
+    /// Refuses a place that may only be read.
+    pub fn refuse_frozen(&self, place: &Place) -> Result<(), Trouble> {
+        if self.frozen.holds(&place.real) { Err(Trouble::Protected) } else { Ok(()) }
     }
 
     pub fn top(&self) -> BorrowedFd<'_> {
@@ -175,6 +203,10 @@ impl Way<'_> {
             Some(FileType::Directory) => self.enter(name)?,
             _ if is_last => return self.arrive(name).map(Some),
             None if folders == Folders::Made => {
+                let real: PathBuf = self.inside.iter().map(|(folder, _)| folder).chain([&name]).collect();
+                if self.project.frozen.holds(&real) {
+                    return Err(Trouble::Protected);
+                }
                 match mkdirat(self.folder(), &name, Mode::from_raw_mode(0o777)) {
                     Ok(()) | Err(Errno::EXIST) => {}
                     Err(errno) => return Err(errno.into()),
@@ -298,6 +330,7 @@ impl fmt::Display for Trouble {
             Trouble::Special => f.write_str("it is a pipe, socket or device"),
             Trouble::Binary => f.write_str("it is a binary file"),
             Trouble::TooLarge => f.write_str("it is larger than 32 MB"),
+            Trouble::Protected => f.write_str("it is protected: given by the user, to be read and never changed"),
             Trouble::Changed => f.write_str("it was changed at the same time"),
             Trouble::System(errno) => io::Error::from(*errno).fmt(f),
         }

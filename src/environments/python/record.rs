@@ -4,21 +4,21 @@
 //! never becomes a line is forgotten.
 
 /// How many variables the screen shows.
-pub(super) const MOST_VARIABLES: usize = 100;
+pub const MOST_VARIABLES: usize = 100;
 /// No record is longer; the driver cuts every name.
 const LONGEST: usize = 1 << 20;
 
 /// How a command ended, and what the screen shows of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct End {
-    pub(super) status: i32,
+pub struct End {
+    pub status: i32,
     directory: String,
     variables: Vec<(String, String)>,
 }
 
 impl End {
     /// Returns the screen's section.
-    pub(super) fn section(&self) -> String {
+    pub fn section(&self) -> String {
         let mut section = format!("Working directory: {}\n\nVariables (by recent use):", self.directory);
         for (name, kind) in self.variables.iter().take(MOST_VARIABLES) {
             section += &format!("\n  {name}: {kind}");
@@ -29,7 +29,7 @@ impl End {
 
 /// The records as they come in.
 #[derive(Debug, Default)]
-pub(super) struct Records {
+pub struct Records {
     line: Vec<u8>,
     is_ready: bool,
     number: u64,
@@ -38,13 +38,13 @@ pub(super) struct Records {
 
 impl Records {
     /// Waits from now on for the end of this command.
-    pub(super) fn await_end(&mut self, number: u64) {
+    pub fn await_end(&mut self, number: u64) {
         self.number = number;
         self.end = None;
     }
 
     /// Takes in bytes, torn anywhere.
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    pub fn push(&mut self, bytes: &[u8]) {
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
             if LONGEST < self.line.len() + part.len() {
                 self.line.clear();
@@ -57,15 +57,18 @@ impl Records {
         }
     }
 
-    pub(super) fn is_ready(&self) -> bool {
+    /// Whether the driver has said that it is there.
+    pub fn is_ready(&self) -> bool {
         self.is_ready
     }
 
-    pub(super) fn has_end(&self) -> bool {
+    /// Whether the end that is awaited has come.
+    pub fn has_end(&self) -> bool {
         self.end.is_some()
     }
 
-    pub(super) fn take_end(&mut self) -> Option<End> {
+    /// Takes the end that was awaited.
+    pub fn take_end(&mut self) -> Option<End> {
         self.end.take()
     }
 

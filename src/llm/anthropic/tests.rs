@@ -240,7 +240,13 @@ fn a_request_says_what_was_asked_and_no_more() {
 fn blocks_go_back_as_they_came() {
     let answer = tool_answer();
     let broken = Block::ToolUse { id: "t".into(), name: "bash".into(), input: Value::Null, raw: Some("{".into()) };
-    let result = Block::ToolResult { id: "toolu_1".into(), text: "a.py".into(), is_error: false };
+    let result = Block::ToolResult {
+        id: "toolu_1".into(),
+        text: "a.py".into(),
+        screen: String::new(),
+        cache: false,
+        is_error: false,
+    };
     let messages = vec![
         Message { role: Role::Assistant, content: answer.content },
         Message { role: Role::User, content: vec![Block::text("Note."), Block::text(" "), result] },

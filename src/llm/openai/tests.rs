@@ -223,7 +223,13 @@ fn a_request_says_what_was_asked_and_no_more() {
 fn a_conversation_goes_back_in_order() {
     let opaque = Block::Opaque { value: json!({"type": "thinking"}) };
     let content = [tool_answer().content, vec![opaque]].concat();
-    let result = |id: &str| Block::ToolResult { id: id.into(), text: "ok".into(), is_error: false };
+    let result = |id: &str| Block::ToolResult {
+        id: id.into(),
+        text: "ok".into(),
+        screen: String::new(),
+        cache: false,
+        is_error: false,
+    };
     let messages = vec![
         Message { role: Role::Assistant, content },
         Message { role: Role::User, content: vec![Block::text("Note."), result("call_a"), result("call_b")] },

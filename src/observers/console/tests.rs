@@ -113,6 +113,7 @@ fn requested(turn: u32) -> Event {
         model: "claude-x".into(),
         hash: "h".into(),
         worst: Default::default(),
+        continues: None,
         request: Default::default(),
     }
 }

@@ -16,6 +16,7 @@ fn requested() -> Event {
         model: "m".into(),
         hash: "h".into(),
         worst: Default::default(),
+        continues: None,
         request: json!({"system": "be brief"}),
     }
 }

@@ -3,12 +3,15 @@
 //! `policy` decides what the walls of a run hold, `trial` finds out what this system gives. Raising them is done below
 //! the keeper, in the process that becomes the command, or in the one that is its init: new namespaces (`namespaces`)
 //! with a tree that holds nothing but what is listed (`tree`), then limits and privileges (`restrict`), Landlock and
-//! seccomp. Each step works or the command does not start.
+//! seccomp. Each step works or the command does not start. `watch` looks after the limits that no kernel keeps for a
+//! whole tree.
 
 #[cfg(target_os = "linux")]
 mod advice;
 #[cfg(target_os = "linux")]
 mod calls;
+mod count;
+pub mod group;
 #[cfg(target_os = "linux")]
 mod init;
 #[cfg(target_os = "linux")]
@@ -24,6 +27,8 @@ mod seccomp;
 #[cfg(target_os = "linux")]
 mod tree;
 pub mod trial;
+mod usage;
+pub mod watch;
 
 #[cfg(target_os = "linux")]
 pub(super) use self::init::{Afterwards, make_namespaces, start};

@@ -14,6 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use self::places::{Found, trace};
+pub use self::rules::Reach;
 use crate::process::environment::Base;
 use crate::process::sandbox::{Limits, Mode, Walls};
 
@@ -89,17 +90,17 @@ fn hidden(plan: &Plan<'_>, implied: &[Found], named: &[Found], write: &[PathBuf]
         |found: &&Found| credentials::is_credential(&found.real) || of_home.iter().any(|path| real(path) == found.real);
     let (open_secrets, others): (Vec<&Found>, Vec<&Found>) = named.iter().partition(is_itself_one);
     let mut hide = credentials::of_the_system();
-    hide.extend(of_home.iter().map(|path| real(path)));
+    hide.extend(of_home.iter().map(real));
     let toolchains = implied.iter().filter(|found| found.is_toolchain);
     hide.extend(toolchains.flat_map(|found| credentials::at_the_top(&found.real)));
     hide.extend(others.iter().flat_map(|found| credentials::below(&found.real)));
     // A link that is hidden by its name leads to what has to be.
-    let mut hide: Vec<PathBuf> = hide.iter().map(|path| real(path)).collect();
+    let mut hide: Vec<PathBuf> = hide.iter().map(real).collect();
     hide.retain(|path| !open_secrets.iter().any(|found| path.starts_with(&found.real)));
     hide.retain(|path| !write.iter().any(|place| path.starts_with(place)));
     let is_named = |home: &Path| named.iter().any(|found| found.real == home);
     hide.extend(home.map(real).filter(|home| !is_named(home) && !places::is_vital(home)));
-    hide.extend(plan.originals.iter().map(|path| real(path)));
+    hide.extend(plan.originals.iter().map(real).filter(|path| !places::is_vital(path)));
     hide.extend(plan.root.map(|root| of_the_root(&real(root))).unwrap_or_default());
     hide
 }

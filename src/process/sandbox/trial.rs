@@ -80,7 +80,7 @@ fn attempt(
         Some(Ended::Exited(0)) => Ok(()),
         Some(Ended::NoWalls(failure)) => Err(failure),
         Some(Ended::CannotStart(what)) => Err(escaped(&what)),
-        Some(Ended::Exited(_) | Ended::Signalled(_) | Ended::TimedOut) | None => {
+        Some(Ended::Exited(_) | Ended::Signalled(_) | Ended::TimedOut | Ended::Limit(_)) | None => {
             Err(escaped("what was started behind the walls ended without a word"))
         }
     })

@@ -5,6 +5,7 @@ use proptest::prelude::{ProptestConfig, prop_assert, prop_assert_eq, proptest};
 use std::slice::from_ref;
 
 const CHECK: FailedCheck = FailedCheck {
+    refused: &[],
     name: "unit",
     command: &[],
     hidden: false,

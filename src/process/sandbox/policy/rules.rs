@@ -19,6 +19,12 @@ impl Walls {
         reach(path, &self.write, &self.read, &self.hide)
     }
 
+    /// Whether a canonical path is there inside: open, or on the way to something that is.
+    pub fn shows(&self, path: &Path) -> bool {
+        let is_on_the_way = self.read.iter().chain(&self.write).any(|open| open.starts_with(path));
+        is_on_the_way || self.reach(path) != Reach::Nothing
+    }
+
     /// Returns what may be read without a look at `hide`, for a wall that can only add: where something is hidden
     /// below a readable folder, the rest of that folder stands for it.
     pub fn readable_parts(&self) -> Vec<PathBuf> {
@@ -83,17 +89,11 @@ fn reach(path: &Path, write: &[PathBuf], read: &[PathBuf], hide: &[PathBuf]) -> 
 /// Returns the links that have to be made: those that lead to something and lie where nothing is shown.
 pub(super) fn needed_links(walls: &Walls, links: Vec<(PathBuf, PathBuf)>) -> Vec<(PathBuf, PathBuf)> {
     let is_needed = |(place, _): &(PathBuf, PathBuf)| {
-        let leads = place.canonicalize().is_ok_and(|target| leads_somewhere(walls, &target));
+        let leads = place.canonicalize().is_ok_and(|target| walls.shows(&target));
         leads && walls.reach(place) == Reach::Nothing && !walls.hide.contains(place)
     };
     let mut needed: Vec<_> = links.into_iter().filter(is_needed).collect();
     needed.sort();
     needed.dedup();
     needed
-}
-
-/// Whether a place is open, or is on the way to something that is.
-fn leads_somewhere(walls: &Walls, target: &Path) -> bool {
-    let is_on_the_way = walls.read.iter().chain(&walls.write).any(|open| open.starts_with(target));
-    is_on_the_way || walls.reach(target) != Reach::Nothing
 }

@@ -1,3 +1,5 @@
+//! Little worlds of homes, roots and links, and what may be reached in them.
+
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::symlink;

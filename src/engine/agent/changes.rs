@@ -1,0 +1,119 @@
+//! What a phase has changed in the workspace: every file with what tells its content, before and after.
+//!
+//! Folders that tools fill count as one thing each. What is protected is put back, so it is nobody's change.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use crate::engine::context::Context;
+use crate::engine::generators::Written;
+use crate::engine::spec::inputs::InputKind;
+use crate::engine::voice::hex;
+use crate::error::Result;
+use crate::safety::door::{Entry, Kind, Read, Walk};
+
+/// Folders that hold what tools made.
+const AS_ONE: [&str; 5] = [".git", "node_modules", "target", ".venv", "__pycache__"];
+/// A file longer than this is told by its length and its time.
+const HASHED_LIMIT: u64 = 16 << 20;
+/// How much of a hash tells contents apart.
+const HASH_BYTES: usize = 8;
+/// So many names are kept of an attempt.
+const MOST_NAMES: usize = 1000;
+
+/// Files by name, each with what tells its content.
+pub type Files = BTreeMap<String, String>;
+
+/// Looks at the workspace.
+pub fn look(context: &Context) -> Result<Files> {
+    let mut entries = Vec::new();
+    context.door.walk(&mut |entry| {
+        entries.push(entry.clone());
+        Walk::On
+    })?;
+    let mut files = Files::new();
+    let mut folders: BTreeMap<String, Sha256> = BTreeMap::new();
+    for entry in entries {
+        match folder_as_one(&entry.path) {
+            Some(folder) => folders.entry(folder).or_default().update(told_by_time(&entry)),
+            None => drop(told(context, &entry)?.map(|told| files.insert(shown(&entry.path), told))),
+        }
+    }
+    files.extend(folders.into_iter().map(|(name, hash)| (name, hex(&hash.finalize()[..HASH_BYTES]))));
+    Ok(files)
+}
+
+/// Returns what differs, without what is protected.
+pub fn between(before: &Files, after: &Files, context: &Context) -> Written {
+    let protected = Protected::of(context);
+    let is_ours = |name: &&String| !protected.holds(name);
+    let written: Vec<String> = after
+        .iter()
+        .filter(|(name, told)| before.get(*name) != Some(told))
+        .map(|(name, _)| name)
+        .filter(is_ours)
+        .cloned()
+        .collect();
+    let deleted: Vec<String> =
+        before.keys().filter(|name| !after.contains_key(*name)).filter(is_ours).cloned().collect();
+    let all: BTreeSet<String> = written.iter().chain(&deleted).cloned().collect();
+    Written { attempt_files: all.into_iter().take(MOST_NAMES).collect(), written, deleted }
+}
+
+/// The places that the user protects.
+struct Protected<'a> {
+    files: BTreeSet<&'a str>,
+    folders: Vec<&'a Path>,
+}
+
+impl Protected<'_> {
+    fn of(context: &Context) -> Protected<'_> {
+        let inputs = &context.inputs.protect;
+        let folders = inputs.iter().filter(|input| input.kind == InputKind::Dir);
+        Protected {
+            files: inputs.iter().map(|input| input.to.as_str()).collect(),
+            folders: folders.map(|input| Path::new(input.to.as_str())).collect(),
+        }
+    }
+
+    fn holds(&self, name: &str) -> bool {
+        self.files.contains(name) || self.folders.iter().any(|folder| Path::new(name).starts_with(folder))
+    }
+}
+
+/// Returns the outermost folder on the way that counts as one.
+fn folder_as_one(path: &Path) -> Option<String> {
+    let mut way = Vec::new();
+    for part in path.iter() {
+        way.push(part.to_string_lossy());
+        if AS_ONE.contains(&&*part.to_string_lossy()) {
+            return Some(way.join("/"));
+        }
+    }
+    None
+}
+
+fn told_by_time(entry: &Entry) -> Vec<u8> {
+    let size = if let Kind::File { size, .. } = &entry.kind { *size } else { 0 };
+    format!("{}\0{size}\0{:?}\0", shown(&entry.path), entry.mtime).into_bytes()
+}
+
+fn told(context: &Context, entry: &Entry) -> Result<Option<String>> {
+    Ok(match &entry.kind {
+        Kind::Dir { .. } => None,
+        Kind::Link { target } => Some(format!("link {}", target.to_string_lossy())),
+        Kind::Special => Some("special".into()),
+        Kind::File { size, .. } if *size > HASHED_LIMIT => Some(format!("{size} {:?}", entry.mtime)),
+        Kind::File { size, .. } => match context.door.read_file(&entry.path, *size)? {
+            Read::File(bytes) => Some(hex(&Sha256::digest(&bytes)[..HASH_BYTES])),
+            Read::TooLarge(size) => Some(format!("{size} and growing")),
+            Read::Other | Read::Missing => Some("not readable".into()),
+        },
+    })
+}
+
+fn shown(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}

@@ -1,0 +1,184 @@
+//! What was said in a phase, and how it is kept within the model's context.
+//!
+//! Everything here follows from the recorded exchanges alone, so that a resume and a replay say the same. Between two
+//! steps nothing changes but the screens, which stand in the newest result only: what came before it stays the same,
+//! byte for byte, and a provider's cache can serve it. A step makes old results one line each, and, if that is not
+//! enough, old turns.
+
+use std::ops::Range;
+
+use crate::llm::{Block, Message, Role, ToolOffer};
+
+/// Bytes that are taken for one token.
+const BYTES_PER_TOKEN: usize = 3;
+/// What a block takes beside its text.
+const BLOCK_OVERHEAD: usize = 24;
+/// How much of a command a line shows.
+const SHOWN: usize = 80;
+const FOLDED: &str = "[left out: ";
+const EARLIER: &str = "# Earlier turns, in short";
+
+/// A conversation so far.
+#[derive(Debug, Clone)]
+pub struct Conversation {
+    messages: Vec<Message>,
+    /// What system prompt and tools take.
+    base_bytes: usize,
+    context_tokens: usize,
+}
+
+impl Conversation {
+    /// Returns a conversation in which nothing was said.
+    pub fn new(system: &str, tools: &[ToolOffer], context_tokens: usize) -> Conversation {
+        let offered = |tool: &ToolOffer| tool.name.len() + tool.description.len() + tool.schema.to_string().len();
+        let base_bytes = system.len() + tools.iter().map(offered).sum::<usize>();
+        Conversation { messages: Vec::new(), base_bytes, context_tokens }
+    }
+
+    /// Adds a message; one of the same role as the last continues it. A new result takes the screen from all others.
+    pub fn add(&mut self, message: Message) {
+        if message.content.iter().any(|block| matches!(block, Block::ToolResult { .. })) {
+            self.results().for_each(|(_, screen)| screen.clear());
+        }
+        match self.messages.last_mut() {
+            Some(last) if last.role == message.role => last.content.extend(message.content),
+            _ if message.content.is_empty() => {}
+            _ => self.messages.push(message),
+        }
+    }
+
+    /// Makes a step where the context is filled beyond 60 %: down to 30 %.
+    pub fn keep_small(&mut self) {
+        if self.bytes() / BYTES_PER_TOKEN > self.context_tokens * 6 / 10 {
+            self.fold(self.context_tokens * 3 / 10 * BYTES_PER_TOKEN, self.context_tokens * 6 / 10 * BYTES_PER_TOKEN);
+        }
+    }
+
+    /// Makes a step down to half of what there is.
+    pub fn halve(&mut self) {
+        let half = self.bytes() / 2;
+        self.fold(half, half);
+    }
+
+    /// Returns the messages as they are sent, with the end of the stable part marked.
+    pub fn messages(&self) -> Vec<Message> {
+        let mut messages = self.messages.clone();
+        let users = messages.iter_mut().filter(|message| message.role == Role::User);
+        // The newest one loses its screen with the next request: the part before it is the stable one.
+        if let Some(stable) = users.rev().nth(1)
+            && let Some(Block::ToolResult { cache, .. } | Block::Text { cache, .. }) = stable.content.last_mut()
+        {
+            *cache = true;
+        }
+        messages
+    }
+
+    /// Returns how many bytes there are.
+    pub fn bytes(&self) -> usize {
+        self.base_bytes + self.messages.iter().flat_map(|message| &message.content).map(size).sum::<usize>()
+    }
+
+    fn results(&mut self) -> impl Iterator<Item = (&mut String, &mut String)> {
+        self.messages.iter_mut().flat_map(|message| &mut message.content).filter_map(|block| match block {
+            Block::ToolResult { text, screen, .. } => Some((text, screen)),
+            _ => None,
+        })
+    }
+
+    /// Shortens from the oldest on until no more than `target` bytes are left. The newest turn, which the model has not
+    /// seen yet, is spared unless it alone is more than `limit`.
+    fn fold(&mut self, target: usize, limit: usize) {
+        let newest = self.messages.iter().rposition(|message| message.role == Role::Assistant).unwrap_or(0);
+        self.fold_results(1..newest, target);
+        let mut bytes = self.bytes();
+        while target < bytes && 3 < self.messages.len() {
+            bytes -= self.fold_turn();
+        }
+        let last = self.messages.len().saturating_sub(1);
+        self.fold_results(last.max(1)..self.messages.len(), limit);
+    }
+
+    /// Makes results one line each until no more than `target` bytes are left; the newest of all
+    /// stays whole.
+    fn fold_results(&mut self, indices: Range<usize>, target: usize) {
+        let mut bytes = self.bytes();
+        let newest = self.newest_result();
+        for index in indices {
+            for position in 0..self.messages[index].content.len() {
+                if bytes <= target || newest == Some((index, position)) {
+                    return;
+                }
+                bytes -= self.fold_result(index, position);
+            }
+        }
+    }
+
+    fn newest_result(&self) -> Option<(usize, usize)> {
+        let is_result = |block: &Block| matches!(block, Block::ToolResult { .. });
+        let messages = self.messages.iter().enumerate().rev();
+        messages.filter_map(|(index, message)| Some((index, message.content.iter().rposition(is_result)?))).next()
+    }
+
+    /// Makes a result one line; returns how many bytes that spares.
+    fn fold_result(&mut self, index: usize, position: usize) -> usize {
+        let calls = self.messages[index - 1].content.clone();
+        let Block::ToolResult { id, text, .. } = &mut self.messages[index].content[position] else { return 0 };
+        let call = calls.iter().find(|block| matches!(block, Block::ToolUse { id: of, .. } if of == id));
+        let line = format!("{FOLDED}{} bytes of {}]", text.len(), call.map(told).unwrap_or_default());
+        if text.starts_with(FOLDED) || text.len() <= line.len() {
+            return 0;
+        }
+        let spared = text.len() - line.len();
+        *text = line;
+        spared
+    }
+
+    /// Makes the oldest turn, an answer and what followed it, a line at the end of the opening.
+    fn fold_turn(&mut self) -> usize {
+        let before = self.bytes();
+        let end = (2..self.messages.len()).find(|index| self.messages[*index].role == Role::Assistant);
+        let turn: Vec<Message> = self.messages.drain(1..end.unwrap_or(self.messages.len())).collect();
+        let lines: String = turn.iter().flat_map(|message| &message.content).filter_map(told_of_turn).collect();
+        if let Some(opening) = self.messages.first_mut() {
+            match opening.content.last_mut() {
+                Some(Block::Text { text, .. }) if text.starts_with(EARLIER) => *text += &lines,
+                _ => opening.content.push(Block::text(format!("{EARLIER}\n{lines}"))),
+            }
+        }
+        before.saturating_sub(self.bytes())
+    }
+}
+
+fn size(block: &Block) -> usize {
+    BLOCK_OVERHEAD
+        + match block {
+            Block::Text { text, .. } => text.len(),
+            Block::ToolUse { id, name, input, .. } => id.len() + name.len() + input.to_string().len(),
+            Block::ToolResult { id, text, screen, .. } => id.len() + text.len() + screen.len(),
+            Block::Opaque { value } => value.to_string().len(),
+        }
+}
+
+/// A call in a few words.
+fn told(call: &Block) -> String {
+    let Block::ToolUse { name, input, .. } = call else { return String::new() };
+    let what = input["command"].as_str().or(input["action"].as_str()).unwrap_or_default();
+    format!("{name}: {}", brief(what))
+}
+
+fn told_of_turn(block: &Block) -> Option<String> {
+    match block {
+        Block::ToolUse { .. } => Some(format!("- {}\n", told(block))),
+        Block::Text { text, .. } if !text.trim().is_empty() => Some(format!("- said: {}\n", brief(text))),
+        _ => None,
+    }
+}
+
+fn brief(text: &str) -> String {
+    let line = text.trim().lines().next().unwrap_or_default();
+    let cut: String = line.chars().take(SHOWN).collect();
+    if cut.len() < text.trim().len() { cut + "…" } else { cut }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! What a log knows of conversations: how they began, what their calls came to, how they ended.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use crate::events::{Bound, Event, Place};
+use crate::state::phase::Phase;
+
+/// What a call of a tool came to; one that did not run says why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Returned {
+    pub ran: bool,
+    pub is_error: bool,
+    pub output: String,
+    pub screen: String,
+}
+
+/// How a conversation ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Closed {
+    pub words: String,
+    /// Commands that were still running, each with its environment.
+    pub killed: Vec<String>,
+    pub bound: Option<Bound>,
+}
+
+/// The conversations of a run, by phase and place.
+#[derive(Debug, Default)]
+pub struct Talks {
+    opened: HashMap<(Phase, u32), BTreeMap<String, String>>,
+    begun: HashSet<(Place, u32)>,
+    results: HashMap<(Place, u32), Returned>,
+    restarts: HashSet<Place>,
+    closed: HashMap<(Phase, u32), Closed>,
+    last: Option<(Phase, u32)>,
+}
+
+impl Talks {
+    /// Takes in one event.
+    pub fn hear(&mut self, event: Event) {
+        match event {
+            Event::ConversationOpened { phase, retry_count, files, .. } => {
+                self.opened.insert((phase, retry_count), files);
+            }
+            Event::ToolCalled { place, call, .. } => {
+                self.begun.insert((place, call));
+            }
+            Event::ToolReturned { place, call, ran, is_error, output, screen, .. } => {
+                self.results.insert((place, call), Returned { ran, is_error, output, screen });
+            }
+            Event::EnvironmentsRestarted { place, .. } => {
+                self.restarts.insert(place);
+            }
+            Event::ConversationClosed { phase, retry_count, words, killed, bound, .. } => {
+                self.closed.insert((phase, retry_count), Closed { words, killed, bound });
+                self.last = Some((phase, retry_count));
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns the files with which the conversation of a phase began.
+    pub fn files(&self, phase: Phase, retry_count: u32) -> Option<&BTreeMap<String, String>> {
+        self.opened.get(&(phase, retry_count))
+    }
+
+    /// Whether a call had begun.
+    pub fn has_begun(&self, place: Place, call: u32) -> bool {
+        self.begun.contains(&(place, call))
+    }
+
+    /// Returns what a call came to.
+    pub fn result(&self, place: Place, call: u32) -> Option<&Returned> {
+        self.results.get(&(place, call))
+    }
+
+    /// Whether the request at this place tells of a restart.
+    pub fn is_restart(&self, place: Place) -> bool {
+        self.restarts.contains(&place)
+    }
+
+    /// Returns how the conversation of a phase ended, if it did.
+    pub fn closed(&self, phase: Phase, retry_count: u32) -> Option<&Closed> {
+        self.closed.get(&(phase, retry_count))
+    }
+
+    /// Returns how the last conversation ended.
+    pub fn last_closed(&self) -> Option<&Closed> {
+        self.closed.get(&self.last?)
+    }
+}

@@ -1,0 +1,148 @@
+//! What a model is offered as a tool, and what its arguments mean.
+//!
+//! Every environment takes the same three arguments. Nothing is required by the schema, so that a server which checks it
+//! does not refuse what can be answered with a sentence.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::environments::registry::Action;
+use crate::llm::ToolOffer;
+
+/// How long a command may take where nothing else is said.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
+const SHORTEST: f64 = 1.0;
+const LONGEST: f64 = 600.0;
+/// How much of arguments that are none is shown.
+const SHOWN: usize = 200;
+
+/// What a call wants of its environment.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Wish {
+    Run(String),
+    Control(Action),
+}
+
+/// A call that can be carried out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Order {
+    pub wish: Wish,
+    pub timeout: Duration,
+}
+
+/// Returns the offer of an environment.
+pub fn offer(name: &str, description: &str) -> ToolOffer {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "command": {"type": "string", "description": "What to run; needed for the action run."},
+            "action": {
+                "type": "string",
+                "enum": ["run", "wait", "interrupt", "restart"],
+                "description": "run (the default): run the command. wait: wait on for the one that is running. \
+                                interrupt: send it Ctrl+C. restart: end everything in this tool and start it afresh.",
+            },
+            "timeout": {
+                "type": "number",
+                "description": "Seconds to wait, 1 to 600, for run and wait; 120 where it is missing.",
+            },
+        },
+    });
+    ToolOffer { name: name.to_owned(), description: description.to_owned(), schema }
+}
+
+/// Reads the arguments of a call; the error says to the model what is wrong with them.
+pub fn read(input: &Value, raw: Option<&str>) -> Result<Order, String> {
+    let Some(fields) = input.as_object() else {
+        let shown: String = raw.unwrap_or_default().chars().take(SHOWN).collect();
+        return Err(format!(
+            "the arguments are no JSON object: {shown:?}; give command, and action or timeout if needed"
+        ));
+    };
+    let given = |name: &str| fields.get(name).filter(|value| !value.is_null());
+    let action = match given("action") {
+        None => None,
+        Some(Value::String(word)) => action(word)?,
+        Some(_) => return Err("action must be one of \"run\", \"wait\", \"interrupt\" and \"restart\"".into()),
+    };
+    let wish = match (action, given("command")) {
+        (Some(action), _) => Wish::Control(action),
+        (None, Some(Value::String(command))) => Wish::Run(command.clone()),
+        (None, Some(_)) => return Err("command must be a string".into()),
+        (None, None) => return Err("command is missing".into()),
+    };
+    let seconds = match given("timeout") {
+        None => return Ok(Order { wish, timeout: DEFAULT_TIMEOUT }),
+        Some(value) => value.as_f64().ok_or("timeout must be a number of seconds, 1 to 600")?,
+    };
+    Ok(Order { wish, timeout: Duration::from_secs_f64(seconds.clamp(SHORTEST, LONGEST)) })
+}
+
+/// Returns a control action, or nothing where the word asks to run the command.
+fn action(word: &str) -> Result<Option<Action>, String> {
+    match word {
+        "run" => Ok(None),
+        "wait" => Ok(Some(Action::Wait)),
+        "interrupt" => Ok(Some(Action::Interrupt)),
+        "restart" => Ok(Some(Action::Restart)),
+        other => {
+            let shown: String = other.chars().take(SHOWN).collect();
+            Err(format!("unknown action {shown:?}; there are run, wait, interrupt and restart"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn order(input: Value) -> Result<(Wish, f64), String> {
+        read(&input, None).map(|order| (order.wish, order.timeout.as_secs_f64()))
+    }
+
+    #[test]
+    fn arguments_are_read() {
+        let run = |command: &str| Wish::Run(command.into());
+        assert_eq!(order(json!({"command": "ls"})), Ok((run("ls"), 120.0)));
+        assert_eq!(order(json!({"command": "", "action": "run", "timeout": 5})), Ok((run(""), 5.0)));
+        assert_eq!(order(json!({"command": "x", "action": null, "timeout": null})), Ok((run("x"), 120.0)));
+        assert_eq!(order(json!({"command": 5, "action": "wait"})), Ok((Wish::Control(Action::Wait), 120.0)));
+        assert_eq!(order(json!({"action": "restart", "more": []})), Ok((Wish::Control(Action::Restart), 120.0)));
+    }
+
+    #[test]
+    fn a_timeout_is_clamped() {
+        for (given, meant) in
+            [(json!(0), 1.0), (json!(-3), 1.0), (json!(601), 600.0), (json!(1e300), 600.0), (json!(2.5), 2.5)]
+        {
+            assert_eq!(order(json!({"command": "x", "timeout": given})).unwrap().1, meant);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (input, word) in [
+            (json!({}), "command"),
+            (json!({"command": 5}), "command"),
+            (json!({"command": null}), "command"),
+            (json!({"command": "x", "action": "fly"}), "fly"),
+            (json!({"command": "x", "action": 7}), "action"),
+            (json!({"command": "x", "timeout": "soon"}), "timeout"),
+            (Value::Null, "JSON object"),
+        ] {
+            let problem = order(input.clone()).unwrap_err();
+            assert!(problem.contains(word), "{input}: {problem}");
+        }
+        assert!(read(&Value::Null, Some("touch ran")).unwrap_err().contains("touch ran"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_arguments_make_it_panic(text in ".{0,40}", number in any::<f64>()) {
+            let _ = read(&json!({"command": text, "timeout": number, "action": text}), Some(&text));
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What real programs print at a wall, and what is made of it.
+
+use std::path::PathBuf;
+
+use super::refusals;
+use crate::process::sandbox::{Limits, Mode, Walls};
+
+fn walls(network: bool) -> Walls {
+    let limits = Limits { processes: 60, memory: 512 << 20, ..Limits::default() };
+    Walls {
+        mode: Mode::Full,
+        write: vec!["/root/p/workspace".into()],
+        freeze: Vec::new(),
+        read: ["/usr", "/etc"].map(PathBuf::from).to_vec(),
+        links: Vec::new(),
+        hide: vec!["/etc/shadow".into()],
+        home: "/home/orchestrator".into(),
+        tmp: "/tmp".into(),
+        private: None,
+        devices: Vec::new(),
+        network,
+        limits,
+    }
+}
+
+fn told(stderr: &str) -> String {
+    refusals("", stderr, &walls(false)).join("\n")
+}
+
+#[test]
+fn a_write_outside_is_named() {
+    for line in [
+        "touch: cannot touch '/mnt/ro/x': Read-only file system",
+        "bash: line 1: /mnt/ro/x: Read-only file system",
+        "sh: 1: cannot create /mnt/ro/x: Read-only file system",
+        "mkdir: cannot create directory ‘/mnt/ro/x’: Read-only file system",
+        "OSError: [Errno 30] Read-only file system: '/mnt/ro/x'",
+        "Error: EROFS: read-only file system, open '/mnt/ro/x'",
+        "open /mnt/ro/x: read-only file system",
+        "java.io.FileNotFoundException: /mnt/ro/x (Read-only file system)",
+        "  failed to create directory `/mnt/ro/x`\n\nCaused by:\n  Read-only file system (os error 30)",
+    ] {
+        let told = told(line);
+        assert!(told.starts_with("write outside workspace refused: /mnt/ro/x;"), "{line}: {told}");
+        assert!(told.contains("$TMPDIR"), "{told}");
+    }
+    let told = told("OSError: [Errno 30] Read-only file system: '/root/p/workspace/tests/a.py'");
+    assert_eq!(told, "write to /root/p/workspace/tests/a.py refused: it is protected");
+}
+
+#[test]
+fn what_is_out_of_reach_is_told_apart_from_what_is_wrong() {
+    for line in [
+        "PermissionError: [Errno 13] Permission denied: '/etc/shadow'",
+        "cat: /etc/shadow: Permission denied",
+        "FileNotFoundError: [Errno 2] No such file or directory: '/srv/data.csv'",
+        "Error: ENOENT: no such file or directory, open '/home/me/data'",
+    ] {
+        assert!(told(line).contains("only the workspace"), "{line}");
+    }
+    for line in [
+        "sh: 1: ./run.sh: Permission denied",
+        "PermissionError: [Errno 13] Permission denied: '/root/p/workspace/x'",
+        "cat: /tmp/x: Permission denied",
+        "FileNotFoundError: [Errno 2] No such file or directory: 'data.csv'",
+        "cat: /etc/missing: No such file or directory",
+        "cat: /root/p/workspace/x: No such file or directory",
+        "AssertionError: 3 != 4",
+        "    s.recv(1)\nBlockingIOError: [Errno 11] Resource temporarily unavailable",
+        "",
+    ] {
+        assert_eq!(told(line), "", "{line}");
+    }
+}
+
+#[test]
+fn the_network_is_missed_in_many_words() {
+    for line in [
+        "dial tcp: lookup example.org on 10.0.0.1:53: dial udp 10.0.0.1:53: connect: network is unreachable",
+        "Exception in thread \"main\" java.net.UnknownHostException: example.org",
+        "urllib.error.URLError: <urlopen error [Errno -3] Temporary failure in name resolution>",
+        "OSError: [Errno 101] Network is unreachable",
+        "curl: (6) Could not resolve host: example.org",
+        "Error: getaddrinfo EAI_AGAIN example.org",
+        "ERROR: No matching distribution found for left-pad",
+        "npm error code ENOTCACHED",
+        "As a reminder, you're using offline mode (--offline) which can sometimes cause surprising resolution failures",
+        "main.go:2:8: module lookup disabled by GOPROXY=off",
+    ] {
+        assert!(told(line).contains("network"), "{line}: {}", told(line));
+        assert!(refusals(line, "", &walls(true)).is_empty(), "{line}");
+    }
+}
+
+#[test]
+fn limits_are_named_with_their_number() {
+    for (line, words) in [
+        ("RuntimeError: can't start new thread", "the limit is 60 (sandbox.limits.processes)"),
+        ("bash: fork: retry: Resource temporarily unavailable", "process or thread was refused: the limit is 60"),
+        ("sh: 0: Cannot fork", "process"),
+        (
+            "    pid = os.fork()\n          ^^^^^^^^^\nBlockingIOError: [Errno 11] Resource temporarily unavailable",
+            "the limit is 60",
+        ),
+        ("MemoryError", "the limit is 512 MiB (sandbox.limits.memory)"),
+        ("OSError: [Errno 28] No space left on device", "2048 MiB"),
+        ("OSError: [Errno 27] File too large", "one file holds 4096 MiB"),
+        ("unshare: unshare failed: Operation not permitted", "beyond the sandbox"),
+    ] {
+        assert!(told(line).contains(words), "{line}: {}", told(line));
+    }
+}
+
+#[test]
+fn it_is_said_once_and_briefly() {
+    let many: String = (0..100).map(|n| format!("touch: cannot touch '/mnt/{n}': Read-only file system\n")).collect();
+    assert_eq!(refusals(&many, &many, &walls(false)).len(), 6);
+    let long = format!("OSError: [Errno 30] Read-only file system: '/{}'", "x".repeat(1000));
+    assert!(told(&long).len() < 400);
+    assert_eq!(told("curl: (6) Could not resolve host: a\ncurl: (6) Could not resolve host: b").lines().count(), 1);
+}
+
+#[test]
+fn what_a_program_prints_stays_a_name() {
+    let told = told("touch: cannot touch '/a\u{1b}[31m\u{202e}b': Read-only file system");
+    assert!(!told.contains('\u{1b}') && !told.contains('\u{202e}'), "{told}");
+}

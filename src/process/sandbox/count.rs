@@ -1,0 +1,128 @@
+//! Counts what has been added to a tree of files since a moment, without a list of what was there before.
+//!
+//! A file that was born later is new; one that was only changed later is told apart, for how much of it is new cannot
+//! be seen. Links are not followed, other file systems not entered, and a tree that is made to be endless is left at a
+//! fixed depth.
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Statx, StatxFlags, openat, statx};
+
+/// Folders deeper than this are counted, but not looked into.
+const MAX_DEPTH: usize = 256;
+const BLOCK: u64 = 512;
+
+/// What was added to a tree.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Counted {
+    pub(super) new_files: u64,
+    pub(super) new_bytes: u64,
+    /// All bytes of files that were there before and have changed.
+    pub(super) changed_bytes: u64,
+}
+
+/// A folder on the way from the top, and those in it that wait.
+struct Level {
+    handle: OwnedFd,
+    folders: Vec<CString>,
+}
+
+/// Counts what has been added below `top` since `begun`, or some of it where it is not wanted any more.
+pub(super) fn count(top: &Path, begun: SystemTime, is_wanted: &AtomicBool) -> Counted {
+    let since = begun.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = (i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos());
+    let mut counted = Counted::default();
+    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open = |folder: &OwnedFd, name: &CString| openat(folder, name.as_c_str(), flags, Mode::empty()).ok();
+    let top = openat(CWD, top, flags, Mode::empty()).ok();
+    let device = top.as_ref().and_then(|top| look(top, c"")).map(|found| device(&found));
+    let mut levels: Vec<Level> = top.into_iter().map(|top| level(top, device, since, &mut counted)).collect();
+    while let Some(innermost) = levels.last_mut().filter(|_| is_wanted.load(Ordering::Relaxed)) {
+        let Some(name) = innermost.folders.pop() else {
+            levels.pop();
+            continue;
+        };
+        let inner = open(&innermost.handle, &name).filter(|_| levels.len() < MAX_DEPTH);
+        levels.extend(inner.map(|inner| level(inner, device, since, &mut counted)));
+    }
+    counted
+}
+
+/// Counts what is directly in a folder, and returns it with the folders in it.
+fn level(handle: OwnedFd, on: Option<(u32, u32)>, since: (i64, u32), counted: &mut Counted) -> Level {
+    let mut folders = Vec::new();
+    for entry in Dir::read_from(&handle).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
+            continue;
+        }
+        let Some(found) = look(&handle, name).filter(|found| Some(device(found)) == on) else { continue };
+        add(&found, since, counted);
+        if FileType::from_raw_mode(found.stx_mode.into()) == FileType::Directory {
+            folders.push(name.to_owned());
+        }
+    }
+    Level { handle, folders }
+}
+
+fn add(found: &Statx, since: (i64, u32), counted: &mut Counted) {
+    let has_birth = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);
+    let changed = (found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec);
+    let born = if has_birth { (found.stx_btime.tv_sec, found.stx_btime.tv_nsec) } else { changed };
+    let bytes = found.stx_blocks.saturating_mul(BLOCK);
+    if since <= born {
+        counted.new_files += 1;
+        counted.new_bytes += bytes;
+    } else if since <= changed {
+        counted.changed_bytes += bytes;
+    }
+}
+
+fn look(folder: impl AsFd, name: &std::ffi::CStr) -> Option<Statx> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
+    statx(folder, name, flags, StatxFlags::BASIC_STATS | StatxFlags::BTIME).ok()
+}
+
+fn device(found: &Statx) -> (u32, u32) {
+    (found.stx_dev_major, found.stx_dev_minor)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::sync::atomic::AtomicBool;
+    use std::time::{Duration, SystemTime};
+
+    use super::{Counted, count};
+
+    #[test]
+    fn what_is_new_is_counted_and_nothing_else() {
+        let (top, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(outside.path().join("large"), vec![1; 1 << 20]).unwrap();
+        fs::create_dir_all(top.path().join("a/b")).unwrap();
+        fs::write(top.path().join("a/b/file"), vec![1; 100_000]).unwrap();
+        symlink(outside.path(), top.path().join("link")).unwrap();
+        fs::File::create(top.path().join("sparse")).unwrap().set_len(1 << 40).unwrap();
+        let before = SystemTime::now() - Duration::from_secs(60);
+        let all = count(top.path(), before, &AtomicBool::new(true));
+        assert_eq!((all.new_files, all.changed_bytes), (5, 0));
+        assert!((100_000..300_000).contains(&all.new_bytes), "{all:?}");
+        let after = SystemTime::now() + Duration::from_secs(60);
+        assert_eq!(count(top.path(), after, &AtomicBool::new(true)), Counted::default());
+    }
+
+    #[test]
+    fn a_tree_without_end_has_one_here() {
+        let top = tempfile::tempdir().unwrap();
+        let deep = top.path().join("x/".repeat(1000));
+        fs::create_dir_all(&deep).unwrap();
+        let all = count(top.path(), SystemTime::UNIX_EPOCH, &AtomicBool::new(true));
+        assert_eq!(all.new_files, 256);
+        assert_eq!(count(&deep.join("missing"), SystemTime::UNIX_EPOCH, &AtomicBool::new(true)), Counted::default());
+    }
+}

@@ -1,0 +1,221 @@
+//! What agents, shells, interpreters and the user's own programs say to `serve`, and keepers to their orchestrator.
+
+use std::fs;
+use std::os::unix::net::UnixStream;
+
+use orchestrator::environments::adhoc::lines::{Lines, Said, section};
+use orchestrator::environments::adhoc::program;
+use orchestrator::environments::editor::EditorEnvironment;
+use orchestrator::environments::{Environment, Response, bash, python};
+use orchestrator::process::wire;
+use orchestrator::server::input::{Item, Queue, read_lines};
+use orchestrator::server::protocol::{Reply, Wish};
+use serde_json::Value;
+
+use crate::files::folder;
+use crate::trial::fuzz;
+
+fn answer(item: &Item, out: &mut Vec<u8>) {
+    let reply = match item {
+        Item::Malformed(malformed) => Reply::Error { id: malformed.id.as_ref(), message: &malformed.message },
+        Item::Request { request, .. } => {
+            let output = match &request.wish {
+                Wish::Command(command) => command.clone(),
+                Wish::Control(action) => format!("{action:?}"),
+            };
+            let response = Response::done(output);
+            return Reply::Response { id: request.id.as_ref(), response: &response, screens: &[] }.write(out).unwrap();
+        }
+    };
+    reply.write(out).unwrap();
+}
+
+#[test]
+fn serve() {
+    let words = [
+        "{\"type\":\"command\",\"environment\":\"bash\",\"command\":\"",
+        "\"}\n",
+        "\"type\":\"control\"",
+        "\"action\":\"interrupt\"",
+        "\"restart\"",
+        "\"wait\"",
+        "\"timeout\":",
+        "\"id\":",
+        "\n",
+        "\r\n",
+        "[",
+        "{",
+        "\\ud800",
+        "\\u0000",
+        "null",
+        ",",
+    ];
+    fuzz("serve", &words, |bytes| {
+        let (_wake, waker) = UnixStream::pair().unwrap();
+        waker.set_nonblocking(true).unwrap();
+        let queue = Queue::new(waker);
+        read_lines(bytes, &queue);
+        queue.begin("bash");
+        queue.take_urgent("bash");
+        let (mut out, mut count) = (Vec::new(), 0);
+        while let Some(item) = queue.next() {
+            queue.take_urgent("python");
+            answer(&item, &mut out);
+            count += 1;
+        }
+        let lines: Vec<&[u8]> = out.split_inclusive(|byte| *byte == b'\n').collect();
+        assert_eq!(lines.len(), count);
+        lines.iter().for_each(|line| assert!(serde_json::from_slice::<Value>(line).unwrap().is_object()));
+    });
+}
+
+#[test]
+fn bash_records() {
+    let words = [
+        "\0\x01",
+        "\0\x02",
+        "\0",
+        "D\0",
+        "R\0",
+        "B",
+        "K",
+        "T",
+        "trap -- '",
+        "' DEBUG\n",
+        "' INT\n",
+        "[1]+  12 Running  ",
+    ];
+    fuzz("bash_records", &words, |bytes| {
+        let read = |piece: usize| {
+            let (mut records, mut all) = (bash::record::Records::default(), Vec::new());
+            for chunk in bytes.chunks(piece) {
+                records.push(chunk);
+                all.extend(std::iter::from_fn(|| records.take()));
+            }
+            all
+        };
+        assert_eq!(read(1 + bytes.len() / 100), read(bytes.len().max(1)));
+    });
+}
+
+#[test]
+fn python_records() {
+    let words = ["end\0", "7\0", "0\0", "ready\n", "\n", "\0", "-1\0", "/x\0", "name\0int"];
+    fuzz("python_records", &words, |bytes| {
+        let read = |piece: usize| {
+            let mut records = python::record::Records::default();
+            records.await_end(7);
+            bytes.chunks(piece).for_each(|chunk| records.push(chunk));
+            (records.is_ready(), records.has_end(), records.take_end().map(|end| end.section()))
+        };
+        assert_eq!(read(1 + bytes.len() / 100), read(bytes.len().max(1)));
+    });
+}
+
+#[test]
+fn keeper_messages() {
+    let words = ["\0\0\0\0", "\u{1}\0\0\0", "e", "s", "t", "c", "\u{7f}\u{7f}\u{7f}\u{7f}", "\0\0\0\u{7f}", "sh"];
+    fuzz("keeper_messages", &words, |bytes| {
+        wire::is_understood(bytes);
+    });
+}
+
+#[test]
+fn host_lines() {
+    let words = [
+        "{\"ready\":true}\n",
+        "{\"content\":\"",
+        "\"max_lines\":",
+        "\"}\n",
+        "{\"output\":\"",
+        "\"success\":",
+        "[",
+        "{",
+        "\n",
+    ];
+    fuzz("host_lines", &words, |bytes| {
+        let mut lines = Lines::default();
+        for chunk in bytes.chunks(1 + bytes.len() / 50) {
+            lines.push(chunk);
+            while let Some(said) = lines.take() {
+                if let Said::Line(value) = said {
+                    let screen = section(&value);
+                    assert!(!screen.content.contains('\x1b') && screen.max_lines < usize::MAX / 2);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn program_yaml() {
+    let words =
+        ["command: ", "prompt: ", "description: ", "'", "\"", "&a ", "*a", "[", "{", "(?", "){1,999}", "|\n", ": "];
+    let folder = folder();
+    let path = folder.path().join("program.yaml");
+    fuzz("program_yaml", &words, |bytes| {
+        fs::write(&path, bytes).unwrap();
+        let _ = program(&path);
+    });
+}
+
+/// A project for an editor, with a place beside it that it must not reach.
+fn project() -> tempfile::TempDir {
+    let folder = folder();
+    fs::create_dir(folder.path().join("project")).unwrap();
+    fs::write(folder.path().join("beside"), "untouched").unwrap();
+    fs::write(folder.path().join("project/a.py"), "def f():\n    return 1\n\nclass A:\n    pass\n".repeat(20)).unwrap();
+    fs::write(folder.path().join("project/b.txt"), "one\r\ntwo\r\n\u{fffd}three").unwrap();
+    fs::write(folder.path().join("project/binary"), b"\xff\xfe\0x\n").unwrap();
+    std::os::unix::fs::symlink("../beside", folder.path().join("project/link")).unwrap();
+    folder
+}
+
+#[test]
+fn editor() {
+    let words = [
+        "view ",
+        "edit ",
+        "create ",
+        "search \"",
+        "\" ",
+        "close ",
+        "next_match ",
+        "prev_match ",
+        "a.py",
+        "b.txt",
+        "link",
+        "binary",
+        "../beside",
+        "/def/",
+        "/return/",
+        " to ",
+        "1-2\n",
+        "\x1e",
+        "\"",
+        "\\",
+        "**/*",
+        "{a,b}",
+        "[!a]",
+        "(a|b)*",
+        "\\w{50}",
+        "(?i)",
+        "(?=a)",
+        "\n",
+    ];
+    let (mut folder, mut used) = (project(), 0);
+    fuzz("editor", &words, |bytes| {
+        used += 1;
+        if used % 100 == 0 {
+            folder = project();
+        }
+        let text = String::from_utf8_lossy(bytes);
+        let mut editor = EditorEnvironment::new(&folder.path().join("project")).unwrap();
+        for command in text.split('\x1e').take(20) {
+            assert!(editor.begin(command).is_some_and(|response| !response.running));
+        }
+        editor.screen();
+        assert_eq!(fs::read_to_string(folder.path().join("beside")).unwrap(), "untouched");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    });
+}

@@ -1,0 +1,207 @@
+//! What lies on the disk: specs, the state, the log; and what a model writes: answers, and the names in them.
+
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use orchestrator::engine::generators::reply;
+use orchestrator::engine::ledger::Ledger;
+use orchestrator::engine::memory::Memory;
+use orchestrator::engine::missing_transitions;
+use orchestrator::engine::replay::Replay;
+use orchestrator::engine::spec::{Budget, read};
+use orchestrator::events::{Charge, Event, Place};
+use orchestrator::safety::path::SafePath;
+use orchestrator::secrets::Secrets;
+use orchestrator::state::journal::{Journal, Mended};
+use orchestrator::state::phase::Phase;
+use orchestrator::state::run::{Parsed, RunState, Totals};
+use serde_json::Value;
+
+use crate::trial::fuzz;
+
+/// The run whose logs are in the corpus.
+const RUN_ID: &str = "0b9e6ed1-62a1-4d51-9a63-3a8a1d7f0c11";
+
+const SPEC_WORDS: [&str; 40] = [
+    "name: ",
+    "description: ",
+    "checks:\n",
+    "  - ",
+    "command: ",
+    "workspace:\n",
+    "copy: ",
+    "protect: ",
+    "generator:\n",
+    "provider: ",
+    "template",
+    "sandbox: ",
+    "limits: ",
+    "memory: 1G",
+    "budget: {usd: ",
+    "on_timeout: ",
+    "hidden: true",
+    "files: ",
+    "env: ",
+    "- [",
+    "{",
+    "}",
+    "]",
+    ", ",
+    "&a ",
+    "*a",
+    "*a, *a, ",
+    "<<: *a\n",
+    "!!str ",
+    "!x ",
+    "|\n",
+    ">-\n",
+    "\"",
+    "'",
+    "---\n",
+    "...\n",
+    "? ",
+    ": ",
+    "# ",
+    "\t",
+];
+
+/// A folder on which nothing is synced for real, where there is one.
+pub fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+fn spec(name: &str, file: &str) {
+    fuzz(name, &SPEC_WORDS, |bytes| match read::judge(Path::new(file), PathBuf::from("/x").join(file), bytes, None) {
+        Ok(spec) => drop(format!("{spec:?}")),
+        Err(error) => assert!(error.to_string().contains(file), "{error}"),
+    });
+}
+
+#[test]
+fn spec_yaml() {
+    spec("spec_yaml", "spec.yaml");
+}
+
+#[test]
+fn spec_json() {
+    spec("spec_json", "spec.json");
+}
+
+#[test]
+fn spec_markdown() {
+    spec("spec_markdown", "spec.md");
+}
+
+/// What a run does with sums of earlier ones.
+fn spend(memory: &Memory, spent: &Totals) {
+    let ledger = Ledger::new(Budget { usd: Some(1.0), tokens: Some(1000) }, None, memory.charges());
+    let _ = ledger.promise(Charge { tokens: u64::MAX, cost_usd: Some(f64::MAX) }, spent);
+    let mut more = *spent;
+    more.add(1, 1, Some(1.0));
+}
+
+#[test]
+fn state() {
+    let words =
+        ["\"state\"", "\"SUCCESS\"", "\"FAILED\"", "null", "\"reason\"", "\"version\"", "[", "{", ",", "\\u0000"];
+    fuzz("state", &words, |bytes| {
+        if let Ok(Parsed::Build(state)) = RunState::parse(bytes) {
+            spend(&Memory::default(), &state.usage);
+            state.retries_left();
+            missing_transitions(&Memory::default(), &state);
+            let again = serde_json::to_vec(&state).unwrap();
+            assert!(RunState::parse(&again).is_ok(), "{state:?}");
+        }
+    });
+}
+
+/// Opens the log as a resume does.
+fn open(folder: &Path) -> (u64, Option<Mended>, Vec<Event>) {
+    let (mut events, logs) = (Vec::new(), File::open(folder).unwrap());
+    let (journal, mended) =
+        Journal::open(logs.as_fd(), folder, RUN_ID, &Secrets::default(), &mut |_, event| events.push(event)).unwrap();
+    (journal.lines(), mended, events)
+}
+
+#[test]
+fn log() {
+    let words = [
+        "\"event\":\"ModelAnswered\"",
+        "\"event\":\"ModelRequested\"",
+        "\"event\":\"TransitionOccurred\"",
+        "\"seq\":",
+        "\"answer\":",
+        "\"usage\":",
+        "\"worst\":{\"tokens\":",
+        "\"phase\":\"PATCHING\"",
+        "\"cost_usd\":",
+        "null",
+        "[",
+        "{",
+    ];
+    let folder = folder();
+    let path = folder.path().join(format!("{RUN_ID}.log"));
+    fuzz("log", &words, |bytes| {
+        fs::write(&path, bytes).unwrap();
+        let (lines, mended, events) = open(folder.path());
+        let whole = fs::read(&path).unwrap();
+        assert!(bytes.starts_with(&whole) && (mended.is_some() == (whole.len() < bytes.len())));
+        assert_eq!(open(folder.path()), (lines, None, events.clone()));
+        let mut memory = Memory::default();
+        events.into_iter().for_each(|event| memory.hear(event));
+        spend(&memory, &memory.totals().unwrap_or(Totals::none(true)));
+        if let Ok(replay) = Replay::load(&path, folder.path()) {
+            for turn in 0..2 {
+                let _ = replay.answer(Place { phase: Phase::Generating, retry_count: 0, turn }, &Value::Null);
+            }
+        }
+    });
+}
+
+#[test]
+fn reply() {
+    let words = [
+        "<file path=\"",
+        "\">\n",
+        "</file>\n",
+        "<delete path=\"",
+        "\"/>\n",
+        " end=\"",
+        "<file path=\"a/b\">\n",
+        "```\n",
+        "\r\n",
+        "../",
+        "/",
+        "A",
+        "a",
+    ];
+    fuzz("reply", &words, |bytes| {
+        let text = String::from_utf8_lossy(bytes);
+        let found = reply::parse(&text);
+        for block in &found.blocks {
+            if let reply::Block::Write { content, .. } = block {
+                assert!(text.contains(content));
+            }
+        }
+        let paths: Result<Vec<SafePath>, _> = found.blocks.iter().map(|block| SafePath::parse(block.path())).collect();
+        if let Ok(paths) = paths {
+            let _ = found.fault(&paths, false).map(|fault| fault.to_string());
+        }
+    });
+}
+
+#[test]
+fn path() {
+    let words = ["/", "../", "..", "./", "\\", "C:", "~", ".git", ".GIT", "%2e", "-", " ", ".", "\0", "\n", "\u{2215}"];
+    fuzz("path", &words, |bytes| match SafePath::parse(&String::from_utf8_lossy(bytes)) {
+        Err(violation) => assert!(!violation.to_string().contains(char::is_control)),
+        Ok(path) => {
+            assert_eq!(SafePath::parse(path.as_str()).as_ref(), Ok(&path));
+            assert!(path.components().all(|part| !part.is_empty() && part != "." && part != ".."));
+            assert!(!Path::new(path.as_str()).is_absolute() && !path.folded().is_empty());
+            assert!(path.parent().is_none_or(|parent| path.starts_with(&parent)));
+            let _ = path.join(path.file_name());
+        }
+    });
+}

@@ -1,0 +1,130 @@
+//! What a check or an environment may use up: a limit that is broken ends it, and its name and number are told.
+
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use orchestrator::process::living::{How, Living};
+use orchestrator::process::sandbox::{Limits, Mode, Walls};
+use orchestrator::process::{Ended, Job, Launcher};
+
+use crate::project::{BINARY, Project, RUN_JSON, checked_by};
+use crate::reply;
+use crate::server::Server;
+
+/// Runs a check that does something only in its first round, and returns what the model was told of it.
+fn told_of(limits: &str, script: &str) -> String {
+    let script = format!("grep -qx 42 answer.txt && exit 0; {script}; sleep 60");
+    let spec = format!("{}sandbox: {{limits: {{{limits}}}}}\n", checked_by(&script));
+    let server = Server::start([reply::answer("41"), reply::answer("42")]);
+    let project = Project::with(spec, &server);
+    let ran = project.run(RUN_JSON).exits(0);
+    assert_eq!(ran.result()["retry_count"], 1, "{}", ran.story());
+    project.nothing_left();
+    server.requests()[1].said()
+}
+
+#[test]
+fn growth_of_the_workspace_has_an_end() {
+    let told = told_of("disk: 20 MiB", "head -c 40000000 /dev/zero > large");
+    assert!(
+        told.contains("the workspace grew by 3") && told.contains("the limit is 20 MiB (sandbox.limits.disk)"),
+        "{told}"
+    );
+}
+
+#[test]
+fn files_have_a_number() {
+    let told = told_of("files: 200", "for i in $(seq 400); do : > file$i; done");
+    assert!(told.contains("the limit is 200 (sandbox.limits.files)"), "{told}");
+}
+
+#[test]
+fn memory_of_the_whole_tree_has_an_end() {
+    // Each is below the limit, and both together are above it.
+    let one = "python3 -c 'import time; x = bytearray(120 << 20); time.sleep(60)' &";
+    let told = told_of("memory: 200 MiB", &format!("{one} {one} :"));
+    assert!(told.contains("the limit is 200 MiB (sandbox.limits.memory)"), "{told}");
+}
+
+#[test]
+fn what_processes_share_counts_once() {
+    // Five forks of one that is large, and the last of them is content.
+    let script = "import os, time\\nx = bytearray(100 << 20)\\nfor i in range(5):\\n  if os.fork() == 0: time.sleep(1.2); os._exit(0)\\ntime.sleep(1.2)";
+    let spec =
+        format!("{}sandbox: {{limits: {{memory: 200 MiB}}}}\n", checked_by(&format!("printf '{script}' | python3 -")));
+    let server = Server::start([reply::answer("42")]);
+    Project::with(spec, &server).run(RUN_JSON).exits(0);
+}
+
+#[test]
+fn processes_and_threads_have_a_number() {
+    let told = told_of("processes: 20", "for i in $(seq 30); do sleep 60 & done");
+    assert!(told.contains("20") && told.contains("process"), "{told}");
+}
+
+#[test]
+fn a_check_below_its_limits_is_left_alone() {
+    let script = "head -c 4000000 /dev/zero > small; for i in $(seq 20); do : > file$i; done; sleep 1.5";
+    let limits = "sandbox: {limits: {disk: 20 MiB, files: 200, memory: 200 MiB, processes: 100}}\n";
+    let server = Server::start([reply::answer("42")]);
+    Project::with(checked_by(script) + limits, &server).run(RUN_JSON).exits(0);
+}
+
+#[test]
+fn limits_that_make_no_sense_are_refused() {
+    for limits in ["processes: 0", "processes: many", "sockets: 5", "disk: 5 parsecs", "memory: -1", "files: 1.5"] {
+        let project = Project::new().spec(format!("{}sandbox: {{limits: {{{limits}}}}}\n", checked_by("true")));
+        project.run(RUN_JSON).exits(65);
+    }
+}
+
+fn walls(workspace: &Path, limits: Limits) -> Walls {
+    Walls {
+        mode: Mode::Reduced,
+        write: vec![workspace.to_owned()],
+        freeze: Vec::new(),
+        read: ["/usr", "/bin", "/lib", "/lib64", "/etc"]
+            .map(PathBuf::from)
+            .into_iter()
+            .filter(|path| path.is_dir())
+            .collect(),
+        links: Vec::new(),
+        hide: Vec::new(),
+        home: workspace.to_owned(),
+        tmp: workspace.to_owned(),
+        private: None,
+        devices: Vec::new(),
+        network: false,
+        limits,
+    }
+}
+
+fn living(script: &str, walls: &Walls) -> (Living, UnixStream) {
+    let job = Job {
+        command: ["sh", "-c", script].map(Into::into).to_vec(),
+        cwd: walls.write[0].clone(),
+        env: vec![("PATH".into(), "/usr/bin:/bin".into())],
+        timeout: Duration::MAX,
+    };
+    Living::start(&Launcher::open(Path::new(BINARY)).behind(walls.clone()), &job).unwrap()
+}
+
+#[test]
+fn of_children_that_stay_the_one_that_breaks_a_limit_is_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let walls = walls(folder.path(), Limits { disk: 5 << 20, ..Limits::default() });
+    let (mut quiet, quiet_channel) = living("read line", &walls);
+    let (mut loud, mut loud_channel) = living("head -c 9000000 /dev/zero > large; while :; do :; done", &walls);
+    // The channel's other end is the stdin of the child.
+    let _ = loud_channel.read(&mut [0]);
+    let ended = loud.end(How::Now);
+    assert!(matches!(&ended, Ended::Limit(words) if words.contains("the limit is 5 MiB")), "{ended:?}");
+    assert_eq!(quiet.ended(), None);
+    drop(quiet_channel);
+    // Whoever comes next may tidy up.
+    let (mut next, mut next_channel) = living("rm large; sleep 1", &walls);
+    let _ = next_channel.read(&mut [0]);
+    assert_eq!(next.end(How::Soon), Ended::Exited(0));
+}

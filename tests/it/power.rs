@@ -1,0 +1,169 @@
+//! The power is cut: what was written and not synced is gone, and nothing that was acknowledged may be.
+//!
+//! The root lies on an ext4 of its own, in a file behind a loop device. The binary is killed at a call, and the file is
+//! copied at once: it has what was written to the device, and what was still on its way there is lost, as with the
+//! power. The copy is mounted, whereby its journal is replayed, and the run goes on in it. Where nothing may be mounted
+//! or traced this is said and skipped.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::crash::{end, may_trace, numbers};
+use crate::project::{Project, RUN, answer_spec};
+use crate::reply;
+use crate::running::Ran;
+use crate::server::Server;
+
+/// So many cuts for each call; with more calls some are passed over.
+const MOST_CUTS: usize = 12;
+
+/// Makes the disk, runs on it until the fault, and keeps what is on the device (`cut`) and what could be seen (`seen`).
+const CUT: &str = r#"
+mount -o loop,commit=9999 ../disk "$PWD"
+cd "$PWD"
+cp -r ../specs .
+sync -f .
+strace -f --detach-on=execve -qq -o /dev/null $FAULT "$@" || true
+cp ../disk ../cut
+cp -r . ../seen
+"#;
+
+/// Goes on in what the cut left.
+const GO_ON: &str = r#"
+mount -o loop ../cut "$PWD"
+cd "$PWD"
+cp -r . ../left
+"$@"
+cp -r . ../resumed
+"#;
+
+fn model() -> Server {
+    Server::answering(|request| match request.said().contains("answer.txt says 41") {
+        true => reply::answer("42"),
+        false => reply::answer("41"),
+    })
+}
+
+/// A project whose root will be a disk of its own; nothing where that cannot be.
+fn on_a_disk(server: &Server, fault: &str) -> Option<Project> {
+    let project = Project::with(answer_spec(), server).env("FAULT", fault);
+    fs::rename(project.path("specs"), project.outside("specs")).unwrap();
+    fs::write(project.outside("cut.sh"), CUT).unwrap();
+    fs::write(project.outside("go_on.sh"), GO_ON).unwrap();
+    let path = "PATH=\"$PATH:/usr/sbin:/sbin\"";
+    let line = format!(
+        "{path}; truncate -s 16M ../disk && mkfs.ext4 -q -F ../disk && unshare -m mount -o loop ../disk \"$PWD\""
+    );
+    let ran = project.run_in_shell(&line, &[]);
+    if ran.code != Some(0) {
+        eprintln!("skipped: no disk of one's own can be mounted here: {}", ran.stderr.trim());
+        return None;
+    }
+    Some(project)
+}
+
+fn among_own_mounts(project: &Project, script: &str) -> Ran {
+    project.run_in_shell(&format!("exec unshare -m sh -e ../{script} \"$@\""), RUN)
+}
+
+/// The state in a folder, where there is one; it is whole in any case.
+fn state(folder: &Path) -> Option<Value> {
+    let text = fs::read(folder.join("state.json")).ok()?;
+    Some(serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&text))))
+}
+
+/// The whole lines of all logs in a folder.
+fn log(folder: &Path) -> Vec<Value> {
+    let logs = fs::read_dir(folder.join("logs")).into_iter().flatten().flatten();
+    let texts = logs.map(|entry| String::from_utf8_lossy(&fs::read(entry.path()).unwrap()).into_owned());
+    texts.flat_map(|text| text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect::<Vec<_>>()).collect()
+}
+
+fn count(log: &[Value], event: &str) -> usize {
+    log.iter().filter(|line| line["event"] == event).count()
+}
+
+/// How far a run has come.
+fn progress(phase: &Value, retry_count: &Value) -> u64 {
+    let retries = retry_count.as_u64().unwrap_or(0);
+    match phase.as_str().unwrap_or_default() {
+        "INIT" => 0,
+        "GENERATING" => 1,
+        "TESTING" => 2 + 2 * retries,
+        _ => 3 + 2 * retries,
+    }
+}
+
+/// How far a run has come, as its log tells it.
+fn acknowledged(log: &[Value]) -> u64 {
+    let transitions = log.iter().filter(|line| line["event"] == "TransitionOccurred");
+    transitions.map(|line| progress(&line["to_state"], &line["metadata"]["retry_count"])).max().unwrap_or(0)
+}
+
+/// Cuts the power at a call and goes on; false where that cannot be staged.
+fn check_cut(call: &str, number: u32) -> bool {
+    let server = model();
+    let Some(project) = on_a_disk(&server, &format!("-e trace={call} -e inject={call}:signal=KILL:when={number}"))
+    else {
+        return false;
+    };
+    among_own_mounts(&project, "cut.sh").exits(0);
+    let asked = server.count();
+    let ran = among_own_mounts(&project, "go_on.sh");
+    assert_eq!(ran.code, Some(0), "{call} {number}: {}", ran.story());
+    let (seen, left) = (log(&project.outside("seen")), log(&project.outside("left")));
+    let kept = state(&project.outside("left")).map_or(0, |state| progress(&state["state"], &state["retry_count"]));
+    assert!(acknowledged(&seen) <= kept, "{call} {number}: acknowledged progress is lost");
+    let recorded = count(&left, "ModelAnswered");
+    assert!(count(&seen, "FilesApplied") <= recorded, "{call} {number}: an answer that was used is lost");
+    assert_eq!(server.count() - asked, 2 - recorded, "{call} {number}: paid twice");
+    fs::remove_dir(project.root()).unwrap();
+    fs::rename(project.outside("resumed"), project.root()).unwrap();
+    let (state, files) = end(&project);
+    assert_eq!((state["state"].as_str(), state["retry_count"].as_u64()), (Some("SUCCESS"), Some(1)), "{call} {number}");
+    assert_eq!(files.into_keys().collect::<Vec<_>>(), ["answer.txt"], "{call} {number}");
+    true
+}
+
+fn cut_everywhere(call: &str) {
+    if !may_trace() {
+        return;
+    }
+    let server = model();
+    let numbers: Vec<u32> = numbers(&Project::with(answer_spec(), &server), call).into_iter().collect();
+    let step = numbers.len().div_ceil(MOST_CUTS).max(1);
+    for number in numbers.into_iter().step_by(step) {
+        if !check_cut(call, number) {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_power_cut_before_any_sync() {
+    cut_everywhere("fsync");
+}
+
+#[test]
+fn a_power_cut_before_any_rename() {
+    cut_everywhere("renameat");
+}
+
+#[test]
+fn a_power_cut_among_the_writes() {
+    cut_everywhere("write");
+}
+
+#[test]
+fn what_is_never_synced_is_lost_to_a_power_cut() {
+    // Were it not, the tests above would see nothing.
+    let server = model();
+    let fault = "-e trace=fsync,fdatasync -e inject=fsync:retval=0 -e inject=fdatasync:retval=0";
+    let Some(project) = on_a_disk(&server, fault).filter(|_| may_trace()) else { return };
+    among_own_mounts(&project, "cut.sh").exits(0);
+    assert_eq!(state(&project.outside("seen")).unwrap()["state"], "SUCCESS");
+    among_own_mounts(&project, "go_on.sh").exits(0);
+    assert!(state(&project.outside("left")).is_none_or(|state| state["state"] != "SUCCESS"));
+}

@@ -1,0 +1,176 @@
+//! What a check finds around itself: variables of toolchains and of the network, compiler caches, a home.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::project::{Project, RUN, checked_by};
+use crate::reply;
+use crate::server::Server;
+
+const OFFLINE: [(&str, &str); 5] = [
+    ("CARGO_NET_OFFLINE", "true"),
+    ("GOPROXY", "off"),
+    ("UV_OFFLINE", "1"),
+    ("PIP_NO_INDEX", "1"),
+    ("npm_config_offline", "true"),
+];
+
+/// Returns the environment of a check.
+fn variables(project: Project, more: &str, arguments: &[&str]) -> BTreeMap<String, String> {
+    let server = Server::start([reply::answer("42")]);
+    let project = project.spec(checked_by("env > seen") + more).model(&server);
+    project.run(&[RUN, arguments].concat()).exits(0);
+    let lines = project.workspace("seen");
+    lines.lines().filter_map(|line| line.split_once('=')).map(|(name, value)| (name.into(), value.into())).collect()
+}
+
+fn seen<'a>(all: &'a BTreeMap<String, String>, name: &str) -> Option<&'a str> {
+    all.get(name).map(String::as_str)
+}
+
+#[test]
+fn toolchains_of_the_home_are_found_in_their_places() {
+    let project = Project::new();
+    for folder in [".cargo/bin", ".rustup", ".pyenv", "go/pkg/mod", ".local/lib", ".gradle/caches"] {
+        fs::create_dir_all(project.outside("home").join(folder)).unwrap();
+    }
+    let home = project.outside("home").display().to_string();
+    let all = variables(project, "", &[]);
+    for (name, place) in [
+        ("CARGO_HOME", ".cargo"),
+        ("RUSTUP_HOME", ".rustup"),
+        ("PYENV_ROOT", ".pyenv"),
+        ("GOMODCACHE", "go/pkg/mod"),
+        ("PYTHONUSERBASE", ".local"),
+        ("GRADLE_RO_DEP_CACHE", ".gradle/caches"),
+    ] {
+        assert_eq!(seen(&all, name), Some(format!("{home}/{place}").as_str()), "{name}");
+    }
+    assert_eq!(seen(&all, "PYTHONNOUSERSITE"), None);
+    assert_ne!(seen(&all, "HOME"), Some(home.as_str()));
+}
+
+#[test]
+fn a_toolchain_that_is_out_of_sight_is_not_named() {
+    let project = Project::new();
+    let elsewhere = project.outside("elsewhere/rust/bin");
+    fs::create_dir_all(&elsewhere).unwrap();
+    let path = format!("{}:/usr/bin:/bin", elsewhere.display());
+    let rust = project.outside("elsewhere/rust").display().to_string();
+    let all = variables(project.env("RUSTUP_HOME", &rust).env("PATH", &path), "", &[]);
+    assert_eq!((seen(&all, "RUSTUP_HOME"), seen(&all, "PATH")), (None, Some("/usr/bin:/bin")));
+    assert_eq!(seen(&all, "PYTHONNOUSERSITE"), Some("1"));
+}
+
+#[test]
+fn without_a_network_toolchains_are_told_so() {
+    let proxies = [("HTTP_PROXY", "http://192.0.2.1:1"), ("NO_PROXY", "127.0.0.1"), ("SSL_CERT_FILE", "/etc/hosts")];
+    let project = || proxies.iter().fold(Project::new(), |project, (name, value)| project.env(name, value));
+    let (without, with) = (variables(project(), "", &[]), variables(project(), "sandbox: {network: true}\n", &[]));
+    for (name, value) in OFFLINE {
+        assert_eq!((seen(&without, name), seen(&with, name)), (Some(value), None), "{name}");
+    }
+    for (name, value) in proxies {
+        assert_eq!((seen(&without, name), seen(&with, name)), (None, Some(value)), "{name}");
+    }
+}
+
+#[test]
+fn without_a_sandbox_the_home_is_the_users() {
+    let project = Project::new();
+    let home = project.outside("home").display().to_string();
+    let all = variables(project, "", &["--no-sandbox"]);
+    assert_eq!((seen(&all, "HOME"), seen(&all, "PYTHONHASHSEED")), (Some(home.as_str()), Some("0")));
+    assert_ne!(seen(&all, "TMPDIR"), Some("/tmp"));
+}
+
+/// A spec whose visible check keeps a count in the cache, and whose hidden one looks for it.
+fn counting() -> String {
+    let visible = "mkdir -p $GOCACHE && echo x >> $GOCACHE/rounds && cp $GOCACHE/rounds rounds; \
+        echo \"$GOCACHE\" > place; grep -qx 42 answer.txt";
+    let hidden = "test ! -e $GOCACHE/rounds && test ! -e $(cat place)/rounds -o \"$(cat place)\" != \"$GOCACHE\"";
+    format!(
+        "name: answer\ndescription: x\nchecks:\n- {{name: one, command: {}}}\n- {{name: two, hidden: true, command: {}}}\n",
+        json!(["sh", "-c", visible]),
+        json!(["sh", "-c", hidden])
+    )
+}
+
+#[test]
+fn compiler_caches_last_as_long_as_the_run() {
+    let server = Server::start([reply::answer("41"), reply::answer("42"), reply::answer("42")]);
+    let project = Project::with(counting(), &server);
+    project.run(RUN).exits(0);
+    assert_eq!(project.workspace("rounds"), "x\nx\n");
+    let place = project.workspace("place");
+    assert!(place.contains("home/.cache/orchestrator/"), "{place}");
+    assert_eq!(fs::read_dir(project.outside("home")).unwrap().count(), 0);
+    // The next run begins with none, at the same place.
+    project.run(&[RUN, &["--no-resume"]].concat()).exits(0);
+    assert_eq!((project.workspace("rounds").as_str(), project.workspace("place")), ("x\n", place));
+}
+
+#[test]
+fn caches_of_a_run_that_was_killed_go_with_it() {
+    let server = Server::start([reply::answer("41"), reply::answer("42").held(), reply::answer("42")]);
+    let project = Project::with(counting(), &server);
+    let running = project.start(RUN);
+    server.wait_for(2);
+    running.signal(Signal::KILL);
+    running.wait();
+    let caches = project.outside("home/.cache/orchestrator");
+    assert_eq!(fs::read_dir(&caches).unwrap().flatten().filter(|entry| entry.path().is_dir()).count(), 1);
+    project.run(&["reset"]).exits(0);
+    assert_eq!(fs::read_dir(project.outside("home")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_cache_folder_of_the_user_stays_as_it_is() {
+    let server = Server::start([reply::answer("42")]);
+    let project = Project::with(counting(), &server);
+    let folder = project.outside("caches");
+    fs::create_dir_all(folder.join("other")).unwrap();
+    let project = project.env("XDG_CACHE_HOME", &folder.display().to_string());
+    project.run(RUN).exits(0);
+    assert!(project.workspace("place").starts_with(&folder.display().to_string()));
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+}
+
+#[test]
+fn what_is_opened_by_name_is_said() {
+    let server = Server::start([reply::answer("42")]);
+    let project = Project::new().file("sdk/lib.txt", "").model(&server);
+    fs::create_dir(project.outside("home/tools")).unwrap();
+    let project = project.spec(checked_by("true") + "sandbox: {read: [../sdk, ~/tools], network: true}\n");
+    project.run(RUN).exits(0).says("/sdk").says("home/tools").says("loopback");
+}
+
+#[test]
+fn what_cannot_be_opened_is_refused_with_its_place() {
+    for (path, word) in [("missing", "cannot read"), ("/", "everything"), ("/proc", "private"), ("/tmp", "private")] {
+        let project = Project::new().spec(checked_by("true") + &format!("sandbox: {{read: [{path}]}}\n"));
+        project.run(RUN).exits(65).says("spec.yaml:6:18: ").says(word);
+    }
+}
+
+#[test]
+fn a_program_that_the_walls_hide_is_named_before_anything_is_paid_for() {
+    let server = Server::start([reply::answer("42"), reply::answer("42")]);
+    let project = Project::new()
+        .model(&server)
+        .spec("name: a\ndescription: b\nchecks: [{name: far, command: [far-tool]}]\nmax_retries: 1\n");
+    let tool = project.outside("elsewhere/far-tool");
+    fs::create_dir(tool.parent().unwrap()).unwrap();
+    fs::write(&tool, "#!/bin/sh\n").unwrap();
+    fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:/usr/bin:/bin", tool.parent().unwrap().display());
+    let project = project.env("PATH", &path);
+    let ran = project.run(RUN).exits(1).says("far-tool is at ").says("sandbox.read");
+    let (remark, asked) = (ran.stderr.find("sandbox.read").unwrap(), ran.stderr.find("generating").unwrap());
+    assert!(remark < asked, "{}", ran.story());
+    assert!(project.state_text("last_test_output").contains("name its folder in sandbox.read"));
+}
