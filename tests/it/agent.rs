@@ -13,7 +13,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::project::{BINARY, Project};
+use crate::project::Project;
 use crate::running::{Ran, Running, until};
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -90,11 +90,20 @@ impl Serving {
 
     /// Starts a server whose answers nobody reads until the end.
     pub fn unread(project: &Project, arguments: &[&str]) -> Serving {
-        let root = project.root().display().to_string();
+        Serving::unread_at(project, "", arguments)
+    }
+
+    /// Starts a server in a folder of the root.
+    pub fn at(project: &Project, folder: &str, arguments: &[&str]) -> Serving {
+        Serving::unread_at(project, folder, arguments).read()
+    }
+
+    fn unread_at(project: &Project, folder: &str, arguments: &[&str]) -> Serving {
+        let root = project.path(folder).display().to_string();
         let arguments: Vec<&str> = ["serve", "--project-dir", &root].iter().chain(arguments).copied().collect();
         let (stdin, input) = pipe().unwrap();
         let (output, stdout) = pipe().unwrap();
-        let mut server = project.command(BINARY, &arguments);
+        let mut server = project.command(&project.binary(), &arguments);
         server.stdin(stdin).stdout(stdout);
         let running = Running::start(server, project.root());
         Serving { running, input: Some(input), output: Output::Unread(output) }

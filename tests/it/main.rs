@@ -20,6 +20,7 @@ mod agent_replay;
 mod agent_resume;
 mod agent_tools;
 mod answers;
+mod attacks;
 mod checks;
 mod cli;
 mod clock;

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::attacks::guise::Guise;
 use crate::running::{Ran, Running};
 use crate::server::Server;
 
@@ -43,13 +44,19 @@ pub struct Project {
     folder: TempDir,
     environment: BTreeMap<String, String>,
     marker: String,
+    guise: Guise,
 }
 
 impl Project {
     /// Returns an empty root; no model answers unless `model` names one.
     pub fn new() -> Project {
+        Project::below(&std::env::temp_dir())
+    }
+
+    /// Returns the same in a folder of its own below this one.
+    pub fn below(parent: &Path) -> Project {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let folder = TempDir::with_prefix("orchestrator-it-").unwrap();
+        let folder = TempDir::with_prefix_in("orchestrator-it-", parent).unwrap();
         for name in ["root/specs", "home"] {
             fs::create_dir_all(folder.path().join(name)).unwrap();
         }
@@ -68,7 +75,7 @@ impl Project {
         ];
         let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let marker = format!("9{:07}{:03}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        Project { folder, environment, marker }
+        Project { folder, environment, marker, guise: Guise::default() }
     }
 
     /// Returns a project with a spec and a model.
@@ -102,6 +109,23 @@ impl Project {
     pub fn without(mut self, name: &str) -> Project {
         self.environment.remove(name);
         self
+    }
+
+    /// Starts everything in a guise; a user without rights gets the binary in a place that can be reached.
+    pub fn dressed(mut self, guise: Guise) -> Project {
+        if guise.user.is_some() {
+            fs::copy(BINARY, self.outside("orchestrator")).unwrap();
+        }
+        self.guise = guise;
+        self
+    }
+
+    /// Returns the path of the binary, as the user of the project reaches it.
+    pub fn binary(&self) -> String {
+        match self.guise.user {
+            None => BINARY.to_owned(),
+            Some(_) => self.outside("orchestrator").display().to_string(),
+        }
     }
 
     pub fn root(&self) -> PathBuf {
@@ -147,7 +171,7 @@ impl Project {
 
     /// Starts the binary.
     pub fn start(&self, arguments: &[&str]) -> Running {
-        Running::start(self.command(BINARY, arguments), self.root())
+        Running::start(self.command(&self.binary(), arguments), self.root())
     }
 
     /// Runs a shell line to its end; `"$@"` in it is the binary with the arguments.
@@ -161,6 +185,7 @@ impl Project {
         let mut command = Command::new(program);
         command.args(arguments).current_dir(self.root()).env_clear().envs(&self.environment);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.guise.dress(&mut command);
         command
     }
 

@@ -145,6 +145,10 @@ impl Server {
         format!("http://{}", self.address)
     }
 
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
     /// Returns the requests so far, in the order of their arrival.
     pub fn requests(&self) -> Vec<Received> {
         self.stage.play().requests.clone()

@@ -28,7 +28,9 @@ fn limit(walls: &Walls) -> Result<(), Failure> {
     // Its init counts as well; without a user namespace everything that the user runs does.
     let others = if walls.mode == Mode::Reduced { processes_now() } else { 1 };
     let limits = [
-        (Resource::Core, 0),
+        // Less than the smallest dump; and 1 is the one number that also keeps the kernel from handing a dump to the
+        // program that collects them on the host.
+        (Resource::Core, 1),
         (Resource::Fsize, walls.limits.file_size),
         (Resource::Nproc, walls.limits.processes.saturating_add(others)),
     ];

@@ -1,8 +1,9 @@
 //! The system calls that are refused, because something outside could be reached by them or because they are the way
 //! to much that was wrong in kernels.
 //!
-//! Most answer EPERM. `clone3` answers ENOSYS, for its flags cannot be seen here, and every C library then uses `clone`,
-//! whose can; so do the numbers of the x32 interface, which the rules do not know. A foreign architecture is killed.
+//! Most answer EPERM. `clone3` and `openat2` answer ENOSYS, for their flags cannot be seen here, and everybody then uses
+//! `clone` and `openat`, whose can; so do the numbers of the x32 interface, which the rules do not know. A foreign
+//! architecture is killed.
 
 use std::collections::BTreeMap;
 
@@ -106,6 +107,20 @@ const NAMESPACES: [c_int; 7] = [
 ];
 /// Puts characters into a terminal's input, or does as much on a console.
 const OF_TERMINALS: [u64; 2] = [0x5412, 0x541C];
+/// The bit of a file's mode that makes whoever runs it its owner; out there it would work.
+const SET_USER: u64 = 0o4000;
+/// Calls that set a mode, and which argument it is.
+const OF_MODES: [(c_long, u8); 4] = [
+    (libc::SYS_fchmod, 1),
+    (libc::SYS_fchmodat, 2),
+    (libc::SYS_mknodat, 2),
+    // fchmodat2, which the library does not know yet
+    (452, 2),
+];
+#[cfg(target_arch = "x86_64")]
+const OF_MODES_BY_NAME: [(c_long, u8); 3] = [(libc::SYS_chmod, 1), (libc::SYS_mknod, 1), (libc::SYS_creat, 1)];
+#[cfg(not(target_arch = "x86_64"))]
+const OF_MODES_BY_NAME: [(c_long, u8); 0] = [];
 /// The first number of the x32 interface; elsewhere no number is as large.
 const X32: u32 = 0x4000_0000;
 
@@ -127,6 +142,12 @@ fn program(walls: &Walls, scopes: bool) -> Result<BpfProgram, BackendError> {
     rules.insert(libc::SYS_clone, of_clone.into_iter().collect::<Result<_, _>>()?);
     let of_ioctl = OF_TERMINALS.map(|request| rule(&[(1, Dword, Eq, request)]));
     rules.insert(libc::SYS_ioctl, of_ioctl.into_iter().collect::<Result<_, _>>()?);
+    for (call, argument) in OF_MODES.into_iter().chain(OF_MODES_BY_NAME) {
+        rules.insert(call, vec![rule(&[(argument, Dword, MaskedEq(SET_USER), SET_USER)])?]);
+    }
+    rules.insert(libc::SYS_openat, of_open(2)?);
+    #[cfg(target_arch = "x86_64")]
+    rules.insert(libc::SYS_open, of_open(1)?);
     rules.insert(libc::SYS_socket, of_socket(walls, scopes)?);
     #[cfg(target_arch = "x86_64")]
     rules.extend([libc::SYS_iopl, libc::SYS_ioperm].map(|call| (call, Vec::new())));
@@ -137,6 +158,14 @@ fn program(walls: &Walls, scopes: bool) -> Result<BpfProgram, BackendError> {
     let refuse = SeccompAction::Errno(libc::EPERM as u32);
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, architecture)?;
     Ok([opening(), BpfProgram::try_from(filter)?].concat())
+}
+
+/// Opens that make a file with such a mode; `flags` is the argument before it, and without these it is no mode.
+fn of_open(flags: u8) -> Result<Vec<SeccompRule>, BackendError> {
+    const TEMPORARY: u64 = 0o20_000_000;
+    let mode = (flags + 1, Dword, MaskedEq(SET_USER), SET_USER);
+    let making = [libc::O_CREAT as u64, TEMPORARY];
+    making.into_iter().map(|flag| rule(&[(flags, Dword, MaskedEq(flag), flag), mode.clone()])).collect()
 }
 
 /// The families of sockets: unix and inet ones in namespaces, without them none, or inet ones alone.
@@ -184,8 +213,9 @@ fn opening() -> BpfProgram {
     let step = |code, jt, jf, k| sock_filter { code, jt, jf, k };
     vec![
         step(LOAD, 0, 0, 0),
-        step(AT_LEAST, 1, 0, X32),
-        step(EQUAL, 0, 1, libc::SYS_clone3 as u32),
+        step(AT_LEAST, 2, 0, X32),
+        step(EQUAL, 1, 0, libc::SYS_clone3 as u32),
+        step(EQUAL, 0, 1, libc::SYS_openat2 as u32),
         step(RETURN, 0, 0, ERROR | libc::ENOSYS as u32),
     ]
 }

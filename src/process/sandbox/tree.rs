@@ -5,6 +5,7 @@
 //! mounts inside the workspace stay closed. One file system in memory holds the root and all private places, and is as
 //! large as those may be together.
 
+use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
@@ -64,6 +65,9 @@ pub(super) fn build(walls: &Walls) -> Result<(), Failure> {
     devices().map_err(|error| failure("make", Path::new("/dev"), error))?;
     own_proc(walls)?;
     leave_the_host().map_err(|error| failure("leave the old root", Path::new(""), error))?;
+    for path in folders_above(walls) {
+        mount_bind_recursive(&path, &path).map_err(|errno| failure("hold", &path, errno))?;
+    }
     for path in &walls.freeze {
         freeze(path).map_err(|error| failure("freeze", path, error))?;
     }
@@ -150,7 +154,7 @@ fn settle(path: &Path, place: Place<'_>, holds_more: bool) -> io::Result<()> {
             set_attributes(path, closed.and(Attributes::NO_DEVICES), Attributes::NONE, Reach::AllBelow)?;
             set_attributes(path, Attributes::NONE, Attributes::READ_ONLY, Reach::ThisMount)
         }
-        Place::Device => bind_from_host(path),
+        Place::Device => bind_device(path),
         Place::Hidden => hide(path, holds_more),
         Place::Private(rights) => {
             make_folder(path)?;
@@ -176,6 +180,12 @@ fn bind_from_host(path: &Path) -> io::Result<()> {
     Ok(mount_bind_recursive(&source, path)?)
 }
 
+/// Binds a device that can be used and not changed: root without any capability is still its owner.
+fn bind_device(path: &Path) -> io::Result<()> {
+    bind_from_host(path)?;
+    set_attributes(path, Attributes::READ_ONLY.and(Attributes::NO_SUID), Attributes::NONE, Reach::AllBelow)
+}
+
 /// Covers what a place above has brought; what it has not is hidden already.
 fn hide(path: &Path, holds_more: bool) -> io::Result<()> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
@@ -195,7 +205,7 @@ fn make_folder(path: &Path) -> io::Result<()> {
 
 fn devices() -> io::Result<()> {
     for name in DEVICES {
-        match bind_from_host(&Path::new("/dev").join(name)) {
+        match bind_device(&Path::new("/dev").join(name)) {
             // A container may have fewer.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             done => done?,
@@ -212,6 +222,14 @@ fn leave_the_host() -> io::Result<()> {
     fs::remove_dir(HOST)
 }
 
+/// Returns the folders on the way to what is closed, from the top down. What is mounted cannot be renamed: without that
+/// another folder could take the place of one that holds something closed.
+fn folders_above(walls: &Walls) -> BTreeSet<PathBuf> {
+    let is_inside = |folder: &&Path| walls.write.iter().any(|top| folder.starts_with(top) && folder != top);
+    let above = walls.freeze.iter().filter(|path| path.exists()).flat_map(|path| path.ancestors().skip(1));
+    above.filter(is_inside).map(Path::to_owned).collect()
+}
+
 /// Closes a place inside the workspace. Links in its path lead nowhere but into this tree.
 fn freeze(path: &Path) -> io::Result<()> {
     if fs::symlink_metadata(path).is_err() {
@@ -223,6 +241,7 @@ fn freeze(path: &Path) -> io::Result<()> {
 
 /// Furnishes the home, and closes the root and what was hidden with something in it.
 fn finish(walls: &Walls, places: &[(PathBuf, Place<'_>)]) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(walls.tmpdir())?;
     File::create_new(walls.home.join(".gitconfig"))?.write_all(GITCONFIG.as_bytes())?;
     fs::remove_dir_all(VOID)?;
     for pair in places.windows(2) {

@@ -6,6 +6,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
@@ -203,7 +204,8 @@ pub(super) fn at_the_top(toolchain: &Path) -> Vec<PathBuf> {
     names(toolchain).into_iter().filter(|path| is_credential(path)).chain(inside).collect()
 }
 
-/// Returns the credentials in something that is opened by name (but is none itself), as deep as the search goes.
+/// Returns the credentials in something that is opened by name (but is none itself), as deep as the search goes; a
+/// socket is one, for who may read it may talk to whoever listens.
 pub(super) fn below(top: &Path) -> Vec<PathBuf> {
     let mut found = of_the_home(top);
     let (mut level, mut seen) = (vec![top.to_owned()], 0);
@@ -215,7 +217,8 @@ pub(super) fn below(top: &Path) -> Vec<PathBuf> {
             if MAX_NAMES < seen {
                 return found;
             }
-            let (credentials, others): (Vec<_>, Vec<_>) = inner.into_iter().partition(|path| is_credential(path));
+            let (credentials, others): (Vec<_>, Vec<_>) =
+                inner.into_iter().partition(|path| is_credential(path) || is_socket(path));
             found.extend(credentials);
             next.extend(others.into_iter().filter(|path| is_folder(path)));
         }
@@ -255,6 +258,10 @@ fn is_secret_line(line: &str) -> bool {
 /// Whether this user could see anything of it at all; what no program of the user's can open needs no hiding.
 fn is_visible(path: &Path) -> bool {
     access(path, Access::READ_OK).is_ok() || path.is_dir() && access(path, Access::EXEC_OK).is_ok()
+}
+
+fn is_socket(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
 }
 
 fn is_folder(path: &Path) -> bool {

@@ -1,0 +1,74 @@
+//! As whom the binary is started, and on what kind of system.
+//!
+//! A system that refuses namespaces is made with a filter of system calls that the binary starts under: it answers as
+//! such a system does, and nothing else is different.
+
+use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::geteuid;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    TargetArch, apply_filter,
+};
+
+/// A user that nobody on this system is.
+const NOBODY: u32 = 61_099;
+
+/// How the binary is started.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Guise {
+    /// Another user than the one who runs the tests.
+    pub user: Option<u32>,
+    pub refuses_namespaces: bool,
+}
+
+impl Guise {
+    /// Returns the guise of a user without rights; nothing, and says so, where only root could become that user.
+    pub fn nobody() -> Option<Guise> {
+        if !geteuid().is_root() {
+            eprintln!("skipped as another user: only root can become one");
+            return None;
+        }
+        Some(Guise { user: Some(NOBODY), ..Guise::default() })
+    }
+
+    /// Returns the same on a system without namespaces.
+    pub fn without_namespaces(self) -> Guise {
+        Guise { refuses_namespaces: true, ..self }
+    }
+
+    pub fn uid(&self) -> u32 {
+        self.user.unwrap_or_else(|| geteuid().as_raw())
+    }
+
+    /// Makes a command start like that.
+    #[expect(unsafe_code, reason = "a filter is laid on the child between its fork and its program")]
+    pub fn dress(&self, command: &mut Command) {
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
+        if self.refuses_namespaces {
+            let filter = refusal();
+            // SAFETY: the filter is made before the fork; laying it on is two system calls.
+            unsafe { command.pre_exec(move || apply_filter(&filter).map_err(|_| std::io::ErrorKind::Other.into())) };
+        }
+    }
+}
+
+/// A filter that answers EPERM to whatever makes or enters namespaces, or mounts.
+fn refusal() -> BpfProgram {
+    let calls = [libc::SYS_unshare, libc::SYS_setns, libc::SYS_mount, libc::SYS_pivot_root, libc::SYS_umount2];
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = calls.into_iter().map(|call| (call, Vec::new())).collect();
+    let flags = [libc::CLONE_NEWUSER, libc::CLONE_NEWNS, libc::CLONE_NEWPID, libc::CLONE_NEWNET];
+    let has = |flag: i32| {
+        let flag = flag as u64;
+        let condition = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(flag), flag).unwrap();
+        SeccompRule::new(vec![condition]).unwrap()
+    };
+    rules.insert(libc::SYS_clone, flags.map(has).into());
+    let architecture = TargetArch::try_from(std::env::consts::ARCH).unwrap();
+    let refuse = SeccompAction::Errno(libc::EPERM as u32);
+    SeccompFilter::new(rules, SeccompAction::Allow, refuse, architecture).unwrap().try_into().unwrap()
+}
