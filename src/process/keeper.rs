@@ -154,8 +154,7 @@ impl Kept {
         let (_, word) = self.inside.as_ref()?;
         let mut fds = [PollFd::from_borrowed_fd(word.as_fd(), PollFlags::IN)];
         let is_told = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| 0 < ready);
-        let told = is_told.then(|| wire::receive(word).ok().and_then(|message| wire::decode_ended(&message)))?;
-        told
+        is_told.then(|| wire::receive(word).ok().and_then(|message| wire::decode_ended(&message)))?
     }
 }
 

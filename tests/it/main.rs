@@ -40,6 +40,7 @@ mod examples;
 mod limits;
 mod r#loop;
 mod model;
+mod modes;
 mod places;
 mod power;
 mod process;

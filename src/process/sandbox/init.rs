@@ -150,7 +150,10 @@ fn join(shared: &[OwnedFd], keeper: &UnixStream, be_init: impl FnOnce()) -> ! {
     let enter = |namespace: &OwnedFd| move_into_link_name_space(namespace.as_fd(), None::<LinkNameSpaceType>);
     let entered = shared.iter().try_for_each(enter).map_err(io::Error::from);
     let told = match entered.and_then(|()| fork(Flags::MEMBER)).map_err(no_namespaces) {
-        Ok(Side::Child) => Ok(be_init()),
+        Ok(Side::Child) => {
+            be_init();
+            Ok(())
+        }
         Ok(Side::Parent(init)) => tell(keeper, init).map_err(no_init),
         Err(ended) => Err(ended),
     };

@@ -122,7 +122,7 @@ fn enter_an_empty_root(walls: &Walls) -> io::Result<()> {
     pivot_root(WORKBENCH, &host)?;
     chdir("/")?;
     fs::create_dir(VOID)?;
-    File::create_new(format!("{VOID}/file"))?.set_permissions(Permissions::from_mode(0))?;
+    File::create_new(format!("{VOID}/file"))?.set_permissions(Permissions::from_mode(0o000))?;
     fs::create_dir(format!("{VOID}/folder"))
 }
 
@@ -135,7 +135,7 @@ fn places(walls: &Walls) -> Vec<(PathBuf, Place<'_>)> {
     add(&walls.hide, Place::Hidden);
     add(&walls.devices, Place::Device);
     add(&[walls.tmp.clone(), "/dev/shm".into()], Place::Private(0o1777));
-    add(&[walls.home.clone()], Place::Private(0o700));
+    add(std::slice::from_ref(&walls.home), Place::Private(0o700));
     add(&["/run".into()], Place::Private(0o755));
     all.extend(walls.links.iter().map(|(path, target)| (path.clone(), Place::Link(target))));
     all.sort_by(|(one, _), (other, _)| one.cmp(other));

@@ -1,0 +1,134 @@
+//! What a run does where the kernel gives less than everything: each step of raising the walls is made to fail, and the
+//! run says which walls are left or does not begin. What the check tries outside never comes to be.
+
+use rustix::process::Signal;
+
+use crate::agent::Serving;
+use crate::attacks::guise::Guise;
+use crate::crash::may_trace;
+use crate::project::{BINARY, Project, RUN, RUN_JSON, checked_by};
+use crate::running::{Ran, Running};
+use crate::{reply, server::Server};
+
+const WITHOUT_LANDLOCK: &str = "sandbox: full (without Landlock)";
+const REDUCED: &str = "sandbox: reduced";
+const NONE: &str = "no sandbox available";
+
+/// Faults as `strace` takes them, and the walls that are left.
+const FAULTS: [(&str, &str); 15] = [
+    ("landlock_create_ruleset:error=ENOSYS", WITHOUT_LANDLOCK),
+    ("landlock_create_ruleset:error=EOPNOTSUPP", WITHOUT_LANDLOCK),
+    ("landlock_add_rule:error=EINVAL", WITHOUT_LANDLOCK),
+    ("landlock_restrict_self:error=EPERM", WITHOUT_LANDLOCK),
+    ("mount:error=EPERM", REDUCED),
+    ("mount:error=EACCES:when=9+", REDUCED),
+    ("mount_setattr:error=ENOSYS", REDUCED),
+    ("pivot_root:error=EPERM", REDUCED),
+    ("umount2:error=EPERM", REDUCED),
+    ("seccomp:error=EINVAL", NONE),
+    ("capset:error=EPERM", NONE),
+    ("prctl:error=EINVAL", NONE),
+    ("prlimit64:error=EPERM", NONE),
+    ("setsid:error=EPERM", NONE),
+    ("clone:error=EPERM", NONE),
+];
+
+/// A project whose check writes outside and then passes; nothing where this system is not one to disturb.
+fn project(server: &Server) -> Option<Project> {
+    let project = Project::new().model(server);
+    let script = format!("echo x > {}; touch ran; grep -qx 42 answer.txt", project.outside("escaped").display());
+    let project = project.spec(checked_by(&script));
+    may_trace().then_some(project)
+}
+
+fn under_strace(project: &Project, options: &[&str], arguments: &[&str]) -> Ran {
+    let always = ["-f", "-qq", "-o", "/dev/null", "-e", "signal=none"];
+    let arguments = [&always[..], options, &[BINARY], arguments].concat();
+    Running::start(project.command("strace", &arguments), project.root()).wait()
+}
+
+/// Judges a run by the walls that it should have found.
+fn judge(project: &Project, server: &Server, ran: Ran, walls: &str) {
+    assert!(!project.outside("escaped").exists(), "{}", ran.story());
+    if walls != NONE {
+        let result = ran.exits(0).says(walls).result();
+        assert!(result["notes"].to_string().contains(walls), "{result}");
+        assert!(project.exists("workspace/ran"));
+        return;
+    }
+    let ran = ran.exits(2).says(NONE).says("Fix: ");
+    assert_eq!(ran.verdict(), ("REFUSED".into(), "safety_violation".into()));
+    assert_eq!(server.requests().len(), 0);
+    assert!(!project.exists("state.json") && !project.exists("workspace/ran"));
+}
+
+#[test]
+fn a_layer_that_fails_is_said_or_refused() {
+    for (fault, walls) in FAULTS {
+        let server = Server::start([reply::answer("42")]);
+        let Some(project) = project(&server) else { return };
+        let (call, _) = fault.split_once(':').unwrap();
+        let options = ["-e", &format!("trace={call}"), "-e", &format!("inject={fault}")];
+        judge(&project, &server, under_strace(&project, &options, RUN_JSON), walls);
+    }
+}
+
+#[test]
+fn a_user_that_cannot_be_mapped_has_no_namespaces() {
+    for file in ["uid_map", "gid_map", "setgroups"] {
+        let server = Server::start([reply::answer("42")]);
+        let Some(project) = project(&server) else { return };
+        let options = ["-P", &format!("/proc/self/{file}"), "-e", "inject=open,openat,write:error=EPERM"];
+        judge(&project, &server, under_strace(&project, &options, RUN_JSON), REDUCED);
+    }
+}
+
+#[test]
+fn without_namespaces_and_landlock_there_is_nothing_left() {
+    let server = Server::start([reply::answer("42")]);
+    let Some(project) = project(&server) else { return };
+    let fault = ["-e", "trace=mount,landlock_restrict_self", "-e", "inject=mount,landlock_restrict_self:error=EPERM"];
+    judge(&project, &server, under_strace(&project, &fault, RUN_JSON), NONE);
+    project.run(RUN).exits(0);
+}
+
+#[test]
+fn walls_that_fail_in_the_middle_of_a_run_stop_it_and_the_next_command_goes_on() {
+    let server = Server::start([reply::answer("42")]);
+    let Some(project) = project(&server) else { return };
+    // The tree of a trial has fewer places than that of a check.
+    let fault = ["-e", "trace=mount", "-e", "inject=mount:error=EPERM:when=19+"];
+    let ran = under_strace(&project, &fault, RUN_JSON).exits(2).says("the sandbox cannot be raised any more");
+    assert_eq!(ran.verdict(), ("INTERRUPTED".into(), "safety_violation".into()));
+    assert!(!project.exists("workspace/ran"));
+    project.run(RUN).exits(0);
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[test]
+fn a_run_that_began_in_full_goes_on_in_reduced_and_says_so() {
+    let server = Server::start([reply::answer("42")]);
+    let project = Project::new().model(&server);
+    let script = format!("test \"$HOME\" != /home/orchestrator || {{ touch begun; sleep {}; }}", project.marker());
+    let mut project = project.spec(checked_by(&script));
+    let mut running = project.start(RUN);
+    running.until("the check has begun, or the run is over", || {
+        project.exists("workspace/begun") || project.exists("state.json") && project.state_text("state") == "SUCCESS"
+    });
+    running.signal(Signal::KILL);
+    if !running.wait().stderr.contains("sandbox: full") {
+        return eprintln!("skipped: there is nothing to lose here");
+    }
+    project = project.dressed(Guise::default().without_namespaces());
+    project.run(RUN).exits(0).says(REDUCED).says("before it was resumed this run had: full");
+    project.nothing_left();
+}
+
+#[test]
+fn a_server_in_reduced_mode_names_what_is_lost_and_what_mends_it() {
+    let project = Project::new().dressed(Guise::default().without_namespaces());
+    let mut serving = Serving::start(&project);
+    assert_eq!(serving.bash("echo $((6 * 7))").output(), "42\n");
+    let ran = serving.end().exits(0);
+    assert!(ran.stderr.contains(REDUCED) && ran.stderr.contains("Fix: "), "{}", ran.story());
+}
