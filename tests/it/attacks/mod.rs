@@ -3,6 +3,7 @@
 //! `hostile.py` makes all attempts of a run at once and writes down what each came to; here each is judged, and then the
 //! outside (`world.rs`) is compared with what it was. `tests/ATTACKS.md` names for every attack the tests that hold it.
 
+mod faults;
 pub mod guise;
 mod places;
 mod world;
