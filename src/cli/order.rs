@@ -1,6 +1,5 @@
 //! What the command line and the spec ask for, put together and checked before anything is touched.
 
-use std::ffi::OsStr;
 use std::path::Path;
 
 use crate::cli::parts::OWN_PROGRAM;
@@ -13,7 +12,6 @@ use crate::error::{Error, Result};
 use crate::llm::price::{Price, context_of_model};
 use crate::llm::secret::Secret;
 use crate::process::Launcher;
-use crate::process::environment::find_program;
 use crate::process::sandbox::trial::{self, Found};
 use crate::state::run::{Birth, RunState, new_run_id};
 use crate::state::store::Root;
@@ -132,20 +130,6 @@ impl<'a> Order<'a> {
         }
         let launcher = Launcher::open(Path::new(OWN_PROGRAM));
         trial::find(&launcher, &self.surroundings.temporary(), self.spec.sandbox.network).map(Some)
-    }
-
-    /// Returns what the user should hear before anything is paid for; `true` marks what ends up in `notes`.
-    pub fn remarks(&self, workspace: &Path) -> Vec<(String, bool)> {
-        let mut remarks = Vec::new();
-        let path = self.surroundings.text("PATH").unwrap_or_default();
-        for check in &self.spec.checks {
-            let program = check.command.first().map(String::as_str).unwrap_or_default();
-            let is_name = !program.is_empty() && !program.contains('/');
-            if is_name && find_program(OsStr::new(&path), OsStr::new(program), workspace).is_none() {
-                remarks.push((format!("check {}: the program {program} is not on PATH", check.name), true));
-            }
-        }
-        remarks
     }
 }
 

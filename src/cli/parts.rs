@@ -85,7 +85,7 @@ fn surroundings(order: &Order<'_>, mode: Option<Containment>, root: &Root, stop:
     });
     let launcher = Launcher { walls, ..Launcher::open(Path::new(OWN_PROGRAM)) };
     let dwelling = match (&launcher.walls, private) {
-        (Some(walls), None) => Dwelling::Inside { tmp: walls.tmp.clone(), home: walls.home.clone() },
+        (Some(walls), None) => Dwelling::Inside { tmp: walls.tmpdir(), home: walls.home.clone() },
         (Some(_), Some(private)) => Dwelling::Outside { private, home: None },
         (None, private) => {
             let private = private.map_or_else(make_private, Ok)?;

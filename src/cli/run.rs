@@ -223,8 +223,8 @@ fn start(
         context.scribe.note(format!("warning: {warning}"))?;
     }
     tell_mode(order, found, context)?;
-    for (text, is_note) in order.remarks(&context.root.join("workspace")) {
-        if is_note { context.scribe.note(text)? } else { context.scribe.progress(text)? }
+    for remark in run.checks.remarks() {
+        context.scribe.note(remark)?;
     }
     context.save()?;
     if goes_on { run.resume() } else { Ok(()) }

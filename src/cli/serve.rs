@@ -23,7 +23,7 @@ use crate::process::caller::for_environments;
 use crate::process::environment::{Base, Places, find_program};
 use crate::process::sandbox::pocket::Pocket;
 use crate::process::sandbox::trial::{self, Found};
-use crate::process::sandbox::{Mode, policy};
+use crate::process::sandbox::{Mode, Walls, policy};
 use crate::process::{Launcher, adopt_orphans};
 use crate::server::{self, Served};
 use crate::stop::Stop;
@@ -47,9 +47,10 @@ fn serve(arguments: &ServeArguments, surroundings: &Surroundings) -> Result<Serv
     adopt_orphans().map_err(|error| Error::Bug(format!("cannot adopt orphans: {error}")))?;
     let project = project(arguments, surroundings)?;
     let place = Place::prepare(arguments, surroundings, &project)?;
+    let tmp = place.launcher.walls.as_ref().map(Walls::tmpdir).unwrap_or_default();
     let places = place.launcher.walls.as_ref().map(|walls| Places {
         workspace: &project,
-        tmp: &walls.tmp,
+        tmp: &tmp,
         home: &walls.home,
         cache: None,
         network: walls.network,

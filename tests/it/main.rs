@@ -32,6 +32,7 @@ mod env_adhoc;
 mod env_bash;
 mod env_programs;
 mod env_python;
+mod examples;
 mod limits;
 mod r#loop;
 mod model;

@@ -149,6 +149,10 @@ impl Tool for CommandCheck {
         &self.check.name
     }
 
+    fn remark(&self) -> Option<String> {
+        Some(format!("check {}: {}", self.check.name, self.missing()?))
+    }
+
     fn run(&mut self) -> Result<ToolResult> {
         let around = &self.surroundings;
         let (tmp, home) = around.dwelling.renew()?;
@@ -175,6 +179,24 @@ impl Tool for CommandCheck {
 }
 
 impl CommandCheck {
+    /// Returns why the program of this check will not be found, where that is so.
+    fn missing(&self) -> Option<String> {
+        let Surroundings { launcher, base, workspace, .. } = &*self.surroundings;
+        let program = self.check.command.first().filter(|program| !program.is_empty() && !program.contains('/'))?;
+        let path = self.check.env.get("PATH").map_or(base.path(), OsStr::new);
+        let found = find_program(path, OsStr::new(program), workspace);
+        match (found, &launcher.walls) {
+            (None, _) => Some(format!("the program {program} is not on PATH")),
+            (Some(place), Some(walls)) if !place.canonicalize().is_ok_and(|place| walls.shows(&place)) => {
+                Some(format!(
+                    "the program {program} is at {}, which the sandbox does not show; name its folder in sandbox.read",
+                    place.display()
+                ))
+            }
+            _ => None,
+        }
+    }
+
     /// Returns the launcher of this check: nothing of what earlier rounds left is open to a hidden one.
     fn launcher(&self) -> Launcher {
         let Surroundings { launcher, cache, .. } = &*self.surroundings;
@@ -192,7 +214,10 @@ impl CommandCheck {
         let summary = evidence::summary(&stdout.text, &stderr.text);
         let tests = summary.as_ref().map(|summary| summary.executed);
         let failed = summary.map_or(0, |summary| summary.failed);
-        let (exit_code, died) = verdict(&finished.ended, &self.check);
+        let (exit_code, mut died) = verdict(&finished.ended, &self.check);
+        if matches!(finished.ended, Ended::CannotStart(_)) {
+            died = self.missing().map(|missing| format!("cannot start: {missing}")).or(died);
+        }
         // An exit status can be forged by a hook; the runner's own count is harder to.
         let forged = (0 < failed).then(|| format!("exit code 0, but the summary says that {failed} tests failed"));
         let problem = died.or(forged).or_else(|| self.lacks_evidence(tests));

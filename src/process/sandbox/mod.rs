@@ -91,6 +91,17 @@ pub struct Walls {
     pub limits: Limits,
 }
 
+impl Walls {
+    /// Returns where TMPDIR leads: to a folder that is empty at first, also where the way to the workspace leads through
+    /// the private `/tmp`.
+    pub fn tmpdir(&self) -> PathBuf {
+        match self.mode {
+            Mode::Reduced => self.tmp.clone(),
+            Mode::Full | Mode::FullWithoutLandlock => self.tmp.join("private"),
+        }
+    }
+}
+
 /// What a check, phase or agent may use up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {

@@ -241,6 +241,7 @@ fn freeze(path: &Path) -> io::Result<()> {
 
 /// Furnishes the home, and closes the root and what was hidden with something in it.
 fn finish(walls: &Walls, places: &[(PathBuf, Place<'_>)]) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(walls.tmpdir())?;
     File::create_new(walls.home.join(".gitconfig"))?.write_all(GITCONFIG.as_bytes())?;
     fs::remove_dir_all(VOID)?;
     for pair in places.windows(2) {
