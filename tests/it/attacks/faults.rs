@@ -16,7 +16,7 @@ use crate::running::{Ran, Running};
 use crate::server::Server;
 
 /// Where a process makes very many calls of a kind, so many of the first and of the last are failed.
-const ENDS: u32 = 5;
+const ENDS: u32 = 4;
 const OF_NAMESPACES: [(&str, &str); 7] = [
     ("clone", "EPERM"),
     ("mount", "EPERM"),
@@ -123,7 +123,8 @@ fn without_any_wall_nothing_is_run() {
     let before = project.picture();
     traced(&project, &options).exits(2).says("no sandbox available").says("Fix: ");
     assert_eq!(project.picture(), before);
-    let arguments = [&["-f", "--seccomp-bpf", "-qq"], &options[..], &[&project.binary(), "serve", "--project-dir", "."]];
+    let arguments =
+        [&["-f", "--seccomp-bpf", "-qq"], &options[..], &[&project.binary(), "serve", "--project-dir", "."]];
     let served = Running::start(project.command("strace", &arguments.concat()), project.root()).wait();
     served.exits(2).says("no sandbox available");
     let open = [RUN, &["--no-sandbox"]].concat();
@@ -188,7 +189,9 @@ fn judge(project: &Project, ran: &Ran, fault: &str) {
     let is_reduced = ran.stderr.contains("sandbox: reduced");
     assert!(!is_changed || is_reduced, "changed outside: {}", story());
     match ran.code {
-        Some(2) => assert!(ran.stderr.contains("no sandbox") || ran.stderr.contains("the sandbox cannot"), "{}", story()),
+        Some(2) => {
+            assert!(ran.stderr.contains("no sandbox") || ran.stderr.contains("the sandbox cannot"), "{}", story())
+        }
         // What the binary needs for itself may fail as well; then there is no check.
         Some(70 | 74) => assert!(ran.stderr.contains("cannot") || ran.stderr.contains("bug"), "{}", story()),
         // Where the shell of the check was hit itself, it has less to say.

@@ -87,7 +87,12 @@ fn check(guise: Guise) {
     let mode = mode_of(guise);
     world.project.write("specs/spec.yaml", spec.to_string());
     world.project.write("../hostile/hostile.py", HOSTILE);
-    world.project.write("../hostile/facts.json", world.facts(mode, &server).to_string());
+    let mut facts = world.facts(mode, &server);
+    if guise.refuses_namespaces && guise.uid() == 0 {
+        // The kernel counts no processes of root. The watch over them ends the whole check: see `places.rs`.
+        facts["processes"] = Value::Null;
+    }
+    world.project.write("../hostile/facts.json", facts.to_string());
     world.settle();
     let ran = world.project.run(RUN).exits(0);
     if !is_as_wished(mode, &ran.stderr) {
@@ -167,8 +172,6 @@ fn is_right(guise: Guise, row: &str, name: &str, outcome: &str) -> bool {
         // What is sent into a network of one's own arrives nowhere; the listener outside decides, and the decoy.
         "A32" if name.starts_with("send to") => true,
         "A34" if name == "signal everybody" => true,
-        // The kernel counts no processes of root; the watch over the tree ends it.
-        "A48" if guise.refuses_namespaces && guise.uid() == 0 => true,
         _ => !worked,
     }
 }
