@@ -19,10 +19,11 @@ use crate::server::Server;
 
 const HOSTILE: &str = include_str!("hostile.py");
 /// What reduced walls lose, as the first line of a run has to say it.
-const LOST: [&str; 3] = [
+const LOST: [&str; 4] = [
     "modes and times of your own files outside can be changed",
     "other processes can be seen",
-    "no unix sockets, no loopback, no shared memory and no new terminals",
+    "there are no unix sockets, no loopback and no shared memory",
+    "there are no terminals but for environments of env/, which can open yours",
 ];
 /// What is lost in reduced mode of what ordinary programs have.
 const NOT_IN_REDUCED: [&str; 5] =
