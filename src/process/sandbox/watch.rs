@@ -36,6 +36,8 @@ pub struct Watch {
     counting: Option<Counting>,
     /// When the last count ended, how long it took, and what the trees had worked by its beginning.
     last_count: (Instant, Duration, u64),
+    /// Whether there was a count since they were last seen to work: work is told in steps that hide the last of it.
+    is_settled: bool,
     /// What each tree had worked at the last look.
     worked: Vec<u64>,
 }
@@ -85,6 +87,7 @@ impl Watch {
             begun: SystemTime::now() - Duration::from_millis(20),
             counting: None,
             last_count: (Instant::now(), Duration::ZERO, 0),
+            is_settled: true,
             worked: Vec::new(),
         }
     }
@@ -177,9 +180,11 @@ impl Watch {
         let seems_broken =
             self.taken(now).is_some_and(|(bytes, files)| self.limits.disk < bytes || self.limits.files < files);
         let rest = took * if seems_broken { SHORT_REST } else { REST };
-        if self.counting.is_some() || worked == worked_before || ended.elapsed() < rest {
+        let is_idle = worked == worked_before;
+        if self.counting.is_some() || is_idle && self.is_settled || ended.elapsed() < rest {
             return;
         }
+        self.is_settled = is_idle;
         let (send, result) = channel();
         let is_wanted = Arc::new(AtomicBool::new(true));
         let counting = Counting { result, begun: Instant::now(), worked, is_wanted: Arc::clone(&is_wanted) };
