@@ -4,7 +4,7 @@ use std::fs;
 
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, setrlimit};
-use rustix::thread::{CapabilitySet, CapabilitySets, capability_is_in_bounding_set, clear_ambient_capability_set};
+use rustix::thread::{CapabilitySet, CapabilitySets, clear_ambient_capability_set};
 use rustix::thread::{remove_capability_from_bounding_set, set_capabilities, set_no_new_privs};
 
 use crate::process::sandbox::{Failure, Layer, Mode, Walls, landlock, seccomp};
@@ -52,16 +52,12 @@ fn processes_now() -> u64 {
 /// Gives up every capability, for good.
 fn drop_privileges() -> Result<(), Failure> {
     for number in 0..u64::BITS {
-        let capability = CapabilitySet::from_bits_retain(1 << number);
-        match capability_is_in_bounding_set(capability) {
-            Ok(true) => match remove_capability_from_bounding_set(capability) {
-                // Who may not do that has none to lose; the next step makes sure that none can be won.
-                Ok(()) | Err(Errno::PERM) => {}
-                Err(errno) => return Err(failure("drop a capability", errno)),
-            },
-            Ok(false) => {}
-            // The kernel knows no more of them.
-            Err(_) => break,
+        match remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << number)) {
+            Ok(()) => {}
+            // The kernel knows no more of them; or who may not drop one has none, and the next steps see to it that
+            // none can be won.
+            Err(Errno::INVAL | Errno::PERM) => break,
+            Err(errno) => return Err(failure("drop a capability", errno)),
         }
     }
     set_no_new_privs(true).map_err(|errno| failure("refuse new privileges", errno))?;
