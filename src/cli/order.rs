@@ -1,6 +1,7 @@
 //! What the command line and the spec ask for, put together and checked before anything is touched.
 
-use std::path::Path;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 
 use crate::cli::parts::OWN_PROGRAM;
 use crate::cli::surroundings::Surroundings;
@@ -9,9 +10,11 @@ use crate::engine::replay::Replay;
 use crate::engine::spec::inputs::{self, Inputs};
 use crate::engine::spec::{MAX_RETRIES_CEILING, Provider, Spec, read};
 use crate::error::{Error, Result};
+use crate::llm::claude_code::PROGRAM;
 use crate::llm::price::{Price, context_of_model};
 use crate::llm::secret::Secret;
 use crate::process::Launcher;
+use crate::process::environment::find_program;
 use crate::process::sandbox::trial::{self, Found};
 use crate::state::run::{Birth, RunState, new_run_id};
 use crate::state::store::Root;
@@ -42,9 +45,6 @@ impl<'a> Order<'a> {
         Root::open(&surroundings.root)?;
         let mut spec = read::read(file, surroundings.home().as_deref())?;
         take_over(&mut spec, arguments)?;
-        if spec.generator.provider == Provider::ClaudeCode {
-            return Err(not_there_yet("provider claude-code"));
-        }
         let inputs = inputs::collect(&spec, &surroundings.root, stop)?;
         let price = known_price(&spec)?;
         let max_retries = arguments.max_retries.map(|asked| clamped(asked, &mut spec.warnings));
@@ -66,7 +66,8 @@ impl<'a> Order<'a> {
             spec_file: &self.spec_file(),
             spec_hash: &self.inputs.hash,
             max_retries: self.max_retries.unwrap_or(self.spec.max_retries),
-            price_is_known: self.price.is_some() || self.spec.generator.provider == Provider::Template,
+            price_is_known: self.price.is_some()
+                || matches!(self.spec.generator.provider, Provider::ClaudeCode | Provider::Template),
         })
     }
 
@@ -102,6 +103,21 @@ impl<'a> Order<'a> {
             Some(_) => Err(Error::Usage(format!("{variable} holds characters that no key has"))),
             None if may_lack => Ok(None),
             None => Err(Error::Usage(format!("{variable} is not set; set it to your key"))),
+        }
+    }
+
+    /// Returns the program that asks the model, or refuses where the provider is one that is not there.
+    pub fn client_program(&self) -> Result<Option<PathBuf>> {
+        if self.spec.generator.provider != Provider::ClaudeCode || self.arguments.replay.is_some() {
+            return Ok(None);
+        }
+        let path = self.surroundings.text("PATH").unwrap_or_default();
+        let workspace = self.surroundings.root.join("workspace");
+        match find_program(OsStr::new(&path), OsStr::new(PROGRAM), &workspace) {
+            Some(program) => Ok(Some(program)),
+            None => Err(Error::Usage(format!(
+                "{PROGRAM} is not on PATH; provider claude-code needs it (npm install -g @anthropic-ai/claude-code)"
+            ))),
         }
     }
 

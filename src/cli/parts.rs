@@ -1,6 +1,6 @@
 //! Wires what a run is made of: the checks behind the door for children, the generator and its voice, the context.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use crate::cli;
@@ -25,10 +25,12 @@ use crate::engine::voice::Voice;
 use crate::error::{Error, Result};
 use crate::llm::LlmClient;
 use crate::llm::anthropic::Anthropic;
+use crate::llm::claude_code::{ClaudeCode, PROGRAM, Setup};
 use crate::llm::endpoint::Endpoint;
 use crate::llm::openai::OpenAi;
 use crate::llm::retry::Policy;
 use crate::process::cache::CacheDir;
+use crate::process::caller::for_client;
 use crate::process::environment::Base;
 use crate::process::private::PrivateDirs;
 use crate::process::sandbox::Mode as Containment;
@@ -62,7 +64,7 @@ pub fn assemble(
     }
     let surroundings = surroundings(order, mode, &root, &stop)?;
     let checks = checks(order, &surroundings);
-    let generator = generator(order, &memory, &stop, surroundings)?;
+    let generator = generator(order, &root, &memory, &stop, surroundings)?;
     let context =
         Context { spec: order.spec.clone(), inputs: order.inputs.clone(), state, root, door, scribe, memory, stop };
     Ok(Run { context, generator, checks })
@@ -128,6 +130,7 @@ pub fn forget_caches(surroundings: &cli::surroundings::Surroundings) {
 
 fn generator(
     order: &Order<'_>,
+    root: &Root,
     memory: &Memory,
     stop: &Stop,
     surroundings: Rc<Surroundings>,
@@ -142,7 +145,8 @@ fn generator(
     let client: Box<dyn LlmClient> = match generator.provider {
         Provider::Template => return Ok(Box::new(Template)),
         Provider::OpenAi => Box::new(OpenAi::new(endpoint)),
-        Provider::Anthropic | Provider::ClaudeCode => Box::new(Anthropic::new(endpoint)),
+        Provider::Anthropic => Box::new(Anthropic::new(endpoint)),
+        Provider::ClaudeCode => Box::new(claude_code(order, root, &endpoint)?),
     };
     let voice = Voice {
         client,
@@ -163,4 +167,21 @@ fn generator(
             surroundings,
         }),
     })
+}
+
+fn claude_code(order: &Order<'_>, root: &Root, endpoint: &Endpoint) -> Result<ClaudeCode> {
+    let mut env = for_client(order.surroundings.variables());
+    if let Some(address) = &order.spec.generator.base_url {
+        env.insert("ANTHROPIC_BASE_URL".into(), address.into());
+    }
+    Ok(ClaudeCode::new(Setup {
+        launcher: Launcher::open(Path::new(OWN_PROGRAM)),
+        program: order.client_program()?.unwrap_or_else(|| PathBuf::from(PROGRAM)),
+        temporary: order.surroundings.temporary(),
+        root: true_path(&root.path),
+        env,
+        idle_timeout: endpoint.idle_timeout,
+        secrets: order.surroundings.secrets(),
+        stop: endpoint.stop.clone(),
+    }))
 }

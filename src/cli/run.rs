@@ -94,6 +94,7 @@ fn decide(order: &Order<'_>, root: &Root) -> Result<(Decision, Option<Found>)> {
     let mut found = None;
     if !matches!(decision, Decision::Over(_)) {
         order.key()?;
+        order.client_program()?;
         found = order.sandbox()?;
     }
     if matches!(loaded, Loaded::Nothing) {

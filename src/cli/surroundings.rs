@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::secrets::Secrets;
 
 /// Variables whose values must appear nowhere.
-const SECRETS: [&str; 3] = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY"];
+const SECRETS: [&str; 4] = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "OPENAI_API_KEY"];
 
 /// The environment of a command.
 pub struct Surroundings {

@@ -5,7 +5,7 @@ use crate::engine::spec::Budget;
 use crate::error::{Error, Result};
 use crate::events::Charge;
 use crate::llm::price::Price;
-use crate::llm::{Spent, Usage};
+use crate::llm::{Answer, Spent, Usage};
 use crate::state::reason::Reason;
 use crate::state::run::Totals;
 
@@ -23,8 +23,12 @@ impl Ledger {
         Ledger { budget, price, charges }
     }
 
-    /// Returns what an answer cost, where the price is known.
-    pub fn cost(&self, usage: &Usage) -> Option<f64> {
+    /// Returns what an answer cost, where the price is known or the provider has said it.
+    pub fn cost(&self, answer: &Answer) -> Option<f64> {
+        answer.bill.map_or_else(|| self.price_of(&answer.usage), |bill| bill.cost_usd)
+    }
+
+    fn price_of(&self, usage: &Usage) -> Option<f64> {
         self.price.map(|price| price.cost(usage))
     }
 
@@ -40,9 +44,8 @@ impl Ledger {
         match spent {
             Spent::Nothing => None,
             Spent::Unknown => Some(worst),
-            Spent::Shown(usage) => {
-                Some(Charge { tokens: usage.all_input() + usage.output, cost_usd: self.cost(&usage) })
-            }
+            Spent::Shown(usage) => Some(Charge { tokens: usage.all(), cost_usd: self.price_of(&usage) }),
+            Spent::Billed(usage, cost) => Some(Charge { tokens: usage.all(), cost_usd: Some(cost) }),
         }
     }
 
@@ -51,26 +54,43 @@ impl Ledger {
         self.charges.add(charge);
     }
 
+    /// Returns the USD that are left for a provider that keeps to a limit by itself, nothing where there is no limit;
+    /// fails the run where the budget is used up.
+    pub fn left(&self, spent: &Totals) -> Result<Option<f64>> {
+        let (tokens, usd) = self.used(spent);
+        let is_over = self.budget.tokens.is_some_and(|limit| limit <= tokens);
+        if is_over || self.budget.usd.is_some_and(|limit| limit <= usd) {
+            let sum = format!("budget: {tokens} tokens and {usd:.4} USD are used, and nothing is left");
+            return Err(Error::Failed(Reason::Budget, sum));
+        }
+        Ok(self.budget.usd.map(|limit| limit - usd))
+    }
+
     /// Promises that the worst case fits, or fails the run with the sum.
     pub fn promise(&self, worst: Charge, spent: &Totals) -> Result<()> {
         let over = |sum: String| Err(Error::Failed(Reason::Budget, sum));
-        let used = spent.input_tokens.saturating_add(spent.output_tokens).saturating_add(self.charges.tokens);
+        let (tokens, usd) = self.used(spent);
         if let Some(limit) = self.budget.tokens
-            && used.saturating_add(worst.tokens) > limit
+            && tokens.saturating_add(worst.tokens) > limit
         {
             return over(format!(
-                "budget: {used} of {limit} tokens are used, and the next request may need {} more",
+                "budget: {tokens} of {limit} tokens are used, and the next request may need {} more",
                 worst.tokens
             ));
         }
-        let used = spent.cost_usd.unwrap_or(0.0) + self.charges.usd;
         let next = worst.cost_usd.unwrap_or(0.0);
         match self.budget.usd {
-            Some(limit) if used + next > limit => over(format!(
-                "budget: {used:.4} of {limit:.4} USD are used, and the next request may cost {next:.4} more"
+            Some(limit) if usd + next > limit => over(format!(
+                "budget: {usd:.4} of {limit:.4} USD are used, and the next request may cost {next:.4} more"
             )),
             _ => Ok(()),
         }
+    }
+
+    /// Tokens and USD that count, those of broken-off requests too.
+    fn used(&self, spent: &Totals) -> (u64, f64) {
+        let tokens = spent.input_tokens.saturating_add(spent.output_tokens).saturating_add(self.charges.tokens);
+        (tokens, spent.cost_usd.unwrap_or(0.0) + self.charges.usd)
     }
 }
 
@@ -110,5 +130,13 @@ mod tests {
         ledger.add(worst);
         assert!(ledger.promise(worst, &spent(0, 0.0)).is_ok());
         assert!(ledger.promise(worst, &spent(1, 0.0)).is_err());
+    }
+
+    #[test]
+    fn who_keeps_to_a_limit_gets_what_is_left() {
+        assert_eq!(ledger(None, None).left(&spent(1 << 40, 1e9)).unwrap(), None);
+        assert_eq!(ledger(Some(1.0), Some(300)).left(&spent(299, 0.75)).unwrap(), Some(0.25));
+        assert_eq!(ledger(Some(1.0), None).left(&spent(0, 1.0)).unwrap_err().reason(), Reason::Budget);
+        assert_eq!(ledger(None, Some(300)).left(&spent(300, 0.0)).unwrap_err().reason(), Reason::Budget);
     }
 }

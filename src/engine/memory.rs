@@ -114,7 +114,7 @@ impl Memory {
         }
         if let Some(answer) = &answer {
             let totals = self.totals.get_or_insert(Totals::none(true));
-            totals.add(answer.usage.all_input(), answer.usage.output, cost_usd);
+            totals.add(answer.calls(), answer.usage.all_input(), answer.usage.output, cost_usd);
         }
         if let Some(recorded) = answer.map(Ok).or(error.map(Err)) {
             self.answers.insert(place, recorded);
@@ -245,6 +245,7 @@ mod tests {
             usage: Usage { input, ..Usage::default() },
             model: String::new(),
             request_id: None,
+            bill: None,
         };
         Event::ModelAnswered {
             agent_id: "main".into(),

@@ -7,6 +7,7 @@
 pub mod agent;
 pub mod checks;
 pub mod context;
+pub mod equipment;
 pub mod generators;
 pub mod ledger;
 pub mod memory;

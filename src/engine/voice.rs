@@ -3,19 +3,22 @@
 //! A request is written down with its place and its worst case, then sent; the answer is written and synced before
 //! anything is done with it. A replay takes the place of the provider and of nothing else.
 
+use std::cell::RefCell;
 use std::time::Instant;
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::engine::context::Context;
+use crate::engine::equipment::{Equipment, Equipped};
 use crate::engine::ledger::Ledger;
 use crate::engine::memory::{MODEL_ERROR, Recorded};
 use crate::engine::replay::Replay;
 use crate::error::{Error, Result};
 use crate::events::{Charge, Event, MAIN_AGENT, Place};
+use crate::llm::claude_code::session_id;
 use crate::llm::retry::{self, GaveUp, Policy, Told};
-use crate::llm::{Answer, LlmClient, Message, Request, Usage};
+use crate::llm::{Answer, LlmClient, Message, Request, Session, Usage};
 use crate::secrets::Secrets;
 use crate::state::reason::Reason;
 
@@ -52,7 +55,7 @@ struct Question<'a> {
 impl Voice {
     /// Returns the answer for a place in the run, from the log or from the provider.
     pub fn ask(&mut self, context: &mut Context, place: Place, request: &Request) -> Result<Answer> {
-        let recorded = self.exchange(context, place, request, None, &mut None)?;
+        let recorded = self.exchange(context, place, request, None, &mut None, None)?;
         usable(context, recorded)
     }
 
@@ -65,6 +68,7 @@ impl Voice {
         request: &Request,
         continued: Option<Continued<'_>>,
         line: &mut Option<u64>,
+        equipment: Option<Equipment<'_>>,
     ) -> Result<Recorded> {
         if let Some(recorded) = context.memory.answer(place).cloned() {
             return Ok(recorded);
@@ -82,7 +86,7 @@ impl Voice {
             },
             body,
         };
-        self.ledger.promise(question.worst, &context.state.usage)?;
+        self.promise(context, &question, equipment.as_ref())?;
         if continued.is_some() {
             let whole = || serde_json::to_value(request).unwrap_or_default();
             context.scribe.show(|| Event::PromptSent { agent_id: MAIN_AGENT.into(), place, request: whole() });
@@ -92,10 +96,41 @@ impl Voice {
         let started = Instant::now();
         let recorded = match &self.replay {
             Some(replay) => replay.answer(place, &question.value)?,
-            None => self.send(context, &question)?,
+            None => self.send(context, &question, equipment)?,
         };
         self.keep(context, &question, &recorded, started)?;
         Ok(recorded)
+    }
+
+    /// Makes sure that the budget has room, and tells a provider that keeps sessions which one is meant.
+    fn promise(&mut self, context: &Context, question: &Question<'_>, equipment: Option<&Equipment<'_>>) -> Result<()> {
+        let Some(session) = self.client.session() else {
+            return self.ledger.promise(question.worst, &context.state.usage);
+        };
+        let usd_left = self.ledger.left(&context.state.usage)?;
+        let is_again = context.memory.request(question.place).is_some();
+        *session = match equipment {
+            // A conversation is one session; an answer with files is one by itself.
+            Some(equipment) => Session {
+                id: session_id(&context.state.run_id, Place { turn: 0, ..question.place }),
+                has_begun: is_again || question.place.turn > 0,
+                word: equipment.word.clone(),
+                usd_left,
+                turns_left: Some(equipment.turns_left),
+            },
+            None => Session {
+                id: session_id(&context.state.run_id, question.place),
+                has_begun: is_again,
+                usd_left,
+                ..Session::default()
+            },
+        };
+        Ok(())
+    }
+
+    /// Whether the provider calls tools itself while it answers, in a session that it keeps.
+    pub fn calls_by_itself(&mut self) -> bool {
+        self.client.session().is_some()
     }
 
     /// Sets the time at which asking ends, whatever is under way.
@@ -104,7 +139,17 @@ impl Voice {
         self.client.hurry(until);
     }
 
-    fn write_down(&self, context: &mut Context, question: &Question<'_>) -> Result<()> {
+    fn write_down(&mut self, context: &mut Context, question: &Question<'_>) -> Result<()> {
+        if let Some(session) = self.client.session() {
+            context.scribe.tell(Event::ClaudeInvocationStarted {
+                agent_id: MAIN_AGENT.into(),
+                state_name: context.state.phase.name().into(),
+                session_id: session.id.clone(),
+                is_fork: false,
+                is_reminder: question.place.turn > 0,
+                reminder_attempt: question.place.turn,
+            })?;
+        }
         context.scribe.tell_synced(Event::ModelRequested {
             agent_id: MAIN_AGENT.into(),
             place: question.place,
@@ -125,7 +170,7 @@ impl Voice {
         recorded: &Recorded,
         started: Instant,
     ) -> Result<()> {
-        let cost = recorded.as_ref().ok().and_then(|answer| self.ledger.cost(&answer.usage));
+        let cost = recorded.as_ref().ok().and_then(|answer| self.ledger.cost(answer));
         context.scribe.tell_synced(Event::ModelAnswered {
             agent_id: MAIN_AGENT.into(),
             place: question.place,
@@ -140,32 +185,44 @@ impl Voice {
             if answer.usage == Usage::default() {
                 self.ledger.add(question.worst);
             }
-            context.state.usage.add(answer.usage.all_input(), answer.usage.output, cost);
+            context.state.usage.add(answer.calls(), answer.usage.all_input(), answer.usage.output, cost);
             context.save()?;
         }
         Ok(())
     }
 
-    fn send(&mut self, context: &mut Context, question: &Question<'_>) -> Result<Recorded> {
+    fn send(
+        &mut self,
+        context: &mut Context,
+        question: &Question<'_>,
+        equipment: Option<Equipment<'_>>,
+    ) -> Result<Recorded> {
         let Voice { client, ledger, policy, secrets, .. } = self;
+        let keeps_its_limit = client.session().is_some();
         let state_name = context.state.phase.name();
-        let usage = context.state.usage;
-        let scribe = &mut context.scribe;
+        let (usage, stop) = (context.state.usage, context.stop.clone());
+        // Who tells and who carries out calls both write into the log, one at a time.
+        let shared = RefCell::new(&mut *context);
         let mut tell = |told: Told<'_>| match told {
-            Told::Piece(piece) => scribe.stream(Event::ModelStreamed {
+            Told::Piece(piece) => shared.borrow_mut().scribe.stream(Event::ModelStreamed {
                 agent_id: MAIN_AGENT.into(),
                 place: question.place,
                 piece: piece.to_owned(),
             }),
             Told::Sending { attempt } => {
-                ledger.promise(question.worst, &usage)?;
-                scribe.tell_synced(Event::ModelRetried { agent_id: MAIN_AGENT.into(), place: question.place, attempt })
+                match keeps_its_limit {
+                    true => ledger.left(&usage).map(drop)?,
+                    false => ledger.promise(question.worst, &usage)?,
+                }
+                let agent_id = MAIN_AGENT.into();
+                let retried = Event::ModelRetried { agent_id, place: question.place, attempt };
+                shared.borrow_mut().scribe.tell_synced(retried)
             }
             Told::Failed { attempt, message, spent, again_after } => {
                 let charge = ledger.charge(spent, question.worst);
                 charge.into_iter().for_each(|charge| ledger.add(charge));
                 let wait = again_after.map(|delay| format!("; next try in {} s", delay.as_secs_f64()));
-                scribe.tell_synced(Event::ErrorOccurred {
+                shared.borrow_mut().scribe.tell_synced(Event::ErrorOccurred {
                     agent_id: MAIN_AGENT.into(),
                     error_type: MODEL_ERROR.into(),
                     error_message: format!("{}{}", secrets.redact(message), wait.unwrap_or_default()),
@@ -177,11 +234,20 @@ impl Voice {
                 })
             }
         };
-        let got = retry::ask(client.as_mut(), &question.body, policy, &context.stop, &mut tell)?;
+        let got = match equipment {
+            None => retry::ask(client.as_mut(), &question.body, policy, &stop, &mut tell)?,
+            Some(equipment) => {
+                let mut equipped = Equipped::new(client.as_mut(), &shared, equipment);
+                let got = retry::ask(&mut equipped, &question.body, policy, &stop, &mut tell);
+                equipped.failure().map_or(Ok(()), Err)?;
+                got?
+            }
+        };
         let clean = |message: String| secrets.redact(&message).into_owned();
         match got {
             Ok(answer) => Ok(Ok(answer)),
             Err(GaveUp::Permanent(message)) => Ok(Err(clean(message))),
+            Err(GaveUp::OverBudget(message)) => Err(Error::Failed(Reason::Budget, clean(message))),
             Err(GaveUp::Unavailable(message)) => Err(Error::Paused(Reason::ProviderUnavailable, clean(message))),
             Err(GaveUp::Unauthorized(message)) => Err(Error::Paused(Reason::ProviderUnauthorized, clean(message))),
             Err(GaveUp::Stopped) => {

@@ -110,6 +110,15 @@ pub enum Event {
         continues: Option<u64>,
         request: Value,
     },
+    /// `claude` is about to be started: the session's id is ours, and what is resumed after a crash.
+    ClaudeInvocationStarted {
+        agent_id: String,
+        state_name: String,
+        session_id: String,
+        is_fork: bool,
+        is_reminder: bool,
+        reminder_attempt: u32,
+    },
     /// All that a request in a conversation says. Told to listeners who want to show it, never journaled.
     PromptSent {
         agent_id: String,
@@ -280,6 +289,7 @@ pub enum Kind {
     StateCompleted,
     TransitionOccurred,
     ModelRequested,
+    ClaudeInvocationStarted,
     PromptSent,
     ModelRetried,
     ModelAnswered,
@@ -314,6 +324,7 @@ impl Event {
             Event::StateCompleted { .. } => Kind::StateCompleted,
             Event::TransitionOccurred { .. } => Kind::TransitionOccurred,
             Event::ModelRequested { .. } => Kind::ModelRequested,
+            Event::ClaudeInvocationStarted { .. } => Kind::ClaudeInvocationStarted,
             Event::PromptSent { .. } => Kind::PromptSent,
             Event::ModelRetried { .. } => Kind::ModelRetried,
             Event::ModelAnswered { .. } => Kind::ModelAnswered,

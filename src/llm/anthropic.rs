@@ -208,7 +208,14 @@ impl Assembly for Draft {
             Some("refusal") => StopReason::Refusal(self.category.take().unwrap_or_else(|| "refusal".into())),
             Some(other) => StopReason::Other(other.to_owned()),
         };
-        Ok(Answer { content, stop, usage: self.usage, model: std::mem::take(&mut self.model), request_id: None })
+        Ok(Answer {
+            content,
+            stop,
+            usage: self.usage,
+            model: std::mem::take(&mut self.model),
+            request_id: None,
+            bill: None,
+        })
     }
 }
 

@@ -76,7 +76,7 @@ pub(super) fn parse_event(data: &str) -> Result<Value, String> {
 }
 
 /// Parses JSON that is not so intricate that its tree would be many times larger than its text.
-fn parse(json: &[u8]) -> Result<Value, String> {
+pub(super) fn parse(json: &[u8]) -> Result<Value, String> {
     if values(json) > MAX_INTRICACY {
         return Err("it has too many parts".into());
     }
@@ -421,6 +421,7 @@ fn redact_error(error: LlmError, key: &Secret) -> LlmError {
         LlmError::Unauthorized { message } => LlmError::Unauthorized { message: key.redact(&message) },
         LlmError::LimitReached { message } => LlmError::LimitReached { message: key.redact(&message) },
         LlmError::Permanent { message } => LlmError::Permanent { message: key.redact(&message) },
+        LlmError::OverBudget { message, spent } => LlmError::OverBudget { message: key.redact(&message), spent },
         LlmError::Stopped { spent } => LlmError::Stopped { spent },
     }
 }

@@ -4,8 +4,11 @@
 //! knows of phases, files or state: the engine writes the journal and asks.
 
 pub mod anthropic;
+pub mod claude_code;
 pub mod endpoint;
 pub mod http;
+pub mod lines;
+pub mod mcp;
 pub mod openai;
 pub mod price;
 pub mod retry;
@@ -20,6 +23,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use crate::llm::mcp::Toolbox;
 
 /// One question to a model, complete in itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -114,9 +119,24 @@ pub struct Answer {
     /// The provider's name for this exchange, for support requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
+    /// What it came to, where the provider itself counts that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bill: Option<Bill>,
+}
+
+/// What a provider that makes requests on its own says they came to.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Bill {
+    pub calls: u64,
+    pub cost_usd: Option<f64>,
 }
 
 impl Answer {
+    /// Returns how many calls of the model it took.
+    pub fn calls(&self) -> u64 {
+        self.bill.map_or(1, |bill| bill.calls)
+    }
+
     /// Returns all text blocks joined; thinking and tool calls are no text.
     pub fn text(&self) -> String {
         self.content
@@ -157,15 +177,22 @@ impl Usage {
     pub fn all_input(&self) -> u64 {
         self.input.saturating_add(self.cache_write).saturating_add(self.cache_read)
     }
+
+    /// Returns all tokens.
+    pub fn all(&self) -> u64 {
+        self.all_input().saturating_add(self.output)
+    }
 }
 
 /// What an attempt that gave no answer may have cost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Spent {
     /// Answered with an error status, or never sent.
     Nothing,
     /// It broke off after it had shown this.
     Shown(Usage),
+    /// It failed, and the provider says that it cost this.
+    Billed(Usage, f64),
     /// It was sent and nothing is known: the worst case.
     Unknown,
 }
@@ -179,10 +206,24 @@ pub enum LlmError {
     Unauthorized { message: String },
     /// 429 that says the account's limit is reached.
     LimitReached { message: String },
+    /// The provider stopped at the limit of money that it was given.
+    OverBudget { message: String, spent: Spent },
     /// Any other refusal: 400, 404, 413, a redirect.
     Permanent { message: String },
     /// The run was asked to stop meanwhile.
     Stopped { spent: Spent },
+}
+
+/// The conversation that a provider keeps for us, and how far its purse reaches.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Session {
+    pub id: String,
+    /// Whether something was said under this id before.
+    pub has_begun: bool,
+    /// What is said where it goes on after a crash, instead of the last message.
+    pub word: Option<String>,
+    pub usd_left: Option<f64>,
+    pub turns_left: Option<u32>,
 }
 
 /// A provider's dialect over some transport.
@@ -195,6 +236,21 @@ pub trait LlmClient {
 
     /// Makes one attempt with an encoded body. `watch` sees each piece of the stream as it comes (JSON text).
     fn attempt(&mut self, body: &str, watch: &mut dyn FnMut(&str)) -> Result<Answer, LlmError>;
+
+    /// Like `attempt`, for a provider that calls tools itself while it answers; others leave the calls to whoever asks.
+    fn converse(
+        &mut self,
+        body: &str,
+        _toolbox: &mut dyn Toolbox,
+        watch: &mut dyn FnMut(&str),
+    ) -> Result<Answer, LlmError> {
+        self.attempt(body, watch)
+    }
+
+    /// Returns the session that the next attempts belong to, to be filled in; nothing where the provider keeps none.
+    fn session(&mut self) -> Option<&mut Session> {
+        None
+    }
 }
 
 /// Whether the text of a permanent error says that the request was larger than the model's context.

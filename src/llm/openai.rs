@@ -193,7 +193,7 @@ impl Assembly for Draft {
         let text = Some(std::mem::take(text)).filter(|text| !text.is_empty()).map(Block::text);
         let calls = std::mem::take(&mut self.calls).into_iter().map(CallDraft::finish);
         let content = text.into_iter().chain(calls).collect();
-        Ok(Answer { content, stop, usage, model: std::mem::take(&mut self.model), request_id: None })
+        Ok(Answer { content, stop, usage, model: std::mem::take(&mut self.model), request_id: None, bill: None })
     }
 }
 

@@ -19,7 +19,7 @@ const EXCERPT: usize = 200;
 pub const EXCERPT_BYTES: usize = 4 * EXCERPT;
 
 /// How much of a message that a server meant for people is shown.
-const MESSAGE: usize = 1000;
+pub const MESSAGE: usize = 1000;
 
 /// Returns what an answer with a status other than 2xx means.
 pub fn refusal(status: u16, headers: &HeaderMap, body: &[u8]) -> LlmError {
@@ -52,7 +52,8 @@ pub fn excerpt(bytes: &[u8]) -> String {
     clean(&String::from_utf8_lossy(&bytes[..bytes.len().min(EXCERPT_BYTES)]), EXCERPT)
 }
 
-fn clean(text: &str, limit: usize) -> String {
+/// Returns the first characters of a text, on one line, control characters escaped.
+pub fn clean(text: &str, limit: usize) -> String {
     let mut cleaned = String::new();
     for character in text.trim().chars().take(limit) {
         match character {

@@ -48,6 +48,8 @@ pub enum GaveUp {
     Unavailable(String),
     /// The key or the account is refused.
     Unauthorized(String),
+    /// The provider stopped at the limit of money that it was given.
+    OverBudget(String),
     /// The request is refused.
     Permanent(String),
     /// The run was asked to stop.
@@ -108,6 +110,7 @@ fn judge(error: LlmError, attempt: u32, policy: &Policy) -> (String, Spent, Resu
         LlmError::Unauthorized { message } => give_up(message, GaveUp::Unauthorized),
         LlmError::LimitReached { message } => give_up(message, GaveUp::Unavailable),
         LlmError::Permanent { message } => give_up(message, GaveUp::Permanent),
+        LlmError::OverBudget { message, spent } => (message.clone(), spent, Err(GaveUp::OverBudget(message))),
         LlmError::Stopped { spent } => ("the run was asked to stop".into(), spent, Err(GaveUp::Stopped)),
         LlmError::Transient { message, retry_after, spent } => {
             let next = delay(attempt, retry_after, policy).map_err(|why| GaveUp::Unavailable(message.clone() + &why));
@@ -161,6 +164,7 @@ mod tests {
             usage: Usage::default(),
             model: "m".into(),
             request_id: None,
+            bill: None,
         }
     }
 

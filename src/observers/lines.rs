@@ -77,6 +77,7 @@ pub fn line_of(event: &Event, elapsed: Duration) -> Option<Line> {
         | Event::ToolReturned { .. }
         | Event::ConversationClosed { .. }
         | Event::TransitionOccurred { .. }
+        | Event::ClaudeInvocationStarted { .. }
         | Event::ModelStreamed { .. }
         | Event::ToolInvocation { .. }
         | Event::HiddenFilesPlaced { .. }

@@ -1,5 +1,7 @@
-//! What the environments of `serve` see of their caller: its variables, but for secrets, for what would steer a shell
-//! or an interpreter, and for what would wait for a person.
+//! What programs other than checks see of their caller.
+//!
+//! The environments of `serve` get its variables, but for secrets, for what would steer a shell or an interpreter, and
+//! for what would wait for a person. A client of a model gets what it needs to find its login and the network.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -28,6 +30,57 @@ const STEERING: [&str; 7] =
 /// Model keys, and how the names of other secrets end.
 const KEYS: [&str; 3] = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY"];
 const SECRET_ENDINGS: [&str; 4] = ["_TOKEN", "_SECRET", "_PASSWORD", "_KEY"];
+
+/// What a client of a model needs of its caller: to be found and to speak, its login, the way out.
+const CLIENT: [&str; 18] = [
+    "HOME",
+    "PATH",
+    "USER",
+    "LOGNAME",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "TMPDIR",
+    "XDG_CONFIG_HOME",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "NODE_EXTRA_CA_CERTS",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "CLOUD_ML_REGION",
+];
+const CLIENT_PREFIXES: [&str; 2] = ["ANTHROPIC_", "CLAUDE_"];
+/// A cloud that takes the provider's place, as the client is told to use it, and the variables of its login.
+const CLOUDS: [(&str, &[&str]); 3] = [
+    ("CLAUDE_CODE_USE_BEDROCK", &["AWS_"]),
+    ("CLAUDE_CODE_USE_VERTEX", &["GOOGLE_", "GCLOUD_", "VERTEX_", "CLOUDSDK_"]),
+    ("CLAUDE_CODE_USE_FOUNDRY", &["AZURE_"]),
+];
+/// What a session of the same client sets for what it starts, and a new one must not take for its own.
+const OUTER_SESSION: [&str; 5] = [
+    "CLAUDE_CODE_ENTRYPOINT",
+    "CLAUDE_CODE_SESSION_ID",
+    "CLAUDE_CODE_CHILD_SESSION",
+    "CLAUDE_CODE_SSE_PORT",
+    "CLAUDE_CODE_EXECPATH",
+];
+
+/// Returns the variables of a client of a model: those that lead to its login and to the network, and no others.
+pub fn for_client(variables: impl IntoIterator<Item = (OsString, OsString)>) -> BTreeMap<OsString, OsString> {
+    let caller: BTreeMap<OsString, OsString> = variables.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+    let clouds = CLOUDS.iter().filter(|(switch, _)| caller.contains_key(OsStr::new(switch)));
+    let prefixes: Vec<&str> = clouds.flat_map(|(_, prefixes)| *prefixes).chain(&CLIENT_PREFIXES).copied().collect();
+    let passes = |name: &OsStr| {
+        let Some(name) = name.to_str() else { return false };
+        let is_named = CLIENT.contains(&name) || CLIENT.contains(&name.to_uppercase().as_str());
+        let is_its_own = prefixes.iter().any(|prefix| name.starts_with(prefix)) && !OUTER_SESSION.contains(&name);
+        is_named || is_its_own
+    };
+    caller.into_iter().filter(|(name, _)| passes(name)).collect()
+}
 
 /// Returns the variables of environments. `places` are the private directories that take the place of the caller's;
 /// where there are none, its own stay. What `keep` names passes in any case.
@@ -124,5 +177,29 @@ mod tests {
         assert_eq!(kept.get("MY_TOKEN").map(String::as_str), Some("x"));
         assert_eq!(kept.get("HOME").map(String::as_str), Some("/real"));
         assert_eq!(kept.get("XDG_RUNTIME_DIR").map(String::as_str), Some("/run"));
+    }
+    #[test]
+    fn a_client_gets_its_login_and_no_other() {
+        let caller = [
+            ("HOME", "/real"),
+            ("PATH", "/usr/bin"),
+            ("https_proxy", "http://p"),
+            ("ANTHROPIC_API_KEY", "k"),
+            ("CLAUDE_CODE_OAUTH_TOKEN", "t"),
+            ("CLAUDE_CODE_SESSION_ID", "outer"),
+            ("CLAUDECODE", "1"),
+            ("OPENAI_API_KEY", "k"),
+            ("AWS_SECRET_ACCESS_KEY", "k"),
+            ("MINE", "1"),
+            ("CLAUDE_CODE_USE_VERTEX", ""),
+        ];
+        let names = |caller: &[(&str, &str)]| -> Vec<String> {
+            let passed = for_client(caller.iter().map(|(name, value)| (name.into(), value.into())));
+            passed.into_keys().map(|name| name.into_string().unwrap()).collect()
+        };
+        let expected = ["ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "HOME", "PATH", "https_proxy"];
+        assert_eq!(names(&caller), expected);
+        let with_cloud = [caller.as_slice(), &[("CLAUDE_CODE_USE_BEDROCK", "1")]].concat();
+        assert!(names(&with_cloud).contains(&"AWS_SECRET_ACCESS_KEY".to_owned()));
     }
 }

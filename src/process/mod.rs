@@ -33,7 +33,7 @@ use crate::error::{Error, Result};
 use crate::process::capture::{Captured, Reader};
 use crate::process::sandbox::pocket::Pocket;
 use crate::process::sandbox::watch::{INTERVAL, Watch};
-use crate::process::sandbox::{Failure, Walls};
+use crate::process::sandbox::{Failure, Mode, Walls};
 use crate::process::wire::{Order, Task};
 use crate::stop::{Stop, Woken};
 
@@ -90,6 +90,15 @@ impl Launcher {
     /// Returns a launcher of children that run with the user's rights.
     pub fn open(program: &Path) -> Launcher {
         Launcher { program: program.to_owned(), walls: None, pocket: None }
+    }
+
+    /// Returns a launcher of children that open terminals themselves. Without namespaces the user's are in the same place.
+    pub fn with_terminals(&self) -> Launcher {
+        let mut launcher = self.clone();
+        if let Some(walls) = launcher.walls.as_mut().filter(|walls| walls.mode == Mode::Reduced) {
+            walls.devices.extend(["/dev/ptmx", "/dev/pts"].map(PathBuf::from));
+        }
+        launcher
     }
 
     /// Returns a launcher of children behind walls, each behind its own.

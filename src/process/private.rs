@@ -1,4 +1,4 @@
-//! The private home and temporary directory of a check.
+//! The private home and temporary directory of a check, and private directories for what is no check.
 //!
 //! Their path is the same in every run of one root, so that output which names it is too; their content is not: each
 //! check finds them new, so that none can leave something behind for the next. Who owns the place is checked before it
@@ -25,13 +25,46 @@ pub struct PrivateDirs {
     base: PathBuf,
 }
 
+/// A directory of one root for something that runs outside the sandbox; what checks reach is another one. It goes when
+/// this goes.
+#[derive(Debug)]
+pub struct PrivateDir {
+    path: PathBuf,
+}
+
+impl PrivateDir {
+    /// Makes the directory of `root` for that purpose below `temporary`, empty.
+    pub fn create(temporary: &Path, root: &Path, purpose: &str) -> Result<PrivateDir> {
+        let mut path = place(temporary, root)?.into_os_string();
+        path.push(format!("-{purpose}"));
+        let path = PathBuf::from(path);
+        claim(&path).and_then(|()| empty(&path)).map_err(|source| Error::io("use", &path, source))?;
+        Ok(PrivateDir { path })
+    }
+
+    /// Returns where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for PrivateDir {
+    fn drop(&mut self) {
+        let _ = empty(&self.path).and_then(|()| fs::remove_dir(&self.path));
+    }
+}
+
+/// Returns the path that is `root`'s own below `temporary`, in a folder that is ours.
+fn place(temporary: &Path, root: &Path) -> Result<PathBuf> {
+    let ours = temporary.join(format!("orchestrator-{}", geteuid().as_raw()));
+    claim(&ours).map_err(|source| Error::io("use", &ours, source))?;
+    Ok(ours.join(name_of(root)))
+}
+
 impl PrivateDirs {
     /// Makes the directories of `root` below `temporary`, empty but for what a home needs.
     pub fn create(temporary: &Path, root: &Path) -> Result<PrivateDirs> {
-        let ours = temporary.join(format!("orchestrator-{}", geteuid().as_raw()));
-        let base = ours.join(name_of(root));
-        claim(&ours).map_err(|source| Error::io("use", &ours, source))?;
-        let private = PrivateDirs { base };
+        let private = PrivateDirs { base: place(temporary, root)? };
         private.renew()?;
         Ok(private)
     }
@@ -160,7 +193,7 @@ mod tests {
 
     use rustix::fs::{Mode, OFlags, mkdirat, open, openat};
 
-    use super::PrivateDirs;
+    use super::{PrivateDir, PrivateDirs};
 
     #[test]
     fn the_path_is_of_the_root_and_the_content_is_new() {
@@ -178,6 +211,23 @@ mod tests {
         assert_eq!(create("/a").tmp(), tmp);
         assert!(!tmp.exists());
         assert_ne!(create("/b").tmp(), tmp);
+    }
+
+    #[test]
+    fn another_purpose_has_a_directory_of_its_own() {
+        let temporary = tempfile::tempdir().unwrap();
+        let create = |root: &str| PrivateDir::create(temporary.path(), Path::new(root), "x").unwrap();
+        let (first, other) = (create("/a"), create("/b"));
+        fs::write(first.path().join("left"), "").unwrap();
+        let private = PrivateDirs::create(temporary.path(), Path::new("/a")).unwrap();
+        assert!(!private.tmp().starts_with(first.path()) && first.path().join("left").exists());
+        assert_eq!(fs::metadata(first.path()).unwrap().permissions().mode() & 0o777, 0o700);
+        let again = create("/a");
+        assert_eq!((again.path(), fs::read_dir(again.path()).unwrap().count()), (first.path(), 0));
+        assert_ne!(other.path(), first.path());
+        let path = other.path().to_owned();
+        drop(other);
+        assert!(!path.exists());
     }
 
     #[test]

@@ -64,9 +64,9 @@ impl Totals {
         Totals { llm_calls: 0, input_tokens: 0, output_tokens: 0, cost_usd: price_is_known.then_some(0.0) }
     }
 
-    /// Adds one answer; an answer of unknown cost makes the sum unknown.
-    pub fn add(&mut self, input_tokens: u64, output_tokens: u64, cost_usd: Option<f64>) {
-        self.llm_calls = self.llm_calls.saturating_add(1);
+    /// Adds one answer that took so many calls; an answer of unknown cost makes the sum unknown.
+    pub fn add(&mut self, calls: u64, input_tokens: u64, output_tokens: u64, cost_usd: Option<f64>) {
+        self.llm_calls = self.llm_calls.saturating_add(calls);
         self.input_tokens = self.input_tokens.saturating_add(input_tokens);
         self.output_tokens = self.output_tokens.saturating_add(output_tokens);
         self.cost_usd = self.cost_usd.zip(cost_usd).map(|(sum, cost)| sum + cost);

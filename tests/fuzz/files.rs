@@ -98,7 +98,7 @@ fn spend(memory: &Memory, spent: &Totals) {
     let ledger = Ledger::new(Budget { usd: Some(1.0), tokens: Some(1000) }, None, memory.charges());
     let _ = ledger.promise(Charge { tokens: u64::MAX, cost_usd: Some(f64::MAX) }, spent);
     let mut more = *spent;
-    more.add(1, 1, Some(1.0));
+    more.add(1, 1, 1, Some(1.0));
 }
 
 #[test]

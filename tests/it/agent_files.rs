@@ -136,7 +136,7 @@ fn a_file_that_configures_a_runner_is_named_in_the_notes() {
 fn with_environments(server: &Server) -> Project {
     let project = Project::with(agent_spec(""), server)
         .file("env/counter.py", CLASS.replace("WHO", "of the root"))
-        .file("env/calc.yaml", "command: bc -q\nprompt: ''\ndescription: Sums, one a line.\n")
+        .file("env/calc.yaml", "command: python3 -q -i\nprompt: '>>> $'\ndescription: Sums, one a line.\n")
         .file("env/speaker", SPEAKER)
         .file("env/broken.py", "import nothing_of_this_name\n")
         .file("env/bash.py", CLASS);
@@ -148,6 +148,7 @@ fn with_environments(server: &Server) -> Project {
 fn the_user_s_own_environments_are_offered_by_name() {
     let own = |name: &str, command: &str| call(name, json!({"command": command}));
     let server = Server::start([
+        own("calc", "40 + 2"),
         bash(&format!(
             "mkdir -p env; cat > env/counter.py <<'X'\n{}X\nfor name in json inspect sitecustomize; do echo 'raise SystemExit' > $name.py; done",
             CLASS.replace("WHO", "of the workspace")
@@ -169,12 +170,13 @@ fn the_user_s_own_environments_are_offered_by_name() {
     assert_eq!(tools, ["bash", "python", "editor", "broken", "calc", "counter", "speaker"]);
     assert!(requests[0].raw.contains("Sums, one a line."));
     let result = |index: usize| requests[index].result();
-    assert!(result(2).text.starts_with("a 1 of the root\n"), "{:?}", result(2));
-    assert!(result(2).text.contains("[screen of counter]\ncount is 1"), "{:?}", result(2));
-    assert!(result(3).text.starts_with("b 2 of the root\n"), "{:?}", result(3));
-    assert!(result(5).text.starts_with("c 1 of the root\n"), "{:?}", result(5));
-    assert!(result(6).text.starts_with("spoken\n"), "{:?}", result(6));
-    assert!(result(7).text.contains("nothing_of_this_name") && result(7).is_error == Some(true), "{:?}", result(7));
+    assert!(result(1).text.contains("42"), "{:?}", result(1));
+    assert!(result(3).text.starts_with("a 1 of the root\n"), "{:?}", result(3));
+    assert!(result(3).text.contains("[screen of counter]\ncount is 1"), "{:?}", result(3));
+    assert!(result(4).text.starts_with("b 2 of the root\n"), "{:?}", result(4));
+    assert!(result(6).text.starts_with("c 1 of the root\n"), "{:?}", result(6));
+    assert!(result(7).text.starts_with("spoken\n"), "{:?}", result(7));
+    assert!(result(8).text.contains("nothing_of_this_name") && result(8).is_error == Some(true), "{:?}", result(8));
     assert_eq!(project.workspace("counted.txt"), "abc", "it works in the workspace");
     assert!(ran.result()["notes"].to_string().contains("bash"), "a name that is taken is told: {}", ran.story());
 }
@@ -248,4 +250,13 @@ fn a_workspace_that_is_emptied_in_patching_goes_on() {
     let project = Project::with(checked_by(CHECK) + "generator: {mode: agent}\n", &server);
     project.run(RUN).exits(0);
     assert_eq!(project.state()["retry_count"], 2);
+}
+
+#[test]
+fn a_workspace_that_changes_while_it_is_looked_at_is_no_harm() {
+    let churn = "echo 42 > answer.txt; for n in 1 2 3; do (while :; do mkdir -p d$n/e; echo x > d$n/e/f; mv d$n d$n.x; \
+        rm -rf d$n.x; done >/dev/null 2>&1 & disown); done";
+    for _ in 0..3 {
+        talk(&agent_spec(""), vec![bash(churn), bash("true"), done()], 0);
+    }
 }

@@ -280,9 +280,11 @@ fn the_log_grows_with_what_was_said() {
 
 #[test]
 fn a_call_is_written_down_before_it_begins_and_with_its_result() {
-    let server = Server::start([bash("grep -c ToolCalled ../logs/*.log; echo 42 > answer.txt"), done()]);
+    let server =
+        Server::start([bash("grep -c '\"event\":\"ToolCalled\"' ../logs/*.log; echo 42 > answer.txt"), done()]);
     let project = Project::with(agent_spec(""), &server);
-    project.run(&[RUN, &["--no-sandbox"]].concat());
+    project.run(&[RUN, &["--no-sandbox"]].concat()).exits(0);
+    assert!(server.requests()[1].result().text.starts_with("1\n"), "{:?}", server.requests()[1].result());
     let names: Vec<String> = project.log().iter().map(|line| line["event"].as_str().unwrap().to_owned()).collect();
     let called = names.iter().position(|name| name == "ToolCalled").unwrap();
     assert_eq!(names[called + 1], "ToolReturned");
@@ -321,4 +323,31 @@ fn an_environment_that_loads_forever_does_not_hold_a_signal_back() {
     running.signal(Signal::INT);
     running.wait().exits(130);
     project.nothing_left();
+}
+
+#[test]
+fn no_temporary_directory_is_left() {
+    for signal in [None, Some(Signal::INT), Some(Signal::KILL)] {
+        let server = Server::answering(|request| match request.results().len() {
+            0 => bash("mktemp -d; touch ~/mine; mkdir -p ~/.cache/x; touch begun; sleep 1000"),
+            1 => bash("echo 42 > answer.txt"),
+            _ => done(),
+        });
+        let project = Project::with(agent_spec(""), &server);
+        let tmp = project.outside("tmp");
+        std::fs::create_dir(&tmp).unwrap();
+        let mut project = project.env("TMPDIR", &tmp.display().to_string());
+        if let Some(signal) = signal {
+            stop_when(&project, "workspace/begun", signal);
+            project.run(RUN).exits(0);
+        } else {
+            let server = Server::start([bash("mktemp -d; touch ~/mine"), solve(), done()]);
+            project = project.model(&server);
+            project.run(RUN).exits(0);
+        }
+        for folder in std::fs::read_dir(&tmp).unwrap().flatten() {
+            let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().flatten().map(|entry| entry.path()).collect();
+            assert!(left.is_empty(), "{left:?}");
+        }
+    }
 }

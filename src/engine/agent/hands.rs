@@ -3,10 +3,13 @@
 //! A call is in the log before it begins, its result before anybody uses it. After a resume no call without a result is
 //! run again; in a replay calls are run for their effect, and the conversation gets what the log says.
 
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use rustix::event::epoll;
+use rustix::io::Errno;
 use serde_json::Value;
 
 use crate::engine::agent::talks::Returned;
@@ -23,7 +26,7 @@ use crate::environments::editor::{EditorEnvironment, Frozen};
 use crate::environments::python::PythonEnvironment;
 use crate::environments::registry::{Action, Registry, Urgent, Waiter};
 use crate::environments::{Environment, Response, ScreenSection};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT, Place};
 use crate::llm::ToolOffer;
 use crate::secrets::Secrets;
@@ -64,6 +67,8 @@ pub struct Call<'a> {
     pub tool: &'a str,
     pub input: &'a Value,
     pub raw: Option<&'a str>,
+    /// Readable when nobody waits for it any more.
+    pub cancelled: Option<BorrowedFd<'a>>,
 }
 
 /// What limits a call from outside.
@@ -217,23 +222,28 @@ impl Hands {
         if let Err(problem) = self.take_up(context, call.tool, limits) {
             return Ok(self.refuse(call.tool, &problem, limits));
         }
-        let response = self.respond(context, call.tool, order, limits);
+        let response = self.respond(context, call, order, limits)?;
         Ok(self.returned(call.tool, response, limits))
     }
 
-    fn respond(&mut self, context: &Context, name: &str, order: &Order, limits: Limits) -> Response {
+    fn respond(&mut self, context: &Context, call: Call<'_>, order: &Order, limits: Limits) -> Result<Response> {
         let left = limits.deadline.saturating_duration_since(Instant::now());
         let timeout = Some(order.timeout.min(left.max(Duration::from_millis(1))));
         let stop = context.stop.clone();
-        let mut urgent = |_: &str| if stop.requested().is_some() { Urgent::End } else { Urgent::Nothing };
-        let mut waiter = Waiter { wake: context.stop.as_fd(), urgent: &mut urgent };
-        match &order.wish {
-            Wish::Run(command) => self.registry.command(name, command, timeout, &mut waiter),
+        let mut urgent = |_: &str| match () {
+            () if stop.requested().is_some() => Urgent::End,
+            () if call.cancelled.is_some_and(|bell| rustix::io::read(bell, &mut [0; 8]).is_ok()) => Urgent::Interrupt,
+            () => Urgent::Nothing,
+        };
+        let either = either(context.stop.as_fd(), call.cancelled)?;
+        let mut waiter = Waiter { wake: either.as_fd(), urgent: &mut urgent };
+        Ok(match &order.wish {
+            Wish::Run(command) => self.registry.command(call.tool, command, timeout, &mut waiter),
             Wish::Control(action) => {
                 let timeout = timeout.filter(|_| *action == Action::Wait);
-                self.registry.control(name, *action, timeout, false, &mut waiter)
+                self.registry.control(call.tool, *action, timeout, false, &mut waiter)
             }
-        }
+        })
     }
 
     fn returned(&mut self, name: &str, response: Response, limits: Limits) -> Returned {
@@ -302,6 +312,18 @@ fn protected(context: &Context) -> Vec<PathBuf> {
         }
     }
     all
+}
+
+/// Returns a descriptor that is readable when either of these is.
+fn either(one: BorrowedFd<'_>, other: Option<BorrowedFd<'_>>) -> Result<OwnedFd> {
+    let watched = || {
+        let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for fd in [Some(one), other].into_iter().flatten() {
+            epoll::add(&both, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        }
+        Ok(both)
+    };
+    watched().map_err(|error: Errno| Error::Bug(format!("cannot wait for two things at once: {error}")))
 }
 
 /// It works inside this program, so no wall holds it: what is protected it has to know.

@@ -7,6 +7,7 @@
 
 pub mod changes;
 pub mod conversation;
+mod course;
 pub mod hands;
 pub mod opening;
 pub mod talks;
@@ -86,6 +87,10 @@ impl AgentModel {
         let mut talk = self.opening(context, hands)?;
         let mut next = self.catch_up(context, &mut talk)?;
         let mut is_resumed = next.is_some();
+        if let Some(asked) = self.under_way(context, talk.index) {
+            is_resumed = true;
+            talk.say_again(&asked.said);
+        }
         loop {
             let said = match &next {
                 None | Some(Next::Nothing) => Vec::new(),
@@ -104,10 +109,11 @@ impl AgentModel {
                 context.scribe.tell_synced(Event::EnvironmentsRestarted { agent_id: MAIN_AGENT.into(), place })?;
                 is_resumed = false;
             }
+            self.replay_course(context, hands, &talk, deadline)?;
             if let Some(bound) = self.bound(context, &talk, deadline) {
                 return Ok((talk.words, Some(bound)));
             }
-            let recorded = match self.ask(context, &mut talk) {
+            let recorded = match self.ask(context, &mut talk, hands, deadline) {
                 Err(Error::Failed(reason @ (Reason::Budget | Reason::PhaseTimeout), message)) => {
                     return Ok((talk.words, Some(Bound { reason, message })));
                 }
@@ -154,14 +160,23 @@ impl AgentModel {
     }
 
     /// Sends what is new.
-    fn ask(&mut self, context: &mut Context, talk: &mut Talk) -> Result<Recorded> {
+    fn ask(
+        &mut self,
+        context: &mut Context,
+        talk: &mut Talk,
+        hands: &mut Hands,
+        deadline: Instant,
+    ) -> Result<Recorded> {
         let new = std::mem::take(&mut talk.new);
         new.iter().for_each(|message| talk.conversation.add(message.clone()));
         talk.conversation.keep_small();
         talk.request.messages = talk.conversation.messages();
         let continued = talk.line.map(|line| Continued { line, messages: &new });
         let place = context.place(talk.index);
-        self.voice.exchange(context, place, &talk.request, continued, &mut talk.line)
+        if !self.voice.calls_by_itself() {
+            return self.voice.exchange(context, place, &talk.request, continued, &mut talk.line, None);
+        }
+        self.ask_with(context, talk, continued, hands, deadline)
     }
 
     fn call_all(
@@ -178,7 +193,7 @@ impl AgentModel {
         for (number, block) in (0..).zip(calls) {
             let Block::ToolUse { id, name, input, raw } = block else { continue };
             context.heed_stop()?;
-            let call = Call { place, number, tool: name, input, raw: raw.as_deref() };
+            let call = Call { place, number, tool: name, input, raw: raw.as_deref(), cancelled: None };
             let limits = self.limits(context, talk, deadline);
             let returned = match is_resumed {
                 true => hands.call_again(context, call, limits)?,
@@ -241,7 +256,8 @@ impl AgentModel {
 /// Returns the files with which the phase began, and writes them down where it begins now.
 fn open(context: &mut Context) -> Result<Files> {
     let (phase, retry_count) = (context.state.phase, context.state.retry_count);
-    let is_under_way = context.memory.answer(context.place(0)).is_some();
+    let (first, talks) = (context.place(0), context.memory.talks());
+    let is_under_way = context.memory.answer(first).is_some() || !talks.course(first).is_empty();
     if is_under_way && let Some(files) = context.memory.talks().files(phase, retry_count) {
         return Ok(files.clone());
     }

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use serde_json::Value;
+
 use crate::events::{Bound, Event, Place};
 use crate::state::phase::Phase;
 
@@ -23,11 +25,25 @@ pub struct Closed {
     pub bound: Option<Bound>,
 }
 
+/// What happened while an answer was being made.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// A call began.
+    Call {
+        number: u32,
+        tool: String,
+        arguments: Value,
+    },
+    Restart,
+}
+
 /// The conversations of a run, by phase and place.
 #[derive(Debug, Default)]
 pub struct Talks {
     opened: HashMap<(Phase, u32), BTreeMap<String, String>>,
     begun: HashSet<(Place, u32)>,
+    /// What happened in the course of one answer, in order.
+    courses: HashMap<Place, Vec<Step>>,
     results: HashMap<(Place, u32), Returned>,
     restarts: HashSet<Place>,
     closed: HashMap<(Phase, u32), Closed>,
@@ -41,14 +57,17 @@ impl Talks {
             Event::ConversationOpened { phase, retry_count, files, .. } => {
                 self.opened.insert((phase, retry_count), files);
             }
-            Event::ToolCalled { place, call, .. } => {
+            Event::ToolCalled { place, call, tool_name, arguments, .. } => {
                 self.begun.insert((place, call));
+                let step = Step::Call { number: call, tool: tool_name, arguments };
+                self.courses.entry(place).or_default().push(step);
             }
             Event::ToolReturned { place, call, ran, is_error, output, screen, .. } => {
                 self.results.insert((place, call), Returned { ran, is_error, output, screen });
             }
             Event::EnvironmentsRestarted { place, .. } => {
                 self.restarts.insert(place);
+                self.courses.entry(place).or_default().push(Step::Restart);
             }
             Event::ConversationClosed { phase, retry_count, words, killed, bound, .. } => {
                 self.closed.insert((phase, retry_count), Closed { words, killed, bound });
@@ -66,6 +85,17 @@ impl Talks {
     /// Whether a call had begun.
     pub fn has_begun(&self, place: Place, call: u32) -> bool {
         self.begun.contains(&(place, call))
+    }
+
+    /// Returns what happened while the answer at this place was being made, in order.
+    pub fn course(&self, place: Place) -> &[Step] {
+        self.courses.get(&place).map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns the number of a call at this place that the log does not know.
+    pub fn next_number(&self, place: Place) -> u32 {
+        let known = self.begun.iter().chain(self.results.keys()).filter(|(of, _)| *of == place);
+        known.map(|(_, number)| number + 1).max().unwrap_or(0)
     }
 
     /// Returns what a call came to.

@@ -6,11 +6,13 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
+use crate::engine::agent::RESTARTED;
 use crate::engine::agent::conversation::Conversation;
 use crate::engine::context::Context;
 use crate::engine::memory::Recorded;
 use crate::engine::voice::usable;
 use crate::error::Result;
+use crate::llm::claude_code::verdict::MAX_TURNS;
 use crate::llm::{Answer, Block, Message, Request, Role, StopReason, is_too_long};
 
 /// Said where a phase would end with nothing done; counted when it is heard again.
@@ -82,8 +84,7 @@ impl Talk {
     /// Says what a recorded request said, instead of what would be said now.
     pub fn take_over(&mut self, said: &Value) {
         self.new.clear();
-        let messages = said["messages"].as_array().into_iter().flatten();
-        for message in messages.filter_map(|message| serde_json::from_value::<Message>(message.clone()).ok()) {
+        for message in messages(said) {
             for block in &message.content {
                 if let Block::Text { text, .. } = block {
                     self.reminders += u32::from(text == REMINDER);
@@ -92,6 +93,13 @@ impl Talk {
             }
             self.conversation.add(message);
         }
+    }
+
+    /// Says what a request said whose answer never came, for its calls may have changed what would be said now.
+    pub fn say_again(&mut self, said: &Value) {
+        self.new = messages(said).collect();
+        let is_note = |block: &Block| matches!(block, Block::Text { text, .. } if text == RESTARTED);
+        self.new.iter_mut().for_each(|message| message.content.retain(|block| !is_note(block)));
     }
 
     /// Takes an answer into the conversation; returns what it asks for.
@@ -106,7 +114,7 @@ impl Talk {
         }
         let mut answer = usable(context, recorded)?;
         self.is_too_long = false;
-        self.turns += 1;
+        self.turns = self.turns.saturating_add(u32::try_from(answer.calls().max(1)).unwrap_or(u32::MAX));
         if let StopReason::Refusal(category) = &answer.stop {
             return Err(context.unusable(format!("the model refused to answer ({category})")));
         }
@@ -124,6 +132,7 @@ impl Talk {
         self.tell_calls_apart(&mut answer);
         self.words = answer.text();
         let is_paused = answer.stop == StopReason::PauseTurn;
+        let is_out_of_turns = answer.stop == StopReason::Other(MAX_TURNS.into());
         let calls: Vec<Block> =
             answer.content.iter().filter(|block| matches!(block, Block::ToolUse { .. })).cloned().collect();
         if !calls.is_empty() || !self.words.trim().is_empty() || is_paused {
@@ -133,6 +142,10 @@ impl Talk {
             () if is_cut_off => Next::CutOff(calls.iter().filter_map(id_of).collect()),
             () if !calls.is_empty() => Next::Calls(calls),
             () if is_paused => Next::Nothing,
+            () if is_out_of_turns => {
+                self.turns = self.turns.max(context.spec.generator.max_turns);
+                Next::Nothing
+            }
             () => Next::End,
         })
     }
@@ -147,6 +160,12 @@ impl Talk {
             self.ids.insert(id.clone());
         }
     }
+}
+
+/// Returns the messages of a recorded request.
+fn messages(said: &Value) -> impl Iterator<Item = Message> {
+    let all = said["messages"].as_array().into_iter().flatten();
+    all.filter_map(|message| serde_json::from_value(message.clone()).ok())
 }
 
 /// A call that the limit cut in two cannot be answered: it goes.

@@ -157,7 +157,8 @@ impl HostEnvironment {
         let search_path = search_path.map(|path| path.into_owned());
         env.retain(|(name, _)| !is_host || name != "PYTHONPATH");
         let job = Job { command, cwd, env, timeout: Duration::MAX };
-        let (living, channel) = Living::start_duplex(launcher, &job).map_err(|error| error.to_string())?;
+        let (living, channel) =
+            Living::start_duplex(&launcher.with_terminals(), &job).map_err(|error| error.to_string())?;
         forward(&living, &self.found.name, self.tell).map_err(|error| error.to_string())?;
         channel.set_nonblocking(true).map_err(|error| error.to_string())?;
         let state = if self.found.kind == Kind::Executable { State::Ready } else { State::Loading };

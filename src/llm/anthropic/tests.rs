@@ -86,6 +86,7 @@ fn tool_answer() -> Answer {
         usage: Usage { input: 412, cache_write: 0, cache_read: 2048, output: 37 },
         model: "claude-x".into(),
         request_id: Some("req_7".into()),
+        bill: None,
     }
 }
 

@@ -72,6 +72,7 @@ fn tool_answer() -> Answer {
         usage: Usage { input: 56, cache_write: 0, cache_read: 64, output: 15 },
         model: "gpt-x".into(),
         request_id: Some("req_7".into()),
+        bill: None,
     }
 }
 

@@ -32,7 +32,8 @@ pub(super) fn reduced(why: &Failure, network: bool) -> String {
     let lost = [
         "modes and times of your own files outside can be changed",
         "other processes can be seen",
-        "there are no unix sockets, no loopback, no shared memory and no new terminals",
+        "there are no unix sockets, no loopback and no shared memory",
+        "there are no terminals but for environments of env/, which can open yours",
         "files of the workspace that should be read-only are not",
     ];
     let lost: Vec<&str> = lost.into_iter().chain(missing_rights()).collect();

@@ -15,7 +15,8 @@ use crate::process::sandbox::{Failure, Layer, Mode, Walls};
 /// Versions that brought a right, newest first.
 const VERSIONS: [ABI; 7] = [ABI::V9, ABI::V6, ABI::V5, ABI::V4, ABI::V3, ABI::V2, ABI::V1];
 /// Devices that a child has in reduced mode, where `/dev` is the host's. Terminals are not among them: those of the user
-/// are in the same folder as new ones, and whoever can open them reads what is typed.
+/// are in the same folder as new ones, and whoever can open them reads what is typed. Who cannot do without has them as
+/// further devices.
 const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 
 /// Returns the newest version with a right that both this kernel and we know.

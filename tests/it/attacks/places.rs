@@ -1,9 +1,20 @@
-//! Places of the user inside what may be written, and a way into the walls from outside.
+//! Attacks that want a scene of their own: files that steer programs of the user's, modules and terminals of
+//! environments, a state that names places, and too many processes where the kernel does not count them.
 
 use std::fs;
+use std::path::Path;
+
+use serde_json::json;
 
 use crate::agent::Serving;
-use crate::project::Project;
+use crate::attacks::guise::Guise;
+use crate::attacks::world::PROCESSES;
+use crate::project::{Project, RUN, answer_spec, checked_by};
+use crate::reply;
+use crate::server::Server;
+
+const MODES: [Guise; 2] =
+    [Guise { user: None, refuses_namespaces: false }, Guise { user: None, refuses_namespaces: true }];
 
 /// What steers git was there before and stays, also when the folder around it is moved away.
 #[test]
@@ -31,4 +42,106 @@ fn what_steers_git_stays_in_its_place() {
     serving.end();
     assert_eq!(project.read(".git/config") + &project.read(".git/hooks/pre-commit"), "theirs\ntheirs\n");
     assert_eq!(fs::read_dir(project.path(".git/hooks")).unwrap().count(), 1);
+}
+
+/// Files that git would act upon are written, if at all, without anybody running git.
+#[test]
+fn what_steers_git_in_an_answer_steers_nobody() {
+    let project = Project::new();
+    let marker = project.outside("marker");
+    let act = format!("touch {}", marker.display());
+    let config = format!(
+        "[core]\n\tfsmonitor = {act}\n\thooksPath = .\n[diff]\n\texternal = {act}\n[filter \"x\"]\n\tsmudge = {act}\n"
+    );
+    let files = [
+        (".git/hooks/pre-commit", act.as_str()),
+        (".git/config", &config),
+        (".gitattributes", "* filter=x\n"),
+        ("answer.txt", "42\n"),
+    ];
+    let server = Server::start([reply::files(&files)]);
+    let project = project.spec(answer_spec()).model(&server);
+    let ran = project.run(RUN);
+    assert!(matches!(ran.code, Some(0 | 2)), "{}", ran.story());
+    project.run(&["status"]);
+    project.run(&["reset"]).exits(0);
+    assert!(!marker.exists());
+}
+
+/// What a module of the project does when it is loaded, it does behind the walls.
+#[test]
+fn a_module_of_the_project_is_loaded_behind_the_walls() {
+    for guise in MODES {
+        let project = Project::below(Path::new("/var/tmp")).dressed(guise);
+        let marker = project.outside("home/marker").display().to_string();
+        let module = format!("import os\nopen('loaded', 'w').close()\nopen({marker:?}, 'w').close()\n");
+        let yaml = format!("command: sh -c 'touch {marker}; exec cat'\nprompt: ''\n");
+        let project = project.file("env/evil.py", module).file("env/other.yaml", yaml);
+        let executable = project.path("env/third");
+        fs::write(&executable, format!("#!/bin/sh\ntouch {marker}\n")).unwrap();
+        fs::set_permissions(&executable, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let mut serving = Serving::start(&project);
+        for name in ["evil", "other", "third"] {
+            serving.request(&json!({"type": "command", "environment": name, "command": "x", "timeout": 1}));
+        }
+        serving.end();
+        assert!(project.exists("loaded"), "the module was not loaded at all");
+        assert!(!Path::new(&marker).exists());
+        project.nothing_left();
+    }
+}
+
+/// Nothing is put into the input of the terminal that a program of the user's has.
+#[test]
+fn nothing_is_typed_into_a_terminal() {
+    let attack = "import fcntl, termios\nfor request in (termios.TIOCSTI, 0x541C):\n  try: print(fcntl.ioctl(0, request, b'x'))\n  except OSError as error: print(error)\n";
+    for guise in MODES {
+        let prompt = "command: python3 -q -i\nprompt: '(>>>|\\.\\.\\.) $'\n";
+        let project = Project::new().file("env/prompt.yaml", prompt).file("attack.py", attack).dressed(guise);
+        let mut serving = Serving::start(&project);
+        let answer = serving.ask("prompt", "exec(open('attack.py').read())");
+        assert_eq!(answer.output().matches("Operation not permitted").count(), 2, "{}", answer.output());
+        serving.end();
+    }
+}
+
+/// A state that names a log elsewhere is corrupt, and nothing is written there.
+#[test]
+fn a_state_leads_no_log_elsewhere() {
+    for (field, value) in [
+        ("run_id", json!("../../marker")),
+        ("run_id", json!("x\u{0}y")),
+        ("run_id", json!("x".repeat(1 << 20))),
+        ("run_id", json!("/tmp/marker")),
+        ("spec_file", json!(7)),
+    ] {
+        let server = Server::start([reply::answer("41"), reply::status(400)]);
+        let project = Project::with(answer_spec(), &server);
+        project.run(RUN).exits(1);
+        let mut state = project.state();
+        (state["state"], state["reason"], state["last_error"]) = (json!("TESTING"), json!(null), json!(null));
+        state[field] = value;
+        project.write("state.json", state.to_string());
+        let logs = fs::read_dir(project.path("logs")).unwrap().count();
+        project.run(RUN).exits(3);
+        assert_eq!(fs::read_dir(project.path("logs")).unwrap().count(), logs, "{field}");
+        assert!(!project.outside("marker.log").exists() && !Path::new("/tmp/marker.log").exists());
+    }
+}
+
+/// Twenty processes too many are refused, or the check is ended with the number; also where the kernel counts none.
+#[test]
+fn too_many_processes_end_the_check() {
+    for guise in MODES {
+        let project = Project::new();
+        let marker = project.marker();
+        let script = format!("i=0; while [ $i -lt {} ]; do sleep {marker} & i=$((i+1)); done; wait", PROCESSES + 20);
+        let server = Server::start([reply::answer("42"), reply::status(400)]);
+        let spec = checked_by(&script) + &format!("sandbox: {{limits: {{processes: {PROCESSES}}}}}\n");
+        let project = project.spec(spec).model(&server).dressed(guise);
+        project.run(RUN).exits(1);
+        let told = project.state_text("last_test_output");
+        assert!(told.contains("limit is 60") || told.contains("fork"), "{told}");
+        project.nothing_left();
+    }
 }

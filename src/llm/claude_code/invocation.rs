@@ -1,0 +1,270 @@
+//! One run of the program: how it is started, and what is heard until its result or a limit.
+
+use std::ffi::OsString;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use rustix::process::getpid;
+use serde_json::json;
+
+use crate::error::Error;
+use crate::llm::claude_code::child::{Child, Next};
+use crate::llm::claude_code::story::{Heard, Story};
+use crate::llm::claude_code::verdict::{Failure, judge, judge_silence};
+use crate::llm::claude_code::{ClaudeCode, PROGRAM, Said, Setup};
+use crate::llm::lines::MAX_LINE;
+use crate::llm::mcp::desk::Desk;
+use crate::llm::mcp::{RELAY_COMMAND, Toolbox};
+use crate::llm::{Answer, LlmError, Session, Spent};
+use crate::process::Job;
+use crate::process::private::PrivateDir;
+
+/// No answer takes longer, however steadily it streams; a conversation has a limit of its own.
+const TOTAL_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+/// So many of its own retries in a row mean that its server is not there.
+const RETRIES_IN_A_ROW: u32 = 4;
+/// The kernel takes no argument above 128 KiB.
+const LONGEST_ARGUMENT: usize = 120 << 10;
+/// The limit of money is given in steps of this; nothing at all is no limit that it takes.
+const LEAST_USD: f64 = 0.000_001;
+
+/// The name under which tools are offered, and that of the directory of their socket.
+const SERVER: &str = "orchestrator";
+const SERVER_DIRECTORY: &str = "mcp";
+
+/// What it is always told: to speak a stream, to have no tools of its own, and to read the user's settings alone.
+const ARGUMENTS: [&str; 12] = [
+    "-p",
+    "--output-format",
+    "stream-json",
+    "--verbose",
+    "--include-partial-messages",
+    "--tools",
+    "",
+    "--strict-mcp-config",
+    "--setting-sources",
+    "user",
+    "--settings",
+    // A word of the prompt cannot make it read a file.
+    r#"{"permissions":{"deny":["Read(//**)"]}}"#,
+];
+
+/// Variables on top of the user's: nothing is attached, remembered or looked up, nothing is sent but requests, and a call
+/// takes as long as it takes.
+const VARIABLES: [(&str, &str); 8] = [
+    ("CLAUDE_CODE_DISABLE_ATTACHMENTS", "1"),
+    ("CLAUDE_CODE_DISABLE_CLAUDE_MDS", "1"),
+    ("CLAUDE_CODE_DISABLE_AUTO_MEMORY", "1"),
+    ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
+    ("DISABLE_AUTOUPDATER", "1"),
+    ("ENABLE_TOOL_SEARCH", "0"),
+    ("MCP_TOOL_TIMEOUT", "3600000"),
+    ("CLAUDE_CODE_MCP_AUTO_BACKGROUND_MS", "0"),
+];
+
+/// Tools, and where calls of them arrive.
+struct Counter<'a> {
+    toolbox: &'a mut dyn Toolbox,
+    desk: Desk,
+    _directory: PrivateDir,
+}
+
+impl ClaudeCode {
+    /// Starts the program once and hears it to its end.
+    pub(super) fn invoke(
+        &mut self,
+        said: &Said,
+        toolbox: Option<&mut dyn Toolbox>,
+        watch: &mut dyn FnMut(&str),
+    ) -> Result<Answer, Failure> {
+        let setup = &self.setup;
+        if setup.stop.requested().is_some() {
+            return Err(stopped(Spent::Nothing));
+        }
+        let counter = toolbox.map(|toolbox| Counter::open(setup, toolbox)).transpose().map_err(unstarted)?;
+        let directory = PrivateDir::create(&setup.temporary, &setup.root, PROGRAM).map_err(unstarted)?;
+        let (arguments, prompt) = words(said, &self.session);
+        let mut command = vec![setup.program.clone().into_os_string()];
+        command.extend(arguments);
+        command.extend(counter.iter().flat_map(Counter::arguments));
+        let job = Job { command, cwd: directory.path().to_owned(), env: setup.environment(), timeout: Duration::MAX };
+        let child = Child::start(&setup.launcher, &job, &prompt, &setup.stop)
+            .map_err(|error| unstarted(Error::io("start", &setup.program, error)))?;
+        self.session.has_begun = true;
+        let total = if counter.is_some() { Duration::MAX } else { TOTAL_TIMEOUT };
+        let clock = Clock::start(setup.idle_timeout, total, self.until);
+        Hearing { child, clock, story: Story::default(), setup, watch }.until_the_end(counter)
+    }
+}
+
+/// Returns the arguments that depend on what is said, and the prompt.
+fn words(said: &Said, session: &Session) -> (Vec<OsString>, String) {
+    let mut prompt = match session.has_begun {
+        true => session.word.clone().unwrap_or_else(|| said.new.clone()),
+        false => said.all.clone(),
+    };
+    let mut arguments: Vec<OsString> = ARGUMENTS.map(Into::into).into();
+    let mut flag = |name: &str, value: &str| arguments.push(format!("--{name}={value}").into());
+    match said.system.len() <= LONGEST_ARGUMENT {
+        true => flag("system-prompt", &said.system),
+        false => prompt = format!("{}\n\n{prompt}", said.system),
+    }
+    // A prompt that begins like a command of the program would be taken for one.
+    if prompt.trim_start().starts_with('/') {
+        prompt.insert_str(0, "This is your task:\n\n");
+    }
+    flag(if session.has_begun { "resume" } else { "session-id" }, &session.id);
+    if !said.model.is_empty() {
+        flag("model", &said.model);
+    }
+    said.effort.iter().for_each(|effort| flag("effort", effort));
+    session.usd_left.iter().for_each(|left| flag("max-budget-usd", &format!("{:.6}", left.max(LEAST_USD))));
+    session.turns_left.iter().for_each(|left| flag("max-turns", &left.to_string()));
+    (arguments, prompt)
+}
+
+impl Setup {
+    fn environment(&self) -> Vec<(OsString, OsString)> {
+        let mut env = self.env.clone();
+        env.extend(VARIABLES.map(|(name, value)| (name.into(), value.into())));
+        env.into_iter().collect()
+    }
+}
+
+impl<'a> Counter<'a> {
+    fn open(setup: &Setup, toolbox: &'a mut dyn Toolbox) -> Result<Counter<'a>, Error> {
+        let directory = PrivateDir::create(&setup.temporary, &setup.root, SERVER_DIRECTORY)?;
+        let desk = Desk::open(directory.path()).map_err(|error| Error::io("listen in", directory.path(), error))?;
+        Ok(Counter { toolbox, desk, _directory: directory })
+    }
+
+    fn arguments(&self) -> Vec<OsString> {
+        // This program as this process has it, also after it was replaced or deleted on disk.
+        let own = format!("/proc/{}/exe", getpid());
+        let server = json!({"type": "stdio", "command": own, "args": [RELAY_COMMAND, self.desk.path()]});
+        let config = json!({"mcpServers": {SERVER: server}});
+        vec![format!("--mcp-config={config}").into(), format!("--allowedTools=mcp__{SERVER}").into()]
+    }
+}
+
+/// The limits in time: of silence, of the whole, and of whoever waits for it.
+struct Clock {
+    idle: Duration,
+    idle_until: Instant,
+    total_until: Option<Instant>,
+    hurry: Option<Instant>,
+}
+
+impl Clock {
+    fn start(idle: Duration, total: Duration, hurry: Option<Instant>) -> Clock {
+        let now = Instant::now();
+        let mut clock = Clock { idle, idle_until: now, total_until: now.checked_add(total), hurry };
+        clock.heard();
+        clock
+    }
+
+    fn heard(&mut self) {
+        let now = Instant::now();
+        self.idle_until = now.checked_add(self.idle).unwrap_or(now + TOTAL_TIMEOUT);
+    }
+
+    fn deadline(&self) -> Instant {
+        [self.total_until, self.hurry].into_iter().flatten().fold(self.idle_until, Instant::min)
+    }
+
+    /// Returns what a deadline that has passed means.
+    fn failure(&self, spent: Spent) -> Failure {
+        let has_passed = |limit: Option<Instant>| limit.is_some_and(|limit| limit <= Instant::now());
+        if has_passed(self.hurry) {
+            return stopped(spent);
+        }
+        broken(
+            match has_passed(self.total_until) {
+                true => format!("claude was not done after {} s", TOTAL_TIMEOUT.as_secs()),
+                false => format!("silence of claude for {} s (idle timeout)", self.idle.as_secs_f64()),
+            },
+            spent,
+        )
+    }
+}
+
+/// A run of the program that is being heard.
+struct Hearing<'a> {
+    child: Child,
+    clock: Clock,
+    story: Story,
+    setup: &'a Setup,
+    watch: &'a mut dyn FnMut(&str),
+}
+
+impl Hearing<'_> {
+    fn until_the_end(mut self, mut counter: Option<Counter<'_>>) -> Result<Answer, Failure> {
+        loop {
+            let bell: Option<BorrowedFd<'_>> = counter.as_ref().map(|counter| counter.desk.bell());
+            match self.child.next(self.clock.deadline(), bell) {
+                Next::Line(line) => {
+                    if let Some(result) = self.hear(&line)? {
+                        self.child.finish();
+                        return judge(&result, &self.story);
+                    }
+                }
+                Next::Woken => {
+                    let goes_on =
+                        counter.as_mut().is_none_or(|counter| counter.desk.serve(counter.toolbox, self.story.turns));
+                    if !goes_on {
+                        return Err(stopped(self.story.spent()));
+                    }
+                    self.clock.heard();
+                }
+                Next::Over => {
+                    let (ended, complaints) = self.child.finish();
+                    return Err(judge_silence(&ended, &self.setup.secrets.redact(&complaints), &self.story));
+                }
+                Next::Stopped => return Err(stopped(self.story.spent())),
+                Next::TooLong => {
+                    let problem = format!("a line of claude's is longer than {MAX_LINE} bytes");
+                    return Err(broken(problem, self.story.spent()));
+                }
+                Next::TimedOut => return Err(self.clock.failure(self.story.spent())),
+            }
+        }
+    }
+
+    /// Hears one line; returns the result if it is one.
+    fn hear(&mut self, line: &[u8]) -> Result<Option<serde_json::Value>, Failure> {
+        let line = String::from_utf8_lossy(line);
+        let line = self.setup.secrets.redact(&line);
+        if line.starts_with('{') {
+            (self.watch)(&line);
+        }
+        match self.story.hear(&line).map_err(|problem| broken(problem, self.story.spent()))? {
+            Heard::Nothing => {}
+            Heard::Something => self.clock.heard(),
+            Heard::Retrying(count, why) if count >= RETRIES_IN_A_ROW => return Err(given_up(&self.story, &why)),
+            Heard::Retrying(..) => {}
+            Heard::Result(result) => return Ok(Some(result)),
+        }
+        Ok(None)
+    }
+}
+
+/// The program goes on trying for minutes; a pause is better.
+fn given_up(story: &Story, why: &str) -> Failure {
+    let message = format!("claude asks its server in vain ({why}), {RETRIES_IN_A_ROW} times in a row");
+    Failure::Other(match story.status {
+        Some(401..=403) => LlmError::Unauthorized { message },
+        _ => LlmError::LimitReached { message },
+    })
+}
+
+fn stopped(spent: Spent) -> Failure {
+    Failure::Other(LlmError::Stopped { spent })
+}
+
+fn broken(message: String, spent: Spent) -> Failure {
+    Failure::Other(LlmError::Transient { message, retry_after: None, spent })
+}
+
+fn unstarted(error: Error) -> Failure {
+    broken(error.to_string(), Spent::Nothing)
+}

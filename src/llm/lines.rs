@@ -1,0 +1,92 @@
+//! Bytes into lines, with a largest length: the other side may send anything.
+
+/// The most that one line may hold.
+pub const MAX_LINE: usize = 16 << 20;
+
+/// A line grew beyond the limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooLong;
+
+/// A stream of bytes as far as it has come.
+#[derive(Debug, Default)]
+pub struct Lines {
+    buffer: Vec<u8>,
+    /// Where the next line begins.
+    start: usize,
+    /// How much is known to hold no end of a line.
+    searched: usize,
+}
+
+impl Lines {
+    /// Takes the next bytes.
+    pub fn push(&mut self, bytes: &[u8]) {
+        if self.start > 0 {
+            self.buffer.drain(..self.start);
+            self.searched -= self.start;
+            self.start = 0;
+        }
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Returns the next whole line without its end; after `TooLong` there is no going on.
+    pub fn take(&mut self) -> Result<Option<Vec<u8>>, TooLong> {
+        let from = self.searched;
+        let Some(length) = memchr::memchr(b'\n', &self.buffer[from..]) else {
+            self.searched = self.buffer.len();
+            return if self.buffer.len() - self.start > MAX_LINE { Err(TooLong) } else { Ok(None) };
+        };
+        let line = self.buffer[self.start..from + length].to_vec();
+        self.start = from + length + 1;
+        self.searched = self.start;
+        Ok(Some(line))
+    }
+
+    /// Returns what stands behind the last end of a line, once.
+    pub fn rest(&mut self) -> Option<Vec<u8>> {
+        let rest = self.buffer.split_off(self.start);
+        *self = Lines::default();
+        (!rest.is_empty()).then_some(rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{Lines, MAX_LINE, TooLong};
+
+    proptest! {
+        #[test]
+        fn any_chunking_gives_the_same_lines(
+            text in "[a-c\n]{0,60}",
+            sizes in prop::collection::vec(1usize..9, 1..40),
+        ) {
+            let (mut lines, mut got, mut rest) = (Lines::default(), Vec::new(), text.as_bytes());
+            for size in sizes.iter().cycle() {
+                if rest.is_empty() {
+                    break;
+                }
+                let (chunk, more) = rest.split_at((*size).min(rest.len()));
+                rest = more;
+                lines.push(chunk);
+                while let Some(line) = lines.take().unwrap() {
+                    got.push(String::from_utf8(line).unwrap());
+                }
+            }
+            got.extend(lines.rest().map(|rest| String::from_utf8(rest).unwrap()));
+            prop_assert_eq!(got, text.split_terminator('\n').map(str::to_owned).collect::<Vec<_>>());
+            prop_assert_eq!(lines.rest(), None);
+        }
+    }
+
+    #[test]
+    fn a_line_has_a_largest_length() {
+        let mut lines = Lines::default();
+        let piece = vec![b'x'; 1 << 20];
+        let outcome = (0..=MAX_LINE >> 20).map(|_| {
+            lines.push(&piece);
+            lines.take()
+        });
+        assert_eq!(outcome.last(), Some(Err(TooLong)));
+    }
+}

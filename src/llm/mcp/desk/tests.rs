@@ -1,0 +1,177 @@
+//! A desk with real clients on its socket and a toolbox that counts.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use serde_json::{Value, json};
+
+use super::Desk;
+use crate::llm::ToolOffer;
+use crate::llm::mcp::{ToolCall, ToolOutcome, Toolbox};
+
+/// `echo` says what it is given; `wait` waits until nobody wants it any more; `end` ends the run.
+#[derive(Default)]
+struct Tools {
+    calls: Vec<String>,
+    begun: Option<UnixStream>,
+}
+
+impl Toolbox for Tools {
+    fn offers(&self) -> Vec<ToolOffer> {
+        vec![ToolOffer { name: "echo".into(), description: "says it".into(), schema: json!({"type": "object"}) }]
+    }
+
+    fn call(&mut self, call: ToolCall<'_>) -> Option<ToolOutcome> {
+        let ToolCall { name, arguments, cancelled, .. } = call;
+        self.calls.push(name.to_owned());
+        match name {
+            "end" => return None,
+            "wait" => {
+                self.begun.iter_mut().for_each(|begun| begun.write_all(&[0]).unwrap());
+                poll(&mut [PollFd::from_borrowed_fd(cancelled, PollFlags::IN)], None).unwrap();
+            }
+            _ => {}
+        }
+        Some(ToolOutcome { text: arguments.to_string(), is_error: name != "echo" })
+    }
+}
+
+struct Client(BufReader<UnixStream>);
+
+impl Client {
+    fn new(desk: &Desk) -> Client {
+        let stream = UnixStream::connect(desk.path()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        Client(BufReader::new(stream))
+    }
+
+    fn say(&mut self, text: &str) {
+        self.0.get_mut().write_all(format!("{text}\n").as_bytes()).unwrap();
+    }
+
+    fn ask(&mut self, id: impl Into<Value>, method: &str, params: Value) {
+        let id: Value = id.into();
+        self.say(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string());
+    }
+
+    fn hear(&mut self) -> Value {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+}
+
+fn desk() -> (tempfile::TempDir, Desk) {
+    // Longer than any address of a socket may be.
+    let folder = tempfile::Builder::new().prefix(&"long-".repeat(30)).tempdir().unwrap();
+    let desk = Desk::open(folder.path()).unwrap();
+    (folder, desk)
+}
+
+fn wait_for_the_bell(desk: &Desk) {
+    poll(&mut [PollFd::from_borrowed_fd(desk.bell(), PollFlags::IN)], None).unwrap();
+}
+
+fn short_desk() -> (tempfile::TempDir, Desk) {
+    let folder = tempfile::tempdir().unwrap();
+    let desk = Desk::open(folder.path()).unwrap();
+    (folder, desk)
+}
+
+#[test]
+fn a_desk_opens_at_any_depth_and_leaves_nothing() {
+    let (folder, desk) = desk();
+    assert!(desk.path().exists());
+    drop(desk);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn calls_are_answered_in_their_order() {
+    let (_folder, mut desk) = short_desk();
+    let (mut tools, mut client) = (Tools::default(), Client::new(&desk));
+    client.ask("a", "initialize", json!({"protocolVersion": "2025-06-18"}));
+    assert_eq!(client.hear()["result"]["protocolVersion"], "2025-06-18");
+    client.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+    client.ask(0, "tools/list", json!({}));
+    client.ask(1, "tools/call", json!({"name": "echo", "arguments": {"x": 1}}));
+    client.ask(2, "tools/call", json!({"name": "other"}));
+    let mut answers = Vec::new();
+    while answers.len() < 3 {
+        wait_for_the_bell(&desk);
+        assert!(desk.serve(&mut tools, 1));
+        answers.extend((0..tools.calls.len() + 1 - answers.len()).map(|_| client.hear()));
+    }
+    assert_eq!(answers[0]["result"]["tools"][0]["name"], "echo");
+    assert_eq!(answers[1]["result"]["content"][0]["text"], "{\"x\":1}");
+    assert_eq!((&answers[1]["id"], &answers[1]["result"]["isError"]), (&json!(1), &json!(false)));
+    assert_eq!((&answers[2]["id"], &answers[2]["result"]["isError"]), (&json!(2), &json!(true)));
+}
+
+/// Runs one call of `wait` while the client does something else.
+fn while_waiting(
+    act: impl FnOnce(Client) -> Option<Client> + Send,
+) -> (Vec<String>, Option<Client>, Desk, tempfile::TempDir) {
+    let (folder, mut desk) = short_desk();
+    let mut client = Client::new(&desk);
+    client.ask(1, "tools/call", json!({"name": "wait"}));
+    wait_for_the_bell(&desk);
+    let (begun, theirs) = UnixStream::pair().unwrap();
+    let mut tools = Tools { begun: Some(theirs), ..Tools::default() };
+    let client = std::thread::scope(|scope| {
+        let acting = scope.spawn(move || {
+            std::io::Read::read_exact(&mut &begun, &mut [0]).unwrap();
+            act(client)
+        });
+        assert!(desk.serve(&mut tools, 1));
+        acting.join().unwrap()
+    });
+    (tools.calls, client, desk, folder)
+}
+
+#[test]
+fn a_long_call_keeps_no_ping_waiting_and_can_be_cancelled() {
+    let (calls, client, mut desk, _folder) = while_waiting(|mut client| {
+        client.ask(9, "ping", json!({}));
+        assert_eq!(client.hear()["id"], 9);
+        client.ask(2, "tools/call", json!({"name": "echo"}));
+        client.ask(3, "tools/call", json!({"name": "echo"}));
+        client.say(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}"#);
+        client.say(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":77}}"#);
+        client.say(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
+        Some(client)
+    });
+    assert_eq!(calls[0], "wait");
+    let mut client = client.unwrap();
+    let mut tools = Tools::default();
+    desk.serve(&mut tools, 1);
+    assert_eq!(client.hear()["id"], 3, "neither the cancelled call nor the one that waited behind it is answered");
+}
+
+#[test]
+fn a_client_that_is_gone_waits_for_nothing() {
+    let (calls, _, mut desk, _folder) = while_waiting(|mut client| {
+        client.ask(2, "tools/call", json!({"name": "echo"}));
+        None
+    });
+    assert_eq!(calls, ["wait"]);
+    assert!(desk.serve(&mut Tools::default(), 1));
+    let mut client = Client::new(&desk);
+    client.ask(1, "tools/call", json!({"name": "end"}));
+    wait_for_the_bell(&desk);
+    assert!(!desk.serve(&mut Tools::default(), 1));
+}
+
+#[test]
+fn nonsense_is_refused_and_the_next_line_is_heard() {
+    let (_folder, desk) = short_desk();
+    let mut client = Client::new(&desk);
+    client.say("nonsense");
+    assert_eq!(client.hear()["error"]["code"], -32700);
+    client.say("");
+    client.ask("é", "nothing/of/the/kind", json!({}));
+    let answer = client.hear();
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!("é"), &json!(-32601)));
+}

@@ -1,0 +1,209 @@
+//! Every step that raises the walls fails, one after the other: what was announced holds, or nothing is run.
+//!
+//! `strace` fails the first, second, … such call of each process, the trial's at the start and the check's later. The
+//! check tries to get out and writes down what it finds around itself.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use crate::attacks::guise::Guise;
+use crate::crash::may_trace;
+use crate::project::{Project, RUN};
+use crate::reply;
+use crate::running::{Ran, Running};
+use crate::server::Server;
+
+/// Where a process makes very many calls of a kind, so many of the first and of the last are failed.
+const ENDS: u32 = 4;
+const OF_NAMESPACES: [(&str, &str); 7] = [
+    ("clone", "EPERM"),
+    ("mount", "EPERM"),
+    ("mount_setattr", "ENOSYS"),
+    ("pivot_root", "EPERM"),
+    ("umount2", "EPERM"),
+    ("socket", "EPERM"),
+    // The maps of users and groups, as a system answers that lets everybody make namespaces and nobody use them.
+    ("write", "EPERM"),
+];
+const OF_THE_REST: [(&str, &str); 9] = [
+    ("landlock_create_ruleset", "ENOSYS"),
+    ("landlock_create_ruleset", "EINVAL"),
+    ("landlock_add_rule", "EINVAL"),
+    ("landlock_restrict_self", "E2BIG"),
+    ("seccomp", "EINVAL"),
+    ("prctl", "EINVAL"),
+    ("capset", "EPERM"),
+    ("prlimit64", "EPERM"),
+    ("setsid", "EPERM"),
+];
+
+#[test]
+fn no_step_of_namespaces_fails_in_silence() {
+    each_fails(Guise::default(), &OF_NAMESPACES);
+}
+
+#[test]
+fn no_other_step_fails_in_silence() {
+    each_fails(Guise::default(), &OF_THE_REST);
+}
+
+#[test]
+fn no_step_of_reduced_walls_fails_in_silence() {
+    each_fails(Guise::default().without_namespaces(), &OF_THE_REST);
+}
+
+fn each_fails(guise: Guise, calls: &[(&str, &str)]) {
+    if !may_trace() {
+        return;
+    }
+    let project = project().dressed(guise);
+    let counts = counts(&project, calls);
+    for (call, error) in calls {
+        let count = counts.get(*call).copied().unwrap_or(0);
+        assert!(0 < count || guise.refuses_namespaces, "{call} is not called at all");
+        for number in (1..=count).filter(|number| *number <= ENDS || count < number + ENDS) {
+            let fault = format!("inject={call}:error={error}:when={number}");
+            let ran = traced(&project, &["-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &fault]);
+            assert!(!ran.stderr.contains("strace: "), "{}", ran.story());
+            judge(&project, &ran, &fault);
+        }
+    }
+    project.nothing_left();
+}
+
+/// A system that has namespaces for nobody: a user namespace whose own limit of further ones is none.
+#[test]
+fn a_limit_of_namespaces_is_found_at_the_start_and_in_the_middle() {
+    let setting = "/proc/sys/user/max_user_namespaces";
+    let project = project();
+    let at_once = format!("unshare -Ur sh -c 'echo 0 > {setting}; exec \"$@\"' sh \"$@\"");
+    let ran = project.run_in_shell(&at_once, RUN);
+    if ran.stderr.contains("unshare") {
+        eprintln!("skipped: {}", ran.stderr);
+        return;
+    }
+    let ran = ran.says("sandbox: reduced").says("No space left on device");
+    judge(&project, &ran, "no namespaces");
+
+    let server = Server::start([reply::answer("42").held()]);
+    let project = Project::with(spec(""), &server);
+    prepare(&project);
+    let later = format!(
+        "unshare -Ur sh -c '\"$@\" & while ! test -e ../now; do sleep 0.02; done; echo 0 > {setting}; touch ../done; wait $!' \
+         sh \"$@\""
+    );
+    let arguments: Vec<String> =
+        ["-c", &later, "sh", &project.binary()].iter().chain(RUN).map(|word| (*word).to_owned()).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let mut running = Running::start(project.command("sh", &arguments), project.root());
+    running.until_says("sandbox: full");
+    server.wait_for(1);
+    fs::write(project.outside("now"), "").unwrap();
+    running.until("namespaces are gone", || project.outside("done").exists());
+    server.release();
+    running.wait().exits(2).says("the sandbox cannot be raised any more");
+    assert!(!project.outside("marker").exists() && !project.exists("workspace/status"));
+    // Nothing of the work is lost: where namespaces are back, the same command goes on.
+    let ran = project.run(RUN).exits(0);
+    assert_eq!(server.count(), 1);
+    judge(&project, &ran, "namespaces are back");
+}
+
+/// Neither namespaces nor Landlock: nothing is run or changed, unless that is wished.
+#[test]
+fn without_any_wall_nothing_is_run() {
+    if !may_trace() {
+        return;
+    }
+    let project = project().dressed(Guise::default().without_namespaces());
+    let none = "inject=landlock_create_ruleset:error=EOPNOTSUPP";
+    let options = ["-o", "/dev/null", "-e", "trace=landlock_create_ruleset", "-e", none];
+    let before = project.picture();
+    traced(&project, &options).exits(2).says("no sandbox available").says("Fix: ");
+    assert_eq!(project.picture(), before);
+    let arguments =
+        [&["-f", "--seccomp-bpf", "-qq"], &options[..], &[&project.binary(), "serve", "--project-dir", "."]];
+    let served = Running::start(project.command("strace", &arguments.concat()), project.root()).wait();
+    served.exits(2).says("no sandbox available");
+    let open = [RUN, &["--no-sandbox"]].concat();
+    project.run(&open).exits(0).says("--no-sandbox");
+    assert!(project.outside("marker").exists(), "without a sandbox the check can write outside");
+}
+
+fn spec(more: &str) -> String {
+    // Each line is one attempt, and what is announced to be closed is tried.
+    let check = "echo hostile > ../../marker; cat ../../home/secret > stolen; chmod 751 ../../home/secret && echo > changed; \
+                 grep -E 'NoNewPrivs|Seccomp:|CapEff' /proc/self/status > status; ls /proc | grep -c '^[0-9]' > processes; \
+                 exit 0";
+    crate::project::checked_by(check) + more
+}
+
+fn project() -> Project {
+    let project = Project::below(Path::new("/var/tmp"))
+        .spec(spec("generator: {provider: template, template: template/}\n"))
+        .file("specs/template/0/answer.txt", "42\n");
+    prepare(&project);
+    project
+}
+
+fn prepare(project: &Project) {
+    fs::write(project.outside("home/secret"), "secret\n").unwrap();
+}
+
+fn traced(project: &Project, options: &[&str]) -> Ran {
+    let binary = project.binary();
+    let arguments = [&["-f", "--seccomp-bpf", "-qq"], options, &[&binary], RUN, &["--no-resume"]].concat();
+    Running::start(project.command("strace", &arguments), project.root()).wait()
+}
+
+/// How many of these calls the busiest process makes where nothing fails.
+fn counts(project: &Project, calls: &[(&str, &str)]) -> BTreeMap<String, u32> {
+    let file = project.outside("calls");
+    let names: Vec<&str> = calls.iter().map(|(call, _)| *call).collect();
+    let trace = format!("trace={}", names.join(","));
+    traced(project, &["-o", &file.display().to_string(), "-e", &trace]).exits(0);
+    let mut of_processes: BTreeMap<(String, String), u32> = BTreeMap::new();
+    for line in fs::read_to_string(file).unwrap().lines() {
+        let mut words = line.split([' ', '(']).filter(|word| !word.is_empty()).map(str::to_owned);
+        if let (Some(process), Some(call)) = (words.next(), words.next()) {
+            *of_processes.entry((call, process)).or_default() += 1;
+        }
+    }
+    let mut counts = BTreeMap::new();
+    for ((call, _), count) in of_processes {
+        let most = counts.entry(call).or_insert(0);
+        *most = count.max(*most);
+    }
+    counts
+}
+
+/// What was announced held, or nothing was run and that was said.
+fn judge(project: &Project, ran: &Ran, fault: &str) {
+    let story = || format!("{fault}\n{}", ran.story());
+    assert!(!project.outside("marker").exists(), "written outside: {}", story());
+    let secret = project.outside("home/secret");
+    let is_changed = fs::metadata(&secret).unwrap().permissions().mode() & 0o777 == 0o751;
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o644)).unwrap();
+    let is_reduced = ran.stderr.contains("sandbox: reduced");
+    assert!(!is_changed || is_reduced, "changed outside: {}", story());
+    match ran.code {
+        Some(2) => {
+            assert!(ran.stderr.contains("no sandbox") || ran.stderr.contains("the sandbox cannot"), "{}", story())
+        }
+        // What the binary needs for itself may fail as well; then there is no check.
+        Some(70 | 74) => assert!(ran.stderr.contains("cannot") || ran.stderr.contains("bug"), "{}", story()),
+        // Where the shell of the check was hit itself, it has less to say.
+        Some(1) => assert!(is_reduced || ran.stderr.contains("sandbox: full"), "not a word: {}", story()),
+        Some(0) => {
+            assert!(is_reduced || ran.stderr.contains("sandbox: full"), "not a word: {}", story());
+            let status: Vec<String> = project.workspace("status").split_whitespace().map(str::to_owned).collect();
+            assert_eq!(status, ["CapEff:", "0000000000000000", "NoNewPrivs:", "1", "Seccomp:", "2"], "{}", story());
+            assert_eq!(project.workspace("stolen"), "", "{}", story());
+            let processes: u32 = project.workspace("processes").trim().parse().unwrap();
+            assert!(is_reduced || processes < 10, "{processes} processes: {}", story());
+        }
+        _ => panic!("{}", story()),
+    }
+}
