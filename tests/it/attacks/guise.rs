@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::geteuid;
 use seccompiler::{
@@ -13,8 +14,8 @@ use seccompiler::{
     TargetArch, apply_filter,
 };
 
-/// A user that nobody on this system is.
-const NOBODY: u32 = 61_099;
+/// The first of the users that nobody on this system is.
+const NOBODY: u32 = 61_000;
 
 /// How the binary is started.
 #[derive(Debug, Clone, Copy, Default)]
@@ -31,7 +32,10 @@ impl Guise {
             eprintln!("skipped as another user: only root can become one");
             return None;
         }
-        Some(Guise { user: Some(NOBODY), ..Guise::default() })
+        // The kernel counts the processes of a user: each test has one of its own.
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let user = NOBODY + std::process::id() % 400 * 10 + NEXT.fetch_add(1, Ordering::Relaxed) % 10;
+        Some(Guise { user: Some(user), ..Guise::default() })
     }
 
     /// Returns the same on a system without namespaces.
