@@ -23,6 +23,7 @@ pub struct Guise {
     /// Another user than the one who runs the tests.
     pub user: Option<u32>,
     pub refuses_namespaces: bool,
+    pub has_no_landlock: bool,
 }
 
 impl Guise {
@@ -43,6 +44,11 @@ impl Guise {
         Guise { refuses_namespaces: true, ..self }
     }
 
+    /// Returns the same on a system without Landlock.
+    pub fn without_landlock(self) -> Guise {
+        Guise { has_no_landlock: true, ..self }
+    }
+
     pub fn uid(&self) -> u32 {
         self.user.unwrap_or_else(|| geteuid().as_raw())
     }
@@ -53,8 +59,8 @@ impl Guise {
         if let Some(user) = self.user {
             command.uid(user).gid(user);
         }
-        if self.refuses_namespaces {
-            let filter = refusal();
+        let filters = [(self.refuses_namespaces, refusal as fn() -> BpfProgram), (self.has_no_landlock, absence)];
+        for filter in filters.into_iter().filter(|(wanted, _)| *wanted).map(|(_, filter)| filter()) {
             // SAFETY: the filter is made before the fork; laying it on is two system calls.
             unsafe { command.pre_exec(move || apply_filter(&filter).map_err(|_| std::io::ErrorKind::Other.into())) };
         }
@@ -72,7 +78,16 @@ fn refusal() -> BpfProgram {
         SeccompRule::new(vec![condition]).unwrap()
     };
     rules.insert(libc::SYS_clone, flags.map(has).into());
+    filter(rules, libc::EPERM)
+}
+
+/// A filter that answers like a kernel without Landlock.
+fn absence() -> BpfProgram {
+    filter(BTreeMap::from([(libc::SYS_landlock_create_ruleset, Vec::new())]), libc::ENOSYS)
+}
+
+fn filter(rules: BTreeMap<i64, Vec<SeccompRule>>, error: i32) -> BpfProgram {
     let architecture = TargetArch::try_from(std::env::consts::ARCH).unwrap();
-    let refuse = SeccompAction::Errno(libc::EPERM as u32);
+    let refuse = SeccompAction::Errno(error as u32);
     SeccompFilter::new(rules, SeccompAction::Allow, refuse, architecture).unwrap().try_into().unwrap()
 }

@@ -40,6 +40,16 @@ fn of_a_check_in_full_mode_as_nobody() {
 }
 
 #[test]
+fn of_a_check_in_full_mode_without_landlock() {
+    check(Guise::default().without_landlock());
+}
+
+#[test]
+fn of_a_check_in_full_mode_without_landlock_as_nobody() {
+    Guise::nobody().map(Guise::without_landlock).into_iter().for_each(check);
+}
+
+#[test]
 fn of_a_check_in_reduced_mode() {
     check(Guise::default().without_namespaces());
 }
