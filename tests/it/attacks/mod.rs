@@ -36,7 +36,17 @@ fn of_a_check_in_full_mode() {
 
 #[test]
 fn of_a_check_in_full_mode_as_nobody() {
-    Guise::nobody().map(check);
+    Guise::nobody().into_iter().for_each(check);
+}
+
+#[test]
+fn of_a_check_in_full_mode_without_landlock() {
+    check(Guise::default().without_landlock());
+}
+
+#[test]
+fn of_a_check_in_full_mode_without_landlock_as_nobody() {
+    Guise::nobody().map(Guise::without_landlock).into_iter().for_each(check);
 }
 
 #[test]
@@ -46,7 +56,7 @@ fn of_a_check_in_reduced_mode() {
 
 #[test]
 fn of_a_check_in_reduced_mode_as_nobody() {
-    Guise::nobody().map(Guise::without_namespaces).map(check);
+    Guise::nobody().map(Guise::without_namespaces).into_iter().for_each(check);
 }
 
 #[test]
@@ -56,7 +66,7 @@ fn of_a_shell_in_full_mode() {
 
 #[test]
 fn of_a_shell_in_full_mode_as_nobody() {
-    Guise::nobody().map(shell);
+    Guise::nobody().into_iter().for_each(shell);
 }
 
 #[test]
@@ -66,7 +76,7 @@ fn of_a_shell_in_reduced_mode() {
 
 #[test]
 fn of_a_shell_in_reduced_mode_as_nobody() {
-    Guise::nobody().map(Guise::without_namespaces).map(shell);
+    Guise::nobody().map(Guise::without_namespaces).into_iter().for_each(shell);
 }
 
 /// The hostile program as a check; the next check finds nothing of it, and the run comes to its end.

@@ -239,7 +239,7 @@ fn decoy(guise: Guise) -> Decoy {
     // A signal that is held back can be seen, also one that everybody else ignores.
     let mut command = Command::new("env");
     command.args(["--block-signal=URG", "sleep", "100000"]).current_dir("/").process_group(0);
-    Guise { refuses_namespaces: false, ..guise }.dress(&mut command);
+    Guise { user: guise.user, ..Guise::default() }.dress(&mut command);
     let mut decoy = Decoy(command.spawn().unwrap());
     // It has begun to sleep before its state is looked at.
     crate::running::until("the process outside sleeps", || {
