@@ -4,6 +4,7 @@
 //! `parts.rs` wires what a run is made of.
 
 use std::os::fd::AsFd;
+use std::path::Path;
 
 use crate::cli::ending::{Ending, next_command};
 use crate::cli::order::Order;
@@ -246,8 +247,7 @@ fn tell_mode(order: &Order<'_>, found: Option<&Found>, context: &mut Context) ->
 /// What the spec opens beyond the usual.
 fn opened(order: &Order<'_>) -> String {
     let sandbox = &order.spec.sandbox;
-    let paths: Vec<String> =
-        sandbox.read.iter().chain(&sandbox.devices).map(|path| path.display().to_string()).collect();
+    let paths: Vec<String> = sandbox.read.iter().chain(&sandbox.devices).map(|path| and_where_it_leads(path)).collect();
     let mut words = String::new();
     if !paths.is_empty() {
         words += &format!("; opened: {}", paths.join(", "));
@@ -256,6 +256,14 @@ fn opened(order: &Order<'_>) -> String {
         words += "; the network is open, the host's loopback too";
     }
     words
+}
+
+/// Returns a path, and after an arrow what it is where links or dots hide that.
+fn and_where_it_leads(path: &Path) -> String {
+    match path.canonicalize().ok().filter(|real| real != path) {
+        Some(real) => format!("{} -> {}", path.display(), real.display()),
+        None => path.display().to_string(),
+    }
 }
 
 /// Tells the end of the command and returns it as a result.

@@ -15,7 +15,7 @@ use crate::environments::Environment;
 use crate::environments::adhoc;
 use crate::environments::adhoc::host::{HostEnvironment, LOADING_PATIENCE, Start};
 use crate::environments::bash::BashEnvironment;
-use crate::environments::editor::EditorEnvironment;
+use crate::environments::editor::{EditorEnvironment, Frozen};
 use crate::environments::python::PythonEnvironment;
 use crate::environments::registry::Registry;
 use crate::error::{Error, Result};
@@ -180,7 +180,7 @@ fn registry(start: &Start, stop: &Stop) -> Result<Registry> {
     let mut registry = Registry::default();
     registry.add("bash", Box::new(BashEnvironment::new(launcher.clone(), project.clone(), env.clone())));
     registry.add("python", Box::new(PythonEnvironment::new(launcher.clone(), project.clone(), env.clone())));
-    registry.add("editor", Box::new(EditorEnvironment::new(project)?));
+    registry.add("editor", Box::new(EditorEnvironment::new(project)?.freezing(frozen(launcher))));
     let deadline = Instant::now() + LOADING_PATIENCE;
     hosts.retain_mut(|(_, host)| host.is_offered(deadline, Some(stop.as_fd())));
     for (name, host) in hosts {
@@ -189,6 +189,13 @@ fn registry(start: &Start, stop: &Stop) -> Result<Registry> {
     let start = start.clone();
     registry.find_newcomers(Box::new(move |name| newcomer(name, &start)));
     Ok(registry)
+}
+
+/// Returns what the walls close in the project: the editor works inside this program, so they do not hold it.
+fn frozen(launcher: &Launcher) -> Frozen {
+    let walls = launcher.walls.iter();
+    let closed = walls.flat_map(|walls| walls.freeze.iter().filter_map(|path| path.strip_prefix(&walls.write[0]).ok()));
+    Frozen { paths: closed.map(Path::to_owned).collect(), ..Frozen::default() }
 }
 
 /// Starts an environment whose file is new, or could not be loaded before.

@@ -106,8 +106,11 @@ pub fn for_environments(
         ours.extend(base.network(places.network));
         ours.extend(base.toolchains(places));
         all.extend(ours.into_iter().filter(|(name, _)| !is_kept(name)));
-        all.insert("HOME".into(), places.home.into());
-        all.insert("TMPDIR".into(), places.tmp.into());
+        for (name, place) in [("HOME", places.home), ("TMPDIR", places.tmp)] {
+            if !all.contains_key(OsStr::new(name)) {
+                all.insert(name.into(), place.into());
+            }
+        }
     }
     all.into_iter().collect()
 }
@@ -173,6 +176,11 @@ mod tests {
         let value = |name: &str| kept.get(name).map(String::as_str);
         assert_eq!((value("XDG_RUNTIME_DIR"), value("OPENAI_API_KEY")), (Some("/run"), Some("x")));
         assert_eq!((value("GOCACHE"), value("RUSTUP_HOME")), (None, Some("/missing")));
+        let kept = environment(&caller, true, &["HOME"]);
+        assert_eq!(
+            (kept.get("HOME").map(String::as_str), kept.get("TMPDIR").map(String::as_str)),
+            (Some("/real"), Some("/t"))
+        );
         let kept = environment(&caller, false, &["MY_TOKEN"]);
         assert_eq!(kept.get("MY_TOKEN").map(String::as_str), Some("x"));
         assert_eq!(kept.get("HOME").map(String::as_str), Some("/real"));

@@ -183,7 +183,8 @@ impl Kept {
             let woken = stop.wait(Some(self.control.as_fd()), deadline.into_iter().chain(next_look).min());
             let is_late = deadline.is_some_and(|deadline| deadline <= Instant::now());
             if is_late || !matches!(woken, Ok(Woken::TimedOut)) {
-                return (woken, None);
+                let has_ended = matches!(woken, Ok(Woken::Ready));
+                return (woken, watch.filter(|_| has_ended).and_then(|mut watch| watch.look_back()));
             }
             let broken = watch.as_mut().and_then(|watch| watch.look(&[Pid::from_child(&self.keeper)]));
             if let Some(broken) = broken {

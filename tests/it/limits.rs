@@ -37,6 +37,20 @@ fn growth_of_the_workspace_has_an_end() {
 }
 
 #[test]
+fn growth_that_takes_no_time_is_seen_too() {
+    let told = told_of("disk: 20 MiB", "fallocate -l 40000000 large");
+    assert!(told.contains("the limit is 20 MiB (sandbox.limits.disk)"), "{told}");
+    for (limits, script) in [
+        ("disk: 1 MiB", "head -c 4000000 /dev/zero > large; exit 0"),
+        ("files: 100", "mkdir many; cd many && seq 200 | xargs touch; exit 0"),
+    ] {
+        let told = told_of(limits, script);
+        let (field, number) = limits.split_once(": ").unwrap();
+        assert!(told.contains(&format!("the limit is {number} (sandbox.limits.{field})")), "{told}");
+    }
+}
+
+#[test]
 fn files_have_a_number() {
     let told = told_of("files: 200", "for i in $(seq 400); do : > file$i; done");
     assert!(told.contains("the limit is 200 (sandbox.limits.files)"), "{told}");

@@ -445,3 +445,21 @@ fn screens_have_room_for_what_they_may_show() {
     assert_eq!(screen.max_lines("bash"), 50);
     serving.end().exits(0);
 }
+
+#[test]
+fn the_editor_leaves_alone_what_steers_git() {
+    let git = |project: Project| project.file(".git/config", "theirs\n").file(".git/hooks/pre-commit", "theirs\n");
+    let project = git(Project::new());
+    let mut serving = Serving::start(&project);
+    for attack in
+        ["create .git/hooks/post-commit\nevil", "edit .git/hooks/pre-commit 1-1\nevil", "edit .git/config 1-1\nevil"]
+    {
+        serving.editor(attack).fails();
+    }
+    serving.editor("create .git/description\nmine").shows();
+    serving.end();
+    assert_eq!(project.read(".git/config") + &project.read(".git/hooks/pre-commit"), "theirs\ntheirs\n");
+    assert!(!project.exists(".git/hooks/post-commit"));
+    let mut open = Serving::with(&project, &["--no-sandbox"]);
+    open.editor("create .git/hooks/post-commit\nmine").shows();
+}

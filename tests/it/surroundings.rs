@@ -150,6 +150,38 @@ fn what_is_opened_by_name_is_said() {
 }
 
 #[test]
+fn what_a_link_opens_is_said_by_both_names() {
+    let server = Server::start([reply::answer("42")]);
+    let project = Project::new().file("sdk/lib.txt", "").model(&server);
+    std::os::unix::fs::symlink("../sdk", project.path("specs/link")).unwrap();
+    let project = project.spec(checked_by("cat ../specs/link/lib.txt") + "sandbox: {read: [link]}\n");
+    let root = project.root().canonicalize().unwrap().display().to_string();
+    project.run(RUN).exits(0).says("/specs/link -> ").says(&format!("{root}/sdk"));
+}
+
+#[test]
+fn a_credential_stays_hidden_however_deep_and_cannot_be_written() {
+    let server = Server::start([reply::answer("42")]);
+    let script = "cat ../sdk/lib.txt; for f in ../sdk/.env ../sdk/1/2/3/4/5/6/7/.netrc; do \
+                  test ! -s $f && ! (chmod 600 $f && echo evil > $f) 2> /dev/null || exit 1; done";
+    let project = Project::new()
+        .file("sdk/lib.txt", "")
+        .file("sdk/.env", "secret")
+        .file("sdk/1/2/3/4/5/6/7/.netrc", "secret")
+        .spec(checked_by(script) + "sandbox: {read: [../sdk]}\n")
+        .model(&server);
+    project.run(RUN).exits(0);
+}
+
+#[test]
+fn a_device_that_is_there_anyway_can_be_named() {
+    let server = Server::start([reply::answer("42")]);
+    let devices = "sandbox: {devices: [/dev/shm, /dev/pts, /dev/ptmx, /dev/fd, /dev/null]}\n";
+    let project = Project::new().spec(checked_by("echo x > /dev/null && ls /dev/fd/") + devices).model(&server);
+    project.run(RUN).exits(0);
+}
+
+#[test]
 fn what_cannot_be_opened_is_refused_with_its_place() {
     for (path, word) in [("missing", "cannot read"), ("/", "everything"), ("/proc", "private"), ("/tmp", "private")] {
         let project = Project::new().spec(checked_by("true") + &format!("sandbox: {{read: [{path}]}}\n"));

@@ -36,6 +36,8 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
     ("/dev/stdout", "/proc/self/fd/1"),
     ("/dev/stderr", "/proc/self/fd/2"),
 ];
+const SHARED_MEMORY: &str = "/dev/shm";
+const TERMINALS: &str = "/dev/pts";
 /// As many files as the private places may hold.
 const MOST_PRIVATE_FILES: u32 = 1_000_000;
 /// The kernel gives no number below this one a second time.
@@ -133,13 +135,19 @@ fn places(walls: &Walls) -> Vec<(PathBuf, Place<'_>)> {
     add(&walls.read, Place::Read);
     add(&walls.write, Place::Write);
     add(&walls.hide, Place::Hidden);
-    add(&walls.devices, Place::Device);
-    add(&[walls.tmp.clone(), "/dev/shm".into()], Place::Private(0o1777));
+    let devices: Vec<PathBuf> = walls.devices.iter().filter(|path| !is_ones_own(path)).cloned().collect();
+    add(&devices, Place::Device);
+    add(&[walls.tmp.clone(), SHARED_MEMORY.into()], Place::Private(0o1777));
     add(std::slice::from_ref(&walls.home), Place::Private(0o700));
     add(&["/run".into()], Place::Private(0o755));
     all.extend(walls.links.iter().map(|(path, target)| (path.clone(), Place::Link(target))));
     all.sort_by(|(one, _), (other, _)| one.cmp(other));
     all
+}
+
+/// Whether something in `/dev` is there anyway, and not the host's.
+fn is_ones_own(path: &Path) -> bool {
+    [SHARED_MEMORY, TERMINALS].iter().chain(DEVICE_LINKS.iter().map(|(link, _)| link)).any(|own| path == Path::new(own))
 }
 
 fn settle(path: &Path, place: Place<'_>, holds_more: bool) -> io::Result<()> {
@@ -190,7 +198,8 @@ fn bind_device(path: &Path) -> io::Result<()> {
 fn hide(path: &Path, holds_more: bool) -> io::Result<()> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
     if !found.is_dir() {
-        return Ok(mount_bind_recursive(format!("{VOID}/file"), path)?);
+        mount_bind_recursive(format!("{VOID}/file"), path)?;
+        return set_attributes(path, Attributes::READ_ONLY, Attributes::NONE, Reach::ThisMount);
     }
     if holds_more {
         return Ok(mount("tmpfs", path, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=0755,size=64k")?);
@@ -211,9 +220,9 @@ fn devices() -> io::Result<()> {
             done => done?,
         }
     }
-    fs::create_dir("/dev/pts")?;
+    fs::create_dir(TERMINALS)?;
     let options = c"newinstance,ptmxmode=0666,mode=0620";
-    mount("devpts", "/dev/pts", "devpts", MountFlags::NOSUID | MountFlags::NOEXEC, options)?;
+    mount("devpts", TERMINALS, "devpts", MountFlags::NOSUID | MountFlags::NOEXEC, options)?;
     DEVICE_LINKS.iter().try_for_each(|(link, target)| symlink(target, link))
 }
 

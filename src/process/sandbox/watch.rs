@@ -23,6 +23,9 @@ pub const INTERVAL: Duration = Duration::from_millis(250);
 /// A count rests this many times longer than it took, and less where a limit seems to be broken.
 const REST: u32 = 20;
 const SHORT_REST: u32 = 3;
+/// How long the last count may take, and where a limit seems to be broken.
+const PATIENCE: Duration = Duration::from_millis(100);
+const LONG_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The watch over some trees of processes that share a workspace.
 #[derive(Debug)]
@@ -102,6 +105,15 @@ impl Watch {
         of_space.or_else(|| self.memory(keepers, &usages)).or_else(|| self.tasks(&usages))
     }
 
+    /// Returns which limit of growth is broken once the children have ended: what is quick is done between two looks.
+    pub fn look_back(&mut self) -> Option<String> {
+        let now = space(&self.workspace);
+        let patience = if self.seems_broken(now) { LONG_PATIENCE } else { PATIENCE };
+        self.count(0);
+        let (workspace, private) = self.counting.take()?.result.recv_timeout(patience).ok()?;
+        self.judge(workspace, private, now)
+    }
+
     /// Which tree has worked most since the last look.
     fn busiest(&mut self, usages: &[Usage]) -> usize {
         let before = std::mem::replace(&mut self.worked, usages.iter().map(|usage| usage.worked).collect());
@@ -175,16 +187,24 @@ impl Watch {
         Some((now.used.saturating_sub(start.used), now.files.saturating_sub(start.files)))
     }
 
+    /// Whether so much has been taken since the start that it may have been more than the workspace may grow by.
+    fn seems_broken(&self, now: Option<Space>) -> bool {
+        self.taken(now).is_some_and(|(bytes, files)| self.limits.disk < bytes || self.limits.files < files)
+    }
+
     fn count_where_something_was_done(&mut self, now: Option<Space>, worked: u64) {
         let (ended, took, worked_before) = self.last_count;
-        let seems_broken =
-            self.taken(now).is_some_and(|(bytes, files)| self.limits.disk < bytes || self.limits.files < files);
+        let seems_broken = self.seems_broken(now);
         let rest = took * if seems_broken { SHORT_REST } else { REST };
-        let is_idle = worked == worked_before;
-        if self.counting.is_some() || is_idle && self.is_settled || ended.elapsed() < rest {
-            return;
+        // A file of any size is made in no time.
+        let is_idle = worked == worked_before && !seems_broken;
+        if self.counting.is_none() && !(is_idle && self.is_settled) && rest <= ended.elapsed() {
+            self.is_settled = is_idle;
+            self.count(worked);
         }
-        self.is_settled = is_idle;
+    }
+
+    fn count(&mut self, worked: u64) {
         let (send, result) = channel();
         let is_wanted = Arc::new(AtomicBool::new(true));
         let counting = Counting { result, begun: Instant::now(), worked, is_wanted: Arc::clone(&is_wanted) };

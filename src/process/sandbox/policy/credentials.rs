@@ -183,7 +183,7 @@ const SECRETS: [&str; 10] =
 
 /// How much of a file is looked at, and of what is opened by name: how deep, and how many names in all.
 const LOOKED_AT: u64 = 64 << 10;
-const MAX_DEPTH: usize = 5;
+const MAX_DEPTH: usize = 16;
 const MAX_NAMES: usize = 20_000;
 
 /// Returns what the system hides from everybody, as far as this user could see it.
