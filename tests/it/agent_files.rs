@@ -110,6 +110,28 @@ fn the_editor_refuses_protected_files_and_says_so() {
 }
 
 #[test]
+fn what_the_walls_refuse_is_a_failed_result_that_says_why() {
+    let attempts = [
+        ("echo x > /etc/evil", "/etc/evil"),
+        ("cat ../state.json", "No such file"),
+        ("cat /srv/none", "only the workspace"),
+        ("fallocate -l 3G ~/large", "2 GiB"),
+        ("python3 -c 'open(\"large\", \"wb\").truncate(5 << 30)'", "one file holds 4 GiB"),
+    ];
+    let answers = attempts.iter().map(|(command, _)| bash(command)).chain([bash("echo 42 > answer.txt"), done()]);
+    let server = Server::start(answers);
+    let ran = Project::with(agent_spec(""), &server).run(RUN).exits(0);
+    if ran.stderr.contains("sandbox: reduced") {
+        return eprintln!("skipped: in reduced mode things are refused in other words");
+    }
+    for (request, (command, words)) in server.requests()[1..].iter().zip(attempts) {
+        let result = request.result();
+        assert!(result.is_error == Some(true) && result.text.contains(words), "{command}: {result:?}");
+        assert!(result.text.contains("[sandbox: ") || words == "No such file", "{command}: {result:?}");
+    }
+}
+
+#[test]
 fn a_file_that_steers_is_told_once_before_it_is_a_violation() {
     for (plant, name) in [("sitecustomize.py", "sitecustomize"), ("pytest.py", "pytest")] {
         let planted = || bash(&format!("echo 42 > answer.txt; echo x = 1 > {plant}"));

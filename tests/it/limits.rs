@@ -51,6 +51,12 @@ fn growth_that_takes_no_time_is_seen_too() {
 }
 
 #[test]
+fn a_file_that_is_too_large_is_named_to_the_model_though_nothing_is_printed() {
+    let told = told_of("files: 1000", "exec truncate -s 5G large");
+    assert!(told.contains("one file holds 4 GiB"), "{told}");
+}
+
+#[test]
 fn files_have_a_number() {
     let told = told_of("files: 200", "for i in $(seq 400); do : > file$i; done");
     assert!(told.contains("the limit is 200 (sandbox.limits.files)"), "{told}");

@@ -463,3 +463,27 @@ fn the_editor_leaves_alone_what_steers_git() {
     let mut open = Serving::with(&project, &["--no-sandbox"]);
     open.editor("create .git/hooks/post-commit\nmine").shows();
 }
+
+#[test]
+fn the_editor_reads_what_is_mounted_in_the_project_and_leaves_it_alone() {
+    let project = Project::new();
+    std::fs::create_dir(project.path("mounted")).unwrap();
+    let requests = [
+        command("editor", "create mounted/new\nmine"),
+        command("editor", "create mounted/folder/new\nmine"),
+        command("editor", "view mounted/file /theirs/ /theirs/"),
+        command("editor", "edit mounted/file 1-1\nmine"),
+        command("editor", "create beside\nmine"),
+        command("bash", "cat mounted/file; ls mounted"),
+    ];
+    let lines: String = requests.iter().map(|request| format!("{request}\n")).collect();
+    project.write("requests", lines);
+    let line = "exec unshare -m sh -c 'mount -t tmpfs none mounted && echo theirs > mounted/file && \"$@\" < requests' sh \"$@\"";
+    let ran = project.run_in_shell(line, &["serve"]);
+    if !ran.stderr.contains("serve: ") {
+        return eprintln!("skipped: nothing can be mounted here");
+    }
+    let success: Vec<bool> = ran.stdout.lines().map(|line| line.contains(r#""success":true"#)).collect();
+    assert_eq!(success, [false, false, true, false, true, true], "{}", ran.story());
+    assert!(ran.stdout.contains(r#""output":"theirs\nfile\n""#), "{}", ran.story());
+}

@@ -15,6 +15,7 @@ use serde_json::Value;
 use crate::engine::agent::talks::Returned;
 use crate::engine::agent::tools::{self, Order, Wish};
 use crate::engine::checks::command::{Surroundings, Workshop};
+use crate::engine::checks::refusals::refusals;
 use crate::engine::checks::text::cut_middle;
 use crate::engine::context::Context;
 use crate::engine::replay::Replay;
@@ -255,7 +256,10 @@ impl Hands {
         if !output.ends_with('\n') {
             output.push('\n');
         }
+        let walls = self.workshop.start.launcher.walls.as_ref().filter(|_| !response.success);
+        let refused = walls.map(|walls| refusals(&output, "", walls)).unwrap_or_default();
         let mut output = cut_middle(&output, OUTPUT_LIMIT);
+        output.extend(refused.iter().map(|refusal| format!("[sandbox: {refusal}]\n")));
         output += &turns_left(limits);
         Returned { ran: true, is_error: !response.success, output, screen: self.screen(name) }
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::engine::checks::refusals::refusals;
+use crate::engine::checks::refusals::{refusals, too_large};
 use crate::engine::checks::{CANNOT_START, Output, TIMED_OUT, Tool, ToolResult, evidence, text};
 use crate::engine::spec::Check;
 use crate::engine::spec::inputs::{Input, InputKind};
@@ -25,6 +25,7 @@ use crate::secrets::Secrets;
 use crate::stop::Stop;
 
 const SIGKILL: i32 = 9;
+const SIGXFSZ: i32 = 25;
 
 /// Where a check's private directories are.
 pub enum Dwelling {
@@ -222,7 +223,10 @@ impl CommandCheck {
         let forged = (0 < failed).then(|| format!("exit code 0, but the summary says that {failed} tests failed"));
         let problem = died.or(forged).or_else(|| self.lacks_evidence(tests));
         let walls = self.surroundings.launcher.walls.as_ref().filter(|_| problem.is_some());
-        let refused = walls.map(|walls| refusals(&stdout.text, &stderr.text, walls)).unwrap_or_default();
+        let mut refused = walls.map(|walls| refusals(&stdout.text, &stderr.text, walls)).unwrap_or_default();
+        // Who is ended by it has no words for it.
+        let unsaid = walls.filter(|_| exit_code == 128 + SIGXFSZ).map(too_large);
+        refused.extend(unsaid.filter(|words| !refused.contains(words)));
         ToolResult {
             refused,
             passed: problem.is_none(),

@@ -9,6 +9,7 @@ use std::path::Path;
 use super::text::escaped;
 use crate::process::sandbox::Walls;
 use crate::process::sandbox::policy::Reach;
+use crate::process::sandbox::watch::size;
 
 /// What can be refused, and the words that tell of it, in lower case.
 const SIGNS: [(Kind, &[&str]); 10] = [
@@ -133,21 +134,24 @@ fn sentence(kind: Kind, line: &str, before: &str, walls: &Walls) -> Option<Strin
             limits.processes
         )),
         Kind::Space => Some(format!(
-            "there was no space left: /tmp and the home hold {} MiB together; keep large files in the workspace",
-            limits.private >> 20
+            "there was no space left: /tmp and the home hold {} together; keep large files in the workspace",
+            size(limits.private)
         )),
         Kind::Memory => {
-            Some(format!("memory was refused: the limit is {} MiB (sandbox.limits.memory)", limits.memory >> 20))
+            Some(format!("memory was refused: the limit is {} (sandbox.limits.memory)", size(limits.memory)))
         }
-        Kind::FileSize => {
-            Some(format!("a file that grew too large was refused: one file holds {} MiB", limits.file_size >> 20))
-        }
+        Kind::FileSize => Some(too_large(walls)),
         Kind::Rights => Some(
             "an operation that reaches beyond the sandbox was refused (mounts, other users, foreign processes); do \
              without it"
                 .into(),
         ),
     }
+}
+
+/// Returns what is said of a file that is larger than a file may be.
+pub fn too_large(walls: &Walls) -> String {
+    format!("a file that grew too large was refused: one file holds {}", size(walls.limits.file_size))
 }
 
 fn speaks_of_a_start(line: &str) -> bool {

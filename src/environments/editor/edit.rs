@@ -30,7 +30,7 @@ impl EditorEnvironment {
     pub(super) fn edit(&mut self, path: &str, first: usize, last: usize, content: &str) -> Result<String, String> {
         let (place, text, stat) =
             self.project.read(Path::new(path)).map_err(|trouble| self.cannot_edit(path, trouble))?;
-        self.project.refuse_frozen(&place).map_err(|trouble| cannot("edit", path, trouble))?;
+        self.project.refuse_frozen(&place.real, &place.folder).map_err(|trouble| cannot("edit", path, trouble))?;
         let path = self.called(path, &place);
         let target = Target { place, text, stat, path };
         let old = self.verified(&target, first, last)?;
@@ -57,7 +57,7 @@ impl EditorEnvironment {
             return Err(failed(Trouble::Folder));
         }
         let place = self.project.place(Path::new(path), Folders::Made).map_err(failed)?;
-        self.project.refuse_frozen(&place).map_err(failed)?;
+        self.project.refuse_frozen(&place.real, &place.folder).map_err(failed)?;
         let old = standing(&place).map_err(failed)?;
         let called = self.called(path, &place);
         if old.is_some_and(|old| old.st_size != 0) {

@@ -14,7 +14,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, mkdirat, openat, openat2, readlinkat, statat,
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags, fstat, mkdirat, openat, openat2, readlinkat,
+    statat, statx,
 };
 use rustix::io::Errno;
 
@@ -85,6 +86,7 @@ pub(super) enum Trouble {
     TooLarge,
     Changed,
     Protected,
+    Mounted,
     System(Errno),
 }
 
@@ -111,9 +113,13 @@ impl Project {
         self.frozen = frozen;
     }
 
-    /// Refuses a place that may only be read.
-    pub fn refuse_frozen(&self, place: &Place) -> Result<(), Trouble> {
-        if self.frozen.holds(&place.real) { Err(Trouble::Protected) } else { Ok(()) }
+    /// Refuses a place that may only be read, by its path and the folder that it is in.
+    pub fn refuse_frozen(&self, real: &Path, folder: impl AsFd) -> Result<(), Trouble> {
+        match self.frozen.holds(real) {
+            true => Err(Trouble::Protected),
+            false if mount_of(folder) != mount_of(&self.top) => Err(Trouble::Mounted),
+            false => Ok(()),
+        }
     }
 
     pub fn top(&self) -> BorrowedFd<'_> {
@@ -204,9 +210,7 @@ impl Way<'_> {
             _ if is_last => return self.arrive(name).map(Some),
             None if folders == Folders::Made => {
                 let real: PathBuf = self.inside.iter().map(|(folder, _)| folder).chain([&name]).collect();
-                if self.project.frozen.holds(&real) {
-                    return Err(Trouble::Protected);
-                }
+                self.project.refuse_frozen(&real, self.folder())?;
                 match mkdirat(self.folder(), &name, Mode::from_raw_mode(0o777)) {
                     Ok(()) | Err(Errno::EXIST) => {}
                     Err(errno) => return Err(errno.into()),
@@ -248,6 +252,12 @@ impl Way<'_> {
         };
         Ok(Place { folder, name, real })
     }
+}
+
+/// Which mount a folder is in; a kernel that does not say so tells the device.
+fn mount_of(folder: impl AsFd) -> Option<(u64, u32, u32)> {
+    let found = statx(folder, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
+    Some((found.stx_mnt_id, found.stx_dev_major, found.stx_dev_minor))
 }
 
 /// Whether a path goes above its beginning by its own words, whatever links say.
@@ -331,6 +341,7 @@ impl fmt::Display for Trouble {
             Trouble::Binary => f.write_str("it is a binary file"),
             Trouble::TooLarge => f.write_str("it is larger than 32 MB"),
             Trouble::Protected => f.write_str("it is protected: given by the user, to be read and never changed"),
+            Trouble::Mounted => f.write_str("another file system is mounted there, to be read and never changed"),
             Trouble::Changed => f.write_str("it was changed at the same time"),
             Trouble::System(errno) => io::Error::from(*errno).fmt(f),
         }

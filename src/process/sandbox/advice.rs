@@ -28,17 +28,20 @@ fn unbounded() -> &'static str {
 
 /// What there is to say of reduced walls.
 pub(super) fn reduced(why: &Failure, network: bool) -> String {
-    let network = if network { "and have the network, the host's loopback too" } else { "and have no network" };
+    let (has_network, no_sockets) = match network {
+        true => ("and have the network, the host's loopback too", "there are no unix sockets and no shared memory"),
+        false => ("and have no network", "there are no unix sockets, no loopback and no shared memory"),
+    };
     let lost = [
         "modes and times of your own files outside can be changed",
         "other processes can be seen",
-        "there are no unix sockets, no loopback and no shared memory",
+        no_sockets,
         "there are no terminals but for environments of env/, which can open yours",
         "files of the workspace that should be read-only are not",
     ];
     let lost: Vec<&str> = lost.into_iter().chain(missing_rights()).collect();
     format!(
-        " — this system refuses namespaces ({why}). Programs cannot write outside the workspace {network}, \
+        " — this system refuses namespaces ({why}). Programs cannot write outside the workspace {has_network}, \
          but: {}. Fix: {}",
         lost.join("; "),
         fix()

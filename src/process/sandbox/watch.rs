@@ -235,7 +235,7 @@ fn broken(what: &str, number: &str, limit: &str, field: &str) -> String {
 }
 
 /// Returns a number of bytes in the largest unit that it fills, with a digit after the point where there is one.
-fn size(bytes: u64) -> String {
+pub fn size(bytes: u64) -> String {
     let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match units.into_iter().find(|(unit, _)| *unit <= bytes) {
         Some((unit, name)) if bytes.is_multiple_of(unit) => format!("{} {name}", bytes / unit),

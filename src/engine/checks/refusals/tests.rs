@@ -103,8 +103,8 @@ fn limits_are_named_with_their_number() {
             "the limit is 60",
         ),
         ("MemoryError", "the limit is 512 MiB (sandbox.limits.memory)"),
-        ("OSError: [Errno 28] No space left on device", "2048 MiB"),
-        ("OSError: [Errno 27] File too large", "one file holds 4096 MiB"),
+        ("OSError: [Errno 28] No space left on device", "2 GiB"),
+        ("OSError: [Errno 27] File too large", "one file holds 4 GiB"),
         ("unshare: unshare failed: Operation not permitted", "beyond the sandbox"),
     ] {
         assert!(told(line).contains(words), "{line}: {}", told(line));
