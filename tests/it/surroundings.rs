@@ -174,6 +174,24 @@ fn a_credential_stays_hidden_however_deep_and_cannot_be_written() {
 }
 
 #[test]
+fn a_link_on_path_opens_a_program_and_no_key() {
+    let server = Server::start([reply::answer("42")]);
+    let project = Project::new().model(&server);
+    let home = project.outside("home");
+    for folder in ["bin", ".ssh", "kit/bin"] {
+        fs::create_dir_all(home.join(folder)).unwrap();
+    }
+    fs::write(home.join(".ssh/id_rsa"), "secret").unwrap();
+    fs::write(home.join("kit/bin/tool"), "#!/bin/sh\n").unwrap();
+    fs::set_permissions(home.join("kit/bin/tool"), fs::Permissions::from_mode(0o755)).unwrap();
+    std::os::unix::fs::symlink("../kit/bin/tool", home.join("bin/tool")).unwrap();
+    std::os::unix::fs::symlink("../.ssh/id_rsa", home.join("bin/key")).unwrap();
+    let path = format!("{}:/usr/bin:/bin", home.join("bin").display());
+    let script = format!("tool && ! cat {0}/bin/key && ! cat {0}/.ssh/id_rsa", home.display());
+    project.env("PATH", &path).spec(checked_by(&script)).run(RUN).exits(0);
+}
+
+#[test]
 fn a_device_that_is_there_anyway_can_be_named() {
     let server = Server::start([reply::answer("42")]);
     let devices = "sandbox: {devices: [/dev/shm, /dev/pts, /dev/ptmx, /dev/fd, /dev/null]}\n";

@@ -105,9 +105,12 @@ impl Watch {
         of_space.or_else(|| self.memory(keepers, &usages)).or_else(|| self.tasks(&usages))
     }
 
-    /// Returns which limit of growth is broken once the children have ended: what is quick is done between two looks.
+    /// Returns which limit of space is broken once the children have ended: what is quick is done between two looks.
     pub fn look_back(&mut self) -> Option<String> {
         let now = space(&self.workspace);
+        if let Some(words) = self.reserve(now) {
+            return Some(words);
+        }
         let patience = if self.seems_broken(now) { LONG_PATIENCE } else { PATIENCE };
         self.count(0);
         let (workspace, private) = self.counting.take()?.result.recv_timeout(patience).ok()?;

@@ -3,6 +3,7 @@
 use std::env::split_paths;
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 /// What every system keeps its programs and settings in; what begins with `/lib` joins them.
@@ -147,9 +148,11 @@ fn linked(folder: &Path) -> Vec<PathBuf> {
     links.map(|entry| entry.path()).collect()
 }
 
-/// Returns what a link on PATH needs: its target, with the folder above where that lies in a `bin`.
+/// Returns what a link on PATH needs: its target, with the folder above where that lies in a `bin`. What is no program
+/// is not needed, and may be a key.
 fn target_place(link: &Path, home: &Path, root: Option<&Path>) -> Option<Found> {
-    let target = opened(link, home, root).filter(|target| target.real.is_file())?;
+    let is_program = |file: &Path| fs::metadata(file).is_ok_and(|found| found.is_file() && found.mode() & 0o111 != 0);
+    let target = opened(link, home, root).filter(|target| is_program(&target.real))?;
     let folder = target.real.parent()?;
     let is_kit = ["bin", "sbin", "libexec"].iter().any(|name| folder.file_name() == Some(OsStr::new(name)));
     let kit = folder.parent().filter(|_| is_kit).and_then(|above| opened(above, home, root));
