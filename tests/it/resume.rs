@@ -16,6 +16,14 @@ use crate::server::Server;
 const SIGNALS: [(Signal, Option<i32>); 4] =
     [(Signal::INT, Some(130)), (Signal::TERM, Some(143)), (Signal::HUP, Some(129)), (Signal::KILL, None)];
 
+/// Returns those that a run started from here hears of: whoever runs the tests may have them ignore SIGHUP (`nohup`).
+fn signals() -> impl Iterator<Item = (Signal, Option<i32>)> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap_or("0").trim().to_owned();
+    let ignored = u64::from_str_radix(&ignored, 16).unwrap_or(0);
+    SIGNALS.into_iter().filter(move |(signal, _)| *signal != Signal::HUP || ignored & 1 == 0)
+}
+
 /// Starts a run, waits until the server has seen so many requests, and sends the signal.
 fn stop_at_request(project: &Project, server: &Server, request: usize, signal: Signal) -> Ran {
     let running = project.start(RUN_JSON);
@@ -43,7 +51,7 @@ fn assert_no_place_answered_twice(project: &Project) {
 
 #[test]
 fn stopped_while_generating() {
-    for (signal, code) in SIGNALS {
+    for (signal, code) in signals() {
         let server = Server::start([reply::answer("41").held(), reply::answer("41"), reply::answer("42")]);
         let project = Project::with(answer_spec(), &server);
         assert_stopped(&stop_at_request(&project, &server, 1, signal), code);
@@ -61,7 +69,7 @@ fn stopped_while_generating() {
 
 #[test]
 fn stopped_while_the_answer_streams() {
-    for (signal, code) in SIGNALS {
+    for (signal, code) in signals() {
         let server = Server::start([reply::answer("42").stall_after(3), reply::answer("42")]);
         let project = Project::with(answer_spec(), &server);
         assert_stopped(&stop_at_request(&project, &server, 1, signal), code);
@@ -73,7 +81,7 @@ fn stopped_while_the_answer_streams() {
 
 #[test]
 fn stopped_while_testing() {
-    for (signal, code) in SIGNALS {
+    for (signal, code) in signals() {
         let server = Server::start([reply::answer("42")]);
         let project = Project::new().model(&server);
         let script = format!(
@@ -95,7 +103,7 @@ fn stopped_while_testing() {
 
 #[test]
 fn stopped_while_patching_tests_again_with_the_count_as_it_was() {
-    for (signal, code) in SIGNALS {
+    for (signal, code) in signals() {
         let server = Server::start([reply::answer("41"), reply::answer("40").held(), reply::answer("42")]);
         let project = Project::with(answer_spec(), &server);
         assert_stopped(&stop_at_request(&project, &server, 2, signal), code);
@@ -109,7 +117,7 @@ fn stopped_while_patching_tests_again_with_the_count_as_it_was() {
 
 #[test]
 fn stopped_between_reminders_goes_on_where_it_was() {
-    for (signal, code) in SIGNALS {
+    for (signal, code) in signals() {
         let server = Server::start([reply::text("no file here"), reply::answer("42").held(), reply::answer("42")]);
         let project = Project::with(answer_spec(), &server);
         assert_stopped(&stop_at_request(&project, &server, 2, signal), code);
