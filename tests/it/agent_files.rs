@@ -290,4 +290,5 @@ fn a_limit_that_a_command_breaks_is_named_in_a_result() {
     let (_, requests) = talk(&spec, steps, 0);
     let result = requests[1].result();
     assert!(result.is_error == Some(true) && result.text.contains("the limit is 20 MiB"), "{result:?}");
+    assert!(!result.text.contains("ended: ended"), "{result:?}");
 }
