@@ -17,6 +17,7 @@ pub mod wire;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -169,9 +170,12 @@ impl Kept {
         let (stdout, stdout_end) = Reader::start()?;
         let (stderr, stderr_end) = Reader::start()?;
         let (keeper, control) = spawn_keeper(launcher, stdout_end.into(), stderr_end.into())?;
-        // A keeper that is gone before it has its job is found out by its silence.
-        let _ = order(&control, launcher, Task::Keep)
+        let sent = order(&control, launcher, Task::Keep)
             .and_then(|()| wire::send(&control, &wire::encode_job(job, wire::Input::Empty)));
+        // One that has no job, or half of one, is of no use; its silence is found at once.
+        if sent.is_err() {
+            let _ = control.shutdown(Shutdown::Both);
+        }
         Ok(Kept { keeper, control, stdout, stderr })
     }
 

@@ -201,6 +201,8 @@ fn a_line_without_an_end_is_ended_before_the_word_of_the_timeout() {
 fn a_fraction_of_a_second_is_a_timeout_too() {
     let (project, mut serving) = start();
     let gate = Gate::new(&project, "gate");
+    // The first start of an interpreter compiles what it imports.
+    serving.python("None");
     let answer = serving.request(&command("python", &passes("python", "gate")).timeout(0.25));
     assert_eq!(answer.goes_on(), "before\n");
     assert!(!answer.output().contains("stdbuf"), "{}", answer.output());

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+use rustix::io::retry_on_intr;
 use serde_json::Value;
 
 use crate::llm::lines::Lines;
@@ -165,7 +166,7 @@ impl Reader {
         let streams = self.clients.iter().map(|client| client.stream.as_fd());
         let fds = [self.quit.as_fd(), self.listener.as_fd()].into_iter().chain(streams);
         let mut fds: Vec<PollFd<'_>> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        poll(&mut fds, None)?;
+        retry_on_intr(|| poll(&mut fds, None))?;
         let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
         Ok((ready.next().unwrap_or(true), ready.collect()))
     }

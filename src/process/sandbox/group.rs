@@ -4,7 +4,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -22,6 +22,7 @@ struct Group {
     walls: Walls,
     watch: Watch,
     members: Vec<Member>,
+    watcher: JoinHandle<()>,
 }
 
 struct Member {
@@ -50,9 +51,9 @@ impl Watched {
             Some(group) => group.members.push(member),
             None => {
                 let number = COUNT.fetch_add(1, Ordering::Relaxed);
-                thread::Builder::new().name("watch".to_owned()).spawn(move || look_after(number))?;
+                let watcher = thread::Builder::new().name("watch".to_owned()).spawn(move || look_after(number))?;
                 let (watch, walls, members) = (Watch::begin(walls), walls.clone(), vec![member]);
-                groups.push(Group { number, workspace: workspace.clone(), walls, watch, members });
+                groups.push(Group { number, workspace: workspace.clone(), walls, watch, members, watcher });
             }
         }
         Ok(Watched { workspace, keeper, broken })
@@ -70,7 +71,12 @@ impl Drop for Watched {
         for group in groups.iter_mut().filter(|group| group.workspace == self.workspace) {
             group.members.retain(|member| member.keeper != self.keeper);
         }
-        groups.retain(|group| !group.members.is_empty());
+        let over: Vec<Group> = groups.extract_if(.., |group| group.members.is_empty()).collect();
+        drop(groups);
+        for group in over {
+            group.watcher.thread().unpark();
+            let _ = group.watcher.join();
+        }
     }
 }
 

@@ -85,7 +85,7 @@ pub(crate) fn make_namespaces(walls: &Walls) -> Result<Vec<OwnedFd>, Failure> {
             let made = prepare(walls, owner).map_err(Ended::NoWalls);
             let _ = wire::send(&theirs, &wire::encode_ended(&made.err().unwrap_or(Ended::Exited(0))));
             // Until all of it is in other hands.
-            let _ = (&theirs).read(&mut [0]);
+            while (&theirs).read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {}
             leave()
         }
     };

@@ -1,10 +1,11 @@
 //! The last steps before a command starts, in the process that becomes it: limits, privileges, Landlock, seccomp.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 use rustix::io::Errno;
-use rustix::process::{Resource, Rlimit, setrlimit};
-use rustix::thread::{CapabilitySet, CapabilitySets, capability_is_in_bounding_set, clear_ambient_capability_set};
+use rustix::process::{Resource, Rlimit, geteuid, setrlimit};
+use rustix::thread::{CapabilitySet, CapabilitySets, clear_ambient_capability_set};
 use rustix::thread::{remove_capability_from_bounding_set, set_capabilities, set_no_new_privs};
 
 use crate::process::sandbox::{Failure, Layer, Mode, Walls, landlock, seccomp};
@@ -26,7 +27,7 @@ fn failure(step: &str, errno: Errno) -> Failure {
 
 fn limit(walls: &Walls) -> Result<(), Failure> {
     // Its init counts as well; without a user namespace everything that the user runs does.
-    let others = if walls.mode == Mode::Reduced { processes_now() } else { 1 };
+    let others = if walls.mode == Mode::Reduced { processes_of_the_user() } else { 1 };
     let limits = [
         // Less than the smallest dump; and 1 is the one number that also keeps the kernel from handing a dump to the
         // program that collects them on the host.
@@ -42,26 +43,27 @@ fn limit(walls: &Walls) -> Result<(), Failure> {
     Ok(())
 }
 
-/// How many processes and threads there are now: at least as many as the user has, for whom the kernel counts them.
-fn processes_now() -> u64 {
-    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let count = load.split(' ').nth(3).and_then(|counts| counts.split('/').nth(1)?.parse().ok());
-    count.unwrap_or(u64::from(u32::MAX))
+/// How many processes and threads the user has now. Root's are not counted, for the kernel does not either.
+fn processes_of_the_user() -> u64 {
+    let user = geteuid();
+    if user.is_root() {
+        return 0;
+    }
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let own = processes.filter(|entry| entry.file_name().as_encoded_bytes().first().is_some_and(u8::is_ascii_digit));
+    let own = own.filter(|entry| entry.metadata().is_ok_and(|found| found.uid() == user.as_raw()));
+    own.map(|entry| fs::read_dir(entry.path().join("task")).map_or(1, |tasks| tasks.count() as u64)).sum()
 }
 
 /// Gives up every capability, for good.
 fn drop_privileges() -> Result<(), Failure> {
     for number in 0..u64::BITS {
-        let capability = CapabilitySet::from_bits_retain(1 << number);
-        match capability_is_in_bounding_set(capability) {
-            Ok(true) => match remove_capability_from_bounding_set(capability) {
-                // Who may not do that has none to lose; the next step makes sure that none can be won.
-                Ok(()) | Err(Errno::PERM) => {}
-                Err(errno) => return Err(failure("drop a capability", errno)),
-            },
-            Ok(false) => {}
-            // The kernel knows no more of them.
-            Err(_) => break,
+        match remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << number)) {
+            Ok(()) => {}
+            // The kernel knows no more of them; or who may not drop one has none, and the next steps see to it that
+            // none can be won.
+            Err(Errno::INVAL | Errno::PERM) => break,
+            Err(errno) => return Err(failure("drop a capability", errno)),
         }
     }
     set_no_new_privs(true).map_err(|errno| failure("refuse new privileges", errno))?;

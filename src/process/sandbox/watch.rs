@@ -39,6 +39,8 @@ pub struct Watch {
     counting: Option<Counting>,
     /// When the last count ended, how long it took, and what the trees had worked by its beginning.
     last_count: (Instant, Duration, u64),
+    /// Whether there was a count since they were last seen to work: work is told in steps that hide the last of it.
+    is_settled: bool,
     /// What each tree had worked at the last look.
     worked: Vec<u64>,
 }
@@ -88,6 +90,7 @@ impl Watch {
             begun: SystemTime::now() - Duration::from_millis(20),
             counting: None,
             last_count: (Instant::now(), Duration::ZERO, 0),
+            is_settled: true,
             worked: Vec::new(),
         }
     }
@@ -197,7 +200,8 @@ impl Watch {
         let rest = took * if seems_broken { SHORT_REST } else { REST };
         // A file of any size is made in no time.
         let is_idle = worked == worked_before && !seems_broken;
-        if self.counting.is_none() && !is_idle && rest <= ended.elapsed() {
+        if self.counting.is_none() && !(is_idle && self.is_settled) && rest <= ended.elapsed() {
+            self.is_settled = is_idle;
             self.count(worked);
         }
     }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::process::geteuid;
 use seccompiler::{
@@ -13,8 +14,8 @@ use seccompiler::{
     TargetArch, apply_filter,
 };
 
-/// A user that nobody on this system is.
-const NOBODY: u32 = 61_099;
+/// The first of the users that nobody on this system is.
+const NOBODY: u32 = 61_000;
 
 /// How the binary is started.
 #[derive(Debug, Clone, Copy, Default)]
@@ -22,6 +23,7 @@ pub struct Guise {
     /// Another user than the one who runs the tests.
     pub user: Option<u32>,
     pub refuses_namespaces: bool,
+    pub has_no_landlock: bool,
 }
 
 impl Guise {
@@ -31,12 +33,20 @@ impl Guise {
             eprintln!("skipped as another user: only root can become one");
             return None;
         }
-        Some(Guise { user: Some(NOBODY), ..Guise::default() })
+        // The kernel counts the processes of a user: each test has one of its own.
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let user = NOBODY + std::process::id() % 400 * 10 + NEXT.fetch_add(1, Ordering::Relaxed) % 10;
+        Some(Guise { user: Some(user), ..Guise::default() })
     }
 
     /// Returns the same on a system without namespaces.
     pub fn without_namespaces(self) -> Guise {
         Guise { refuses_namespaces: true, ..self }
+    }
+
+    /// Returns the same on a system without Landlock.
+    pub fn without_landlock(self) -> Guise {
+        Guise { has_no_landlock: true, ..self }
     }
 
     pub fn uid(&self) -> u32 {
@@ -49,8 +59,8 @@ impl Guise {
         if let Some(user) = self.user {
             command.uid(user).gid(user);
         }
-        if self.refuses_namespaces {
-            let filter = refusal();
+        let filters = [(self.refuses_namespaces, refusal as fn() -> BpfProgram), (self.has_no_landlock, absence)];
+        for filter in filters.into_iter().filter(|(wanted, _)| *wanted).map(|(_, filter)| filter()) {
             // SAFETY: the filter is made before the fork; laying it on is two system calls.
             unsafe { command.pre_exec(move || apply_filter(&filter).map_err(|_| std::io::ErrorKind::Other.into())) };
         }
@@ -68,7 +78,16 @@ fn refusal() -> BpfProgram {
         SeccompRule::new(vec![condition]).unwrap()
     };
     rules.insert(libc::SYS_clone, flags.map(has).into());
+    filter(rules, libc::EPERM)
+}
+
+/// A filter that answers like a kernel without Landlock.
+fn absence() -> BpfProgram {
+    filter(BTreeMap::from([(libc::SYS_landlock_create_ruleset, Vec::new())]), libc::ENOSYS)
+}
+
+fn filter(rules: BTreeMap<i64, Vec<SeccompRule>>, error: i32) -> BpfProgram {
     let architecture = TargetArch::try_from(std::env::consts::ARCH).unwrap();
-    let refuse = SeccompAction::Errno(libc::EPERM as u32);
+    let refuse = SeccompAction::Errno(error as u32);
     SeccompFilter::new(rules, SeccompAction::Allow, refuse, architecture).unwrap().try_into().unwrap()
 }

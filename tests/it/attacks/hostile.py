@@ -871,30 +871,6 @@ def sparse():
         os.unlink("sparse")
 
 
-@attempt("A48", "more processes than allowed")
-def too_many():
-    """Stops by itself twenty above the limit."""
-    if not FACTS["processes"]:
-        raise Absent()
-    children, refusal = [], None
-    for _ in range(FACTS["processes"] + 20):
-        try:
-            pid = os.fork()
-        except OSError as error:
-            refusal = error
-            break
-        if pid == 0:
-            signal.pause()
-            os._exit(0)
-        children.append(pid)
-    for pid in children:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-    if refusal:
-        raise refusal
-    return str(len(children))
-
-
 @attempt("A47", "leave children behind")
 def leave_children():
     """Three daemons that ignore what can be ignored, hold both streams, and are replaced by a child every 50 ms."""

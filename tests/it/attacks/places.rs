@@ -8,13 +8,16 @@ use serde_json::json;
 
 use crate::agent::Serving;
 use crate::attacks::guise::Guise;
-use crate::attacks::world::PROCESSES;
 use crate::project::{Project, RUN, answer_spec, checked_by};
 use crate::reply;
 use crate::server::Server;
 
-const MODES: [Guise; 2] =
-    [Guise { user: None, refuses_namespaces: false }, Guise { user: None, refuses_namespaces: true }];
+/// As many processes as a check may have here.
+const PROCESSES: u32 = 60;
+
+fn modes() -> [Guise; 2] {
+    [Guise::default(), Guise::default().without_namespaces()]
+}
 
 /// What steers git was there before and stays, also when the folder around it is moved away.
 #[test]
@@ -71,7 +74,7 @@ fn what_steers_git_in_an_answer_steers_nobody() {
 /// What a module of the project does when it is loaded, it does behind the walls.
 #[test]
 fn a_module_of_the_project_is_loaded_behind_the_walls() {
-    for guise in MODES {
+    for guise in modes() {
         let project = Project::below(Path::new("/var/tmp")).dressed(guise);
         let marker = project.outside("home/marker").display().to_string();
         let module = format!("import os\nopen('loaded', 'w').close()\nopen({marker:?}, 'w').close()\n");
@@ -95,7 +98,7 @@ fn a_module_of_the_project_is_loaded_behind_the_walls() {
 #[test]
 fn nothing_is_typed_into_a_terminal() {
     let attack = "import fcntl, termios\nfor request in (termios.TIOCSTI, 0x541C):\n  try: print(fcntl.ioctl(0, request, b'x'))\n  except OSError as error: print(error)\n";
-    for guise in MODES {
+    for guise in modes() {
         let prompt = "command: python3 -q -i\nprompt: '(>>>|\\.\\.\\.) $'\n";
         let project = Project::new().file("env/prompt.yaml", prompt).file("attack.py", attack).dressed(guise);
         let mut serving = Serving::start(&project);
@@ -132,7 +135,7 @@ fn a_state_leads_no_log_elsewhere() {
 /// Twenty processes too many are refused, or the check is ended with the number; also where the kernel counts none.
 #[test]
 fn too_many_processes_end_the_check() {
-    for guise in MODES {
+    for guise in modes() {
         let project = Project::new();
         let marker = project.marker();
         let script = format!("i=0; while [ $i -lt {} ]; do sleep {marker} & i=$((i+1)); done; wait", PROCESSES + 20);

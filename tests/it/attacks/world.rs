@@ -66,7 +66,7 @@ pub struct World {
     datagrams: Vec<UnixDatagram>,
     terminal: (File, PathBuf),
     _slave: File,
-    _fifo: File,
+    fifo: File,
     decoy: Decoy,
     setuid: Option<PathBuf>,
     before: BTreeMap<PathBuf, String>,
@@ -97,6 +97,7 @@ impl World {
         let at = |path: &str| project.outside(path);
         mknodat(CWD, at("open/fifo"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         let fifo = File::options().read(true).write(true).open(at("open/fifo")).unwrap();
+        fcntl_setfl(&fifo, OFlags::NONBLOCK).unwrap();
         let setuid = guise.user.map(|_| at("open/setuid"));
         let (terminal, slave) = terminal(guise.uid());
         let name = project.marker().to_owned();
@@ -118,7 +119,7 @@ impl World {
             ],
             terminal,
             _slave: slave,
-            _fifo: fifo,
+            fifo,
             decoy: decoy(guise),
             setuid,
             before: BTreeMap::new(),
@@ -153,7 +154,7 @@ impl World {
             "sockets": [at("home/run/docker.sock"), at("home/.ssh/agent.sock")], "datagrams": [at("home/run/log.sock")],
             "abstract": self.project.marker(), "tcp": tcp(&self.tcp), "tcp6": self.tcp6.as_ref().map_or(9, tcp),
             "everywhere": tcp(&self.everywhere), "udp": self.udp.local_addr().unwrap().port(), "model": model.port(),
-            "address": own_address(), "terminal": self.terminal.1, "setuid": self.setuid, "processes": PROCESSES,
+            "address": own_address(), "terminal": self.terminal.1, "setuid": self.setuid,
             "ways": {at("root"): ["workspace"], at("home"): [".cargo", ".cache"]}, "results": "results.json",
             "private": if mode == "full" { vec!["/tmp", "/dev/shm", "/run"] } else { Vec::new() },
         })
@@ -203,6 +204,7 @@ impl World {
         for socket in &self.datagrams {
             silent(socket.recv(&mut [0; 64]).expect_err("a unix datagram has come"));
         }
+        silent(self.fifo.read(&mut [0; 64]).expect_err("something was written to the pipe"));
         silent(self.terminal.0.read(&mut [0; 64]).expect_err("something was written to the terminal"));
     }
 
@@ -214,9 +216,6 @@ impl World {
         self.project.nothing_left();
     }
 }
-
-/// As many processes as a hostile check may have.
-pub const PROCESSES: u32 = 60;
 
 impl Decoy {
     /// All that others could do to it.
@@ -239,7 +238,7 @@ fn decoy(guise: Guise) -> Decoy {
     // A signal that is held back can be seen, also one that everybody else ignores.
     let mut command = Command::new("env");
     command.args(["--block-signal=URG", "sleep", "100000"]).current_dir("/").process_group(0);
-    Guise { refuses_namespaces: false, ..guise }.dress(&mut command);
+    Guise { user: guise.user, ..Guise::default() }.dress(&mut command);
     let mut decoy = Decoy(command.spawn().unwrap());
     // It has begun to sleep before its state is looked at.
     crate::running::until("the process outside sleeps", || {
@@ -328,4 +327,39 @@ fn attributes(path: &Path) -> Vec<(String, Vec<u8>)> {
             (String::from_utf8_lossy(name).into_owned(), value[..count].to_vec())
         })
         .collect()
+}
+
+mod tests {
+    use std::io::Write;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use rustix::process::{Pid, Signal, kill_process};
+
+    use super::*;
+
+    /// What an escape would do is found.
+    #[test]
+    fn every_kind_of_change_is_found() {
+        let server = Server::start([]);
+        type Change = fn(&mut World);
+        let changes: [Change; 9] = [
+            |world| fs::write(world.project.outside("home/precious"), "other\n").unwrap(),
+            |world| fs::write(world.project.outside("home/new"), "").unwrap(),
+            |world| fs::remove_file(world.project.outside("home/.bashrc")).unwrap(),
+            |world| fs::set_permissions(world.project.outside("home/metadata"), Permissions::from_mode(0o751)).unwrap(),
+            |world| drop(std::net::TcpStream::connect(world.tcp.local_addr().unwrap()).unwrap()),
+            |world| drop(std::os::unix::net::UnixStream::connect(world.project.outside("open/socket")).unwrap()),
+            |world| world.fifo.write_all(b"x").unwrap(),
+            |world| File::options().write(true).open(&world.terminal.1).unwrap().write_all(b"x").unwrap(),
+            |world| kill_process(Pid::from_child(&world.decoy.0), Signal::URG).unwrap(),
+        ];
+        for (number, change) in changes.into_iter().enumerate() {
+            let mut world = World::new(Guise::default(), &server);
+            world.settle();
+            world.is_unchanged(&[]);
+            change(&mut world);
+            let found = catch_unwind(AssertUnwindSafe(|| world.is_unchanged(&[])));
+            assert!(found.is_err(), "change {number} is not found");
+        }
+    }
 }

@@ -205,7 +205,7 @@ pub(super) fn at_the_top(toolchain: &Path) -> Vec<PathBuf> {
 }
 
 /// Returns the credentials in something that is opened by name (but is none itself), as deep as the search goes; a
-/// socket is one, for who may read it may talk to whoever listens.
+/// socket or a pipe is one, for a read-only mount keeps nobody from talking to whoever listens.
 pub(super) fn below(top: &Path) -> Vec<PathBuf> {
     let mut found = of_the_home(top);
     let (mut level, mut seen) = (vec![top.to_owned()], 0);
@@ -218,7 +218,7 @@ pub(super) fn below(top: &Path) -> Vec<PathBuf> {
                 return found;
             }
             let (credentials, others): (Vec<_>, Vec<_>) =
-                inner.into_iter().partition(|path| is_credential(path) || is_socket(path));
+                inner.into_iter().partition(|path| is_credential(path) || leads_to_somebody(path));
             found.extend(credentials);
             next.extend(others.into_iter().filter(|path| is_folder(path)));
         }
@@ -260,8 +260,8 @@ fn is_visible(path: &Path) -> bool {
     access(path, Access::READ_OK).is_ok() || path.is_dir() && access(path, Access::EXEC_OK).is_ok()
 }
 
-fn is_socket(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
+fn leads_to_somebody(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket() || found.file_type().is_fifo())
 }
 
 fn is_folder(path: &Path) -> bool {
