@@ -282,3 +282,13 @@ fn a_workspace_that_changes_while_it_is_looked_at_is_no_harm() {
         talk(&agent_spec(""), vec![bash(churn), bash("true"), done()], 0);
     }
 }
+
+#[test]
+fn a_limit_that_a_command_breaks_is_named_in_a_result() {
+    let spec = agent_spec("") + "sandbox: {limits: {disk: 20 MiB}}\n";
+    let steps = vec![bash("fallocate -l 40000000 large; sleep 60"), bash("rm large; echo 42 > answer.txt"), done()];
+    let (_, requests) = talk(&spec, steps, 0);
+    let result = requests[1].result();
+    assert!(result.is_error == Some(true) && result.text.contains("the limit is 20 MiB"), "{result:?}");
+    assert!(!result.text.contains("ended: ended"), "{result:?}");
+}

@@ -277,7 +277,7 @@ fn verdict(ended: &Ended, check: &Check) -> (i32, Option<String>) {
         Ended::TimedOut => (TIMED_OUT, Some(format!("timed out after {} seconds", check.timeout.as_secs_f64()))),
         Ended::CannotStart(why) => (CANNOT_START, Some(format!("cannot start: {why}"))),
         Ended::NoWalls(failure) => (CANNOT_START, Some(format!("cannot start: no sandbox: {failure}"))),
-        Ended::Limit(which) => (128 + SIGKILL, Some(which.clone())),
+        Ended::Limit(which) => (128 + SIGKILL, Some(format!("ended: {which}"))),
     }
 }
 

@@ -128,8 +128,7 @@ impl Watch {
     fn reserve(&self, now: Option<Space>) -> Option<String> {
         let (start, now) = self.at_start.zip(now)?;
         let least = if self.limits.reserve <= start.free { self.limits.reserve } else { start.free / 2 };
-        let words =
-            || format!("ended: free disk space fell to {}, and {} have to stay free", size(now.free), size(least));
+        let words = || format!("free disk space fell to {}, and {} have to stay free", size(now.free), size(least));
         (now.free < least).then(words)
     }
 
@@ -180,7 +179,7 @@ impl Watch {
             let number = format!("{} files", workspace.new_files);
             return Some(broken("the workspace grew by", &number, &limits.files.to_string(), "files"));
         }
-        let words = || format!("ended: /tmp and home grew to {}, the limit is {}", size(inside), size(limits.private));
+        let words = || format!("/tmp and home grew to {}, the limit is {}", size(inside), size(limits.private));
         (limits.private < inside).then(words)
     }
 
@@ -234,7 +233,7 @@ fn space(place: &Path) -> Option<Space> {
 }
 
 fn broken(what: &str, number: &str, limit: &str, field: &str) -> String {
-    format!("ended: {what} {number}, the limit is {limit} (sandbox.limits.{field})")
+    format!("{what} {number}, the limit is {limit} (sandbox.limits.{field})")
 }
 
 /// Returns a number of bytes in the largest unit that it fills, with a digit after the point where there is one.
