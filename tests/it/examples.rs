@@ -1,8 +1,9 @@
-//! The examples of agent mode: their recordings are replayed, every command in them run again.
+//! The examples of agent mode: with a model, and from their recordings, every command in them run again.
 //!
-//! What the model says in them stands in `examples/`. After a change of the prompts they are recorded anew with
-//! `cargo test --test it record_the_examples -- --ignored`.
+//! What the model says in them stands in `examples/`. After a change of the prompts `UPDATE_RECORDINGS=1` writes the
+//! recordings anew.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -49,23 +50,32 @@ fn said(turn: &Value) -> Reply {
     })
 }
 
-#[test]
-fn the_examples_replay_offline() {
-    for name in EXAMPLES {
-        let project = project().without("ANTHROPIC_API_KEY");
-        let (spec, log) = (format!("specs/agent/{name}.yaml"), format!("specs/agent/{name}.log"));
-        project.run(&["run", "--spec", &spec, "--replay", &log]).exits(0);
-        project.nothing_left();
+/// Runs an example with a model that says what it is told to; returns what it left.
+fn with_a_model(name: &str) -> BTreeMap<String, Vec<u8>> {
+    let server = Server::start(replies(name));
+    let project = project().model(&server);
+    project.run(&["run", "--spec", &format!("specs/agent/{name}.yaml")]).exits(0);
+    if std::env::var_os("UPDATE_RECORDINGS").is_some() {
+        fs::copy(project.path(&project.log_path()), repository().join(format!("specs/agent/{name}.log"))).unwrap();
     }
+    own_files(&project)
+}
+
+/// What an example wrote, without what a compiler did.
+fn own_files(project: &Project) -> BTreeMap<String, Vec<u8>> {
+    let mut files = project.workspace_files();
+    files.retain(|name, _| !name.starts_with("target/"));
+    files
 }
 
 #[test]
-#[ignore = "it writes the recordings"]
-fn record_the_examples() {
+fn the_examples_replay_offline_to_what_a_model_made() {
     for name in EXAMPLES {
-        let server = Server::start(replies(name));
-        let project = project().model(&server);
-        project.run(&["run", "--spec", &format!("specs/agent/{name}.yaml")]).exits(0);
-        fs::copy(project.path(&project.log_path()), repository().join(format!("specs/agent/{name}.log"))).unwrap();
+        let made = with_a_model(name);
+        let project = project().without("ANTHROPIC_API_KEY");
+        let (spec, log) = (format!("specs/agent/{name}.yaml"), format!("specs/agent/{name}.log"));
+        project.run(&["run", "--spec", &spec, "--replay", &log]).exits(0);
+        assert_eq!(own_files(&project), made, "{name}");
+        project.nothing_left();
     }
 }
