@@ -25,6 +25,11 @@ const KEPT_STDERR: usize = 64 << 10;
 /// What stays at the top of `workspace/` when it is emptied.
 pub const KEPT_NAMES: [&str; 2] = [".gitkeep", ".gitignore"];
 
+/// Whether a path stays when the workspace is emptied: it is the user's repository's, no part of the project.
+pub fn is_kept(path: &Path) -> bool {
+    KEPT_NAMES.iter().any(|name| path == Path::new(name))
+}
+
 /// INIT: an empty workspace with the user's files in it.
 pub fn prepare(run: &mut Run) -> Result<Outcome> {
     let context = &mut run.context;

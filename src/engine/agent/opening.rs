@@ -1,12 +1,12 @@
 //! What a conversation opens with: the walls, the task, the names of the files, and, after a failed attempt, what the
 //! checks said and how the conversation before ended.
 
-use std::path::Path;
-
 use crate::engine::agent::talks::Closed;
 use crate::engine::agent::tools::DEFAULT_TIMEOUT;
 use crate::engine::context::Context;
+use crate::engine::generators::model::NOT_SHOWN;
 use crate::engine::generators::prompt::BuiltIn;
+use crate::engine::step::is_kept;
 use crate::error::Result;
 use crate::llm::ToolOffer;
 use crate::safety::door::{Kind, Walk};
@@ -26,8 +26,6 @@ const MOST_FILES: usize = 200;
 const MOST_PROTECTED: usize = 50;
 /// How much of the closing words is repeated.
 const CLOSING_CHARACTERS: usize = 4000;
-/// Folders that hold what tools made: named as one.
-const AS_ONE: [&str; 6] = [".git", "node_modules", "target", ".venv", "__pycache__", ".pytest_cache"];
 
 /// Returns what is said of the tools and of the walls around them.
 pub fn tools(context: &Context, offers: &[ToolOffer]) -> String {
@@ -72,7 +70,7 @@ pub fn files(context: &Context) -> Result<String> {
     let mut count = 0;
     context.door.walk(&mut |entry| {
         let name = entry.path.display().to_string().escape_debug().to_string();
-        let is_one = entry.path.file_name().is_some_and(|name| AS_ONE.contains(&&*name.to_string_lossy()));
+        let is_one = entry.path.file_name().is_some_and(|name| NOT_SHOWN.contains(&&*name.to_string_lossy()));
         let (line, next) = match &entry.kind {
             Kind::Dir { .. } if is_one => (format!("- {name}/ (generated)"), Walk::Skip),
             Kind::Dir { .. } => return Walk::On,
@@ -96,11 +94,6 @@ pub fn files(context: &Context) -> Result<String> {
         lines.push(format!("- and {} more", count - MOST_FILES));
     }
     Ok(format!("# Files in the workspace\n\n{}", lines.join("\n")))
-}
-
-/// A `.gitkeep` or `.gitignore` at the top is the user's repository's, no part of the project.
-fn is_kept(path: &Path) -> bool {
-    path == Path::new(".gitkeep") || path == Path::new(".gitignore")
 }
 
 /// Returns what the checks said and how the conversation before ended, in PATCHING.

@@ -9,6 +9,7 @@ use crate::engine::generators::prompt::{Prompts, Shown, ShownFile};
 use crate::engine::generators::reply::{self, Block as FileBlock, Fault};
 use crate::engine::generators::{Generator, Written, apply};
 use crate::engine::steering;
+use crate::engine::step::is_kept;
 use crate::engine::voice::Voice;
 use crate::error::{Error, Result};
 use crate::llm::{Answer, Block, Message, Request, Role, StopReason};
@@ -26,7 +27,7 @@ const NAMED_LIMIT: usize = 1000;
 /// What a file takes beside its name and its content.
 const SHOWN_OVERHEAD: usize = 32;
 /// Folders that hold what tools made, not what was written: named as one.
-const NOT_SHOWN: [&str; 8] =
+pub const NOT_SHOWN: [&str; 8] =
     [".git", "node_modules", "target", ".venv", "venv", "__pycache__", ".pytest_cache", ".mypy_cache"];
 
 /// A model that answers with files.
@@ -151,7 +152,7 @@ fn shown_files(context: &Context) -> Result<Vec<ShownFile>> {
         }
         Walk::On
     })?;
-    found.retain(|(path, _)| !is_keep_file(path));
+    found.retain(|(path, _)| !is_kept(path));
     let protected: HashSet<&str> = context.inputs.protect.iter().map(|input| input.to.as_str()).collect();
     let mut room = SHOWN_LIMIT;
     let mut files = Vec::new();
@@ -186,11 +187,6 @@ fn with_few_names(mut files: Vec<ShownFile>) -> Vec<ShownFile> {
         files.push(ShownFile { path: format!("{more} more files"), protected: false, content });
     }
     files
-}
-
-/// A `.gitkeep` or `.gitignore` at the top is the user's repository's, no part of the project.
-fn is_keep_file(path: &Path) -> bool {
-    path == Path::new(".gitkeep") || path == Path::new(".gitignore")
 }
 
 fn show(context: &Context, path: &Path, why: Option<String>, room: &mut usize) -> Result<Shown> {
