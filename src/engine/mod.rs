@@ -17,6 +17,7 @@ pub mod scribe;
 pub mod spec;
 pub mod steering;
 pub mod step;
+pub mod surroundings;
 pub mod voice;
 
 use std::path::Path;

@@ -292,3 +292,16 @@ fn a_limit_that_a_command_breaks_is_named_in_a_result() {
     assert!(result.is_error == Some(true) && result.text.contains("the limit is 20 MiB"), "{result:?}");
     assert!(!result.text.contains("ended: ended"), "{result:?}");
 }
+
+#[test]
+fn environments_of_the_directory_one_stands_in_are_not_the_roots() {
+    let server = Server::start([solve(), done()]);
+    let project = Project::with(agent_spec(""), &server);
+    fs::create_dir_all(project.outside("elsewhere/env")).unwrap();
+    fs::write(project.outside("elsewhere/env/counter.py"), CLASS).unwrap();
+    let (root, spec) = (project.root().display().to_string(), project.path("specs/spec.yaml").display().to_string());
+    let arguments = ["run", "--root", &root, "--spec", &spec];
+    project.run_in_shell("cd ../elsewhere && exec \"$@\"", &arguments).exits(0);
+    let tools = server.requests()[0].body["tools"].to_string();
+    assert!(tools.contains("\"editor\"") && !tools.contains("counter"), "{tools}");
+}

@@ -14,12 +14,12 @@ use serde_json::Value;
 
 use crate::engine::agent::talks::Returned;
 use crate::engine::agent::tools::{self, Order, Wish};
-use crate::engine::checks::command::{Surroundings, Workshop};
 use crate::engine::checks::refusals::refusals;
 use crate::engine::checks::text::cut_middle;
 use crate::engine::context::Context;
 use crate::engine::replay::Replay;
 use crate::engine::spec::inputs::{Input, InputKind};
+use crate::engine::surroundings::{Surroundings, Workshop};
 use crate::environments::adhoc::host::{HostEnvironment, LOADING_PATIENCE, Start};
 use crate::environments::adhoc::{self, Found};
 use crate::environments::bash::BashEnvironment;
@@ -95,7 +95,7 @@ impl Hands {
     pub fn new(surroundings: &Rc<Surroundings>, context: &mut Context) -> Result<Hands> {
         let workshop = surroundings.workshop(&context.inputs.environments, &protected(context))?;
         let names = BUILT_IN.map(|(name, _)| name);
-        let (own, words) = adhoc::find(&workshop.folder, &names);
+        let (own, words) = workshop.folder.as_deref().map(|folder| adhoc::find(folder, &names)).unwrap_or_default();
         for word in words {
             context.scribe.note(word)?;
         }
