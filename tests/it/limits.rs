@@ -41,8 +41,9 @@ fn growth_that_takes_no_time_is_seen_too() {
     let told = told_of("disk: 20 MiB", "fallocate -l 40000000 large");
     assert!(told.contains("the limit is 20 MiB (sandbox.limits.disk)"), "{told}");
     for (limits, script) in [
-        ("disk: 1 MiB", "head -c 4000000 /dev/zero > large; exit 0"),
-        ("files: 100", "mkdir many; cd many && seq 200 | xargs touch; exit 0"),
+        // Younger than one step of the clock of files, it could count for the next round as well.
+        ("disk: 1 MiB", "head -c 4000000 /dev/zero > large; sleep 0.05; exit 0"),
+        ("files: 100", "mkdir many; cd many && seq 200 | xargs touch; sleep 0.05; exit 0"),
     ] {
         let told = told_of(limits, script);
         let (field, number) = limits.split_once(": ").unwrap();

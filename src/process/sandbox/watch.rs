@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::statvfs;
 use rustix::process::Pid;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::process::sandbox::count::{self, Counted};
 use crate::process::sandbox::usage::{self, Usage};
@@ -86,8 +87,7 @@ impl Watch {
             at_start: space(&workspace),
             workspace,
             private: walls.private.clone(),
-            // File systems keep time in steps of a few milliseconds.
-            begun: SystemTime::now() - Duration::from_millis(20),
+            begun: now_of_files(),
             counting: None,
             last_count: (Instant::now(), Duration::ZERO, 0),
             is_settled: true,
@@ -221,6 +221,13 @@ impl Watch {
             self.counting = Some(counting);
         }
     }
+}
+
+/// The time as new files get it: it goes in steps of a few milliseconds.
+fn now_of_files() -> SystemTime {
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    let since_1970 = Duration::try_from(now).unwrap_or_default();
+    SystemTime::UNIX_EPOCH + since_1970
 }
 
 fn space(place: &Path) -> Option<Space> {
