@@ -1,0 +1,54 @@
+//! Names of what programs leave beside the user's files: caches, editors' backups, our own passing entries.
+//!
+//! None of it is the user's work, so it is never copied, protected, hashed, shown, restored or reported as a change.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+const NAMES: [&str; 5] = ["__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".DS_Store"];
+const ENDINGS: [&str; 2] = [".swp", "~"];
+const OWN_PREFIX: &str = ".orchestrator";
+
+/// Returns whether a file or folder of this name is a leftover; with a folder goes everything in it.
+pub fn is_never_taken(name: &OsStr) -> bool {
+    let bytes = name.as_bytes();
+    NAMES.iter().any(|known| bytes == known.as_bytes())
+        || ENDINGS.iter().any(|ending| bytes.ends_with(ending.as_bytes()))
+        || bytes.starts_with(OWN_PREFIX.as_bytes())
+}
+
+/// Returns whether a relative path is a leftover or lies in one.
+pub fn is_in_never_taken(path: &Path) -> bool {
+    path.iter().any(is_never_taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_programs_leave_is_known_by_its_name() {
+        let left = [
+            "__pycache__",
+            ".pytest_cache",
+            ".mypy_cache",
+            ".ruff_cache",
+            ".DS_Store",
+            ".notes.txt.swp",
+            "notes.txt~",
+            ".orchestrator.lock",
+            ".orchestrator-copies-ab12",
+            ".orchestrator",
+        ];
+        assert_eq!(left.iter().filter(|name| !is_never_taken(OsStr::new(name))).count(), 0);
+        let work = ["pycache", "cache.py", ".gitignore", "a.swp.py", "~a", "orchestrator", "__pycache__.py", ".env"];
+        assert_eq!(work.iter().filter(|name| is_never_taken(OsStr::new(name))).count(), 0);
+    }
+
+    #[test]
+    fn with_a_folder_goes_what_is_in_it() {
+        assert!(is_in_never_taken(Path::new("tests/__pycache__/a.pyc")));
+        assert!(!is_in_never_taken(Path::new("tests/a.py")));
+    }
+}
