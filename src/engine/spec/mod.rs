@@ -44,6 +44,12 @@ pub struct Spec {
     /// Where `budget.usd` stands, for the message of a model whose price is not known.
     pub usd_place: Option<Place>,
     pub sandbox: Sandbox,
+    /// Whether the checks run once before the first request.
+    pub baseline: bool,
+    /// After how many equal failures in a row a run ends; 0 is never.
+    pub stuck_after: u32,
+    /// How many snapshots of workspaces a root keeps.
+    pub kept_snapshots: u32,
     /// The file it was read from, absolute.
     pub file: PathBuf,
     /// SHA-256 of that file's bytes.

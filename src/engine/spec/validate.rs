@@ -14,13 +14,27 @@ use super::{
 };
 use crate::safety::path::{SafePath, Violation};
 
-const FIELDS: [&str; 9] =
-    ["name", "description", "workspace", "checks", "on_timeout", "max_retries", "generator", "budget", "sandbox"];
+const FIELDS: [&str; 12] = [
+    "name",
+    "description",
+    "workspace",
+    "checks",
+    "on_timeout",
+    "max_retries",
+    "generator",
+    "budget",
+    "sandbox",
+    "baseline",
+    "stuck_after",
+    "snapshots",
+];
 const CHECK_FIELDS: [&str; 7] = ["name", "command", "timeout", "env", "min_tests", "hidden", "files"];
 const ON_TIMEOUT: [(&str, OnTimeout); 2] = [("fail", OnTimeout::Fail), ("patch", OnTimeout::Patch)];
 
 const DEFAULT_CHECK_TIMEOUT: Duration = Duration::from_secs(300);
 const DEFAULT_MAX_RETRIES: u32 = 5;
+const DEFAULT_STUCK_AFTER: u32 = 4;
+const DEFAULT_KEPT_SNAPSHOTS: u32 = 200;
 /// The longest time that can be asked for; clocks can be moved by it without harm.
 const MAX_SECONDS: f64 = 366.0 * 24.0 * 3600.0;
 
@@ -78,6 +92,11 @@ impl<'a> Validator<'a> {
             budget: budget.map_or(Ok(Budget::default()), budget_of)?,
             usd_place: budget.and_then(usd_of).map(|node| self.place(node)).transpose()?,
             sandbox: fields.optional("sandbox").map_or(Ok(Sandbox::default()), |node| self.sandbox(node))?,
+            baseline: fields.optional("baseline").map_or(Ok(true), Node::boolean)?,
+            stuck_after: fields
+                .optional("stuck_after")
+                .map_or(Ok(DEFAULT_STUCK_AFTER), |node| node.whole_in(0, u32::MAX.into()))?,
+            kept_snapshots: fields.optional("snapshots").map_or(Ok(DEFAULT_KEPT_SNAPSHOTS), kept_snapshots)?,
             file: PathBuf::new(),
             file_hash: [0; 32],
             warnings: Vec::new(),
@@ -265,6 +284,11 @@ fn budget_of(node: &Node) -> Result<Budget, Refusal> {
         usd: fields.optional("usd").map(amount).transpose()?,
         tokens: fields.optional("tokens").map(|node| node.whole_in(0, u64::MAX.into())).transpose()?,
     })
+}
+
+fn kept_snapshots(node: &Node) -> Result<u32, Refusal> {
+    let keep = node.fields(&["keep"])?.optional("keep");
+    keep.map_or(Ok(DEFAULT_KEPT_SNAPSHOTS), |node| node.whole_in(0, u32::MAX.into()))
 }
 
 fn usd_of(budget: &Node) -> Option<&Node> {

@@ -50,6 +50,21 @@ fn what_nobody_says_is_the_default() {
     assert_eq!(generator.idle_timeout, Duration::from_secs(600));
     assert_eq!(generator.phase_timeout, Duration::from_secs(3600));
     assert!(spec.warnings.is_empty() && spec.file.is_absolute() && !spec.sandbox.network);
+    assert_eq!((spec.baseline, spec.stuck_after, spec.kept_snapshots), (true, 4, 200));
+}
+
+#[test]
+fn fields_of_attempts_are_read_and_judged() {
+    let spec = accept(&format!("{HEAD}baseline: false\nstuck_after: 0\nsnapshots: {{keep: 3}}\n"));
+    assert_eq!((spec.baseline, spec.stuck_after, spec.kept_snapshots), (false, 0, 3));
+    assert_eq!(accept(&format!("{HEAD}snapshots: {{}}\n")).kept_snapshots, 200);
+    below(HEAD, "baseline: 1", "3:11", "true or false");
+    below(HEAD, "baseline: 'no'", "3:11", "true or false");
+    below(HEAD, "stuck_after: -1", "3:14", "at least 0");
+    below(HEAD, "stuck_after: 1.5", "3:14", "whole number");
+    below(HEAD, "snapshots: 3", "3:12", "mapping");
+    below(HEAD, "snapshots: {keep: many}", "3:19", "whole number");
+    below(HEAD, "snapshots: {kept: 3}", "3:13", "unknown field");
 }
 
 #[test]
