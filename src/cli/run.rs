@@ -25,7 +25,7 @@ use crate::observers::console::{Console, ConsoleOptions};
 use crate::observers::debug::Debug;
 use crate::process::sandbox::trial::Found;
 use crate::safety::door::Door;
-use crate::state::journal::{Journal, Mended};
+use crate::state::journal::{CutOff, Journal, Mended};
 use crate::state::phase::Phase;
 use crate::state::reason::Reason;
 use crate::state::run::RunState;
@@ -202,8 +202,12 @@ fn start(
     words: Option<Vec<String>>,
 ) -> Result<()> {
     let context = &mut run.context;
-    if let Some(Mended { dropped_bytes, dropped }) = mended {
-        context.scribe.tell(Event::LogMended { agent_id: MAIN_AGENT.into(), dropped_bytes, dropped })?;
+    let Mended { skipped, cut } = mended.unwrap_or_default();
+    if let Some(CutOff { dropped_bytes, dropped, kept_as }) = cut {
+        context.scribe.tell(Event::LogMended { agent_id: MAIN_AGENT.into(), dropped_bytes, dropped, kept_as })?;
+    }
+    for line in skipped {
+        context.scribe.note(format!("line {line} of the log is unreadable and was skipped"))?;
     }
     context.scribe.tell_synced(Event::WorkflowStarted {
         workflow_id: context.state.run_id.clone(),

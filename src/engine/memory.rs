@@ -84,7 +84,11 @@ impl Memory {
             Event::ModelAnswered { place, answer, error, cost_usd, .. } => {
                 self.answered(place, answer, error, cost_usd)
             }
-            Event::TransitionOccurred { to_state, .. } => self.phase = Some(to_state),
+            Event::TransitionOccurred { to_state, .. } => {
+                self.phase = Some(to_state);
+                // A round that is over has taken them away, also where the line that says so cannot be read.
+                self.hidden.clear();
+            }
             Event::NoteAdded { note, .. } => self.notes.push(note),
             Event::SandboxFound { mode, message, is_note, .. } => {
                 self.sandbox = Some(mode);

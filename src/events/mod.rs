@@ -270,11 +270,14 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         charge: Option<Charge>,
     },
-    /// The tail of the log could not be read and was cut off; `dropped` shows its beginning, escaped.
+    /// The tail of the log could not be read and was cut off; `dropped` shows its beginning, escaped, and `kept_as`
+    /// names the file in `logs/` that has it whole.
     LogMended {
         agent_id: String,
         dropped_bytes: u64,
         dropped: String,
+        #[serde(default)]
+        kept_as: String,
     },
 }
 

@@ -68,8 +68,9 @@ pub fn line_of(event: &Event, elapsed: Duration) -> Option<Line> {
         Event::NoteAdded { note, .. } => (Tone::Warning, format!("note: {}", few_lines(note))),
         Event::ProgressMessage { message, .. } => (Tone::Progress, few_lines(message)),
         Event::ErrorOccurred { .. } => return broke(event),
-        Event::LogMended { dropped_bytes, .. } => {
-            (Tone::Warning, format!("the end of the log could not be read and was cut off ({dropped_bytes} bytes)"))
+        Event::LogMended { dropped_bytes, kept_as, .. } => {
+            let text = "the end of the log could not be read and was cut off";
+            (Tone::Warning, format!("{text} ({dropped_bytes} bytes, kept as logs/{kept_as})"))
         }
         Event::StateCompleted { .. }
         | Event::PromptSent { .. }

@@ -1,24 +1,28 @@
 //! The run's log: one JSON object a line, appended, never rewritten; resume and replay read it back.
 //!
-//! It is no observer: who cannot write it must stop. Reading stops at the first line that is not whole, in order
-//! and of this run; opening for a resume cuts off what follows it, so that the next line stands on firm ground.
+//! It is not an observer: a run that cannot write it must stop. `read.rs` reads it back; opening for a resume cuts off
+//! what follows the last line that could be read, so that the next line is appended to a whole one. What is cut off is
+//! kept beside the log.
+
+mod read;
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::io::{Seek, SeekFrom, Write};
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, statat};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use rustix::fs::{AtFlags, Mode, OFlags, fstat, fsync, openat, statat, unlinkat};
+use rustix::io::Errno;
+use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::events::Event;
 use crate::secrets::Secrets;
-use crate::state::run::timestamp;
+use crate::state::run::{now, timestamp};
 
-/// A line longer than any that this program writes.
-const LINE_LIMIT: u64 = 512 << 20;
+pub use crate::state::journal::read::{ReadUp, read_lines};
+
 /// How much of a cut-off tail is shown in the note about it.
 const TAIL_SHOWN: usize = 512;
 
@@ -34,11 +38,20 @@ pub struct Journal {
     secrets: Secrets,
 }
 
-/// A tail that was cut off because it could not be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What had to be done about a damaged log.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mended {
+    /// The numbers of unreadable lines in the middle, which stay where they are.
+    pub skipped: Vec<u64>,
+    pub cut: Option<CutOff>,
+}
+
+/// A tail that could not be read, and the file in `logs/` that keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CutOff {
     pub dropped_bytes: u64,
     pub dropped: String,
+    pub kept_as: String,
 }
 
 #[derive(Serialize)]
@@ -48,16 +61,6 @@ struct Line<'a> {
     seq: u64,
     #[serde(flatten)]
     event: &'a Event,
-}
-
-#[derive(Deserialize)]
-struct Head {
-    #[serde(rename = "ts")]
-    _ts: String,
-    run_id: String,
-    seq: u64,
-    #[serde(rename = "event")]
-    _event: String,
 }
 
 impl Journal {
@@ -86,8 +89,8 @@ impl Journal {
             length: read.whole_bytes,
             secrets: secrets.clone(),
         };
-        let mended = journal.mend()?;
-        Ok((journal, mended))
+        let mended = Mended { skipped: read.skipped, cut: journal.mend()? };
+        Ok((journal, (mended != Mended::default()).then_some(mended)))
     }
 
     /// Writes an event down.
@@ -128,7 +131,8 @@ impl Journal {
         self.seq
     }
 
-    fn mend(&mut self) -> Result<Option<Mended>> {
+    /// Cuts off what follows the last line that could be read, once that is safe in a file of its own.
+    fn mend(&mut self) -> Result<Option<CutOff>> {
         let io = |action, path: &Path| {
             let path = path.to_owned();
             move |error| Error::Io { action, path, source: error }
@@ -138,11 +142,42 @@ impl Journal {
             return Ok(None);
         }
         let mut tail = vec![0; TAIL_SHOWN.min((end - self.length) as usize)];
-        std::os::unix::fs::FileExt::read_exact_at(&self.file, &mut tail, self.length)
-            .map_err(io("read", &self.path))?;
+        self.file.read_exact_at(&mut tail, self.length).map_err(io("read", &self.path))?;
+        let kept_as = self.keep_tail()?;
         self.file.set_len(self.length).map_err(io("mend", &self.path))?;
         self.file.sync_all().map_err(io("sync", &self.path))?;
-        Ok(Some(Mended { dropped_bytes: end - self.length, dropped: tail.escape_ascii().to_string() }))
+        let dropped = tail.escape_ascii().to_string();
+        Ok(Some(CutOff { dropped_bytes: end - self.length, dropped, kept_as }))
+    }
+
+    /// Copies the tail to a new file beside the log, durably; returns its name.
+    fn keep_tail(&mut self) -> Result<String> {
+        let (name, mut copy) = self.create_beside()?;
+        let copied = self
+            .file
+            .seek(SeekFrom::Start(self.length))
+            .and_then(|_| std::io::copy(&mut self.file, &mut copy))
+            .and_then(|_| copy.sync_all())
+            .and_then(|()| Ok(fsync(&self.logs)?));
+        copied.map_err(|error| {
+            let _ = unlinkat(&self.logs, name.as_str(), AtFlags::empty());
+            Error::io("write", &self.path.with_file_name(&name), error)
+        })?;
+        Ok(name)
+    }
+
+    fn create_beside(&self) -> Result<(String, File)> {
+        let stem = format!("{}.cut-{}", file_name(&self.run_id), now().format("%Y%m%dT%H%M%S%.3fZ"));
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut name = stem.clone();
+        for number in 2.. {
+            match openat(&self.logs, name.as_str(), flags, Mode::from_raw_mode(0o644)) {
+                Err(Errno::EXIST) => name = format!("{stem}-{number}"),
+                Err(errno) => return Err(Error::io("create", &self.path.with_file_name(&name), errno)),
+                Ok(fd) => return Ok((name, File::from(fd))),
+            }
+        }
+        Err(Error::Bug("no name is left for a file beside the log".into()))
     }
 }
 
@@ -150,45 +185,11 @@ fn file_name(run_id: &str) -> String {
     format!("{run_id}.log")
 }
 
-/// What reading a log came to.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct ReadUp {
-    pub lines: u64,
-    pub whole_bytes: u64,
-}
-
-/// Reads a log to its last whole line; `run_id` is taken from the first line where none is given.
-///
-/// A line that repeats the one before (a tail written twice) ends the reading like a torn one.
-pub fn read_lines(file: &File, run_id: Option<&str>, visit: &mut dyn FnMut(u64, Event)) -> std::io::Result<ReadUp> {
-    let mut reader = BufReader::with_capacity(1 << 16, file);
-    reader.seek(SeekFrom::Start(0))?;
-    let mut run_id = run_id.map(str::to_owned);
-    let mut read = ReadUp::default();
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        let length = std::io::Read::take(&mut reader, LINE_LIMIT).read_until(b'\n', &mut line)?;
-        if length == 0 || line.last() != Some(&b'\n') {
-            return Ok(read);
-        }
-        let Ok(head) = serde_json::from_slice::<Head>(&line) else { return Ok(read) };
-        if head.seq != read.lines + 1 || run_id.as_ref().is_some_and(|id| *id != head.run_id) {
-            return Ok(read);
-        }
-        run_id.get_or_insert(head.run_id);
-        read.lines += 1;
-        read.whole_bytes += length as u64;
-        // An event that a newer version wrote is skipped, not a fault of the log.
-        if let Ok(event) = serde_json::from_slice::<Value>(&line).and_then(Event::deserialize) {
-            visit(read.lines, event);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;
+
+    use serde_json::Value;
 
     use super::*;
     use crate::state::run::new_run_id;
@@ -265,10 +266,14 @@ mod tests {
             journal.append(&progress("b")).unwrap();
             let whole = std::fs::read(logs.path()).unwrap();
             std::fs::write(logs.path(), change(whole.clone())).unwrap();
+            let damaged = std::fs::read(logs.path()).unwrap();
             let (_, mended, events) = logs.open();
             assert_eq!(events.len(), 2, "{name}");
-            assert!(mended.is_some(), "{name}");
+            let cut = mended.and_then(|mended| mended.cut).unwrap_or_else(|| panic!("{name}"));
             assert_eq!(std::fs::read(logs.path()).unwrap(), whole, "{name}");
+            let kept = std::fs::read(logs.folder.path().join(&cut.kept_as)).unwrap();
+            assert_eq!([whole, kept].concat(), damaged, "{name}");
+            assert!(cut.kept_as.starts_with(&format!("{}.log.cut-", logs.run_id)), "{}", cut.kept_as);
         }
     }
 
@@ -284,6 +289,85 @@ mod tests {
             std::fs::write(logs.path(), &whole[..end]).unwrap();
             let (_, _, events) = logs.open();
             assert_eq!(events.len(), whole[..end].iter().filter(|b| **b == b'\n').count(), "{end}");
+        }
+    }
+
+    /// A log of the messages 0 to 5, and where each line begins.
+    fn six_lines(logs: &Logs) -> (Vec<u8>, Vec<usize>) {
+        let (mut journal, _, _) = logs.open();
+        for name in 0..6 {
+            journal.append(&progress(&name.to_string())).unwrap();
+        }
+        let whole = std::fs::read(logs.path()).unwrap();
+        let ends = whole.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
+        (whole.clone(), std::iter::once(0).chain(ends).collect())
+    }
+
+    fn read_back(logs: &Logs) -> (ReadUp, Vec<Event>) {
+        let mut events = Vec::new();
+        let file = File::open(logs.path()).unwrap();
+        let read = read_lines(&file, Some(&logs.run_id), &mut |_, event| events.push(event)).unwrap();
+        (read, events)
+    }
+
+    #[test]
+    fn a_flipped_byte_costs_its_own_line_and_no_other() {
+        let logs = Logs::new();
+        let (whole, starts) = six_lines(&logs);
+        let all: Vec<Event> = (0..6).map(|name| progress(&name.to_string())).collect();
+        for at in 0..whole.len() {
+            let number = starts.iter().rposition(|start| *start <= at).unwrap();
+            for replacement in [whole[at] ^ 0x80, b'\n', 0] {
+                let mut damaged = whole.clone();
+                damaged[at] = replacement;
+                std::fs::write(logs.path(), &damaged).unwrap();
+                let (read, events) = read_back(&logs);
+                let place = format!("byte {at}, line {}, {replacement}", number + 1);
+                if damaged == whole {
+                    assert_eq!((read.skipped.len(), events), (0, all.clone()), "{place}");
+                    continue;
+                }
+                // The last line has none behind it that would vouch for the rest: it is cut off.
+                let (is_last, is_newline) = (number == 5, at + 1 == starts[number + 1]);
+                let mut expected = all.clone();
+                if is_last || !is_newline {
+                    expected.remove(number);
+                }
+                assert_eq!(events, expected, "{place}");
+                assert_eq!(read.lines, if is_last { 5 } else { 6 }, "{place}");
+                assert_eq!(read.whole_bytes, if is_last { starts[5] } else { whole.len() } as u64, "{place}");
+                let skipped = if is_last || is_newline { vec![] } else { vec![number as u64 + 1] };
+                assert_eq!(read.skipped, skipped, "{place}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_log_with_a_skipped_line_is_numbered_on() {
+        let logs = Logs::new();
+        let (mut whole, starts) = six_lines(&logs);
+        whole[starts[2]] = b'x';
+        std::fs::write(logs.path(), &whole).unwrap();
+        let (mut journal, _, _) = logs.open();
+        journal.append(&progress("6")).unwrap();
+        let (journal, mended, events) = logs.open();
+        assert_eq!((journal.lines(), events.len()), (7, 6));
+        assert_eq!(mended, Some(Mended { skipped: vec![3], cut: None }));
+        assert!(std::fs::read(logs.path()).unwrap().starts_with(&whole), "nothing is rewritten");
+    }
+
+    #[test]
+    fn two_unreadable_lines_in_a_row_end_the_reading() {
+        let logs = Logs::new();
+        for lines in [[1, 2], [4, 5]] {
+            let (mut whole, starts) = six_lines(&logs);
+            lines.iter().for_each(|line| whole[starts[*line] + 3] ^= 0x80);
+            std::fs::write(logs.path(), &whole).unwrap();
+            let (journal, mended, events) = logs.open();
+            assert_eq!((journal.lines() as usize, events.len()), (lines[0], lines[0]));
+            let cut = mended.unwrap().cut.unwrap();
+            assert_eq!(std::fs::read(logs.folder.path().join(cut.kept_as)).unwrap(), whole[starts[lines[0]]..]);
+            std::fs::remove_file(logs.path()).unwrap();
         }
     }
 

@@ -146,8 +146,15 @@ fn log() {
         fs::write(&path, bytes).unwrap();
         let (lines, mended, events) = open(folder.path());
         let whole = fs::read(&path).unwrap();
-        assert!(bytes.starts_with(&whole) && (mended.is_some() == (whole.len() < bytes.len())));
-        assert_eq!(open(folder.path()), (lines, None, events.clone()));
+        let Mended { skipped, cut } = mended.unwrap_or_default();
+        assert!(bytes.starts_with(&whole) && (cut.is_some() == (whole.len() < bytes.len())));
+        if let Some(cut) = cut {
+            let kept = folder.path().join(cut.kept_as);
+            assert_eq!([whole, fs::read(&kept).unwrap()].concat(), bytes);
+            fs::remove_file(kept).unwrap();
+        }
+        let mended = (!skipped.is_empty()).then_some(Mended { skipped, cut: None });
+        assert_eq!(open(folder.path()), (lines, mended, events.clone()));
         let mut memory = Memory::default();
         events.into_iter().for_each(|event| memory.hear(event));
         spend(&memory, &memory.totals().unwrap_or(Totals::none(true)));

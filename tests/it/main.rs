@@ -30,6 +30,7 @@ mod cli;
 mod clock;
 mod console;
 mod crash;
+mod damage;
 mod debug;
 mod disk;
 mod env_adhoc;

@@ -169,6 +169,13 @@ impl Project {
         self.start(arguments).wait()
     }
 
+    /// Runs the binary to its end, with another model than before.
+    pub fn run_with(&self, server: &Server, arguments: &[&str]) -> Ran {
+        let mut command = self.command(&self.binary(), arguments);
+        command.env("ANTHROPIC_BASE_URL", server.url()).env("OPENAI_BASE_URL", format!("{}/v1", server.url()));
+        Running::start(command, self.root()).wait()
+    }
+
     /// Starts the binary.
     pub fn start(&self, arguments: &[&str]) -> Running {
         Running::start(self.command(&self.binary(), arguments), self.root())

@@ -38,7 +38,8 @@ const OUTPUT_LIMIT: usize = 16 << 10;
 const SCREEN_LIMIT: usize = 16 << 10;
 /// From so few turns on the model is told how many are left.
 const FEW_TURNS: u32 = 5;
-const UNKNOWN: &str = "outcome unknown: the run was interrupted while this was under way, and it was not repeated";
+/// Said of a call whose result was never recorded.
+pub const UNKNOWN: &str = "outcome unknown: the run was interrupted while this was under way, and it was not repeated";
 const NOT_RUN: &str = "not run: the environments were restarted";
 
 const BUILT_IN: [(&str, &str); 3] = [

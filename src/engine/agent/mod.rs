@@ -8,6 +8,7 @@
 pub mod changes;
 pub mod conversation;
 mod course;
+mod gaps;
 pub mod hands;
 pub mod opening;
 pub mod talks;
@@ -144,18 +145,25 @@ impl AgentModel {
         Ok(Talk::new(request, conversation, opening))
     }
 
-    /// Hears what the log has of this conversation; returns what its last answer asks for.
-    fn catch_up(&self, context: &Context, talk: &mut Talk) -> Result<Option<Next>> {
+    /// Hears what the log has of this conversation; returns what its last answer asks for. What a damaged line kept
+    /// from us is made up for, so that everything behind it still counts.
+    fn catch_up(&mut self, context: &Context, talk: &mut Talk) -> Result<Option<Next>> {
+        let calls_by_itself = self.voice.calls_by_itself();
         let mut next = None;
         loop {
             let place = context.place(talk.index);
-            let (Some(asked), Some(recorded)) = (context.memory.request(place), context.memory.answer(place)) else {
-                return Ok(next);
-            };
-            talk.line = Some(asked.line);
-            talk.take_over(&asked.said);
+            let recorded = context.memory.answer(place).cloned();
+            let lost = || gaps::lost_answer(context, place).filter(|_| !calls_by_itself).map(Ok);
+            let Some(recorded) = recorded.or_else(lost) else { return Ok(next) };
+            match context.memory.request(place) {
+                Some(asked) => {
+                    talk.line = Some(asked.line);
+                    talk.take_over(&asked.said);
+                }
+                None => gaps::say_lost_words(context, talk, next.as_ref()),
+            }
             talk.conversation.keep_small();
-            next = Some(talk.hear(context, recorded.clone())?);
+            next = Some(talk.hear(context, recorded)?);
         }
     }
 

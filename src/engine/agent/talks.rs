@@ -42,6 +42,8 @@ pub enum Step {
 pub struct Talks {
     opened: HashMap<(Phase, u32), BTreeMap<String, String>>,
     begun: HashSet<(Place, u32)>,
+    /// The tool of each call.
+    tools: HashMap<(Place, u32), String>,
     /// What happened in the course of one answer, in order.
     courses: HashMap<Place, Vec<Step>>,
     results: HashMap<(Place, u32), Returned>,
@@ -59,10 +61,12 @@ impl Talks {
             }
             Event::ToolCalled { place, call, tool_name, arguments, .. } => {
                 self.begun.insert((place, call));
+                self.tools.insert((place, call), tool_name.clone());
                 let step = Step::Call { number: call, tool: tool_name, arguments };
                 self.courses.entry(place).or_default().push(step);
             }
-            Event::ToolReturned { place, call, ran, is_error, output, screen, .. } => {
+            Event::ToolReturned { place, call, tool_name, ran, is_error, output, screen, .. } => {
+                self.tools.insert((place, call), tool_name);
                 self.results.insert((place, call), Returned { ran, is_error, output, screen });
             }
             Event::EnvironmentsRestarted { place, .. } => {
@@ -94,8 +98,13 @@ impl Talks {
 
     /// Returns the number of a call at this place that the log does not know.
     pub fn next_number(&self, place: Place) -> u32 {
-        let known = self.begun.iter().chain(self.results.keys()).filter(|(of, _)| *of == place);
+        let known = self.tools.keys().filter(|(of, _)| *of == place);
         known.map(|(_, number)| number + 1).max().unwrap_or(0)
+    }
+
+    /// Returns the tool that a call named.
+    pub fn tool(&self, place: Place, call: u32) -> Option<&str> {
+        self.tools.get(&(place, call)).map(String::as_str)
     }
 
     /// Returns what a call came to.

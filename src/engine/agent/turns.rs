@@ -163,7 +163,7 @@ impl Talk {
 }
 
 /// Returns the messages of a recorded request.
-fn messages(said: &Value) -> impl Iterator<Item = Message> {
+pub fn messages(said: &Value) -> impl Iterator<Item = Message> {
     let all = said["messages"].as_array().into_iter().flatten();
     all.filter_map(|message| serde_json::from_value(message.clone()).ok())
 }

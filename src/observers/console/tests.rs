@@ -195,7 +195,12 @@ fn whole_run() -> Vec<Event> {
         checked("unit", Some("exit code 1"), None),
         checked("lint", None, Some(1)),
         note("conftest.py is new"),
-        Event::LogMended { agent_id: main_agent(), dropped_bytes: 12, dropped: String::new() },
+        Event::LogMended {
+            agent_id: main_agent(),
+            dropped_bytes: 12,
+            dropped: String::new(),
+            kept_as: "x.log.cut-1".into(),
+        },
         ended("FAILED", "retries_exhausted", "checks failed"),
     ]
 }
