@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use serde_json::{Value, json};
 
 use crate::agent_mode::{CHECK, agent_spec, done, solve, talk};
+use crate::needs;
 use crate::project::{ANTHROPIC_KEY, Project, RUN, RUN_JSON, checked_by};
 use crate::reply::{self, Reply, bash, call};
 use crate::server::{Received, Server};
@@ -122,7 +123,7 @@ fn what_the_walls_refuse_is_a_failed_result_that_says_why() {
     let server = Server::start(answers);
     let ran = Project::with(agent_spec(""), &server).run(RUN).exits(0);
     if ran.stderr.contains("sandbox: reduced") {
-        return eprintln!("skipped: in reduced mode things are refused in other words");
+        return needs::skip("in reduced mode things are refused in other words");
     }
     for (request, (command, words)) in server.requests()[1..].iter().zip(attempts) {
         let result = request.result();

@@ -12,6 +12,7 @@ use std::sync::OnceLock;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::needs;
 use crate::project::Project;
 
 /// The version that the recorded stream is of.
@@ -41,7 +42,7 @@ pub fn real() -> Option<&'static Path> {
         (is_there() || (install(&prefix) && is_there())).then_some(folder)
     });
     if folder.is_none() {
-        eprintln!("skipped: the real claude cannot be installed here (npm install @anthropic-ai/claude-code)");
+        needs::skip("the real claude cannot be installed here (npm install @anthropic-ai/claude-code)");
     }
     folder.as_deref()
 }

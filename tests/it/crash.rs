@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use crate::needs;
 use crate::project::{BINARY, Project, RUN, answer_spec};
 use crate::reply;
 use crate::running::{Ran, Running};
@@ -29,7 +30,7 @@ const REFUSALS: [(&str, &str); 5] = [
 pub fn may_trace() -> bool {
     let ran = Project::new().run_in_shell("strace -f --detach-on=execve -o /dev/null true", &[]);
     if ran.code != Some(0) {
-        eprintln!("skipped: nothing can be traced here: {}", ran.stderr.trim());
+        needs::skip(format!("nothing can be traced here: {}", ran.stderr.trim()));
     }
     ran.code == Some(0)
 }

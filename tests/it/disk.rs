@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 use crate::crash::{end, from_a_template};
+use crate::needs;
 use crate::project::{Project, RUN, RUN_JSON, answer_spec};
 use crate::reply;
 use crate::running::Ran;
@@ -26,7 +27,7 @@ pub fn preload() -> Option<&'static str> {
         compiler.status().is_ok_and(|status| status.success()).then_some(path)
     });
     if made.is_none() {
-        eprintln!("skipped: preload.c cannot be compiled here");
+        needs::skip("preload.c cannot be compiled here");
     }
     made.as_deref()
 }
@@ -38,7 +39,7 @@ pub fn among_own_mounts(project: &Project, line: &str, arguments: &[&str]) -> Op
     let probe = "mkdir -p m && unshare -m mount -t tmpfs none m; code=$?; rmdir m; exit $code";
     let probed = project.run_in_shell(probe, &[]);
     if probed.code != Some(0) {
-        eprintln!("skipped: nothing can be mounted here: {}", probed.stderr.trim());
+        needs::skip(format!("nothing can be mounted here: {}", probed.stderr.trim()));
         return None;
     }
     fs::write(project.outside("line"), line).unwrap();
@@ -122,7 +123,7 @@ fn check_refused(what: &str, line: &str) {
     let before = project.picture();
     let Some(ran) = among_own_mounts(&project, line, RUN_JSON) else { return };
     if ran.code == Some(99) {
-        return eprintln!("skipped: {what} cannot be had here: {}", ran.stderr.trim());
+        return needs::skip(format!("{what} cannot be had here: {}", ran.stderr.trim()));
     }
     assert_eq!(ran.code, Some(74), "{what}: {}", ran.story());
     assert_eq!(ran.verdict().1, "io_error", "{what}");

@@ -2,9 +2,9 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 
 use crate::agent::{Gate, Request, Serving, command};
+use crate::needs;
 use crate::project::Project;
 use crate::running::until;
 
@@ -130,18 +130,9 @@ fn a_program_that_cannot_start_says_why() {
     project.nothing_left();
 }
 
-/// Whether a program of the system is there; where it is not, that is printed.
-fn is_there(program: &str) -> bool {
-    let is_there = ["/usr/bin", "/bin", "/usr/local/bin"].iter().any(|folder| Path::new(folder).join(program).exists());
-    if !is_there {
-        eprintln!("skipped: there is no {program} here");
-    }
-    is_there
-}
-
 #[test]
 fn a_database_is_an_environment_in_two_lines() {
-    if !is_there("sqlite3") {
+    if !needs::program("sqlite3") {
         return;
     }
     let project = Project::new().file("env/db.yaml", "command: sqlite3 data.db\nprompt: '(sqlite|   \\.\\.\\.)> $'\n");
@@ -158,7 +149,7 @@ fn a_database_is_an_environment_in_two_lines() {
 
 #[test]
 fn a_debugger_is_an_environment_in_two_lines() {
-    if !is_there("gdb") {
+    if !needs::program("gdb") {
         return;
     }
     let project = Project::new().file("env/debugger.yaml", "command: gdb -q -nx\nprompt: '\\(gdb\\) $'\n");

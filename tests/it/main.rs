@@ -42,6 +42,7 @@ mod limits;
 mod r#loop;
 mod model;
 mod modes;
+mod needs;
 mod places;
 mod power;
 mod process;

@@ -6,6 +6,7 @@ use rustix::process::Signal;
 use crate::agent::Serving;
 use crate::attacks::guise::Guise;
 use crate::crash::may_trace;
+use crate::needs;
 use crate::project::{BINARY, Project, RUN, RUN_JSON, checked_by};
 use crate::running::{Ran, Running};
 use crate::{reply, server::Server};
@@ -117,7 +118,7 @@ fn a_run_that_began_in_full_goes_on_in_reduced_and_says_so() {
     });
     running.signal(Signal::KILL);
     if !running.wait().stderr.contains("sandbox: full") {
-        return eprintln!("skipped: there is nothing to lose here");
+        return needs::skip("there is nothing to lose here: no full containment");
     }
     project = project.dressed(Guise::default().without_namespaces());
     project.run(RUN).exits(0).says(REDUCED).says("before it was resumed this run had: full");

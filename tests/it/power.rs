@@ -11,6 +11,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::crash::{end, may_trace, numbers};
+use crate::needs;
 use crate::project::{Project, RUN, answer_spec};
 use crate::reply;
 use crate::running::Ran;
@@ -58,7 +59,7 @@ fn on_a_disk(server: &Server, fault: &str) -> Option<Project> {
     );
     let ran = project.run_in_shell(&line, &[]);
     if ran.code != Some(0) {
-        eprintln!("skipped: no disk of one's own can be mounted here: {}", ran.stderr.trim());
+        needs::skip(format!("no disk of one's own can be mounted here: {}", ran.stderr.trim()));
         return None;
     }
     Some(project)

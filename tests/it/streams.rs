@@ -11,6 +11,7 @@ use std::thread;
 use serde_json::json;
 
 use crate::model::check_transient;
+use crate::needs;
 use crate::project::{ANTHROPIC_KEY, Project, RUN, RUN_JSON, answer_spec, holds};
 use crate::reply::{self, Dialect, Reply};
 use crate::running::Running;
@@ -49,7 +50,7 @@ fn a_certificate_that_nobody_vouches_for_gets_no_key() {
     };
     let made = "req -x509 -newkey rsa:2048 -nodes -keyout key -out cert -days 2 -subj /CN=127.0.0.1";
     if !openssl(made).stdout(Stdio::null()).status().is_ok_and(|status| status.success()) {
-        return eprintln!("skipped: there is no openssl here");
+        return needs::skip("there is no openssl here");
     }
     let mut server = openssl("s_server -accept 127.0.0.1:0 -key key -cert cert -quiet -naccept 9")
         .stdout(Stdio::piped())

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use crate::attacks::guise::Guise;
 use crate::crash::may_trace;
+use crate::needs;
 use crate::project::{Project, RUN};
 use crate::running::{Ran, Running};
 
@@ -79,7 +80,7 @@ fn a_limit_of_namespaces_is_found() {
     let at_once = format!("unshare -Ur sh -c 'echo 0 > {setting}; exec \"$@\"' sh \"$@\"");
     let ran = project.run_in_shell(&at_once, RUN);
     if ran.stderr.contains("unshare") {
-        eprintln!("skipped: {}", ran.stderr);
+        needs::skip(&ran.stderr);
         return;
     }
     let ran = ran.says("sandbox: reduced").says("No space left on device");

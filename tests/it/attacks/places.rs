@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::agent::Serving;
 use crate::attacks::guise::Guise;
+use crate::needs;
 use crate::project::{Project, RUN, answer_spec, checked_by};
 use crate::reply;
 use crate::server::Server;
@@ -25,7 +26,7 @@ fn what_steers_git_stays_in_its_place() {
     let project = Project::new().file(".git/config", "theirs\n").file(".git/hooks/pre-commit", "theirs\n");
     let mut serving = Serving::start(&project);
     if serving.bash("cat /proc/1/comm").output().trim() != "orchestrator" {
-        eprintln!("skipped: in reduced mode nothing in the workspace is read-only");
+        needs::skip("in reduced mode nothing in the workspace is read-only");
         return;
     }
     for attack in [
