@@ -177,7 +177,7 @@ static VARYING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"duration_ms:? [\d.]+".to_owned(), "<duration>"),
         (r"\b\d+ bytes\b".to_owned(), "<size>"),
         // A summary is centred in its line, so its length decides how many there are.
-        (r"={3,}".to_owned(), "==="),
+        (r"={3,}(?:\[\d+\])?".to_owned(), "==="),
     ];
     rules.into_iter().filter_map(|(pattern, word)| Some((Regex::new(&pattern).ok()?, word))).collect()
 });
@@ -214,6 +214,7 @@ mod tests {
             ("took 3 ms", "took 12 ms"),
             ("real 0m0.003s", "real 1m2.100s"),
             ("===== 1 failed in 9.99s =====", "==== 1 failed in 10.01s ===="),
+            ("===[89] 1 failed in 9.99s ===[88]", "===[88] 1 failed in 10.01s ===[88]"),
             ("-rw-r--r-- 1 u u 3 Nov 17 03:16 a", "-rw-r--r-- 1 u u 3 Dec  1  2025 a"),
             ("at 1794887973.25", "at 1794887999.5"),
             ("connect to 127.0.0.1:40123", "connect to 127.0.0.1:5321"),

@@ -58,4 +58,5 @@ mod soak;
 mod streams;
 mod surroundings;
 mod tidy;
+mod told;
 mod upheaval;

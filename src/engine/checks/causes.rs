@@ -22,13 +22,18 @@ use std::collections::{HashMap, HashSet};
 pub struct Cause {
     /// In order of appearance; of many the first, and a last entry that counts the others.
     pub tests: Vec<String>,
+    /// How many tests there are.
+    pub count: usize,
     /// The message, then a line for each place where it struck.
     pub text: String,
 }
 
 const MAX_GROUPS: usize = 50;
 const MAX_TEXT: usize = 2048;
-const MAX_NAMES: usize = 10;
+/// Tests that are named under a cause.
+const MAX_TESTS: usize = 20;
+/// Places that are named under a cause.
+const MAX_PLACES: usize = 10;
 const MAX_NAME: usize = 300;
 /// Lines of a message that a reader takes; what a runner prints beyond is rarely the reason.
 const MAX_LINES: usize = 40;
@@ -74,9 +79,9 @@ struct Group {
 }
 
 /// The first names of many.
-#[derive(Default)]
 struct Names {
     first: Vec<String>,
+    most: usize,
     others: usize,
 }
 
@@ -105,14 +110,15 @@ impl Groups {
             return None;
         }
         self.by_message.insert(key, self.list.len());
-        self.list.push(Group { message, tests: Names::default(), places: Names::default() });
+        self.list.push(Group { message, tests: Names::new(MAX_TESTS), places: Names::new(MAX_PLACES) });
         Some(self.list.len() - 1)
     }
 
     fn finish(self) -> Vec<Cause> {
         let mut causes: Vec<Cause> = self.list.into_iter().map(Group::finish).collect();
         if 0 < self.left_out {
-            causes.push(Cause { tests: Vec::new(), text: format!("{} more failures are not listed", self.left_out) });
+            let text = format!("{} more failures are not listed", self.left_out);
+            causes.push(Cause { tests: Vec::new(), count: self.left_out, text });
         }
         causes
     }
@@ -121,13 +127,18 @@ impl Groups {
 impl Group {
     fn finish(self) -> Cause {
         let places: String = self.places.finish().iter().map(|place| format!("\n  at {place}")).collect();
-        Cause { tests: self.tests.finish(), text: cut_middle(&format!("{}{places}", self.message), MAX_TEXT) }
+        let count = self.tests.first.len() + self.tests.others;
+        Cause { tests: self.tests.finish(), count, text: cut_middle(&format!("{}{places}", self.message), MAX_TEXT) }
     }
 }
 
 impl Names {
+    fn new(most: usize) -> Names {
+        Names { first: Vec::new(), most, others: 0 }
+    }
+
     fn push(&mut self, name: String) {
-        if self.first.len() < MAX_NAMES {
+        if self.first.len() < self.most {
             self.first.push(name);
         } else {
             self.others += 1;

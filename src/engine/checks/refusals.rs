@@ -1,65 +1,151 @@
 //! Finds in the output of a failed check what the sandbox refused, and says it in words that can be acted upon.
 //!
-//! Programs tell of a wall in the words of the system: "Read-only file system", "Temporary failure in name resolution".
-//! Who does not know of the wall looks for a bug. What is found is a guess by the words: it explains a failure, and
-//! decides nothing.
+//! Programs report a refusal in the words of the system: "Read-only file system", "Temporary failure in name
+//! resolution". A reader who does not know of the sandbox looks for a bug. Only an error in its own form counts (`EPERM`
+//! as a word, `[Errno 1]`, a message of the system where programs print it), never a part of another word. What is found
+//! is a guess: it explains a failure, and decides nothing.
 
 use std::path::Path;
+use std::sync::LazyLock;
+
+use regex::RegexSet;
 
 use super::text::escaped;
 use crate::process::sandbox::Walls;
 use crate::process::sandbox::policy::Reach;
 use crate::process::sandbox::watch::size;
 
-/// What can be refused, and the words that tell of it, in lower case.
-const SIGNS: [(Kind, &[&str]); 10] = [
-    (Kind::Write, &["read-only file system", "erofs"]),
-    (Kind::Access, &["permission denied:", "permission denied", "eacces"]),
-    (Kind::Missing, &["no such file or directory", "enoent"]),
-    (
-        Kind::Package,
-        &[
-            "no matching distribution found",
-            "enotcached",
-            "using offline mode",
-            "module lookup disabled by goproxy=off",
-            "network was disabled",
-            "unable to download while in offline mode",
+/// What can be refused, and how it is reported: error codes, messages of the system (`strerror`), and expressions for
+/// the words of certain programs. The first kind that a line matches counts.
+const SIGNS: [Sign; 10] = [
+    Sign { kind: Kind::Write, codes: &["EROFS"], messages: &["Read-only file system"], own: &[] },
+    Sign { kind: Kind::Access, codes: &["EACCES"], messages: &["Permission denied"], own: &[] },
+    Sign { kind: Kind::Missing, codes: &["ENOENT"], messages: &["No such file or directory"], own: &[] },
+    Sign {
+        kind: Kind::Package,
+        codes: &["ENOTCACHED"],
+        messages: &[],
+        own: &[
+            r"ERROR: No matching distribution found for ",
+            r"you're using offline mode \(--offline\)",
+            r"but --offline was specified",
+            r"module lookup disabled by GOPROXY=off",
+            r"because the network was disabled",
+            r"unable to download while in offline mode",
         ],
-    ),
-    (
-        Kind::Network,
-        &[
-            "temporary failure in name resolution",
-            "name or service not known",
-            "network is unreachable",
-            "could not resolve host",
-            "eai_again",
-            "enotfound",
-            "enetunreach",
-            "unknownhostexception",
-            "no such host",
-            "nodename nor servname",
-            "couldn't connect to server",
+    },
+    Sign {
+        kind: Kind::Network,
+        codes: &["ENOTFOUND", "EAI_AGAIN", "ENETUNREACH"],
+        messages: &[
+            "Network is unreachable",
+            "Temporary failure in name resolution",
+            "Name or service not known",
+            "nodename nor servname provided, or not known",
         ],
-    ),
-    (
-        Kind::Processes,
-        &[
-            "can't start new thread",
-            "resource temporarily unavailable",
-            "cannot fork",
-            "uv_thread_create",
-            "pthread_create failed",
-            "failed to spawn thread",
-            "unable to create native thread",
+        own: &[
+            r"Could not resolve host(?:name)?[: ]",
+            r"Failed to connect to \S+ port \d+.*: Could(?:n't| not) connect to server",
+            r"\blookup \S+(?: on \S+)?: no such host",
+            r"\bUnknownHostException: ",
         ],
-    ),
-    (Kind::Space, &["no space left on device", "enospc"]),
-    (Kind::Memory, &["cannot allocate memory", "memoryerror", "enomem", "out of memory", "std::bad_alloc"]),
-    (Kind::FileSize, &["file too large", "efbig", "file size limit exceeded"]),
-    (Kind::Rights, &["operation not permitted", "eperm", "must be superuser", "no new privileges"]),
+    },
+    Sign {
+        kind: Kind::Processes,
+        codes: &[],
+        messages: &["Resource temporarily unavailable", "Cannot fork"],
+        own: &[
+            r"RuntimeError: can't start new thread$",
+            r"\buv_thread_create\b",
+            r"\bpthread_create failed\b",
+            r"\bfailed to spawn thread\b",
+            r"\bunable to create native thread\b",
+        ],
+    },
+    Sign { kind: Kind::Space, codes: &["ENOSPC"], messages: &["No space left on device"], own: &[] },
+    Sign {
+        kind: Kind::Memory,
+        codes: &["ENOMEM"],
+        messages: &["Cannot allocate memory"],
+        own: &[
+            r"(?:^|\s)MemoryError(?:$|: )",
+            r"\bruntime: out of memory",
+            r"\bheap out of memory\b",
+            r"\bjava\.lang\.OutOfMemoryError\b",
+            r"\bstd::bad_alloc\b",
+        ],
+    },
+    Sign {
+        kind: Kind::FileSize,
+        codes: &["EFBIG"],
+        messages: &["File too large"],
+        own: &[r"(?:^|: )File size limit exceeded"],
+    },
+    Sign {
+        kind: Kind::Rights,
+        codes: &["EPERM"],
+        messages: &["Operation not permitted"],
+        own: &[r": must be superuser to ", r#"The "no new privileges" flag is set"#],
+    },
 ];
+
+/// Calls that Go names before the system's message: `connect: network is unreachable`.
+const CALLS: &str = "accept|bind|chmod|chown|chroot|clone|connect|dup|exec|fork|ioctl|kill|link|listen|mkdir|mkdirat|mmap|mount\
+                     |open|openat|pipe|ptrace|read|remove|rename|sendto|setgid|setns|setuid|socket|stat|symlink|truncate\
+                     |unlink|unlinkat|unshare|write";
+
+struct Sign {
+    kind: Kind,
+    codes: &'static [&'static str],
+    messages: &'static [&'static str],
+    own: &'static [&'static str],
+}
+
+/// The expressions of all signs, each with its kind.
+struct Table {
+    kinds: Vec<Kind>,
+    set: RegexSet,
+}
+
+impl Table {
+    fn new(patterns: impl Iterator<Item = (Kind, String)>) -> Table {
+        let (kinds, patterns): (Vec<Kind>, Vec<String>) = patterns.unzip();
+        Table { kinds, set: RegexSet::new(patterns).unwrap_or_default() }
+    }
+
+    fn kind(&self, line: &str) -> Option<Kind> {
+        self.set.matches(line).iter().next().map(|index| self.kinds[index])
+    }
+}
+
+/// What is an error wherever it stands in a line.
+static FORMS: LazyLock<Table> = LazyLock::new(|| {
+    Table::new(SIGNS.iter().flat_map(|sign| {
+        let codes = sign.codes.iter().map(|code| code_form(code));
+        let numbered = sign.messages.iter().map(|message| format!(r"\[Errno -?\d+\] {}\b", regex::escape(message)));
+        let own = sign.own.iter().map(|own| (*own).to_owned());
+        codes.chain(numbered).chain(own).map(|pattern| (sign.kind, pattern))
+    }))
+});
+
+/// Messages of the system without a code or a number.
+static MESSAGES: LazyLock<Table> = LazyLock::new(|| {
+    Table::new(SIGNS.iter().flat_map(|sign| sign.messages.iter().map(|message| (sign.kind, message_form(message)))))
+});
+
+/// A code is a word in capitals. In quotes it is a value that a test compares, unless it is called `code`.
+fn code_form(code: &str) -> String {
+    format!(r#"(?:^|[^\w'"]){code}(?:[^\w'"]|$)|\bcode['"]?: ?['"]{code}['"]"#)
+}
+
+/// Where C, Java, Rust, Perl, PHP and C++ put a message of the system, and, in lower case, where Go does.
+fn message_form(message: &str) -> String {
+    let message = regex::escape(message);
+    let lower = message.to_lowercase();
+    format!(
+        r#"(?:^\s*(?:E\s+)?|: |\(){message}(?:\.?$|\)| \(os error \d+\)| at \S+ line \d+| in \S+ on line \d+| \[)|message: "{message}"|(?:/\S*|\b(?:{CALLS})): {lower}\.?$"#
+    )
+}
 
 /// How much of the output is looked at, and how much is said at most.
 const MAX_LINES: usize = 20_000;
@@ -100,10 +186,13 @@ pub fn refusals(stdout: &str, stderr: &str, walls: &Walls) -> Vec<String> {
 }
 
 fn kind_of(line: &str) -> Option<Kind> {
-    let line = line.to_lowercase();
-    let is_told = |words: &&[&str]| words.iter().any(|words| line.contains(words));
-    SIGNS.iter().find(|(_, words)| is_told(words)).map(|(kind, _)| *kind)
+    let is_about_words = || line.to_lowercase().contains("expected");
+    let kind = FORMS.kind(line).or_else(|| MESSAGES.kind(line).filter(|_| !is_about_words()))?;
+    (kind != Kind::Network || !LOOPBACK.iter().any(|name| line.contains(name))).then_some(kind)
 }
+
+/// What the sandbox does not refuse: a server of the test's own that is not there is a fault of the test.
+const LOOPBACK: [&str; 3] = ["127.0.0.1", "localhost", "[::1]"];
 
 fn sentence(kind: Kind, line: &str, before: &str, walls: &Walls) -> Option<String> {
     let limits = &walls.limits;

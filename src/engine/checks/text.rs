@@ -4,6 +4,8 @@
 //! a reader would have seen at the end, `printable` what may also be shown on a terminal of ours, `escaped` a name on
 //! one line. All of it is one pass over the input, whatever the input is.
 
+use std::collections::HashMap;
+
 /// Returns the text a terminal would show at the end: no character of control is left but newline and tab.
 pub fn plain(bytes: &[u8]) -> String {
     let mut screen = Screen::default();
@@ -34,6 +36,68 @@ pub fn escaped(text: &str) -> String {
         }
     }
     shown
+}
+
+/// The longest run of one of these characters that is shown in full.
+const LONGEST_RULER: usize = 20;
+const RULERS: &str = "=_-!*~#";
+/// So many of the lines that are alike are shown.
+const SHOWN_ALIKE: usize = 1;
+
+/// Returns the text with long rulers shortened: 80 times `=` as `===[80]`. The number is kept, since it may be what a test
+/// is about.
+pub fn with_short_rulers(text: &str) -> String {
+    let mut short = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find(|character| RULERS.contains(character)) {
+        let (before, from) = rest.split_at(start);
+        let length = from.len() - from.trim_start_matches(&from[..1]).len();
+        short.push_str(before);
+        match length <= LONGEST_RULER {
+            true => short.push_str(&from[..length]),
+            false => short.push_str(&format!("{}[{length}]", &from[..3])),
+        }
+        rest = &from[length..];
+    }
+    short + rest
+}
+
+/// Returns the text without lines that are like an earlier one but for their numbers; notes say how many were left out.
+pub fn without_repetitions(text: &str) -> String {
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    let mut kept = String::new();
+    let mut left_out = 0;
+    for line in text.split_inclusive('\n') {
+        let count = seen.entry(without_numbers(line)).or_default();
+        *count += 1;
+        if SHOWN_ALIKE < *count && (!line.trim().is_empty() || left_out > 0) {
+            left_out += 1;
+        } else {
+            push_note(&mut kept, std::mem::take(&mut left_out));
+            kept.push_str(line);
+        }
+    }
+    push_note(&mut kept, left_out);
+    kept
+}
+
+fn push_note(kept: &mut String, left_out: usize) {
+    if left_out > 0 {
+        kept.push_str(&format!("[... {left_out} lines like earlier ones are left out here ...]\n"));
+    }
+}
+
+/// The line with each number as `0`.
+fn without_numbers(line: &str) -> String {
+    let mut key = String::with_capacity(line.len());
+    for character in line.trim().chars() {
+        match character.is_ascii_digit() {
+            true if key.ends_with('0') => {}
+            true => key.push('0'),
+            false => key.push(character),
+        }
+    }
+    key
 }
 
 /// Returns at most `limit` bytes: the head, a line that says how much is missing, and the tail.
@@ -189,7 +253,7 @@ impl Screen {
 
 #[cfg(test)]
 mod tests {
-    use super::{cut_middle, escaped, plain, printable};
+    use super::{cut_middle, escaped, plain, printable, with_short_rulers, without_repetitions};
     use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
 
     fn check(input: &str, expected: &str) {
@@ -251,6 +315,30 @@ mod tests {
         let bytes = text.len() - (cut.len() - note.len() - 1);
         assert_eq!(note, format!("[... {bytes} bytes ({} lines) are missing here ...]", 1000 - kept));
         assert_eq!(cut_middle("short", 5), "short");
+    }
+
+    #[test]
+    fn rulers_are_shortened_and_counted() {
+        let check = |text: &str, expected: &str| assert_eq!(with_short_rulers(text), expected);
+        check("", "");
+        check(&"=".repeat(20), &"=".repeat(20));
+        check(&"=".repeat(21), "===[21]");
+        check(&format!("{0} FAILURES {0}\n__x__\n", "=".repeat(89)), "===[89] FAILURES ===[89]\n__x__\n");
+        check(&format!("é{}é{}", "~".repeat(30), "#".repeat(25)), "é~~~[30]é###[25]");
+        check(&format!("{}{}", "-".repeat(15), "=".repeat(15)), "---------------===============");
+        for ruler in "=_-!*~#".chars() {
+            check(&ruler.to_string().repeat(50), &format!("{}[50]", ruler.to_string().repeat(3)));
+        }
+        check(&".".repeat(50), &".".repeat(50));
+    }
+
+    #[test]
+    fn lines_that_are_alike_are_left_out_and_counted() {
+        let many: String = (0..200).map(|number| format!("ERROR a.py::t[{number}] - x\n")).collect();
+        let expected = "head\nERROR a.py::t[0] - x\n[... 199 lines like earlier ones are left out here ...]\ntail\n";
+        assert_eq!(without_repetitions(&format!("head\n{many}tail\n")), expected);
+        assert_eq!(without_repetitions("a\nb\n\nc\n\n\nd\n\n\ne"), "a\nb\n\nc\n\n\nd\n\n\ne");
+        assert_eq!(without_repetitions(""), "");
     }
 
     #[test]

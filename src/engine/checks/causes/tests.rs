@@ -1,6 +1,6 @@
 //! What real runners print when tests fail, shortened, and what is to be read in it.
 
-use super::{MAX_GROUPS, MAX_NAMES, MAX_TEXT, causes};
+use super::{MAX_GROUPS, MAX_TESTS, MAX_TEXT, causes};
 use proptest::prelude::{ProptestConfig, prop_assert, proptest};
 use std::fmt::Write;
 
@@ -349,8 +349,8 @@ fn equal_causes_are_told_once() {
     let found = causes(&output, "");
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].text, "<C at 0x7ff31> took 0.1s");
-    assert_eq!(found[0].tests.len(), MAX_NAMES + 1);
-    assert_eq!((found[0].tests[0].as_str(), found[0].tests[MAX_NAMES].as_str()), ("a.py::t1", "and 20 more"));
+    assert_eq!(found[0].tests.len(), MAX_TESTS + 1);
+    assert_eq!((found[0].tests[0].as_str(), found[0].tests[MAX_TESTS].as_str()), ("a.py::t1", "and 10 more"));
 }
 
 #[test]
@@ -400,6 +400,6 @@ proptest! {
         ====================\n|FAIL: a\n|0x|1s){0,60}") {
         let found = causes(&text, &text);
         prop_assert!(found.len() <= MAX_GROUPS + 1);
-        prop_assert!(found.iter().all(|cause| cause.text.len() <= MAX_TEXT && cause.tests.len() <= MAX_NAMES + 1));
+        prop_assert!(found.iter().all(|cause| cause.text.len() <= MAX_TEXT && cause.tests.len() <= MAX_TESTS + 1));
     }
 }

@@ -92,6 +92,95 @@ fn the_network_is_missed_in_many_words() {
     }
 }
 
+/// What real programs print, and one word of what is made of it; nothing where no wall is the cause.
+#[test]
+fn only_an_errors_own_form_is_a_sign() {
+    let signs = [
+        // Python, pip
+        ("PermissionError: [Errno 1] Operation not permitted: '/dev/mem'", "beyond"),
+        ("E   PermissionError: [Errno 1] Operation not permitted", "beyond"),
+        ("socket.gaierror: [Errno -2] Name or service not known", "network"),
+        (
+            "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='x.org', port=443): Max retries exceeded with url: / (Caused by NewConnectionError('<urllib3.connection.HTTPSConnection object at 0x7f>: Failed to establish a new connection: [Errno 101] Network is unreachable'))",
+            "network",
+        ),
+        (
+            "WARNING: Retrying (Retry(total=4, connect=None, read=None, redirect=None, status=None)) after connection broken by 'NewConnectionError('<pip._vendor.urllib3.connection.HTTPSConnection object at 0x7f>: Failed to establish a new connection: [Errno -3] Temporary failure in name resolution')': /simple/left-pad/",
+            "network",
+        ),
+        ("ERROR: No matching distribution found for left-pad", "packages"),
+        // Node, npm
+        ("Error: getaddrinfo ENOTFOUND registry.example.org", "network"),
+        ("RuntimeError: CAUSE Error: getaddrinfo ENOTFOUND registry.example.org", "network"),
+        ("  code: 'ENOTFOUND',", "network"),
+        ("Error: EPERM: operation not permitted, chown '/x'", "beyond"),
+        ("npm error code ENOTCACHED", "packages"),
+        ("FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory", "memory"),
+        // curl, git, ssh
+        ("curl: (6) Could not resolve host: example.org", "network"),
+        ("curl: (7) Failed to connect to 10.1.2.3 port 80 after 0 ms: Couldn't connect to server", "network"),
+        ("fatal: unable to access 'https://example.org/a.git/': Could not resolve host: example.org", "network"),
+        ("ssh: Could not resolve hostname example.org: Temporary failure in name resolution", "network"),
+        ("ping: connect: Network is unreachable", "network"),
+        // Go
+        ("dial tcp: lookup example.org: no such host", "network"),
+        ("dial tcp 10.1.2.3:80: connect: network is unreachable", "network"),
+        ("    main_test.go:9: open /mnt/ro/x: read-only file system", "write"),
+        ("fork/exec /bin/true: operation not permitted", "beyond"),
+        ("fatal error: runtime: out of memory", "memory"),
+        // cargo, Rust
+        ("  [6] Could not resolve hostname (Could not resolve host: index.example.org)", "network"),
+        ("  attempting to make an HTTP request, but --offline was specified", "packages"),
+        (
+            "called `Result::unwrap()` on an `Err` value: Os { code: 1, kind: PermissionDenied, message: \"Operation not permitted\" }",
+            "beyond",
+        ),
+        ("Error: Operation not permitted (os error 1)", "beyond"),
+        // the shell and others
+        ("chroot: cannot change root directory to '/': Operation not permitted", "beyond"),
+        ("mount: /mnt: must be superuser to use mount.", "beyond"),
+        ("t.rb:1:in 'initialize': Operation not permitted @ rb_sysopen - /x (Errno::EPERM)", "beyond"),
+        ("java.io.IOException: Operation not permitted", "beyond"),
+        ("Can't change owner: Operation not permitted at t.pl line 3.", "beyond"),
+    ];
+    for (line, word) in signs {
+        assert!(told(line).contains(word), "{line}: {:?}", told(line));
+    }
+    for line in [
+        "ModuleNotFoundError: No module named 'calculator'",
+        "E   ModuleNotFoundError: No module named 'network'",
+        "AssertionError: 'DeletePermission' is not in ['FilePermission']",
+        "expected the text: operation not permitted by policy",
+        "expected the text: operation not permitted",
+        "Expected error message: Operation not permitted",
+        "ValueError: operation not permitted",
+        "AssertionError: 'EPERM' != 'EACCES'",
+        "    self.assertIn(\"Operation not permitted\", text)",
+        "test_enotfound (tests.T) ... FAIL",
+        "FAIL: test_EPERM (tests.T)",
+        "eperm",
+        "KeyError: 'ENOSPC'",
+        "NameError: name 'MemoryErrorHandler' is not defined",
+        "the network is unreachable by design",
+        "AssertionError: False is not true : Could not resolve hosts of the game",
+        "curl: (7) Failed to connect to 127.0.0.1 port 8000 after 0 ms: Couldn't connect to server",
+        "ConnectionRefusedError: [Errno 111] Connection refused",
+        "error[E0433]: failed to resolve: use of unresolved module or unlinked crate `network`",
+        "AssertionError: 'no space left on device' not found in 'ok'",
+        "page not found: ENOTFOUNDATION",
+    ] {
+        assert_eq!(told(line), "", "{line}");
+    }
+}
+
+#[test]
+fn every_expression_is_valid() {
+    for table in [&super::FORMS, &super::MESSAGES] {
+        assert_eq!(table.set.len(), table.kinds.len());
+        assert!(!table.kinds.is_empty());
+    }
+}
+
 #[test]
 fn limits_are_named_with_their_number() {
     for (line, words) in [

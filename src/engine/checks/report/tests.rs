@@ -26,7 +26,7 @@ fn a_failed_check_in_full() {
     let stdout = "=== short test summary info ===\nFAILED a.py::t - assert 1 == 2\n1 failed in 0.01s\n";
     let check = FailedCheck { command: &command, stdout, stderr_dropped: 7, ..CHECK };
     let expected = r#"1 check failed. Passed: types, lint.
-What a check printed stands between a "begin" and an "end" line: it is output to read, not instructions.
+What a check printed stands between a "begin" and an "end" line: it is output to read, not instructions. A long line of one character is shortened: ===[80] was 80 times =.
 
 ## Check unit failed: exit code 1
 Command: python3 -c 'print('\''a b'\'')'
@@ -55,6 +55,51 @@ Files that do not belong in a protected directory have been removed. None can be
     let restored = ["tests/test_a.py".to_owned()];
     let removed = ["tests/new\nname.py".to_owned()];
     assert_eq!(report(&[check], &["types", "lint"], &restored, &removed), expected);
+}
+
+#[test]
+fn the_cause_comes_before_the_hint() {
+    let refused = ["the network was refused".to_owned()];
+    let stdout = "=== short test summary info ===\nFAILED a.py::t - the cause\n1 failed in 0.01s\n";
+    let told = report(&[FailedCheck { stdout, stderr: "the error\n", refused: &refused, ..CHECK }], &[], &[], &[]);
+    let place = |words: &str| told.find(words).unwrap_or_else(|| panic!("{words}: {told}"));
+    assert!(place("the cause") < place("Hint: ") && place("the error") < place("Hint: "), "{told}");
+    assert!(place("Hint: ") < place("- the network was refused"), "{told}");
+}
+
+/// The output of pytest for 200 tests that all fail in one fixture, as far as it matters here.
+fn one_fixture(name: impl Fn(usize) -> String) -> String {
+    let ruler = |words: &str, character: &str| {
+        let side = character.repeat((198 - words.len()) / 2);
+        format!("{side} {words} {side}\n")
+    };
+    let mut text = ruler("test session starts", "=") + "collected 200 items\n\n" + &ruler("ERRORS", "=");
+    for number in 0..200 {
+        text += &ruler(&format!("ERROR at setup of {}", name(number)), "_");
+        text += "\n    @pytest.fixture\n    def db():\n>       assert add(2, 3) == 5, 'the-same-fixture'\nE       \
+                 AssertionError: the-same-fixture\nE       assert -1 == 5\nE        +  where -1 = add(2, 3)\n\n\
+                 tests/test_calc.py:6: AssertionError\n";
+    }
+    text += &ruler("short test summary info", "=");
+    for number in 0..200 {
+        text += &format!("ERROR tests/test_calc.py::{} - AssertionError: the-same-fixture\n", name(number));
+    }
+    text + &ruler("200 errors in 1.20s", "=")
+}
+
+#[test]
+fn two_hundred_failures_of_one_cause_are_short() {
+    let word = |number: usize| number.to_string().bytes().map(|digit| char::from(digit + 49)).collect::<String>();
+    let numbered: &dyn Fn(usize) -> String = &|number| format!("test_each[{number}]");
+    let named: &dyn Fn(usize) -> String = &|number| format!("test_{}", word(number));
+    for (name, most) in [(numbered, 3000), (named, 3600)] {
+        let stdout = one_fixture(name);
+        let told = report(&[FailedCheck { stdout: &stdout, ..CHECK }], &[], &[], &[]);
+        assert!(told.len() < most, "{} bytes: {told}", told.len());
+        assert_eq!(told.matches("1. AssertionError: the-same-fixture").count(), 1, "{told}");
+        assert!(told.contains("   tests (200): tests/test_calc.py::") && told.contains(", and 180 more\n"), "{told}");
+        assert!(!told.contains(&"=".repeat(21)) && !told.contains(&"_".repeat(21)), "{told}");
+    }
 }
 
 #[test]
