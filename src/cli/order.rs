@@ -72,7 +72,7 @@ impl<'a> Order<'a> {
     }
 
     /// The spec's file as the state names it: relative to the root where it lies inside.
-    fn spec_file(&self) -> String {
+    pub fn spec_file(&self) -> String {
         let file = &self.spec.file;
         let root = std::fs::canonicalize(&self.surroundings.root).unwrap_or_default();
         let inside = file.strip_prefix(&self.surroundings.root).or_else(|_| file.strip_prefix(&root));

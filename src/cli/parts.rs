@@ -56,9 +56,13 @@ pub fn assemble(
 ) -> Result<Run> {
     adopt_orphans().map_err(|error| Error::Bug(format!("cannot adopt orphans: {error}")))?;
     let door = Door::open(root.handle(), "workspace", &root.join("workspace"))?;
-    if let Some(max_retries) = order.max_retries {
+    // What the command line said at an earlier start holds until it, or the spec, says something else.
+    let changed = memory.max_retries().is_some_and(|before| before != order.spec.max_retries);
+    if let Some(max_retries) = order.max_retries.or(changed.then_some(order.spec.max_retries)) {
         state.max_retries = max_retries.max(state.retry_count);
     }
+    // Another file may ask for the same.
+    state.spec_file = order.spec_file();
     // The log is ahead of the state where a crash came between an answer and its save.
     if let Some(totals) = memory.totals().filter(|totals| totals.llm_calls >= state.usage.llm_calls) {
         state.usage = totals;

@@ -220,6 +220,7 @@ fn start(
         model: order.model_name(),
         resumed: words.is_none(),
         version: env!("CARGO_PKG_VERSION").into(),
+        max_retries: Some(order.spec.max_retries),
     })?;
     let goes_on = words.is_none();
     for word in words.unwrap_or_default() {

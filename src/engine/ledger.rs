@@ -90,7 +90,9 @@ impl Ledger {
     /// Tokens and USD that count, those of broken-off requests too.
     fn used(&self, spent: &Totals) -> (u64, f64) {
         let tokens = spent.input_tokens.saturating_add(spent.output_tokens).saturating_add(self.charges.tokens);
-        (tokens, spent.cost_usd.unwrap_or(0.0) + self.charges.usd)
+        // Answers from before a price was given count with it, at the most that they can have cost.
+        let unpriced = || self.price.map_or(0.0, |price| price.worst(spent.input_tokens, spent.output_tokens));
+        (tokens, spent.cost_usd.unwrap_or_else(unpriced) + self.charges.usd)
     }
 }
 
@@ -130,6 +132,14 @@ mod tests {
         ledger.add(worst);
         assert!(ledger.promise(worst, &spent(0, 0.0)).is_ok());
         assert!(ledger.promise(worst, &spent(1, 0.0)).is_err());
+    }
+
+    #[test]
+    fn answers_from_before_the_price_was_known_count_with_it() {
+        let before = Totals { cost_usd: None, ..spent(1_000_000, 0.0) };
+        let next = Charge { tokens: 1, cost_usd: Some(0.01) };
+        assert!(ledger(Some(3.0), None).promise(next, &before).is_err());
+        assert!(ledger(Some(4.0), None).promise(next, &before).is_ok());
     }
 
     #[test]

@@ -32,6 +32,7 @@ pub struct Memory {
     hidden: Vec<String>,
     put_back: PutBack,
     root: Option<String>,
+    max_retries: Option<u32>,
     /// The number of the line that is being heard.
     line: u64,
 }
@@ -62,8 +63,9 @@ impl Memory {
     /// Takes in one event of the log.
     pub fn hear(&mut self, event: Event) {
         match event {
-            Event::WorkflowStarted { scope_dir, resumed, .. } => {
+            Event::WorkflowStarted { scope_dir, resumed, max_retries, .. } => {
                 self.root = Some(scope_dir);
+                self.max_retries = max_retries;
                 // A run begins in INIT, which no transition leads to.
                 self.phase = self.phase.or((!resumed).then_some(Phase::Init));
             }
@@ -192,6 +194,11 @@ impl Memory {
     /// Hands over, once, what was put back since the last files were written: the model has not been told yet.
     pub fn take_put_back(&mut self) -> PutBack {
         std::mem::take(&mut self.put_back)
+    }
+
+    /// Returns what the spec said of `max_retries` when the run was started last.
+    pub fn max_retries(&self) -> Option<u32> {
+        self.max_retries
     }
 
     /// Returns the root in which the log was written.

@@ -53,6 +53,9 @@ pub enum Event {
         model: String,
         resumed: bool,
         version: String,
+        /// What the spec says; a resume goes on with it when it differs from that of the last start.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        max_retries: Option<u32>,
     },
     WorkflowCompleted {
         workflow_id: String,

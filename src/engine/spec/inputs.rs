@@ -1,4 +1,4 @@
-//! What a spec brings along: everything it copies, protects, hides, uses as template or prompt, and the hash over it.
+//! What a spec brings along: everything it copies, protects, hides, uses as template or prompt.
 //!
 //! Protected and hidden contents are held in memory, since they are put back from here and must not depend on files
 //! that may change; what is only copied is streamed from its source later. `tree.rs` walks the folders.
@@ -10,11 +10,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sha2::{Digest, Sha256};
-
 use super::excerpt::shown_path;
+use super::identity;
 use super::prompts::{self, Prompts};
-use super::tree::{Contents, Walk, sha256};
+use super::tree::{Contents, Walk};
 use super::{Mode, Source, Spec};
 use crate::environments::adhoc::FOLDER as ENVIRONMENTS;
 use crate::error::Error;
@@ -34,7 +33,7 @@ pub struct Inputs {
     pub prompts: Prompts,
     /// The user's own environments: what lies in the root's `env/`, for a model that works with tools.
     pub environments: Vec<Input>,
-    /// `sha256:<hex>` over the spec's file and all of the above; the same in every place.
+    /// `sha256:<hex>` over what the spec asks for and all of the above; the same in every place.
     pub hash: String,
 }
 
@@ -98,7 +97,7 @@ fn gather_all(spec: &Spec, walk: &mut Walk<'_>) -> Result<Inputs, Error> {
     let environments = own_environments(walk, spec)?;
     let (copy, protect) = (list(copy), list(protect));
     let mut inputs = Inputs { copy, protect, hidden, template, prompts, environments, hash: String::new() };
-    inputs.hash = hash(spec, &inputs);
+    inputs.hash = identity::hash(spec, &inputs);
     Ok(inputs)
 }
 
@@ -107,8 +106,6 @@ fn own_environments(walk: &mut Walk<'_>, spec: &Spec) -> Result<Vec<Input>, Erro
     let mut placed = Placed::new();
     if let Some(folder) = folder.filter(|_| spec.generator.mode == Mode::Agent) {
         walk.folder(&folder, None, Contents::Held, &mut placed).map_err(Error::Spec)?;
-        // What an interpreter leaves there is not the user's.
-        placed.retain(|to, _| !to.as_str().split('/').any(|part| part == "__pycache__"));
     }
     Ok(list(placed))
 }
@@ -188,50 +185,4 @@ fn stray_round(path: &Path, count: usize) -> Option<String> {
     let folders = fs::read_dir(path).ok()?.flatten().filter(|entry| entry.path().is_dir());
     let mut strays = folders.filter(|entry| is_number(&entry.file_name()) && !is_known(&entry.file_name()));
     strays.next().map(|entry| shown_path(&entry.path()))
-}
-
-/// Returns the hash: every part with its length before it, so that no two different inputs spell the same bytes.
-fn hash(spec: &Spec, inputs: &Inputs) -> String {
-    let mut hasher = Hasher(Sha256::new());
-    hasher.record(["spec", "", ""], &spec.file_hash);
-    hasher.inputs("copy", &inputs.copy);
-    hasher.inputs("protect", &inputs.protect);
-    for (index, files) in inputs.hidden.iter().enumerate() {
-        hasher.inputs(&format!("hidden {index}"), files);
-    }
-    for (index, round) in inputs.template.iter().flatten().enumerate() {
-        for (to, content) in &round.files {
-            hasher.record([&format!("template {index}"), to.as_str(), "file"], &sha256(content));
-        }
-    }
-    hasher.inputs("env", &inputs.environments);
-    for (name, text) in inputs.prompts.named() {
-        hasher.record(["prompt", name, "file"], &sha256(text.as_bytes()));
-    }
-    let hex: String = hasher.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}")
-}
-
-struct Hasher(Sha256);
-
-impl Hasher {
-    fn inputs(&mut self, role: &str, inputs: &[Input]) {
-        for input in inputs {
-            let to = input.to.as_str();
-            match &input.kind {
-                InputKind::Dir => self.record([role, to, "dir"], b""),
-                InputKind::Link { target } => self.record([role, to, "link"], target.as_os_str().as_bytes()),
-                // Of the mode only whether it can be executed: the rest is the user's umask.
-                InputKind::File { mode, sha256, .. } if mode & 0o111 != 0 => self.record([role, to, "program"], sha256),
-                InputKind::File { sha256, .. } => self.record([role, to, "file"], sha256),
-            }
-        }
-    }
-
-    fn record(&mut self, words: [&str; 3], content: &[u8]) {
-        for part in words.map(str::as_bytes).into_iter().chain([content]) {
-            self.0.update((part.len() as u64).to_le_bytes());
-            self.0.update(part);
-        }
-    }
 }

@@ -2,10 +2,11 @@
 //!
 //! `read.rs` turns a file into a `Spec` or a message with file, line and column: `yaml.rs` and `json.rs` make a tree
 //! with places (`node.rs`), `validate.rs` and `generator.rs` judge it, `excerpt.rs` shows what is wrong. `inputs.rs`
-//! collects what the spec copies, protects, hides and uses as template, and computes the hash over all of it.
+//! collects what the spec copies, protects, hides and uses as template; `identity.rs` computes the hash over all of it.
 
 mod excerpt;
 mod generator;
+mod identity;
 pub mod inputs;
 mod json;
 mod node;
@@ -52,8 +53,6 @@ pub struct Spec {
     pub kept_snapshots: u32,
     /// The file it was read from, absolute.
     pub file: PathBuf,
-    /// SHA-256 of that file's bytes.
-    pub file_hash: [u8; 32],
     pub warnings: Vec<String>,
 }
 

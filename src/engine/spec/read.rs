@@ -10,7 +10,6 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf, absolute};
 
 use rustix::fs::OFlags;
-use sha2::{Digest, Sha256};
 
 use super::Spec;
 use super::excerpt::{Document, Refusal, shown_path};
@@ -38,7 +37,7 @@ pub fn judge(path: &Path, file: PathBuf, bytes: &[u8], home: Option<&Path>) -> R
     let (tree, markdown) = parse(path, text).map_err(|refusal| document.error(&refusal))?;
     let mut validator = Validator::new(document, &file, home);
     let spec = validator.spec(&tree, markdown).map_err(|refusal| document.error(&refusal))?;
-    Ok(Spec { file_hash: Sha256::digest(bytes).into(), warnings: validator.warnings, file, ..spec })
+    Ok(Spec { warnings: validator.warnings, file, ..spec })
 }
 
 /// Opens a regular file for reading, links followed; anything else is refused without waiting for it.

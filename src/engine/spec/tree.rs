@@ -17,6 +17,7 @@ use super::Source;
 use super::excerpt::shown_path;
 use super::inputs::{InputKind, Placed};
 use super::read::open_file;
+use crate::safety::leftovers::is_never_taken;
 use crate::safety::path::SafePath;
 use crate::stop::Stop;
 
@@ -101,7 +102,7 @@ impl Walk<'_> {
         let mut names = Vec::new();
         for entry in entries {
             let name = entry.map_err(|error| cannot_read(folder, &error))?.file_name();
-            if name != ".git" && !self.is_own(&folder.join(&name)) {
+            if name != ".git" && !is_never_taken(&name) && !self.is_own(&folder.join(&name)) {
                 names.push(name);
             }
         }

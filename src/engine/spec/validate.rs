@@ -64,7 +64,7 @@ impl<'a> Validator<'a> {
         Validator { document, folder, home, warnings: Vec::new(), places: 0 }
     }
 
-    /// Returns the spec, without what only the file itself knows (`file`, `file_hash`, `warnings`).
+    /// Returns the spec, without what only the file itself knows (`file`, `warnings`).
     pub fn spec(&mut self, tree: &Node, markdown: Option<Markdown>) -> Result<Spec, Refusal> {
         if tree.value == Value::Null {
             return Err(tree.refuse("the spec is empty").hint("`name` and `description` are required"));
@@ -98,7 +98,6 @@ impl<'a> Validator<'a> {
                 .map_or(Ok(DEFAULT_STUCK_AFTER), |node| node.whole_in(0, u32::MAX.into()))?,
             kept_snapshots: fields.optional("snapshots").map_or(Ok(DEFAULT_KEPT_SNAPSHOTS), kept_snapshots)?,
             file: PathBuf::new(),
-            file_hash: [0; 32],
             warnings: Vec::new(),
         })
     }

@@ -92,6 +92,7 @@ fn started(resumed: bool) -> Event {
         model: "claude-x".into(),
         resumed,
         version: "0".into(),
+        max_retries: None,
     }
 }
 

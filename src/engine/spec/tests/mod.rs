@@ -1,5 +1,6 @@
 //! Tests of the whole room: specs as files in a folder, read and collected.
 
+mod identity;
 mod inputs;
 mod read;
 
