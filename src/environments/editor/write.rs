@@ -16,6 +16,7 @@ use rustix::process::{Gid, Uid};
 use uuid::Uuid;
 
 use super::place::{MAX_SIZE, Place, Trouble};
+use crate::safety::door::make_executable;
 
 /// Replaces the file that `old` tells of, or makes a new one where nothing is.
 pub(super) fn put(place: &Place, content: &[u8], old: Option<&Stat>) -> Result<(), Trouble> {
@@ -55,6 +56,9 @@ pub(super) fn standing(place: &Place) -> Result<Option<Stat>, Trouble> {
 
 fn fill(mut file: File, content: &[u8], old: Option<&Stat>) -> io::Result<()> {
     file.write_all(content)?;
+    if old.is_none() && content.starts_with(b"#!") {
+        make_executable(&file)?;
+    }
     if let Some(old) = old {
         let own = fstat(&file)?;
         if (own.st_uid, own.st_gid) != (old.st_uid, old.st_gid) {

@@ -29,6 +29,7 @@ use crate::safety::path::{SafePath, Violation};
 pub(in crate::safety) use crate::safety::door::entry::Access;
 pub(in crate::safety) use crate::safety::door::walk::{DEPTH_LIMIT, Reach};
 pub use crate::safety::door::walk::{Entry, Kind, Time, Walk, Walked};
+pub use crate::safety::door::write::make_executable;
 
 /// What an answer wants done to one path.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
@@ -207,10 +208,18 @@ fn create(folder: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
 fn stage_one(stage: BorrowedFd<'_>, index: usize, content: &[u8], old_mode: Option<u32>, sync: bool) -> io::Result<()> {
     let mut file = File::from(create(stage, OsStr::new(&index.to_string()))?);
     file.write_all(content)?;
-    if let Some(mode) = old_mode {
-        fchmod(&file, Mode::from_raw_mode(mode & 0o777 | 0o600))?;
+    match old_mode {
+        Some(mode) => fchmod(&file, Mode::from_raw_mode(mode & 0o777 | 0o600))?,
+        None if content.starts_with(b"#!") => make_executable(&file)?,
+        None => {}
     }
     if sync { file.sync_all() } else { Ok(()) }
+}
+
+/// Lets everybody execute a new file who may read it.
+pub fn make_executable(file: &File) -> io::Result<()> {
+    let mode = file.metadata()?.permissions().mode() & 0o777;
+    Ok(fchmod(file, Mode::from_raw_mode(mode | (mode & 0o444) >> 2))?)
 }
 
 fn make_folder(folder: BorrowedFd<'_>, name: &OsStr) -> Result<(), Errno> {

@@ -60,6 +60,12 @@ fn modes() {
     place.change(&[write("script", "new"), write("locked", "new"), write("fresh", "new")]).expect("change");
     assert_eq!((place.mode("script"), place.mode("locked")), (0o755, 0o600));
     assert_eq!(place.mode("fresh"), place.mode("plain"));
+    place.change(&[write("new/run", "#!/bin/sh\n"), write("plain", "#!/bin/sh\n")]).expect("change");
+    assert_eq!(place.mode("new/run"), place.mode("fresh") | (place.mode("fresh") & 0o444) >> 2);
+    assert_eq!(place.mode("plain"), place.mode("fresh"), "a file that is there keeps its mode");
+    // The same answer once more, as after a crash.
+    place.change(&[write("new/run", "#!/bin/sh\n")]).expect("change");
+    assert_eq!(place.mode("new/run") & 0o111, (place.mode("fresh") & 0o444) >> 2);
 }
 
 #[test]
