@@ -4,22 +4,40 @@
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "a test sets its own scene"))]
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "orchestrator builds on Linux only: its sandbox is made of namespaces, Landlock and seccomp. Build it on Linux, in a container or in a virtual machine."
+);
+
+#[cfg(target_os = "linux")]
 pub mod error;
+#[cfg(target_os = "linux")]
 pub mod events;
+#[cfg(target_os = "linux")]
 pub mod secrets;
+#[cfg(target_os = "linux")]
 pub mod state;
+#[cfg(target_os = "linux")]
 pub mod stop;
 
+#[cfg(target_os = "linux")]
 pub mod safety;
 
+#[cfg(target_os = "linux")]
 pub mod process;
 
+#[cfg(target_os = "linux")]
 pub mod environments;
+#[cfg(target_os = "linux")]
 pub mod llm;
 
+#[cfg(target_os = "linux")]
 pub mod engine;
+#[cfg(target_os = "linux")]
 pub mod server;
 
+#[cfg(target_os = "linux")]
 pub mod observers;
 
+#[cfg(target_os = "linux")]
 pub mod cli;

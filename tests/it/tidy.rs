@@ -154,3 +154,13 @@ fn every_test_that_a_fault_names_is_there() {
         .collect();
     assert!(lost.is_empty(), "{lost:?}");
 }
+
+#[test]
+fn on_other_systems_the_build_has_one_message() {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs")).unwrap();
+    assert!(text.contains("#[cfg(not(target_os = \"linux\"))]\ncompile_error!("));
+    // A module that is compiled there would bury it among errors of its own.
+    let modules = text.matches("pub mod ").count();
+    assert_eq!(text.matches("#[cfg(target_os = \"linux\")]\npub mod ").count(), modules);
+    assert!(5 < modules);
+}

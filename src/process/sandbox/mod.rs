@@ -6,31 +6,22 @@
 //! seccomp. Each step works or the command does not start. `watch` looks after the limits that no kernel keeps for a
 //! whole tree.
 
-#[cfg(target_os = "linux")]
 mod advice;
-#[cfg(target_os = "linux")]
 mod calls;
 mod count;
 pub mod group;
-#[cfg(target_os = "linux")]
 mod init;
-#[cfg(target_os = "linux")]
 mod landlock;
-#[cfg(target_os = "linux")]
 mod namespaces;
 pub mod pocket;
 pub mod policy;
-#[cfg(target_os = "linux")]
 mod restrict;
-#[cfg(target_os = "linux")]
 mod seccomp;
-#[cfg(target_os = "linux")]
 mod tree;
 pub mod trial;
 mod usage;
 pub mod watch;
 
-#[cfg(target_os = "linux")]
 pub(super) use self::init::{Afterwards, make_namespaces, start};
 
 use std::fmt::{self, Display};
