@@ -4,11 +4,13 @@ use std::path::Path;
 
 use serde_json::json;
 
+use crate::cli::programs;
 use crate::cli::surroundings::Surroundings;
 use crate::cli::{complain, signals, write_stdout};
 use crate::engine::spec::{inputs, read};
 use crate::error::Result;
 use crate::observers::plain::plain_text;
+use crate::process::sandbox::Mode;
 
 /// Checks the spec and returns the exit code.
 pub fn main(surroundings: &Surroundings, spec: &Path, as_json: bool) -> u8 {
@@ -35,5 +37,7 @@ fn check(surroundings: &Surroundings, file: &Path) -> Result<Vec<String>> {
     let spec = read::read(file, surroundings.home().as_deref())?;
     inputs::collect(&spec, &surroundings.root, &signals()?)?;
     crate::cli::order::known_price(&spec)?;
+    // Without trying what this system gives: the full sandbox shows what the others show.
+    programs::look_up(&spec, surroundings, Some(Mode::Full))?;
     Ok(spec.warnings)
 }

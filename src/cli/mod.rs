@@ -7,6 +7,7 @@ mod ending;
 mod lint;
 mod order;
 mod parts;
+mod programs;
 mod reset;
 mod run;
 mod serve;

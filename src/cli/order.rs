@@ -42,6 +42,7 @@ impl<'a> Order<'a> {
     /// Reads everything that is asked for, or refuses it.
     pub fn read(arguments: &'a RunArguments, surroundings: &'a Surroundings, stop: &Stop) -> Result<Order<'a>> {
         let Some(file) = &arguments.spec else { return Err(not_there_yet("run --workflow")) };
+        refuse_colon(&surroundings.root)?;
         Root::open(&surroundings.root)?;
         let mut spec = read::read(file, surroundings.home().as_deref())?;
         take_over(&mut spec, arguments)?;
@@ -146,6 +147,19 @@ impl<'a> Order<'a> {
         }
         let launcher = Launcher::open(Path::new(OWN_PROGRAM));
         trial::find(&launcher, &self.surroundings.temporary(), self.spec.sandbox.network).map(Some)
+    }
+}
+
+/// Refuses a root whose path, as written or where its links lead, cannot stand in PATH and PYTHONPATH.
+fn refuse_colon(root: &Path) -> Result<()> {
+    let real = root.canonicalize();
+    let paths = std::iter::once(root).chain(real.as_deref());
+    match paths.into_iter().find(|path| path.as_os_str().as_encoded_bytes().contains(&b':')) {
+        Some(path) => Err(Error::Usage(format!(
+            "the root {} has a `:` in its path, which PATH and PYTHONPATH cannot hold; run in a folder without one",
+            path.display()
+        ))),
+        None => Ok(()),
     }
 }
 

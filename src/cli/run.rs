@@ -9,6 +9,7 @@ use std::path::Path;
 use crate::cli::ending::{Ending, next_command};
 use crate::cli::order::Order;
 use crate::cli::parts;
+use crate::cli::programs;
 use crate::cli::reset::foreign;
 use crate::cli::surroundings::Surroundings;
 use crate::cli::{RunArguments, complain, signals};
@@ -97,6 +98,7 @@ fn decide(order: &Order<'_>, root: &Root) -> Result<(Decision, Option<Found>)> {
         order.key()?;
         order.client_program()?;
         found = order.sandbox()?;
+        programs::look_up(&order.spec, order.surroundings, found.as_ref().map(|found| found.mode))?;
     }
     if matches!(loaded, Loaded::Nothing) {
         refuse_foreign_files(root)?;
@@ -230,9 +232,6 @@ fn start(
         context.scribe.note(format!("warning: {warning}"))?;
     }
     tell_mode(order, found, context)?;
-    for remark in run.checks.remarks() {
-        context.scribe.note(remark)?;
-    }
     context.save()?;
     if goes_on { run.resume() } else { Ok(()) }
 }

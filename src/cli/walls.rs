@@ -21,17 +21,13 @@ pub struct Site<'a> {
 
 /// Returns the walls of a build's checks.
 pub fn of_checks(spec: &Spec, site: &Site<'_>) -> Walls {
-    let path = |source: &Source| source.from.clone();
-    let hidden = spec.checks.iter().filter(|check| check.hidden).flat_map(|check| check.files.iter().map(path));
-    let protected = spec.protect.iter().map(path);
-    let originals: Vec<PathBuf> = hidden.chain(protected).chain(spec.generator.template.clone()).collect();
     walls(&Plan {
         mode: site.mode,
         workspace: &site.root.join("workspace"),
         root: Some(site.root),
         base: site.base,
         read: &spec.sandbox.read,
-        originals: &originals,
+        originals: &originals(spec),
         freeze: &[],
         cache: site.cache,
         private: site.private,
@@ -39,6 +35,14 @@ pub fn of_checks(spec: &Spec, site: &Site<'_>) -> Walls {
         network: spec.sandbox.network,
         limits: limits(&spec.sandbox.limits),
     })
+}
+
+/// Returns what checks never see where it comes from: hidden, protected and template files, and the spec itself.
+pub fn originals(spec: &Spec) -> Vec<PathBuf> {
+    let path = |source: &Source| source.from.clone();
+    let hidden = spec.checks.iter().filter(|check| check.hidden).flat_map(|check| check.files.iter().map(path));
+    let protected = spec.protect.iter().map(path);
+    hidden.chain(protected).chain(spec.generator.template.clone()).chain([spec.file.clone()]).collect()
 }
 
 /// What an environment of a project may do beyond the usual.

@@ -253,6 +253,7 @@ mod tests {
     fn check_with(python_path: Option<&str>) -> Check {
         Check {
             name: "unit".into(),
+            place: Default::default(),
             command: vec!["true".into()],
             timeout: Duration::from_secs(1),
             env: python_path.map(|value| ("PYTHONPATH".to_owned(), value.to_owned())).into_iter().collect(),

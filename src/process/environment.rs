@@ -204,19 +204,19 @@ pub fn find_program(path: &OsStr, name: &OsStr, workspace: &Path) -> Option<Path
     candidates.find(|program| program.is_file() && access(program, Access::EXEC_OK).is_ok())
 }
 
-fn trusted_entries(path: &OsStr, workspace: &Workspace<'_>) -> impl Iterator<Item = PathBuf> {
+pub(super) fn trusted_entries(path: &OsStr, workspace: &Workspace<'_>) -> impl Iterator<Item = PathBuf> {
     split_paths(path).filter(move |entry| is_trusted(entry, workspace))
 }
 
 /// The workspace as it is written and where its links lead: asked once for all the places that are held against it,
 /// for it takes a system call for each of its components.
-struct Workspace<'a> {
+pub(super) struct Workspace<'a> {
     written: &'a Path,
-    real: PathBuf,
+    pub(super) real: PathBuf,
 }
 
 impl Workspace<'_> {
-    fn new(written: &Path) -> Workspace<'_> {
+    pub(super) fn new(written: &Path) -> Workspace<'_> {
         Workspace { written, real: real(written) }
     }
 }

@@ -27,6 +27,7 @@ use rustix::process::{
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout, stdin};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
+use crate::process::program::interpreter_of;
 use crate::process::sandbox::{self, Afterwards, Walls};
 use crate::process::wire::{Input, Order, Task};
 use crate::process::{Ended, Job, environment, tree, wire};
@@ -241,7 +242,12 @@ fn refusal(name: &OsStr, program: &Path, error: io::Error) -> String {
     match Errno::from_io_error(&error) {
         _ if program.is_dir() => format!("{name} is a folder"),
         Some(Errno::NOENT) if fs::symlink_metadata(program).is_err() => format!("{name} does not exist"),
-        Some(Errno::NOENT) => format!("{name} is there, but not the interpreter it asks for"),
+        Some(Errno::NOENT) => match interpreter_of(program) {
+            Some(interpreter) => {
+                format!("{name} is there, but the interpreter it asks for is not: {:?}", interpreter.to_string_lossy())
+            }
+            None => format!("{name} is there, but not the interpreter it asks for"),
+        },
         Some(Errno::ACCESS) => format!("{name} is not executable"),
         Some(Errno::NOEXEC) => format!("{name} is no program, and has no #! line"),
         Some(Errno::TOOBIG) => format!("the arguments and environment of {name} are too long"),

@@ -11,6 +11,7 @@ pub mod environment;
 pub mod keeper;
 pub mod living;
 pub mod private;
+pub mod program;
 pub mod sandbox;
 mod tree;
 pub mod wire;

@@ -139,18 +139,6 @@ fn deaths_have_their_codes_and_the_model_is_told() {
 }
 
 #[test]
-fn a_program_that_is_not_on_the_path_is_noted_before_the_first_request() {
-    let server = Server::start([reply::answer("42").held(), reply::status(400)]);
-    let project = Project::with(format!("{HEAD}checks: [{{name: odd, command: [no-such-program-here]}}]\n"), &server);
-    let mut running = project.start(RUN_JSON);
-    server.wait_for(1);
-    running.until_says("no-such-program-here");
-    server.release();
-    let ran = running.wait().exits(1);
-    assert!(ran.result()["notes"].to_string().contains("no-such-program-here"), "{}", ran.story());
-}
-
-#[test]
 fn no_shell_is_in_between() {
     let server = Server::start([reply::answer("42")]);
     let command = json!(["sh", "-c", "printf '%s\\n' \"$@\" > words", "sh", "$HOME", "a;b", "*", ""]);

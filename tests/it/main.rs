@@ -47,6 +47,7 @@ mod needs;
 mod places;
 mod power;
 mod process;
+mod programs;
 mod project;
 mod replay;
 mod reply;

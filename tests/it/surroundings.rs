@@ -206,21 +206,3 @@ fn what_cannot_be_opened_is_refused_with_its_place() {
         project.run(RUN).exits(65).says("spec.yaml:6:18: ").says(word);
     }
 }
-
-#[test]
-fn a_program_that_the_walls_hide_is_named_before_anything_is_paid_for() {
-    let server = Server::start([reply::answer("42"), reply::answer("42")]);
-    let project = Project::new()
-        .model(&server)
-        .spec("name: a\ndescription: b\nchecks: [{name: far, command: [far-tool]}]\nmax_retries: 1\n");
-    let tool = project.outside("elsewhere/far-tool");
-    fs::create_dir(tool.parent().unwrap()).unwrap();
-    fs::write(&tool, "#!/bin/sh\n").unwrap();
-    fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
-    let path = format!("{}:/usr/bin:/bin", tool.parent().unwrap().display());
-    let project = project.env("PATH", &path);
-    let ran = project.run(RUN).exits(1).says("far-tool is at ").says("sandbox.read");
-    let (remark, asked) = (ran.stderr.find("sandbox.read").unwrap(), ran.stderr.find("generating").unwrap());
-    assert!(remark < asked, "{}", ran.story());
-    assert!(project.state_text("last_test_output").contains("name its folder in sandbox.read"));
-}

@@ -9,7 +9,8 @@ use crate::engine::spec::Check;
 use crate::engine::surroundings::Surroundings;
 use crate::error::Result;
 use crate::process::capture::Captured;
-use crate::process::environment::{Places, find_program, for_check};
+use crate::process::environment::{Places, for_check};
+use crate::process::program::Lookup;
 use crate::process::{self, Ended, Finished, Job, Launcher};
 
 const SIGKILL: i32 = 9;
@@ -24,10 +25,6 @@ pub struct CommandCheck {
 impl Tool for CommandCheck {
     fn name(&self) -> &str {
         &self.check.name
-    }
-
-    fn remark(&self) -> Option<String> {
-        Some(format!("check {}: {}", self.check.name, self.missing()?))
     }
 
     fn run(&mut self) -> Result<ToolResult> {
@@ -56,22 +53,13 @@ impl Tool for CommandCheck {
 }
 
 impl CommandCheck {
-    /// Returns why the program of this check will not be found, where that is so.
+    /// Returns why the program of this check cannot start, where that can be seen from outside the sandbox.
     fn missing(&self) -> Option<String> {
         let Surroundings { launcher, base, workspace, .. } = &*self.surroundings;
-        let program = self.check.command.first().filter(|program| !program.is_empty() && !program.contains('/'))?;
+        let program = self.check.command.first()?;
         let path = self.check.env.get("PATH").map_or(base.path(), OsStr::new);
-        let found = find_program(path, OsStr::new(program), workspace);
-        match (found, &launcher.walls) {
-            (None, _) => Some(format!("the program {program} is not on PATH")),
-            (Some(place), Some(walls)) if !place.canonicalize().is_ok_and(|place| walls.shows(&place)) => {
-                Some(format!(
-                    "the program {program} is at {}, which the sandbox does not show; name its folder in sandbox.read",
-                    place.display()
-                ))
-            }
-            _ => None,
-        }
+        let lookup = Lookup { path, workspace, walls: launcher.walls.as_ref() };
+        lookup.missing(program).map(|missing| format!("{program}: {missing}"))
     }
 
     /// Returns the launcher of this check: nothing of what earlier rounds left is open to a hidden one.

@@ -27,11 +27,6 @@ pub trait Tool {
     /// Returns its name.
     fn name(&self) -> &str;
 
-    /// Returns what the user should hear before anything is paid for.
-    fn remark(&self) -> Option<String> {
-        None
-    }
-
     /// Runs to a result. A red one is no error; an error is what ends the command (a signal, a disk).
     fn run(&mut self) -> Result<ToolResult>;
 }
@@ -84,11 +79,6 @@ impl ToolRegistry {
     /// Whether there is no tool at all.
     pub fn is_empty(&self) -> bool {
         self.tools.is_empty()
-    }
-
-    /// Returns what the user should hear before anything is paid for.
-    pub fn remarks(&self) -> Vec<String> {
-        self.tools.iter().filter_map(|tool| tool.remark()).collect()
     }
 
     /// Runs one tool. One that panics has failed, like one that cannot start.

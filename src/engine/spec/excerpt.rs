@@ -72,6 +72,11 @@ impl Place {
     pub fn refuse(&self, what: &str) -> Error {
         Error::Spec(format!("{}: {what}\n{}", self.head, self.excerpt))
     }
+
+    /// Returns the error that says what is wrong here, and what would be right.
+    pub fn refuse_with(&self, what: &str, help: &str) -> Error {
+        Error::Spec(format!("{}: {}\n{}\nhelp: {}", self.head, escape(what), self.excerpt, escape(help)))
+    }
 }
 
 fn excerpt(line: usize, column: usize, source: &str) -> String {

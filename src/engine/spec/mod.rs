@@ -70,6 +70,8 @@ pub struct Source {
 pub struct Check {
     pub name: String,
     pub command: Vec<String>,
+    /// Where the spec names its program.
+    pub place: Place,
     pub timeout: Duration,
     pub env: BTreeMap<String, String>,
     pub min_tests: Option<u32>,

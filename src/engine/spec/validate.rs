@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use super::excerpt::{Document, Place, Refusal, shown_path};
-use super::node::{Entry, Fields, Node, Value};
+use super::node::{Entry, Fields, Node, Value, brief};
 use super::{
     Budget, CHECK_TIMEOUT_CEILING, Check, GeneratorSpec, MAX_RETRIES_CEILING, OnTimeout, Sandbox, Source, Spec,
 };
@@ -37,6 +37,10 @@ const DEFAULT_STUCK_AFTER: u32 = 4;
 const DEFAULT_KEPT_SNAPSHOTS: u32 = 200;
 /// The longest time that can be asked for; clocks can be moved by it without harm.
 const MAX_SECONDS: f64 = 366.0 * 24.0 * 3600.0;
+
+/// What tells a shell line from the name of a program, beside white space.
+const SHELL_SIGNS: &str = "&|;<>";
+const SHELL_HINT: &str = "a list of words, not a shell line; for a shell: `[sh, -c, \"…\"]`";
 
 /// How many checks a spec may have, and how many places are kept; each costs a walk over the text.
 const MAX_CHECKS: usize = 1_000;
@@ -79,7 +83,7 @@ impl<'a> Validator<'a> {
             description,
             copy,
             protect,
-            checks: self.checks(fields.optional("checks"))?,
+            checks: self.checks(tree, fields.optional("checks"))?,
             on_timeout: fields
                 .optional("on_timeout")
                 .map_or(Ok(OnTimeout::Fail), |node| node.choice("word", &ON_TIMEOUT))?,
@@ -141,9 +145,9 @@ impl<'a> Validator<'a> {
         Ok(Source { from, to, place: self.place(node)? })
     }
 
-    fn checks(&mut self, node: Option<&Node>) -> Result<Vec<Check>, Refusal> {
+    fn checks(&mut self, spec: &Node, node: Option<&Node>) -> Result<Vec<Check>, Refusal> {
         let Some(node) = node else {
-            return Ok(vec![default_check()]);
+            return Ok(vec![default_check(self.document.place(spec.at))]);
         };
         match node.list()? {
             [] => {
@@ -160,12 +164,14 @@ impl<'a> Validator<'a> {
         if let Some(entry) = fields.entry("files").filter(|_| !hidden) {
             return Err(Refusal::new(entry.at, "`files` needs `hidden: true`"));
         }
+        let words = fields.required("command")?;
         Ok(Check {
             name: match fields.optional("name") {
                 Some(name) => name.some_text()?.to_owned(),
                 None => format!("check {}", index + 1),
             },
-            command: command(fields.required("command")?)?,
+            command: command(words)?,
+            place: self.document.place(words.list()?.first().unwrap_or(words).at),
             timeout: fields.optional("timeout").map_or(Ok(DEFAULT_CHECK_TIMEOUT), |node| self.timeout(node))?,
             env: fields.optional("env").map_or(Ok(BTreeMap::new()), env)?,
             min_tests: fields.optional("min_tests").map(|node| node.whole_in(0, u32::MAX.into())).transpose()?,
@@ -244,10 +250,11 @@ pub(super) fn amount(node: &Node) -> Result<f64, Refusal> {
 }
 
 /// Returns the check that there is when the spec names none.
-fn default_check() -> Check {
+fn default_check(place: Place) -> Check {
     Check {
         name: "pytest".to_owned(),
         command: ["python3", "-m", "pytest"].map(str::to_owned).to_vec(),
+        place,
         timeout: DEFAULT_CHECK_TIMEOUT,
         env: BTreeMap::new(),
         min_tests: None,
@@ -257,12 +264,12 @@ fn default_check() -> Check {
 }
 
 fn command(node: &Node) -> Result<Vec<String>, Refusal> {
-    let items =
-        node.list().map_err(|refusal| refusal.hint("a list of words, such as [make, test]; there is no shell"))?;
-    match items.first() {
-        Some(program) => program.some_text()?,
-        None => return Err(node.refuse("must not be empty")),
-    };
+    let items = node.list().map_err(|refusal| refusal.hint(SHELL_HINT))?;
+    let Some(program) = items.first() else { return Err(node.refuse("must not be empty")) };
+    if program.some_text()?.contains(|c: char| c.is_whitespace() || SHELL_SIGNS.contains(c)) {
+        let what = format!("\"{}\" cannot be the name of a program", brief(program.some_text()?));
+        return Err(program.refuse(what).hint(SHELL_HINT));
+    }
     items.iter().map(|item| Ok(item.text()?.to_owned())).collect()
 }
 

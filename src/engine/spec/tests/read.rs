@@ -165,7 +165,7 @@ fn shapes_are_refused_at_their_place() {
     below(HEAD, "checks:\n", "3:7", "expected a list, found nothing");
     below(HEAD, "checks: []", "3:9", "at least one check");
     below(HEAD, "checks: [{name: a}]", "3:10", "missing field `command`");
-    below(HEAD, "checks:\n  - command: make test", "4:14", "there is no shell");
+    below(HEAD, "checks:\n  - command: make test", "4:14", "not a shell line");
     below(HEAD, "checks: [{command: []}]", "3:20", "must not be empty");
     below(HEAD, "checks: [{command: ['']}]", "3:21", "must not be empty");
     below(HEAD, "checks: [{command: [a, 5]}]", "3:24", "quotes make it text");

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::places::trace;
 use crate::process::sandbox::Walls;
 
 /// What may be done with a path.
@@ -23,6 +24,15 @@ impl Walls {
     pub fn shows(&self, path: &Path) -> bool {
         let is_on_the_way = self.read.iter().chain(&self.write).any(|open| open.starts_with(path));
         is_on_the_way || self.reach(path) != Reach::Nothing
+    }
+
+    /// Returns what on the way to something that exists, each link and its end, is not there inside; nothing of it where
+    /// the path leads there inside too.
+    pub fn unseen(&self, path: &Path) -> Vec<PathBuf> {
+        let Some(found) = trace(path) else { return vec![path.to_owned()] };
+        let is_made = |place: &Path| self.links.iter().any(|(link, _)| link == place);
+        let links = found.links.into_iter().map(|(place, _)| place).filter(|place| !is_made(place));
+        links.chain([found.real]).filter(|place| self.reach(place) == Reach::Nothing).collect()
     }
 
     /// Returns what may be read without a look at `hide`, for a wall that can only add: where something is hidden

@@ -1,0 +1,125 @@
+//! Refuses a spec whose checks can never start, before anything is asked or changed.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use crate::cli::surroundings::Surroundings;
+use crate::cli::walls::{self, Site};
+use crate::engine::spec::{Check, Spec};
+use crate::error::{Error, Result};
+use crate::process::environment::Base;
+use crate::process::program::{Lookup, Missing};
+use crate::process::sandbox::{Mode, Walls, policy};
+
+/// Where the folder of a program belongs to an installation that it needs whole.
+const KIT_FOLDERS: [&str; 3] = ["bin", "sbin", "libexec"];
+
+/// Looks up the program of every check; `mode` is the sandbox that they get, if any. All that is missing is told at once.
+pub fn look_up(spec: &Spec, surroundings: &Surroundings, mode: Option<Mode>) -> Result<()> {
+    let site = Programs::new(spec, surroundings, mode);
+    let refusals: Vec<String> = spec.checks.iter().filter_map(|check| site.refusal(check)).collect();
+    if refusals.is_empty() { Ok(()) } else { Err(Error::Spec(refusals.join("\n"))) }
+}
+
+/// What the programs of a spec's checks will find.
+struct Programs<'a> {
+    spec: &'a Spec,
+    base: Base,
+    root: PathBuf,
+    mode: Option<Mode>,
+    walls: Option<Walls>,
+    originals: Vec<PathBuf>,
+}
+
+impl<'a> Programs<'a> {
+    fn new(spec: &'a Spec, surroundings: &Surroundings, mode: Option<Mode>) -> Programs<'a> {
+        let base = Base::new(surroundings.variables());
+        let root = surroundings.root.canonicalize().unwrap_or_else(|_| surroundings.root.clone());
+        let originals = walls::originals(spec).iter().filter_map(|path| path.canonicalize().ok()).collect();
+        let programs = Programs { spec, base, root, mode, walls: None, originals };
+        let walls = programs.walls_with(&[]);
+        Programs { walls, ..programs }
+    }
+
+    /// Returns the walls of the checks where the spec opened this, too. Private directories and caches hold no programs.
+    fn walls_with(&self, read: &[PathBuf]) -> Option<Walls> {
+        let mut spec = self.spec.clone();
+        spec.sandbox.read.extend_from_slice(read);
+        let site = |mode| Site { mode, root: &self.root, base: &self.base, private: None, cache: None };
+        self.mode.map(|mode| walls::of_checks(&spec, &site(mode)))
+    }
+
+    fn missing(&self, check: &Check, walls: Option<&Walls>) -> Option<Missing> {
+        let path = check.env.get("PATH").map_or(self.base.path(), OsStr::new);
+        let lookup = Lookup { path, workspace: &self.root.join("workspace"), walls };
+        lookup.missing(check.command.first()?)
+    }
+
+    /// Returns the whole message about a check that can never start.
+    fn refusal(&self, check: &Check) -> Option<String> {
+        let missing = self.missing(check, self.walls.as_ref())?;
+        let program = check.command.first().map(String::as_str).unwrap_or_default();
+        let what = format!("check {}: cannot start {program}: {missing}", check.name);
+        let (what, help) = match (missing.unseen(), self.remedy(check, missing.unseen())) {
+            ([], _) => (what, missing.help(program)),
+            (_, Some(read)) => {
+                let line = format!("`sandbox: {{read: [{}]}}`", listed(&read));
+                (format!("{what}: {line}"), format!("write {line} into the spec"))
+            }
+            (_, None) => {
+                (what, "name its copy in the workspace; where files of the spec come from stays hidden".to_owned())
+            }
+        };
+        Some(check.place.refuse_with(&what, &help).to_string())
+    }
+
+    /// Returns what `sandbox.read` would have to name for the check to start: as much as its installation needs, as
+    /// little as works.
+    fn remedy(&self, check: &Check, unseen: &[PathBuf]) -> Option<Vec<PathBuf>> {
+        let options = [kit as fn(&Path) -> Option<&Path>, Path::parent, |place| Some(place)];
+        let named = |option: fn(&Path) -> Option<&Path>| {
+            let mut places: Vec<PathBuf> = Vec::new();
+            for place in unseen {
+                let place = option(place).filter(|folder| self.may_be_opened(folder)).unwrap_or(place);
+                if !places.iter().any(|known| place.starts_with(known)) {
+                    places.retain(|known| !known.starts_with(place));
+                    places.push(place.to_owned());
+                }
+            }
+            places
+        };
+        let is_original = |place: &PathBuf| self.originals.iter().any(|original| place.starts_with(original));
+        if unseen.iter().any(is_original) {
+            return None;
+        }
+        let is_seen = |read: &Vec<PathBuf>| {
+            let missing = self.missing(check, self.walls_with(read).as_ref());
+            missing.is_none_or(|missing| missing.unseen().is_empty())
+        };
+        options.into_iter().map(named).find(is_seen)
+    }
+
+    /// Whether a folder is not more than anybody wants to open: the home, the root, or what lies above them.
+    fn may_be_opened(&self, folder: &Path) -> bool {
+        let home = self.base.home().map(|home| home.canonicalize().unwrap_or_else(|_| home.to_owned()));
+        let is_above = |place: &Path| place.starts_with(folder);
+        !is_above(&self.root) && !home.is_some_and(|home| is_above(&home)) && policy::refusal(folder).is_none()
+    }
+}
+
+/// Returns the folder of an installation, such as a virtual environment, that a program belongs to.
+fn kit(program: &Path) -> Option<&Path> {
+    let folder = program.parent()?;
+    let is_kit = KIT_FOLDERS.iter().any(|name| folder.file_name() == Some(OsStr::new(name)));
+    if is_kit { folder.parent() } else { Some(folder) }
+}
+
+/// Returns paths as a list of YAML holds them.
+fn listed(paths: &[PathBuf]) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@".contains(c);
+    let word = |path: &PathBuf| match path.to_string_lossy() {
+        text if text.chars().all(is_plain) => text.into_owned(),
+        text => serde_json::Value::from(text).to_string(),
+    };
+    paths.iter().map(word).collect::<Vec<_>>().join(", ")
+}

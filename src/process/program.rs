@@ -1,0 +1,163 @@
+//! Looks up the program of a command before it is started: whether it is there, and whether the sandbox shows it.
+//!
+//! The lookup is the one that a job does (`environment::find_program`), seen from outside the sandbox. A relative path
+//! with a slash is not looked up: it lies in the workspace and may be generated.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs;
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, OFlags, access};
+
+use crate::process::environment::{Workspace, trusted_entries};
+use crate::process::sandbox::Walls;
+
+/// How much of a script the kernel reads for its `#!` line.
+const INTERPRETER_LINE: u64 = 256;
+
+/// Where the programs of a check are looked up.
+#[derive(Debug, Clone, Copy)]
+pub struct Lookup<'a> {
+    /// The value of PATH that the check gets, before entries that the sandbox does not show are left out.
+    pub path: &'a OsStr,
+    pub workspace: &'a Path,
+    /// `None`: without a sandbox.
+    pub walls: Option<&'a Walls>,
+}
+
+/// Why a program cannot start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Missing {
+    NotOnPath,
+    NotThere(PathBuf),
+    DanglingLink(PathBuf),
+    Folder(PathBuf),
+    NotAFile(PathBuf),
+    NotExecutable(PathBuf),
+    /// A program, and what on the way to it, its links included, is not there inside the sandbox.
+    NotShown(PathBuf, Vec<PathBuf>),
+    /// A script, and what is wrong with its interpreter.
+    Interpreter(PathBuf, Box<Missing>),
+}
+
+impl Lookup<'_> {
+    /// Returns why a program will not start, where that is known before it is tried.
+    pub fn missing(&self, program: &str) -> Option<Missing> {
+        let path = Path::new(program);
+        let found = match program.contains('/') {
+            false => self.on_path(program),
+            true if path.is_absolute() && !self.is_in_workspace(path) => self.at(path),
+            true => return None,
+        };
+        found.and_then(|place| self.interpreter(&place)).err()
+    }
+
+    fn on_path(&self, name: &str) -> Result<PathBuf, Missing> {
+        let workspace = Workspace::new(self.workspace);
+        let mut problem = None;
+        for place in trusted_entries(self.path, &workspace).map(|entry| entry.join(name)) {
+            match self.at(&place) {
+                Ok(place) => return Ok(place),
+                Err(found @ (Missing::NotShown(..) | Missing::NotExecutable(_))) => {
+                    problem = problem.or(Some(found));
+                }
+                Err(_) => {}
+            }
+        }
+        Err(problem.unwrap_or(Missing::NotOnPath))
+    }
+
+    /// Judges an absolute path.
+    fn at(&self, path: &Path) -> Result<PathBuf, Missing> {
+        let place = path.to_owned();
+        match fs::metadata(path) {
+            Err(_) if fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) => {
+                Err(Missing::DanglingLink(place))
+            }
+            Err(_) => Err(Missing::NotThere(place)),
+            Ok(found) if found.is_dir() => Err(Missing::Folder(place)),
+            Ok(found) if !found.is_file() => Err(Missing::NotAFile(place)),
+            Ok(_) if access(path, Access::EXEC_OK).is_err() => Err(Missing::NotExecutable(place)),
+            Ok(_) => match self.walls.map(|walls| walls.unseen(path)).unwrap_or_default() {
+                unseen if unseen.is_empty() => Ok(place),
+                unseen => Err(Missing::NotShown(place, unseen)),
+            },
+        }
+    }
+
+    fn interpreter(&self, program: &Path) -> Result<(), Missing> {
+        match interpreter_of(program) {
+            Some(interpreter) if interpreter.is_absolute() && !self.is_in_workspace(&interpreter) => self
+                .at(&interpreter)
+                .map(drop)
+                .map_err(|missing| Missing::Interpreter(program.to_owned(), Box::new(missing))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a path may still be generated.
+    fn is_in_workspace(&self, path: &Path) -> bool {
+        path.starts_with(self.workspace) || path.starts_with(Workspace::new(self.workspace).real)
+    }
+}
+
+/// Returns what the `#!` line of a script names.
+pub(super) fn interpreter_of(program: &Path) -> Option<PathBuf> {
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    let mut head = Vec::new();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(program).ok()?;
+    file.take(INTERPRETER_LINE).read_to_end(&mut head).ok()?;
+    let line = head.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let mut words = line.split(|byte| [b' ', b'\t'].contains(byte)).filter(|word| !word.is_empty());
+    words.next().map(|word| PathBuf::from(OsStr::from_bytes(word)))
+}
+
+impl Missing {
+    /// Returns what the sandbox would have to show, where that is what is missing.
+    pub fn unseen(&self) -> &[PathBuf] {
+        match self {
+            Missing::NotShown(_, unseen) => unseen,
+            Missing::Interpreter(_, missing) => missing.unseen(),
+            _ => &[],
+        }
+    }
+
+    /// Returns what the user can do about it, apart from what the sandbox would have to show.
+    pub fn help(&self, program: &str) -> String {
+        match self {
+            Missing::NotOnPath => {
+                format!("install it, or name it by its path; one of the project itself is `./{program}`")
+            }
+            Missing::NotThere(_) | Missing::DanglingLink(_) => "install it, or correct the path".to_owned(),
+            Missing::NotExecutable(place) => format!("chmod +x {}", place.display()),
+            Missing::Folder(_) | Missing::NotAFile(_) => "name the program itself".to_owned(),
+            Missing::NotShown(..) => "name its folder in `sandbox.read`".to_owned(),
+            Missing::Interpreter(script, missing) => match **missing {
+                Missing::NotShown(..) => missing.help(program),
+                _ => format!("correct the first line of {}", script.display()),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Missing::NotOnPath => write!(f, "it is not on the PATH that checks get"),
+            Missing::NotThere(place) => write!(f, "{} does not exist", place.display()),
+            Missing::DanglingLink(place) => write!(f, "{} is a link that leads nowhere", place.display()),
+            Missing::Folder(place) => write!(f, "{} is a folder", place.display()),
+            Missing::NotAFile(place) => write!(f, "{} is not a regular file", place.display()),
+            Missing::NotExecutable(place) => write!(f, "{} is not executable", place.display()),
+            Missing::NotShown(place, _) => write!(f, "{} exists, but the sandbox does not show it", place.display()),
+            Missing::Interpreter(script, missing) => {
+                write!(f, "of the interpreter that {} asks for: {missing}", script.display())
+            }
+        }
+    }
+}
