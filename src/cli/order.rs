@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use crate::cli::parts::OWN_PROGRAM;
-use crate::cli::surroundings::Surroundings;
+use crate::cli::surroundings::{ANTHROPIC_ADDRESS, KEYS, OPENAI_ADDRESS, Surroundings};
 use crate::cli::{RunArguments, not_there_yet};
 use crate::engine::replay::Replay;
 use crate::engine::spec::inputs::{self, Inputs};
@@ -16,6 +16,7 @@ use crate::llm::secret::Secret;
 use crate::process::Launcher;
 use crate::process::environment::find_program;
 use crate::process::sandbox::trial::{self, Found};
+use crate::secrets::Secrets;
 use crate::state::run::{Birth, RunState, new_run_id};
 use crate::state::store::Root;
 use crate::stop::Stop;
@@ -26,6 +27,8 @@ const ANTHROPIC_MODEL: &str = "claude-sonnet-5-5";
 const OPENAI_MODEL: &str = "gpt-5";
 /// What a model is taken to hold where nothing is known of it.
 const SMALL_CONTEXT: u64 = 32_000;
+/// A key for a server on this machine is a secret from so many characters on.
+const SHORTEST_LOCAL_KEY: usize = 16;
 
 /// An order for a run.
 pub struct Order<'a> {
@@ -82,12 +85,28 @@ impl<'a> Order<'a> {
 
     /// Returns the address of the provider.
     pub fn base_url(&self) -> String {
-        let (variable, public) = match self.spec.generator.provider {
-            Provider::OpenAi => ("OPENAI_BASE_URL", OPENAI_URL),
-            _ => ("ANTHROPIC_BASE_URL", ANTHROPIC_URL),
+        let public = if self.spec.generator.provider == Provider::OpenAi { OPENAI_URL } else { ANTHROPIC_URL };
+        self.address(self.address_variable()).unwrap_or_else(|| public.to_owned())
+    }
+
+    fn address_variable(&self) -> &'static str {
+        if self.spec.generator.provider == Provider::OpenAi { OPENAI_ADDRESS } else { ANTHROPIC_ADDRESS }
+    }
+
+    /// Returns the address that a variable stands for, where one is given: that of the provider may be in the spec.
+    fn address(&self, variable: &str) -> Option<String> {
+        let given = self.spec.generator.base_url.clone().filter(|_| variable == self.address_variable());
+        given.or_else(|| self.surroundings.text(variable))
+    }
+
+    /// Returns the values that must appear nowhere. A short key for this machine is a placeholder such as `lm-studio`:
+    /// it protects nothing, and code may well contain the word.
+    pub fn secrets(&self) -> Secrets {
+        let is_placeholder = |key: &str, address: &str| {
+            key.chars().count() < SHORTEST_LOCAL_KEY && self.address(address).is_some_and(|url| is_loopback(&url))
         };
-        let given = self.spec.generator.base_url.clone();
-        given.or_else(|| self.surroundings.text(variable)).unwrap_or_else(|| public.to_owned())
+        let keys = KEYS.iter().filter_map(|(key, address)| Some((self.surroundings.text(key)?, *address)));
+        Secrets::new(keys.filter(|(key, address)| !is_placeholder(key.trim(), address)).map(|(key, _)| key))
     }
 
     /// Returns the provider's key, or refuses where it needs one and has none.

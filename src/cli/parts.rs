@@ -108,7 +108,7 @@ fn surroundings(order: &Order<'_>, mode: Option<Containment>, root: &Root, stop:
         network: order.spec.sandbox.network,
         temporary: order.surroundings.temporary(),
         root: root.path.clone(),
-        secrets: order.surroundings.secrets(),
+        secrets: order.secrets(),
         stop: stop.clone(),
     }))
 }
@@ -159,7 +159,7 @@ fn generator(
         ledger: Ledger::new(order.spec.budget, order.price, memory.charges()),
         policy: Policy { scale: order.surroundings.retry_scale(), until: None },
         replay: order.replay()?,
-        secrets: order.surroundings.secrets(),
+        secrets: order.secrets(),
     };
     let (own, model) = (&order.inputs.prompts, order.model_name());
     Ok(match generator.mode {
@@ -186,7 +186,7 @@ fn claude_code(order: &Order<'_>, root: &Root, endpoint: &Endpoint) -> Result<Cl
         root: true_path(&root.path),
         env,
         idle_timeout: endpoint.idle_timeout,
-        secrets: order.surroundings.secrets(),
+        secrets: order.secrets(),
         stop: endpoint.stop.clone(),
     }))
 }

@@ -138,7 +138,7 @@ fn close_log(order: &Order<'_>, root: &Root, state: &RunState) -> Result<Vec<Str
     let mut memory = Memory::default();
     let logs = root.join("logs");
     if logs.join(format!("{}.log", state.run_id)).is_file() {
-        let secrets = order.surroundings.secrets();
+        let secrets = order.secrets();
         let directory = root.directory("logs")?;
         let mut hear = |seq, event| memory.hear_line(seq, event);
         let (mut journal, _) = Journal::open(directory.as_fd(), &logs, &state.run_id, &secrets, &mut hear)?;
@@ -163,7 +163,7 @@ fn drive(
     let logs = root.directory("logs")?;
     let logs_path = root.join("logs");
     let mut memory = Memory::default();
-    let secrets = order.surroundings.secrets();
+    let secrets = order.secrets();
     let (journal, mended) = Journal::open(logs.as_fd(), &logs_path, &state.run_id, &secrets, &mut |seq, event| {
         memory.hear_line(seq, event)
     })?;

@@ -5,10 +5,15 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::secrets::Secrets;
-
-/// Variables whose values must appear nowhere.
-const SECRETS: [&str; 4] = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "OPENAI_API_KEY"];
+/// Variables that hold keys, each with the variable of the address that it is for.
+pub const KEYS: [(&str, &str); 4] = [
+    ("ANTHROPIC_API_KEY", ANTHROPIC_ADDRESS),
+    ("ANTHROPIC_AUTH_TOKEN", ANTHROPIC_ADDRESS),
+    ("CLAUDE_CODE_OAUTH_TOKEN", ANTHROPIC_ADDRESS),
+    ("OPENAI_API_KEY", OPENAI_ADDRESS),
+];
+pub const ANTHROPIC_ADDRESS: &str = "ANTHROPIC_BASE_URL";
+pub const OPENAI_ADDRESS: &str = "OPENAI_BASE_URL";
 
 /// The environment of a command.
 pub struct Surroundings {
@@ -61,11 +66,6 @@ impl Surroundings {
         let is_outside = |path: &PathBuf| path.is_absolute() && !path.starts_with(self.root.join("workspace"));
         let named = self.text("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| is_outside(path) && path.is_dir());
         named.or_else(|| self.home().filter(|home| home.is_dir()).map(|home| home.join(".cache")).filter(is_outside))
-    }
-
-    /// Returns the values that must appear nowhere.
-    pub fn secrets(&self) -> Secrets {
-        Secrets::new(SECRETS.iter().filter_map(|name| self.text(name)))
     }
 
     /// Returns what multiplies every delay before a retry.

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::engine::agent::talks::Talks;
 use crate::engine::protection::PutBack;
 use crate::events::{Charge, Event, Place};
-use crate::llm::{Answer, Usage};
+use crate::llm::{Answer, Message, Usage};
 use crate::state::phase::Phase;
 use crate::state::run::Totals;
 
@@ -19,6 +20,7 @@ pub type Recorded = std::result::Result<Answer, String>;
 pub struct Memory {
     answers: HashMap<Place, Recorded>,
     requests: HashMap<Place, Asked>,
+    refused: HashMap<Place, Refused>,
     talks: Talks,
     totals: Option<Totals>,
     /// What broken-off requests may have cost.
@@ -42,6 +44,21 @@ pub struct Memory {
 pub struct Asked {
     pub line: u64,
     pub said: Value,
+}
+
+impl Asked {
+    /// Returns the messages that it said.
+    pub fn messages(&self) -> impl Iterator<Item = Message> {
+        let all = self.said["messages"].as_array().into_iter().flatten();
+        all.filter_map(|message| Message::deserialize(message).ok())
+    }
+}
+
+/// Why an answer was not used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    pub fault: String,
+    pub had_a_block: bool,
 }
 
 /// Tokens and USD that count against the budget beside the recorded answers.
@@ -85,6 +102,9 @@ impl Memory {
             }
             Event::ModelAnswered { place, answer, error, cost_usd, .. } => {
                 self.answered(place, answer, error, cost_usd)
+            }
+            Event::AnswerRefused { place, fault, had_a_block, .. } => {
+                self.refused.insert(place, Refused { fault, had_a_block });
             }
             Event::TransitionOccurred { to_state, .. } => {
                 self.phase = Some(to_state);
@@ -137,6 +157,11 @@ impl Memory {
     /// Returns what came back for a place.
     pub fn answer(&self, place: Place) -> Option<&Recorded> {
         self.answers.get(&place)
+    }
+
+    /// Returns why the answer at a place was not used, if it was not.
+    pub fn refused(&self, place: Place) -> Option<&Refused> {
+        self.refused.get(&place)
     }
 
     /// Returns what was asked at a place.

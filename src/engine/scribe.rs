@@ -22,32 +22,30 @@ impl Scribe {
 
     /// Writes an event down and tells it.
     pub fn tell(&mut self, event: Event) -> Result<()> {
-        self.journal.append(&event)?;
-        self.publish(&event);
+        let redacted = self.journal.append(&event)?;
+        self.publish(redacted.as_ref().unwrap_or(&event));
         Ok(())
     }
 
     /// Like `tell`, and the line survives a power cut before anybody hears of it.
     pub fn tell_synced(&mut self, event: Event) -> Result<()> {
-        self.journal.append(&event)?;
+        let redacted = self.journal.append(&event)?;
         self.journal.sync()?;
-        self.publish(&event);
+        self.publish(redacted.as_ref().unwrap_or(&event));
         Ok(())
     }
 
     /// Passes a piece of a stream on; without a wish for them the journal does not grow with their number.
     pub fn stream(&mut self, event: Event) -> Result<()> {
-        if self.journals_streams {
-            self.journal.append(&event)?;
-            self.publish(&event);
-        }
-        Ok(())
+        if self.journals_streams { self.tell(event) } else { Ok(()) }
     }
 
     /// Shows something to the listeners alone, where somebody asked for such details; the journal tells it otherwise.
     pub fn show(&mut self, event: impl FnOnce() -> Event) {
-        if self.journals_streams {
-            self.publish(&event());
+        if self.journals_streams
+            && let Ok(event) = self.journal.redacted(&event())
+        {
+            self.publish(&event);
         }
     }
 

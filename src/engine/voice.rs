@@ -95,11 +95,26 @@ impl Voice {
         *line = Some(context.scribe.lines());
         let started = Instant::now();
         let recorded = match &self.replay {
-            Some(replay) => replay.answer(place, &question.value)?,
+            Some(replay) => replay.answer(place, &self.redacted(question.value.clone()))?,
             None => self.send(context, &question, equipment)?,
         };
+        let recorded = recorded.map(|answer| self.as_logged(answer));
         self.keep(context, &question, &recorded, started)?;
         Ok(recorded)
+    }
+
+    /// Returns an answer as the log will have it: the run, a resume and a replay use the same text.
+    fn as_logged(&self, answer: Answer) -> Answer {
+        let value = serde_json::to_value(&answer).unwrap_or_default();
+        if !self.secrets.is_in(&value.to_string()) {
+            return answer;
+        }
+        serde_json::from_value(self.redacted(value)).unwrap_or(answer)
+    }
+
+    fn redacted(&self, mut value: Value) -> Value {
+        self.secrets.redact_value(&mut value);
+        value
     }
 
     /// Makes sure that the budget has room, and tells a provider that keeps sessions which one is meant.

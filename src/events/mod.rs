@@ -149,6 +149,14 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
     },
+    /// An answer was not used, and nothing of it was written: what was wrong with it, and whether it had any file.
+    AnswerRefused {
+        agent_id: String,
+        #[serde(flatten)]
+        place: Place,
+        fault: String,
+        had_a_block: bool,
+    },
     /// A piece of a stream, as it came. Journaled only with `--debug`.
     ModelStreamed {
         agent_id: String,
@@ -299,6 +307,7 @@ pub enum Kind {
     PromptSent,
     ModelRetried,
     ModelAnswered,
+    AnswerRefused,
     ModelStreamed,
     FilesApplied,
     ConversationOpened,
@@ -334,6 +343,7 @@ impl Event {
             Event::PromptSent { .. } => Kind::PromptSent,
             Event::ModelRetried { .. } => Kind::ModelRetried,
             Event::ModelAnswered { .. } => Kind::ModelAnswered,
+            Event::AnswerRefused { .. } => Kind::AnswerRefused,
             Event::ModelStreamed { .. } => Kind::ModelStreamed,
             Event::FilesApplied { .. } => Kind::FilesApplied,
             Event::ConversationOpened { .. } => Kind::ConversationOpened,

@@ -40,6 +40,7 @@ const HEARD: &[Kind] = &[
     Kind::ProtectedRestored,
     Kind::SandboxFound,
     Kind::NoteAdded,
+    Kind::AnswerRefused,
     Kind::ProgressMessage,
     Kind::ErrorOccurred,
     Kind::LogMended,

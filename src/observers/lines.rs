@@ -66,6 +66,7 @@ pub fn line_of(event: &Event, elapsed: Duration) -> Option<Line> {
             (if *is_note { Tone::Warning } else { Tone::Progress }, message.clone())
         }
         Event::NoteAdded { note, .. } => (Tone::Warning, format!("note: {}", few_lines(note))),
+        Event::AnswerRefused { fault, .. } => (Tone::Progress, few_lines(&format!("the answer was not used: {fault}"))),
         Event::ProgressMessage { message, .. } => (Tone::Progress, few_lines(message)),
         Event::ErrorOccurred { .. } => return broke(event),
         Event::LogMended { dropped_bytes, kept_as, .. } => {

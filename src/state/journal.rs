@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, fsync, openat, statat, unlinkat};
 use rustix::io::Errno;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::events::Event;
@@ -93,12 +93,13 @@ impl Journal {
         Ok((journal, (mended != Mended::default()).then_some(mended)))
     }
 
-    /// Writes an event down.
-    pub fn append(&mut self, event: &Event) -> Result<()> {
-        let line = Line { ts: timestamp(), run_id: &self.run_id, seq: self.seq + 1, event };
-        let text = serde_json::to_string(&line)
-            .map_err(|error| Error::Bug(format!("an event cannot be written as JSON: {error}")))?;
-        let mut text = self.secrets.redact(&text).into_owned();
+    /// Writes an event down. Where it held a secret, the event as it was written is returned, for whoever is told of it.
+    pub fn append(&mut self, event: &Event) -> Result<Option<Event>> {
+        let mut text = self.line(event)?;
+        let redacted = self.secrets.is_in(&text).then(|| self.redacted(event)).transpose()?;
+        if let Some(event) = &redacted {
+            text = self.line(event)?;
+        }
         text.push('\n');
         if let Err(error) = self.file.write_all(text.as_bytes()) {
             // Half a line would be mended by the next run; without it the log is whole at once.
@@ -107,7 +108,22 @@ impl Journal {
         }
         self.seq += 1;
         self.length += text.len() as u64;
-        Ok(())
+        Ok(redacted)
+    }
+
+    fn line(&self, event: &Event) -> Result<String> {
+        let line = Line { ts: timestamp(), run_id: &self.run_id, seq: self.seq + 1, event };
+        serde_json::to_string(&line).map_err(|error| Error::Bug(format!("an event cannot be written as JSON: {error}")))
+    }
+
+    /// Returns an event without the secrets in it.
+    pub fn redacted(&self, event: &Event) -> Result<Event> {
+        let failed = |error| Error::Bug(format!("an event cannot be written without its secrets: {error}"));
+        let mut value = serde_json::to_value(event).map_err(failed)?;
+        let name = value["event"].take();
+        self.secrets.redact_value(&mut value);
+        value["event"] = name;
+        Event::deserialize(value).map_err(failed)
     }
 
     /// Makes everything written so far survive a power cut.

@@ -49,6 +49,8 @@ mod power;
 mod process;
 mod programs;
 mod project;
+mod redaction;
+mod refused;
 mod replay;
 mod reply;
 mod resume;

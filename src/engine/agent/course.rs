@@ -35,10 +35,14 @@ impl AgentModel {
         let place = context.place(talk.index);
         let turns_left = context.spec.generator.max_turns.saturating_sub(talk.turns);
         let mut number = context.memory.talks().next_number(place);
+        let secrets = self.voice.secrets.clone();
         let mut call = |context: &mut Context, call: ToolCall<'_>| {
-            let ToolCall { name: tool, arguments: input, turn, cancelled } = call;
+            let ToolCall { name: tool, arguments, turn, cancelled } = call;
+            // What is run is what the log has.
+            let mut input = arguments.clone();
+            secrets.redact_value(&mut input);
             let limits = Limits { deadline, turns_left: turns_left.saturating_sub(turn) };
-            let call = Call { place, number, tool, input, raw: None, cancelled: Some(cancelled) };
+            let call = Call { place, number, tool, input: &input, raw: None, cancelled: Some(cancelled) };
             number += 1;
             let Returned { is_error, output, screen, .. } = hands.call(context, call, limits, None)?;
             Ok(ToolOutcome { text: output + &screen, is_error })

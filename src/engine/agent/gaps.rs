@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 
 use crate::engine::agent::hands::{Limits, UNKNOWN, refused};
 use crate::engine::agent::talks::Step;
-use crate::engine::agent::turns::{Next, REMINDER, Talk, messages};
+use crate::engine::agent::turns::{Next, REMINDER, Talk};
 use crate::engine::agent::{RESTARTED, cut_off_words, result};
 use crate::engine::context::Context;
+use crate::engine::memory::Asked;
 use crate::events::Place;
 use crate::llm::{Answer, Block, StopReason, Usage};
 
@@ -26,7 +27,7 @@ pub fn lost_answer(context: &Context, place: Place) -> Option<Answer> {
     if !followed && count == 0 {
         return None;
     }
-    let ids = memory.request(after).map(|asked| result_ids(&asked.said)).unwrap_or_default();
+    let ids = memory.request(after).map(result_ids).unwrap_or_default();
     let count = count.max(u32::try_from(ids.len()).unwrap_or(u32::MAX));
     let call = |number: u32| Block::ToolUse {
         // An empty one is made up for, as where a server gives none.
@@ -82,7 +83,7 @@ fn arguments(course: &[Step], number: u32) -> Value {
 }
 
 /// The ids of the calls that a request has results for, in order.
-fn result_ids(said: &Value) -> Vec<String> {
-    let blocks = messages(said).flat_map(|message| message.content);
+fn result_ids(asked: &Asked) -> Vec<String> {
+    let blocks = asked.messages().flat_map(|message| message.content);
     blocks.filter_map(|block| if let Block::ToolResult { id, .. } = block { Some(id) } else { None }).collect()
 }

@@ -90,7 +90,7 @@ impl AgentModel {
         let mut is_resumed = next.is_some();
         if let Some(asked) = self.under_way(context, talk.index) {
             is_resumed = true;
-            talk.say_again(&asked.said);
+            talk.say_again(asked);
         }
         loop {
             let said = match &next {
@@ -158,7 +158,7 @@ impl AgentModel {
             match context.memory.request(place) {
                 Some(asked) => {
                     talk.line = Some(asked.line);
-                    talk.take_over(&asked.said);
+                    talk.take_over(asked);
                 }
                 None => gaps::say_lost_words(context, talk, next.as_ref()),
             }

@@ -4,12 +4,10 @@
 
 use std::collections::HashSet;
 
-use serde_json::Value;
-
 use crate::engine::agent::RESTARTED;
 use crate::engine::agent::conversation::Conversation;
 use crate::engine::context::Context;
-use crate::engine::memory::Recorded;
+use crate::engine::memory::{Asked, Recorded};
 use crate::engine::voice::usable;
 use crate::error::Result;
 use crate::llm::claude_code::verdict::MAX_TURNS;
@@ -82,9 +80,9 @@ impl Talk {
     }
 
     /// Says what a recorded request said, instead of what would be said now.
-    pub fn take_over(&mut self, said: &Value) {
+    pub fn take_over(&mut self, asked: &Asked) {
         self.new.clear();
-        for message in messages(said) {
+        for message in asked.messages() {
             for block in &message.content {
                 if let Block::Text { text, .. } = block {
                     self.reminders += u32::from(text == REMINDER);
@@ -96,8 +94,8 @@ impl Talk {
     }
 
     /// Says what a request said whose answer never came, for its calls may have changed what would be said now.
-    pub fn say_again(&mut self, said: &Value) {
-        self.new = messages(said).collect();
+    pub fn say_again(&mut self, asked: &Asked) {
+        self.new = asked.messages().collect();
         let is_note = |block: &Block| matches!(block, Block::Text { text, .. } if text == RESTARTED);
         self.new.iter_mut().for_each(|message| message.content.retain(|block| !is_note(block)));
     }
@@ -160,12 +158,6 @@ impl Talk {
             self.ids.insert(id.clone());
         }
     }
-}
-
-/// Returns the messages of a recorded request.
-pub fn messages(said: &Value) -> impl Iterator<Item = Message> {
-    let all = said["messages"].as_array().into_iter().flatten();
-    all.filter_map(|message| serde_json::from_value(message.clone()).ok())
 }
 
 /// A call that the limit cut in two cannot be answered: it goes.

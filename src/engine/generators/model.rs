@@ -8,10 +8,12 @@ use crate::engine::context::Context;
 use crate::engine::generators::prompt::{Prompts, Shown, ShownFile};
 use crate::engine::generators::reply::{self, Block as FileBlock, Fault};
 use crate::engine::generators::{Generator, Written, apply};
+use crate::engine::memory::Refused;
 use crate::engine::steering;
 use crate::engine::step::is_kept;
 use crate::engine::voice::Voice;
 use crate::error::{Error, Result};
+use crate::events::{Event, MAIN_AGENT};
 use crate::llm::{Answer, Block, Message, Request, Role, StopReason};
 use crate::safety::door::{Change, Kind, Read, Refusal, Walk};
 use crate::safety::path::SafePath;
@@ -43,22 +45,25 @@ impl Generator for FilesModel {
         let mut had_a_block = false;
         let mut turn = 0;
         loop {
-            let answer = self.voice.ask(context, context.place(turn), &request)?;
-            if let StopReason::Refusal(category) = &answer.stop {
-                return Err(context.unusable(format!("the model refused to answer ({category})")));
-            }
-            let fault = match read(&answer, context)? {
-                Ok(changes) => return apply(context, &changes),
-                Err(fault) => fault,
+            let refused = match known_refusal(context, turn) {
+                Some(refused) => refused,
+                None => match self.judged(context, turn, &request)? {
+                    Ok(changes) => return apply(context, &changes),
+                    Err(refused) => refused,
+                },
             };
-            had_a_block |= !reply::parse(&answer.text()).blocks.is_empty();
-            if turn == context.spec.generator.format_retries {
+            had_a_block |= refused.had_a_block;
+            let next = context.place(turn + 1);
+            if turn >= context.spec.generator.format_retries && context.memory.answer(next).is_none() {
                 return Err(match had_a_block {
-                    true => context.unusable(fault.to_string()),
-                    false => Error::Failed(Reason::NoOutput, fault.to_string()),
+                    true => context.unusable(refused.fault),
+                    false => Error::Failed(Reason::NoOutput, refused.fault),
                 });
             }
-            remind(&mut request, &answer, &fault);
+            match context.memory.request(next).map(|asked| asked.messages().collect::<Vec<_>>()) {
+                Some(said) if !said.is_empty() => request.messages = said,
+                _ => remind(&mut request, &refused),
+            }
             turn += 1;
         }
     }
@@ -68,7 +73,55 @@ impl Generator for FilesModel {
     }
 }
 
+/// An answer that is not used.
+struct RefusedAnswer {
+    text: String,
+    fault: String,
+    had_a_block: bool,
+}
+
+/// Returns what the log knows of an answer that was refused. It is not judged again: what a later answer did to the
+/// workspace, before a crash, may have taken the reason away.
+fn known_refusal(context: &Context, turn: u32) -> Option<RefusedAnswer> {
+    let (place, memory) = (context.place(turn), &context.memory);
+    let text = memory.answer(place).and_then(|answer| answer.as_ref().ok()).map(Answer::text).unwrap_or_default();
+    let had_a_block = !reply::parse(&text).blocks.is_empty();
+    match memory.refused(place) {
+        Some(Refused { fault, had_a_block }) => {
+            Some(RefusedAnswer { text, fault: fault.clone(), had_a_block: *had_a_block })
+        }
+        // The line that says so is missing, but nothing else makes the next request.
+        None if memory.request(context.place(turn + 1)).is_some() => {
+            Some(RefusedAnswer { text, fault: "it was refused before".into(), had_a_block })
+        }
+        None => None,
+    }
+}
+
 impl FilesModel {
+    /// Asks, and reads the answer; why one cannot be used is in the log before anything follows from it.
+    fn judged(
+        &mut self,
+        context: &mut Context,
+        turn: u32,
+        request: &Request,
+    ) -> Result<std::result::Result<Vec<Change>, RefusedAnswer>> {
+        let place = context.place(turn);
+        let answer = self.voice.ask(context, place, request)?;
+        if let StopReason::Refusal(category) = &answer.stop {
+            return Err(context.unusable(format!("the model refused to answer ({category})")));
+        }
+        let fault = match read(&answer, context)? {
+            Ok(changes) => return Ok(Ok(changes)),
+            Err(fault) => fault.to_string(),
+        };
+        let text = answer.text();
+        let had_a_block = !reply::parse(&text).blocks.is_empty();
+        let agent_id = MAIN_AGENT.into();
+        context.scribe.tell(Event::AnswerRefused { agent_id, place, fault: fault.clone(), had_a_block })?;
+        Ok(Err(RefusedAnswer { text, fault, had_a_block }))
+    }
+
     fn opening(&self, context: &mut Context) -> Result<Request> {
         let report = (context.state.phase == Phase::Patching).then_some(context.state.last_test_output.as_str());
         let files = shown_files(context)?;
@@ -115,12 +168,12 @@ fn change(block: FileBlock, path: SafePath) -> Change {
 }
 
 /// Adds the answer and what was wrong with it. An empty answer cannot be sent back: the words follow the question.
-fn remind(request: &mut Request, answer: &Answer, fault: &Fault) {
+fn remind(request: &mut Request, refused: &RefusedAnswer) {
+    let RefusedAnswer { text, fault, .. } = refused;
     let reminder = format!(
         "Your answer was not used: {fault}. Nothing of it was written. Answer again, whole, in the form that was \
          described: every file in a <file path=\"…\"> block that is closed by its own line."
     );
-    let text = answer.text();
     match request.messages.last_mut() {
         Some(last) if text.trim().is_empty() && last.role == Role::User => last.content.push(Block::text(reminder)),
         _ => {
