@@ -21,6 +21,7 @@ use crate::engine::memory::Memory;
 use crate::engine::replay::true_path;
 use crate::engine::scribe::Scribe;
 use crate::engine::spec::{Mode, Provider};
+use crate::engine::steering::Rules;
 use crate::engine::surroundings::{Dwelling, Surroundings};
 use crate::engine::voice::Voice;
 use crate::error::{Error, Result};
@@ -69,9 +70,10 @@ pub fn assemble(
     }
     let surroundings = surroundings(order, mode, &root, &stop)?;
     let checks = checks(order, &surroundings);
+    let rules = Rules::new(&order.spec, &order.inputs, &surroundings.workspace, &surroundings.base);
     let generator = generator(order, &root, &memory, &stop, surroundings)?;
-    let context =
-        Context { spec: order.spec.clone(), inputs: order.inputs.clone(), state, root, door, scribe, memory, stop };
+    let (spec, inputs) = (order.spec.clone(), order.inputs.clone());
+    let context = Context { spec, inputs, state, root, door, scribe, memory, rules, stop };
     Ok(Run { context, generator, checks })
 }
 

@@ -4,6 +4,7 @@ use crate::engine::memory::Memory;
 use crate::engine::scribe::Scribe;
 use crate::engine::spec::Spec;
 use crate::engine::spec::inputs::Inputs;
+use crate::engine::steering::Rules;
 use crate::error::{Error, Result};
 use crate::events::Place;
 use crate::safety::door::Door;
@@ -22,6 +23,7 @@ pub struct Context {
     pub door: Door,
     pub scribe: Scribe,
     pub memory: Memory,
+    pub rules: Rules,
     pub stop: Stop,
 }
 

@@ -54,11 +54,12 @@ pub fn prepare(run: &mut Run) -> Result<Outcome> {
 pub fn write(run: &mut Run) -> Result<Outcome> {
     let context = &mut run.context;
     context.heed_stop()?;
-    let Written { written, deleted, attempt_files } = run.generator.write(context)?;
+    let all = run.generator.write(context)?;
     context.memory.take_put_back();
+    let Written { written, deleted, attempt_files } = all.clone();
     context.state.attempt_files = attempt_files;
     context.scribe.tell(Event::FilesApplied { agent_id: MAIN_AGENT.into(), written, deleted })?;
-    steering::note(context)?;
+    steering::note_written(context, &all)?;
     Ok(Outcome::Written)
 }
 
@@ -99,7 +100,7 @@ pub fn test(run: &mut Run) -> Result<Outcome> {
         }
     }
     round.mend(&mut run.context)?;
-    steering::note(&mut run.context)?;
+    steering::note_all(&mut run.context)?;
     remember(&mut run.context, &round);
     verdict(&run.context, &round)
 }

@@ -61,6 +61,7 @@ mod server;
 mod soak;
 mod streams;
 mod surroundings;
+mod tampering;
 mod tidy;
 mod told;
 mod upheaval;

@@ -40,6 +40,8 @@ use crate::state::reason::Reason;
 const RESTARTED: &str = "[the run was interrupted and goes on: the environments were restarted, so variables, working \
                          directories, views and background jobs are gone; the files are as they were]";
 const CUT_OFF: &str = "not run: cut off";
+/// So many files that decide the checks are told at once.
+const MOST_TOLD: usize = 20;
 
 /// A model that works with tools.
 pub struct AgentModel {
@@ -305,11 +307,10 @@ fn tell_differences(context: &mut Context, hands: &Hands) -> Result<()> {
 fn objection(context: &mut Context, talk: &mut Talk, before: &Files) -> Result<Option<String>> {
     context.reopen_door()?;
     if !std::mem::replace(&mut talk.is_warned, true) {
-        for check in &context.spec.checks {
-            match steering::judge_workspace(context, check) {
-                Err(Error::Safety(violation)) => return Ok(Some(format!("{STEERS}{violation}]"))),
-                other => other?,
-            }
+        let violations = steering::all_violations(context)?;
+        if !violations.is_empty() {
+            let told: Vec<String> = violations.iter().take(MOST_TOLD).map(ToString::to_string).collect();
+            return Ok(Some(format!("{STEERS}{}]", told.join("; "))));
         }
         talk.is_warned = false;
     }

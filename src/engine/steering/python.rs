@@ -1,0 +1,291 @@
+//! Python modules by name: what a file is imported as, and which names belong to a runner and to what it imports
+//! before the tests.
+//!
+//! The tables were made from `sys.modules` as the first test module sees it, with CPython 3.8 to 3.13 and pytest 7 to 9;
+//! of 3.14 the new names are added. Modules that are part of the interpreter itself cannot be shadowed and are not in
+//! them.
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+/// Modules that every Python start imports where they exist. (Debian's own `sitecustomize` tries the last one.)
+pub const CUSTOMIZE: [&str; 3] = ["sitecustomize", "usercustomize", "apport_python_hook"];
+/// Modules that are a runner, or that pytest is made of: refused whatever the checks are.
+const RUNNERS: [&str; 13] = [
+    "pytest",
+    "_pytest",
+    "pluggy",
+    "iniconfig",
+    "packaging",
+    "pygments",
+    "unittest",
+    "doctest",
+    "nose",
+    "nose2",
+    "coverage",
+    "tox",
+    "nox",
+];
+/// What older pytests import besides.
+const OF_PYTEST: [&str; 9] =
+    ["py", "exceptiongroup", "tomli", "typing_extensions", "colorama", "attr", "attrs", "importlib_metadata", "zipp"];
+/// Names that nobody gives to a module of a project: refused in an answer in every folder that is not a package.
+const UNMISTAKABLE: [&str; 4] = ["pytest", "_pytest", "pluggy", "iniconfig"];
+/// Runners of which a folder without `__init__.py` is refused, too, once a module is in it.
+const WHOLE_FOLDERS: [&str; 6] = ["pytest", "_pytest", "pluggy", "iniconfig", "unittest", "pygments"];
+
+const IMPORTED_BY_UNITTEST: &str = include_str!("imported_by_unittest.txt");
+const IMPORTED_BY_PYTEST: &str = include_str!("imported_by_pytest.txt");
+const STDLIB: &str = include_str!("stdlib_modules.txt");
+
+/// What Python would import a file as.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Module {
+    /// The folder that would have to be on `sys.path`.
+    pub folder: PathBuf,
+    pub name: String,
+    pub form: Form,
+}
+
+/// How a module lies on the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// `name.py`, `name.pyc`, `name.so`, or a link that may be any of it.
+    File,
+    /// `name/__init__.py` and the like.
+    Package,
+    /// Another module in the folder `name/`; without an `__init__.py` it counts only where nothing else has the name.
+    Portion,
+}
+
+/// Returns the name of the module that a file of this name is.
+pub fn module_name(file_name: &str) -> Option<&str> {
+    let (name, ending) = file_name.split_once('.')?;
+    let is_extension = |ending: &str| ending.starts_with("cpython-") || ending.starts_with("pypy");
+    let is_module = match ending {
+        "py" | "pyc" | "so" | "abi3.so" => true,
+        other => other.strip_suffix(".so").is_some_and(is_extension),
+    };
+    (is_module && !name.is_empty()).then_some(name)
+}
+
+/// Returns every way in which Python could import a file or a link of this path.
+pub fn modules(path: &Path, is_link: bool) -> Vec<Module> {
+    let (Some(name), Some(folder)) = (path.file_name().and_then(|name| name.to_str()), path.parent()) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    if is_link && !name.contains('.') {
+        // It may lead to a folder with anything in it.
+        found.push(Module { folder: folder.to_owned(), name: name.to_owned(), form: Form::Package });
+    }
+    let Some(module) = module_name(name) else { return found };
+    if module != "__init__" {
+        found.push(Module { folder: folder.to_owned(), name: module.to_owned(), form: Form::File });
+    }
+    if let (Some(package), Some(around)) = (folder.file_name().and_then(|name| name.to_str()), folder.parent()) {
+        let form = if module == "__init__" { Form::Package } else { Form::Portion };
+        found.push(Module { folder: around.to_owned(), name: package.to_owned(), form });
+    }
+    found
+}
+
+/// Whether a name belongs to the standard library.
+pub fn is_stdlib(name: &str) -> bool {
+    static NAMES: LazyLock<HashSet<&str>> = LazyLock::new(|| STDLIB.lines().collect());
+    NAMES.contains(name)
+}
+
+/// Which of Python's runners the checks of a run may start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Runners {
+    pub pytest: bool,
+    /// Any Python program; most test with unittest, and all start alike.
+    pub python: bool,
+}
+
+impl Runners {
+    /// Returns what a command may start. One that only names a script or a tool that runs others may start all of them.
+    pub fn of(command: &[String]) -> Runners {
+        let words: Vec<&str> = command.iter().flat_map(|word| words(word)).collect();
+        let has = |is: &dyn Fn(&str) -> bool| words.iter().any(|word| is(word.rsplit('/').next().unwrap_or(word)));
+        let is_opaque = is_script(command) || has(&|word| OPAQUE.contains(&word));
+        let pytest = is_opaque || has(&|word| word.starts_with("pytest") || word == "py.test");
+        let python = pytest
+            || has(&|word| word == "unittest" || PYTHONS.contains(&word))
+            || has(&|word| ["python", "pypy"].iter().any(|name| is_version_of(word, name)));
+        Runners { pytest, python }
+    }
+
+    pub fn and(self, other: Runners) -> Runners {
+        Runners { pytest: self.pytest || other.pytest, python: self.python || other.python }
+    }
+}
+
+/// Programs that start what a file of theirs says.
+const OPAQUE: [&str; 14] = [
+    "make",
+    "gmake",
+    "just",
+    "tox",
+    "nox",
+    "ninja",
+    "rake",
+    "bazel",
+    "invoke",
+    "inv",
+    "task",
+    "hatch",
+    "pre-commit",
+    "doit",
+];
+/// Programs that start Python under another name.
+const PYTHONS: [&str; 8] = ["uv", "uvx", "poetry", "pdm", "pipenv", "rye", "ipython", "coverage"];
+const SHELLS: [&str; 6] = ["sh", "bash", "dash", "zsh", "ksh", "busybox"];
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric() && !matches!(c, '_' | '.' | '/' | '-')).filter(|word| !word.is_empty())
+}
+
+/// `python`, `python3`, `python3.12`, but not `python-config`.
+fn is_version_of(word: &str, name: &str) -> bool {
+    word.strip_prefix(name).is_some_and(|rest| rest.chars().all(|c| c.is_ascii_digit() || c == '.'))
+}
+
+/// Whether the command is a script of the project: `./run`, `bin/check`, `bash run.sh`, `sh -c "./run"`.
+fn is_script(command: &[String]) -> bool {
+    let Some(program) = command.first() else { return false };
+    let is_shell = program.rsplit('/').next().is_some_and(|name| SHELLS.contains(&name));
+    let mut of_shell = command.iter().skip(1).filter(|_| is_shell);
+    match of_shell.next() {
+        Some(word) if !word.starts_with('-') => true,
+        Some(_) => of_shell.flat_map(|word| words(word)).any(|word| word.starts_with("./")),
+        None => program.contains('/') && !program.starts_with('/'),
+    }
+}
+
+/// The names that a module of a project must not have, each with what it belongs to.
+#[derive(Debug, Clone, Default)]
+pub struct Names(HashMap<String, &'static str>);
+
+impl Names {
+    /// `installed` is what pytest, its plugins and the interpreter import besides.
+    pub fn new(runners: Runners, installed: HashSet<String>) -> Names {
+        let mut names = HashMap::new();
+        if runners.python {
+            let installed = installed.into_iter();
+            names.extend(
+                installed.map(|name| (name, "an installed plugin or the interpreter imports before the tests")),
+            );
+        }
+        let mut add = |known: &mut dyn Iterator<Item = &str>, what| {
+            names.extend(known.map(|name| (name.to_owned(), what)));
+        };
+        if runners.pytest {
+            add(&mut IMPORTED_BY_PYTEST.lines().chain(OF_PYTEST), "pytest imports before the tests");
+        }
+        if runners.python {
+            add(&mut IMPORTED_BY_UNITTEST.lines(), "Python or unittest imports before the tests");
+        }
+        add(&mut RUNNERS.into_iter(), "is a test runner or part of one");
+        Names(names)
+    }
+
+    /// Returns what the module is that a file would be imported instead of, if that is a runner's.
+    pub fn shadowed(&self, module: &Module) -> Option<&'static str> {
+        let is_complete = module.form != Form::Portion || WHOLE_FOLDERS.contains(&module.name.as_str());
+        self.0.get(&module.name).filter(|_| is_complete).copied()
+    }
+
+    /// Whether a folder of this name may be a package that shadows something.
+    pub fn may_shadow(&self, name: &str) -> bool {
+        CUSTOMIZE.contains(&name) || self.0.contains_key(name)
+    }
+}
+
+/// Whether a name is refused in every folder that is not a package.
+pub fn is_unmistakable(name: &str) -> bool {
+    UNMISTAKABLE.contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_python_imports() {
+        for (file, module) in [
+            ("x.py", Some("x")),
+            ("x.pyc", Some("x")),
+            ("x.so", Some("x")),
+            ("x.abi3.so", Some("x")),
+            ("x.cpython-311-x86_64-linux-gnu.so", Some("x")),
+            ("x.pypy39-pp73-x86_64-linux-gnu.so", Some("x")),
+            ("x.txt", None),
+            ("x", None),
+            (".py", None),
+            ("x.y.py", None),
+            ("x.cpython-311.pyc", None),
+            ("libx.so.6", None),
+        ] {
+            assert_eq!(module_name(file), module, "{file}");
+        }
+    }
+
+    fn names(command: &str) -> Names {
+        let command: Vec<String> = command.split(' ').map(str::to_owned).collect();
+        Names::new(Runners::of(&command), HashSet::from(["pytest_mock".to_owned()]))
+    }
+
+    fn is_shadow(command: &str, path: &str) -> bool {
+        let top = modules(Path::new(path), false).into_iter().filter(|module| module.folder == Path::new(""));
+        top.map(|module| names(command).shadowed(&module)).any(|shadowed| shadowed.is_some())
+    }
+
+    #[test]
+    fn runners_are_refused_whatever_the_command() {
+        for path in [
+            "pytest.py",
+            "_pytest/__init__.py",
+            "pluggy.so",
+            "iniconfig.pyc",
+            "packaging/__init__.py",
+            "unittest/case.py",
+        ] {
+            assert!(is_shadow("cargo test", path), "{path}");
+        }
+        for path in
+            ["packaging/build.py", "packaging/debian/rules", "coverage/index.html", "pytest_helper.py", "unittest.txt"]
+        {
+            assert!(!is_shadow("python3 -m pytest", path), "{path}");
+        }
+    }
+
+    #[test]
+    fn imports_of_a_runner_are_refused_where_it_may_run() {
+        for (command, path, refused) in [
+            ("python3 -m unittest", "difflib.py", true),
+            ("python3 -m unittest", "signal/__init__.py", true),
+            ("python3 -m unittest", "signal/x.py", false),
+            ("python3 -m unittest", "json.py", false),
+            ("python3 -m unittest", "colorsys.py", false),
+            ("python3 -m pytest", "difflib.py", true),
+            ("python3 -m pytest", "json.py", true),
+            ("python3 -m pytest", "colorsys.py", false),
+            ("python3 -m pytest", "exceptiongroup.py", true),
+            ("python3 -m pytest", "pytest_mock/__init__.py", true),
+            ("cargo test", "pytest_mock.py", false),
+            ("cargo test", "types.py", false),
+            ("sh -c grep -q GOOD calc.py", "json.py", false),
+            ("sh -c cd x && python3.12 -m unittest", "encodings/__init__.py", true),
+            ("make test", "json.py", true),
+            ("./run", "json.py", true),
+            ("bash run.sh", "types.py", true),
+            ("go test ./...", "types.py", false),
+            ("python3 manage.py test", "traceback.py", true),
+        ] {
+            assert_eq!(is_shadow(command, path), refused, "{command}: {path}");
+        }
+    }
+}
