@@ -155,6 +155,7 @@ pub fn next_command(arguments: &RunArguments, surroundings: &Surroundings) -> St
     option("--spec", arguments.spec.as_deref().map(Path::as_os_str));
     option("--root", surroundings.named_root.as_deref().map(Path::as_os_str));
     option("--max-retries", arguments.max_retries.map(|number| number.to_string()).as_deref().map(OsStr::new));
+    option("--budget", arguments.budget.map(|usd| usd.to_string()).as_deref().map(OsStr::new));
     option("--provider", arguments.provider.as_deref().map(OsStr::new));
     option("--model", arguments.model.as_deref().map(OsStr::new));
     option("--replay", arguments.replay.as_deref().map(Path::as_os_str));

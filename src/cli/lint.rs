@@ -1,20 +1,23 @@
-//! `lint --spec`: whether a spec validates. Nothing is run, no key is needed, nothing is changed.
+//! `lint`: whether a spec validates. Nothing is run, no key is needed, nothing is changed.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
 use crate::cli::programs;
 use crate::cli::surroundings::Surroundings;
-use crate::cli::{complain, signals, write_stdout};
+use crate::cli::target::Target;
+use crate::cli::{complain, not_there_yet, signals, write_stdout};
 use crate::engine::spec::{inputs, read};
 use crate::error::Result;
 use crate::observers::plain::plain_text;
 use crate::process::sandbox::Mode;
 
-/// Checks the spec and returns the exit code.
-pub fn main(surroundings: &Surroundings, spec: &Path, as_json: bool) -> u8 {
-    let (code, warnings, error) = match check(surroundings, spec) {
+/// Checks the spec that a flag or a bare path names, and returns the exit code.
+pub fn main(surroundings: &Surroundings, path: Option<PathBuf>, spec: Option<PathBuf>, as_json: bool) -> u8 {
+    let named = path.clone().or(spec.clone()).unwrap_or_default();
+    let result = file_of(path, spec).and_then(|file| check(surroundings, &file));
+    let (code, warnings, error) = match result {
         Ok(warnings) => (0, warnings, None),
         Err(error) => (error.exit_code(), Vec::new(), Some(error.to_string())),
     };
@@ -28,9 +31,17 @@ pub fn main(surroundings: &Surroundings, spec: &Path, as_json: bool) -> u8 {
         let object = json!({"valid": code == 0, "exit_code": code, "warnings": warnings, "error": error});
         write_stdout(&format!("{object}\n"));
     } else if code == 0 {
-        write_stdout(&format!("{} is fine\n", plain_text(&spec.to_string_lossy())));
+        write_stdout(&format!("{} is fine\n", plain_text(&named.to_string_lossy())));
     }
     code
+}
+
+fn file_of(path: Option<PathBuf>, spec: Option<PathBuf>) -> Result<PathBuf> {
+    match path.map(|path| Target::of_path(&path, &["--spec"])).transpose()? {
+        Some(Target::Spec(file)) => Ok(file),
+        Some(Target::Workflow(_)) => Err(not_there_yet("lint of a workflow")),
+        None => Ok(spec.unwrap_or_default()),
+    }
 }
 
 fn check(surroundings: &Surroundings, file: &Path) -> Result<Vec<String>> {

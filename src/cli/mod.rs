@@ -1,7 +1,7 @@
 //! Flags and environment become plain data here and nowhere else; the result is printed here and nowhere else.
 //!
 //! A command is a file: `run.rs`, `status.rs`, `reset.rs`, `lint.rs`. `ending.rs` is how a run's end is said,
-//! `surroundings.rs` what is taken from the environment.
+//! `surroundings.rs` what is taken from the environment, `target.rs` whether a path is a spec or a workflow.
 
 mod ending;
 mod lint;
@@ -13,6 +13,7 @@ mod run;
 mod serve;
 mod status;
 mod surroundings;
+mod target;
 mod walls;
 
 use std::ffi::OsString;
@@ -25,6 +26,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::cli::ending::Ending;
 use crate::cli::surroundings::Surroundings;
+use crate::cli::target::Target;
 use crate::error::{Error, Result};
 use crate::observers::plain::plain_text;
 use crate::stop::Stop;
@@ -78,8 +80,11 @@ enum Command {
 
 /// What `run` takes.
 #[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("what").required(true).args(["spec", "workflow"]))]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["path", "spec", "workflow"]))]
 pub struct RunArguments {
+    /// A spec (.yaml, .yml, .json) or the folder of a workflow
+    #[arg(value_name = "PATH")]
+    pub path: Option<PathBuf>,
     /// The spec: YAML, JSON, or Markdown with front matter
     #[arg(long, value_name = "FILE")]
     pub spec: Option<PathBuf>,
@@ -92,6 +97,15 @@ pub struct RunArguments {
     /// Go on where the run was stopped; this is the default
     #[arg(long, conflicts_with = "no_resume")]
     pub resume: bool,
+    /// Go on after a run that failed, as a new run (not there yet)
+    #[arg(long = "continue", conflicts_with_all = ["no_resume", "workflow"])]
+    pub continues: bool,
+    /// Leave the best attempt in workspace/ when the run fails (not there yet)
+    #[arg(long, conflicts_with = "workflow")]
+    pub keep_best: bool,
+    /// What the run may cost, in USD; wins over the spec
+    #[arg(long, value_name = "USD", value_parser = target::usd, allow_negative_numbers = true)]
+    pub budget: Option<f64>,
     /// anthropic, openai, claude-code or template; wins over the spec
     #[arg(long, value_name = "P")]
     pub provider: Option<String>,
@@ -117,29 +131,44 @@ pub struct RunArguments {
     #[arg(long, value_name = "PATH")]
     pub workflow: Option<PathBuf>,
     /// What the workflow's first state is given
-    #[arg(long, value_name = "TEXT", requires = "workflow")]
+    #[arg(long, value_name = "TEXT")]
     pub input: Option<String>,
     /// Where the workflow's agents work
-    #[arg(long, value_name = "DIR", requires = "workflow")]
+    #[arg(long, value_name = "DIR")]
     pub project_dir: Option<PathBuf>,
-    /// What the workflow may cost
-    #[arg(long, value_name = "USD", requires = "workflow")]
-    pub budget: Option<f64>,
-    /// The price of a model, USD per million tokens
-    #[arg(long, value_name = "[MODEL=]IN,OUT", requires = "workflow")]
+    /// The price of a model of the workflow, USD per million tokens
+    #[arg(long, value_name = "[MODEL=]IN,OUT")]
     pub price: Vec<String>,
-    /// How many agents work at once
-    #[arg(long, value_name = "N", requires = "workflow")]
+    /// How many agents of the workflow work at once
+    #[arg(long, value_name = "N")]
     pub jobs: Option<u32>,
-    /// How long a state may take
-    #[arg(long, value_name = "S", requires = "workflow")]
+    /// How long a state of the workflow may take
+    #[arg(long, value_name = "S")]
     pub timeout: Option<f64>,
     /// Let the workflow's programs use the network
-    #[arg(long, requires = "workflow")]
+    #[arg(long)]
     pub network: bool,
     /// Let the workflow's programs read this, too
-    #[arg(long, value_name = "PATH", requires = "workflow")]
+    #[arg(long, value_name = "PATH")]
     pub read: Vec<PathBuf>,
+    /// Pass this variable to the workflow's programs
+    #[arg(long, value_name = "NAME")]
+    pub keep_env: Vec<String>,
+    /// Answer a question of the workflow's agents
+    #[arg(long, value_name = "[AGENT=]TEXT")]
+    pub answer: Vec<String>,
+}
+
+impl RunArguments {
+    /// Puts a bare path where its flag would have put it.
+    fn resolve_path(&mut self) -> Result<()> {
+        match self.path.take().map(|path| Target::of_path(&path, &["--spec", "--workflow"])).transpose()? {
+            Some(Target::Spec(path)) => self.spec = Some(path),
+            Some(Target::Workflow(path)) => self.workflow = Some(path),
+            None => {}
+        }
+        Ok(())
+    }
 }
 
 /// What `serve` takes.
@@ -165,7 +194,7 @@ pub struct ServeArguments {
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("what").required(true).args(["path", "spec"]))]
 struct LintArguments {
-    /// The workflow's folder (not there yet)
+    /// A spec (.yaml, .yml, .json) or the folder of a workflow (not there yet)
     path: Option<PathBuf>,
     /// The spec
     #[arg(long, value_name = "FILE")]
@@ -196,14 +225,16 @@ fn dispatch(argv: &[OsString]) -> u8 {
     };
     let surroundings = Surroundings::take(arguments.root);
     match arguments.command {
-        Command::Run(run) => {
+        Command::Run(mut run) => {
             let json = run.json;
-            run::main(&run, &surroundings).print(json)
+            match run.resolve_path() {
+                Ok(()) => run::main(&run, &surroundings).print(json),
+                Err(error) => Ending::refused(&error, None).print(json),
+            }
         }
         Command::Status { json } => said(status::main(&surroundings, json)),
         Command::Reset => said(reset::main(&surroundings)),
-        Command::Lint(LintArguments { spec: Some(spec), json, .. }) => lint::main(&surroundings, &spec, json),
-        Command::Lint(_) => said(Err(not_there_yet("lint of a workflow"))),
+        Command::Lint(LintArguments { path, spec, json }) => lint::main(&surroundings, path, spec, json),
         Command::Serve(serve) => serve::main(&serve, &surroundings),
         Command::Diagram { .. } => said(Err(not_there_yet("diagram"))),
     }

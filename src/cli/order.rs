@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::parts::OWN_PROGRAM;
 use crate::cli::surroundings::{ANTHROPIC_ADDRESS, KEYS, OPENAI_ADDRESS, Surroundings};
+use crate::cli::target::refuse_flags_of_workflows;
 use crate::cli::{RunArguments, not_there_yet};
 use crate::engine::replay::Replay;
 use crate::engine::spec::inputs::{self, Inputs};
@@ -44,7 +45,14 @@ pub struct Order<'a> {
 impl<'a> Order<'a> {
     /// Reads everything that is asked for, or refuses it.
     pub fn read(arguments: &'a RunArguments, surroundings: &'a Surroundings, stop: &Stop) -> Result<Order<'a>> {
-        let Some(file) = &arguments.spec else { return Err(not_there_yet("run --workflow")) };
+        let Some(file) = &arguments.spec else { return Err(not_there_yet("run of a workflow")) };
+        refuse_flags_of_workflows(arguments)?;
+        if let Some(flag) = [("--continue", arguments.continues), ("--keep-best", arguments.keep_best)]
+            .iter()
+            .find_map(|(flag, is_given)| is_given.then_some(flag))
+        {
+            return Err(not_there_yet(flag));
+        }
         refuse_colon(&surroundings.root)?;
         Root::open(&surroundings.root)?;
         let mut spec = read::read(file, surroundings.home().as_deref())?;
@@ -193,6 +201,10 @@ fn take_over(spec: &mut Spec, arguments: &RunArguments) -> Result<()> {
     if let Some(model) = &arguments.model {
         spec.generator.model = Some(model.clone());
     }
+    if let Some(usd) = arguments.budget {
+        spec.budget.usd = Some(usd);
+        spec.usd_place = None;
+    }
     match spec.generator.contradiction() {
         Some(problem) => Err(Error::Usage(problem.into())),
         None => Ok(()),
@@ -212,13 +224,17 @@ pub fn known_price(spec: &Spec) -> Result<Option<Price>> {
     let given = spec.generator.price.map(|price| Price::given(price.input, price.output));
     let price = given.or_else(|| Price::of_model(&model_name(spec)));
     let is_priced = matches!(spec.generator.provider, Provider::Anthropic | Provider::OpenAi);
-    match (&spec.usd_place, price) {
-        (Some(place), None) if is_priced => Err(place.refuse(&format!(
-            "the price of the model {:?} is not known, so a budget in USD cannot be kept; give generator.price",
-            model_name(spec)
-        ))),
-        _ => Ok(price),
+    if !is_priced || price.is_some() || spec.budget.usd.is_none() {
+        return Ok(price);
     }
+    let problem = format!(
+        "the price of the model {:?} is not known, so a budget in USD cannot be kept; give generator.price",
+        model_name(spec)
+    );
+    Err(match &spec.usd_place {
+        Some(place) => place.refuse(&problem),
+        None => Error::Usage(format!("--budget: {problem} in the spec")),
+    })
 }
 
 fn model_name(spec: &Spec) -> String {

@@ -38,6 +38,7 @@ mod env_bash;
 mod env_programs;
 mod env_python;
 mod examples;
+mod flags;
 mod identity;
 mod limits;
 mod r#loop;
