@@ -137,16 +137,26 @@ impl Answer {
         self.bill.map_or(1, |bill| bill.calls)
     }
 
-    /// Returns all text blocks joined; thinking and tool calls are no text.
+    /// Returns all text blocks, joined with a newline where one is missing; thinking and tool calls are no text.
     pub fn text(&self) -> String {
-        self.content
-            .iter()
-            .filter_map(|block| match block {
-                Block::Text { text, .. } => Some(text.as_str()),
-                _ => None,
-            })
-            .collect()
+        let texts = self.content.iter().filter_map(|block| match block {
+            Block::Text { text, .. } => Some(text.as_str()),
+            _ => None,
+        });
+        join_texts(texts)
     }
+}
+
+/// Joins texts that stand for themselves: with a newline where one is missing, so that a tag stays alone on its line.
+fn join_texts<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+    let mut joined = String::new();
+    for text in texts.into_iter().filter(|text| !text.is_empty()) {
+        if !joined.is_empty() && !joined.ends_with('\n') && !text.starts_with(['\n', '\r']) {
+            joined.push('\n');
+        }
+        joined.push_str(text);
+    }
+    joined
 }
 
 /// Why the model stopped, in one vocabulary.

@@ -174,6 +174,7 @@ fn remind(request: &mut Request, refused: &RefusedAnswer) {
         "Your answer was not used: {fault}. Nothing of it was written. Answer again, whole, in the form that was \
          described: every file in a <file path=\"…\"> block that is closed by its own line."
     );
+    let text = reply::without_thinking(text);
     match request.messages.last_mut() {
         Some(last) if text.trim().is_empty() && last.role == Role::User => last.content.push(Block::text(reminder)),
         _ => {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::LazyLock;
 
-use regex::Regex;
+use regex::{Captures, Regex};
 
 use crate::safety::path::SafePath;
 
@@ -86,44 +86,195 @@ impl fmt::Display for Fault {
     }
 }
 
+/// An attribute's value, in double or in single quotes: two groups, one of which matches.
+const QUOTED: &str = r#"(?:"([^"]*)"|'([^']*)')"#;
 #[expect(clippy::unwrap_used, reason = "the patterns are constants, and a test uses them")]
-static OPENING: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r#"^[ \t]*<file[ \t]+path="([^"]*)"(?:[ \t]+end="([^"]+)")?[ \t]*>[ \t]*$"#).unwrap());
+static OPENING: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(&format!(r"^[ \t]*<file[ \t]+path={QUOTED}(?:[ \t]+end={QUOTED})?[ \t]*>[ \t]*$")).unwrap()
+});
 #[expect(clippy::unwrap_used, reason = "the patterns are constants, and a test uses them")]
 static DELETION: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r#"^[ \t]*<delete[ \t]+path="([^"]*)"[ \t]*/>[ \t]*$"#).unwrap());
+    LazyLock::new(|| Regex::new(&format!(r"^[ \t]*<delete[ \t]+path={QUOTED}[ \t]*/>[ \t]*$")).unwrap());
+
+/// The line that closes a block whose opening tag names no other.
+const CLOSING: &str = "</file>";
+const BLANKS: [char; 2] = [' ', '\t'];
+
+const THINKING: &str = "<think>";
+const THINKING_END: &str = "</think>";
 
 /// Finds the blocks of an answer.
 pub fn parse(text: &str) -> Reply {
+    let text = without_thinking(text);
+    let lines = ClosingLines::find(text);
     let mut reply = Reply::default();
-    // The open block: its path, its closing line, where its content begins.
-    let mut open: Option<(String, String, usize)> = None;
+    // Blocks before this one were only thought of.
+    let mut first = 0;
     let mut at = 0;
-    for line in text.split_inclusive('\n') {
-        let start = at;
-        at += line.len();
-        let bare = line.strip_suffix('\n').unwrap_or(line);
-        let bare = bare.strip_suffix('\r').unwrap_or(bare);
-        if let Some((path, end, from)) = open.take() {
-            if bare == end {
-                reply.blocks.push(Block::Write { path, content: text[from..start].to_owned() });
-            } else {
-                open = Some((path, end, from));
-            }
-        } else if !bare.contains('<') {
+    while let Some(line) = line_at(text, at) {
+        at = line.next;
+        if !line.text.contains('<') {
             continue;
-        } else if let Some(found) = OPENING.captures(bare) {
-            let end = found.get(2).map_or("</file>", |word| word.as_str());
-            open = Some((found[1].to_owned(), end.to_owned(), at));
-        } else if let Some(found) = DELETION.captures(bare) {
-            reply.blocks.push(Block::Delete { path: found[1].to_owned() });
+        } else if let Some(tag) = OpeningTag::read(line.text) {
+            let closing = lines.closing(tag.end, line.next);
+            let content = &text[line.next..closing.map_or(text.len(), |(start, _)| start)];
+            let content = if is_markdown(tag.path) { content } else { without_fence(content) };
+            reply.blocks.push(Block::Write { path: tag.path.to_owned(), content: content.to_owned() });
+            reply.unclosed = closing.is_none().then(|| tag.end.to_owned());
+            at = closing.map_or(text.len(), |(_, next)| next);
+        } else if let Some(found) = DELETION.captures(line.text) {
+            reply.blocks.push(Block::Delete { path: attribute(&found, 1).unwrap_or_default().to_owned() });
+        } else if line.text.trim() == THINKING_END {
+            // Some servers keep the opening tag to themselves.
+            first = reply.blocks.len();
         }
     }
-    if let Some((path, end, from)) = open {
-        reply.blocks.push(Block::Write { path, content: text[from.min(text.len())..].to_owned() });
-        reply.unclosed = Some(end);
+    if first < reply.blocks.len() {
+        reply.blocks.drain(..first);
     }
     reply
+}
+
+/// Returns an answer without the thinking that some models put in front of it.
+pub fn without_thinking(text: &str) -> &str {
+    let Some(thinking) = text.trim_start().strip_prefix(THINKING) else { return text };
+    thinking.split_once(THINKING_END).map_or(text, |(_, answer)| answer)
+}
+
+/// A line without its end, and where the next one begins.
+struct Line<'a> {
+    text: &'a str,
+    start: usize,
+    next: usize,
+}
+
+fn line_at(text: &str, start: usize) -> Option<Line<'_>> {
+    let rest = text.get(start..).filter(|rest| !rest.is_empty())?;
+    let length = rest.find('\n').map_or(rest.len(), |end| end + 1);
+    let line = rest[..length].strip_suffix('\n').unwrap_or(rest);
+    Some(Line { text: line.strip_suffix('\r').unwrap_or(line), start, next: start + length })
+}
+
+fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
+    let mut at = 0;
+    std::iter::from_fn(move || line_at(text, at).inspect(|line| at = line.next))
+}
+
+/// The attributes of a line that opens a block.
+struct OpeningTag<'a> {
+    path: &'a str,
+    end: &'a str,
+}
+
+impl<'a> OpeningTag<'a> {
+    fn read(line: &'a str) -> Option<OpeningTag<'a>> {
+        let found = OPENING.captures(line)?;
+        let end = attribute(&found, 3).filter(|end| !end.is_empty()).unwrap_or(CLOSING);
+        Some(OpeningTag { path: attribute(&found, 1).unwrap_or_default(), end })
+    }
+}
+
+/// Returns the value of an attribute by the first of its two groups.
+fn attribute<'a>(found: &Captures<'a>, group: usize) -> Option<&'a str> {
+    found.get(group).or_else(|| found.get(group + 1)).map(|value| value.as_str())
+}
+
+/// Where the lines are that can close a block: found once, so that no answer takes long to read.
+#[derive(Default)]
+struct ClosingLines<'a> {
+    by_word: HashMap<&'a str, Candidates>,
+    /// Opening tags that stand at the very beginning of their line.
+    openings: Vec<usize>,
+}
+
+/// Lines by where they begin and where the next one does, in their order.
+#[derive(Default)]
+struct Candidates {
+    exact: Vec<(usize, usize)>,
+    /// Those with blanks around the word.
+    blank: Vec<(usize, usize)>,
+}
+
+impl<'a> ClosingLines<'a> {
+    fn find(text: &'a str) -> ClosingLines<'a> {
+        let mut found = ClosingLines::default();
+        for line in lines(text).filter(|line| line.text.contains("<file")) {
+            if let Some(tag) = OpeningTag::read(line.text) {
+                found.by_word.entry(tag.end).or_default();
+                found.openings.extend(line.text.starts_with('<').then_some(line.start));
+            }
+        }
+        for line in lines(text) {
+            let place = (line.start, line.next);
+            if let Some(candidates) = found.by_word.get_mut(line.text) {
+                candidates.exact.push(place);
+            } else if let Some(candidates) = found.by_word.get_mut(line.text.trim_matches(BLANKS)) {
+                candidates.blank.push(place);
+            }
+        }
+        found
+    }
+
+    /// Returns the line that closes a block whose content begins at `from`: the exact one, or the first with blanks
+    /// around it where there is none before the next block begins.
+    fn closing(&self, word: &str, from: usize) -> Option<(usize, usize)> {
+        let candidates = self.by_word.get(word)?;
+        let first = |lines: &[(usize, usize)]| lines.get(lines.partition_point(|(start, _)| *start < from)).copied();
+        let (exact, blank) = (first(&candidates.exact), first(&candidates.blank));
+        let (Some((exact_start, _)), Some((_, after_blank))) = (exact, blank) else { return exact.or(blank) };
+        let opening = self.openings.get(self.openings.partition_point(|start| *start < after_blank));
+        if opening.is_some_and(|opening| *opening < exact_start) { blank } else { exact }
+    }
+}
+
+fn is_markdown(path: &str) -> bool {
+    let extension =
+        path.rsplit('/').next().and_then(|name| name.rsplit_once('.')).map_or("", |(_, extension)| extension);
+    ["md", "markdown", "mdown", "mkd", "mkdn", "mdx", "qmd", "rmd"]
+        .iter()
+        .any(|known| extension.eq_ignore_ascii_case(known))
+}
+
+/// Returns a content that is one whole Markdown fence without the fence; blank lines around it go with it.
+fn without_fence(content: &str) -> &str {
+    let is_blank = |line: &Line<'_>| line.text.trim().is_empty();
+    let mut lines = lines(content).skip_while(is_blank);
+    let Some((opening, fence)) = lines.next().and_then(|line| Some((line.next, Fence::opened_by(line.text)?))) else {
+        return content;
+    };
+    match lines.find(|line| fence.is_closed_by(line.text)) {
+        Some(closing) if lines.all(|line| is_blank(&line)) => &content[opening..closing.start],
+        _ => content,
+    }
+}
+
+/// What a fence is made of: so many of these characters.
+struct Fence {
+    mark: char,
+    length: usize,
+}
+
+impl Fence {
+    fn opened_by(line: &str) -> Option<Fence> {
+        let (mark, length, info) = Fence::read(line)?;
+        (!info.contains(mark)).then_some(Fence { mark, length })
+    }
+
+    fn is_closed_by(&self, line: &str) -> bool {
+        let closes = |(mark, length, rest): (char, usize, &str)| {
+            mark == self.mark && length >= self.length && rest.trim().is_empty()
+        };
+        Fence::read(line).is_some_and(closes)
+    }
+
+    /// Returns the mark, how often it stands there, and what follows.
+    fn read(line: &str) -> Option<(char, usize, &str)> {
+        let bare = line.trim_start_matches(' ');
+        let mark = bare.chars().next().filter(|mark| matches!(mark, '`' | '~'))?;
+        let rest = bare.trim_start_matches(mark);
+        let length = bare.len() - rest.len();
+        (length >= 3 && line.len() - bare.len() <= 3).then_some((mark, length, rest))
+    }
 }
 
 impl Reply {
@@ -208,6 +359,85 @@ mod tests {
     }
 
     #[test]
+    fn blanks_around_the_closing_line_close_where_no_line_is_exact() {
+        let two = [write("a", "x\n"), write("b", "y\n")];
+        for close in [" </file>", "</file> ", "\t</file>\t", " </file>\r"] {
+            check(&format!("<file path=\"a\">\nx\n{close}\n"), &two[..1]);
+            check(&format!("<file path=\"a\">\nx\n{close}\n<file path=\"b\">\ny\n{close}"), &two);
+            check(&format!("<file path=\"a\">\nx\n{close}\n<file path=\"b\">\ny\n</file>\n"), &two);
+            check(&format!("<file path=\"a\">\nx\n</file>\n<file path=\"b\">\ny\n{close}\n"), &two);
+        }
+        check("<file path=\"a\" end=\"E\">\nx\n E \n", &two[..1]);
+        check("<file path=\"a\">\nx\n </file>\n </file>\n", &two[..1]);
+        let nested = "  <file path=\"x\">\n  </file>\n  <file path=\"y\">\n  </file>\n";
+        check(&format!("<file path=\"a.md\">\n{nested}</file>\n"), &[write("a.md", nested)]);
+    }
+
+    #[test]
+    fn attributes_may_be_in_single_quotes() {
+        check("<file path='a'>\nx\n</file>\n", &[write("a", "x\n")]);
+        check("<file path='a\"b' end=\"E\">\nx\nE\n", &[write("a\"b", "x\n")]);
+        check("<file path=\"it's\" end='E'>\nx\nE\n", &[write("it's", "x\n")]);
+        check("<delete path='a'/>\n", &[Block::Delete { path: "a".into() }]);
+        check("<file path='a\">\nx\n</file>\n", &[]);
+    }
+
+    #[test]
+    fn a_whole_fence_is_taken_off() {
+        let content = |path: &str, content: &str| match parse(&format!("<file path=\"{path}\">\n{content}</file>\n")) {
+            Reply { blocks, unclosed: None } => match &blocks[..] {
+                [Block::Write { content, .. }] => content.clone(),
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        };
+        for fenced in [
+            "```\nx\n```\n",
+            "```python\nx\n```\n",
+            "```python title=a\nx\n```  \n",
+            "~~~\nx\n~~~~\n",
+            "````\nx\n````\n",
+            "\n```\nx\n```\n\n",
+            "  ```\nx\n  ```\n",
+        ] {
+            assert_eq!(content("a.py", fenced), "x\n", "{fenced:?}");
+            assert_eq!(content("d/a.MD", fenced), fenced, "{fenced:?}");
+        }
+        assert_eq!(content("a.py", "```\r\nx\r\n```\r\n"), "x\r\n");
+        assert_eq!(content("a.py", "```\n```\n"), "");
+        assert_eq!(content("a.py", "````\n```\nx\n```\n````\n"), "```\nx\n```\n");
+        for kept in [
+            "x\n```\ny\n```\n",
+            "```\nx\n```\ny\n",
+            "```\nx\n",
+            "```\nx\n```\n```\ny\n```\n",
+            "```\nx\n~~~\n",
+            "``\nx\n``\n",
+            "```x``` \ny\n```\n",
+            "\"\"\"\n```\nx\n```\n\"\"\"\n",
+            "",
+        ] {
+            assert_eq!(content("a.py", kept), kept, "{kept:?}");
+        }
+    }
+
+    #[test]
+    fn thinking_before_an_answer_is_dropped() {
+        let (sketch, answer) = ("<file path=\"a\">\n...\n</file>\n", "<file path=\"a\">\nx\n</file>\n");
+        let expected = [write("a", "x\n")];
+        check(&format!("<think>\n{sketch}hm\n</think>\n\n{answer}"), &expected);
+        check(&format!(" \n<think></think>{answer}"), &expected);
+        check(&format!("<think>\n<file path=\"b\">\nhalf\n</think>\n{answer}"), &expected);
+        check(&format!("I think\n{sketch}\n</think>\n\n{answer}"), &expected);
+        check(&format!("I think\n</think>\n{answer}"), &expected);
+        // Not in front, not closed, or part of a file: none of these is thinking before an answer.
+        check(&format!("{answer}<think>\n</think>\n"), &expected);
+        check(&format!("<think>\n{answer}"), &expected);
+        check("<file path=\"a\">\n<think>\n</think>\n</file>\n", &[write("a", "<think>\n</think>\n")]);
+        assert_eq!(without_thinking("<think>a</think> b"), " b");
+    }
+
+    #[test]
     fn an_unclosed_block_is_known() {
         let reply = parse("<file path=\"a\">\nx\n</file>\n<file path=\"b\" end=\"E\">\ny\n</file>\n");
         assert_eq!(reply.blocks, [write("a", "x\n"), write("b", "y\n</file>\n")]);
@@ -238,7 +468,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_it_panic(text in "(<file path=\"|\">|</file>|<delete path=\"|\"/>|end=\"E\"|E|a|/|\\.|\r|\n| ){0,40}") {
+        fn no_text_makes_it_panic(text in "(<file path=\"|<file path='|\">|'>|</file>|<delete path=\"|\"/>|end=\"E\"|E|a|/|\\.|\r|\n| |```|<think>|</think>){0,40}") {
             let _ = parse(&text);
         }
 
