@@ -78,9 +78,13 @@ impl<'a> Order<'a> {
             spec_file: &self.spec_file(),
             spec_hash: &self.inputs.hash,
             max_retries: self.max_retries.unwrap_or(self.spec.max_retries),
-            price_is_known: self.price.is_some()
-                || matches!(self.spec.generator.provider, Provider::ClaudeCode | Provider::Template),
+            price_is_known: self.price_is_known(),
         })
+    }
+
+    /// Whether what the model is asked has a price: one that is known here, or one that the provider tells.
+    pub fn price_is_known(&self) -> bool {
+        self.price.is_some() || matches!(self.spec.generator.provider, Provider::ClaudeCode | Provider::Template)
     }
 
     /// The spec's file as the state names it: relative to the root where it lies inside.

@@ -38,7 +38,7 @@ use crate::process::private::PrivateDirs;
 use crate::process::sandbox::Mode as Containment;
 use crate::process::{Launcher, adopt_orphans};
 use crate::safety::door::Door;
-use crate::state::run::RunState;
+use crate::state::run::{RunState, Totals};
 use crate::state::store::Root;
 use crate::stop::Stop;
 
@@ -66,8 +66,11 @@ pub fn assemble(
     state.spec_file = order.spec_file();
     // The log is ahead of the state where a crash came between an answer and its save.
     if let Some(totals) = memory.totals().filter(|totals| totals.llm_calls >= state.usage.llm_calls) {
-        state.usage = totals;
+        state.usage = Totals { lost_usd: state.usage.lost_usd, ..totals };
     }
+    // What the log knows is not less than what the state says, unless the log is gone.
+    let lost = memory.lost_usd().map(|lost| lost.max(state.usage.lost_usd.unwrap_or_default()));
+    state.usage.lost_usd = lost.filter(|_| order.price_is_known());
     let surroundings = surroundings(order, mode, &root, &stop)?;
     let checks = checks(order, &surroundings);
     let rules = Rules::new(&order.spec, &order.inputs, &surroundings.workspace, &surroundings.base);

@@ -28,6 +28,8 @@ pub fn main(surroundings: &Surroundings, json: bool) -> Result<String> {
 
 fn readable(state: &RunState) -> String {
     let cost = state.usage.cost_usd.map_or("unknown".into(), |cost| format!("{cost:.4} USD"));
+    let lost = state.usage.lost_usd.filter(|lost| 0.0 < *lost);
+    let lost = lost.map_or(String::new(), |lost| format!(", and up to {lost:.4} USD for requests that broke off"));
     let mut rows = vec![
         ("state", state.phase.name().to_owned()),
         ("run", state.run_id.clone()),
@@ -35,7 +37,7 @@ fn readable(state: &RunState) -> String {
         ("retries", format!("{} of {}", state.retry_count, state.max_retries)),
         ("model calls", state.usage.llm_calls.to_string()),
         ("tokens", format!("{} in, {} out", state.usage.input_tokens, state.usage.output_tokens)),
-        ("cost", cost),
+        ("cost", cost + &lost),
         ("begun", state.created_at.clone()),
         ("updated", state.updated_at.clone()),
         ("log", format!("logs/{}.log", state.run_id)),

@@ -4,6 +4,7 @@ use crate::engine::memory::Charges;
 use crate::engine::spec::Budget;
 use crate::error::{Error, Result};
 use crate::events::Charge;
+use crate::llm::endpoint::BYTES_PER_TOKEN;
 use crate::llm::price::Price;
 use crate::llm::{Answer, Spent, Usage};
 use crate::state::reason::Reason;
@@ -34,7 +35,7 @@ impl Ledger {
 
     /// Returns the most that a request can cost: its bytes / 3 as input, and all the output it may have.
     pub fn worst(&self, body_bytes: usize, max_tokens: u32) -> Charge {
-        let input = (body_bytes as u64).div_ceil(3);
+        let input = (body_bytes as u64).div_ceil(BYTES_PER_TOKEN);
         let output = u64::from(max_tokens);
         Charge { tokens: input + output, cost_usd: self.price.map(|price| price.worst(input, output)) }
     }
@@ -105,7 +106,7 @@ mod tests {
     }
 
     fn spent(input_tokens: u64, cost_usd: f64) -> Totals {
-        Totals { llm_calls: 1, input_tokens, output_tokens: 0, cost_usd: Some(cost_usd) }
+        Totals { llm_calls: 1, input_tokens, cost_usd: Some(cost_usd), ..Totals::none(true) }
     }
 
     #[test]

@@ -23,8 +23,10 @@ pub struct Memory {
     refused: HashMap<Place, Refused>,
     talks: Talks,
     totals: Option<Totals>,
-    /// What broken-off requests may have cost.
-    charged: Charges,
+    /// What requests that broke off may have cost.
+    lost: Vec<Charge>,
+    /// What answers that show no usage count as.
+    uncounted: Charges,
     /// A request that is under way as far as the log knows, and its worst case.
     open: Option<Charge>,
     worst: Charge,
@@ -98,7 +100,7 @@ impl Memory {
             }
             Event::ErrorOccurred { error_type, charge, .. } if error_type == MODEL_ERROR => {
                 self.open = None;
-                self.charged.add(charge.unwrap_or_default());
+                self.lost.extend(charge);
             }
             Event::ModelAnswered { place, answer, error, cost_usd, .. } => {
                 self.answered(place, answer, error, cost_usd)
@@ -136,7 +138,7 @@ impl Memory {
         self.open = None;
         let answer = answer.and_then(|value| serde_json::from_value::<Answer>(value).ok());
         if answer.as_ref().is_some_and(|answer| answer.usage == Usage::default()) {
-            self.charged.add(self.worst);
+            self.uncounted.add(self.worst);
         }
         if let Some(answer) = &answer {
             let totals = self.totals.get_or_insert(Totals::none(true));
@@ -149,9 +151,7 @@ impl Memory {
 
     /// A request that was under way when the log went on without its end counts with its worst case.
     fn settle(&mut self) {
-        if let Some(charge) = self.open.take() {
-            self.charged.add(charge);
-        }
+        self.lost.extend(self.open.take());
     }
 
     /// Returns what came back for a place.
@@ -189,11 +189,21 @@ impl Memory {
         self.totals
     }
 
-    /// Returns what broken-off requests may have cost, one that was under way at the end included.
+    /// Returns what counts beside the recorded answers: requests that broke off, and answers that show no usage.
     pub fn charges(&self) -> Charges {
-        let mut charges = self.charged;
-        charges.add(self.open.unwrap_or_default());
+        let mut charges = self.uncounted;
+        self.losses().for_each(|charge| charges.add(charge));
         charges
+    }
+
+    /// Returns what requests that broke off may have cost, in USD; nothing where the price of one was not known.
+    pub fn lost_usd(&self) -> Option<f64> {
+        self.losses().map(|charge| charge.cost_usd).sum()
+    }
+
+    /// Requests that broke off, one that was under way at the end included.
+    fn losses(&self) -> impl Iterator<Item = Charge> {
+        self.lost.iter().copied().chain(self.open)
     }
 
     /// Returns the mode of the walls that the run had last.
@@ -316,6 +326,7 @@ mod tests {
     fn an_answer_that_shows_no_usage_counts_as_the_worst_case() {
         let memory = sum(vec![requested(0, 100), answered(0, 0)]);
         assert_eq!(memory.charges().tokens, 100);
+        assert_eq!(memory.lost_usd(), Some(0.0), "it did not break off");
     }
 
     #[test]
@@ -331,7 +342,11 @@ mod tests {
         ];
         for (events, tokens) in cases {
             let shown = format!("{events:?}");
-            assert_eq!(sum(events).charges().tokens, tokens, "{shown}");
+            let memory = sum(events);
+            assert_eq!(memory.charges().tokens, tokens, "{shown}");
+            assert_eq!(memory.lost_usd(), Some(tokens as f64), "{shown}");
         }
+        let unpriced = Charge { tokens: 7, cost_usd: None };
+        assert_eq!(sum(vec![requested(0, 100), failed(Some(unpriced))]).lost_usd(), None);
     }
 }

@@ -73,8 +73,40 @@ impl Voice {
         if let Some(recorded) = context.memory.answer(place).cloned() {
             return Ok(recorded);
         }
+        let mut equipment = equipment;
+        let (question, started, recorded) = loop {
+            let question = self.question(place, request, continued)?;
+            self.promise(context, &question, equipment.as_ref())?;
+            if continued.is_some() {
+                let whole = || serde_json::to_value(request).unwrap_or_default();
+                context.scribe.show(|| Event::PromptSent { agent_id: MAIN_AGENT.into(), place, request: whole() });
+            }
+            self.write_down(context, &question)?;
+            *line = Some(context.scribe.lines());
+            let started = Instant::now();
+            let recorded = match &self.replay {
+                Some(replay) => Some(replay.answer(place, &self.redacted(question.value.clone()))?),
+                None => self.send(context, &question, equipment.take())?,
+            };
+            // What was refused for a field's sake is another request without it, with its own line, hash and worst case.
+            if let Some(recorded) = recorded {
+                break (question, started, recorded);
+            }
+        };
+        let recorded = recorded.map(|answer| self.as_logged(answer));
+        self.keep(context, &question, &recorded, started)?;
+        Ok(recorded)
+    }
+
+    /// Returns a request as it is sent now.
+    fn question<'a>(
+        &self,
+        place: Place,
+        request: &'a Request,
+        continued: Option<Continued<'_>>,
+    ) -> Result<Question<'a>> {
         let body = self.client.encode(request);
-        let question = Question {
+        Ok(Question {
             place,
             model: &request.model,
             hash: format!("sha256:{}", hex(&Sha256::digest(body.as_bytes()))),
@@ -85,22 +117,7 @@ impl Voice {
                 None => serde_json::to_value(request).map_err(|error| Error::Bug(error.to_string()))?,
             },
             body,
-        };
-        self.promise(context, &question, equipment.as_ref())?;
-        if continued.is_some() {
-            let whole = || serde_json::to_value(request).unwrap_or_default();
-            context.scribe.show(|| Event::PromptSent { agent_id: MAIN_AGENT.into(), place, request: whole() });
-        }
-        self.write_down(context, &question)?;
-        *line = Some(context.scribe.lines());
-        let started = Instant::now();
-        let recorded = match &self.replay {
-            Some(replay) => replay.answer(place, &self.redacted(question.value.clone()))?,
-            None => self.send(context, &question, equipment)?,
-        };
-        let recorded = recorded.map(|answer| self.as_logged(answer));
-        self.keep(context, &question, &recorded, started)?;
-        Ok(recorded)
+        })
     }
 
     /// Returns an answer as the log will have it: the run, a resume and a replay use the same text.
@@ -206,12 +223,13 @@ impl Voice {
         Ok(())
     }
 
+    /// Returns what came back; nothing where the client wants to send it in other words.
     fn send(
         &mut self,
         context: &mut Context,
         question: &Question<'_>,
         equipment: Option<Equipment<'_>>,
-    ) -> Result<Recorded> {
+    ) -> Result<Option<Recorded>> {
         let Voice { client, ledger, policy, secrets, .. } = self;
         let keeps_its_limit = client.session().is_some();
         let state_name = context.state.phase.name();
@@ -237,7 +255,8 @@ impl Voice {
                 let charge = ledger.charge(spent, question.worst);
                 charge.into_iter().for_each(|charge| ledger.add(charge));
                 let wait = again_after.map(|delay| format!("; next try in {} s", delay.as_secs_f64()));
-                shared.borrow_mut().scribe.tell_synced(Event::ErrorOccurred {
+                let mut context = shared.borrow_mut();
+                context.scribe.tell_synced(Event::ErrorOccurred {
                     agent_id: MAIN_AGENT.into(),
                     error_type: MODEL_ERROR.into(),
                     error_message: format!("{}{}", secrets.redact(message), wait.unwrap_or_default()),
@@ -246,7 +265,10 @@ impl Voice {
                     retry_count: attempt,
                     max_retries: retry::RETRIES,
                     charge,
-                })
+                })?;
+                let Some(charge) = charge else { return Ok(()) };
+                context.state.usage.lose(charge.cost_usd);
+                context.save()
             }
         };
         let got = match equipment {
@@ -260,8 +282,9 @@ impl Voice {
         };
         let clean = |message: String| secrets.redact(&message).into_owned();
         match got {
-            Ok(answer) => Ok(Ok(answer)),
-            Err(GaveUp::Permanent(message)) => Ok(Err(clean(message))),
+            Ok(answer) => Ok(Some(Ok(answer))),
+            Err(GaveUp::FieldRefused) => Ok(None),
+            Err(GaveUp::Permanent(message)) => Ok(Some(Err(clean(message)))),
             Err(GaveUp::OverBudget(message)) => Err(Error::Failed(Reason::Budget, clean(message))),
             Err(GaveUp::Unavailable(message)) => Err(Error::Paused(Reason::ProviderUnavailable, clean(message))),
             Err(GaveUp::Unauthorized(message)) => Err(Error::Paused(Reason::ProviderUnauthorized, clean(message))),

@@ -192,6 +192,10 @@ impl Assembly for Draft {
         self.usage
     }
 
+    fn words(&self) -> u64 {
+        self.kept.words()
+    }
+
     fn finish(&mut self) -> Result<Answer, String> {
         if !self.is_complete {
             return Err("the stream ended before the answer was complete".into());
@@ -251,7 +255,10 @@ impl Draft {
             _ => return Ok(()),
         };
         let piece = delta[field].as_str().unwrap_or_default();
-        self.kept.add(piece.len())?;
+        match field {
+            "signature" => self.kept.add(piece.len())?,
+            _ => self.kept.add_words(piece)?,
+        }
         let block = match self.blocks.get_mut(&index) {
             Some(block) => block,
             None => {

@@ -1,8 +1,9 @@
 //! One attempt at one endpoint: send, wait no longer than allowed, take the answer or say what came instead.
 //!
 //! Common to all dialects. A dialect gives the request and an [`Assembly`] that understands what comes back; whether
-//! that is a stream or one body is decided by its content type, whatever was asked for.
+//! that is a stream or one body is decided by what it begins with, whatever was asked for and whatever it is called.
 
+use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -10,9 +11,9 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 
 use crate::llm::http::{Exchange, Failure, Part, Post, Transport};
-use crate::llm::refusal::{EXCERPT_BYTES, excerpt, refusal, said};
+use crate::llm::refusal::{EXCERPT_BYTES, excerpt, names, refusal, said};
 use crate::llm::secret::Secret;
-use crate::llm::sse::{MAX_EVENT, SseParser};
+use crate::llm::sse::{BYTE_ORDER_MARK, MAX_EVENT, SseParser};
 use crate::llm::{Answer, Block, LlmError, Spent, Usage};
 use crate::stop::Stop;
 
@@ -27,6 +28,14 @@ const MAX_KEPT: usize = 16 * 1024 * 1024;
 
 /// The most values in one piece of JSON.
 const MAX_INTRICACY: usize = 1 << 18;
+
+const EVENT_STREAM: &str = "text/event-stream";
+
+/// How much blank space before a body is looked at.
+const MOST_LOOKED_AT: usize = 64 * 1024;
+
+/// How many bytes a token is taken to have where nobody has counted.
+pub const BYTES_PER_TOKEN: u64 = 3;
 
 /// No count of tokens above this is believed, so that sums cannot overflow.
 const MAX_TOKENS_SHOWN: u64 = 1 << 40;
@@ -58,6 +67,10 @@ pub(super) trait Assembly {
     fn whole(&mut self, body: &Value) -> Result<(), String>;
     /// Returns the usage shown so far.
     fn usage(&self) -> Usage;
+    /// Returns how many bytes of the model's own words have come so far: text, thinking, arguments of calls.
+    fn words(&self) -> u64;
+    /// Learns of a refusal; `names` says whether that speaks of a field.
+    fn refused(&mut self, _status: u16, _names: &dyn Fn(&str) -> bool) {}
     /// Returns the answer, if all of it came.
     fn finish(&mut self) -> Result<Answer, String>;
 }
@@ -126,15 +139,48 @@ pub(super) fn tokens(value: &Value) -> Option<u64> {
     value.as_u64().map(|count| count.min(MAX_TOKENS_SHOWN))
 }
 
-/// Counts what is kept of an answer.
+/// Counts what is kept of an answer, and how much of it the model has written.
 #[derive(Debug, Default)]
-pub(super) struct Kept(usize);
+pub(super) struct Kept {
+    bytes: usize,
+    words: u64,
+}
 
 impl Kept {
     /// Adds to the count, or refuses.
     pub fn add(&mut self, bytes: usize) -> Result<(), String> {
-        self.0 += bytes;
-        if self.0 > MAX_KEPT { Err(format!("the answer holds more than {MAX_KEPT} bytes")) } else { Ok(()) }
+        self.bytes += bytes;
+        if self.bytes > MAX_KEPT { Err(format!("the answer holds more than {MAX_KEPT} bytes")) } else { Ok(()) }
+    }
+
+    /// Adds words of the model's own, or refuses.
+    pub fn add_words(&mut self, words: &str) -> Result<(), String> {
+        self.pass_words(words);
+        self.add(words.len())
+    }
+
+    /// Counts words of the model's own that are not kept.
+    pub fn pass_words(&mut self, words: &str) {
+        self.words = self.words.saturating_add(words.len() as u64);
+    }
+
+    /// Returns how many bytes the model has written.
+    pub fn words(&self) -> u64 {
+        self.words
+    }
+}
+
+/// Returns what a request that broke off has cost as far as it showed: its input, or that of a body of so many bytes;
+/// and the larger of the output it showed and what so many bytes of words come to. Some servers show zeros until the
+/// end: that is no knowledge.
+pub(super) fn spent(shown: Usage, words: u64, asked: usize) -> Spent {
+    if shown == Usage::default() && words == 0 {
+        return Spent::Unknown;
+    }
+    let output = shown.output.max(words.div_ceil(BYTES_PER_TOKEN));
+    match shown.all_input() {
+        0 => Spent::Shown(Usage { input: (asked as u64).div_ceil(BYTES_PER_TOKEN), output, ..shown }),
+        _ => Spent::Shown(Usage { output, ..shown }),
     }
 }
 
@@ -195,11 +241,12 @@ impl Caller {
         if self.endpoint.stop.requested().is_some() {
             return Err(LlmError::Stopped { spent: Spent::Nothing });
         }
+        let asked = call.body.len();
         let post = self.post(call)?;
         let clock = Clock::start(self.endpoint.idle_timeout, self.hurry);
         let started = self.transport.start(post, &self.endpoint.stop);
         let exchange = started.map_err(|failure| clock.error(failure, Spent::Nothing))?;
-        Reading { exchange, clock, assembly, watch }.answer()
+        Reading { exchange, clock, assembly, watch, asked, ahead: VecDeque::new() }.answer()
     }
 
     fn post(&self, call: Call<'_>) -> Result<Post, LlmError> {
@@ -266,6 +313,10 @@ struct Reading<'a> {
     clock: Clock,
     assembly: &'a mut dyn Assembly,
     watch: &'a mut dyn FnMut(&str),
+    /// How many bytes were sent.
+    asked: usize,
+    /// Parts that were looked at and not yet taken.
+    ahead: VecDeque<Part>,
 }
 
 impl Reading<'_> {
@@ -276,9 +327,10 @@ impl Reading<'_> {
         if !(200..300).contains(&status) {
             return Err(self.refused(status, &headers));
         }
-        match content_type(&headers).as_str() {
-            "text/event-stream" => self.stream()?,
-            other => self.whole(status, other)?,
+        let kind = content_type(&headers);
+        match self.is_stream(&kind)? {
+            true => self.stream()?,
+            false => self.whole(status, &kind)?,
         }
         let mut answer = self.assembly.finish().map_err(|problem| self.transient(problem))?;
         answer.request_id = request_id(&headers);
@@ -286,12 +338,19 @@ impl Reading<'_> {
     }
 
     fn next(&mut self) -> Result<Part, LlmError> {
+        if let Some(part) = self.ahead.pop_front() {
+            return Ok(part);
+        }
         let next = self.exchange.next(self.clock.deadline());
-        next.map_err(|failure| self.clock.error(failure, spent(self.assembly.usage())))
+        next.map_err(|failure| self.clock.error(failure, self.spent()))
+    }
+
+    fn spent(&self) -> Spent {
+        spent(self.assembly.usage(), self.assembly.words(), self.asked)
     }
 
     fn transient(&self, message: String) -> LlmError {
-        LlmError::Transient { message, retry_after: None, spent: spent(self.assembly.usage()) }
+        LlmError::Transient { message, retry_after: None, spent: self.spent() }
     }
 
     /// The status is the answer here; as much of the text is read as comes.
@@ -305,7 +364,36 @@ impl Reading<'_> {
             }
         }
         body.truncate(MAX_ERROR_BODY);
+        self.assembly.refused(status, &|field| names(&body, field));
         refusal(status, headers, &body)
+    }
+
+    /// Looks at the body until it shows what it is.
+    fn is_stream(&mut self, content_type: &str) -> Result<bool, LlmError> {
+        let is_called_stream = content_type == EVENT_STREAM;
+        let mut start = Vec::new();
+        loop {
+            let found = match begins_as_stream(&start) {
+                // JSON has many names; all else keeps its own.
+                Some(false) => Some(is_called_stream && !begins_as_object(&start)),
+                None if start.len() > MOST_LOOKED_AT => Some(is_called_stream),
+                found => found,
+            };
+            if let Some(is_stream) = found {
+                self.ahead.push_front(Part::Chunk(start));
+                return Ok(is_stream);
+            }
+            match self.next()? {
+                Part::Chunk(bytes) => start.extend(bytes),
+                end => {
+                    self.ahead.extend([Part::Chunk(start), end]);
+                    return Ok(is_called_stream);
+                }
+            }
+            if !is_called_stream {
+                self.clock.heard();
+            }
+        }
     }
 
     fn stream(&mut self) -> Result<(), LlmError> {
@@ -375,7 +463,23 @@ impl Reading<'_> {
 pub(super) fn read(parts: Vec<Part>, assembly: &mut dyn Assembly) -> Result<Answer, LlmError> {
     let broken = |error: io::Error| LlmError::Permanent { message: error.to_string() };
     let exchange = Exchange::of(parts).map_err(broken)?;
-    Reading { exchange, clock: Clock::start(TOTAL_TIMEOUT, None), assembly, watch: &mut |_| {} }.answer()
+    let (clock, ahead) = (Clock::start(TOTAL_TIMEOUT, None), VecDeque::new());
+    Reading { exchange, clock, assembly, watch: &mut |_| {}, asked: 0, ahead }.answer()
+}
+
+/// Whether a body is an event stream by its first bytes; nothing where they do not say it yet.
+fn begins_as_stream(start: &[u8]) -> Option<bool> {
+    const FIELDS: [&[u8]; 5] = [b"data:", b"event:", b"id:", b"retry:", b":"];
+    let start = start.strip_prefix(BYTE_ORDER_MARK).unwrap_or(start).trim_ascii_start();
+    if FIELDS.iter().any(|field| start.starts_with(field)) {
+        return Some(true);
+    }
+    let may_become = FIELDS.iter().any(|field| field.starts_with(start));
+    if may_become { None } else { Some(false) }
+}
+
+fn begins_as_object(start: &[u8]) -> bool {
+    start.trim_ascii_start().starts_with(b"{")
 }
 
 fn content_type(headers: &HeaderMap) -> String {
@@ -384,17 +488,13 @@ fn content_type(headers: &HeaderMap) -> String {
 }
 
 fn take_whole(content_type: &str, body: &[u8], assembly: &mut dyn Assembly) -> Result<(), String> {
-    if !(content_type.is_empty() || content_type == "application/json" || content_type.ends_with("+json")) {
+    let is_json = ["", "application/json", EVENT_STREAM].contains(&content_type) || content_type.ends_with("+json");
+    if !is_json {
         return Err("this is no answer".into());
     }
     let value = parse(body).map_err(|problem| format!("this is no JSON ({problem})"))?;
     error_in(&value).map_or(Ok(()), Err)?;
     assembly.whole(&value)
-}
-
-/// Some servers show zeros until the end: that is no knowledge.
-fn spent(usage: Usage) -> Spent {
-    if usage == Usage::default() { Spent::Unknown } else { Spent::Shown(usage) }
 }
 
 fn request_id(headers: &HeaderMap) -> Option<String> {
@@ -409,7 +509,7 @@ fn redact_answer(answer: Answer, key: &Secret) -> Result<Answer, LlmError> {
     serde_json::from_str(&redacted).map_err(|_| LlmError::Transient {
         message: "the answer contains the key and cannot be cleaned of it".into(),
         retry_after: None,
-        spent: spent(answer.usage),
+        spent: spent(answer.usage, 0, 0),
     })
 }
 
@@ -421,6 +521,7 @@ fn redact_error(error: LlmError, key: &Secret) -> LlmError {
         LlmError::Unauthorized { message } => LlmError::Unauthorized { message: key.redact(&message) },
         LlmError::LimitReached { message } => LlmError::LimitReached { message: key.redact(&message) },
         LlmError::Permanent { message } => LlmError::Permanent { message: key.redact(&message) },
+        LlmError::FieldRefused { message } => LlmError::FieldRefused { message: key.redact(&message) },
         LlmError::OverBudget { message, spent } => LlmError::OverBudget { message: key.redact(&message), spent },
         LlmError::Stopped { spent } => LlmError::Stopped { spent },
     }

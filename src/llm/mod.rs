@@ -150,13 +150,17 @@ impl Answer {
 /// Joins texts that stand for themselves: with a newline where one is missing, so that a tag stays alone on its line.
 fn join_texts<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     let mut joined = String::new();
-    for text in texts.into_iter().filter(|text| !text.is_empty()) {
-        if !joined.is_empty() && !joined.ends_with('\n') && !text.starts_with(['\n', '\r']) {
-            joined.push('\n');
-        }
-        joined.push_str(text);
-    }
+    texts.into_iter().for_each(|text| add_text(&mut joined, text));
     joined
+}
+
+/// Adds a text that stands for itself.
+fn add_text(joined: &mut String, text: &str) {
+    let is_apart = joined.is_empty() || joined.ends_with('\n') || text.starts_with(['\n', '\r']);
+    if !is_apart && !text.is_empty() {
+        joined.push('\n');
+    }
+    joined.push_str(text);
 }
 
 /// Why the model stopped, in one vocabulary.
@@ -218,6 +222,8 @@ pub enum LlmError {
     LimitReached { message: String },
     /// The provider stopped at the limit of money that it was given.
     OverBudget { message: String, spent: Spent },
+    /// 400 for a field that the client can do without: the same request encoded anew may be taken.
+    FieldRefused { message: String },
     /// Any other refusal: 400, 404, 413, a redirect.
     Permanent { message: String },
     /// The run was asked to stop meanwhile.
@@ -238,7 +244,7 @@ pub struct Session {
 
 /// A provider's dialect over some transport.
 pub trait LlmClient {
-    /// Returns the body that `attempt` would send: the same request gives the same bytes.
+    /// Returns the body that `attempt` would send: the same request gives the same bytes, until a field was refused.
     fn encode(&self, request: &Request) -> String;
 
     /// Sets the time at which an attempt under way ends, as if the run had been asked to stop.

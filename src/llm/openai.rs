@@ -3,48 +3,82 @@
 //! Turns a request into a body and what comes back, streamed or whole, into an answer. Knows nothing of caching beyond
 //! what the counters say, and sends no reasoning back: this dialect has no place for it.
 
-use std::collections::BTreeMap;
+mod calls;
+
 use std::time::Instant;
 
 use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderMap};
 use serde_json::{Value, json};
 
-use crate::llm::endpoint::{
-    self, Assembly, Call, Caller, Endpoint, Heard, Kept, parse_event, refuse_intricate, tokens, tool_use,
-};
+use crate::llm::endpoint::{self, Assembly, Call, Caller, Endpoint, Heard, Kept, parse_event, tokens};
 use crate::llm::http::Part;
-use crate::llm::{Answer, Block, LlmClient, LlmError, Message, Request, Role, StopReason, Usage};
-
-/// What a call under way takes in memory beside its arguments.
-const CALL_OVERHEAD: usize = 256;
+use crate::llm::openai::calls::Calls;
+use crate::llm::{
+    Answer, Block, LlmClient, LlmError, Message, Request, Role, StopReason, Usage, is_too_long, join_texts,
+};
 
 /// A client of the Chat Completions API.
 #[derive(Debug)]
 pub struct OpenAi {
     caller: Caller,
+    fields: Fields,
 }
+
+/// The fields in which servers differ, as this one takes them as far as is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Fields {
+    limit: &'static str,
+    limit_was_refused: bool,
+    temperature: bool,
+    stream_options: bool,
+}
+
+const OLD_LIMIT: &str = "max_tokens";
+const NEW_LIMIT: &str = "max_completion_tokens";
+const TEMPERATURE: &str = "temperature";
+const STREAM_OPTIONS: &str = "stream_options";
 
 impl OpenAi {
     /// Returns a client; the base URL includes `/v1` where the server has it.
     pub fn new(endpoint: Endpoint) -> OpenAi {
-        OpenAi { caller: Caller::new(endpoint) }
-    }
-
-    /// OpenAI's reasoning models refuse the old name, and many other servers know only that.
-    fn limit_field(&self) -> &'static str {
-        let url = Url::parse(self.caller.base_url());
+        let url = Url::parse(endpoint.base_url.trim());
+        // OpenAI's reasoning models refuse the old name, and many other servers know only that.
         let is_openai = url.is_ok_and(|url| url.host_str() == Some("api.openai.com"));
-        if is_openai { "max_completion_tokens" } else { "max_tokens" }
+        let limit = if is_openai { NEW_LIMIT } else { OLD_LIMIT };
+        let fields = Fields { limit, limit_was_refused: false, temperature: true, stream_options: true };
+        OpenAi { caller: Caller::new(endpoint), fields }
+    }
+}
+
+impl Fields {
+    /// Does without what was refused, once for each field; returns how, or nothing where that changes nothing.
+    fn adapt(&mut self, refused: &[&str], sent: &Value) -> Option<String> {
+        let is_refused = |field: &str| refused.contains(&field) && sent.get(field).is_some();
+        let mut how = Vec::new();
+        if is_refused(self.limit) && !self.limit_was_refused {
+            self.limit_was_refused = true;
+            self.limit = if self.limit == OLD_LIMIT { NEW_LIMIT } else { OLD_LIMIT };
+            how.push(format!("with {}", self.limit));
+        }
+        for (field, is_sent) in [(TEMPERATURE, &mut self.temperature), (STREAM_OPTIONS, &mut self.stream_options)] {
+            if is_refused(field) && std::mem::take(is_sent) {
+                how.push(format!("without {field}"));
+            }
+        }
+        (!how.is_empty()).then(|| how.join(" and "))
     }
 }
 
 impl LlmClient for OpenAi {
     fn encode(&self, request: &Request) -> String {
-        let mut body = json!({"model": request.model, "stream": true, "stream_options": {"include_usage": true}});
-        body[self.limit_field()] = request.max_tokens.into();
-        if let Some(temperature) = request.temperature {
-            body["temperature"] = temperature.into();
+        let mut body = json!({"model": request.model, "stream": true});
+        if self.fields.stream_options {
+            body[STREAM_OPTIONS] = json!({"include_usage": true});
+        }
+        body[self.fields.limit] = request.max_tokens.into();
+        if let Some(temperature) = request.temperature.filter(|_| self.fields.temperature) {
+            body[TEMPERATURE] = temperature.into();
         }
         if let Some(effort) = &request.effort {
             body["reasoning_effort"] = effort.as_str().into();
@@ -73,7 +107,16 @@ impl LlmClient for OpenAi {
     fn attempt(&mut self, body: &str, watch: &mut dyn FnMut(&str)) -> Result<Answer, LlmError> {
         let url = format!("{}/chat/completions", self.caller.base_url());
         let call = Call { url, headers: HeaderMap::new(), key_header: (AUTHORIZATION, "Bearer "), body };
-        self.caller.attempt(call, &mut Draft::default(), watch)
+        let mut draft = Draft::default();
+        let outcome = self.caller.attempt(call, &mut draft, watch);
+        let Err(LlmError::Permanent { message }) = outcome else { return outcome };
+        // A request that is too long for the model is not the field's fault, whatever the server says of it.
+        let refused = if is_too_long(&message) { &[] } else { &draft.refused[..] };
+        let sent = serde_json::from_str(body).unwrap_or_default();
+        Err(match self.fields.adapt(refused, &sent) {
+            Some(how) => LlmError::FieldRefused { message: format!("{message}; asking again {how}") },
+            None => LlmError::Permanent { message },
+        })
     }
 }
 
@@ -125,9 +168,7 @@ pub fn read(parts: Vec<Part>) -> Result<Answer, LlmError> {
 struct Draft {
     text: String,
     refusal: String,
-    calls: BTreeMap<u64, CallDraft>,
-    /// The call that a piece without an index belongs to.
-    last_call: u64,
+    calls: Calls,
     model: String,
     finish_reason: Option<String>,
     prompt: u64,
@@ -135,22 +176,9 @@ struct Draft {
     output: u64,
     is_complete: bool,
     has_choice: bool,
+    /// Fields that a refusal speaks of.
+    refused: Vec<&'static str>,
     kept: Kept,
-}
-
-#[derive(Debug, Default)]
-struct CallDraft {
-    id: String,
-    name: String,
-    arguments: String,
-}
-
-impl CallDraft {
-    /// Its result has to name the call, so one without an id gets one.
-    fn finish((index, call): (u64, CallDraft)) -> Block {
-        let id = if call.id.is_empty() { format!("call_{index}") } else { call.id };
-        tool_use(&id, &call.name, &call.arguments)
-    }
 }
 
 impl Assembly for Draft {
@@ -164,14 +192,22 @@ impl Assembly for Draft {
         let Some(choice) = first_choice(&chunk) else {
             return Ok(if chunk["usage"].is_object() { Heard::Something } else { Heard::Nothing });
         };
-        self.choice(choice, &choice["delta"])?;
+        let delta = &choice["delta"];
+        self.choice(choice, delta);
+        self.calls.take_pieces(&delta["tool_calls"], &mut self.kept)?;
+        // The parts of one event are pieces of one text.
+        self.say(&texts(&delta["content"]).concat(), delta["refusal"].as_str().unwrap_or_default())?;
         Ok(Heard::Something)
     }
 
     fn whole(&mut self, body: &Value) -> Result<(), String> {
         let choice = first_choice(body).filter(|choice| choice["message"].is_object()).ok_or("this is no answer")?;
         self.envelope(body);
-        self.choice(choice, &choice["message"])?;
+        let message = &choice["message"];
+        self.choice(choice, message);
+        self.calls.take_whole(&message["tool_calls"], &mut self.kept)?;
+        let text = join_texts(texts(&message["content"]));
+        self.say(&text, message["refusal"].as_str().unwrap_or_default())?;
         self.is_complete = true;
         Ok(())
     }
@@ -182,16 +218,26 @@ impl Assembly for Draft {
         Usage { input, cache_write: 0, cache_read: self.cached, output: self.output }
     }
 
+    fn words(&self) -> u64 {
+        self.kept.words()
+    }
+
+    fn refused(&mut self, status: u16, names: &dyn Fn(&str) -> bool) {
+        if matches!(status, 400 | 422) {
+            self.refused =
+                [OLD_LIMIT, NEW_LIMIT, TEMPERATURE, STREAM_OPTIONS].into_iter().filter(|field| names(field)).collect();
+        }
+    }
+
     fn finish(&mut self) -> Result<Answer, String> {
         if !self.is_complete && self.finish_reason.is_none() {
             return Err("the stream ended before the answer was complete".into());
         }
-        refuse_intricate(self.calls.values().map(|call| call.arguments.as_str()))?;
         let stop = self.stop_reason();
+        let calls = self.calls.finish()?;
         let usage = self.usage();
         let text = if self.text.is_empty() { &mut self.refusal } else { &mut self.text };
         let text = Some(std::mem::take(text)).filter(|text| !text.is_empty()).map(Block::text);
-        let calls = std::mem::take(&mut self.calls).into_iter().map(CallDraft::finish);
         let content = text.into_iter().chain(calls).collect();
         Ok(Answer { content, stop, usage, model: std::mem::take(&mut self.model), request_id: None, bill: None })
     }
@@ -209,45 +255,22 @@ impl Draft {
     }
 
     /// `message` is the choice's `delta` in a stream, else its `message`; they have the same fields.
-    fn choice(&mut self, choice: &Value, message: &Value) -> Result<(), String> {
+    fn choice(&mut self, choice: &Value, message: &Value) {
         self.has_choice = true;
         if let Some(reason) = choice["finish_reason"].as_str() {
             self.finish_reason = Some(reason.to_owned());
         }
-        for (field, kept) in [("content", &mut self.text), ("refusal", &mut self.refusal)] {
-            let piece = message[field].as_str().unwrap_or_default();
-            self.kept.add(piece.len())?;
-            kept.push_str(piece);
+        // Some servers show the reasoning that this dialect has no place for; it is paid for all the same.
+        for field in ["reasoning_content", "reasoning"] {
+            self.kept.pass_words(message[field].as_str().unwrap_or_default());
         }
-        let calls = message["tool_calls"].as_array().into_iter().flatten();
-        for (position, call) in calls.enumerate() {
-            self.call(position, call)?;
-        }
-        Ok(())
     }
 
-    fn call(&mut self, position: usize, call: &Value) -> Result<(), String> {
-        let id = call["id"].as_str().unwrap_or_default();
-        let name = call["function"]["name"].as_str().unwrap_or_default();
-        self.last_call = match call["index"].as_u64() {
-            Some(index) => index,
-            // Without an index a new id or a further entry begins a call.
-            None if !id.is_empty() || position > 0 => {
-                self.calls.keys().next_back().map_or(0, |last| last.saturating_add(1))
-            }
-            None => self.last_call,
-        };
-        let arguments = match &call["function"]["arguments"] {
-            Value::String(text) => text.clone(),
-            Value::Null => String::new(),
-            other => other.to_string(),
-        };
-        let overhead = if self.calls.contains_key(&self.last_call) { 0 } else { CALL_OVERHEAD };
-        self.kept.add(id.len() + name.len() + arguments.len() + overhead)?;
-        let draft = self.calls.entry(self.last_call).or_default();
-        keep_first(&mut draft.id, id);
-        keep_first(&mut draft.name, name);
-        draft.arguments.push_str(&arguments);
+    fn say(&mut self, text: &str, refusal: &str) -> Result<(), String> {
+        self.kept.add_words(text)?;
+        self.kept.add_words(refusal)?;
+        self.text.push_str(text);
+        self.refusal.push_str(refusal);
         Ok(())
     }
 
@@ -269,9 +292,17 @@ fn first_choice(body: &Value) -> Option<&Value> {
     choices.iter().find(|choice| choice.is_object() && choice["index"].as_u64().unwrap_or(0) == 0)
 }
 
-fn keep_first(kept: &mut String, given: &str) {
-    if kept.is_empty() {
-        kept.push_str(given);
+/// Returns the texts of a content that is a text itself or a list of parts.
+fn texts<'a>(content: &'a Value) -> Vec<&'a str> {
+    let of_part = |part: &'a Value| match part["type"].as_str() {
+        None if part.is_string() => part.as_str(),
+        None | Some("text" | "output_text") => part["text"].as_str(),
+        Some(_) => None,
+    };
+    match content {
+        Value::String(text) => vec![text],
+        Value::Array(parts) => parts.iter().filter_map(of_part).collect(),
+        _ => Vec::new(),
     }
 }
 

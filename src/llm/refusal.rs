@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use chrono::DateTime;
+use chrono::{DateTime, NaiveDateTime, Utc};
 use reqwest::header::HeaderMap;
 use serde_json::Value;
 
@@ -27,13 +27,30 @@ pub fn refusal(status: u16, headers: &HeaderMap, body: &[u8]) -> LlmError {
     let message = format!("HTTP {status}{}: {}", kind(&parsed), said(&parsed, body));
     match status {
         401..=403 => LlmError::Unauthorized { message },
-        429 if is_account_limit(&parsed) => LlmError::LimitReached { message },
+        400.. if is_without_credit(status, &parsed) => LlmError::Unauthorized { message },
+        429 if is_spend_limit(&parsed) => LlmError::LimitReached { message },
         408 | 409 | 429 | 500.. => {
             LlmError::Transient { message, retry_after: retry_after(headers), spent: Spent::Nothing }
         }
         300..=399 => LlmError::Permanent { message: redirected(status, headers) },
         _ => LlmError::Permanent { message: message + hint(status, &parsed) },
     }
+}
+
+/// Whether an error body speaks of a field of the request: as its parameter, at its place, or in words.
+pub fn names(body: &[u8], field: &str) -> bool {
+    let parsed: Value = serde_json::from_slice(body).unwrap_or_default();
+    let places = parsed["detail"].as_array().into_iter().flatten().filter_map(|detail| detail["loc"].as_array());
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let text = said(&parsed, body);
+    let is_alone = |(at, _): (usize, &str)| {
+        let before = text[..at].bytes().next_back();
+        let after = text[at + field.len()..].bytes().next();
+        !before.is_some_and(is_word) && !after.is_some_and(is_word)
+    };
+    parsed["error"]["param"] == field
+        || places.flatten().any(|place| place == field)
+        || text.match_indices(field).any(is_alone)
 }
 
 /// Returns the readable part of an error body, or of an error event: its message, else its beginning.
@@ -78,8 +95,20 @@ fn codes(parsed: &Value) -> impl Iterator<Item = &str> {
     [&error["type"], &error["code"], &error["details"]["error_code"]].into_iter().filter_map(Value::as_str)
 }
 
-fn is_account_limit(parsed: &Value) -> bool {
-    codes(parsed).any(|code| ["insufficient_quota", "spend_limit", "billing"].iter().any(|word| code.contains(word)))
+/// Whether the account has no money left. Anthropic says it in words alone, with a 400.
+fn is_without_credit(status: u16, parsed: &Value) -> bool {
+    let by_code = codes(parsed).any(|code| code.contains("insufficient_quota") || code.contains("billing"));
+    by_code || (status == 400 && says_no_credit(&said(parsed, b"")))
+}
+
+/// Whether these words of a provider mean an account without money.
+pub fn says_no_credit(text: &str) -> bool {
+    text.to_lowercase().contains("credit balance is too low")
+}
+
+/// A limit that the user has set at the provider, and that ends with its month.
+fn is_spend_limit(parsed: &Value) -> bool {
+    codes(parsed).any(|code| code.contains("spend_limit"))
 }
 
 fn redirected(status: u16, headers: &HeaderMap) -> String {
@@ -116,10 +145,21 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     if let Ok(given) = value.parse::<f64>() {
         return seconds(given);
     }
-    let until = DateTime::parse_from_rfc2822(value).ok()?;
+    let until = http_date(value)?;
     // Measured on the server's clock where it tells it, since ours may be wrong.
-    let now = text("date").and_then(|date| DateTime::parse_from_rfc2822(date).ok()).map_or_else(now, Into::into);
+    let now = text("date").and_then(http_date).unwrap_or_else(now);
     Some(until.signed_duration_since(now).to_std().unwrap_or_default())
+}
+
+/// Reads a date of HTTP in each of its three forms. The day of the week says nothing new, and is wrong at times.
+fn http_date(text: &str) -> Option<DateTime<Utc>> {
+    let naive = |text: &str, format: &str| NaiveDateTime::parse_from_str(text, format).ok().map(|time| time.and_utc());
+    let dated = text.split_once(',').map_or(text, |(_, date)| date).trim();
+    let in_words = || DateTime::parse_from_rfc2822(dated).ok().map(Into::into);
+    let with_dashes = || naive(dated, "%d-%b-%y %H:%M:%S GMT");
+    let of_c = || naive(dated.split_once(' ')?.1.trim(), "%b %e %H:%M:%S %Y");
+    let of_machines = || DateTime::parse_from_rfc3339(dated).ok().map(Into::into);
+    in_words().or_else(with_dashes).or_else(of_c).or_else(of_machines)
 }
 
 /// A negative time is none, and one beyond all measure is the longest.
@@ -134,7 +174,7 @@ mod tests {
     use proptest::prelude::*;
     use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
-    use super::{excerpt, refusal, retry_after};
+    use super::{excerpt, names, refusal, retry_after};
     use crate::llm::{LlmError, Spent};
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
@@ -192,11 +232,15 @@ mod tests {
     fn a_limit_of_the_account_is_told_apart() {
         let quota = r#"{"error":{"message":"x","type":"insufficient_quota","code":"insufficient_quota"}}"#;
         let spend = r#"{"error":{"type":"rate_limit_error","message":"x","details":{"error_code":"enforced_spend_limit_reached"}}}"#;
-        let billing = r#"{"error":{"message":"x","code":"billing_not_active"}}"#;
-        for body in [quota, spend, billing] {
-            assert!(message(refused(429, body)).starts_with("limit "), "{body}");
-            assert!(message(refused(500, body)).starts_with("transient "), "{body}");
+        assert!(message(refused(429, spend)).starts_with("limit "));
+        let billing = r#"{"error":{"message":"x","code":"billing_hard_limit_reached"}}"#;
+        let typed = r#"{"error":{"message":"x","type":"billing_error"}}"#;
+        for (status, body) in [(429, quota), (400, quota), (403, quota), (503, quota), (400, billing), (429, typed)] {
+            assert!(message(refused(status, body)).starts_with("unauthorized "), "{status} {body}");
         }
+        let low = r#"{"error":{"type":"invalid_request_error","message":"Your credit balance is too low to access the API."}}"#;
+        assert!(message(refused(400, low)).starts_with("unauthorized "));
+        assert!(message(refused(404, low)).starts_with("permanent "));
     }
 
     #[test]
@@ -223,6 +267,19 @@ mod tests {
     }
 
     #[test]
+    fn a_field_is_named_by_parameter_place_or_word() {
+        let check = |body: &str, expected| assert_eq!(names(body.as_bytes(), "max_tokens"), expected, "{body}");
+        check(r#"{"error":{"message":"Unsupported parameter","param":"max_tokens"}}"#, true);
+        check(r#"{"error":{"message":"Unsupported parameter: 'max_tokens' is not supported."}}"#, true);
+        check(r#"{"error":{"message":"max_tokens: Extra inputs are not permitted"}}"#, true);
+        check(r#"{"detail":[{"type":"extra_forbidden","loc":["body","max_tokens"],"msg":"Extra inputs"}]}"#, true);
+        check("unknown field max_tokens", true);
+        check(r#"{"error":{"message":"max_tokens_to_sample is needed","param":null}}"#, false);
+        check(r#"{"error":{"message":"use max_completion_tokens"}}"#, false);
+        check("", false);
+    }
+
+    #[test]
     fn every_way_to_say_when_is_understood() {
         let check = |pairs: &[(&'static str, &str)], expected: Option<f64>| {
             assert_eq!(retry_after(&headers(pairs)), expected.map(Duration::from_secs_f64), "{pairs:?}");
@@ -240,6 +297,20 @@ mod tests {
         check(&[date, ("retry-after", "Tue, 17 Nov 2026 10:00:20 GMT")], Some(20.0));
         check(&[date, ("retry-after", "Tue, 17 Nov 2026 09:00:00 GMT")], Some(0.0));
         check(&[("retry-after", "Fri, 31 Dec 1999 23:59:59 GMT")], Some(0.0));
+        for form in [
+            "Tue, 17 Nov 2026 10:02:00 GMT",
+            "Sun, 17 Nov 2026 10:02:00 GMT",
+            "17 Nov 2026 10:02:00 GMT",
+            "Tue, 17 Nov 2026 10:02:00 -0000",
+            "Tue, 17 Nov 2026 12:02:00 +0200",
+            "Tuesday, 17-Nov-26 10:02:00 GMT",
+            "Tue Nov 17 10:02:00 2026",
+            "2026-11-17T10:02:00Z",
+        ] {
+            check(&[date, ("retry-after", form)], Some(120.0));
+            check(&[("date", form), ("retry-after", "Tue, 17 Nov 2026 10:02:07 GMT")], Some(7.0));
+        }
+        check(&[date, ("retry-after", "Sun Nov  1 10:02:00 2026")], Some(0.0));
         for huge in ["1e300", "inf", "99999999999999999999999"] {
             assert_eq!(retry_after(&headers(&[("retry-after", huge)])), Some(Duration::MAX), "{huge}");
         }

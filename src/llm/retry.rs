@@ -50,6 +50,8 @@ pub enum GaveUp {
     Unauthorized(String),
     /// The provider stopped at the limit of money that it was given.
     OverBudget(String),
+    /// The request is refused as it was encoded, and can be encoded otherwise.
+    FieldRefused,
     /// The request is refused.
     Permanent(String),
     /// The run was asked to stop.
@@ -72,7 +74,11 @@ pub fn ask(
             Err(error) => error,
         };
         let (message, spent, next) = judge(error, attempt, policy);
-        let again_after = next.as_ref().ok().copied();
+        let again_after = match &next {
+            Ok(delay) => Some(*delay),
+            Err(GaveUp::FieldRefused) => Some(Duration::ZERO),
+            Err(_) => None,
+        };
         tell(Told::Failed { attempt, message: &message, spent, again_after })?;
         let delay = match next {
             Ok(delay) => delay,
@@ -110,6 +116,7 @@ fn judge(error: LlmError, attempt: u32, policy: &Policy) -> (String, Spent, Resu
         LlmError::Unauthorized { message } => give_up(message, GaveUp::Unauthorized),
         LlmError::LimitReached { message } => give_up(message, GaveUp::Unavailable),
         LlmError::Permanent { message } => give_up(message, GaveUp::Permanent),
+        LlmError::FieldRefused { message } => (message, Spent::Nothing, Err(GaveUp::FieldRefused)),
         LlmError::OverBudget { message, spent } => (message.clone(), spent, Err(GaveUp::OverBudget(message))),
         LlmError::Stopped { spent } => ("the run was asked to stop".into(), spent, Err(GaveUp::Stopped)),
         LlmError::Transient { message, retry_after, spent } => {
@@ -230,6 +237,7 @@ mod tests {
         check(LlmError::Unauthorized { message: "x".into() }, GaveUp::Unauthorized("x".into()));
         check(LlmError::LimitReached { message: "x".into() }, GaveUp::Unavailable("x".into()));
         check(LlmError::Permanent { message: "x".into() }, GaveUp::Permanent("x".into()));
+        check(LlmError::FieldRefused { message: "x".into() }, GaveUp::FieldRefused);
         check(LlmError::Stopped { spent: Spent::Unknown }, GaveUp::Stopped);
     }
 

@@ -9,7 +9,7 @@ use std::fmt;
 /// The most that one event may hold.
 pub const MAX_EVENT: usize = 16 * 1024 * 1024;
 
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+pub const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Why a stream cannot be read on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

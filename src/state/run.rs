@@ -47,7 +47,7 @@ pub enum Kind {
     Workflow,
 }
 
-/// What the recorded answers of a run came to. The cost is null where the price is not known.
+/// What the recorded answers of a run came to. Costs are null where the price is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Totals {
@@ -56,12 +56,16 @@ pub struct Totals {
     pub output_tokens: u64,
     #[serde(deserialize_with = "present")]
     pub cost_usd: Option<f64>,
+    /// What requests that broke off may have cost beside it; states of earlier versions lack it.
+    #[serde(default)]
+    pub lost_usd: Option<f64>,
 }
 
 impl Totals {
     /// Returns totals of no call at all, at a known or an unknown price.
     pub fn none(price_is_known: bool) -> Totals {
-        Totals { llm_calls: 0, input_tokens: 0, output_tokens: 0, cost_usd: price_is_known.then_some(0.0) }
+        let nothing = price_is_known.then_some(0.0);
+        Totals { llm_calls: 0, input_tokens: 0, output_tokens: 0, cost_usd: nothing, lost_usd: nothing }
     }
 
     /// Adds one answer that took so many calls; an answer of unknown cost makes the sum unknown.
@@ -70,6 +74,11 @@ impl Totals {
         self.input_tokens = self.input_tokens.saturating_add(input_tokens);
         self.output_tokens = self.output_tokens.saturating_add(output_tokens);
         self.cost_usd = self.cost_usd.zip(cost_usd).map(|(sum, cost)| sum + cost);
+    }
+
+    /// Adds what a request that broke off may have cost; an unknown cost makes the sum unknown.
+    pub fn lose(&mut self, cost_usd: Option<f64>) {
+        self.lost_usd = self.lost_usd.zip(cost_usd).map(|(sum, cost)| sum + cost);
     }
 }
 
@@ -140,7 +149,8 @@ impl RunState {
         is(self.phase.is_terminal() == self.reason.is_some(), "reason does not fit the state")?;
         is(DateTime::parse_from_rfc3339(&self.created_at).is_ok(), "created_at is no time")?;
         is(DateTime::parse_from_rfc3339(&self.updated_at).is_ok(), "updated_at is no time")?;
-        is(self.usage.cost_usd.is_none_or(|cost| cost >= 0.0), "cost_usd is negative")
+        is(self.usage.cost_usd.is_none_or(|cost| cost >= 0.0), "cost_usd is negative")?;
+        is(self.usage.lost_usd.is_none_or(|cost| cost >= 0.0), "lost_usd is negative")
     }
 }
 

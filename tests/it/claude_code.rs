@@ -126,6 +126,10 @@ fn who_is_not_let_in_or_limited_pauses() {
         (fails("API Error: 401 x", json!({"api_error_status": 401})), "provider_unauthorized"),
         (fails("API Error: 403 x", json!({"api_error_status": 403})), "provider_unauthorized"),
         (fails("Credit balance is too low", json!({})), "provider_unauthorized"),
+        (
+            fails("API Error: 400 Your credit balance is too low", json!({"api_error_status": 400})),
+            "provider_unauthorized",
+        ),
         (fails("You've hit your session limit · resets 3pm", json!({})), "provider_unavailable"),
         (fails("API Error: 429 x", json!({"api_error_status": 429})), "provider_unavailable"),
         (answers("Claude AI usage limit reached|1794790092"), "provider_unavailable"),

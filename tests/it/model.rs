@@ -21,7 +21,7 @@ fn both_providers_work_from_the_first_answer_to_the_patch() {
         let usage = &project.state()["usage"];
         assert_eq!(
             *usage,
-            json!({"llm_calls": 2, "input_tokens": 30, "output_tokens": 11, "cost_usd": null}),
+            json!({"llm_calls": 2, "input_tokens": 30, "output_tokens": 11, "cost_usd": null, "lost_usd": null}),
             "{provider}"
         );
         assert_eq!(server.requests()[0].body["model"], "scripted");

@@ -93,7 +93,8 @@ impl ClaudeCode {
         self.session.has_begun = true;
         let total = if counter.is_some() { Duration::MAX } else { TOTAL_TIMEOUT };
         let clock = Clock::start(setup.idle_timeout, total, self.until);
-        Hearing { child, clock, story: Story::default(), setup, watch }.until_the_end(counter)
+        let story = Story::asked(said.system.len() + prompt.len());
+        Hearing { child, clock, story, setup, watch }.until_the_end(counter)
     }
 }
 

@@ -5,9 +5,9 @@
 
 use serde_json::Value;
 
-use crate::llm::endpoint::{Kept, parse, tokens};
+use crate::llm::endpoint::{BYTES_PER_TOKEN, Kept, parse, spent, tokens};
 use crate::llm::refusal::excerpt;
-use crate::llm::{Spent, Usage};
+use crate::llm::{Spent, Usage, add_text};
 
 /// More of what cannot be understood is not listened to.
 const MOST_STRAY: usize = 16 << 20;
@@ -41,14 +41,24 @@ pub struct Story {
     pub status: Option<u64>,
     message: String,
     is_cut: bool,
+    /// Whether the message under way has given some text.
+    has_text: bool,
     retries: u32,
     usage: Usage,
+    /// How many bytes were sent, and how many bytes of the message under way have come.
+    asked: usize,
+    words: u64,
     kept: Kept,
     stray: usize,
     first_stray: Option<String>,
 }
 
 impl Story {
+    /// Returns the begin of a story: so many bytes were sent.
+    pub fn asked(bytes: usize) -> Story {
+        Story { asked: bytes, ..Story::default() }
+    }
+
     /// Takes one line; an error says why it is of no use to go on.
     pub fn hear(&mut self, line: &str) -> Result<Heard, String> {
         let Some(value) = parse(line.as_bytes()).ok().filter(Value::is_object) else { return self.pass_over(line) };
@@ -107,10 +117,15 @@ impl Story {
                 self.usage.cache_read = self.usage.cache_read.saturating_add(shown.cache_read);
             }
             "message_delta" => {
+                self.words = 0;
                 self.usage.output = self.usage.output.saturating_add(read_usage(&event["usage"]).output);
                 self.is_cut = event["delta"]["stop_reason"] == "max_tokens";
             }
-            "content_block_start" | "content_block_delta" | "content_block_stop" | "message_stop" => {}
+            "content_block_delta" => {
+                let words = ["text", "thinking", "partial_json"].map(|field| event["delta"][field].as_str());
+                self.words += words.into_iter().flatten().map(|words| words.len() as u64).sum::<u64>();
+            }
+            "content_block_start" | "content_block_stop" | "message_stop" => {}
             _ => return Heard::Nothing,
         }
         Heard::Something
@@ -132,19 +147,26 @@ impl Story {
                 self.text.clear();
             }
             self.message = id.to_owned();
+            self.has_text = false;
             self.turns += 1;
         }
         for block in message["content"].as_array().into_iter().flatten() {
             let text = block["text"].as_str().filter(|_| block["type"] == "text").unwrap_or_default();
-            self.kept.add(text.len())?;
-            self.text.push_str(text);
+            self.kept.add(text.len() + 1)?;
+            // What goes on in mid-word is the first text of its message; all others are texts of their own.
+            match self.has_text {
+                true => add_text(&mut self.text, text),
+                false => self.text.push_str(text),
+            }
+            self.has_text |= !text.is_empty();
         }
         Ok(())
     }
 
-    /// Returns what was spent as far as it was shown.
+    /// Returns what was spent as far as it was shown: whole messages, and what has come of the one under way.
     pub fn spent(&self) -> Spent {
-        if self.usage == Usage::default() { Spent::Unknown } else { Spent::Shown(self.usage) }
+        let output = self.usage.output.saturating_add(self.words.div_ceil(BYTES_PER_TOKEN));
+        spent(Usage { output, ..self.usage }, 0, self.asked)
     }
 
     /// Returns the first thing that could not be understood, as the end of a sentence.
@@ -192,7 +214,7 @@ mod tests {
 
     #[test]
     fn the_text_is_that_of_the_last_message() {
-        assert_eq!(told(&[said("a", "x"), said("a", "y")]).0.text, "xy");
+        assert_eq!(told(&[said("a", "x"), said("a", "y\n"), said("a", "z")]).0.text, "x\ny\nz");
         let (story, _) = told(&[said("a", "x"), stopped("end_turn"), said("b", "y")]);
         assert_eq!((story.text.as_str(), story.turns), ("y", 2));
         assert_eq!(told(&[said("a", "x"), stopped("max_tokens"), said("b", "y")]).0.text, "xy");
@@ -218,9 +240,17 @@ mod tests {
     fn what_was_shown_is_what_was_spent() {
         let start = piece(json!({"type": "message_start", "message": {"usage": {"input_tokens": 5,
             "cache_read_input_tokens": 2}}}));
-        let (story, _) = told(&[start.clone(), stopped("tool_use"), start, stopped("end_turn")]);
+        let (story, _) = told(&[start.clone(), stopped("tool_use"), start.clone(), stopped("end_turn")]);
         assert_eq!(story.spent(), Spent::Shown(Usage { input: 10, cache_read: 4, cache_write: 0, output: 6 }));
         assert_eq!(Story::default().spent(), Spent::Unknown);
+        let words = |text: &str| {
+            piece(json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}))
+        };
+        let (story, _) = told(&[start.clone(), words("seven b"), stopped("tool_use"), start.clone(), words("four")]);
+        assert_eq!(story.spent(), Spent::Shown(Usage { input: 10, cache_read: 4, cache_write: 0, output: 3 + 2 }));
+        let mut story = Story::asked(300);
+        story.hear(&words("four").to_string()).unwrap();
+        assert_eq!(story.spent(), Spent::Shown(Usage { input: 100, output: 2, ..Usage::default() }));
     }
 
     #[test]

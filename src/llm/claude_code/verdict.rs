@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::llm::claude_code::story::{Story, read_usage};
 use crate::llm::endpoint::tokens;
-use crate::llm::refusal::{MESSAGE, clean};
+use crate::llm::refusal::{MESSAGE, clean, says_no_credit};
 use crate::llm::{Answer, Bill, Block, LlmError, Spent, StopReason, Usage};
 use crate::process::Ended;
 
@@ -75,6 +75,7 @@ fn refuse(result: &Value, subtype: &str, story: &Story, spent: Spent) -> Failure
         (Some(401..=403), _) | (_, Some("authentication_failed" | "billing_error")) => {
             Failure::Other(LlmError::Unauthorized { message })
         }
+        (Some(400..), _) if says_no_credit(&said) => Failure::Other(LlmError::Unauthorized { message }),
         (Some(429), _) | (_, Some("rate_limit")) => Failure::Other(LlmError::LimitReached { message }),
         (Some(408 | 409 | 500..), _) => transient(message, spent),
         (Some(400..), _) | (_, Some("invalid_request")) => Failure::Other(LlmError::Permanent { message }),

@@ -102,6 +102,64 @@ fn an_answer_cut_at_any_byte_is_no_answer() {
 }
 
 #[test]
+fn what_a_body_begins_with_decides_what_it_is() {
+    let stream = [START, &text_delta("hi"), STOP].concat();
+    let whole = json!({"content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn"}).to_string();
+    let kinds = ["text/event-stream", "application/json", "text/plain", "application/octet-stream", "text/html"];
+    let said = |kind: &str, body: &str, piece: usize| {
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\nconnection: close\r\n\r\n");
+        play([head.as_bytes()].into_iter().chain(body.as_bytes().chunks(piece)).map(Step::send).collect())
+    };
+    for kind in kinds {
+        for start in ["", "\u{feff}", "\n\n", ": hello\n\n", "event: x\n", "id: 7\n", "retry: 9\n\n"] {
+            for piece in [1, 1 << 16] {
+                let answer = said(kind, &format!("{start}{stream}"), piece);
+                assert_eq!(answer.unwrap().text(), "hi", "{kind} {start:?} {piece}");
+            }
+        }
+    }
+    for kind in &kinds[..2] {
+        assert_eq!(said(kind, &format!(" \n{whole}"), 1).unwrap().text(), "hi", "{kind}");
+    }
+    // Words that only begin like a stream.
+    for body in ["dat", "data", "database: down", "identity", "\n", ""] {
+        assert!(matches!(said("application/json", body, 1), Err(LlmError::Transient { .. })), "{body}");
+    }
+}
+
+#[test]
+fn what_has_come_of_an_answer_counts() {
+    let cut = |pieces: &[String]| {
+        let chunk = |text: &String| Step::send(format!("{:x}\r\n{text}\r\n", text.len()));
+        let chunked = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+        let steps = [Step::send(chunked)].into_iter().chain(pieces.iter().map(chunk)).chain([Step::Close]).collect();
+        let mut client = Anthropic::new(endpoint(&Server::start(vec![steps]).url));
+        match client.attempt(&"b".repeat(300), &mut |_| {}).unwrap_err() {
+            LlmError::Transient { spent, .. } => spent,
+            other => panic!("{other:?}"),
+        }
+    };
+    let start = |input: u64, output: u64| {
+        let usage = json!({"input_tokens": input, "output_tokens": output});
+        format!("data: {}\n\n", json!({"type": "message_start", "message": {"usage": usage}}))
+    };
+    let delta = |kind: &str, field: &str, text: &str| {
+        let delta = json!({"type": kind, field: text});
+        format!("data: {}\n\n", json!({"type": "content_block_delta", "index": 0, "delta": delta}))
+    };
+    let shown = |input, output| Spent::Shown(Usage { input, output, ..Usage::default() });
+    assert_eq!(cut(&[start(0, 0)]), Spent::Unknown);
+    assert_eq!(cut(&[start(9, 1)]), shown(9, 1));
+    assert_eq!(cut(&[start(9, 1), text_delta("four")]), shown(9, 2));
+    assert_eq!(cut(&[start(9, 50), text_delta("four")]), shown(9, 50));
+    assert_eq!(cut(&[start(0, 0), text_delta("four")]), shown(100, 2));
+    let others = [("thinking_delta", "thinking"), ("input_json_delta", "partial_json")];
+    for (kind, field) in others {
+        assert_eq!(cut(&[start(9, 1), delta(kind, field, "seven b")]), shown(9, 3), "{kind}");
+    }
+}
+
+#[test]
 fn statuses_and_keys_of_refusals_are_judged_alike() {
     let echo = format!("{{\"error\":{{\"message\":\"bad key {KEY}\"}}}}");
     both("401 No", echo.as_bytes(), |error| {

@@ -5,9 +5,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Draft, OpenAi};
+use super::{Draft, Fields, NEW_LIMIT, OpenAi};
 use crate::llm::endpoint::{Assembly, Endpoint};
-use crate::llm::scripted::Server;
+use crate::llm::scripted::{Server, Step};
 use crate::llm::secret::Secret;
 use crate::llm::{Answer, Block, LlmClient, LlmError, Message, Request, Role, Spent, StopReason, ToolOffer, Usage};
 use crate::stop::Stop;
@@ -143,6 +143,110 @@ fn calls_without_index_or_id_are_told_apart() {
     assert_eq!(names(attempt(JSON, &whole.to_string()).unwrap()), ["call_0 one", "call_1 two"]);
 }
 
+/// The calls of a stream as `id name arguments`.
+fn calls(stream: &[Value]) -> Vec<String> {
+    let shown = |block| match block {
+        Block::ToolUse { id, name, input, raw } => format!("{id} {name} {}", raw.unwrap_or_else(|| input.to_string())),
+        other => format!("{other:?}"),
+    };
+    attempt(SSE, &done(stream)).unwrap().content.into_iter().map(shown).collect()
+}
+
+#[test]
+fn calls_that_share_an_index_are_told_apart_by_their_ids() {
+    let whole = |index: Value, id: &str, arguments: &str| {
+        let function = json!({"name": "bash", "arguments": arguments});
+        let mut call = json!({"index": index, "id": id, "type": "function", "function": function});
+        call.as_object_mut().unwrap().retain(|_, value| !value.is_null() && value != "");
+        call
+    };
+    let expected = ["a bash {\"x\":1}", "b bash {\"x\":2}"];
+    let (one, two) = ("{\"x\":1}", "{\"x\":2}");
+    // Ollama: each event, or each entry of one event, is a whole call.
+    assert_eq!(calls(&[call(whole(json!(0), "a", one)), call(whole(json!(0), "b", two))]), expected);
+    let together = json!({"tool_calls": [whole(json!(0), "a", one), whole(json!(0), "b", two)]});
+    assert_eq!(calls(&[delta(together)]), expected);
+    // Pieces that carry their id, with an index that says nothing, or with none.
+    for index in [json!(0), Value::Null] {
+        let piece = |id: &str, arguments: &str| call(whole(index.clone(), id, arguments));
+        let pieces = [piece("a", "{\"x\""), piece("b", "{\"x\":"), piece("a", ":1}"), piece("b", "2}")];
+        assert_eq!(calls(&pieces), expected, "{index}");
+    }
+    // A piece without an id belongs to the newest call of its index.
+    let bare = |arguments: &str| call(json!({"index": 0, "function": {"arguments": arguments}}));
+    let mixed = [call(whole(json!(0), "a", one)), call(whole(json!(0), "b", "{\"x\"")), bare(":2}")];
+    assert_eq!(calls(&mixed), expected);
+    // Whole calls without any id.
+    let nameless = [call(whole(json!(0), "", one)), call(whole(json!(0), "", two))];
+    assert_eq!(calls(&nameless), ["call_0 bash {\"x\":1}", "call_1 bash {\"x\":2}"]);
+    let nameless = [call(whole(Value::Null, "", one)), call(whole(Value::Null, "", two))];
+    assert_eq!(calls(&nameless), ["call_0 bash {\"x\":1}", "call_1 bash {\"x\":2}"]);
+    // The same call once more is no second one.
+    assert_eq!(calls(&[call(whole(json!(0), "a", one)), call(whole(json!(0), "a", one))]), expected[..1]);
+    // Equal ids under different indices are different calls.
+    assert_eq!(calls(&[call(whole(json!(0), "a", one)), call(whole(json!(1), "a", two))]).len(), 2);
+}
+
+#[test]
+fn content_may_be_a_list_of_parts() {
+    let part = |text: &str| json!({"type": "text", "text": text});
+    let thinking = json!({"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]});
+    let stream = [
+        delta(json!({"content": [thinking]})),
+        delta(json!({"content": [part("a"), part("b")]})),
+        delta(json!({"content": [part("c")]})),
+        delta(json!({"content": "d"})),
+        finish("stop"),
+    ];
+    assert_eq!(attempt(SSE, &done(&stream)).unwrap().text(), "abcd");
+    let whole = |content: Value| {
+        let body = json!({"choices": [{"message": {"content": content}, "finish_reason": "stop"}]});
+        attempt(JSON, &body.to_string()).unwrap().text()
+    };
+    assert_eq!(whole(json!([thinking, part("a")])), "a");
+    assert_eq!(whole(json!([part("a"), part("b\n"), part("c"), part("\nd"), part("")])), "a\nb\nc\nd");
+    assert_eq!(whole(json!(["a", {"text": "b"}, 7, null])), "a\nb");
+}
+
+#[test]
+fn a_refused_field_is_left_out_from_then_on() {
+    let refuse = |param: &str| {
+        let body = json!({"error": {"message": format!("Unsupported parameter: '{param}'."), "param": param}});
+        format!("HTTP/1.1 400 No\r\nconnection: close\r\n\r\n{body}")
+    };
+    let fields = ["max_tokens", "temperature", "stream_options", "max_completion_tokens"];
+    let server = Server::start(fields.iter().map(|field| vec![Step::send(refuse(field))]).collect());
+    let mut client = client(&server.url);
+    let asked = Request { temperature: Some(0.0), ..request() };
+    let expected = ["with max_completion_tokens", "without temperature", "without stream_options"];
+    for how in expected {
+        let error = client.attempt(&client.encode(&asked), &mut |_| {}).unwrap_err();
+        assert!(matches!(&error, LlmError::FieldRefused { message } if message.ends_with(how)), "{error:?}");
+    }
+    let body = client.encode(&asked);
+    let error = client.attempt(&body, &mut |_| {}).unwrap_err();
+    assert!(matches!(error, LlmError::Permanent { .. }), "no field is changed twice: {error:?}");
+    let sent: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(sent["max_completion_tokens"], 100);
+    assert!(fields[..3].iter().all(|field| sent.get(field).is_none()), "{sent}");
+}
+
+#[test]
+fn a_field_that_was_not_sent_or_a_request_that_is_too_long_is_not_repeated() {
+    let too_long = "max_tokens is too large: 100. This model's maximum context length is 64 tokens.";
+    for message in ["temperature is out of range", "max_completion_tokens is unknown", too_long] {
+        let server = Server::answering("400 No", json!({"error": {"message": message}}).to_string());
+        let mut client = client(&server.url);
+        let body = client.encode(&request());
+        let error = client.attempt(&body, &mut |_| {}).unwrap_err();
+        assert!(matches!(error, LlmError::Permanent { .. }), "{error:?}");
+        assert_eq!(client.encode(&request()), body);
+    }
+    let mut of_openai = Fields { limit: NEW_LIMIT, limit_was_refused: false, temperature: true, stream_options: true };
+    let how = of_openai.adapt(&["max_completion_tokens"], &json!({"max_completion_tokens": 1}));
+    assert_eq!((how.as_deref(), of_openai.limit), (Some("with max_tokens"), "max_tokens"));
+}
+
 #[test]
 fn each_finish_reason_has_its_word() {
     let check = |reason: Value, message: Value, expected| {
@@ -162,9 +266,14 @@ fn each_finish_reason_has_its_word() {
 #[test]
 fn a_cut_stream_is_no_answer() {
     let stream = tool_stream();
-    for kept in 1..7 {
+    // Where no usage was shown, the body's two bytes are the input and what has come is the output, three bytes a token.
+    for (kept, output) in
+        [(1, None), (2, Some(3)), (3, Some(4)), (4, Some(4)), (5, Some(6)), (6, Some(7)), (7, Some(10))]
+    {
         let error = attempt(SSE, &events(&stream[..kept])).unwrap_err();
-        assert!(matches!(error, LlmError::Transient { spent: Spent::Unknown, .. }), "{kept}: {error:?}");
+        let shown = |output| Spent::Shown(Usage { input: 1, output, ..Usage::default() });
+        let expected = output.map_or(Spent::Unknown, shown);
+        assert!(matches!(&error, LlmError::Transient { spent, .. } if *spent == expected), "{kept}: {error:?}");
     }
     let bare = attempt(SSE, "data: [DONE]\n\n").unwrap_err();
     assert!(matches!(bare, LlmError::Transient { .. }), "{bare:?}");
