@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::cli::surroundings::Surroundings;
 use crate::cli::{RunArguments, complain, write_stdout};
+use crate::engine::rounds::CheckResult;
 use crate::error::Error;
 use crate::observers::plain::plain_text;
 use crate::state::phase::Phase;
@@ -25,6 +26,7 @@ pub struct Ending {
     usage: Totals,
     message: String,
     notes: Vec<String>,
+    checks: Vec<CheckResult>,
     next: Option<String>,
     /// Whether the console has told of it already.
     #[serde(skip)]
@@ -48,6 +50,7 @@ impl Ending {
             usage: Totals::none(true),
             message: error.to_string(),
             notes: Vec::new(),
+            checks: Vec::new(),
             next: next.filter(|_| goes_on(error)),
             is_told: false,
         }
@@ -66,6 +69,7 @@ impl Ending {
             usage: state.usage,
             message: message_of(state),
             notes,
+            checks: Vec::new(),
             next: None,
             is_told: false,
         }
@@ -82,6 +86,12 @@ impl Ending {
             notes,
             ..refused
         }
+    }
+
+    /// Returns the same with what the checks of the last round came to.
+    pub fn with_checks(mut self, checks: &[CheckResult]) -> Ending {
+        self.checks = checks.to_vec();
+        self
     }
 
     /// Says that the console has told the end.

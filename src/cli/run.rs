@@ -61,7 +61,8 @@ fn carry_out(order: &Order<'_>, stop: Stop, next: &str) -> Result<Ending> {
     match decision {
         Decision::Over(state) => {
             parts::forget_caches(order.surroundings);
-            let ending = Ending::of_state(&state, close_log(order, &root, &state)?);
+            let memory = close_log(order, &root, &state)?;
+            let ending = Ending::of_state(&state, memory.notes().to_vec()).with_checks(memory.rounds().last());
             complain(&format!("this run is over (--no-resume starts afresh): {}", ending.message()));
             Ok(ending.told())
         }
@@ -132,9 +133,9 @@ fn record_corruption(order: &Order<'_>, root: &Root, problem: &str) -> Result<De
     Ok(Decision::Over(Box::new(state)))
 }
 
-/// Adds what a crash at the very end kept out of the log of a run that is over, and returns the run's notes. A log
-/// that is gone stays gone.
-fn close_log(order: &Order<'_>, root: &Root, state: &RunState) -> Result<Vec<String>> {
+/// Adds what a crash at the very end kept out of the log of a run that is over, and returns what the log
+/// knows. A log that is gone stays gone.
+fn close_log(order: &Order<'_>, root: &Root, state: &RunState) -> Result<Memory> {
     let mut memory = Memory::default();
     let logs = root.join("logs");
     if logs.join(format!("{}.log", state.run_id)).is_file() {
@@ -146,7 +147,7 @@ fn close_log(order: &Order<'_>, root: &Root, state: &RunState) -> Result<Vec<Str
             journal.append(&event)?;
         }
     }
-    Ok(memory.notes().to_vec())
+    Ok(memory)
 }
 
 /// Drives a run; `words` are what a new one begins with, none where one goes on.
@@ -280,6 +281,7 @@ fn conclude(run: &mut Run, result: Result<Phase>, next: &str) -> Ending {
         Ok(_) => Ending::of_state(&context.state, notes),
         Err(error) => Ending::unfinished(error, &context.state, notes, next.to_owned()),
     };
+    let ending = ending.with_checks(context.memory.rounds().last());
     let message = ending.message().to_owned();
     let event = match &result {
         Ok(phase) => Event::WorkflowCompleted {

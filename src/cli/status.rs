@@ -1,7 +1,14 @@
-//! `status`: what `state.json` holds, readable. It takes no lock and changes nothing.
+//! `status`: what `state.json` holds, readable, and what the checks of the last round came to. It takes no lock and changes nothing.
+
+use std::fs::File;
+use std::io::BufReader;
+
+use rustix::fs::{Mode, OFlags, openat};
 
 use crate::cli::surroundings::Surroundings;
+use crate::engine::rounds::{CheckResult, Rounds};
 use crate::error::{Error, Result};
+use crate::events::Tests;
 use crate::observers::plain::plain_text;
 use crate::state::run::RunState;
 use crate::state::store::{Loaded, Root};
@@ -21,12 +28,38 @@ pub fn main(surroundings: &Surroundings, json: bool) -> Result<String> {
         ))),
         Loaded::Workflow if !json => Ok("a workflow; status --json shows its state\n".into()),
         _ if json => Ok(String::from_utf8_lossy(&root.read_state()?).into_owned()),
-        Loaded::Build(state) => Ok(readable(&state)),
+        Loaded::Build(state) => Ok(readable(&state, &rounds(&root, &state.run_id))),
         Loaded::Workflow => Ok(String::new()),
     }
 }
 
-fn readable(state: &RunState) -> String {
+/// Reads the rounds of checks in the log of a run; nothing where there is no such log.
+fn rounds(root: &Root, run_id: &str) -> Rounds {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let logs = openat(root.handle(), "logs", flags | OFlags::DIRECTORY, Mode::empty());
+    let log = logs.and_then(|logs| openat(logs, format!("{run_id}.log"), flags, Mode::empty()));
+    let log = log.map(File::from).ok().filter(|log| log.metadata().is_ok_and(|found| found.is_file()));
+    log.map(|log| Rounds::of_log(BufReader::new(log))).unwrap_or_default()
+}
+
+fn of_check(result: &CheckResult) -> String {
+    let mut text = format!("{}: {}", result.name, if result.passed { "passed" } else { "failed" });
+    if result.flaky {
+        text += " (flaky)";
+    }
+    if let Some(Tests { executed, passed, failed, skipped, failed_names }) = &result.tests {
+        text += &format!("; tests: {executed} executed, {passed} passed, {failed} failed, {skipped} skipped");
+        for name in failed_names.iter().take(SHOWN_LINES) {
+            text += &format!("\n  failed: {name}");
+        }
+        if failed_names.len() > SHOWN_LINES {
+            text += &format!("\n  and {} more", failed_names.len() - SHOWN_LINES);
+        }
+    }
+    text
+}
+
+fn readable(state: &RunState, rounds: &Rounds) -> String {
     let cost = state.usage.cost_usd.map_or("unknown".into(), |cost| format!("{cost:.4} USD"));
     let lost = state.usage.lost_usd.filter(|lost| 0.0 < *lost);
     let lost = lost.map_or(String::new(), |lost| format!(", and up to {lost:.4} USD for requests that broke off"));
@@ -45,6 +78,7 @@ fn readable(state: &RunState) -> String {
     rows.extend(state.reason.map(|reason| ("reason", reason.to_string())));
     rows.extend(state.last_error.clone().map(|error| ("error", error)));
     rows.extend(state.last_test_exit_code.map(|code| ("last check", format!("exit code {code}"))));
+    rows.extend(rounds.last().iter().map(|result| ("check", of_check(result))));
     if !state.attempt_files.is_empty() {
         rows.push(("last answer", state.attempt_files.join(", ")));
     }

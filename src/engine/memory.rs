@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::engine::agent::talks::Talks;
 use crate::engine::protection::PutBack;
+use crate::engine::rounds::Rounds;
 use crate::events::{Charge, Event, Place};
 use crate::llm::{Answer, Message, Usage};
 use crate::state::phase::Phase;
@@ -22,6 +23,7 @@ pub struct Memory {
     requests: HashMap<Place, Asked>,
     refused: HashMap<Place, Refused>,
     talks: Talks,
+    rounds: Rounds,
     totals: Option<Totals>,
     /// What requests that broke off may have cost.
     lost: Vec<Charge>,
@@ -81,6 +83,7 @@ impl Charges {
 impl Memory {
     /// Takes in one event of the log.
     pub fn hear(&mut self, event: Event) {
+        self.rounds.hear(&event);
         match event {
             Event::WorkflowStarted { scope_dir, resumed, max_retries, .. } => {
                 self.root = Some(scope_dir);
@@ -177,6 +180,16 @@ impl Memory {
     /// Keeps what happens to a conversation while the run goes on.
     pub fn keep(&mut self, event: &Event) {
         self.talks.hear(event.clone());
+    }
+
+    /// Returns what is known of rounds of checks.
+    pub fn rounds(&self) -> &Rounds {
+        &self.rounds
+    }
+
+    /// Keeps what happens to checks while the run goes on.
+    pub fn keep_round(&mut self, event: &Event) {
+        self.rounds.hear(event);
     }
 
     /// Whether the log has any answer.

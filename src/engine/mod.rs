@@ -13,6 +13,7 @@ pub mod ledger;
 pub mod memory;
 pub mod protection;
 pub mod replay;
+pub mod rounds;
 pub mod scribe;
 pub mod spec;
 pub mod steering;
@@ -100,6 +101,7 @@ impl Run {
             attempt,
             of: attempt.max(state.max_retries + 1),
         };
+        self.context.memory.keep_round(&event);
         self.context.scribe.tell(event)
     }
 

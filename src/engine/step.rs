@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use crate::engine::Run;
-use crate::engine::checks::ToolResult;
 use crate::engine::checks::report::{FailedCheck, report};
 use crate::engine::checks::text::cut_middle;
+use crate::engine::checks::{CANNOT_START, ToolResult};
 use crate::engine::context::Context;
 use crate::engine::generators::Written;
 use crate::engine::protection::{self, PutBack};
@@ -108,26 +108,67 @@ pub fn test(run: &mut Run) -> Result<Outcome> {
     verdict(&run.context, &round)
 }
 
+/// Runs a check to its result; a failure is run again as often as the spec says before it counts.
 fn check(run: &mut Run, index: usize, round: &mut Round) -> Result<()> {
+    let check = run.context.spec.checks[index].clone();
+    let mut failures = 0;
+    loop {
+        let result = check_once(run, index, &check, round)?;
+        let step_number = round.results.len() as u32 + 1;
+        let is_flaky = result.passed && 0 < failures;
+        let context = &mut run.context;
+        let event = output_event(context, &check, step_number, &result, is_flaky);
+        context.memory.keep_round(&event);
+        context.scribe.tell(event)?;
+        for sentence in &result.refused {
+            context.scribe.note(format!("check {}: {sentence}", check.name))?;
+        }
+        if is_flaky {
+            let times = if failures == 1 { "once".into() } else { format!("{failures} times") };
+            context.scribe.note(format!("check {} is flaky: it failed {times}, then passed unchanged", check.name))?;
+        }
+        let is_final = result.passed || failures == check.rerun || result.exit_code == CANNOT_START;
+        if is_final {
+            round.results.push((index, result));
+            return Ok(());
+        }
+        failures += 1;
+        context
+            .scribe
+            .progress(format!("check {} failed and is run again ({failures} of {})", check.name, check.rerun))?;
+    }
+}
+
+fn check_once(run: &mut Run, index: usize, check: &Check, round: &mut Round) -> Result<ToolResult> {
     let context = &mut run.context;
     context.heed_stop()?;
     context.door.refuse_moved()?;
     round.mend(context)?;
-    let check = context.spec.checks[index].clone();
-    steering::judge_workspace(context, &check)?;
+    steering::judge_workspace(context, check)?;
     context.scribe.tell(Event::ToolInvocation {
         agent_id: MAIN_AGENT.into(),
         tool_name: check.name.clone(),
         detail: check.command.join(" "),
     })?;
-    let result = if check.hidden { run_hidden(run, index, &check)? } else { run_visible(run, index)? };
-    let step_number = round.results.len() as u32 + 1;
-    run.context.scribe.tell(output_event(&run.context, &check, step_number, &result))?;
-    for sentence in &result.refused {
-        run.context.scribe.note(format!("check {}: {sentence}", check.name))?;
+    let mut result = if check.hidden { run_hidden(run, index, check)? } else { run_visible(run, index)? };
+    hold_against_earlier_rounds(&run.context, check, &mut result);
+    Ok(result)
+}
+
+/// Whether there are tests that are not the model's own.
+fn has_given_tests(context: &Context) -> bool {
+    !context.inputs.protect.is_empty() || context.spec.checks.iter().any(|check| check.hidden)
+}
+
+/// Tests that an earlier round executed are executed in this one, too, unless the user has set another bound.
+fn hold_against_earlier_rounds(context: &Context, check: &Check, result: &mut ToolResult) {
+    if !result.passed || check.min_tests.is_some() || !has_given_tests(context) {
+        return;
     }
-    round.results.push((index, result));
-    Ok(())
+    if let Some(lost) = context.memory.rounds().lost(&check.name, result) {
+        result.passed = false;
+        result.problem = Some(format!("exit code 0, but {lost}"));
+    }
 }
 
 /// Runs a check, and finds the workspace again, whatever it did to it.
@@ -173,7 +214,10 @@ fn run_hidden(run: &mut Run, index: usize, check: &Check) -> Result<ToolResult> 
     result
 }
 
-fn output_event(context: &Context, check: &Check, step_number: u32, result: &ToolResult) -> Event {
+fn output_event(context: &Context, check: &Check, step_number: u32, result: &ToolResult, flaky: bool) -> Event {
+    let keeps_names = has_given_tests(context);
+    let first_executed = keeps_names.then(|| context.memory.rounds().first_executed(&check.name, result));
+    let skipped_names = keeps_names.then(|| result.names.skipped.iter().cloned().collect());
     Event::ScriptOutput {
         agent_id: MAIN_AGENT.into(),
         state_name: context.state.phase.name().into(),
@@ -184,7 +228,10 @@ fn output_event(context: &Context, check: &Check, step_number: u32, result: &Too
         problem: result.problem.clone(),
         exit_code: result.exit_code,
         execution_time_ms: result.took.as_millis() as u64,
-        tests: result.tests,
+        tests: result.tests.clone(),
+        flaky,
+        first_executed: first_executed.unwrap_or_default(),
+        skipped_names: skipped_names.unwrap_or_default(),
         stdout: cut_middle(&result.stdout.text, LOGGED_STREAM),
         stdout_bytes: result.stdout.bytes,
         stderr: cut_middle(&result.stderr.text, LOGGED_STREAM),

@@ -7,7 +7,7 @@ pub mod bus;
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::state::phase::Phase;
@@ -37,6 +37,31 @@ pub struct Charge {
 pub struct Bound {
     pub reason: Reason,
     pub message: String,
+}
+
+/// What the tests of a check came to. What failed without being executed (a fixture, an import) is in `failed` alone.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tests {
+    pub executed: u32,
+    pub passed: u32,
+    pub failed: u32,
+    pub skipped: u32,
+    #[serde(default)]
+    pub failed_names: Vec<String>,
+}
+
+/// Logs of earlier versions have the number of executed tests alone.
+fn tests_of_any_version<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Tests>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum AnyVersion {
+        Whole(Tests),
+        Executed(u32),
+    }
+    Ok(Option::<AnyVersion>::deserialize(from)?.map(|tests| match tests {
+        AnyVersion::Whole(tests) => tests,
+        AnyVersion::Executed(executed) => Tests { executed, ..Tests::default() },
+    }))
 }
 
 /// Everything that happens in a run.
@@ -231,7 +256,18 @@ pub enum Event {
         problem: Option<String>,
         exit_code: i32,
         execution_time_ms: u64,
-        tests: Option<u32>,
+        /// Nothing where no runner said how many tests there were.
+        #[serde(default, deserialize_with = "tests_of_any_version")]
+        tests: Option<Tests>,
+        /// It passed after it had failed in the same round.
+        #[serde(default)]
+        flaky: bool,
+        /// Tests that no earlier line of this check has as executed, and those that were skipped, by name; only where
+        /// protected or hidden tests exist.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        first_executed: Vec<String>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        skipped_names: Vec<String>,
         stdout: String,
         stdout_bytes: u64,
         stderr: String,

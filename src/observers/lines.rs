@@ -163,7 +163,7 @@ fn checked(event: &Event) -> Option<Line> {
     let time = seconds(Duration::from_millis(*execution_time_ms));
     let verdict = match (*passed, problem, tests) {
         (true, _, None) => "passed".to_owned(),
-        (true, _, Some(tests)) => format!("passed, {}", count(*tests as usize, "test")),
+        (true, _, Some(tests)) => format!("passed, {}", count(tests.executed as usize, "test")),
         (false, Some(problem), _) => format!("failed, {}", few_lines(problem)),
         (false, None, _) => format!("failed, exit code {exit_code}"),
     };

@@ -74,7 +74,7 @@ fn checks() {
     fuzz("checks", &WORDS, |bytes| {
         let shown = plain(bytes.split(|byte| *byte == 0x1e).next().unwrap_or_default());
         let rest = plain(bytes.splitn(2, |byte| *byte == 0x1e).nth(1).unwrap_or_default());
-        summary(&shown, &rest);
+        summary(None, &shown, &rest);
         assert!(causes(&shown, &rest).len() < 100);
         let check = FailedCheck {
             refused: &[],

@@ -265,7 +265,7 @@ fn a_real_suite_is_recognised() {
     let project = Project::with(spec, &server).file("specs/test_calc.py", test);
     project.run(RUN).exits(0);
     assert!(server.requests()[1].said().contains("AssertionError"), "{}", server.requests()[1].said());
-    assert_eq!(project.events("ScriptOutput")[1]["tests"], 1);
+    assert_eq!(project.events("ScriptOutput")[1]["tests"]["executed"], 1);
     assert_eq!(project.workspace_names(), ["calc.py", "test_calc.py"], "no cache is left");
 }
 

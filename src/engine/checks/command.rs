@@ -1,13 +1,25 @@
 //! A check that runs a program in the workspace and judges it by exit code and evidence.
 
-use std::ffi::OsStr;
+use std::cell::OnceCell;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
 use std::rc::Rc;
 
+use rustix::fs::{Mode as FileMode, OFlags, open};
+use serde_json::Value;
+
+use crate::engine::checks::evidence::channel::Heard;
+use crate::engine::checks::evidence::runner::of_command;
+use crate::engine::checks::evidence::weigh::{Evidence, Facts, weigh};
+use crate::engine::checks::evidence::{Counts, Names, Runner, without_passed_tests};
 use crate::engine::checks::refusals::{refusals, too_large};
-use crate::engine::checks::{CANNOT_START, Output, TIMED_OUT, Tool, ToolResult, evidence, text};
+use crate::engine::checks::{CANNOT_START, Output, TIMED_OUT, Tool, ToolResult, text};
 use crate::engine::spec::Check;
 use crate::engine::surroundings::Surroundings;
 use crate::error::Result;
+use crate::events::Tests;
 use crate::process::capture::Captured;
 use crate::process::environment::{Places, for_check};
 use crate::process::program::Lookup;
@@ -15,6 +27,10 @@ use crate::process::{self, Ended, Finished, Job, Launcher};
 
 const SIGKILL: i32 = 9;
 const SIGXFSZ: i32 = 25;
+/// The largest `package.json` that is read.
+const MAX_PACKAGE: u64 = 1 << 20;
+/// How many failed tests are named in the log and in the result.
+const MAX_FAILED_NAMES: usize = 1000;
 
 /// A check of the spec as a tool.
 pub struct CommandCheck {
@@ -39,7 +55,8 @@ impl Tool for CommandCheck {
             network: around.network,
             walls: launcher.walls.as_ref(),
         };
-        let env = for_check(&around.base, &places, &self.check.env);
+        let mut env = for_check(&around.base, &places, &self.check.env);
+        let_go_tell(&mut env);
         let variables = env.iter().map(|(name, _)| name.to_string_lossy().into_owned()).collect();
         let job = Job {
             command: self.check.command.iter().map(Into::into).collect(),
@@ -47,8 +64,10 @@ impl Tool for CommandCheck {
             env,
             timeout: self.check.timeout,
         };
+        let known = self.known_runner();
+        let heard = Heard::default();
         let finished = process::run(&launcher, &job, &around.stop)?;
-        Ok(self.judge(finished, variables))
+        Ok(self.judge(finished, known, &heard, variables))
     }
 }
 
@@ -74,18 +93,15 @@ impl CommandCheck {
         }
     }
 
-    fn judge(&self, finished: Finished, variables: Vec<String>) -> ToolResult {
+    fn judge(&self, finished: Finished, known: Option<Runner>, heard: &Heard, variables: Vec<String>) -> ToolResult {
         let (stdout, stderr) = (self.output(&finished.stdout), self.output(&finished.stderr));
-        let summary = evidence::summary(&stdout.text, &stderr.text);
-        let tests = summary.as_ref().map(|summary| summary.executed);
-        let failed = summary.map_or(0, |summary| summary.failed);
+        let evidence = weigh(&Facts { known, stdout: &stdout.text, stderr: &stderr.text, heard });
+        let (stdout, stderr) = (self.shown(known, stdout), self.shown(known, stderr));
         let (exit_code, mut died) = verdict(&finished.ended, &self.check);
         if matches!(finished.ended, Ended::CannotStart(_)) {
             died = self.missing().map(|missing| format!("cannot start: {missing}")).or(died);
         }
-        // An exit status can be forged by a hook; the runner's own count is harder to.
-        let forged = (0 < failed).then(|| format!("exit code 0, but the summary says that {failed} tests failed"));
-        let problem = died.or(forged).or_else(|| self.lacks_evidence(tests));
+        let problem = died.or_else(|| Some(format!("exit code 0, but {}", self.lacks_evidence(&evidence)?)));
         let walls = self.surroundings.launcher.walls.as_ref().filter(|_| problem.is_some());
         let mut refused = walls.map(|walls| refusals(&stdout.text, &stderr.text, walls)).unwrap_or_default();
         // Who is ended by it has no words for it.
@@ -97,7 +113,8 @@ impl CommandCheck {
             problem,
             exit_code,
             timed_out: finished.ended == Ended::TimedOut,
-            tests,
+            tests: evidence.counts.map(|counts| tests(counts, &evidence.names)),
+            names: evidence.names,
             stdout,
             stderr,
             took: finished.took,
@@ -114,22 +131,74 @@ impl CommandCheck {
         }
     }
 
+    /// Returns a stream without what go printed because of our `-v`.
+    fn shown(&self, known: Option<Runner>, stream: Output) -> Output {
+        let is_asked_for = |word: &String| ["-v", "-json", "-test.v"].iter().any(|flag| word.contains(flag));
+        let is_ours = known.is_none_or(|known| known == Runner::Go) && stream.text.contains("=== RUN   ");
+        if !is_ours || self.check.command.iter().any(is_asked_for) {
+            return stream;
+        }
+        Output { text: without_passed_tests(&stream.text), ..stream }
+    }
+
     /// A pass needs evidence where the runner is known, or where the user wants it.
-    fn lacks_evidence(&self, tests: Option<u32>) -> Option<String> {
-        match (tests, self.check.min_tests) {
+    fn lacks_evidence(&self, evidence: &Evidence) -> Option<String> {
+        let (failed, wanted) = (evidence.failed, self.check.min_tests);
+        // An exit status can be forged by a hook; the runner's own count is harder to.
+        if 0 < failed {
+            return Some(format!("the summary says that {failed} tests failed"));
+        }
+        match (evidence.counts.map(|counts| counts.executed), wanted) {
+            _ if evidence.problem.is_some() => evidence.problem.clone(),
             (Some(executed), wanted) if executed < wanted.unwrap_or(1) => Some(match executed {
-                0 => "exit code 0, but no test was executed".into(),
-                _ => format!(
-                    "exit code 0, but only {executed} tests were executed, and min_tests is {}",
-                    wanted.unwrap_or(1)
-                ),
+                0 => "no test was executed".into(),
+                _ => format!("only {executed} tests were executed, and min_tests is {}", wanted.unwrap_or(1)),
             }),
-            (None, Some(wanted)) if wanted > 0 => Some(format!(
-                "exit code 0, but no known summary says how many tests were executed, and min_tests is {wanted}"
-            )),
+            (None, Some(wanted)) if wanted > 0 => {
+                let advice = evidence.runner.and_then(Runner::advice).map(|advice| format!(" ({advice})"));
+                Some(format!(
+                    "no known summary says how many tests were executed, and min_tests is {wanted}{}",
+                    advice.unwrap_or_default()
+                ))
+            }
             _ => None,
         }
     }
+
+    /// Returns the runner that the command names, or the script of `package.json` that it leads to.
+    fn known_runner(&self) -> Option<Runner> {
+        let scripts = OnceCell::new();
+        of_command(&self.check.command, &|name| {
+            let scripts = scripts.get_or_init(|| scripts_of(&self.surroundings.workspace).unwrap_or_default());
+            scripts[name].as_str().map(str::to_owned)
+        })
+    }
+}
+
+/// Returns the scripts in a workspace's `package.json`. Whatever lies there by that name is read as a plain file of a
+/// sensible size or not at all.
+fn scripts_of(workspace: &Path) -> Option<Value> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(open(workspace.join("package.json"), flags, FileMode::empty()).ok()?);
+    let metadata = file.metadata().ok().filter(|found| found.is_file() && found.len() <= MAX_PACKAGE)?;
+    let mut text = String::new();
+    file.take(metadata.len()).read_to_string(&mut text).ok()?;
+    serde_json::from_str::<Value>(&text).ok().map(|mut package| package["scripts"].take())
+}
+
+/// Lets go name its tests: without it a package that is ok says nothing about them.
+fn let_go_tell(env: &mut Vec<(OsString, OsString)>) {
+    const NAME: &str = "GOFLAGS";
+    match env.iter_mut().find(|(name, _)| name == NAME) {
+        Some((_, flags)) => flags.push(" -v"),
+        None => env.push((NAME.into(), "-v".into())),
+    }
+}
+
+fn tests(counts: Counts, names: &Names) -> Tests {
+    let Counts { executed, passed, failed, skipped } = counts;
+    let failed_names = names.failed.iter().take(MAX_FAILED_NAMES).cloned().collect();
+    Tests { executed, passed, failed, skipped, failed_names }
 }
 
 /// The exit code that stands for an end, and what was wrong with it.

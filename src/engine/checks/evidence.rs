@@ -1,79 +1,142 @@
-//! Counts the tests that a check executed, as its runner's own summary tells it.
+//! What a check's output says of its tests: which runner it was, how many tests were executed, whether it came to its end.
 //!
 //! A pass needs evidence, so what is not clearly a summary is none: whole lines alone are looked at, every word of
 //! them must be known, and ordinary prose is never a count. Tests that were skipped, ignored or deselected were not
-//! executed. What follows from the counts is for the caller to say.
+//! executed. `runner.rs` knows runners by their commands; `channel.rs` has what pytest, unittest, node and jest report
+//! outside of their output; `weigh.rs` holds all of it together.
 
+pub mod channel;
 mod compiled;
+mod go;
 mod javascript;
+mod names;
 mod protocol;
 mod python;
+pub mod runner;
 #[cfg(test)]
 mod tests;
+pub mod weigh;
 
-/// What a runner says of itself at the end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub use self::go::without_passed_tests;
+pub use self::names::Names;
+pub use self::runner::Runner;
+
+/// What a runner's output says at its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
-    pub runner: &'static str,
-    pub executed: u32,
-    /// Failures and errors the summary admits, whatever the exit code was.
+    pub runner: Runner,
+    /// Nothing where the output does not say how many tests were executed.
+    pub counts: Option<Counts>,
+    /// Failures and errors that the output admits, whatever the exit code was.
     pub failed: u32,
+    /// Whether everything that began has its result.
+    pub is_complete: bool,
+    pub names: Names,
 }
 
-/// Returns the counts of the runner whose summary is in the output, or nothing where none is recognised.
-///
-/// The most particular format goes first: a jest run may print the TAP of what it loads, nobody prints pytest's line.
-pub fn summary(stdout: &str, stderr: &str) -> Option<Summary> {
-    const FORMATS: [(&str, Reader); 12] = [
-        ("pytest", python::pytest),
-        ("unittest", python::unittest),
-        ("nextest", compiled::nextest),
-        ("cargo test", compiled::cargo),
-        ("go test", compiled::go_json),
-        ("go test", compiled::go),
-        ("jest", javascript::jest),
-        ("vitest", javascript::vitest),
-        ("node", javascript::node),
-        ("mocha", javascript::mocha),
-        ("junit", protocol::junit),
-        ("tap", protocol::tap),
-    ];
-    FORMATS.iter().find_map(|(runner, read)| {
-        let counts = read(stdout).or_else(|| read(stderr))?;
-        Some(Summary { runner, executed: counts.executed, failed: counts.failed })
-    })
+/// How many tests there were, by what became of them. What failed without being executed (a fixture, an import) is in
+/// `failed` alone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub executed: u32,
+    pub passed: u32,
+    pub failed: u32,
+    pub skipped: u32,
 }
 
 /// Reads one runner's summary out of one stream.
-type Reader = fn(&str) -> Option<Counts>;
+type Reader = fn(&str) -> Option<Found>;
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Counts {
-    executed: u32,
+/// What a reader found in a stream; without counts the runner is known all the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Found {
+    counts: Option<Counts>,
     failed: u32,
+    is_complete: bool,
+}
+
+/// The most particular format goes first: a jest run may print the TAP of what it loads, nobody prints pytest's line.
+const FORMATS: [(Runner, Reader); 15] = [
+    (Runner::Pytest, python::pytest),
+    (Runner::Unittest, python::unittest),
+    (Runner::Nextest, compiled::nextest),
+    (Runner::Cargo, compiled::cargo),
+    (Runner::Go, go::json),
+    (Runner::Go, go::text),
+    (Runner::Jest, javascript::jest),
+    (Runner::Vitest, javascript::vitest),
+    (Runner::Node, javascript::node),
+    (Runner::Mocha, javascript::mocha),
+    (Runner::Ctest, compiled::ctest),
+    (Runner::Jest, javascript::jest_json),
+    (Runner::Mocha, javascript::mocha_json),
+    (Runner::Junit, protocol::junit),
+    (Runner::Tap, protocol::tap),
+];
+
+/// Returns what the output says at its end, or nothing where no runner is recognised. A runner that the command names
+/// is looked for first.
+pub fn summary(known: Option<Runner>, stdout: &str, stderr: &str) -> Option<Summary> {
+    let is_named = |(runner, _): &&(Runner, Reader)| known == Some(*runner);
+    let read = |(runner, read): &(Runner, Reader)| {
+        let found = read(stdout).or_else(|| read(stderr))?;
+        let Found { counts, failed, is_complete } = found;
+        let is_complete = is_complete && is_whole(*runner, stdout, stderr);
+        Some(Summary { runner: *runner, counts, failed, is_complete, names: names::read(*runner, stdout, stderr) })
+    };
+    FORMATS.iter().filter(is_named).find_map(read).or_else(|| FORMATS.iter().find_map(read))
+}
+
+/// Whether what began on one stream has its result on the other.
+fn is_whole(runner: Runner, stdout: &str, stderr: &str) -> bool {
+    match runner {
+        Runner::Cargo => compiled::cargo_is_whole(stdout, stderr),
+        _ => true,
+    }
+}
+
+impl Found {
+    fn whole(counts: Counts) -> Found {
+        Found { counts: Some(counts), failed: counts.failed, is_complete: true }
+    }
+
+    /// Something began, and there is no result.
+    const BROKEN_OFF: Found = Found { counts: None, failed: 0, is_complete: false };
 }
 
 impl Counts {
-    /// Adds what is `ok` or `failed` among items such as `3 passed`; refuses a list with a word that is not `known`.
-    fn of(items: &[(u32, &str)], ok: &[&str], failed: &[&str], known: &[&str]) -> Option<Self> {
+    /// Adds up items such as `3 passed`; refuses a list with a word that is in none of the lists.
+    fn of(items: &[(u32, &str)], ok: &[&str], failed: &[&str], skipped: &[&str], known: &[&str]) -> Option<Self> {
         let mut counts = Self::default();
         for (number, word) in items {
-            if ok.contains(word) || failed.contains(word) {
-                counts.executed = counts.executed.saturating_add(*number);
+            let add = |to: &mut u32| *to = to.saturating_add(*number);
+            if ok.contains(word) {
+                add(&mut counts.executed);
+                add(&mut counts.passed);
+            } else if failed.contains(word) {
+                add(&mut counts.executed);
+                add(&mut counts.failed);
+            } else if skipped.contains(word) {
+                add(&mut counts.skipped);
             } else if !known.contains(word) {
                 return None;
-            }
-            if failed.contains(word) {
-                counts.failed = counts.failed.saturating_add(*number);
             }
         }
         Some(counts)
     }
 
-    fn plus(self, other: Self) -> Self {
+    /// Returns counts of which what was executed and did not fail has passed.
+    fn new(executed: u32, failed: u32, skipped: u32) -> Self {
+        Self { executed, passed: executed.saturating_sub(failed), failed, skipped }
+    }
+
+    /// Returns both together.
+    pub fn plus(self, other: Self) -> Self {
         Self {
             executed: self.executed.saturating_add(other.executed),
+            passed: self.passed.saturating_add(other.passed),
             failed: self.failed.saturating_add(other.failed),
+            skipped: self.skipped.saturating_add(other.skipped),
         }
     }
 }

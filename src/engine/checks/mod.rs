@@ -1,7 +1,7 @@
 //! The checks of a run: tools, run in order, each to a result; and what their output says.
 //!
-//! `command.rs` is the tool that runs a program. `text.rs` makes output plain, `evidence.rs` counts the tests in
-//! it, `causes.rs` finds what failed and why, `refusals.rs` what the sandbox refused, `report.rs` puts together what the
+//! `command.rs` is the tool that runs a program. `text.rs` makes output plain, `evidence.rs` finds what
+//! became of the tests, `causes.rs` finds what failed and why, `refusals.rs` what the sandbox refused, `report.rs` puts together what the
 //! model is told.
 
 pub mod causes;
@@ -15,7 +15,9 @@ mod xml;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use crate::engine::checks::evidence::Names;
 use crate::error::{Error, Result};
+use crate::events::Tests;
 
 /// The exit code of a check whose time was over.
 pub const TIMED_OUT: i32 = 124;
@@ -39,8 +41,10 @@ pub struct ToolResult {
     pub problem: Option<String>,
     pub exit_code: i32,
     pub timed_out: bool,
-    /// How many tests were executed, where the output says so.
-    pub tests: Option<u32>,
+    /// What the tests came to, where that is known.
+    pub tests: Option<Tests>,
+    /// The names of tests that were executed, and of those that were skipped.
+    pub names: Names,
     pub stdout: Output,
     pub stderr: Output,
     pub took: Duration,
@@ -100,6 +104,7 @@ impl ToolResult {
             exit_code: CANNOT_START,
             timed_out: false,
             tests: None,
+            names: Names::default(),
             stdout: Output::default(),
             stderr: Output::default(),
             took: Duration::ZERO,

@@ -91,6 +91,8 @@ pub struct Check {
     pub timeout: Duration,
     pub env: BTreeMap<String, String>,
     pub min_tests: Option<u32>,
+    /// How often a failure is run again before it counts.
+    pub rerun: u32,
     pub hidden: bool,
     pub files: Vec<Source>,
 }

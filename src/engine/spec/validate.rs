@@ -29,7 +29,8 @@ const FIELDS: [&str; 12] = [
     "stuck_after",
     "snapshots",
 ];
-const CHECK_FIELDS: [&str; 7] = ["name", "command", "timeout", "env", "min_tests", "hidden", "files"];
+const CHECK_FIELDS: [&str; 8] = ["name", "command", "timeout", "env", "min_tests", "rerun", "hidden", "files"];
+const MAX_RERUN: i128 = 3;
 const ON_TIMEOUT: [(&str, OnTimeout); 2] = [("fail", OnTimeout::Fail), ("patch", OnTimeout::Patch)];
 
 const DEFAULT_CHECK_TIMEOUT: Duration = Duration::from_secs(300);
@@ -183,6 +184,7 @@ impl<'a> Validator<'a> {
             timeout: fields.optional("timeout").map_or(Ok(DEFAULT_CHECK_TIMEOUT), |node| self.timeout(node))?,
             env: fields.optional("env").map_or(Ok(BTreeMap::new()), env)?,
             min_tests: fields.optional("min_tests").map(|node| node.whole_in(0, u32::MAX.into())).transpose()?,
+            rerun: fields.optional("rerun").map_or(Ok(0), |node| node.whole_in(0, MAX_RERUN))?,
             hidden,
             files: fields.optional("files").map_or(Ok(Vec::new()), |node| self.sources(node))?,
         })
@@ -266,6 +268,7 @@ fn default_check(place: Place) -> Check {
         timeout: DEFAULT_CHECK_TIMEOUT,
         env: BTreeMap::new(),
         min_tests: None,
+        rerun: 0,
         hidden: false,
         files: Vec::new(),
     }

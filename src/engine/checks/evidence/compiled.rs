@@ -1,110 +1,130 @@
-//! The summaries of cargo test, nextest and go test.
+//! The summaries of cargo test, nextest and ctest.
 
-use super::{Counts, count, is_duration, items};
+use super::{Counts, Found, count, is_duration, items};
 
-/// One line for each binary and for the doc tests: they add up.
-pub fn cargo(text: &str) -> Option<Counts> {
-    text.lines().filter_map(cargo_line).reduce(Counts::plus)
+/// One line for each binary and for the doc tests: they add up. What began says first how many tests it has.
+pub fn cargo(text: &str) -> Option<Found> {
+    let (mut sum, mut is_complete) = (None, true);
+    let mut block: Option<Block> = None;
+    for line in text.lines() {
+        if let Some(announced) = announced(line) {
+            is_complete &= block.is_none();
+            block = Some(Block { announced, shown: 0 });
+        } else if let Some((counts, listed)) = cargo_line(line) {
+            // The binary is told apart from what it runs by what it said before and while it ran.
+            is_complete &= block.take().is_none_or(|block| block.agrees(listed));
+            sum = Some(counts.plus(sum.unwrap_or_default()));
+        } else if let Some(block) = &mut block {
+            block.shown += shown(line);
+        }
+    }
+    match (sum, block) {
+        (Some(counts), None) => Some(Found { is_complete, ..Found::whole(counts) }),
+        (Some(counts), Some(_)) => Some(Found { is_complete: false, ..Found::whole(counts) }),
+        (None, Some(_)) => Some(Found::BROKEN_OFF),
+        (None, None) => None,
+    }
 }
 
-fn cargo_line(line: &str) -> Option<Counts> {
+/// A test binary under way.
+struct Block {
+    announced: u32,
+    shown: u32,
+}
+
+impl Block {
+    fn agrees(&self, listed: u32) -> bool {
+        self.announced == listed && self.announced <= self.shown
+    }
+}
+
+/// `running 2 tests`.
+fn announced(line: &str) -> Option<u32> {
+    let rest = line.strip_prefix("running ")?;
+    count(rest.strip_suffix(" tests").or_else(|| rest.strip_suffix(" test"))?)
+}
+
+/// How many tests a line shows: one each, or a letter each with `-q`.
+fn shown(line: &str) -> u32 {
+    if line.contains("test ") && line.contains(" ... ") {
+        return 1;
+    }
+    let letters = line.split_once(' ').map_or(line, |(letters, _)| letters);
+    let is_terse = !letters.is_empty() && letters.chars().all(|letter| ".FiMb".contains(letter));
+    if is_terse { u32::try_from(letters.len()).unwrap_or(u32::MAX) } else { 0 }
+}
+
+/// Returns the counts, and how many tests the line accounts for.
+fn cargo_line(line: &str) -> Option<(Counts, u32)> {
     let verdict = line.strip_prefix("test result: ")?;
     let list = verdict.strip_prefix("ok. ").or_else(|| verdict.strip_prefix("FAILED. "))?;
     let list = list.split_once("; finished in ").map_or(list, |(list, _)| list);
-    Counts::of(&items(list.trim_end(), ';')?, &["passed", "measured"], &["failed"], &["ignored", "filtered out"])
+    let items = items(list.trim_end(), ';')?;
+    let counts = Counts::of(&items, &["passed", "measured"], &["failed"], &["ignored"], &["filtered out"])?;
+    Some((counts, counts.executed.saturating_add(counts.skipped)))
+}
+
+/// Whether every binary and every set of doc tests that cargo says it runs has its result.
+pub fn cargo_is_whole(stdout: &str, stderr: &str) -> bool {
+    let lines = || stdout.lines().chain(stderr.lines());
+    let begun = lines().filter(|line| is_running(line)).count();
+    begun <= lines().filter(|line| cargo_line(line).is_some()).count()
+}
+
+/// `     Running unittests src/lib.rs (target/debug/deps/calc-0a1b)`, `   Doc-tests calc`.
+fn is_running(line: &str) -> bool {
+    let words = line.trim_start();
+    let is_indented = words.len() < line.len();
+    is_indented
+        && (words.starts_with("Doc-tests ")
+            || words.strip_prefix("Running ").is_some_and(|rest| {
+                rest.ends_with(')')
+                    && (rest.contains("/deps/") || rest.starts_with("unittests "))
+                    && rest.contains(" (")
+            }))
 }
 
 /// `Summary [   0.084s] 4 tests run: 1 passed (1 slow), 3 failed, 1 skipped`; `2/4` where it was cancelled.
-pub fn nextest(text: &str) -> Option<Counts> {
-    text.lines().filter_map(nextest_line).next_back()
+pub fn nextest(text: &str) -> Option<Found> {
+    let began = |line: &str| line.trim_start().strip_prefix("Starting ").is_some_and(|rest| rest.contains(" across "));
+    let found = text.lines().filter_map(nextest_line).next_back().map(Found::whole);
+    found.or_else(|| text.lines().any(began).then_some(Found::BROKEN_OFF))
 }
 
 fn nextest_line(line: &str) -> Option<Counts> {
     let (time, rest) = line.trim_start().strip_prefix("Summary [")?.split_once("] ")?;
     let (ran, list) = rest.split_once(" tests run: ").or_else(|| rest.split_once(" test run: "))?;
     let executed = count(ran.split('/').next()?).filter(|_| is_duration(time.trim()))?;
-    let failing = |item: &&str| ["failed", "timed out"].iter().any(|word| item.contains(word));
-    let numbers = list.split(", ").filter(failing).filter_map(|item| count(item.split(' ').next()?));
-    Some(Counts { executed, failed: numbers.fold(0, u32::saturating_add) })
+    let sum = |words: &[&str]| {
+        let chosen = list.split(", ").filter(|item| words.iter().any(|word| item.contains(word)));
+        chosen.filter_map(|item| count(item.split(' ').next()?)).fold(0, u32::saturating_add)
+    };
+    Some(Counts::new(executed, sum(&["failed", "timed out"]), sum(&["skipped"])))
 }
 
-/// Without `-v` a package says only that it is ok: then it counts as one test, if it had any to run.
-pub fn go(text: &str) -> Option<Counts> {
-    let mut go = Go::default();
-    text.lines().for_each(|line| go.take(line));
-    let listed = Counts { executed: go.passed.saturating_add(go.failed), failed: go.failed.max(go.failed_packages) };
-    let executed = if go.is_verbose { listed.executed } else { listed.executed.saturating_add(go.ok_packages) };
-    go.is_recognised.then_some(Counts { executed, ..listed })
-}
-
-#[derive(Default)]
-struct Go {
-    is_recognised: bool,
-    is_verbose: bool,
-    passed: u32,
-    failed: u32,
-    ok_packages: u32,
-    failed_packages: u32,
-}
-
-impl Go {
-    fn take(&mut self, line: &str) {
-        let trimmed = line.trim_start();
-        if let Some((verdict, _)) = trimmed.strip_prefix("--- ").and_then(test_line) {
-            self.is_recognised = true;
-            self.is_verbose |= verdict != "FAIL";
-            self.passed = self.passed.saturating_add(u32::from(verdict == "PASS"));
-            self.failed = self.failed.saturating_add(u32::from(verdict == "FAIL"));
-        } else if let Some(package) = package_line(line) {
-            self.is_recognised = true;
-            self.ok_packages = self.ok_packages.saturating_add(u32::from(package == Package::Ok));
-            self.failed_packages = self.failed_packages.saturating_add(u32::from(package == Package::Failed));
-        } else if line == "testing: warning: no tests to run" {
-            self.is_recognised = true;
-        } else if line.starts_with("=== RUN   ") {
-            self.is_verbose = true;
-        }
-    }
-}
-
-/// `PASS: TestAdd/one (0.00s)`.
-fn test_line(rest: &str) -> Option<(&str, &str)> {
-    let (verdict, named) = rest.split_once(": ")?;
-    let (name, time) = named.trim_end().rsplit_once(" (")?;
-    let is_known = matches!(verdict, "PASS" | "FAIL" | "SKIP") && time.strip_suffix(')').is_some_and(is_duration);
-    is_known.then_some((verdict, name))
-}
-
-#[derive(PartialEq, Eq)]
-enum Package {
-    Ok,
-    Empty,
-    Failed,
-}
-
-fn package_line(line: &str) -> Option<Package> {
-    let words: Vec<&str> = line.split_whitespace().take(4).collect();
-    match words.as_slice() {
-        ["?", _, "[no", ..] if line.trim_end().ends_with("[no test files]") => Some(Package::Empty),
-        ["ok", _, time, ..] if line.starts_with("ok  ") && (*time == "(cached)" || is_duration(time)) => {
-            Some(if line.trim_end().ends_with("[no tests to run]") { Package::Empty } else { Package::Ok })
-        }
-        ["FAIL", _, time] if is_duration(time) => Some(Package::Failed),
-        ["FAIL", _, "[build" | "[setup", "failed]"] => Some(Package::Failed),
-        _ => None,
-    }
-}
-
-/// `go test -json`: one object a line; a test ends with exactly one of pass, fail and skip.
-pub fn go_json(text: &str) -> Option<Counts> {
+/// `50% tests passed, 1 tests failed out of 2`.
+pub fn ctest(text: &str) -> Option<Found> {
     let mut found = None;
-    for line in text.lines().filter(|line| line.starts_with('{')) {
-        let Ok(event) = serde_json::from_str::<serde_json::Value>(line) else { continue };
-        let (Some(action), Some(_)) = (event["Action"].as_str(), event["Package"].as_str()) else { continue };
-        let ended = event["Test"].is_string() && matches!(action, "pass" | "fail");
-        let failed = u32::from(action == "fail");
-        let counts: Counts = found.unwrap_or_default();
-        found = Some(counts.plus(Counts { executed: u32::from(ended), failed }));
+    let mut skipped = 0;
+    for line in text.lines() {
+        if line.starts_with("Test project /") {
+            found = Some(Found::BROKEN_OFF);
+            skipped = 0;
+        } else if line.trim() == "No tests were found!!!" {
+            found = Some(Found::whole(Counts::default()));
+        } else if let Some((failed, of)) = ctest_line(line) {
+            let executed = of.saturating_sub(skipped);
+            found = Some(Found::whole(Counts::new(executed, failed, skipped)));
+        } else if line.contains(" Test ") && line.contains("***Skipped ") {
+            skipped += 1;
+        }
     }
     found
+}
+
+fn ctest_line(line: &str) -> Option<(u32, u32)> {
+    let (share, rest) = line.split_once("% tests passed, ")?;
+    let (failed, of) = rest.trim_end().split_once(" tests failed out of ")?;
+    count(share)?;
+    Some((count(failed)?, count(of)?))
 }

@@ -1,10 +1,12 @@
 //! The summaries of jest, vitest, node's own runner and mocha.
 
-use super::{Counts, count, is_duration, items};
+use serde_json::Value;
+
+use super::{Counts, Found, count, is_duration, items};
 
 /// `Tests:       1 failed, 1 skipped, 2 passed, 4 total`.
-pub fn jest(text: &str) -> Option<Counts> {
-    text.lines().filter_map(jest_line).next_back()
+pub fn jest(text: &str) -> Option<Found> {
+    text.lines().filter_map(jest_line).next_back().map(Found::whole)
 }
 
 fn jest_line(line: &str) -> Option<Counts> {
@@ -14,12 +16,23 @@ fn jest_line(line: &str) -> Option<Counts> {
     }
     let items = items(line.strip_prefix("Tests:")?, ',')?;
     items.last().filter(|(_, word)| *word == "total")?;
-    Counts::of(&items, &["passed"], &["failed"], &["skipped", "todo", "pending", "total"])
+    Counts::of(&items, &["passed"], &["failed"], &["skipped", "todo", "pending"], &["total"])
 }
 
 /// ` Tests  2 failed | 1 passed | 1 skipped (4)`.
-pub fn vitest(text: &str) -> Option<Counts> {
-    text.lines().filter_map(vitest_line).next_back()
+pub fn vitest(text: &str) -> Option<Found> {
+    let found = text.lines().filter_map(vitest_line).next_back().map(Found::whole);
+    found.or_else(|| text.lines().any(is_vitest_header).then_some(Found::BROKEN_OFF))
+}
+
+/// ` RUN  v3.2.4 /project`.
+fn is_vitest_header(line: &str) -> bool {
+    let mut words = line.split_whitespace();
+    let version =
+        |word: &str| word.strip_prefix('v').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    words.next() == Some("RUN")
+        && words.next().is_some_and(version)
+        && words.next().is_some_and(|word| word.starts_with('/'))
 }
 
 fn vitest_line(line: &str) -> Option<Counts> {
@@ -29,11 +42,36 @@ fn vitest_line(line: &str) -> Option<Counts> {
     }
     let (list, total) = line.strip_prefix("Tests ")?.trim().strip_suffix(')')?.rsplit_once(" (")?;
     count(total)?;
-    Counts::of(&items(list, '|')?, &["passed", "expected fail"], &["failed"], &["skipped", "todo"])
+    Counts::of(&items(list, '|')?, &["passed", "expected fail"], &["failed"], &["skipped", "todo"], &[])
+}
+
+/// The JSON of jest and vitest, alone on its stream.
+pub fn jest_json(text: &str) -> Option<Found> {
+    let report = report(text)?;
+    let number = |name: &str| report[name].as_u64().map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+    let (passed, failed) = (number("numPassedTests")?, number("numFailedTests")?);
+    number("numTotalTests")?;
+    let skipped = number("numPendingTests").unwrap_or(0).saturating_add(number("numTodoTests").unwrap_or(0));
+    Some(Found::whole(Counts { executed: passed.saturating_add(failed), passed, failed, skipped }))
+}
+
+/// The JSON of mocha, alone on its stream.
+pub fn mocha_json(text: &str) -> Option<Found> {
+    let report = report(text)?;
+    let number = |name: &str| report["stats"][name].as_u64().map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+    let (passed, failed, skipped) = (number("passes")?, number("failures")?, number("pending")?);
+    Some(Found::whole(Counts { executed: passed.saturating_add(failed), passed, failed, skipped }))
+}
+
+/// Returns the object that a stream is, but for lines before it.
+pub(super) fn report(text: &str) -> Option<Value> {
+    let text = text.trim_end();
+    let starts = text.starts_with('{').then_some(0).or_else(|| text.find("\n{").map(|place| place + 1))?;
+    text.ends_with('}').then(|| serde_json::from_str(&text[starts..]).ok())?
 }
 
 /// A block of `# tests 3`, `# pass 2`, ...; the spec reporter writes `ℹ` for `#`. Tape prints the same, with less.
-pub fn node(text: &str) -> Option<Counts> {
+pub fn node(text: &str) -> Option<Found> {
     let mut last = None;
     let mut block: Option<Block> = None;
     let (mut has_inner, mut empty_files) = (false, 0);
@@ -55,7 +93,8 @@ pub fn node(text: &str) -> Option<Counts> {
         }
         // The word alone could be a comment; with what passed beside it, it is a summary.
         if let (Some(block), true) = (&block, matches!(name, "pass" | "fail" | "cancelled" | "skipped")) {
-            last = Some(Counts { executed: block.tests.saturating_sub(block.skipped), failed: block.failed });
+            let executed = block.tests.saturating_sub(block.skipped);
+            last = Some(Found::whole(Counts::new(executed, block.failed, block.skipped)));
         }
     }
     last
@@ -87,17 +126,18 @@ fn is_inner_point(line: &str) -> bool {
 }
 
 /// Whether node names a file and not a test: one in which it found none counts as a test that passed.
-fn is_file_name(name: &str) -> bool {
+pub(super) fn is_file_name(name: &str) -> bool {
     let endings = [".js", ".mjs", ".cjs", ".ts", ".mts", ".cts"];
     !name.contains(' ') && endings.iter().any(|ending| name.ends_with(ending))
 }
 
-/// `3 passing (4ms)`, and after it `1 failing`; what is pending was not executed.
-pub fn mocha(text: &str) -> Option<Counts> {
+/// `3 passing (4ms)`, and after it `1 pending`, `1 failing`; what is pending was not executed.
+pub fn mocha(text: &str) -> Option<Found> {
     let mut last: Option<Counts> = None;
     for line in text.lines() {
         match (mocha_line(line), &mut last) {
-            (Some(("passing", number)), _) => last = Some(Counts { executed: number, failed: 0 }),
+            (Some(("passing", number)), _) => last = Some(Counts::new(number, 0, 0)),
+            (Some(("pending", number)), Some(counts)) => counts.skipped = number,
             (Some((_, number)), Some(counts)) => {
                 counts.executed = counts.executed.saturating_add(number);
                 counts.failed = number;
@@ -105,7 +145,7 @@ pub fn mocha(text: &str) -> Option<Counts> {
             _ => {}
         }
     }
-    last
+    last.map(Found::whole)
 }
 
 fn mocha_line(line: &str) -> Option<(&str, u32)> {
@@ -114,6 +154,7 @@ fn mocha_line(line: &str) -> Option<(&str, u32)> {
     match words.as_slice() {
         [number, "passing"] => Some(("passing", count(number)?)),
         [number, "passing", time] if is_time(time) => Some(("passing", count(number)?)),
+        [number, "pending"] => Some(("pending", count(number)?)),
         [number, "failing"] => Some(("failing", count(number)?)),
         _ => None,
     }

@@ -1,10 +1,10 @@
 //! Summaries in formats that many runners write: JUnit XML and TAP.
 
 use super::super::xml::{Piece, attribute, junit_document, pieces};
-use super::{Counts, count};
+use super::{Counts, Found, count};
 
 /// The test cases that are listed and not skipped; where none is listed, what the suites say of themselves.
-pub fn junit(text: &str) -> Option<Counts> {
+pub fn junit(text: &str) -> Option<Found> {
     let mut cases = Counts::default();
     let mut suites = Counts::default();
     let mut is_listed = false;
@@ -16,40 +16,45 @@ pub fn junit(text: &str) -> Option<Counts> {
                 is_listed = true;
                 cases.executed = cases.executed.saturating_add(1);
             }
-            "skipped" => cases.executed = cases.executed.saturating_sub(1),
+            "skipped" => {
+                cases.executed = cases.executed.saturating_sub(1);
+                cases.skipped = cases.skipped.saturating_add(1);
+            }
             "failure" | "error" => cases.failed = cases.failed.saturating_add(1),
             _ => {}
         }
     }
-    Some(if is_listed { cases } else { suites })
+    let Counts { executed, failed, skipped, .. } = if is_listed { cases } else { suites };
+    Some(Found::whole(Counts::new(executed, failed, skipped)))
 }
 
 fn suite(attributes: &str) -> Counts {
     let number = |name| attribute(attributes, name).and_then(|value| count(&value)).unwrap_or(0);
-    let not_executed = number("skipped").saturating_add(number("disabled"));
-    Counts {
-        executed: number("tests").saturating_sub(not_executed),
-        failed: number("failures").saturating_add(number("errors")),
-    }
+    let skipped = number("skipped").saturating_add(number("disabled"));
+    let failed = number("failures").saturating_add(number("errors"));
+    Counts::new(number("tests").saturating_sub(skipped), failed, skipped)
 }
 
-/// A plan and the points at its level. A plan alone is no sign of a test, unless it is one of no tests.
-pub fn tap(text: &str) -> Option<Counts> {
+/// A plan and the points at its level. A plan alone is no sign of a test, unless it is one of no tests; a version and
+/// points without a plan have not come to their end.
+pub fn tap(text: &str) -> Option<Found> {
     let mut counts = Counts::default();
-    let mut plan = None;
-    let mut is_tap = false;
+    let (mut plan, mut is_tap, mut has_version) = (None, false, false);
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("1..") {
             plan = plan.or_else(|| count(rest.split(" #").next().unwrap_or(rest).trim()));
         } else if line.starts_with("TAP version ") {
             is_tap = true;
+            has_version = true;
         } else if let Some((is_ok, directive)) = point(line) {
             is_tap = true;
-            let executed = u32::from(!directive.starts_with("SKIP"));
-            counts = counts.plus(Counts { executed, failed: u32::from(!is_ok && !directive.starts_with("TODO")) });
+            let skipped = u32::from(directive.starts_with("SKIP"));
+            let failed = u32::from(!is_ok && !directive.starts_with("TODO"));
+            counts = counts.plus(Counts::new(1 - skipped, failed, skipped));
         }
     }
-    plan.filter(|tests| is_tap || *tests == 0).map(|_| counts)
+    let planned = plan.filter(|tests| is_tap || *tests == 0).map(|_| Found::whole(counts));
+    planned.or(has_version.then_some(Found::BROKEN_OFF))
 }
 
 /// `not ok 3 - name # TODO later`: whether it is ok, and its directive in capitals.

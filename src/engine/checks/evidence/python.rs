@@ -1,16 +1,20 @@
 //! The summaries of pytest and unittest.
 
-use super::{Counts, count, is_duration, items};
+use super::{Counts, Found, count, is_duration, items};
 
-/// The last session counts. One that began and never summed up has executed nothing it can show.
-pub fn pytest(text: &str) -> Option<Counts> {
+/// The last session counts. One that began and never summed up, or was left in the middle, has not come to its end.
+pub fn pytest(text: &str) -> Option<Found> {
     let mut last = None;
+    let mut is_left = false;
     for line in text.lines() {
         let words = line.trim_matches('=').trim();
         if words == "test session starts" && line.starts_with('=') {
-            last = Some(Counts::default());
+            last = Some(Found::BROKEN_OFF);
+            is_left = false;
+        } else if line.starts_with("!!!") && line.contains("_pytest.outcomes.Exit: ") {
+            is_left = true;
         } else if let Some(counts) = pytest_line(words) {
-            last = Some(counts);
+            last = Some(Found { is_complete: !is_left, ..Found::whole(counts) });
         }
     }
     last
@@ -25,14 +29,13 @@ fn pytest_line(words: &str) -> Option<Counts> {
     if list == "no tests ran" || list.starts_with("no tests collected") || is_collection(list) {
         return Some(Counts::default());
     }
-    let mut counts =
-        Counts::of(&items(list, ',')?, &["passed", "xfailed", "xpassed"], &["failed"], &PYTEST_NOT_EXECUTED)?;
+    let items = items(list, ',')?;
+    let mut counts = Counts::of(&items, &["passed", "xfailed", "xpassed"], &["failed"], &["skipped"], &PYTEST_BESIDE)?;
     counts.failed = counts.failed.saturating_add(errors(list));
     Some(counts)
 }
 
-const PYTEST_NOT_EXECUTED: [&str; 11] = [
-    "skipped",
+const PYTEST_BESIDE: [&str; 10] = [
     "deselected",
     "warning",
     "warnings",
@@ -61,16 +64,17 @@ fn errors(list: &str) -> u32 {
         .fold(0, |sum, (number, _)| sum.saturating_add(*number))
 }
 
-/// The last `Ran 3 tests in 0.1s`, less what the verdict after it says was skipped.
-pub fn unittest(text: &str) -> Option<Counts> {
+/// The last `Ran 3 tests in 0.1s`, less what the verdict after it says was skipped. Without a verdict it is no end.
+pub fn unittest(text: &str) -> Option<Found> {
     let mut last = None;
     let mut is_verdict_due = false;
     for line in text.lines().map(str::trim_end).filter(|line| !line.is_empty()) {
         if let Some(ran) = unittest_ran(line) {
-            last = Some(Counts { executed: ran, failed: 0 });
+            let counts = Counts::new(ran, 0, 0);
+            last = Some(Found { is_complete: false, ..Found::whole(counts) });
             is_verdict_due = true;
         } else if is_verdict_due {
-            last = last.map(|counts| verdict(line, counts));
+            last = last.map(|found| verdict(line, found));
             is_verdict_due = false;
         }
     }
@@ -84,7 +88,8 @@ fn unittest_ran(line: &str) -> Option<u32> {
 }
 
 /// `OK (skipped=1)`, `FAILED (failures=1, errors=2, expected failures=1)`.
-fn verdict(line: &str, counts: Counts) -> Counts {
+fn verdict(line: &str, found: Found) -> Found {
+    let word = line.split_once(" (").map_or(line, |(word, _)| word);
     let details = line.split_once(" (").and_then(|(_, details)| details.strip_suffix(')')).unwrap_or_default();
     let total = |names: &[&str]| -> u32 {
         let named = details.split(", ").filter_map(|detail| detail.split_once('='));
@@ -93,8 +98,9 @@ fn verdict(line: &str, counts: Counts) -> Counts {
             .filter_map(|(_, number)| count(number))
             .fold(0, u32::saturating_add)
     };
-    Counts {
-        executed: counts.executed.saturating_sub(total(&["skipped"])),
-        failed: total(&["failures", "errors", "unexpected successes"]),
-    }
+    let skipped = total(&["skipped"]);
+    let ran = found.counts.unwrap_or_default().executed;
+    let failed = total(&["failures", "errors", "unexpected successes"]);
+    let is_complete = matches!(word, "OK" | "FAILED" | "NO TESTS RAN");
+    Found { is_complete, ..Found::whole(Counts::new(ran.saturating_sub(skipped), failed, skipped)) }
 }

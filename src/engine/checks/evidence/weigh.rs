@@ -1,0 +1,114 @@
+//! Holds together what is known of a check's tests, and says why an exit code of 0 is not a pass.
+
+use super::channel::{Heard, Session};
+use super::runner::Runner;
+use super::{Counts, Names, Summary, summary};
+
+/// What there is to weigh.
+#[derive(Debug, Clone, Copy)]
+pub struct Facts<'a> {
+    /// The runner that the command names.
+    pub known: Option<Runner>,
+    pub stdout: &'a str,
+    pub stderr: &'a str,
+    pub heard: &'a Heard,
+}
+
+/// What is known of the tests of a check.
+#[derive(Debug, Clone, Default)]
+pub struct Evidence {
+    pub runner: Option<Runner>,
+    /// Nothing where no runner is known, where it did not come to its end, and where it does not count.
+    pub counts: Option<Counts>,
+    /// Failures and errors that the runner admits, whatever the exit code was.
+    pub failed: u32,
+    pub names: Names,
+    /// Why an exit code of 0 is not a pass, where that is so.
+    pub problem: Option<String>,
+}
+
+/// Returns what is known of a check's tests.
+pub fn weigh(facts: &Facts<'_>) -> Evidence {
+    let said = summary(facts.known, facts.stdout, facts.stderr);
+    let reported: Vec<&Session> =
+        facts.heard.sessions.iter().filter(|session| session.runner != Runner::Node).collect();
+    let problem = broken_off(facts).or_else(|| disagreement(&reported, said.as_ref()));
+    if !reported.is_empty() {
+        return of_reports(&reported, problem);
+    }
+    let Some(said) = said else {
+        let problem = problem.or_else(|| facts.known.map(without_summary));
+        return Evidence { runner: facts.known, problem, ..Evidence::default() };
+    };
+    let problem = problem.or_else(|| incomplete(facts.known, &said));
+    let counts = said.counts.filter(|_| problem.is_none());
+    Evidence { runner: Some(said.runner), counts, failed: said.failed, names: said.names, problem }
+}
+
+fn of_reports(sessions: &[&Session], problem: Option<String>) -> Evidence {
+    let counts = sessions.iter().fold(Counts::default(), |sum, session| sum.plus(session.counts));
+    let mut names = Names::default();
+    for session in sessions {
+        names.executed.extend(session.names.executed.iter().cloned());
+        names.failed.extend(session.names.failed.iter().cloned());
+        names.skipped.extend(session.names.skipped.iter().cloned());
+    }
+    Evidence {
+        runner: sessions.first().map(|session| session.runner),
+        counts: Some(counts).filter(|_| problem.is_none()),
+        failed: counts.failed,
+        names,
+        problem,
+    }
+}
+
+/// What the channel says against a pass.
+fn broken_off(facts: &Facts<'_>) -> Option<String> {
+    let heard = facts.heard;
+    if heard.has_foreign {
+        return Some("something else wrote to the channel on which the test runner reports".into());
+    }
+    for session in &heard.sessions {
+        let Session { runner, what, .. } = session;
+        match session.end.as_ref().map(|end| &end.problem) {
+            Some(None) => {}
+            Some(Some(problem)) => return Some(format!("{runner} stopped before all tests had run: {problem}")),
+            None if what.is_empty() => return Some(without_summary(*runner)),
+            None => return Some(format!("{}: {what}", without_summary(*runner))),
+        }
+    }
+    let has_begun = |runner: &Runner| heard.sessions.iter().any(|session| session.runner == *runner);
+    let silent = heard.started.iter().find(|runner| !has_begun(runner));
+    silent.filter(|runner| facts.known == Some(**runner)).map(|runner| without_summary(*runner))
+}
+
+fn disagreement(reported: &[&Session], said: Option<&Summary>) -> Option<String> {
+    let said = said.filter(|said| reported.iter().any(|session| session.runner == said.runner))?;
+    let counts = said.counts?;
+    let mut own = reported.iter().filter(|session| session.runner == said.runner);
+    let is_known = own.any(|session| session.agrees(counts));
+    (!is_known).then(|| format!("the summary of {} in the output is not what it reported itself", said.runner))
+}
+
+fn incomplete(known: Option<Runner>, said: &Summary) -> Option<String> {
+    // A report in a format of many is as good as the runner's own.
+    let is_own = |known: Runner| {
+        known == said.runner
+            || matches!(said.runner, Runner::Junit | Runner::Tap)
+            || (known, said.runner) == (Runner::Vitest, Runner::Jest)
+    };
+    match known {
+        Some(known) if !is_own(known) => Some(without_summary(known)),
+        // Checks let go have -v: a package that is ok and says nothing of its tests has not run them.
+        Some(Runner::Go) if said.counts.is_none() => Some(without_summary(Runner::Go)),
+        _ if !said.is_complete => Some(without_summary(said.runner)),
+        _ => None,
+    }
+}
+
+fn without_summary(runner: Runner) -> String {
+    match runner.advice() {
+        Some(advice) if runner != Runner::Go => format!("{runner} ended without its summary ({advice})"),
+        _ => format!("{runner} ended without its summary"),
+    }
+}
