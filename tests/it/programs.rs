@@ -222,3 +222,12 @@ fn a_root_with_a_colon_is_refused() {
         assert!(fs::read_dir(&odd).unwrap().next().is_none(), "{}", ran.story());
     }
 }
+
+#[test]
+fn a_wrong_value_in_a_list_is_named_by_its_field() {
+    let spec =
+        "name: x\ndescription: x\nchecks:\n  - {name: a, command: ['true']}\n  - name: b\n    command: [sh, -c, 5]\n";
+    let ran = Project::new().spec(spec).run(LINT).exits(65);
+    let message = "specs/spec.yaml:6:23: `checks[1].command[2]`: expected text, found 5";
+    assert!(ran.stderr.contains(message), "{}", ran.story());
+}

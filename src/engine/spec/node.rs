@@ -56,6 +56,29 @@ impl Node {
         Refusal::new(self.at, what)
     }
 
+    /// Returns the name of the field whose value or key stands at a byte, as in `checks[1].command[0]`; the outermost,
+    /// where a mapping begins with its first key. Empty for the whole.
+    pub fn field_at(&self, at: usize) -> Option<String> {
+        if self.at == at {
+            return Some(String::new());
+        }
+        let joined = |name: String, inner: String| match inner.is_empty() || inner.starts_with('[') {
+            true => name + &inner,
+            false => format!("{name}.{inner}"),
+        };
+        match &self.value {
+            Value::List(items) => {
+                let mut all = items.iter().enumerate();
+                all.find_map(|(index, item)| Some(joined(format!("[{index}]"), item.field_at(at)?)))
+            }
+            Value::Map(entries) => entries.iter().find_map(|entry| match entry.value.field_at(at) {
+                Some(inner) => Some(joined(brief(&entry.key), inner)),
+                None => (entry.at == at).then(String::new),
+            }),
+            _ => None,
+        }
+    }
+
     /// Returns the text; NUL is refused, since no path, argument or variable can hold it.
     pub fn text(&self) -> Result<&str, Refusal> {
         match &self.value {

@@ -36,8 +36,16 @@ pub fn judge(path: &Path, file: PathBuf, bytes: &[u8], home: Option<&Path>) -> R
     let document = Document { file: path, text };
     let (tree, markdown) = parse(path, text).map_err(|refusal| document.error(&refusal))?;
     let mut validator = Validator::new(document, &file, home);
-    let spec = validator.spec(&tree, markdown).map_err(|refusal| document.error(&refusal))?;
+    let spec = validator.spec(&tree, markdown).map_err(|refusal| document.error(&naming_its_field(&tree, refusal)))?;
     Ok(Spec { warnings: validator.warnings, file, ..spec })
+}
+
+/// Says of a refusal which field it speaks of.
+fn naming_its_field(tree: &Node, refusal: Refusal) -> Refusal {
+    match tree.field_at(refusal.at).filter(|field| !field.is_empty()) {
+        Some(field) => Refusal { what: format!("`{field}`: {}", refusal.what), ..refusal },
+        None => refusal,
+    }
 }
 
 /// Opens a regular file for reading, links followed; anything else is refused without waiting for it.

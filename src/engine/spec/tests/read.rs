@@ -168,6 +168,12 @@ fn shapes_are_refused_at_their_place() {
     below(HEAD, "checks:\n  - command: make test", "4:14", "not a shell line");
     below(HEAD, "checks: [{command: []}]", "3:20", "must not be empty");
     below(HEAD, "checks: [{command: ['']}]", "3:21", "must not be empty");
+    below(HEAD, "checks: [{command: [a, 5]}]", "3:24", "`checks[0].command[1]`: expected text, found 5");
+    below(HEAD, "checks:\n  - command: [a]\n  - command:\n    - b\n    - 5", "7:7", "`checks[1].command[1]`: expected");
+    below(HEAD, "checks: [{command: [a]}, b]", "3:26", "`checks[1]`: expected a mapping of fields");
+    below(HEAD, "workspace:\n  copy:\n    - {from: 7, to: b}", "5:14", "`workspace.copy[0].from`: expected text");
+    below(HEAD, "sandbox: {limits: {processes: x}}", "3:31", "`sandbox.limits.processes`: ");
+    below(HEAD, "sandbox: {network: true, enabled: false}", "3:26", "`sandbox`: unknown field `enabled`");
     below(HEAD, "checks: [{command: [a, 5]}]", "3:24", "quotes make it text");
     below(HEAD, "checks: [{command: [a], env: {'': b}}]", "3:31", "variable's name");
     below(HEAD, "checks: [{command: [a], env: {A=B: b}}]", "3:31", "variable's name");
