@@ -46,10 +46,9 @@ fn file_of(path: Option<PathBuf>, spec: Option<PathBuf>) -> Result<PathBuf> {
 
 fn check(surroundings: &Surroundings, file: &Path) -> Result<Vec<String>> {
     let spec = read::read(file, surroundings.home().as_deref())?;
-    let inputs = inputs::collect(&spec, &surroundings.root, &signals()?)?;
-    inputs.left_out.iter().for_each(|line| complain(line));
+    inputs::collect(&spec, &surroundings.root, &signals()?)?;
     crate::cli::order::known_price(&spec)?;
     // Without trying what this system gives: the full sandbox shows what the others show.
     programs::look_up(&spec, surroundings, Some(Mode::Full))?;
-    Ok(spec.warnings.into_iter().chain(inputs.warnings).collect())
+    Ok(spec.warnings)
 }

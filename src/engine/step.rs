@@ -45,9 +45,6 @@ pub fn prepare(run: &mut Run) -> Result<Outcome> {
             ));
         }
     }
-    if let Some(line) = context.inputs.left_out.clone() {
-        context.scribe.progress(line)?;
-    }
     protection::bring_in(context, &context.inputs.copy)?;
     protection::bring_in(context, &context.inputs.protect)?;
     Ok(Outcome::Started)

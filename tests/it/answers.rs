@@ -90,6 +90,7 @@ fn an_answer_that_is_not_in_the_format_is_told_so_in_the_same_phase() {
     check_reminder(&(block("Case.txt", "1\n") + &block("cASE.txt", "2\n")), "ASE.txt");
     check_reminder(&(block("both.txt", "1\n") + "<delete path=\"both.txt\"/>\n"), "both.txt");
     check_reminder(&(block("thing", "1\n") + &block("thing/inside", "2\n")), "thing");
+    check_reminder(&block("folder/", "1\n"), "\"folder/\" ends like a folder");
 }
 
 #[test]

@@ -64,7 +64,6 @@ mod servers;
 mod soak;
 mod streams;
 mod surroundings;
-mod taken;
 mod tampering;
 mod tidy;
 mod told;

@@ -56,6 +56,8 @@ pub enum Fault {
         file: String,
         below: String,
     },
+    /// A file to be written under the name of a folder.
+    FolderName(String),
     /// File against folder in the workspace as it is.
     Conflict(String),
 }
@@ -80,6 +82,9 @@ impl fmt::Display for Fault {
             }
             Fault::FileAndFolder { file, below } => {
                 write!(f, "\"{file}\" is written as a file, but \"{below}\" needs it to be a folder")
+            }
+            Fault::FolderName(path) => {
+                write!(f, "\"{path}\" ends like a folder, but a <file> block writes a file; name the file")
             }
             Fault::Conflict(text) => f.write_str(text),
         }
@@ -292,7 +297,14 @@ impl Reply {
         if let (Some(end), Some(last)) = (&self.unclosed, self.blocks.last()) {
             return Some(Fault::Unclosed { path: last.path().to_owned(), end: end.clone() });
         }
-        self.collision(paths)
+        self.folder_name().or_else(|| self.collision(paths))
+    }
+
+    /// A deletion may name a folder like this; a file has a name.
+    fn folder_name(&self) -> Option<Fault> {
+        let mut written = self.blocks.iter().filter(|block| matches!(block, Block::Write { .. })).map(Block::path);
+        let named = written.find(|path| path.ends_with('/') || path.ends_with("/."));
+        named.map(|path| Fault::FolderName(path.to_owned()))
     }
 
     fn collision(&self, paths: &[SafePath]) -> Option<Fault> {
@@ -463,6 +475,9 @@ mod tests {
         assert!(matches!(fault(&(block("a") + &block("a/b/c"))), Some(Fault::FileAndFolder { .. })));
         assert!(matches!(fault(&(block("a/b/c") + &block("A/B"))), Some(Fault::FileAndFolder { .. })));
         assert_eq!(fault(&(block("a/b") + "<delete path=\"a\"/>")), None);
+        assert_eq!(fault(&block("a/")), Some(Fault::FolderName("a/".into())));
+        assert_eq!(fault(&block("a/b/.")), Some(Fault::FolderName("a/b/.".into())));
+        assert_eq!(fault(&(block("b") + "<delete path=\"a/\"/>")), None);
         assert_eq!(parse(&block("a")).fault(&[SafePath::parse("a").unwrap()], true), Some(Fault::CutOff));
     }
 
