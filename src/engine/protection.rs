@@ -76,6 +76,7 @@ pub fn put_back(context: &mut Context) -> Result<PutBack> {
         done.removed.push(path.to_string_lossy().into_owned());
     }
     if done != PutBack::default() {
+        context.door.settle(done.restored.iter().chain(&done.removed).map(Path::new))?;
         context.scribe.tell(Event::ProtectedRestored {
             agent_id: MAIN_AGENT.into(),
             restored: done.restored.clone(),

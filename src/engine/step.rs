@@ -47,6 +47,9 @@ pub fn prepare(run: &mut Run) -> Result<Outcome> {
     }
     protection::bring_in(context, &context.inputs.copy)?;
     protection::bring_in(context, &context.inputs.protect)?;
+    // What was removed and what was brought in is on disk before the state says so.
+    let given = context.inputs.copy.iter().chain(&context.inputs.protect);
+    context.door.settle(given.map(|input| Path::new(input.to.as_str())))?;
     Ok(Outcome::Started)
 }
 

@@ -64,6 +64,15 @@ fn tests_of_any_version<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Tes
     }))
 }
 
+/// A file of the workspace at one moment; one that is gone has neither size nor time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileMark {
+    pub path: String,
+    pub size: Option<u64>,
+    /// When its content was last changed: seconds since 1970, with nanoseconds.
+    pub modified: Option<String>,
+}
+
 /// Everything that happens in a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event")]
@@ -222,12 +231,20 @@ pub enum Event {
         output: String,
         screen: String,
         execution_time_ms: u64,
+        /// The files that differ from what the log knew before; null where that is not known.
+        #[serde(default)]
+        changed: Option<Vec<FileMark>>,
     },
-    /// The environments were started afresh, and the request at this place says so.
+    /// The environments were started afresh, and the request at this place says so, in these words. `changed` as of a
+    /// call: what differed when the run went on.
     EnvironmentsRestarted {
         agent_id: String,
         #[serde(flatten)]
         place: Place,
+        #[serde(default)]
+        words: String,
+        #[serde(default)]
+        changed: Option<Vec<FileMark>>,
     },
     /// A conversation is over: its last words, the commands that were still running, and the bound that ended it.
     ConversationClosed {

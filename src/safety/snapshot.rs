@@ -54,19 +54,22 @@ impl Snapshot {
         folders.map(|entry| entry.path.as_path()).collect()
     }
 
-    /// Puts the workspace back as it was.
+    /// Puts the workspace back as it was, durably.
     pub fn restore(self, door: &Door) -> Result<(), Error> {
         let (kept, foreign) = self.compare(door)?;
         for path in &foreign {
             door.remove(path)?;
         }
+        let mut touched: Vec<&Path> = foreign.iter().map(PathBuf::as_path).collect();
         for (index, entry) in self.entries.iter().enumerate() {
             if !kept.contains(&index) {
+                touched.push(&entry.path);
                 put_back(door, entry, &self.copies.path().join(index.to_string()))?;
             }
         }
         // From the inside out, since whatever happens in a folder changes its time.
-        self.entries.iter().rev().try_for_each(|entry| settle_folder(door, entry))
+        self.entries.iter().rev().try_for_each(|entry| settle_folder(door, entry))?;
+        if touched.is_empty() { Ok(()) } else { door.settle(touched) }
     }
 
     /// Returns the entries that are still as they were, by index, and the paths of whatever is not.

@@ -351,3 +351,62 @@ fn no_temporary_directory_is_left() {
         }
     }
 }
+
+#[test]
+fn a_resumed_conversation_is_told_which_files_differ() {
+    const UNCHANGED: &str = "the files are as they were";
+    type Change = fn(&Project);
+    let changes: [(&str, Change, Option<&str>); 5] = [
+        ("nothing", |_| (), None),
+        ("cut", |project| project.write("workspace/a.txt", ""), Some("a.txt (was 6 bytes, now 0 bytes)")),
+        ("gone", |project| std::fs::remove_file(project.path("workspace/a.txt")).unwrap(), Some("a.txt (gone)")),
+        ("new", |project| project.write("workspace/new.txt", "n"), Some("new.txt (new, 1 bytes)")),
+        ("given", |project| project.write("workspace/given.txt", "other"), Some("given.txt (changed, now 5 bytes)")),
+    ];
+    for (what, change, told) in changes {
+        let server = Server::start([bash("echo first > a.txt"), done().held(), solve(), done()]);
+        let project = Project::with(agent_spec("") + "workspace: {copy: [given.txt]}\n", &server)
+            .file("specs/given.txt", "given\n");
+        kill_at_request(&project, &server, 2);
+        change(&project);
+        project.run(RUN).exits(0);
+        let said = server.requests()[2].said();
+        assert_eq!(said.contains(UNCHANGED), told.is_none(), "{what}: {said}");
+        assert!(told.is_none_or(|told| said.contains(told)), "{what}: {said}");
+        let restarted = &project.events("EnvironmentsRestarted")[0];
+        assert!(said.contains(restarted["words"].as_str().unwrap()), "{restarted}");
+        assert_eq!(restarted["changed"].as_array().unwrap().len(), usize::from(told.is_some()), "{restarted}");
+        // What was told once is known from then on.
+        assert_eq!(project.events("ToolReturned").last().unwrap()["changed"].as_array().unwrap().len(), 1);
+    }
+}
+
+#[test]
+fn what_a_call_under_way_did_is_among_the_files_that_differ() {
+    let server = Server::start([bash("echo half > half.txt; touch begun; sleep 1000"), solve(), done()]);
+    let project = Project::with(agent_spec(""), &server);
+    stop_when(&project, "workspace/begun", Signal::KILL);
+    project.run(RUN).exits(0);
+    let said = server.requests()[1].said();
+    assert!(said.contains("not as they were") && said.contains("half.txt (new, 5 bytes)"), "{said}");
+}
+
+#[test]
+fn a_log_that_does_not_know_the_files_claims_nothing() {
+    let server = Server::start([bash("echo first > a.txt"), done().held(), solve(), done()]);
+    let project = Project::with(agent_spec(""), &server);
+    kill_at_request(&project, &server, 2);
+    let older: String = project
+        .read(&project.log_path())
+        .lines()
+        .map(|line| {
+            let mut line: Value = serde_json::from_str(line).unwrap();
+            line.as_object_mut().unwrap().remove("changed");
+            format!("{line}\n")
+        })
+        .collect();
+    project.write(&project.log_path(), older);
+    project.run(RUN).exits(0);
+    let said = server.requests()[2].said();
+    assert!(!said.contains("the files are as they were]") && said.contains("is not known"), "{said}");
+}

@@ -10,11 +10,12 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::agent_mode::{agent_spec, done, solve};
 use crate::crash::{end, may_trace, numbers};
 use crate::needs;
-use crate::project::{Project, RUN, answer_spec};
-use crate::reply;
-use crate::running::Ran;
+use crate::project::{BINARY, Project, RUN, answer_spec, checked_by};
+use crate::reply::{self, bash};
+use crate::running::{Ran, Running};
 use crate::server::Server;
 
 /// So many cuts for each call; with more calls some are passed over.
@@ -49,7 +50,11 @@ fn model() -> Server {
 
 /// A project whose root will be a disk of its own; nothing where that cannot be.
 fn on_a_disk(server: &Server, fault: &str) -> Option<Project> {
-    let project = Project::with(answer_spec(), server).env("FAULT", fault);
+    disk_for(Project::with(answer_spec(), server).env("FAULT", fault))
+}
+
+/// Makes a disk for the root of a project, and moves its specs beside it.
+fn disk_for(project: Project) -> Option<Project> {
     fs::rename(project.path("specs"), project.outside("specs")).unwrap();
     fs::write(project.outside("cut.sh"), CUT).unwrap();
     fs::write(project.outside("go_on.sh"), GO_ON).unwrap();
@@ -155,6 +160,102 @@ fn a_power_cut_before_any_rename() {
 #[test]
 fn a_power_cut_among_the_writes() {
     cut_everywhere("write");
+}
+
+/// Runs on the disk until it is told to cut the power.
+const CUT_NOW: &str = r#"
+mount -o loop,commit=9999 ../disk "$PWD"
+cd "$PWD"
+cp -r ../specs .
+sync -f .
+"$@" &
+read _ < ../now
+cp ../disk ../cut
+kill -9 $!
+"#;
+
+/// Cuts the power when so many requests have come, and goes on with what the disk has; nothing where that cannot be
+/// staged. What the cut left is in `left`, what became of it in `resumed`.
+fn cut_at_request(project: Project, server: &Server, request: usize) -> Option<Project> {
+    let project = disk_for(project)?;
+    fs::write(project.outside("cut_now.sh"), CUT_NOW).unwrap();
+    project.run_in_shell("mkfifo ../now", &[]).exits(0);
+    let line = "exec unshare -m sh -e ../cut_now.sh \"$@\"";
+    let arguments = [&["-c", line, "sh", BINARY], RUN].concat();
+    let running = Running::start(project.command("sh", &arguments), project.root());
+    server.wait_for(request);
+    fs::write(project.outside("now"), "\n").unwrap();
+    running.wait();
+    server.release();
+    among_own_mounts(&project, "go_on.sh").exits(0);
+    Some(project)
+}
+
+/// The content of a file of the workspace that the cut left.
+fn left(project: &Project, path: &str) -> String {
+    let bytes = fs::read(project.outside("left/workspace").join(path)).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[test]
+fn what_was_copied_in_survives_a_power_cut() {
+    for count in [2, 40] {
+        let server = Server::start([reply::answer("42").held(), reply::answer("42")]);
+        let project = Project::with(answer_spec() + "workspace: {copy: [starter/], protect: [tests/]}\n", &server);
+        let mut expected = Vec::new();
+        for number in 0..count {
+            let (folder, text) = (["starter", "tests"][number % 2], format!("{number}\n").repeat(900));
+            let path = format!("{folder}/deep/{number}.txt");
+            project.write(&format!("specs/{path}"), &text);
+            expected.push((path, text));
+        }
+        let Some(project) = cut_at_request(project, &server, 1) else { return };
+        assert_eq!(state(&project.outside("left")).unwrap()["state"], "GENERATING");
+        for (path, text) in expected {
+            assert_eq!(left(&project, &path), text, "{path} of {count}");
+        }
+        assert_eq!(state(&project.outside("resumed")).unwrap()["state"], "SUCCESS");
+    }
+}
+
+#[test]
+fn what_a_hidden_check_s_clean_up_wrote_survives_a_power_cut() {
+    let files = |answer: &str| reply::files(&[("answer.txt", answer), ("lib.txt", &"keep\n".repeat(900))]);
+    let server = Server::start([files("41\n"), files("42\n").held(), files("42\n")]);
+    let hidden = "  - name: hidden\n    hidden: true\n    command: [sh, -c, \"echo broken > lib.txt; rm -f gone; \
+                  mkdir -p left; touch left/x; grep -qx 42 answer.txt\"]\n";
+    let project = Project::with(checked_by("true") + hidden, &server);
+    let Some(project) = cut_at_request(project, &server, 2) else { return };
+    assert_eq!(state(&project.outside("left")).unwrap()["state"], "PATCHING");
+    assert_eq!(left(&project, "lib.txt"), "keep\n".repeat(900));
+    assert!(!project.outside("left/workspace/left").exists());
+    assert_eq!(state(&project.outside("resumed")).unwrap()["state"], "SUCCESS");
+}
+
+#[test]
+fn what_tools_wrote_survives_a_power_cut_after_the_end_of_the_phase() {
+    let first = bash("echo 41 > answer.txt; yes keep | head -900 > lib.txt");
+    let server = Server::start([first, done(), solve().held(), solve(), done()]);
+    let project = Project::with(agent_spec(""), &server);
+    let Some(project) = cut_at_request(project, &server, 3) else { return };
+    assert_eq!(left(&project, "lib.txt"), "keep\n".repeat(900));
+    assert_eq!(left(&project, "answer.txt"), "41\n");
+    assert_eq!(state(&project.outside("resumed")).unwrap()["state"], "SUCCESS");
+}
+
+#[test]
+fn a_power_cut_after_a_call_is_told_with_the_files_that_suffered() {
+    let server = Server::start([bash("yes keep | head -900 > lib.txt"), done().held(), solve(), done()]);
+    let project = Project::with(agent_spec(""), &server);
+    let Some(project) = cut_at_request(project, &server, 2) else { return };
+    assert_ne!(left(&project, "lib.txt"), "keep\n".repeat(900), "were it there, nothing would be shown here");
+    let returned = log(&project.outside("left")).into_iter().find(|line| line["event"] == "ToolReturned").unwrap();
+    let changed = &returned["changed"][0];
+    assert_eq!((&changed["path"], &changed["size"]), (&"lib.txt".into(), &4500.into()), "{returned}");
+    let said = server.requests()[2].said();
+    assert!(said.contains("not as they were") && said.contains("lib.txt ("), "{said}");
+    assert!(!said.contains("the files are as they were"), "{said}");
+    assert_eq!(state(&project.outside("resumed")).unwrap()["state"], "SUCCESS");
 }
 
 #[test]

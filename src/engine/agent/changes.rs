@@ -12,7 +12,8 @@ use crate::engine::generators::Written;
 use crate::engine::spec::inputs::InputKind;
 use crate::engine::voice::hex;
 use crate::error::Result;
-use crate::safety::door::{Entry, Kind, Read, Walk};
+use crate::events::FileMark;
+use crate::safety::door::{Door, Entry, Kind, Read, Time, Walk, Walked};
 
 /// Folders that hold what tools made.
 const AS_ONE: [&str; 5] = [".git", "node_modules", "target", ".venv", "__pycache__"];
@@ -22,6 +23,8 @@ const HASHED_LIMIT: u64 = 16 << 20;
 const HASH_BYTES: usize = 8;
 /// So many names are kept of an attempt.
 const MOST_NAMES: usize = 1000;
+/// So many files are looked at after each call.
+const MOST_LISTED: usize = 20_000;
 
 /// Files by name, each with what tells its content.
 pub type Files = BTreeMap<String, String>;
@@ -43,6 +46,61 @@ pub fn look(context: &Context) -> Result<Files> {
     }
     files.extend(folders.into_iter().map(|(name, hash)| (name, hex(&hash.finalize()[..HASH_BYTES]))));
     Ok(files)
+}
+
+/// The files of a workspace with their sizes and times; folders that tools fill are named alone.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listing {
+    pub files: BTreeMap<String, (u64, Time)>,
+    pub as_one: Vec<String>,
+}
+
+impl Listing {
+    /// Returns a file as it is, or as one that is not there.
+    pub fn mark(&self, path: &str) -> FileMark {
+        let found = self.files.get(path);
+        FileMark {
+            path: path.to_owned(),
+            size: found.map(|(size, _)| *size),
+            modified: found.map(|(_, (seconds, nanoseconds))| format!("{seconds}.{nanoseconds:09}")),
+        }
+    }
+
+    /// Returns what differs in a later one, or nothing where that is too much to keep.
+    pub fn changed(&self, later: &Listing) -> Option<Vec<FileMark>> {
+        let paths: BTreeSet<&String> = self.files.keys().chain(later.files.keys()).collect();
+        let differs = |path: &&&String| self.files.get(**path) != later.files.get(**path);
+        bounded(paths.iter().filter(differs).map(|path| later.mark(path)).collect())
+    }
+}
+
+/// Returns the marks unless there are too many to keep.
+pub fn bounded(marks: Vec<FileMark>) -> Option<Vec<FileMark>> {
+    (marks.len() <= MOST_NAMES).then_some(marks)
+}
+
+/// Lists the workspace, or returns nothing where there is too much in it to look at after each call.
+pub fn list(door: &Door) -> Option<Listing> {
+    let mut listing = Listing::default();
+    let walked = door.walk(&mut |entry| {
+        let size = match &entry.kind {
+            Kind::Dir { .. } if counts_as_one(&shown(&entry.path)) => {
+                listing.as_one.push(shown(&entry.path));
+                return Walk::Skip;
+            }
+            Kind::Dir { .. } => return Walk::On,
+            Kind::File { size, .. } => *size,
+            Kind::Link { .. } | Kind::Special => 0,
+        };
+        listing.files.insert(shown(&entry.path), (size, entry.mtime));
+        if listing.files.len() <= MOST_LISTED { Walk::On } else { Walk::Stop }
+    });
+    (walked.ok()? == Walked::Whole && listing.files.len() <= MOST_LISTED).then_some(listing)
+}
+
+/// Whether a path is, or lies in, a folder that counts as one thing.
+pub fn counts_as_one(path: &str) -> bool {
+    folder_as_one(Path::new(path)).is_some()
 }
 
 /// Returns what differs, without what is protected.

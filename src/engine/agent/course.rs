@@ -5,10 +5,10 @@
 
 use std::time::Instant;
 
+use crate::engine::agent::AgentModel;
 use crate::engine::agent::hands::{Call, Hands, Limits};
 use crate::engine::agent::talks::{Returned, Step};
 use crate::engine::agent::turns::Talk;
-use crate::engine::agent::{AgentModel, RESTARTED};
 use crate::engine::context::Context;
 use crate::engine::equipment::Equipment;
 use crate::engine::memory::{Asked, Recorded};
@@ -47,7 +47,7 @@ impl AgentModel {
             let Returned { is_error, output, screen, .. } = hands.call(context, call, limits, None)?;
             Ok(ToolOutcome { text: output + &screen, is_error })
         };
-        let word = (talk.index == 0).then(|| interrupted_words(context, place)).flatten();
+        let word = (talk.index == 0).then(|| interrupted_words(context, place, talk.restart.as_deref())).flatten();
         let offers = talk.request.tools.clone();
         let equipment = Equipment { offers, call: &mut call, word, turns_left };
         self.voice.exchange(context, place, &talk.request, continued, &mut talk.line, Some(equipment))
@@ -78,10 +78,10 @@ impl AgentModel {
 }
 
 /// Returns what a session is told that was interrupted in the course of an answer.
-fn interrupted_words(context: &Context, place: Place) -> Option<String> {
+fn interrupted_words(context: &Context, place: Place, restart: Option<&str>) -> Option<String> {
     context.memory.request(place)?;
     let talks = context.memory.talks();
-    let mut words = RESTARTED.to_owned();
+    let mut words = restart.unwrap_or_default().to_owned();
     for step in talks.course(place) {
         if let Step::Call { number, tool, arguments } = step
             && talks.result(place, *number).is_none()

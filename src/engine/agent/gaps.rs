@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::engine::agent::hands::{Limits, UNKNOWN, refused};
 use crate::engine::agent::talks::Step;
 use crate::engine::agent::turns::{Next, REMINDER, Talk};
-use crate::engine::agent::{RESTARTED, cut_off_words, result};
+use crate::engine::agent::{cut_off_words, restart, result};
 use crate::engine::context::Context;
 use crate::engine::memory::Asked;
 use crate::events::Place;
@@ -59,8 +59,8 @@ pub fn say_lost_words(context: &Context, talk: &mut Talk, before: Option<&Next>)
         }
     };
     talk.say(said);
-    if context.memory.talks().is_restart(place) {
-        talk.say(vec![Block::text(RESTARTED)]);
+    if let Some(words) = context.memory.talks().restart(place) {
+        talk.say(vec![Block::text(restart::recorded_words(words))]);
     }
     // Where its own line was is not known; what follows still continues a request.
     talk.line.get_or_insert(0);

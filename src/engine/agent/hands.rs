@@ -12,6 +12,7 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use serde_json::Value;
 
+use crate::engine::agent::changes::{self, Listing};
 use crate::engine::agent::talks::Returned;
 use crate::engine::agent::tools::{self, Order, Wish};
 use crate::engine::checks::refusals::refusals;
@@ -28,7 +29,7 @@ use crate::environments::python::PythonEnvironment;
 use crate::environments::registry::{Action, Registry, Urgent, Waiter};
 use crate::environments::{Environment, Response, ScreenSection};
 use crate::error::{Error, Result};
-use crate::events::{Event, MAIN_AGENT, Place};
+use crate::events::{Event, FileMark, MAIN_AGENT, Place};
 use crate::llm::ToolOffer;
 use crate::secrets::Secrets;
 
@@ -89,6 +90,8 @@ pub struct Hands {
     used: Vec<String>,
     compared: u32,
     differing: u32,
+    /// The workspace as the log knows it, or nothing where there is too much in it.
+    seen: Option<Listing>,
 }
 
 impl Hands {
@@ -101,7 +104,9 @@ impl Hands {
             context.scribe.note(word)?;
         }
         let secrets = surroundings.secrets.clone();
-        Ok(Hands { secrets, workshop, own, registry: Registry::default(), used: Vec::new(), compared: 0, differing: 0 })
+        let seen = changes::list(&context.door);
+        let (registry, used) = (Registry::default(), Vec::new());
+        Ok(Hands { secrets, workshop, own, registry, used, compared: 0, differing: 0, seen })
     }
 
     /// Returns the tools: the built-in ones, then the user's own by name.
@@ -122,7 +127,7 @@ impl Hands {
         let recorded = replay.and_then(|replay| replay.talks().result(call.place, call.number));
         if replay.is_some() && recorded.is_none_or(|recorded| !recorded.ran) {
             let returned = recorded.cloned().unwrap_or_else(|| refused(UNKNOWN, limits));
-            return write_down(context, call, returned, Instant::now());
+            return write_down(context, call, returned, Instant::now(), Some(Vec::new()));
         }
         let began = Instant::now();
         let mut returned = match self.understood(call, limits) {
@@ -134,7 +139,8 @@ impl Hands {
             self.compare(context, replay, call, recorded, &returned)?;
             returned = recorded.clone();
         }
-        write_down(context, call, returned, began)
+        let changed = self.changed(context);
+        write_down(context, call, returned, began, changed)
     }
 
     /// Answers a call of an answer that came before the environments were restarted.
@@ -143,7 +149,14 @@ impl Hands {
             return Ok(returned.clone());
         }
         let has_begun = context.memory.talks().has_begun(call.place, call.number);
-        write_down(context, call, refused(if has_begun { UNKNOWN } else { NOT_RUN }, limits), Instant::now())
+        let returned = refused(if has_begun { UNKNOWN } else { NOT_RUN }, limits);
+        write_down(context, call, returned, Instant::now(), Some(Vec::new()))
+    }
+
+    /// Returns what differs in the workspace since the last time that it was asked.
+    fn changed(&mut self, context: &Context) -> Option<Vec<FileMark>> {
+        let before = std::mem::replace(&mut self.seen, changes::list(&context.door));
+        before?.changed(self.seen.as_ref()?)
     }
 
     /// Ends every environment; the next call finds fresh ones.
@@ -370,7 +383,13 @@ fn cut_end(text: &str, room: usize) -> String {
     }
 }
 
-fn write_down(context: &mut Context, call: Call<'_>, returned: Returned, began: Instant) -> Result<Returned> {
+fn write_down(
+    context: &mut Context,
+    call: Call<'_>,
+    returned: Returned,
+    began: Instant,
+    changed: Option<Vec<FileMark>>,
+) -> Result<Returned> {
     let Returned { ran, is_error, output, screen } = returned.clone();
     context.scribe.tell_synced(Event::ToolReturned {
         agent_id: MAIN_AGENT.into(),
@@ -382,6 +401,7 @@ fn write_down(context: &mut Context, call: Call<'_>, returned: Returned, began: 
         output,
         screen,
         execution_time_ms: began.elapsed().as_millis() as u64,
+        changed,
     })?;
     Ok(returned)
 }

@@ -11,6 +11,7 @@ mod course;
 mod gaps;
 pub mod hands;
 pub mod opening;
+mod restart;
 pub mod talks;
 pub mod tools;
 pub mod turns;
@@ -21,6 +22,7 @@ use std::time::Instant;
 use crate::engine::agent::changes::Files;
 use crate::engine::agent::conversation::Conversation;
 use crate::engine::agent::hands::{Call, Hands, Limits, refused};
+use crate::engine::agent::restart::Restart;
 use crate::engine::agent::talks::{Closed, Returned};
 use crate::engine::agent::turns::{Next, REMINDER, STEERS, Talk};
 use crate::engine::context::Context;
@@ -32,13 +34,11 @@ use crate::engine::steering;
 use crate::engine::surroundings::Surroundings;
 use crate::engine::voice::{Continued, Voice};
 use crate::error::{Error, Result};
-use crate::events::{Bound, Event, MAIN_AGENT, Place};
+use crate::events::{Bound, Event, MAIN_AGENT};
 use crate::llm::{Block, Request};
 use crate::state::phase::Phase;
 use crate::state::reason::Reason;
 
-const RESTARTED: &str = "[the run was interrupted and goes on: the environments were restarted, so variables, working \
-                         directories, views and background jobs are gone; the files are as they were]";
 const CUT_OFF: &str = "not run: cut off";
 /// So many files that decide the checks are told at once.
 const MOST_TOLD: usize = 20;
@@ -65,11 +65,13 @@ impl Generator for AgentModel {
             let (words, bound) = ended?;
             let killed = self.killed(context, hands.close());
             tell_differences(context, &hands)?;
+            // What tools wrote is durable before the log says that the conversation is over: it is not held again.
+            context.reopen_door()?;
+            context.door.sync()?;
             close(context, Closed { words, killed, bound })?;
         }
         context.reopen_door()?;
         let after = changes::look(context)?;
-        context.door.sync()?;
         Ok(changes::between(&before, &after, context))
     }
 
@@ -105,11 +107,12 @@ impl AgentModel {
                 },
             };
             talk.say(said);
-            if is_resumed || self.is_restart(context.place(talk.index)) {
+            if let Some(Restart { words, changed }) = self.restart(context, talk.index, is_resumed)? {
                 hands.restart();
-                talk.say(vec![Block::text(RESTARTED)]);
-                let place = context.place(talk.index);
-                context.scribe.tell_synced(Event::EnvironmentsRestarted { agent_id: MAIN_AGENT.into(), place })?;
+                talk.say(vec![Block::text(words.clone())]);
+                talk.restart = Some(words.clone());
+                let (agent_id, place) = (MAIN_AGENT.into(), context.place(talk.index));
+                context.scribe.tell_synced(Event::EnvironmentsRestarted { agent_id, place, words, changed })?;
                 is_resumed = false;
             }
             self.replay_course(context, hands, &talk, deadline)?;
@@ -251,8 +254,13 @@ impl AgentModel {
         self.voice.replay.as_ref()
     }
 
-    fn is_restart(&self, place: Place) -> bool {
-        self.replayed().is_some_and(|replay| replay.talks().is_restart(place))
+    /// Returns what is to be told of a restart at this point, if there is one: in a replay as the log has it.
+    fn restart(&self, context: &Context, index: u32, is_resumed: bool) -> Result<Option<Restart>> {
+        if is_resumed {
+            return restart::find(context).map(Some);
+        }
+        let recorded = self.replayed().and_then(|replay| replay.talks().restart(context.place(index)));
+        Ok(recorded.map(|words| Restart { words: restart::recorded_words(words), changed: None }))
     }
 
     /// What was running at the end is said in the next prompt: in a replay as the log has it.
@@ -271,7 +279,11 @@ fn open(context: &mut Context) -> Result<Files> {
     if is_under_way && let Some(files) = context.memory.talks().files(phase, retry_count) {
         return Ok(files.clone());
     }
-    let files = changes::look(context)?;
+    let mut files = changes::look(context)?;
+    // Where the line that says how it began cannot be read, what calls have changed is known all the same.
+    if is_under_way && let Some(changed) = context.memory.talks().changed(phase, retry_count) {
+        files.retain(|path, _| !changed.marks.contains_key(path));
+    }
     let agent_id = MAIN_AGENT.into();
     context.scribe.tell(Event::ConversationOpened { agent_id, phase, retry_count, files: files.clone() })?;
     Ok(files)

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::Value;
 
-use crate::events::{Bound, Event, Place};
+use crate::events::{Bound, Event, FileMark, Place};
 use crate::state::phase::Phase;
 
 /// What a call of a tool came to; one that did not run says why.
@@ -37,6 +37,22 @@ pub enum Step {
     Restart,
 }
 
+/// What calls changed in the files since a conversation began.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// By path: each as it was last recorded.
+    pub marks: BTreeMap<String, FileMark>,
+    /// Some call's changes were not recorded.
+    pub is_incomplete: bool,
+}
+
+impl Changed {
+    fn add(&mut self, changed: Option<Vec<FileMark>>) {
+        self.is_incomplete |= changed.is_none();
+        self.marks.extend(changed.into_iter().flatten().map(|mark| (mark.path.clone(), mark)));
+    }
+}
+
 /// The conversations of a run, by phase and place.
 #[derive(Debug, Default)]
 pub struct Talks {
@@ -47,7 +63,9 @@ pub struct Talks {
     /// What happened in the course of one answer, in order.
     courses: HashMap<Place, Vec<Step>>,
     results: HashMap<(Place, u32), Returned>,
-    restarts: HashSet<Place>,
+    /// With the words that the request has.
+    restarts: HashMap<Place, String>,
+    changed: HashMap<(Phase, u32), Changed>,
     closed: HashMap<(Phase, u32), Closed>,
     last: Option<(Phase, u32)>,
 }
@@ -58,6 +76,7 @@ impl Talks {
         match event {
             Event::ConversationOpened { phase, retry_count, files, .. } => {
                 self.opened.insert((phase, retry_count), files);
+                self.changed.insert((phase, retry_count), Changed::default());
             }
             Event::ToolCalled { place, call, tool_name, arguments, .. } => {
                 self.begun.insert((place, call));
@@ -65,12 +84,14 @@ impl Talks {
                 let step = Step::Call { number: call, tool: tool_name, arguments };
                 self.courses.entry(place).or_default().push(step);
             }
-            Event::ToolReturned { place, call, tool_name, ran, is_error, output, screen, .. } => {
+            Event::ToolReturned { place, call, tool_name, ran, is_error, output, screen, changed, .. } => {
+                self.changed.entry((place.phase, place.retry_count)).or_default().add(changed);
                 self.tools.insert((place, call), tool_name);
                 self.results.insert((place, call), Returned { ran, is_error, output, screen });
             }
-            Event::EnvironmentsRestarted { place, .. } => {
-                self.restarts.insert(place);
+            Event::EnvironmentsRestarted { place, words, changed, .. } => {
+                self.changed.entry((place.phase, place.retry_count)).or_default().add(changed);
+                self.restarts.insert(place, words);
                 self.courses.entry(place).or_default().push(Step::Restart);
             }
             Event::ConversationClosed { phase, retry_count, words, killed, bound, .. } => {
@@ -112,9 +133,15 @@ impl Talks {
         self.results.get(&(place, call))
     }
 
-    /// Whether the request at this place tells of a restart.
-    pub fn is_restart(&self, place: Place) -> bool {
-        self.restarts.contains(&place)
+    /// Returns the words with which the request at this place tells of a restart, if it does; empty ones where an
+    /// older version did not record them.
+    pub fn restart(&self, place: Place) -> Option<&str> {
+        self.restarts.get(&place).map(String::as_str)
+    }
+
+    /// Returns what calls changed since the conversation of a phase began, as far as that was recorded.
+    pub fn changed(&self, phase: Phase, retry_count: u32) -> Option<&Changed> {
+        self.changed.get(&(phase, retry_count))
     }
 
     /// Returns how the conversation of a phase ended, if it did.

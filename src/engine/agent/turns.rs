@@ -4,8 +4,8 @@
 
 use std::collections::HashSet;
 
-use crate::engine::agent::RESTARTED;
 use crate::engine::agent::conversation::Conversation;
+use crate::engine::agent::restart;
 use crate::engine::context::Context;
 use crate::engine::memory::{Asked, Recorded};
 use crate::engine::voice::usable;
@@ -39,6 +39,8 @@ pub struct Talk {
     pub is_warned: bool,
     is_too_long: bool,
     pub words: String,
+    /// What was told of a restart of the environments.
+    pub restart: Option<String>,
 }
 
 /// What an answer asks for.
@@ -67,6 +69,7 @@ impl Talk {
             is_warned: false,
             is_too_long: false,
             words: String::new(),
+            restart: None,
         }
     }
 
@@ -96,7 +99,7 @@ impl Talk {
     /// Says what a request said whose answer never came, for its calls may have changed what would be said now.
     pub fn say_again(&mut self, asked: &Asked) {
         self.new = asked.messages().collect();
-        let is_note = |block: &Block| matches!(block, Block::Text { text, .. } if text == RESTARTED);
+        let is_note = |block: &Block| matches!(block, Block::Text { text, .. } if restart::is_note(text));
         self.new.iter_mut().for_each(|message| message.content.retain(|block| !is_note(block)));
     }
 

@@ -12,8 +12,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fchmod, fsync, mkdirat, openat, renameat, symlinkat,
-    unlinkat, utimensat,
+    AtFlags, FileType, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fchmod, fsync, mkdirat, openat, renameat,
+    symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -71,6 +71,38 @@ impl Door {
         self.force_folder(&components)
             .and_then(|folder| fchmod(&folder, Mode::from_raw_mode(mode & 0o777)))
             .map_err(|errno| self.failed("make", path, errno))
+    }
+
+    /// Makes what is at these paths durable, their names included; what is not there any more was removed. Many paths
+    /// are made durable by one sync of the file system: on ext4 20,000 files took 1.1 s so, and 86 s one by one.
+    pub fn settle<'a>(&self, paths: impl IntoIterator<Item = &'a Path>) -> Result<(), Error> {
+        let paths: Vec<&Path> = paths.into_iter().collect();
+        if paths.len() > SYNC_EACH {
+            return self.sync();
+        }
+        let mut folders = BTreeSet::from([PathBuf::new()]);
+        for path in paths {
+            folders.extend(folders_of(path));
+            match self.look_at(path)?.map(|meta| meta.kind) {
+                Some(FileType::Directory) => drop(folders.insert(path.to_owned())),
+                Some(FileType::RegularFile) => match self.open_file(path, Access::AsIs) {
+                    Ok((file, _)) => {
+                        file.sync_all().map_err(|error| Error::io("sync", &self.display.join(path), error))?;
+                    }
+                    Err(_) => return self.sync(),
+                },
+                _ => {}
+            }
+        }
+        for folder in folders {
+            let components: Vec<&OsStr> = folder.iter().collect();
+            match self.open_folder(&components, Access::AsIs).and_then(fsync) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                // One that may not be opened is reached with the rest of the file system.
+                Err(_) => return self.sync(),
+            }
+        }
+        Ok(())
     }
 
     /// Sets the time of the last change of content of what is at `path`, a link included.
