@@ -46,9 +46,10 @@ fn file_of(path: Option<PathBuf>, spec: Option<PathBuf>) -> Result<PathBuf> {
 
 fn check(surroundings: &Surroundings, file: &Path) -> Result<Vec<String>> {
     let spec = read::read(file, surroundings.home().as_deref())?;
-    inputs::collect(&spec, &surroundings.root, &signals()?)?;
+    let inputs = inputs::collect(&spec, &surroundings.root, &signals()?)?;
+    inputs.left_out.iter().for_each(|line| complain(line));
     crate::cli::order::known_price(&spec)?;
     // Without trying what this system gives: the full sandbox shows what the others show.
     programs::look_up(&spec, surroundings, Some(Mode::Full))?;
-    Ok(spec.warnings)
+    Ok(spec.warnings.into_iter().chain(inputs.warnings).collect())
 }

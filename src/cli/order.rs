@@ -58,6 +58,7 @@ impl<'a> Order<'a> {
         let mut spec = read::read(file, surroundings.home().as_deref())?;
         take_over(&mut spec, arguments)?;
         let inputs = inputs::collect(&spec, &surroundings.root, stop)?;
+        spec.warnings.extend_from_slice(&inputs.warnings);
         let price = known_price(&spec)?;
         let max_retries = arguments.max_retries.map(|asked| clamped(asked, &mut spec.warnings));
         let order = Order { arguments, surroundings, spec, inputs, max_retries, price };

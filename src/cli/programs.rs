@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::surroundings::Surroundings;
 use crate::cli::walls::{self, Site};
-use crate::engine::spec::{Check, Spec};
+use crate::engine::spec::{Check, Spec, yaml_word};
 use crate::error::{Error, Result};
 use crate::process::environment::Base;
 use crate::process::program::{Lookup, Missing};
@@ -116,10 +116,5 @@ fn kit(program: &Path) -> Option<&Path> {
 
 /// Returns paths as a list of YAML holds them.
 fn listed(paths: &[PathBuf]) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@".contains(c);
-    let word = |path: &PathBuf| match path.to_string_lossy() {
-        text if text.chars().all(is_plain) => text.into_owned(),
-        text => serde_json::Value::from(text).to_string(),
-    };
-    paths.iter().map(word).collect::<Vec<_>>().join(", ")
+    paths.iter().map(|path| yaml_word(&path.to_string_lossy())).collect::<Vec<_>>().join(", ")
 }

@@ -45,6 +45,9 @@ pub fn prepare(run: &mut Run) -> Result<Outcome> {
             ));
         }
     }
+    if let Some(line) = context.inputs.left_out.clone() {
+        context.scribe.progress(line)?;
+    }
     protection::bring_in(context, &context.inputs.copy)?;
     protection::bring_in(context, &context.inputs.protect)?;
     // What was removed and what was brought in is on disk before the state says so.

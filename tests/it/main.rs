@@ -64,6 +64,7 @@ mod servers;
 mod soak;
 mod streams;
 mod surroundings;
+mod taken;
 mod tampering;
 mod tidy;
 mod told;

@@ -103,6 +103,15 @@ pub fn escape(text: &str) -> String {
     shown
 }
 
+/// Returns text as a word of YAML, in quotes where it needs them.
+pub fn yaml_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
+    match !text.is_empty() && !text.starts_with(['-', '+']) && text.chars().all(is_plain) {
+        true => text.to_owned(),
+        false => serde_json::Value::from(text).to_string(),
+    }
+}
+
 /// Returns a path of the user's as it may be shown.
 pub fn shown_path(path: &Path) -> String {
     escape(&path.to_string_lossy())

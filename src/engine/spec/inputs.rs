@@ -12,8 +12,9 @@ use std::sync::Arc;
 
 use super::excerpt::shown_path;
 use super::identity;
+use super::left_out::Apart;
 use super::prompts::{self, Prompts};
-use super::tree::{Contents, Walk};
+use super::tree::{Contents, Untakable, Walk};
 use super::{Mode, Source, Spec};
 use crate::environments::adhoc::FOLDER as ENVIRONMENTS;
 use crate::error::Error;
@@ -33,6 +34,10 @@ pub struct Inputs {
     pub prompts: Prompts,
     /// The user's own environments: what lies in the root's `env/`, for a model that works with tools.
     pub environments: Vec<Input>,
+    /// The line that says what stayed behind of folders in `copy` and `protect`.
+    pub left_out: Option<String>,
+    /// What of it the user may not have meant.
+    pub warnings: Vec<String>,
     /// `sha256:<hex>` over what the spec asks for and all of the above; the same in every place.
     pub hash: String,
 }
@@ -74,7 +79,7 @@ pub(super) type Placed = BTreeMap<SafePath, InputKind>;
 /// Collects what `spec` brings along for a run in `root`, or says what cannot be taken.
 ///
 /// The root's own `workspace/`, `logs/` and state are never taken, and neither is anything named `.git`: a
-/// repository's history is not part of the files that the user gives.
+/// repository's history is not part of the files that the user gives. `left_out.rs` says what else stays behind.
 pub fn collect(spec: &Spec, root: &Path, stop: &Stop) -> Result<Inputs, Error> {
     let all = gather_all(spec, &mut Walk::new(root, stop));
     // A walk that was stopped has nothing to say of the spec.
@@ -82,13 +87,16 @@ pub fn collect(spec: &Spec, root: &Path, stop: &Stop) -> Result<Inputs, Error> {
 }
 
 fn gather_all(spec: &Spec, walk: &mut Walk<'_>) -> Result<Inputs, Error> {
-    let mut copy = gather(walk, &spec.copy, Contents::Streamed)?;
-    let protect = gather(walk, &spec.protect, Contents::Held)?;
+    let apart = Apart::of(spec);
+    let mut copy = gather(walk, &spec.copy, Contents::Streamed, Some(&apart))?;
+    let protect = gather(walk, &spec.protect, Contents::Held, Some(&apart))?;
+    let left_out = walk.left_out.line([&copy, &protect]);
+    let warnings = std::mem::take(&mut walk.warnings);
     no_collision(spec, [&copy, &protect])?;
     copy.retain(|to, _| !protect.contains_key(to));
     let mut hidden = Vec::new();
     for check in &spec.checks {
-        let files = gather(walk, &check.files, Contents::Held)?;
+        let files = gather(walk, &check.files, Contents::Held, None)?;
         no_collision(spec, [&copy, &protect, &files])?;
         hidden.push(list(files));
     }
@@ -96,7 +104,8 @@ fn gather_all(spec: &Spec, walk: &mut Walk<'_>) -> Result<Inputs, Error> {
     let prompts = spec.generator.prompts.as_deref().map_or(Ok(Prompts::default()), prompts::read)?;
     let environments = own_environments(walk, spec)?;
     let (copy, protect) = (list(copy), list(protect));
-    let mut inputs = Inputs { copy, protect, hidden, template, prompts, environments, hash: String::new() };
+    let hash = String::new();
+    let mut inputs = Inputs { copy, protect, hidden, template, prompts, environments, left_out, warnings, hash };
     inputs.hash = identity::hash(spec, &inputs);
     Ok(inputs)
 }
@@ -105,16 +114,19 @@ fn own_environments(walk: &mut Walk<'_>, spec: &Spec) -> Result<Vec<Input>, Erro
     let folder = walk.root().map(|root| root.join(ENVIRONMENTS)).filter(|folder| folder.is_dir());
     let mut placed = Placed::new();
     if let Some(folder) = folder.filter(|_| spec.generator.mode == Mode::Agent) {
-        walk.folder(&folder, None, Contents::Held, &mut placed).map_err(Error::Spec)?;
+        walk.folder(&folder, Contents::Held, &mut placed).map_err(Error::Spec)?;
     }
     Ok(list(placed))
 }
 
-fn gather(walk: &mut Walk<'_>, sources: &[Source], contents: Contents) -> Result<Placed, Error> {
+fn gather(walk: &mut Walk<'_>, sources: &[Source], contents: Contents, apart: Option<&Apart>) -> Result<Placed, Error> {
     let mut all = Placed::new();
     for source in sources {
         let mut placed = Placed::new();
-        walk.source(source, contents, &mut placed).map_err(|what| source.place.refuse(&what))?;
+        walk.source(source, contents, apart, &mut placed).map_err(|Untakable { what, help }| match help {
+            Some(help) => source.place.refuse_with(&what, &help),
+            None => source.place.refuse(&what),
+        })?;
         for (to, kind) in placed {
             let is_folder = kind == InputKind::Dir;
             let before = all.insert(to.clone(), kind);
@@ -164,7 +176,7 @@ fn template(walk: &mut Walk<'_>, path: &Path) -> Result<Vec<TemplateRound>, Erro
 
 fn round(walk: &mut Walk<'_>, folder: &Path) -> Result<TemplateRound, String> {
     let mut placed = Placed::new();
-    walk.folder(folder, None, Contents::Held, &mut placed)?;
+    walk.folder(folder, Contents::Held, &mut placed)?;
     let mut files = Vec::new();
     for (to, kind) in placed {
         match kind {

@@ -9,6 +9,7 @@ mod generator;
 mod identity;
 pub mod inputs;
 mod json;
+mod left_out;
 mod node;
 mod prompts;
 pub mod read;
@@ -22,7 +23,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use excerpt::Place;
+pub use excerpt::{Place, yaml_word};
 pub use prompts::{Prompts, VARIABLES};
 
 use crate::safety::path::SafePath;
@@ -60,10 +61,25 @@ pub struct Spec {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     pub from: PathBuf,
+    /// The same as the spec has it.
+    pub written: String,
     /// Where it arrives; `None` is the top of the workspace (`.`).
     pub to: Option<SafePath>,
+    /// What of a folder stays behind: lines as in an ignore file, relative to `from`.
+    pub exclude: Vec<String>,
     /// Where the spec names it.
     pub place: Place,
+}
+
+impl Source {
+    /// Returns this entry as the spec can have it, with one pattern more in `exclude`.
+    fn without(&self, pattern: &str) -> String {
+        let words: Vec<String> = self.exclude.iter().map(String::as_str).chain([pattern]).map(yaml_word).collect();
+        let own_name = self.from.file_name().and_then(|name| name.to_str());
+        let to = self.to.as_ref().filter(|to| Some(to.as_str()) != own_name);
+        let to = to.map_or(String::new(), |to| format!(", to: {}", yaml_word(to.as_str())));
+        format!("{{from: {}{to}, exclude: [{}]}}", yaml_word(&self.written), words.join(", "))
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -8,6 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use super::excerpt::{Document, Place, Refusal, shown_path};
+use super::left_out;
 use super::node::{Entry, Fields, Node, Value, brief};
 use super::{
     Budget, CHECK_TIMEOUT_CEILING, Check, GeneratorSpec, MAX_RETRIES_CEILING, OnTimeout, Sandbox, Source, Spec,
@@ -132,9 +133,11 @@ impl<'a> Validator<'a> {
     fn source(&mut self, node: &Node) -> Result<Source, Refusal> {
         let Value::Map(_) = node.value else {
             let from = self.existing(node)?;
-            return Ok(Source { to: own_name(node, &from)?, from, place: self.place(node)? });
+            let written = node.text()?.to_owned();
+            let to = own_name(node, &from)?;
+            return Ok(Source { from, written, to, exclude: Vec::new(), place: self.place(node)? });
         };
-        let fields = node.fields(&["from", "to"])?;
+        let fields = node.fields(&["from", "to", "exclude"])?;
         let named = fields.required("from")?;
         let from = self.existing(named)?;
         let to = match fields.optional("to") {
@@ -143,7 +146,12 @@ impl<'a> Validator<'a> {
             Some(_) if from.is_dir() => None,
             _ => own_name(named, &from)?,
         };
-        Ok(Source { from, to, place: self.place(node)? })
+        let exclude = match fields.entry("exclude") {
+            Some(entry) if !from.is_dir() => return Err(Refusal::new(entry.at, "`exclude` needs a folder")),
+            Some(entry) => entry.value.list()?.iter().map(excluded).collect::<Result<_, _>>()?,
+            None => Vec::new(),
+        };
+        Ok(Source { from, written: named.text()?.to_owned(), to, exclude, place: self.place(node)? })
     }
 
     fn checks(&mut self, spec: &Node, node: Option<&Node>) -> Result<Vec<Check>, Refusal> {
@@ -274,6 +282,12 @@ fn command(node: &Node) -> Result<Vec<String>, Refusal> {
         return Err(program.refuse(what).hint(SHELL_HINT));
     }
     items.iter().map(|item| Ok(item.text()?.to_owned())).collect()
+}
+
+fn excluded(node: &Node) -> Result<String, Refusal> {
+    let text = node.some_text()?;
+    let hint = "as in .gitignore: *.csv, data/, /only/here";
+    left_out::pattern(text).map_err(|_| node.refuse(format!("`{}` is not a pattern", brief(text))).hint(hint))
 }
 
 fn env(node: &Node) -> Result<BTreeMap<String, String>, Refusal> {

@@ -39,7 +39,7 @@ fn what_is_asked_for_makes_another_run() {
         with("copy: [../tests]\n  protect: [../one.txt]", "copy: [../one.txt]\n  protect: [../tests]"),
         with("name: unit", "name: other"),
         with("[make, test]", "[make, check]"),
-        with("[make, test]", "[make test]"),
+        with("[make, test]", "[maketest]"),
         with("[make, test]", "[make, test, '']"),
         with("{A: '1'}", "{A: '2'}"),
         with("{A: '1'}", "{}"),
