@@ -1,7 +1,7 @@
 //! Files that decide a test run from outside the tests: what is refused, what is named, and what honest projects do.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
 
@@ -162,6 +162,7 @@ fn only_where_an_interpreter_would_import_it() {
     }
     scene().check("true").with("env", json!({"PYTHONPATH": "x:./lib/"})).answer("lib/pluggy.py", "").refused("pluggy");
     scene().check("python3 -c 1").with("env", json!({"PYTHONPATH": "lib"})).answer("lib/types.py", "").refused("types");
+    scene().check("python3 tools/run.py").answer("tools/types.py", "").refused("types");
     scene().answer("vendor/pluggy/__init__.py", "").refused("pluggy");
 }
 
@@ -175,7 +176,8 @@ fn what_installed_plugins_and_the_interpreter_import_is_refused() {
         let packages = scene.project.outside("venv/lib/python3.11/site-packages");
         fs::create_dir_all(python.parent().unwrap()).unwrap();
         fs::create_dir_all(packages.join("own-1.dist-info")).unwrap();
-        symlink("/usr/bin/python3", &python).unwrap();
+        fs::write(&python, "#!/bin/sh\n").unwrap();
+        fs::set_permissions(&python, PermissionsExt::from_mode(0o755)).unwrap();
         fs::write(packages.join("own-1.dist-info/entry_points.txt"), "[pytest11]\nown = own_plugin.inner\n").unwrap();
         fs::write(packages.join("own-1.dist-info/METADATA"), "Name: own\nRequires-Dist: needed>=1\n").unwrap();
         fs::write(packages.join("start.pth"), "import at_start\n").unwrap();
@@ -323,7 +325,7 @@ fn new_configuration_is_named_with_what_it_steers() {
         ("package.json", "{\"scripts\": {\"t\\u0065st\": \"exit 0\"}}", "new in scripts.test"),
         ("Cargo.toml", "[package]\nname = \"x\"\nautotests = false\n", "new in package.autotests"),
         ("sub/Cargo.toml", "[[test]]\nname = \"a\"\npath = \"b.rs\"\n", "new in test"),
-        ("go.mod", "module x\nreplace a => ./a\n", "new in replace"),
+        ("go.mod", "module x\nreplace a => ./a\n", "new in module, replace"),
         ("setup.cfg", "[tool:pytest]\naddopts = -p x\n", "new in tool:pytest"),
         ("Cargo.toml", "[package\n", "could not be read"),
         ("package.json", "{", "could not be read"),

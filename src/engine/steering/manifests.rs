@@ -173,8 +173,8 @@ const SETUP_SECTIONS: [&str; 11] = [
     "options.entry_points",
     "build_py",
 ];
-/// Directives of `go.mod` that steer nothing.
-const GO_PLAIN: [&str; 4] = ["module", "go", "require", "retract"];
+/// Directives of `go.mod` that steer nothing. A new one does by itself: `./...` ends where another module begins.
+const GO_PLAIN: [&str; 3] = ["go", "require", "retract"];
 
 /// How a file is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -270,7 +270,10 @@ fn of_cargo(manifest: &Value, commands: &[&str]) -> Steering {
     patterns.extend(
         named.filter(|name| !name.is_empty() && !name.contains(['.', '*'])).map(|name| format!("profile.{name}")),
     );
-    selected(manifest, &patterns.iter().map(String::as_str).collect::<Vec<_>>())
+    let mut found = selected(manifest, &patterns.iter().map(String::as_str).collect::<Vec<_>>());
+    // Even an empty one cuts a package off from the workspace around it.
+    found.extend(manifest.get("workspace").map(|_| ("workspace".to_owned(), Value::from(true))));
+    found
 }
 
 fn of_package(manifest: &Value, commands: &[&str]) -> Steering {
@@ -393,7 +396,7 @@ mod tests {
         check(
             file,
             "[workspace]\nmembers = []\n[patch.crates-io]\na = {path = \"a\"}\n",
-            &["patch", "workspace.members"],
+            &["patch", "workspace", "workspace.members"],
         );
         check(
             file,
@@ -429,9 +432,9 @@ mod tests {
             &["options.entry_points", "tool:pytest"],
         );
         assert_eq!(fields("setup.cfg", "# steer\n"), None);
-        check("go.mod", "module x\n\ngo 1.22\n\nrequire (\n\ta v1 // indirect\n)\nrequire b v2\n", &[]);
-        check("go.mod", "module x\nreplace (\n\ta => ./a\n)\ntool x/y\n", &["replace", "tool"]);
-        check("go.mod", "module x\nreplace a => ./a // because\n", &["replace"]);
+        check("go.mod", "module x\n\ngo 1.22\n\nrequire (\n\ta v1 // indirect\n)\nrequire b v2\n", &["module"]);
+        check("go.mod", "module x\nreplace (\n\ta => ./a\n)\ntool x/y\n", &["module", "replace", "tool"]);
+        check("go.mod", "module x\nreplace a => ./a // because\n", &["module", "replace"]);
     }
 
     #[test]

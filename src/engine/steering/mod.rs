@@ -45,6 +45,8 @@ pub struct Rules {
     tests: TestModules,
     /// For each check the folders in which its interpreter looks for modules, besides the top.
     folders: Vec<Vec<PathBuf>>,
+    /// What the `PYTHONPATH`s of the checks name, and the way there.
+    path_ways: HashSet<PathBuf>,
     /// The words of all commands.
     words: Vec<String>,
 }
@@ -93,7 +95,13 @@ impl Rules {
             has_tests: !inputs.protect.is_empty() || spec.checks.iter().any(|check| check.hidden),
             names: Names::new(runners, installed),
             tests: TestModules::of(inputs),
-            folders: spec.checks.iter().map(|check| python_path(check.env.get("PYTHONPATH"), workspace)).collect(),
+            folders: spec.checks.iter().map(|check| searched_folders(check, workspace)).collect(),
+            path_ways: spec
+                .checks
+                .iter()
+                .flat_map(|check| python_path(check, workspace))
+                .flat_map(|folder| folder.ancestors().map(Path::to_owned).collect::<Vec<_>>())
+                .collect(),
             words: commands().flatten().flat_map(|word| word.split_whitespace()).map(str::to_owned).collect(),
         }
     }
@@ -280,10 +288,18 @@ fn is_exempt(path: &Path) -> bool {
     path.iter().any(|part| EXEMPT.iter().any(|name| part == *name))
 }
 
-/// The folders below the workspace that a `PYTHONPATH` names.
-fn python_path(value: Option<&String>, workspace: &Path) -> Vec<PathBuf> {
-    let entries = value.map(String::as_str).unwrap_or_default().split(':').filter(|entry| !entry.is_empty());
+/// The folders below the workspace that the `PYTHONPATH` of a check names.
+fn python_path(check: &Check, workspace: &Path) -> Vec<PathBuf> {
+    let path = check.env.get("PYTHONPATH").map(String::as_str).unwrap_or_default();
+    let entries = path.split(':').filter(|entry| !entry.is_empty());
     entries.filter_map(|entry| below(Path::new(entry), workspace)).collect()
+}
+
+/// The folders in which the interpreter of a check looks: that path, and where its command goes or finds its script.
+fn searched_folders(check: &Check, workspace: &Path) -> Vec<PathBuf> {
+    let scripts = python::script_folders(&check.command);
+    let scripts = scripts.into_iter().filter_map(|folder| below(Path::new(folder), workspace));
+    python_path(check, workspace).into_iter().chain(scripts).collect()
 }
 
 /// Returns a path from the workspace on, or nothing where it leads out.
@@ -378,9 +394,11 @@ fn violations(context: &Context, folders: &BTreeSet<&Path>) -> Result<Vec<Violat
         }
         let link = if let Kind::Link { target } = &entry.kind { Some(target.clone()) } else { None };
         let rule = rules.refused(path, link.is_some(), &place);
-        let is_no_folder = || searched.contains(path) && !path.as_os_str().is_empty();
+        let is_no_folder = || searched.contains(path) && rules.path_ways.contains(path);
         let rule = rule.or_else(|| {
-            is_no_folder().then(|| "PYTHONPATH leads into it, and it is an archive or a link, not a folder".into())
+            is_no_folder().then(|| {
+                "Python looks for modules in it (PYTHONPATH), and it is an archive or a link, not a folder".into()
+            })
         });
         found.extend(rule.map(|rule| (path.to_owned(), link, rule)));
         Walk::On

@@ -112,15 +112,35 @@ impl Runners {
         let has = |is: &dyn Fn(&str) -> bool| words.iter().any(|word| is(word.rsplit('/').next().unwrap_or(word)));
         let is_opaque = is_script(command) || has(&|word| OPAQUE.contains(&word));
         let pytest = is_opaque || has(&|word| word.starts_with("pytest") || word == "py.test");
-        let python = pytest
-            || has(&|word| word == "unittest" || PYTHONS.contains(&word))
-            || has(&|word| ["python", "pypy"].iter().any(|name| is_version_of(word, name)));
+        let python = pytest || has(&|word| word == "unittest" || PYTHONS.contains(&word)) || has(&is_python);
         Runners { pytest, python }
     }
 
     pub fn and(self, other: Runners) -> Runners {
         Runners { pytest: self.pytest || other.pytest, python: self.python || other.python }
     }
+}
+
+/// Returns the folders that a command puts before all others on `sys.path`: where its script lies, and where it goes.
+pub fn script_folders(command: &[String]) -> Vec<&str> {
+    let words: Vec<&str> = command.iter().flat_map(|word| words(word)).collect();
+    let mut found = Vec::new();
+    for (at, word) in words.iter().enumerate() {
+        let rest = &words[at + 1..];
+        if *word == "cd" {
+            found.extend(rest.first());
+        }
+        if is_python(word.rsplit('/').next().unwrap_or(word)) {
+            let mut script = rest.iter().skip_while(|word| word.starts_with('-') && !matches!(**word, "-m" | "-c"));
+            let script = script.next().filter(|word| word.ends_with(".py"));
+            found.extend(script.and_then(|script| script.rsplit_once('/')).map(|(folder, _)| folder));
+        }
+    }
+    found
+}
+
+fn is_python(word: &str) -> bool {
+    ["python", "pypy"].iter().any(|name| is_version_of(word, name))
 }
 
 /// Programs that start what a file of theirs says.
@@ -241,6 +261,21 @@ mod tests {
     fn is_shadow(command: &str, path: &str) -> bool {
         let top = modules(Path::new(path), false).into_iter().filter(|module| module.folder == Path::new(""));
         top.map(|module| names(command).shadowed(&module)).any(|shadowed| shadowed.is_some())
+    }
+
+    #[test]
+    fn folders_that_a_command_looks_into_first() {
+        for (command, folders) in [
+            ("python3 tests/run.py x/y.py", vec!["tests"]),
+            ("python3 -B -u ./a/b/run.py", vec!["./a/b"]),
+            ("python3 -m pytest tests/a.py", vec![]),
+            ("python3 run.py", vec![]),
+            ("sh -c cd sub && python3 -m unittest", vec!["sub"]),
+            ("cat a/b.py", vec![]),
+        ] {
+            let command: Vec<String> = command.split(' ').map(str::to_owned).collect();
+            assert_eq!(script_folders(&command), folders, "{command:?}");
+        }
     }
 
     #[test]
