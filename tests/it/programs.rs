@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde_json::json;
 
+use crate::attacks::guise::Guise;
 use crate::project::{Project, RUN, RUN_JSON, checked_by};
 use crate::reply;
 use crate::running::Ran;
@@ -91,13 +92,16 @@ fn a_script_whose_interpreter_is_missing_is_refused() {
 
 #[test]
 fn a_program_that_the_sandbox_hides_is_refused_with_the_line_to_write() {
-    for (command, path_of_check) in [("absolute", false), ("far-tool", false), ("far-tool", true)] {
+    for (command, path_of_check) in [("absolute", false), ("far-tool", false), ("far-tool", true), ("reduced", false)] {
         let server = Server::start([reply::answer("42"), reply::answer("42")]);
-        let project = Project::new().model(&server);
+        let mut project = Project::new().model(&server);
+        if command == "reduced" {
+            project = project.dressed(Guise::default().without_namespaces());
+        }
         let tool = project.outside("elsewhere/venv/bin/far-tool");
         program(&tool, 0o755);
         let folder = tool.parent().unwrap().display().to_string();
-        let command = if command == "absolute" { tool.display().to_string() } else { command.to_owned() };
+        let command = if command == "far-tool" { command.to_owned() } else { tool.display().to_string() };
         let path = format!("{folder}:/usr/bin:/bin");
         let more = if path_of_check { format!("    env: {{PATH: \"{path}\"}}\n") } else { String::new() };
         let project = project.env("PATH", if path_of_check { "/usr/bin:/bin" } else { &path });

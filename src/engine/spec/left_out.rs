@@ -225,7 +225,16 @@ impl LeftOut {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::{is_secret, pattern};
+
+    proptest! {
+        #[test]
+        fn no_text_breaks_a_pattern(text in r"[a*?\[\]{}!#/\\ ,.~-]{0,30}|\PC{0,20}") {
+            let _ = pattern(&text);
+        }
+    }
 
     #[test]
     fn secrets_are_known_by_their_names() {

@@ -169,8 +169,8 @@ impl Walk<'_> {
         };
         let first = below.components().next().map(|component| component.as_os_str()).and_then(OsStr::to_str);
         first.is_some_and(|name| {
-            matches!(name, "workspace" | "logs" | "state.json" | ".orchestrator.lock")
-                || name.starts_with("state.json.")
+            matches!(name, "workspace" | "logs" | "state.json")
+                || [".orchestrator", "state.json."].iter().any(|prefix| name.starts_with(prefix))
         })
     }
 

@@ -86,7 +86,8 @@ fn what_the_run_keeps_is_never_taken() {
         ["all/workspace", "all/logs", "all/state.json", "all/.orch"].iter().any(|own| place.starts_with(own))
     };
     assert!(!places.iter().any(own), "{places:?}");
-    for own in ["../workspace", "../workspace/a", "../logs", "../state.json"] {
+    folder.put(".orchestrator-copies-1/0", "x");
+    for own in ["../workspace", "../workspace/a", "../logs", "../state.json", "../.orchestrator-copies-1"] {
         assert!(folder.refusal(&format!("workspace: {{copy: [{own}]}}")).contains("spec.yaml:3:20: "), "{own}");
     }
 }
