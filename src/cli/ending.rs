@@ -10,10 +10,13 @@ use crate::cli::surroundings::Surroundings;
 use crate::cli::{RunArguments, complain, write_stdout};
 use crate::engine::rounds::CheckResult;
 use crate::error::Error;
-use crate::observers::plain::plain_text;
+use crate::observers::plain::{plain_name, plain_text};
 use crate::state::phase::Phase;
 use crate::state::reason::Reason;
 use crate::state::run::{RunState, Totals};
+
+/// How many files a message names.
+const SHOWN_CHANGES: usize = 20;
 
 /// The end of a `run`, in the fields of its result.
 #[derive(Debug, Serialize)]
@@ -73,6 +76,21 @@ impl Ending {
             next: None,
             is_told: false,
         }
+    }
+
+    /// Returns the end of a SUCCESS that is asked for again: where the workspace is not the one that was tested, what was
+    /// true of it is not told again.
+    pub fn unless_changed(self, changes: &[String]) -> Ending {
+        if changes.is_empty() {
+            return self;
+        }
+        let mut files = changes.iter().take(SHOWN_CHANGES).map(|name| plain_name(name)).collect::<Vec<_>>().join(", ");
+        if let Some(more) = changes.len().checked_sub(SHOWN_CHANGES).filter(|more| *more > 0) {
+            files += &format!(" and {more} more");
+        }
+        let reason = Reason::WorkspaceChanged;
+        let message = format!("workspace changed since: {files}; --no-resume starts afresh");
+        Ending { outcome: "FAILED", exit_code: reason.exit_code(), reason, message, ..self }
     }
 
     /// Returns the end of a command whose run can go on.

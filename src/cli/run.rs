@@ -18,7 +18,7 @@ use crate::engine::memory::Memory;
 use crate::engine::replay::true_path;
 use crate::engine::scribe::Scribe;
 use crate::engine::step::KEPT_NAMES;
-use crate::engine::{self, Run};
+use crate::engine::{self, Run, tested};
 use crate::error::{Error, Result};
 use crate::events::bus::Bus;
 use crate::events::{Event, MAIN_AGENT};
@@ -62,8 +62,11 @@ fn carry_out(order: &Order<'_>, stop: Stop, next: &str) -> Result<Ending> {
         Decision::Over(state) => {
             parts::forget_caches(order.surroundings);
             let memory = close_log(order, &root, &state)?;
+            let changes = changes_since(&root, &state, &memory, &stop)?;
             let ending = Ending::of_state(&state, memory.notes().to_vec()).with_checks(memory.rounds().last());
-            complain(&format!("this run is over (--no-resume starts afresh): {}", ending.message()));
+            let ending = ending.unless_changed(&changes);
+            let words = if changes.is_empty() { "over (--no-resume starts afresh)" } else { "over" };
+            complain(&format!("this run is {words}: {}", ending.message()));
             Ok(ending.told())
         }
         Decision::GoOn(state) => drive(order, found, root, stop, *state, None, next),
@@ -148,6 +151,15 @@ fn close_log(order: &Order<'_>, root: &Root, state: &RunState) -> Result<Memory>
         }
     }
     Ok(memory)
+}
+
+/// Returns what is different in the workspace of a SUCCESS since it was tested. Nothing of a run whose log does not say
+/// what that was.
+fn changes_since(root: &Root, state: &RunState, memory: &Memory, stop: &Stop) -> Result<Vec<String>> {
+    let Some(tested) = memory.tested().filter(|_| state.phase == Phase::Success) else { return Ok(Vec::new()) };
+    let workspace = root.join("workspace");
+    let door = workspace.exists().then(|| Door::open(root.handle(), "workspace", &workspace)).transpose()?;
+    tested::changes(door.as_ref(), tested, stop)
 }
 
 /// Drives a run; `words` are what a new one begins with, none where one goes on.

@@ -1,6 +1,6 @@
 //! What a run's log remembers: its answers by their places, what they cost, and what a crash left half done.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::engine::agent::talks::Talks;
 use crate::engine::protection::PutBack;
 use crate::engine::rounds::Rounds;
-use crate::events::{Charge, Event, Place};
+use crate::events::{Charge, Event, Place, TestedFile};
 use crate::llm::{Answer, Message, Usage};
 use crate::state::phase::Phase;
 use crate::state::run::Totals;
@@ -39,6 +39,7 @@ pub struct Memory {
     put_back: PutBack,
     root: Option<String>,
     max_retries: Option<u32>,
+    tested: Option<BTreeMap<String, TestedFile>>,
     /// The number of the line that is being heard.
     line: u64,
 }
@@ -123,6 +124,7 @@ impl Memory {
                     self.notes.push(message);
                 }
             }
+            Event::WorkspaceTested { files, .. } => self.tested = Some(files),
             Event::FilesApplied { .. } => self.put_back = PutBack::default(),
             Event::ProtectedRestored { restored, removed, .. } => self.put_back.add(PutBack { restored, removed }),
             Event::HiddenFilesPlaced { paths, .. } => self.hidden = paths,
@@ -247,6 +249,11 @@ impl Memory {
     /// Returns what the spec said of `max_retries` when the run was started last.
     pub fn max_retries(&self) -> Option<u32> {
         self.max_retries
+    }
+
+    /// Returns the files that all checks have passed on; nothing where the log is from before they were recorded.
+    pub fn tested(&self) -> Option<&BTreeMap<String, TestedFile>> {
+        self.tested.as_ref()
     }
 
     /// Returns the root in which the log was written.

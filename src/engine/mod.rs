@@ -19,6 +19,7 @@ pub mod spec;
 pub mod steering;
 pub mod step;
 pub mod surroundings;
+pub mod tested;
 pub mod voice;
 
 use std::path::Path;

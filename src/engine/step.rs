@@ -10,7 +10,7 @@ use crate::engine::context::Context;
 use crate::engine::generators::Written;
 use crate::engine::protection::{self, PutBack};
 use crate::engine::spec::{Check, OnTimeout};
-use crate::engine::steering;
+use crate::engine::{steering, tested};
 use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT};
 use crate::safety::snapshot::Snapshot;
@@ -108,7 +108,11 @@ pub fn test(run: &mut Run) -> Result<Outcome> {
     round.mend(&mut run.context)?;
     steering::note_all(&mut run.context)?;
     remember(&mut run.context, &round);
-    verdict(&run.context, &round)
+    let outcome = verdict(&run.context, &round)?;
+    if outcome == Outcome::Passed {
+        tested::record(&mut run.context)?;
+    }
+    Ok(outcome)
 }
 
 /// Runs a check to its result; a failure is run again as often as the spec says before it counts.

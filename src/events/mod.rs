@@ -73,6 +73,13 @@ pub struct FileMark {
     pub modified: Option<String>,
 }
 
+/// A file as it was tested: what tells its content, and what tells that nobody has touched it since.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TestedFile {
+    pub content: String,
+    pub stamp: String,
+}
+
 /// Everything that happens in a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event")]
@@ -292,6 +299,11 @@ pub enum Event {
         env_vars: Vec<String>,
     },
     /// Protected files were put back, and what did not belong to them removed.
+    /// All checks have passed on these files.
+    WorkspaceTested {
+        agent_id: String,
+        files: BTreeMap<String, TestedFile>,
+    },
     ProtectedRestored {
         agent_id: String,
         restored: Vec<String>,
@@ -370,6 +382,7 @@ pub enum Kind {
     ConversationClosed,
     ToolInvocation,
     ScriptOutput,
+    WorkspaceTested,
     ProtectedRestored,
     HiddenFilesPlaced,
     HiddenFilesRemoved,
@@ -406,6 +419,7 @@ impl Event {
             Event::ConversationClosed { .. } => Kind::ConversationClosed,
             Event::ToolInvocation { .. } => Kind::ToolInvocation,
             Event::ScriptOutput { .. } => Kind::ScriptOutput,
+            Event::WorkspaceTested { .. } => Kind::WorkspaceTested,
             Event::ProtectedRestored { .. } => Kind::ProtectedRestored,
             Event::HiddenFilesPlaced { .. } => Kind::HiddenFilesPlaced,
             Event::HiddenFilesRemoved { .. } => Kind::HiddenFilesRemoved,

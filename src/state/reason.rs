@@ -23,6 +23,7 @@ pub enum Reason {
     ProviderUnavailable,
     ProviderUnauthorized,
     ReplayMismatch,
+    WorkspaceChanged,
     SpecInvalid,
     RootLocked,
     IoError,
@@ -43,7 +44,8 @@ impl Reason {
             | Reason::Budget
             | Reason::MaxTurns
             | Reason::PhaseTimeout
-            | Reason::ReplayMismatch => 1,
+            | Reason::ReplayMismatch
+            | Reason::WorkspaceChanged => 1,
             Reason::SafetyViolation => 2,
             Reason::StateCorrupt => 3,
             Reason::ProviderUnavailable | Reason::ProviderUnauthorized => 4,
@@ -74,6 +76,7 @@ impl Reason {
             Reason::ProviderUnavailable => "provider_unavailable",
             Reason::ProviderUnauthorized => "provider_unauthorized",
             Reason::ReplayMismatch => "replay_mismatch",
+            Reason::WorkspaceChanged => "workspace_changed",
             Reason::SpecInvalid => "spec_invalid",
             Reason::RootLocked => "root_locked",
             Reason::IoError => "io_error",

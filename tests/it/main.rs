@@ -21,6 +21,7 @@ mod agent_resume;
 mod agent_tools;
 mod answers;
 mod attacks;
+mod changed_success;
 mod checks;
 mod claude;
 mod claude_agent;
