@@ -17,6 +17,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 OPENING = re.compile(r'^[ \t]*<file[ \t]+path="[^"]*"(?:[ \t]+end="([^"]+)")?[ \t]*>[ \t]*$')
+NAMES_GIVEN = re.compile(r'^[ \t]*<(?:file|delete)[ \t]+path="(?:tests\b|test_)')
 DELETION = re.compile(r'^[ \t]*<delete[ \t]+path="[^"]*"[ \t]*/>[ \t]*$')
 
 
@@ -35,22 +36,22 @@ def is_in_format(text, was_cut_off):
 
 
 def share_of_given(text, given):
-    """The share of an answer's bytes that stands in lines of the given files."""
+    """The share of an answer's bytes in lines that stand in the protected files, or in tags that name one."""
     lines = text.splitlines()
-    spent = sum(len(line) + 1 for line in lines if line.strip() in given)
+    spent = sum(len(line) + 1 for line in lines if line.strip() in given or NAMES_GIVEN.match(line))
     return spent / max(1, sum(len(line) + 1 for line in lines))
 
 
 def run(task, arguments, folder):
     """Runs one task in a fresh root and returns its row."""
     root = folder / task.name
-    root.mkdir()
+    root.mkdir(exist_ok=True)
     env = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "LANG": "C.UTF-8", "OPENAI_BASE_URL": arguments.base_url}
     command = [arguments.orchestrator, "run", "--spec", task / "spec.yaml", "--root", root, "--json", "--quiet"]
     began = time.monotonic()
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     result = json.loads(done.stdout)
-    tests = "\n".join(path.read_text() for path in sorted((task / "tests").rglob("*.py")))
+    tests = "\n".join(path.read_text() for path in sorted(task.rglob("test_*.py")))
     given = {line.strip() for line in tests.splitlines() if line.strip()}
     row = {"task": task.name, "outcome": result["outcome"], "reason": result["reason"], "retries": result["retry_count"],
            "answers": 0, "in_format": 0, "input": 0, "output": 0, "given": 0.0, "names_given": 0,
@@ -63,7 +64,7 @@ def run(task, arguments, folder):
         text = "".join(block.get("text", "") for block in answer["content"])
         row["answers"] += 1
         row["in_format"] += is_in_format(text, answer["stop"] == "max_tokens")
-        row["names_given"] += bool(re.search(r'<(?:file|delete) path="tests\b', text))
+        row["names_given"] += any(NAMES_GIVEN.match(line) for line in text.splitlines())
         row["input"] += answer["usage"]["input"] + answer["usage"]["cache_read"] + answer["usage"]["cache_write"]
         row["output"] += answer["usage"]["output"]
         row["given"] += answer["usage"]["output"] * share_of_given(text, given)

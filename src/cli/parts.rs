@@ -168,7 +168,12 @@ fn generator(
     };
     let (own, model) = (&order.inputs.prompts, order.model_name());
     Ok(match generator.mode {
-        Mode::Files => Box::new(FilesModel { voice, prompts: Prompts::new(own, FILES_MODE), model }),
+        Mode::Files => Box::new(FilesModel {
+            voice,
+            prompts: Prompts::new(own, FILES_MODE),
+            context_tokens: order.context_tokens(),
+            model,
+        }),
         Mode::Agent => Box::new(AgentModel {
             voice,
             prompts: Prompts::new(own, AGENT_MODE),

@@ -6,7 +6,7 @@ use crate::engine::spec::Spec;
 use crate::engine::spec::inputs::Inputs;
 use crate::engine::steering::Rules;
 use crate::error::{Error, Result};
-use crate::events::Place;
+use crate::events::{Event, Place};
 use crate::safety::door::Door;
 use crate::state::phase::Phase;
 use crate::state::reason::Reason;
@@ -31,6 +31,12 @@ impl Context {
     /// Saves the state.
     pub fn save(&mut self) -> Result<()> {
         self.root.save(&mut self.state)
+    }
+
+    /// Writes an event down, and keeps what later prompts need of it.
+    pub fn record(&mut self, event: Event) -> Result<()> {
+        self.memory.keep(&event);
+        self.scribe.tell(event)
     }
 
     /// Takes hold of `workspace/` again: what ran in it may have removed it, or put something else in its place.

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::engine::agent::talks::Talks;
+use crate::engine::attempts::Attempts;
 use crate::engine::protection::PutBack;
 use crate::engine::rounds::Rounds;
 use crate::events::{Charge, Event, Place, TestedFile};
@@ -24,6 +25,7 @@ pub struct Memory {
     refused: HashMap<Place, Refused>,
     talks: Talks,
     rounds: Rounds,
+    attempts: Attempts,
     totals: Option<Totals>,
     /// What requests that broke off may have cost.
     lost: Vec<Charge>,
@@ -85,6 +87,7 @@ impl Memory {
     /// Takes in one event of the log.
     pub fn hear(&mut self, event: Event) {
         self.rounds.hear(&event);
+        self.attempts.hear(&event);
         match event {
             Event::WorkflowStarted { scope_dir, resumed, max_retries, .. } => {
                 self.root = Some(scope_dir);
@@ -179,8 +182,14 @@ impl Memory {
         &self.talks
     }
 
-    /// Keeps what happens to a conversation while the run goes on.
+    /// Returns what is known of earlier attempts.
+    pub fn attempts(&self) -> &Attempts {
+        &self.attempts
+    }
+
+    /// Keeps what happens to a conversation or an attempt while the run goes on.
     pub fn keep(&mut self, event: &Event) {
+        self.attempts.hear(event);
         self.talks.hear(event.clone());
     }
 

@@ -5,6 +5,7 @@
 //! line) and tells (the bus), in that order.
 
 pub mod agent;
+pub mod attempts;
 pub mod checks;
 pub mod context;
 pub mod equipment;
@@ -27,6 +28,7 @@ use std::time::Instant;
 
 use serde_json::json;
 
+use crate::engine::attempts::{CAUSE, cause_of};
 use crate::engine::checks::ToolRegistry;
 use crate::engine::context::Context;
 use crate::engine::generators::Generator;
@@ -86,7 +88,7 @@ impl Run {
     /// Adds the lines of transitions that `state.json` knows and the log does not.
     fn mend_log(&mut self) -> Result<()> {
         let missing = missing_transitions(&self.context.memory, &self.context.state);
-        missing.into_iter().try_for_each(|event| self.context.scribe.tell(event))
+        missing.into_iter().try_for_each(|event| self.context.record(event))
     }
 
     fn begin(&mut self, phase: Phase) -> Result<()> {
@@ -151,7 +153,7 @@ impl Run {
             _ => {}
         }
         self.context.save()?;
-        self.context.scribe.tell(transition(&self.context.state, from, to, "advance"))
+        self.context.record(transition(&self.context.state, from, to, "advance"))
     }
 }
 
@@ -164,11 +166,15 @@ pub fn missing_transitions(memory: &Memory, state: &RunState) -> Vec<Event> {
 }
 
 fn transition(state: &RunState, from_state: Phase, to_state: Phase, how: &str) -> Event {
+    let mut metadata = json!({"retry_count": state.retry_count, "reason": state.reason});
+    if let Some(cause) = cause_of(state, to_state) {
+        metadata[CAUSE] = cause.into();
+    }
     Event::TransitionOccurred {
         agent_id: MAIN_AGENT.into(),
         from_state,
         to_state,
         transition_type: how.into(),
-        metadata: json!({"retry_count": state.retry_count, "reason": state.reason}),
+        metadata,
     }
 }

@@ -64,7 +64,7 @@ pub fn write(run: &mut Run) -> Result<Outcome> {
     context.memory.take_put_back();
     let Written { written, deleted, attempt_files } = all.clone();
     context.state.attempt_files = attempt_files;
-    context.scribe.tell(Event::FilesApplied { agent_id: MAIN_AGENT.into(), written, deleted })?;
+    context.record(Event::FilesApplied { agent_id: MAIN_AGENT.into(), written, deleted })?;
     steering::note_written(context, &all)?;
     Ok(Outcome::Written)
 }

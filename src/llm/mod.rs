@@ -271,7 +271,9 @@ pub trait LlmClient {
 
 /// Whether the text of a permanent error says that the request was larger than the model's context.
 pub fn is_too_long(message: &str) -> bool {
-    const WORDS: [&str; 9] = [
+    const WORDS: [&str; 11] = [
+        "contextwindowexceeded",
+        "exceeds the maximum number of tokens",
         "prompt is too long",
         "input is too long",
         "maximum context length",

@@ -4,8 +4,8 @@
 use crate::engine::agent::talks::Closed;
 use crate::engine::agent::tools::DEFAULT_TIMEOUT;
 use crate::engine::context::Context;
-use crate::engine::generators::model::NOT_SHOWN;
 use crate::engine::generators::prompt::BuiltIn;
+use crate::engine::generators::shown::NOT_SHOWN;
 use crate::engine::step::is_kept;
 use crate::error::Result;
 use crate::llm::ToolOffer;
@@ -39,7 +39,7 @@ pub fn tools(context: &Context, offers: &[ToolOffer]) -> String {
 fn walls(context: &Context) -> String {
     let network = match context.spec.sandbox.network {
         true => "it can be reached",
-        false => "none but your own loopback",
+        false => "none but the loopback of your tools",
     };
     let values = [
         ("{{directory}}", context.root.join("workspace").display().to_string()),
@@ -57,7 +57,7 @@ fn protected(context: &Context) -> String {
     match names.len() {
         0 => "the system and the toolchains.".into(),
         _ => format!(
-            "the system, the toolchains, and these protected files, which are put back if they change: {}{}.",
+            "the system, the toolchains, and these protected files, which are restored if they change: {}{}.",
             names[..names.len() - more].join(", "),
             if more > 0 { format!(" and {more} more") } else { String::new() }
         ),
@@ -105,10 +105,10 @@ pub fn report(context: &Context, before: Option<&Closed>) -> Option<String> {
     let Some(Closed { words, killed, .. }) = before else { return Some(text) };
     if !words.trim().is_empty() {
         let words: String = words.trim().chars().take(CLOSING_CHARACTERS).collect();
-        text += &format!("\n\n# What you said at the end of the attempt before\n\n{words}");
+        text += &format!("\n\n# What you said at the end of the last attempt\n\n{words}");
     }
     if !killed.is_empty() {
-        text += "\n\n# Still running at the end of the attempt before, and ended\n";
+        text += "\n\n# Commands that were still running at the end of the last attempt, and were stopped\n";
         killed.iter().for_each(|command| text += &format!("\n- {command}"));
     }
     Some(text)

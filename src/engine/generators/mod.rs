@@ -3,6 +3,7 @@
 pub mod model;
 pub mod prompt;
 pub mod reply;
+pub mod shown;
 pub mod template;
 
 use crate::engine::context::Context;

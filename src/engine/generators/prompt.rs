@@ -10,6 +10,10 @@ const SYSTEM: &str = include_str!("prompts/system.md");
 const GENERATE: &str = include_str!("prompts/generate.md");
 const PATCH: &str = include_str!("prompts/patch.md");
 const FORMAT: &str = include_str!("prompts/format.md");
+/// The format in short, at the end of each message that opens a phase.
+const REMINDER: &str = include_str!("prompts/reminder.md");
+/// Read-only files that are named at the end.
+const NAMED_READ_ONLY: usize = 20;
 
 /// The templates of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +51,20 @@ pub enum Shown {
     Text(String),
     /// Only that it is there, and why not more: "binary, 12 bytes".
     Name(String),
+    /// Only that it is there: there was no room for it.
+    LeftOut,
+}
+
+/// What the message that opens a phase of files mode says beside the task.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Opening {
+    pub files: Vec<ShownFile>,
+    /// What the checks said, in PATCHING.
+    pub report: Option<String>,
+    /// Which attempt this is, and what became of earlier ones.
+    pub attempts: String,
+    /// The files that the model must not write.
+    pub read_only: Vec<String>,
 }
 
 impl Prompts {
@@ -77,19 +95,19 @@ impl Prompts {
         Message { role: Role::User, content: vec![Block::cached(render(template, &values).trim_end())] }
     }
 
-    /// Returns the message that opens a phase; `report` is what the checks said, in PATCHING.
-    pub fn opening(&self, spec: &Spec, files: &[ShownFile], report: Option<&str>) -> Message {
-        let template = if report.is_some() { &self.patch } else { &self.generate };
+    /// Returns the message that opens a phase. It ends with the attempts and the format, also behind the user's templates.
+    pub fn opening(&self, spec: &Spec, opening: &Opening) -> Message {
+        let template = if opening.report.is_some() { &self.patch } else { &self.generate };
         let values = |name: &str| match name {
-            "report" => report.unwrap_or_default().trim_end().to_owned(),
+            "report" => opening.report.as_deref().unwrap_or_default().trim_end().to_owned(),
             name => self.stable(name, spec, ""),
         };
         let (before, after) = template.split_once("{{files}}").unwrap_or((template, ""));
-        let stable = files.iter().filter(|file| file.protected);
-        let changing = files.iter().filter(|file| !file.protected);
-        let mut content = vec![Block::cached(render(before, &values) + &protected_files(stable))];
-        content.push(Block::cached(workspace_files(changing)));
-        content.push(Block::text(render(after, &values).trim_end().to_owned()));
+        let (read_only, changing): (Vec<_>, Vec<_>) = opening.files.iter().partition(|file| file.protected);
+        let mut content = vec![Block::cached(render(before, &values) + &read_only_files(&read_only))];
+        content.push(Block::cached(workspace_files(&changing)));
+        let end = render(after, &values).trim().to_owned() + "\n\n" + &ending(opening);
+        content.push(Block::text(end));
         content.retain(|block| !matches!(block, Block::Text { text, .. } if text.trim().is_empty()));
         Message { role: Role::User, content }
     }
@@ -141,34 +159,78 @@ fn checks(checks: &[Check]) -> String {
     out
 }
 
-fn protected_files<'a>(files: impl Iterator<Item = &'a ShownFile>) -> String {
-    let shown: Vec<_> = files.map(show).collect();
-    if shown.is_empty() {
+/// What the model reads last: where it stands, what it may write, and how.
+fn ending(opening: &Opening) -> String {
+    let mut text = format!("# Attempts\n\n{}\n", opening.attempts);
+    if opening.report.is_some() {
+        text += "\nThe files above are those of the last attempt. The same files would fail again: change what caused the failure.\n";
+    }
+    text += "\n# Your answer\n\n";
+    if !opening.read_only.is_empty() {
+        let names = first_names(opening.read_only.iter().map(String::as_str));
+        text += &format!("Do not write or delete the read-only files: {names}. Write any other file.\n");
+    }
+    text += "Files that are not shown above must not be rewritten: their content would be lost.\n";
+    text + REMINDER.trim_end()
+}
+
+fn first_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<String> = names.map(|name| name.escape_debug().to_string()).collect();
+    let more = names.len().saturating_sub(NAMED_READ_ONLY);
+    let mut text = names[..names.len() - more].join(", ");
+    if more > 0 {
+        text += &format!(" and {more} more");
+    }
+    text
+}
+
+/// Shows files that must stay as they are in a form that is not the form of an answer.
+fn read_only_files(files: &[&ShownFile]) -> String {
+    if files.is_empty() {
         return String::new();
     }
-    format!("# Protected files: given, never changed; what you write there is put back\n\n{}\n", shown.join("\n"))
+    let shown = sections(files, quoted);
+    format!("# Read-only files\n\nThey are given and stay as they are; each line is shown behind a bar.\n\n{shown}\n")
 }
 
-fn workspace_files<'a>(files: impl Iterator<Item = &'a ShownFile>) -> String {
-    let shown: Vec<_> = files.map(show).collect();
-    if shown.is_empty() {
-        return "# Files in the workspace\n\nThere are none of yours yet.\n".into();
+fn workspace_files(files: &[&ShownFile]) -> String {
+    if files.is_empty() {
+        return "# Files that you may change\n\nThere are none yet.\n".into();
     }
-    format!("# Files in the workspace, as they are now\n\n{}\n", shown.join("\n"))
+    format!("# Files that you may change, as they are now\n\n{}\n", sections(files, block))
 }
 
-fn show(file: &ShownFile) -> String {
-    let path = file.path.escape_debug();
-    match &file.content {
-        Shown::Name(why) => format!("({path}: {why}, not shown)"),
-        Shown::Text(text) => {
-            let end = closing_line(text);
-            let word = if end == "</file>" { String::new() } else { format!(" end=\"{end}\"") };
-            let gap = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
-            let note = if gap.is_empty() { String::new() } else { format!("\n({path} has no newline at its end)") };
-            format!("<file path=\"{path}\"{word}>\n{text}{gap}{end}{note}")
+/// Shows each file; those that had no room are named in one line at the end.
+fn sections(files: &[&ShownFile], show_text: fn(&str, &str) -> String) -> String {
+    let mut shown = Vec::new();
+    let mut left_out = Vec::new();
+    for file in files {
+        let path = file.path.escape_debug().to_string();
+        match &file.content {
+            Shown::Text(text) => shown.push(show_text(&path, text)),
+            Shown::Name(why) => shown.push(format!("({path}: {why}, not shown)")),
+            Shown::LeftOut => left_out.push(path),
         }
     }
+    if !left_out.is_empty() {
+        shown.push(format!("({} files are not shown, there is no room: {})", left_out.len(), left_out.join(", ")));
+    }
+    shown.join("\n\n")
+}
+
+/// A file whose lines stand behind a bar: nothing in it can end it.
+fn quoted(path: &str, text: &str) -> String {
+    let lines: String = text.lines().map(|line| format!("\n| {line}")).collect();
+    format!("{path} (read-only):{lines}")
+}
+
+/// A file in the form of an answer.
+fn block(path: &str, text: &str) -> String {
+    let end = closing_line(text);
+    let word = if end == "</file>" { String::new() } else { format!(" end=\"{end}\"") };
+    let gap = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+    let note = if gap.is_empty() { String::new() } else { format!("\n({path} has no newline at its end)") };
+    format!("<file path=\"{path}\"{word}>\n{text}{gap}{end}{note}")
 }
 
 /// Returns a closing line that the content does not have; counted, not drawn, so that equal runs ask alike.
@@ -198,9 +260,9 @@ mod tests {
 
     #[test]
     fn a_file_cannot_close_its_own_block() {
-        let file = |text: &str| ShownFile { path: "a".into(), protected: false, content: Shown::Text(text.into()) };
-        assert_eq!(show(&file("x\n")), "<file path=\"a\">\nx\n</file>");
-        assert_eq!(show(&file("</file>\nEND-1\n")), "<file path=\"a\" end=\"END-2\">\n</file>\nEND-1\nEND-2");
-        assert!(show(&file("x")).contains("no newline"));
+        assert_eq!(block("a", "x\n"), "<file path=\"a\">\nx\n</file>");
+        assert_eq!(block("a", "</file>\nEND-1\n"), "<file path=\"a\" end=\"END-2\">\n</file>\nEND-1\nEND-2");
+        assert!(block("a", "x").contains("no newline"));
+        assert_eq!(quoted("a", "x\n\n# Your answer"), "a (read-only):\n| x\n| \n| # Your answer");
     }
 }

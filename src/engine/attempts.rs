@@ -1,0 +1,216 @@
+//! What earlier attempts of a run changed and why they failed, as its log knows it: a line each for the next prompt.
+//!
+//! An attempt is known by the number of patches before it (`retry_count`). Live and after a crash the same events tell of
+//! it, so a resumed run says what an uninterrupted one would have said.
+
+use std::collections::BTreeMap;
+
+use crate::events::Event;
+use crate::state::phase::Phase;
+use crate::state::run::RunState;
+
+/// Files that a line names.
+const MOST_FILES: usize = 8;
+/// How much of a name a line shows.
+const NAME_CHARACTERS: usize = 100;
+/// How much of a cause a line shows.
+const CAUSE_CHARACTERS: usize = 160;
+/// The field of a transition to PATCHING that holds the first cause.
+pub const CAUSE: &str = "cause";
+
+/// The attempts of a run so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Attempts {
+    known: BTreeMap<u64, Attempt>,
+    /// Files of an answer whose attempt has not begun to be tested.
+    applied: Option<Attempt>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Attempt {
+    written: Vec<String>,
+    deleted: Vec<String>,
+    cause: String,
+}
+
+impl Attempts {
+    /// Takes in one event of the log.
+    pub fn hear(&mut self, event: &Event) {
+        match event {
+            Event::FilesApplied { written, deleted, .. } => {
+                self.applied =
+                    Some(Attempt { written: written.clone(), deleted: deleted.clone(), cause: String::new() });
+            }
+            Event::TransitionOccurred { to_state, metadata, .. } => {
+                let number = metadata["retry_count"].as_u64().unwrap_or_default();
+                if let Some(attempt) = self.applied.take_if(|_| *to_state == Phase::Testing) {
+                    self.known.insert(number, attempt);
+                }
+                if let (Phase::Patching, Some(cause)) = (to_state, metadata[CAUSE].as_str()) {
+                    self.known.entry(number).or_default().cause = cause.to_owned();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns what the model is told: which attempt this is, how many are left, and a line for each earlier one.
+    pub fn told(&self, state: &RunState) -> String {
+        let number = match state.phase {
+            Phase::Patching => state.retry_count + 2,
+            _ => state.retry_count + 1,
+        };
+        let all = number.max(state.max_retries + 1);
+        let mut text = match all - number {
+            0 => format!("This is attempt {number} of {all}, the last one."),
+            1 => format!("This is attempt {number} of {all}; 1 more is left after it."),
+            left => format!("This is attempt {number} of {all}; {left} more are left after it."),
+        };
+        let mut earlier = self.known.clone();
+        if let Some(last) = u64::from(number).checked_sub(2) {
+            // A power cut can take the newest lines of the log; the state was synced.
+            let last = earlier.entry(last).or_default();
+            if last.written.is_empty() && last.deleted.is_empty() {
+                last.written.clone_from(&state.attempt_files);
+            }
+            if last.cause.is_empty() {
+                last.cause = first_cause(&state.last_test_output);
+            }
+        }
+        for (index, attempt) in earlier.range(..u64::from(number) - 1) {
+            text += &format!("\n- Attempt {}: {}", index + 1, attempt.line());
+        }
+        text
+    }
+}
+
+impl Attempt {
+    fn line(&self) -> String {
+        let mut line = match (self.written.is_empty(), self.deleted.is_empty()) {
+            (true, true) => "changed nothing".to_owned(),
+            (false, true) => format!("wrote {}", list(&self.written)),
+            (true, false) => format!("deleted {}", list(&self.deleted)),
+            (false, false) => format!("wrote {}; deleted {}", list(&self.written), list(&self.deleted)),
+        };
+        if !self.cause.is_empty() {
+            line += &format!("; failed with: {}", self.cause);
+        }
+        line
+    }
+}
+
+fn list(names: &[String]) -> String {
+    let mut shown: Vec<String> = names.iter().take(MOST_FILES).map(|name| shortened(name)).collect();
+    if names.len() > MOST_FILES {
+        shown.push(format!("{} more", names.len() - MOST_FILES));
+    }
+    shown.join(", ")
+}
+
+/// The end of a path tells more than its beginning.
+fn shortened(name: &str) -> String {
+    let characters = name.chars().count();
+    let end: String = name.chars().skip(characters.saturating_sub(NAME_CHARACTERS)).collect();
+    let cut = if characters > NAME_CHARACTERS { "…" } else { "" };
+    format!("{cut}{}", end.escape_debug())
+}
+
+/// Returns the first cause of a report in one line: the first of its list, else the heading of the first failed check.
+pub fn first_cause(report: &str) -> String {
+    let list = report.split_once("\nWhat failed:\n").map(|(_, list)| list);
+    let listed = list.and_then(|list| list.lines().find_map(|line| line.strip_prefix("1. ")));
+    let heading = || report.lines().find_map(|line| line.strip_prefix("## "));
+    let line = without_root(listed.or_else(heading).unwrap_or_default().trim());
+    let cut: String = line.chars().take(CAUSE_CHARACTERS).collect();
+    if cut.len() < line.len() { cut + "…" } else { cut }
+}
+
+/// Makes paths in the workspace relative to it, so that a line is cut at the same place wherever the root is.
+fn without_root(line: &str) -> String {
+    const FOLDER: &str = "/workspace/";
+    let mut text = String::new();
+    let mut rest = line;
+    while let Some(at) = rest.find(FOLDER) {
+        let is_edge = |character: char| character.is_whitespace() || "'\"`(<[=,".contains(character);
+        let start = rest[..at].rfind(is_edge).map_or(0, |edge| edge + 1);
+        text += &rest[..start];
+        rest = &rest[at + FOLDER.len()..];
+    }
+    text + rest
+}
+
+/// Returns the cause that a transition tells of: where a patch follows.
+pub fn cause_of(state: &RunState, to: Phase) -> Option<String> {
+    (to == Phase::Patching).then(|| first_cause(&state.last_test_output))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::events::MAIN_AGENT;
+    use crate::state::run::{Birth, new_run_id};
+
+    #[test]
+    fn the_first_cause_is_one_line() {
+        let report = "1 check failed.\n\n## Check unit failed: exit code 1\nCommand: x\n\nWhat failed:\n----- begin output-1 -----\n\
+                      1. cannot import 'a' from 'b' (/home/me/p/workspace/b.py)\n  at c.py:3\n";
+        assert_eq!(first_cause(report), "cannot import 'a' from 'b' (b.py)");
+        assert_eq!(
+            first_cause("1 check failed.\n\n## Check unit failed: exit code 1\n"),
+            "Check unit failed: exit code 1"
+        );
+        assert_eq!(first_cause(""), "");
+        assert_eq!(first_cause(&format!("## {}", "é".repeat(500))).chars().count(), CAUSE_CHARACTERS + 1);
+        assert_eq!(without_root("a '/x/workspace/b' /y/workspace/c/d, workspace/e"), "a 'b' c/d, workspace/e");
+    }
+
+    fn wrote(name: &str) -> Event {
+        Event::FilesApplied { agent_id: MAIN_AGENT.into(), written: vec![name.into()], deleted: Vec::new() }
+    }
+
+    fn moved(from_state: Phase, to_state: Phase, retry_count: u32, cause: &str) -> Event {
+        let metadata = match to_state {
+            Phase::Patching => json!({"retry_count": retry_count, "cause": cause}),
+            _ => json!({"retry_count": retry_count}),
+        };
+        Event::TransitionOccurred {
+            agent_id: MAIN_AGENT.into(),
+            from_state,
+            to_state,
+            transition_type: "advance".into(),
+            metadata,
+        }
+    }
+
+    fn state(phase: Phase, retry_count: u32) -> RunState {
+        let birth =
+            Birth { run_id: new_run_id(), spec_file: "s.yaml", spec_hash: "", max_retries: 3, price_is_known: true };
+        let mut state = RunState::new(birth);
+        (state.phase, state.retry_count) = (phase, retry_count);
+        state
+    }
+
+    #[test]
+    fn earlier_attempts_have_a_line_each_whatever_was_repeated() {
+        let mut attempts = Attempts::default();
+        assert_eq!(attempts.told(&state(Phase::Generating, 0)), "This is attempt 1 of 4; 3 more are left after it.");
+        let events = [
+            wrote("a.py"),
+            wrote("a.py"),
+            moved(Phase::Generating, Phase::Testing, 0, ""),
+            moved(Phase::Testing, Phase::Patching, 0, "first"),
+            moved(Phase::Patching, Phase::Testing, 0, ""),
+            moved(Phase::Testing, Phase::Patching, 0, "first again"),
+            wrote("b.py"),
+            moved(Phase::Patching, Phase::Testing, 1, ""),
+            moved(Phase::Testing, Phase::Patching, 1, "second"),
+        ];
+        events.iter().for_each(|event| attempts.hear(event));
+        let expected = "This is attempt 3 of 4; 1 more is left after it.\n\
+                        - Attempt 1: wrote a.py; failed with: first again\n- Attempt 2: wrote b.py; failed with: second";
+        assert_eq!(attempts.told(&state(Phase::Patching, 1)), expected);
+        assert!(attempts.told(&state(Phase::Patching, 2)).starts_with("This is attempt 4 of 4, the last one."));
+    }
+}
