@@ -11,6 +11,7 @@ use crate::engine::agent::AgentModel;
 use crate::engine::agent::opening::AGENT_MODE;
 use crate::engine::checks::ToolRegistry;
 use crate::engine::checks::command::CommandCheck;
+use crate::engine::checks::evidence::reporters::Reporters;
 use crate::engine::context::Context;
 use crate::engine::generators::Generator;
 use crate::engine::generators::model::FilesModel;
@@ -110,6 +111,7 @@ fn surroundings(order: &Order<'_>, mode: Option<Containment>, root: &Root, stop:
         dwelling,
         workspace,
         cache,
+        reporters: Reporters::create(&order.surroundings.temporary(), &root.path)?,
         network: order.spec.sandbox.network,
         temporary: order.surroundings.temporary(),
         root: root.path.clone(),

@@ -7,6 +7,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::engine::checks::evidence::reporters::Reporters;
 use crate::engine::spec::inputs::{Input, InputKind};
 use crate::environments::adhoc::FOLDER;
 use crate::environments::adhoc::host::Start;
@@ -52,6 +53,8 @@ pub struct Surroundings {
     pub root: PathBuf,
     /// What compilers made in earlier rounds; hidden checks do not see it.
     pub cache: Option<PathBuf>,
+    /// What reports tests from inside a runner.
+    pub reporters: Reporters,
     pub network: bool,
     pub secrets: Secrets,
     pub stop: Stop,

@@ -8,7 +8,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -19,7 +19,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, chdir, getpid, ioctl_tiocsctty};
 use rustix::process::{
     kill_process, kill_process_group, set_child_subreaper, set_parent_process_death_signal, setsid, wait,
@@ -28,6 +28,7 @@ use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout, stdin};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use crate::process::program::interpreter_of;
+use crate::process::report::REPORT_VARIABLE;
 use crate::process::sandbox::{self, Afterwards, Walls};
 use crate::process::wire::{Input, Order, Task};
 use crate::process::{Ended, Job, environment, tree, wire};
@@ -64,14 +65,16 @@ fn keep() -> io::Result<()> {
 fn keep_job(order: &Order, control: &mut UnixStream, children: &mut UnixStream) -> io::Result<()> {
     let namespaces =
         (0..order.namespaces).map(|_| wire::receive_descriptor(control)).collect::<io::Result<Vec<_>>>()?;
-    let (job, input) = wire::decode_job(&wire::receive(&mut *control)?).ok_or(io::ErrorKind::InvalidData)?;
+    let (job, input, reports) = wire::decode_job(&wire::receive(&mut *control)?).ok_or(io::ErrorKind::InvalidData)?;
     let descriptor = match input {
         Input::Empty => None,
         Input::Channel | Input::Duplex | Input::Terminal => Some(wire::receive_descriptor(control)?),
     };
+    let report = if reports { Some(wire::receive_descriptor(control)?) } else { None };
+    let given = Given { input, descriptor, report };
     let started = match &order.walls {
-        None => start(&job, input, descriptor),
-        Some(walls) => start_behind(walls, order.task, &namespaces, &job, input, descriptor),
+        None => start(&job, given),
+        Some(walls) => start_behind(walls, order.task, &namespaces, &job, given),
     };
     let ended = match started {
         Ok(kept) => watch(kept, control, children, input),
@@ -125,6 +128,13 @@ fn seal_descriptors() -> io::Result<()> {
     Ok(())
 }
 
+/// What a command is started with: its input, and the end of a channel on which it reports.
+struct Given {
+    input: Input,
+    descriptor: Option<OwnedFd>,
+    report: Option<OwnedFd>,
+}
+
 /// A command in our hands.
 struct Kept {
     /// Our child: the command, or the first process of the namespace that it is in.
@@ -160,56 +170,56 @@ impl Kept {
 }
 
 /// Starts the command, or says why it cannot be.
-fn start(job: &Job, input: Input, descriptor: Option<OwnedFd>) -> Result<Kept, Ended> {
-    if let (Input::Terminal, Some(terminal)) = (input, &descriptor) {
+fn start(job: &Job, given: Given) -> Result<Kept, Ended> {
+    if let (Input::Terminal, Some(terminal)) = (given.input, &given.descriptor) {
         // The command stays in our group, the terminal's foreground: its Ctrl+C is one that passes us by.
         ioctl_tiocsctty(terminal)
             .map_err(|errno| Ended::CannotStart(format!("no terminal: {}", words(errno.into()))))?;
     }
-    let (mut command, program) = command(job, input, descriptor).map_err(Ended::CannotStart)?;
+    let (mut command, program, report) = command(job, given).map_err(Ended::CannotStart)?;
     let child = command.spawn().map_err(|error| Ended::CannotStart(refusal(&job.command[0], &program, error)))?;
-    drop(command);
+    drop((command, report));
     let_go_of_output();
     Ok(Kept { child: Pid::from_child(&child), inside: None })
 }
 
 /// Starts the command behind walls, or says why it cannot be.
-fn start_behind(
-    walls: &Walls,
-    task: Task,
-    namespaces: &[OwnedFd],
-    job: &Job,
-    input: Input,
-    mut descriptor: Option<OwnedFd>,
-) -> Result<Kept, Ended> {
+fn start_behind(walls: &Walls, task: Task, namespaces: &[OwnedFd], job: &Job, given: Given) -> Result<Kept, Ended> {
+    let input = given.input;
+    let mut given = Some(given);
     let mut become_command = || match task {
         Task::Try => sandbox::trial::try_to_escape(walls.mode, &job.command),
-        Task::Keep | Task::MakeNamespaces => exec(job, input, descriptor.take()),
+        Task::Keep | Task::MakeNamespaces => match given.take() {
+            Some(given) => exec(job, given),
+            None => Ended::CannotStart("it was started before".into()),
+        },
     };
     let afterwards = if input == Input::Empty { Afterwards::End } else { Afterwards::Linger };
     let walled = sandbox::start(walls, namespaces, afterwards, &mut become_command)?;
-    drop(descriptor);
+    drop(given);
     let_go_of_output();
     Ok(Kept { child: walled.child, inside: walled.inside })
 }
 
 /// Becomes the command, or says why not.
-fn exec(job: &Job, input: Input, descriptor: Option<OwnedFd>) -> Ended {
-    if let (Input::Terminal, Some(terminal)) = (input, &descriptor) {
+fn exec(job: &Job, given: Given) -> Ended {
+    if let (Input::Terminal, Some(terminal)) = (given.input, &given.descriptor) {
         let controls = setsid().and_then(|_| ioctl_tiocsctty(terminal));
         if let Err(errno) = controls {
             return Ended::CannotStart(format!("no terminal: {}", words(errno.into())));
         }
     }
-    match command(job, input, descriptor) {
+    match command(job, given) {
         Err(reason) => Ended::CannotStart(reason),
-        Ok((mut command, program)) => Ended::CannotStart(refusal(&job.command[0], &program, command.exec())),
+        Ok((mut command, program, _report)) => Ended::CannotStart(refusal(&job.command[0], &program, command.exec())),
     }
 }
 
-/// Returns the command with its streams, and where its program is; this process is then in the job's directory.
+/// Returns the command with its streams, where its program is, and what it inherits beside them; this process is then in
+/// the job's directory.
 #[expect(clippy::disallowed_methods, reason = "this is the door: here the command starts")]
-fn command(job: &Job, input: Input, descriptor: Option<OwnedFd>) -> Result<(Command, PathBuf), String> {
+fn command(job: &Job, given: Given) -> Result<(Command, PathBuf, Option<OwnedFd>), String> {
+    let Given { input, descriptor, report } = given;
     let name = job.command.first().filter(|name| !name.is_empty()).ok_or("the command is empty")?;
     chdir(&job.cwd).map_err(|errno| format!("cannot enter {}: {}", job.cwd.display(), words(errno.into())))?;
     let program = locate(job, name)?;
@@ -225,7 +235,19 @@ fn command(job: &Job, input: Input, descriptor: Option<OwnedFd>) -> Result<(Comm
         (_, Some(channel)) => drop(command.process_group(0).stdin(channel)),
         (_, None) => drop(command.process_group(0).stdin(Stdio::null())),
     }
-    Ok((command, program))
+    let report = report.map(|report| inheritable(&report)).transpose().map_err(|errno| words(errno.into()))?;
+    if let Some(report) = &report {
+        command.env(REPORT_VARIABLE, report.as_raw_fd().to_string());
+    }
+    Ok((command, program, report))
+}
+
+/// Returns a copy that a program keeps, with a number that shells and scripts do not use.
+fn inheritable(descriptor: &OwnedFd) -> Result<OwnedFd, Errno> {
+    const FIRST_NUMBER: i32 = 100;
+    let copy = fcntl_dupfd_cloexec(descriptor, FIRST_NUMBER)?;
+    fcntl_setfd(&copy, FdFlags::empty())?;
+    Ok(copy)
 }
 
 fn locate(job: &Job, name: &OsStr) -> Result<PathBuf, String> {

@@ -93,7 +93,7 @@ impl Living {
         }
         // A keeper that is gone before it has its job is found out by its silence.
         let _ = order(&living.control, launcher, Task::Keep)
-            .and_then(|()| wire::send(&living.control, &wire::encode_job(job, input)))
+            .and_then(|()| wire::send(&living.control, &wire::encode_job(job, input, false)))
             .and_then(|()| wire::send_descriptor(&living.control, descriptor));
         Ok(living)
     }

@@ -12,6 +12,7 @@ pub mod keeper;
 pub mod living;
 pub mod private;
 pub mod program;
+pub mod report;
 pub mod sandbox;
 mod tree;
 pub mod wire;
@@ -19,7 +20,7 @@ pub mod wire;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::net::Shutdown;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -125,11 +126,17 @@ pub fn adopt_orphans() -> io::Result<()> {
 /// A program that cannot start, fails or runs out of time is a `Finished`; a signal to the orchestrator is
 /// `Error::Stopped`.
 pub fn run(launcher: &Launcher, job: &Job, stop: &Stop) -> Result<Finished> {
+    run_with(launcher, job, None, stop)
+}
+
+/// Like `run`; the command gets the end of a channel, and its number in `REPORT_VARIABLE`.
+pub fn run_with(launcher: &Launcher, job: &Job, report: Option<BorrowedFd<'_>>, stop: &Stop) -> Result<Finished> {
     if let Some(signal) = stop.requested() {
         return Err(Error::Stopped(signal));
     }
     let begun = Instant::now();
-    let mut kept = Kept::start(launcher, job).map_err(|source| Error::io("start", &launcher.program, source))?;
+    let mut kept =
+        Kept::start(launcher, job, report).map_err(|source| Error::io("start", &launcher.program, source))?;
     let (woken, limit) = kept.wait(launcher, stop, begun.checked_add(job.timeout));
     if !matches!(woken, Ok(Woken::Ready)) {
         kept.ask_for_the_end();
@@ -167,12 +174,13 @@ struct Kept {
 }
 
 impl Kept {
-    fn start(launcher: &Launcher, job: &Job) -> io::Result<Kept> {
+    fn start(launcher: &Launcher, job: &Job, report: Option<BorrowedFd<'_>>) -> io::Result<Kept> {
         let (stdout, stdout_end) = Reader::start()?;
         let (stderr, stderr_end) = Reader::start()?;
         let (keeper, control) = spawn_keeper(launcher, stdout_end.into(), stderr_end.into())?;
         let sent = order(&control, launcher, Task::Keep)
-            .and_then(|()| wire::send(&control, &wire::encode_job(job, wire::Input::Empty)));
+            .and_then(|()| wire::send(&control, &wire::encode_job(job, wire::Input::Empty, report.is_some())))
+            .and_then(|()| report.map_or(Ok(()), |report| wire::send_descriptor(&control, report)));
         // One that has no job, or half of one, is of no use; its silence is found at once.
         if sent.is_err() {
             let _ = control.shutdown(Shutdown::Both);

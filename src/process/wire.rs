@@ -100,9 +100,12 @@ pub(super) fn receive_descriptor(from: &UnixStream) -> io::Result<OwnedFd> {
     messages.next().ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Returns a job as a message; its time limit stays with the orchestrator.
-pub(super) fn encode_job(job: &Job, input: Input) -> Vec<u8> {
-    let mut message = vec![input as u8];
+/// Says, beside the input, that the end of a channel follows.
+const REPORTS: u8 = 0x80;
+
+/// Returns a job as a message; its time limit stays with the orchestrator. `reports`: the end of a channel follows.
+pub(super) fn encode_job(job: &Job, input: Input, reports: bool) -> Vec<u8> {
+    let mut message = vec![input as u8 | if reports { REPORTS } else { 0 }];
     put_bytes(&mut message, job.cwd.as_os_str().as_bytes());
     put_list(&mut message, job.command.iter().map(OsString::as_os_str));
     put_list(&mut message, job.env.iter().flat_map(|(name, value)| [name.as_os_str(), value.as_os_str()]));
@@ -110,14 +113,14 @@ pub(super) fn encode_job(job: &Job, input: Input) -> Vec<u8> {
 }
 
 /// Returns the job in a message, or nothing where it holds none.
-pub(super) fn decode_job(message: &[u8]) -> Option<(Job, Input)> {
+pub(super) fn decode_job(message: &[u8]) -> Option<(Job, Input, bool)> {
     let (kind, mut message) = message.split_first()?;
-    let input = *Input::ALL.get(usize::from(*kind))?;
+    let input = *Input::ALL.get(usize::from(*kind & !REPORTS))?;
     let cwd = take_bytes(&mut message)?.into();
     let command = take_list(&mut message)?;
     let mut words = take_list(&mut message)?.into_iter();
     let env = std::iter::from_fn(|| words.next().zip(words.next())).collect();
-    Some((Job { command, cwd, env, timeout: Duration::MAX }, input))
+    Some((Job { command, cwd, env, timeout: Duration::MAX }, input, *kind & REPORTS != 0))
 }
 
 /// Returns processes as a message, which no end is.
@@ -227,9 +230,9 @@ mod tests {
         ) {
             let job = Job { command, cwd: cwd.into(), env, timeout: Duration::MAX };
             let mut stream = Vec::new();
-            send(&mut stream, &encode_job(&job, Input::Channel)).unwrap();
-            let (arrived, input) = decode_job(&receive(stream.as_slice()).unwrap()).unwrap();
-            prop_assert_eq!(input, Input::Channel);
+            send(&mut stream, &encode_job(&job, Input::Channel, true)).unwrap();
+            let (arrived, input, reports) = decode_job(&receive(stream.as_slice()).unwrap()).unwrap();
+            prop_assert_eq!((input, reports), (Input::Channel, true));
             prop_assert_eq!((arrived.command, arrived.cwd, arrived.env), (job.command, job.cwd, job.env));
         }
 

@@ -38,6 +38,7 @@ mod env_adhoc;
 mod env_bash;
 mod env_programs;
 mod env_python;
+mod evidence;
 mod examples;
 mod flags;
 mod identity;

@@ -1,6 +1,8 @@
 //! What a test needs beyond cargo, python3 and bash. A test that cannot run says why; with `CI` set it fails.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 /// Says why a test, or a part of it, cannot run here. With `CI` set that is a failure.
 pub fn skip(reason: impl AsRef<str>) {
@@ -16,4 +18,54 @@ pub fn program(name: &str) -> bool {
         skip(format!("there is no {name} here"));
     }
     is_there
+}
+
+/// Returns a virtual environment that has pytest: made once, from PyPI, below `target/tmp`.
+pub fn pytest() -> Option<&'static Path> {
+    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        install("pytest", "bin/pytest", |staged| {
+            quietly(Command::new("/usr/bin/python3").args(["-m", "venv"]).arg(staged))
+                && quietly(Command::new(staged.join("bin/python")).args(["-m", "pip", "install", "-q", "pytest"]))
+        })
+    });
+    if folder.is_none() {
+        skip("pytest cannot be installed here (python3 -m venv, pip install pytest)");
+    }
+    folder.as_deref()
+}
+
+/// Returns a folder with `node_modules/.bin/jest`: made once, from npm, below `target/tmp`.
+pub fn jest() -> Option<&'static Path> {
+    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        install("jest", "node_modules/.bin/jest", |staged| {
+            let mut npm = Command::new("npm");
+            npm.args(["install", "--silent", "--no-audit", "--no-fund", "--prefix"]).arg(staged);
+            quietly(npm.arg("jest@29"))
+        })
+    });
+    if folder.is_none() {
+        skip("jest cannot be installed here (npm install jest@29)");
+    }
+    folder.as_deref()
+}
+
+/// Installs beside and renames, for two test runs may do so at once. A virtual environment knows its own place by links
+/// and by the first lines of its scripts alone, and is used as `bin/python`.
+fn install(name: &str, program: &str, make: impl Fn(&Path) -> bool) -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    if folder.join(program).exists() {
+        return Some(folder);
+    }
+    let staged = folder.with_extension(std::process::id().to_string());
+    if make(&staged) && std::fs::rename(&staged, &folder).is_err() {
+        let _ = std::fs::remove_dir_all(&staged);
+    }
+    folder.join(program).exists().then_some(folder)
+}
+
+fn quietly(command: &mut Command) -> bool {
+    let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
 }

@@ -18,11 +18,12 @@ use crate::engine::checks::refusals::{refusals, too_large};
 use crate::engine::checks::{CANNOT_START, Output, TIMED_OUT, Tool, ToolResult, text};
 use crate::engine::spec::Check;
 use crate::engine::surroundings::Surroundings;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::events::Tests;
 use crate::process::capture::Captured;
 use crate::process::environment::{Places, for_check};
 use crate::process::program::Lookup;
+use crate::process::report::Report;
 use crate::process::{self, Ended, Finished, Job, Launcher};
 
 const SIGKILL: i32 = 9;
@@ -56,7 +57,10 @@ impl Tool for CommandCheck {
             walls: launcher.walls.as_ref(),
         };
         let mut env = for_check(&around.base, &places, &self.check.env);
+        let known = self.known_runner();
         let_go_tell(&mut env);
+        around.reporters.renew()?;
+        around.reporters.add_variables(known, &mut env);
         let variables = env.iter().map(|(name, _)| name.to_string_lossy().into_owned()).collect();
         let job = Job {
             command: self.check.command.iter().map(Into::into).collect(),
@@ -64,9 +68,9 @@ impl Tool for CommandCheck {
             env,
             timeout: self.check.timeout,
         };
-        let known = self.known_runner();
-        let heard = Heard::default();
-        let finished = process::run(&launcher, &job, &around.stop)?;
+        let report = Report::open(Heard::default()).map_err(|error| Error::io("open", Path::new("a socket"), error))?;
+        let finished = process::run_with(&launcher, &job, Some(report.end()), &around.stop)?;
+        let heard = report.close().unwrap_or_default();
         Ok(self.judge(finished, known, &heard, variables))
     }
 }
@@ -81,16 +85,16 @@ impl CommandCheck {
         lookup.missing(program).map(|missing| format!("{program}: {missing}"))
     }
 
-    /// Returns the launcher of this check: nothing of what earlier rounds left is open to a hidden one.
+    /// Returns the launcher of this check: it sees the programs that report its tests, and nothing of what earlier rounds
+    /// left is open to a hidden one.
     fn launcher(&self) -> Launcher {
-        let Surroundings { launcher, cache, .. } = &*self.surroundings;
-        match launcher.walls.clone().filter(|_| self.check.hidden) {
-            None => launcher.clone(),
-            Some(mut walls) => {
-                walls.write.retain(|place| cache.as_ref() != Some(place));
-                launcher.behind(walls)
-            }
+        let Surroundings { launcher, cache, reporters, .. } = &*self.surroundings;
+        let Some(mut walls) = launcher.walls.clone() else { return launcher.clone() };
+        walls.read.push(reporters.path().to_owned());
+        if self.check.hidden {
+            walls.write.retain(|place| cache.as_ref() != Some(place));
         }
+        launcher.behind(walls)
     }
 
     fn judge(&self, finished: Finished, known: Option<Runner>, heard: &Heard, variables: Vec<String>) -> ToolResult {

@@ -12,6 +12,7 @@ mod javascript;
 mod names;
 mod protocol;
 mod python;
+pub mod reporters;
 pub mod runner;
 #[cfg(test)]
 mod tests;

@@ -70,7 +70,7 @@ fn attempt(
     let (mut keeper, mut control) = spawn_keeper(&launcher, Stdio::null(), Stdio::null()).map_err(broken)?;
     let job = Job { command: bait.arguments(), cwd: "/".into(), env: Vec::new(), timeout: Duration::MAX };
     let told = order(&control, &launcher, Task::Try)
-        .and_then(|()| wire::send(&control, &wire::encode_job(&job, Input::Empty)))
+        .and_then(|()| wire::send(&control, &wire::encode_job(&job, Input::Empty, false)))
         .and_then(|()| wire::receive(&mut control));
     let told = told.ok().and_then(|message| wire::decode_ended(&message));
     bury(&mut keeper, told.is_some());

@@ -1,6 +1,6 @@
 //! What runners report outside of their output.
 //!
-//! pytest, unittest, node and jest load a small program of ours before anything of the workspace (`report/`). It says
+//! pytest, unittest, node and jest load a small program of ours before anything of the workspace (`reporters.rs`). It says
 //! `hello` on a socket that the check was started with, gets a token back, and puts it before every record: the runner
 //! begins, a test ended, the runner has come to its own end. Text that is written to every open descriptor is no record.
 //! A process that asks for a token of its own can report a session of its own, but not the end of another one.
@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::names::Outcome;
 use super::runner::Runner;
 use super::{Counts, Names};
+use crate::process::report::Listener;
 
 /// How many sessions are kept; a check has one for each start of a runner, with node one for each file.
 const MAX_SESSIONS: usize = 20_000;
@@ -58,10 +59,9 @@ pub struct Said {
     pub skipped: u32,
 }
 
-impl Heard {
-    /// Takes in one packet, and returns what is answered.
-    pub fn hear(&mut self, packet: &[u8]) -> Option<Vec<u8>> {
-        if packet == b"hello" {
+impl Listener for Heard {
+    fn hear(&mut self, packet: &[u8]) -> Option<Vec<u8>> {
+        if packet == b"hello" && self.tokens.len() < MAX_SESSIONS {
             let token = Uuid::new_v4().simple().to_string();
             self.tokens.insert(token.clone());
             return Some(token.into_bytes());
@@ -74,12 +74,19 @@ impl Heard {
         }
         None
     }
+}
 
+impl Heard {
     /// Takes in a record; nothing where it is none.
     fn record(&mut self, token: &str, record: &str) -> Option<()> {
         let (kind, rest) = record.split_once(' ').unwrap_or((record, ""));
         match kind {
             "start" => self.started.push(runner(rest)?),
+            // A version of the runner that our program does not know: its output is all there is.
+            "unwatched" => {
+                let unwatched = runner(rest)?;
+                self.started.retain(|runner| *runner != unwatched);
+            }
             "begin" => {
                 let (name, what) = rest.split_once(' ').unwrap_or((rest, ""));
                 let session = Session {

@@ -65,9 +65,6 @@ fn of_reports(sessions: &[&Session], problem: Option<String>) -> Evidence {
 /// What the channel says against a pass.
 fn broken_off(facts: &Facts<'_>) -> Option<String> {
     let heard = facts.heard;
-    if heard.has_foreign {
-        return Some("something else wrote to the channel on which the test runner reports".into());
-    }
     for session in &heard.sessions {
         let Session { runner, what, .. } = session;
         match session.end.as_ref().map(|end| &end.problem) {
@@ -79,7 +76,9 @@ fn broken_off(facts: &Facts<'_>) -> Option<String> {
     }
     let has_begun = |runner: &Runner| heard.sessions.iter().any(|session| session.runner == *runner);
     let silent = heard.started.iter().find(|runner| !has_begun(runner));
-    silent.filter(|runner| facts.known == Some(**runner)).map(|runner| without_summary(*runner))
+    let silent = silent.filter(|runner| facts.known == Some(**runner)).map(|runner| without_summary(*runner));
+    let foreign = || "something else wrote to the channel on which the test runner reports".into();
+    silent.or_else(|| heard.has_foreign.then(foreign))
 }
 
 fn disagreement(reported: &[&Session], said: Option<&Summary>) -> Option<String> {
