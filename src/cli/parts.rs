@@ -18,7 +18,7 @@ use crate::engine::generators::model::FilesModel;
 use crate::engine::generators::prompt::{FILES_MODE, Prompts};
 use crate::engine::generators::template::Template;
 use crate::engine::ledger::Ledger;
-use crate::engine::memory::Memory;
+use crate::engine::memory::{Charges, Memory};
 use crate::engine::replay::true_path;
 use crate::engine::scribe::Scribe;
 use crate::engine::spec::{Mode, Provider};
@@ -72,10 +72,12 @@ pub fn assemble(
     // What the log knows is not less than what the state says, unless the log is gone.
     let lost = memory.lost_usd().map(|lost| lost.max(state.usage.lost_usd.unwrap_or_default()));
     state.usage.lost_usd = lost.filter(|_| order.price_is_known());
+    let mut charges = memory.charges();
+    charges.usd = charges.usd.max(state.usage.lost_usd.unwrap_or_default());
     let surroundings = surroundings(order, mode, &root, &stop)?;
     let checks = checks(order, &surroundings);
     let rules = Rules::new(&order.spec, &order.inputs, &surroundings.workspace, &surroundings.base);
-    let generator = generator(order, &root, &memory, &stop, surroundings)?;
+    let generator = generator(order, &root, charges, &stop, surroundings)?;
     let (spec, inputs) = (order.spec.clone(), order.inputs.clone());
     let context = Context { spec, inputs, state, root, door, scribe, memory, rules, stop };
     Ok(Run { context, generator, checks })
@@ -143,7 +145,7 @@ pub fn forget_caches(surroundings: &cli::surroundings::Surroundings) {
 fn generator(
     order: &Order<'_>,
     root: &Root,
-    memory: &Memory,
+    charges: Charges,
     stop: &Stop,
     surroundings: Rc<Surroundings>,
 ) -> Result<Box<dyn Generator>> {
@@ -163,7 +165,7 @@ fn generator(
     let voice = Voice {
         client,
         provider: order.provider_name(),
-        ledger: Ledger::new(order.spec.budget, order.price, memory.charges()),
+        ledger: Ledger::new(order.spec.budget, order.price, charges),
         policy: Policy { scale: order.surroundings.retry_scale(), until: None },
         replay: order.replay()?,
         secrets: order.secrets(),

@@ -23,7 +23,7 @@ pub const MESSAGE: usize = 1000;
 
 /// Returns what an answer with a status other than 2xx means.
 pub fn refusal(status: u16, headers: &HeaderMap, body: &[u8]) -> LlmError {
-    let parsed: Value = serde_json::from_slice(body).unwrap_or_default();
+    let parsed = parse(body);
     let message = format!("HTTP {status}{}: {}", kind(&parsed), said(&parsed, body));
     match status {
         401..=403 => LlmError::Unauthorized { message },
@@ -37,9 +37,17 @@ pub fn refusal(status: u16, headers: &HeaderMap, body: &[u8]) -> LlmError {
     }
 }
 
+/// Reads an error body; some servers put it into a list of one.
+fn parse(body: &[u8]) -> Value {
+    match serde_json::from_slice(body).unwrap_or_default() {
+        Value::Array(mut bodies) if bodies.len() == 1 => bodies.remove(0),
+        parsed => parsed,
+    }
+}
+
 /// Whether an error body speaks of a field of the request: as its parameter, at its place, or in words.
 pub fn names(body: &[u8], field: &str) -> bool {
-    let parsed: Value = serde_json::from_slice(body).unwrap_or_default();
+    let parsed = parse(body);
     let places = parsed["detail"].as_array().into_iter().flatten().filter_map(|detail| detail["loc"].as_array());
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     let text = said(&parsed, body);
@@ -97,13 +105,18 @@ fn codes(parsed: &Value) -> impl Iterator<Item = &str> {
 
 /// Whether the account has no money left. Anthropic says it in words alone, with a 400.
 fn is_without_credit(status: u16, parsed: &Value) -> bool {
-    let by_code = codes(parsed).any(|code| code.contains("insufficient_quota") || code.contains("billing"));
+    let bare = [&parsed["error"], &parsed["code"]].into_iter().filter_map(Value::as_str);
+    let by_code =
+        codes(parsed).chain(bare).any(|code| code.contains("insufficient_quota") || code.starts_with("billing"));
     by_code || (status == 400 && says_no_credit(&said(parsed, b"")))
 }
 
 /// Whether these words of a provider mean an account without money.
 pub fn says_no_credit(text: &str) -> bool {
-    text.to_lowercase().contains("credit balance is too low")
+    const WORDS: [&str; 4] =
+        ["credit balance is too low", "insufficient credit", "insufficient balance", "out of credit"];
+    let text = text.to_lowercase();
+    WORDS.iter().any(|words| text.contains(words))
 }
 
 /// A limit that the user has set at the provider, and that ends with its month.
@@ -223,6 +236,7 @@ mod tests {
         check(404, r#"{"error":"model 'x' not found"}"#, "permanent HTTP 404: model 'x' not found");
         check(404, r#"{"message":"no such path"}"#, "permanent HTTP 404: no such path");
         check(404, r#"{"detail":"Not Found"}"#, "permanent HTTP 404: Not Found");
+        check(404, r#"[{"error":{"code":404,"message":"no such model"}}]"#, "permanent HTTP 404: no such model");
         check(502, "<html>\n<h1>Bad</h1>", r"transient HTTP 502: <html>\n<h1>Bad</h1>");
         check(400, r#"{"error":[1]}"#, r#"permanent HTTP 400: {"error":[1]}"#);
         check(500, "", "transient HTTP 500: no text");
@@ -241,6 +255,7 @@ mod tests {
         let low = r#"{"error":{"type":"invalid_request_error","message":"Your credit balance is too low to access the API."}}"#;
         assert!(message(refused(400, low)).starts_with("unauthorized "));
         assert!(message(refused(404, low)).starts_with("permanent "));
+        assert!(message(refused(400, r#"{"error":"insufficient_quota"}"#)).starts_with("unauthorized "));
     }
 
     #[test]

@@ -234,4 +234,12 @@ fn losses_outlive_their_log() {
     fs::remove_file(project.path(&project.log_path())).unwrap();
     project.run(RUN).exits(0);
     assert_near(lost(&project), expected);
+    // Nor does the budget forget them.
+    let server = Server::start([long(20_000, 1).cut_after(12), reply::status(401), reply::answer("42")]);
+    let spec = answer_spec() + &format!("generator: {{{PRICE}, max_tokens: 3000}}\nbudget: {{usd: 0.12}}\n");
+    let project = Project::with(spec, &server);
+    project.run(RUN).exits(4);
+    fs::remove_file(project.path(&project.log_path())).unwrap();
+    project.write("specs/spec.yaml", project.read("specs/spec.yaml").replace("max_tokens: 3000", "max_tokens: 5000"));
+    assert_eq!(project.run(RUN_JSON).exits(1).verdict().1, "budget");
 }
