@@ -190,7 +190,10 @@ fn replays(project: Project) {
             assert_eq!(now.remove(&name), Some(content), "{name}\n{story}");
         }
     }
-    assert_eq!(project.state()["usage"], usage);
+    // Nothing breaks off in a replay.
+    for field in ["llm_calls", "input_tokens", "output_tokens", "cost_usd"] {
+        assert_eq!(project.state()["usage"][field], usage[field], "{field}");
+    }
 }
 
 #[test]

@@ -233,11 +233,21 @@ fn small_models_are_understood() {
 }
 
 #[test]
-fn thinking_is_not_sent_back_with_a_reminder() {
+fn thinking_is_not_handed_on() {
     let server = Server::start([reply::text("<think>\nhm, hm\n</think>\nSure!"), reply::answer("42")]);
     Project::with(spec(""), &server).run(RUN).exits(0);
     let said = server.requests()[1].said();
     assert!(said.contains("Sure!") && !said.contains("hm, hm"), "{said}");
+    // Nor are the closing words of a conversation handed on with it.
+    let server = Server::start([
+        reply::bash("echo 41 > answer.txt"),
+        reply::text("<think>\nhm, hm\n</think>\nThat is it."),
+        reply::bash("echo 42 > answer.txt"),
+        reply::text("done"),
+    ]);
+    Project::with(spec("mode: agent"), &server).run(RUN).exits(0);
+    let said = server.requests()[2].said();
+    assert!(said.contains("That is it.") && !said.contains("hm, hm"), "{said}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use crate::engine::agent::conversation::Conversation;
 use crate::engine::agent::restart;
 use crate::engine::context::Context;
+use crate::engine::generators::reply::without_thinking;
 use crate::engine::memory::{Asked, Recorded};
 use crate::engine::voice::usable;
 use crate::error::Result;
@@ -131,7 +132,7 @@ impl Talk {
             leave_out_the_incomplete(&mut answer);
         }
         self.tell_calls_apart(&mut answer);
-        self.words = answer.text();
+        self.words = without_thinking(&answer.text()).to_owned();
         let is_paused = answer.stop == StopReason::PauseTurn;
         let is_out_of_turns = answer.stop == StopReason::Other(MAX_TURNS.into());
         let calls: Vec<Block> =
