@@ -4,6 +4,7 @@
 //! `parts.rs` wires what a run is made of.
 
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::cli::ending::{Ending, next_command};
@@ -18,10 +19,10 @@ use crate::engine::memory::Memory;
 use crate::engine::replay::true_path;
 use crate::engine::scribe::Scribe;
 use crate::engine::step::KEPT_NAMES;
-use crate::engine::{self, Run, tested};
+use crate::engine::{self, Run, kept, tested};
 use crate::error::{Error, Result};
 use crate::events::bus::Bus;
-use crate::events::{Event, MAIN_AGENT};
+use crate::events::{Event, MAIN_AGENT, Replaced};
 use crate::observers::console::{Console, ConsoleOptions};
 use crate::observers::debug::Debug;
 use crate::process::sandbox::trial::Found;
@@ -38,8 +39,20 @@ enum Decision {
     /// It is over: its result is all there is to say.
     Over(Box<RunState>),
     GoOn(Box<RunState>),
-    /// A new one begins; the words say what became of the old one.
-    Begin(Vec<String>),
+    Begin(Beginning),
+}
+
+/// A new run: words that say what became of the old one, and which one has left something that is kept.
+#[derive(Default)]
+struct Beginning {
+    words: Vec<String>,
+    replaces: Option<Replaced>,
+}
+
+impl Beginning {
+    fn saying(word: String) -> Beginning {
+        Beginning { words: vec![word], replaces: None }
+    }
 }
 
 /// Runs the command to its end.
@@ -70,9 +83,9 @@ fn carry_out(order: &Order<'_>, stop: Stop, next: &str) -> Result<Ending> {
             Ok(ending.told())
         }
         Decision::GoOn(state) => drive(order, found, root, stop, *state, None, next),
-        Decision::Begin(words) => {
+        Decision::Begin(beginning) => {
             parts::forget_caches(order.surroundings);
-            drive(order, found, root, stop, order.new_run(), Some(words), next)
+            drive(order, found, root, stop, order.new_run(), Some(beginning), next)
         }
     }
 }
@@ -86,14 +99,16 @@ fn decide(order: &Order<'_>, root: &Root) -> Result<(Decision, Option<Found>)> {
             let text = "the root holds the run of a workflow; `orchestrator reset` forgets it";
             return Err(Error::Usage(text.into()));
         }
-        Loaded::Nothing => Decision::Begin(Vec::new()),
-        Loaded::Corrupt(problem) if afresh => Decision::Begin(vec![format!("state.json was corrupt: {problem}")]),
-        Loaded::Corrupt(problem) => return Ok((record_corruption(order, root, problem)?, None)),
-        Loaded::Build(state) if afresh => Decision::Begin(vec![format!("the run {} is thrown away", state.run_id)]),
-        Loaded::Build(state) if state.reason == Some(Reason::StateCorrupt) => Decision::Over(state.clone()),
-        Loaded::Build(state) if state.spec_hash != order.inputs.hash => {
-            Decision::Begin(vec![format!("the spec has changed: the run {} is thrown away", state.run_id)])
+        Loaded::Nothing => Decision::Begin(Beginning::default()),
+        Loaded::Corrupt(problem) if afresh => {
+            Decision::Begin(Beginning::saying(format!("state.json was corrupt: {problem}")))
         }
+        Loaded::Corrupt(problem) => return Ok((record_corruption(order, root, problem)?, None)),
+        Loaded::Build(state) if afresh => {
+            Decision::Begin(Beginning::saying(format!("the run {} is thrown away", state.run_id)))
+        }
+        Loaded::Build(state) if state.reason == Some(Reason::StateCorrupt) => Decision::Over(state.clone()),
+        Loaded::Build(state) if state.spec_hash != order.inputs.hash => Decision::Begin(take_over_root(root, state)?),
         Loaded::Build(state) if state.phase.is_terminal() => Decision::Over(state.clone()),
         Loaded::Build(state) => Decision::GoOn(state.clone()),
     };
@@ -111,6 +126,31 @@ fn decide(order: &Order<'_>, root: &Root) -> Result<(Decision, Option<Found>)> {
         root.set_aside()?;
     }
     Ok((decision, found))
+}
+
+/// Returns the beginning of a run where one of another spec stands: what it has left is kept.
+fn take_over_root(root: &Root, state: &RunState) -> Result<Beginning> {
+    let RunState { run_id, spec_file, phase, .. } = state;
+    let left = format!("the spec has changed: the run {run_id} of {spec_file} ({}) is left", phase.name());
+    let workspace = root.join("workspace");
+    if !workspace.exists() {
+        return Ok(Beginning::saying(left));
+    }
+    let door = Door::open(root.handle(), "workspace", &workspace)?;
+    if !door.has_files_but(&KEPT_NAMES)? && state.usage.llm_calls == 0 {
+        return Ok(Beginning::saying(left));
+    }
+    let device =
+        |path: &Path| std::fs::metadata(path).map(|data| data.dev()).map_err(|error| Error::io("look at", path, error));
+    root.directory("logs")?;
+    if device(&workspace)? != device(&root.join("logs"))? {
+        return Err(Error::Usage(format!(
+            "{left}, but its workspace is on another file system than logs/ and cannot be kept there; move its files away \
+             and run `orchestrator reset`, or start afresh without them: --no-resume"
+        )));
+    }
+    let replaces = Some(Replaced { run_id: run_id.clone(), spec_file: spec_file.clone() });
+    Ok(Beginning { words: vec![left], replaces })
 }
 
 /// A workspace with files and no state that says they are ours stays untouched.
@@ -162,14 +202,14 @@ fn changes_since(root: &Root, state: &RunState, memory: &Memory, stop: &Stop) ->
     tested::changes(door.as_ref(), tested, stop)
 }
 
-/// Drives a run; `words` are what a new one begins with, none where one goes on.
+/// Drives a run; one that goes on has no beginning.
 fn drive(
     order: &Order<'_>,
     found: Option<Found>,
     root: Root,
     stop: Stop,
     state: RunState,
-    words: Option<Vec<String>>,
+    beginning: Option<Beginning>,
     next: &str,
 ) -> Result<Ending> {
     let arguments = order.arguments;
@@ -191,8 +231,8 @@ fn drive(
     }
     let scribe = Scribe::new(journal, bus, arguments.debug, memory.notes().to_vec());
     let mut run = parts::assemble(order, found.as_ref().map(|found| found.mode), root, stop, state, scribe, memory)?;
-    let is_new = words.is_some();
-    let started = start(order, found.as_ref(), &mut run, mended, words);
+    let is_new = beginning.is_some();
+    let started = start(order, found.as_ref(), &mut run, mended, beginning);
     if is_new && let Err(error) = started {
         // Nothing was saved: there is no run, and a log of it would be nobody's.
         let _ = std::fs::remove_file(logs_path.join(format!("{}.log", run.context.state.run_id)));
@@ -214,7 +254,7 @@ fn start(
     found: Option<&Found>,
     run: &mut Run,
     mended: Option<Mended>,
-    words: Option<Vec<String>>,
+    beginning: Option<Beginning>,
 ) -> Result<()> {
     let context = &mut run.context;
     let Mended { skipped, cut } = mended.unwrap_or_default();
@@ -223,6 +263,12 @@ fn start(
     }
     for line in skipped {
         context.scribe.note(format!("line {line} of the log is unreadable and was skipped"))?;
+    }
+    let goes_on = beginning.is_none();
+    let Beginning { words, replaces } = beginning.unwrap_or_default();
+    if let Some(replaced) = &replaces {
+        kept::keep_state(&context.root, replaced)?;
+        context.memory.keep_replaced(replaces.clone());
     }
     context.scribe.tell_synced(Event::WorkflowStarted {
         workflow_id: context.state.run_id.clone(),
@@ -233,12 +279,12 @@ fn start(
         spec_hash: context.state.spec_hash.clone(),
         provider: order.provider_name().into(),
         model: order.model_name(),
-        resumed: words.is_none(),
+        resumed: goes_on,
         version: env!("CARGO_PKG_VERSION").into(),
         max_retries: Some(order.spec.max_retries),
+        replaces,
     })?;
-    let goes_on = words.is_none();
-    for word in words.unwrap_or_default() {
+    for word in words {
         context.scribe.progress(word)?;
     }
     for warning in &order.spec.warnings {

@@ -9,7 +9,7 @@ use crate::engine::agent::talks::Talks;
 use crate::engine::attempts::Attempts;
 use crate::engine::protection::PutBack;
 use crate::engine::rounds::Rounds;
-use crate::events::{Charge, Event, Place, TestedFile};
+use crate::events::{Charge, Event, Place, Replaced, TestedFile};
 use crate::llm::{Answer, Message, Usage};
 use crate::state::phase::Phase;
 use crate::state::run::Totals;
@@ -41,6 +41,7 @@ pub struct Memory {
     put_back: PutBack,
     root: Option<String>,
     max_retries: Option<u32>,
+    replaced: Option<Replaced>,
     tested: Option<BTreeMap<String, TestedFile>>,
     /// The number of the line that is being heard.
     line: u64,
@@ -89,7 +90,8 @@ impl Memory {
         self.rounds.hear(&event);
         self.attempts.hear(&event);
         match event {
-            Event::WorkflowStarted { scope_dir, resumed, max_retries, .. } => {
+            Event::WorkflowStarted { scope_dir, resumed, max_retries, replaces, .. } => {
+                self.replaced = self.replaced.take().or(replaces);
                 self.root = Some(scope_dir);
                 self.max_retries = max_retries;
                 // A run begins in INIT, which no transition leads to.
@@ -127,6 +129,7 @@ impl Memory {
                     self.notes.push(message);
                 }
             }
+            Event::WorkspaceKept { .. } => self.replaced = None,
             Event::WorkspaceTested { files, .. } => self.tested = Some(files),
             Event::FilesApplied { .. } => self.put_back = PutBack::default(),
             Event::ProtectedRestored { restored, removed, .. } => self.put_back.add(PutBack { restored, removed }),
@@ -258,6 +261,16 @@ impl Memory {
     /// Returns what the spec said of `max_retries` when the run was started last.
     pub fn max_retries(&self) -> Option<u32> {
         self.max_retries
+    }
+
+    /// Remembers the run whose files are still in the workspace.
+    pub fn keep_replaced(&mut self, replaced: Option<Replaced>) {
+        self.replaced = replaced;
+    }
+
+    /// Hands over, once, the run whose files are still in the workspace.
+    pub fn take_replaced(&mut self) -> Option<Replaced> {
+        self.replaced.take()
     }
 
     /// Returns the files that all checks have passed on; nothing where the log is from before they were recorded.

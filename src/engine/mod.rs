@@ -10,6 +10,7 @@ pub mod checks;
 pub mod context;
 pub mod equipment;
 pub mod generators;
+pub mod kept;
 pub mod ledger;
 pub mod memory;
 pub mod protection;

@@ -10,7 +10,7 @@ use crate::engine::context::Context;
 use crate::engine::generators::Written;
 use crate::engine::protection::{self, PutBack};
 use crate::engine::spec::{Check, OnTimeout};
-use crate::engine::{steering, tested};
+use crate::engine::{kept, steering, tested};
 use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT};
 use crate::safety::snapshot::Snapshot;
@@ -33,6 +33,7 @@ pub fn is_kept(path: &Path) -> bool {
 /// INIT: an empty workspace with the user's files in it.
 pub fn prepare(run: &mut Run) -> Result<Outcome> {
     let context = &mut run.context;
+    kept::keep_workspace(context)?;
     if !context.door.is_empty_but(&KEPT_NAMES)? {
         context.scribe.progress("emptying workspace/ for a fresh start")?;
         let left = context.door.clear(&KEPT_NAMES)?;

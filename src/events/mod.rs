@@ -73,6 +73,13 @@ pub struct FileMark {
     pub modified: Option<String>,
 }
 
+/// A run that another one takes the place of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replaced {
+    pub run_id: String,
+    pub spec_file: String,
+}
+
 /// A file as it was tested: what tells its content, and what tells that nobody has touched it since.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TestedFile {
@@ -97,6 +104,9 @@ pub enum Event {
         /// What the spec says; a resume goes on with it when it differs from that of the last start.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         max_retries: Option<u32>,
+        /// The run of another spec that this one takes the place of, where it has left something to keep.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        replaces: Option<Replaced>,
     },
     WorkflowCompleted {
         workflow_id: String,
@@ -299,6 +309,11 @@ pub enum Event {
         env_vars: Vec<String>,
     },
     /// Protected files were put back, and what did not belong to them removed.
+    /// What another run left in the workspace is in its folder of the logs.
+    WorkspaceKept {
+        agent_id: String,
+        kept: Replaced,
+    },
     /// All checks have passed on these files.
     WorkspaceTested {
         agent_id: String,
@@ -382,6 +397,7 @@ pub enum Kind {
     ConversationClosed,
     ToolInvocation,
     ScriptOutput,
+    WorkspaceKept,
     WorkspaceTested,
     ProtectedRestored,
     HiddenFilesPlaced,
@@ -419,6 +435,7 @@ impl Event {
             Event::ConversationClosed { .. } => Kind::ConversationClosed,
             Event::ToolInvocation { .. } => Kind::ToolInvocation,
             Event::ScriptOutput { .. } => Kind::ScriptOutput,
+            Event::WorkspaceKept { .. } => Kind::WorkspaceKept,
             Event::WorkspaceTested { .. } => Kind::WorkspaceTested,
             Event::ProtectedRestored { .. } => Kind::ProtectedRestored,
             Event::HiddenFilesPlaced { .. } => Kind::HiddenFilesPlaced,

@@ -82,6 +82,7 @@ pub fn line_of(event: &Event, elapsed: Duration) -> Option<Line> {
         | Event::ClaudeInvocationStarted { .. }
         | Event::ModelStreamed { .. }
         | Event::ToolInvocation { .. }
+        | Event::WorkspaceKept { .. }
         | Event::WorkspaceTested { .. }
         | Event::HiddenFilesPlaced { .. }
         | Event::HiddenFilesRemoved { .. } => return None,

@@ -219,3 +219,46 @@ fn what_is_asked_for_has_changed() {
     }
     check_another("--provider", &["--provider", "openai"], |_| ());
 }
+
+#[test]
+fn the_run_of_another_spec_is_named_kept_and_can_be_restored() {
+    let (project, server) = paused(&spec(), &[reply::answer("42"), reply::answer("42")]);
+    project.write("workspace/NOTES.txt", "mine\n");
+    project.write("workspace/.gitkeep", "");
+    let before = project.state();
+    let first = project.state_text("run_id");
+    project.write("specs/other.yaml", with("/description", json!("Another one.")).to_string());
+    let ran = project.run(&["run", "specs/other.yaml", "--json"]).exits(0);
+    for word in [first.as_str(), "specs/spec.yaml", "is kept", "restore"] {
+        assert!(ran.stderr.contains(word), "no {word}\n{}", ran.story());
+    }
+    assert!(ran.result()["notes"].to_string().contains(&first), "{}", ran.story());
+    assert!(project.exists("workspace/.gitkeep") && !project.exists("workspace/NOTES.txt"));
+    assert_eq!(project.read(&format!("logs/{first}/workspace/NOTES.txt")), "mine\n");
+    assert_eq!(project.read(&format!("logs/{first}/workspace/answer.txt")), "41\n");
+    // What the note says brings the run back, and nothing is asked for again.
+    let note = ran.result()["notes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find_map(|note| Some(note.as_str()?.split_once("orchestrator reset && ")?.1.to_owned()));
+    project.run_in_shell(&format!("\"$@\" && {}", note.unwrap()), &["reset"]).exits(0);
+    assert_eq!(project.state(), before);
+    project.run(RUN).exits(0);
+    assert_eq!((project.state_text("run_id"), server.count()), (first, 4));
+    assert_eq!(project.state()["retry_count"], 1);
+}
+
+#[test]
+fn keeping_the_files_of_another_run_goes_on_where_it_was_stopped() {
+    let (project, server) = paused(&spec(), &[reply::answer("42")]);
+    let first = project.state_text("run_id");
+    project.write("specs/spec.yaml", with("/description", json!("Another one.")).to_string());
+    project.write(&format!("logs/{first}/workspace"), "in the way\n");
+    project.run(RUN).exits(74);
+    assert_eq!((project.state_text("state").as_str(), project.workspace("answer.txt").as_str()), ("INIT", "41\n"));
+    std::fs::remove_file(project.path(&format!("logs/{first}/workspace"))).unwrap();
+    project.run(RUN).exits(0).says(&first);
+    assert_eq!(project.read(&format!("logs/{first}/workspace/answer.txt")), "41\n");
+    assert_eq!((project.workspace("answer.txt").as_str(), server.count()), ("42\n", 3));
+}

@@ -63,6 +63,9 @@ impl Hasher<'_> {
             let from = normalised(self.folder, &source.from);
             let to = source.to.as_ref().map_or("", |to| to.as_str());
             self.record([role, "from", to], from.as_os_str().as_bytes());
+            for pattern in &source.exclude {
+                self.record([role, "exclude"], pattern.as_bytes());
+            }
         }
         self.inputs(role, inputs);
     }

@@ -93,6 +93,7 @@ fn started(resumed: bool) -> Event {
         resumed,
         version: "0".into(),
         max_retries: None,
+        replaces: None,
     }
 }
 

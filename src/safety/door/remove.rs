@@ -79,6 +79,23 @@ impl Door {
         Ok(stuck.iter().map(told).collect())
     }
 
+    /// Moves everything at the top but regular files of these names to an open folder of the same file system.
+    pub fn move_to(&self, target: BorrowedFd<'_>, display: &Path, keep: &[&str]) -> Result<(), Error> {
+        for name in self.top_names()? {
+            if self.is_spared(&name, keep) || name.to_string_lossy().starts_with(STAGE_PREFIX) {
+                continue;
+            }
+            let moved = || renameat(self.top(), &name, target, &name);
+            // A folder that cannot be written to cannot get another parent, either.
+            let moved = moved().or_else(|errno| match errno {
+                Errno::ACCESS => unlock(self.top(), &name, 0o700).and_then(|()| moved()),
+                other => Err(other),
+            });
+            moved.map_err(|errno| Error::io("move a part of workspace/ to", &display.join(&name), errno))?;
+        }
+        fsync(self.top()).map_err(|errno| self.failed("sync", Path::new(""), errno))
+    }
+
     /// Removes what an interrupted change left at the top. What will not go does no harm and stays.
     pub fn sweep(&self) -> Result<(), Error> {
         for name in self.top_names()? {

@@ -35,6 +35,7 @@ fn what_is_asked_for_makes_another_run() {
         with("copy: [../tests]", "copy: [{from: ../tests, to: other}]"),
         with("copy: [../tests]", "copy: [../tests, ../empty]"),
         with("copy: [../tests]", "copy: []"),
+        with("copy: [../tests]", "copy: [{from: ../tests, exclude: ['*.csv']}]"),
         with("protect: [../one.txt]", "protect: [{from: ../one.txt, to: two.txt}]"),
         with("copy: [../tests]\n  protect: [../one.txt]", "copy: [../one.txt]\n  protect: [../tests]"),
         with("name: unit", "name: other"),
