@@ -284,6 +284,7 @@ fn failed_check<'a>(check: &'a Check, result: &'a ToolResult) -> FailedCheck<'a>
         stdout_dropped: result.stdout.dropped,
         stderr_dropped: result.stderr.dropped,
         refused: &result.refused,
+        tests: result.tests.as_ref(),
     }
 }
 

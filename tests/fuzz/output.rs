@@ -78,6 +78,7 @@ fn checks() {
         assert!(causes(&shown, &rest).len() < 100);
         let check = FailedCheck {
             refused: &[],
+            tests: None,
             name: "unit",
             command: &["sh".to_owned()],
             hidden: false,

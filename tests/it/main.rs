@@ -58,6 +58,7 @@ mod refused;
 mod replay;
 mod reply;
 mod resume;
+mod rounds;
 mod running;
 mod serve;
 mod serve_control;

@@ -6,6 +6,7 @@
 
 use super::causes::{Cause, causes};
 use super::text::{cut_middle, escaped, printable, with_short_rulers, without_repetitions};
+use crate::events::Tests;
 use std::collections::HashSet;
 use std::fmt::Write;
 
@@ -24,6 +25,8 @@ pub struct FailedCheck<'a> {
     pub stderr_dropped: u64,
     /// What the sandbox refused, in words of ours.
     pub refused: &'a [String],
+    /// What its tests came to, where that is known.
+    pub tests: Option<&'a Tests>,
 }
 
 /// The longest report.
@@ -132,7 +135,11 @@ fn hidden(problem: &str) -> String {
 fn heading(check: &FailedCheck) -> String {
     let (name, problem) = (shown(check.name, MAX_FILE_NAME), shown(check.problem, MAX_PROBLEM));
     let words: Vec<String> = check.command.iter().map(|word| quoted(word)).collect();
-    format!("\n## Check {name} failed: {problem}\nCommand: {}\n", shortened(words.join(" "), MAX_COMMAND))
+    let tests = check.tests.map(|Tests { executed, passed, failed, skipped, .. }| {
+        format!("Tests: {executed} executed, {passed} passed, {failed} failed, {skipped} skipped\n")
+    });
+    let command = shortened(words.join(" "), MAX_COMMAND);
+    format!("\n## Check {name} failed: {problem}\nCommand: {command}\n{}", tests.unwrap_or_default())
 }
 
 /// Adds what a stream printed. Of many failures, which the causes tell, lines that repeat are left out.

@@ -6,6 +6,7 @@ use std::slice::from_ref;
 
 const CHECK: FailedCheck = FailedCheck {
     refused: &[],
+    tests: None,
     name: "unit",
     command: &[],
     hidden: false,
