@@ -48,7 +48,6 @@ fn main() {
             read: &[],
             originals: &[],
             freeze: &[],
-            cache: None,
             private,
             devices: &[],
             network: false,

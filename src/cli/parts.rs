@@ -19,8 +19,10 @@ use crate::engine::generators::prompt::{FILES_MODE, Prompts};
 use crate::engine::generators::template::Template;
 use crate::engine::ledger::Ledger;
 use crate::engine::memory::{Charges, Memory};
+use crate::engine::protection::{Known, frozen_places};
 use crate::engine::replay::true_path;
 use crate::engine::scribe::Scribe;
+use crate::engine::spec::inputs::InputKind;
 use crate::engine::spec::{Mode, Provider};
 use crate::engine::steering::Rules;
 use crate::engine::surroundings::{Dwelling, Surroundings};
@@ -32,7 +34,7 @@ use crate::llm::claude_code::{ClaudeCode, PROGRAM, Setup};
 use crate::llm::endpoint::Endpoint;
 use crate::llm::openai::OpenAi;
 use crate::llm::retry::Policy;
-use crate::process::cache::CacheDir;
+use crate::process::cache::{CacheDir, Caches};
 use crate::process::caller::for_client;
 use crate::process::environment::Base;
 use crate::process::private::PrivateDirs;
@@ -79,7 +81,7 @@ pub fn assemble(
     let rules = Rules::new(&order.spec, &order.inputs, &surroundings.workspace, &surroundings.base);
     let generator = generator(order, &root, charges, &stop, surroundings)?;
     let (spec, inputs) = (order.spec.clone(), order.inputs.clone());
-    let context = Context { spec, inputs, state, root, door, scribe, memory, rules, stop };
+    let context = Context { spec, inputs, state, root, door, known: Known::default(), scribe, memory, rules, stop };
     Ok(Run { context, generator, checks })
 }
 
@@ -88,15 +90,17 @@ fn surroundings(order: &Order<'_>, mode: Option<Containment>, root: &Root, stop:
     let workspace = true_path(&root.join("workspace"));
     let make_private = || PrivateDirs::create(&order.surroundings.temporary(), &root.path);
     // Without a cache the compilers start from nothing each time, which is slow and nothing else.
-    let cache = caches(order.surroundings).filter(|cache| cache.create().is_ok()).map(|cache| cache.path());
-    let cache = cache.and_then(|path| path.canonicalize().ok());
+    let caches = caches(order.surroundings).and_then(|cache| cache.create().ok());
     let private = match mode {
         Some(Containment::Full | Containment::FullWithoutLandlock) => None,
         Some(Containment::Reduced) | None => Some(make_private()?),
     };
     let walls = mode.map(|mode| {
         let private = private.as_ref().map(PrivateDirs::base);
-        walls::of_checks(&order.spec, &Site { mode, root: &root.path, base: &base, private, cache: cache.as_deref() })
+        walls::of_checks(
+            &order.spec,
+            &Site { mode, root: &root.path, base: &base, private, caches: caches.as_ref().map(Caches::base) },
+        )
     });
     let launcher = Launcher { walls, ..Launcher::open(Path::new(OWN_PROGRAM)) };
     let dwelling = match (&launcher.walls, private) {
@@ -112,7 +116,7 @@ fn surroundings(order: &Order<'_>, mode: Option<Containment>, root: &Root, stop:
         base,
         dwelling,
         workspace,
-        cache,
+        caches,
         reporters: Reporters::create(&order.surroundings.temporary(), &root.path)?,
         network: order.spec.sandbox.network,
         temporary: order.surroundings.temporary(),
@@ -124,8 +128,13 @@ fn surroundings(order: &Order<'_>, mode: Option<Containment>, root: &Root, stop:
 
 fn checks(order: &Order<'_>, surroundings: &Rc<Surroundings>) -> ToolRegistry {
     let mut registry = ToolRegistry::default();
-    for check in &order.spec.checks {
-        registry.add(Box::new(CommandCheck { check: check.clone(), surroundings: surroundings.clone() }));
+    let protected = frozen_places(&order.inputs.protect);
+    for (check, files) in order.spec.checks.iter().zip(&order.inputs.hidden) {
+        // A folder that a hidden check brings may be one of the project's, where programs write.
+        let own = files.iter().filter(|input| matches!(input.kind, InputKind::File { .. }));
+        let own = own.map(|input| PathBuf::from(input.to.as_str()));
+        let frozen = protected.iter().cloned().chain(own).collect();
+        registry.add(Box::new(CommandCheck { check: check.clone(), frozen, surroundings: surroundings.clone() }));
     }
     registry
 }

@@ -45,7 +45,7 @@ impl<'a> Programs<'a> {
     fn walls_with(&self, read: &[PathBuf]) -> Option<Walls> {
         let mut spec = self.spec.clone();
         spec.sandbox.read.extend_from_slice(read);
-        let site = |mode| Site { mode, root: &self.root, base: &self.base, private: None, cache: None };
+        let site = |mode| Site { mode, root: &self.root, base: &self.base, private: None, caches: None };
         self.mode.map(|mode| walls::of_checks(&spec, &site(mode)))
     }
 

@@ -117,7 +117,7 @@ impl Place {
             root: project,
             base: &base,
             private: private.as_ref().map(TempDir::path),
-            cache: None,
+            caches: None,
         };
         let walls = walls::of_project(&wishes, &site);
         let pocket = match found.mode {

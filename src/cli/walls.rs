@@ -15,21 +15,21 @@ pub struct Site<'a> {
     pub base: &'a Base,
     /// In reduced mode: where the private directories are.
     pub private: Option<&'a Path>,
-    /// What compilers made in earlier rounds.
-    pub cache: Option<&'a Path>,
+    /// What compilers made in earlier rounds, of all who do not share it: each gets its own.
+    pub caches: Option<&'a Path>,
 }
 
 /// Returns the walls of a build's checks.
 pub fn of_checks(spec: &Spec, site: &Site<'_>) -> Walls {
+    let originals: Vec<PathBuf> = originals(spec).into_iter().chain(site.caches.map(Path::to_owned)).collect();
     walls(&Plan {
         mode: site.mode,
         workspace: &site.root.join("workspace"),
         root: Some(site.root),
         base: site.base,
         read: &spec.sandbox.read,
-        originals: &originals(spec),
+        originals: &originals,
         freeze: &[],
-        cache: site.cache,
         private: site.private,
         devices: &spec.sandbox.devices,
         network: spec.sandbox.network,
@@ -66,7 +66,6 @@ pub fn of_project(wishes: &Wishes<'_>, site: &Site<'_>) -> Walls {
         read: wishes.read,
         originals: &[],
         freeze: &freeze,
-        cache: site.cache,
         private: site.private,
         devices: &[],
         network: wishes.network,

@@ -1,6 +1,7 @@
 //! What every step of a run works with: the spec, the state, the workspace, and the pen.
 
 use crate::engine::memory::Memory;
+use crate::engine::protection::Known;
 use crate::engine::scribe::Scribe;
 use crate::engine::spec::Spec;
 use crate::engine::spec::inputs::Inputs;
@@ -21,6 +22,7 @@ pub struct Context {
     pub state: RunState,
     pub root: Root,
     pub door: Door,
+    pub known: Known,
     pub scribe: Scribe,
     pub memory: Memory,
     pub rules: Rules,

@@ -8,6 +8,7 @@ use crate::engine::checks::text::cut_middle;
 use crate::engine::checks::{CANNOT_START, ToolResult};
 use crate::engine::context::Context;
 use crate::engine::generators::Written;
+use crate::engine::protection::guard::Guard;
 use crate::engine::protection::{self, PutBack};
 use crate::engine::spec::{Check, OnTimeout};
 use crate::engine::{kept, steering, tested};
@@ -95,6 +96,7 @@ impl Round {
 
 /// TESTING: all visible checks, then, once they pass, the hidden ones.
 pub fn test(run: &mut Run) -> Result<Outcome> {
+    protection::may_have_changed(&mut run.context);
     let mut round = Round { put_back: run.context.memory.take_put_back(), ..Round::default() };
     let (hidden, visible): (Vec<usize>, Vec<usize>) =
         (0..run.checks.len()).partition(|index| run.context.spec.checks[*index].hidden);
@@ -128,7 +130,7 @@ fn check(run: &mut Run, index: usize, round: &mut Round) -> Result<()> {
         let event = output_event(context, &check, step_number, &result, is_flaky);
         context.memory.keep_round(&event);
         context.scribe.tell(event)?;
-        for sentence in &result.refused {
+        for sentence in result.refused.iter().chain(&result.hints) {
             context.scribe.note(format!("check {}: {sentence}", check.name))?;
         }
         if is_flaky {
@@ -152,6 +154,7 @@ fn check_once(run: &mut Run, index: usize, check: &Check, round: &mut Round) -> 
     context.heed_stop()?;
     context.door.refuse_moved()?;
     round.mend(context)?;
+    protection::make_ready(context, index)?;
     steering::judge_workspace(context, check)?;
     context.scribe.tell(Event::ToolInvocation {
         agent_id: MAIN_AGENT.into(),
@@ -179,11 +182,14 @@ fn hold_against_earlier_rounds(context: &Context, check: &Check, result: &mut To
     }
 }
 
-/// Runs a check, and finds the workspace again, whatever it did to it.
+/// Runs a check, and finds the workspace again, whatever it did to it. One that changes protected files has failed.
 fn run_tool(run: &mut Run, index: usize) -> Result<ToolResult> {
+    let guard = Guard::begin(&mut run.context, index)?;
     let result = run.checks.run(index);
     let reopened = run.context.reopen_door();
-    result.and_then(|result| reopened.map(|()| result))
+    let mut result = result.and_then(|result| reopened.map(|()| result))?;
+    guard.end(&mut run.context, &mut result)?;
+    Ok(result)
 }
 
 /// Runs a visible check. One that leaves nothing of the workspace has not passed, whatever it says.
@@ -214,6 +220,7 @@ fn run_hidden(run: &mut Run, index: usize, check: &Check) -> Result<ToolResult> 
     }
     let result = protection::bring_in(&run.context, &files).and_then(|()| run_tool(run, index));
     snapshot.restore(&run.context.door)?;
+    protection::may_have_changed(&mut run.context);
     if !paths.is_empty() {
         run.context
             .scribe

@@ -13,6 +13,7 @@ use crate::environments::adhoc::FOLDER;
 use crate::environments::adhoc::host::Start;
 use crate::error::{Error, Result};
 use crate::process::Launcher;
+use crate::process::cache::{Caches, Keeping};
 use crate::process::environment::{Base, Places, find_program, for_check};
 use crate::process::private::PrivateDirs;
 use crate::process::sandbox::Mode;
@@ -51,8 +52,8 @@ pub struct Surroundings {
     /// Where the system keeps what is temporary.
     pub temporary: PathBuf,
     pub root: PathBuf,
-    /// What compilers made in earlier rounds; hidden checks do not see it.
-    pub cache: Option<PathBuf>,
+    /// What compilers made in earlier rounds.
+    pub caches: Option<Caches>,
     /// What reports tests from inside a runner.
     pub reporters: Reporters,
     pub network: bool,
@@ -70,8 +71,8 @@ pub struct Workshop {
 }
 
 impl Surroundings {
-    /// Returns what environments are started with, in fresh private places that they share; `frozen` cannot be changed
-    /// by them where the walls can hold that. They get what checks get, without anything of the spec's.
+    /// Returns what environments are started with, in fresh private places that they share; `frozen`, in the workspace,
+    /// cannot be changed by them where the walls can hold that. They get what checks get, without anything of the spec's.
     pub fn workshop(&self, own: &[Input], frozen: &[PathBuf]) -> Result<Workshop> {
         let (tmp, home) = self.dwelling.renew()?;
         let kept = match &self.dwelling {
@@ -84,12 +85,13 @@ impl Surroundings {
             (None, Dwelling::Inside { .. }) => None,
         };
         folder.iter().try_for_each(|folder| bring(own, &folder.join(FOLDER)))?;
+        let cache = self.cache(Keeping::Environments);
         let launcher = self.launcher_of_workshop(folder.as_deref(), frozen)?;
         let places = Places {
             workspace: &self.workspace,
             tmp: &tmp,
             home: &home,
-            cache: self.cache.as_deref(),
+            cache: cache.as_deref(),
             network: self.network,
             walls: launcher.walls.as_ref(),
         };
@@ -102,9 +104,15 @@ impl Surroundings {
         Ok(Workshop { start, folder, _kept: kept })
     }
 
+    /// Returns where these children keep what compilers made; the others' is not in their reach.
+    pub fn cache(&self, of: Keeping) -> Option<PathBuf> {
+        self.caches.as_ref().map(|caches| caches.folder(of))
+    }
+
     fn launcher_of_workshop(&self, folder: Option<&Path>, frozen: &[PathBuf]) -> Result<Launcher> {
         let Some(mut walls) = self.launcher.walls.clone() else { return Ok(self.launcher.clone()) };
-        walls.freeze.extend(frozen.iter().cloned());
+        walls.freeze.extend(frozen.iter().map(|place| self.workspace.join(place)));
+        walls.write.extend(self.cache(Keeping::Environments));
         walls.read.extend(folder.and_then(|folder| folder.canonicalize().ok()));
         let launcher = self.launcher.behind(walls.clone());
         let pocket = match walls.mode {

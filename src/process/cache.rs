@@ -2,16 +2,63 @@
 //!
 //! It lies in the user's cache folder, for it can grow beyond what a private temporary directory may hold. Its path is
 //! the same in every run of one root, so that output which names it is too; a run finds it empty at its beginning, and
-//! leaves none of it when it is over.
+//! leaves none of it when it is over. What checks, environments and hidden checks keep lies apart: whoever can write a
+//! compiler's cache decides what the next build runs.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
 
 use crate::process::private::{claim, empty, name_of};
 
 /// Says that the cache folder itself is of our making.
 const MADE: &str = ".made";
+/// Holds the path of the root, and is locked while a run works there.
+const RECORD: &str = "root";
+
+/// Whose cache it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keeping {
+    Checks,
+    HiddenChecks,
+    Environments,
+}
+
+/// The compiler caches of a run that is under way.
+#[derive(Debug)]
+pub struct Caches {
+    base: PathBuf,
+    /// Tells other runs that these are in use.
+    _lock: File,
+}
+
+impl Caches {
+    /// Returns the folder that all of them lie in.
+    pub fn base(&self) -> &Path {
+        &self.base
+    }
+
+    /// Returns one of them.
+    pub fn folder(&self, of: Keeping) -> PathBuf {
+        self.base.join(of.name())
+    }
+}
+
+impl Keeping {
+    const ALL: [Keeping; 3] = [Keeping::Checks, Keeping::HiddenChecks, Keeping::Environments];
+
+    fn name(self) -> &'static str {
+        match self {
+            Keeping::Checks => "checks",
+            Keeping::HiddenChecks => "hidden",
+            Keeping::Environments => "agent",
+        }
+    }
+}
 
 /// The compiler caches of a root's run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,8 +83,8 @@ impl CacheDir {
         self.ours().join(name_of(&self.root))
     }
 
-    /// Makes the directory, where it is not there.
-    pub fn create(&self) -> io::Result<()> {
+    /// Makes the directories, where they are not there, and removes those of roots that are gone.
+    pub fn create(&self) -> io::Result<Caches> {
         let is_new = !self.folder.exists();
         if is_new {
             fs::create_dir(&self.folder)?;
@@ -46,7 +93,24 @@ impl CacheDir {
         if is_new {
             File::create(self.ours().join(MADE))?;
         }
-        claim(&self.path())
+        claim(&self.path())?;
+        let lock = record(&self.path(), &self.root)?;
+        for of in Keeping::ALL {
+            claim(&self.path().join(of.name()))?;
+        }
+        self.sweep();
+        Ok(Caches { base: self.path().canonicalize()?, _lock: lock })
+    }
+
+    /// Removes what belongs to roots that are not there any more, unless a run is under way that sees more than we do:
+    /// one in a container, or before its disk was unmounted. What cannot be removed is in nobody's way.
+    fn sweep(&self) {
+        for place in fs::read_dir(self.ours()).into_iter().flatten().flatten().map(|entry| entry.path()) {
+            if place == self.path() || !is_left_behind(&place) {
+                continue;
+            }
+            let _ = claim(&place).and_then(|()| empty(&place)).and_then(|()| fs::remove_dir(&place));
+        }
     }
 
     /// Removes the directory, and with the last one what was made for it.
@@ -73,22 +137,51 @@ impl CacheDir {
     }
 }
 
+/// Writes down which root a cache belongs to; returns what holds the lock.
+fn record(place: &Path, root: &Path) -> io::Result<File> {
+    let path = place.join(RECORD);
+    let known = fs::read(&path).is_ok_and(|known| known == root.as_os_str().as_bytes());
+    if !known {
+        let mut passing = tempfile::NamedTempFile::new_in(place)?;
+        io::Write::write_all(&mut passing, root.as_os_str().as_bytes())?;
+        passing.persist(&path).map_err(|error| error.error)?;
+    }
+    let file = File::open(&path)?;
+    // Whoever holds it already is a run of the same root, and there is one at a time.
+    let _ = flock(&file, FlockOperation::NonBlockingLockShared);
+    Ok(file)
+}
+
+/// Whether a cache belongs to a root that is gone, and nobody uses it.
+fn is_left_behind(place: &Path) -> bool {
+    let Ok(root) = fs::read(place.join(RECORD)) else { return false };
+    let root = PathBuf::from(OsString::from_vec(root));
+    let is_gone = fs::metadata(&root).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    let is_free = || {
+        File::open(place.join(RECORD)).is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
+    };
+    root.is_absolute() && is_gone && is_free()
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::{self, Permissions};
     use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
 
-    use super::CacheDir;
+    use super::{CacheDir, Keeping};
 
     #[test]
     fn nothing_is_left_of_it() {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join(".cache");
         let (one, other) = (CacheDir::of(&folder, Path::new("/a")), CacheDir::of(&folder, Path::new("/b")));
-        one.create().unwrap();
-        other.create().unwrap();
-        one.create().unwrap();
+        drop(one.create().unwrap());
+        // What belongs to a root that is gone stays while a run is under way there.
+        let under_way = one.create().unwrap();
+        drop(other.create().unwrap());
+        assert!(one.path().is_dir());
+        drop(under_way);
         assert_ne!(one.path(), other.path());
         fs::create_dir_all(one.path().join("go-build/00")).unwrap();
         fs::write(one.path().join("go-build/00/x"), "").unwrap();
@@ -101,10 +194,29 @@ mod tests {
     }
 
     #[test]
+    fn what_belongs_to_a_root_that_is_gone_goes() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join(".cache");
+        let (here, gone) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let of_here = CacheDir::of(&folder, here.path());
+        let of_gone = CacheDir::of(&folder, gone.path());
+        for cache in [&of_here, &of_gone] {
+            let caches = cache.create().unwrap();
+            fs::write(caches.folder(Keeping::Checks).join("x"), "").unwrap();
+        }
+        // One that says nothing of its root may belong to an older version of us.
+        fs::create_dir(folder.join("orchestrator/0123")).unwrap();
+        fs::remove_dir_all(gone.path()).unwrap();
+        drop(CacheDir::of(&folder, home.path()).create().unwrap());
+        assert!(of_here.path().join("checks/x").exists() && !of_gone.path().exists());
+        assert!(folder.join("orchestrator/0123").exists());
+    }
+
+    #[test]
     fn what_was_there_before_stays() {
         let home = tempfile::tempdir().unwrap();
         let cache = CacheDir::of(home.path(), Path::new("/a"));
-        cache.create().unwrap();
+        drop(cache.create().unwrap());
         cache.remove().unwrap();
         assert!(home.path().is_dir() && fs::read_dir(home.path()).unwrap().count() == 0);
     }

@@ -8,8 +8,8 @@ use std::ffi::{OsStr, OsString};
 
 use crate::process::environment::{Base, Places, leads_to_a_toolchain};
 
-/// Values that keep a program from asking anybody.
-const REPLACED: [(&str, &str); 11] = [
+/// Values that keep a program from asking anybody, and Python from leaving bytecode that others believe.
+const REPLACED: [(&str, &str); 12] = [
     ("PAGER", "cat"),
     ("GIT_PAGER", "cat"),
     ("MANPAGER", "cat"),
@@ -21,11 +21,20 @@ const REPLACED: [(&str, &str); 11] = [
     ("SSH_ASKPASS_REQUIRE", "never"),
     ("TERM", "dumb"),
     ("PYTHONUNBUFFERED", "1"),
+    ("PYTHONDONTWRITEBYTECODE", "1"),
 ];
 
 /// What steers a shell or an interpreter from outside.
-const STEERING: [&str; 7] =
-    ["BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "PROMPT_COMMAND", "PYTHONSTARTUP", "PYTHONINSPECT"];
+const STEERING: [&str; 8] = [
+    "BASH_ENV",
+    "ENV",
+    "SHELLOPTS",
+    "BASHOPTS",
+    "PROMPT_COMMAND",
+    "PYTHONSTARTUP",
+    "PYTHONINSPECT",
+    "PYTHONPYCACHEPREFIX",
+];
 
 /// Model keys, and how the names of other secrets end.
 const KEYS: [&str; 3] = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY"];
@@ -150,6 +159,7 @@ mod tests {
             ("EDITOR", "vi"),
             ("BASH_ENV", "x"),
             ("PYTHONSTARTUP", "x"),
+            ("PYTHONPYCACHEPREFIX", "x"),
             ("OPENAI_API_KEY", "x"),
             ("MY_TOKEN", "x"),
             ("HOME", "/real"),
@@ -170,7 +180,8 @@ mod tests {
             assert_eq!(value(dropped), None, "{dropped}");
         }
         assert_eq!((value("GOCACHE"), value("CARGO_TARGET_DIR")), (Some("/t/cache/go-build"), None));
-        assert_eq!((value("PYTHONPYCACHEPREFIX"), value("PIP_NO_INDEX")), (Some("/t/pycache"), Some("1")));
+        assert_eq!((value("PYTHONPYCACHEPREFIX"), value("PIP_NO_INDEX")), (None, Some("1")));
+        assert_eq!(value("PYTHONDONTWRITEBYTECODE"), Some("1"));
         assert_eq!((value("XDG_CACHE_HOME"), value("RUSTUP_HOME")), (Some("/h/.cache"), None));
         let kept = environment(&caller, true, &["XDG_RUNTIME_DIR", "GOCACHE", "OPENAI_API_KEY", "RUSTUP_HOME"]);
         let value = |name: &str| kept.get(name).map(String::as_str);

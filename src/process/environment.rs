@@ -13,8 +13,9 @@ use rustix::fs::{Access, access};
 use crate::process::sandbox::Walls;
 
 /// Values that make the output of a program repeatable and keep it from asking anybody.
-const FIXED: [(&str, &str); 12] = [
+const FIXED: [(&str, &str); 13] = [
     ("TZ", "UTC"),
+    ("PYTHONDONTWRITEBYTECODE", "1"),
     ("PYTHONHASHSEED", "0"),
     ("COLUMNS", "200"),
     ("NO_COLOR", "1"),
@@ -162,8 +163,7 @@ impl Places<'_> {
     pub fn variables(&self) -> Vec<(OsString, OsString)> {
         let fresh = self.tmp.join("cache");
         let cache = self.cache.unwrap_or(&fresh);
-        let mut all = vec![("PYTHONPYCACHEPREFIX".into(), self.tmp.join("pycache").into())];
-        all.extend(BELOW_HOME.map(|(name, below)| (name.into(), self.home.join(below).into())));
+        let mut all = BELOW_HOME.map(|(name, below)| (name.into(), self.home.join(below).into())).to_vec();
         all.extend(CACHES.map(|(name, below)| (name.into(), cache.join(below).into())));
         all
     }

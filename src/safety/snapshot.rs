@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use tempfile::TempDir;
 
 use crate::error::Error;
-use crate::safety::door::{Access, DEPTH_LIMIT, Door, Entry, Kind, Reach, Walk};
+use crate::safety::door::{Access, DEPTH_LIMIT, Door, Entry, Kind, Meta, Reach, Walk};
 use crate::state::store::COPIES;
 
 /// Everything within reach, and nothing hides behind its mode.
@@ -110,7 +110,8 @@ fn remember(door: &Door, entry: &Entry, copy: &Path) -> Result<Option<Entry>, Er
         .and_then(|mut to| io::copy(&mut file, &mut to))
         .map_err(|error| Error::io("write", copy, error))?;
     let kind = Kind::File { size: meta.size, mode: meta.mode };
-    Ok(Some(Entry { path: entry.path.clone(), kind, ino: meta.ino, ctime: meta.ctime, mtime: meta.mtime }))
+    let Meta { ino, links, ctime, mtime, .. } = meta;
+    Ok(Some(Entry { path: entry.path.clone(), kind, ino, links, ctime, mtime }))
 }
 
 fn is_same(was: &Entry, now: &Entry) -> bool {

@@ -108,6 +108,7 @@ fn walls(workspace: &Path, limits: Limits) -> Walls {
         mode: Mode::Reduced,
         write: vec![workspace.to_owned()],
         freeze: Vec::new(),
+        reopen: Vec::new(),
         read: ["/usr", "/bin", "/lib", "/lib64", "/etc"]
             .map(PathBuf::from)
             .into_iter()

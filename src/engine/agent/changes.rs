@@ -14,6 +14,7 @@ use crate::engine::voice::hex;
 use crate::error::Result;
 use crate::events::FileMark;
 use crate::safety::door::{Door, Entry, Kind, Read, Time, Walk, Walked};
+use crate::safety::leftovers::is_in_never_taken;
 
 /// Folders that hold what tools made.
 const AS_ONE: [&str; 5] = [".git", "node_modules", "target", ".venv", "__pycache__"];
@@ -41,6 +42,7 @@ pub fn look(context: &Context) -> Result<Files> {
     for entry in entries {
         match folder_as_one(&entry.path) {
             Some(folder) => folders.entry(folder).or_default().update(told_by_time(&entry)),
+            None if is_in_never_taken(&entry.path) => {}
             None => drop(told(context, &entry)?.map(|told| files.insert(shown(&entry.path), told))),
         }
     }

@@ -18,8 +18,9 @@ use crate::engine::agent::tools::{self, Order, Wish};
 use crate::engine::checks::refusals::refusals;
 use crate::engine::checks::text::cut_middle;
 use crate::engine::context::Context;
+use crate::engine::protection::frozen_places;
 use crate::engine::replay::Replay;
-use crate::engine::spec::inputs::{Input, InputKind};
+use crate::engine::spec::inputs::Input;
 use crate::engine::surroundings::{Surroundings, Workshop};
 use crate::environments::adhoc::host::{HostEnvironment, LOADING_PATIENCE, Start};
 use crate::environments::adhoc::{self, Found};
@@ -97,7 +98,7 @@ pub struct Hands {
 impl Hands {
     /// Returns hands that hold nothing yet, with fresh private places.
     pub fn new(surroundings: &Rc<Surroundings>, context: &mut Context) -> Result<Hands> {
-        let workshop = surroundings.workshop(&context.inputs.environments, &protected(context))?;
+        let workshop = surroundings.workshop(&context.inputs.environments, &frozen_places(&context.inputs.protect))?;
         let names = BUILT_IN.map(|(name, _)| name);
         let (own, words) = workshop.folder.as_deref().map(|folder| adhoc::find(folder, &names)).unwrap_or_default();
         for word in words {
@@ -317,19 +318,6 @@ impl Drop for Hands {
     fn drop(&mut self) {
         self.registry.shutdown();
     }
-}
-
-/// Returns the places that the user protects; what lies in a protected folder is one with it.
-fn protected(context: &Context) -> Vec<PathBuf> {
-    let workspace = context.root.join("workspace");
-    let mut all: Vec<PathBuf> = Vec::new();
-    for input in &context.inputs.protect {
-        let place = workspace.join(input.to.as_str());
-        if !matches!(input.kind, InputKind::Link { .. }) && !all.iter().any(|folder| place.starts_with(folder)) {
-            all.push(place);
-        }
-    }
-    all
 }
 
 /// Returns a descriptor that is readable when either of these is.

@@ -10,6 +10,7 @@ use crate::engine::step::is_kept;
 use crate::error::Result;
 use crate::llm::ToolOffer;
 use crate::safety::door::{Kind, Walk};
+use crate::safety::leftovers::is_never_taken;
 use crate::state::phase::Phase;
 
 /// The templates of a conversation.
@@ -69,6 +70,9 @@ pub fn files(context: &Context) -> Result<String> {
     let mut lines = Vec::new();
     let mut count = 0;
     context.door.walk(&mut |entry| {
+        if entry.path.file_name().is_some_and(is_never_taken) {
+            return Walk::Skip;
+        }
         let name = entry.path.display().to_string().escape_debug().to_string();
         let is_one = entry.path.file_name().is_some_and(|name| NOT_SHOWN.contains(&&*name.to_string_lossy()));
         let (line, next) = match &entry.kind {

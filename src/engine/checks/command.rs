@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use rustix::fs::{Mode as FileMode, OFlags, open};
@@ -14,12 +14,13 @@ use crate::engine::checks::evidence::channel::Heard;
 use crate::engine::checks::evidence::runner::of_command;
 use crate::engine::checks::evidence::weigh::{Evidence, Facts, weigh};
 use crate::engine::checks::evidence::{Counts, Names, Runner, without_passed_tests};
-use crate::engine::checks::refusals::{refusals, too_large};
+use crate::engine::checks::refusals::{protected_hints, refusals, too_large};
 use crate::engine::checks::{CANNOT_START, Output, TIMED_OUT, Tool, ToolResult, text};
 use crate::engine::spec::Check;
 use crate::engine::surroundings::Surroundings;
 use crate::error::{Error, Result};
 use crate::events::Tests;
+use crate::process::cache::Keeping;
 use crate::process::capture::Captured;
 use crate::process::environment::{Places, for_check};
 use crate::process::program::Lookup;
@@ -36,6 +37,8 @@ const MAX_FAILED_NAMES: usize = 1000;
 /// A check of the spec as a tool.
 pub struct CommandCheck {
     pub check: Check,
+    /// What it cannot write where the walls can hold that, in the workspace.
+    pub frozen: Vec<PathBuf>,
     pub surroundings: Rc<Surroundings>,
 }
 
@@ -47,12 +50,13 @@ impl Tool for CommandCheck {
     fn run(&mut self) -> Result<ToolResult> {
         let around = &self.surroundings;
         let (tmp, home) = around.dwelling.renew()?;
+        let cache = self.cache();
         let launcher = self.launcher();
         let places = Places {
             workspace: &around.workspace,
             tmp: &tmp,
             home: &home,
-            cache: around.cache.as_deref().filter(|_| !self.check.hidden),
+            cache: cache.as_deref(),
             network: around.network,
             walls: launcher.walls.as_ref(),
         };
@@ -85,15 +89,20 @@ impl CommandCheck {
         lookup.missing(program).map(|missing| format!("{program}: {missing}"))
     }
 
-    /// Returns the launcher of this check: it sees the programs that report its tests, and nothing of what earlier rounds
-    /// left is open to a hidden one.
+    /// Returns where compilers find what they made in earlier rounds: hidden checks and others do not share it.
+    fn cache(&self) -> Option<PathBuf> {
+        self.surroundings.cache(if self.check.hidden { Keeping::HiddenChecks } else { Keeping::Checks })
+    }
+
+    /// Returns the launcher of this check: it sees the programs that report its tests, and its walls hold what is
+    /// protected.
     fn launcher(&self) -> Launcher {
-        let Surroundings { launcher, cache, reporters, .. } = &*self.surroundings;
+        let Surroundings { launcher, workspace, reporters, .. } = &*self.surroundings;
         let Some(mut walls) = launcher.walls.clone() else { return launcher.clone() };
         walls.read.push(reporters.path().to_owned());
-        if self.check.hidden {
-            walls.write.retain(|place| cache.as_ref() != Some(place));
-        }
+        walls.write.extend(self.cache());
+        walls.freeze.extend(self.frozen.iter().map(|place| workspace.join(place)));
+        walls.reopen.extend(self.check.writable.iter().map(|folder| workspace.join(folder.path.as_str())));
         launcher.behind(walls)
     }
 
@@ -106,13 +115,16 @@ impl CommandCheck {
             died = self.missing().map(|missing| format!("cannot start: {missing}")).or(died);
         }
         let problem = died.or_else(|| Some(format!("exit code 0, but {}", self.lacks_evidence(&evidence)?)));
-        let walls = self.surroundings.launcher.walls.as_ref().filter(|_| problem.is_some());
+        let launcher = self.launcher();
+        let hints = launcher.walls.as_ref().map(|walls| protected_hints(&stdout.text, &stderr.text, walls));
+        let walls = launcher.walls.as_ref().filter(|_| problem.is_some());
         let mut refused = walls.map(|walls| refusals(&stdout.text, &stderr.text, walls)).unwrap_or_default();
         // Who is ended by it has no words for it.
         let unsaid = walls.filter(|_| exit_code == 128 + SIGXFSZ).map(too_large);
         refused.extend(unsaid.filter(|words| !refused.contains(words)));
         ToolResult {
             refused,
+            hints: hints.unwrap_or_default(),
             passed: problem.is_none(),
             problem,
             exit_code,

@@ -52,6 +52,8 @@ pub struct ToolResult {
     pub variables: Vec<String>,
     /// What the sandbox refused, as far as the output tells.
     pub refused: Vec<String>,
+    /// What the user can change in the spec about it.
+    pub hints: Vec<String>,
 }
 
 /// A stream of a tool.
@@ -110,6 +112,7 @@ impl ToolResult {
             took: Duration::ZERO,
             variables: Vec::new(),
             refused: Vec::new(),
+            hints: Vec::new(),
         }
     }
 }

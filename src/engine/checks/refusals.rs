@@ -14,11 +14,13 @@ use super::text::escaped;
 use crate::process::sandbox::Walls;
 use crate::process::sandbox::policy::Reach;
 use crate::process::sandbox::watch::size;
+use crate::safety::leftovers::is_in_never_taken;
 
 /// What can be refused, and how it is reported: error codes, messages of the system (`strerror`), and expressions for
 /// the words of certain programs. The first kind that a line matches counts.
-const SIGNS: [Sign; 10] = [
+const SIGNS: [Sign; 11] = [
     Sign { kind: Kind::Write, codes: &["EROFS"], messages: &["Read-only file system"], own: &[] },
+    Sign { kind: Kind::Busy, codes: &["EBUSY"], messages: &["Device or resource busy"], own: &[] },
     Sign { kind: Kind::Access, codes: &["EACCES"], messages: &["Permission denied"], own: &[] },
     Sign { kind: Kind::Missing, codes: &["ENOENT"], messages: &["No such file or directory"], own: &[] },
     Sign {
@@ -156,6 +158,7 @@ const MAX_PATH: usize = 200;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Write,
+    Busy,
     Access,
     Missing,
     Package,
@@ -185,6 +188,46 @@ pub fn refusals(stdout: &str, stderr: &str, walls: &Walls) -> Vec<String> {
     told
 }
 
+/// Returns what to tell the user of writes to protected files that were refused, whether the check passed or not.
+pub fn protected_hints(stdout: &str, stderr: &str, walls: &Walls) -> Vec<String> {
+    let mut hints: Vec<String> = Vec::new();
+    for line in [stderr, stdout].into_iter().flat_map(|text| text.lines().take(MAX_LINES)) {
+        if MAX_LINE < line.len() || !matches!(kind_of(line), Some(Kind::Write | Kind::Busy)) {
+            continue;
+        }
+        let found = frozen_in(line, walls).filter(|(path, _)| !is_in_never_taken(Path::new(path)));
+        let hint = found.map(|(path, around)| hint(&path, &around));
+        hints.extend(hint.filter(|hint| !hints.contains(hint)));
+    }
+    hints.truncate(MAX_TOLD);
+    hints
+}
+
+fn hint(path: &str, around: &str) -> String {
+    let refused = format!("it may not write {}, which is protected", shown(path));
+    match Path::new(path).parent().filter(|folder| path != around && *folder != Path::new(around)) {
+        _ if path == around => refused,
+        Some(folder) => {
+            format!("{refused}; to allow it, give the check `writable: [{}]`", shown(&folder.to_string_lossy()))
+        }
+        None => {
+            format!("{refused}; to allow it, give the check a folder of its own, such as `writable: [{around}/out]`")
+        }
+    }
+}
+
+/// Returns the first path in a line that is protected, and the protected place that it lies in, both as they are named
+/// in the workspace.
+fn frozen_in(line: &str, walls: &Walls) -> Option<(String, String)> {
+    let workspace = walls.write.first()?;
+    let named = |path: &Path| path.strip_prefix(workspace).ok().map(|path| path.to_string_lossy().into_owned());
+    line.split(is_edge).filter(|word| !word.is_empty() && !walls.freeze.is_empty()).find_map(|word| {
+        let path = workspace.join(word.trim_start_matches("./"));
+        let around = walls.freeze.iter().find(|place| path.starts_with(place))?;
+        Some((named(&path)?, named(around)?))
+    })
+}
+
 fn kind_of(line: &str) -> Option<Kind> {
     let is_about_words = || line.to_lowercase().contains("expected");
     let kind = FORMS.kind(line).or_else(|| MESSAGES.kind(line).filter(|_| !is_about_words()))?;
@@ -197,7 +240,14 @@ const LOOPBACK: [&str; 3] = ["127.0.0.1", "localhost", "[::1]"];
 fn sentence(kind: Kind, line: &str, before: &str, walls: &Walls) -> Option<String> {
     let limits = &walls.limits;
     match kind {
-        Kind::Write => Some(write_refused(path_in(line).or_else(|| path_in(before)), walls)),
+        Kind::Write => Some(match frozen_in(line, walls).or_else(|| frozen_in(before, walls)) {
+            Some((path, _)) => format!("write to {} refused: it is protected", shown(&path)),
+            None => write_refused(path_in(line).or_else(|| path_in(before)), walls),
+        }),
+        Kind::Busy => {
+            let (path, _) = frozen_in(line, walls)?;
+            Some(format!("{} cannot be moved or removed: it is protected", shown(&path)))
+        }
         Kind::Access => {
             let path = path_in(line).filter(|path| is_outside(path, walls))?;
             Some(format!("access to {} was refused: {ONLY}", shown(path)))
@@ -271,9 +321,12 @@ fn is_closed(path: &str, walls: &Walls) -> bool {
     walls.reach(Path::new(path)) == Reach::Nothing && !path.starts_with("/proc/")
 }
 
+fn is_edge(c: char) -> bool {
+    c.is_whitespace() || "'\"`‘’“”:,;()<>[]{}=".contains(c)
+}
+
 /// Returns the first absolute path in a line.
 fn path_in(line: &str) -> Option<&str> {
-    let is_edge = |c: char| c.is_whitespace() || "'\"`‘’“”:,;()<>[]{}=".contains(c);
     let mut words = line.split(is_edge);
     words.find(|word| word.len() > 1 && word.starts_with('/') && !word.starts_with("//"))
 }

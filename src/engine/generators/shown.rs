@@ -11,6 +11,7 @@ use crate::engine::generators::prompt::{Shown, ShownFile};
 use crate::engine::step::is_kept;
 use crate::error::Result;
 use crate::safety::door::{Kind, Read, Walk};
+use crate::safety::leftovers::is_never_taken;
 
 /// A file longer than this is named and not shown.
 const SHOWN_FILE_LIMIT: u64 = 128 << 10;
@@ -23,8 +24,7 @@ const SHOWN_OVERHEAD: usize = 32;
 /// What a name that is only listed takes beside itself.
 const NAME_OVERHEAD: usize = 2;
 /// Folders that hold what tools made, not what was written: named as one.
-pub const NOT_SHOWN: [&str; 8] =
-    [".git", "node_modules", "target", ".venv", "venv", "__pycache__", ".pytest_cache", ".mypy_cache"];
+pub const NOT_SHOWN: [&str; 5] = [".git", "node_modules", "target", ".venv", "venv"];
 
 /// Something in the workspace.
 struct Found {
@@ -69,6 +69,9 @@ pub fn shown_files(context: &Context, report: &str, room: usize) -> Result<Vec<S
 fn find(context: &Context) -> Result<Vec<Found>> {
     let mut found = Vec::new();
     context.door.walk(&mut |entry| {
+        if entry.path.file_name().is_some_and(is_never_taken) {
+            return Walk::Skip;
+        }
         let name = entry.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let (size, why, next) = match &entry.kind {
             Kind::Dir { .. } if NOT_SHOWN.contains(&name.as_str()) => {
@@ -76,6 +79,8 @@ fn find(context: &Context) -> Result<Vec<Found>> {
             }
             Kind::Dir { .. } => return Walk::On,
             Kind::File { size, .. } if *size > SHOWN_FILE_LIMIT => (*size, Some(format!("{size} bytes")), Walk::On),
+            // Its other name may be that of a file outside.
+            Kind::File { size, .. } if entry.links > 1 => (*size, Some("a hard link".to_owned()), Walk::On),
             Kind::File { size, .. } => (*size, None, Walk::On),
             Kind::Link { target } => (0, Some(format!("a link to {:?}", target.to_string_lossy())), Walk::On),
             Kind::Special => (0, Some("not a regular file".to_owned()), Walk::On),

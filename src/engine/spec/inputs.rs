@@ -15,7 +15,7 @@ use super::identity;
 use super::left_out::Apart;
 use super::prompts::{self, Prompts};
 use super::tree::{Contents, Untakable, Walk};
-use super::{Mode, Source, Spec};
+use super::{Mode, Source, Spec, Writable};
 use crate::environments::adhoc::FOLDER as ENVIRONMENTS;
 use crate::error::Error;
 use crate::safety::path::SafePath;
@@ -94,6 +94,7 @@ fn gather_all(spec: &Spec, walk: &mut Walk<'_>) -> Result<Inputs, Error> {
     let warnings = std::mem::take(&mut walk.warnings);
     no_collision(spec, [&copy, &protect])?;
     copy.retain(|to, _| !protect.contains_key(to));
+    spec.checks.iter().flat_map(|check| &check.writable).try_for_each(|folder| is_below_protected(folder, &protect))?;
     let mut hidden = Vec::new();
     for check in &spec.checks {
         let files = gather(walk, &check.files, Contents::Held, None)?;
@@ -153,6 +154,24 @@ fn no_collision<const N: usize>(spec: &Spec, lists: [&Placed; N]) -> Result<(), 
     match leaves.find(|(to, _)| folders.contains(to.as_str())) {
         Some((to, _)) => Err(Error::Spec(format!("{}: {}", shown_path(&spec.file), both(to)))),
         None => Ok(()),
+    }
+}
+
+/// Refuses a writable folder that does not lie below a protected one, or is no folder.
+fn is_below_protected(folder: &Writable, protect: &Placed) -> Result<(), Error> {
+    let shown = shown_path(Path::new(folder.path.as_str()));
+    let around: Vec<&InputKind> =
+        std::iter::successors(folder.path.parent(), SafePath::parent).filter_map(|path| protect.get(&path)).collect();
+    let itself = protect.get(&folder.path);
+    match around.first() {
+        Some(InputKind::Dir) if itself.is_none_or(|kind| *kind == InputKind::Dir) => Ok(()),
+        Some(_) => Err(folder.place.refuse(&format!("\"{shown}\" is not a folder, or lies in something that is none"))),
+        None if itself.is_some() => {
+            Err(folder.place.refuse(&format!("\"{shown}\" is protected itself; name a folder below it")))
+        }
+        None => Err(folder.place.refuse(&format!(
+            "\"{shown}\" does not lie below a protected folder; what is not protected can be written anyway"
+        ))),
     }
 }
 

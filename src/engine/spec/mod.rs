@@ -95,6 +95,16 @@ pub struct Check {
     pub rerun: u32,
     pub hidden: bool,
     pub files: Vec<Source>,
+    /// Folders below protected ones that this check may write.
+    pub writable: Vec<Writable>,
+}
+
+/// A folder of the workspace that a check may write though it is protected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Writable {
+    pub path: SafePath,
+    /// Where the spec names it.
+    pub place: Place,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

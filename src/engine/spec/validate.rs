@@ -12,6 +12,7 @@ use super::left_out;
 use super::node::{Entry, Fields, Node, Value, brief};
 use super::{
     Budget, CHECK_TIMEOUT_CEILING, Check, GeneratorSpec, MAX_RETRIES_CEILING, OnTimeout, Sandbox, Source, Spec,
+    Writable,
 };
 use crate::safety::path::{SafePath, Violation};
 
@@ -29,7 +30,8 @@ const FIELDS: [&str; 12] = [
     "stuck_after",
     "snapshots",
 ];
-const CHECK_FIELDS: [&str; 8] = ["name", "command", "timeout", "env", "min_tests", "rerun", "hidden", "files"];
+const CHECK_FIELDS: [&str; 9] =
+    ["name", "command", "timeout", "env", "min_tests", "rerun", "hidden", "files", "writable"];
 const MAX_RERUN: i128 = 3;
 const ON_TIMEOUT: [(&str, OnTimeout); 2] = [("fail", OnTimeout::Fail), ("patch", OnTimeout::Patch)];
 
@@ -187,7 +189,13 @@ impl<'a> Validator<'a> {
             rerun: fields.optional("rerun").map_or(Ok(0), |node| node.whole_in(0, MAX_RERUN))?,
             hidden,
             files: fields.optional("files").map_or(Ok(Vec::new()), |node| self.sources(node))?,
+            writable: fields.optional("writable").map_or(Ok(Vec::new()), |node| self.writable(node))?,
         })
+    }
+
+    fn writable(&mut self, node: &Node) -> Result<Vec<Writable>, Refusal> {
+        let folder = |item: &Node| Ok(Writable { path: safe(item, item.some_text()?)?, place: self.place(item)? });
+        node.list()?.iter().map(folder).collect()
     }
 
     fn timeout(&mut self, node: &Node) -> Result<Duration, Refusal> {
@@ -271,6 +279,7 @@ fn default_check(place: Place) -> Check {
         rerun: 0,
         hidden: false,
         files: Vec::new(),
+        writable: Vec::new(),
     }
 }
 

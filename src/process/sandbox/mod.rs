@@ -65,6 +65,8 @@ pub struct Walls {
     pub write: Vec<PathBuf>,
     /// Below `write`: read-only for children.
     pub freeze: Vec<PathBuf>,
+    /// Below `freeze`: writable all the same.
+    pub reopen: Vec<PathBuf>,
     /// Absolute, canonical and there: what may be read and executed.
     pub read: Vec<PathBuf>,
     /// Links that lead there, by place and target as it is written; they lie in nothing of the above.

@@ -39,12 +39,10 @@ pub struct Plan<'a> {
     pub base: &'a Base,
     /// What the user opens by name, absolute.
     pub read: &'a [PathBuf],
-    /// What stays out of sight in all that is opened: originals of hidden, protected and template files.
+    /// What stays out of sight in all that is opened: originals of hidden, protected and template files, caches.
     pub originals: &'a [PathBuf],
     /// What is in the workspace to stay as it is.
     pub freeze: &'a [PathBuf],
-    /// Where compilers keep what they made in earlier rounds.
-    pub cache: Option<&'a Path>,
     /// In reduced mode: the directory with `home` and `tmp` in it.
     pub private: Option<&'a Path>,
     pub devices: &'a [PathBuf],
@@ -54,7 +52,7 @@ pub struct Plan<'a> {
 
 /// Returns the walls of a plan. What it names and is not there is left out.
 pub fn walls(plan: &Plan<'_>) -> Walls {
-    let write: Vec<PathBuf> = std::iter::once(plan.workspace).chain(plan.cache).map(real).collect();
+    let write: Vec<PathBuf> = vec![real(plan.workspace)];
     let home = plan.base.home();
     let implied = implied(plan, home);
     let named: Vec<Found> = plan.read.iter().filter_map(|path| trace(path)).collect();
@@ -67,6 +65,7 @@ pub fn walls(plan: &Plan<'_>) -> Walls {
     let mut walls = Walls {
         mode: plan.mode,
         freeze: plan.freeze.iter().filter_map(|path| path.canonicalize().ok()).collect(),
+        reopen: Vec::new(),
         write,
         read,
         links: Vec::new(),

@@ -73,6 +73,9 @@ pub(super) fn build(walls: &Walls) -> Result<(), Failure> {
     for path in &walls.freeze {
         freeze(path).map_err(|error| failure("freeze", path, error))?;
     }
+    for path in &walls.reopen {
+        reopen(path).map_err(|error| failure("reopen", path, error))?;
+    }
     finish(walls, &places).map_err(|error| failure("close the new root", Path::new(""), error))
 }
 
@@ -246,6 +249,12 @@ fn freeze(path: &Path) -> io::Result<()> {
     }
     mount_bind_recursive(path, path)?;
     set_attributes(path, Attributes::READ_ONLY, Attributes::NONE, Reach::AllBelow)
+}
+
+/// Opens a folder in something closed.
+fn reopen(path: &Path) -> io::Result<()> {
+    mount_bind_recursive(path, path)?;
+    set_attributes(path, Attributes::NONE, Attributes::READ_ONLY, Reach::ThisMount)
 }
 
 /// Furnishes the home, and closes the root and what was hidden with something in it.

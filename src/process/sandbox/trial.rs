@@ -96,6 +96,7 @@ fn walls(mode: Mode, network: bool, outside: &Path) -> Walls {
         mode,
         write: Vec::new(),
         freeze: Vec::new(),
+        reopen: Vec::new(),
         read: [PathBuf::from("/usr")].into_iter().filter(|path| path.is_dir()).collect(),
         links: Vec::new(),
         hide: Vec::new(),

@@ -53,7 +53,7 @@ fn put_walls(message: &mut Vec<u8>, walls: &Walls) {
     for limit in [processes, memory, disk, files, file_size, reserve, private] {
         message.extend(limit.to_le_bytes());
     }
-    for paths in [&walls.write, &walls.freeze, &walls.read, &walls.hide, &walls.devices] {
+    for paths in [&walls.write, &walls.freeze, &walls.reopen, &walls.read, &walls.hide, &walls.devices] {
         put_list(message, paths.iter().map(|path| path.as_os_str()));
     }
     put_list(message, walls.links.iter().flat_map(|(path, target)| [path.as_os_str(), target.as_os_str()]));
@@ -76,9 +76,10 @@ fn take_walls(message: &mut &[u8]) -> Option<Walls> {
     let (file_size, reserve, private) = (number()?, number()?, number()?);
     let limits = Limits { processes, memory, disk, files, file_size, reserve, private };
     let mut paths = || Some(take_list(message)?.into_iter().map(PathBuf::from).collect::<Vec<_>>());
-    let (write, freeze, read, hide, devices) = (paths()?, paths()?, paths()?, paths()?, paths()?);
+    let (write, freeze, reopen) = (paths()?, paths()?, paths()?);
+    let (read, hide, devices) = (paths()?, paths()?, paths()?);
     let links = paths()?.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
     let private = paths()?.pop();
     let (home, tmp) = (take_bytes(message)?.into(), take_bytes(message)?.into());
-    Some(Walls { mode, write, freeze, read, links, hide, home, tmp, private, devices, network, limits })
+    Some(Walls { mode, write, freeze, reopen, read, links, hide, home, tmp, private, devices, network, limits })
 }

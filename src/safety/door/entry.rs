@@ -36,6 +36,8 @@ pub(in crate::safety) struct Meta {
     pub mode: u32,
     pub size: u64,
     pub ino: u64,
+    /// How many names it has.
+    pub links: u32,
     /// Seconds and nanoseconds.
     pub ctime: (i64, u32),
     pub mtime: (i64, u32),
@@ -56,6 +58,7 @@ pub(in crate::safety) fn look(dir: BorrowedFd<'_>, name: &OsStr) -> Result<Optio
         mode: u32::from(found.stx_mode) & 0o7777,
         size: found.stx_size,
         ino: found.stx_ino,
+        links: found.stx_nlink,
         ctime: (found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec),
         mtime: (found.stx_mtime.tv_sec, found.stx_mtime.tv_nsec),
         is_mount: found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),

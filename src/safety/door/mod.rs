@@ -19,17 +19,27 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags, fstat, mkdirat, openat, stat, syncfs};
+use rustix::fs::{FileType, Mode, OFlags, fstat, fstatfs, mkdirat, openat, stat, syncfs};
 use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::error::Error;
-use crate::safety::door::entry::{Meta, enter, look, loosen, names, unlock};
+use crate::safety::door::entry::{enter, look, loosen, names, unlock};
 use crate::safety::path::{SafePath, Violation};
 
-pub(in crate::safety) use crate::safety::door::entry::Access;
+pub(in crate::safety) use crate::safety::door::entry::{Access, Meta};
 pub(in crate::safety) use crate::safety::door::walk::{DEPTH_LIMIT, Reach};
 pub use crate::safety::door::walk::{Entry, Kind, Time, Walk, Walked};
 pub use crate::safety::door::write::make_executable;
+
+/// File systems that change a file's times with every change of it: ext4, XFS, Btrfs, F2FS.
+const TELLING: [u64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
+
+/// Returns the time as files get it: it goes in steps of a few milliseconds.
+pub fn now_of_files() -> Time {
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    (now.tv_sec, u32::try_from(now.tv_nsec).unwrap_or(0))
+}
 
 /// What an answer wants done to one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,6 +143,12 @@ impl Door {
             (Ok(held), Ok(named)) if (held.st_dev, held.st_ino) == (named.st_dev, named.st_ino) => Ok(()),
             _ => Err(Error::io("use", &self.display, io::Error::other("it was moved or replaced during the run"))),
         }
+    }
+
+    /// Returns whether the times of a file tell every change of it. In memory (tmpfs) a write through a mapping leaves
+    /// them as they are; of file systems that are not known here the same is assumed.
+    pub fn times_tell(&self) -> bool {
+        fstatfs(&self.top).is_ok_and(|found| TELLING.contains(&(found.f_type as u64)))
     }
 
     /// Makes everything in the workspace durable.

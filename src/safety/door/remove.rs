@@ -6,14 +6,16 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, fsync, renameat, unlinkat};
+use rustix::fs::{AtFlags, Dir, FileType, fsync, renameat, unlinkat};
 use rustix::io::Errno;
 
 use crate::error::Error;
 use crate::safety::door::Door;
 use crate::safety::door::entry::{Access, STAGE_PREFIX, enter, names, stage_name, unlock};
+use crate::safety::door::walk::DEPTH_LIMIT;
 
 /// How many levels of a tree are held open at once.
 const LEVELS_HELD: usize = 64;
@@ -96,6 +98,34 @@ impl Door {
         fsync(self.top()).map_err(|errno| self.failed("sync", Path::new(""), errno))
     }
 
+    /// Removes every folder or file of this name, wherever it lies, but for those that are spared. Only names and types
+    /// are read. What cannot be entered is nobody's to read either.
+    pub fn remove_everywhere(&self, name: &str, is_spared: &dyn Fn(&Path) -> bool) -> Result<(), Error> {
+        let failed = |path: &Path, errno| self.failed("read", path, errno);
+        let top = self.top().try_clone_to_owned().map_err(|error| Error::io("read", &self.display, error))?;
+        let inner = folders(top.as_fd(), name).map_err(|errno| failed(Path::new(""), errno))?;
+        let mut levels = vec![(top, PathBuf::new(), inner)];
+        while let Some((handle, around, left)) = levels.last_mut() {
+            let Some(next) = left.pop() else {
+                levels.pop();
+                continue;
+            };
+            let path = around.join(&next);
+            if next == name && !is_spared(&path) {
+                self.remove_at(handle.as_fd(), &next, &path)?;
+                continue;
+            }
+            let inner = enter(handle.as_fd(), &next, Access::AsIs)
+                .and_then(|handle| Ok((folders(handle.as_fd(), name)?, handle)));
+            match inner {
+                Ok((inner, handle)) if levels.len() < DEPTH_LIMIT => levels.push((handle, path, inner)),
+                Ok(_) | Err(Errno::ACCESS | Errno::NOENT | Errno::XDEV | Errno::NOTDIR | Errno::LOOP) => {}
+                Err(errno) => return Err(failed(&path, errno)),
+            }
+        }
+        Ok(())
+    }
+
     /// Removes what an interrupted change left at the top. What will not go does no harm and stays.
     pub fn sweep(&self) -> Result<(), Error> {
         for name in self.top_names()? {
@@ -133,6 +163,20 @@ impl Door {
         }
         (true, felling.stuck)
     }
+}
+
+/// Returns the folders in a folder, and whatever has this name.
+fn folders(dir: BorrowedFd<'_>, wanted: &str) -> Result<Vec<OsString>, Errno> {
+    let mut found = Vec::new();
+    for entry in Dir::read_from(dir)? {
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        let may_be_folder = matches!(entry.file_type(), FileType::Directory | FileType::Unknown);
+        if name != "." && name != ".." && (may_be_folder || name == wanted) {
+            found.push(name.to_owned());
+        }
+    }
+    Ok(found)
 }
 
 impl Felling<'_> {

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::error::Error;
 use crate::safety::door::Door;
-use crate::safety::door::entry::{Access, enter, look, names, read_link};
+use crate::safety::door::entry::{Access, Meta, enter, look, names, read_link};
 
 /// Entries deeper than this many levels are not visited.
 pub(in crate::safety) const DEPTH_LIMIT: usize = 256;
@@ -29,6 +29,8 @@ pub struct Entry {
     pub path: PathBuf,
     pub kind: Kind,
     pub ino: u64,
+    /// How many names it has, in the workspace and elsewhere.
+    pub links: u32,
     pub ctime: Time,
     pub mtime: Time,
 }
@@ -164,5 +166,6 @@ fn entry(level: &Level, name: &OsStr, path: &Path) -> Result<Option<Entry>, Errn
         },
         _ => Kind::Special,
     };
-    Ok(Some(Entry { path: path.to_owned(), kind, ino: meta.ino, ctime: meta.ctime, mtime: meta.mtime }))
+    let Meta { ino, links, ctime, mtime, .. } = meta;
+    Ok(Some(Entry { path: path.to_owned(), kind, ino, links, ctime, mtime }))
 }

@@ -11,6 +11,7 @@ fn walls(network: bool) -> Walls {
         mode: Mode::Full,
         write: vec!["/root/p/workspace".into()],
         freeze: Vec::new(),
+        reopen: Vec::new(),
         read: ["/usr", "/etc"].map(PathBuf::from).to_vec(),
         links: Vec::new(),
         hide: vec!["/etc/shadow".into()],

@@ -80,7 +80,6 @@ impl World {
             read: &read,
             originals: &originals,
             freeze: &[],
-            cache: None,
             private: None,
             devices: &[],
             network: self.network,
