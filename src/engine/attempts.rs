@@ -167,7 +167,12 @@ mod tests {
     }
 
     fn wrote(name: &str) -> Event {
-        Event::FilesApplied { agent_id: MAIN_AGENT.into(), written: vec![name.into()], deleted: Vec::new() }
+        Event::FilesApplied {
+            agent_id: MAIN_AGENT.into(),
+            written: vec![name.into()],
+            deleted: Vec::new(),
+            hashes: BTreeMap::new(),
+        }
     }
 
     fn moved(from_state: Phase, to_state: Phase, retry_count: u32, cause: &str) -> Event {

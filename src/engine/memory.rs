@@ -1,6 +1,6 @@
 //! What a run's log remembers: its answers by their places, what they cost, and what a crash left half done.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -39,6 +39,10 @@ pub struct Memory {
     phase: Option<Phase>,
     hidden: Vec<String>,
     put_back: PutBack,
+    /// The files that answers and tools wrote and did not delete since, with what tells their contents where that is known.
+    files: BTreeMap<String, Option<String>>,
+    /// Outcome and reason of a run that is over.
+    end: Option<(String, String)>,
     root: Option<String>,
     max_retries: Option<u32>,
     replaced: Option<Replaced>,
@@ -131,12 +135,20 @@ impl Memory {
             }
             Event::WorkspaceKept { .. } => self.replaced = None,
             Event::WorkspaceTested { files, .. } => self.tested = Some(files),
-            Event::FilesApplied { .. } => self.put_back = PutBack::default(),
+            Event::FilesApplied { written, deleted, hashes, .. } => self.applied(&written, &deleted, &hashes),
+            Event::WorkflowCompleted { outcome, reason, .. } => self.end = Some((outcome, reason)),
             Event::ProtectedRestored { restored, removed, .. } => self.put_back.add(PutBack { restored, removed }),
             Event::HiddenFilesPlaced { paths, .. } => self.hidden = paths,
             Event::HiddenFilesRemoved { .. } => self.hidden.clear(),
             other => self.talks.hear(other),
         }
+    }
+
+    /// Takes in what a phase has written.
+    pub fn applied(&mut self, written: &[String], deleted: &[String], hashes: &BTreeMap<String, String>) {
+        self.put_back = PutBack::default();
+        deleted.iter().for_each(|path| drop(self.files.remove(path)));
+        self.files.extend(written.iter().map(|path| (path.clone(), hashes.get(path).cloned())));
     }
 
     /// Takes in one line of the log.
@@ -204,6 +216,21 @@ impl Memory {
     /// Keeps what happens to checks while the run goes on.
     pub fn keep_round(&mut self, event: &Event) {
         self.rounds.hear(event);
+    }
+
+    /// Returns the files that answers and tools wrote, with what tells their contents where that is known.
+    pub fn files(&self) -> &BTreeMap<String, Option<String>> {
+        &self.files
+    }
+
+    /// Returns outcome and reason of a run that is over.
+    pub fn end(&self) -> Option<(&str, &str)> {
+        self.end.as_ref().map(|(outcome, reason)| (outcome.as_str(), reason.as_str()))
+    }
+
+    /// Returns the places of all answers, in their order.
+    pub fn answer_places(&self) -> BTreeSet<Place> {
+        self.answers.keys().copied().collect()
     }
 
     /// Whether the log has any answer.

@@ -153,8 +153,21 @@ impl Run {
             (Phase::Success, _) => state.reason = Some(Reason::TestsPassed),
             _ => {}
         }
+        let to = self.compare_end(from, to)?;
         self.context.save()?;
         self.context.record(transition(&self.context.state, from, to, "advance"))
+    }
+
+    /// The end of a replay is the recorded one, or the run has failed. Returns the phase that it comes to.
+    fn compare_end(&mut self, from: Phase, to: Phase) -> Result<Phase> {
+        let Context { state, memory, .. } = &mut self.context;
+        let is_over = to.is_terminal() && state.reason != Some(Reason::ReplayMismatch);
+        let replay = self.generator.replay().filter(|_| is_over);
+        let Some(difference) = replay.and_then(|replay| replay.end_difference(state, memory)) else { return Ok(to) };
+        state.phase = from.next(Outcome::Broke, 0).map_err(|illegal| Error::Bug(illegal.to_string()))?;
+        state.reason = Some(Reason::ReplayMismatch);
+        state.last_error = Some(difference);
+        Ok(state.phase)
     }
 }
 

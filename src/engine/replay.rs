@@ -1,8 +1,12 @@
-//! A run again from its log, offline: every request is compared with the recorded one and gets its answer.
+//! A run again from its log, offline: every request is compared with the recorded one and gets its answer, and the end
+//! is compared with the recorded end.
 //!
-//! Compared is what is said, after what varies by nature (durations, addresses, dates, temporary paths, the root's
-//! own path) has been made equal; a difference that is left is shown, first one first.
+//! Task and files are compared as they are, but for the root's own path. In reports and in the output of tools, what
+//! varies by nature (durations, addresses, dates, temporary paths) is made equal first. The first difference is shown.
 
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
@@ -10,6 +14,7 @@ use regex::Regex;
 use rustix::fs::OFlags;
 use serde_json::Value;
 
+use crate::engine::agent::changes::counts_as_one;
 use crate::engine::agent::talks::Talks;
 use crate::engine::memory::{Memory, Recorded};
 use crate::engine::spec::read::open_file;
@@ -17,6 +22,7 @@ use crate::error::{Error, Result};
 use crate::events::Place;
 use crate::state::journal::read_lines;
 use crate::state::reason::Reason;
+use crate::state::run::RunState;
 
 /// How much of a line that differs is shown.
 const SHOWN: usize = 160;
@@ -27,6 +33,10 @@ const SHOWN_BEFORE: usize = 60;
 #[derive(Debug)]
 pub struct Replay {
     memory: Memory,
+    /// Some of its lines could not be read, so what was written last is not known for sure.
+    is_damaged: bool,
+    /// The places whose answers were used.
+    used: RefCell<BTreeSet<Place>>,
     /// Paths that stand for the root: of the recorded run and of this one.
     roots: Vec<String>,
 }
@@ -47,23 +57,44 @@ impl Replay {
         roots =
             roots.iter().map(|root| root.trim_end_matches('/').to_owned()).filter(|root| !root.is_empty()).collect();
         roots.sort_by_key(|root| std::cmp::Reverse(root.len()));
-        Ok(Replay { memory, roots })
+        Ok(Replay { memory, is_damaged: !read.skipped.is_empty(), used: RefCell::default(), roots })
     }
 
-    /// Returns the recorded answer to a request, or fails with what differs.
-    pub fn answer(&self, place: Place, request: &Value) -> Result<Recorded> {
-        let at = format!("{}, retry {}, turn {}", place.phase, place.retry_count, place.turn);
+    /// Returns the recorded answer to a request, or fails with what differs. `varying` are the parts of it that vary by
+    /// nature.
+    pub fn answer(&self, place: Place, request: &Value, varying: &[String]) -> Result<Recorded> {
+        let at = shown(place);
         let mismatch = |text: String| Error::Failed(Reason::ReplayMismatch, text);
         let Some(recorded) = self.memory.answer(place) else {
             return Err(mismatch(format!("the log has no answer for this request ({at})")));
         };
-        let asked = self.memory.request(place).map_or(&Value::Null, |asked| &asked.said);
-        match self.difference(asked, request) {
-            Some(difference) => {
-                Err(mismatch(format!("the request differs from the recorded one ({at}): {difference}")))
-            }
-            None => Ok(recorded.clone()),
+        // A damaged line can be missing; its answer is there all the same.
+        let asked = self.memory.request(place).map(|asked| &asked.said);
+        if let Some(difference) = asked.and_then(|asked| self.difference(asked, request, varying)) {
+            return Err(mismatch(format!("the request differs from the recorded one ({at}): {difference}")));
         }
+        self.used.borrow_mut().insert(place);
+        Ok(recorded.clone())
+    }
+
+    /// Returns how the end of a run differs from the recorded one: in its outcome, in answers that nobody asked for, or
+    /// in the files that answers and tools wrote.
+    pub fn end_difference(&self, state: &RunState, memory: &Memory) -> Option<String> {
+        let outcome = || {
+            let now = (state.phase.name(), state.reason.map(|reason| reason.to_string()).unwrap_or_default());
+            let (outcome, reason) = self.memory.end()?;
+            let differs = (outcome, reason) != (now.0, now.1.as_str()) && reason != Reason::ReplayMismatch.to_string();
+            let why = state.last_error.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+            differs.then(|| format!("recorded {outcome} ({reason}), now {} ({}){why}", now.0, now.1))
+        };
+        let unused = || {
+            let unused: Vec<Place> = self.memory.answer_places().difference(&self.used.borrow()).copied().collect();
+            let first = shown(*unused.first()?);
+            Some(format!("{} of its answers were not asked for, the first one at {first}", unused.len()))
+        };
+        let files = || if self.is_damaged { None } else { file_difference(self.memory.files(), memory.files()) };
+        let difference = outcome().or_else(unused).or_else(files)?;
+        Some(format!("the end differs from the recorded one: {difference}"))
     }
 
     /// Whether the log has an answer for a place.
@@ -78,33 +109,105 @@ impl Replay {
 
     /// Returns the first line in which two texts differ by more than by nature, both shown.
     pub fn first_difference(&self, recorded: &str, now: &str) -> Option<String> {
-        first_difference(&self.plain(recorded.to_owned()), &self.plain(now.to_owned()))
+        let (recorded, now) = (self.plain(recorded.to_owned()), self.plain(now.to_owned()));
+        first_difference(recorded.lines(), now.lines())
     }
 
-    fn difference(&self, recorded: &Value, request: &Value) -> Option<String> {
-        first_difference(&self.said(recorded), &self.said(request))
-    }
-
-    /// Everything that a request says, one text, with what varies made equal.
-    fn said(&self, request: &Value) -> String {
-        let mut text = String::new();
-        for part in ["system", "tools", "messages"] {
-            text += &format!("[{part}]\n");
-            strings(&request[part], &mut text);
+    fn difference(&self, recorded: &Value, request: &Value, varying: &[String]) -> Option<String> {
+        let (recorded, request) = (said(recorded, &[]), said(request, varying));
+        let mut lines = (Vec::new(), Vec::new());
+        for index in 0..recorded.len().max(request.len()) {
+            let (old, new) = (recorded.get(index), request.get(index));
+            // What a line is, is known of the request that is made now.
+            let varies = new.or(old).is_some_and(|line| line.varies);
+            let plain = |line: &Line| {
+                let text = self.without_roots(line.text.clone());
+                if varies { normalised(&text) } else { text }
+            };
+            lines.0.extend(old.map(plain));
+            lines.1.extend(new.map(plain));
         }
-        self.plain(text)
+        first_difference(lines.0.iter().map(String::as_str), lines.1.iter().map(String::as_str))
     }
 
-    fn plain(&self, mut text: String) -> String {
+    fn plain(&self, text: String) -> String {
+        normalised(&self.without_roots(text))
+    }
+
+    fn without_roots(&self, mut text: String) -> String {
         for root in &self.roots {
             text = text.replace(root.as_str(), "<root>");
         }
-        normalised(&text)
+        text
     }
 }
 
-fn first_difference(old: &str, new: &str) -> Option<String> {
-    let (mut old, mut new) = (old.lines(), new.lines());
+/// A line of what a request says.
+#[derive(Debug, PartialEq, Eq)]
+struct Line {
+    text: String,
+    /// It is, at least in part, of a report or of a tool's output.
+    varies: bool,
+}
+
+/// Everything that a request says, line by line.
+fn said(request: &Value, varying: &[String]) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let mut add = |text: &str, parts: Option<&[String]>| {
+        // Without parts all of it varies.
+        let ranges: Vec<_> = parts.unwrap_or_default().iter().filter_map(|part| range_of(text, part)).collect();
+        let mut at = 0;
+        for line in text.split('\n') {
+            let end = at + line.len();
+            let varies = parts.is_none() || ranges.iter().any(|range| range.start <= end && at < range.end);
+            lines.push(Line { text: line.to_owned(), varies });
+            at = end + 1;
+        }
+    };
+    for part in ["system", "tools", "messages"] {
+        add(&format!("[{part}]"), Some(&[]));
+        let mut texts = Vec::new();
+        strings(&request[part], false, &mut texts);
+        for (text, is_output) in texts {
+            add(&text, (!is_output).then_some(varying));
+        }
+    }
+    lines
+}
+
+/// Where a part stands in a text; a report comes late in a prompt.
+fn range_of(text: &str, part: &str) -> Option<Range<usize>> {
+    let part = part.trim();
+    let start = text.rfind(part).filter(|_| !part.is_empty())?;
+    Some(start..start + part.len())
+}
+
+fn shown(place: Place) -> String {
+    format!("{}, retry {}, turn {}", place.phase, place.retry_count, place.turn)
+}
+
+type Written = BTreeMap<String, Option<String>>;
+
+/// Returns the first file that differs. Of what an older version recorded only the name is known.
+fn file_difference(recorded: &Written, now: &Written) -> Option<String> {
+    let names: BTreeSet<&String> = recorded.keys().chain(now.keys()).collect();
+    names.into_iter().filter(|name| !counts_as_one(name)).find_map(|name| {
+        let path = name.escape_debug();
+        match (recorded.get(name), now.get(name)) {
+            (Some(_), None) => Some(format!("{path} was written, and is not now")),
+            (None, _) => Some(format!("{path} was not written, and is now")),
+            (Some(Some(old)), Some(Some(new))) if old != new => {
+                Some(format!("{path} has another content (recorded {old}, now {new})"))
+            }
+            _ => None,
+        }
+    })
+}
+
+fn first_difference<'a>(
+    mut old: impl Iterator<Item = &'a str>,
+    mut new: impl Iterator<Item = &'a str>,
+) -> Option<String> {
     for number in 1.. {
         match (old.next(), new.next()) {
             (None, None) => return None,
@@ -137,16 +240,16 @@ fn shortened(line: &str, from: usize) -> String {
     format!("{before}{cut:?}{after}")
 }
 
-/// Every string inside a value, in order, a line each at least.
-fn strings(value: &Value, out: &mut String) {
+/// Every string inside a value, in order, and whether it is what a tool gave back.
+fn strings(value: &Value, is_output: bool, out: &mut Vec<(String, bool)>) {
     match value {
-        Value::String(text) => {
-            out.push_str(text);
-            out.push('\n');
+        Value::String(text) => out.push((text.clone(), is_output)),
+        Value::Array(items) => items.iter().for_each(|item| strings(item, is_output, out)),
+        Value::Object(fields) => {
+            let is_output = is_output || fields.get("type").is_some_and(|kind| kind == "tool_result");
+            fields.values().for_each(|field| strings(field, is_output, out));
         }
-        Value::Array(items) => items.iter().for_each(|item| strings(item, out)),
-        Value::Object(fields) => fields.values().for_each(|field| strings(field, out)),
-        other => out.push_str(&format!("{other}\n")),
+        other => out.push((other.to_string(), is_output)),
     }
 }
 
@@ -227,14 +330,49 @@ mod tests {
         }
     }
 
+    fn replay() -> Replay {
+        Replay { memory: Memory::default(), is_damaged: false, used: RefCell::default(), roots: vec!["/a/root".into()] }
+    }
+
+    fn request(text: &str) -> Value {
+        json!({"model": "x", "system": "s", "messages": [{"content": [{"type": "text", "text": text}]}]})
+    }
+
     #[test]
     fn the_first_difference_is_shown() {
-        let replay = Replay { memory: Memory::default(), roots: vec!["/a/root".into()] };
-        let request = |text: &str| json!({"model": "x", "system": "s", "messages": [{"content": text}]});
-        assert_eq!(replay.difference(&request("in /a/root/x\n1s"), &request("in <root>/x\n2s")), None);
-        let difference = replay.difference(&request("one\ntwo"), &request("one\nthree")).unwrap();
-        assert!(difference.contains("\"two\"") && difference.contains("\"three\""), "{difference}");
-        let difference = replay.difference(&request("one\ntwo"), &request("one")).unwrap();
-        assert!(difference.contains("\"two\""), "{difference}");
+        let difference = |old: &str, new: &str| replay().difference(&request(old), &request(new), &[]);
+        assert_eq!(difference("in /a/root/x\nok", "in <root>/x\nok"), None);
+        let two = difference("one\ntwo", "one\nthree").unwrap();
+        assert!(two.contains("\"two\"") && two.contains("\"three\""), "{two}");
+        assert!(difference("one\ntwo", "one").unwrap().contains("\"two\""));
+    }
+
+    #[test]
+    fn only_reports_and_output_are_normalised() {
+        let prompt = |task: &str, report: &str| format!("# Task\nWait {task}.\n\n# Report\n{report}\n\nAnswer.");
+        let difference = |task: &str, old: &str, new: &str| {
+            let varying = [new.to_owned()];
+            replay().difference(&request(&prompt("5 seconds", old)), &request(&prompt(task, new)), &varying)
+        };
+        assert_eq!(difference("5 seconds", "failed in 0.03s\nx", "failed in 0.04s\nx"), None);
+        assert!(difference("90 minutes", "in 0.03s", "in 0.04s").unwrap().contains("90 minutes"));
+        assert!(difference("5 seconds", "3 failed in 0.03s", "4 failed in 0.04s").is_some());
+        let result = |text: &str| json!({"messages": [{"content": [{"type": "tool_result", "text": text}]}]});
+        assert_eq!(replay().difference(&result("took 3 ms"), &result("took 4 ms"), &[]), None);
+        assert!(replay().difference(&result("a"), &result("b"), &[]).is_some());
+    }
+
+    #[test]
+    fn the_files_of_two_ends_are_compared_by_name_and_content() {
+        let files = |list: &[(&str, Option<&str>)]| -> Written {
+            list.iter().map(|(name, hash)| ((*name).to_owned(), hash.map(str::to_owned))).collect()
+        };
+        let recorded = files(&[("a", Some("1")), ("b", None), ("target", None)]);
+        assert_eq!(file_difference(&recorded, &files(&[("a", Some("1")), ("b", Some("2"))])), None);
+        for other in
+            [&[("a", Some("2")), ("b", None)][..], &[("a", Some("1"))], &[("a", None), ("b", None), ("c", None)]]
+        {
+            assert!(file_difference(&recorded, &files(other)).is_some(), "{other:?}");
+        }
     }
 }

@@ -63,10 +63,10 @@ pub fn write(run: &mut Run) -> Result<Outcome> {
     let context = &mut run.context;
     context.heed_stop()?;
     let all = run.generator.write(context)?;
-    context.memory.take_put_back();
-    let Written { written, deleted, attempt_files } = all.clone();
+    let Written { written, deleted, attempt_files, hashes } = all.clone();
+    context.memory.applied(&written, &deleted, &hashes);
     context.state.attempt_files = attempt_files;
-    context.record(Event::FilesApplied { agent_id: MAIN_AGENT.into(), written, deleted })?;
+    context.record(Event::FilesApplied { agent_id: MAIN_AGENT.into(), written, deleted, hashes })?;
     steering::note_written(context, &all)?;
     Ok(Outcome::Written)
 }

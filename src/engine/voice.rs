@@ -85,7 +85,7 @@ impl Voice {
             *line = Some(context.scribe.lines());
             let started = Instant::now();
             let recorded = match &self.replay {
-                Some(replay) => Some(replay.answer(place, &self.redacted(question.value.clone()))?),
+                Some(replay) => Some(replay.answer(place, &self.redacted(question.value.clone()), &request.varying)?),
                 None => self.send(context, &question, equipment.take())?,
             };
             // What was refused for a field's sake is another request without it, with its own line, hash and worst case.

@@ -215,10 +215,13 @@ pub enum Event {
         place: Place,
         piece: String,
     },
+    /// The files of a phase are on disk; `hashes` has the first 16 digits of the SHA-256 of each that was written.
     FilesApplied {
         agent_id: String,
         written: Vec<String>,
         deleted: Vec<String>,
+        #[serde(default)]
+        hashes: BTreeMap<String, String>,
     },
     /// A conversation begins; `files` are those of the workspace, each with what tells its content.
     ConversationOpened {

@@ -39,6 +39,9 @@ pub struct Request {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolOffer>,
     pub messages: Vec<Message>,
+    /// Parts of the messages that differ from run to run by nature, such as what checks printed. Not sent, not recorded.
+    #[serde(skip)]
+    pub varying: Vec<String>,
 }
 
 /// A tool that the model may call.

@@ -160,7 +160,7 @@ fn log() {
         spend(&memory, &memory.totals().unwrap_or(Totals::none(true)));
         if let Ok(replay) = Replay::load(&path, folder.path()) {
             for turn in 0..2 {
-                let _ = replay.answer(Place { phase: Phase::Generating, retry_count: 0, turn }, &Value::Null);
+                let _ = replay.answer(Place { phase: Phase::Generating, retry_count: 0, turn }, &Value::Null, &[]);
             }
         }
     });

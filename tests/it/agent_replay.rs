@@ -186,3 +186,19 @@ fn an_environment_that_cannot_be_had_any_more_differs_only() {
     let (_, ran) = assert_same(&spec, &first);
     assert!(ran.stderr.contains("1 of 2 results differ"), "{}", ran.story());
 }
+
+#[test]
+fn another_content_of_a_file_that_a_tool_wrote_is_a_mismatch() {
+    // The prompt names the given file and its size alone; what the command makes of it differs.
+    let spec = agent_spec("") + "workspace: {copy: [given.txt]}\n";
+    let server = Server::start([bash("cp given.txt out.txt; date +%N > when.txt; rm when.txt"), solve(), done()]);
+    let first = Project::with(&spec, &server).file("specs/given.txt", "5 seconds\n");
+    first.run(RUN_JSON).exits(0);
+    let log = fs::read(first.path(&first.log_path())).unwrap();
+    for (given, code) in [("5 seconds\n", 0), ("9 seconds\n", 1)] {
+        let second = Project::new().spec(&spec).file("recorded.log", &log).file("specs/given.txt", given);
+        let ran = second.run(REPLAY).exits(code);
+        let message = ran.result()["message"].to_string();
+        assert_eq!(code == 1, message.contains("out.txt has another content"), "{message}");
+    }
+}

@@ -133,3 +133,99 @@ fn a_root_behind_a_link_is_the_root() {
     let started = &second.events("WorkflowStarted")[0];
     assert_eq!(started["scope_dir"], *second.root().canonicalize().unwrap().to_string_lossy());
 }
+
+/// A spec with a visible check that is content with anything, and a hidden one.
+fn with_hidden(script: &str) -> String {
+    let command = serde_json::json!(["sh", "-c", script]);
+    checked_by("test -e answer.txt")
+        + &format!("  - {{name: hidden, hidden: true, command: {command}}}\nmax_retries: 1\n")
+}
+
+/// Replays the log of a run whose end may differ; returns the message of the mismatch.
+fn mismatch(spec: &str, first: &Project) -> String {
+    let second = player(spec, first);
+    let ran = second.run(REPLAY).exits(1);
+    assert_eq!(ran.verdict(), ("FAILED".into(), "replay_mismatch".into()), "{}", ran.story());
+    assert_eq!(second.state()["state"], "FAILED");
+    second.phases();
+    ran.result()["message"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn an_answer_that_is_not_asked_for_is_a_mismatch() {
+    let first = recorded(&with_hidden("grep -qx 42 answer.txt"), vec![reply::answer("41"), reply::answer("42")], 0);
+    player(&with_hidden("grep -qx 42 answer.txt"), &first).run(REPLAY).exits(0);
+    let message = mismatch(&with_hidden("true"), &first);
+    assert!(message.contains("not asked for") && message.contains("PATCHING"), "{message}");
+}
+
+#[test]
+fn another_outcome_is_a_mismatch() {
+    let first = recorded(&with_hidden("grep -qx 42 answer.txt"), vec![reply::answer("41"), reply::answer("42")], 0);
+    let message = mismatch(&with_hidden("grep -qx 43 answer.txt"), &first);
+    assert!(message.contains("recorded SUCCESS (tests_passed), now FAILED (retries_exhausted)"), "{message}");
+    let first = recorded(&with_hidden("grep -qx 43 answer.txt"), vec![reply::answer("41"), reply::answer("42")], 1);
+    let message = mismatch(&with_hidden("grep -qx 42 answer.txt"), &first);
+    assert!(message.contains("recorded FAILED (retries_exhausted), now SUCCESS"), "{message}");
+}
+
+#[test]
+fn durations_in_the_task_and_in_files_are_compared_as_they_are() {
+    let spec = |wait: &str| answer_spec().replace("Write the answer", &format!("Wait {wait}. Write the answer"));
+    let first = recorded(&spec("5 seconds"), vec![reply::answer("42")], 0);
+    player(&spec("5 seconds"), &first).run(REPLAY).exits(0);
+    let message = mismatch(&spec("90 minutes"), &first);
+    assert!(message.contains("5 seconds") && message.contains("90 minutes"), "{message}");
+
+    let spec = answer_spec() + "workspace: {copy: [given.txt]}\n";
+    let server = Server::start([reply::answer("42")]);
+    let first = Project::with(&spec, &server).file("specs/given.txt", "at 0x7f01, 2026-01-01\n");
+    first.run(RUN_JSON).exits(0);
+    for (given, code) in [("at 0x7f01, 2026-01-01\n", 0), ("at 0x7f02, 2026-01-02\n", 1)] {
+        player(&spec, &first).file("specs/given.txt", given).run(REPLAY).exits(code);
+    }
+}
+
+#[test]
+fn the_hashes_of_what_was_written_are_in_the_log() {
+    let first = recorded(&answer_spec(), vec![reply::answer("41"), reply::answer("42")], 0);
+    let applied = first.events("FilesApplied");
+    let hashes: Vec<&str> = applied.iter().map(|line| line["hashes"]["answer.txt"].as_str().unwrap()).collect();
+    // The beginnings of `printf '41\n' | sha256sum` and of that of 42.
+    assert_eq!(hashes, ["040316eca5e77dbb", "084c799cd551dd1d"]);
+}
+
+#[test]
+fn a_log_of_an_older_version_is_replayed_and_compared_as_far_as_it_goes() {
+    let spec = with_hidden("grep -qx 42 answer.txt");
+    let first = recorded(&spec, vec![reply::answer("41"), reply::answer("42")], 0);
+    let older: String = first
+        .log()
+        .into_iter()
+        .map(|mut line| {
+            line.as_object_mut().unwrap().remove("hashes");
+            format!("{line}\n")
+        })
+        .collect();
+    first.write(&first.log_path(), older);
+    player(&spec, &first).run(REPLAY).exits(0);
+    mismatch(&with_hidden("true"), &first);
+}
+
+#[test]
+fn a_log_with_an_unreadable_line_is_replayed() {
+    let spec = with_hidden("grep -qx 42 answer.txt");
+    let first = recorded(&spec, vec![reply::answer("41"), reply::answer("42")], 0);
+    let lines: Vec<Vec<u8>> =
+        fs::read(first.path(&first.log_path())).unwrap().split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+    for (index, line) in lines.iter().enumerate().take(lines.len() - 2) {
+        if line.windows(15).any(|window| window == b"\"ModelAnswered\"") {
+            continue;
+        }
+        let mut damaged = lines.clone();
+        damaged[index][line.len() / 2] ^= 0x80;
+        let second = player(&spec, &first).file("recorded.log", damaged.join(&b'\n'));
+        let ran = second.run(REPLAY);
+        assert_eq!(ran.code, Some(0), "line {}: {}", index + 1, ran.story());
+    }
+}

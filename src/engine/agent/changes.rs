@@ -8,7 +8,7 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use crate::engine::context::Context;
-use crate::engine::generators::Written;
+use crate::engine::generators::{Written, content_hash};
 use crate::engine::spec::inputs::InputKind;
 use crate::engine::voice::hex;
 use crate::error::Result;
@@ -20,8 +20,8 @@ use crate::safety::leftovers::is_in_never_taken;
 const AS_ONE: [&str; 5] = [".git", "node_modules", "target", ".venv", "__pycache__"];
 /// A file longer than this is told by its length and its time.
 const HASHED_LIMIT: u64 = 16 << 20;
-/// How much of a hash tells contents apart.
-const HASH_BYTES: usize = 8;
+/// Marks what is told by its time.
+const BY_TIME: &str = " bytes, changed at ";
 /// So many names are kept of an attempt.
 const MOST_NAMES: usize = 1000;
 /// So many files are looked at after each call.
@@ -46,7 +46,7 @@ pub fn look(context: &Context) -> Result<Files> {
             None => drop(told(context, &entry)?.map(|told| files.insert(shown(&entry.path), told))),
         }
     }
-    files.extend(folders.into_iter().map(|(name, hash)| (name, hex(&hash.finalize()[..HASH_BYTES]))));
+    files.extend(folders.into_iter().map(|(name, hash)| (name, hex(&hash.finalize()))));
     Ok(files)
 }
 
@@ -119,7 +119,15 @@ pub fn between(before: &Files, after: &Files, context: &Context) -> Written {
     let deleted: Vec<String> =
         before.keys().filter(|name| !after.contains_key(*name)).filter(is_ours).cloned().collect();
     let all: BTreeSet<String> = written.iter().chain(&deleted).cloned().collect();
-    Written { attempt_files: all.into_iter().take(MOST_NAMES).collect(), written, deleted }
+    let attempt_files: Vec<String> = all.into_iter().take(MOST_NAMES).collect();
+    let hashes = attempt_files.iter().filter_map(|path| Some((path.clone(), comparable(path, after.get(path)?)?)));
+    Written { hashes: hashes.collect(), attempt_files, written, deleted }
+}
+
+/// Returns what tells a content in another run too; not what tells it by its time.
+fn comparable(path: &str, told: &str) -> Option<String> {
+    let is_by_time = counts_as_one(path) || told.contains(BY_TIME);
+    (!is_by_time).then(|| told.to_owned())
 }
 
 /// The places that the user protects.
@@ -165,9 +173,9 @@ fn told(context: &Context, entry: &Entry) -> Result<Option<String>> {
         Kind::Dir { .. } => None,
         Kind::Link { target } => Some(format!("link {}", target.to_string_lossy())),
         Kind::Special => Some("special".into()),
-        Kind::File { size, .. } if *size > HASHED_LIMIT => Some(format!("{size} {:?}", entry.mtime)),
+        Kind::File { size, .. } if *size > HASHED_LIMIT => Some(format!("{size}{BY_TIME}{:?}", entry.mtime)),
         Kind::File { size, .. } => match context.door.read_file(&entry.path, *size)? {
-            Read::File(bytes) => Some(hex(&Sha256::digest(&bytes)[..HASH_BYTES])),
+            Read::File(bytes) => Some(content_hash(&bytes)),
             Read::TooLarge(size) => Some(format!("{size} and growing")),
             Read::Other | Read::Missing => Some("not readable".into()),
         },

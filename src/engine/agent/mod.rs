@@ -78,6 +78,10 @@ impl Generator for AgentModel {
     fn has_begun(&self, context: &Context) -> bool {
         context.memory.answer(context.place(0)).is_some()
     }
+
+    fn replay(&self) -> Option<&Replay> {
+        self.replayed()
+    }
 }
 
 impl AgentModel {
@@ -144,6 +148,7 @@ impl AgentModel {
             system: self.prompts.system(&context.spec, &tools),
             tools: offers,
             messages: Vec::new(),
+            varying: report.clone().into_iter().collect(),
         };
         let opening = self.prompts.task(&context.spec, &tools, &files, report.as_deref());
         let conversation = Conversation::new(&request.system, &request.tools, self.context_tokens);

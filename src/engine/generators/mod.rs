@@ -6,7 +6,13 @@ pub mod reply;
 pub mod shown;
 pub mod template;
 
+use std::collections::BTreeMap;
+
+use sha2::{Digest, Sha256};
+
 use crate::engine::context::Context;
+use crate::engine::replay::Replay;
+use crate::engine::voice::hex;
 use crate::error::Result;
 use crate::safety::door::Change;
 
@@ -17,6 +23,16 @@ pub struct Written {
     pub deleted: Vec<String>,
     /// What counts as the files of this attempt, sorted.
     pub attempt_files: Vec<String>,
+    /// What tells the content of each file that was written.
+    pub hashes: BTreeMap<String, String>,
+}
+
+/// How much of a hash tells contents apart.
+const HASH_BYTES: usize = 8;
+
+/// Returns what tells a content: the first digits of its SHA-256.
+pub fn content_hash(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes)[..HASH_BYTES])
 }
 
 /// Gives a phase its answer.
@@ -27,6 +43,11 @@ pub trait Generator {
     /// Whether the answer of the phase in which a run is found is there already, at least its beginning, so that
     /// going on asks for nothing twice.
     fn has_begun(&self, context: &Context) -> bool;
+
+    /// Returns the recorded run that answers in place of a model, if one does.
+    fn replay(&self) -> Option<&Replay> {
+        None
+    }
 }
 
 /// Applies the changes of an answer, all or none.
@@ -35,7 +56,10 @@ pub fn apply(context: &Context, changes: &[Change]) -> Result<Written> {
     let mut all = Written::default();
     for change in changes {
         match change {
-            Change::Write { path, .. } => all.written.push(path.to_string()),
+            Change::Write { path, content } => {
+                all.written.push(path.to_string());
+                all.hashes.insert(path.to_string(), content_hash(content));
+            }
             Change::Delete { path } => all.deleted.push(path.to_string()),
         }
     }

@@ -8,6 +8,7 @@ use crate::engine::generators::reply::{self, Block as FileBlock, Fault};
 use crate::engine::generators::shown::shown_files;
 use crate::engine::generators::{Generator, Written, apply};
 use crate::engine::memory::Refused;
+use crate::engine::replay::Replay;
 use crate::engine::spec::inputs::{Input, InputKind};
 use crate::engine::steering;
 use crate::engine::voice::{Voice, usable};
@@ -122,6 +123,10 @@ impl Generator for FilesModel {
     fn has_begun(&self, context: &Context) -> bool {
         context.memory.answer(context.place(0)).is_some()
     }
+
+    fn replay(&self) -> Option<&Replay> {
+        self.voice.replay.as_ref()
+    }
 }
 
 /// What an answer is good for.
@@ -213,6 +218,7 @@ impl FilesModel {
             system: self.prompts.system(&context.spec, ""),
             tools: Vec::new(),
             messages: Vec::new(),
+            varying: Vec::new(),
         };
         let report = (context.state.phase == Phase::Patching).then_some(context.state.last_test_output.as_str());
         let mut opening = Opening {
@@ -227,6 +233,7 @@ impl FilesModel {
         let left = left.saturating_sub(opening.report.as_ref().map_or(0, String::len));
         opening.files = shown_files(context, report.unwrap_or_default(), left)?;
         request.messages = vec![self.prompts.opening(&context.spec, &opening)];
+        request.varying = opening.report.into_iter().chain([opening.attempts]).collect();
         Ok(request)
     }
 }

@@ -99,6 +99,7 @@ fn request() -> Request {
         system: "You write.".into(),
         tools: vec![],
         messages: vec![Message { role: Role::User, content: vec![Block::text("Go.")] }],
+        varying: Vec::new(),
     }
 }
 

@@ -85,6 +85,7 @@ fn request() -> Request {
         system: "You write.".into(),
         tools: vec![],
         messages: vec![Message { role: Role::User, content: vec![Block::cached("Files."), Block::text("Go.")] }],
+        varying: Vec::new(),
     }
 }
 

@@ -193,7 +193,12 @@ fn whole_run() -> Vec<Event> {
         answered(Some(0.0123)),
         requested(1),
         answered(None),
-        Event::FilesApplied { agent_id: main_agent(), written: paths(&["a.py", "b.py"]), deleted: paths(&["c.py"]) },
+        Event::FilesApplied {
+            agent_id: main_agent(),
+            written: paths(&["a.py", "b.py"]),
+            deleted: paths(&["c.py"]),
+            hashes: Default::default(),
+        },
         phase("TESTING", 2),
         Event::ProtectedRestored { agent_id: main_agent(), restored: paths(&["t.py"]), removed: Vec::new() },
         Event::ToolInvocation { agent_id: main_agent(), tool_name: "unit".into(), detail: String::new() },
@@ -276,7 +281,8 @@ fn long_texts_are_cut_and_cannot_pass_for_lines_of_ours() {
 #[test]
 fn evil_names_are_escaped() {
     let written = vec!["\x1b]0;x\x07\n\u{202e}.py".to_owned()];
-    let applied = Event::FilesApplied { agent_id: main_agent(), written, deleted: Vec::new() };
+    let applied =
+        Event::FilesApplied { agent_id: main_agent(), written, deleted: Vec::new(), hashes: Default::default() };
     assert_eq!(plain(&[applied]), "wrote 1 file: \\u{1b}]0;x\\u{7}\\n\\u{202e}.py\n");
     assert_eq!(plain(&[phase("\x1b[31m", 1)]), "\\u{1b}[31m (attempt 1 of 6)\n");
 }
