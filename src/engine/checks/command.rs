@@ -14,7 +14,7 @@ use crate::engine::checks::evidence::channel::Heard;
 use crate::engine::checks::evidence::runner::of_command;
 use crate::engine::checks::evidence::weigh::{Evidence, Facts, weigh};
 use crate::engine::checks::evidence::{Counts, Names, Runner, without_passed_tests};
-use crate::engine::checks::refusals::{protected_hints, refusals, too_large};
+use crate::engine::checks::refusals::{protected_hints, refusals, refused_process, too_large};
 use crate::engine::checks::{CANNOT_START, Output, TIMED_OUT, Tool, ToolResult, text};
 use crate::engine::spec::Check;
 use crate::engine::surroundings::Surroundings;
@@ -122,6 +122,8 @@ impl CommandCheck {
         // Who is ended by it has no words for it.
         let unsaid = walls.filter(|_| exit_code == 128 + SIGXFSZ).map(too_large);
         refused.extend(unsaid.filter(|words| !refused.contains(words)));
+        let crowded = walls.and_then(|walls| refused_process(&stdout.text, &stderr.text, walls));
+        let problem = problem.map(|own| crowded.map_or(own.clone(), |limit| format!("{own}; {limit}")));
         ToolResult {
             refused,
             hints: hints.unwrap_or_default(),

@@ -268,10 +268,7 @@ fn sentence(kind: Kind, line: &str, before: &str, walls: &Walls) -> Option<Strin
         ),
         // A socket that has nothing to say yet is told of in the same words.
         Kind::Processes if !speaks_of_a_start(line) && !speaks_of_a_start(before) => None,
-        Kind::Processes => Some(format!(
-            "a process or thread was refused: the limit is {} (sandbox.limits.processes)",
-            limits.processes
-        )),
+        Kind::Processes => Some(too_many(walls)),
         Kind::Space => Some(format!(
             "there was no space left: /tmp and the home hold {} together; keep large files in the workspace",
             size(limits.private)
@@ -286,6 +283,17 @@ fn sentence(kind: Kind, line: &str, before: &str, walls: &Walls) -> Option<Strin
                 .into(),
         ),
     }
+}
+
+/// Returns the limit of processes where the output says that one was refused: a program that is refused another process
+/// ends by itself, and its exit code does not tell why.
+pub fn refused_process(stdout: &str, stderr: &str, walls: &Walls) -> Option<String> {
+    let words = too_many(walls);
+    refusals(stdout, stderr, walls).into_iter().find(|sentence| *sentence == words)
+}
+
+fn too_many(walls: &Walls) -> String {
+    format!("a process or thread was refused: the limit is {} (sandbox.limits.processes)", walls.limits.processes)
 }
 
 /// Returns what is said of a file that is larger than a file may be.

@@ -144,8 +144,8 @@ fn too_many_processes_end_the_check() {
         let spec = checked_by(&script) + &format!("sandbox: {{limits: {{processes: {PROCESSES}}}}}\n");
         let project = project.spec(spec).model(&server).dressed(guise);
         project.run(RUN).exits(1);
-        let told = project.state_text("last_test_output");
-        assert!(told.contains("limit is 60") || told.contains("fork"), "{told}");
+        let problem = project.events("ScriptOutput")[0]["problem"].to_string();
+        assert!(problem.contains("the limit is 60 (sandbox.limits.processes)"), "{problem}");
         project.nothing_left();
     }
 }
