@@ -470,6 +470,9 @@ pub(super) fn read(parts: Vec<Part>, assembly: &mut dyn Assembly) -> Result<Answ
 /// Whether a body is an event stream by its first bytes; nothing where they do not say it yet.
 fn begins_as_stream(start: &[u8]) -> Option<bool> {
     const FIELDS: [&[u8]; 5] = [b"data:", b"event:", b"id:", b"retry:", b":"];
+    if BYTE_ORDER_MARK.starts_with(start) {
+        return None;
+    }
     let start = start.strip_prefix(BYTE_ORDER_MARK).unwrap_or(start).trim_ascii_start();
     if FIELDS.iter().any(|field| start.starts_with(field)) {
         return Some(true);

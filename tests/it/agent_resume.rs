@@ -51,7 +51,7 @@ fn appending(request: &Received) -> Reply {
         is_unsure = result.text.contains(UNKNOWN) || result.text.contains(NOT_RUN);
         step += usize::from(!is_unsure);
     }
-    let is_patching = request.said().contains("The checks have failed");
+    let is_patching = request.said().contains("The checks failed with");
     match words.get(step) {
         _ if is_patching && step == 0 => solve(),
         _ if is_patching => done(),

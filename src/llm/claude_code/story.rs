@@ -120,6 +120,8 @@ impl Story {
                 self.words = 0;
                 self.usage.output = self.usage.output.saturating_add(read_usage(&event["usage"]).output);
                 self.is_cut = event["delta"]["stop_reason"] == "max_tokens";
+                // What follows a cut goes on in mid-word, also under the same id.
+                self.has_text &= !self.is_cut;
             }
             "content_block_delta" => {
                 let words = ["text", "thinking", "partial_json"].map(|field| event["delta"][field].as_str());
@@ -218,6 +220,7 @@ mod tests {
         let (story, _) = told(&[said("a", "x"), stopped("end_turn"), said("b", "y")]);
         assert_eq!((story.text.as_str(), story.turns), ("y", 2));
         assert_eq!(told(&[said("a", "x"), stopped("max_tokens"), said("b", "y")]).0.text, "xy");
+        assert_eq!(told(&[said("a", "x"), stopped("max_tokens"), said("a", "y")]).0.text, "xy");
         assert_eq!(told(&[said("a", "x"), stopped("max_tokens"), said("b", "y"), said("c", "z")]).0.text, "z");
         let mut synthetic = said("b", "API Error");
         synthetic["message"]["model"] = SYNTHETIC.into();

@@ -229,7 +229,7 @@ put back 1 protected file: t.py
 check unit: failed, exit code 1 (0.3 s)
 check lint: passed, 1 test (0.3 s)
 note: conftest.py is new
-the end of the log could not be read and was cut off (12 bytes)
+the end of the log could not be read and was cut off (12 bytes, kept as logs/x.log.cut-1)
 failed after 0.0 s, $0.5000 (retries_exhausted): checks failed
 ";
 

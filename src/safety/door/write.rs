@@ -18,7 +18,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::error::Error;
-use crate::safety::door::entry::{Access, enter, stage_name};
+use crate::safety::door::entry::{Access, enter, look, stage_name};
 use crate::safety::door::locate::{Spot, View};
 use crate::safety::door::{Change, Door, Refusal, Time, plain};
 use crate::safety::path::SafePath;
@@ -83,7 +83,12 @@ impl Door {
         let mut folders = BTreeSet::from([PathBuf::new()]);
         for path in paths {
             folders.extend(folders_of(path));
-            match self.look_at(path)?.map(|meta| meta.kind) {
+            let meta = match self.parent_of(path, Access::AsIs).and_then(|(folder, name)| look(folder.as_fd(), name)) {
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
+                Err(_) => return self.sync(),
+                Ok(meta) => meta,
+            };
+            match meta.map(|meta| meta.kind) {
                 Some(FileType::Directory) => drop(folders.insert(path.to_owned())),
                 Some(FileType::RegularFile) => match self.open_file(path, Access::AsIs) {
                     Ok((file, _)) => {
@@ -96,8 +101,9 @@ impl Door {
         }
         for folder in folders {
             let components: Vec<&OsStr> = folder.iter().collect();
-            match self.open_folder(&components, Access::AsIs).and_then(fsync) {
-                Ok(()) | Err(Errno::NOENT) => {}
+            match self.open_folder(&components, Access::AsIs) {
+                Ok(opened) => fsync(opened).map_err(|errno| self.failed("sync", &folder, errno))?,
+                Err(Errno::NOENT) => {}
                 // One that may not be opened is reached with the rest of the file system.
                 Err(_) => return self.sync(),
             }
