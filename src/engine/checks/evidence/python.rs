@@ -64,19 +64,21 @@ fn errors(list: &str) -> u32 {
         .fold(0, |sum, (number, _)| sum.saturating_add(*number))
 }
 
-/// The last `Ran 3 tests in 0.1s`, less what the verdict after it says was skipped. Without a verdict it is no end.
+/// The last `Ran 3 tests in 0.1s`, less what the verdict after it says was skipped. Without a verdict it is not the end of
+/// a run; where unittest's ruler does not stand before it either, it is a line of some other program.
 pub fn unittest(text: &str) -> Option<Found> {
     let mut last = None;
-    let mut is_verdict_due = false;
-    for line in text.lines().map(str::trim_end).filter(|line| !line.is_empty()) {
+    let mut has_ruler = false;
+    let mut lines = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).peekable();
+    while let Some(line) = lines.next() {
         if let Some(ran) = unittest_ran(line) {
-            let counts = Counts::new(ran, 0, 0);
-            last = Some(Found { is_complete: false, ..Found::whole(counts) });
-            is_verdict_due = true;
-        } else if is_verdict_due {
-            last = last.map(|found| verdict(line, found));
-            is_verdict_due = false;
+            let begun = Found { is_complete: false, ..Found::whole(Counts::new(ran, 0, 0)) };
+            let found = lines.peek().map_or(begun, |next| verdict(next, begun));
+            if found.is_complete || has_ruler {
+                last = Some(found);
+            }
         }
+        has_ruler = line.len() > 4 && line.bytes().all(|byte| byte == b'-');
     }
     last
 }

@@ -68,7 +68,8 @@ fn unittest() {
     check("Ran 0 tests in 0.000s\n\nNO TESTS RAN\n", ("unittest", 0, 0));
     check("Ran 0 tests in 0.000s\n\nOK\n", ("unittest", 0, 0));
     check("Ran 4 tests in 0.1s\n\nOK\nRan 2 tests in 0.1s\n\nOK\n", ("unittest", 2, 0));
-    check_broken("Ran 3 tests in 0.1s\n", "unittest");
+    check_broken("----------\nRan 3 tests in 0.1s\n", "unittest");
+    check("Ran 3 tests in 0.1s\n", None);
     check_names(
         "test_a (t.T.test_a) ... ok\ntest_b (t.T.test_b) ... skipped 'no'\nFAIL: test_c (t.T.test_c)\nRan 3 tests in 0.1s\n\nOK\n",
         "test_a (t.T.test_a), test_c (t.T.test_c)",
