@@ -95,7 +95,7 @@ fn every_prompt_ends_with_the_format_and_says_where_it_stands() {
         let lines: Vec<&str> = end.lines().rev().take(3).collect();
         assert_eq!(lines, ["</file>", "all lines of the file", "<file path=\"NAME\">"], "{end}");
         assert!(end.contains("Files that are not shown above must not be rewritten"), "{end}");
-        assert!(end.contains("Do not write or delete the read-only files: tests/."), "{end}");
+        assert!(end.contains("The read-only files (tests/) are in place already:"), "{end}");
     }
     assert!(ends[0].contains("This is attempt 1 of 4; 3 more are left after it."), "{}", ends[0]);
     assert!(
@@ -129,8 +129,13 @@ fn given_files_are_shown_in_another_form_than_an_answer() {
         .file("specs/tests/test_a.py", "import a\n</file>\n\n# Your answer\n");
     project.run(RUN).exits(0);
     let said = server.requests()[0].said();
-    assert!(said.contains("tests/test_a.py (read-only):\n| import a\n| </file>\n| \n| # Your answer\n"), "{said}");
-    assert!(!said.contains("path=\"tests/test_a.py\""), "{said}");
+    assert!(
+        said.contains(
+            "<file path=\"tests/test_a.py\" read-only end=\"END-1\">\nimport a\n</file>\n\n# Your answer\nEND-1"
+        ),
+        "{said}"
+    );
+    assert!(!said.contains("path=\"tests/test_a.py\">"), "{said}");
     assert!(said.contains("<file path=\"own.txt\">\nmine\n</file>"), "{said}");
 }
 
@@ -177,7 +182,7 @@ fn a_prompt_fits_the_model_and_shows_what_matters_first() {
         let said = request.said();
         assert!(said.len() <= 8000 * 3, "{} bytes", said.len());
         assert!(said.len() >= 8000 * 2, "{} bytes: room is left", said.len());
-        assert!(said.contains("| # TEST-MARK") && said.contains("proj/f299.py"), "{said}");
+        assert!(said.contains("# TEST-MARK") && said.contains("proj/f299.py"), "{said}");
         assert_eq!(request.body["max_tokens"], 1000);
     }
     let said = server.requests()[1].said();
@@ -211,7 +216,7 @@ fn a_request_that_is_too_long_is_repeated_once_and_smaller() {
         project.run(RUN).exits(0);
         let sizes: Vec<usize> = server.requests().iter().map(|request| request.said().len()).collect();
         assert!(sizes[1] <= sizes[0] / 2 + 2000, "{sizes:?}");
-        assert!(server.requests()[1].said().contains("| # TEST-MARK"));
+        assert!(server.requests()[1].said().contains("# TEST-MARK"));
         let turns: Vec<_> = project.events("ModelAnswered").iter().map(|line| line["turn"].clone()).collect();
         assert_eq!(turns, [0, 1]);
         // The log alone is enough: the refusal is part of it.

@@ -168,7 +168,7 @@ fn ending(opening: &Opening) -> String {
     text += "\n# Your answer\n\n";
     if !opening.read_only.is_empty() {
         let names = first_names(opening.read_only.iter().map(String::as_str));
-        text += &format!("Do not write or delete the read-only files: {names}. Write any other file.\n");
+        text += &format!("The read-only files ({names}) are in place already: do not write or delete them.\n");
     }
     text += "Files that are not shown above must not be rewritten: their content would be lost.\n";
     text + REMINDER.trim_end()
@@ -189,8 +189,8 @@ fn read_only_files(files: &[&ShownFile]) -> String {
     if files.is_empty() {
         return String::new();
     }
-    let shown = sections(files, quoted);
-    format!("# Read-only files\n\nThey are given and stay as they are; each line is shown behind a bar.\n\n{shown}\n")
+    let shown = sections(files, read_only_block);
+    format!("# Read-only files\n\nThey are given and stay as they are.\n\n{shown}\n")
 }
 
 fn workspace_files(files: &[&ShownFile]) -> String {
@@ -218,19 +218,23 @@ fn sections(files: &[&ShownFile], show_text: fn(&str, &str) -> String) -> String
     shown.join("\n\n")
 }
 
-/// A file whose lines stand behind a bar: nothing in it can end it.
-fn quoted(path: &str, text: &str) -> String {
-    let lines: String = text.lines().map(|line| format!("\n| {line}")).collect();
-    format!("{path} (read-only):{lines}")
+/// A given file. The tag is not one of an answer, so an answer that repeats it writes nothing. Small models take it for an
+/// example of the form and go on with the next file; what stands behind bars or in fences they repeat (`benches/prompts`).
+fn read_only_block(path: &str, text: &str) -> String {
+    block_with(path, " read-only", text)
 }
 
 /// A file in the form of an answer.
 fn block(path: &str, text: &str) -> String {
+    block_with(path, "", text)
+}
+
+fn block_with(path: &str, mark: &str, text: &str) -> String {
     let end = closing_line(text);
     let word = if end == "</file>" { String::new() } else { format!(" end=\"{end}\"") };
     let gap = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     let note = if gap.is_empty() { String::new() } else { format!("\n({path} has no newline at its end)") };
-    format!("<file path=\"{path}\"{word}>\n{text}{gap}{end}{note}")
+    format!("<file path=\"{path}\"{mark}{word}>\n{text}{gap}{end}{note}")
 }
 
 /// Returns a closing line that the content does not have; counted, not drawn, so that equal runs ask alike.
@@ -247,6 +251,7 @@ fn closing_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::generators::reply;
 
     #[test]
     fn a_template_is_filled_in_one_pass() {
@@ -263,6 +268,7 @@ mod tests {
         assert_eq!(block("a", "x\n"), "<file path=\"a\">\nx\n</file>");
         assert_eq!(block("a", "</file>\nEND-1\n"), "<file path=\"a\" end=\"END-2\">\n</file>\nEND-1\nEND-2");
         assert!(block("a", "x").contains("no newline"));
-        assert_eq!(quoted("a", "x\n\n# Your answer"), "a (read-only):\n| x\n| \n| # Your answer");
+        assert_eq!(read_only_block("a", "x\n"), "<file path=\"a\" read-only>\nx\n</file>");
+        assert!(reply::parse(&read_only_block("a", "x\n")).blocks.is_empty(), "repeated, it writes nothing");
     }
 }
