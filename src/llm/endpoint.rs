@@ -1,6 +1,6 @@
 //! One attempt at one endpoint: send, wait no longer than allowed, take the answer or say what came instead.
 //!
-//! Common to all dialects. A dialect gives the request and an [`Assembly`] that understands what comes back; whether
+//! Common to all dialects. A dialect gives the request and an `Assembly` that understands what comes back; whether
 //! that is a stream or one body is decided by what it begins with, whatever was asked for and whatever it is called.
 
 use std::collections::VecDeque;
