@@ -112,6 +112,11 @@ impl Talks {
         self.begun.contains(&(place, call))
     }
 
+    /// Whether some call began and has no result: what it did is not known, and no replay does it.
+    pub fn has_unknown_outcomes(&self) -> bool {
+        self.begun.iter().any(|call| !self.results.contains_key(call))
+    }
+
     /// Returns what happened while the answer at this place was being made, in order.
     pub fn course(&self, place: Place) -> &[Step] {
         self.courses.get(&place).map_or(&[], Vec::as_slice)
