@@ -25,7 +25,7 @@ fn modes() -> [Guise; 2] {
 fn what_steers_git_stays_in_its_place() {
     let project = Project::new().file(".git/config", "theirs\n").file(".git/hooks/pre-commit", "theirs\n");
     let mut serving = Serving::start(&project);
-    if serving.bash("cat /proc/1/comm").output().trim() != "orchestrator" {
+    if !serving.bash("tr '\\0' ' ' < /proc/1/cmdline").output().starts_with("orchestrator ") {
         needs::skip("in reduced mode nothing in the workspace is read-only");
         return;
     }
@@ -38,7 +38,7 @@ fn what_steers_git_stays_in_its_place() {
         "mv .git gone && mkdir -p .git/hooks && echo evil > .git/config",
         "rm -rf .git; test ! -e .git/config",
         "ln -sfn /tmp .git/hooks",
-        "cd .. && mv root root-2",
+        "(cd .. && mv root root-2)",
     ] {
         assert!(!serving.bash(attack).is_success(), "{attack} worked");
     }
