@@ -9,6 +9,7 @@ compile_error!(
     "orchestrator builds on Linux only: its sandbox is made of namespaces, Landlock and seccomp. Build it on Linux, in a container or in a virtual machine."
 );
 
+// Each module is left out there as well, so that the message above is the only one.
 #[cfg(target_os = "linux")]
 pub mod error;
 #[cfg(target_os = "linux")]

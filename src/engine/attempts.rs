@@ -56,11 +56,7 @@ impl Attempts {
 
     /// Returns what the model is told: which attempt this is, how many are left, and a line for each earlier one.
     pub fn told(&self, state: &RunState) -> String {
-        let number = match state.phase {
-            Phase::Patching => state.retry_count + 2,
-            _ => state.retry_count + 1,
-        };
-        let all = number.max(state.max_retries + 1);
+        let (number, all) = state.attempt();
         let mut text = match all - number {
             0 => format!("This is attempt {number} of {all}, the last one."),
             1 => format!("This is attempt {number} of {all}; 1 more is left after it."),

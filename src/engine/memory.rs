@@ -145,7 +145,7 @@ impl Memory {
     }
 
     /// Takes in what a phase has written.
-    pub fn applied(&mut self, written: &[String], deleted: &[String], hashes: &BTreeMap<String, String>) {
+    fn applied(&mut self, written: &[String], deleted: &[String], hashes: &BTreeMap<String, String>) {
         self.put_back = PutBack::default();
         deleted.iter().for_each(|path| drop(self.files.remove(path)));
         self.files.extend(written.iter().map(|path| (path.clone(), hashes.get(path).cloned())));
@@ -202,20 +202,20 @@ impl Memory {
         &self.attempts
     }
 
-    /// Keeps what happens to a conversation or an attempt while the run goes on.
+    /// Keeps what happens to conversations, attempts and rounds while the run goes on.
     pub fn keep(&mut self, event: &Event) {
+        self.rounds.hear(event);
         self.attempts.hear(event);
-        self.talks.hear(event.clone());
+        match event {
+            Event::FilesApplied { written, deleted, hashes, .. } => self.applied(written, deleted, hashes),
+            Event::ScriptOutput { .. } | Event::StateStarted { .. } | Event::TransitionOccurred { .. } => {}
+            other => self.talks.hear(other.clone()),
+        }
     }
 
     /// Returns what is known of rounds of checks.
     pub fn rounds(&self) -> &Rounds {
         &self.rounds
-    }
-
-    /// Keeps what happens to checks while the run goes on.
-    pub fn keep_round(&mut self, event: &Event) {
-        self.rounds.hear(event);
     }
 
     /// Returns the files that answers and tools wrote, with what tells their contents where that is known.

@@ -93,20 +93,14 @@ impl Run {
     }
 
     fn begin(&mut self, phase: Phase) -> Result<()> {
-        let state = &self.context.state;
-        let attempt = match phase {
-            Phase::Patching => state.retry_count + 2,
-            _ => state.retry_count + 1,
-        };
-        let event = Event::StateStarted {
+        let (attempt, of) = self.context.state.attempt();
+        self.context.record(Event::StateStarted {
             agent_id: MAIN_AGENT.into(),
             state_name: phase.name().into(),
             state_type: "build".into(),
             attempt,
-            of: attempt.max(state.max_retries + 1),
-        };
-        self.context.memory.keep_round(&event);
-        self.context.scribe.tell(event)
+            of,
+        })
     }
 
     fn complete(&mut self, phase: Phase, started: Instant, cost_before: Option<f64>) -> Result<()> {

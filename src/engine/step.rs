@@ -64,7 +64,6 @@ pub fn write(run: &mut Run) -> Result<Outcome> {
     context.heed_stop()?;
     let all = run.generator.write(context)?;
     let Written { written, deleted, attempt_files, hashes } = all.clone();
-    context.memory.applied(&written, &deleted, &hashes);
     context.state.attempt_files = attempt_files;
     context.record(Event::FilesApplied { agent_id: MAIN_AGENT.into(), written, deleted, hashes })?;
     steering::note_written(context, &all)?;
@@ -127,9 +126,7 @@ fn check(run: &mut Run, index: usize, round: &mut Round) -> Result<()> {
         let step_number = round.results.len() as u32 + 1;
         let is_flaky = result.passed && 0 < failures;
         let context = &mut run.context;
-        let event = output_event(context, &check, step_number, &result, is_flaky);
-        context.memory.keep_round(&event);
-        context.scribe.tell(event)?;
+        context.record(output_event(context, &check, step_number, &result, is_flaky))?;
         for sentence in result.refused.iter().chain(&result.hints) {
             context.scribe.note(format!("check {}: {sentence}", check.name))?;
         }
@@ -166,14 +163,9 @@ fn check_once(run: &mut Run, index: usize, check: &Check, round: &mut Round) -> 
     Ok(result)
 }
 
-/// Whether there are tests that are not the model's own.
-fn has_given_tests(context: &Context) -> bool {
-    !context.inputs.protect.is_empty() || context.spec.checks.iter().any(|check| check.hidden)
-}
-
 /// Tests that an earlier round executed are executed in this one, too, unless the user has set another bound.
 fn hold_against_earlier_rounds(context: &Context, check: &Check, result: &mut ToolResult) {
-    if !result.passed || check.min_tests.is_some() || !has_given_tests(context) {
+    if !result.passed || check.min_tests.is_some() || !context.rules.has_tests() {
         return;
     }
     if let Some(lost) = context.memory.rounds().lost(&check.name, result) {
@@ -230,7 +222,7 @@ fn run_hidden(run: &mut Run, index: usize, check: &Check) -> Result<ToolResult> 
 }
 
 fn output_event(context: &Context, check: &Check, step_number: u32, result: &ToolResult, flaky: bool) -> Event {
-    let keeps_names = has_given_tests(context);
+    let keeps_names = context.rules.has_tests();
     let first_executed = keeps_names.then(|| context.memory.rounds().first_executed(&check.name, result));
     let skipped_names = keeps_names.then(|| result.names.skipped.iter().cloned().collect());
     Event::ScriptOutput {

@@ -14,11 +14,9 @@ use crate::engine::voice::hex;
 use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT, TestedFile};
 use crate::safety::door::{Door, Entry, Kind, Read, Walk, Walked};
-use crate::safety::leftovers::is_never_taken;
+use crate::safety::leftovers::{TOOL_FOLDERS, is_never_taken};
 use crate::stop::Stop;
 
-/// Folders that tools fill, and that people fill with tools while they try the result.
-const OF_TOOLS: [&str; 5] = [".git", "node_modules", "target", ".venv", "venv"];
 const BYTECODE: [&str; 2] = ["pyc", "pyo"];
 /// A file longer than this is known by its length and its time.
 const HASHED_LIMIT: u64 = 64 << 20;
@@ -87,7 +85,9 @@ fn look(door: &Door, known: &Files, stop: &Stop) -> Result<Option<Files>> {
 fn is_of_tools(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default();
     let ending = path.extension().unwrap_or_default();
-    is_never_taken(name) || OF_TOOLS.iter().any(|known| name == *known) || BYTECODE.iter().any(|known| ending == *known)
+    is_never_taken(name)
+        || TOOL_FOLDERS.iter().any(|known| name == *known)
+        || BYTECODE.iter().any(|known| ending == *known)
 }
 
 /// Returns what cannot stay the same when a file is written to.

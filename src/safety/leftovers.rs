@@ -9,6 +9,8 @@ use std::path::Path;
 const NAMES: [&str; 5] = ["__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".DS_Store"];
 const ENDINGS: [&str; 2] = [".swp", "~"];
 const OWN_PREFIX: &str = ".orchestrator";
+/// Folders that tools fill: dependencies, build products, repositories. They may be the user's, and are not looked into.
+pub const TOOL_FOLDERS: [&str; 5] = [".git", "node_modules", "target", ".venv", "venv"];
 
 /// Returns whether a file or folder of this name is a leftover; with a folder goes everything in it.
 pub fn is_never_taken(name: &OsStr) -> bool {

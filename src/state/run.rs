@@ -117,6 +117,12 @@ impl RunState {
         }
     }
 
+    /// Returns the number of the attempt that is under way, and how many there can be.
+    pub fn attempt(&self) -> (u32, u32) {
+        let number = self.retry_count + if self.phase == Phase::Patching { 2 } else { 1 };
+        (number, number.max(self.max_retries + 1))
+    }
+
     /// Returns how many patches may still be asked for.
     pub fn retries_left(&self) -> u32 {
         self.max_retries.saturating_sub(self.retry_count)

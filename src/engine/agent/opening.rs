@@ -5,12 +5,11 @@ use crate::engine::agent::talks::Closed;
 use crate::engine::agent::tools::DEFAULT_TIMEOUT;
 use crate::engine::context::Context;
 use crate::engine::generators::prompt::BuiltIn;
-use crate::engine::generators::shown::NOT_SHOWN;
 use crate::engine::step::is_kept;
 use crate::error::Result;
 use crate::llm::ToolOffer;
 use crate::safety::door::{Kind, Walk};
-use crate::safety::leftovers::is_never_taken;
+use crate::safety::leftovers::{TOOL_FOLDERS, is_never_taken};
 use crate::state::phase::Phase;
 
 /// The templates of a conversation.
@@ -74,7 +73,7 @@ pub fn files(context: &Context) -> Result<String> {
             return Walk::Skip;
         }
         let name = entry.path.display().to_string().escape_debug().to_string();
-        let is_one = entry.path.file_name().is_some_and(|name| NOT_SHOWN.contains(&&*name.to_string_lossy()));
+        let is_one = entry.path.file_name().is_some_and(|name| TOOL_FOLDERS.contains(&&*name.to_string_lossy()));
         let (line, next) = match &entry.kind {
             Kind::Dir { .. } if is_one => (format!("- {name}/ (generated)"), Walk::Skip),
             Kind::Dir { .. } => return Walk::On,

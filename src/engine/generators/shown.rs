@@ -11,7 +11,7 @@ use crate::engine::generators::prompt::{Shown, ShownFile};
 use crate::engine::step::is_kept;
 use crate::error::Result;
 use crate::safety::door::{Kind, Read, Walk};
-use crate::safety::leftovers::is_never_taken;
+use crate::safety::leftovers::{TOOL_FOLDERS, is_never_taken};
 
 /// A file longer than this is named and not shown.
 const SHOWN_FILE_LIMIT: u64 = 128 << 10;
@@ -23,8 +23,6 @@ const NAMED_LIMIT: usize = 1000;
 const SHOWN_OVERHEAD: usize = 32;
 /// What a name that is only listed takes beside itself.
 const NAME_OVERHEAD: usize = 2;
-/// Folders that hold what tools made, not what was written: named as one.
-pub const NOT_SHOWN: [&str; 5] = [".git", "node_modules", "target", ".venv", "venv"];
 
 /// Something in the workspace.
 struct Found {
@@ -74,7 +72,7 @@ fn find(context: &Context) -> Result<Vec<Found>> {
         }
         let name = entry.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let (size, why, next) = match &entry.kind {
-            Kind::Dir { .. } if NOT_SHOWN.contains(&name.as_str()) => {
+            Kind::Dir { .. } if TOOL_FOLDERS.contains(&name.as_str()) => {
                 (0, Some("a folder of generated files".to_owned()), Walk::Skip)
             }
             Kind::Dir { .. } => return Walk::On,

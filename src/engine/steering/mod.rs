@@ -106,6 +106,11 @@ impl Rules {
         }
     }
 
+    /// Whether there are tests that are not the model's own: protected or hidden ones.
+    pub fn has_tests(&self) -> bool {
+        self.has_tests
+    }
+
     /// Returns why a file may not be in `place`, by its path alone.
     fn refused(&self, path: &Path, is_link: bool, place: &Place<'_>) -> Option<String> {
         if is_exempt(path) {
