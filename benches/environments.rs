@@ -41,8 +41,7 @@ const FLOODS: usize = 3;
 const SCREENS: usize = 200;
 const SEARCHES: usize = 40;
 
-const PYTHON_LOOP: &str =
-    "import sys\nnames = {}\nfor line in sys.stdin.buffer: exec(compile(line, 'line', 'single'), names)";
+const PYTHON_LOOP: &str = "import sys\nnames = {}\nfor line in sys.stdin.buffer: exec(compile(line, 'line', 'single'), names)";
 const PEXPECT_LOOP: &str = "\
 import sys, time
 from pexpect import replwrap
@@ -53,12 +52,19 @@ for _ in sys.stdin:
     shell.run_command('true')
     print((time.perf_counter() - begun) * 1000, flush=True)
 ";
-const FLOOD: &str = "yes 'a line of a flood, as long as lines of programs usually are' | head -c 1000000000";
+const FLOOD: &str =
+    "yes 'a line of a flood, as long as lines of programs usually are' | head -c 1000000000";
 
 fn main() {
     let folder = TempDir::with_prefix_in("bench-", env!("CARGO_TARGET_TMPDIR")).unwrap();
-    println!("{:<34}|       median           |  10th percentile       |", "");
-    println!("{:<34}| base  measured   ratio | base  measured   ratio | aim", "ms");
+    println!(
+        "{:<34}|       median           |  10th percentile       |",
+        ""
+    );
+    println!(
+        "{:<34}| base  measured   ratio | base  measured   ratio | aim",
+        "ms"
+    );
     bash(folder.path());
     python(folder.path());
     outputs(folder.path());
@@ -79,8 +85,15 @@ impl Pairs {
     fn print(&self, name: &str, aim: &str) {
         let mut row = format!("{name:<34}");
         for share in [0.5, 0.1] {
-            let [baseline, measured] = [self.quantile(share, |pair| pair.0), self.quantile(share, |pair| pair.1)];
-            let ratio = if share < 0.5 { measured / baseline } else { self.quantile(share, |pair| pair.1 / pair.0) };
+            let [baseline, measured] = [
+                self.quantile(share, |pair| pair.0),
+                self.quantile(share, |pair| pair.1),
+            ];
+            let ratio = if share < 0.5 {
+                measured / baseline
+            } else {
+                self.quantile(share, |pair| pair.1 / pair.0)
+            };
             let _ = write!(row, "|{baseline:>7.3}{measured:>9.3}{ratio:>8.2}");
         }
         println!("{row}| {aim}");
@@ -103,7 +116,8 @@ fn cost(work: impl FnOnce()) -> f64 {
 fn bash(project: &Path) {
     let (mut raw, mut server) = (Peer::bash(project), Peer::server(project));
     let has_pexpect = is_there(Command::new("python3").args(["-c", "import pexpect.replwrap"]));
-    let mut pexpect = has_pexpect.then(|| Peer::start(Command::new("python3").args(["-c", PEXPECT_LOOP])));
+    let mut pexpect =
+        has_pexpect.then(|| Peer::start(Command::new("python3").args(["-c", PEXPECT_LOOP])));
     let [mut bare, mut usual] = [(); 2].map(|()| Pairs::default());
     server.command("bash", "true");
     for _ in 0..ROUND_TRIPS {
@@ -122,7 +136,11 @@ fn bash(project: &Path) {
 
 /// Whether something optional can be had.
 fn is_there(command: &mut Command) -> bool {
-    command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+    command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
 }
 
 fn python(project: &Path) {
@@ -138,7 +156,9 @@ fn python(project: &Path) {
 }
 
 fn outputs(project: &Path) {
-    let lines: String = (0..112_500).map(|number| format!("{number:>9} {:>69}\n", "what a program prints")).collect();
+    let lines: String = (0..112_500)
+        .map(|number| format!("{number:>9} {:>69}\n", "what a program prints"))
+        .collect();
     fs::write(project.join("nine"), lines).unwrap();
     for (name, command) in [("cat", "cat nine"), ("seq", "seq 100000000 100900000")] {
         let (mut raw, mut server) = (Peer::bash(project), Peer::server(project));
@@ -147,7 +167,10 @@ fn outputs(project: &Path) {
         for _ in 0..OUTPUTS {
             let (mut expected, mut got) = (0, 0);
             let baseline = cost(|| expected = raw.shell(command).len());
-            pairs.add(baseline, cost(|| got = server.command("bash", command).len()));
+            pairs.add(
+                baseline,
+                cost(|| got = server.command("bash", command).len()),
+            );
             assert!(expected < got, "{name} came cut: {got} of {expected}");
         }
         pairs.print(&format!("9 MB of {name} / bare bash"), "ratio < 1.5");
@@ -157,9 +180,14 @@ fn outputs(project: &Path) {
 fn screens(project: &Path) {
     let (mut empty, mut full) = (Peer::server(project), Peer::server(project));
     for view in 0..5 {
-        let lines: String = (0..2000).map(|line| format!("    let value_{line} = compute(line, {view});\n")).collect();
+        let lines: String = (0..2000)
+            .map(|line| format!("    let value_{line} = compute(line, {view});\n"))
+            .collect();
         fs::write(project.join(format!("{view}.rs")), lines).unwrap();
-        full.command("editor", &format!("view {view}.rs /value_500 / /value_1499 /"));
+        full.command(
+            "editor",
+            &format!("view {view}.rs /value_500 / /value_1499 /"),
+        );
     }
     let mut pairs = Pairs::default();
     empty.command("bash", "true");
@@ -180,20 +208,34 @@ fn searches(project: &Path) {
     for number in 0..5000 {
         let folder = tree.join(format!("{:02}/{}", number / 100, number / 10 % 10));
         fs::create_dir_all(&folder).unwrap();
-        let mut text: String =
-            (0..100).map(|line| format!("fn function_{line}(input: &str) -> {number} {{\n")).collect();
+        let mut text: String = (0..100)
+            .map(|line| format!("fn function_{line}(input: &str) -> {number} {{\n"))
+            .collect();
         if number % 10 == 0 {
             let _ = writeln!(text, "    needle_{number}();");
         }
         fs::write(folder.join(format!("{number}.rs")), text).unwrap();
     }
     let mut server = Peer::server(&tree);
-    let found = server.command("editor", r#"search "needle_[0-9]+""#).matches("needle_").count();
+    let found = server
+        .command("editor", r#"search "needle_[0-9]+""#)
+        .matches("needle_")
+        .count();
     assert_eq!(found, 500, "matches");
     let mut pairs = Pairs::default();
     for _ in 0..SEARCHES {
-        let baseline = cost(|| drop(Command::new("rg").args(["-n", "needle_[0-9]+"]).current_dir(&tree).output()));
-        pairs.add(baseline, cost(|| drop(server.command("editor", r#"search "needle_[0-9]+""#))));
+        let baseline = cost(|| {
+            drop(
+                Command::new("rg")
+                    .args(["-n", "needle_[0-9]+"])
+                    .current_dir(&tree)
+                    .output(),
+            )
+        });
+        pairs.add(
+            baseline,
+            cost(|| drop(server.command("editor", r#"search "needle_[0-9]+""#))),
+        );
     }
     pairs.print("search in 5,000 files / rg", "ratio < 1.5");
 }
@@ -202,7 +244,11 @@ fn flood(project: &Path) {
     let [mut speed, mut peak] = [(); 2].map(|()| Pairs::default());
     for _ in 0..FLOODS {
         let baseline = cost(|| {
-            let mut child = Command::new("bash").args(["-c", FLOOD]).stdout(Stdio::piped()).spawn().unwrap();
+            let mut child = Command::new("bash")
+                .args(["-c", FLOOD])
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
             let (mut pipe, mut chunk) = (child.stdout.take().unwrap(), [0; CHUNK]);
             while 0 < pipe.read(&mut chunk).unwrap() {}
             child.wait().unwrap();
@@ -214,9 +260,15 @@ fn flood(project: &Path) {
         speed.add(1e6 / baseline, 1e6 / measured);
         peak.add(before, server.peak());
     }
-    println!("\n{:<34}| base  measured   ratio | base  measured   ratio | aim", "MB/s");
+    println!(
+        "\n{:<34}| base  measured   ratio | base  measured   ratio | aim",
+        "MB/s"
+    );
     speed.print("1 GB flood / bare bash", "");
-    println!("\n{:<34}| base  measured   ratio | base  measured   ratio | aim", "MB");
+    println!(
+        "\n{:<34}| base  measured   ratio | base  measured   ratio | aim",
+        "MB"
+    );
     peak.print("peak of serve after it / before", "measured < 200");
 }
 
@@ -232,23 +284,43 @@ const CHUNK: usize = 64 * 1024;
 
 impl Peer {
     fn start(command: &mut Command) -> Peer {
-        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let command = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
         let (input, output) = (child.stdin.take(), child.stdout.take().unwrap());
-        Peer { child, input, output }
+        Peer {
+            child,
+            input,
+            output,
+        }
     }
 
     fn bash(folder: &Path) -> Peer {
-        Peer::start(Command::new("bash").args(["--norc", "--noprofile"]).current_dir(folder))
+        Peer::start(
+            Command::new("bash")
+                .args(["--norc", "--noprofile"])
+                .current_dir(folder),
+        )
     }
 
     fn server(project: &Path) -> Peer {
-        Peer::start(Command::new(BINARY).arg("serve").arg("--project-dir").arg(project))
+        Peer::start(
+            Command::new(BINARY)
+                .arg("serve")
+                .arg("--project-dir")
+                .arg(project),
+        )
     }
 
     /// Sends text, and returns what comes up to `end`, after which nothing may come.
     fn ask(&mut self, text: &str, end: &str) -> String {
-        self.input.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+        self.input
+            .as_mut()
+            .unwrap()
+            .write_all(text.as_bytes())
+            .unwrap();
         let (mut answer, mut chunk) = (Vec::new(), [0; CHUNK]);
         while !answer.ends_with(end.as_bytes()) {
             let count = self.output.read(&mut chunk).unwrap();
@@ -260,21 +332,30 @@ impl Peer {
 
     /// Runs a command in a bare shell.
     fn shell(&mut self, command: &str) -> String {
-        self.ask(&format!("{command}; echo the-end-of-it\n"), "the-end-of-it\n")
+        self.ask(
+            &format!("{command}; echo the-end-of-it\n"),
+            "the-end-of-it\n",
+        )
     }
 
     /// Runs a command in an environment of a server.
     fn command(&mut self, environment: &str, command: &str) -> String {
         let request = json!({"type": "command", "environment": environment, "command": command});
         let answer = self.ask(&format!("{request}\n"), "\n");
-        assert!(answer.contains(r#""success":true"#), "{command}: {answer:.300}");
+        assert!(
+            answer.contains(r#""success":true"#),
+            "{command}: {answer:.300}"
+        );
         answer
     }
 
     /// Returns the peak memory so far, in MB.
     fn peak(&self) -> f64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let peak = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))
+            .unwrap();
         peak.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
     }
 }

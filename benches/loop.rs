@@ -47,13 +47,17 @@ const MANY: usize = 50;
 /// How large `state.json` is, and what the log grows by with a check, a request or an answer.
 const STATE_SIZE: usize = 1000;
 const LOG_SIZE: usize = 1800;
-const HEAD: &str = "                                             baseline measured   ratio    more     p10  aim";
+const HEAD: &str =
+    "                                             baseline measured   ratio    more     p10  aim";
 
 fn main() {
     println!("ms{HEAD}");
     let [disk, memory] = [env!("CARGO_TARGET_TMPDIR"), "/dev/shm"].map(Path::new);
     starts(disk);
-    for (name, place) in [("disk", disk), ("memory", memory)].into_iter().filter(|(_, place)| place.is_dir()) {
+    for (name, place) in [("disk", disk), ("memory", memory)]
+        .into_iter()
+        .filter(|(_, place)| place.is_dir())
+    {
         iterations(&format!("template, {name}"), place, None);
         iterations(&format!("http, {name}"), place, Some(&Server::start()));
     }
@@ -72,10 +76,15 @@ impl Pairs {
     }
 
     fn print(&self, name: &str, aim: &str) {
-        let [baseline, measured] = [self.quantile(0.5, |pair| pair.0), self.quantile(0.5, |pair| pair.1)];
+        let [baseline, measured] = [
+            self.quantile(0.5, |pair| pair.0),
+            self.quantile(0.5, |pair| pair.1),
+        ];
         let ratio = self.quantile(0.5, |pair| pair.1 / pair.0);
         let [more, p10] = [0.5, 0.1].map(|share| self.quantile(share, |pair| pair.1 - pair.0));
-        println!("{name:<46}{baseline:>9.2}{measured:>9.2}{ratio:>8.2}{more:>8.2}{p10:>8.2}  {aim}");
+        println!(
+            "{name:<46}{baseline:>9.2}{measured:>9.2}{ratio:>8.2}{more:>8.2}{p10:>8.2}  {aim}"
+        );
     }
 
     fn quantile(&self, share: f64, value: fn(&(f64, f64)) -> f64) -> f64 {
@@ -94,9 +103,17 @@ fn cost(work: impl FnOnce()) -> [f64; 2] {
 
 fn cpu() -> f64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
-    let fields = stat.rsplit(") ").next().unwrap().split(' ').skip(11).take(4);
+    let fields = stat
+        .rsplit(") ")
+        .next()
+        .unwrap()
+        .split(' ')
+        .skip(11)
+        .take(4);
     // The kernel counts them in hundredths of a second.
-    fields.map(|field| field.parse::<f64>().unwrap() * 10.0).sum()
+    fields
+        .map(|field| field.parse::<f64>().unwrap() * 10.0)
+        .sum()
 }
 
 /// Cold start, `status`, and the keeper, each against a plain `/bin/true`.
@@ -105,14 +122,25 @@ fn starts(place: &Path) {
     project.run(1);
     let launcher = Launcher::open(Path::new(BINARY));
     let (command, timeout) = (vec!["/bin/true".into()], Duration::from_secs(60));
-    let job = Job { command, cwd: project.root(), env: Vec::new(), timeout };
+    let job = Job {
+        command,
+        cwd: project.root(),
+        env: Vec::new(),
+        timeout,
+    };
     let stop = Stop::never().unwrap();
     let [mut version, mut status, mut keeper] = [(); 3].map(|()| Pairs::default());
     for _ in 0..STARTS {
         let [floor, _] = cost(|| finish(&mut Command::new("/bin/true")));
-        version.add(floor, cost(|| finish(&mut project.command(&["--version"])))[0]);
+        version.add(
+            floor,
+            cost(|| finish(&mut project.command(&["--version"])))[0],
+        );
         status.add(floor, cost(|| finish(&mut project.command(&["status"])))[0]);
-        keeper.add(floor, cost(|| drop(process::run(&launcher, &job, &stop).unwrap()))[0]);
+        keeper.add(
+            floor,
+            cost(|| drop(process::run(&launcher, &job, &stop).unwrap()))[0],
+        );
     }
     version.print("cold start (--version) / true", "more < 5");
     status.print("status / true", "more < 5");
@@ -120,7 +148,12 @@ fn starts(place: &Path) {
 }
 
 fn finish(command: &mut Command) {
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .unwrap();
 }
 
 /// One iteration of the loop against its floor, and the last ones of a run against the first.
@@ -170,11 +203,21 @@ impl Project {
             fs::create_dir_all(&answer).unwrap();
             fs::write(answer.join("answer.txt"), format!("{round}\n")).unwrap();
         }
-        let generator = server.map_or("{provider: template, template: template/}", |_| "{provider: anthropic}");
+        let generator = server.map_or(
+            "{provider: template, template: template/}",
+            |_| "{provider: anthropic}",
+        );
         let check = format!("checks: [{{name: never, command: [{CHECK}]}}]");
-        let spec = format!("name: bench\ndescription: Write the answer.\n{check}\ngenerator: {generator}\n");
+        let spec = format!(
+            "name: bench\ndescription: Write the answer.\n{check}\ngenerator: {generator}\n"
+        );
         fs::write(root.join("spec.yaml"), spec).unwrap();
-        Project { folder, url: server.map(|server| format!("http://{}", server.address)).unwrap_or_default() }
+        Project {
+            folder,
+            url: server
+                .map(|server| format!("http://{}", server.address))
+                .unwrap_or_default(),
+        }
     }
 
     fn root(&self) -> PathBuf {
@@ -183,14 +226,29 @@ impl Project {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(BINARY);
-        command.args(arguments).current_dir(self.root()).env_clear().env("PATH", "/usr/bin:/bin");
-        command.env("HOME", self.folder.path()).env("TMPDIR", self.folder.path());
-        command.env("ANTHROPIC_API_KEY", "sk-bench-q7Rk2ZpLx0").env("ANTHROPIC_BASE_URL", &self.url);
+        command
+            .args(arguments)
+            .current_dir(self.root())
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin");
+        command
+            .env("HOME", self.folder.path())
+            .env("TMPDIR", self.folder.path());
+        command
+            .env("ANTHROPIC_API_KEY", "sk-bench-q7Rk2ZpLx0")
+            .env("ANTHROPIC_BASE_URL", &self.url);
         command
     }
 
     fn build(&self, retries: usize) -> Command {
-        self.command(&["run", "--spec", "spec.yaml", "--no-resume", "--max-retries", &retries.to_string()])
+        self.command(&[
+            "run",
+            "--spec",
+            "spec.yaml",
+            "--no-resume",
+            "--max-retries",
+            &retries.to_string(),
+        ])
     }
 
     fn run(&self, retries: usize) {
@@ -204,12 +262,20 @@ impl Project {
 
     /// Returns the peak memory of a run.
     fn peak(&self, retries: usize) -> f64 {
-        let mut child = self.build(retries).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = self
+            .build(retries)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let status = format!("/proc/{}/status", child.id());
         let mut peak = String::new();
         while child.try_wait().unwrap().is_none() {
             let text = fs::read_to_string(&status).unwrap_or_default();
-            peak = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).map_or(peak, str::to_owned);
+            peak = text
+                .lines()
+                .find_map(|line| line.strip_prefix("VmHWM:"))
+                .map_or(peak, str::to_owned);
             thread::sleep(Duration::from_millis(1));
         }
         peak.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
@@ -219,7 +285,9 @@ impl Project {
     fn first_and_last(&self) -> (f64, f64) {
         let log = format!("logs/{}.log", self.state()["run_id"].as_str().unwrap());
         let text = fs::read_to_string(self.root().join(log)).unwrap();
-        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let lines = text
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap());
         let begun: Vec<DateTime<_>> = lines
             .filter(|line| line["event"] == "TransitionOccurred" && line["to_state"] == "TESTING")
             .map(|line| DateTime::parse_from_rfc3339(line["ts"].as_str().unwrap()).unwrap())
@@ -241,8 +309,16 @@ impl Floor {
     fn new(place: &Path, server: Option<&Server>) -> Floor {
         let folder = TempDir::with_prefix_in("floor-", place).unwrap();
         fs::create_dir(folder.path().join("workspace")).unwrap();
-        let journal = OpenOptions::new().append(true).create(true).open(folder.path().join("log")).unwrap();
-        Floor { folder, journal, line: server.map(Server::connect) }
+        let journal = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(folder.path().join("log"))
+            .unwrap();
+        Floor {
+            folder,
+            journal,
+            line: server.map(Server::connect),
+        }
     }
 
     fn per_iteration(&mut self, syncs: bool) -> [f64; 2] {
@@ -287,7 +363,10 @@ impl Floor {
         }
         fs::rename(&temporary, &path).unwrap();
         if syncs {
-            File::open(path.parent().unwrap()).unwrap().sync_all().unwrap();
+            File::open(path.parent().unwrap())
+                .unwrap()
+                .sync_all()
+                .unwrap();
         }
     }
 }
@@ -302,7 +381,10 @@ struct Server {
 impl Server {
     fn start() -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let server = Server { address: listener.local_addr().unwrap(), request: Arc::default() };
+        let server = Server {
+            address: listener.local_addr().unwrap(),
+            request: Arc::default(),
+        };
         let request = server.request.clone();
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -314,7 +396,10 @@ impl Server {
     }
 
     fn connect(&self) -> (TcpStream, Vec<u8>) {
-        (TcpStream::connect(self.address).unwrap(), self.request.lock().unwrap().clone())
+        (
+            TcpStream::connect(self.address).unwrap(),
+            self.request.lock().unwrap().clone(),
+        )
     }
 }
 
@@ -343,12 +428,20 @@ fn answer() -> Vec<u8> {
     let events = [
         r#""message_start","message":{"usage":{"input_tokens":9,"output_tokens":1}}"#,
         r#""content_block_start","index":0,"content_block":{"type":"text","text":""}"#,
-        &format!(r#""content_block_delta","index":0,"delta":{{"type":"text_delta","text":"{text}"}}"#),
+        &format!(
+            r#""content_block_delta","index":0,"delta":{{"type":"text_delta","text":"{text}"}}"#
+        ),
         r#""content_block_stop","index":0"#,
         r#""message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":9}"#,
         r#""message_stop""#,
     ];
-    let body: String = events.iter().map(|event| format!("data: {{\"type\":{event}}}\n\n")).collect();
-    let head = format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\n\r\n", body.len());
+    let body: String = events
+        .iter()
+        .map(|event| format!("data: {{\"type\":{event}}}\n\n"))
+        .collect();
+    let head = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
     (head + &body).into_bytes()
 }

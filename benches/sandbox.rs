@@ -55,19 +55,39 @@ fn main() {
         }))
     };
     let (full, reduced) = (behind(Mode::Full), behind(Mode::Reduced));
-    let pocket = Some(Arc::new(Pocket::make(&open, full.walls.as_ref().unwrap()).unwrap()));
-    let member = Launcher { pocket, ..full.clone() };
-    let mut rows: Vec<(&str, Vec<(Cost, Cost)>)> =
-        ["keeper / plain", "full / plain", "full / keeper", "reduced / plain", "reduced / keeper", "member / keeper"]
-            .map(|name| (name, Vec::new()))
-            .to_vec();
-    rows.extend([("python full / keeper", Vec::new()), ("trial / plain", Vec::new())]);
+    let pocket = Some(Arc::new(
+        Pocket::make(&open, full.walls.as_ref().unwrap()).unwrap(),
+    ));
+    let member = Launcher {
+        pocket,
+        ..full.clone()
+    };
+    let mut rows: Vec<(&str, Vec<(Cost, Cost)>)> = [
+        "keeper / plain",
+        "full / plain",
+        "full / keeper",
+        "reduced / plain",
+        "reduced / keeper",
+        "member / keeper",
+    ]
+    .map(|name| (name, Vec::new()))
+    .to_vec();
+    rows.extend([
+        ("python full / keeper", Vec::new()),
+        ("trial / plain", Vec::new()),
+    ]);
     let run = |launcher: &Launcher, words: &[&str]| cost(|| start(launcher, &place, words));
-    let python = find_program(base.path(), "python3".as_ref(), &place).map(|path| path.display().to_string());
+    let python = find_program(base.path(), "python3".as_ref(), &place)
+        .map(|path| path.display().to_string());
     for _ in 0..ROUNDS {
         let plain = cost(|| {
             let mut command = Command::new("/bin/true");
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
+            command
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status()
+                .unwrap();
         });
         let [keeper, full_start, reduced_start, member_start] =
             [&open, &full, &reduced, &member].map(|launcher| run(launcher, &["/bin/true"]));
@@ -86,15 +106,25 @@ fn main() {
             let words = [python.as_str(), "-I", "-S", "-c", "pass"];
             rows[6].1.push((run(&open, &words), run(&full, &words)));
         }
-        rows[7].1.push((plain, cost(|| drop(trial::find(&open, &env::temp_dir(), false).unwrap()))));
+        rows[7].1.push((
+            plain,
+            cost(|| drop(trial::find(&open, &env::temp_dir(), false).unwrap())),
+        ));
     }
     println!("ms                     baseline measured   ratio    more     p10  processor");
-    rows.iter().filter(|row| !row.1.is_empty()).for_each(|(name, pairs)| print(name, pairs));
+    rows.iter()
+        .filter(|row| !row.1.is_empty())
+        .for_each(|(name, pairs)| print(name, pairs));
 }
 
 fn start(launcher: &Launcher, place: &Path, words: &[&str]) {
     let command = words.iter().map(Into::into).collect();
-    let job = Job { command, cwd: place.to_owned(), env: Vec::new(), timeout: Duration::from_secs(60) };
+    let job = Job {
+        command,
+        cwd: place.to_owned(),
+        env: Vec::new(),
+        timeout: Duration::from_secs(60),
+    };
     let finished = process::run(launcher, &job, &Stop::never().unwrap()).unwrap();
     assert_eq!(finished.ended, Ended::Exited(0));
 }
@@ -110,14 +140,25 @@ struct Cost {
 fn cost(work: impl FnOnce()) -> Cost {
     let (processor, begun) = (processor(), Instant::now());
     work();
-    Cost { clock: begun.elapsed().as_secs_f64() * 1000.0, processor: self::processor() - processor }
+    Cost {
+        clock: begun.elapsed().as_secs_f64() * 1000.0,
+        processor: self::processor() - processor,
+    }
 }
 
 fn processor() -> f64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
-    let fields = stat.rsplit(") ").next().unwrap().split(' ').skip(11).take(4);
+    let fields = stat
+        .rsplit(") ")
+        .next()
+        .unwrap()
+        .split(' ')
+        .skip(11)
+        .take(4);
     // The kernel counts them in hundredths of a second.
-    fields.map(|field| field.parse::<f64>().unwrap() * 10.0).sum()
+    fields
+        .map(|field| field.parse::<f64>().unwrap() * 10.0)
+        .sum()
 }
 
 fn print(name: &str, pairs: &[(Cost, Cost)]) {
@@ -126,9 +167,18 @@ fn print(name: &str, pairs: &[(Cost, Cost)]) {
         sorted.sort_by(f64::total_cmp);
         sorted[((sorted.len() - 1) as f64 * share).round() as usize]
     };
-    let [baseline, measured] = [quantile(0.5, |pair| pair.0.clock), quantile(0.5, |pair| pair.1.clock)];
+    let [baseline, measured] = [
+        quantile(0.5, |pair| pair.0.clock),
+        quantile(0.5, |pair| pair.1.clock),
+    ];
     let ratio = quantile(0.5, |pair| pair.1.clock / pair.0.clock);
     let [more, p10] = [0.5, 0.1].map(|share| quantile(share, |pair| pair.1.clock - pair.0.clock));
-    let processor: f64 = pairs.iter().map(|pair| pair.1.processor - pair.0.processor).sum::<f64>() / pairs.len() as f64;
-    println!("{name:<22}{baseline:>9.2}{measured:>9.2}{ratio:>8.2}{more:>8.2}{p10:>8.2}{processor:>11.2}");
+    let processor: f64 = pairs
+        .iter()
+        .map(|pair| pair.1.processor - pair.0.processor)
+        .sum::<f64>()
+        / pairs.len() as f64;
+    println!(
+        "{name:<22}{baseline:>9.2}{measured:>9.2}{ratio:>8.2}{more:>8.2}{p10:>8.2}{processor:>11.2}"
+    );
 }

@@ -30,7 +30,11 @@ pub enum Error {
     /// Another orchestrator works in this root.
     Locked(String),
     /// The root cannot be read or written.
-    Io { action: &'static str, path: PathBuf, source: io::Error },
+    Io {
+        action: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
     /// The run is over and has failed.
     Failed(Reason, String),
     /// The run waits for something outside; the same command goes on.
@@ -44,7 +48,11 @@ pub enum Error {
 impl Error {
     /// Returns an I/O error that says what was done to which path.
     pub fn io(action: &'static str, path: &Path, source: impl Into<io::Error>) -> Error {
-        Error::Io { action, path: path.to_owned(), source: source.into() }
+        Error::Io {
+            action,
+            path: path.to_owned(),
+            source: source.into(),
+        }
     }
 
     /// Returns the fixed word for this end.
@@ -82,7 +90,11 @@ impl fmt::Display for Error {
             | Error::Failed(_, text)
             | Error::Paused(_, text) => f.write_str(text),
             Error::Safety(violation) => violation.fmt(f),
-            Error::Io { action, path, source } => write!(f, "cannot {action} {}: {source}", path.display()),
+            Error::Io {
+                action,
+                path,
+                source,
+            } => write!(f, "cannot {action} {}: {source}", path.display()),
             Error::Stopped(signal) => write!(f, "interrupted by {}", signal.name()),
             Error::Bug(text) => write!(f, "a bug in orchestrator: {text}"),
         }
@@ -107,11 +119,18 @@ pub struct Violation {
 impl Violation {
     /// Returns a violation; `what` is escaped here.
     pub fn new(what: &str, rule: impl Into<String>) -> Violation {
-        let mut shown: String = what.chars().take(SHOWN_CHARACTERS).flat_map(char::escape_debug).collect();
+        let mut shown: String = what
+            .chars()
+            .take(SHOWN_CHARACTERS)
+            .flat_map(char::escape_debug)
+            .collect();
         if what.chars().nth(SHOWN_CHARACTERS).is_some() {
             shown.push('…');
         }
-        Violation { what: shown, rule: rule.into() }
+        Violation {
+            what: shown,
+            rule: rule.into(),
+        }
     }
 }
 

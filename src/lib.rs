@@ -2,7 +2,10 @@
 //!
 //! The rooms, from the ground up; calls go down, never up or sideways (`ARCHITECTURE.md`).
 
-#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "a test sets its own scene"))]
+#![cfg_attr(
+    test,
+    allow(clippy::disallowed_methods, reason = "a test sets its own scene")
+)]
 
 #[cfg(not(target_os = "linux"))]
 compile_error!(

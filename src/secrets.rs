@@ -35,7 +35,9 @@ impl Secrets {
     /// Returns the secrets among these values.
     pub fn new(values: impl IntoIterator<Item = String>) -> Secrets {
         let values = values.into_iter().map(|value| value.trim().to_owned());
-        let mut forms: Vec<String> = values.filter(|value| value.len() >= Self::SHORTEST).collect();
+        let mut forms: Vec<String> = values
+            .filter(|value| value.len() >= Self::SHORTEST)
+            .collect();
         let escaped: Vec<String> = forms.iter().map(|value| inside_json(value)).collect();
         forms.extend(escaped);
         forms.sort();
@@ -72,8 +74,14 @@ impl Secrets {
             }
             Value::Array(items) => items.iter_mut().for_each(|item| self.redact_value(item)),
             Value::Object(fields) => {
-                fields.iter_mut().for_each(|(_, field)| self.redact_value(field));
-                let names: Vec<String> = fields.keys().filter(|name| self.is_in(name)).cloned().collect();
+                fields
+                    .iter_mut()
+                    .for_each(|(_, field)| self.redact_value(field));
+                let names: Vec<String> = fields
+                    .keys()
+                    .filter(|name| self.is_in(name))
+                    .cloned()
+                    .collect();
                 for name in names {
                     let field = fields.remove(&name).unwrap_or_default();
                     fields.insert(self.redact(&name).into_owned(), field);
@@ -103,7 +111,12 @@ mod tests {
     use super::*;
 
     fn secrets() -> Secrets {
-        Secrets::new(["sk-\"quoted\\".to_owned(), "assistant".into(), "assistant-2\n".into(), "short".into()])
+        Secrets::new([
+            "sk-\"quoted\\".to_owned(),
+            "assistant".into(),
+            "assistant-2\n".into(),
+            "short".into(),
+        ])
     }
 
     #[test]
@@ -118,6 +131,9 @@ mod tests {
     fn a_value_keeps_its_form() {
         let mut value = json!({"role": "assistant", "content": ["an assistant", {"my assistant-2": "assistant-2"}]});
         secrets().redact_value(&mut value);
-        assert_eq!(value, json!({"role": "assistant", "content": ["an [redacted]", {"my [redacted]": REDACTED}]}));
+        assert_eq!(
+            value,
+            json!({"role": "assistant", "content": ["an [redacted]", {"my [redacted]": REDACTED}]})
+        );
     }
 }

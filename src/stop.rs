@@ -144,12 +144,19 @@ impl Stop {
 }
 
 fn timespec(duration: Duration) -> Timespec {
-    Timespec { tv_sec: duration.as_secs().min(i64::MAX as u64) as i64, tv_nsec: duration.subsec_nanos().into() }
+    Timespec {
+        tv_sec: duration.as_secs().min(i64::MAX as u64) as i64,
+        tv_nsec: duration.subsec_nanos().into(),
+    }
 }
 
 /// Whether this process was started with the signal ignored.
 fn is_ignored(number: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).map(str::trim).unwrap_or("0");
+    let mask = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .map(str::trim)
+        .unwrap_or("0");
     u64::from_str_radix(mask, 16).is_ok_and(|mask| mask & (1 << (number - 1)) != 0)
 }

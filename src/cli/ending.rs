@@ -84,20 +84,39 @@ impl Ending {
         if changes.is_empty() {
             return self;
         }
-        let mut files = changes.iter().take(SHOWN_CHANGES).map(|name| plain_name(name)).collect::<Vec<_>>().join(", ");
-        if let Some(more) = changes.len().checked_sub(SHOWN_CHANGES).filter(|more| *more > 0) {
+        let mut files = changes
+            .iter()
+            .take(SHOWN_CHANGES)
+            .map(|name| plain_name(name))
+            .collect::<Vec<_>>()
+            .join(", ");
+        if let Some(more) = changes
+            .len()
+            .checked_sub(SHOWN_CHANGES)
+            .filter(|more| *more > 0)
+        {
             files += &format!(" and {more} more");
         }
         let reason = Reason::WorkspaceChanged;
         let message = format!("workspace changed since: {files}; --no-resume starts afresh");
-        Ending { outcome: "FAILED", exit_code: reason.exit_code(), reason, message, ..self }
+        Ending {
+            outcome: "FAILED",
+            exit_code: reason.exit_code(),
+            reason,
+            message,
+            ..self
+        }
     }
 
     /// Returns the end of a command whose run can go on.
     pub fn unfinished(error: &Error, state: &RunState, notes: Vec<String>, next: String) -> Ending {
         let refused = Ending::refused(error, Some(next));
         Ending {
-            outcome: if matches!(error, Error::Paused(..)) { "PAUSED" } else { "INTERRUPTED" },
+            outcome: if matches!(error, Error::Paused(..)) {
+                "PAUSED"
+            } else {
+                "INTERRUPTED"
+            },
             run_id: Some(state.run_id.clone()),
             retry_count: state.retry_count,
             usage: state.usage,
@@ -136,7 +155,12 @@ impl Ending {
         }
         if self.outcome != "REFUSED" {
             let run = self.run_id.as_deref().unwrap_or("-");
-            let line = format!("{} ({}): {} [run {run}]\n", self.outcome, self.reason, one_line(&self.message));
+            let line = format!(
+                "{} ({}): {} [run {run}]\n",
+                self.outcome,
+                self.reason,
+                one_line(&self.message)
+            );
             write_stdout(&line);
         }
         self.exit_code
@@ -168,7 +192,10 @@ fn one_line(text: &str) -> String {
 
 /// Whether the same command can go on after this end.
 fn goes_on(error: &Error) -> bool {
-    matches!(error, Error::Stopped(_) | Error::Paused(..) | Error::Io { .. } | Error::Locked(_))
+    matches!(
+        error,
+        Error::Stopped(_) | Error::Paused(..) | Error::Io { .. } | Error::Locked(_)
+    )
 }
 
 /// Returns the command that goes on, ready to be pasted into a shell.
@@ -176,14 +203,33 @@ pub fn next_command(arguments: &RunArguments, surroundings: &Surroundings) -> St
     let mut words = vec!["orchestrator".to_owned(), "run".to_owned()];
     let mut option = |name: &str, value: Option<&OsStr>| match value {
         // What begins like an option is a value only after `=`.
-        Some(value) if value.as_bytes().starts_with(b"-") => words.push(format!("{name}={}", quoted(value))),
+        Some(value) if value.as_bytes().starts_with(b"-") => {
+            words.push(format!("{name}={}", quoted(value)))
+        }
         Some(value) => words.extend([name.to_owned(), quoted(value)]),
         None => {}
     };
     option("--spec", arguments.spec.as_deref().map(Path::as_os_str));
-    option("--root", surroundings.named_root.as_deref().map(Path::as_os_str));
-    option("--max-retries", arguments.max_retries.map(|number| number.to_string()).as_deref().map(OsStr::new));
-    option("--budget", arguments.budget.map(|usd| usd.to_string()).as_deref().map(OsStr::new));
+    option(
+        "--root",
+        surroundings.named_root.as_deref().map(Path::as_os_str),
+    );
+    option(
+        "--max-retries",
+        arguments
+            .max_retries
+            .map(|number| number.to_string())
+            .as_deref()
+            .map(OsStr::new),
+    );
+    option(
+        "--budget",
+        arguments
+            .budget
+            .map(|usd| usd.to_string())
+            .as_deref()
+            .map(OsStr::new),
+    );
     option("--provider", arguments.provider.as_deref().map(OsStr::new));
     option("--model", arguments.model.as_deref().map(OsStr::new));
     option("--replay", arguments.replay.as_deref().map(Path::as_os_str));
@@ -193,7 +239,12 @@ pub fn next_command(arguments: &RunArguments, surroundings: &Surroundings) -> St
         ("--json", arguments.json),
         ("--no-sandbox", arguments.no_sandbox),
     ];
-    words.extend(flags.iter().filter(|(_, given)| *given).map(|(name, _)| (*name).to_owned()));
+    words.extend(
+        flags
+            .iter()
+            .filter(|(_, given)| *given)
+            .map(|(name, _)| (*name).to_owned()),
+    );
     words.join(" ")
 }
 
@@ -202,7 +253,9 @@ fn quoted(word: &OsStr) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
     match word.to_str() {
         Some(word) if !word.is_empty() && word.chars().all(is_plain) => word.to_owned(),
-        Some(word) if plain_text(word) == word && !word.contains('\n') => format!("'{}'", word.replace('\'', "'\\''")),
+        Some(word) if plain_text(word) == word && !word.contains('\n') => {
+            format!("'{}'", word.replace('\'', "'\\''"))
+        }
         _ => printed(word.as_bytes()),
     }
 }
@@ -211,7 +264,9 @@ fn quoted(word: &OsStr) -> String {
 fn printed(word: &[u8]) -> String {
     let spelled = word.iter().map(|byte| match byte {
         b'%' => "%%".to_owned(),
-        byte if byte.is_ascii_alphanumeric() || b" _@+=:,./-".contains(byte) => char::from(*byte).to_string(),
+        byte if byte.is_ascii_alphanumeric() || b" _@+=:,./-".contains(byte) => {
+            char::from(*byte).to_string()
+        }
         byte => format!("\\{byte:03o}"),
     });
     format!("\"$(printf '{}')\"", spelled.collect::<String>())

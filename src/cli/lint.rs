@@ -14,7 +14,12 @@ use crate::observers::plain::plain_text;
 use crate::process::sandbox::Mode;
 
 /// Checks the spec that a flag or a bare path names, and returns the exit code.
-pub fn main(surroundings: &Surroundings, path: Option<PathBuf>, spec: Option<PathBuf>, as_json: bool) -> u8 {
+pub fn main(
+    surroundings: &Surroundings,
+    path: Option<PathBuf>,
+    spec: Option<PathBuf>,
+    as_json: bool,
+) -> u8 {
     let named = path.clone().or(spec.clone()).unwrap_or_default();
     let result = file_of(path, spec).and_then(|file| check(surroundings, &file));
     let (code, warnings, error) = match result {
@@ -28,16 +33,23 @@ pub fn main(surroundings: &Surroundings, path: Option<PathBuf>, spec: Option<Pat
         complain(&format!("error: {error}"));
     }
     if as_json {
-        let object = json!({"valid": code == 0, "exit_code": code, "warnings": warnings, "error": error});
+        let object =
+            json!({"valid": code == 0, "exit_code": code, "warnings": warnings, "error": error});
         write_stdout(&format!("{object}\n"));
     } else if code == 0 {
-        write_stdout(&format!("{} is fine\n", plain_text(&named.to_string_lossy())));
+        write_stdout(&format!(
+            "{} is fine\n",
+            plain_text(&named.to_string_lossy())
+        ));
     }
     code
 }
 
 fn file_of(path: Option<PathBuf>, spec: Option<PathBuf>) -> Result<PathBuf> {
-    match path.map(|path| Target::of_path(&path, &["--spec"])).transpose()? {
+    match path
+        .map(|path| Target::of_path(&path, &["--spec"]))
+        .transpose()?
+    {
         Some(Target::Spec(file)) => Ok(file),
         Some(Target::Workflow(_)) => Err(not_there_yet("lint of a workflow")),
         None => Ok(spec.unwrap_or_default()),

@@ -89,7 +89,12 @@ pub struct RunArguments {
     #[arg(long, value_name = "FILE")]
     pub spec: Option<PathBuf>,
     /// How often the model may patch (clamped to 1..50); wins over the spec
-    #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with = "workflow")]
+    #[arg(
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        conflicts_with = "workflow"
+    )]
     pub max_retries: Option<i128>,
     /// Start afresh, also where a run could go on
     #[arg(long)]
@@ -162,7 +167,12 @@ pub struct RunArguments {
 impl RunArguments {
     /// Puts a bare path where its flag would have put it.
     fn resolve_path(&mut self) -> Result<()> {
-        match self.path.take().map(|path| Target::of_path(&path, &["--spec", "--workflow"])).transpose()? {
+        match self
+            .path
+            .take()
+            .map(|path| Target::of_path(&path, &["--spec", "--workflow"]))
+            .transpose()?
+        {
             Some(Target::Spec(path)) => self.spec = Some(path),
             Some(Target::Workflow(path)) => self.workflow = Some(path),
             None => {}
@@ -206,7 +216,9 @@ struct LintArguments {
 
 /// Runs the command line to its exit code. A bug of ours ends it too, and is said as such.
 pub fn main(argv: Vec<OsString>) -> u8 {
-    std::panic::set_hook(Box::new(|panic| complain(&format!("a bug in orchestrator: {panic}"))));
+    std::panic::set_hook(Box::new(|panic| {
+        complain(&format!("a bug in orchestrator: {panic}"))
+    }));
     guarded(&argv, || dispatch(&argv))
 }
 
@@ -214,7 +226,11 @@ pub fn main(argv: Vec<OsString>) -> u8 {
 fn guarded(argv: &[OsString], command: impl FnOnce() -> u8) -> u8 {
     catch_unwind(AssertUnwindSafe(command)).unwrap_or_else(|_| {
         let bug = Error::Bug("it panicked; the run goes on with the same command".into());
-        if wants_json(argv) { Ending::refused(&bug, None).print_json() } else { bug.exit_code() }
+        if wants_json(argv) {
+            Ending::refused(&bug, None).print_json()
+        } else {
+            bug.exit_code()
+        }
     })
 }
 
@@ -234,7 +250,9 @@ fn dispatch(argv: &[OsString]) -> u8 {
         }
         Command::Status { json } => said(status::main(&surroundings, json)),
         Command::Reset => said(reset::main(&surroundings)),
-        Command::Lint(LintArguments { path, spec, json }) => lint::main(&surroundings, path, spec, json),
+        Command::Lint(LintArguments { path, spec, json }) => {
+            lint::main(&surroundings, path, spec, json)
+        }
         Command::Serve(serve) => serve::main(&serve, &surroundings),
         Command::Diagram { .. } => said(Err(not_there_yet("diagram"))),
     }
@@ -242,7 +260,10 @@ fn dispatch(argv: &[OsString]) -> u8 {
 
 /// Returns the refusal of something that a later version will have.
 fn not_there_yet(what: &str) -> Error {
-    Error::Usage(format!("{what} is not there yet in version {}", env!("CARGO_PKG_VERSION")))
+    Error::Usage(format!(
+        "{what} is not there yet in version {}",
+        env!("CARGO_PKG_VERSION")
+    ))
 }
 
 /// Prints what a command came to and returns its exit code.
@@ -265,7 +286,10 @@ fn signals() -> Result<Stop> {
 /// Writes to stdout; whether it arrived. A closed or full stdout is no reason to panic.
 fn write_stdout(text: &str) -> bool {
     let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_ok()
+    stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+        .is_ok()
 }
 
 /// Writes a line for people; what is foreign in it cannot reach the terminal raw.
@@ -274,13 +298,25 @@ fn complain(text: &str) {
 }
 
 fn refuse_command_line(error: &clap::Error, argv: &[OsString]) -> u8 {
-    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        return if write_stdout(&error.render().to_string()) { 0 } else { 74 };
+    if matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+    ) {
+        return if write_stdout(&error.render().to_string()) {
+            0
+        } else {
+            74
+        };
     }
     let text = error.render().to_string();
     complain(text.trim_end());
     if wants_json(argv) {
-        let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+        let first = text
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .trim_start_matches("error: ")
+            .to_owned();
         return Ending::refused(&Error::Usage(first), None).print_json();
     }
     Error::Usage(text).exit_code()
@@ -311,7 +347,10 @@ mod tests {
     #[test]
     fn a_bug_is_an_exit_code_of_its_own() {
         assert_eq!(guarded(&[], || 3), 3);
-        assert_eq!(guarded(&["orchestrator".into(), "status".into()], || panic!("boom")), 70);
+        assert_eq!(
+            guarded(&["orchestrator".into(), "status".into()], || panic!("boom")),
+            70
+        );
     }
 
     #[test]

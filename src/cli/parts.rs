@@ -61,31 +61,69 @@ pub fn assemble(
     adopt_orphans().map_err(|error| Error::Bug(format!("cannot adopt orphans: {error}")))?;
     let door = Door::open(root.handle(), "workspace", &root.join("workspace"))?;
     // What the command line said at an earlier start holds until it, or the spec, says something else.
-    let changed = memory.max_retries().is_some_and(|before| before != order.spec.max_retries);
-    if let Some(max_retries) = order.max_retries.or(changed.then_some(order.spec.max_retries)) {
+    let changed = memory
+        .max_retries()
+        .is_some_and(|before| before != order.spec.max_retries);
+    if let Some(max_retries) = order
+        .max_retries
+        .or(changed.then_some(order.spec.max_retries))
+    {
         state.max_retries = max_retries.max(state.retry_count);
     }
     // Another file may ask for the same.
     state.spec_file = order.spec_file();
     // The log is ahead of the state where a crash came between an answer and its save.
-    if let Some(totals) = memory.totals().filter(|totals| totals.llm_calls >= state.usage.llm_calls) {
-        state.usage = Totals { lost_usd: state.usage.lost_usd, ..totals };
+    if let Some(totals) = memory
+        .totals()
+        .filter(|totals| totals.llm_calls >= state.usage.llm_calls)
+    {
+        state.usage = Totals {
+            lost_usd: state.usage.lost_usd,
+            ..totals
+        };
     }
     // What the log knows is not less than what the state says, unless the log is gone.
-    let lost = memory.lost_usd().map(|lost| lost.max(state.usage.lost_usd.unwrap_or_default()));
+    let lost = memory
+        .lost_usd()
+        .map(|lost| lost.max(state.usage.lost_usd.unwrap_or_default()));
     state.usage.lost_usd = lost.filter(|_| order.price_is_known());
     let mut charges = memory.charges();
     charges.usd = charges.usd.max(state.usage.lost_usd.unwrap_or_default());
     let surroundings = surroundings(order, mode, &root, &stop)?;
     let checks = checks(order, &surroundings);
-    let rules = Rules::new(&order.spec, &order.inputs, &surroundings.workspace, &surroundings.base);
+    let rules = Rules::new(
+        &order.spec,
+        &order.inputs,
+        &surroundings.workspace,
+        &surroundings.base,
+    );
     let generator = generator(order, &root, charges, &stop, surroundings)?;
     let (spec, inputs) = (order.spec.clone(), order.inputs.clone());
-    let context = Context { spec, inputs, state, root, door, known: Known::default(), scribe, memory, rules, stop };
-    Ok(Run { context, generator, checks })
+    let context = Context {
+        spec,
+        inputs,
+        state,
+        root,
+        door,
+        known: Known::default(),
+        scribe,
+        memory,
+        rules,
+        stop,
+    };
+    Ok(Run {
+        context,
+        generator,
+        checks,
+    })
 }
 
-fn surroundings(order: &Order<'_>, mode: Option<Containment>, root: &Root, stop: &Stop) -> Result<Rc<Surroundings>> {
+fn surroundings(
+    order: &Order<'_>,
+    mode: Option<Containment>,
+    root: &Root,
+    stop: &Stop,
+) -> Result<Rc<Surroundings>> {
     let base = Base::new(order.surroundings.variables());
     let workspace = true_path(&root.join("workspace"));
     let make_private = || PrivateDirs::create(&order.surroundings.temporary(), &root.path);
@@ -99,16 +137,34 @@ fn surroundings(order: &Order<'_>, mode: Option<Containment>, root: &Root, stop:
         let private = private.as_ref().map(PrivateDirs::base);
         walls::of_checks(
             &order.spec,
-            &Site { mode, root: &root.path, base: &base, private, caches: caches.as_ref().map(Caches::base) },
+            &Site {
+                mode,
+                root: &root.path,
+                base: &base,
+                private,
+                caches: caches.as_ref().map(Caches::base),
+            },
         )
     });
-    let launcher = Launcher { walls, ..Launcher::open(Path::new(OWN_PROGRAM)) };
+    let launcher = Launcher {
+        walls,
+        ..Launcher::open(Path::new(OWN_PROGRAM))
+    };
     let dwelling = match (&launcher.walls, private) {
-        (Some(walls), None) => Dwelling::Inside { tmp: walls.tmpdir(), home: walls.home.clone() },
-        (Some(_), Some(private)) => Dwelling::Outside { private, home: None },
+        (Some(walls), None) => Dwelling::Inside {
+            tmp: walls.tmpdir(),
+            home: walls.home.clone(),
+        },
+        (Some(_), Some(private)) => Dwelling::Outside {
+            private,
+            home: None,
+        },
         (None, private) => {
             let private = private.map_or_else(make_private, Ok)?;
-            Dwelling::Outside { private, home: order.surroundings.home() }
+            Dwelling::Outside {
+                private,
+                home: order.surroundings.home(),
+            }
         }
     };
     Ok(Rc::new(Surroundings {
@@ -131,17 +187,25 @@ fn checks(order: &Order<'_>, surroundings: &Rc<Surroundings>) -> ToolRegistry {
     let protected = frozen_places(&order.inputs.protect);
     for (check, files) in order.spec.checks.iter().zip(&order.inputs.hidden) {
         // A folder that a hidden check brings may be one of the project's, where programs write.
-        let own = files.iter().filter(|input| matches!(input.kind, InputKind::File { .. }));
+        let own = files
+            .iter()
+            .filter(|input| matches!(input.kind, InputKind::File { .. }));
         let own = own.map(|input| PathBuf::from(input.to.as_str()));
         let frozen = protected.iter().cloned().chain(own).collect();
-        registry.add(Box::new(CommandCheck { check: check.clone(), frozen, surroundings: surroundings.clone() }));
+        registry.add(Box::new(CommandCheck {
+            check: check.clone(),
+            frozen,
+            surroundings: surroundings.clone(),
+        }));
     }
     registry
 }
 
 /// Returns where the compiler caches of the root's run are, whether they are there or not.
 pub fn caches(surroundings: &cli::surroundings::Surroundings) -> Option<CacheDir> {
-    surroundings.cache_folder().map(|folder| CacheDir::of(&folder, &surroundings.root))
+    surroundings
+        .cache_folder()
+        .map(|folder| CacheDir::of(&folder, &surroundings.root))
 }
 
 /// Removes the compiler caches of the root's run; what cannot be removed is in nobody's way.
@@ -162,7 +226,10 @@ fn generator(
     let endpoint = Endpoint {
         base_url: order.base_url(),
         key: order.key()?,
-        idle_timeout: order.surroundings.idle_timeout().unwrap_or(generator.idle_timeout),
+        idle_timeout: order
+            .surroundings
+            .idle_timeout()
+            .unwrap_or(generator.idle_timeout),
         stop: stop.clone(),
     };
     let client: Box<dyn LlmClient> = match generator.provider {
@@ -175,7 +242,10 @@ fn generator(
         client,
         provider: order.provider_name(),
         ledger: Ledger::new(order.spec.budget, order.price, charges),
-        policy: Policy { scale: order.surroundings.retry_scale(), until: None },
+        policy: Policy {
+            scale: order.surroundings.retry_scale(),
+            until: None,
+        },
         replay: order.replay()?,
         secrets: order.secrets(),
     };
@@ -204,7 +274,9 @@ fn claude_code(order: &Order<'_>, root: &Root, endpoint: &Endpoint) -> Result<Cl
     }
     Ok(ClaudeCode::new(Setup {
         launcher: Launcher::open(Path::new(OWN_PROGRAM)),
-        program: order.client_program()?.unwrap_or_else(|| PathBuf::from(PROGRAM)),
+        program: order
+            .client_program()?
+            .unwrap_or_else(|| PathBuf::from(PROGRAM)),
         temporary: order.surroundings.temporary(),
         root: true_path(&root.path),
         env,

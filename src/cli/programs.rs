@@ -17,8 +17,16 @@ const KIT_FOLDERS: [&str; 3] = ["bin", "sbin", "libexec"];
 /// Looks up the program of every check; `mode` is the sandbox that they get, if any. All that is missing is told at once.
 pub fn look_up(spec: &Spec, surroundings: &Surroundings, mode: Option<Mode>) -> Result<()> {
     let site = Programs::new(spec, surroundings, mode);
-    let refusals: Vec<String> = spec.checks.iter().filter_map(|check| site.refusal(check)).collect();
-    if refusals.is_empty() { Ok(()) } else { Err(Error::Spec(refusals.join("\n"))) }
+    let refusals: Vec<String> = spec
+        .checks
+        .iter()
+        .filter_map(|check| site.refusal(check))
+        .collect();
+    if refusals.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::Spec(refusals.join("\n")))
+    }
 }
 
 /// What the programs of a spec's checks will find.
@@ -34,9 +42,22 @@ struct Programs<'a> {
 impl<'a> Programs<'a> {
     fn new(spec: &'a Spec, surroundings: &Surroundings, mode: Option<Mode>) -> Programs<'a> {
         let base = Base::new(surroundings.variables());
-        let root = surroundings.root.canonicalize().unwrap_or_else(|_| surroundings.root.clone());
-        let originals = walls::originals(spec).iter().filter_map(|path| path.canonicalize().ok()).collect();
-        let programs = Programs { spec, base, root, mode, walls: None, originals };
+        let root = surroundings
+            .root
+            .canonicalize()
+            .unwrap_or_else(|_| surroundings.root.clone());
+        let originals = walls::originals(spec)
+            .iter()
+            .filter_map(|path| path.canonicalize().ok())
+            .collect();
+        let programs = Programs {
+            spec,
+            base,
+            root,
+            mode,
+            walls: None,
+            originals,
+        };
         let walls = programs.walls_with(&[]);
         Programs { walls, ..programs }
     }
@@ -45,30 +66,49 @@ impl<'a> Programs<'a> {
     fn walls_with(&self, read: &[PathBuf]) -> Option<Walls> {
         let mut spec = self.spec.clone();
         spec.sandbox.read.extend_from_slice(read);
-        let site = |mode| Site { mode, root: &self.root, base: &self.base, private: None, caches: None };
+        let site = |mode| Site {
+            mode,
+            root: &self.root,
+            base: &self.base,
+            private: None,
+            caches: None,
+        };
         self.mode.map(|mode| walls::of_checks(&spec, &site(mode)))
     }
 
     fn missing(&self, check: &Check, walls: Option<&Walls>) -> Option<Missing> {
         let path = check.env.get("PATH").map_or(self.base.path(), OsStr::new);
-        let lookup = Lookup { path, workspace: &self.root.join("workspace"), walls };
+        let lookup = Lookup {
+            path,
+            workspace: &self.root.join("workspace"),
+            walls,
+        };
         lookup.missing(check.command.first()?)
     }
 
     /// Returns the whole message about a check that can never start.
     fn refusal(&self, check: &Check) -> Option<String> {
         let missing = self.missing(check, self.walls.as_ref())?;
-        let program = check.command.first().map(String::as_str).unwrap_or_default();
+        let program = check
+            .command
+            .first()
+            .map(String::as_str)
+            .unwrap_or_default();
         let what = format!("check {}: cannot start {program}: {missing}", check.name);
         let (what, help) = match (missing.unseen(), self.remedy(check, missing.unseen())) {
             ([], _) => (what, missing.help(program)),
             (_, Some(read)) => {
                 let line = format!("`sandbox: {{read: [{}]}}`", listed(&read));
-                (format!("{what}: {line}"), format!("write {line} into the spec"))
+                (
+                    format!("{what}: {line}"),
+                    format!("write {line} into the spec"),
+                )
             }
-            (_, None) => {
-                (what, "name its copy in the workspace; where files of the spec come from stays hidden".to_owned())
-            }
+            (_, None) => (
+                what,
+                "name its copy in the workspace; where files of the spec come from stays hidden"
+                    .to_owned(),
+            ),
         };
         Some(check.place.refuse_with(&what, &help).to_string())
     }
@@ -76,11 +116,15 @@ impl<'a> Programs<'a> {
     /// Returns what `sandbox.read` would have to name for the check to start: as much as its installation needs, as
     /// little as works.
     fn remedy(&self, check: &Check, unseen: &[PathBuf]) -> Option<Vec<PathBuf>> {
-        let options = [kit as fn(&Path) -> Option<&Path>, Path::parent, |place| Some(place)];
+        let options = [kit as fn(&Path) -> Option<&Path>, Path::parent, |place| {
+            Some(place)
+        }];
         let named = |option: fn(&Path) -> Option<&Path>| {
             let mut places: Vec<PathBuf> = Vec::new();
             for place in unseen {
-                let place = option(place).filter(|folder| self.may_be_opened(folder)).unwrap_or(place);
+                let place = option(place)
+                    .filter(|folder| self.may_be_opened(folder))
+                    .unwrap_or(place);
                 if !places.iter().any(|known| place.starts_with(known)) {
                     places.retain(|known| !known.starts_with(place));
                     places.push(place.to_owned());
@@ -88,7 +132,11 @@ impl<'a> Programs<'a> {
             }
             places
         };
-        let is_original = |place: &PathBuf| self.originals.iter().any(|original| place.starts_with(original));
+        let is_original = |place: &PathBuf| {
+            self.originals
+                .iter()
+                .any(|original| place.starts_with(original))
+        };
         if unseen.iter().any(is_original) {
             return None;
         }
@@ -101,20 +149,35 @@ impl<'a> Programs<'a> {
 
     /// Whether a folder is not more than anybody wants to open: the home, the root, or what lies above them.
     fn may_be_opened(&self, folder: &Path) -> bool {
-        let home = self.base.home().map(|home| home.canonicalize().unwrap_or_else(|_| home.to_owned()));
+        let home = self
+            .base
+            .home()
+            .map(|home| home.canonicalize().unwrap_or_else(|_| home.to_owned()));
         let is_above = |place: &Path| place.starts_with(folder);
-        !is_above(&self.root) && !home.is_some_and(|home| is_above(&home)) && policy::refusal(folder).is_none()
+        !is_above(&self.root)
+            && !home.is_some_and(|home| is_above(&home))
+            && policy::refusal(folder).is_none()
     }
 }
 
 /// Returns the folder of an installation, such as a virtual environment, that a program belongs to.
 fn kit(program: &Path) -> Option<&Path> {
     let folder = program.parent()?;
-    let is_kit = KIT_FOLDERS.iter().any(|name| folder.file_name() == Some(OsStr::new(name)));
-    if is_kit { folder.parent() } else { Some(folder) }
+    let is_kit = KIT_FOLDERS
+        .iter()
+        .any(|name| folder.file_name() == Some(OsStr::new(name)));
+    if is_kit {
+        folder.parent()
+    } else {
+        Some(folder)
+    }
 }
 
 /// Returns paths as a list of YAML holds them.
 fn listed(paths: &[PathBuf]) -> String {
-    paths.iter().map(|path| yaml_word(&path.to_string_lossy())).collect::<Vec<_>>().join(", ")
+    paths
+        .iter()
+        .map(|path| yaml_word(&path.to_string_lossy()))
+        .collect::<Vec<_>>()
+        .join(", ")
 }

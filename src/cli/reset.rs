@@ -22,13 +22,19 @@ pub fn main(surroundings: &Surroundings) -> Result<String> {
         }
         let left = door.clear(&KEPT_NAMES)?;
         if !left.is_empty() {
-            let left = std::io::Error::other(format!("still there: {}", left.join(", ").escape_debug()));
+            let left =
+                std::io::Error::other(format!("still there: {}", left.join(", ").escape_debug()));
             return Err(Error::io("empty", &workspace, left));
         }
     }
     parts::forget_caches(surroundings);
     root.forget()?;
-    Ok(if is_ours { "reset: workspace/ is empty, the run is forgotten\n" } else { "nothing to reset\n" }.into())
+    Ok(if is_ours {
+        "reset: workspace/ is empty, the run is forgotten\n"
+    } else {
+        "nothing to reset\n"
+    }
+    .into())
 }
 
 /// Returns the refusal of a workspace whose files no run of ours is known to have made.

@@ -51,7 +51,10 @@ struct Beginning {
 
 impl Beginning {
     fn saying(word: String) -> Beginning {
-        Beginning { words: vec![word], replaces: None }
+        Beginning {
+            words: vec![word],
+            replaces: None,
+        }
     }
 }
 
@@ -76,16 +79,29 @@ fn carry_out(order: &Order<'_>, stop: Stop, next: &str) -> Result<Ending> {
             parts::forget_caches(order.surroundings);
             let memory = close_log(order, &root, &state)?;
             let changes = changes_since(&root, &state, &memory, &stop)?;
-            let ending = Ending::of_state(&state, memory.notes().to_vec()).with_checks(memory.rounds().last());
+            let ending = Ending::of_state(&state, memory.notes().to_vec())
+                .with_checks(memory.rounds().last());
             let ending = ending.unless_changed(&changes);
-            let words = if changes.is_empty() { "over (--no-resume starts afresh)" } else { "over" };
+            let words = if changes.is_empty() {
+                "over (--no-resume starts afresh)"
+            } else {
+                "over"
+            };
             complain(&format!("this run is {words}: {}", ending.message()));
             Ok(ending.told())
         }
         Decision::GoOn(state) => drive(order, found, root, stop, *state, None, next),
         Decision::Begin(beginning) => {
             parts::forget_caches(order.surroundings);
-            drive(order, found, root, stop, order.new_run(), Some(beginning), next)
+            drive(
+                order,
+                found,
+                root,
+                stop,
+                order.new_run(),
+                Some(beginning),
+                next,
+            )
         }
     }
 }
@@ -100,15 +116,20 @@ fn decide(order: &Order<'_>, root: &Root) -> Result<(Decision, Option<Found>)> {
             return Err(Error::Usage(text.into()));
         }
         Loaded::Nothing => Decision::Begin(Beginning::default()),
-        Loaded::Corrupt(problem) if afresh => {
-            Decision::Begin(Beginning::saying(format!("state.json was corrupt: {problem}")))
-        }
+        Loaded::Corrupt(problem) if afresh => Decision::Begin(Beginning::saying(format!(
+            "state.json was corrupt: {problem}"
+        ))),
         Loaded::Corrupt(problem) => return Ok((record_corruption(order, root, problem)?, None)),
-        Loaded::Build(state) if afresh => {
-            Decision::Begin(Beginning::saying(format!("the run {} is thrown away", state.run_id)))
+        Loaded::Build(state) if afresh => Decision::Begin(Beginning::saying(format!(
+            "the run {} is thrown away",
+            state.run_id
+        ))),
+        Loaded::Build(state) if state.reason == Some(Reason::StateCorrupt) => {
+            Decision::Over(state.clone())
         }
-        Loaded::Build(state) if state.reason == Some(Reason::StateCorrupt) => Decision::Over(state.clone()),
-        Loaded::Build(state) if state.spec_hash != order.inputs.hash => Decision::Begin(take_over_root(root, state)?),
+        Loaded::Build(state) if state.spec_hash != order.inputs.hash => {
+            Decision::Begin(take_over_root(root, state)?)
+        }
         Loaded::Build(state) if state.phase.is_terminal() => Decision::Over(state.clone()),
         Loaded::Build(state) => Decision::GoOn(state.clone()),
     };
@@ -117,7 +138,11 @@ fn decide(order: &Order<'_>, root: &Root) -> Result<(Decision, Option<Found>)> {
         order.key()?;
         order.client_program()?;
         found = order.sandbox()?;
-        programs::look_up(&order.spec, order.surroundings, found.as_ref().map(|found| found.mode))?;
+        programs::look_up(
+            &order.spec,
+            order.surroundings,
+            found.as_ref().map(|found| found.mode),
+        )?;
     }
     if matches!(loaded, Loaded::Nothing) {
         refuse_foreign_files(root)?;
@@ -130,8 +155,16 @@ fn decide(order: &Order<'_>, root: &Root) -> Result<(Decision, Option<Found>)> {
 
 /// Returns the beginning of a run where one of another spec stands: what it has left is kept.
 fn take_over_root(root: &Root, state: &RunState) -> Result<Beginning> {
-    let RunState { run_id, spec_file, phase, .. } = state;
-    let left = format!("the spec has changed: the run {run_id} of {spec_file} ({}) is left", phase.name());
+    let RunState {
+        run_id,
+        spec_file,
+        phase,
+        ..
+    } = state;
+    let left = format!(
+        "the spec has changed: the run {run_id} of {spec_file} ({}) is left",
+        phase.name()
+    );
     let workspace = root.join("workspace");
     if !workspace.exists() {
         return Ok(Beginning::saying(left));
@@ -140,8 +173,11 @@ fn take_over_root(root: &Root, state: &RunState) -> Result<Beginning> {
     if !door.has_files_but(&KEPT_NAMES)? && state.usage.llm_calls == 0 {
         return Ok(Beginning::saying(left));
     }
-    let device =
-        |path: &Path| std::fs::metadata(path).map(|data| data.dev()).map_err(|error| Error::io("look at", path, error));
+    let device = |path: &Path| {
+        std::fs::metadata(path)
+            .map(|data| data.dev())
+            .map_err(|error| Error::io("look at", path, error))
+    };
     root.directory("logs")?;
     if device(&workspace)? != device(&root.join("logs"))? {
         return Err(Error::Usage(format!(
@@ -149,8 +185,14 @@ fn take_over_root(root: &Root, state: &RunState) -> Result<Beginning> {
              and run `orchestrator reset`, or start afresh without them: --no-resume"
         )));
     }
-    let replaces = Some(Replaced { run_id: run_id.clone(), spec_file: spec_file.clone() });
-    Ok(Beginning { words: vec![left], replaces })
+    let replaces = Some(Replaced {
+        run_id: run_id.clone(),
+        spec_file: spec_file.clone(),
+    });
+    Ok(Beginning {
+        words: vec![left],
+        replaces,
+    })
 }
 
 /// A workspace with files and no state that says they are ours stays untouched.
@@ -160,7 +202,11 @@ fn refuse_foreign_files(root: &Root) -> Result<()> {
         return Ok(());
     }
     let door = Door::open(root.handle(), "workspace", &workspace)?;
-    if door.has_files_but(&KEPT_NAMES)? { Err(foreign(root)) } else { Ok(()) }
+    if door.has_files_but(&KEPT_NAMES)? {
+        Err(foreign(root))
+    } else {
+        Ok(())
+    }
 }
 
 /// Keeps a corrupt `state.json` aside and lets a FAILED one that says so take its place.
@@ -185,7 +231,8 @@ fn close_log(order: &Order<'_>, root: &Root, state: &RunState) -> Result<Memory>
         let secrets = order.secrets();
         let directory = root.directory("logs")?;
         let mut hear = |seq, event| memory.hear_line(seq, event);
-        let (mut journal, _) = Journal::open(directory.as_fd(), &logs, &state.run_id, &secrets, &mut hear)?;
+        let (mut journal, _) =
+            Journal::open(directory.as_fd(), &logs, &state.run_id, &secrets, &mut hear)?;
         for event in engine::missing_transitions(&memory, state) {
             journal.append(&event)?;
         }
@@ -195,10 +242,20 @@ fn close_log(order: &Order<'_>, root: &Root, state: &RunState) -> Result<Memory>
 
 /// Returns what is different in the workspace of a SUCCESS since it was tested. Nothing of a run whose log does not say
 /// what that was.
-fn changes_since(root: &Root, state: &RunState, memory: &Memory, stop: &Stop) -> Result<Vec<String>> {
-    let Some(tested) = memory.tested().filter(|_| state.phase == Phase::Success) else { return Ok(Vec::new()) };
+fn changes_since(
+    root: &Root,
+    state: &RunState,
+    memory: &Memory,
+    stop: &Stop,
+) -> Result<Vec<String>> {
+    let Some(tested) = memory.tested().filter(|_| state.phase == Phase::Success) else {
+        return Ok(Vec::new());
+    };
     let workspace = root.join("workspace");
-    let door = workspace.exists().then(|| Door::open(root.handle(), "workspace", &workspace)).transpose()?;
+    let door = workspace
+        .exists()
+        .then(|| Door::open(root.handle(), "workspace", &workspace))
+        .transpose()?;
     tested::changes(door.as_ref(), tested, stop)
 }
 
@@ -217,9 +274,13 @@ fn drive(
     let logs_path = root.join("logs");
     let mut memory = Memory::default();
     let secrets = order.secrets();
-    let (journal, mended) = Journal::open(logs.as_fd(), &logs_path, &state.run_id, &secrets, &mut |seq, event| {
-        memory.hear_line(seq, event)
-    })?;
+    let (journal, mended) = Journal::open(
+        logs.as_fd(),
+        &logs_path,
+        &state.run_id,
+        &secrets,
+        &mut |seq, event| memory.hear_line(seq, event),
+    )?;
     let mut bus = Bus::default();
     let mut options = ConsoleOptions::stderr(arguments.quiet, !order.surroundings.is_colourless());
     if order.surroundings.has_dumb_terminal() {
@@ -230,7 +291,15 @@ fn drive(
         Debug::attach(&mut bus, logs_path.join(&state.run_id));
     }
     let scribe = Scribe::new(journal, bus, arguments.debug, memory.notes().to_vec());
-    let mut run = parts::assemble(order, found.as_ref().map(|found| found.mode), root, stop, state, scribe, memory)?;
+    let mut run = parts::assemble(
+        order,
+        found.as_ref().map(|found| found.mode),
+        root,
+        stop,
+        state,
+        scribe,
+        memory,
+    )?;
     let is_new = beginning.is_some();
     let started = start(order, found.as_ref(), &mut run, mended, beginning);
     if is_new && let Err(error) = started {
@@ -258,11 +327,23 @@ fn start(
 ) -> Result<()> {
     let context = &mut run.context;
     let Mended { skipped, cut } = mended.unwrap_or_default();
-    if let Some(CutOff { dropped_bytes, dropped, kept_as }) = cut {
-        context.scribe.tell(Event::LogMended { agent_id: MAIN_AGENT.into(), dropped_bytes, dropped, kept_as })?;
+    if let Some(CutOff {
+        dropped_bytes,
+        dropped,
+        kept_as,
+    }) = cut
+    {
+        context.scribe.tell(Event::LogMended {
+            agent_id: MAIN_AGENT.into(),
+            dropped_bytes,
+            dropped,
+            kept_as,
+        })?;
     }
     for line in skipped {
-        context.scribe.note(format!("line {line} of the log is unreadable and was skipped"))?;
+        context.scribe.note(format!(
+            "line {line} of the log is unreadable and was skipped"
+        ))?;
     }
     let goes_on = beginning.is_none();
     let Beginning { words, replaces } = beginning.unwrap_or_default();
@@ -274,7 +355,10 @@ fn start(
         workflow_id: context.state.run_id.clone(),
         // As the programs in it see it, links resolved.
         scope_dir: true_path(&context.root.path).display().to_string(),
-        debug_dir: order.arguments.debug.then(|| format!("logs/{}", context.state.run_id)),
+        debug_dir: order
+            .arguments
+            .debug
+            .then(|| format!("logs/{}", context.state.run_id)),
         spec_file: context.state.spec_file.clone(),
         spec_hash: context.state.spec_hash.clone(),
         provider: order.provider_name().into(),
@@ -299,18 +383,28 @@ fn start(
 fn tell_mode(order: &Order<'_>, found: Option<&Found>, context: &mut Context) -> Result<()> {
     let (mode, mut message) = match found {
         Some(found) => (found.mode.name(), found.line(&opened(order))),
-        None => ("off", "--no-sandbox: the checks run without kernel containment".to_owned()),
+        None => (
+            "off",
+            "--no-sandbox: the checks run without kernel containment".to_owned(),
+        ),
     };
     if let Some(before) = context.memory.sandbox().filter(|before| *before != mode) {
         message += &format!(" (before it was resumed this run had: {before})");
     }
-    context.scribe.sandbox(mode, message, found.is_none_or(Found::is_noteworthy))
+    context
+        .scribe
+        .sandbox(mode, message, found.is_none_or(Found::is_noteworthy))
 }
 
 /// What the spec opens beyond the usual.
 fn opened(order: &Order<'_>) -> String {
     let sandbox = &order.spec.sandbox;
-    let paths: Vec<String> = sandbox.read.iter().chain(&sandbox.devices).map(|path| and_where_it_leads(path)).collect();
+    let paths: Vec<String> = sandbox
+        .read
+        .iter()
+        .chain(&sandbox.devices)
+        .map(|path| and_where_it_leads(path))
+        .collect();
     let mut words = String::new();
     if !paths.is_empty() {
         words += &format!("; opened: {}", paths.join(", "));
@@ -344,7 +438,11 @@ fn conclude(run: &mut Run, result: Result<Phase>, next: &str) -> Ending {
     let event = match &result {
         Ok(phase) => Event::WorkflowCompleted {
             outcome: phase.name().into(),
-            reason: context.state.reason.map(|reason| reason.to_string()).unwrap_or_default(),
+            reason: context
+                .state
+                .reason
+                .map(|reason| reason.to_string())
+                .unwrap_or_default(),
             message: match phase {
                 Phase::Success => message,
                 _ => format!("{message}\nkept: workspace/, state.json, logs/{workflow_id}.log"),
@@ -359,7 +457,11 @@ fn conclude(run: &mut Run, result: Result<Phase>, next: &str) -> Ending {
             reason: reason.to_string(),
             message: error.to_string(),
         },
-        Err(error) => Event::WorkflowInterrupted { workflow_id, reason: error.reason().to_string(), message },
+        Err(error) => Event::WorkflowInterrupted {
+            workflow_id,
+            reason: error.reason().to_string(),
+            message,
+        },
     };
     // Where the disk is full the journal cannot take the end; the listeners and the result still tell it.
     if context.scribe.tell(event.clone()).is_err() {

@@ -47,7 +47,12 @@ fn serve(arguments: &ServeArguments, surroundings: &Surroundings) -> Result<Serv
     adopt_orphans().map_err(|error| Error::Bug(format!("cannot adopt orphans: {error}")))?;
     let project = project(arguments, surroundings)?;
     let place = Place::prepare(arguments, surroundings, &project)?;
-    let tmp = place.launcher.walls.as_ref().map(Walls::tmpdir).unwrap_or_default();
+    let tmp = place
+        .launcher
+        .walls
+        .as_ref()
+        .map(Walls::tmpdir)
+        .unwrap_or_default();
     let places = place.launcher.walls.as_ref().map(|walls| Places {
         workspace: &project,
         tmp: &tmp,
@@ -56,7 +61,11 @@ fn serve(arguments: &ServeArguments, surroundings: &Surroundings) -> Result<Serv
         network: walls.network,
         walls: Some(walls),
     });
-    let env = for_environments(surroundings.variables(), places.as_ref(), &arguments.keep_env);
+    let env = for_environments(
+        surroundings.variables(),
+        places.as_ref(),
+        &arguments.keep_env,
+    );
     complain(&place.words);
     let start = Start {
         launcher: place.launcher.clone(),
@@ -69,21 +78,36 @@ fn serve(arguments: &ServeArguments, surroundings: &Surroundings) -> Result<Serv
         env,
     };
     let mut registry = registry(&start, &stop)?;
-    server::serve(&mut registry, &stop).map_err(|error| Error::io("serve", Path::new("stdout"), error))
+    server::serve(&mut registry, &stop)
+        .map_err(|error| Error::io("serve", Path::new("stdout"), error))
 }
 
 /// Returns the project directory, absolute; one that is missing, or too much, is refused.
 fn project(arguments: &ServeArguments, surroundings: &Surroundings) -> Result<PathBuf> {
-    let named = arguments.project_dir.clone().or_else(|| surroundings.text("PROJECT_DIR").map(PathBuf::from));
+    let named = arguments
+        .project_dir
+        .clone()
+        .or_else(|| surroundings.text("PROJECT_DIR").map(PathBuf::from));
     let path = surroundings.absolute(&named.unwrap_or_default());
-    let refuse = |problem: &str| Error::Usage(format!("the project directory {} {problem}", path.display()));
+    let refuse = |problem: &str| {
+        Error::Usage(format!(
+            "the project directory {} {problem}",
+            path.display()
+        ))
+    };
     let real = path.canonicalize().map_err(|_| refuse("is not there"))?;
     if !real.is_dir() {
         return Err(refuse("is not a directory"));
     }
-    let home = surroundings.home().and_then(|home| home.canonicalize().ok());
-    if !arguments.no_sandbox && (real == Path::new("/") || home.is_some_and(|home| home.starts_with(&real))) {
-        return Err(refuse("is your home or above it; name a folder below, or use --no-sandbox"));
+    let home = surroundings
+        .home()
+        .and_then(|home| home.canonicalize().ok());
+    if !arguments.no_sandbox
+        && (real == Path::new("/") || home.is_some_and(|home| home.starts_with(&real)))
+    {
+        return Err(refuse(
+            "is your home or above it; name a folder below, or use --no-sandbox",
+        ));
     }
     Ok(real)
 }
@@ -98,20 +122,35 @@ struct Place {
 }
 
 impl Place {
-    fn prepare(arguments: &ServeArguments, surroundings: &Surroundings, project: &Path) -> Result<Place> {
+    fn prepare(
+        arguments: &ServeArguments,
+        surroundings: &Surroundings,
+        project: &Path,
+    ) -> Result<Place> {
         let launcher = Launcher::open(Path::new(OWN_PROGRAM));
         if arguments.no_sandbox {
             let words = format!(
                 "serve: --no-sandbox: programs run with your rights and your HOME in {}; --keep-env NAME passes a variable",
                 project.display()
             );
-            return Ok(Place { launcher, words, _private: None });
+            return Ok(Place {
+                launcher,
+                words,
+                _private: None,
+            });
         }
         let read = opened(arguments, surroundings)?;
         let found = trial::find(&launcher, &surroundings.temporary(), arguments.network)?;
-        let private = if found.mode == Mode::Reduced { Some(private_directories(surroundings)?) } else { None };
+        let private = if found.mode == Mode::Reduced {
+            Some(private_directories(surroundings)?)
+        } else {
+            None
+        };
         let base = Base::new(surroundings.variables());
-        let wishes = Wishes { read: &read, network: arguments.network };
+        let wishes = Wishes {
+            read: &read,
+            network: arguments.network,
+        };
         let site = Site {
             mode: found.mode,
             root: project,
@@ -122,10 +161,20 @@ impl Place {
         let walls = walls::of_project(&wishes, &site);
         let pocket = match found.mode {
             Mode::Reduced => None,
-            Mode::Full | Mode::FullWithoutLandlock => Some(Arc::new(Pocket::make(&launcher, &walls)?)),
+            Mode::Full | Mode::FullWithoutLandlock => {
+                Some(Arc::new(Pocket::make(&launcher, &walls)?))
+            }
         };
         let words = what_holds(&found, project, &wishes);
-        Ok(Place { launcher: Launcher { walls: Some(walls), pocket, ..launcher }, words, _private: private })
+        Ok(Place {
+            launcher: Launcher {
+                walls: Some(walls),
+                pocket,
+                ..launcher
+            },
+            words,
+            _private: private,
+        })
     }
 }
 
@@ -146,7 +195,9 @@ fn opened(arguments: &ServeArguments, surroundings: &Surroundings) -> Result<Vec
 /// Makes a home and a temporary directory for all environments of this server.
 fn private_directories(surroundings: &Surroundings) -> Result<TempDir> {
     let temporary = surroundings.temporary();
-    let made = tempfile::Builder::new().prefix("orchestrator-serve-").tempdir_in(&temporary);
+    let made = tempfile::Builder::new()
+        .prefix("orchestrator-serve-")
+        .tempdir_in(&temporary);
     let private = made.map_err(|error| Error::io("make a directory in", &temporary, error))?;
     for folder in ["tmp", "home"].map(|name| private.path().join(name)) {
         std::fs::create_dir(&folder).map_err(|error| Error::io("make", &folder, error))?;
@@ -160,7 +211,11 @@ fn what_holds(found: &Found, project: &Path, wishes: &Wishes<'_>) -> String {
         true => "the network is open, the host's loopback too",
         false => "no network (--network opens it)",
     };
-    let read: String = wishes.read.iter().map(|path| format!(", {} can be read", path.display())).collect();
+    let read: String = wishes
+        .read
+        .iter()
+        .map(|path| format!(", {} can be read", path.display()))
+        .collect();
     let opened = format!(
         "; programs write in {}, a private HOME and TMPDIR; {network}{read}; --read PATH, --keep-env NAME and \
          --no-sandbox open more",
@@ -174,13 +229,40 @@ fn registry(start: &Start, stop: &Stop) -> Result<Registry> {
     words.iter().for_each(|word| complain(word));
     let mut hosts: Vec<(String, HostEnvironment)> = found
         .into_iter()
-        .map(|found| (found.name.clone(), HostEnvironment::new(found, start.clone(), complain)))
+        .map(|found| {
+            (
+                found.name.clone(),
+                HostEnvironment::new(found, start.clone(), complain),
+            )
+        })
         .collect();
-    let Start { launcher, project, env, .. } = start;
+    let Start {
+        launcher,
+        project,
+        env,
+        ..
+    } = start;
     let mut registry = Registry::default();
-    registry.add("bash", Box::new(BashEnvironment::new(launcher.clone(), project.clone(), env.clone())));
-    registry.add("python", Box::new(PythonEnvironment::new(launcher.clone(), project.clone(), env.clone())));
-    registry.add("editor", Box::new(EditorEnvironment::new(project)?.freezing(frozen(launcher))));
+    registry.add(
+        "bash",
+        Box::new(BashEnvironment::new(
+            launcher.clone(),
+            project.clone(),
+            env.clone(),
+        )),
+    );
+    registry.add(
+        "python",
+        Box::new(PythonEnvironment::new(
+            launcher.clone(),
+            project.clone(),
+            env.clone(),
+        )),
+    );
+    registry.add(
+        "editor",
+        Box::new(EditorEnvironment::new(project)?.freezing(frozen(launcher))),
+    );
     let deadline = Instant::now() + LOADING_PATIENCE;
     hosts.retain_mut(|(_, host)| host.is_offered(deadline, Some(stop.as_fd())));
     for (name, host) in hosts {
@@ -194,13 +276,28 @@ fn registry(start: &Start, stop: &Stop) -> Result<Registry> {
 /// Returns what the walls close in the project: the editor works inside this program, so they do not hold it.
 fn frozen(launcher: &Launcher) -> Frozen {
     let walls = launcher.walls.iter();
-    let closed = walls.flat_map(|walls| walls.freeze.iter().filter_map(|path| path.strip_prefix(&walls.write[0]).ok()));
-    Frozen { paths: closed.map(Path::to_owned).collect(), ..Frozen::default() }
+    let closed = walls.flat_map(|walls| {
+        walls
+            .freeze
+            .iter()
+            .filter_map(|path| path.strip_prefix(&walls.write[0]).ok())
+    });
+    Frozen {
+        paths: closed.map(Path::to_owned).collect(),
+        ..Frozen::default()
+    }
 }
 
 /// Starts an environment whose file is new, or could not be loaded before.
-fn newcomer(name: &str, start: &Start) -> Option<std::result::Result<Box<dyn Environment>, String>> {
-    let mut host = HostEnvironment::new(adhoc::find_one(&start.project, name)?, start.clone(), complain);
+fn newcomer(
+    name: &str,
+    start: &Start,
+) -> Option<std::result::Result<Box<dyn Environment>, String>> {
+    let mut host = HostEnvironment::new(
+        adhoc::find_one(&start.project, name)?,
+        start.clone(),
+        complain,
+    );
     host.is_offered(Instant::now() + LOADING_PATIENCE, None);
     match host.problem() {
         Some(problem) => Some(Err(problem)),

@@ -29,7 +29,11 @@ impl Target {
 
 fn ambiguous(path: &Path, flags: &[&str]) -> Error {
     let shown = plain_text(&path.to_string_lossy());
-    let is_there = if path.exists() { "" } else { " (and there is nothing of this name)" };
+    let is_there = if path.exists() {
+        ""
+    } else {
+        " (and there is nothing of this name)"
+    };
     let flags: Vec<String> = flags.iter().map(|flag| format!("{flag} {shown}")).collect();
     let flags = flags.join(" or ");
     Error::Usage(format!(
@@ -41,20 +45,56 @@ fn ambiguous(path: &Path, flags: &[&str]) -> Error {
 /// Refuses a flag of workflows in the run of a spec; nothing is passed over in silence.
 pub fn refuse_flags_of_workflows(arguments: &RunArguments) -> Result<()> {
     let given = [
-        ("--input", arguments.input.is_some(), "the spec's `description` says what to build"),
-        ("--project-dir", arguments.project_dir.is_some(), "a spec is built in the root's workspace/; see --root"),
-        ("--price", !arguments.price.is_empty(), "say `generator: {price: {input: IN, output: OUT}}` in the spec"),
-        ("--jobs", arguments.jobs.is_some(), "the checks of a spec run one after the other"),
-        ("--timeout", arguments.timeout.is_some(), "say `timeout` of a check or `generator.phase_timeout` in the spec"),
-        ("--network", arguments.network, "say `sandbox: {network: true}` in the spec"),
-        ("--read", !arguments.read.is_empty(), "say `sandbox: {read: [PATH]}` in the spec"),
-        ("--keep-env", !arguments.keep_env.is_empty(), "say `env` of a check in the spec"),
-        ("--answer", !arguments.answer.is_empty(), "a spec asks no questions"),
+        (
+            "--input",
+            arguments.input.is_some(),
+            "the spec's `description` says what to build",
+        ),
+        (
+            "--project-dir",
+            arguments.project_dir.is_some(),
+            "a spec is built in the root's workspace/; see --root",
+        ),
+        (
+            "--price",
+            !arguments.price.is_empty(),
+            "say `generator: {price: {input: IN, output: OUT}}` in the spec",
+        ),
+        (
+            "--jobs",
+            arguments.jobs.is_some(),
+            "the checks of a spec run one after the other",
+        ),
+        (
+            "--timeout",
+            arguments.timeout.is_some(),
+            "say `timeout` of a check or `generator.phase_timeout` in the spec",
+        ),
+        (
+            "--network",
+            arguments.network,
+            "say `sandbox: {network: true}` in the spec",
+        ),
+        (
+            "--read",
+            !arguments.read.is_empty(),
+            "say `sandbox: {read: [PATH]}` in the spec",
+        ),
+        (
+            "--keep-env",
+            !arguments.keep_env.is_empty(),
+            "say `env` of a check in the spec",
+        ),
+        (
+            "--answer",
+            !arguments.answer.is_empty(),
+            "a spec asks no questions",
+        ),
     ];
     match given.iter().find(|(_, is_given, _)| *is_given) {
-        Some((flag, _, instead)) => {
-            Err(Error::Usage(format!("{flag} belongs to workflows and does not work with a spec; {instead}")))
-        }
+        Some((flag, _, instead)) => Err(Error::Usage(format!(
+            "{flag} belongs to workflows and does not work with a spec; {instead}"
+        ))),
         None => Ok(()),
     }
 }
@@ -76,7 +116,9 @@ mod tests {
         for (text, expected) in [("0", 0.0), ("2.5", 2.5), ("1e-3", 0.001), (" 7 ", 7.0)] {
             assert_eq!(usd(text), Ok(expected), "{text}");
         }
-        for text in ["nan", "inf", "-1", "-0.01", "", "five", "1,5", "$1", "1e400"] {
+        for text in [
+            "nan", "inf", "-1", "-0.01", "", "five", "1,5", "$1", "1e400",
+        ] {
             assert!(usd(text).is_err(), "{text}");
         }
     }

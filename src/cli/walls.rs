@@ -21,7 +21,10 @@ pub struct Site<'a> {
 
 /// Returns the walls of a build's checks.
 pub fn of_checks(spec: &Spec, site: &Site<'_>) -> Walls {
-    let originals: Vec<PathBuf> = originals(spec).into_iter().chain(site.caches.map(Path::to_owned)).collect();
+    let originals: Vec<PathBuf> = originals(spec)
+        .into_iter()
+        .chain(site.caches.map(Path::to_owned))
+        .collect();
     walls(&Plan {
         mode: site.mode,
         workspace: &site.root.join("workspace"),
@@ -40,9 +43,17 @@ pub fn of_checks(spec: &Spec, site: &Site<'_>) -> Walls {
 /// Returns what checks never see where it comes from: hidden, protected and template files, and the spec itself.
 pub fn originals(spec: &Spec) -> Vec<PathBuf> {
     let path = |source: &Source| source.from.clone();
-    let hidden = spec.checks.iter().filter(|check| check.hidden).flat_map(|check| check.files.iter().map(path));
+    let hidden = spec
+        .checks
+        .iter()
+        .filter(|check| check.hidden)
+        .flat_map(|check| check.files.iter().map(path));
     let protected = spec.protect.iter().map(path);
-    hidden.chain(protected).chain(spec.generator.template.clone()).chain([spec.file.clone()]).collect()
+    hidden
+        .chain(protected)
+        .chain(spec.generator.template.clone())
+        .chain([spec.file.clone()])
+        .collect()
 }
 
 /// What an environment of a project may do beyond the usual.

@@ -37,11 +37,18 @@ impl Attempts {
     /// Takes in one event of the log.
     pub fn hear(&mut self, event: &Event) {
         match event {
-            Event::FilesApplied { written, deleted, .. } => {
-                self.applied =
-                    Some(Attempt { written: written.clone(), deleted: deleted.clone(), cause: String::new() });
+            Event::FilesApplied {
+                written, deleted, ..
+            } => {
+                self.applied = Some(Attempt {
+                    written: written.clone(),
+                    deleted: deleted.clone(),
+                    cause: String::new(),
+                });
             }
-            Event::TransitionOccurred { to_state, metadata, .. } => {
+            Event::TransitionOccurred {
+                to_state, metadata, ..
+            } => {
                 let number = metadata["retry_count"].as_u64().unwrap_or_default();
                 if let Some(attempt) = self.applied.take_if(|_| *to_state == Phase::Testing) {
                     self.known.insert(number, attempt);
@@ -86,7 +93,11 @@ impl Attempt {
             (true, true) => "changed nothing".to_owned(),
             (false, true) => format!("wrote {}", list(&self.written)),
             (true, false) => format!("deleted {}", list(&self.deleted)),
-            (false, false) => format!("wrote {}; deleted {}", list(&self.written), list(&self.deleted)),
+            (false, false) => format!(
+                "wrote {}; deleted {}",
+                list(&self.written),
+                list(&self.deleted)
+            ),
         };
         if !self.cause.is_empty() {
             line += &format!("; failed with: {}", self.cause);
@@ -96,7 +107,11 @@ impl Attempt {
 }
 
 fn list(names: &[String]) -> String {
-    let mut shown: Vec<String> = names.iter().take(MOST_FILES).map(|name| shortened(name)).collect();
+    let mut shown: Vec<String> = names
+        .iter()
+        .take(MOST_FILES)
+        .map(|name| shortened(name))
+        .collect();
     if names.len() > MOST_FILES {
         shown.push(format!("{} more", names.len() - MOST_FILES));
     }
@@ -106,8 +121,15 @@ fn list(names: &[String]) -> String {
 /// The end of a path tells more than its beginning.
 fn shortened(name: &str) -> String {
     let characters = name.chars().count();
-    let end: String = name.chars().skip(characters.saturating_sub(NAME_CHARACTERS)).collect();
-    let cut = if characters > NAME_CHARACTERS { "…" } else { "" };
+    let end: String = name
+        .chars()
+        .skip(characters.saturating_sub(NAME_CHARACTERS))
+        .collect();
+    let cut = if characters > NAME_CHARACTERS {
+        "…"
+    } else {
+        ""
+    };
     format!("{cut}{}", end.escape_debug())
 }
 
@@ -118,7 +140,11 @@ pub fn first_cause(report: &str) -> String {
     let heading = || report.lines().find_map(|line| line.strip_prefix("## "));
     let line = without_root(listed.or_else(heading).unwrap_or_default().trim());
     let cut: String = line.chars().take(CAUSE_CHARACTERS).collect();
-    if cut.len() < line.len() { cut + "…" } else { cut }
+    if cut.len() < line.len() {
+        cut + "…"
+    } else {
+        cut
+    }
 }
 
 /// Makes paths in the workspace relative to it, so that a line is cut at the same place wherever the root is.
@@ -127,7 +153,8 @@ fn without_root(line: &str) -> String {
     let mut text = String::new();
     let mut rest = line;
     while let Some(at) = rest.find(FOLDER) {
-        let is_edge = |character: char| character.is_whitespace() || "'\"`(<[=,".contains(character);
+        let is_edge =
+            |character: char| character.is_whitespace() || "'\"`(<[=,".contains(character);
         let start = rest[..at].rfind(is_edge).map_or(0, |edge| edge + 1);
         text += &rest[..start];
         rest = &rest[at + FOLDER.len()..];
@@ -158,8 +185,16 @@ mod tests {
             "Check unit failed: exit code 1"
         );
         assert_eq!(first_cause(""), "");
-        assert_eq!(first_cause(&format!("## {}", "é".repeat(500))).chars().count(), CAUSE_CHARACTERS + 1);
-        assert_eq!(without_root("a '/x/workspace/b' /y/workspace/c/d, workspace/e"), "a 'b' c/d, workspace/e");
+        assert_eq!(
+            first_cause(&format!("## {}", "é".repeat(500)))
+                .chars()
+                .count(),
+            CAUSE_CHARACTERS + 1
+        );
+        assert_eq!(
+            without_root("a '/x/workspace/b' /y/workspace/c/d, workspace/e"),
+            "a 'b' c/d, workspace/e"
+        );
     }
 
     fn wrote(name: &str) -> Event {
@@ -186,8 +221,13 @@ mod tests {
     }
 
     fn state(phase: Phase, retry_count: u32) -> RunState {
-        let birth =
-            Birth { run_id: new_run_id(), spec_file: "s.yaml", spec_hash: "", max_retries: 3, price_is_known: true };
+        let birth = Birth {
+            run_id: new_run_id(),
+            spec_file: "s.yaml",
+            spec_hash: "",
+            max_retries: 3,
+            price_is_known: true,
+        };
         let mut state = RunState::new(birth);
         (state.phase, state.retry_count) = (phase, retry_count);
         state
@@ -196,7 +236,10 @@ mod tests {
     #[test]
     fn earlier_attempts_have_a_line_each_whatever_was_repeated() {
         let mut attempts = Attempts::default();
-        assert_eq!(attempts.told(&state(Phase::Generating, 0)), "This is attempt 1 of 4; 3 more are left after it.");
+        assert_eq!(
+            attempts.told(&state(Phase::Generating, 0)),
+            "This is attempt 1 of 4; 3 more are left after it."
+        );
         let events = [
             wrote("a.py"),
             wrote("a.py"),
@@ -212,6 +255,10 @@ mod tests {
         let expected = "This is attempt 3 of 4; 1 more is left after it.\n\
                         - Attempt 1: wrote a.py; failed with: first again\n- Attempt 2: wrote b.py; failed with: second";
         assert_eq!(attempts.told(&state(Phase::Patching, 1)), expected);
-        assert!(attempts.told(&state(Phase::Patching, 2)).starts_with("This is attempt 4 of 4, the last one."));
+        assert!(
+            attempts
+                .told(&state(Phase::Patching, 2))
+                .starts_with("This is attempt 4 of 4, the last one.")
+        );
     }
 }

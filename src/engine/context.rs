@@ -43,13 +43,21 @@ impl Context {
 
     /// Takes hold of `workspace/` again: what ran in it may have removed it, or put something else in its place.
     pub fn reopen_door(&mut self) -> Result<()> {
-        self.door = Door::open(self.root.handle(), "workspace", &self.root.join("workspace"))?;
+        self.door = Door::open(
+            self.root.handle(),
+            "workspace",
+            &self.root.join("workspace"),
+        )?;
         Ok(())
     }
 
     /// Returns the place of a request in the run as it stands.
     pub fn place(&self, turn: u32) -> Place {
-        Place { phase: self.state.phase, retry_count: self.state.retry_count, turn }
+        Place {
+            phase: self.state.phase,
+            retry_count: self.state.retry_count,
+            turn,
+        }
     }
 
     /// Returns the end of a run whose answer in this phase is of no use.
@@ -63,6 +71,8 @@ impl Context {
 
     /// Ends here if a signal asked for it.
     pub fn heed_stop(&self) -> Result<()> {
-        self.stop.requested().map_or(Ok(()), |signal| Err(Error::Stopped(signal)))
+        self.stop
+            .requested()
+            .map_or(Ok(()), |signal| Err(Error::Stopped(signal)))
     }
 }

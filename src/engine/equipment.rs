@@ -39,7 +39,14 @@ impl<'a, 'b, 'c> Equipped<'a, 'b, 'c> {
         context: &'a RefCell<&'b mut Context>,
         equipment: Equipment<'c>,
     ) -> Equipped<'a, 'b, 'c> {
-        Equipped { client, tools: Tools { context, equipment, failure: None } }
+        Equipped {
+            client,
+            tools: Tools {
+                context,
+                equipment,
+                failure: None,
+            },
+        }
     }
 
     /// Returns what broke the run in a call, if something did.
@@ -68,7 +75,11 @@ impl LlmClient for Equipped<'_, '_, '_> {
         self.client.hurry(until);
     }
 
-    fn attempt(&mut self, body: &str, watch: &mut dyn FnMut(&str)) -> std::result::Result<Answer, LlmError> {
+    fn attempt(
+        &mut self,
+        body: &str,
+        watch: &mut dyn FnMut(&str),
+    ) -> std::result::Result<Answer, LlmError> {
         self.client.converse(body, &mut self.tools, watch)
     }
 }

@@ -40,21 +40,28 @@ pub fn keep_state(root: &Root, replaced: &Replaced) -> Result<()> {
 
 /// Moves what the replaced run left out of the workspace, once, and says how to get it back.
 pub fn keep_workspace(context: &mut Context) -> Result<()> {
-    let Some(replaced) = context.memory.take_replaced() else { return Ok(()) };
+    let Some(replaced) = context.memory.take_replaced() else {
+        return Ok(());
+    };
     let folder = folder_of(&context.root, &replaced).join(FOLDER);
     fs::create_dir_all(&folder).map_err(|error| Error::io("make", &folder, error))?;
     let failed = |error| Error::io("move workspace/ to", &folder, error);
     let target = fs::File::open(&folder).map_err(failed)?;
     context.door.move_to(target.as_fd(), &folder, &KEPT_NAMES)?;
     target.sync_all().map_err(failed)?;
-    fs::File::open(folder.parent().unwrap_or(&folder)).and_then(|parent| parent.sync_all()).map_err(failed)?;
+    fs::File::open(folder.parent().unwrap_or(&folder))
+        .and_then(|parent| parent.sync_all())
+        .map_err(failed)?;
     let Replaced { run_id, spec_file } = &replaced;
     let note = format!(
         "the run {run_id} of {spec_file} is kept: its workspace is logs/{run_id}/workspace; to restore it, in the root: \
          orchestrator reset && cp -a logs/{run_id}/workspace logs/{run_id}/{STATE_FILE} ."
     );
     context.scribe.note(note)?;
-    context.scribe.tell_synced(Event::WorkspaceKept { agent_id: MAIN_AGENT.into(), kept: replaced })?;
+    context.scribe.tell_synced(Event::WorkspaceKept {
+        agent_id: MAIN_AGENT.into(),
+        kept: replaced,
+    })?;
     forget_the_oldest(&context.root.join("logs"));
     Ok(())
 }
@@ -63,7 +70,10 @@ pub fn keep_workspace(context: &mut Context) -> Result<()> {
 fn make_room(folder: &Path) -> io::Result<()> {
     let earlier = folder.join(FOLDER);
     let mut names = (1..).map(|number| folder.join(format!("{FOLDER}-{number}")));
-    match names.find(|name| !name.exists()).filter(|_| earlier.is_dir()) {
+    match names
+        .find(|name| !name.exists())
+        .filter(|_| earlier.is_dir())
+    {
         Some(name) => fs::rename(earlier, name),
         None => Ok(()),
     }
@@ -75,10 +85,19 @@ fn folder_of(root: &Root, replaced: &Replaced) -> PathBuf {
 
 /// Removes workspaces beyond the number that is kept; what will not go does no harm and stays.
 fn forget_the_oldest(logs: &Path) {
-    let runs = fs::read_dir(logs).into_iter().flatten().flatten().filter(|entry| {
-        entry.file_name().to_str().is_some_and(is_run_id) && entry.file_type().is_ok_and(|kind| kind.is_dir())
-    });
-    let time_of = |path: &PathBuf| fs::symlink_metadata(path.join(STATE_FILE)).and_then(|data| data.modified()).ok();
+    let runs = fs::read_dir(logs)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| {
+            entry.file_name().to_str().is_some_and(is_run_id)
+                && entry.file_type().is_ok_and(|kind| kind.is_dir())
+        });
+    let time_of = |path: &PathBuf| {
+        fs::symlink_metadata(path.join(STATE_FILE))
+            .and_then(|data| data.modified())
+            .ok()
+    };
     let mut kept: Vec<(SystemTime, PathBuf)> = runs
         .map(|entry| entry.path())
         .filter(|path| path.join(FOLDER).is_dir())

@@ -21,12 +21,18 @@ pub struct Ledger {
 impl Ledger {
     /// Returns a ledger; `charges` are those of earlier, broken-off requests.
     pub fn new(budget: Budget, price: Option<Price>, charges: Charges) -> Ledger {
-        Ledger { budget, price, charges }
+        Ledger {
+            budget,
+            price,
+            charges,
+        }
     }
 
     /// Returns what an answer cost, where the price is known or the provider has said it.
     pub fn cost(&self, answer: &Answer) -> Option<f64> {
-        answer.bill.map_or_else(|| self.price_of(&answer.usage), |bill| bill.cost_usd)
+        answer
+            .bill
+            .map_or_else(|| self.price_of(&answer.usage), |bill| bill.cost_usd)
     }
 
     fn price_of(&self, usage: &Usage) -> Option<f64> {
@@ -37,7 +43,10 @@ impl Ledger {
     pub fn worst(&self, body_bytes: usize, max_tokens: u32) -> Charge {
         let input = (body_bytes as u64).div_ceil(BYTES_PER_TOKEN);
         let output = u64::from(max_tokens);
-        Charge { tokens: input + output, cost_usd: self.price.map(|price| price.worst(input, output)) }
+        Charge {
+            tokens: input + output,
+            cost_usd: self.price.map(|price| price.worst(input, output)),
+        }
     }
 
     /// Returns what a broken-off request is counted as.
@@ -45,8 +54,14 @@ impl Ledger {
         match spent {
             Spent::Nothing => None,
             Spent::Unknown => Some(worst),
-            Spent::Shown(usage) => Some(Charge { tokens: usage.all(), cost_usd: self.price_of(&usage) }),
-            Spent::Billed(usage, cost) => Some(Charge { tokens: usage.all(), cost_usd: Some(cost) }),
+            Spent::Shown(usage) => Some(Charge {
+                tokens: usage.all(),
+                cost_usd: self.price_of(&usage),
+            }),
+            Spent::Billed(usage, cost) => Some(Charge {
+                tokens: usage.all(),
+                cost_usd: Some(cost),
+            }),
         }
     }
 
@@ -61,7 +76,8 @@ impl Ledger {
         let (tokens, usd) = self.used(spent);
         let is_over = self.budget.tokens.is_some_and(|limit| limit <= tokens);
         if is_over || self.budget.usd.is_some_and(|limit| limit <= usd) {
-            let sum = format!("budget: {tokens} tokens and {usd:.4} USD are used, and nothing is left");
+            let sum =
+                format!("budget: {tokens} tokens and {usd:.4} USD are used, and nothing is left");
             return Err(Error::Failed(Reason::Budget, sum));
         }
         Ok(self.budget.usd.map(|limit| limit - usd))
@@ -90,10 +106,20 @@ impl Ledger {
 
     /// Tokens and USD that count, those of broken-off requests too.
     fn used(&self, spent: &Totals) -> (u64, f64) {
-        let tokens = spent.input_tokens.saturating_add(spent.output_tokens).saturating_add(self.charges.tokens);
+        let tokens = spent
+            .input_tokens
+            .saturating_add(spent.output_tokens)
+            .saturating_add(self.charges.tokens);
         // Answers from before a price was given count with it, at the most that they can have cost.
-        let unpriced = || self.price.map_or(0.0, |price| price.worst(spent.input_tokens, spent.output_tokens));
-        (tokens, spent.cost_usd.unwrap_or_else(unpriced) + self.charges.usd)
+        let unpriced = || {
+            self.price.map_or(0.0, |price| {
+                price.worst(spent.input_tokens, spent.output_tokens)
+            })
+        };
+        (
+            tokens,
+            spent.cost_usd.unwrap_or_else(unpriced) + self.charges.usd,
+        )
     }
 }
 
@@ -102,21 +128,51 @@ mod tests {
     use super::*;
 
     fn ledger(usd: Option<f64>, tokens: Option<u64>) -> Ledger {
-        Ledger::new(Budget { usd, tokens }, Some(Price::given(3.0, 15.0)), Charges::default())
+        Ledger::new(
+            Budget { usd, tokens },
+            Some(Price::given(3.0, 15.0)),
+            Charges::default(),
+        )
     }
 
     fn spent(input_tokens: u64, cost_usd: f64) -> Totals {
-        Totals { llm_calls: 1, input_tokens, cost_usd: Some(cost_usd), ..Totals::none(true) }
+        Totals {
+            llm_calls: 1,
+            input_tokens,
+            cost_usd: Some(cost_usd),
+            ..Totals::none(true)
+        }
     }
 
     #[test]
     fn the_worst_case_must_fit() {
-        let worst = Charge { tokens: 100, cost_usd: Some(0.5) };
-        assert!(ledger(None, None).promise(worst, &spent(1 << 40, 1e9)).is_ok());
-        assert!(ledger(None, Some(300)).promise(worst, &spent(200, 0.0)).is_ok());
-        assert!(ledger(None, Some(300)).promise(worst, &spent(201, 0.0)).is_err());
-        assert!(ledger(Some(1.0), None).promise(worst, &spent(0, 0.5)).is_ok());
-        let error = ledger(Some(1.0), None).promise(worst, &spent(0, 0.51)).unwrap_err();
+        let worst = Charge {
+            tokens: 100,
+            cost_usd: Some(0.5),
+        };
+        assert!(
+            ledger(None, None)
+                .promise(worst, &spent(1 << 40, 1e9))
+                .is_ok()
+        );
+        assert!(
+            ledger(None, Some(300))
+                .promise(worst, &spent(200, 0.0))
+                .is_ok()
+        );
+        assert!(
+            ledger(None, Some(300))
+                .promise(worst, &spent(201, 0.0))
+                .is_err()
+        );
+        assert!(
+            ledger(Some(1.0), None)
+                .promise(worst, &spent(0, 0.5))
+                .is_ok()
+        );
+        let error = ledger(Some(1.0), None)
+            .promise(worst, &spent(0, 0.51))
+            .unwrap_err();
         assert_eq!(error.reason(), Reason::Budget);
         assert!(error.to_string().contains("budget"), "{error}");
     }
@@ -126,10 +182,19 @@ mod tests {
         let mut ledger = ledger(None, Some(300));
         let worst = ledger.worst(300, 50);
         assert_eq!(worst.tokens, 150);
-        let shown = Usage { input: 10, output: 5, ..Usage::default() };
+        let shown = Usage {
+            input: 10,
+            output: 5,
+            ..Usage::default()
+        };
         assert_eq!(ledger.charge(Spent::Nothing, worst), None);
         assert_eq!(ledger.charge(Spent::Unknown, worst), Some(worst));
-        assert_eq!(ledger.charge(Spent::Shown(shown), worst).map(|charge| charge.tokens), Some(15));
+        assert_eq!(
+            ledger
+                .charge(Spent::Shown(shown), worst)
+                .map(|charge| charge.tokens),
+            Some(15)
+        );
         ledger.add(worst);
         assert!(ledger.promise(worst, &spent(0, 0.0)).is_ok());
         assert!(ledger.promise(worst, &spent(1, 0.0)).is_err());
@@ -137,8 +202,14 @@ mod tests {
 
     #[test]
     fn answers_from_before_the_price_was_known_count_with_it() {
-        let before = Totals { cost_usd: None, ..spent(1_000_000, 0.0) };
-        let next = Charge { tokens: 1, cost_usd: Some(0.01) };
+        let before = Totals {
+            cost_usd: None,
+            ..spent(1_000_000, 0.0)
+        };
+        let next = Charge {
+            tokens: 1,
+            cost_usd: Some(0.01),
+        };
         assert!(ledger(Some(3.0), None).promise(next, &before).is_err());
         assert!(ledger(Some(4.0), None).promise(next, &before).is_ok());
     }
@@ -146,8 +217,25 @@ mod tests {
     #[test]
     fn who_keeps_to_a_limit_gets_what_is_left() {
         assert_eq!(ledger(None, None).left(&spent(1 << 40, 1e9)).unwrap(), None);
-        assert_eq!(ledger(Some(1.0), Some(300)).left(&spent(299, 0.75)).unwrap(), Some(0.25));
-        assert_eq!(ledger(Some(1.0), None).left(&spent(0, 1.0)).unwrap_err().reason(), Reason::Budget);
-        assert_eq!(ledger(None, Some(300)).left(&spent(300, 0.0)).unwrap_err().reason(), Reason::Budget);
+        assert_eq!(
+            ledger(Some(1.0), Some(300))
+                .left(&spent(299, 0.75))
+                .unwrap(),
+            Some(0.25)
+        );
+        assert_eq!(
+            ledger(Some(1.0), None)
+                .left(&spent(0, 1.0))
+                .unwrap_err()
+                .reason(),
+            Reason::Budget
+        );
+        assert_eq!(
+            ledger(None, Some(300))
+                .left(&spent(300, 0.0))
+                .unwrap_err()
+                .reason(),
+            Reason::Budget
+        );
     }
 }

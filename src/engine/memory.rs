@@ -94,31 +94,59 @@ impl Memory {
         self.rounds.hear(&event);
         self.attempts.hear(&event);
         match event {
-            Event::WorkflowStarted { scope_dir, resumed, max_retries, replaces, .. } => {
+            Event::WorkflowStarted {
+                scope_dir,
+                resumed,
+                max_retries,
+                replaces,
+                ..
+            } => {
                 self.replaced = self.replaced.take().or(replaces);
                 self.root = Some(scope_dir);
                 self.max_retries = max_retries;
                 // A run begins in INIT, which no transition leads to.
                 self.phase = self.phase.or((!resumed).then_some(Phase::Init));
             }
-            Event::ModelRequested { place, worst, request, .. } => {
+            Event::ModelRequested {
+                place,
+                worst,
+                request,
+                ..
+            } => {
                 self.settle();
                 self.worst = worst;
                 self.open = Some(worst);
-                self.requests.insert(place, Asked { line: self.line, said: request });
+                self.requests.insert(
+                    place,
+                    Asked {
+                        line: self.line,
+                        said: request,
+                    },
+                );
             }
             Event::ModelRetried { .. } => {
                 self.settle();
                 self.open = Some(self.worst);
             }
-            Event::ErrorOccurred { error_type, charge, .. } if error_type == MODEL_ERROR => {
+            Event::ErrorOccurred {
+                error_type, charge, ..
+            } if error_type == MODEL_ERROR => {
                 self.open = None;
                 self.lost.extend(charge);
             }
-            Event::ModelAnswered { place, answer, error, cost_usd, .. } => {
-                self.answered(place, answer, error, cost_usd)
-            }
-            Event::AnswerRefused { place, fault, had_a_block, .. } => {
+            Event::ModelAnswered {
+                place,
+                answer,
+                error,
+                cost_usd,
+                ..
+            } => self.answered(place, answer, error, cost_usd),
+            Event::AnswerRefused {
+                place,
+                fault,
+                had_a_block,
+                ..
+            } => {
                 self.refused.insert(place, Refused { fault, had_a_block });
             }
             Event::TransitionOccurred { to_state, .. } => {
@@ -127,7 +155,12 @@ impl Memory {
                 self.hidden.clear();
             }
             Event::NoteAdded { note, .. } => self.notes.push(note),
-            Event::SandboxFound { mode, message, is_note, .. } => {
+            Event::SandboxFound {
+                mode,
+                message,
+                is_note,
+                ..
+            } => {
                 self.sandbox = Some(mode);
                 if is_note && !self.notes.contains(&message) {
                     self.notes.push(message);
@@ -135,9 +168,18 @@ impl Memory {
             }
             Event::WorkspaceKept { .. } => self.replaced = None,
             Event::WorkspaceTested { files, .. } => self.tested = Some(files),
-            Event::FilesApplied { written, deleted, hashes, .. } => self.applied(&written, &deleted, &hashes),
-            Event::WorkflowCompleted { outcome, reason, .. } => self.end = Some((outcome, reason)),
-            Event::ProtectedRestored { restored, removed, .. } => self.put_back.add(PutBack { restored, removed }),
+            Event::FilesApplied {
+                written,
+                deleted,
+                hashes,
+                ..
+            } => self.applied(&written, &deleted, &hashes),
+            Event::WorkflowCompleted {
+                outcome, reason, ..
+            } => self.end = Some((outcome, reason)),
+            Event::ProtectedRestored {
+                restored, removed, ..
+            } => self.put_back.add(PutBack { restored, removed }),
             Event::HiddenFilesPlaced { paths, .. } => self.hidden = paths,
             Event::HiddenFilesRemoved { .. } => self.hidden.clear(),
             other => self.talks.hear(other),
@@ -145,10 +187,21 @@ impl Memory {
     }
 
     /// Takes in what a phase has written.
-    fn applied(&mut self, written: &[String], deleted: &[String], hashes: &BTreeMap<String, String>) {
+    fn applied(
+        &mut self,
+        written: &[String],
+        deleted: &[String],
+        hashes: &BTreeMap<String, String>,
+    ) {
         self.put_back = PutBack::default();
-        deleted.iter().for_each(|path| drop(self.files.remove(path)));
-        self.files.extend(written.iter().map(|path| (path.clone(), hashes.get(path).cloned())));
+        deleted
+            .iter()
+            .for_each(|path| drop(self.files.remove(path)));
+        self.files.extend(
+            written
+                .iter()
+                .map(|path| (path.clone(), hashes.get(path).cloned())),
+        );
     }
 
     /// Takes in one line of the log.
@@ -157,15 +210,29 @@ impl Memory {
         self.hear(event);
     }
 
-    fn answered(&mut self, place: Place, answer: Option<Value>, error: Option<String>, cost_usd: Option<f64>) {
+    fn answered(
+        &mut self,
+        place: Place,
+        answer: Option<Value>,
+        error: Option<String>,
+        cost_usd: Option<f64>,
+    ) {
         self.open = None;
         let answer = answer.and_then(|value| serde_json::from_value::<Answer>(value).ok());
-        if answer.as_ref().is_some_and(|answer| answer.usage == Usage::default()) {
+        if answer
+            .as_ref()
+            .is_some_and(|answer| answer.usage == Usage::default())
+        {
             self.uncounted.add(self.worst);
         }
         if let Some(answer) = &answer {
             let totals = self.totals.get_or_insert(Totals::none(true));
-            totals.add(answer.calls(), answer.usage.all_input(), answer.usage.output, cost_usd);
+            totals.add(
+                answer.calls(),
+                answer.usage.all_input(),
+                answer.usage.output,
+                cost_usd,
+            );
         }
         if let Some(recorded) = answer.map(Ok).or(error.map(Err)) {
             self.answers.insert(place, recorded);
@@ -207,8 +274,15 @@ impl Memory {
         self.rounds.hear(event);
         self.attempts.hear(event);
         match event {
-            Event::FilesApplied { written, deleted, hashes, .. } => self.applied(written, deleted, hashes),
-            Event::ScriptOutput { .. } | Event::StateStarted { .. } | Event::TransitionOccurred { .. } => {}
+            Event::FilesApplied {
+                written,
+                deleted,
+                hashes,
+                ..
+            } => self.applied(written, deleted, hashes),
+            Event::ScriptOutput { .. }
+            | Event::StateStarted { .. }
+            | Event::TransitionOccurred { .. } => {}
             other => self.talks.hear(other.clone()),
         }
     }
@@ -225,7 +299,9 @@ impl Memory {
 
     /// Returns outcome and reason of a run that is over.
     pub fn end(&self) -> Option<(&str, &str)> {
-        self.end.as_ref().map(|(outcome, reason)| (outcome.as_str(), reason.as_str()))
+        self.end
+            .as_ref()
+            .map(|(outcome, reason)| (outcome.as_str(), reason.as_str()))
     }
 
     /// Returns the places of all answers, in their order.
@@ -252,7 +328,8 @@ impl Memory {
 
     /// Returns what requests that broke off may have cost, in USD; nothing where the price of one was not known.
     pub fn lost_usd(&self) -> Option<f64> {
-        self.losses().try_fold(0.0, |sum, charge| Some(sum + charge.cost_usd?))
+        self.losses()
+            .try_fold(0.0, |sum, charge| Some(sum + charge.cost_usd?))
     }
 
     /// Requests that broke off, one that was under way at the end included.
@@ -320,11 +397,18 @@ mod tests {
     use crate::llm::{Block, StopReason, Usage};
 
     fn place(turn: u32) -> Place {
-        Place { phase: Phase::Generating, retry_count: 0, turn }
+        Place {
+            phase: Phase::Generating,
+            retry_count: 0,
+            turn,
+        }
     }
 
     fn charge(tokens: u64) -> Charge {
-        Charge { tokens, cost_usd: Some(tokens as f64) }
+        Charge {
+            tokens,
+            cost_usd: Some(tokens as f64),
+        }
     }
 
     fn requested(turn: u32, worst: u64) -> Event {
@@ -357,7 +441,10 @@ mod tests {
         let answer = Answer {
             content: vec![Block::text("x")],
             stop: StopReason::EndTurn,
-            usage: Usage { input, ..Usage::default() },
+            usage: Usage {
+                input,
+                ..Usage::default()
+            },
             model: String::new(),
             request_id: None,
             bill: None,
@@ -383,11 +470,23 @@ mod tests {
 
     #[test]
     fn answers_are_found_by_their_place_and_added_up() {
-        let memory = sum(vec![requested(0, 100), answered(0, 7), requested(1, 100), answered(1, 8)]);
-        assert!(memory.answer(place(0)).is_some_and(|recorded| recorded.is_ok()));
+        let memory = sum(vec![
+            requested(0, 100),
+            answered(0, 7),
+            requested(1, 100),
+            answered(1, 8),
+        ]);
+        assert!(
+            memory
+                .answer(place(0))
+                .is_some_and(|recorded| recorded.is_ok())
+        );
         assert!(memory.answer(place(2)).is_none());
         let totals = memory.totals().unwrap();
-        assert_eq!((totals.llm_calls, totals.input_tokens, totals.cost_usd), (2, 15, Some(1.0)));
+        assert_eq!(
+            (totals.llm_calls, totals.input_tokens, totals.cost_usd),
+            (2, 15, Some(1.0))
+        );
         assert_eq!(memory.charges().tokens, 0);
     }
 
@@ -395,18 +494,40 @@ mod tests {
     fn an_answer_that_shows_no_usage_counts_as_the_worst_case() {
         let memory = sum(vec![requested(0, 100), answered(0, 0)]);
         assert_eq!(memory.charges().tokens, 100);
-        assert_eq!(memory.lost_usd().map(f64::to_bits), Some(0), "it did not break off, and zero has no sign");
+        assert_eq!(
+            memory.lost_usd().map(f64::to_bits),
+            Some(0),
+            "it did not break off, and zero has no sign"
+        );
     }
 
     #[test]
     fn what_was_never_recorded_is_charged() {
-        let retried = || Event::ModelRetried { agent_id: "main".into(), place: place(0), attempt: 2 };
+        let retried = || Event::ModelRetried {
+            agent_id: "main".into(),
+            place: place(0),
+            attempt: 2,
+        };
         let cases = [
             (vec![requested(0, 100)], 100),
             (vec![requested(0, 100), requested(0, 100)], 200),
-            (vec![requested(0, 100), failed(None), retried(), answered(0, 1)], 0),
-            (vec![requested(0, 100), failed(Some(charge(30))), retried(), answered(0, 1)], 30),
-            (vec![requested(0, 100), failed(Some(charge(30))), retried()], 130),
+            (
+                vec![requested(0, 100), failed(None), retried(), answered(0, 1)],
+                0,
+            ),
+            (
+                vec![
+                    requested(0, 100),
+                    failed(Some(charge(30))),
+                    retried(),
+                    answered(0, 1),
+                ],
+                30,
+            ),
+            (
+                vec![requested(0, 100), failed(Some(charge(30))), retried()],
+                130,
+            ),
             (vec![requested(0, 100), failed(None)], 0),
         ];
         for (events, tokens) in cases {
@@ -415,7 +536,13 @@ mod tests {
             assert_eq!(memory.charges().tokens, tokens, "{shown}");
             assert_eq!(memory.lost_usd(), Some(tokens as f64), "{shown}");
         }
-        let unpriced = Charge { tokens: 7, cost_usd: None };
-        assert_eq!(sum(vec![requested(0, 100), failed(Some(unpriced))]).lost_usd(), None);
+        let unpriced = Charge {
+            tokens: 7,
+            cost_usd: None,
+        };
+        assert_eq!(
+            sum(vec![requested(0, 100), failed(Some(unpriced))]).lost_usd(),
+            None
+        );
     }
 }

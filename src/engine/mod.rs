@@ -89,7 +89,9 @@ impl Run {
     /// Adds the lines of transitions that `state.json` knows and the log does not.
     fn mend_log(&mut self) -> Result<()> {
         let missing = missing_transitions(&self.context.memory, &self.context.state);
-        missing.into_iter().try_for_each(|event| self.context.record(event))
+        missing
+            .into_iter()
+            .try_for_each(|event| self.context.record(event))
     }
 
     fn begin(&mut self, phase: Phase) -> Result<()> {
@@ -124,11 +126,13 @@ impl Run {
         };
         let state = &mut self.context.state;
         let from = state.phase;
-        let to = from.next(outcome, state.retries_left()).map_err(|illegal| match end.take() {
-            // The table has no way from INIT to FAILED: what breaks there was never a run.
-            Some(error) => error,
-            None => Error::Bug(illegal.to_string()),
-        })?;
+        let to = from
+            .next(outcome, state.retries_left())
+            .map_err(|illegal| match end.take() {
+                // The table has no way from INIT to FAILED: what breaks there was never a run.
+                Some(error) => error,
+                None => Error::Bug(illegal.to_string()),
+            })?;
         state.phase = to;
         if from == Phase::Patching && outcome == Outcome::Written {
             state.retry_count += 1;
@@ -149,7 +153,8 @@ impl Run {
         }
         let to = self.compare_end(from, to)?;
         self.context.save()?;
-        self.context.record(transition(&self.context.state, from, to, "advance"))
+        self.context
+            .record(transition(&self.context.state, from, to, "advance"))
     }
 
     /// The end of a replay is the recorded one, or the run has failed. Returns the phase that it comes to.
@@ -157,8 +162,13 @@ impl Run {
         let Context { state, memory, .. } = &mut self.context;
         let is_over = to.is_terminal() && state.reason != Some(Reason::ReplayMismatch);
         let replay = self.generator.replay().filter(|_| is_over);
-        let Some(difference) = replay.and_then(|replay| replay.end_difference(state, memory)) else { return Ok(to) };
-        state.phase = from.next(Outcome::Broke, 0).map_err(|illegal| Error::Bug(illegal.to_string()))?;
+        let Some(difference) = replay.and_then(|replay| replay.end_difference(state, memory))
+        else {
+            return Ok(to);
+        };
+        state.phase = from
+            .next(Outcome::Broke, 0)
+            .map_err(|illegal| Error::Bug(illegal.to_string()))?;
         state.reason = Some(Reason::ReplayMismatch);
         state.last_error = Some(difference);
         Ok(state.phase)
@@ -167,10 +177,14 @@ impl Run {
 
 /// Returns the lines of transitions that a crash kept out of the log: `state.json` comes first, and stands.
 pub fn missing_transitions(memory: &Memory, state: &RunState) -> Vec<Event> {
-    let Some(known) = memory.phase() else { return Vec::new() };
+    let Some(known) = memory.phase() else {
+        return Vec::new();
+    };
     let way = known.way_to(state.phase);
     let from = std::iter::once(known).chain(way.iter().copied());
-    from.zip(way.iter().copied()).map(|(from, to)| transition(state, from, to, "resumed")).collect()
+    from.zip(way.iter().copied())
+        .map(|(from, to)| transition(state, from, to, "resumed"))
+        .collect()
 }
 
 fn transition(state: &RunState, from_state: Phase, to_state: Phase, how: &str) -> Event {

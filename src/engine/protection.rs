@@ -49,7 +49,11 @@ impl PutBack {
 
 /// Brings the user's files into the workspace.
 pub fn bring_in(context: &Context, inputs: &[Input]) -> Result<()> {
-    inputs.iter().try_for_each(|input| context.heed_stop().and_then(|()| place(&context.door, input)))
+    inputs.iter().try_for_each(|input| {
+        context
+            .heed_stop()
+            .and_then(|()| place(&context.door, input))
+    })
 }
 
 fn place(door: &Door, input: &Input) -> Result<()> {
@@ -57,9 +61,19 @@ fn place(door: &Door, input: &Input) -> Result<()> {
     match &input.kind {
         InputKind::Dir => door.make_dir(to, FOLDER_MODE),
         InputKind::Link { target } => door.put_link(to, target.as_os_str()),
-        InputKind::File { mode, content: Some(content), .. } => door.put_file(to, &mut &content[..], *mode, false),
-        InputKind::File { source, mode, content: None, .. } => {
-            let mut file = open_file(source, OFlags::NOFOLLOW).map_err(|error| Error::io("open", source, error))?;
+        InputKind::File {
+            mode,
+            content: Some(content),
+            ..
+        } => door.put_file(to, &mut &content[..], *mode, false),
+        InputKind::File {
+            source,
+            mode,
+            content: None,
+            ..
+        } => {
+            let mut file = open_file(source, OFlags::NOFOLLOW)
+                .map_err(|error| Error::io("open", source, error))?;
             door.put_file(to, &mut file, *mode, false)
         }
     }
@@ -95,9 +109,13 @@ impl Look {
         // The last place that was met: a walk leaves it when it has seen all of it.
         let mut around: Option<PathBuf> = None;
         door.walk_whole(&mut |entry| {
-            let is_inside = around.as_ref().is_some_and(|place| entry.path.starts_with(place));
+            let is_inside = around
+                .as_ref()
+                .is_some_and(|place| entry.path.starts_with(place));
             if !is_inside {
-                around = places.contains(entry.path.as_path()).then(|| entry.path.clone());
+                around = places
+                    .contains(entry.path.as_path())
+                    .then(|| entry.path.clone());
             }
             if !is_inside && around.is_none() && !ways.contains(entry.path.as_path()) {
                 return Walk::Skip;
@@ -105,11 +123,18 @@ impl Look {
             entries.push(entry.clone());
             Walk::On
         })?;
-        Ok(Look { entries, begun, times_tell })
+        Ok(Look {
+            entries,
+            begun,
+            times_tell,
+        })
     }
 
     fn by_path(&self) -> ByPath<'_> {
-        self.entries.iter().map(|entry| (entry.path.as_path(), entry)).collect()
+        self.entries
+            .iter()
+            .map(|entry| (entry.path.as_path(), entry))
+            .collect()
     }
 
     /// Whether a later look that finds the same entry finds the same content: a change within the step of the clock in
@@ -135,7 +160,12 @@ pub fn put_back(context: &mut Context) -> Result<PutBack> {
         return Ok(PutBack::default());
     }
     let writable = writable(context);
-    let inputs: Vec<&Input> = context.inputs.protect.iter().filter(|input| !is_below(&input.to, &writable)).collect();
+    let inputs: Vec<&Input> = context
+        .inputs
+        .protect
+        .iter()
+        .filter(|input| !is_below(&input.to, &writable))
+        .collect();
     let mut look = Look::at(&context.door, &inputs)?;
     let known = context.known.look.take();
     let mut done = PutBack::default();
@@ -150,8 +180,12 @@ pub fn put_back(context: &mut Context) -> Result<PutBack> {
             context.door.remove(path)?;
         }
         let told = foreign.iter().filter(|path| !is_in_never_taken(path));
-        done.removed.extend(told.map(|path| path.to_string_lossy().into_owned()));
-        let wrong: HashSet<PathBuf> = wrong.iter().map(|input| PathBuf::from(input.to.as_str())).collect();
+        done.removed
+            .extend(told.map(|path| path.to_string_lossy().into_owned()));
+        let wrong: HashSet<PathBuf> = wrong
+            .iter()
+            .map(|input| PathBuf::from(input.to.as_str()))
+            .collect();
         context.known.is_current = wrong.is_empty() && foreign.is_empty();
         look.entries.retain(|entry| !wrong.contains(&entry.path));
     } else {
@@ -159,7 +193,9 @@ pub fn put_back(context: &mut Context) -> Result<PutBack> {
     }
     context.known.look = Some(look);
     if done != PutBack::default() {
-        context.door.settle(done.restored.iter().chain(&done.removed).map(Path::new))?;
+        context
+            .door
+            .settle(done.restored.iter().chain(&done.removed).map(Path::new))?;
         context.scribe.tell(Event::ProtectedRestored {
             agent_id: MAIN_AGENT.into(),
             restored: done.restored.clone(),
@@ -170,7 +206,12 @@ pub fn put_back(context: &mut Context) -> Result<PutBack> {
 }
 
 /// Returns what is not as the user gave it.
-fn compare<'a>(context: &Context, inputs: &[&'a Input], known: Option<&Look>, look: &Look) -> Result<Vec<&'a Input>> {
+fn compare<'a>(
+    context: &Context,
+    inputs: &[&'a Input],
+    known: Option<&Look>,
+    look: &Look,
+) -> Result<Vec<&'a Input>> {
     let (before, now) = (known.map(Look::by_path).unwrap_or_default(), look.by_path());
     let mut wrong = Vec::new();
     for input in inputs {
@@ -191,7 +232,12 @@ fn compare<'a>(context: &Context, inputs: &[&'a Input], known: Option<&Look>, lo
 
 /// The folders below protected ones that a check may write, of all checks.
 fn writable(context: &Context) -> Vec<SafePath> {
-    context.spec.checks.iter().flat_map(|check| check.writable.iter().map(|folder| folder.path.clone())).collect()
+    context
+        .spec
+        .checks
+        .iter()
+        .flat_map(|check| check.writable.iter().map(|folder| folder.path.clone()))
+        .collect()
 }
 
 fn is_below(path: &SafePath, folders: &[SafePath]) -> bool {
@@ -202,8 +248,17 @@ fn is_below(path: &SafePath, folders: &[SafePath]) -> bool {
 fn is_as_given(door: &Door, input: &Input, found: &Entry) -> Result<bool> {
     Ok(match (&input.kind, &found.kind) {
         (InputKind::Dir, Kind::Dir { mode }) => mode & 0o700 == 0o700,
-        (InputKind::Link { target }, Kind::Link { target: now }) => now.as_os_str() == target.as_os_str(),
-        (InputKind::File { mode, content: Some(content), .. }, Kind::File { size, mode: now }) => {
+        (InputKind::Link { target }, Kind::Link { target: now }) => {
+            now.as_os_str() == target.as_os_str()
+        }
+        (
+            InputKind::File {
+                mode,
+                content: Some(content),
+                ..
+            },
+            Kind::File { size, mode: now },
+        ) => {
             mode & 0o777 == now & 0o777
                 && found.links == 1
                 && *size == content.len() as u64
@@ -214,14 +269,22 @@ fn is_as_given(door: &Door, input: &Input, found: &Entry) -> Result<bool> {
 }
 
 fn has_content(door: &Door, path: &Path, content: &[u8]) -> Result<bool> {
-    Ok(matches!(door.read_file(path, content.len() as u64)?, Read::File(bytes) if bytes[..] == content[..]))
+    Ok(
+        matches!(door.read_file(path, content.len() as u64)?, Read::File(bytes) if bytes[..] == content[..]),
+    )
 }
 
 /// What lies inside a protected folder and was given by nobody; of a foreign folder only the folder itself.
 fn foreign(context: &Context, look: &Look, writable: &[SafePath]) -> Vec<PathBuf> {
     let inputs = &context.inputs;
     let mut given: HashSet<&Path> = HashSet::new();
-    for to in inputs.protect.iter().chain(&inputs.copy).map(|input| &input.to).chain(writable) {
+    for to in inputs
+        .protect
+        .iter()
+        .chain(&inputs.copy)
+        .map(|input| &input.to)
+        .chain(writable)
+    {
         given.extend(Path::new(to.as_str()).ancestors());
     }
     let folders: BTreeSet<&Path> = inputs
@@ -230,11 +293,25 @@ fn foreign(context: &Context, look: &Look, writable: &[SafePath]) -> Vec<PathBuf
         .filter(|input| matches!(input.kind, InputKind::Dir))
         .map(|input| Path::new(input.to.as_str()))
         .collect();
-    let is_writable = |path: &Path| writable.iter().any(|folder| path.starts_with(folder.as_str()));
+    let is_writable = |path: &Path| {
+        writable
+            .iter()
+            .any(|folder| path.starts_with(folder.as_str()))
+    };
     let mut foreign: Vec<PathBuf> = Vec::new();
-    let paths: BTreeSet<&Path> = look.entries.iter().map(|entry| entry.path.as_path()).collect();
-    for path in paths.into_iter().filter(|path| !given.contains(path) && !is_writable(path)) {
-        let inside = path.ancestors().skip(1).any(|folder| folders.contains(folder));
+    let paths: BTreeSet<&Path> = look
+        .entries
+        .iter()
+        .map(|entry| entry.path.as_path())
+        .collect();
+    for path in paths
+        .into_iter()
+        .filter(|path| !given.contains(path) && !is_writable(path))
+    {
+        let inside = path
+            .ancestors()
+            .skip(1)
+            .any(|folder| folders.contains(folder));
         let below_another = foreign.last().is_some_and(|last| path.starts_with(last));
         if inside && !below_another {
             foreign.push(path.to_owned());
@@ -248,16 +325,28 @@ fn foreign(context: &Context, look: &Look, writable: &[SafePath]) -> Vec<PathBuf
 pub fn make_ready(context: &Context, index: usize) -> Result<()> {
     for folder in writable(context) {
         context.door.remove(Path::new(folder.as_str()))?;
-        let mut given = context.inputs.protect.iter().filter(|input| input.to.starts_with(&folder));
+        let mut given = context
+            .inputs
+            .protect
+            .iter()
+            .filter(|input| input.to.starts_with(&folder));
         given.try_for_each(|input| place(&context.door, input))?;
     }
     for folder in &context.spec.checks[index].writable {
-        context.door.make_dir(Path::new(folder.path.as_str()), FOLDER_MODE)?;
+        context
+            .door
+            .make_dir(Path::new(folder.path.as_str()), FOLDER_MODE)?;
     }
     let inputs = &context.inputs;
-    let named = inputs.copy.iter().chain(&inputs.protect).filter(|input| input.to.as_str().contains(BYTECODE));
+    let named = inputs
+        .copy
+        .iter()
+        .chain(&inputs.protect)
+        .filter(|input| input.to.as_str().contains(BYTECODE));
     let given: HashSet<&Path> = named.flat_map(|input| path_of(input).ancestors()).collect();
-    context.door.remove_everywhere(BYTECODE, &|path| given.contains(path))
+    context
+        .door
+        .remove_everywhere(BYTECODE, &|path| given.contains(path))
 }
 
 /// Says that programs may have changed protected files since they were last looked at.
@@ -268,7 +357,8 @@ pub fn may_have_changed(context: &mut Context) {
 /// Returns the places that cannot be written where the walls can hold that: protected files and folders. What lies in a
 /// protected folder is one with it, so that a thousand files make one mount.
 pub fn frozen_places(inputs: &[Input]) -> Vec<PathBuf> {
-    let places = outermost(inputs.iter()).filter(|input| !matches!(input.kind, InputKind::Link { .. }));
+    let places =
+        outermost(inputs.iter()).filter(|input| !matches!(input.kind, InputKind::Link { .. }));
     places.map(|input| path_of(input).to_owned()).collect()
 }
 
@@ -279,7 +369,9 @@ fn outermost<'a>(inputs: impl Iterator<Item = &'a Input>) -> impl Iterator<Item 
     // A folder stands before what is in it, and most often right before it.
     inputs.filter(move |input| {
         let path = path_of(input);
-        if last.is_some_and(|last| path.starts_with(last)) || path.ancestors().any(|folder| folders.contains(folder)) {
+        if last.is_some_and(|last| path.starts_with(last))
+            || path.ancestors().any(|folder| folders.contains(folder))
+        {
             return false;
         }
         if input.kind == InputKind::Dir {

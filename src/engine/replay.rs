@@ -44,20 +44,34 @@ pub struct Replay {
 impl Replay {
     /// Reads a log; one that is no log of a run with answers is refused.
     pub fn load(path: &Path, root: &Path) -> Result<Replay> {
-        let file = open_file(path, OFlags::empty())
-            .map_err(|error| Error::Usage(format!("cannot open the log {}: {error}", path.display())))?;
+        let file = open_file(path, OFlags::empty()).map_err(|error| {
+            Error::Usage(format!("cannot open the log {}: {error}", path.display()))
+        })?;
         let mut memory = Memory::default();
         let read = read_lines(&file, None, &mut |seq, event| memory.hear_line(seq, event))
-            .map_err(|error| Error::Usage(format!("cannot read the log {}: {error}", path.display())))?;
+            .map_err(|error| {
+                Error::Usage(format!("cannot read the log {}: {error}", path.display()))
+            })?;
         if read.lines == 0 {
-            return Err(Error::Spec(format!("{}:1:1: this is no log of a run", path.display())));
+            return Err(Error::Spec(format!(
+                "{}:1:1: this is no log of a run",
+                path.display()
+            )));
         }
         let mut roots: Vec<String> = memory.root().map(str::to_owned).into_iter().collect();
         roots.extend([root, &true_path(root)].map(|root| root.display().to_string()));
-        roots =
-            roots.iter().map(|root| root.trim_end_matches('/').to_owned()).filter(|root| !root.is_empty()).collect();
+        roots = roots
+            .iter()
+            .map(|root| root.trim_end_matches('/').to_owned())
+            .filter(|root| !root.is_empty())
+            .collect();
         roots.sort_by_key(|root| std::cmp::Reverse(root.len()));
-        Ok(Replay { memory, is_damaged: !read.skipped.is_empty(), used: RefCell::default(), roots })
+        Ok(Replay {
+            memory,
+            is_damaged: !read.skipped.is_empty(),
+            used: RefCell::default(),
+            roots,
+        })
     }
 
     /// Returns the recorded answer to a request, or fails with what differs. `varying` are the parts of it that vary by
@@ -66,12 +80,16 @@ impl Replay {
         let at = shown(place);
         let mismatch = |text: String| Error::Failed(Reason::ReplayMismatch, text);
         let Some(recorded) = self.memory.answer(place) else {
-            return Err(mismatch(format!("the log has no answer for this request ({at})")));
+            return Err(mismatch(format!(
+                "the log has no answer for this request ({at})"
+            )));
         };
         // A damaged line can be missing; its answer is there all the same.
         let asked = self.memory.request(place).map(|asked| &asked.said);
         if let Some(difference) = asked.and_then(|asked| self.difference(asked, request, varying)) {
-            return Err(mismatch(format!("the request differs from the recorded one ({at}): {difference}")));
+            return Err(mismatch(format!(
+                "the request differs from the recorded one ({at}): {difference}"
+            )));
         }
         self.used.borrow_mut().insert(place);
         Ok(recorded.clone())
@@ -81,21 +99,51 @@ impl Replay {
     /// in the files that answers and tools wrote.
     pub fn end_difference(&self, state: &RunState, memory: &Memory) -> Option<String> {
         let outcome = || {
-            let now = (state.phase.name(), state.reason.map(|reason| reason.to_string()).unwrap_or_default());
+            let now = (
+                state.phase.name(),
+                state
+                    .reason
+                    .map(|reason| reason.to_string())
+                    .unwrap_or_default(),
+            );
             let (outcome, reason) = self.memory.end()?;
-            let differs = (outcome, reason) != (now.0, now.1.as_str()) && reason != Reason::ReplayMismatch.to_string();
-            let why = state.last_error.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
-            differs.then(|| format!("recorded {outcome} ({reason}), now {} ({}){why}", now.0, now.1))
+            let differs = (outcome, reason) != (now.0, now.1.as_str())
+                && reason != Reason::ReplayMismatch.to_string();
+            let why = state
+                .last_error
+                .as_ref()
+                .map(|why| format!(": {why}"))
+                .unwrap_or_default();
+            differs.then(|| {
+                format!(
+                    "recorded {outcome} ({reason}), now {} ({}){why}",
+                    now.0, now.1
+                )
+            })
         };
         let unused = || {
-            let unused: Vec<Place> = self.memory.answer_places().difference(&self.used.borrow()).copied().collect();
+            let unused: Vec<Place> = self
+                .memory
+                .answer_places()
+                .difference(&self.used.borrow())
+                .copied()
+                .collect();
             let first = shown(*unused.first()?);
-            Some(format!("{} of its answers were not asked for, the first one at {first}", unused.len()))
+            Some(format!(
+                "{} of its answers were not asked for, the first one at {first}",
+                unused.len()
+            ))
         };
         let is_repeatable = !self.is_damaged && !self.talks().has_unknown_outcomes();
-        let files = || is_repeatable.then(|| file_difference(self.memory.files(), memory.files())).flatten();
+        let files = || {
+            is_repeatable
+                .then(|| file_difference(self.memory.files(), memory.files()))
+                .flatten()
+        };
         let difference = outcome().or_else(unused).or_else(files)?;
-        Some(format!("the end differs from the recorded one: {difference}"))
+        Some(format!(
+            "the end differs from the recorded one: {difference}"
+        ))
     }
 
     /// Whether the log has an answer for a place.
@@ -128,7 +176,10 @@ impl Replay {
             lines.0.extend(old.map(plain));
             lines.1.extend(new.map(plain));
         }
-        first_difference(lines.0.iter().map(String::as_str), lines.1.iter().map(String::as_str))
+        first_difference(
+            lines.0.iter().map(String::as_str),
+            lines.1.iter().map(String::as_str),
+        )
     }
 
     fn plain(&self, text: String) -> String {
@@ -156,12 +207,22 @@ fn said(request: &Value, varying: &[String]) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut add = |text: &str, parts: Option<&[String]>| {
         // Without parts all of it varies.
-        let ranges: Vec<_> = parts.unwrap_or_default().iter().filter_map(|part| range_of(text, part)).collect();
+        let ranges: Vec<_> = parts
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|part| range_of(text, part))
+            .collect();
         let mut at = 0;
         for line in text.split('\n') {
             let end = at + line.len();
-            let varies = parts.is_none() || ranges.iter().any(|range| range.start <= end && at < range.end);
-            lines.push(Line { text: line.to_owned(), varies });
+            let varies = parts.is_none()
+                || ranges
+                    .iter()
+                    .any(|range| range.start <= end && at < range.end);
+            lines.push(Line {
+                text: line.to_owned(),
+                varies,
+            });
             at = end + 1;
         }
     };
@@ -184,7 +245,10 @@ fn range_of(text: &str, part: &str) -> Option<Range<usize>> {
 }
 
 fn shown(place: Place) -> String {
-    format!("{}, retry {}, turn {}", place.phase, place.retry_count, place.turn)
+    format!(
+        "{}, retry {}, turn {}",
+        place.phase, place.retry_count, place.turn
+    )
 }
 
 type Written = BTreeMap<String, Option<String>>;
@@ -192,17 +256,20 @@ type Written = BTreeMap<String, Option<String>>;
 /// Returns the first file that differs. Of what an older version recorded only the name is known.
 fn file_difference(recorded: &Written, now: &Written) -> Option<String> {
     let names: BTreeSet<&String> = recorded.keys().chain(now.keys()).collect();
-    names.into_iter().filter(|name| !counts_as_one(name)).find_map(|name| {
-        let path = name.escape_debug();
-        match (recorded.get(name), now.get(name)) {
-            (Some(_), None) => Some(format!("{path} was written, and is not now")),
-            (None, _) => Some(format!("{path} was not written, and is now")),
-            (Some(Some(old)), Some(Some(new))) if old != new => {
-                Some(format!("{path} has another content (recorded {old}, now {new})"))
+    names
+        .into_iter()
+        .filter(|name| !counts_as_one(name))
+        .find_map(|name| {
+            let path = name.escape_debug();
+            match (recorded.get(name), now.get(name)) {
+                (Some(_), None) => Some(format!("{path} was written, and is not now")),
+                (None, _) => Some(format!("{path} was not written, and is now")),
+                (Some(Some(old)), Some(Some(new))) if old != new => Some(format!(
+                    "{path} has another content (recorded {old}, now {new})"
+                )),
+                _ => None,
             }
-            _ => None,
-        }
-    })
+        })
 }
 
 fn first_difference<'a>(
@@ -214,10 +281,17 @@ fn first_difference<'a>(
             (None, None) => return None,
             (old, new) if old == new => {}
             (old, new) => {
-                let from =
-                    old.zip(new).map_or(0, |(old, new)| difference_begins(old, new).saturating_sub(SHOWN_BEFORE));
-                let show = |line: Option<&str>| line.map_or("(its end)".into(), |line| shortened(line, from));
-                return Some(format!("line {number}: recorded {}, now {}", show(old), show(new)));
+                let from = old.zip(new).map_or(0, |(old, new)| {
+                    difference_begins(old, new).saturating_sub(SHOWN_BEFORE)
+                });
+                let show = |line: Option<&str>| {
+                    line.map_or("(its end)".into(), |line| shortened(line, from))
+                };
+                return Some(format!(
+                    "line {number}: recorded {}, now {}",
+                    show(old),
+                    show(new)
+                ));
             }
         }
     }
@@ -231,13 +305,20 @@ pub fn true_path(path: &Path) -> PathBuf {
 
 /// Returns how many characters two lines have in common before they differ.
 fn difference_begins(old: &str, new: &str) -> usize {
-    old.chars().zip(new.chars()).take_while(|(old, new)| old == new).count()
+    old.chars()
+        .zip(new.chars())
+        .take_while(|(old, new)| old == new)
+        .count()
 }
 
 fn shortened(line: &str, from: usize) -> String {
     let before = if from > 0 { "…" } else { "" };
     let cut: String = line.chars().skip(from).take(SHOWN).collect();
-    let after = if line.chars().nth(from + SHOWN).is_some() { "…" } else { "" };
+    let after = if line.chars().nth(from + SHOWN).is_some() {
+        "…"
+    } else {
+        ""
+    };
     format!("{before}{cut:?}{after}")
 }
 
@@ -247,8 +328,11 @@ fn strings(value: &Value, is_output: bool, out: &mut Vec<(String, bool)>) {
         Value::String(text) => out.push((text.clone(), is_output)),
         Value::Array(items) => items.iter().for_each(|item| strings(item, is_output, out)),
         Value::Object(fields) => {
-            let is_output = is_output || fields.get("type").is_some_and(|kind| kind == "tool_result");
-            fields.values().for_each(|field| strings(field, is_output, out));
+            let is_output =
+                is_output || fields.get("type").is_some_and(|kind| kind == "tool_result");
+            fields
+                .values()
+                .for_each(|field| strings(field, is_output, out));
         }
         other => out.push((other.to_string(), is_output)),
     }
@@ -283,12 +367,19 @@ static VARYING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         // A summary is centred in its line, so its length decides how many there are.
         (r"={3,}(?:\[\d+\])?".to_owned(), "==="),
     ];
-    rules.into_iter().filter_map(|(pattern, word)| Some((Regex::new(&pattern).ok()?, word))).collect()
+    rules
+        .into_iter()
+        .filter_map(|(pattern, word)| Some((Regex::new(&pattern).ok()?, word)))
+        .collect()
 });
 
 /// Returns a text with durations, dates, times, addresses and temporary paths made equal.
 fn normalised(text: &str) -> String {
-    VARYING.iter().fold(text.to_owned(), |text, (pattern, word)| pattern.replace_all(&text, *word).into_owned())
+    VARYING
+        .iter()
+        .fold(text.to_owned(), |text, (pattern, word)| {
+            pattern.replace_all(&text, *word).into_owned()
+        })
 }
 
 #[cfg(test)]
@@ -309,30 +400,60 @@ mod tests {
             ("passed in 61.02s (0:01:01)", "passed in 62.90s (0:01:02)"),
             ("<f at 0x7f12ab>", "<f at 0x55aa01>"),
             ("2026-11-17T03:16:07Z x", "2025-01-02T13:00:59.123+00:00 x"),
-            ("Tue Nov 17 03:16:07 UTC 2026", "Wed Nov 18 23:16:07 UTC 2026"),
+            (
+                "Tue Nov 17 03:16:07 UTC 2026",
+                "Wed Nov 18 23:16:07 UTC 2026",
+            ),
             ("/tmp/abc/x.py:3", "/tmp/def1/y/x.py:3"),
-            ("at /home/a/.cache/orchestrator/0123456789abcdef/x", "at /root/.cache/orchestrator/fedcba9876543210/x"),
-            ("at /run/orchestrator-1000/0123456789abcdef/tmp/x", "at /tmp/orchestrator-0/fedcba9876543210/tmp/x"),
+            (
+                "at /home/a/.cache/orchestrator/0123456789abcdef/x",
+                "at /root/.cache/orchestrator/fedcba9876543210/x",
+            ),
+            (
+                "at /run/orchestrator-1000/0123456789abcdef/tmp/x",
+                "at /tmp/orchestrator-0/fedcba9876543210/tmp/x",
+            ),
             ("duration_ms 0.5", "duration_ms 1.25"),
-            ("memory in use grew to 210.3 MiB, the limit", "memory in use grew to 1.2 GiB, the limit"),
+            (
+                "memory in use grew to 210.3 MiB, the limit",
+                "memory in use grew to 1.2 GiB, the limit",
+            ),
             ("took 3 ms", "took 12 ms"),
             ("real 0m0.003s", "real 1m2.100s"),
-            ("===== 1 failed in 9.99s =====", "==== 1 failed in 10.01s ===="),
-            ("===[89] 1 failed in 9.99s ===[88]", "===[88] 1 failed in 10.01s ===[88]"),
-            ("-rw-r--r-- 1 u u 3 Nov 17 03:16 a", "-rw-r--r-- 1 u u 3 Dec  1  2025 a"),
+            (
+                "===== 1 failed in 9.99s =====",
+                "==== 1 failed in 10.01s ====",
+            ),
+            (
+                "===[89] 1 failed in 9.99s ===[88]",
+                "===[88] 1 failed in 10.01s ===[88]",
+            ),
+            (
+                "-rw-r--r-- 1 u u 3 Nov 17 03:16 a",
+                "-rw-r--r-- 1 u u 3 Dec  1  2025 a",
+            ),
             ("at 1794887973.25", "at 1794887999.5"),
             ("connect to 127.0.0.1:40123", "connect to 127.0.0.1:5321"),
         ];
         for (a, b) in pairs {
             assert_eq!(normalised(a), normalised(b), "{a} / {b}");
         }
-        for (a, b) in [("3 passed", "4 passed"), ("line 3", "line 4"), ("expected 4 got 5", "expected 4 got 6")] {
+        for (a, b) in [
+            ("3 passed", "4 passed"),
+            ("line 3", "line 4"),
+            ("expected 4 got 5", "expected 4 got 6"),
+        ] {
             assert_ne!(normalised(a), normalised(b));
         }
     }
 
     fn replay() -> Replay {
-        Replay { memory: Memory::default(), is_damaged: false, used: RefCell::default(), roots: vec!["/a/root".into()] }
+        Replay {
+            memory: Memory::default(),
+            is_damaged: false,
+            used: RefCell::default(),
+            roots: vec!["/a/root".into()],
+        }
     }
 
     fn request(text: &str) -> Value {
@@ -341,39 +462,73 @@ mod tests {
 
     #[test]
     fn the_first_difference_is_shown() {
-        let difference = |old: &str, new: &str| replay().difference(&request(old), &request(new), &[]);
+        let difference =
+            |old: &str, new: &str| replay().difference(&request(old), &request(new), &[]);
         assert_eq!(difference("in /a/root/x\nok", "in <root>/x\nok"), None);
         let two = difference("one\ntwo", "one\nthree").unwrap();
-        assert!(two.contains("\"two\"") && two.contains("\"three\""), "{two}");
+        assert!(
+            two.contains("\"two\"") && two.contains("\"three\""),
+            "{two}"
+        );
         assert!(difference("one\ntwo", "one").unwrap().contains("\"two\""));
     }
 
     #[test]
     fn only_reports_and_output_are_normalised() {
-        let prompt = |task: &str, report: &str| format!("# Task\nWait {task}.\n\n# Report\n{report}\n\nAnswer.");
+        let prompt = |task: &str, report: &str| {
+            format!("# Task\nWait {task}.\n\n# Report\n{report}\n\nAnswer.")
+        };
         let difference = |task: &str, old: &str, new: &str| {
             let varying = [new.to_owned()];
-            replay().difference(&request(&prompt("5 seconds", old)), &request(&prompt(task, new)), &varying)
+            replay().difference(
+                &request(&prompt("5 seconds", old)),
+                &request(&prompt(task, new)),
+                &varying,
+            )
         };
-        assert_eq!(difference("5 seconds", "failed in 0.03s\nx", "failed in 0.04s\nx"), None);
-        assert!(difference("90 minutes", "in 0.03s", "in 0.04s").unwrap().contains("90 minutes"));
+        assert_eq!(
+            difference("5 seconds", "failed in 0.03s\nx", "failed in 0.04s\nx"),
+            None
+        );
+        assert!(
+            difference("90 minutes", "in 0.03s", "in 0.04s")
+                .unwrap()
+                .contains("90 minutes")
+        );
         assert!(difference("5 seconds", "3 failed in 0.03s", "4 failed in 0.04s").is_some());
         let result = |text: &str| json!({"messages": [{"content": [{"type": "tool_result", "text": text}]}]});
-        assert_eq!(replay().difference(&result("took 3 ms"), &result("took 4 ms"), &[]), None);
-        assert!(replay().difference(&result("a"), &result("b"), &[]).is_some());
+        assert_eq!(
+            replay().difference(&result("took 3 ms"), &result("took 4 ms"), &[]),
+            None
+        );
+        assert!(
+            replay()
+                .difference(&result("a"), &result("b"), &[])
+                .is_some()
+        );
     }
 
     #[test]
     fn the_files_of_two_ends_are_compared_by_name_and_content() {
         let files = |list: &[(&str, Option<&str>)]| -> Written {
-            list.iter().map(|(name, hash)| ((*name).to_owned(), hash.map(str::to_owned))).collect()
+            list.iter()
+                .map(|(name, hash)| ((*name).to_owned(), hash.map(str::to_owned)))
+                .collect()
         };
         let recorded = files(&[("a", Some("1")), ("b", None), ("target", None)]);
-        assert_eq!(file_difference(&recorded, &files(&[("a", Some("1")), ("b", Some("2"))])), None);
-        for other in
-            [&[("a", Some("2")), ("b", None)][..], &[("a", Some("1"))], &[("a", None), ("b", None), ("c", None)]]
-        {
-            assert!(file_difference(&recorded, &files(other)).is_some(), "{other:?}");
+        assert_eq!(
+            file_difference(&recorded, &files(&[("a", Some("1")), ("b", Some("2"))])),
+            None
+        );
+        for other in [
+            &[("a", Some("2")), ("b", None)][..],
+            &[("a", Some("1"))],
+            &[("a", None), ("b", None), ("c", None)],
+        ] {
+            assert!(
+                file_difference(&recorded, &files(other)).is_some(),
+                "{other:?}"
+            );
         }
     }
 }

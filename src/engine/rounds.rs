@@ -41,7 +41,9 @@ impl Rounds {
     pub fn of_log(log: impl BufRead) -> Rounds {
         let mut rounds = Rounds::default();
         let is_of_a_round = |line: &String| {
-            ["\"event\":\"ScriptOutput\"", "\"event\":\"StateStarted\""].iter().any(|word| line.contains(word))
+            ["\"event\":\"ScriptOutput\"", "\"event\":\"StateStarted\""]
+                .iter()
+                .any(|word| line.contains(word))
         };
         for line in log.lines().map_while(io::Result::ok).filter(is_of_a_round) {
             if let Ok(event) = serde_json::from_str::<Event>(&line) {
@@ -54,16 +56,31 @@ impl Rounds {
     /// Takes in what happened. The checks that run before the first request are no round.
     pub fn hear(&mut self, event: &Event) {
         match event {
-            Event::StateStarted { state_name, .. } if state_name == Phase::Testing.name() => self.last.clear(),
-            Event::ScriptOutput { state_name, tool_name, passed, flaky, tests, first_executed, .. }
-                if state_name == Phase::Testing.name() =>
-            {
+            Event::StateStarted { state_name, .. } if state_name == Phase::Testing.name() => {
+                self.last.clear()
+            }
+            Event::ScriptOutput {
+                state_name,
+                tool_name,
+                passed,
+                flaky,
+                tests,
+                first_executed,
+                ..
+            } if state_name == Phase::Testing.name() => {
                 let earlier = self.checks.entry(tool_name.clone()).or_default();
-                earlier.most = earlier.most.max(tests.as_ref().map_or(0, |tests| tests.executed));
+                earlier.most = earlier
+                    .most
+                    .max(tests.as_ref().map_or(0, |tests| tests.executed));
                 earlier.executed.extend(first_executed.iter().cloned());
                 self.last.retain(|result| result.name != *tool_name);
                 let (name, tests) = (tool_name.clone(), tests.clone());
-                self.last.push(CheckResult { name, passed: *passed, flaky: *flaky, tests });
+                self.last.push(CheckResult {
+                    name,
+                    passed: *passed,
+                    flaky: *flaky,
+                    tests,
+                });
             }
             _ => {}
         }
@@ -77,8 +94,15 @@ impl Rounds {
     /// Returns the tests of a result that no earlier one has.
     pub fn first_executed(&self, check: &str, result: &ToolResult) -> Vec<String> {
         let earlier = self.checks.get(check);
-        let is_new = |name: &&String| earlier.is_none_or(|earlier| !earlier.executed.contains(*name));
-        result.names.executed.iter().filter(is_new).cloned().collect()
+        let is_new =
+            |name: &&String| earlier.is_none_or(|earlier| !earlier.executed.contains(*name));
+        result
+            .names
+            .executed
+            .iter()
+            .filter(is_new)
+            .cloned()
+            .collect()
     }
 
     /// Returns what an earlier round had and this result has not: tests that were executed.
@@ -86,16 +110,35 @@ impl Rounds {
         let (earlier, tests) = (self.checks.get(check)?, result.tests.as_ref()?);
         if tests.executed < earlier.most {
             let executed = tests.executed;
-            return Some(format!("{executed} tests were executed, and {} in an earlier round", earlier.most));
+            return Some(format!(
+                "{executed} tests were executed, and {} in an earlier round",
+                earlier.most
+            ));
         }
         let names = &result.names;
-        let skipped = names.skipped.iter().filter(|name| !names.executed.contains(*name));
-        let lost: Vec<&str> = skipped.filter(|name| earlier.executed.contains(*name)).map(String::as_str).collect();
-        let shown = lost.iter().take(SHOWN_NAMES).copied().collect::<Vec<_>>().join(", ");
+        let skipped = names
+            .skipped
+            .iter()
+            .filter(|name| !names.executed.contains(*name));
+        let lost: Vec<&str> = skipped
+            .filter(|name| earlier.executed.contains(*name))
+            .map(String::as_str)
+            .collect();
+        let shown = lost
+            .iter()
+            .take(SHOWN_NAMES)
+            .copied()
+            .collect::<Vec<_>>()
+            .join(", ");
         match lost.len() {
             0 => None,
-            few if few <= SHOWN_NAMES => Some(format!("tests of an earlier round are skipped now: {shown}")),
-            many => Some(format!("tests of an earlier round are skipped now: {shown} and {} more", many - SHOWN_NAMES)),
+            few if few <= SHOWN_NAMES => Some(format!(
+                "tests of an earlier round are skipped now: {shown}"
+            )),
+            many => Some(format!(
+                "tests of an earlier round are skipped now: {shown} and {} more",
+                many - SHOWN_NAMES
+            )),
         }
     }
 }
@@ -106,7 +149,10 @@ mod tests {
 
     fn result(executed: &[&str], skipped: &[&str]) -> ToolResult {
         let mut result = ToolResult::broken(String::new());
-        result.tests = Some(Tests { executed: executed.len() as u32, ..Tests::default() });
+        result.tests = Some(Tests {
+            executed: executed.len() as u32,
+            ..Tests::default()
+        });
         result.names.executed = executed.iter().map(|name| (*name).to_owned()).collect();
         result.names.skipped = skipped.iter().map(|name| (*name).to_owned()).collect();
         result
@@ -137,9 +183,11 @@ mod tests {
 
     fn check(executed: &[&str], skipped: &[&str], expected: Option<&str>) {
         let mut rounds = Rounds::default();
-        for (state, executed) in
-            [("INIT", &["a", "b", "c", "d", "e"][..]), ("TESTING", &["a", "b"]), ("TESTING", &["a"])]
-        {
+        for (state, executed) in [
+            ("INIT", &["a", "b", "c", "d", "e"][..]),
+            ("TESTING", &["a", "b"]),
+            ("TESTING", &["a"]),
+        ] {
             let event = ran(&rounds, state, &result(executed, &[]));
             rounds.hear(&event);
         }
@@ -152,8 +200,16 @@ mod tests {
     fn a_round_has_at_least_the_tests_of_earlier_ones() {
         check(&["a", "b"], &[], None);
         check(&["c", "d", "e"], &["f"], None);
-        check(&["a"], &[], Some("1 tests were executed, and 2 in an earlier round"));
-        check(&["a", "c"], &["b"], Some("tests of an earlier round are skipped now: b"));
+        check(
+            &["a"],
+            &[],
+            Some("1 tests were executed, and 2 in an earlier round"),
+        );
+        check(
+            &["a", "c"],
+            &["b"],
+            Some("tests of an earlier round are skipped now: b"),
+        );
         // One of the same name is still executed.
         check(&["a", "b"], &["b"], None);
     }

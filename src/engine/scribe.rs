@@ -17,7 +17,12 @@ pub struct Scribe {
 impl Scribe {
     /// Returns a scribe; `notes` are those that the run has already.
     pub fn new(journal: Journal, bus: Bus, journals_streams: bool, notes: Vec<String>) -> Scribe {
-        Scribe { journal, bus, journals_streams, notes }
+        Scribe {
+            journal,
+            bus,
+            journals_streams,
+            notes,
+        }
     }
 
     /// Writes an event down and tells it.
@@ -37,7 +42,11 @@ impl Scribe {
 
     /// Passes a piece of a stream on; without a wish for them the journal does not grow with their number.
     pub fn stream(&mut self, event: Event) -> Result<()> {
-        if self.journals_streams { self.tell(event) } else { Ok(()) }
+        if self.journals_streams {
+            self.tell(event)
+        } else {
+            Ok(())
+        }
     }
 
     /// Shows something to the listeners alone, where somebody asked for such details; the journal tells it otherwise.
@@ -55,7 +64,10 @@ impl Scribe {
             return Ok(());
         }
         self.notes.push(note.clone());
-        self.tell(Event::NoteAdded { agent_id: MAIN_AGENT.into(), note })
+        self.tell(Event::NoteAdded {
+            agent_id: MAIN_AGENT.into(),
+            note,
+        })
     }
 
     /// Tells behind which walls programs run; said at each start, and noted where less than everything holds.
@@ -63,12 +75,20 @@ impl Scribe {
         if is_note && !self.notes.contains(&message) {
             self.notes.push(message.clone());
         }
-        self.tell(Event::SandboxFound { agent_id: MAIN_AGENT.into(), mode: mode.into(), message, is_note })
+        self.tell(Event::SandboxFound {
+            agent_id: MAIN_AGENT.into(),
+            mode: mode.into(),
+            message,
+            is_note,
+        })
     }
 
     /// Tells of progress.
     pub fn progress(&mut self, message: impl Into<String>) -> Result<()> {
-        self.tell(Event::ProgressMessage { agent_id: MAIN_AGENT.into(), message: message.into() })
+        self.tell(Event::ProgressMessage {
+            agent_id: MAIN_AGENT.into(),
+            message: message.into(),
+        })
     }
 
     /// Returns how many lines the log has: the number of the last one.
@@ -88,7 +108,10 @@ impl Scribe {
             let note = format!("an observer failed: {failure}");
             if !self.notes.contains(&note) {
                 self.notes.push(note.clone());
-                self.bus.emit(&Event::NoteAdded { agent_id: MAIN_AGENT.into(), note });
+                self.bus.emit(&Event::NoteAdded {
+                    agent_id: MAIN_AGENT.into(),
+                    note,
+                });
                 self.bus.take_failures();
             }
         }

@@ -36,10 +36,16 @@ pub fn prepare(run: &mut Run) -> Result<Outcome> {
     let context = &mut run.context;
     kept::keep_workspace(context)?;
     if !context.door.is_empty_but(&KEPT_NAMES)? {
-        context.scribe.progress("emptying workspace/ for a fresh start")?;
+        context
+            .scribe
+            .progress("emptying workspace/ for a fresh start")?;
         let left = context.door.clear(&KEPT_NAMES)?;
         if !left.is_empty() {
-            let left = left.iter().map(|name| name.escape_debug().to_string()).collect::<Vec<_>>().join(", ");
+            let left = left
+                .iter()
+                .map(|name| name.escape_debug().to_string())
+                .collect::<Vec<_>>()
+                .join(", ");
             return Err(Error::io(
                 "empty",
                 &context.root.join("workspace"),
@@ -54,7 +60,9 @@ pub fn prepare(run: &mut Run) -> Result<Outcome> {
     protection::bring_in(context, &context.inputs.protect)?;
     // What was removed and what was brought in is on disk before the state says so.
     let given = context.inputs.copy.iter().chain(&context.inputs.protect);
-    context.door.settle(given.map(|input| Path::new(input.to.as_str())))?;
+    context
+        .door
+        .settle(given.map(|input| Path::new(input.to.as_str())))?;
     Ok(Outcome::Started)
 }
 
@@ -63,9 +71,19 @@ pub fn write(run: &mut Run) -> Result<Outcome> {
     let context = &mut run.context;
     context.heed_stop()?;
     let all = run.generator.write(context)?;
-    let Written { written, deleted, attempt_files, hashes } = all.clone();
+    let Written {
+        written,
+        deleted,
+        attempt_files,
+        hashes,
+    } = all.clone();
     context.state.attempt_files = attempt_files;
-    context.record(Event::FilesApplied { agent_id: MAIN_AGENT.into(), written, deleted, hashes })?;
+    context.record(Event::FilesApplied {
+        agent_id: MAIN_AGENT.into(),
+        written,
+        deleted,
+        hashes,
+    })?;
     steering::note_written(context, &all)?;
     Ok(Outcome::Written)
 }
@@ -96,7 +114,10 @@ impl Round {
 /// TESTING: all visible checks, then, once they pass, the hidden ones.
 pub fn test(run: &mut Run) -> Result<Outcome> {
     protection::may_have_changed(&mut run.context);
-    let mut round = Round { put_back: run.context.memory.take_put_back(), ..Round::default() };
+    let mut round = Round {
+        put_back: run.context.memory.take_put_back(),
+        ..Round::default()
+    };
     let (hidden, visible): (Vec<usize>, Vec<usize>) =
         (0..run.checks.len()).partition(|index| run.context.spec.checks[*index].hidden);
     for index in visible {
@@ -126,13 +147,28 @@ fn check(run: &mut Run, index: usize, round: &mut Round) -> Result<()> {
         let step_number = round.results.len() as u32 + 1;
         let is_flaky = result.passed && 0 < failures;
         let context = &mut run.context;
-        context.record(output_event(context, &check, step_number, &result, is_flaky))?;
+        context.record(output_event(
+            context,
+            &check,
+            step_number,
+            &result,
+            is_flaky,
+        ))?;
         for sentence in result.refused.iter().chain(&result.hints) {
-            context.scribe.note(format!("check {}: {sentence}", check.name))?;
+            context
+                .scribe
+                .note(format!("check {}: {sentence}", check.name))?;
         }
         if is_flaky {
-            let times = if failures == 1 { "once".into() } else { format!("{failures} times") };
-            context.scribe.note(format!("check {} is flaky: it failed {times}, then passed unchanged", check.name))?;
+            let times = if failures == 1 {
+                "once".into()
+            } else {
+                format!("{failures} times")
+            };
+            context.scribe.note(format!(
+                "check {} is flaky: it failed {times}, then passed unchanged",
+                check.name
+            ))?;
         }
         let is_final = result.passed || failures == check.rerun || result.exit_code == CANNOT_START;
         if is_final {
@@ -140,9 +176,10 @@ fn check(run: &mut Run, index: usize, round: &mut Round) -> Result<()> {
             return Ok(());
         }
         failures += 1;
-        context
-            .scribe
-            .progress(format!("check {} failed and is run again ({failures} of {})", check.name, check.rerun))?;
+        context.scribe.progress(format!(
+            "check {} failed and is run again ({failures} of {})",
+            check.name, check.rerun
+        ))?;
     }
 }
 
@@ -158,7 +195,11 @@ fn check_once(run: &mut Run, index: usize, check: &Check, round: &mut Round) -> 
         tool_name: check.name.clone(),
         detail: check.command.join(" "),
     })?;
-    let mut result = if check.hidden { run_hidden(run, index, check)? } else { run_visible(run, index)? };
+    let mut result = if check.hidden {
+        run_hidden(run, index, check)?
+    } else {
+        run_visible(run, index)?
+    };
     hold_against_earlier_rounds(&run.context, check, &mut result);
     Ok(result)
 }
@@ -201,7 +242,10 @@ fn run_hidden(run: &mut Run, index: usize, check: &Check) -> Result<ToolResult> 
     let files = run.context.inputs.hidden[index].clone();
     // A folder that others use too is not theirs to take along, should a crash leave them behind.
     let shared = snapshot.folders();
-    let own = files.iter().map(|input| input.to.as_str()).filter(|path| !shared.contains(Path::new(path)));
+    let own = files
+        .iter()
+        .map(|input| input.to.as_str())
+        .filter(|path| !shared.contains(Path::new(path)));
     let paths: Vec<String> = own.map(str::to_owned).collect();
     if !paths.is_empty() {
         run.context.scribe.tell_synced(Event::HiddenFilesPlaced {
@@ -214,16 +258,24 @@ fn run_hidden(run: &mut Run, index: usize, check: &Check) -> Result<ToolResult> 
     snapshot.restore(&run.context.door)?;
     protection::may_have_changed(&mut run.context);
     if !paths.is_empty() {
-        run.context
-            .scribe
-            .tell(Event::HiddenFilesRemoved { agent_id: MAIN_AGENT.into(), tool_name: check.name.clone() })?;
+        run.context.scribe.tell(Event::HiddenFilesRemoved {
+            agent_id: MAIN_AGENT.into(),
+            tool_name: check.name.clone(),
+        })?;
     }
     result
 }
 
-fn output_event(context: &Context, check: &Check, step_number: u32, result: &ToolResult, flaky: bool) -> Event {
+fn output_event(
+    context: &Context,
+    check: &Check,
+    step_number: u32,
+    result: &ToolResult,
+    flaky: bool,
+) -> Event {
     let keeps_names = context.rules.has_tests();
-    let first_executed = keeps_names.then(|| context.memory.rounds().first_executed(&check.name, result));
+    let first_executed =
+        keeps_names.then(|| context.memory.rounds().first_executed(&check.name, result));
     let skipped_names = keeps_names.then(|| result.names.skipped.iter().cloned().collect());
     Event::ScriptOutput {
         agent_id: MAIN_AGENT.into(),
@@ -263,13 +315,19 @@ fn remember(context: &mut Context, round: &Round) {
         .map(|(index, _)| checks[*index].name.as_str())
         .collect();
     let PutBack { restored, removed } = &round.put_back;
-    let output = if failed.is_empty() { String::new() } else { report(&failed, &passed, restored, removed) };
+    let output = if failed.is_empty() {
+        String::new()
+    } else {
+        report(&failed, &passed, restored, removed)
+    };
     let state = &mut context.state;
     state.test_passed = round.all_passed();
     state.last_test_output = output;
     let first = round.first_failed();
     state.last_test_exit_code = Some(first.map_or(0, |(_, result)| result.exit_code));
-    state.last_test_stderr = first.map(|(_, result)| cut_middle(&result.stderr.text, KEPT_STDERR)).unwrap_or_default();
+    state.last_test_stderr = first
+        .map(|(_, result)| cut_middle(&result.stderr.text, KEPT_STDERR))
+        .unwrap_or_default();
 }
 
 fn failed_check<'a>(check: &'a Check, result: &'a ToolResult) -> FailedCheck<'a> {
@@ -291,15 +349,26 @@ fn verdict(context: &Context, round: &Round) -> Result<Outcome> {
     if round.all_passed() {
         return Ok(Outcome::Passed);
     }
-    if let Some(bound) = context.memory.talks().last_closed().and_then(|closed| closed.bound.clone()) {
-        return Err(Error::Failed(bound.reason, format!("{}; the checks fail", bound.message)));
+    if let Some(bound) = context
+        .memory
+        .talks()
+        .last_closed()
+        .and_then(|closed| closed.bound.clone())
+    {
+        return Err(Error::Failed(
+            bound.reason,
+            format!("{}; the checks fail", bound.message),
+        ));
     }
     let timed_out = round.results.iter().find(|(_, result)| result.timed_out);
     match (timed_out, context.spec.on_timeout) {
         (Some((index, result)), OnTimeout::Fail) => {
             let name = &context.spec.checks[*index].name;
             let problem = result.problem.as_deref().unwrap_or("timed out");
-            Err(Error::Failed(Reason::CheckTimeout, format!("check {name}: {problem}")))
+            Err(Error::Failed(
+                Reason::CheckTimeout,
+                format!("check {name}: {problem}"),
+            ))
         }
         _ => Ok(Outcome::TestsFailed),
     }
@@ -308,6 +377,13 @@ fn verdict(context: &Context, round: &Round) -> Result<Outcome> {
 /// Says in one line what failed in the last round, for a run that has no retries left.
 pub fn failure_line(state: &RunState) -> String {
     // The first heading of the report names the first check that failed, and says how; an exit code may be 0.
-    let first = state.last_test_output.lines().find_map(|line| line.strip_prefix("## ")).unwrap_or("no report is left");
-    format!("the checks still fail after {} of {} retries: {first}", state.retry_count, state.max_retries)
+    let first = state
+        .last_test_output
+        .lines()
+        .find_map(|line| line.strip_prefix("## "))
+        .unwrap_or("no report is left");
+    format!(
+        "the checks still fail after {} of {} retries: {first}",
+        state.retry_count, state.max_retries
+    )
 }

@@ -26,7 +26,10 @@ pub enum Dwelling {
     /// In a tree of its own, new for each check.
     Inside { tmp: PathBuf, home: PathBuf },
     /// In the host's, made anew for each check; the home is the user's where none is private.
-    Outside { private: PrivateDirs, home: Option<PathBuf> },
+    Outside {
+        private: PrivateDirs,
+        home: Option<PathBuf>,
+    },
 }
 
 impl Dwelling {
@@ -36,7 +39,10 @@ impl Dwelling {
             Dwelling::Inside { tmp, home } => Ok((tmp.clone(), home.clone())),
             Dwelling::Outside { private, home } => {
                 private.renew()?;
-                Ok((private.tmp(), home.clone().unwrap_or_else(|| private.home())))
+                Ok((
+                    private.tmp(),
+                    home.clone().unwrap_or_else(|| private.home()),
+                ))
             }
         }
     }
@@ -76,7 +82,9 @@ impl Surroundings {
     pub fn workshop(&self, own: &[Input], frozen: &[PathBuf]) -> Result<Workshop> {
         let (tmp, home) = self.dwelling.renew()?;
         let kept = match &self.dwelling {
-            Dwelling::Inside { .. } if !own.is_empty() => Some(PrivateDirs::create(&self.temporary, &self.root)?),
+            Dwelling::Inside { .. } if !own.is_empty() => {
+                Some(PrivateDirs::create(&self.temporary, &self.root)?)
+            }
             _ => None,
         };
         let folder = match (&kept, &self.dwelling) {
@@ -84,7 +92,9 @@ impl Surroundings {
             (Some(private), _) | (None, Dwelling::Outside { private, .. }) => Some(private.kept()),
             (None, Dwelling::Inside { .. }) => None,
         };
-        folder.iter().try_for_each(|folder| bring(own, &folder.join(FOLDER)))?;
+        folder
+            .iter()
+            .try_for_each(|folder| bring(own, &folder.join(FOLDER)))?;
         let cache = self.cache(Keeping::Environments);
         let launcher = self.launcher_of_workshop(folder.as_deref(), frozen)?;
         let places = Places {
@@ -101,7 +111,11 @@ impl Surroundings {
             launcher: launcher.clone(),
             python: find_program(self.base.path(), OsStr::new("python3"), &self.workspace),
         };
-        Ok(Workshop { start, folder, _kept: kept })
+        Ok(Workshop {
+            start,
+            folder,
+            _kept: kept,
+        })
     }
 
     /// Returns where these children keep what compilers made; the others' is not in their reach.
@@ -110,25 +124,37 @@ impl Surroundings {
     }
 
     fn launcher_of_workshop(&self, folder: Option<&Path>, frozen: &[PathBuf]) -> Result<Launcher> {
-        let Some(mut walls) = self.launcher.walls.clone() else { return Ok(self.launcher.clone()) };
-        walls.freeze.extend(frozen.iter().map(|place| self.workspace.join(place)));
+        let Some(mut walls) = self.launcher.walls.clone() else {
+            return Ok(self.launcher.clone());
+        };
+        walls
+            .freeze
+            .extend(frozen.iter().map(|place| self.workspace.join(place)));
         walls.write.extend(self.cache(Keeping::Environments));
-        walls.read.extend(folder.and_then(|folder| folder.canonicalize().ok()));
+        walls
+            .read
+            .extend(folder.and_then(|folder| folder.canonicalize().ok()));
         let launcher = self.launcher.behind(walls.clone());
         let pocket = match walls.mode {
             Mode::Reduced => None,
-            Mode::Full | Mode::FullWithoutLandlock => Some(Arc::new(Pocket::make(&launcher, &walls)?)),
+            Mode::Full | Mode::FullWithoutLandlock => {
+                Some(Arc::new(Pocket::make(&launcher, &walls)?))
+            }
         };
         Ok(Launcher { pocket, ..launcher })
     }
 }
 
 /// Writes files of the user's into a private folder.
-#[expect(clippy::disallowed_methods, reason = "a new file in a new directory of ours")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a new file in a new directory of ours"
+)]
 fn bring(inputs: &[Input], folder: &Path) -> Result<()> {
     for input in inputs {
         let path = folder.join(input.to.as_str());
-        let made = |path: &Path| fs::create_dir_all(path).map_err(|error| Error::io("make", path, error));
+        let made =
+            |path: &Path| fs::create_dir_all(path).map_err(|error| Error::io("make", path, error));
         let failed = |error| Error::io("write", &path, error);
         match &input.kind {
             InputKind::Dir => made(&path)?,
@@ -136,7 +162,8 @@ fn bring(inputs: &[Input], folder: &Path) -> Result<()> {
             InputKind::File { mode, content, .. } => {
                 made(path.parent().unwrap_or(folder))?;
                 fs::write(&path, content.as_deref().unwrap_or_default()).map_err(failed)?;
-                fs::set_permissions(&path, fs::Permissions::from_mode(mode & 0o777)).map_err(failed)?;
+                fs::set_permissions(&path, fs::Permissions::from_mode(mode & 0o777))
+                    .map_err(failed)?;
             }
         }
     }

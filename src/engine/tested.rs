@@ -41,7 +41,9 @@ pub fn record(context: &mut Context) -> Result<()> {
 /// Returns what is different from what was tested, each name with what became of it; nothing where it is the same.
 pub fn changes(door: Option<&Door>, tested: &Files, stop: &Stop) -> Result<Vec<String>> {
     let now = door.map_or(Ok(Some(Files::new())), |door| look(door, tested, stop))?;
-    let Some(now) = now else { return Ok(vec![format!("more than {MOST_FILES} files")]) };
+    let Some(now) = now else {
+        return Ok(vec![format!("more than {MOST_FILES} files")]);
+    };
     let mut changes = Vec::new();
     for (name, before) in tested {
         match now.get(name) {
@@ -50,7 +52,11 @@ pub fn changes(door: Option<&Door>, tested: &Files, stop: &Stop) -> Result<Vec<S
             Some(_) => {}
         }
     }
-    changes.extend(now.keys().filter(|name| !tested.contains_key(*name)).map(|name| format!("{name} (new)")));
+    changes.extend(
+        now.keys()
+            .filter(|name| !tested.contains_key(*name))
+            .map(|name| format!("{name} (new)")),
+    );
     Ok(changes)
 }
 
@@ -64,14 +70,19 @@ fn look(door: &Door, known: &Files, stop: &Stop) -> Result<Option<Files>> {
         if !matches!(entry.kind, Kind::Dir { .. }) {
             entries.push(entry.clone());
         }
-        if entries.len() > MOST_FILES { Walk::Stop } else { Walk::On }
+        if entries.len() > MOST_FILES {
+            Walk::Stop
+        } else {
+            Walk::On
+        }
     })?;
     if walked == Walked::Cut || entries.len() > MOST_FILES {
         return Ok(None);
     }
     let mut files = Files::new();
     for entry in entries {
-        stop.requested().map_or(Ok(()), |signal| Err(Error::Stopped(signal)))?;
+        stop.requested()
+            .map_or(Ok(()), |signal| Err(Error::Stopped(signal)))?;
         let (name, stamp) = (entry.path.to_string_lossy().into_owned(), stamp(&entry));
         let content = match known.get(&name).filter(|known| known.stamp == stamp) {
             Some(known) => known.content.clone(),
@@ -92,9 +103,18 @@ fn is_of_tools(path: &Path) -> bool {
 
 /// Returns what cannot stay the same when a file is written to.
 fn stamp(entry: &Entry) -> String {
-    let (size, mode) = if let Kind::File { size, mode } = entry.kind { (size, mode) } else { (0, 0) };
-    let Entry { ino, ctime, mtime, .. } = entry;
-    format!("{ino} {size} {mode:o} {}.{:09} {}.{:09}", mtime.0, mtime.1, ctime.0, ctime.1)
+    let (size, mode) = if let Kind::File { size, mode } = entry.kind {
+        (size, mode)
+    } else {
+        (0, 0)
+    };
+    let Entry {
+        ino, ctime, mtime, ..
+    } = entry;
+    format!(
+        "{ino} {size} {mode:o} {}.{:09} {}.{:09}",
+        mtime.0, mtime.1, ctime.0, ctime.1
+    )
 }
 
 /// Returns what tells one content from another; whether a file can be executed belongs to it.
@@ -107,7 +127,10 @@ fn content(door: &Door, entry: &Entry) -> Result<String> {
     let kind = if mode & 0o111 == 0 { "file" } else { "program" };
     Ok(match door.read_file(&entry.path, size.min(HASHED_LIMIT))? {
         Read::File(bytes) => format!("{kind} {}", hex(&Sha256::digest(&bytes)[..HASH_BYTES])),
-        Read::TooLarge(size) => format!("{kind} of {size} bytes, {}.{:09}", entry.mtime.0, entry.mtime.1),
+        Read::TooLarge(size) => format!(
+            "{kind} of {size} bytes, {}.{:09}",
+            entry.mtime.0, entry.mtime.1
+        ),
         Read::Other | Read::Missing => format!("{kind} that cannot be read"),
     })
 }

@@ -54,7 +54,12 @@ struct Question<'a> {
 
 impl Voice {
     /// Returns the answer for a place in the run, from the log or from the provider.
-    pub fn ask(&mut self, context: &mut Context, place: Place, request: &Request) -> Result<Answer> {
+    pub fn ask(
+        &mut self,
+        context: &mut Context,
+        place: Place,
+        request: &Request,
+    ) -> Result<Answer> {
         let recorded = self.exchange(context, place, request, None, &mut None, None)?;
         usable(context, recorded)
     }
@@ -79,13 +84,21 @@ impl Voice {
             self.promise(context, &question, equipment.as_ref())?;
             if continued.is_some() {
                 let whole = || serde_json::to_value(request).unwrap_or_default();
-                context.scribe.show(|| Event::PromptSent { agent_id: MAIN_AGENT.into(), place, request: whole() });
+                context.scribe.show(|| Event::PromptSent {
+                    agent_id: MAIN_AGENT.into(),
+                    place,
+                    request: whole(),
+                });
             }
             self.write_down(context, &question)?;
             *line = Some(context.scribe.lines());
             let started = Instant::now();
             let recorded = match &self.replay {
-                Some(replay) => Some(replay.answer(place, &self.redacted(question.value.clone()), &request.varying)?),
+                Some(replay) => Some(replay.answer(
+                    place,
+                    &self.redacted(question.value.clone()),
+                    &request.varying,
+                )?),
                 None => self.send(context, &question, equipment.take())?,
             };
             // What was refused for a field's sake is another request without it, with its own line, hash and worst case.
@@ -114,7 +127,9 @@ impl Voice {
             continues: continued.map(|continued| continued.line),
             value: match continued {
                 Some(continued) => json!({"messages": continued.messages}),
-                None => serde_json::to_value(request).map_err(|error| Error::Bug(error.to_string()))?,
+                None => {
+                    serde_json::to_value(request).map_err(|error| Error::Bug(error.to_string()))?
+                }
             },
             body,
         })
@@ -135,7 +150,12 @@ impl Voice {
     }
 
     /// Makes sure that the budget has room, and tells a provider that keeps sessions which one is meant.
-    fn promise(&mut self, context: &Context, question: &Question<'_>, equipment: Option<&Equipment<'_>>) -> Result<()> {
+    fn promise(
+        &mut self,
+        context: &Context,
+        question: &Question<'_>,
+        equipment: Option<&Equipment<'_>>,
+    ) -> Result<()> {
         let Some(session) = self.client.session() else {
             return self.ledger.promise(question.worst, &context.state.usage);
         };
@@ -144,7 +164,13 @@ impl Voice {
         *session = match equipment {
             // A conversation is one session; an answer with files is one by itself.
             Some(equipment) => Session {
-                id: session_id(&context.state.run_id, Place { turn: 0, ..question.place }),
+                id: session_id(
+                    &context.state.run_id,
+                    Place {
+                        turn: 0,
+                        ..question.place
+                    },
+                ),
                 has_begun: is_again || question.place.turn > 0,
                 word: equipment.word.clone(),
                 usd_left,
@@ -202,14 +228,20 @@ impl Voice {
         recorded: &Recorded,
         started: Instant,
     ) -> Result<()> {
-        let cost = recorded.as_ref().ok().and_then(|answer| self.ledger.cost(answer));
+        let cost = recorded
+            .as_ref()
+            .ok()
+            .and_then(|answer| self.ledger.cost(answer));
         context.scribe.tell_synced(Event::ModelAnswered {
             agent_id: MAIN_AGENT.into(),
             place: question.place,
             hash: question.hash.clone(),
             cost_usd: cost,
             duration_ms: started.elapsed().as_millis() as u64,
-            answer: recorded.as_ref().ok().and_then(|answer| serde_json::to_value(answer).ok()),
+            answer: recorded
+                .as_ref()
+                .ok()
+                .and_then(|answer| serde_json::to_value(answer).ok()),
             error: recorded.as_ref().err().cloned(),
         })?;
         if let Ok(answer) = recorded {
@@ -217,7 +249,12 @@ impl Voice {
             if answer.usage == Usage::default() {
                 self.ledger.add(question.worst);
             }
-            context.state.usage.add(answer.calls(), answer.usage.all_input(), answer.usage.output, cost);
+            context.state.usage.add(
+                answer.calls(),
+                answer.usage.all_input(),
+                answer.usage.output,
+                cost,
+            );
             context.save()?;
         }
         Ok(())
@@ -230,7 +267,13 @@ impl Voice {
         question: &Question<'_>,
         equipment: Option<Equipment<'_>>,
     ) -> Result<Option<Recorded>> {
-        let Voice { client, ledger, policy, secrets, .. } = self;
+        let Voice {
+            client,
+            ledger,
+            policy,
+            secrets,
+            ..
+        } = self;
         let keeps_its_limit = client.session().is_some();
         let state_name = context.state.phase.name();
         let (usage, stop) = (context.state.usage, context.stop.clone());
@@ -248,18 +291,32 @@ impl Voice {
                     false => ledger.promise(question.worst, &usage)?,
                 }
                 let agent_id = MAIN_AGENT.into();
-                let retried = Event::ModelRetried { agent_id, place: question.place, attempt };
+                let retried = Event::ModelRetried {
+                    agent_id,
+                    place: question.place,
+                    attempt,
+                };
                 shared.borrow_mut().scribe.tell_synced(retried)
             }
-            Told::Failed { attempt, message, spent, again_after } => {
+            Told::Failed {
+                attempt,
+                message,
+                spent,
+                again_after,
+            } => {
                 let charge = ledger.charge(spent, question.worst);
                 charge.into_iter().for_each(|charge| ledger.add(charge));
-                let wait = again_after.map(|delay| format!("; next try in {} s", delay.as_secs_f64()));
+                let wait =
+                    again_after.map(|delay| format!("; next try in {} s", delay.as_secs_f64()));
                 let mut context = shared.borrow_mut();
                 context.scribe.tell_synced(Event::ErrorOccurred {
                     agent_id: MAIN_AGENT.into(),
                     error_type: MODEL_ERROR.into(),
-                    error_message: format!("{}{}", secrets.redact(message), wait.unwrap_or_default()),
+                    error_message: format!(
+                        "{}{}",
+                        secrets.redact(message),
+                        wait.unwrap_or_default()
+                    ),
                     current_state: state_name.into(),
                     is_retryable: again_after.is_some(),
                     retry_count: attempt,
@@ -286,15 +343,25 @@ impl Voice {
             Err(GaveUp::FieldRefused) => Ok(None),
             Err(GaveUp::Permanent(message)) => Ok(Some(Err(clean(message)))),
             Err(GaveUp::OverBudget(message)) => Err(Error::Failed(Reason::Budget, clean(message))),
-            Err(GaveUp::Unavailable(message)) => Err(Error::Paused(Reason::ProviderUnavailable, clean(message))),
-            Err(GaveUp::Unauthorized(message)) => Err(Error::Paused(Reason::ProviderUnauthorized, clean(message))),
+            Err(GaveUp::Unavailable(message)) => {
+                Err(Error::Paused(Reason::ProviderUnavailable, clean(message)))
+            }
+            Err(GaveUp::Unauthorized(message)) => {
+                Err(Error::Paused(Reason::ProviderUnauthorized, clean(message)))
+            }
             Err(GaveUp::Stopped) => {
                 context.heed_stop()?;
-                if self.policy.until.is_some_and(|until| until <= Instant::now()) {
+                if self
+                    .policy
+                    .until
+                    .is_some_and(|until| until <= Instant::now())
+                {
                     let text = "the time of the phase was over before the model had answered";
                     return Err(Error::Failed(Reason::PhaseTimeout, text.into()));
                 }
-                Err(Error::Bug("a request ended although nobody asked for it".into()))
+                Err(Error::Bug(
+                    "a request ended although nobody asked for it".into(),
+                ))
             }
         }
     }

@@ -21,8 +21,7 @@ use crate::process::living::How;
 use crate::process::{Ended, Job, Launcher};
 
 const READY: &str = "Bash shell (ready)";
-const LOST: &str =
-    "variables, functions and background processes are lost; the next command starts a fresh shell in the project";
+const LOST: &str = "variables, functions and background processes are lost; the next command starts a fresh shell in the project";
 const ERREXIT: &str = "set -e makes every failure end the shell, use ( set -e; … ) instead; ";
 /// How much of a job's command is shown.
 const MAX_JOB: usize = 80;
@@ -49,7 +48,11 @@ pub struct BashEnvironment {
 
 impl BashEnvironment {
     /// Returns the environment of a project; its shell starts with the first command.
-    pub fn new(launcher: Launcher, project: PathBuf, env: Vec<(OsString, OsString)>) -> BashEnvironment {
+    pub fn new(
+        launcher: Launcher,
+        project: PathBuf,
+        env: Vec<(OsString, OsString)>,
+    ) -> BashEnvironment {
         BashEnvironment {
             launcher,
             project,
@@ -62,31 +65,49 @@ impl BashEnvironment {
     }
 
     fn start(&self) -> Result<Shell, String> {
-        let words = ["bash", "--norc", "--noprofile", "--noediting", "+H", "+o", "history", "-i"];
+        let words = [
+            "bash",
+            "--norc",
+            "--noprofile",
+            "--noediting",
+            "+H",
+            "+o",
+            "history",
+            "-i",
+        ];
         let job = Job {
             command: words.map(OsString::from).to_vec(),
             cwd: self.project.clone(),
             env: self.env.clone(),
             timeout: Duration::MAX,
         };
-        let session =
-            Session::start(&self.launcher, &job).map_err(|error| format!("bash cannot be started: {error}"))?;
+        let session = Session::start(&self.launcher, &job)
+            .map_err(|error| format!("bash cannot be started: {error}"))?;
         Shell::new(session)
     }
 
     /// Notes that the shell is gone; returns how it went, and what is to be said.
     fn died(&mut self) -> (Ended, String) {
-        let Some(mut shell) = self.shell.take() else { return (Ended::TimedOut, String::new()) };
+        let Some(mut shell) = self.shell.take() else {
+            return (Ended::TimedOut, String::new());
+        };
         let ended = shell.session.living.end(How::Now);
         let how = in_words(&ended);
-        let hint = if shell.has_errexit() && ended != Ended::Exited(0) { ERREXIT } else { "" };
+        let hint = if shell.has_errexit() && ended != Ended::Exited(0) {
+            ERREXIT
+        } else {
+            ""
+        };
         self.end_of_shell = Some(how.clone());
         self.last_end = format!("bash ended, {how}");
         let mut output = shell.session.finish();
         if !output.is_empty() && !output.ends_with('\n') {
             output.push('\n');
         }
-        (ended, output + &format!("[bash ended: {how}; {hint}{LOST}]\n"))
+        (
+            ended,
+            output + &format!("[bash ended: {how}; {hint}{LOST}]\n"),
+        )
     }
 
     /// Finds out whether the shell died while nothing ran.
@@ -99,14 +120,22 @@ impl BashEnvironment {
 
     fn ended(&mut self, status: i32, output: String) -> Response {
         self.last_end = format!("exit status {status}");
-        Response { output, success: status == 0, running: false }
+        Response {
+            output,
+            success: status == 0,
+            running: false,
+        }
     }
 }
 
 impl Environment for BashEnvironment {
     fn begin(&mut self, command: &str) -> Option<Response> {
         self.look_after_the_idle();
-        if self.shell.as_mut().is_some_and(|shell| shell.begin(command, "").is_err()) {
+        if self
+            .shell
+            .as_mut()
+            .is_some_and(|shell| shell.begin(command, "").is_err())
+        {
             // It was dead, and nobody had told yet.
             self.epitaph = self.died().1;
         }
@@ -126,7 +155,9 @@ impl Environment for BashEnvironment {
     }
 
     fn wait(&mut self, until: Until<'_>) -> Waited {
-        let Some(shell) = self.shell.as_mut() else { return Waited::Ended(Response::default()) };
+        let Some(shell) = self.shell.as_mut() else {
+            return Waited::Ended(Response::default());
+        };
         match shell.listen(until.deadline, Some(until.wake)) {
             Heard::End(status) => {
                 let output = shell.session.finish();
@@ -134,7 +165,11 @@ impl Environment for BashEnvironment {
             }
             Heard::Death => {
                 let (ended, output) = self.died();
-                Waited::Ended(Response { output, success: ended == Ended::Exited(0), running: false })
+                Waited::Ended(Response {
+                    output,
+                    success: ended == Ended::Exited(0),
+                    running: false,
+                })
             }
             Heard::Wake => Waited::Woken,
             Heard::Nothing => Waited::Late,
@@ -142,7 +177,10 @@ impl Environment for BashEnvironment {
     }
 
     fn take_output(&mut self) -> String {
-        self.shell.as_ref().map(|shell| shell.session.take()).unwrap_or_default()
+        self.shell
+            .as_ref()
+            .map(|shell| shell.session.take())
+            .unwrap_or_default()
     }
 
     fn is_running(&self) -> bool {
@@ -233,7 +271,8 @@ impl Shell {
         let deadline = Instant::now().checked_add(PATIENCE);
         while shell.is_entering && sent.is_ok() {
             let ready = shell.session.wait(deadline, None);
-            if !shell.hear() && (ready == Ready::Nothing || shell.session.living.ended().is_some()) {
+            if !shell.hear() && (ready == Ready::Nothing || shell.session.living.ended().is_some())
+            {
                 break;
             }
         }
@@ -255,8 +294,13 @@ impl Shell {
         self.session.begin(before);
         let message = message::command(text, &self.report);
         let text = text.to_owned();
-        self.command =
-            Some(Command { text, has_begun: false, is_unwanted: false, has_fallen_out: false, status: None });
+        self.command = Some(Command {
+            text,
+            has_begun: false,
+            is_unwanted: false,
+            has_fallen_out: false,
+            status: None,
+        });
         self.session.send(&message)
     }
 
@@ -283,7 +327,11 @@ impl Shell {
 
     /// Returns the status of a command that is over, and with it all talk about interrupts.
     fn take_end(&mut self) -> Option<i32> {
-        let status = self.command.as_ref().filter(|_| !self.is_entering)?.status?;
+        let status = self
+            .command
+            .as_ref()
+            .filter(|_| !self.is_entering)?
+            .status?;
         self.command = None;
         self.report.status = status;
         self.is_used = true;
@@ -303,7 +351,9 @@ impl Shell {
     fn note(&mut self, record: Record) {
         match record {
             Record::Begun => {
-                let Some(command) = self.command.as_mut() else { return };
+                let Some(command) = self.command.as_mut() else {
+                    return;
+                };
                 command.has_begun = true;
                 if command.is_unwanted {
                     self.interrupt_now();
@@ -314,8 +364,15 @@ impl Shell {
                 self.report = report;
             }
             Record::Entered(report) => {
-                let has_fallen_out = self.command.as_ref().is_some_and(|command| command.has_fallen_out);
-                self.note_status(if has_fallen_out { report.status } else { INTERRUPTED });
+                let has_fallen_out = self
+                    .command
+                    .as_ref()
+                    .is_some_and(|command| command.has_fallen_out);
+                self.note_status(if has_fallen_out {
+                    report.status
+                } else {
+                    INTERRUPTED
+                });
                 self.report = report;
                 self.has_entered();
             }
@@ -351,7 +408,10 @@ impl Shell {
         // It may have ended already, or be about to: bash that enters the loop is not to be disturbed.
         self.hear();
         let deadline = Instant::now().checked_add(ENTERING);
-        while self.is_entering && self.session.wait(deadline, None) == Ready::Something && self.hear() {}
+        while self.is_entering
+            && self.session.wait(deadline, None) == Ready::Something
+            && self.hear()
+        {}
         match self.command.as_mut() {
             Some(command) if command.status.is_some() => {}
             // A signal in the midst of reading the command would leave the rest of it to the prompt.
@@ -376,9 +436,17 @@ impl Shell {
     }
 
     fn has_errexit(&self) -> bool {
-        let text = self.command.as_ref().map(|command| command.text.as_str()).unwrap_or_default();
-        let mut words = text.split_ascii_whitespace().skip_while(|word| *word != "set").skip(1);
-        let is_meant = |word: &str| word.contains("errexit") || word.starts_with('-') && word.contains('e');
+        let text = self
+            .command
+            .as_ref()
+            .map(|command| command.text.as_str())
+            .unwrap_or_default();
+        let mut words = text
+            .split_ascii_whitespace()
+            .skip_while(|word| *word != "set")
+            .skip(1);
+        let is_meant =
+            |word: &str| word.contains("errexit") || word.starts_with('-') && word.contains('e');
         self.report.options.contains('e') || words.any(is_meant)
     }
 
@@ -386,10 +454,19 @@ impl Shell {
         if !self.is_used {
             return READY.to_owned();
         }
-        let mut section = format!("Working directory: {}\nLast exit code: {}\n", self.report.cwd, self.report.status);
+        let mut section = format!(
+            "Working directory: {}\nLast exit code: {}\n",
+            self.report.cwd, self.report.status
+        );
         let told: Vec<u32> = self.report.jobs.iter().map(|job| job.pid).collect();
         let living = self.session.living.who_lives(&told);
-        let jobs: Vec<String> = self.report.jobs.iter().filter(|job| living.contains(&job.pid)).map(shown).collect();
+        let jobs: Vec<String> = self
+            .report
+            .jobs
+            .iter()
+            .filter(|job| living.contains(&job.pid))
+            .map(shown)
+            .collect();
         if !jobs.is_empty() {
             section += &format!("Background jobs: {}\n", jobs.join(", "));
         }
@@ -399,5 +476,10 @@ impl Shell {
 
 fn shown(job: &BackgroundJob) -> String {
     let command = job.command.replace(char::is_control, " ");
-    format!("[{}] {} {}", job.number, job.pid, command.chars().take(MAX_JOB).collect::<String>())
+    format!(
+        "[{}] {} {}",
+        job.number,
+        job.pid,
+        command.chars().take(MAX_JOB).collect::<String>()
+    )
 }

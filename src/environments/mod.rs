@@ -27,12 +27,20 @@ pub struct Response {
 impl Response {
     /// Returns the response of a command that was carried out.
     pub fn done(output: impl Into<String>) -> Response {
-        Response { output: output.into(), success: true, running: false }
+        Response {
+            output: output.into(),
+            success: true,
+            running: false,
+        }
     }
 
     /// Returns the response of a command that was not.
     pub fn failed(output: impl Into<String>) -> Response {
-        Response { output: output.into(), success: false, running: false }
+        Response {
+            output: output.into(),
+            success: false,
+            running: false,
+        }
     }
 }
 
@@ -49,7 +57,10 @@ impl ScreenSection {
 
     /// Returns a section with room for the usual number of lines.
     pub fn new(content: impl Into<String>) -> ScreenSection {
-        ScreenSection { content: content.into(), max_lines: Self::MAX_LINES }
+        ScreenSection {
+            content: content.into(),
+            max_lines: Self::MAX_LINES,
+        }
     }
 }
 

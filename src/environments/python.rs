@@ -25,7 +25,8 @@ use crate::process::{Job, Launcher};
 
 const DRIVER: &str = include_str!("python/driver.py");
 const READY: &str = "Python REPL (ready)";
-const LOST: &str = "variables, imports and threads are lost; the next command starts a fresh interpreter";
+const LOST: &str =
+    "variables, imports and threads are lost; the next command starts a fresh interpreter";
 /// The lines of the screen that are no variable.
 const OTHER_LINES: usize = 3;
 /// How long an interpreter that should listen may take to do so.
@@ -49,7 +50,11 @@ pub struct PythonEnvironment {
 
 impl PythonEnvironment {
     /// Returns the environment of a project; its interpreter starts with the first command.
-    pub fn new(launcher: Launcher, project: PathBuf, env: Vec<(OsString, OsString)>) -> PythonEnvironment {
+    pub fn new(
+        launcher: Launcher,
+        project: PathBuf,
+        env: Vec<(OsString, OsString)>,
+    ) -> PythonEnvironment {
         PythonEnvironment {
             launcher,
             project,
@@ -62,7 +67,12 @@ impl PythonEnvironment {
     }
 
     fn start(&self) -> Result<Interpreter, String> {
-        let value = |name: &str| self.env.iter().rfind(|(known, _)| known == name).map(|(_, value)| value.as_os_str());
+        let value = |name: &str| {
+            self.env
+                .iter()
+                .rfind(|(known, _)| known == name)
+                .map(|(_, value)| value.as_os_str())
+        };
         let path = value("PATH").unwrap_or_default();
         let program = find_program(path, OsStr::new("python3"), &self.project)
             .ok_or("python3 is not on PATH (what is in the project does not count)")?;
@@ -70,15 +80,30 @@ impl PythonEnvironment {
             command: vec![program.into(), "-c".into(), bootstrap().into()],
             cwd: self.project.clone(),
             // The driver adds it once its own imports are done, for it may lead into the project.
-            env: self.env.iter().filter(|(name, _)| name != "PYTHONPATH").cloned().collect(),
+            env: self
+                .env
+                .iter()
+                .filter(|(name, _)| name != "PYTHONPATH")
+                .cloned()
+                .collect(),
             timeout: Duration::MAX,
         };
         let refuse = |error: io::Error| format!("python3 cannot be started: {error}");
         let session = Session::start(&self.launcher, &job).map_err(refuse)?;
-        let mut interpreter =
-            Interpreter { session, is_open: true, records: Records::default(), number: 0, is_running: false };
-        let search_path = value("PYTHONPATH").map(|path| [b"=", path.as_bytes()].concat()).unwrap_or_default();
-        interpreter.send(DRIVER.as_bytes()).and_then(|()| interpreter.send(&frame(&[&search_path]))).map_err(refuse)?;
+        let mut interpreter = Interpreter {
+            session,
+            is_open: true,
+            records: Records::default(),
+            number: 0,
+            is_running: false,
+        };
+        let search_path = value("PYTHONPATH")
+            .map(|path| [b"=", path.as_bytes()].concat())
+            .unwrap_or_default();
+        interpreter
+            .send(DRIVER.as_bytes())
+            .and_then(|()| interpreter.send(&frame(&[&search_path])))
+            .map_err(refuse)?;
         Ok(interpreter)
     }
 
@@ -89,12 +114,18 @@ impl PythonEnvironment {
             0 => "nothing was raised".to_owned(),
             status => format!("it raised, exit status {status}"),
         };
-        Response { output, success: end.status == 0, running: false }
+        Response {
+            output,
+            success: end.status == 0,
+            running: false,
+        }
     }
 
     /// Notes that the interpreter is gone, and returns what is to be said.
     fn died(&mut self) -> String {
-        let Some(mut interpreter) = self.interpreter.take() else { return String::new() };
+        let Some(mut interpreter) = self.interpreter.take() else {
+            return String::new();
+        };
         let how = in_words(&interpreter.session.living.end(How::Now));
         self.section = format!("{READY} (ended: {how})");
         self.last_end = format!("python ended, {how}");
@@ -103,7 +134,10 @@ impl PythonEnvironment {
 
     /// Finds out whether the interpreter died while nothing ran.
     fn look_after_the_idle(&mut self) {
-        let idle = self.interpreter.as_mut().filter(|interpreter| !interpreter.is_running);
+        let idle = self
+            .interpreter
+            .as_mut()
+            .filter(|interpreter| !interpreter.is_running);
         if idle.is_some_and(|interpreter| interpreter.session.living.ended().is_some()) {
             self.epitaph = self.died();
         }
@@ -113,7 +147,11 @@ impl PythonEnvironment {
 impl Environment for PythonEnvironment {
     fn begin(&mut self, command: &str) -> Option<Response> {
         self.look_after_the_idle();
-        if self.interpreter.as_mut().is_some_and(|interpreter| interpreter.begin(command, "").is_err()) {
+        if self
+            .interpreter
+            .as_mut()
+            .is_some_and(|interpreter| interpreter.begin(command, "").is_err())
+        {
             // It was dead, and nobody had told yet.
             self.epitaph = self.died();
         }
@@ -132,7 +170,9 @@ impl Environment for PythonEnvironment {
     }
 
     fn wait(&mut self, until: Until<'_>) -> Waited {
-        let Some(interpreter) = self.interpreter.as_mut() else { return Waited::Ended(Response::default()) };
+        let Some(interpreter) = self.interpreter.as_mut() else {
+            return Waited::Ended(Response::default());
+        };
         match interpreter.listen(until.deadline, Some(until.wake), Records::has_end) {
             Heard::It => match interpreter.finish() {
                 Some((end, output)) => Waited::Ended(self.ended(end, output)),
@@ -145,15 +185,24 @@ impl Environment for PythonEnvironment {
     }
 
     fn take_output(&mut self) -> String {
-        self.interpreter.as_ref().map(|interpreter| interpreter.session.take()).unwrap_or_default()
+        self.interpreter
+            .as_ref()
+            .map(|interpreter| interpreter.session.take())
+            .unwrap_or_default()
     }
 
     fn is_running(&self) -> bool {
-        self.interpreter.as_ref().is_some_and(|interpreter| interpreter.is_running)
+        self.interpreter
+            .as_ref()
+            .is_some_and(|interpreter| interpreter.is_running)
     }
 
     fn interrupt(&mut self) {
-        if let Some(interpreter) = self.interpreter.as_mut().filter(|interpreter| interpreter.is_running) {
+        if let Some(interpreter) = self
+            .interpreter
+            .as_mut()
+            .filter(|interpreter| interpreter.is_running)
+        {
             interpreter.interrupt();
         }
     }
@@ -170,7 +219,10 @@ impl Environment for PythonEnvironment {
 
     fn screen(&mut self) -> ScreenSection {
         self.look_after_the_idle();
-        ScreenSection { content: self.section.clone(), max_lines: MOST_VARIABLES + OTHER_LINES }
+        ScreenSection {
+            content: self.section.clone(),
+            max_lines: MOST_VARIABLES + OTHER_LINES,
+        }
     }
 
     fn shutdown(&mut self) {
@@ -206,7 +258,11 @@ impl Interpreter {
         self.number += 1;
         self.records.await_end(self.number);
         self.is_running = true;
-        self.send(&frame(&[&[COMMAND], &self.number.to_le_bytes(), command.as_bytes()]))
+        self.send(&frame(&[
+            &[COMMAND],
+            &self.number.to_le_bytes(),
+            command.as_bytes(),
+        ]))
     }
 
     /// Returns the end that was told, and what was printed before it.
@@ -222,7 +278,11 @@ impl Interpreter {
         let _ = self.send(&frame(&[&[INTERRUPT], &self.number.to_le_bytes()]));
         // Before the driver runs, the signal would kill.
         let deadline = Instant::now().checked_add(PATIENCE);
-        if matches!(self.listen(deadline, None, |records| records.is_ready()), Heard::It) && !self.records.has_end() {
+        if matches!(
+            self.listen(deadline, None, |records| records.is_ready()),
+            Heard::It
+        ) && !self.records.has_end()
+        {
             self.session.living.signal_group(Signal::INT);
         }
     }
@@ -256,7 +316,12 @@ impl Interpreter {
     fn read(&mut self) -> bool {
         let mut bytes = [0; 64 * 1024];
         let count = match self.session.channel.read(&mut bytes) {
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
+            {
                 return false;
             }
             other => other.unwrap_or(0),
@@ -272,7 +337,9 @@ impl Interpreter {
             match self.session.channel.write(bytes) {
                 Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if self.poll(PollFlags::OUT, None, Instant::now().checked_add(PATIENCE)) != Ready::Channel {
+                    if self.poll(PollFlags::OUT, None, Instant::now().checked_add(PATIENCE))
+                        != Ready::Channel
+                    {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
                 }
@@ -283,15 +350,31 @@ impl Interpreter {
         Ok(())
     }
 
-    fn poll(&self, channel: PollFlags, wake: Option<BorrowedFd<'_>>, deadline: Option<Instant>) -> Ready {
+    fn poll(
+        &self,
+        channel: PollFlags,
+        wake: Option<BorrowedFd<'_>>,
+        deadline: Option<Instant>,
+    ) -> Ready {
         let over = self.session.living.over();
         // Who is not there is replaced by one who is.
-        let watched = if self.is_open { self.session.channel.as_fd() } else { over };
-        let fds = [(over, PollFlags::IN), (watched, channel), (wake.unwrap_or(over), PollFlags::IN)];
+        let watched = if self.is_open {
+            self.session.channel.as_fd()
+        } else {
+            over
+        };
+        let fds = [
+            (over, PollFlags::IN),
+            (watched, channel),
+            (wake.unwrap_or(over), PollFlags::IN),
+        ];
         let mut fds = fds.map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags));
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let left = left.and_then(|left| Timespec::try_from(left).ok());
-        match (poll(&mut fds, left.as_ref()), fds.map(|fd| !fd.revents().is_empty())) {
+        match (
+            poll(&mut fds, left.as_ref()),
+            fds.map(|fd| !fd.revents().is_empty()),
+        ) {
             (Ok(0), _) => Ready::Nothing,
             (Ok(_), [true, ..]) => Ready::Over,
             (Ok(_), [.., true]) => Ready::Wake,

@@ -66,7 +66,12 @@ struct Running {
 impl Registry {
     /// Adds an environment behind the others.
     pub fn add(&mut self, name: &str, environment: Box<dyn Environment>) {
-        self.entries.push(Entry { name: name.to_owned(), environment, running: None, unseen: None });
+        self.entries.push(Entry {
+            name: name.to_owned(),
+            environment,
+            running: None,
+            unseen: None,
+        });
     }
 
     /// Says where a restart finds an environment that is not there yet.
@@ -90,7 +95,9 @@ impl Registry {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         match self.entries.iter_mut().find(|entry| entry.name == name) {
             None => self.unknown(name),
-            Some(_) if command.contains('\0') => Response::failed("A command cannot contain a NUL character\n"),
+            Some(_) if command.contains('\0') => {
+                Response::failed("A command cannot contain a NUL character\n")
+            }
             Some(entry) => entry.command(command, deadline, waiter),
         }
     }
@@ -117,14 +124,22 @@ impl Registry {
             entry.look();
             entry.environment.prepare_screen();
         }
-        self.entries.iter_mut().map(|entry| (entry.name.clone(), entry.screen())).collect()
+        self.entries
+            .iter_mut()
+            .map(|entry| (entry.name.clone(), entry.screen()))
+            .collect()
     }
 
     /// Returns the commands that are under way, each with its environment.
     pub fn running(&mut self) -> Vec<String> {
         self.entries.iter_mut().for_each(Entry::look);
-        let running = self.entries.iter().filter_map(|entry| Some((&entry.name, entry.running.as_ref()?)));
-        running.map(|(name, running)| format!("{name}: {}", running.first_line)).collect()
+        let running = self
+            .entries
+            .iter()
+            .filter_map(|entry| Some((&entry.name, entry.running.as_ref()?)));
+        running
+            .map(|(name, running)| format!("{name}: {}", running.first_line))
+            .collect()
     }
 
     /// Ends everything.
@@ -150,36 +165,71 @@ impl Registry {
     }
 
     fn unknown(&self, name: &str) -> Response {
-        let mut names: Vec<&str> = self.entries.iter().map(|entry| entry.name.as_str()).collect();
+        let mut names: Vec<&str> = self
+            .entries
+            .iter()
+            .map(|entry| entry.name.as_str())
+            .collect();
         names.sort_unstable();
-        Response::failed(format!("Unknown environment: {name}\nAvailable: {}", names.join(", ")))
+        Response::failed(format!(
+            "Unknown environment: {name}\nAvailable: {}",
+            names.join(", ")
+        ))
     }
 }
 
 impl Entry {
-    fn command(&mut self, command: &str, deadline: Option<Instant>, waiter: &mut Waiter<'_>) -> Response {
+    fn command(
+        &mut self,
+        command: &str,
+        deadline: Option<Instant>,
+        waiter: &mut Waiter<'_>,
+    ) -> Response {
         self.look();
         if self.environment.is_running() {
             return self.refuse();
         }
-        let rest = self.unseen.take().map(|response| self.rest(response.output)).unwrap_or_default();
+        let rest = self
+            .unseen
+            .take()
+            .map(|response| self.rest(response.output))
+            .unwrap_or_default();
         let since = Instant::now();
         let response = match self.environment.begin(command) {
             Some(response) => response,
             None => {
-                let first_line = command.lines().next().unwrap_or_default().chars().take(SHOWN_CHARACTERS).collect();
-                self.running = Some(Running { first_line, since, is_interrupted: false });
+                let first_line = command
+                    .lines()
+                    .next()
+                    .unwrap_or_default()
+                    .chars()
+                    .take(SHOWN_CHARACTERS)
+                    .collect();
+                self.running = Some(Running {
+                    first_line,
+                    since,
+                    is_interrupted: false,
+                });
                 self.wait(deadline, waiter)
             }
         };
-        if rest.is_empty() { response } else { Response { output: rest + &response.output, ..response } }
+        if rest.is_empty() {
+            response
+        } else {
+            Response {
+                output: rest + &response.output,
+                ..response
+            }
+        }
     }
 
     /// Looks whether the command under way has ended, and keeps what it came to until somebody asks.
     fn look(&mut self) {
         if self.environment.is_running()
-            && let Waited::Ended(response) =
-                self.environment.wait(Until { deadline: Some(Instant::now()), wake: never() })
+            && let Waited::Ended(response) = self.environment.wait(Until {
+                deadline: Some(Instant::now()),
+                wake: never(),
+            })
         {
             // Where there was no command it was the environment that loaded, and its screen says so.
             self.unseen = self.running.take().map(|_| response);
@@ -187,18 +237,31 @@ impl Entry {
     }
 
     fn rest(&self, output: String) -> String {
-        on_own_line(output) + &format!("[the command before has ended: {}]\n", self.environment.last_end())
+        on_own_line(output)
+            + &format!(
+                "[the command before has ended: {}]\n",
+                self.environment.last_end()
+            )
     }
 
     fn refuse(&self) -> Response {
         let output = match &self.running {
-            Some(Running { first_line, since, .. }) => format!(
+            Some(Running {
+                first_line, since, ..
+            }) => format!(
                 "Not run: the command before is still running after {:.1} s ({first_line}); use wait, interrupt or restart\n",
                 since.elapsed().as_secs_f64()
             ),
-            None => format!("Not run: {} is still loading; use wait or restart\n", self.name),
+            None => format!(
+                "Not run: {} is still loading; use wait or restart\n",
+                self.name
+            ),
         };
-        Response { output, success: false, running: true }
+        Response {
+            output,
+            success: false,
+            running: true,
+        }
     }
 
     fn control(
@@ -222,11 +285,19 @@ impl Entry {
         if action == Action::Interrupt {
             patience = patience.or(Some(INTERRUPT_PATIENCE));
             // What acted at once may have hit a command before this one.
-            if !is_done || self.running.as_ref().is_some_and(|running| !running.is_interrupted) {
+            if !is_done
+                || self
+                    .running
+                    .as_ref()
+                    .is_some_and(|running| !running.is_interrupted)
+            {
                 self.interrupt();
             }
         }
-        self.wait(patience.and_then(|patience| Instant::now().checked_add(patience)), waiter)
+        self.wait(
+            patience.and_then(|patience| Instant::now().checked_add(patience)),
+            waiter,
+        )
     }
 
     fn interrupt(&mut self) {
@@ -256,7 +327,10 @@ impl Entry {
             if let Some(response) = self.act(urgent) {
                 return response;
             }
-            match self.environment.wait(Until { deadline, wake: waiter.wake }) {
+            match self.environment.wait(Until {
+                deadline,
+                wake: waiter.wake,
+            }) {
                 Waited::Ended(response) => {
                     self.running = None;
                     return response;
@@ -279,7 +353,9 @@ impl Entry {
                 let output = self.environment.take_output();
                 self.environment.restart();
                 self.running = None;
-                Some(Response::failed(on_own_line(output) + "[ended by restart]\n"))
+                Some(Response::failed(
+                    on_own_line(output) + "[ended by restart]\n",
+                ))
             }
             Urgent::End => Some(Response::default()),
         }
@@ -294,16 +370,31 @@ impl Entry {
         let line = match &self.running {
             Some(Running { since, .. }) => {
                 let seconds = since.elapsed().as_secs_f64();
-                format!("[still running after {seconds:.1} s; use wait, interrupt or restart]{hint}\n")
+                format!(
+                    "[still running after {seconds:.1} s; use wait, interrupt or restart]{hint}\n"
+                )
             }
             None => "[loading, still running; use wait or restart]\n".to_owned(),
         };
-        Response { output: on_own_line(output) + &line, success: false, running: true }
+        Response {
+            output: on_own_line(output) + &line,
+            success: false,
+            running: true,
+        }
     }
 
     fn screen(&mut self) -> ScreenSection {
-        let ScreenSection { mut content, max_lines } = self.environment.screen();
-        content.truncate(content.split_inclusive('\n').take(max_lines).map(str::len).sum());
+        let ScreenSection {
+            mut content,
+            max_lines,
+        } = self.environment.screen();
+        content.truncate(
+            content
+                .split_inclusive('\n')
+                .take(max_lines)
+                .map(str::len)
+                .sum(),
+        );
         if let Some(Running { first_line, .. }) = &self.running {
             content = on_own_line(content) + &format!("Running: {first_line}");
         }

@@ -50,8 +50,15 @@ impl Session {
         channel.set_nonblocking(true)?;
         let output = Arc::new(Mutex::new(Output::default()));
         let (pipe, shared) = (living.output().try_clone()?, Arc::clone(&output));
-        thread::Builder::new().name("output".to_owned()).spawn(move || read_on(pipe, &shared))?;
-        Ok(Session { living, channel, output, is_open: true })
+        thread::Builder::new()
+            .name("output".to_owned())
+            .spawn(move || read_on(pipe, &shared))?;
+        Ok(Session {
+            living,
+            channel,
+            output,
+            is_open: true,
+        })
     }
 
     /// Begins a command; its answer starts with `before`, and then what the background has printed.
@@ -92,7 +99,14 @@ impl Session {
     pub fn receive(&mut self) -> Vec<u8> {
         let mut bytes = vec![0; CHUNK];
         let count = match self.channel.read(&mut bytes) {
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => 0,
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
+            {
+                0
+            }
             other => {
                 let count = other.unwrap_or(0);
                 self.is_open = 0 < count;
@@ -108,19 +122,30 @@ impl Session {
         self.poll(PollFlags::IN, deadline, wake)
     }
 
-    fn poll(&self, channel: PollFlags, deadline: Option<Instant>, wake: Option<BorrowedFd<'_>>) -> Ready {
+    fn poll(
+        &self,
+        channel: PollFlags,
+        deadline: Option<Instant>,
+        wake: Option<BorrowedFd<'_>>,
+    ) -> Ready {
         let fds = [
             (wake, PollFlags::IN),
             (Some(self.living.over()), PollFlags::IN),
             (self.is_open.then(|| self.channel.as_fd()), channel),
         ];
-        let fds = fds.into_iter().filter_map(|(fd, flags)| Some(PollFd::from_borrowed_fd(fd?, flags)));
+        let fds = fds
+            .into_iter()
+            .filter_map(|(fd, flags)| Some(PollFd::from_borrowed_fd(fd?, flags)));
         let mut fds: Vec<PollFd<'_>> = fds.collect();
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let left = left.and_then(|left| Timespec::try_from(left).ok());
         match poll(&mut fds, left.as_ref()) {
             Ok(0) => Ready::Nothing,
-            Ok(_) if wake.is_some() && fds.first().is_some_and(|wake| !wake.revents().is_empty()) => Ready::Wake,
+            Ok(_)
+                if wake.is_some() && fds.first().is_some_and(|wake| !wake.revents().is_empty()) =>
+            {
+                Ready::Wake
+            }
             _ => Ready::Something,
         }
     }
@@ -170,7 +195,10 @@ fn name_of_signal(number: i32) -> Option<&'static str> {
         (24, "SIGXCPU"),
         (25, "SIGXFSZ"),
     ];
-    names.iter().find(|(known, _)| *known == number).map(|(_, name)| *name)
+    names
+        .iter()
+        .find(|(known, _)| *known == number)
+        .map(|(_, name)| *name)
 }
 
 /// Reads until nobody can write any more.
@@ -183,7 +211,11 @@ fn read_on(pipe: PipeReader, output: &Mutex<Output>) {
         match read(&pipe, &mut lock(output)) {
             Ok(0) => return,
             Ok(_) => {}
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) => {}
             Err(_) => return,
         }
     }

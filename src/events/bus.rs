@@ -33,7 +33,11 @@ impl Bus {
     pub fn on(&mut self, kind: Kind, tell: impl FnMut(&Event) -> Told + 'static) -> Subscription {
         self.next_id += 1;
         let id = Subscription(self.next_id);
-        self.handlers.push(Handler { id, kind, tell: Box::new(tell) });
+        self.handlers.push(Handler {
+            id,
+            kind,
+            tell: Box::new(tell),
+        });
         id
     }
 
@@ -45,12 +49,18 @@ impl Bus {
     /// Tells every subscriber of the event's kind.
     pub fn emit(&mut self, event: &Event) {
         let kind = event.kind();
-        for handler in self.handlers.iter_mut().filter(|handler| handler.kind == kind) {
+        for handler in self
+            .handlers
+            .iter_mut()
+            .filter(|handler| handler.kind == kind)
+        {
             let told = catch_unwind(AssertUnwindSafe(|| (handler.tell)(event)));
             match told {
                 Ok(Ok(())) => {}
                 Ok(Err(failure)) => self.failures.push(failure),
-                Err(_) => self.failures.push(format!("a handler of {kind:?} panicked")),
+                Err(_) => self
+                    .failures
+                    .push(format!("a handler of {kind:?} panicked")),
             }
         }
     }
@@ -69,13 +79,21 @@ mod tests {
     use super::*;
 
     fn progress(message: &str) -> Event {
-        Event::ProgressMessage { agent_id: "main".into(), message: message.into() }
+        Event::ProgressMessage {
+            agent_id: "main".into(),
+            message: message.into(),
+        }
     }
 
-    fn listener(heard: &Rc<RefCell<Vec<String>>>, name: &'static str) -> impl FnMut(&Event) -> Told + 'static {
+    fn listener(
+        heard: &Rc<RefCell<Vec<String>>>,
+        name: &'static str,
+    ) -> impl FnMut(&Event) -> Told + 'static {
         let heard = heard.clone();
         move |event| {
-            let Event::ProgressMessage { message, .. } = event else { return Err("not mine".into()) };
+            let Event::ProgressMessage { message, .. } = event else {
+                return Err("not mine".into());
+            };
             heard.borrow_mut().push(format!("{name}:{message}"));
             Ok(())
         }

@@ -58,10 +58,15 @@ fn tests_of_any_version<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Tes
         Whole(Tests),
         Executed(u32),
     }
-    Ok(Option::<AnyVersion>::deserialize(from)?.map(|tests| match tests {
-        AnyVersion::Whole(tests) => tests,
-        AnyVersion::Executed(executed) => Tests { executed, ..Tests::default() },
-    }))
+    Ok(
+        Option::<AnyVersion>::deserialize(from)?.map(|tests| match tests {
+            AnyVersion::Whole(tests) => tests,
+            AnyVersion::Executed(executed) => Tests {
+                executed,
+                ..Tests::default()
+            },
+        }),
+    )
 }
 
 /// A file of the workspace at one moment; one that is gone has neither size nor time.

@@ -10,7 +10,8 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value, json};
 
 use crate::llm::endpoint::{
-    self, Assembly, Call, Caller, Endpoint, Heard, Kept, parse_event, refuse_intricate, tokens, tool_use, weight,
+    self, Assembly, Call, Caller, Endpoint, Heard, Kept, parse_event, refuse_intricate, tokens,
+    tool_use, weight,
 };
 use crate::llm::http::Part;
 use crate::llm::{Answer, Block, LlmClient, LlmError, Message, Request, Role, StopReason, Usage};
@@ -33,18 +34,26 @@ pub struct Anthropic {
 impl Anthropic {
     /// Returns a client; the base URL is meant without `/v1`, one with it is understood.
     pub fn new(endpoint: Endpoint) -> Anthropic {
-        Anthropic { caller: Caller::new(endpoint) }
+        Anthropic {
+            caller: Caller::new(endpoint),
+        }
     }
 
     fn url(&self) -> String {
         let base = self.caller.base_url();
-        format!("{}/v1/messages", base.strip_suffix("/v1").unwrap_or(base).trim_end_matches('/'))
+        format!(
+            "{}/v1/messages",
+            base.strip_suffix("/v1")
+                .unwrap_or(base)
+                .trim_end_matches('/')
+        )
     }
 }
 
 impl LlmClient for Anthropic {
     fn encode(&self, request: &Request) -> String {
-        let mut body = json!({"model": request.model, "max_tokens": request.max_tokens, "stream": true});
+        let mut body =
+            json!({"model": request.model, "max_tokens": request.max_tokens, "stream": true});
         if let Some(temperature) = request.temperature {
             body["temperature"] = temperature.into();
         }
@@ -59,7 +68,11 @@ impl LlmClient for Anthropic {
                 .collect();
         }
         if !request.system.trim().is_empty() {
-            body["system"] = json!([marked(json!({"type": "text", "text": request.system}), true, &mut 0)]);
+            body["system"] = json!([marked(
+                json!({"type": "text", "text": request.system}),
+                true,
+                &mut 0
+            )]);
         }
         body["messages"] = messages(&request.messages);
         body.to_string()
@@ -70,21 +83,40 @@ impl LlmClient for Anthropic {
     }
 
     fn attempt(&mut self, body: &str, watch: &mut dyn FnMut(&str)) -> Result<Answer, LlmError> {
-        let headers =
-            HeaderMap::from_iter([(HeaderName::from_static("anthropic-version"), HeaderValue::from_static(VERSION))]);
+        let headers = HeaderMap::from_iter([(
+            HeaderName::from_static("anthropic-version"),
+            HeaderValue::from_static(VERSION),
+        )]);
         let key_header = (HeaderName::from_static("x-api-key"), "");
-        let call = Call { url: self.url(), headers, key_header, body };
+        let call = Call {
+            url: self.url(),
+            headers,
+            key_header,
+            body,
+        };
         self.caller.attempt(call, &mut Draft::default(), watch)
     }
 }
 
 fn messages(messages: &[Message]) -> Value {
-    let is_marked =
-        |block: &&Block| matches!(block, Block::Text { cache: true, .. } | Block::ToolResult { cache: true, .. });
-    let marks = messages.iter().flat_map(|message| &message.content).filter(is_marked).count();
+    let is_marked = |block: &&Block| {
+        matches!(
+            block,
+            Block::Text { cache: true, .. } | Block::ToolResult { cache: true, .. }
+        )
+    };
+    let marks = messages
+        .iter()
+        .flat_map(|message| &message.content)
+        .filter(is_marked)
+        .count();
     let mut unmarked = marks.saturating_sub(MARKS_IN_MESSAGES);
-    let encoded = messages.iter().map(|message| encode_message(message, &mut unmarked));
-    encoded.filter(|message| message["content"] != json!([])).collect()
+    let encoded = messages
+        .iter()
+        .map(|message| encode_message(message, &mut unmarked));
+    encoded
+        .filter(|message| message["content"] != json!([]))
+        .collect()
 }
 
 /// `unmarked` is how many marks, from the first, are still to be left out.
@@ -92,8 +124,15 @@ fn encode_message(message: &Message, unmarked: &mut usize) -> Value {
     let mut blocks: Vec<&Block> = message.content.iter().collect();
     // The API wants the results of tools before any text.
     blocks.sort_by_key(|block| !matches!(block, Block::ToolResult { .. }));
-    let content: Vec<Value> = blocks.into_iter().filter_map(|block| encode_block(block, unmarked)).collect();
-    let role = if message.role == Role::User { "user" } else { "assistant" };
+    let content: Vec<Value> = blocks
+        .into_iter()
+        .filter_map(|block| encode_block(block, unmarked))
+        .collect();
+    let role = if message.role == Role::User {
+        "user"
+    } else {
+        "assistant"
+    };
     json!({"role": role, "content": content})
 }
 
@@ -101,12 +140,26 @@ fn encode_block(block: &Block, unmarked: &mut usize) -> Option<Value> {
     Some(match block {
         // The API refuses blank texts.
         Block::Text { text, .. } if text.trim().is_empty() => return None,
-        Block::Text { text: given, cache } => marked(json!({"type": "text", "text": given}), *cache, unmarked),
-        Block::ToolUse { id, name, input, .. } => {
-            let input = if input.is_object() { input.clone() } else { json!({}) };
+        Block::Text { text: given, cache } => {
+            marked(json!({"type": "text", "text": given}), *cache, unmarked)
+        }
+        Block::ToolUse {
+            id, name, input, ..
+        } => {
+            let input = if input.is_object() {
+                input.clone()
+            } else {
+                json!({})
+            };
             json!({"type": "tool_use", "id": id, "name": name, "input": input})
         }
-        Block::ToolResult { id, text, screen, is_error, cache } => {
+        Block::ToolResult {
+            id,
+            text,
+            screen,
+            is_error,
+            cache,
+        } => {
             let content = format!("{text}{screen}");
             let result = json!({"type": "tool_result", "tool_use_id": id, "content": content, "is_error": is_error});
             marked(result, *cache, unmarked)
@@ -160,7 +213,8 @@ impl Assembly for Draft {
             "message_start" => self.envelope(&event["message"]),
             "content_block_start" => {
                 self.kept.add(weight(data) + DRAFT_OVERHEAD)?;
-                self.blocks.insert(index, BlockDraft::new(event["content_block"].take()));
+                self.blocks
+                    .insert(index, BlockDraft::new(event["content_block"].take()));
             }
             "content_block_delta" => self.delta(index, &event["delta"])?,
             "content_block_stop" => {}
@@ -178,12 +232,15 @@ impl Assembly for Draft {
     }
 
     fn whole(&mut self, body: &Value) -> Result<(), String> {
-        let content =
-            body["content"].as_array().filter(|content| content.iter().all(|block| block["type"].is_string()));
+        let content = body["content"]
+            .as_array()
+            .filter(|content| content.iter().all(|block| block["type"].is_string()));
         let content = content.ok_or("this is no answer")?;
         self.kept.add(content.len() * DRAFT_OVERHEAD)?;
         self.envelope(body);
-        self.blocks = (0..).zip(content.iter().cloned().map(BlockDraft::new)).collect();
+        self.blocks = (0..)
+            .zip(content.iter().cloned().map(BlockDraft::new))
+            .collect();
         self.is_complete = true;
         Ok(())
     }
@@ -201,15 +258,22 @@ impl Assembly for Draft {
             return Err("the stream ended before the answer was complete".into());
         }
         refuse_intricate(self.blocks.values().map(|block| block.json.as_str()))?;
-        let content: Vec<Block> = std::mem::take(&mut self.blocks).into_values().map(BlockDraft::finish).collect();
-        let calls_tools = content.iter().any(|block| matches!(block, Block::ToolUse { .. }));
+        let content: Vec<Block> = std::mem::take(&mut self.blocks)
+            .into_values()
+            .map(BlockDraft::finish)
+            .collect();
+        let calls_tools = content
+            .iter()
+            .any(|block| matches!(block, Block::ToolUse { .. }));
         let stop = match self.stop_reason.take().as_deref() {
             Some("tool_use") => StopReason::ToolUse,
             None if calls_tools => StopReason::ToolUse,
             Some("end_turn" | "stop_sequence") | None => StopReason::EndTurn,
             Some("max_tokens" | "model_context_window_exceeded") => StopReason::MaxTokens,
             Some("pause_turn") => StopReason::PauseTurn,
-            Some("refusal") => StopReason::Refusal(self.category.take().unwrap_or_else(|| "refusal".into())),
+            Some("refusal") => {
+                StopReason::Refusal(self.category.take().unwrap_or_else(|| "refusal".into()))
+            }
             Some(other) => StopReason::Other(other.to_owned()),
         };
         Ok(Answer {
@@ -233,7 +297,9 @@ impl Draft {
     fn stop(&mut self, holder: &Value) {
         let reason = holder["stop_reason"].as_str().map(str::to_owned);
         self.stop_reason = reason.or(self.stop_reason.take());
-        let category = holder["stop_details"]["category"].as_str().map(str::to_owned);
+        let category = holder["stop_details"]["category"]
+            .as_str()
+            .map(str::to_owned);
         self.category = category.or(self.category.take());
     }
 
@@ -263,7 +329,9 @@ impl Draft {
             Some(block) => block,
             None => {
                 self.kept.add(DRAFT_OVERHEAD)?;
-                self.blocks.entry(index).or_insert(BlockDraft::new(json!({"type": kind})))
+                self.blocks
+                    .entry(index)
+                    .or_insert(BlockDraft::new(json!({"type": kind})))
             }
         };
         block.push(field, piece);
@@ -273,8 +341,15 @@ impl Draft {
 
 impl BlockDraft {
     fn new(start: Value) -> BlockDraft {
-        let start = if let Value::Object(start) = start { start } else { Map::new() };
-        BlockDraft { start, ..BlockDraft::default() }
+        let start = if let Value::Object(start) = start {
+            start
+        } else {
+            Map::new()
+        };
+        BlockDraft {
+            start,
+            ..BlockDraft::default()
+        }
     }
 
     fn push(&mut self, field: &str, piece: &str) {
@@ -287,13 +362,27 @@ impl BlockDraft {
     }
 
     fn finish(mut self) -> Block {
-        let field = |name: &str| self.start.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let field = |name: &str| {
+            self.start
+                .get(name)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned()
+        };
         match field("type").as_str() {
             "text" => Block::text(field("text") + &self.text),
             "tool_use" => {
                 // Some servers give the whole input with the start.
-                let given = self.start.get("input").filter(|input| !input.is_null()).map(Value::to_string);
-                let arguments = if self.json.is_empty() { given.unwrap_or_default() } else { self.json };
+                let given = self
+                    .start
+                    .get("input")
+                    .filter(|input| !input.is_null())
+                    .map(Value::to_string);
+                let arguments = if self.json.is_empty() {
+                    given.unwrap_or_default()
+                } else {
+                    self.json
+                };
                 tool_use(&field("id"), &field("name"), &arguments)
             }
             _ => {
@@ -303,15 +392,22 @@ impl BlockDraft {
                 if let Ok(input) = serde_json::from_str(&self.json) {
                     self.start.insert("input".into(), input);
                 }
-                Block::Opaque { value: Value::Object(self.start) }
+                Block::Opaque {
+                    value: Value::Object(self.start),
+                }
             }
         }
     }
 
     fn extend(&mut self, name: &str, added: &str) {
         if !added.is_empty() {
-            let before = self.start.get(name).and_then(Value::as_str).unwrap_or_default();
-            self.start.insert(name.into(), (before.to_owned() + added).into());
+            let before = self
+                .start
+                .get(name)
+                .and_then(Value::as_str)
+                .unwrap_or_default();
+            self.start
+                .insert(name.into(), (before.to_owned() + added).into());
         }
     }
 }

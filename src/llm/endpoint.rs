@@ -77,14 +77,24 @@ pub(super) trait Assembly {
 
 /// Returns the error that an event or a body carries in place of content.
 pub(super) fn error_in(value: &Value) -> Option<String> {
-    let carries = value["error"].is_object() || value["error"].is_string() || value["type"] == "error";
-    carries.then(|| format!("the server reports an error: {}", said(value, value.to_string().as_bytes())))
+    let carries =
+        value["error"].is_object() || value["error"].is_string() || value["type"] == "error";
+    carries.then(|| {
+        format!(
+            "the server reports an error: {}",
+            said(value, value.to_string().as_bytes())
+        )
+    })
 }
 
 /// Parses the data of an event.
 pub(super) fn parse_event(data: &str) -> Result<Value, String> {
-    let value = parse(data.as_bytes())
-        .map_err(|problem| format!("an event of the stream is no JSON ({problem}): {}", excerpt(data.as_bytes())))?;
+    let value = parse(data.as_bytes()).map_err(|problem| {
+        format!(
+            "an event of the stream is no JSON ({problem}): {}",
+            excerpt(data.as_bytes())
+        )
+    })?;
     error_in(&value).map_or(Ok(value), Err)
 }
 
@@ -119,18 +129,37 @@ pub(super) fn weight(json: &str) -> usize {
 /// Refuses pieces of JSON that are too intricate together to be kept as trees.
 pub(super) fn refuse_intricate<'a>(pieces: impl Iterator<Item = &'a str>) -> Result<(), String> {
     let count: usize = pieces.map(|piece| values(piece.as_bytes())).sum();
-    if count > MAX_INTRICACY { Err("the arguments of its calls have too many parts".into()) } else { Ok(()) }
+    if count > MAX_INTRICACY {
+        Err("the arguments of its calls have too many parts".into())
+    } else {
+        Ok(())
+    }
 }
 
 /// Returns a tool call; arguments that are no JSON object are kept as they came.
 pub(super) fn tool_use(id: &str, name: &str, arguments: &str) -> Block {
     let (id, name) = (id.to_owned(), name.to_owned());
     if arguments.trim().is_empty() {
-        return Block::ToolUse { id, name, input: Value::Object(Default::default()), raw: None };
+        return Block::ToolUse {
+            id,
+            name,
+            input: Value::Object(Default::default()),
+            raw: None,
+        };
     }
     match serde_json::from_str::<Value>(arguments) {
-        Ok(input) if input.is_object() => Block::ToolUse { id, name, input, raw: None },
-        _ => Block::ToolUse { id, name, input: Value::Null, raw: Some(arguments.to_owned()) },
+        Ok(input) if input.is_object() => Block::ToolUse {
+            id,
+            name,
+            input,
+            raw: None,
+        },
+        _ => Block::ToolUse {
+            id,
+            name,
+            input: Value::Null,
+            raw: Some(arguments.to_owned()),
+        },
     }
 }
 
@@ -150,7 +179,11 @@ impl Kept {
     /// Adds to the count, or refuses.
     pub fn add(&mut self, bytes: usize) -> Result<(), String> {
         self.bytes += bytes;
-        if self.bytes > MAX_KEPT { Err(format!("the answer holds more than {MAX_KEPT} bytes")) } else { Ok(()) }
+        if self.bytes > MAX_KEPT {
+            Err(format!("the answer holds more than {MAX_KEPT} bytes"))
+        } else {
+            Ok(())
+        }
     }
 
     /// Adds words of the model's own, or refuses.
@@ -179,7 +212,11 @@ pub(super) fn spent(shown: Usage, words: u64, asked: usize) -> Spent {
     }
     let output = shown.output.max(words.div_ceil(BYTES_PER_TOKEN));
     match shown.all_input() {
-        0 => Spent::Shown(Usage { input: (asked as u64).div_ceil(BYTES_PER_TOKEN), output, ..shown }),
+        0 => Spent::Shown(Usage {
+            input: (asked as u64).div_ceil(BYTES_PER_TOKEN),
+            output,
+            ..shown
+        }),
         _ => Spent::Shown(Usage { output, ..shown }),
     }
 }
@@ -203,7 +240,11 @@ pub(super) struct Call<'a> {
 
 impl Caller {
     pub fn new(endpoint: Endpoint) -> Caller {
-        Caller { transport: Transport::new(endpoint.idle_timeout), endpoint, hurry: None }
+        Caller {
+            transport: Transport::new(endpoint.idle_timeout),
+            endpoint,
+            hurry: None,
+        }
     }
 
     pub fn hurry(&mut self, until: Option<Instant>) {
@@ -221,7 +262,9 @@ impl Caller {
         assembly: &mut dyn Assembly,
         watch: &mut dyn FnMut(&str),
     ) -> Result<Answer, LlmError> {
-        let Some(key) = self.endpoint.key.clone() else { return self.exchange(call, assembly, watch) };
+        let Some(key) = self.endpoint.key.clone() else {
+            return self.exchange(call, assembly, watch);
+        };
         let mut watch_redacted = |piece: &str| match key.redact_answer(piece) {
             Some(redacted) => watch(&redacted),
             None => watch(piece),
@@ -239,14 +282,24 @@ impl Caller {
         watch: &mut dyn FnMut(&str),
     ) -> Result<Answer, LlmError> {
         if self.endpoint.stop.requested().is_some() {
-            return Err(LlmError::Stopped { spent: Spent::Nothing });
+            return Err(LlmError::Stopped {
+                spent: Spent::Nothing,
+            });
         }
         let asked = call.body.len();
         let post = self.post(call)?;
         let clock = Clock::start(self.endpoint.idle_timeout, self.hurry);
         let started = self.transport.start(post, &self.endpoint.stop);
         let exchange = started.map_err(|failure| clock.error(failure, Spent::Nothing))?;
-        Reading { exchange, clock, assembly, watch, asked, ahead: VecDeque::new() }.answer()
+        Reading {
+            exchange,
+            clock,
+            assembly,
+            watch,
+            asked,
+            ahead: VecDeque::new(),
+        }
+        .answer()
     }
 
     fn post(&self, call: Call<'_>) -> Result<Post, LlmError> {
@@ -254,10 +307,16 @@ impl Caller {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(key) = &self.endpoint.key {
             let (name, prefix) = call.key_header;
-            let unfit = || LlmError::Unauthorized { message: "the key holds characters that no key has".into() };
+            let unfit = || LlmError::Unauthorized {
+                message: "the key holds characters that no key has".into(),
+            };
             headers.insert(name, key.header(prefix).ok_or_else(unfit)?);
         }
-        Ok(Post { url: call.url, headers, body: call.body.to_owned() })
+        Ok(Post {
+            url: call.url,
+            headers,
+            body: call.body.to_owned(),
+        })
     }
 }
 
@@ -273,13 +332,20 @@ struct Clock {
 impl Clock {
     fn start(idle: Duration, hurry: Option<Instant>) -> Clock {
         let total_until = Instant::now() + TOTAL_TIMEOUT;
-        let mut clock = Clock { idle, idle_until: total_until, total_until, hurry };
+        let mut clock = Clock {
+            idle,
+            idle_until: total_until,
+            total_until,
+            hurry,
+        };
         clock.heard();
         clock
     }
 
     fn heard(&mut self) {
-        self.idle_until = Instant::now().checked_add(self.idle).unwrap_or(self.total_until);
+        self.idle_until = Instant::now()
+            .checked_add(self.idle)
+            .unwrap_or(self.total_until);
     }
 
     fn deadline(&self) -> Instant {
@@ -291,7 +357,11 @@ impl Clock {
         let message = match failure {
             Failure::Unsendable(message) => return LlmError::Permanent { message },
             Failure::NotSent(message) => {
-                return LlmError::Transient { message, retry_after: None, spent: Spent::Nothing };
+                return LlmError::Transient {
+                    message,
+                    retry_after: None,
+                    spent: Spent::Nothing,
+                };
             }
             Failure::Stopped => return LlmError::Stopped { spent },
             Failure::TimedOut if self.hurry.is_some_and(|hurry| hurry <= Instant::now()) => {
@@ -299,11 +369,20 @@ impl Clock {
             }
             Failure::Broken(message) => message,
             Failure::TimedOut if self.total_until <= self.idle_until => {
-                format!("the answer was not complete after {} s", TOTAL_TIMEOUT.as_secs())
+                format!(
+                    "the answer was not complete after {} s",
+                    TOTAL_TIMEOUT.as_secs()
+                )
             }
-            Failure::TimedOut => format!("silence for {} s (idle timeout)", self.idle.as_secs_f64()),
+            Failure::TimedOut => {
+                format!("silence for {} s (idle timeout)", self.idle.as_secs_f64())
+            }
         };
-        LlmError::Transient { message, retry_after: None, spent }
+        LlmError::Transient {
+            message,
+            retry_after: None,
+            spent,
+        }
     }
 }
 
@@ -332,7 +411,10 @@ impl Reading<'_> {
             true => self.stream()?,
             false => self.whole(status, &kind)?,
         }
-        let mut answer = self.assembly.finish().map_err(|problem| self.transient(problem))?;
+        let mut answer = self
+            .assembly
+            .finish()
+            .map_err(|problem| self.transient(problem))?;
         answer.request_id = request_id(&headers);
         Ok(answer)
     }
@@ -350,7 +432,11 @@ impl Reading<'_> {
     }
 
     fn transient(&self, message: String) -> LlmError {
-        LlmError::Transient { message, retry_after: None, spent: self.spent() }
+        LlmError::Transient {
+            message,
+            retry_after: None,
+            spent: self.spent(),
+        }
     }
 
     /// The status is the answer here; as much of the text is read as comes.
@@ -359,7 +445,11 @@ impl Reading<'_> {
         while body.len() < MAX_ERROR_BODY {
             match self.exchange.next(self.clock.deadline()) {
                 Ok(Part::Chunk(bytes)) => body.extend(bytes),
-                Err(Failure::Stopped) => return LlmError::Stopped { spent: Spent::Nothing },
+                Err(Failure::Stopped) => {
+                    return LlmError::Stopped {
+                        spent: Spent::Nothing,
+                    };
+                }
                 _ => break,
             }
         }
@@ -400,7 +490,10 @@ impl Reading<'_> {
         let (mut parser, mut start, mut understood) = (SseParser::new(), Vec::new(), false);
         while let Part::Chunk(bytes) = self.next()? {
             start.extend(bytes.iter().take(EXCERPT_BYTES.saturating_sub(start.len())));
-            match self.hear(&mut parser, &bytes).map_err(|problem| self.transient(problem))? {
+            match self
+                .hear(&mut parser, &bytes)
+                .map_err(|problem| self.transient(problem))?
+            {
                 Heard::Nothing => {}
                 Heard::Something => understood = true,
                 Heard::End => return Ok(()),
@@ -451,8 +544,18 @@ impl Reading<'_> {
             }
         }
         take_whole(content_type, &body, self.assembly).map_err(|problem| {
-            let kind = excerpt(if content_type.is_empty() { "no content type" } else { content_type }.as_bytes());
-            self.transient(format!("HTTP {status} ({kind}), but {problem}: {}", excerpt(&body)))
+            let kind = excerpt(
+                if content_type.is_empty() {
+                    "no content type"
+                } else {
+                    content_type
+                }
+                .as_bytes(),
+            );
+            self.transient(format!(
+                "HTTP {status} ({kind}), but {problem}: {}",
+                excerpt(&body)
+            ))
         })?;
         (self.watch)(&String::from_utf8_lossy(&body));
         Ok(())
@@ -461,10 +564,20 @@ impl Reading<'_> {
 
 /// Reads an answer out of parts that are all there.
 pub(super) fn read(parts: Vec<Part>, assembly: &mut dyn Assembly) -> Result<Answer, LlmError> {
-    let broken = |error: io::Error| LlmError::Permanent { message: error.to_string() };
+    let broken = |error: io::Error| LlmError::Permanent {
+        message: error.to_string(),
+    };
     let exchange = Exchange::of(parts).map_err(broken)?;
     let (clock, ahead) = (Clock::start(TOTAL_TIMEOUT, None), VecDeque::new());
-    Reading { exchange, clock, assembly, watch: &mut |_| {}, asked: 0, ahead }.answer()
+    Reading {
+        exchange,
+        clock,
+        assembly,
+        watch: &mut |_| {},
+        asked: 0,
+        ahead,
+    }
+    .answer()
 }
 
 /// Whether a body is an event stream by its first bytes; nothing where they do not say it yet.
@@ -473,7 +586,10 @@ fn begins_as_stream(start: &[u8]) -> Option<bool> {
     if BYTE_ORDER_MARK.starts_with(start) {
         return None;
     }
-    let start = start.strip_prefix(BYTE_ORDER_MARK).unwrap_or(start).trim_ascii_start();
+    let start = start
+        .strip_prefix(BYTE_ORDER_MARK)
+        .unwrap_or(start)
+        .trim_ascii_start();
     if FIELDS.iter().any(|field| start.starts_with(field)) {
         return Some(true);
     }
@@ -486,12 +602,21 @@ fn begins_as_object(start: &[u8]) -> bool {
 }
 
 fn content_type(headers: &HeaderMap) -> String {
-    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    let value = headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    value
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase()
 }
 
 fn take_whole(content_type: &str, body: &[u8], assembly: &mut dyn Assembly) -> Result<(), String> {
-    let is_json = ["", "application/json", EVENT_STREAM].contains(&content_type) || content_type.ends_with("+json");
+    let is_json = ["", "application/json", EVENT_STREAM].contains(&content_type)
+        || content_type.ends_with("+json");
     if !is_json {
         return Err("this is no answer".into());
     }
@@ -501,14 +626,18 @@ fn take_whole(content_type: &str, body: &[u8], assembly: &mut dyn Assembly) -> R
 }
 
 fn request_id(headers: &HeaderMap) -> Option<String> {
-    let value = headers.get("request-id").or_else(|| headers.get("x-request-id"))?;
+    let value = headers
+        .get("request-id")
+        .or_else(|| headers.get("x-request-id"))?;
     Some(excerpt(value.as_bytes())).filter(|id| !id.is_empty())
 }
 
 fn redact_answer(answer: Answer, key: &Secret) -> Result<Answer, LlmError> {
     // A stream may have cut the key in pieces, so it is looked for in the whole.
     let text = serde_json::to_string(&answer).unwrap_or_default();
-    let Some(redacted) = key.redact_answer(&text) else { return Ok(answer) };
+    let Some(redacted) = key.redact_answer(&text) else {
+        return Ok(answer);
+    };
     serde_json::from_str(&redacted).map_err(|_| LlmError::Transient {
         message: "the answer contains the key and cannot be cleaned of it".into(),
         retry_after: None,
@@ -518,14 +647,31 @@ fn redact_answer(answer: Answer, key: &Secret) -> Result<Answer, LlmError> {
 
 fn redact_error(error: LlmError, key: &Secret) -> LlmError {
     match error {
-        LlmError::Transient { message, retry_after, spent } => {
-            LlmError::Transient { message: key.redact(&message), retry_after, spent }
-        }
-        LlmError::Unauthorized { message } => LlmError::Unauthorized { message: key.redact(&message) },
-        LlmError::LimitReached { message } => LlmError::LimitReached { message: key.redact(&message) },
-        LlmError::Permanent { message } => LlmError::Permanent { message: key.redact(&message) },
-        LlmError::FieldRefused { message } => LlmError::FieldRefused { message: key.redact(&message) },
-        LlmError::OverBudget { message, spent } => LlmError::OverBudget { message: key.redact(&message), spent },
+        LlmError::Transient {
+            message,
+            retry_after,
+            spent,
+        } => LlmError::Transient {
+            message: key.redact(&message),
+            retry_after,
+            spent,
+        },
+        LlmError::Unauthorized { message } => LlmError::Unauthorized {
+            message: key.redact(&message),
+        },
+        LlmError::LimitReached { message } => LlmError::LimitReached {
+            message: key.redact(&message),
+        },
+        LlmError::Permanent { message } => LlmError::Permanent {
+            message: key.redact(&message),
+        },
+        LlmError::FieldRefused { message } => LlmError::FieldRefused {
+            message: key.redact(&message),
+        },
+        LlmError::OverBudget { message, spent } => LlmError::OverBudget {
+            message: key.redact(&message),
+            spent,
+        },
         LlmError::Stopped { spent } => LlmError::Stopped { spent },
     }
 }

@@ -70,26 +70,46 @@ pub struct Transport {
 impl Transport {
     /// Returns a transport for callers that never wait longer than `patience` for a part.
     pub fn new(patience: Duration) -> Transport {
-        Transport { read_timeout: patience.saturating_add(Duration::from_secs(1)), client: None }
+        Transport {
+            read_timeout: patience.saturating_add(Duration::from_secs(1)),
+            client: None,
+        }
     }
 
     /// Sends `post` in the background.
     pub fn start(&mut self, post: Post, stop: &Stop) -> Result<Exchange, Failure> {
-        let url = Url::parse(&post.url).map_err(|error| Failure::Unsendable(format!("{error} in {:?}", post.url)))?;
-        let request = self.client(&url)?.post(url).headers(post.headers).body(post.body);
+        let url = Url::parse(&post.url)
+            .map_err(|error| Failure::Unsendable(format!("{error} in {:?}", post.url)))?;
+        let request = self
+            .client(&url)?
+            .post(url)
+            .headers(post.headers)
+            .body(post.body);
         let (sender, parts) = sync_channel(PARTS_AHEAD);
         let not_sent = |error| Failure::NotSent(format!("cannot start a request: {error}"));
         let (wake, waker) = UnixStream::pair().map_err(not_sent)?;
-        let line = Line { parts: sender, waker };
-        thread::Builder::new().name("model".into()).spawn(move || run(request, line)).map_err(not_sent)?;
-        Ok(Exchange { parts, wake, stop: stop.clone() })
+        let line = Line {
+            parts: sender,
+            waker,
+        };
+        thread::Builder::new()
+            .name("model".into())
+            .spawn(move || run(request, line))
+            .map_err(not_sent)?;
+        Ok(Exchange {
+            parts,
+            wake,
+            stop: stop.clone(),
+        })
     }
 
     fn client(&mut self, url: &Url) -> Result<Client, Failure> {
         if self.client.is_none() {
             self.client = Some(build(url, self.read_timeout)?);
         }
-        self.client.clone().ok_or_else(|| Failure::NotSent("no HTTP client".into()))
+        self.client
+            .clone()
+            .ok_or_else(|| Failure::NotSent("no HTTP client".into()))
     }
 }
 
@@ -116,12 +136,17 @@ fn build(url: &Url, read_timeout: Duration) -> Result<Client, Failure> {
             builder = builder.tls_certs_only([]);
         }
     }
-    builder.build().map_err(|error| Failure::NotSent(format!("cannot set up HTTP: {}", explain(error))))
+    builder
+        .build()
+        .map_err(|error| Failure::NotSent(format!("cannot set up HTTP: {}", explain(error))))
 }
 
 fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    host == "localhost"
+        || host
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
 }
 
 /// One request and what comes back. Dropping it ends the reading.
@@ -143,7 +168,11 @@ impl Exchange {
             let _ = sender.send(Ok(part));
             waker.write_all(&[0])?;
         }
-        Ok(Exchange { parts: receiver, wake, stop: Stop::never()? })
+        Ok(Exchange {
+            parts: receiver,
+            wake,
+            stop: Stop::never()?,
+        })
     }
 
     /// Waits for the next part until `deadline`. A signal wins over a part, and so does a deadline that has passed.
@@ -152,13 +181,19 @@ impl Exchange {
             return Err(Failure::TimedOut);
         }
         let broken = |error| Failure::Broken(format!("cannot wait for the model: {error}"));
-        match self.stop.wait(Some(self.wake.as_fd()), Some(deadline)).map_err(broken)? {
+        match self
+            .stop
+            .wait(Some(self.wake.as_fd()), Some(deadline))
+            .map_err(broken)?
+        {
             Woken::Stopped(_) => return Err(Failure::Stopped),
             Woken::TimedOut => return Err(Failure::TimedOut),
             Woken::Ready => {}
         }
         self.wake.read(&mut [0]).map_err(broken)?;
-        self.parts.recv().unwrap_or_else(|_| Err(Failure::Broken("the request ended without a word".into())))
+        self.parts
+            .recv()
+            .unwrap_or_else(|_| Err(Failure::Broken("the request ended without a word".into())))
     }
 }
 
@@ -178,7 +213,10 @@ impl Line {
 fn run(request: RequestBuilder, mut line: Line) {
     match request.send() {
         Ok(response) => {
-            let head = Part::Head { status: response.status().as_u16(), headers: response.headers().clone() };
+            let head = Part::Head {
+                status: response.status().as_u16(),
+                headers: response.headers().clone(),
+            };
             if line.say(Ok(head)) {
                 read(response, &mut line);
             }
@@ -195,11 +233,24 @@ fn read(mut response: Response, line: &mut Line) {
     loop {
         let part = match response.read(&mut buffer) {
             Ok(0) => Ok(Part::End),
-            Ok(count) if total + count as u64 <= MAX_BODY => Ok(Part::Chunk(buffer[..count].to_vec())),
-            Ok(_) => Err(Failure::Broken(format!("the answer is larger than {MAX_BODY} bytes"))),
-            Err(error) => Err(Failure::Broken(format!("the answer broke off: {}", chain(&error)))),
+            Ok(count) if total + count as u64 <= MAX_BODY => {
+                Ok(Part::Chunk(buffer[..count].to_vec()))
+            }
+            Ok(_) => Err(Failure::Broken(format!(
+                "the answer is larger than {MAX_BODY} bytes"
+            ))),
+            Err(error) => Err(Failure::Broken(format!(
+                "the answer broke off: {}",
+                chain(&error)
+            ))),
         };
-        total += part.as_ref().map_or(0, |part| if let Part::Chunk(bytes) = part { bytes.len() as u64 } else { 0 });
+        total += part.as_ref().map_or(0, |part| {
+            if let Part::Chunk(bytes) = part {
+                bytes.len() as u64
+            } else {
+                0
+            }
+        });
         let is_last = !matches!(part, Ok(Part::Chunk(_)));
         if !line.say(part) || is_last {
             return;
@@ -249,7 +300,11 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     fn start(url: &str, stop: &Stop) -> Result<Exchange, Failure> {
-        let post = Post { url: url.into(), headers: HeaderMap::new(), body: "{}".into() };
+        let post = Post {
+            url: url.into(),
+            headers: HeaderMap::new(),
+            body: "{}".into(),
+        };
         Transport::new(LONG).start(post, stop)
     }
 
@@ -290,7 +345,10 @@ mod tests {
     #[test]
     fn a_chunk_size_that_lies_is_no_end() {
         let lie = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nffffff\r\nabc";
-        assert!(matches!(exchange(vec![Step::send(lie), Step::Close]).1, Err(Failure::Broken(_))));
+        assert!(matches!(
+            exchange(vec![Step::send(lie), Step::Close]).1,
+            Err(Failure::Broken(_))
+        ));
     }
 
     #[test]
@@ -298,9 +356,16 @@ mod tests {
         for cut in [Step::Close, Step::Reset] {
             assert!(matches!(exchange(vec![cut]).1, Err(Failure::Broken(_))));
         }
-        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let refused = collect(start(&format!("http://{free}/"), &Stop::never().unwrap()).unwrap()).1;
-        assert!(matches!(&refused, Err(Failure::NotSent(text)) if text.contains("refused")), "{refused:?}");
+        let free = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        let refused =
+            collect(start(&format!("http://{free}/"), &Stop::never().unwrap()).unwrap()).1;
+        assert!(
+            matches!(&refused, Err(Failure::NotSent(text)) if text.contains("refused")),
+            "{refused:?}"
+        );
     }
 
     #[test]
@@ -318,14 +383,20 @@ mod tests {
                 Ok(exchange) => collect(exchange).1.map(|_| ()),
                 Err(failure) => Err(failure),
             };
-            assert!(matches!(failed, Err(Failure::Unsendable(_))), "{url}: {failed:?}");
+            assert!(
+                matches!(failed, Err(Failure::Unsendable(_))),
+                "{url}: {failed:?}"
+            );
         }
     }
 
     #[test]
     fn an_endless_body_is_cut_at_the_limit() {
         let head = "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n";
-        let server = Server::start(vec![vec![Step::send(head), Step::Endless(vec![b'x'; 1 << 20])]]);
+        let server = Server::start(vec![vec![
+            Step::send(head),
+            Step::Endless(vec![b'x'; 1 << 20]),
+        ]]);
         let mut exchange = start(&server.url, &Stop::never().unwrap()).unwrap();
         let mut total = 0;
         let end = loop {
@@ -344,16 +415,27 @@ mod tests {
         let server = Server::start(vec![vec![Step::Hold]]);
         let stop = Stop::never().unwrap();
         let mut silent = start(&server.url, &stop).unwrap();
-        assert_eq!(silent.next(Instant::now() + Duration::from_millis(20)).unwrap_err(), Failure::TimedOut);
+        assert_eq!(
+            silent
+                .next(Instant::now() + Duration::from_millis(20))
+                .unwrap_err(),
+            Failure::TimedOut
+        );
         let asked = stop.clone();
         let signal = std::thread::spawn(move || asked.request());
-        assert_eq!(silent.next(Instant::now() + LONG).unwrap_err(), Failure::Stopped);
+        assert_eq!(
+            silent.next(Instant::now() + LONG).unwrap_err(),
+            Failure::Stopped
+        );
         signal.join().unwrap();
     }
 
     #[test]
     fn a_flood_does_not_hide_a_passed_deadline() {
-        let server = Server::start(vec![vec![Step::send("HTTP/1.1 200 OK\r\n\r\n"), Step::Endless(vec![b'x'; 4096])]]);
+        let server = Server::start(vec![vec![
+            Step::send("HTTP/1.1 200 OK\r\n\r\n"),
+            Step::Endless(vec![b'x'; 4096]),
+        ]]);
         let mut flood = start(&server.url, &Stop::never().unwrap()).unwrap();
         flood.next(Instant::now() + LONG).unwrap();
         assert_eq!(flood.next(Instant::now()).unwrap_err(), Failure::TimedOut);

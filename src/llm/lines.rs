@@ -33,7 +33,11 @@ impl Lines {
         let from = self.searched;
         let Some(length) = memchr::memchr(b'\n', &self.buffer[from..]) else {
             self.searched = self.buffer.len();
-            return if self.buffer.len() - self.start > MAX_LINE { Err(TooLong) } else { Ok(None) };
+            return if self.buffer.len() - self.start > MAX_LINE {
+                Err(TooLong)
+            } else {
+                Ok(None)
+            };
         };
         let line = self.buffer[self.start..from + length].to_vec();
         self.start = from + length + 1;

@@ -101,12 +101,18 @@ pub enum Block {
 impl Block {
     /// Returns a text block without a cache mark.
     pub fn text(text: impl Into<String>) -> Block {
-        Block::Text { text: text.into(), cache: false }
+        Block::Text {
+            text: text.into(),
+            cache: false,
+        }
     }
 
     /// Returns a text block that ends a stable prefix.
     pub fn cached(text: impl Into<String>) -> Block {
-        Block::Text { text: text.into(), cache: true }
+        Block::Text {
+            text: text.into(),
+            cache: true,
+        }
     }
 }
 
@@ -153,7 +159,9 @@ impl Answer {
 /// Joins texts that stand for themselves: with a newline where one is missing, so that a tag stays alone on its line.
 fn join_texts<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     let mut joined = String::new();
-    texts.into_iter().for_each(|text| add_text(&mut joined, text));
+    texts
+        .into_iter()
+        .for_each(|text| add_text(&mut joined, text));
     joined
 }
 
@@ -192,7 +200,9 @@ pub struct Usage {
 impl Usage {
     /// Returns all input tokens, cached or not.
     pub fn all_input(&self) -> u64 {
-        self.input.saturating_add(self.cache_write).saturating_add(self.cache_read)
+        self.input
+            .saturating_add(self.cache_write)
+            .saturating_add(self.cache_read)
     }
 
     /// Returns all tokens.
@@ -218,7 +228,11 @@ pub enum Spent {
 #[derive(Debug, Clone, PartialEq)]
 pub enum LlmError {
     /// Worth another attempt: 408, 409, 429, 5xx, connection errors, silence, a broken stream, nonsense.
-    Transient { message: String, retry_after: Option<Duration>, spent: Spent },
+    Transient {
+        message: String,
+        retry_after: Option<Duration>,
+        spent: Spent,
+    },
     /// 401, 402, 403: the key or the account is refused.
     Unauthorized { message: String },
     /// 429 that says the account's limit is reached.

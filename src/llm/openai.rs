@@ -11,11 +11,14 @@ use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderMap};
 use serde_json::{Value, json};
 
-use crate::llm::endpoint::{self, Assembly, Call, Caller, Endpoint, Heard, Kept, parse_event, tokens};
+use crate::llm::endpoint::{
+    self, Assembly, Call, Caller, Endpoint, Heard, Kept, parse_event, tokens,
+};
 use crate::llm::http::Part;
 use crate::llm::openai::calls::Calls;
 use crate::llm::{
-    Answer, Block, LlmClient, LlmError, Message, Request, Role, StopReason, Usage, is_too_long, join_texts,
+    Answer, Block, LlmClient, LlmError, Message, Request, Role, StopReason, Usage, is_too_long,
+    join_texts,
 };
 
 /// A client of the Chat Completions API.
@@ -46,8 +49,16 @@ impl OpenAi {
         // OpenAI's reasoning models refuse the old name, and many other servers know only that.
         let is_openai = url.is_ok_and(|url| url.host_str() == Some("api.openai.com"));
         let limit = if is_openai { NEW_LIMIT } else { OLD_LIMIT };
-        let fields = Fields { limit, limit_was_refused: false, temperature: true, stream_options: true };
-        OpenAi { caller: Caller::new(endpoint), fields }
+        let fields = Fields {
+            limit,
+            limit_was_refused: false,
+            temperature: true,
+            stream_options: true,
+        };
+        OpenAi {
+            caller: Caller::new(endpoint),
+            fields,
+        }
     }
 }
 
@@ -58,10 +69,17 @@ impl Fields {
         let mut how = Vec::new();
         if is_refused(self.limit) && !self.limit_was_refused {
             self.limit_was_refused = true;
-            self.limit = if self.limit == OLD_LIMIT { NEW_LIMIT } else { OLD_LIMIT };
+            self.limit = if self.limit == OLD_LIMIT {
+                NEW_LIMIT
+            } else {
+                OLD_LIMIT
+            };
             how.push(format!("with {}", self.limit));
         }
-        for (field, is_sent) in [(TEMPERATURE, &mut self.temperature), (STREAM_OPTIONS, &mut self.stream_options)] {
+        for (field, is_sent) in [
+            (TEMPERATURE, &mut self.temperature),
+            (STREAM_OPTIONS, &mut self.stream_options),
+        ] {
             if is_refused(field) && std::mem::take(is_sent) {
                 how.push(format!("without {field}"));
             }
@@ -96,7 +114,10 @@ impl LlmClient for OpenAi {
         }
         let system = Some(&request.system).filter(|system| !system.trim().is_empty());
         let system = system.map(|system| json!({"role": "system", "content": system}));
-        body["messages"] = system.into_iter().chain(request.messages.iter().flat_map(encode_message)).collect();
+        body["messages"] = system
+            .into_iter()
+            .chain(request.messages.iter().flat_map(encode_message))
+            .collect();
         body.to_string()
     }
 
@@ -106,15 +127,28 @@ impl LlmClient for OpenAi {
 
     fn attempt(&mut self, body: &str, watch: &mut dyn FnMut(&str)) -> Result<Answer, LlmError> {
         let url = format!("{}/chat/completions", self.caller.base_url());
-        let call = Call { url, headers: HeaderMap::new(), key_header: (AUTHORIZATION, "Bearer "), body };
+        let call = Call {
+            url,
+            headers: HeaderMap::new(),
+            key_header: (AUTHORIZATION, "Bearer "),
+            body,
+        };
         let mut draft = Draft::default();
         let outcome = self.caller.attempt(call, &mut draft, watch);
-        let Err(LlmError::Permanent { message }) = outcome else { return outcome };
+        let Err(LlmError::Permanent { message }) = outcome else {
+            return outcome;
+        };
         // A request that is too long for the model is not the field's fault, whatever the server says of it.
-        let refused = if is_too_long(&message) { &[] } else { &draft.refused[..] };
+        let refused = if is_too_long(&message) {
+            &[]
+        } else {
+            &draft.refused[..]
+        };
         let sent = serde_json::from_str(body).unwrap_or_default();
         Err(match self.fields.adapt(refused, &sent) {
-            Some(how) => LlmError::FieldRefused { message: format!("{message}; asking again {how}") },
+            Some(how) => LlmError::FieldRefused {
+                message: format!("{message}; asking again {how}"),
+            },
             None => LlmError::Permanent { message },
         })
     }
@@ -131,21 +165,37 @@ fn encode_message(message: &Message) -> Vec<Value> {
             let content = Some(text).filter(|text| !text.is_empty());
             encoded.push(json!({"role": "assistant", "content": content, "tool_calls": calls}));
         }
-        Role::Assistant if !text.is_empty() => encoded.push(json!({"role": "assistant", "content": text})),
+        Role::Assistant if !text.is_empty() => {
+            encoded.push(json!({"role": "assistant", "content": text}))
+        }
         _ => {}
     }
     encoded
 }
 
 fn encode_result(block: &Block) -> Option<Value> {
-    let Block::ToolResult { id, text, screen, .. } = block else { return None };
+    let Block::ToolResult {
+        id, text, screen, ..
+    } = block
+    else {
+        return None;
+    };
     Some(json!({"role": "tool", "tool_call_id": id, "content": format!("{text}{screen}")}))
 }
 
 fn encode_call(block: &Block) -> Option<Value> {
-    let Block::ToolUse { id, name, input, .. } = block else { return None };
+    let Block::ToolUse {
+        id, name, input, ..
+    } = block
+    else {
+        return None;
+    };
     // Servers that put the arguments into a template fail on what is no JSON object.
-    let arguments = if input.is_object() { input.to_string() } else { "{}".into() };
+    let arguments = if input.is_object() {
+        input.to_string()
+    } else {
+        "{}".into()
+    };
     Some(json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}))
 }
 
@@ -190,22 +240,33 @@ impl Assembly for Draft {
         let chunk = parse_event(data)?;
         self.envelope(&chunk);
         let Some(choice) = first_choice(&chunk) else {
-            return Ok(if chunk["usage"].is_object() { Heard::Something } else { Heard::Nothing });
+            return Ok(if chunk["usage"].is_object() {
+                Heard::Something
+            } else {
+                Heard::Nothing
+            });
         };
         let delta = &choice["delta"];
         self.choice(choice, delta);
-        self.calls.take_pieces(&delta["tool_calls"], &mut self.kept)?;
+        self.calls
+            .take_pieces(&delta["tool_calls"], &mut self.kept)?;
         // The parts of one event are pieces of one text.
-        self.say(&texts(&delta["content"]).concat(), delta["refusal"].as_str().unwrap_or_default())?;
+        self.say(
+            &texts(&delta["content"]).concat(),
+            delta["refusal"].as_str().unwrap_or_default(),
+        )?;
         Ok(Heard::Something)
     }
 
     fn whole(&mut self, body: &Value) -> Result<(), String> {
-        let choice = first_choice(body).filter(|choice| choice["message"].is_object()).ok_or("this is no answer")?;
+        let choice = first_choice(body)
+            .filter(|choice| choice["message"].is_object())
+            .ok_or("this is no answer")?;
         self.envelope(body);
         let message = &choice["message"];
         self.choice(choice, message);
-        self.calls.take_whole(&message["tool_calls"], &mut self.kept)?;
+        self.calls
+            .take_whole(&message["tool_calls"], &mut self.kept)?;
         let text = join_texts(texts(&message["content"]));
         self.say(&text, message["refusal"].as_str().unwrap_or_default())?;
         self.is_complete = true;
@@ -215,7 +276,12 @@ impl Assembly for Draft {
     /// Here the cached tokens are part of the prompt's.
     fn usage(&self) -> Usage {
         let input = self.prompt.saturating_sub(self.cached);
-        Usage { input, cache_write: 0, cache_read: self.cached, output: self.output }
+        Usage {
+            input,
+            cache_write: 0,
+            cache_read: self.cached,
+            output: self.output,
+        }
     }
 
     fn words(&self) -> u64 {
@@ -224,8 +290,10 @@ impl Assembly for Draft {
 
     fn refused(&mut self, status: u16, names: &dyn Fn(&str) -> bool) {
         if matches!(status, 400 | 422) {
-            self.refused =
-                [OLD_LIMIT, NEW_LIMIT, TEMPERATURE, STREAM_OPTIONS].into_iter().filter(|field| names(field)).collect();
+            self.refused = [OLD_LIMIT, NEW_LIMIT, TEMPERATURE, STREAM_OPTIONS]
+                .into_iter()
+                .filter(|field| names(field))
+                .collect();
         }
     }
 
@@ -236,10 +304,23 @@ impl Assembly for Draft {
         let stop = self.stop_reason();
         let calls = self.calls.finish()?;
         let usage = self.usage();
-        let text = if self.text.is_empty() { &mut self.refusal } else { &mut self.text };
-        let text = Some(std::mem::take(text)).filter(|text| !text.is_empty()).map(Block::text);
+        let text = if self.text.is_empty() {
+            &mut self.refusal
+        } else {
+            &mut self.text
+        };
+        let text = Some(std::mem::take(text))
+            .filter(|text| !text.is_empty())
+            .map(Block::text);
         let content = text.into_iter().chain(calls).collect();
-        Ok(Answer { content, stop, usage, model: std::mem::take(&mut self.model), request_id: None, bill: None })
+        Ok(Answer {
+            content,
+            stop,
+            usage,
+            model: std::mem::take(&mut self.model),
+            request_id: None,
+            bill: None,
+        })
     }
 }
 
@@ -251,7 +332,8 @@ impl Draft {
         let usage = &chunk["usage"];
         self.prompt = tokens(&usage["prompt_tokens"]).unwrap_or(self.prompt);
         self.output = tokens(&usage["completion_tokens"]).unwrap_or(self.output);
-        self.cached = tokens(&usage["prompt_tokens_details"]["cached_tokens"]).unwrap_or(self.cached);
+        self.cached =
+            tokens(&usage["prompt_tokens_details"]["cached_tokens"]).unwrap_or(self.cached);
     }
 
     /// `message` is the choice's `delta` in a stream, else its `message`; they have the same fields.
@@ -262,7 +344,8 @@ impl Draft {
         }
         // Some servers show the reasoning that this dialect has no place for; it is paid for all the same.
         for field in ["reasoning_content", "reasoning"] {
-            self.kept.pass_words(message[field].as_str().unwrap_or_default());
+            self.kept
+                .pass_words(message[field].as_str().unwrap_or_default());
         }
     }
 
@@ -289,7 +372,9 @@ impl Draft {
 
 fn first_choice(body: &Value) -> Option<&Value> {
     let choices = body["choices"].as_array()?;
-    choices.iter().find(|choice| choice.is_object() && choice["index"].as_u64().unwrap_or(0) == 0)
+    choices
+        .iter()
+        .find(|choice| choice.is_object() && choice["index"].as_u64().unwrap_or(0) == 0)
 }
 
 /// Returns the texts of a content that is a text itself or a list of parts.

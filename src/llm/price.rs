@@ -33,13 +33,24 @@ impl Price {
     /// Returns the price of a model by its name, also with a vendor before it or a date after it.
     pub fn of_model(model: &str) -> Option<Price> {
         let name = bare_name(model);
-        let (_, [input, output, cache_write, cache_read]) = PRICES.into_iter().find(|(known, _)| *known == name)?;
-        Some(Price { input, output, cache_write, cache_read })
+        let (_, [input, output, cache_write, cache_read]) =
+            PRICES.into_iter().find(|(known, _)| *known == name)?;
+        Some(Price {
+            input,
+            output,
+            cache_write,
+            cache_read,
+        })
     }
 
     /// Returns the price that a user gave: cache writes cost 1.25 times the input, reads as much as the input.
     pub fn given(input: f64, output: f64) -> Price {
-        Price { input, output, cache_write: 1.25 * input, cache_read: input }
+        Price {
+            input,
+            output,
+            cache_write: 1.25 * input,
+            cache_read: input,
+        }
     }
 
     /// Returns what this usage costs, in USD.
@@ -50,7 +61,11 @@ impl Price {
             (usage.cache_read, self.cache_read),
             (usage.output, self.output),
         ];
-        kinds.into_iter().map(|(tokens, price)| tokens as f64 * price).sum::<f64>() / MILLION
+        kinds
+            .into_iter()
+            .map(|(tokens, price)| tokens as f64 * price)
+            .sum::<f64>()
+            / MILLION
     }
 
     /// Returns the most that so many tokens can cost, in USD.
@@ -64,13 +79,18 @@ impl Price {
 pub fn context_of_model(model: &str) -> Option<u64> {
     let name = bare_name(model);
     let families = [("claude-", 200_000), ("gpt-5", 400_000)];
-    families.into_iter().find(|(family, _)| name.starts_with(family)).map(|(_, context)| context)
+    families
+        .into_iter()
+        .find(|(family, _)| name.starts_with(family))
+        .map(|(_, context)| context)
 }
 
 /// The name without what stands before the last slash and without a date (`-20260901`, `@20260901`, `-2026-09-01`).
 fn bare_name(model: &str) -> &str {
     let name = model.trim().rsplit('/').next().unwrap_or_default();
-    let undated = name.trim_end_matches(|character: char| character.is_ascii_digit() || matches!(character, '-' | '@'));
+    let undated = name.trim_end_matches(|character: char| {
+        character.is_ascii_digit() || matches!(character, '-' | '@')
+    });
     let date = &name[undated.len()..];
     // The trimmed end may begin with the version: `-5-5-20260901`.
     let start = [9, 11].into_iter().find_map(|length| {
@@ -81,12 +101,17 @@ fn bare_name(model: &str) -> &str {
 }
 
 fn is_date(text: &str) -> bool {
-    let digits = |part: &str, count: usize| part.len() == count && part.bytes().all(|byte| byte.is_ascii_digit());
-    let Some(rest) = text.strip_prefix(['-', '@']) else { return false };
-    digits(rest, 8) || {
-        let parts: Vec<&str> = rest.split('-').collect();
-        matches!(parts[..], [year, month, day] if digits(year, 4) && digits(month, 2) && digits(day, 2))
-    }
+    let digits = |part: &str, count: usize| {
+        part.len() == count && part.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    let Some(rest) = text.strip_prefix(['-', '@']) else {
+        return false;
+    };
+    digits(rest, 8)
+        || {
+            let parts: Vec<&str> = rest.split('-').collect();
+            matches!(parts[..], [year, month, day] if digits(year, 4) && digits(month, 2) && digits(day, 2))
+        }
 }
 
 #[cfg(test)]
@@ -104,11 +129,19 @@ mod tests {
     fn models_are_found_by_their_names() {
         assert_eq!(
             Price::of_model("claude-sonnet-5-5"),
-            Some(Price { input: 2.0, output: 10.0, cache_write: 2.5, cache_read: 0.1 })
+            Some(Price {
+                input: 2.0,
+                output: 10.0,
+                cache_write: 2.5,
+                cache_read: 0.1
+            })
         );
         assert_eq!(input_price("claude-sonnet-5-5-20260901"), Some(2.0));
         assert_eq!(input_price("anthropic/claude-opus-5-5@20260901"), Some(4.0));
-        assert_eq!(input_price("openrouter/anthropic/claude-haiku-4-5"), Some(1.0));
+        assert_eq!(
+            input_price("openrouter/anthropic/claude-haiku-4-5"),
+            Some(1.0)
+        );
         assert_eq!(input_price("gpt-5-2025-08-07"), Some(1.25));
         assert_eq!(input_price("openai/gpt-5-mini-2025-08-07"), Some(0.25));
         assert_eq!(input_price("gpt-5-nano"), Some(0.05));
@@ -116,7 +149,16 @@ mod tests {
 
     #[test]
     fn an_unknown_model_has_no_price() {
-        for model in ["", "gpt-5.6", "gpt-5-pro", "claude-sonnet-5", "claude-sonnet-5-5-5", "llama", "20260901", "-"] {
+        for model in [
+            "",
+            "gpt-5.6",
+            "gpt-5-pro",
+            "claude-sonnet-5",
+            "claude-sonnet-5-5-5",
+            "llama",
+            "20260901",
+            "-",
+        ] {
             assert_eq!(Price::of_model(model), None, "{model}");
         }
     }
@@ -124,7 +166,12 @@ mod tests {
     #[test]
     fn each_kind_of_token_has_its_price() {
         let price = Price::of_model("claude-sonnet-5-5").unwrap();
-        let usage = Usage { input: 1_000_000, cache_write: 2_000_000, cache_read: 10_000_000, output: 500_000 };
+        let usage = Usage {
+            input: 1_000_000,
+            cache_write: 2_000_000,
+            cache_read: 10_000_000,
+            output: 500_000,
+        };
         assert_eq!(price.cost(&usage), 2.0 + 5.0 + 1.0 + 5.0);
         assert_eq!(price.worst(1_000_000, 100_000), 2.5 + 1.0);
         let given = Price::given(4.0, 8.0);
@@ -133,7 +180,10 @@ mod tests {
 
     #[test]
     fn families_have_a_context() {
-        assert_eq!(context_of_model("anthropic/claude-sonnet-5-5"), Some(200_000));
+        assert_eq!(
+            context_of_model("anthropic/claude-sonnet-5-5"),
+            Some(200_000)
+        );
         assert_eq!(context_of_model("gpt-5-mini"), Some(400_000));
         assert_eq!(context_of_model("qwen.gguf"), None);
     }

@@ -38,7 +38,12 @@ pub enum Told<'a> {
     /// A piece of the stream, as it came.
     Piece(&'a str),
     /// An attempt gave no answer; another one follows after `again_after`, or none.
-    Failed { attempt: u32, message: &'a str, spent: Spent, again_after: Option<Duration> },
+    Failed {
+        attempt: u32,
+        message: &'a str,
+        spent: Spent,
+        again_after: Option<Duration>,
+    },
 }
 
 /// Why there is no answer in the end.
@@ -79,16 +84,28 @@ pub fn ask(
             Err(GaveUp::FieldRefused) => Some(Duration::ZERO),
             Err(_) => None,
         };
-        tell(Told::Failed { attempt, message: &message, spent, again_after })?;
+        tell(Told::Failed {
+            attempt,
+            message: &message,
+            spent,
+            again_after,
+        })?;
         let delay = match next {
             Ok(delay) => delay,
             Err(gave_up) => return Ok(Err(gave_up)),
         };
-        let left = policy.until.map(|until| until.saturating_duration_since(Instant::now()));
+        let left = policy
+            .until
+            .map(|until| until.saturating_duration_since(Instant::now()));
         let delay = left.map_or(delay, |left| left.min(delay));
-        match stop.sleep(delay).map_err(|error| Error::Bug(format!("cannot wait: {error}")))? {
+        match stop
+            .sleep(delay)
+            .map_err(|error| Error::Bug(format!("cannot wait: {error}")))?
+        {
             Woken::Stopped(_) => return Ok(Err(GaveUp::Stopped)),
-            _ if policy.until.is_some_and(|until| until <= Instant::now()) => return Ok(Err(GaveUp::Stopped)),
+            _ if policy.until.is_some_and(|until| until <= Instant::now()) => {
+                return Ok(Err(GaveUp::Stopped));
+            }
             Woken::Ready | Woken::TimedOut => attempt += 1,
         }
         tell(Told::Sending { attempt })?;
@@ -110,17 +127,34 @@ fn make(
 }
 
 /// What went wrong, what it may have cost, and the delay before the next attempt or the reason why there is none.
-fn judge(error: LlmError, attempt: u32, policy: &Policy) -> (String, Spent, Result<Duration, GaveUp>) {
-    let give_up = |message: String, kind: fn(String) -> GaveUp| (message.clone(), Spent::Nothing, Err(kind(message)));
+fn judge(
+    error: LlmError,
+    attempt: u32,
+    policy: &Policy,
+) -> (String, Spent, Result<Duration, GaveUp>) {
+    let give_up = |message: String, kind: fn(String) -> GaveUp| {
+        (message.clone(), Spent::Nothing, Err(kind(message)))
+    };
     match error {
         LlmError::Unauthorized { message } => give_up(message, GaveUp::Unauthorized),
         LlmError::LimitReached { message } => give_up(message, GaveUp::Unavailable),
         LlmError::Permanent { message } => give_up(message, GaveUp::Permanent),
         LlmError::FieldRefused { message } => (message, Spent::Nothing, Err(GaveUp::FieldRefused)),
-        LlmError::OverBudget { message, spent } => (message.clone(), spent, Err(GaveUp::OverBudget(message))),
-        LlmError::Stopped { spent } => ("the run was asked to stop".into(), spent, Err(GaveUp::Stopped)),
-        LlmError::Transient { message, retry_after, spent } => {
-            let next = delay(attempt, retry_after, policy).map_err(|why| GaveUp::Unavailable(message.clone() + &why));
+        LlmError::OverBudget { message, spent } => {
+            (message.clone(), spent, Err(GaveUp::OverBudget(message)))
+        }
+        LlmError::Stopped { spent } => (
+            "the run was asked to stop".into(),
+            spent,
+            Err(GaveUp::Stopped),
+        ),
+        LlmError::Transient {
+            message,
+            retry_after,
+            spent,
+        } => {
+            let next = delay(attempt, retry_after, policy)
+                .map_err(|why| GaveUp::Unavailable(message.clone() + &why));
             (message, spent, next)
         }
     }
@@ -131,7 +165,9 @@ fn delay(attempt: u32, retry_after: Option<Duration>, policy: &Policy) -> Result
     if let Some(asked) = retry_after.filter(|asked| *asked > LONGEST_ASKED) {
         return Err(format!("; the server asks to wait {} s", asked.as_secs()));
     }
-    let fixed = DELAYS.get(attempt as usize - 1).ok_or_else(|| format!(" (after {attempt} attempts)"))?;
+    let fixed = DELAYS
+        .get(attempt as usize - 1)
+        .ok_or_else(|| format!(" (after {attempt} attempts)"))?;
     let seconds = retry_after.map_or(*fixed as f64, |asked| asked.as_secs_f64()) * policy.scale;
     // A scale that is no number, or below zero, means no delay; so does what no duration can hold.
     let scaled = Duration::try_from_secs_f64(seconds.clamp(0.0, LONGEST_DELAY.as_secs_f64()));
@@ -177,23 +213,42 @@ mod tests {
 
     fn transient(retry_after: Option<u64>) -> Result<Answer, LlmError> {
         let retry_after = retry_after.map(Duration::from_secs);
-        Err(LlmError::Transient { message: "busy".into(), retry_after, spent: Spent::Unknown })
+        Err(LlmError::Transient {
+            message: "busy".into(),
+            retry_after,
+            spent: Spent::Unknown,
+        })
     }
 
     /// What came of it, and what was told, in short.
-    fn run(scale: f64, stop: &Stop, outcomes: Vec<Result<Answer, LlmError>>) -> (Result<Answer, GaveUp>, Vec<String>) {
+    fn run(
+        scale: f64,
+        stop: &Stop,
+        outcomes: Vec<Result<Answer, LlmError>>,
+    ) -> (Result<Answer, GaveUp>, Vec<String>) {
         let mut told = Vec::new();
         let mut client = Scripted(outcomes.into());
-        let outcome = ask(&mut client, "piece", &Policy { scale, until: None }, stop, &mut |what| {
-            told.push(match what {
-                Told::Sending { attempt } => format!("sending {attempt}"),
-                Told::Piece(piece) => piece.to_owned(),
-                Told::Failed { attempt, message, spent, again_after } => {
-                    format!("{attempt} {message} {spent:?} {again_after:?}")
-                }
-            });
-            Ok(())
-        });
+        let outcome = ask(
+            &mut client,
+            "piece",
+            &Policy { scale, until: None },
+            stop,
+            &mut |what| {
+                told.push(match what {
+                    Told::Sending { attempt } => format!("sending {attempt}"),
+                    Told::Piece(piece) => piece.to_owned(),
+                    Told::Failed {
+                        attempt,
+                        message,
+                        spent,
+                        again_after,
+                    } => {
+                        format!("{attempt} {message} {spent:?} {again_after:?}")
+                    }
+                });
+                Ok(())
+            },
+        );
         assert!(client.0.is_empty(), "one attempt too few");
         (outcome.unwrap(), told)
     }
@@ -204,7 +259,10 @@ mod tests {
 
     #[test]
     fn an_answer_ends_the_asking() {
-        assert_eq!(asked(vec![Ok(answer())]), (Ok(answer()), vec!["piece".to_owned()]));
+        assert_eq!(
+            asked(vec![Ok(answer())]),
+            (Ok(answer()), vec!["piece".to_owned()])
+        );
     }
 
     #[test]
@@ -212,33 +270,83 @@ mod tests {
         let (outcome, told) = asked(vec![transient(None), transient(Some(60)), Ok(answer())]);
         assert_eq!(outcome, Ok(answer()));
         let again = |attempt: u32| format!("{attempt} busy Unknown Some(0ns)");
-        assert_eq!(told, ["piece", &again(1), "sending 2", "piece", &again(2), "sending 3", "piece"]);
+        assert_eq!(
+            told,
+            [
+                "piece",
+                &again(1),
+                "sending 2",
+                "piece",
+                &again(2),
+                "sending 3",
+                "piece"
+            ]
+        );
     }
 
     #[test]
     fn four_retries_are_the_most() {
         let (outcome, told) = asked(vec![transient(None); 5]);
-        assert_eq!(outcome, Err(GaveUp::Unavailable("busy (after 5 attempts)".into())));
+        assert_eq!(
+            outcome,
+            Err(GaveUp::Unavailable("busy (after 5 attempts)".into()))
+        );
         assert_eq!(told.last().unwrap(), "5 busy Unknown None");
     }
 
     #[test]
     fn a_server_that_asks_for_too_much_is_not_waited_for() {
         let (outcome, _) = asked(vec![transient(Some(61))]);
-        assert_eq!(outcome, Err(GaveUp::Unavailable("busy; the server asks to wait 61 s".into())));
-        let huge =
-            LlmError::Transient { message: "busy".into(), retry_after: Some(Duration::MAX), spent: Spent::Nothing };
-        assert!(matches!(asked(vec![Err(huge)]).0, Err(GaveUp::Unavailable(_))));
+        assert_eq!(
+            outcome,
+            Err(GaveUp::Unavailable(
+                "busy; the server asks to wait 61 s".into()
+            ))
+        );
+        let huge = LlmError::Transient {
+            message: "busy".into(),
+            retry_after: Some(Duration::MAX),
+            spent: Spent::Nothing,
+        };
+        assert!(matches!(
+            asked(vec![Err(huge)]).0,
+            Err(GaveUp::Unavailable(_))
+        ));
     }
 
     #[test]
     fn what_is_not_transient_is_not_repeated() {
         let check = |error, expected| assert_eq!(asked(vec![Err(error)]).0, Err(expected));
-        check(LlmError::Unauthorized { message: "x".into() }, GaveUp::Unauthorized("x".into()));
-        check(LlmError::LimitReached { message: "x".into() }, GaveUp::Unavailable("x".into()));
-        check(LlmError::Permanent { message: "x".into() }, GaveUp::Permanent("x".into()));
-        check(LlmError::FieldRefused { message: "x".into() }, GaveUp::FieldRefused);
-        check(LlmError::Stopped { spent: Spent::Unknown }, GaveUp::Stopped);
+        check(
+            LlmError::Unauthorized {
+                message: "x".into(),
+            },
+            GaveUp::Unauthorized("x".into()),
+        );
+        check(
+            LlmError::LimitReached {
+                message: "x".into(),
+            },
+            GaveUp::Unavailable("x".into()),
+        );
+        check(
+            LlmError::Permanent {
+                message: "x".into(),
+            },
+            GaveUp::Permanent("x".into()),
+        );
+        check(
+            LlmError::FieldRefused {
+                message: "x".into(),
+            },
+            GaveUp::FieldRefused,
+        );
+        check(
+            LlmError::Stopped {
+                spent: Spent::Unknown,
+            },
+            GaveUp::Stopped,
+        );
     }
 
     #[test]
@@ -252,7 +360,12 @@ mod tests {
     #[test]
     fn delays_are_fixed_asked_for_and_scaled() {
         let check = |attempt, retry_after: Option<u64>, scale, expected: f64| {
-            let delay = delay(attempt, retry_after.map(Duration::from_secs), &Policy { scale, until: None }).unwrap();
+            let delay = delay(
+                attempt,
+                retry_after.map(Duration::from_secs),
+                &Policy { scale, until: None },
+            )
+            .unwrap();
             assert_eq!(delay, Duration::from_secs_f64(expected));
         };
         for (attempt, seconds) in [(1, 1.0), (2, 2.0), (3, 4.0), (4, 8.0)] {
@@ -274,11 +387,23 @@ mod tests {
         let fails_at = |nth: usize| {
             let mut client = Scripted(vec![transient(None), Ok(answer())].into());
             let mut count = 0;
-            let outcome =
-                ask(&mut client, "p", &Policy { scale: 0.0, until: None }, &Stop::never().unwrap(), &mut |_| {
+            let outcome = ask(
+                &mut client,
+                "p",
+                &Policy {
+                    scale: 0.0,
+                    until: None,
+                },
+                &Stop::never().unwrap(),
+                &mut |_| {
                     count += 1;
-                    if count == nth { Err(Error::Bug("disk full".into())) } else { Ok(()) }
-                });
+                    if count == nth {
+                        Err(Error::Bug("disk full".into()))
+                    } else {
+                        Ok(())
+                    }
+                },
+            );
             (outcome.is_err(), client.0.len())
         };
         assert_eq!(fails_at(1), (true, 1), "the first piece");

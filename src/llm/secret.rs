@@ -21,14 +21,21 @@ pub struct Secret(String);
 impl Secret {
     /// Returns the secret, or nothing for a blank text: an empty variable counts as unset.
     pub fn new(text: &str) -> Option<Secret> {
-        Some(text.trim()).filter(|text| !text.is_empty()).map(|text| Secret(text.to_owned()))
+        Some(text.trim())
+            .filter(|text| !text.is_empty())
+            .map(|text| Secret(text.to_owned()))
     }
 
     /// Returns `text` with every occurrence of the secret replaced, one that was cut at the end of the text too.
     pub fn redact(&self, text: &str) -> String {
         let redacted = text.replace(&self.0, REDACTED);
-        let cut = (SHORTEST_CUT..self.0.len()).rev().filter_map(|length| self.0.get(..length));
-        match cut.into_iter().find_map(|start| redacted.strip_suffix(start)) {
+        let cut = (SHORTEST_CUT..self.0.len())
+            .rev()
+            .filter_map(|length| self.0.get(..length));
+        match cut
+            .into_iter()
+            .find_map(|start| redacted.strip_suffix(start))
+        {
             Some(before) => format!("{before}{REDACTED}"),
             None => redacted,
         }
@@ -36,7 +43,8 @@ impl Secret {
 
     /// Returns a part of an answer with every occurrence replaced; an answer is worth more than a short key.
     pub(super) fn redact_answer(&self, text: &str) -> Option<String> {
-        (self.0.len() >= SHORTEST_IN_ANSWERS && text.contains(&self.0)).then(|| text.replace(&self.0, REDACTED))
+        (self.0.len() >= SHORTEST_IN_ANSWERS && text.contains(&self.0))
+            .then(|| text.replace(&self.0, REDACTED))
     }
 
     /// Returns the header that carries the secret, or nothing where no header can.
@@ -61,17 +69,32 @@ mod tests {
     fn a_secret_is_not_shown() {
         let secret = Secret::new(" sk-ant-0123456789 \n").unwrap();
         assert_eq!(format!("{secret:?}"), "Secret");
-        assert_eq!(format!("{:?}", secret.header("Bearer ").unwrap()), "Sensitive");
-        assert_eq!(secret.redact("a sk-ant-0123456789, sk-ant-0123456789"), "a [redacted], [redacted]");
-        assert_eq!(secret.redact_answer("x = 'sk-ant-0123456789'").as_deref(), Some("x = '[redacted]'"));
-        assert_eq!(secret.redact("cut off: sk-ant-01234"), "cut off: [redacted]");
+        assert_eq!(
+            format!("{:?}", secret.header("Bearer ").unwrap()),
+            "Sensitive"
+        );
+        assert_eq!(
+            secret.redact("a sk-ant-0123456789, sk-ant-0123456789"),
+            "a [redacted], [redacted]"
+        );
+        assert_eq!(
+            secret.redact_answer("x = 'sk-ant-0123456789'").as_deref(),
+            Some("x = '[redacted]'")
+        );
+        assert_eq!(
+            secret.redact("cut off: sk-ant-01234"),
+            "cut off: [redacted]"
+        );
     }
 
     #[test]
     fn a_word_as_a_key_does_not_spoil_answers() {
         let secret = Secret::new("calc").unwrap();
         assert_eq!(secret.redact_answer("calc.py"), None);
-        assert_eq!(secret.redact("no such key: calc"), "no such key: [redacted]");
+        assert_eq!(
+            secret.redact("no such key: calc"),
+            "no such key: [redacted]"
+        );
     }
 
     #[test]

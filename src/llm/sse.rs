@@ -21,7 +21,10 @@ pub enum SseError {
 impl fmt::Display for SseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SseError::TooLarge => write!(f, "one event of the stream is larger than {MAX_EVENT} bytes"),
+            SseError::TooLarge => write!(
+                f,
+                "one event of the stream is larger than {MAX_EVENT} bytes"
+            ),
             SseError::NotUtf8 => f.write_str("the stream is not UTF-8"),
         }
     }
@@ -47,7 +50,11 @@ impl SseParser {
     }
 
     /// Takes the next bytes and hands over each event (its name, its data) that they complete.
-    pub fn push(&mut self, bytes: &[u8], on_event: &mut dyn FnMut(Option<&str>, &str)) -> Result<(), SseError> {
+    pub fn push(
+        &mut self,
+        bytes: &[u8],
+        on_event: &mut dyn FnMut(Option<&str>, &str),
+    ) -> Result<(), SseError> {
         let mut rest = bytes;
         while !rest.is_empty() {
             if std::mem::take(&mut self.after_return) && rest[0] == b'\n' {
@@ -67,11 +74,21 @@ impl SseParser {
     }
 
     fn check_room(&self, more: usize) -> Result<(), SseError> {
-        let held = self.line.len() + self.data.as_ref().map_or(0, Vec::len) + self.event.as_ref().map_or(0, Vec::len);
-        if held + more > MAX_EVENT { Err(SseError::TooLarge) } else { Ok(()) }
+        let held = self.line.len()
+            + self.data.as_ref().map_or(0, Vec::len)
+            + self.event.as_ref().map_or(0, Vec::len);
+        if held + more > MAX_EVENT {
+            Err(SseError::TooLarge)
+        } else {
+            Ok(())
+        }
     }
 
-    fn end_line(&mut self, end: &[u8], on_event: &mut dyn FnMut(Option<&str>, &str)) -> Result<(), SseError> {
+    fn end_line(
+        &mut self,
+        end: &[u8],
+        on_event: &mut dyn FnMut(Option<&str>, &str),
+    ) -> Result<(), SseError> {
         self.check_room(end.len())?;
         let mut whole = std::mem::take(&mut self.line);
         let mut line = end;
@@ -92,7 +109,9 @@ impl SseParser {
     /// A comment is a field without a name, and skipped as every unknown one.
     fn field(&mut self, line: &[u8]) {
         let colon = line.iter().position(|byte| *byte == b':');
-        let (name, value) = colon.map_or((line, &line[line.len()..]), |at| (&line[..at], &line[at + 1..]));
+        let (name, value) = colon.map_or((line, &line[line.len()..]), |at| {
+            (&line[..at], &line[at + 1..])
+        });
         let value = value.strip_prefix(b" ").unwrap_or(value);
         match (name, &mut self.data) {
             (b"event", _) => self.event = Some(value.to_vec()),
@@ -107,7 +126,9 @@ impl SseParser {
 
     fn dispatch(&mut self, on_event: &mut dyn FnMut(Option<&str>, &str)) -> Result<(), SseError> {
         let event = self.event.take();
-        let Some(data) = self.data.take() else { return Ok(()) };
+        let Some(data) = self.data.take() else {
+            return Ok(());
+        };
         let data = std::str::from_utf8(&data).map_err(|_| SseError::NotUtf8)?;
         let event = event.as_deref().map(String::from_utf8_lossy);
         on_event(event.as_deref(), data);
@@ -126,7 +147,9 @@ mod tests {
     fn parse<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> Result<Events, SseError> {
         let (mut parser, mut events) = (SseParser::new(), Vec::new());
         for chunk in chunks {
-            parser.push(chunk, &mut |event, data| events.push((event.map(str::to_owned), data.to_owned())))?;
+            parser.push(chunk, &mut |event, data| {
+                events.push((event.map(str::to_owned), data.to_owned()))
+            })?;
         }
         Ok(events)
     }
@@ -134,10 +157,25 @@ mod tests {
     fn check(stream: &str, expected: &[(&str, &str)]) {
         let expected: Events = expected
             .iter()
-            .map(|(event, data)| (Some(*event).filter(|event| !event.is_empty()).map(str::to_owned), data.to_string()))
+            .map(|(event, data)| {
+                (
+                    Some(*event)
+                        .filter(|event| !event.is_empty())
+                        .map(str::to_owned),
+                    data.to_string(),
+                )
+            })
             .collect();
-        assert_eq!(parse([stream.as_bytes()]).unwrap(), expected, "whole: {stream:?}");
-        assert_eq!(parse(stream.as_bytes().chunks(1)).unwrap(), expected, "byte by byte: {stream:?}");
+        assert_eq!(
+            parse([stream.as_bytes()]).unwrap(),
+            expected,
+            "whole: {stream:?}"
+        );
+        assert_eq!(
+            parse(stream.as_bytes().chunks(1)).unwrap(),
+            expected,
+            "byte by byte: {stream:?}"
+        );
     }
 
     #[test]
@@ -146,11 +184,20 @@ mod tests {
         check("data:a\n\ndata:  b\n\n", &[("", "a"), ("", " b")]);
         check("event: ping\ndata: {}\n\n", &[("ping", "{}")]);
         check("data: a\r\ndata: b\r\n\r\n", &[("", "a\nb")]);
-        check("data: a\rdata: b\r\rdata: c\r\r", &[("", "a\nb"), ("", "c")]);
+        check(
+            "data: a\rdata: b\r\rdata: c\r\r",
+            &[("", "a\nb"), ("", "c")],
+        );
         check("\u{feff}data: a\n\n", &[("", "a")]);
         check("data: \u{feff}ä€😀\n\n", &[("", "\u{feff}ä€😀")]);
-        check(": comment\n\n:\n\nid: 7\nretry: 1\nodd\ndata: a\n\n", &[("", "a")]);
-        check("data\n\ndata:\n\ndata:\ndata:\n\n", &[("", ""), ("", ""), ("", "\n")]);
+        check(
+            ": comment\n\n:\n\nid: 7\nretry: 1\nodd\ndata: a\n\n",
+            &[("", "a")],
+        );
+        check(
+            "data\n\ndata:\n\ndata:\ndata:\n\n",
+            &[("", ""), ("", ""), ("", "\n")],
+        );
         check("event: lost\n\ndata: a\n\n", &[("", "a")]);
         check("data: a: b\n\n", &[("", "a: b")]);
         check("dataset: a\n data: b\n\n", &[]);
@@ -168,8 +215,14 @@ mod tests {
 
     #[test]
     fn bytes_that_are_not_utf8_are_an_error() {
-        assert_eq!(parse([b"data: \xff\n\n".as_slice()]), Err(SseError::NotUtf8));
-        assert_eq!(parse([b": \xff\n\ndata: a\n\n".as_slice()]).map(|events| events.len()), Ok(1));
+        assert_eq!(
+            parse([b"data: \xff\n\n".as_slice()]),
+            Err(SseError::NotUtf8)
+        );
+        assert_eq!(
+            parse([b": \xff\n\ndata: a\n\n".as_slice()]).map(|events| events.len()),
+            Ok(1)
+        );
     }
 
     proptest! {

@@ -61,8 +61,16 @@ pub struct ConsoleOptions {
 impl ConsoleOptions {
     /// Returns options for stderr, which is looked at to see whether it is a terminal.
     pub fn stderr(quiet: bool, color: bool) -> ConsoleOptions {
-        let terminal = io::stderr().is_terminal().then_some(stderr_width as fn() -> u16);
-        ConsoleOptions { quiet, color, terminal, started: Instant::now(), sink: Box::new(io::stderr()) }
+        let terminal = io::stderr()
+            .is_terminal()
+            .then_some(stderr_width as fn() -> u16);
+        ConsoleOptions {
+            quiet,
+            color,
+            terminal,
+            started: Instant::now(),
+            sink: Box::new(io::stderr()),
+        }
     }
 }
 
@@ -75,11 +83,26 @@ pub struct Console {
 impl Console {
     /// Subscribes a console to all that it tells of.
     pub fn attach(bus: &mut Bus, options: ConsoleOptions) -> Console {
-        let ConsoleOptions { quiet, color, terminal, started, sink } = options;
+        let ConsoleOptions {
+            quiet,
+            color,
+            terminal,
+            started,
+            sink,
+        } = options;
         let has_live_line = terminal.is_some() && !quiet;
         let color = terminal.is_some() && color;
         let terminal = terminal.filter(|_| has_live_line);
-        let screen = Screen { quiet, color, terminal, started, sink, live: None, spend: None, is_drawn: false };
+        let screen = Screen {
+            quiet,
+            color,
+            terminal,
+            started,
+            sink,
+            live: None,
+            spend: None,
+            is_drawn: false,
+        };
         let screen = Arc::new(Mutex::new(screen));
         for kind in HEARD.iter().copied() {
             let screen = screen.clone();
@@ -88,13 +111,18 @@ impl Console {
                 Ok(())
             });
         }
-        let ticker = has_live_line.then(|| start_ticker(screen.clone())).flatten();
+        let ticker = has_live_line
+            .then(|| start_ticker(screen.clone()))
+            .flatten();
         Console { screen, ticker }
     }
 
     /// Writes a line of the caller's own, quiet or not, made harmless like all others.
     pub fn line(&self, text: &str) {
-        lock(&self.screen).say(&Line { tone: Tone::Progress, text: plain_text(text) });
+        lock(&self.screen).say(&Line {
+            tone: Tone::Progress,
+            text: plain_text(text),
+        });
     }
 
     /// Ends the live line.
@@ -142,19 +170,37 @@ impl Screen {
     /// Keeps what the live line tells up to date.
     fn follow(&mut self, event: &Event) {
         match event {
-            Event::StateStarted { state_name, attempt, of, .. } => {
-                self.live = Some(Live { phase: phase(state_name, *attempt, *of), doing: None });
+            Event::StateStarted {
+                state_name,
+                attempt,
+                of,
+                ..
+            } => {
+                self.live = Some(Live {
+                    phase: phase(state_name, *attempt, *of),
+                    doing: None,
+                });
             }
             Event::ModelRequested { .. } => self.now(Some("waiting for the model".to_owned())),
             Event::ModelAnswered { cost_usd, .. } => {
-                self.spend = cost_usd.map(|cost| self.spend.unwrap_or(0.0) + cost).or(self.spend);
+                self.spend = cost_usd
+                    .map(|cost| self.spend.unwrap_or(0.0) + cost)
+                    .or(self.spend);
                 self.now(None);
             }
-            Event::ToolInvocation { tool_name, .. } => self.now(Some(format!("check {}", name(tool_name)))),
-            Event::ToolCalled { tool_name, .. } => self.now(Some(format!("tool {}", name(tool_name)))),
+            Event::ToolInvocation { tool_name, .. } => {
+                self.now(Some(format!("check {}", name(tool_name))))
+            }
+            Event::ToolCalled { tool_name, .. } => {
+                self.now(Some(format!("tool {}", name(tool_name))))
+            }
             Event::ScriptOutput { .. } | Event::ToolReturned { .. } => self.now(None),
-            Event::StateCompleted { total_cost_usd, .. } => self.spend = total_cost_usd.or(self.spend),
-            Event::WorkflowCompleted { .. } | Event::WorkflowPaused { .. } | Event::WorkflowInterrupted { .. } => {
+            Event::StateCompleted { total_cost_usd, .. } => {
+                self.spend = total_cost_usd.or(self.spend)
+            }
+            Event::WorkflowCompleted { .. }
+            | Event::WorkflowPaused { .. }
+            | Event::WorkflowInterrupted { .. } => {
                 self.live = None;
             }
             _ => {}
@@ -195,9 +241,16 @@ impl Screen {
     }
 
     fn live_line(&self) -> String {
-        let (Some(width), Some(live)) = (self.terminal, &self.live) else { return String::new() };
+        let (Some(width), Some(live)) = (self.terminal, &self.live) else {
+            return String::new();
+        };
         let elapsed = minutes(self.started.elapsed().as_secs());
-        let parts = [Some(live.phase.clone()), Some(elapsed), self.spend.map(money), live.doing.clone()];
+        let parts = [
+            Some(live.phase.clone()),
+            Some(elapsed),
+            self.spend.map(money),
+            live.doing.clone(),
+        ];
         let text = parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
         // The last column stays free: some terminals wrap as soon as it is taken.
         fitting(&text, usize::from(width()).saturating_sub(1)).to_owned()
@@ -216,7 +269,9 @@ fn lock(screen: &Mutex<Screen>) -> MutexGuard<'_, Screen> {
 /// Starts the thread that draws the live line anew; without it the line changes with events alone.
 fn start_ticker(screen: Arc<Mutex<Screen>>) -> Option<(Sender<()>, JoinHandle<()>)> {
     let (end, ended) = mpsc::channel();
-    let ticker = thread::Builder::new().name("console".to_owned()).spawn(move || tick(&screen, &ended));
+    let ticker = thread::Builder::new()
+        .name("console".to_owned())
+        .spawn(move || tick(&screen, &ended));
     ticker.ok().map(|ticker| (end, ticker))
 }
 

@@ -46,7 +46,11 @@ pub struct Debug {
 impl Debug {
     /// Subscribes debug files in the directory at `path`, which is made with the first of them; its parent is there.
     pub fn attach(bus: &mut Bus, path: PathBuf) {
-        let debug = Rc::new(RefCell::new(Debug { path, files: None, has_failed: false }));
+        let debug = Rc::new(RefCell::new(Debug {
+            path,
+            files: None,
+            has_failed: false,
+        }));
         for kind in HEARD {
             let debug = debug.clone();
             bus.on(kind, move |event| debug.borrow_mut().hear(event));
@@ -58,7 +62,10 @@ impl Debug {
         match self.write(event) {
             Err(failure) if !self.has_failed => {
                 self.has_failed = true;
-                Err(format!("debug files in {} are incomplete: {failure}", self.path.display()))
+                Err(format!(
+                    "debug files in {} are incomplete: {failure}",
+                    self.path.display()
+                ))
             }
             _ => Ok(()),
         }
@@ -67,7 +74,8 @@ impl Debug {
     fn write(&mut self, event: &Event) -> Told {
         let files = match self.files.take() {
             Some(files) => files,
-            None => Files::open(&self.path).map_err(|error| format!("cannot open the directory: {error}"))?,
+            None => Files::open(&self.path)
+                .map_err(|error| format!("cannot open the directory: {error}"))?,
         };
         self.files.insert(files).write(event)
     }
@@ -100,7 +108,13 @@ impl Files {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = open(path, flags, Mode::empty())?;
         let step = highest_step(&directory)?;
-        Ok(Files { directory, step, request: None, prompt: None, call: None })
+        Ok(Files {
+            directory,
+            step,
+            request: None,
+            prompt: None,
+            call: None,
+        })
     }
 
     fn write(&mut self, event: &Event) -> Told {
@@ -109,17 +123,43 @@ impl Files {
                 self.prompt = Some(request.clone());
                 Ok(())
             }
-            Event::ModelRequested { agent_id, place, request, .. } => self.begin_request(agent_id, *place, request),
-            Event::ModelRetried { agent_id, place, attempt } => {
-                self.append(agent_id, *place, &json!({"ts": timestamp(), "retry": attempt}))
-            }
-            Event::ModelStreamed { agent_id, place, piece } => {
-                self.append(agent_id, *place, &json!({"ts": timestamp(), "piece": piece}))
-            }
-            Event::ModelAnswered { agent_id, place, .. } => self.answer(agent_id, *place, event),
-            Event::ToolCalled { agent_id, place, tool_name, arguments, .. } => {
+            Event::ModelRequested {
+                agent_id,
+                place,
+                request,
+                ..
+            } => self.begin_request(agent_id, *place, request),
+            Event::ModelRetried {
+                agent_id,
+                place,
+                attempt,
+            } => self.append(
+                agent_id,
+                *place,
+                &json!({"ts": timestamp(), "retry": attempt}),
+            ),
+            Event::ModelStreamed {
+                agent_id,
+                place,
+                piece,
+            } => self.append(
+                agent_id,
+                *place,
+                &json!({"ts": timestamp(), "piece": piece}),
+            ),
+            Event::ModelAnswered {
+                agent_id, place, ..
+            } => self.answer(agent_id, *place, event),
+            Event::ToolCalled {
+                agent_id,
+                place,
+                tool_name,
+                arguments,
+                ..
+            } => {
                 let suffix = format!("_{}", file_name(tool_name));
-                let (stem, file) = self.begin(agent_id, place.phase.name(), &suffix, "call.json")?;
+                let (stem, file) =
+                    self.begin(agent_id, place.phase.name(), &suffix, "call.json")?;
                 self.call = Some(stem);
                 fill(file, &pretty(arguments))
             }
@@ -134,13 +174,19 @@ impl Files {
         self.request = None;
         let (stem, file) = self.begin(agent_id, place.phase.name(), "", "prompt.json")?;
         self.request = Some(RequestStep { stem, stream: None });
-        fill(file, &pretty(&self.prompt.take().unwrap_or_else(|| request.clone())))
+        fill(
+            file,
+            &pretty(&self.prompt.take().unwrap_or_else(|| request.clone())),
+        )
     }
 
     /// Appends to the stream of the request under way, unbuffered, so that all that came is there when no more does.
     fn append(&mut self, agent_id: &str, place: Place, line: &Value) -> Told {
         let (stem, stream) = match self.request.take() {
-            Some(RequestStep { stem, stream: Some(stream) }) => (stem, stream),
+            Some(RequestStep {
+                stem,
+                stream: Some(stream),
+            }) => (stem, stream),
             Some(RequestStep { stem, stream: None }) => {
                 let stream = self.create(&format!("{stem}.stream.jsonl"))?;
                 (stem, stream)
@@ -148,56 +194,121 @@ impl Files {
             None => self.begin(agent_id, place.phase.name(), "", "stream.jsonl")?,
         };
         let told = fill(&stream, &format!("{line}\n"));
-        self.request = Some(RequestStep { stem, stream: Some(stream) });
+        self.request = Some(RequestStep {
+            stem,
+            stream: Some(stream),
+        });
         told
     }
 
     fn answer(&mut self, agent_id: &str, place: Place, event: &Event) -> Told {
         let file = match self.request.take() {
             Some(request) => self.create(&format!("{}.answer.json", request.stem))?,
-            None => self.begin(agent_id, place.phase.name(), "", "answer.json")?.1,
+            None => {
+                self.begin(agent_id, place.phase.name(), "", "answer.json")?
+                    .1
+            }
         };
         fill(file, &pretty(event))
     }
 
     /// Writes what a call came to; one that was refused has not begun a step yet.
     fn result(&mut self, event: &Event) -> Told {
-        let Event::ToolReturned { agent_id, place, tool_name, output, screen, .. } = event else { return Ok(()) };
+        let Event::ToolReturned {
+            agent_id,
+            place,
+            tool_name,
+            output,
+            screen,
+            ..
+        } = event
+        else {
+            return Ok(());
+        };
         let (stem, file) = match self.call.take() {
             Some(stem) => {
                 let file = self.create(&format!("{stem}.result.txt"))?;
                 (stem, file)
             }
-            None => self.begin(agent_id, place.phase.name(), &format!("_{}", file_name(tool_name)), "result.txt")?,
+            None => self.begin(
+                agent_id,
+                place.phase.name(),
+                &format!("_{}", file_name(tool_name)),
+                "result.txt",
+            )?,
         };
         fill(file, &format!("{output}{screen}"))?;
-        fill(self.create(&format!("{stem}.meta.json"))?, &pretty(&without_streams(event)))
+        fill(
+            self.create(&format!("{stem}.meta.json"))?,
+            &pretty(&without_streams(event)),
+        )
     }
 
     fn check(&mut self, event: &Event) -> Told {
-        let Event::ScriptOutput { agent_id, state_name, tool_name, stdout, stderr, .. } = event else { return Ok(()) };
-        let (stem, file) = self.begin(agent_id, state_name, &format!("_{}", file_name(tool_name)), "stdout.txt")?;
+        let Event::ScriptOutput {
+            agent_id,
+            state_name,
+            tool_name,
+            stdout,
+            stderr,
+            ..
+        } = event
+        else {
+            return Ok(());
+        };
+        let (stem, file) = self.begin(
+            agent_id,
+            state_name,
+            &format!("_{}", file_name(tool_name)),
+            "stdout.txt",
+        )?;
         fill(file, stdout)?;
         fill(self.create(&format!("{stem}.stderr.txt"))?, stderr)?;
-        fill(self.create(&format!("{stem}.meta.json"))?, &pretty(&without_streams(event)))
+        fill(
+            self.create(&format!("{stem}.meta.json"))?,
+            &pretty(&without_streams(event)),
+        )
     }
 
     fn transition(&mut self, event: &Event) -> Told {
-        let Event::TransitionOccurred { agent_id, from_state, to_state, transition_type, metadata } = event else {
+        let Event::TransitionOccurred {
+            agent_id,
+            from_state,
+            to_state,
+            transition_type,
+            metadata,
+        } = event
+        else {
             return Ok(());
         };
         let (agent, kind) = (file_name(agent_id), transition_type.escape_debug());
-        let line = format!("{} [{agent}] {from_state} -> {to_state} ({kind}) {metadata}\n", timestamp());
-        let log = self.open_file(TRANSITIONS, OFlags::APPEND).map_err(|error| failure(TRANSITIONS, error))?;
+        let line = format!(
+            "{} [{agent}] {from_state} -> {to_state} ({kind}) {metadata}\n",
+            timestamp()
+        );
+        let log = self
+            .open_file(TRANSITIONS, OFlags::APPEND)
+            .map_err(|error| failure(TRANSITIONS, error))?;
         fill(log, &line)
     }
 
     /// Begins a step: makes the first of its files under the next free number and returns the stem of them all.
-    fn begin(&mut self, agent_id: &str, state: &str, suffix: &str, what: &str) -> Result<(String, File), String> {
+    fn begin(
+        &mut self,
+        agent_id: &str,
+        state: &str,
+        suffix: &str,
+        what: &str,
+    ) -> Result<(String, File), String> {
         let mut tries = 0;
         loop {
             self.step = self.step.saturating_add(1);
-            let stem = format!("{}_{}_{:03}{suffix}", file_name(agent_id), file_name(state), self.step);
+            let stem = format!(
+                "{}_{}_{:03}{suffix}",
+                file_name(agent_id),
+                file_name(state),
+                self.step
+            );
             let name = format!("{stem}.{what}");
             match self.open_file(&name, OFlags::EXCL) {
                 Ok(file) => return Ok((stem, file)),
@@ -208,7 +319,8 @@ impl Files {
     }
 
     fn create(&self, name: &str) -> Result<File, String> {
-        self.open_file(name, OFlags::EXCL).map_err(|error| failure(name, error))
+        self.open_file(name, OFlags::EXCL)
+            .map_err(|error| failure(name, error))
     }
 
     fn open_file(&self, name: &str, how: OFlags) -> Result<File, Errno> {
@@ -218,7 +330,8 @@ impl Files {
 }
 
 fn fill(mut file: impl Write, text: &str) -> Told {
-    file.write_all(text.as_bytes()).map_err(|error| format!("cannot write: {error}"))
+    file.write_all(text.as_bytes())
+        .map_err(|error| format!("cannot write: {error}"))
 }
 
 fn failure(name: &str, error: Errno) -> String {
@@ -235,14 +348,20 @@ fn highest_step(directory: &OwnedFd) -> Result<u32, Errno> {
 
 /// Returns the number in a file's name: the first part that is one, as only the parts after it are free in form.
 fn step_of(name: &str) -> Option<u32> {
-    let is_step = |part: &&str| (3..=9).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
+    let is_step = |part: &&str| {
+        (3..=9).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit())
+    };
     name.split(['_', '.']).find(is_step)?.parse().ok()
 }
 
 /// Returns the text as a part of a file's name.
 fn file_name(text: &str) -> String {
-    let keep = |character: char| character.is_ascii_alphanumeric() || matches!(character, '.' | '_' | '-');
-    text.chars().take(MAX_NAME_BYTES).map(|character| if keep(character) { character } else { '_' }).collect()
+    let keep =
+        |character: char| character.is_ascii_alphanumeric() || matches!(character, '.' | '_' | '-');
+    text.chars()
+        .take(MAX_NAME_BYTES)
+        .map(|character| if keep(character) { character } else { '_' })
+        .collect()
 }
 
 fn without_streams(event: &Event) -> Value {

@@ -41,37 +41,95 @@ pub struct Line {
 pub fn line_of(event: &Event, elapsed: Duration) -> Option<Line> {
     let (tone, text) = match event {
         Event::WorkflowStarted { .. } => (Tone::Progress, started(event)?),
-        Event::WorkflowCompleted { outcome, reason, message, total_cost_usd, .. } => {
-            return Some(completed(outcome == "SUCCESS", reason, message, &spent(elapsed, *total_cost_usd)));
+        Event::WorkflowCompleted {
+            outcome,
+            reason,
+            message,
+            total_cost_usd,
+            ..
+        } => {
+            return Some(completed(
+                outcome == "SUCCESS",
+                reason,
+                message,
+                &spent(elapsed, *total_cost_usd),
+            ));
         }
-        Event::WorkflowPaused { reason, message, total_cost_usd, .. } => {
-            (Tone::Error, ending("paused", &spent(elapsed, *total_cost_usd), reason, message))
-        }
-        Event::WorkflowInterrupted { reason, message, .. } => {
-            (Tone::Error, ending("interrupted", &spent(elapsed, None), reason, message))
-        }
+        Event::WorkflowPaused {
+            reason,
+            message,
+            total_cost_usd,
+            ..
+        } => (
+            Tone::Error,
+            ending("paused", &spent(elapsed, *total_cost_usd), reason, message),
+        ),
+        Event::WorkflowInterrupted {
+            reason, message, ..
+        } => (
+            Tone::Error,
+            ending("interrupted", &spent(elapsed, None), reason, message),
+        ),
         Event::StateStarted { state_name, .. } if state_name == "INIT" => return None,
-        Event::StateStarted { state_name, attempt, of, .. } => (Tone::Progress, phase(state_name, *attempt, *of)),
-        Event::ToolCalled { tool_name, arguments, .. } => (Tone::Progress, called(tool_name, arguments)),
-        Event::EnvironmentsRestarted { .. } => (Tone::Progress, "the environments were restarted".into()),
-        Event::ModelRequested { place, .. } if place.turn == 0 => return None,
-        Event::ModelRequested { place, .. } => (Tone::Progress, format!("asking the model, turn {}", place.turn + 1)),
-        Event::ModelRetried { attempt, .. } => (Tone::Progress, format!("asking the model again (try {attempt})")),
-        Event::ModelAnswered { .. } => return answered(event),
-        Event::FilesApplied { written, deleted, .. } => (Tone::Progress, applied(written, deleted)?),
-        Event::ScriptOutput { .. } => return checked(event),
-        Event::ProtectedRestored { restored, removed, .. } => (Tone::Warning, put_back(restored, removed)?),
-        // Whole, for it holds something to paste.
-        Event::SandboxFound { message, is_note, .. } => {
-            (if *is_note { Tone::Warning } else { Tone::Progress }, message.clone())
+        Event::StateStarted {
+            state_name,
+            attempt,
+            of,
+            ..
+        } => (Tone::Progress, phase(state_name, *attempt, *of)),
+        Event::ToolCalled {
+            tool_name,
+            arguments,
+            ..
+        } => (Tone::Progress, called(tool_name, arguments)),
+        Event::EnvironmentsRestarted { .. } => {
+            (Tone::Progress, "the environments were restarted".into())
         }
+        Event::ModelRequested { place, .. } if place.turn == 0 => return None,
+        Event::ModelRequested { place, .. } => (
+            Tone::Progress,
+            format!("asking the model, turn {}", place.turn + 1),
+        ),
+        Event::ModelRetried { attempt, .. } => (
+            Tone::Progress,
+            format!("asking the model again (try {attempt})"),
+        ),
+        Event::ModelAnswered { .. } => return answered(event),
+        Event::FilesApplied {
+            written, deleted, ..
+        } => (Tone::Progress, applied(written, deleted)?),
+        Event::ScriptOutput { .. } => return checked(event),
+        Event::ProtectedRestored {
+            restored, removed, ..
+        } => (Tone::Warning, put_back(restored, removed)?),
+        // Whole, for it holds something to paste.
+        Event::SandboxFound {
+            message, is_note, ..
+        } => (
+            if *is_note {
+                Tone::Warning
+            } else {
+                Tone::Progress
+            },
+            message.clone(),
+        ),
         Event::NoteAdded { note, .. } => (Tone::Warning, format!("note: {}", few_lines(note))),
-        Event::AnswerRefused { fault, .. } => (Tone::Progress, few_lines(&format!("the answer was not used: {fault}"))),
+        Event::AnswerRefused { fault, .. } => (
+            Tone::Progress,
+            few_lines(&format!("the answer was not used: {fault}")),
+        ),
         Event::ProgressMessage { message, .. } => (Tone::Progress, few_lines(message)),
         Event::ErrorOccurred { .. } => return broke(event),
-        Event::LogMended { dropped_bytes, kept_as, .. } => {
+        Event::LogMended {
+            dropped_bytes,
+            kept_as,
+            ..
+        } => {
             let text = "the end of the log could not be read and was cut off";
-            (Tone::Warning, format!("{text} ({dropped_bytes} bytes, kept as logs/{kept_as})"))
+            (
+                Tone::Warning,
+                format!("{text} ({dropped_bytes} bytes, kept as logs/{kept_as})"),
+            )
         }
         Event::StateCompleted { .. }
         | Event::PromptSent { .. }
@@ -92,7 +150,10 @@ pub fn line_of(event: &Event, elapsed: Duration) -> Option<Line> {
 
 /// Returns a phase with its attempt, such as `testing (attempt 2 of 6)`.
 pub fn phase(state_name: &str, attempt: u32, of: u32) -> String {
-    format!("{} (attempt {attempt} of {of})", name(state_name).to_lowercase())
+    format!(
+        "{} (attempt {attempt} of {of})",
+        name(state_name).to_lowercase()
+    )
 }
 
 /// Returns a name on one line, cut where it is very long.
@@ -115,11 +176,25 @@ pub fn minutes(seconds: u64) -> String {
 }
 
 fn started(event: &Event) -> Option<String> {
-    let Event::WorkflowStarted { workflow_id, spec_file, provider, model, resumed, debug_dir, .. } = event else {
+    let Event::WorkflowStarted {
+        workflow_id,
+        spec_file,
+        provider,
+        model,
+        resumed,
+        debug_dir,
+        ..
+    } = event
+    else {
         return None;
     };
     let verb = if *resumed { "resumed" } else { "started" };
-    let mut text = format!("run {} {verb}: {}, {}", name(workflow_id), name(spec_file), name(provider));
+    let mut text = format!(
+        "run {} {verb}: {}, {}",
+        name(workflow_id),
+        name(spec_file),
+        name(provider)
+    );
     if !model.is_empty() {
         text += &format!(" {}", name(model));
     }
@@ -131,33 +206,74 @@ fn started(event: &Event) -> Option<String> {
 
 fn completed(success: bool, reason: &str, message: &str, spent: &str) -> Line {
     if success {
-        Line { tone: Tone::Good, text: format!("succeeded after {spent}: {}", few_lines(message)) }
+        Line {
+            tone: Tone::Good,
+            text: format!("succeeded after {spent}: {}", few_lines(message)),
+        }
     } else {
-        Line { tone: Tone::Error, text: ending("failed", spent, reason, message) }
+        Line {
+            tone: Tone::Error,
+            text: ending("failed", spent, reason, message),
+        }
     }
 }
 
 fn ending(verb: &str, spent: &str, reason: &str, message: &str) -> String {
-    format!("{verb} after {spent} ({}): {}", name(reason), few_lines(message))
+    format!(
+        "{verb} after {spent} ({}): {}",
+        name(reason),
+        few_lines(message)
+    )
 }
 
 fn answered(event: &Event) -> Option<Line> {
-    let Event::ModelAnswered { cost_usd, duration_ms, error, .. } = event else { return None };
+    let Event::ModelAnswered {
+        cost_usd,
+        duration_ms,
+        error,
+        ..
+    } = event
+    else {
+        return None;
+    };
     let spent = spent(Duration::from_millis(*duration_ms), *cost_usd);
     Some(match error {
-        None => Line { tone: Tone::Progress, text: format!("the model answered ({spent})") },
-        Some(error) => Line { tone: Tone::Error, text: with_aside(&format!("error: {}", few_lines(error)), &spent) },
+        None => Line {
+            tone: Tone::Progress,
+            text: format!("the model answered ({spent})"),
+        },
+        Some(error) => Line {
+            tone: Tone::Error,
+            text: with_aside(&format!("error: {}", few_lines(error)), &spent),
+        },
     })
 }
 
 fn called(tool_name: &str, arguments: &serde_json::Value) -> String {
-    let what = arguments["command"].as_str().filter(|_| arguments["action"].as_str().is_none_or(|word| word == "run"));
+    let what = arguments["command"].as_str().filter(|_| {
+        arguments["action"]
+            .as_str()
+            .is_none_or(|word| word == "run")
+    });
     let what = what.or(arguments["action"].as_str()).unwrap_or_default();
-    format!("{}: {}", name(tool_name), name(what.trim().lines().next().unwrap_or_default()))
+    format!(
+        "{}: {}",
+        name(tool_name),
+        name(what.trim().lines().next().unwrap_or_default())
+    )
 }
 
 fn checked(event: &Event) -> Option<Line> {
-    let Event::ScriptOutput { tool_name, hidden, passed, problem, exit_code, execution_time_ms, tests, .. } = event
+    let Event::ScriptOutput {
+        tool_name,
+        hidden,
+        passed,
+        problem,
+        exit_code,
+        execution_time_ms,
+        tests,
+        ..
+    } = event
     else {
         return None;
     };
@@ -170,11 +286,22 @@ fn checked(event: &Event) -> Option<Line> {
         (false, None, _) => format!("failed, exit code {exit_code}"),
     };
     let tone = if *passed { Tone::Good } else { Tone::Bad };
-    Some(Line { tone, text: with_aside(&format!("{kind} {}: {verdict}", name(tool_name)), &time) })
+    Some(Line {
+        tone,
+        text: with_aside(&format!("{kind} {}: {verdict}", name(tool_name)), &time),
+    })
 }
 
 fn broke(event: &Event) -> Option<Line> {
-    let Event::ErrorOccurred { error_type, error_message, is_retryable, retry_count, max_retries, .. } = event else {
+    let Event::ErrorOccurred {
+        error_type,
+        error_message,
+        is_retryable,
+        retry_count,
+        max_retries,
+        ..
+    } = event
+    else {
         return None;
     };
     // The last attempt's failure is told with what it leads to: a permanent error, a pause.
@@ -184,9 +311,15 @@ fn broke(event: &Event) -> Option<Line> {
     let message = few_lines(error_message);
     Some(if *is_retryable {
         let aside = format!("retry {retry_count} of {max_retries}");
-        Line { tone: Tone::Warning, text: with_aside(&message, &aside) }
+        Line {
+            tone: Tone::Warning,
+            text: with_aside(&message, &aside),
+        }
     } else {
-        Line { tone: Tone::Error, text: format!("error: {message}") }
+        Line {
+            tone: Tone::Error,
+            text: format!("error: {message}"),
+        }
     })
 }
 
@@ -197,19 +330,28 @@ fn applied(written: &[String], deleted: &[String]) -> Option<String> {
 
 fn put_back(restored: &[String], removed: &[String]) -> Option<String> {
     let back = format!("put back {}", count(restored.len(), "protected file"));
-    let gone = format!("removed {} from protected folders", count(removed.len(), "foreign file"));
+    let gone = format!(
+        "removed {} from protected folders",
+        count(removed.len(), "foreign file")
+    );
     said([(back, restored), (gone, removed)])
 }
 
 /// Joins what was done to which paths; nothing where there are none.
 fn said(parts: [(String, &[String]); 2]) -> Option<String> {
     let parts = parts.iter().filter(|(_, paths)| !paths.is_empty());
-    let said: Vec<String> = parts.map(|(what, paths)| format!("{what}: {}", names(paths))).collect();
+    let said: Vec<String> = parts
+        .map(|(what, paths)| format!("{what}: {}", names(paths)))
+        .collect();
     (!said.is_empty()).then(|| said.join("; "))
 }
 
 fn names(paths: &[String]) -> String {
-    let mut names: Vec<String> = paths.iter().take(MAX_NAMES).map(|path| name(path)).collect();
+    let mut names: Vec<String> = paths
+        .iter()
+        .take(MAX_NAMES)
+        .map(|path| name(path))
+        .collect();
     if MAX_NAMES < paths.len() {
         names.push(format!("{} more", paths.len() - MAX_NAMES));
     }
@@ -232,7 +374,11 @@ fn with_aside(text: &str, aside: &str) -> String {
 fn few_lines(text: &str) -> String {
     let plain = plain_text(text);
     let mut lines = plain.lines().filter(|line| !line.trim().is_empty());
-    let mut few: Vec<String> = lines.by_ref().take(MAX_LINES).map(|line| cut(line, MAX_LINE_CHARACTERS)).collect();
+    let mut few: Vec<String> = lines
+        .by_ref()
+        .take(MAX_LINES)
+        .map(|line| cut(line, MAX_LINE_CHARACTERS))
+        .collect();
     match lines.count() {
         0 => {}
         more => few.push(format!("... {}", count(more, "more line"))),
@@ -277,7 +423,10 @@ mod tests {
     #[test]
     fn many_names_are_counted() {
         let paths: Vec<String> = (0..7).map(|number| number.to_string()).collect();
-        assert_eq!(applied(&paths, &[]).unwrap(), "wrote 7 files: 0, 1, 2, 3, 4, 2 more");
+        assert_eq!(
+            applied(&paths, &[]).unwrap(),
+            "wrote 7 files: 0, 1, 2, 3, 4, 2 more"
+        );
         assert_eq!(applied(&[], &[]), None);
     }
 

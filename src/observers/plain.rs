@@ -28,7 +28,8 @@ pub fn plain_text(text: &str) -> String {
 /// Returns a name as one line in which every invisible character is escaped, none left out.
 pub fn plain_name(name: &str) -> String {
     let mut plain = String::with_capacity(name.len());
-    name.chars().for_each(|character| push_visible(&mut plain, character));
+    name.chars()
+        .for_each(|character| push_visible(&mut plain, character));
     plain
 }
 
@@ -61,7 +62,9 @@ fn skip_sequence(rest: &mut Peekable<Chars<'_>>) {
             rest.next_if(|character| matches!(character, '@'..='~'));
         }
         Some(']' | 'P' | 'X' | '^' | '_') => {
-            skip_while(rest, |character| !matches!(character, '\x07' | '\x1b' | '\u{9c}' | '\n' | '\r'));
+            skip_while(rest, |character| {
+                !matches!(character, '\x07' | '\x1b' | '\u{9c}' | '\n' | '\r')
+            });
             rest.next_if(|character| matches!(character, '\x07' | '\u{9c}'));
         }
         _ => {
@@ -121,7 +124,10 @@ mod tests {
 
     #[test]
     fn names_are_one_line_and_lose_nothing() {
-        assert_eq!(plain_name("a\x1b[31m\nb\tc\u{9b}"), "a\\u{1b}[31m\\nb\\tc\\u{9b}");
+        assert_eq!(
+            plain_name("a\x1b[31m\nb\tc\u{9b}"),
+            "a\\u{1b}[31m\\nb\\tc\\u{9b}"
+        );
         assert_eq!(plain_name("ä.py"), "ä.py");
     }
 

@@ -49,7 +49,11 @@ impl Caches {
 }
 
 impl Keeping {
-    const ALL: [Keeping; 3] = [Keeping::Checks, Keeping::HiddenChecks, Keeping::Environments];
+    const ALL: [Keeping; 3] = [
+        Keeping::Checks,
+        Keeping::HiddenChecks,
+        Keeping::Environments,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -71,7 +75,10 @@ pub struct CacheDir {
 impl CacheDir {
     /// Returns the place for a root in the user's cache folder; nothing is made.
     pub fn of(folder: &Path, root: &Path) -> CacheDir {
-        CacheDir { folder: folder.to_owned(), root: root.canonicalize().unwrap_or_else(|_| root.to_owned()) }
+        CacheDir {
+            folder: folder.to_owned(),
+            root: root.canonicalize().unwrap_or_else(|_| root.to_owned()),
+        }
     }
 
     fn ours(&self) -> PathBuf {
@@ -99,17 +106,27 @@ impl CacheDir {
             claim(&self.path().join(of.name()))?;
         }
         self.sweep();
-        Ok(Caches { base: self.path().canonicalize()?, _lock: lock })
+        Ok(Caches {
+            base: self.path().canonicalize()?,
+            _lock: lock,
+        })
     }
 
     /// Removes what belongs to roots that are not there any more, unless a run is under way that sees more than we do:
     /// one in a container, or before its disk was unmounted. What cannot be removed is in nobody's way.
     fn sweep(&self) {
-        for place in fs::read_dir(self.ours()).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        for place in fs::read_dir(self.ours())
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path())
+        {
             if place == self.path() || !is_left_behind(&place) {
                 continue;
             }
-            let _ = claim(&place).and_then(|()| empty(&place)).and_then(|()| fs::remove_dir(&place));
+            let _ = claim(&place)
+                .and_then(|()| empty(&place))
+                .and_then(|()| fs::remove_dir(&place));
         }
     }
 
@@ -127,7 +144,11 @@ impl CacheDir {
 
     /// Where another root's caches are there, or something else, what is around them stays.
     fn tidy(&self) {
-        let names = fs::read_dir(self.ours()).into_iter().flatten().flatten().map(|entry| entry.file_name());
+        let names = fs::read_dir(self.ours())
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.file_name());
         let is_last = names.into_iter().all(|name| name == MADE);
         let is_made = is_last && fs::remove_file(self.ours().join(MADE)).is_ok();
         let _ = fs::remove_dir(self.ours());
@@ -154,11 +175,14 @@ fn record(place: &Path, root: &Path) -> io::Result<File> {
 
 /// Whether a cache belongs to a root that is gone, and nobody uses it.
 fn is_left_behind(place: &Path) -> bool {
-    let Ok(root) = fs::read(place.join(RECORD)) else { return false };
+    let Ok(root) = fs::read(place.join(RECORD)) else {
+        return false;
+    };
     let root = PathBuf::from(OsString::from_vec(root));
     let is_gone = fs::metadata(&root).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
     let is_free = || {
-        File::open(place.join(RECORD)).is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
+        File::open(place.join(RECORD))
+            .is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
     };
     root.is_absolute() && is_gone && is_free()
 }
@@ -175,7 +199,10 @@ mod tests {
     fn nothing_is_left_of_it() {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join(".cache");
-        let (one, other) = (CacheDir::of(&folder, Path::new("/a")), CacheDir::of(&folder, Path::new("/b")));
+        let (one, other) = (
+            CacheDir::of(&folder, Path::new("/a")),
+            CacheDir::of(&folder, Path::new("/b")),
+        );
         drop(one.create().unwrap());
         // What belongs to a root that is gone stays while a run is under way there.
         let under_way = one.create().unwrap();

@@ -37,7 +37,11 @@ const STEERING: [&str; 8] = [
 ];
 
 /// Model keys, and how the names of other secrets end.
-const KEYS: [&str; 3] = ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY"];
+const KEYS: [&str; 3] = [
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "OPENAI_API_KEY",
+];
 const SECRET_ENDINGS: [&str; 4] = ["_TOKEN", "_SECRET", "_PASSWORD", "_KEY"];
 
 /// What a client of a model needs of its caller: to be found and to speak, its login, the way out.
@@ -65,7 +69,10 @@ const CLIENT_PREFIXES: [&str; 2] = ["ANTHROPIC_", "CLAUDE_"];
 /// A cloud that takes the provider's place, as the client is told to use it, and the variables of its login.
 const CLOUDS: [(&str, &[&str]); 3] = [
     ("CLAUDE_CODE_USE_BEDROCK", &["AWS_"]),
-    ("CLAUDE_CODE_USE_VERTEX", &["GOOGLE_", "GCLOUD_", "VERTEX_", "CLOUDSDK_"]),
+    (
+        "CLAUDE_CODE_USE_VERTEX",
+        &["GOOGLE_", "GCLOUD_", "VERTEX_", "CLOUDSDK_"],
+    ),
     ("CLAUDE_CODE_USE_FOUNDRY", &["AZURE_"]),
 ];
 /// What a session of the same client sets for what it starts, and a new one must not take for its own.
@@ -78,17 +85,34 @@ const OUTER_SESSION: [&str; 5] = [
 ];
 
 /// Returns the variables of a client of a model: those that lead to its login and to the network, and no others.
-pub fn for_client(variables: impl IntoIterator<Item = (OsString, OsString)>) -> BTreeMap<OsString, OsString> {
-    let caller: BTreeMap<OsString, OsString> = variables.into_iter().filter(|(_, value)| !value.is_empty()).collect();
-    let clouds = CLOUDS.iter().filter(|(switch, _)| caller.contains_key(OsStr::new(switch)));
-    let prefixes: Vec<&str> = clouds.flat_map(|(_, prefixes)| *prefixes).chain(&CLIENT_PREFIXES).copied().collect();
+pub fn for_client(
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
+) -> BTreeMap<OsString, OsString> {
+    let caller: BTreeMap<OsString, OsString> = variables
+        .into_iter()
+        .filter(|(_, value)| !value.is_empty())
+        .collect();
+    let clouds = CLOUDS
+        .iter()
+        .filter(|(switch, _)| caller.contains_key(OsStr::new(switch)));
+    let prefixes: Vec<&str> = clouds
+        .flat_map(|(_, prefixes)| *prefixes)
+        .chain(&CLIENT_PREFIXES)
+        .copied()
+        .collect();
     let passes = |name: &OsStr| {
-        let Some(name) = name.to_str() else { return false };
+        let Some(name) = name.to_str() else {
+            return false;
+        };
         let is_named = CLIENT.contains(&name) || CLIENT.contains(&name.to_uppercase().as_str());
-        let is_its_own = prefixes.iter().any(|prefix| name.starts_with(prefix)) && !OUTER_SESSION.contains(&name);
+        let is_its_own = prefixes.iter().any(|prefix| name.starts_with(prefix))
+            && !OUTER_SESSION.contains(&name);
         is_named || is_its_own
     };
-    caller.into_iter().filter(|(name, _)| passes(name)).collect()
+    caller
+        .into_iter()
+        .filter(|(name, _)| passes(name))
+        .collect()
 }
 
 /// Returns the variables of environments. `places` are the private directories that take the place of the caller's;
@@ -100,11 +124,16 @@ pub fn for_environments(
 ) -> Vec<(OsString, OsString)> {
     let caller: BTreeMap<OsString, OsString> = variables.into_iter().collect();
     let is_kept = |name: &OsStr| keep.iter().any(|kept| name == kept.as_str());
-    let passes = |name: &OsStr| is_kept(name) || !(is_dropped(name) || places.is_some() && is_ours(name));
-    let mut all: BTreeMap<OsString, OsString> =
-        caller.iter().filter(|(name, _)| passes(name)).map(|(name, value)| (name.clone(), value.clone())).collect();
+    let passes =
+        |name: &OsStr| is_kept(name) || !(is_dropped(name) || places.is_some() && is_ours(name));
+    let mut all: BTreeMap<OsString, OsString> = caller
+        .iter()
+        .filter(|(name, _)| passes(name))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
     all.extend(REPLACED.map(|(name, value)| (name.into(), value.into())));
-    all.entry("MPLBACKEND".into()).or_insert_with(|| "Agg".into());
+    all.entry("MPLBACKEND".into())
+        .or_insert_with(|| "Agg".into());
     if let Some(places) = places {
         let base = Base::new(caller);
         all.retain(|name, _| is_kept(name) || !leads_to_a_toolchain(name));
@@ -125,8 +154,12 @@ pub fn for_environments(
 }
 
 fn is_dropped(name: &OsStr) -> bool {
-    let Some(name) = name.to_str() else { return true };
-    STEERING.contains(&name) || KEYS.contains(&name) || SECRET_ENDINGS.iter().any(|ending| name.ends_with(ending))
+    let Some(name) = name.to_str() else {
+        return true;
+    };
+    STEERING.contains(&name)
+        || KEYS.contains(&name)
+        || SECRET_ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
 /// Whether a variable leads to a place or a service of the caller's session.
@@ -143,13 +176,28 @@ mod tests {
 
     use super::*;
 
-    fn environment(caller: &[(&str, &str)], private: bool, keep: &[&str]) -> BTreeMap<String, String> {
+    fn environment(
+        caller: &[(&str, &str)],
+        private: bool,
+        keep: &[&str],
+    ) -> BTreeMap<String, String> {
         let [workspace, tmp, home] = ["/p", "/t", "/h"].map(Path::new);
-        let places = Places { workspace, tmp, home, cache: None, network: false, walls: None };
+        let places = Places {
+            workspace,
+            tmp,
+            home,
+            cache: None,
+            network: false,
+            walls: None,
+        };
         let keep: Vec<String> = keep.iter().map(|name| name.to_string()).collect();
-        let caller = caller.iter().map(|(name, value)| (name.into(), value.into()));
+        let caller = caller
+            .iter()
+            .map(|(name, value)| (name.into(), value.into()));
         let all = for_environments(caller, private.then_some(&places), &keep);
-        all.into_iter().map(|(name, value)| (name.into_string().unwrap(), value.into_string().unwrap())).collect()
+        all.into_iter()
+            .map(|(name, value)| (name.into_string().unwrap(), value.into_string().unwrap()))
+            .collect()
     }
 
     #[test]
@@ -171,31 +219,72 @@ mod tests {
         ];
         let all = environment(&caller, true, &[]);
         let value = |name: &str| all.get(name).map(String::as_str);
-        assert_eq!((value("MINE"), value("KEYBOARD"), value("MPLBACKEND")), (Some("1"), Some("de"), Some("Qt")));
-        assert_eq!((value("EDITOR"), value("TERM")), (Some("true"), Some("dumb")));
+        assert_eq!(
+            (value("MINE"), value("KEYBOARD"), value("MPLBACKEND")),
+            (Some("1"), Some("de"), Some("Qt"))
+        );
+        assert_eq!(
+            (value("EDITOR"), value("TERM")),
+            (Some("true"), Some("dumb"))
+        );
         assert_eq!((value("HOME"), value("TMPDIR")), (Some("/h"), Some("/t")));
-        for dropped in
-            ["BASH_ENV", "PYTHONSTARTUP", "OPENAI_API_KEY", "MY_TOKEN", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"]
-        {
+        for dropped in [
+            "BASH_ENV",
+            "PYTHONSTARTUP",
+            "OPENAI_API_KEY",
+            "MY_TOKEN",
+            "XDG_RUNTIME_DIR",
+            "DBUS_SESSION_BUS_ADDRESS",
+        ] {
             assert_eq!(value(dropped), None, "{dropped}");
         }
-        assert_eq!((value("GOCACHE"), value("CARGO_TARGET_DIR")), (Some("/t/cache/go-build"), None));
-        assert_eq!((value("PYTHONPYCACHEPREFIX"), value("PIP_NO_INDEX")), (None, Some("1")));
+        assert_eq!(
+            (value("GOCACHE"), value("CARGO_TARGET_DIR")),
+            (Some("/t/cache/go-build"), None)
+        );
+        assert_eq!(
+            (value("PYTHONPYCACHEPREFIX"), value("PIP_NO_INDEX")),
+            (None, Some("1"))
+        );
         assert_eq!(value("PYTHONDONTWRITEBYTECODE"), Some("1"));
-        assert_eq!((value("XDG_CACHE_HOME"), value("RUSTUP_HOME")), (Some("/h/.cache"), None));
-        let kept = environment(&caller, true, &["XDG_RUNTIME_DIR", "GOCACHE", "OPENAI_API_KEY", "RUSTUP_HOME"]);
+        assert_eq!(
+            (value("XDG_CACHE_HOME"), value("RUSTUP_HOME")),
+            (Some("/h/.cache"), None)
+        );
+        let kept = environment(
+            &caller,
+            true,
+            &[
+                "XDG_RUNTIME_DIR",
+                "GOCACHE",
+                "OPENAI_API_KEY",
+                "RUSTUP_HOME",
+            ],
+        );
         let value = |name: &str| kept.get(name).map(String::as_str);
-        assert_eq!((value("XDG_RUNTIME_DIR"), value("OPENAI_API_KEY")), (Some("/run"), Some("x")));
-        assert_eq!((value("GOCACHE"), value("RUSTUP_HOME")), (None, Some("/missing")));
+        assert_eq!(
+            (value("XDG_RUNTIME_DIR"), value("OPENAI_API_KEY")),
+            (Some("/run"), Some("x"))
+        );
+        assert_eq!(
+            (value("GOCACHE"), value("RUSTUP_HOME")),
+            (None, Some("/missing"))
+        );
         let kept = environment(&caller, true, &["HOME"]);
         assert_eq!(
-            (kept.get("HOME").map(String::as_str), kept.get("TMPDIR").map(String::as_str)),
+            (
+                kept.get("HOME").map(String::as_str),
+                kept.get("TMPDIR").map(String::as_str)
+            ),
             (Some("/real"), Some("/t"))
         );
         let kept = environment(&caller, false, &["MY_TOKEN"]);
         assert_eq!(kept.get("MY_TOKEN").map(String::as_str), Some("x"));
         assert_eq!(kept.get("HOME").map(String::as_str), Some("/real"));
-        assert_eq!(kept.get("XDG_RUNTIME_DIR").map(String::as_str), Some("/run"));
+        assert_eq!(
+            kept.get("XDG_RUNTIME_DIR").map(String::as_str),
+            Some("/run")
+        );
     }
     #[test]
     fn a_client_gets_its_login_and_no_other() {
@@ -213,10 +302,23 @@ mod tests {
             ("CLAUDE_CODE_USE_VERTEX", ""),
         ];
         let names = |caller: &[(&str, &str)]| -> Vec<String> {
-            let passed = for_client(caller.iter().map(|(name, value)| (name.into(), value.into())));
-            passed.into_keys().map(|name| name.into_string().unwrap()).collect()
+            let passed = for_client(
+                caller
+                    .iter()
+                    .map(|(name, value)| (name.into(), value.into())),
+            );
+            passed
+                .into_keys()
+                .map(|name| name.into_string().unwrap())
+                .collect()
         };
-        let expected = ["ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "HOME", "PATH", "https_proxy"];
+        let expected = [
+            "ANTHROPIC_API_KEY",
+            "CLAUDE_CODE_OAUTH_TOKEN",
+            "HOME",
+            "PATH",
+            "https_proxy",
+        ];
         assert_eq!(names(&caller), expected);
         let with_cloud = [caller.as_slice(), &[("CLAUDE_CODE_USE_BEDROCK", "1")]].concat();
         assert!(names(&with_cloud).contains(&"AWS_SECRET_ACCESS_KEY".to_owned()));

@@ -42,7 +42,12 @@ impl Captured {
         let head = &self.head[..whole_letters_end(&self.head)];
         let tail = &self.tail[first_letter_start(&self.tail)..];
         let missing = self.total() - (head.len() + tail.len()) as u64;
-        [head, format!("\n[... {missing} bytes dropped ...]\n").as_bytes(), tail].concat()
+        [
+            head,
+            format!("\n[... {missing} bytes dropped ...]\n").as_bytes(),
+            tail,
+        ]
+        .concat()
     }
 }
 
@@ -67,7 +72,11 @@ fn is_unfinished(sequence: &[u8]) -> bool {
 
 /// Where the first letter begins: up to three continuation bytes of one that was cut are left out.
 fn first_letter_start(bytes: &[u8]) -> usize {
-    bytes.iter().take(3).take_while(|byte| (0x80..0xC0).contains(*byte)).count()
+    bytes
+        .iter()
+        .take(3)
+        .take_while(|byte| (0x80..0xC0).contains(*byte))
+        .count()
 }
 
 /// A stream as it comes.
@@ -80,7 +89,12 @@ struct Capture {
 
 impl Capture {
     fn new(limit: usize) -> Capture {
-        Capture { limit, head: Vec::new(), tail: VecDeque::new(), dropped: 0 }
+        Capture {
+            limit,
+            head: Vec::new(),
+            tail: VecDeque::new(),
+            dropped: 0,
+        }
     }
 
     fn push(&mut self, bytes: &[u8]) {
@@ -94,7 +108,11 @@ impl Capture {
     }
 
     fn finish(self) -> Captured {
-        Captured { head: self.head, tail: self.tail.into(), dropped: self.dropped }
+        Captured {
+            head: self.head,
+            tail: self.tail.into(),
+            dropped: self.dropped,
+        }
     }
 }
 
@@ -112,7 +130,9 @@ impl Reader {
         let (until, awaited) = io::pipe()?;
         // A system that refuses the larger pipe costs speed alone.
         let _ = fcntl_setpipe_size(&read, PIPE_SIZE);
-        let thread = thread::Builder::new().name("capture".to_owned()).spawn(move || drain(read, &until))?;
+        let thread = thread::Builder::new()
+            .name("capture".to_owned())
+            .spawn(move || drain(read, &until))?;
         Ok((Reader { thread, awaited }, write))
     }
 
@@ -142,7 +162,8 @@ fn drain(stream: PipeReader, until: &PipeReader) -> Captured {
 /// Waits until the stream has something, or nothing more of it is awaited.
 fn is_awaited(stream: &File, until: &PipeReader) -> bool {
     loop {
-        let mut fds = [until.as_fd(), stream.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let mut fds =
+            [until.as_fd(), stream.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         match poll(&mut fds, None) {
             Err(Errno::INTR) => {}
             Err(_) => return false,
@@ -166,7 +187,11 @@ mod tests {
     use super::{Capture, Captured};
 
     fn joined(head: &str, dropped: u64, tail: &[u8]) -> String {
-        let captured = Captured { head: head.into(), tail: tail.into(), dropped };
+        let captured = Captured {
+            head: head.into(),
+            tail: tail.into(),
+            dropped,
+        };
         String::from_utf8(captured.joined()).unwrap()
     }
 
@@ -182,15 +207,28 @@ mod tests {
 
     #[test]
     fn no_letter_is_cut() {
-        let captured =
-            Captured { head: "aé€".as_bytes()[..5].into(), tail: "€é".as_bytes()[1..].into(), dropped: 1 };
-        assert_eq!(String::from_utf8(captured.joined()).unwrap(), "aé\n[... 5 bytes dropped ...]\né");
+        let captured = Captured {
+            head: "aé€".as_bytes()[..5].into(),
+            tail: "€é".as_bytes()[1..].into(),
+            dropped: 1,
+        };
+        assert_eq!(
+            String::from_utf8(captured.joined()).unwrap(),
+            "aé\n[... 5 bytes dropped ...]\né"
+        );
     }
 
     #[test]
     fn noise_is_left_as_it_is() {
-        let captured = Captured { head: vec![b'a', 0xFF], tail: vec![0x80; 5], dropped: 1 };
-        assert_eq!(captured.joined(), b"a\xFF\n[... 4 bytes dropped ...]\n\x80\x80");
+        let captured = Captured {
+            head: vec![b'a', 0xFF],
+            tail: vec![0x80; 5],
+            dropped: 1,
+        };
+        assert_eq!(
+            captured.joined(),
+            b"a\xFF\n[... 4 bytes dropped ...]\n\x80\x80"
+        );
     }
 
     proptest! {

@@ -30,8 +30,11 @@ const FIXED: [(&str, &str); 13] = [
 ];
 
 /// Variables that lead below the home.
-const BELOW_HOME: [(&str, &str); 3] =
-    [("XDG_CACHE_HOME", ".cache"), ("XDG_CONFIG_HOME", ".config"), ("XDG_DATA_HOME", ".local/share")];
+const BELOW_HOME: [(&str, &str); 3] = [
+    ("XDG_CACHE_HOME", ".cache"),
+    ("XDG_CONFIG_HOME", ".config"),
+    ("XDG_DATA_HOME", ".local/share"),
+];
 
 /// Variables that say where compilers and installers keep what they made before.
 const CACHES: [(&str, &str); 7] = [
@@ -54,8 +57,15 @@ const OFFLINE: [(&str, &str); 5] = [
 ];
 
 /// What of the caller's passes where there is a network.
-const NETWORK: [&str; 7] =
-    ["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE"];
+const NETWORK: [&str; 7] = [
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "SSL_CERT_FILE",
+];
 
 /// Variables that lead to the user's toolchains, and where below the real home those are when the caller has not said.
 const TOOLCHAINS: [(&str, Option<&str>); 7] = [
@@ -78,11 +88,18 @@ impl Base {
     /// Returns what checks need of the caller's variables; the rest, keys above all, is not kept.
     pub fn new(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Base {
         let is_needed = |name: &OsStr| {
-            ["PATH", "LANG", "HOME", "GOPATH"].iter().chain(&NETWORK).any(|needed| name == *needed)
+            ["PATH", "LANG", "HOME", "GOPATH"]
+                .iter()
+                .chain(&NETWORK)
+                .any(|needed| name == *needed)
                 || TOOLCHAINS.iter().any(|(needed, _)| name == *needed)
         };
-        let kept = variables.into_iter().filter(|(name, value)| is_needed(name) && !value.is_empty());
-        Base { variables: kept.collect() }
+        let kept = variables
+            .into_iter()
+            .filter(|(name, value)| is_needed(name) && !value.is_empty());
+        Base {
+            variables: kept.collect(),
+        }
     }
 
     /// Returns where the caller's programs are, as the caller says it.
@@ -92,30 +109,48 @@ impl Base {
 
     /// Returns the user's home, if the caller names one that is not everything.
     pub fn home(&self) -> Option<&Path> {
-        self.value("HOME").map(Path::new).filter(|home| home.is_absolute() && home.parent().is_some())
+        self.value("HOME")
+            .map(Path::new)
+            .filter(|home| home.is_absolute() && home.parent().is_some())
     }
 
     /// Returns the places of toolchains that the caller's variables name.
     pub fn named_toolchains(&self) -> Vec<PathBuf> {
-        let named = TOOLCHAINS.iter().filter_map(|(name, _)| self.value(name)).map(PathBuf::from);
-        let of_go = self.value("GOPATH").into_iter().flat_map(split_paths).map(|path| path.join("pkg/mod"));
-        named.chain(of_go).filter(|place| place.is_absolute()).collect()
+        let named = TOOLCHAINS
+            .iter()
+            .filter_map(|(name, _)| self.value(name))
+            .map(PathBuf::from);
+        let of_go = self
+            .value("GOPATH")
+            .into_iter()
+            .flat_map(split_paths)
+            .map(|path| path.join("pkg/mod"));
+        named
+            .chain(of_go)
+            .filter(|place| place.is_absolute())
+            .collect()
     }
 
     /// Returns the file of certificates that the caller names.
     pub fn certificates(&self) -> Option<&Path> {
-        self.value("SSL_CERT_FILE").map(Path::new).filter(|file| file.is_absolute())
+        self.value("SSL_CERT_FILE")
+            .map(Path::new)
+            .filter(|file| file.is_absolute())
     }
 
     fn value(&self, name: &str) -> Option<&OsStr> {
-        self.variables.get(OsStr::new(name)).map(OsString::as_os_str)
+        self.variables
+            .get(OsStr::new(name))
+            .map(OsString::as_os_str)
     }
 
     /// Returns the variables that lead to the user's toolchains, which a private home would hide; none leads into the
     /// workspace, or to where nothing is shown.
     pub fn toolchains(&self, places: &Places<'_>) -> Vec<(OsString, OsString)> {
         let workspace = Workspace::new(places.workspace);
-        let is_usable = |place: &PathBuf| place.is_dir() && is_trusted(place, &workspace) && places.shows(place);
+        let is_usable = |place: &PathBuf| {
+            place.is_dir() && is_trusted(place, &workspace) && places.shows(place)
+        };
         let found = TOOLCHAINS.iter().filter_map(|(name, below_home)| {
             let place = self.toolchain(name, *below_home).filter(is_usable)?;
             Some((OsString::from(name), place.into_os_string()))
@@ -124,7 +159,10 @@ impl Base {
         if !all.iter().any(|(name, _)| name == "PYTHONUSERBASE") {
             all.push(("PYTHONNOUSERSITE".into(), "1".into()));
         }
-        let gradle = self.home().map(|home| home.join(".gradle/caches")).filter(is_usable);
+        let gradle = self
+            .home()
+            .map(|home| home.join(".gradle/caches"))
+            .filter(is_usable);
         all.extend(gradle.map(|caches| ("GRADLE_RO_DEP_CACHE".into(), caches.into_os_string())));
         all
     }
@@ -132,17 +170,27 @@ impl Base {
     fn toolchain(&self, name: &str, below_home: Option<&str>) -> Option<PathBuf> {
         let named = self.value(name).map(PathBuf::from);
         let of_go = self.value("GOPATH").filter(|_| name == "GOMODCACHE");
-        let of_go = of_go.and_then(|path| split_paths(path).next()).map(|first| first.join("pkg/mod"));
-        let usual = self.home().zip(below_home).map(|(home, below)| home.join(below));
+        let of_go = of_go
+            .and_then(|path| split_paths(path).next())
+            .map(|first| first.join("pkg/mod"));
+        let usual = self
+            .home()
+            .zip(below_home)
+            .map(|(home, below)| home.join(below));
         named.or(of_go).or(usual)
     }
 
     /// Returns what programs are told of the network: how to reach it, or that there is none.
     pub fn network(&self, is_there: bool) -> Vec<(OsString, OsString)> {
         if !is_there {
-            return OFFLINE.map(|(name, value)| (name.into(), value.into())).to_vec();
+            return OFFLINE
+                .map(|(name, value)| (name.into(), value.into()))
+                .to_vec();
         }
-        NETWORK.iter().filter_map(|name| Some((name.into(), self.value(name)?.to_owned()))).collect()
+        NETWORK
+            .iter()
+            .filter_map(|name| Some((name.into(), self.value(name)?.to_owned())))
+            .collect()
     }
 }
 
@@ -163,7 +211,9 @@ impl Places<'_> {
     pub fn variables(&self) -> Vec<(OsString, OsString)> {
         let fresh = self.tmp.join("cache");
         let cache = self.cache.unwrap_or(&fresh);
-        let mut all = BELOW_HOME.map(|(name, below)| (name.into(), self.home.join(below).into())).to_vec();
+        let mut all = BELOW_HOME
+            .map(|(name, below)| (name.into(), self.home.join(below).into()))
+            .to_vec();
         all.extend(CACHES.map(|(name, below)| (name.into(), cache.join(below).into())));
         all
     }
@@ -175,19 +225,34 @@ impl Places<'_> {
 }
 
 /// Returns the whole environment of a check, sorted by name; what the spec says wins.
-pub fn for_check(base: &Base, places: &Places<'_>, spec_env: &BTreeMap<String, String>) -> Vec<(OsString, OsString)> {
+pub fn for_check(
+    base: &Base,
+    places: &Places<'_>,
+    spec_env: &BTreeMap<String, String>,
+) -> Vec<(OsString, OsString)> {
     let workspace = Workspace::new(places.workspace);
     let entries = trusted_entries(base.path(), &workspace).filter(|entry| places.shows(entry));
-    let mut all: BTreeMap<OsString, OsString> = FIXED.map(|(name, value)| (name.into(), value.into())).into();
+    let mut all: BTreeMap<OsString, OsString> = FIXED
+        .map(|(name, value)| (name.into(), value.into()))
+        .into();
     all.insert("PATH".into(), join_paths(entries).unwrap_or_default());
-    all.insert("LANG".into(), base.value("LANG").unwrap_or(OsStr::new("C.UTF-8")).to_owned());
+    all.insert(
+        "LANG".into(),
+        base.value("LANG")
+            .unwrap_or(OsStr::new("C.UTF-8"))
+            .to_owned(),
+    );
     all.insert("HOME".into(), places.home.into());
     all.insert("TMPDIR".into(), places.tmp.into());
     all.insert("PYTHONPATH".into(), places.workspace.into());
     all.extend(places.variables());
     all.extend(base.toolchains(places));
     all.extend(base.network(places.network));
-    all.extend(spec_env.iter().map(|(name, value)| (name.into(), value.into())));
+    all.extend(
+        spec_env
+            .iter()
+            .map(|(name, value)| (name.into(), value.into())),
+    );
     all.into_iter().collect()
 }
 
@@ -204,7 +269,10 @@ pub fn find_program(path: &OsStr, name: &OsStr, workspace: &Path) -> Option<Path
     candidates.find(|program| program.is_file() && access(program, Access::EXEC_OK).is_ok())
 }
 
-pub(super) fn trusted_entries(path: &OsStr, workspace: &Workspace<'_>) -> impl Iterator<Item = PathBuf> {
+pub(super) fn trusted_entries(
+    path: &OsStr,
+    workspace: &Workspace<'_>,
+) -> impl Iterator<Item = PathBuf> {
     split_paths(path).filter(move |entry| is_trusted(entry, workspace))
 }
 
@@ -217,13 +285,18 @@ pub(super) struct Workspace<'a> {
 
 impl Workspace<'_> {
     pub(super) fn new(written: &Path) -> Workspace<'_> {
-        Workspace { written, real: real(written) }
+        Workspace {
+            written,
+            real: real(written),
+        }
     }
 }
 
 /// Whether a place is outside the workspace, as it is written and where its links lead.
 fn is_trusted(place: &Path, workspace: &Workspace<'_>) -> bool {
-    place.is_absolute() && !place.starts_with(workspace.written) && !real(place).starts_with(&workspace.real)
+    place.is_absolute()
+        && !place.starts_with(workspace.written)
+        && !real(place).starts_with(&workspace.real)
 }
 
 fn real(path: &Path) -> PathBuf {
@@ -240,13 +313,33 @@ mod tests {
 
     use super::{Base, Places, find_program, for_check};
 
-    fn environment(caller: &[(&str, &str)], root: &Path, spec: &[(&str, &str)]) -> BTreeMap<String, String> {
-        let base = Base::new(caller.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))));
+    fn environment(
+        caller: &[(&str, &str)],
+        root: &Path,
+        spec: &[(&str, &str)],
+    ) -> BTreeMap<String, String> {
+        let base = Base::new(
+            caller
+                .iter()
+                .map(|(name, value)| (OsString::from(name), OsString::from(value))),
+        );
         let (workspace, tmp, home) = (root.join("workspace"), root.join("tmp"), root.join("home"));
-        let spec = spec.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
-        let places = Places { workspace: &workspace, tmp: &tmp, home: &home, cache: None, network: false, walls: None };
+        let spec = spec
+            .iter()
+            .map(|(name, value)| (name.to_string(), value.to_string()))
+            .collect();
+        let places = Places {
+            workspace: &workspace,
+            tmp: &tmp,
+            home: &home,
+            cache: None,
+            network: false,
+            walls: None,
+        };
         let all = for_check(&base, &places, &spec);
-        all.into_iter().map(|(name, value)| (name.into_string().unwrap(), value.into_string().unwrap())).collect()
+        all.into_iter()
+            .map(|(name, value)| (name.into_string().unwrap(), value.into_string().unwrap()))
+            .collect()
     }
 
     fn root() -> tempfile::TempDir {
@@ -271,11 +364,27 @@ mod tests {
         let root = root();
         let all = environment(&caller, root.path(), &[]);
         let below = |name: &str| root.path().join(name).to_str().unwrap().to_owned();
-        assert_eq!((&all["PATH"], &all["LANG"]), (&"/usr/bin".to_owned(), &"C.UTF-8".to_owned()));
-        assert_eq!((&all["HOME"], &all["TMPDIR"]), (&below("home"), &below("tmp")));
-        assert_eq!((&all["PYTHONPATH"], &all["PYTHONNOUSERSITE"]), (&below("workspace"), &"1".to_owned()));
+        assert_eq!(
+            (&all["PATH"], &all["LANG"]),
+            (&"/usr/bin".to_owned(), &"C.UTF-8".to_owned())
+        );
+        assert_eq!(
+            (&all["HOME"], &all["TMPDIR"]),
+            (&below("home"), &below("tmp"))
+        );
+        assert_eq!(
+            (&all["PYTHONPATH"], &all["PYTHONNOUSERSITE"]),
+            (&below("workspace"), &"1".to_owned())
+        );
         assert_eq!(all["PYTHONHASHSEED"], "0");
-        for name in ["LD_PRELOAD", "PYTHONSTARTUP", "EDITOR", "GIT_DIR", "ANTHROPIC_API_KEY", "RUSTUP_HOME"] {
+        for name in [
+            "LD_PRELOAD",
+            "PYTHONSTARTUP",
+            "EDITOR",
+            "GIT_DIR",
+            "ANTHROPIC_API_KEY",
+            "RUSTUP_HOME",
+        ] {
             assert!(!all.contains_key(name), "{name}");
         }
     }
@@ -283,7 +392,11 @@ mod tests {
     #[test]
     fn the_spec_wins() {
         let root = root();
-        let all = environment(&[("PATH", "/usr/bin")], root.path(), &[("PATH", "/opt"), ("TZ", "CET"), ("A", "b")]);
+        let all = environment(
+            &[("PATH", "/usr/bin")],
+            root.path(),
+            &[("PATH", "/opt"), ("TZ", "CET"), ("A", "b")],
+        );
         assert_eq!([&all["PATH"], &all["TZ"], &all["A"]], ["/opt", "CET", "b"]);
     }
 
@@ -292,19 +405,36 @@ mod tests {
         let root = root();
         let inside = root.path().join("workspace/bin");
         symlink(&inside, root.path().join("link")).unwrap();
-        let path = format!(".::bin:/usr/bin:{}:{}:/bin", inside.display(), root.path().join("link").display());
-        assert_eq!(environment(&[("PATH", &path)], root.path(), &[])["PATH"], "/usr/bin:/bin");
+        let path = format!(
+            ".::bin:/usr/bin:{}:{}:/bin",
+            inside.display(),
+            root.path().join("link").display()
+        );
+        assert_eq!(
+            environment(&[("PATH", &path)], root.path(), &[])["PATH"],
+            "/usr/bin:/bin"
+        );
     }
 
     #[test]
     fn toolchains_of_the_real_home_stay_in_reach() {
         let root = root();
         let home = root.path().join("user");
-        for folder in ["user/.cargo", "user/.local", "elsewhere/rustup", "go/pkg/mod", "workspace/venv"] {
+        for folder in [
+            "user/.cargo",
+            "user/.local",
+            "elsewhere/rustup",
+            "go/pkg/mod",
+            "workspace/venv",
+        ] {
             fs::create_dir_all(root.path().join(folder)).unwrap();
         }
         let below = |name: &str| root.path().join(name).to_str().unwrap().to_owned();
-        let (rustup, go, venv) = (below("elsewhere/rustup"), below("go"), below("workspace/venv"));
+        let (rustup, go, venv) = (
+            below("elsewhere/rustup"),
+            below("go"),
+            below("workspace/venv"),
+        );
         let caller = [
             ("HOME", home.to_str().unwrap()),
             ("RUSTUP_HOME", rustup.as_str()),
@@ -312,9 +442,21 @@ mod tests {
             ("VIRTUAL_ENV", &venv),
         ];
         let all = environment(&caller, root.path(), &[]);
-        assert_eq!((&all["RUSTUP_HOME"], &all["CARGO_HOME"]), (&rustup, &below("user/.cargo")));
-        assert_eq!((&all["GOMODCACHE"], &all["PYTHONUSERBASE"]), (&below("go/pkg/mod"), &below("user/.local")));
-        for name in ["PYENV_ROOT", "VIRTUAL_ENV", "JAVA_HOME", "PYTHONNOUSERSITE", "GOPATH"] {
+        assert_eq!(
+            (&all["RUSTUP_HOME"], &all["CARGO_HOME"]),
+            (&rustup, &below("user/.cargo"))
+        );
+        assert_eq!(
+            (&all["GOMODCACHE"], &all["PYTHONUSERBASE"]),
+            (&below("go/pkg/mod"), &below("user/.local"))
+        );
+        for name in [
+            "PYENV_ROOT",
+            "VIRTUAL_ENV",
+            "JAVA_HOME",
+            "PYTHONNOUSERSITE",
+            "GOPATH",
+        ] {
             assert!(!all.contains_key(name), "{name}");
         }
     }
@@ -331,7 +473,10 @@ mod tests {
         }
         let path = std::env::join_paths([Path::new("."), &first, &second]).unwrap();
         let find = |name: &str, workspace: &Path| find_program(&path, OsStr::new(name), workspace);
-        assert_eq!(find("tool", &root.path().join("workspace")), Some(second.join("tool")));
+        assert_eq!(
+            find("tool", &root.path().join("workspace")),
+            Some(second.join("tool"))
+        );
         assert_eq!(find("tool", &second), None);
         assert_eq!(find("folder", &root.path().join("workspace")), None);
     }

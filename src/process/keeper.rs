@@ -22,7 +22,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, chdir, getpid, ioctl_tiocsctty};
 use rustix::process::{
-    kill_process, kill_process_group, set_child_subreaper, set_parent_process_death_signal, setsid, wait,
+    kill_process, kill_process_group, set_child_subreaper, set_parent_process_death_signal, setsid,
+    wait,
 };
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout, stdin};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
@@ -63,15 +64,27 @@ fn keep() -> io::Result<()> {
 }
 
 fn keep_job(order: &Order, control: &mut UnixStream, children: &mut UnixStream) -> io::Result<()> {
-    let namespaces =
-        (0..order.namespaces).map(|_| wire::receive_descriptor(control)).collect::<io::Result<Vec<_>>>()?;
-    let (job, input, reports) = wire::decode_job(&wire::receive(&mut *control)?).ok_or(io::ErrorKind::InvalidData)?;
+    let namespaces = (0..order.namespaces)
+        .map(|_| wire::receive_descriptor(control))
+        .collect::<io::Result<Vec<_>>>()?;
+    let (job, input, reports) =
+        wire::decode_job(&wire::receive(&mut *control)?).ok_or(io::ErrorKind::InvalidData)?;
     let descriptor = match input {
         Input::Empty => None,
-        Input::Channel | Input::Duplex | Input::Terminal => Some(wire::receive_descriptor(control)?),
+        Input::Channel | Input::Duplex | Input::Terminal => {
+            Some(wire::receive_descriptor(control)?)
+        }
     };
-    let report = if reports { Some(wire::receive_descriptor(control)?) } else { None };
-    let given = Given { input, descriptor, report };
+    let report = if reports {
+        Some(wire::receive_descriptor(control)?)
+    } else {
+        None
+    };
+    let given = Given {
+        input,
+        descriptor,
+        report,
+    };
     let started = match &order.walls {
         None => start(&job, given),
         Some(walls) => start_behind(walls, order.task, &namespaces, &job, given),
@@ -91,7 +104,9 @@ fn make_namespaces(order: &Order, control: &UnixStream) -> io::Result<()> {
         Ok(namespaces) => {
             let count = namespaces.len() as i32;
             wire::send(control, &wire::encode_ended(&Ended::Exited(count)))?;
-            namespaces.iter().try_for_each(|namespace| wire::send_descriptor(control, namespace.as_fd()))
+            namespaces
+                .iter()
+                .try_for_each(|namespace| wire::send_descriptor(control, namespace.as_fd()))
         }
     }
 }
@@ -115,10 +130,17 @@ fn swallow_signals() -> io::Result<()> {
 
 /// Keeps every descriptor but the three from the command. Ours are closed at its start anyway; what the orchestrator got
 /// from whoever started it (the pipe of a `make`, a file of a shell) is not.
-#[expect(unsafe_code, reason = "a descriptor that is known by its number alone cannot be borrowed in another way")]
+#[expect(
+    unsafe_code,
+    reason = "a descriptor that is known by its number alone cannot be borrowed in another way"
+)]
 fn seal_descriptors() -> io::Result<()> {
     for entry in fs::read_dir("/proc/self/fd")? {
-        let number = entry?.file_name().to_str().and_then(|name| name.parse().ok()).unwrap_or(0);
+        let number = entry?
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+            .unwrap_or(0);
         if 2 < number {
             // SAFETY: it was listed a moment ago, and the one thread of this process closes nothing in between.
             let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
@@ -155,7 +177,10 @@ impl Kept {
     /// Returns those of some processes that are there, as the command and as we number them.
     fn as_we_number(&self, processes: &[u32]) -> Vec<(u32, u32)> {
         match self.inside {
-            None => processes.iter().map(|process| (*process, *process)).collect(),
+            None => processes
+                .iter()
+                .map(|process| (*process, *process))
+                .collect(),
             Some(_) => tree::by_inner_number(self.child, processes),
         }
     }
@@ -164,8 +189,19 @@ impl Kept {
     fn told(&mut self) -> Option<Ended> {
         let (_, word) = self.inside.as_ref()?;
         let mut fds = [PollFd::from_borrowed_fd(word.as_fd(), PollFlags::IN)];
-        let is_told = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| 0 < ready);
-        is_told.then(|| wire::receive(word).ok().and_then(|message| wire::decode_ended(&message)))?
+        let is_told = poll(
+            &mut fds,
+            Some(&Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            }),
+        )
+        .is_ok_and(|ready| 0 < ready);
+        is_told.then(|| {
+            wire::receive(word)
+                .ok()
+                .and_then(|message| wire::decode_ended(&message))
+        })?
     }
 }
 
@@ -177,14 +213,25 @@ fn start(job: &Job, given: Given) -> Result<Kept, Ended> {
             .map_err(|errno| Ended::CannotStart(format!("no terminal: {}", words(errno.into()))))?;
     }
     let (mut command, program, report) = command(job, given).map_err(Ended::CannotStart)?;
-    let child = command.spawn().map_err(|error| Ended::CannotStart(refusal(&job.command[0], &program, error)))?;
+    let child = command
+        .spawn()
+        .map_err(|error| Ended::CannotStart(refusal(&job.command[0], &program, error)))?;
     drop((command, report));
     let_go_of_output();
-    Ok(Kept { child: Pid::from_child(&child), inside: None })
+    Ok(Kept {
+        child: Pid::from_child(&child),
+        inside: None,
+    })
 }
 
 /// Starts the command behind walls, or says why it cannot be.
-fn start_behind(walls: &Walls, task: Task, namespaces: &[OwnedFd], job: &Job, given: Given) -> Result<Kept, Ended> {
+fn start_behind(
+    walls: &Walls,
+    task: Task,
+    namespaces: &[OwnedFd],
+    job: &Job,
+    given: Given,
+) -> Result<Kept, Ended> {
     let input = given.input;
     let mut given = Some(given);
     let mut become_command = || match task {
@@ -194,11 +241,18 @@ fn start_behind(walls: &Walls, task: Task, namespaces: &[OwnedFd], job: &Job, gi
             None => Ended::CannotStart("it was started before".into()),
         },
     };
-    let afterwards = if input == Input::Empty { Afterwards::End } else { Afterwards::Linger };
+    let afterwards = if input == Input::Empty {
+        Afterwards::End
+    } else {
+        Afterwards::Linger
+    };
     let walled = sandbox::start(walls, namespaces, afterwards, &mut become_command)?;
     drop(given);
     let_go_of_output();
-    Ok(Kept { child: walled.child, inside: walled.inside })
+    Ok(Kept {
+        child: walled.child,
+        inside: walled.inside,
+    })
 }
 
 /// Becomes the command, or says why not.
@@ -211,31 +265,64 @@ fn exec(job: &Job, given: Given) -> Ended {
     }
     match command(job, given) {
         Err(reason) => Ended::CannotStart(reason),
-        Ok((mut command, program, _report)) => Ended::CannotStart(refusal(&job.command[0], &program, command.exec())),
+        Ok((mut command, program, _report)) => {
+            Ended::CannotStart(refusal(&job.command[0], &program, command.exec()))
+        }
     }
 }
 
 /// Returns the command with its streams, where its program is, and what it inherits beside them; this process is then in
 /// the job's directory.
-#[expect(clippy::disallowed_methods, reason = "this is the door: here the command starts")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the door: here the command starts"
+)]
 fn command(job: &Job, given: Given) -> Result<(Command, PathBuf, Option<OwnedFd>), String> {
-    let Given { input, descriptor, report } = given;
-    let name = job.command.first().filter(|name| !name.is_empty()).ok_or("the command is empty")?;
-    chdir(&job.cwd).map_err(|errno| format!("cannot enter {}: {}", job.cwd.display(), words(errno.into())))?;
+    let Given {
+        input,
+        descriptor,
+        report,
+    } = given;
+    let name = job
+        .command
+        .first()
+        .filter(|name| !name.is_empty())
+        .ok_or("the command is empty")?;
+    chdir(&job.cwd).map_err(|errno| {
+        format!(
+            "cannot enter {}: {}",
+            job.cwd.display(),
+            words(errno.into())
+        )
+    })?;
     let program = locate(job, name)?;
     let mut command = Command::new(&program);
     command.arg0(name).args(&job.command[1..]).env_clear();
     command.envs(job.env.iter().map(|(name, value)| (name, value)));
-    let copy = |of: &OwnedFd| of.try_clone().map_err(|error| format!("no descriptor: {}", words(error)));
+    let copy = |of: &OwnedFd| {
+        of.try_clone()
+            .map_err(|error| format!("no descriptor: {}", words(error)))
+    };
     match (input, descriptor) {
         (Input::Terminal, Some(terminal)) => {
-            command.stdout(copy(&terminal)?).stderr(copy(&terminal)?).stdin(terminal);
+            command
+                .stdout(copy(&terminal)?)
+                .stderr(copy(&terminal)?)
+                .stdin(terminal);
         }
-        (Input::Duplex, Some(channel)) => drop(command.process_group(0).stdout(copy(&channel)?).stdin(channel)),
+        (Input::Duplex, Some(channel)) => drop(
+            command
+                .process_group(0)
+                .stdout(copy(&channel)?)
+                .stdin(channel),
+        ),
         (_, Some(channel)) => drop(command.process_group(0).stdin(channel)),
         (_, None) => drop(command.process_group(0).stdin(Stdio::null())),
     }
-    let report = report.map(|report| inheritable(&report)).transpose().map_err(|errno| words(errno.into()))?;
+    let report = report
+        .map(|report| inheritable(&report))
+        .transpose()
+        .map_err(|errno| words(errno.into()))?;
     if let Some(report) = &report {
         command.env(REPORT_VARIABLE, report.as_raw_fd().to_string());
     }
@@ -254,7 +341,11 @@ fn locate(job: &Job, name: &OsStr) -> Result<PathBuf, String> {
     if name.as_bytes().contains(&b'/') {
         return Ok(name.into());
     }
-    let path = job.env.iter().rfind(|(variable, _)| variable == "PATH").map(|(_, value)| value.clone());
+    let path = job
+        .env
+        .iter()
+        .rfind(|(variable, _)| variable == "PATH")
+        .map(|(_, value)| value.clone());
     environment::find_program(&path.unwrap_or_else(OsString::new), name, &job.cwd)
         .ok_or_else(|| format!("{} is not on PATH", name.display()))
 }
@@ -263,17 +354,24 @@ fn refusal(name: &OsStr, program: &Path, error: io::Error) -> String {
     let name = name.display();
     match Errno::from_io_error(&error) {
         _ if program.is_dir() => format!("{name} is a folder"),
-        Some(Errno::NOENT) if fs::symlink_metadata(program).is_err() => format!("{name} does not exist"),
+        Some(Errno::NOENT) if fs::symlink_metadata(program).is_err() => {
+            format!("{name} does not exist")
+        }
         Some(Errno::NOENT) => match interpreter_of(program) {
             Some(interpreter) => {
-                format!("{name} is there, but the interpreter it asks for is not: {:?}", interpreter.to_string_lossy())
+                format!(
+                    "{name} is there, but the interpreter it asks for is not: {:?}",
+                    interpreter.to_string_lossy()
+                )
             }
             None => format!("{name} is there, but not the interpreter it asks for"),
         },
         Some(Errno::ACCESS) => format!("{name} is not executable"),
         Some(Errno::NOEXEC) => format!("{name} is no program, and has no #! line"),
         Some(Errno::TOOBIG) => format!("the arguments and environment of {name} are too long"),
-        None if error.kind() == io::ErrorKind::InvalidInput => format!("an argument of {name} contains a NUL byte"),
+        None if error.kind() == io::ErrorKind::InvalidInput => {
+            format!("an argument of {name} contains a NUL byte")
+        }
         _ => format!("{name} cannot be started: {}", words(error)),
     }
 }
@@ -281,7 +379,10 @@ fn refusal(name: &OsStr, program: &Path, error: io::Error) -> String {
 /// Returns an error of the system without its number.
 fn words(error: io::Error) -> String {
     let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
+    text.split(" (os error")
+        .next()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// Leaves both streams to the command: they end when the last of its tree does. Where that fails nothing is lost, for
@@ -346,15 +447,23 @@ fn give_grace(kept: &mut Kept, children: &mut UnixStream) {
 fn wait_for(kept: &Kept, control: &UnixStream, children: &mut UnixStream) -> Wish {
     let is_asked = {
         let word = kept.inside.as_ref().map(|(_, word)| word);
-        let streams = [Some(control), Some(&*children), word].into_iter().flatten();
-        let mut fds: Vec<_> = streams.map(|stream| PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)).collect();
+        let streams = [Some(control), Some(&*children), word]
+            .into_iter()
+            .flatten();
+        let mut fds: Vec<_> = streams
+            .map(|stream| PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN))
+            .collect();
         match poll(&mut fds, None) {
             Ok(_) => !fds[0].revents().is_empty(),
             Err(errno) => errno != Errno::INTR,
         }
     };
     empty(children);
-    if is_asked { hear(kept, control, children) } else { Wish::None }
+    if is_asked {
+        hear(kept, control, children)
+    } else {
+        Wish::None
+    }
 }
 
 /// Hears one wish; the end of the stream is the wish to end.
@@ -362,24 +471,43 @@ fn hear(kept: &Kept, mut control: &UnixStream, children: &mut UnixStream) -> Wis
     let mut byte = [0];
     match control.read_exact(&mut byte).map(|()| byte[0]) {
         Ok(wire::SIGNAL_GROUP) => {
-            let signal = control.read_exact(&mut byte).ok().and_then(|()| Signal::from_named_raw(byte[0].into()));
-            let _ = signal.zip(kept.command()).map(|(signal, command)| kill_process_group(command, signal));
+            let signal = control
+                .read_exact(&mut byte)
+                .ok()
+                .and_then(|()| Signal::from_named_raw(byte[0].into()));
+            let _ = signal
+                .zip(kept.command())
+                .map(|(signal, command)| kill_process_group(command, signal));
             let _ = wire::send(control, &[]);
             Wish::None
         }
         Ok(wire::INTERRUPT) => {
-            let spared = wire::receive(control).map(|message| wire::decode_pids(&message)).unwrap_or_default();
+            let spared = wire::receive(control)
+                .map(|message| wire::decode_pids(&message))
+                .unwrap_or_default();
             if let Some(command) = kept.command() {
-                let spared: Vec<u32> = kept.as_we_number(&spared).into_iter().map(|(_, ours)| ours).collect();
+                let spared: Vec<u32> = kept
+                    .as_we_number(&spared)
+                    .into_iter()
+                    .map(|(_, ours)| ours)
+                    .collect();
                 interrupt(command, &spared, children);
             }
             let _ = wire::send(control, &[]);
             Wish::None
         }
         Ok(wire::WHO_LIVES) => {
-            let asked = wire::receive(control).map(|message| wire::decode_pids(&message)).unwrap_or_default();
-            let living = kept.as_we_number(&asked).into_iter().filter(|(_, ours)| tree::is_alive(*ours));
-            let _ = wire::send(control, &wire::encode_pids(&living.map(|(theirs, _)| theirs).collect::<Vec<_>>()));
+            let asked = wire::receive(control)
+                .map(|message| wire::decode_pids(&message))
+                .unwrap_or_default();
+            let living = kept
+                .as_we_number(&asked)
+                .into_iter()
+                .filter(|(_, ours)| tree::is_alive(*ours));
+            let _ = wire::send(
+                control,
+                &wire::encode_pids(&living.map(|(theirs, _)| theirs).collect::<Vec<_>>()),
+            );
             Wish::None
         }
         Ok(wire::END_SOON) => Wish::EndSoon,
@@ -402,7 +530,13 @@ fn interrupt(command: Pid, spared: &[u32], children: &mut UnixStream) {
 /// Waits for the end of a child, but not long: who comes to us by losing a parent does not announce it.
 fn wait_briefly(children: &mut UnixStream) {
     let mut fds = [PollFd::from_borrowed_fd(children.as_fd(), PollFlags::IN)];
-    let _ = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 2_000_000 }));
+    let _ = poll(
+        &mut fds,
+        Some(&Timespec {
+            tv_sec: 0,
+            tv_nsec: 2_000_000,
+        }),
+    );
     empty(children);
 }
 
@@ -425,7 +559,10 @@ fn reap(kept: &mut Kept, ended: &mut Option<Ended>) -> Tree {
         match wait(WaitOptions::NOHANG) {
             // The first process of a namespace that tells nothing was killed, and the command with it.
             Ok(Some((pid, status))) if pid == kept.child => {
-                *ended = ended.take().or_else(|| kept.told()).or(Some(end_of(status)));
+                *ended = ended
+                    .take()
+                    .or_else(|| kept.told())
+                    .or(Some(end_of(status)));
             }
             Ok(Some(_)) | Err(Errno::INTR) => {}
             Ok(None) => return Tree::Alive,

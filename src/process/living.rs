@@ -72,21 +72,42 @@ impl Living {
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let slave = rustix::fs::open(name.as_c_str(), flags, rustix::fs::Mode::empty())?;
         let mut modes = tcgetattr(&slave)?;
-        modes.local_modes.remove(LocalModes::ECHO | LocalModes::ECHONL);
+        modes
+            .local_modes
+            .remove(LocalModes::ECHO | LocalModes::ECHONL);
         tcsetattr(&slave, OptionalActions::Now, &modes)?;
-        tcsetwinsize(&slave, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 })?;
+        tcsetwinsize(
+            &slave,
+            Winsize {
+                ws_row: rows,
+                ws_col: columns,
+                ws_xpixel: 0,
+                ws_ypixel: 0,
+            },
+        )?;
         set_nonblocking(&master)?;
         let living = Living::begin(launcher, job, Input::Terminal, slave.as_fd())?;
         Ok((living, master))
     }
 
-    fn begin(launcher: &Launcher, job: &Job, input: Input, descriptor: BorrowedFd<'_>) -> io::Result<Living> {
+    fn begin(
+        launcher: &Launcher,
+        job: &Job,
+        input: Input,
+        descriptor: BorrowedFd<'_>,
+    ) -> io::Result<Living> {
         let (output, theirs) = io::pipe()?;
         // A larger pipe spares a flood most of its waiting; the usual size serves as well.
         let _ = fcntl_setpipe_size(&theirs, PIPE_SIZE);
         set_nonblocking(&output)?;
         let (keeper, control) = spawn_keeper(launcher, theirs.try_clone()?.into(), theirs.into())?;
-        let mut living = Living { keeper, control, output, ended: None, watched: None };
+        let mut living = Living {
+            keeper,
+            control,
+            output,
+            ended: None,
+            watched: None,
+        };
         if let Some(walls) = &launcher.walls {
             let keeper = Pid::from_child(&living.keeper);
             living.watched = Some(Watched::begin(walls, keeper, &living.control)?);
@@ -132,7 +153,11 @@ impl Living {
         if processes.is_empty() {
             return Vec::new();
         }
-        wire::decode_pids(&self.ask_about(wire::WHO_LIVES, processes).unwrap_or_default())
+        wire::decode_pids(
+            &self
+                .ask_about(wire::WHO_LIVES, processes)
+                .unwrap_or_default(),
+        )
     }
 
     fn ask_about(&mut self, wish: u8, processes: &[u32]) -> Option<Vec<u8>> {
@@ -201,7 +226,14 @@ impl Drop for Living {
 fn is_readable(descriptor: BorrowedFd<'_>) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut fds = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
-    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| 0 < ready)
+    poll(
+        &mut fds,
+        Some(&Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        }),
+    )
+    .is_ok_and(|ready| 0 < ready)
 }
 
 fn set_nonblocking(descriptor: impl AsFd) -> io::Result<()> {
@@ -209,4 +241,7 @@ fn set_nonblocking(descriptor: impl AsFd) -> io::Result<()> {
     Ok(fcntl_setfl(&descriptor, flags | OFlags::NONBLOCK)?)
 }
 
-const _: () = assert!(GRACE.as_secs() > 1, "the keeper's own grace must fit into ours");
+const _: () = assert!(
+    GRACE.as_secs() > 1,
+    "the keeper's own grace must fit into ours"
+);

@@ -30,7 +30,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid,
+};
 
 use crate::error::{Error, Result};
 use crate::process::capture::{Captured, Reader};
@@ -92,21 +94,35 @@ pub struct Launcher {
 impl Launcher {
     /// Returns a launcher of children that run with the user's rights.
     pub fn open(program: &Path) -> Launcher {
-        Launcher { program: program.to_owned(), walls: None, pocket: None }
+        Launcher {
+            program: program.to_owned(),
+            walls: None,
+            pocket: None,
+        }
     }
 
     /// Returns a launcher of children that open terminals themselves. Without namespaces the user's are in the same place.
     pub fn with_terminals(&self) -> Launcher {
         let mut launcher = self.clone();
-        if let Some(walls) = launcher.walls.as_mut().filter(|walls| walls.mode == Mode::Reduced) {
-            walls.devices.extend(["/dev/ptmx", "/dev/pts"].map(PathBuf::from));
+        if let Some(walls) = launcher
+            .walls
+            .as_mut()
+            .filter(|walls| walls.mode == Mode::Reduced)
+        {
+            walls
+                .devices
+                .extend(["/dev/ptmx", "/dev/pts"].map(PathBuf::from));
         }
         launcher
     }
 
     /// Returns a launcher of children behind walls, each behind its own.
     pub fn behind(&self, walls: Walls) -> Launcher {
-        Launcher { program: self.program.clone(), walls: Some(walls), pocket: None }
+        Launcher {
+            program: self.program.clone(),
+            walls: Some(walls),
+            pocket: None,
+        }
     }
 }
 
@@ -130,37 +146,52 @@ pub fn run(launcher: &Launcher, job: &Job, stop: &Stop) -> Result<Finished> {
 }
 
 /// Like `run`; the command gets the end of a channel, and its number in `REPORT_VARIABLE`.
-pub fn run_with(launcher: &Launcher, job: &Job, report: Option<BorrowedFd<'_>>, stop: &Stop) -> Result<Finished> {
+pub fn run_with(
+    launcher: &Launcher,
+    job: &Job,
+    report: Option<BorrowedFd<'_>>,
+    stop: &Stop,
+) -> Result<Finished> {
     if let Some(signal) = stop.requested() {
         return Err(Error::Stopped(signal));
     }
     let begun = Instant::now();
-    let mut kept =
-        Kept::start(launcher, job, report).map_err(|source| Error::io("start", &launcher.program, source))?;
+    let mut kept = Kept::start(launcher, job, report)
+        .map_err(|source| Error::io("start", &launcher.program, source))?;
     let (woken, limit) = kept.wait(launcher, stop, begun.checked_add(job.timeout));
     if !matches!(woken, Ok(Woken::Ready)) {
         kept.ask_for_the_end();
     }
-    let told = wire::receive(&mut kept.control).ok().and_then(|message| wire::decode_ended(&message));
+    let told = wire::receive(&mut kept.control)
+        .ok()
+        .and_then(|message| wire::decode_ended(&message));
     let took = begun.elapsed();
     let keeper_status = bury(&mut kept.keeper, told.is_some());
     let (stdout, stderr) = (kept.stdout.finish(), kept.stderr.finish());
-    let ended = match (woken.map_err(|source| Error::io("wait for", &launcher.program, source))?, told) {
+    let ended = match (
+        woken.map_err(|source| Error::io("wait for", &launcher.program, source))?,
+        told,
+    ) {
         (Woken::Stopped(signal), _) => return Err(Error::Stopped(signal)),
         (_, Some(Ended::NoWalls(failure))) => return Err(failure.into()),
         (_, Some(ended)) => ended,
         (Woken::TimedOut, None) => Ended::TimedOut,
         (Woken::Ready, None) => end_of_silent_keeper(keeper_status)?,
     };
-    Ok(Finished { ended: limit.map_or(ended, Ended::Limit), stdout, stderr, took })
+    Ok(Finished {
+        ended: limit.map_or(ended, Ended::Limit),
+        stdout,
+        stderr,
+        took,
+    })
 }
 
 /// A keeper that was killed counts as its job killed; one that left without a word is no keeper.
 fn end_of_silent_keeper(status: Option<ExitStatus>) -> Result<Ended> {
     match status {
-        Some(status) if status.signal().is_none() => {
-            Err(Error::Bug(format!("a keeper ended without a word: {status}")))
-        }
+        Some(status) if status.signal().is_none() => Err(Error::Bug(format!(
+            "a keeper ended without a word: {status}"
+        ))),
         _ => Ok(Ended::Signalled(Signal::KILL.as_raw())),
     }
 }
@@ -179,27 +210,54 @@ impl Kept {
         let (stderr, stderr_end) = Reader::start()?;
         let (keeper, control) = spawn_keeper(launcher, stdout_end.into(), stderr_end.into())?;
         let sent = order(&control, launcher, Task::Keep)
-            .and_then(|()| wire::send(&control, &wire::encode_job(job, wire::Input::Empty, report.is_some())))
+            .and_then(|()| {
+                wire::send(
+                    &control,
+                    &wire::encode_job(job, wire::Input::Empty, report.is_some()),
+                )
+            })
             .and_then(|()| report.map_or(Ok(()), |report| wire::send_descriptor(&control, report)));
         // One that has no job, or half of one, is of no use; its silence is found at once.
         if sent.is_err() {
             let _ = control.shutdown(Shutdown::Both);
         }
-        Ok(Kept { keeper, control, stdout, stderr })
+        Ok(Kept {
+            keeper,
+            control,
+            stdout,
+            stderr,
+        })
     }
 
     /// Waits for the end, a signal or the deadline, and meanwhile looks whether a limit is broken; then returns which.
-    fn wait(&self, launcher: &Launcher, stop: &Stop, deadline: Option<Instant>) -> (io::Result<Woken>, Option<String>) {
+    fn wait(
+        &self,
+        launcher: &Launcher,
+        stop: &Stop,
+        deadline: Option<Instant>,
+    ) -> (io::Result<Woken>, Option<String>) {
         let mut watch = launcher.walls.as_ref().map(Watch::begin);
         loop {
-            let next_look = watch.as_ref().and_then(|_| Instant::now().checked_add(INTERVAL));
-            let woken = stop.wait(Some(self.control.as_fd()), deadline.into_iter().chain(next_look).min());
+            let next_look = watch
+                .as_ref()
+                .and_then(|_| Instant::now().checked_add(INTERVAL));
+            let woken = stop.wait(
+                Some(self.control.as_fd()),
+                deadline.into_iter().chain(next_look).min(),
+            );
             let is_late = deadline.is_some_and(|deadline| deadline <= Instant::now());
             if is_late || !matches!(woken, Ok(Woken::TimedOut)) {
                 let has_ended = matches!(woken, Ok(Woken::Ready));
-                return (woken, watch.filter(|_| has_ended).and_then(|mut watch| watch.look_back()));
+                return (
+                    woken,
+                    watch
+                        .filter(|_| has_ended)
+                        .and_then(|mut watch| watch.look_back()),
+                );
             }
-            let broken = watch.as_mut().and_then(|watch| watch.look(&[Pid::from_child(&self.keeper)]));
+            let broken = watch
+                .as_mut()
+                .and_then(|watch| watch.look(&[Pid::from_child(&self.keeper)]));
             if let Some(broken) = broken {
                 return (woken, Some(broken.words));
             }
@@ -214,14 +272,24 @@ impl Kept {
 }
 
 /// Starts a keeper and returns it with the socket over which it hears and tells.
-#[expect(clippy::disallowed_methods, reason = "this is the door: here a keeper starts")]
-fn spawn_keeper(launcher: &Launcher, stdout: Stdio, stderr: Stdio) -> io::Result<(Child, UnixStream)> {
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the door: here a keeper starts"
+)]
+fn spawn_keeper(
+    launcher: &Launcher,
+    stdout: Stdio,
+    stderr: Stdio,
+) -> io::Result<(Child, UnixStream)> {
     let (control, theirs) = UnixStream::pair()?;
     control.set_read_timeout(Some(GRACE))?;
     control.set_write_timeout(Some(GRACE))?;
     let mut command = Command::new(&launcher.program);
     command.arg0("orchestrator").arg(KEEPER_COMMAND).env_clear();
-    command.stdin(OwnedFd::from(theirs)).stdout(stdout).stderr(stderr);
+    command
+        .stdin(OwnedFd::from(theirs))
+        .stdout(stdout)
+        .stderr(stderr);
     let mut keepers = keepers();
     let keeper = command.spawn()?;
     keepers.push(Pid::from_child(&keeper));
@@ -230,10 +298,20 @@ fn spawn_keeper(launcher: &Launcher, stdout: Stdio, stderr: Stdio) -> io::Result
 
 /// Tells a keeper what it is for, and behind which walls.
 fn order(control: &UnixStream, launcher: &Launcher, task: Task) -> io::Result<()> {
-    let namespaces = launcher.pocket.as_ref().map(|pocket| pocket.namespaces()).unwrap_or_default();
-    let order = Order { task, walls: launcher.walls.clone(), namespaces: namespaces.len() as u8 };
+    let namespaces = launcher
+        .pocket
+        .as_ref()
+        .map(|pocket| pocket.namespaces())
+        .unwrap_or_default();
+    let order = Order {
+        task,
+        walls: launcher.walls.clone(),
+        namespaces: namespaces.len() as u8,
+    };
     wire::send(control, &order.encode())?;
-    namespaces.iter().try_for_each(|namespace| wire::send_descriptor(control, namespace.as_fd()))
+    namespaces
+        .iter()
+        .try_for_each(|namespace| wire::send_descriptor(control, namespace.as_fd()))
 }
 
 /// Reaps a keeper; where it has not told the end, its tree is ended from here.
@@ -254,12 +332,17 @@ fn keepers() -> MutexGuard<'static, Vec<Pid>> {
 /// Ends and reaps what dead keepers have left to this process.
 ///
 /// What a keeper starts is never in our session; what is, is somebody else's. The lock holds off new keepers meanwhile.
-#[expect(clippy::disallowed_methods, reason = "nobody tells when an adopted process is gone for good")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "nobody tells when an adopted process is gone for good"
+)]
 fn end_orphans() {
     let deadline = Instant::now() + GRACE;
     let (keepers, session) = (keepers(), tree::own().and_then(|own| own.session));
     while IS_ADOPTING.load(Ordering::SeqCst) && Instant::now() < deadline {
-        let orphans = tree::kill_descendants(|entry| entry.session == session || keepers.contains(&entry.pid));
+        let orphans = tree::kill_descendants(|entry| {
+            entry.session == session || keepers.contains(&entry.pid)
+        });
         if orphans.is_empty() {
             return;
         }

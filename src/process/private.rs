@@ -16,8 +16,7 @@ use sha2::{Digest, Sha256};
 use crate::error::{Error, Result};
 
 /// Git refuses to commit as nobody, and the user's own name is none of a check's business.
-pub(super) const GITCONFIG: &str =
-    "[user]\n\tname = orchestrator\n\temail = orchestrator@localhost\n[init]\n\tdefaultBranch = main\n";
+pub(super) const GITCONFIG: &str = "[user]\n\tname = orchestrator\n\temail = orchestrator@localhost\n[init]\n\tdefaultBranch = main\n";
 
 /// A home and a temporary directory that belong to one root. They go when this goes.
 #[derive(Debug)]
@@ -38,7 +37,9 @@ impl PrivateDir {
         let mut path = place(temporary, root)?.into_os_string();
         path.push(format!("-{purpose}"));
         let path = PathBuf::from(path);
-        claim(&path).and_then(|()| empty(&path)).map_err(|source| Error::io("use", &path, source))?;
+        claim(&path)
+            .and_then(|()| empty(&path))
+            .map_err(|source| Error::io("use", &path, source))?;
         Ok(PrivateDir { path })
     }
 
@@ -64,7 +65,9 @@ fn place(temporary: &Path, root: &Path) -> Result<PathBuf> {
 impl PrivateDirs {
     /// Makes the directories of `root` below `temporary`, empty but for what a home needs.
     pub fn create(temporary: &Path, root: &Path) -> Result<PrivateDirs> {
-        let private = PrivateDirs { base: place(temporary, root)? };
+        let private = PrivateDirs {
+            base: place(temporary, root)?,
+        };
         private.renew()?;
         Ok(private)
     }
@@ -90,7 +93,10 @@ impl PrivateDirs {
     }
 
     /// Makes both directories anew.
-    #[expect(clippy::disallowed_methods, reason = "a new file in a new directory of ours")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a new file in a new directory of ours"
+    )]
     pub fn renew(&self) -> Result<()> {
         // A check may have locked or removed what is around its own two.
         claim(&self.base).map_err(|source| Error::io("use", &self.base, source))?;
@@ -104,7 +110,8 @@ impl PrivateDirs {
 
     /// Removes both directories.
     pub fn remove(self) -> Result<()> {
-        self.clear().map_err(|source| Error::io("remove", &self.base, source))
+        self.clear()
+            .map_err(|source| Error::io("remove", &self.base, source))
     }
 
     fn clear(&self) -> io::Result<()> {
@@ -124,7 +131,11 @@ impl Drop for PrivateDirs {
 /// Returns the name under which a root's private directories are known.
 pub(super) fn name_of(root: &Path) -> String {
     let digest = Sha256::digest(root.as_os_str().as_bytes());
-    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    digest
+        .iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// Makes sure that a path is a directory of ours that nobody else can enter.
@@ -135,10 +146,16 @@ pub(super) fn claim(path: &Path) -> io::Result<()> {
     }
     let found = fs::symlink_metadata(path)?;
     if !found.is_dir() {
-        return Err(io::Error::new(io::ErrorKind::NotADirectory, "it is there and is not a directory"));
+        return Err(io::Error::new(
+            io::ErrorKind::NotADirectory,
+            "it is there and is not a directory",
+        ));
     }
     if found.uid() != geteuid().as_raw() {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it belongs to somebody else"));
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "it belongs to somebody else",
+        ));
     }
     // Also against a umask that takes our own rights away.
     fs::set_permissions(path, Permissions::from_mode(0o700))
@@ -204,8 +221,15 @@ mod tests {
         fs::write(tmp.join("left"), "").unwrap();
         first.renew().unwrap();
         assert_eq!(fs::read_dir(&tmp).unwrap().count(), 0);
-        assert!(fs::read_to_string(home.join(".gitconfig")).unwrap().contains("[user]"));
-        assert_eq!(fs::metadata(&tmp).unwrap().permissions().mode() & 0o777, 0o700);
+        assert!(
+            fs::read_to_string(home.join(".gitconfig"))
+                .unwrap()
+                .contains("[user]")
+        );
+        assert_eq!(
+            fs::metadata(&tmp).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
         first.remove().unwrap();
         assert!(!tmp.exists() && !home.exists());
         assert_eq!(create("/a").tmp(), tmp);
@@ -216,14 +240,21 @@ mod tests {
     #[test]
     fn another_purpose_has_a_directory_of_its_own() {
         let temporary = tempfile::tempdir().unwrap();
-        let create = |root: &str| PrivateDir::create(temporary.path(), Path::new(root), "x").unwrap();
+        let create =
+            |root: &str| PrivateDir::create(temporary.path(), Path::new(root), "x").unwrap();
         let (first, other) = (create("/a"), create("/b"));
         fs::write(first.path().join("left"), "").unwrap();
         let private = PrivateDirs::create(temporary.path(), Path::new("/a")).unwrap();
         assert!(!private.tmp().starts_with(first.path()) && first.path().join("left").exists());
-        assert_eq!(fs::metadata(first.path()).unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(
+            fs::metadata(first.path()).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
         let again = create("/a");
-        assert_eq!((again.path(), fs::read_dir(again.path()).unwrap().count()), (first.path(), 0));
+        assert_eq!(
+            (again.path(), fs::read_dir(again.path()).unwrap().count()),
+            (first.path(), 0)
+        );
         assert_ne!(other.path(), first.path());
         let path = other.path().to_owned();
         drop(other);
@@ -233,7 +264,10 @@ mod tests {
     #[test]
     fn a_place_that_is_not_ours_is_refused() {
         let temporary = tempfile::tempdir().unwrap();
-        let ours = temporary.path().join(format!("orchestrator-{}", rustix::process::geteuid().as_raw()));
+        let ours = temporary.path().join(format!(
+            "orchestrator-{}",
+            rustix::process::geteuid().as_raw()
+        ));
         let elsewhere = temporary.path().join("elsewhere");
         fs::create_dir(&elsewhere).unwrap();
         symlink(&elsewhere, &ours).unwrap();
@@ -267,7 +301,10 @@ mod tests {
         let private = PrivateDirs::create(temporary.path(), Path::new("/a")).unwrap();
         fs::set_permissions(&private.base, Permissions::from_mode(0o000)).unwrap();
         private.renew().unwrap();
-        assert_eq!(fs::metadata(&private.base).unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(
+            fs::metadata(&private.base).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
         fs::remove_dir_all(&private.base).unwrap();
         private.renew().unwrap();
         assert!(private.tmp().is_dir() && private.home().is_dir());

@@ -83,7 +83,11 @@ impl Lookup<'_> {
             Ok(found) if found.is_dir() => Err(Missing::Folder(place)),
             Ok(found) if !found.is_file() => Err(Missing::NotAFile(place)),
             Ok(_) if access(path, Access::EXEC_OK).is_err() => Err(Missing::NotExecutable(place)),
-            Ok(_) => match self.walls.map(|walls| walls.unseen(path)).unwrap_or_default() {
+            Ok(_) => match self
+                .walls
+                .map(|walls| walls.unseen(path))
+                .unwrap_or_default()
+            {
                 unseen if unseen.is_empty() => Ok(place),
                 unseen => Err(Missing::NotShown(place, unseen)),
             },
@@ -92,10 +96,13 @@ impl Lookup<'_> {
 
     fn interpreter(&self, program: &Path) -> Result<(), Missing> {
         match interpreter_of(program) {
-            Some(interpreter) if interpreter.is_absolute() && !self.is_in_workspace(&interpreter) => self
-                .at(&interpreter)
-                .map(drop)
-                .map_err(|missing| Missing::Interpreter(program.to_owned(), Box::new(missing))),
+            Some(interpreter)
+                if interpreter.is_absolute() && !self.is_in_workspace(&interpreter) =>
+            {
+                self.at(&interpreter)
+                    .map(drop)
+                    .map_err(|missing| Missing::Interpreter(program.to_owned(), Box::new(missing)))
+            }
             _ => Ok(()),
         }
     }
@@ -110,11 +117,22 @@ impl Lookup<'_> {
 pub(super) fn interpreter_of(program: &Path) -> Option<PathBuf> {
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
     let mut head = Vec::new();
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(program).ok()?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(program)
+        .ok()?;
     file.take(INTERPRETER_LINE).read_to_end(&mut head).ok()?;
-    let line = head.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
-    let mut words = line.split(|byte| [b' ', b'\t'].contains(byte)).filter(|word| !word.is_empty());
-    words.next().map(|word| PathBuf::from(OsStr::from_bytes(word)))
+    let line = head
+        .strip_prefix(b"#!")?
+        .split(|byte| *byte == b'\n')
+        .next()?;
+    let mut words = line
+        .split(|byte| [b' ', b'\t'].contains(byte))
+        .filter(|word| !word.is_empty());
+    words
+        .next()
+        .map(|word| PathBuf::from(OsStr::from_bytes(word)))
 }
 
 impl Missing {
@@ -131,9 +149,13 @@ impl Missing {
     pub fn help(&self, program: &str) -> String {
         match self {
             Missing::NotOnPath => {
-                format!("install it, or name it by its path; one of the project itself is `./{program}`")
+                format!(
+                    "install it, or name it by its path; one of the project itself is `./{program}`"
+                )
             }
-            Missing::NotThere(_) | Missing::DanglingLink(_) => "install it, or correct the path".to_owned(),
+            Missing::NotThere(_) | Missing::DanglingLink(_) => {
+                "install it, or correct the path".to_owned()
+            }
             Missing::NotExecutable(place) => format!("chmod +x {}", place.display()),
             Missing::Folder(_) | Missing::NotAFile(_) => "name the program itself".to_owned(),
             Missing::NotShown(..) => "name its folder in `sandbox.read`".to_owned(),
@@ -150,13 +172,23 @@ impl fmt::Display for Missing {
         match self {
             Missing::NotOnPath => write!(f, "it is not on the PATH that checks get"),
             Missing::NotThere(place) => write!(f, "{} does not exist", place.display()),
-            Missing::DanglingLink(place) => write!(f, "{} is a link that leads nowhere", place.display()),
+            Missing::DanglingLink(place) => {
+                write!(f, "{} is a link that leads nowhere", place.display())
+            }
             Missing::Folder(place) => write!(f, "{} is a folder", place.display()),
             Missing::NotAFile(place) => write!(f, "{} is not a regular file", place.display()),
             Missing::NotExecutable(place) => write!(f, "{} is not executable", place.display()),
-            Missing::NotShown(place, _) => write!(f, "{} exists, but the sandbox does not show it", place.display()),
+            Missing::NotShown(place, _) => write!(
+                f,
+                "{} exists, but the sandbox does not show it",
+                place.display()
+            ),
             Missing::Interpreter(script, missing) => {
-                write!(f, "of the interpreter that {} asks for: {missing}", script.display())
+                write!(
+                    f,
+                    "of the interpreter that {} asks for: {missing}",
+                    script.display()
+                )
             }
         }
     }

@@ -33,10 +33,21 @@ pub struct Report<L> {
 impl<L: Listener> Report<L> {
     /// Opens a channel.
     pub fn open(listener: L) -> io::Result<Report<L>> {
-        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let (ours, theirs) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
         let own = ours.try_clone()?;
-        let thread = thread::Builder::new().name("report".to_owned()).spawn(move || listen(&own, listener))?;
-        Ok(Report { ours, theirs, thread })
+        let thread = thread::Builder::new()
+            .name("report".to_owned())
+            .spawn(move || listen(&own, listener))?;
+        Ok(Report {
+            ours,
+            theirs,
+            thread,
+        })
     }
 
     /// Returns the end that a child gets.

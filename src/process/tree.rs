@@ -69,14 +69,16 @@ pub(super) fn interrupt_foreground(command: Pid, spared: &[u32]) -> Vec<Pid> {
     let youngest = children().map(|entry| number(entry.pid)).max();
     for entry in &entries {
         let is_spared = spared.contains(&number(entry.pid))
-            || entry.parent == Some(command) && is_in_background(entry, youngest != Some(number(entry.pid)));
+            || entry.parent == Some(command)
+                && is_in_background(entry, youngest != Some(number(entry.pid)));
         let depth = entry.parent.and_then(|parent| line.get(&parent).copied());
         if let Some(depth) = depth.filter(|_| !is_spared) {
             line.insert(entry.pid, depth + 1);
         }
     }
     let shell = program(command);
-    let is_fork = |pid: &Pid| line.contains_key(pid) && program(*pid).is_some_and(|own| Some(own) == shell);
+    let is_fork =
+        |pid: &Pid| line.contains_key(pid) && program(*pid).is_some_and(|own| Some(own) == shell);
     let forks = children().map(|entry| entry.pid).filter(is_fork).collect();
     let mut line: Vec<(Pid, u32)> = line.into_iter().collect();
     line.sort_unstable_by_key(|(pid, depth)| (*depth, Reverse(number(*pid))));
@@ -108,7 +110,9 @@ pub(super) fn interrupt_again(command: Pid, mut forks: Vec<Pid>) -> Vec<Pid> {
 
 /// Returns the child of a process that has this number in its own namespace.
 pub(super) fn child_by_inner_number(parent: Pid, number: u32) -> Option<Pid> {
-    let mut children = processes().filter(|entry| entry.parent == Some(parent)).map(|entry| entry.pid);
+    let mut children = processes()
+        .filter(|entry| entry.parent == Some(parent))
+        .map(|entry| entry.pid);
     children.find(|pid| inner_number(*pid) == Some(number))
 }
 
@@ -123,25 +127,36 @@ pub(super) fn by_inner_number(ancestor: Pid, numbers: &[u32]) -> Vec<(u32, u32)>
     // Where numbers have begun anew, a child may be listed before its parent.
     loop {
         let before = line.len();
-        rest.retain(|entry| !(entry.parent.is_some_and(|parent| line.contains(&parent)) && line.insert(entry.pid)));
+        rest.retain(|entry| {
+            !(entry.parent.is_some_and(|parent| line.contains(&parent)) && line.insert(entry.pid))
+        });
         if line.len() == before {
             break;
         }
     }
-    let found = line.into_iter().filter_map(|pid| Some((inner_number(pid)?, number(pid))));
+    let found = line
+        .into_iter()
+        .filter_map(|pid| Some((inner_number(pid)?, number(pid))));
     found.filter(|(inner, _)| numbers.contains(inner)).collect()
 }
 
 /// Whether a process is there and has not ended.
 pub(super) fn is_alive(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    stat.rsplit_once(") ")
+        .is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
 /// The number of a process in the innermost namespace that it is in.
 fn inner_number(pid: Pid) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_whitespace().last()?.parse().ok()
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("NSpid:"))?
+        .split_whitespace()
+        .last()?
+        .parse()
+        .ok()
 }
 
 fn program(pid: Pid) -> Option<PathBuf> {
@@ -156,12 +171,18 @@ fn is_in_background(entry: &Entry, has_younger: bool) -> bool {
     let of_process = |name: &str| format!("/proc/{}/{name}", entry.pid);
     let read = |name: &str| fs::read_to_string(of_process(name)).unwrap_or_default();
     let field = |text: &str, name: &str, radix: u32| {
-        let value = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim().to_owned();
+        let value = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name))
+            .unwrap_or_default()
+            .trim()
+            .to_owned();
         u64::from_str_radix(&value, radix).unwrap_or(u64::MAX)
     };
     let ignores = field(&read("status"), "SigIgn:", 16) & (1 << (Signal::INT.as_raw() - 1)) != 0;
     let is_empty = || {
-        let is_null = fs::read_link(of_process("fd/0")).is_ok_and(|target| target == Path::new("/dev/null"));
+        let is_null =
+            fs::read_link(of_process("fd/0")).is_ok_and(|target| target == Path::new("/dev/null"));
         is_null && field(&read("fdinfo/0"), "flags:", 8) & 3 == 0
     };
     ignores || has_younger && is_empty()
@@ -181,7 +202,11 @@ pub(super) fn own() -> Option<Entry> {
 }
 
 pub(super) fn processes() -> impl Iterator<Item = Entry> {
-    let names = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let names = fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name());
     let pids = names.filter_map(|name| name.to_str()?.parse::<u32>().ok());
     pids.filter_map(|pid| parse(&beginning(&format!("/proc/{pid}/stat")).ok()?))
 }
@@ -199,10 +224,29 @@ fn parse(stat: &[u8]) -> Option<Entry> {
     let name_start = stat.iter().position(|byte| *byte == b'(')?;
     let name_end = stat.iter().rposition(|byte| *byte == b')')?;
     // Of a process that is about to vanish group and session are -1: none.
-    let pid = |text: &[u8]| Pid::from_raw(str::from_utf8(text).ok()?.trim().parse::<u32>().ok()?.try_into().ok()?);
-    let mut fields = stat.get(name_end + 1..)?.split(|byte| *byte == b' ').skip(2).map(pid);
+    let pid = |text: &[u8]| {
+        Pid::from_raw(
+            str::from_utf8(text)
+                .ok()?
+                .trim()
+                .parse::<u32>()
+                .ok()?
+                .try_into()
+                .ok()?,
+        )
+    };
+    let mut fields = stat
+        .get(name_end + 1..)?
+        .split(|byte| *byte == b' ')
+        .skip(2)
+        .map(pid);
     let mut next = || fields.next();
-    Some(Entry { pid: pid(&stat[..name_start])?, parent: next()?, group: next()?, session: next()? })
+    Some(Entry {
+        pid: pid(&stat[..name_start])?,
+        parent: next()?,
+        group: next()?,
+        session: next()?,
+    })
 }
 
 #[cfg(test)]
@@ -215,19 +259,45 @@ mod tests {
     fn a_hostile_name_is_no_obstacle() {
         let entry = parse(b"12 (a) Z 1 1 (b) S 7 8 9 0 -1 4194304").unwrap();
         let pid = |number| Pid::from_raw(number);
-        assert_eq!(entry, Entry { pid: pid(12).unwrap(), parent: pid(7), group: pid(8), session: pid(9) });
+        assert_eq!(
+            entry,
+            Entry {
+                pid: pid(12).unwrap(),
+                parent: pid(7),
+                group: pid(8),
+                session: pid(9)
+            }
+        );
     }
 
     #[test]
     fn a_vanishing_process_has_no_group() {
         let entry = parse(b"12 (a) Z 7 -1 -1 0 -1 4194304").unwrap();
-        assert_eq!((entry.parent, entry.group, entry.session), (Pid::from_raw(7), None, None));
+        assert_eq!(
+            (entry.parent, entry.group, entry.session),
+            (Pid::from_raw(7), None, None)
+        );
     }
 
     #[test]
     fn noise_is_nobody() {
-        for noise in ["", "1", "1 (", "1 )", ") (", "1 (a)", "1 (a) S", "1 (a) S x y z", "0 (a) S 1 1 1", "-"] {
-            assert_eq!(parse(noise.as_bytes()).filter(|entry| entry.parent.is_some()), None, "{noise}");
+        for noise in [
+            "",
+            "1",
+            "1 (",
+            "1 )",
+            ") (",
+            "1 (a)",
+            "1 (a) S",
+            "1 (a) S x y z",
+            "0 (a) S 1 1 1",
+            "-",
+        ] {
+            assert_eq!(
+                parse(noise.as_bytes()).filter(|entry| entry.parent.is_some()),
+                None,
+                "{noise}"
+            );
         }
     }
 

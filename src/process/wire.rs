@@ -83,7 +83,14 @@ pub(super) fn send_descriptor(to: &UnixStream, descriptor: BorrowedFd<'_>) -> io
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-    retry_on_intr(|| sendmsg(to, &[IoSlice::new(b".")], &mut ancillary, SendFlags::NOSIGNAL))?;
+    retry_on_intr(|| {
+        sendmsg(
+            to,
+            &[IoSlice::new(b".")],
+            &mut ancillary,
+            SendFlags::NOSIGNAL,
+        )
+    })?;
     Ok(())
 }
 
@@ -92,12 +99,21 @@ pub(super) fn receive_descriptor(from: &UnixStream) -> io::Result<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
-    retry_on_intr(|| recvmsg(from, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC))?;
+    retry_on_intr(|| {
+        recvmsg(
+            from,
+            &mut [IoSliceMut::new(&mut byte)],
+            &mut ancillary,
+            RecvFlags::CMSG_CLOEXEC,
+        )
+    })?;
     let mut messages = ancillary.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
     });
-    messages.next().ok_or_else(|| io::ErrorKind::InvalidData.into())
+    messages
+        .next()
+        .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Says, beside the input, that the end of a channel follows.
@@ -108,7 +124,12 @@ pub(super) fn encode_job(job: &Job, input: Input, reports: bool) -> Vec<u8> {
     let mut message = vec![input as u8 | if reports { REPORTS } else { 0 }];
     put_bytes(&mut message, job.cwd.as_os_str().as_bytes());
     put_list(&mut message, job.command.iter().map(OsString::as_os_str));
-    put_list(&mut message, job.env.iter().flat_map(|(name, value)| [name.as_os_str(), value.as_os_str()]));
+    put_list(
+        &mut message,
+        job.env
+            .iter()
+            .flat_map(|(name, value)| [name.as_os_str(), value.as_os_str()]),
+    );
     message
 }
 
@@ -120,18 +141,34 @@ pub(super) fn decode_job(message: &[u8]) -> Option<(Job, Input, bool)> {
     let command = take_list(&mut message)?;
     let mut words = take_list(&mut message)?.into_iter();
     let env = std::iter::from_fn(|| words.next().zip(words.next())).collect();
-    Some((Job { command, cwd, env, timeout: Duration::MAX }, input, *kind & REPORTS != 0))
+    Some((
+        Job {
+            command,
+            cwd,
+            env,
+            timeout: Duration::MAX,
+        },
+        input,
+        *kind & REPORTS != 0,
+    ))
 }
 
 /// Returns processes as a message, which no end is.
 pub(super) fn encode_pids(pids: &[u32]) -> Vec<u8> {
-    std::iter::once(b'p').chain(pids.iter().flat_map(|pid| pid.to_le_bytes())).collect()
+    std::iter::once(b'p')
+        .chain(pids.iter().flat_map(|pid| pid.to_le_bytes()))
+        .collect()
 }
 
 /// Returns the processes in a message.
 pub(super) fn decode_pids(message: &[u8]) -> Vec<u32> {
     let numbers = message.strip_prefix(b"p").unwrap_or_default();
-    numbers.as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect()
+    numbers
+        .as_chunks()
+        .0
+        .iter()
+        .map(|bytes| u32::from_le_bytes(*bytes))
+        .collect()
 }
 
 /// Returns an end as a message.
@@ -141,7 +178,9 @@ pub(super) fn encode_ended(ended: &Ended) -> Vec<u8> {
         Ended::Signalled(number) => (b's', number.to_le_bytes().to_vec()),
         Ended::TimedOut => (b't', Vec::new()),
         Ended::CannotStart(reason) => (b'c', reason.clone().into_bytes()),
-        Ended::NoWalls(Failure { layer, what }) => (b'w', [&[*layer as u8], what.as_bytes()].concat()),
+        Ended::NoWalls(Failure { layer, what }) => {
+            (b'w', [&[*layer as u8], what.as_bytes()].concat())
+        }
         Ended::Limit(which) => (b'l', which.clone().into_bytes()),
     };
     [vec![kind], rest].concat()
@@ -154,11 +193,16 @@ pub(super) fn decode_ended(message: &[u8]) -> Option<Ended> {
         b'e' => Some(Ended::Exited(i32::from_le_bytes(rest.try_into().ok()?))),
         b's' => Some(Ended::Signalled(i32::from_le_bytes(rest.try_into().ok()?))),
         b't' => Some(Ended::TimedOut),
-        b'c' => Some(Ended::CannotStart(String::from_utf8_lossy(rest).into_owned())),
+        b'c' => Some(Ended::CannotStart(
+            String::from_utf8_lossy(rest).into_owned(),
+        )),
         b'w' => {
             let (layer, what) = rest.split_first()?;
             let layer = *Layer::ALL.get(usize::from(*layer))?;
-            Some(Ended::NoWalls(Failure { layer, what: String::from_utf8_lossy(what).into_owned() }))
+            Some(Ended::NoWalls(Failure {
+                layer,
+                what: String::from_utf8_lossy(what).into_owned(),
+            }))
         }
         b'l' => Some(Ended::Limit(String::from_utf8_lossy(rest).into_owned())),
         _ => None,

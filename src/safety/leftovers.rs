@@ -6,7 +6,13 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-const NAMES: [&str; 5] = ["__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".DS_Store"];
+const NAMES: [&str; 5] = [
+    "__pycache__",
+    ".pytest_cache",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".DS_Store",
+];
 const ENDINGS: [&str; 2] = [".swp", "~"];
 const OWN_PREFIX: &str = ".orchestrator";
 /// Folders that tools fill: dependencies, build products, repositories. They may be the user's, and are not looked into.
@@ -16,7 +22,9 @@ pub const TOOL_FOLDERS: [&str; 5] = [".git", "node_modules", "target", ".venv", 
 pub fn is_never_taken(name: &OsStr) -> bool {
     let bytes = name.as_bytes();
     NAMES.iter().any(|known| bytes == known.as_bytes())
-        || ENDINGS.iter().any(|ending| bytes.ends_with(ending.as_bytes()))
+        || ENDINGS
+            .iter()
+            .any(|ending| bytes.ends_with(ending.as_bytes()))
         || bytes.starts_with(OWN_PREFIX.as_bytes())
 }
 
@@ -43,9 +51,28 @@ mod tests {
             ".orchestrator-copies-ab12",
             ".orchestrator",
         ];
-        assert_eq!(left.iter().filter(|name| !is_never_taken(OsStr::new(name))).count(), 0);
-        let work = ["pycache", "cache.py", ".gitignore", "a.swp.py", "~a", "orchestrator", "__pycache__.py", ".env"];
-        assert_eq!(work.iter().filter(|name| is_never_taken(OsStr::new(name))).count(), 0);
+        assert_eq!(
+            left.iter()
+                .filter(|name| !is_never_taken(OsStr::new(name)))
+                .count(),
+            0
+        );
+        let work = [
+            "pycache",
+            "cache.py",
+            ".gitignore",
+            "a.swp.py",
+            "~a",
+            "orchestrator",
+            "__pycache__.py",
+            ".env",
+        ];
+        assert_eq!(
+            work.iter()
+                .filter(|name| is_never_taken(OsStr::new(name)))
+                .count(),
+            0
+        );
     }
 
     #[test]

@@ -24,7 +24,10 @@ impl SafePath {
     /// Returns the path in its one spelling (`./a//b/` is `a/b`), or why it is refused.
     pub fn parse(text: &str) -> Result<SafePath, Violation> {
         judge_text(text).map_err(|rule| Violation::new(text, rule))?;
-        let components: Vec<&str> = text.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+        let components: Vec<&str> = text
+            .split('/')
+            .filter(|part| !part.is_empty() && *part != ".")
+            .collect();
         judge_components(&components).map_err(|rule| Violation::new(text, rule))?;
         Ok(SafePath(components.join("/")))
     }
@@ -41,7 +44,9 @@ impl SafePath {
 
     /// Returns the folder that the path names a thing in; none at the top.
     pub fn parent(&self) -> Option<SafePath> {
-        self.0.rsplit_once('/').map(|(parent, _)| SafePath(parent.to_owned()))
+        self.0
+            .rsplit_once('/')
+            .map(|(parent, _)| SafePath(parent.to_owned()))
     }
 
     /// Returns the last component.
@@ -59,14 +64,20 @@ impl SafePath {
 
     /// Returns whether this is `folder` or lies below it, component by component.
     pub fn starts_with(&self, folder: &SafePath) -> bool {
-        self.0.strip_prefix(&folder.0).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        self.0
+            .strip_prefix(&folder.0)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
     /// Returns the key under which paths collide on a system that folds case or normal forms.
     ///
     /// Upper case comes first because it alone maps `ß` to `SS`.
     pub fn folded(&self) -> String {
-        self.0.nfd().collect::<String>().to_uppercase().to_lowercase()
+        self.0
+            .nfd()
+            .collect::<String>()
+            .to_uppercase()
+            .to_lowercase()
     }
 }
 
@@ -81,13 +92,19 @@ const RELATIVE_ONLY: &str = "paths are relative to the workspace, never absolute
 /// The rules on the text as a whole.
 fn judge_text(text: &str) -> Result<(), String> {
     if text.len() > MAX_PATH_BYTES {
-        return Err(format!("a path has at most {MAX_PATH_BYTES} bytes; this one has {}", text.len()));
+        return Err(format!(
+            "a path has at most {MAX_PATH_BYTES} bytes; this one has {}",
+            text.len()
+        ));
     }
     if text.starts_with('/') {
         return Err(RELATIVE_ONLY.to_owned());
     }
     if let Some(found) = text.chars().find(|c| is_refused(*c)) {
-        return Err(format!("the character U+{:04X} is not allowed in a path", u32::from(found)));
+        return Err(format!(
+            "the character U+{:04X} is not allowed in a path",
+            u32::from(found)
+        ));
     }
     Ok(())
 }
@@ -96,7 +113,10 @@ fn judge_text(text: &str) -> Result<(), String> {
 /// components on other systems.
 fn is_refused(c: char) -> bool {
     c.is_control()
-        || matches!(c, '\\' | '\u{2028}' | '\u{2029}' | '\u{61C}' | '\u{200E}' | '\u{200F}')
+        || matches!(
+            c,
+            '\\' | '\u{2028}' | '\u{2029}' | '\u{61C}' | '\u{200E}' | '\u{200F}'
+        )
         || matches!(c, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
 }
 
@@ -109,7 +129,10 @@ fn judge_components(components: &[&str]) -> Result<(), String> {
         return Err("\"..\" leads out of the workspace".to_owned());
     }
     if components.len() > MAX_COMPONENTS {
-        return Err(format!("a path has at most {MAX_COMPONENTS} components; this one has {}", components.len()));
+        return Err(format!(
+            "a path has at most {MAX_COMPONENTS} components; this one has {}",
+            components.len()
+        ));
     }
     if first.starts_with('-') {
         return Err("a path does not begin with \"-\": programs take it for an option".to_owned());
@@ -117,18 +140,25 @@ fn judge_components(components: &[&str]) -> Result<(), String> {
     if matches!(first.as_bytes(), [letter, b':', ..] if letter.is_ascii_alphabetic()) {
         return Err("a path does not begin with a drive letter".to_owned());
     }
-    components.iter().try_for_each(|component| judge_component(component))
+    components
+        .iter()
+        .try_for_each(|component| judge_component(component))
 }
 
 fn judge_component(component: &str) -> Result<(), String> {
     if component.len() > MAX_COMPONENT_BYTES {
-        return Err(format!("a name has at most {MAX_COMPONENT_BYTES} bytes; one here has {}", component.len()));
+        return Err(format!(
+            "a name has at most {MAX_COMPONENT_BYTES} bytes; one here has {}",
+            component.len()
+        ));
     }
     if component.ends_with(|c: char| c == '.' || c.is_whitespace()) {
         return Err("a name does not end with a blank or a dot: other systems drop it".to_owned());
     }
     if component.eq_ignore_ascii_case(".git") {
-        return Err("\".git\" holds hooks and settings that git runs, and is never written".to_owned());
+        return Err(
+            "\".git\" holds hooks and settings that git runs, and is never written".to_owned(),
+        );
     }
     Ok(())
 }

@@ -17,7 +17,10 @@ use crate::safety::door::{Access, DEPTH_LIMIT, Door, Entry, Kind, Meta, Reach, W
 use crate::state::store::COPIES;
 
 /// Everything within reach, and nothing hides behind its mode.
-const ALL: Reach = Reach { entries: usize::MAX, access: Access::Force };
+const ALL: Reach = Reach {
+    entries: usize::MAX,
+    access: Access::Force,
+};
 
 /// The workspace as it was.
 #[derive(Debug)]
@@ -31,11 +34,15 @@ impl Snapshot {
     /// Remembers everything in the workspace, with copies in `root`. Own files and folders that cannot be read are
     /// opened up for it.
     pub fn take(door: &Door, root: &Path) -> Result<Snapshot, Error> {
-        let copies =
-            TempDir::with_prefix_in(COPIES, root).map_err(|error| Error::io("make a folder in", root, error))?;
+        let copies = TempDir::with_prefix_in(COPIES, root)
+            .map_err(|error| Error::io("make a folder in", root, error))?;
         let mut entries = Vec::new();
         let mut failure = None;
-        door.walk_far(ALL, &mut |entry| match remember(door, entry, &copies.path().join(entries.len().to_string())) {
+        door.walk_far(ALL, &mut |entry| match remember(
+            door,
+            entry,
+            &copies.path().join(entries.len().to_string()),
+        ) {
             Ok(remembered) => {
                 entries.extend(remembered);
                 Walk::On
@@ -50,7 +57,10 @@ impl Snapshot {
 
     /// Returns the folders that there were.
     pub fn folders(&self) -> HashSet<&Path> {
-        let folders = self.entries.iter().filter(|entry| matches!(entry.kind, Kind::Dir { .. }));
+        let folders = self
+            .entries
+            .iter()
+            .filter(|entry| matches!(entry.kind, Kind::Dir { .. }));
         folders.map(|entry| entry.path.as_path()).collect()
     }
 
@@ -68,14 +78,25 @@ impl Snapshot {
             }
         }
         // From the inside out, since whatever happens in a folder changes its time.
-        self.entries.iter().rev().try_for_each(|entry| settle_folder(door, entry))?;
-        if touched.is_empty() { Ok(()) } else { door.settle(touched) }
+        self.entries
+            .iter()
+            .rev()
+            .try_for_each(|entry| settle_folder(door, entry))?;
+        if touched.is_empty() {
+            Ok(())
+        } else {
+            door.settle(touched)
+        }
     }
 
     /// Returns the entries that are still as they were, by index, and the paths of whatever is not.
     fn compare(&self, door: &Door) -> Result<(HashSet<usize>, Vec<PathBuf>), Error> {
-        let places: HashMap<&Path, usize> =
-            self.entries.iter().enumerate().map(|(index, entry)| (entry.path.as_path(), index)).collect();
+        let places: HashMap<&Path, usize> = self
+            .entries
+            .iter()
+            .enumerate()
+            .map(|(index, entry)| (entry.path.as_path(), index))
+            .collect();
         let (mut kept, mut foreign) = (HashSet::new(), Vec::new());
         door.walk_far(ALL, &mut |now| match places
             .get(now.path.as_path())
@@ -103,15 +124,36 @@ fn remember(door: &Door, entry: &Entry, copy: &Path) -> Result<Option<Entry>, Er
         Ok(opened) => opened,
         Err(Errno::NOENT) => return Ok(None),
         // Somebody else's: it can be recognised, and not be brought back.
-        Err(Errno::ACCESS) => return Ok(Some(Entry { kind: Kind::Special, ..entry.clone() })),
+        Err(Errno::ACCESS) => {
+            return Ok(Some(Entry {
+                kind: Kind::Special,
+                ..entry.clone()
+            }));
+        }
         Err(errno) => return Err(door.failed("read", &entry.path, errno)),
     };
     File::create_new(copy)
         .and_then(|mut to| io::copy(&mut file, &mut to))
         .map_err(|error| Error::io("write", copy, error))?;
-    let kind = Kind::File { size: meta.size, mode: meta.mode };
-    let Meta { ino, links, ctime, mtime, .. } = meta;
-    Ok(Some(Entry { path: entry.path.clone(), kind, ino, links, ctime, mtime }))
+    let kind = Kind::File {
+        size: meta.size,
+        mode: meta.mode,
+    };
+    let Meta {
+        ino,
+        links,
+        ctime,
+        mtime,
+        ..
+    } = meta;
+    Ok(Some(Entry {
+        path: entry.path.clone(),
+        kind,
+        ino,
+        links,
+        ctime,
+        mtime,
+    }))
 }
 
 fn is_same(was: &Entry, now: &Entry) -> bool {
@@ -140,7 +182,9 @@ fn put_back(door: &Door, entry: &Entry, copy: &Path) -> Result<(), Error> {
 
 /// Gives a folder its mode and time again.
 fn settle_folder(door: &Door, entry: &Entry) -> Result<(), Error> {
-    let Kind::Dir { mode } = entry.kind else { return Ok(()) };
+    let Kind::Dir { mode } = entry.kind else {
+        return Ok(());
+    };
     let now = door.look_at(&entry.path)?.filter(|now| !now.is_mount);
     if now.is_some_and(|now| now.mode & 0o777 != mode & 0o777) {
         door.make_dir(&entry.path, mode)?;

@@ -54,7 +54,11 @@ struct State {
 impl Queue {
     /// Returns an empty queue; `waker` gets a byte whenever somebody who waits should look.
     pub fn new(waker: UnixStream) -> Queue {
-        Queue { state: Mutex::default(), changed: Condvar::new(), waker }
+        Queue {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            waker,
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -96,7 +100,11 @@ impl Queue {
             }
             if let Some(item) = state.items.pop_front() {
                 state.taken += 1;
-                while state.urgent.front().is_some_and(|number| *number < state.taken) {
+                while state
+                    .urgent
+                    .front()
+                    .is_some_and(|number| *number < state.taken)
+                {
                     state.urgent.pop_front();
                 }
                 return Some(item);
@@ -104,7 +112,10 @@ impl Queue {
             if state.is_closed {
                 return None;
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -119,12 +130,19 @@ impl Queue {
     /// the next thing said to it, or that was read after the command began, whatever waits before it.
     pub fn take_urgent(&self, environment: &str) -> Urgent {
         let mut state = self.state();
-        let State { items, taken, urgent, begun, .. } = &mut *state;
+        let State {
+            items,
+            taken,
+            urgent,
+            begun,
+            ..
+        } = &mut *state;
         let begun = begun.get(environment).copied().unwrap_or_default();
         let is_for_it = |item: &Item| item.waits_for(environment);
         let found = urgent.iter().position(|number| {
             let index = *number - *taken;
-            items.get(index).is_some_and(is_for_it) && (begun <= *number || !items.range(..index).any(is_for_it))
+            items.get(index).is_some_and(is_for_it)
+                && (begun <= *number || !items.range(..index).any(is_for_it))
         });
         let number = found.and_then(|found| urgent.remove(found));
         match number.and_then(|number| items.get_mut(number - *taken)) {
@@ -144,12 +162,17 @@ pub fn read_lines(mut input: impl BufRead, queue: &Queue) {
         match read_line(&mut input, &mut line) {
             Line::End => return queue.change(|state| state.is_closed = true),
             Line::TooLong => {
-                let message = format!("Failed to parse command: the line is longer than {LONGEST_LINE} bytes");
+                let message = format!(
+                    "Failed to parse command: the line is longer than {LONGEST_LINE} bytes"
+                );
                 queue.push(Item::Malformed(Malformed { id: None, message }));
             }
             Line::Whole if line.iter().all(u8::is_ascii_whitespace) => {}
             Line::Whole => queue.push(match parse(&line) {
-                Ok(request) => Item::Request { request, is_done: false },
+                Ok(request) => Item::Request {
+                    request,
+                    is_done: false,
+                },
                 Err(malformed) => Item::Malformed(malformed),
             }),
         }
@@ -203,32 +226,51 @@ mod tests {
     fn queue(requests: &[(&str, &str)]) -> (Queue, UnixStream) {
         let (wake, waker) = UnixStream::pair().unwrap();
         let queue = Queue::new(waker);
-        requests.iter().for_each(|(environment, wish)| push(&queue, environment, wish));
+        requests
+            .iter()
+            .for_each(|(environment, wish)| push(&queue, environment, wish));
         (queue, wake)
     }
 
     fn push(queue: &Queue, environment: &str, wish: &str) {
         let request = match wish.strip_prefix('!') {
-            Some(action) => serde_json::json!({"type": "control", "environment": environment, "action": action}),
-            None => serde_json::json!({"type": "command", "environment": environment, "command": wish}),
+            Some(action) => {
+                serde_json::json!({"type": "control", "environment": environment, "action": action})
+            }
+            None => {
+                serde_json::json!({"type": "command", "environment": environment, "command": wish})
+            }
         };
-        queue.push(Item::Request { request: parse(request.to_string().as_bytes()).unwrap(), is_done: false });
+        queue.push(Item::Request {
+            request: parse(request.to_string().as_bytes()).unwrap(),
+            is_done: false,
+        });
     }
 
     fn done(queue: &Queue) -> Option<bool> {
-        queue.next().map(|item| matches!(item, Item::Request { is_done: true, .. }))
+        queue
+            .next()
+            .map(|item| matches!(item, Item::Request { is_done: true, .. }))
     }
 
     #[test]
     fn the_next_thing_said_to_an_environment_is_urgent_once() {
-        let (queue, _wake) = queue(&[("a", "x"), ("b", "x"), ("a", "!interrupt"), ("a", "!restart")]);
+        let (queue, _wake) = queue(&[
+            ("a", "x"),
+            ("b", "x"),
+            ("a", "!interrupt"),
+            ("a", "!restart"),
+        ]);
         assert_eq!(done(&queue), Some(false));
         queue.begin("a");
         assert_eq!(queue.take_urgent("b"), Urgent::Nothing);
         assert_eq!(queue.take_urgent("a"), Urgent::Interrupt);
         assert_eq!(queue.take_urgent("a"), Urgent::Restart);
         assert_eq!(queue.take_urgent("a"), Urgent::Nothing);
-        assert_eq!([done(&queue), done(&queue), done(&queue)], [Some(false), Some(true), Some(true)]);
+        assert_eq!(
+            [done(&queue), done(&queue), done(&queue)],
+            [Some(false), Some(true), Some(true)]
+        );
     }
 
     #[test]

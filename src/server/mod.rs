@@ -64,7 +64,12 @@ fn watch(stop: &Stop, queue: &Queue) {
     }
 }
 
-fn answer_all(registry: &mut Registry, queue: &Queue, wake: &UnixStream, stop: &Stop) -> io::Result<Served> {
+fn answer_all(
+    registry: &mut Registry,
+    queue: &Queue,
+    wake: &UnixStream,
+    stop: &Stop,
+) -> io::Result<Served> {
     let stdout = io::stdout().as_fd().try_clone_to_owned()?;
     // A larger pipe spares a large answer most of its waiting; the usual size serves as well.
     let _ = fcntl_setpipe_size(&stdout, PIPE_SIZE);
@@ -72,23 +77,34 @@ fn answer_all(registry: &mut Registry, queue: &Queue, wake: &UnixStream, stop: &
     let over = || stop.requested().map_or(Served::Unread, Served::Stopped);
     while let Some(item) = queue.next() {
         let written = match item {
-            Item::Malformed(malformed) => {
-                Reply::Error { id: malformed.id.as_ref(), message: &malformed.message }.write(&mut out)
+            Item::Malformed(malformed) => Reply::Error {
+                id: malformed.id.as_ref(),
+                message: &malformed.message,
             }
+            .write(&mut out),
             Item::Request { request, is_done } => {
                 let response = carry_out(registry, &request, is_done, queue, wake.as_fd());
                 if queue.is_over() {
                     return Ok(over());
                 }
                 let (id, screens) = (request.id.as_ref(), &registry.screens());
-                Reply::Response { id, response: &response, screens }.write(&mut out)
+                Reply::Response {
+                    id,
+                    response: &response,
+                    screens,
+                }
+                .write(&mut out)
             }
         };
         if written.and_then(|()| out.flush()).is_err() {
             return Ok(over());
         }
     }
-    Ok(if queue.is_over() { over() } else { Served::ToTheEnd })
+    Ok(if queue.is_over() {
+        over()
+    } else {
+        Served::ToTheEnd
+    })
 }
 
 fn carry_out(
@@ -104,12 +120,27 @@ fn carry_out(
         if !std::mem::replace(&mut is_begun, true) {
             queue.begin(environment);
         }
-        if queue.is_over() { Urgent::End } else { queue.take_urgent(environment) }
+        if queue.is_over() {
+            Urgent::End
+        } else {
+            queue.take_urgent(environment)
+        }
     };
-    let mut waiter = Waiter { wake, urgent: &mut urgent };
+    let mut waiter = Waiter {
+        wake,
+        urgent: &mut urgent,
+    };
     match &request.wish {
-        Wish::Command(command) => registry.command(&request.environment, command, request.timeout, &mut waiter),
-        Wish::Control(action) => registry.control(&request.environment, *action, request.timeout, is_done, &mut waiter),
+        Wish::Command(command) => {
+            registry.command(&request.environment, command, request.timeout, &mut waiter)
+        }
+        Wish::Control(action) => registry.control(
+            &request.environment,
+            *action,
+            request.timeout,
+            is_done,
+            &mut waiter,
+        ),
     }
 }
 

@@ -55,24 +55,40 @@ impl Named {
 /// Reads one line.
 pub fn parse(line: &[u8]) -> Result<Request, Malformed> {
     if is_intricate(line) {
-        let message = format!("Failed to parse command: the line has more than {MOST_VALUES} values");
+        let message =
+            format!("Failed to parse command: the line has more than {MOST_VALUES} values");
         return Err(Malformed { id: None, message });
     }
-    let refuse = |message: String| Malformed { id: Named::id_of(line), message };
-    let text =
-        std::str::from_utf8(line).map_err(|error| refuse(format!("Failed to parse command: not UTF-8: {error}")))?;
+    let refuse = |message: String| Malformed {
+        id: Named::id_of(line),
+        message,
+    };
+    let text = std::str::from_utf8(line)
+        .map_err(|error| refuse(format!("Failed to parse command: not UTF-8: {error}")))?;
     let value: Value = serde_json::from_str(text)
         .map_err(|error| refuse(format!("Failed to parse command: invalid JSON: {error}")))?;
     let Value::Object(mut fields) = value else {
-        return Err(refuse("Failed to parse command: a JSON object is needed".into()));
+        return Err(refuse(
+            "Failed to parse command: a JSON object is needed".into(),
+        ));
     };
     let id = match fields.remove("id") {
         None | Some(Value::Null) => None,
         Some(id @ (Value::String(_) | Value::Number(_))) => Some(id),
-        Some(_) => return Err(refuse("Failed to parse command: id must be a string or a number".into())),
+        Some(_) => {
+            return Err(refuse(
+                "Failed to parse command: id must be a string or a number".into(),
+            ));
+        }
     };
-    let request = Fields { id: id.clone(), fields };
-    request.read().map_err(|message| Malformed { id, message: format!("Failed to parse command: {message}") })
+    let request = Fields {
+        id: id.clone(),
+        fields,
+    };
+    request.read().map_err(|message| Malformed {
+        id,
+        message: format!("Failed to parse command: {message}"),
+    })
 }
 
 /// Whether a line has too many values; what stands in its texts is none.
@@ -80,8 +96,14 @@ fn is_intricate(line: &[u8]) -> bool {
     let (mut count, mut rest) = (0, line);
     // What is shorter has fewer.
     while MOST_VALUES < count + rest.len() {
-        let Some((byte, after)) = rest.split_first() else { break };
-        rest = if *byte == b'"' { after_text(after) } else { after };
+        let Some((byte, after)) = rest.split_first() else {
+            break;
+        };
+        rest = if *byte == b'"' {
+            after_text(after)
+        } else {
+            after
+        };
         count += usize::from(matches!(byte, b',' | b'[' | b'{'));
     }
     MOST_VALUES < count
@@ -91,7 +113,9 @@ fn is_intricate(line: &[u8]) -> bool {
 fn after_text(mut rest: &[u8]) -> &[u8] {
     while let Some(found) = memchr::memchr2(b'"', b'\\', rest) {
         let is_over = rest[found] == b'"';
-        rest = rest.get(found + if is_over { 1 } else { 2 }..).unwrap_or_default();
+        rest = rest
+            .get(found + if is_over { 1 } else { 2 }..)
+            .unwrap_or_default();
         if is_over {
             return rest;
         }
@@ -108,7 +132,9 @@ impl Fields {
     fn read(mut self) -> Result<Request, String> {
         let kind = self.text("type")?;
         if kind != "command" && kind != "control" {
-            return Err(format!("unknown type {kind:?}; there are \"command\" and \"control\""));
+            return Err(format!(
+                "unknown type {kind:?}; there are \"command\" and \"control\""
+            ));
         }
         let environment = self.text("environment")?;
         let wish = match kind.as_str() {
@@ -116,7 +142,12 @@ impl Fields {
             _ => Wish::Control(self.action()?),
         };
         let timeout = self.timeout()?;
-        Ok(Request { id: self.id, environment, timeout, wish })
+        Ok(Request {
+            id: self.id,
+            environment,
+            timeout,
+            wish,
+        })
     }
 
     fn text(&mut self, name: &str) -> Result<String, String> {
@@ -132,7 +163,9 @@ impl Fields {
             "wait" => Ok(Action::Wait),
             "interrupt" => Ok(Action::Interrupt),
             "restart" => Ok(Action::Restart),
-            other => Err(format!("unknown action {other:?}; there are \"wait\", \"interrupt\" and \"restart\"")),
+            other => Err(format!(
+                "unknown action {other:?}; there are \"wait\", \"interrupt\" and \"restart\""
+            )),
         }
     }
 
@@ -152,15 +185,26 @@ impl Fields {
 /// What is answered.
 #[derive(Debug, Clone, Copy)]
 pub enum Reply<'a> {
-    Response { id: Option<&'a Value>, response: &'a Response, screens: &'a [(String, ScreenSection)] },
-    Error { id: Option<&'a Value>, message: &'a str },
+    Response {
+        id: Option<&'a Value>,
+        response: &'a Response,
+        screens: &'a [(String, ScreenSection)],
+    },
+    Error {
+        id: Option<&'a Value>,
+        message: &'a str,
+    },
 }
 
 impl Reply<'_> {
     /// Writes it, and a newline.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         match self {
-            Reply::Response { id, response, screens } => {
+            Reply::Response {
+                id,
+                response,
+                screens,
+            } => {
                 begin(out, "response", *id)?;
                 write_response(out, response)?;
                 write_screens(out, screens)
@@ -180,9 +224,17 @@ fn begin(out: &mut impl Write, kind: &str, id: Option<&Value>) -> io::Result<()>
 }
 
 fn write_response(out: &mut impl Write, response: &Response) -> io::Result<()> {
-    let Response { output, success, running } = response;
+    let Response {
+        output,
+        success,
+        running,
+    } = response;
     write_field(out, r#","response":{"output":"#, output)?;
-    write!(out, r#","success":{success}{}}}"#, if *running { r#","running":true"# } else { "" })
+    write!(
+        out,
+        r#","success":{success}{}}}"#,
+        if *running { r#","running":true"# } else { "" }
+    )
 }
 
 fn write_screens(out: &mut impl Write, screens: &[(String, ScreenSection)]) -> io::Result<()> {
@@ -193,7 +245,11 @@ fn write_screens(out: &mut impl Write, screens: &[(String, ScreenSection)]) -> i
         write!(out, r#","max_lines":{max_lines}}}"#)?;
         before = ",";
     }
-    out.write_all(if screens.is_empty() { br#","screen":{}"# } else { b"}" })
+    out.write_all(if screens.is_empty() {
+        br#","screen":{}"#
+    } else {
+        b"}"
+    })
 }
 
 /// Writes a string behind what comes before it.
@@ -204,14 +260,20 @@ fn write_field(out: &mut impl Write, before: &str, text: &str) -> io::Result<()>
     const BLOCK: usize = 16;
     out.write_all(before.as_bytes())?;
     out.write_all(b"\"")?;
-    let is_plain = |block: &&[u8]| !block.iter().fold(false, |found, byte| found | is_escaped(*byte));
+    let is_plain = |block: &&[u8]| {
+        !block
+            .iter()
+            .fold(false, |found, byte| found | is_escaped(*byte))
+    };
     let mut rest = text.as_bytes();
     loop {
         let blocks = rest.chunks_exact(BLOCK).take_while(is_plain).count() * BLOCK;
         let more = rest[blocks..].iter().position(|byte| is_escaped(*byte));
         let (plain, escaped) = rest.split_at(more.map_or(rest.len(), |more| blocks + more));
         out.write_all(plain)?;
-        let Some((escaped, after)) = escaped.split_first() else { return out.write_all(b"\"") };
+        let Some((escaped, after)) = escaped.split_first() else {
+            return out.write_all(b"\"");
+        };
         write_escape(out, *escaped)?;
         rest = after;
     }
@@ -244,12 +306,25 @@ mod tests {
 
     #[test]
     fn requests_are_read() {
-        let command = parse(br#"{"type":"command","environment":"bash","command":"ls","timeout":1.5,"id":7}"#).unwrap();
+        let command = parse(
+            br#"{"type":"command","environment":"bash","command":"ls","timeout":1.5,"id":7}"#,
+        )
+        .unwrap();
         assert_eq!(command.wish, Wish::Command("ls".into()));
-        assert_eq!((command.timeout, command.id), (Some(Duration::from_millis(1500)), Some(7.into())));
-        let control = parse(br#"{"type":"control","environment":"python","action":"wait","timeout":null}"#).unwrap();
-        assert_eq!((control.wish, control.timeout), (Wish::Control(Action::Wait), None));
-        let long = parse(br#"{"type":"command","environment":"bash","command":"","timeout":1e300}"#).unwrap();
+        assert_eq!(
+            (command.timeout, command.id),
+            (Some(Duration::from_millis(1500)), Some(7.into()))
+        );
+        let control =
+            parse(br#"{"type":"control","environment":"python","action":"wait","timeout":null}"#)
+                .unwrap();
+        assert_eq!(
+            (control.wish, control.timeout),
+            (Wish::Control(Action::Wait), None)
+        );
+        let long =
+            parse(br#"{"type":"command","environment":"bash","command":"","timeout":1e300}"#)
+                .unwrap();
         assert_eq!(long.timeout, Some(Duration::from_secs(1_000_000_000)));
     }
 
@@ -270,17 +345,27 @@ mod tests {
             r#"{"type":"control","environment":"bash","action":"dance"}"#,
             r#"{"type":"command","environment":"bash","command":"\ud800"}"#,
         ] {
-            assert!(wrong(line).message.starts_with("Failed to parse command"), "{line}");
+            assert!(
+                wrong(line).message.starts_with("Failed to parse command"),
+                "{line}"
+            );
         }
         assert_eq!(wrong(r#"{"id":"a","type":"x"}"#).id, Some("a".into()));
-        assert!(parse(b"{\"type\":\"command\",\"environment\":\"bash\",\"command\":\"\xff\"}").is_err());
+        assert!(
+            parse(b"{\"type\":\"command\",\"environment\":\"bash\",\"command\":\"\xff\"}").is_err()
+        );
         assert!(parse("[".repeat(200_000).as_bytes()).is_err());
     }
 
     #[test]
     fn a_line_of_very_many_values_is_refused_and_one_long_text_is_not() {
         let command = |text: &str, more: &str| {
-            parse(format!(r#"{{"type":"command","environment":"bash","command":"{text}","x":[{more}0]}}"#).as_bytes())
+            parse(
+                format!(
+                    r#"{{"type":"command","environment":"bash","command":"{text}","x":[{more}0]}}"#
+                )
+                .as_bytes(),
+            )
         };
         let many = "0,".repeat(MOST_VALUES);
         assert!(command("", &many).unwrap_err().message.contains("values"));
@@ -297,14 +382,29 @@ mod tests {
 
     #[test]
     fn replies_are_lines_of_json() {
-        let screens = [("a\"b", "x\n"), ("c", "")].map(|(name, text)| (name.to_owned(), ScreenSection::new(text)));
-        let response = Response { output: "\u{1b}\t".into(), success: false, running: true };
+        let screens = [("a\"b", "x\n"), ("c", "")]
+            .map(|(name, text)| (name.to_owned(), ScreenSection::new(text)));
+        let response = Response {
+            output: "\u{1b}\t".into(),
+            success: false,
+            running: true,
+        };
         let head = r#"{"type":"response","id":7,"response":{"output":"\u001b\t","success":false,"running":true},"#;
         let tail = r#""screen":{"a\"b":{"content":"x\n","max_lines":50},"c":{"content":"","max_lines":50}}}"#;
-        let reply = Reply::Response { id: Some(&7.into()), response: &response, screens: &screens };
+        let reply = Reply::Response {
+            id: Some(&7.into()),
+            response: &response,
+            screens: &screens,
+        };
         assert_eq!(written(reply), format!("{head}{tail}\n"));
-        let error = Reply::Error { id: Some(&"é".into()), message: "a\\" };
-        assert_eq!(written(error), "{\"type\":\"error\",\"id\":\"é\",\"message\":\"a\\\\\"}\n");
+        let error = Reply::Error {
+            id: Some(&"é".into()),
+            message: "a\\",
+        };
+        assert_eq!(
+            written(error),
+            "{\"type\":\"error\",\"id\":\"é\",\"message\":\"a\\\\\"}\n"
+        );
     }
 
     proptest! {

@@ -74,14 +74,23 @@ impl Journal {
     ) -> Result<(Journal, Option<Mended>)> {
         let name = file_name(run_id);
         let path = logs_path.join(&name);
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let fd = openat(logs, name.as_str(), flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o644))
-            .map_err(|error| Error::io("open", &path, error))?;
+        let flags =
+            OFlags::RDWR | OFlags::CREATE | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let fd = openat(
+            logs,
+            name.as_str(),
+            flags | OFlags::CLOEXEC,
+            Mode::from_raw_mode(0o644),
+        )
+        .map_err(|error| Error::io("open", &path, error))?;
         rustix::fs::fsync(logs).map_err(|error| Error::io("sync", logs_path, error))?;
         let file = File::from(fd);
-        let read = read_lines(&file, Some(run_id), visit).map_err(|error| Error::io("read", &path, error))?;
+        let read = read_lines(&file, Some(run_id), visit)
+            .map_err(|error| Error::io("read", &path, error))?;
         let mut journal = Journal {
-            logs: logs.try_clone_to_owned().map_err(|error| Error::io("open", logs_path, error))?,
+            logs: logs
+                .try_clone_to_owned()
+                .map_err(|error| Error::io("open", logs_path, error))?,
             file,
             path,
             run_id: run_id.to_owned(),
@@ -89,14 +98,21 @@ impl Journal {
             length: read.whole_bytes,
             secrets: secrets.clone(),
         };
-        let mended = Mended { skipped: read.skipped, cut: journal.mend()? };
+        let mended = Mended {
+            skipped: read.skipped,
+            cut: journal.mend()?,
+        };
         Ok((journal, (mended != Mended::default()).then_some(mended)))
     }
 
     /// Writes an event down. Where it held a secret, the event as it was written is returned, for whoever is told of it.
     pub fn append(&mut self, event: &Event) -> Result<Option<Event>> {
         let mut text = self.line(event)?;
-        let redacted = self.secrets.is_in(&text).then(|| self.redacted(event)).transpose()?;
+        let redacted = self
+            .secrets
+            .is_in(&text)
+            .then(|| self.redacted(event))
+            .transpose()?;
         if let Some(event) = &redacted {
             text = self.line(event)?;
         }
@@ -112,13 +128,23 @@ impl Journal {
     }
 
     fn line(&self, event: &Event) -> Result<String> {
-        let line = Line { ts: timestamp(), run_id: &self.run_id, seq: self.seq + 1, event };
-        serde_json::to_string(&line).map_err(|error| Error::Bug(format!("an event cannot be written as JSON: {error}")))
+        let line = Line {
+            ts: timestamp(),
+            run_id: &self.run_id,
+            seq: self.seq + 1,
+            event,
+        };
+        serde_json::to_string(&line)
+            .map_err(|error| Error::Bug(format!("an event cannot be written as JSON: {error}")))
     }
 
     /// Returns an event without the secrets in it.
     pub fn redacted(&self, event: &Event) -> Result<Event> {
-        let failed = |error| Error::Bug(format!("an event cannot be written without its secrets: {error}"));
+        let failed = |error| {
+            Error::Bug(format!(
+                "an event cannot be written without its secrets: {error}"
+            ))
+        };
         let mut value = serde_json::to_value(event).map_err(failed)?;
         let name = value["event"].take();
         self.secrets.redact_value(&mut value);
@@ -129,17 +155,28 @@ impl Journal {
     /// Makes everything written so far survive a power cut.
     pub fn sync(&mut self) -> Result<()> {
         if !self.stands() {
-            let gone = std::io::Error::other("the log was deleted, moved or changed while the run was going on");
+            let gone = std::io::Error::other(
+                "the log was deleted, moved or changed while the run was going on",
+            );
             return Err(Error::io("keep", &self.path, gone));
         }
-        self.file.sync_data().map_err(|error| Error::io("sync", &self.path, error))
+        self.file
+            .sync_data()
+            .map_err(|error| Error::io("sync", &self.path, error))
     }
 
     /// Whether the log is what a resume would find: under its name, and nothing but what was written here.
     fn stands(&self) -> bool {
-        let named = statat(&self.logs, file_name(&self.run_id), AtFlags::SYMLINK_NOFOLLOW);
-        let (Ok(named), Ok(own)) = (named, fstat(&self.file)) else { return false };
-        (named.st_dev, named.st_ino) == (own.st_dev, own.st_ino) && u64::try_from(own.st_size) == Ok(self.length)
+        let named = statat(
+            &self.logs,
+            file_name(&self.run_id),
+            AtFlags::SYMLINK_NOFOLLOW,
+        );
+        let (Ok(named), Ok(own)) = (named, fstat(&self.file)) else {
+            return false;
+        };
+        (named.st_dev, named.st_ino) == (own.st_dev, own.st_ino)
+            && u64::try_from(own.st_size) == Ok(self.length)
     }
 
     /// Returns how many lines the log has.
@@ -151,19 +188,34 @@ impl Journal {
     fn mend(&mut self) -> Result<Option<CutOff>> {
         let io = |action, path: &Path| {
             let path = path.to_owned();
-            move |error| Error::Io { action, path, source: error }
+            move |error| Error::Io {
+                action,
+                path,
+                source: error,
+            }
         };
-        let end = self.file.seek(SeekFrom::End(0)).map_err(io("read", &self.path))?;
+        let end = self
+            .file
+            .seek(SeekFrom::End(0))
+            .map_err(io("read", &self.path))?;
         if end == self.length {
             return Ok(None);
         }
         let mut tail = vec![0; TAIL_SHOWN.min((end - self.length) as usize)];
-        self.file.read_exact_at(&mut tail, self.length).map_err(io("read", &self.path))?;
+        self.file
+            .read_exact_at(&mut tail, self.length)
+            .map_err(io("read", &self.path))?;
         let kept_as = self.keep_tail()?;
-        self.file.set_len(self.length).map_err(io("mend", &self.path))?;
+        self.file
+            .set_len(self.length)
+            .map_err(io("mend", &self.path))?;
         self.file.sync_all().map_err(io("sync", &self.path))?;
         let dropped = tail.escape_ascii().to_string();
-        Ok(Some(CutOff { dropped_bytes: end - self.length, dropped, kept_as }))
+        Ok(Some(CutOff {
+            dropped_bytes: end - self.length,
+            dropped,
+            kept_as,
+        }))
     }
 
     /// Copies the tail to a new file beside the log, durably; returns its name.
@@ -183,17 +235,26 @@ impl Journal {
     }
 
     fn create_beside(&self) -> Result<(String, File)> {
-        let stem = format!("{}.cut-{}", file_name(&self.run_id), now().format("%Y%m%dT%H%M%S%.3fZ"));
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let stem = format!(
+            "{}.cut-{}",
+            file_name(&self.run_id),
+            now().format("%Y%m%dT%H%M%S%.3fZ")
+        );
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut name = stem.clone();
         for number in 2.. {
             match openat(&self.logs, name.as_str(), flags, Mode::from_raw_mode(0o644)) {
                 Err(Errno::EXIST) => name = format!("{stem}-{number}"),
-                Err(errno) => return Err(Error::io("create", &self.path.with_file_name(&name), errno)),
+                Err(errno) => {
+                    return Err(Error::io("create", &self.path.with_file_name(&name), errno));
+                }
                 Ok(fd) => return Ok((name, File::from(fd))),
             }
         }
-        Err(Error::Bug("no name is left for a file beside the log".into()))
+        Err(Error::Bug(
+            "no name is left for a file beside the log".into(),
+        ))
     }
 }
 
@@ -217,7 +278,10 @@ mod tests {
 
     impl Logs {
         fn new() -> Logs {
-            Logs { folder: tempfile::tempdir().unwrap(), run_id: new_run_id() }
+            Logs {
+                folder: tempfile::tempdir().unwrap(),
+                run_id: new_run_id(),
+            }
         }
 
         fn path(&self) -> PathBuf {
@@ -228,17 +292,23 @@ mod tests {
             let directory = File::open(self.folder.path()).unwrap();
             let mut events = Vec::new();
             let secrets = Secrets::new(["sk-secret-12345".to_owned()]);
-            let (journal, mended) =
-                Journal::open(directory.as_fd(), self.folder.path(), &self.run_id, &secrets, &mut |_, e| {
-                    events.push(e)
-                })
-                .unwrap();
+            let (journal, mended) = Journal::open(
+                directory.as_fd(),
+                self.folder.path(),
+                &self.run_id,
+                &secrets,
+                &mut |_, e| events.push(e),
+            )
+            .unwrap();
             (journal, mended, events)
         }
     }
 
     fn progress(message: &str) -> Event {
-        Event::ProgressMessage { agent_id: "main".into(), message: message.into() }
+        Event::ProgressMessage {
+            agent_id: "main".into(),
+            message: message.into(),
+        }
     }
 
     #[test]
@@ -248,11 +318,16 @@ mod tests {
         journal.append(&progress("a")).unwrap();
         journal.append(&progress("b\n{\"event\":\"x\"}")).unwrap();
         let (mut journal, mended, events) = logs.open();
-        assert_eq!((mended, events), (None, vec![progress("a"), progress("b\n{\"event\":\"x\"}")]));
+        assert_eq!(
+            (mended, events),
+            (None, vec![progress("a"), progress("b\n{\"event\":\"x\"}")])
+        );
         journal.append(&progress("c")).unwrap();
         let text = std::fs::read_to_string(logs.path()).unwrap();
-        let seqs: Vec<_> =
-            text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["seq"].clone()).collect();
+        let seqs: Vec<_> = text
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap()["seq"].clone())
+            .collect();
         assert_eq!(seqs, [1, 2, 3]);
     }
 
@@ -262,17 +337,35 @@ mod tests {
         let tails: [(&str, Change<'_>); 6] = [
             ("torn", &|data| [&data[..], b"{\"ts\":\"2026"].concat()),
             ("nul", &|data| [&data[..], &[0; 4096]].concat()),
-            ("not utf-8", &|data| [&data[..], b"{\"ts\":\"\xff\"}\n"].concat()),
+            ("not utf-8", &|data| {
+                [&data[..], b"{\"ts\":\"\xff\"}\n"].concat()
+            }),
             ("garbage", &|data| [&data[..], b"garbage\n"].concat()),
             ("twice", &|data| {
-                let last = data[..data.len() - 1].iter().rposition(|b| *b == b'\n').unwrap() + 1;
+                let last = data[..data.len() - 1]
+                    .iter()
+                    .rposition(|b| *b == b'\n')
+                    .unwrap()
+                    + 1;
                 [&data[..], &data[last..]].concat()
             }),
             ("of another run", &|data| {
                 let text = String::from_utf8(data.clone()).unwrap();
-                let line = text.lines().last().unwrap().replace("\"seq\":2", "\"seq\":3");
-                let id = serde_json::from_str::<Value>(&line).unwrap()["run_id"].as_str().unwrap().to_owned();
-                [&data[..], line.replace(&id, &new_run_id()).as_bytes(), b"\n"].concat()
+                let line = text
+                    .lines()
+                    .last()
+                    .unwrap()
+                    .replace("\"seq\":2", "\"seq\":3");
+                let id = serde_json::from_str::<Value>(&line).unwrap()["run_id"]
+                    .as_str()
+                    .unwrap()
+                    .to_owned();
+                [
+                    &data[..],
+                    line.replace(&id, &new_run_id()).as_bytes(),
+                    b"\n",
+                ]
+                .concat()
             }),
         ];
         for (name, change) in tails {
@@ -285,11 +378,18 @@ mod tests {
             let damaged = std::fs::read(logs.path()).unwrap();
             let (_, mended, events) = logs.open();
             assert_eq!(events.len(), 2, "{name}");
-            let cut = mended.and_then(|mended| mended.cut).unwrap_or_else(|| panic!("{name}"));
+            let cut = mended
+                .and_then(|mended| mended.cut)
+                .unwrap_or_else(|| panic!("{name}"));
             assert_eq!(std::fs::read(logs.path()).unwrap(), whole, "{name}");
             let kept = std::fs::read(logs.folder.path().join(&cut.kept_as)).unwrap();
             assert_eq!([whole, kept].concat(), damaged, "{name}");
-            assert!(cut.kept_as.starts_with(&format!("{}.log.cut-", logs.run_id)), "{}", cut.kept_as);
+            assert!(
+                cut.kept_as
+                    .starts_with(&format!("{}.log.cut-", logs.run_id)),
+                "{}",
+                cut.kept_as
+            );
         }
     }
 
@@ -304,7 +404,11 @@ mod tests {
         for end in 0..whole.len() {
             std::fs::write(logs.path(), &whole[..end]).unwrap();
             let (_, _, events) = logs.open();
-            assert_eq!(events.len(), whole[..end].iter().filter(|b| **b == b'\n').count(), "{end}");
+            assert_eq!(
+                events.len(),
+                whole[..end].iter().filter(|b| **b == b'\n').count(),
+                "{end}"
+            );
         }
     }
 
@@ -315,14 +419,21 @@ mod tests {
             journal.append(&progress(&name.to_string())).unwrap();
         }
         let whole = std::fs::read(logs.path()).unwrap();
-        let ends = whole.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
+        let ends = whole
+            .iter()
+            .enumerate()
+            .filter(|(_, byte)| **byte == b'\n')
+            .map(|(at, _)| at + 1);
         (whole.clone(), std::iter::once(0).chain(ends).collect())
     }
 
     fn read_back(logs: &Logs) -> (ReadUp, Vec<Event>) {
         let mut events = Vec::new();
         let file = File::open(logs.path()).unwrap();
-        let read = read_lines(&file, Some(&logs.run_id), &mut |_, event| events.push(event)).unwrap();
+        let read = read_lines(&file, Some(&logs.run_id), &mut |_, event| {
+            events.push(event)
+        })
+        .unwrap();
         (read, events)
     }
 
@@ -351,8 +462,16 @@ mod tests {
                 }
                 assert_eq!(events, expected, "{place}");
                 assert_eq!(read.lines, if is_last { 5 } else { 6 }, "{place}");
-                assert_eq!(read.whole_bytes, if is_last { starts[5] } else { whole.len() } as u64, "{place}");
-                let skipped = if is_last || is_newline { vec![] } else { vec![number as u64 + 1] };
+                assert_eq!(
+                    read.whole_bytes,
+                    if is_last { starts[5] } else { whole.len() } as u64,
+                    "{place}"
+                );
+                let skipped = if is_last || is_newline {
+                    vec![]
+                } else {
+                    vec![number as u64 + 1]
+                };
                 assert_eq!(read.skipped, skipped, "{place}");
             }
         }
@@ -368,8 +487,17 @@ mod tests {
         journal.append(&progress("6")).unwrap();
         let (journal, mended, events) = logs.open();
         assert_eq!((journal.lines(), events.len()), (7, 6));
-        assert_eq!(mended, Some(Mended { skipped: vec![3], cut: None }));
-        assert!(std::fs::read(logs.path()).unwrap().starts_with(&whole), "nothing is rewritten");
+        assert_eq!(
+            mended,
+            Some(Mended {
+                skipped: vec![3],
+                cut: None
+            })
+        );
+        assert!(
+            std::fs::read(logs.path()).unwrap().starts_with(&whole),
+            "nothing is rewritten"
+        );
     }
 
     #[test]
@@ -377,12 +505,20 @@ mod tests {
         let logs = Logs::new();
         for lines in [[1, 2], [4, 5]] {
             let (mut whole, starts) = six_lines(&logs);
-            lines.iter().for_each(|line| whole[starts[*line] + 3] ^= 0x80);
+            lines
+                .iter()
+                .for_each(|line| whole[starts[*line] + 3] ^= 0x80);
             std::fs::write(logs.path(), &whole).unwrap();
             let (journal, mended, events) = logs.open();
-            assert_eq!((journal.lines() as usize, events.len()), (lines[0], lines[0]));
+            assert_eq!(
+                (journal.lines() as usize, events.len()),
+                (lines[0], lines[0])
+            );
             let cut = mended.unwrap().cut.unwrap();
-            assert_eq!(std::fs::read(logs.folder.path().join(cut.kept_as)).unwrap(), whole[starts[lines[0]]..]);
+            assert_eq!(
+                std::fs::read(logs.folder.path().join(cut.kept_as)).unwrap(),
+                whole[starts[lines[0]]..]
+            );
             std::fs::remove_file(logs.path()).unwrap();
         }
     }
@@ -393,7 +529,9 @@ mod tests {
         let (mut journal, _, _) = logs.open();
         journal.append(&progress("a")).unwrap();
         let line = std::fs::read_to_string(logs.path()).unwrap();
-        let newer = line.replace("ProgressMessage", "MoonRose").replace("\"seq\":1", "\"seq\":2");
+        let newer = line
+            .replace("ProgressMessage", "MoonRose")
+            .replace("\"seq\":1", "\"seq\":2");
         std::fs::write(logs.path(), line + &newer).unwrap();
         let (journal, mended, events) = logs.open();
         assert_eq!((journal.lines(), mended, events.len()), (2, None, 1));
@@ -403,7 +541,9 @@ mod tests {
     fn a_key_is_not_written() {
         let logs = Logs::new();
         let (mut journal, _, _) = logs.open();
-        journal.append(&progress("the key is sk-secret-12345!")).unwrap();
+        journal
+            .append(&progress("the key is sk-secret-12345!"))
+            .unwrap();
         let text = std::fs::read_to_string(logs.path()).unwrap();
         assert!(!text.contains("sk-secret"), "{text}");
         assert!(text.contains("[redacted]"), "{text}");

@@ -42,13 +42,23 @@ pub struct IllegalTransition {
 
 impl fmt::Display for IllegalTransition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no transition leads from {} by {:?}", self.from, self.outcome)
+        write!(
+            f,
+            "no transition leads from {} by {:?}",
+            self.from, self.outcome
+        )
     }
 }
 
 impl Phase {
-    pub const ALL: [Phase; 6] =
-        [Phase::Init, Phase::Generating, Phase::Testing, Phase::Patching, Phase::Success, Phase::Failed];
+    pub const ALL: [Phase; 6] = [
+        Phase::Init,
+        Phase::Generating,
+        Phase::Testing,
+        Phase::Patching,
+        Phase::Success,
+        Phase::Failed,
+    ];
 
     /// The whole table. `retries_left` decides between a patch and the end.
     pub fn next(self, outcome: Outcome, retries_left: u32) -> Result<Phase, IllegalTransition> {
@@ -59,7 +69,9 @@ impl Phase {
             (Phase::Testing, Outcome::TestsFailed) if 0 < retries_left => Ok(Phase::Patching),
             (Phase::Testing, Outcome::TestsFailed) => Ok(Phase::Failed),
             (Phase::Patching, Outcome::Written | Outcome::Resumed) => Ok(Phase::Testing),
-            (Phase::Generating | Phase::Testing | Phase::Patching, Outcome::Broke) => Ok(Phase::Failed),
+            (Phase::Generating | Phase::Testing | Phase::Patching, Outcome::Broke) => {
+                Ok(Phase::Failed)
+            }
             (from, outcome) => Err(IllegalTransition { from, outcome }),
         }
     }
@@ -104,8 +116,17 @@ impl Phase {
     }
 
     fn successors(self) -> Vec<Phase> {
-        let outcomes = [Outcome::Started, Outcome::Written, Outcome::Passed, Outcome::TestsFailed, Outcome::Broke];
-        outcomes.iter().filter_map(|outcome| self.next(*outcome, 1).ok()).collect()
+        let outcomes = [
+            Outcome::Started,
+            Outcome::Written,
+            Outcome::Passed,
+            Outcome::TestsFailed,
+            Outcome::Broke,
+        ];
+        outcomes
+            .iter()
+            .filter_map(|outcome| self.next(*outcome, 1).ok())
+            .collect()
     }
 }
 
@@ -119,8 +140,14 @@ impl fmt::Display for Phase {
 mod tests {
     use super::*;
 
-    const OUTCOMES: [Outcome; 6] =
-        [Outcome::Started, Outcome::Written, Outcome::Passed, Outcome::TestsFailed, Outcome::Resumed, Outcome::Broke];
+    const OUTCOMES: [Outcome; 6] = [
+        Outcome::Started,
+        Outcome::Written,
+        Outcome::Passed,
+        Outcome::TestsFailed,
+        Outcome::Resumed,
+        Outcome::Broke,
+    ];
 
     #[test]
     fn the_whole_table() {
@@ -142,8 +169,13 @@ mod tests {
         for from in Phase::ALL {
             for outcome in OUTCOMES {
                 for left in [0, 1, 50] {
-                    let expected = legal(from, outcome, left).ok_or(IllegalTransition { from, outcome });
-                    assert_eq!(from.next(outcome, left), expected, "{from} {outcome:?} {left}");
+                    let expected =
+                        legal(from, outcome, left).ok_or(IllegalTransition { from, outcome });
+                    assert_eq!(
+                        from.next(outcome, left),
+                        expected,
+                        "{from} {outcome:?} {left}"
+                    );
                 }
             }
         }
@@ -152,15 +184,27 @@ mod tests {
     #[test]
     fn names_are_those_of_the_file() {
         for phase in Phase::ALL {
-            assert_eq!(serde_json::to_string(&phase).unwrap(), format!("\"{phase}\""));
+            assert_eq!(
+                serde_json::to_string(&phase).unwrap(),
+                format!("\"{phase}\"")
+            );
         }
     }
 
     #[test]
     fn ways_between_phases() {
-        let names = |from: Phase, to| from.way_to(to).iter().map(|p| p.name()).collect::<Vec<_>>().join(" ");
+        let names = |from: Phase, to| {
+            from.way_to(to)
+                .iter()
+                .map(|p| p.name())
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
         assert_eq!(names(Phase::Init, Phase::Generating), "GENERATING");
-        assert_eq!(names(Phase::Generating, Phase::Patching), "TESTING PATCHING");
+        assert_eq!(
+            names(Phase::Generating, Phase::Patching),
+            "TESTING PATCHING"
+        );
         assert_eq!(names(Phase::Patching, Phase::Success), "TESTING SUCCESS");
         assert_eq!(names(Phase::Testing, Phase::Testing), "");
         assert_eq!(names(Phase::Success, Phase::Testing), "");

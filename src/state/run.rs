@@ -65,11 +65,23 @@ impl Totals {
     /// Returns totals of no call at all, at a known or an unknown price.
     pub fn none(price_is_known: bool) -> Totals {
         let nothing = price_is_known.then_some(0.0);
-        Totals { llm_calls: 0, input_tokens: 0, output_tokens: 0, cost_usd: nothing, lost_usd: nothing }
+        Totals {
+            llm_calls: 0,
+            input_tokens: 0,
+            output_tokens: 0,
+            cost_usd: nothing,
+            lost_usd: nothing,
+        }
     }
 
     /// Adds one answer that took so many calls; an answer of unknown cost makes the sum unknown.
-    pub fn add(&mut self, calls: u64, input_tokens: u64, output_tokens: u64, cost_usd: Option<f64>) {
+    pub fn add(
+        &mut self,
+        calls: u64,
+        input_tokens: u64,
+        output_tokens: u64,
+        cost_usd: Option<f64>,
+    ) {
         self.llm_calls = self.llm_calls.saturating_add(calls);
         self.input_tokens = self.input_tokens.saturating_add(input_tokens);
         self.output_tokens = self.output_tokens.saturating_add(output_tokens);
@@ -132,7 +144,10 @@ impl RunState {
     pub fn parse(bytes: &[u8]) -> Result<Parsed, String> {
         let header: Header = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
         if header.version > VERSION {
-            return Err(format!("made by a newer version of this program (version {})", header.version));
+            return Err(format!(
+                "made by a newer version of this program (version {})",
+                header.version
+            ));
         }
         if header.version != VERSION {
             return Err(format!("unknown version {}", header.version));
@@ -150,13 +165,34 @@ impl RunState {
         let is = |ok: bool, problem: &str| if ok { Ok(()) } else { Err(problem.to_owned()) };
         is(is_run_id(&self.run_id), "run_id is no uuid4")?;
         is(is_hash(&self.spec_hash), "spec_hash is no sha256")?;
-        is((1..=50).contains(&self.max_retries), "max_retries is not in 1..50")?;
-        is(self.retry_count <= self.max_retries, "retry_count is above max_retries")?;
-        is(self.phase.is_terminal() == self.reason.is_some(), "reason does not fit the state")?;
-        is(DateTime::parse_from_rfc3339(&self.created_at).is_ok(), "created_at is no time")?;
-        is(DateTime::parse_from_rfc3339(&self.updated_at).is_ok(), "updated_at is no time")?;
-        is(self.usage.cost_usd.is_none_or(|cost| cost >= 0.0), "cost_usd is negative")?;
-        is(self.usage.lost_usd.is_none_or(|cost| cost >= 0.0), "lost_usd is negative")
+        is(
+            (1..=50).contains(&self.max_retries),
+            "max_retries is not in 1..50",
+        )?;
+        is(
+            self.retry_count <= self.max_retries,
+            "retry_count is above max_retries",
+        )?;
+        is(
+            self.phase.is_terminal() == self.reason.is_some(),
+            "reason does not fit the state",
+        )?;
+        is(
+            DateTime::parse_from_rfc3339(&self.created_at).is_ok(),
+            "created_at is no time",
+        )?;
+        is(
+            DateTime::parse_from_rfc3339(&self.updated_at).is_ok(),
+            "updated_at is no time",
+        )?;
+        is(
+            self.usage.cost_usd.is_none_or(|cost| cost >= 0.0),
+            "cost_usd is negative",
+        )?;
+        is(
+            self.usage.lost_usd.is_none_or(|cost| cost >= 0.0),
+            "lost_usd is negative",
+        )
     }
 }
 
@@ -176,7 +212,9 @@ struct Header {
 }
 
 /// Reads a field that may be null but not absent.
-fn present<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(field: D) -> Result<Option<T>, D::Error> {
+fn present<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(
+    field: D,
+) -> Result<Option<T>, D::Error> {
     Option::deserialize(field)
 }
 
@@ -201,8 +239,9 @@ pub fn is_run_id(text: &str) -> bool {
 }
 
 fn is_hash(text: &str) -> bool {
-    text.strip_prefix("sha256:")
-        .is_some_and(|hex| hex.len() == 64 && hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')))
+    text.strip_prefix("sha256:").is_some_and(|hex| {
+        hex.len() == 64 && hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+    })
 }
 
 #[cfg(test)]
@@ -233,7 +272,10 @@ mod tests {
     fn what_is_written_is_read_back() {
         let state = example();
         let text = serde_json::to_string(&state).unwrap();
-        assert_eq!(RunState::parse(text.as_bytes()), Ok(Parsed::Build(Box::new(state))));
+        assert_eq!(
+            RunState::parse(text.as_bytes()),
+            Ok(Parsed::Build(Box::new(state)))
+        );
     }
 
     #[test]
@@ -254,7 +296,10 @@ mod tests {
             ("max_retries", json!(0)),
             ("max_retries", json!(51)),
             ("usage", json!([])),
-            ("usage", json!({"llm_calls": 0, "input_tokens": 0, "output_tokens": 0})),
+            (
+                "usage",
+                json!({"llm_calls": 0, "input_tokens": 0, "output_tokens": 0}),
+            ),
             ("spec_hash", json!("sha256:0")),
             ("created_at", json!("yesterday")),
             ("extra", json!(1)),
@@ -271,8 +316,15 @@ mod tests {
 
     #[test]
     fn a_newer_version_and_the_other_kind_are_told_apart() {
-        assert!(with(|state| state["version"] = json!(9)).unwrap_err().contains("newer"));
-        assert_eq!(with(|state| state["kind"] = json!("workflow")), Ok(Parsed::Workflow));
+        assert!(
+            with(|state| state["version"] = json!(9))
+                .unwrap_err()
+                .contains("newer")
+        );
+        assert_eq!(
+            with(|state| state["kind"] = json!("workflow")),
+            Ok(Parsed::Workflow)
+        );
     }
 
     #[test]

@@ -12,7 +12,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, linkat, openat, renameat, statat, unlinkat};
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, Stat, linkat, openat, renameat, statat, unlinkat,
+};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result, Violation};
@@ -54,13 +56,17 @@ impl Root {
     pub fn open(path: &Path) -> Result<Root> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match rustix::fs::open(path, flags, Mode::empty()) {
-            Ok(directory) => Ok(Root { path: path.to_owned(), directory }),
-            Err(Errno::NOENT) if path.as_os_str().is_empty() => {
-                Err(Error::Usage("the current directory is gone; name another --root".into()))
-            }
-            Err(Errno::NOENT | Errno::NOTDIR) => {
-                Err(Error::Usage(format!("the root {} is not a directory", path.display())))
-            }
+            Ok(directory) => Ok(Root {
+                path: path.to_owned(),
+                directory,
+            }),
+            Err(Errno::NOENT) if path.as_os_str().is_empty() => Err(Error::Usage(
+                "the current directory is gone; name another --root".into(),
+            )),
+            Err(Errno::NOENT | Errno::NOTDIR) => Err(Error::Usage(format!(
+                "the root {} is not a directory",
+                path.display()
+            ))),
             Err(error) => Err(Error::io("open", path, error)),
         }
     }
@@ -80,7 +86,11 @@ impl Root {
         for name in names {
             match self.stat(name)? {
                 Some(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink => {
-                    return Err(Violation::new(name, "is a link; it has to be a directory of the root itself").into());
+                    return Err(Violation::new(
+                        name,
+                        "is a link; it has to be a directory of the root itself",
+                    )
+                    .into());
                 }
                 Some(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Directory => {
                     return Err(Error::io("use", &self.join(name), Errno::NOTDIR));
@@ -94,9 +104,15 @@ impl Root {
     /// Takes the root for this process, or says who has it.
     pub fn lock(&self) -> Result<Lock> {
         let path = self.join(LOCK_FILE);
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let fd = openat(&self.directory, LOCK_FILE, flags, Mode::from_raw_mode(0o644))
-            .map_err(|error| Error::io("open", &path, error))?;
+        let flags =
+            OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = openat(
+            &self.directory,
+            LOCK_FILE,
+            flags,
+            Mode::from_raw_mode(0o644),
+        )
+        .map_err(|error| Error::io("open", &path, error))?;
         let mut file = File::from(fd);
         match file.try_lock() {
             Ok(()) => {}
@@ -110,7 +126,10 @@ impl Root {
         Ok(Lock { _file: file })
     }
 
-    #[expect(clippy::disallowed_methods, reason = "nobody tells when a name is written; it takes a moment at most")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "nobody tells when a name is written; it takes a moment at most"
+    )]
     fn who_holds(&self, file: &File) -> String {
         let mut holder = read_holder(file);
         // The holder may be about to write its name, over that of one who is gone.
@@ -121,18 +140,30 @@ impl Root {
             std::thread::sleep(Duration::from_millis(10));
             holder = read_holder(file);
         }
-        let holder = if holder.starts_with("pid ") { holder.trim() } else { "another process" };
-        format!("the root {} is in use by another orchestrator ({holder})", self.path.display())
+        let holder = if holder.starts_with("pid ") {
+            holder.trim()
+        } else {
+            "another process"
+        };
+        format!(
+            "the root {} is in use by another orchestrator ({holder})",
+            self.path.display()
+        )
     }
 
     /// Reads `state.json`, whatever stands there.
     pub fn load(&self) -> Result<Loaded> {
-        let Some(stat) = self.stat(STATE_FILE)? else { return Ok(Loaded::Nothing) };
+        let Some(stat) = self.stat(STATE_FILE)? else {
+            return Ok(Loaded::Nothing);
+        };
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Ok(Loaded::Corrupt("it is not a regular file".into()));
         }
         if stat.st_size as u64 > STATE_LIMIT {
-            return Ok(Loaded::Corrupt(format!("it has {} bytes, more than any state", stat.st_size)));
+            return Ok(Loaded::Corrupt(format!(
+                "it has {} bytes, more than any state",
+                stat.st_size
+            )));
         }
         let bytes = self.read_state()?;
         Ok(match RunState::parse(&bytes) {
@@ -159,8 +190,9 @@ impl Root {
     /// Replaces `state.json`. When this returns, the new one is on disk; when it fails, the old one still stands.
     pub fn save(&self, state: &mut RunState) -> Result<()> {
         state.updated_at = timestamp().max(state.created_at.clone());
-        let mut text = serde_json::to_string_pretty(&state)
-            .map_err(|error| Error::Bug(format!("state.json cannot be written as JSON: {error}")))?;
+        let mut text = serde_json::to_string_pretty(&state).map_err(|error| {
+            Error::Bug(format!("state.json cannot be written as JSON: {error}"))
+        })?;
         text.push('\n');
         let name = format!("{TEMPORARY}{}", uuid::Uuid::new_v4().simple());
         self.write_new(&name, text.as_bytes()).inspect_err(|_| {
@@ -170,12 +202,15 @@ impl Root {
 
     fn write_new(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let path = self.join(name);
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = openat(&self.directory, name, flags, Mode::from_raw_mode(0o644))
             .map_err(|error| Error::io("create", &path, error))?;
         let mut file = File::from(fd);
-        file.write_all(bytes).map_err(|error| Error::io("write", &path, error))?;
-        file.sync_all().map_err(|error| Error::io("sync", &path, error))?;
+        file.write_all(bytes)
+            .map_err(|error| Error::io("write", &path, error))?;
+        file.sync_all()
+            .map_err(|error| Error::io("sync", &path, error))?;
         let target = self.join(STATE_FILE);
         renameat(&self.directory, name, &self.directory, STATE_FILE)
             .map_err(|error| Error::io("replace", &target, error))?;
@@ -189,7 +224,10 @@ impl Root {
     pub fn set_aside(&self) -> Result<String> {
         let stamp = now().format("%Y%m%dT%H%M%S%.3fZ");
         let name = format!("{STATE_FILE}.corrupt-{stamp}");
-        let (from, to) = ((&self.directory, STATE_FILE), (&self.directory, name.as_str()));
+        let (from, to) = (
+            (&self.directory, STATE_FILE),
+            (&self.directory, name.as_str()),
+        );
         linkat(from.0, from.1, to.0, to.1, AtFlags::empty())
             .or_else(|_| renameat(from.0, from.1, to.0, to.1))
             .map_err(|error| Error::io("move aside", &self.join(STATE_FILE), error))?;
@@ -210,7 +248,9 @@ impl Root {
 
     /// Removes temporary files and copies that a crash left. Call it with the lock held.
     pub fn sweep(&self) {
-        let Ok(entries) = rustix::fs::Dir::read_from(&self.directory) else { return };
+        let Ok(entries) = rustix::fs::Dir::read_from(&self.directory) else {
+            return;
+        };
         for entry in entries.flatten() {
             let name = entry.file_name().to_bytes();
             if name.starts_with(TEMPORARY.as_bytes()) {
@@ -259,6 +299,8 @@ fn read_holder(file: &File) -> String {
 
 /// Whether the process that a lock names is there.
 fn is_alive(holder: &str) -> bool {
-    let id = holder.strip_prefix("pid ").and_then(|rest| rest.split(' ').next());
+    let id = holder
+        .strip_prefix("pid ")
+        .and_then(|rest| rest.split(' ').next());
     id.is_some_and(|id| Path::new("/proc").join(id).exists())
 }

@@ -17,14 +17,23 @@ use crate::trial::fuzz;
 
 fn answer(item: &Item, out: &mut Vec<u8>) {
     let reply = match item {
-        Item::Malformed(malformed) => Reply::Error { id: malformed.id.as_ref(), message: &malformed.message },
+        Item::Malformed(malformed) => Reply::Error {
+            id: malformed.id.as_ref(),
+            message: &malformed.message,
+        },
         Item::Request { request, .. } => {
             let output = match &request.wish {
                 Wish::Command(command) => command.clone(),
                 Wish::Control(action) => format!("{action:?}"),
             };
             let response = Response::done(output);
-            return Reply::Response { id: request.id.as_ref(), response: &response, screens: &[] }.write(out).unwrap();
+            return Reply::Response {
+                id: request.id.as_ref(),
+                response: &response,
+                screens: &[],
+            }
+            .write(out)
+            .unwrap();
         }
     };
     reply.write(out).unwrap();
@@ -65,7 +74,9 @@ fn serve() {
         }
         let lines: Vec<&[u8]> = out.split_inclusive(|byte| *byte == b'\n').collect();
         assert_eq!(lines.len(), count);
-        lines.iter().for_each(|line| assert!(serde_json::from_slice::<Value>(line).unwrap().is_object()));
+        lines
+            .iter()
+            .for_each(|line| assert!(serde_json::from_slice::<Value>(line).unwrap().is_object()));
     });
 }
 
@@ -100,13 +111,27 @@ fn bash_records() {
 
 #[test]
 fn python_records() {
-    let words = ["end\0", "7\0", "0\0", "ready\n", "\n", "\0", "-1\0", "/x\0", "name\0int"];
+    let words = [
+        "end\0",
+        "7\0",
+        "0\0",
+        "ready\n",
+        "\n",
+        "\0",
+        "-1\0",
+        "/x\0",
+        "name\0int",
+    ];
     fuzz("python_records", &words, |bytes| {
         let read = |piece: usize| {
             let mut records = python::record::Records::default();
             records.await_end(7);
             bytes.chunks(piece).for_each(|chunk| records.push(chunk));
-            (records.is_ready(), records.has_end(), records.take_end().map(|end| end.section()))
+            (
+                records.is_ready(),
+                records.has_end(),
+                records.take_end().map(|end| end.section()),
+            )
         };
         assert_eq!(read(1 + bytes.len() / 100), read(bytes.len().max(1)));
     });
@@ -114,7 +139,17 @@ fn python_records() {
 
 #[test]
 fn keeper_messages() {
-    let words = ["\0\0\0\0", "\u{1}\0\0\0", "e", "s", "t", "c", "\u{7f}\u{7f}\u{7f}\u{7f}", "\0\0\0\u{7f}", "sh"];
+    let words = [
+        "\0\0\0\0",
+        "\u{1}\0\0\0",
+        "e",
+        "s",
+        "t",
+        "c",
+        "\u{7f}\u{7f}\u{7f}\u{7f}",
+        "\0\0\0\u{7f}",
+        "sh",
+    ];
     fuzz("keeper_messages", &words, |bytes| {
         wire::is_understood(bytes);
     });
@@ -149,8 +184,21 @@ fn host_lines() {
 
 #[test]
 fn program_yaml() {
-    let words =
-        ["command: ", "prompt: ", "description: ", "'", "\"", "&a ", "*a", "[", "{", "(?", "){1,999}", "|\n", ": "];
+    let words = [
+        "command: ",
+        "prompt: ",
+        "description: ",
+        "'",
+        "\"",
+        "&a ",
+        "*a",
+        "[",
+        "{",
+        "(?",
+        "){1,999}",
+        "|\n",
+        ": ",
+    ];
     let folder = folder();
     let path = folder.path().join("program.yaml");
     fuzz("program_yaml", &words, |bytes| {
@@ -164,8 +212,16 @@ fn project() -> tempfile::TempDir {
     let folder = folder();
     fs::create_dir(folder.path().join("project")).unwrap();
     fs::write(folder.path().join("beside"), "untouched").unwrap();
-    fs::write(folder.path().join("project/a.py"), "def f():\n    return 1\n\nclass A:\n    pass\n".repeat(20)).unwrap();
-    fs::write(folder.path().join("project/b.txt"), "one\r\ntwo\r\n\u{fffd}three").unwrap();
+    fs::write(
+        folder.path().join("project/a.py"),
+        "def f():\n    return 1\n\nclass A:\n    pass\n".repeat(20),
+    )
+    .unwrap();
+    fs::write(
+        folder.path().join("project/b.txt"),
+        "one\r\ntwo\r\n\u{fffd}three",
+    )
+    .unwrap();
     fs::write(folder.path().join("project/binary"), b"\xff\xfe\0x\n").unwrap();
     std::os::unix::fs::symlink("../beside", folder.path().join("project/link")).unwrap();
     folder
@@ -212,10 +268,17 @@ fn editor() {
         let text = String::from_utf8_lossy(bytes);
         let mut editor = EditorEnvironment::new(&folder.path().join("project")).unwrap();
         for command in text.split('\x1e').take(20) {
-            assert!(editor.begin(command).is_some_and(|response| !response.running));
+            assert!(
+                editor
+                    .begin(command)
+                    .is_some_and(|response| !response.running)
+            );
         }
         editor.screen();
-        assert_eq!(fs::read_to_string(folder.path().join("beside")).unwrap(), "untouched");
+        assert_eq!(
+            fs::read_to_string(folder.path().join("beside")).unwrap(),
+            "untouched"
+        );
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
     });
 }

@@ -68,13 +68,17 @@ const SPEC_WORDS: [&str; 40] = [
 
 /// A folder on which nothing is synced for real, where there is one.
 pub fn folder() -> tempfile::TempDir {
-    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+    tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .unwrap()
 }
 
 fn spec(name: &str, file: &str) {
-    fuzz(name, &SPEC_WORDS, |bytes| match read::judge(Path::new(file), PathBuf::from("/x").join(file), bytes, None) {
-        Ok(spec) => drop(format!("{spec:?}")),
-        Err(error) => assert!(error.to_string().contains(file), "{error}"),
+    fuzz(name, &SPEC_WORDS, |bytes| {
+        match read::judge(Path::new(file), PathBuf::from("/x").join(file), bytes, None) {
+            Ok(spec) => drop(format!("{spec:?}")),
+            Err(error) => assert!(error.to_string().contains(file), "{error}"),
+        }
     });
 }
 
@@ -95,16 +99,39 @@ fn spec_markdown() {
 
 /// What a run does with sums of earlier ones.
 fn spend(memory: &Memory, spent: &Totals) {
-    let ledger = Ledger::new(Budget { usd: Some(1.0), tokens: Some(1000) }, None, memory.charges());
-    let _ = ledger.promise(Charge { tokens: u64::MAX, cost_usd: Some(f64::MAX) }, spent);
+    let ledger = Ledger::new(
+        Budget {
+            usd: Some(1.0),
+            tokens: Some(1000),
+        },
+        None,
+        memory.charges(),
+    );
+    let _ = ledger.promise(
+        Charge {
+            tokens: u64::MAX,
+            cost_usd: Some(f64::MAX),
+        },
+        spent,
+    );
     let mut more = *spent;
     more.add(1, 1, 1, Some(1.0));
 }
 
 #[test]
 fn state() {
-    let words =
-        ["\"state\"", "\"SUCCESS\"", "\"FAILED\"", "null", "\"reason\"", "\"version\"", "[", "{", ",", "\\u0000"];
+    let words = [
+        "\"state\"",
+        "\"SUCCESS\"",
+        "\"FAILED\"",
+        "null",
+        "\"reason\"",
+        "\"version\"",
+        "[",
+        "{",
+        ",",
+        "\\u0000",
+    ];
     fuzz("state", &words, |bytes| {
         if let Ok(Parsed::Build(state)) = RunState::parse(bytes) {
             spend(&Memory::default(), &state.usage);
@@ -119,8 +146,14 @@ fn state() {
 /// Opens the log as a resume does.
 fn open(folder: &Path) -> (u64, Option<Mended>, Vec<Event>) {
     let (mut events, logs) = (Vec::new(), File::open(folder).unwrap());
-    let (journal, mended) =
-        Journal::open(logs.as_fd(), folder, RUN_ID, &Secrets::default(), &mut |_, event| events.push(event)).unwrap();
+    let (journal, mended) = Journal::open(
+        logs.as_fd(),
+        folder,
+        RUN_ID,
+        &Secrets::default(),
+        &mut |_, event| events.push(event),
+    )
+    .unwrap();
     (journal.lines(), mended, events)
 }
 
@@ -160,7 +193,15 @@ fn log() {
         spend(&memory, &memory.totals().unwrap_or(Totals::none(true)));
         if let Ok(replay) = Replay::load(&path, folder.path()) {
             for turn in 0..2 {
-                let _ = replay.answer(Place { phase: Phase::Generating, retry_count: 0, turn }, &Value::Null, &[]);
+                let _ = replay.answer(
+                    Place {
+                        phase: Phase::Generating,
+                        retry_count: 0,
+                        turn,
+                    },
+                    &Value::Null,
+                    &[],
+                );
             }
         }
     });
@@ -191,7 +232,11 @@ fn reply() {
                 assert!(text.contains(content));
             }
         }
-        let paths: Result<Vec<SafePath>, _> = found.blocks.iter().map(|block| SafePath::parse(block.path())).collect();
+        let paths: Result<Vec<SafePath>, _> = found
+            .blocks
+            .iter()
+            .map(|block| SafePath::parse(block.path()))
+            .collect();
         if let Ok(paths) = paths {
             let _ = found.fault(&paths, false).map(|fault| fault.to_string());
         }
@@ -200,15 +245,23 @@ fn reply() {
 
 #[test]
 fn path() {
-    let words = ["/", "../", "..", "./", "\\", "C:", "~", ".git", ".GIT", "%2e", "-", " ", ".", "\0", "\n", "\u{2215}"];
-    fuzz("path", &words, |bytes| match SafePath::parse(&String::from_utf8_lossy(bytes)) {
-        Err(violation) => assert!(!violation.to_string().contains(char::is_control)),
-        Ok(path) => {
-            assert_eq!(SafePath::parse(path.as_str()).as_ref(), Ok(&path));
-            assert!(path.components().all(|part| !part.is_empty() && part != "." && part != ".."));
-            assert!(!Path::new(path.as_str()).is_absolute() && !path.folded().is_empty());
-            assert!(path.parent().is_none_or(|parent| path.starts_with(&parent)));
-            let _ = path.join(path.file_name());
+    let words = [
+        "/", "../", "..", "./", "\\", "C:", "~", ".git", ".GIT", "%2e", "-", " ", ".", "\0", "\n",
+        "\u{2215}",
+    ];
+    fuzz("path", &words, |bytes| {
+        match SafePath::parse(&String::from_utf8_lossy(bytes)) {
+            Err(violation) => assert!(!violation.to_string().contains(char::is_control)),
+            Ok(path) => {
+                assert_eq!(SafePath::parse(path.as_str()).as_ref(), Ok(&path));
+                assert!(
+                    path.components()
+                        .all(|part| !part.is_empty() && part != "." && part != "..")
+                );
+                assert!(!Path::new(path.as_str()).is_absolute() && !path.folded().is_empty());
+                assert!(path.parent().is_none_or(|parent| path.starts_with(&parent)));
+                let _ = path.join(path.file_name());
+            }
         }
     });
 }

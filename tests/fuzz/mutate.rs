@@ -28,9 +28,13 @@ const NUMBERS: [&str; 16] = [
     "18446744073709551616",
     "99999999999999999999999999999999999999999",
 ];
-const BYTES: [u8; 14] = [0, 1, 2, 7, 8, 9, b'\n', b'\r', 0x1b, b' ', 0x7f, 0x80, 0xc3, 0xff];
+const BYTES: [u8; 14] = [
+    0, 1, 2, 7, 8, 9, b'\n', b'\r', 0x1b, b' ', 0x7f, 0x80, 0xc3, 0xff,
+];
 /// What means nothing to a reader that does not know it, and much to one that does.
-const CHARACTERS: [&str; 10] = ["\u{feff}", "\u{2028}", "\u{202e}", "ß", "é", "e\u{301}", "𝕏", "\u{85}", "\u{9b}", "İ"];
+const CHARACTERS: [&str; 10] = [
+    "\u{feff}", "\u{2028}", "\u{202e}", "ß", "é", "e\u{301}", "𝕏", "\u{85}", "\u{9b}", "İ",
+];
 
 /// A source of numbers that are the same for the same seed.
 pub struct Dice(u64);
@@ -117,14 +121,26 @@ fn join(input: &mut Vec<u8>, other: &[u8], dice: &mut Dice) {
 
 fn line_end(text: &[u8], dice: &mut Dice) -> usize {
     let from = dice.below(text.len() + 1);
-    text[from..].iter().position(|byte| *byte == b'\n').map_or(text.len(), |end| from + end + 1)
+    text[from..]
+        .iter()
+        .position(|byte| *byte == b'\n')
+        .map_or(text.len(), |end| from + end + 1)
 }
 
 /// Puts another number in the place of one.
 fn renumber(input: &mut Vec<u8>, dice: &mut Dice) {
     let from = dice.below(input.len() + 1);
-    let Some(start) = input[from..].iter().position(u8::is_ascii_digit).map(|found| from + found) else { return };
-    let length = input[start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let Some(start) = input[from..]
+        .iter()
+        .position(u8::is_ascii_digit)
+        .map(|found| from + found)
+    else {
+        return;
+    };
+    let length = input[start..]
+        .iter()
+        .take_while(|byte| byte.is_ascii_digit())
+        .count();
     drop(input.splice(start..start + length, dice.one(&NUMBERS).bytes()));
 }
 
@@ -145,12 +161,22 @@ fn blow_up(input: &mut Vec<u8>, dice: &mut Dice, words: &[&str]) {
     let grown = match dice.below(4) {
         0 => repeated(&input[at.clone()], room),
         1 => repeated(dice.one(words).as_bytes(), room),
-        2 => repeated(&[dice.one(words), dice.one(words)].concat().into_bytes(), room),
+        2 => repeated(
+            &[dice.one(words), dice.one(words)].concat().into_bytes(),
+            room,
+        ),
         _ => {
-            let (open, close) =
-                dice.one(&[&("[", "]"), &("{\"a\":", "}"), &("{a: ", "}"), &("<a>", "</a>"), &("(", ")")]);
+            let (open, close) = dice.one(&[
+                &("[", "]"),
+                &("{\"a\":", "}"),
+                &("{a: ", "}"),
+                &("<a>", "</a>"),
+                &("(", ")"),
+            ]);
             let depth = room / (open.len() + close.len());
-            [open.repeat(depth), close.repeat(depth)].concat().into_bytes()
+            [open.repeat(depth), close.repeat(depth)]
+                .concat()
+                .into_bytes()
         }
     };
     drop(input.splice(at, grown));

@@ -54,7 +54,9 @@ const WORDS: [&str; 40] = [
 ];
 
 fn is_plain(text: &str) -> bool {
-    !text.chars().any(|character| character.is_control() && !matches!(character, '\n' | '\t'))
+    !text
+        .chars()
+        .any(|character| character.is_control() && !matches!(character, '\n' | '\t'))
 }
 
 #[test]
@@ -63,7 +65,16 @@ fn text() {
         let shown = plain(bytes);
         assert!(is_plain(&shown) && is_plain(&printable(&shown)));
         assert!(!escaped(&shown).contains(char::is_control));
-        for limit in [0, 1, 40, 63, 64, 1000, shown.len() / 2, shown.len().saturating_sub(1)] {
+        for limit in [
+            0,
+            1,
+            40,
+            63,
+            64,
+            1000,
+            shown.len() / 2,
+            shown.len().saturating_sub(1),
+        ] {
             assert!(cut_middle(&shown, limit).len() <= limit);
         }
     });
@@ -73,7 +84,12 @@ fn text() {
 fn checks() {
     fuzz("checks", &WORDS, |bytes| {
         let shown = plain(bytes.split(|byte| *byte == 0x1e).next().unwrap_or_default());
-        let rest = plain(bytes.splitn(2, |byte| *byte == 0x1e).nth(1).unwrap_or_default());
+        let rest = plain(
+            bytes
+                .splitn(2, |byte| *byte == 0x1e)
+                .nth(1)
+                .unwrap_or_default(),
+        );
         summary(None, &shown, &rest);
         assert!(causes(&shown, &rest).len() < 100);
         let check = FailedCheck {

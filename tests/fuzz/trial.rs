@@ -35,30 +35,49 @@ struct Trial<'a> {
 
 /// Tries a reader; what it is given, and for how long, is said at the top of `main.rs`.
 pub fn fuzz(name: &str, words: &[&str], mut read: impl FnMut(&[u8])) {
-    let number = |variable: &str| std::env::var(variable).ok().map(|text| text.parse::<f64>().expect(variable));
+    let number = |variable: &str| {
+        std::env::var(variable)
+            .ok()
+            .map(|text| text.parse::<f64>().expect(variable))
+    };
     let seconds = number("FUZZ_SECONDS").unwrap_or(SECONDS);
     let mut trial = Trial::new(name, number("FUZZ_SEED").unwrap_or(0.0) as u64);
     let end = Instant::now() + Duration::from_secs_f64(seconds);
     let watched = trial.watch();
     let examples = examples(name);
-    examples.iter().for_each(|example| trial.give(example, &mut read));
+    examples
+        .iter()
+        .for_each(|example| trial.give(example, &mut read));
     while Instant::now() < end {
         let input = mutated(&mut trial.dice(), &examples, words);
         trial.give(&input, &mut read);
     }
     watched.store(false, Ordering::Relaxed);
-    let Trial { number, slowest, largest, seed, .. } = trial;
+    let Trial {
+        number,
+        slowest,
+        largest,
+        seed,
+        ..
+    } = trial;
     let count = number.load(Ordering::Relaxed);
-    println!("{name}: {count} inputs, seed {seed}; the slowest took {slowest:?}, the largest held {largest} bytes");
+    println!(
+        "{name}: {count} inputs, seed {seed}; the slowest took {slowest:?}, the largest held {largest} bytes"
+    );
 }
 
 fn corpus(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/corpus")
+        .join(name)
 }
 
 /// Returns the corpus of a reader.
 pub fn examples(name: &str) -> Vec<Vec<u8>> {
-    let mut paths: Vec<PathBuf> = fs::read_dir(corpus(name)).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut paths: Vec<PathBuf> = fs::read_dir(corpus(name))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     // The order decides what comes of a seed.
     paths.sort();
     assert!(!paths.is_empty(), "there is no corpus of {name}");
@@ -67,9 +86,19 @@ pub fn examples(name: &str) -> Vec<Vec<u8>> {
 
 impl Trial<'_> {
     fn new(name: &str, seed: u64) -> Trial<'_> {
-        let last = File::create(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzz-{name}"))).unwrap();
+        let last =
+            File::create(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("fuzz-{name}")))
+                .unwrap();
         println!("{name}: seed {seed}");
-        Trial { name, seed, corpus: corpus(name), last, number: Arc::default(), slowest: Duration::ZERO, largest: 0 }
+        Trial {
+            name,
+            seed,
+            corpus: corpus(name),
+            last,
+            number: Arc::default(),
+            slowest: Duration::ZERO,
+            largest: 0,
+        }
     }
 
     fn dice(&self) -> Dice {
@@ -80,20 +109,33 @@ impl Trial<'_> {
 
     fn give(&mut self, input: &[u8], read: &mut impl FnMut(&[u8])) {
         self.number.fetch_add(1, Ordering::Relaxed);
-        self.last.write_all_at(input, 0).and_then(|()| self.last.set_len(input.len() as u64)).unwrap();
+        self.last
+            .write_all_at(input, 0)
+            .and_then(|()| self.last.set_len(input.len() as u64))
+            .unwrap();
         let begun = Instant::now();
         let (end, held) = most_held(|| catch_unwind(AssertUnwindSafe(|| read(input))));
         self.slowest = self.slowest.max(begun.elapsed());
         self.largest = self.largest.max(held);
         let limit = HELD + HELD_FOR_A_BYTE * input.len();
         if end.is_err() || limit < held {
-            self.keep(input, if end.is_err() { "it panicked".into() } else { format!("it held {held} bytes") });
+            self.keep(
+                input,
+                if end.is_err() {
+                    "it panicked".into()
+                } else {
+                    format!("it held {held} bytes")
+                },
+            );
         }
     }
 
     /// Puts the input into the corpus and fails.
     fn keep(&self, input: &[u8], what: String) -> ! {
-        let hash: String = Sha256::digest(input)[..6].iter().map(|byte| format!("{byte:02x}")).collect();
+        let hash: String = Sha256::digest(input)[..6]
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         let path = self.corpus.join(format!("found-{hash}"));
         fs::write(&path, input).unwrap();
         panic!(
@@ -110,7 +152,11 @@ impl Trial<'_> {
 
     /// Ends the process when one input takes for ever; its bytes are in the file of the last one.
     fn watch(&self) -> Arc<AtomicBool> {
-        let (goes_on, number, name) = (Arc::new(AtomicBool::new(true)), self.number.clone(), self.name.to_owned());
+        let (goes_on, number, name) = (
+            Arc::new(AtomicBool::new(true)),
+            self.number.clone(),
+            self.name.to_owned(),
+        );
         let watched = goes_on.clone();
         thread::spawn(move || {
             let (mut seen, mut since) = (0, Instant::now());
@@ -121,7 +167,9 @@ impl Trial<'_> {
                     (seen, since) = (now, Instant::now());
                 }
                 if PATIENCE < since.elapsed() {
-                    eprintln!("{name}: input {now} takes longer than {PATIENCE:?}; see target/tmp/fuzz-{name}");
+                    eprintln!(
+                        "{name}: input {now} takes longer than {PATIENCE:?}; see target/tmp/fuzz-{name}"
+                    );
                     std::process::abort();
                 }
             }

@@ -53,20 +53,37 @@ const WORDS: [&str; 40] = [
 
 /// Reads an example: a line with the status, headers, an empty line, the body; the body comes in so many pieces.
 fn parts(bytes: &[u8], pieces: usize) -> Vec<Part> {
-    let end = bytes.windows(2).position(|window| window == b"\n\n").map_or(bytes.len(), |at| at + 2);
+    let end = bytes
+        .windows(2)
+        .position(|window| window == b"\n\n")
+        .map_or(bytes.len(), |at| at + 2);
     let (head, body) = bytes.split_at(end);
     let mut lines = head.split(|byte| *byte == b'\n');
-    let status = lines.next().and_then(|line| std::str::from_utf8(line).ok()?.parse().ok()).unwrap_or(200);
+    let status = lines
+        .next()
+        .and_then(|line| std::str::from_utf8(line).ok()?.parse().ok())
+        .unwrap_or(200);
     let mut headers = HeaderMap::new();
     for line in lines {
-        let colon = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
+        let colon = line
+            .iter()
+            .position(|byte| *byte == b':')
+            .unwrap_or(line.len());
         let (name, value) = (&line[..colon], line.get(colon + 1..).unwrap_or_default());
-        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value.trim_ascii())) {
+        if let (Ok(name), Ok(value)) = (
+            HeaderName::from_bytes(name),
+            HeaderValue::from_bytes(value.trim_ascii()),
+        ) {
             headers.insert(name, value);
         }
     }
-    let chunks = body.chunks(body.len() / pieces + 1).map(|chunk| Part::Chunk(chunk.to_vec()));
-    std::iter::once(Part::Head { status, headers }).chain(chunks).chain([Part::End]).collect()
+    let chunks = body
+        .chunks(body.len() / pieces + 1)
+        .map(|chunk| Part::Chunk(chunk.to_vec()));
+    std::iter::once(Part::Head { status, headers })
+        .chain(chunks)
+        .chain([Part::End])
+        .collect()
 }
 
 /// A date to wait for is further away in one reading than in the next.
@@ -85,7 +102,10 @@ fn dialect(name: &str, read: fn(Vec<Part>) -> Result<Answer, LlmError>) {
             let sum = answer.usage.all_input() + answer.usage.output;
             assert!(sum < u64::MAX / 4);
             let text = serde_json::to_string(&answer).unwrap();
-            assert_eq!(serde_json::from_str::<Answer>(&text).unwrap().text(), answer.text());
+            assert_eq!(
+                serde_json::from_str::<Answer>(&text).unwrap().text(),
+                answer.text()
+            );
         }
     });
 }
@@ -103,11 +123,21 @@ fn openai_answer() {
 /// What breaks off is no answer, unless nothing of the answer is missing.
 fn cut(name: &str, read: fn(Vec<Part>) -> Result<Answer, LlmError>) {
     for example in examples(name) {
-        let Ok(whole) = read(parts(&example, 1)) else { continue };
-        let body = example.windows(2).position(|window| window == b"\n\n").unwrap_or(0) + 2;
+        let Ok(whole) = read(parts(&example, 1)) else {
+            continue;
+        };
+        let body = example
+            .windows(2)
+            .position(|window| window == b"\n\n")
+            .unwrap_or(0)
+            + 2;
         for end in body..example.len() {
             if let Ok(answer) = read(parts(&example[..end], 1)) {
-                assert_eq!((answer.text(), answer.stop), (whole.text(), whole.stop.clone()), "{name}, cut at {end}");
+                assert_eq!(
+                    (answer.text(), answer.stop),
+                    (whole.text(), whole.stop.clone()),
+                    "{name}, cut at {end}"
+                );
             }
         }
     }
@@ -122,14 +152,21 @@ fn an_answer_cut_at_any_byte_is_none() {
 fn events(bytes: &[u8], piece: usize) -> (Vec<(Option<String>, String)>, bool) {
     let (mut parser, mut events) = (SseParser::new(), Vec::new());
     let is_whole = bytes.chunks(piece).all(|chunk| {
-        parser.push(chunk, &mut |name, data| events.push((name.map(str::to_owned), data.to_owned()))).is_ok()
+        parser
+            .push(chunk, &mut |name, data| {
+                events.push((name.map(str::to_owned), data.to_owned()))
+            })
+            .is_ok()
     });
     (events, is_whole)
 }
 
 #[test]
 fn sse() {
-    let words = ["data:", "data: ", "event:", "id:", "retry: ", ":", "\n", "\r", "\r\n", "\n\n", "\u{feff}", "data\n"];
+    let words = [
+        "data:", "data: ", "event:", "id:", "retry: ", ":", "\n", "\r", "\r\n", "\n\n", "\u{feff}",
+        "data\n",
+    ];
     fuzz("sse", &words, |bytes| {
         let whole = events(bytes, bytes.len().max(1));
         assert_eq!(events(bytes, 1 + bytes.len() / 5000), whole);
@@ -139,23 +176,35 @@ fn sse() {
 /// A stream of events with many small values each, by how the dialect would keep them.
 fn intricate(event: impl Fn(usize, &str) -> String) -> Vec<Part> {
     let values = "0,".repeat(1 << 17) + "0";
-    let body: String = (0..50).map(|index| format!("data: {}\n\n", event(index, &values))).collect();
-    parts(format!("200\ncontent-type: text/event-stream\n\n{body}").as_bytes(), 1)
+    let body: String = (0..50)
+        .map(|index| format!("data: {}\n\n", event(index, &values)))
+        .collect();
+    parts(
+        format!("200\ncontent-type: text/event-stream\n\n{body}").as_bytes(),
+        1,
+    )
 }
 
 #[test]
 fn no_stream_becomes_many_times_larger_in_memory() {
     let blocks = intricate(|index, values| {
-        format!(r#"{{"type":"content_block_start","index":{index},"content_block":{{"type":"x","a":[{values}]}}}}"#)
+        format!(
+            r#"{{"type":"content_block_start","index":{index},"content_block":{{"type":"x","a":[{values}]}}}}"#
+        )
     });
     let inputs = intricate(|index, values| {
         format!(
             r#"{{"type":"content_block_delta","index":{index},"delta":{{"type":"input_json_delta","partial_json":"{{\"a\":[{values}]}}"}}}}"#
-        ) + if index == 49 { "\n\ndata: {\"type\":\"message_stop\"}" } else { "" }
+        ) + if index == 49 {
+            "\n\ndata: {\"type\":\"message_stop\"}"
+        } else {
+            ""
+        }
     });
     let calls = intricate(|index, values| {
-        let call =
-            format!(r#"{{"index":{index},"id":"a","function":{{"name":"b","arguments":"{{\"a\":[{values}]}}"}}}}"#);
+        let call = format!(
+            r#"{{"index":{index},"id":"a","function":{{"name":"b","arguments":"{{\"a\":[{values}]}}"}}}}"#
+        );
         format!(r#"{{"choices":[{{"index":0,"delta":{{"tool_calls":[{call}]}}}}]}}"#)
             + if index == 49 { "\n\ndata: [DONE]" } else { "" }
     });
@@ -165,6 +214,10 @@ fn no_stream_becomes_many_times_larger_in_memory() {
         ("calls", openai::read, calls),
     ] {
         let (answer, held) = most_held(|| read(parts));
-        assert!(held < 128 << 20, "{name}: {held} bytes for {}", answer.is_ok());
+        assert!(
+            held < 128 << 20,
+            "{name}: {held} bytes for {}",
+            answer.is_ok()
+        );
     }
 }

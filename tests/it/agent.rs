@@ -73,12 +73,17 @@ impl Serving {
 
     /// Begins to read the answers.
     pub fn read(mut self) -> Serving {
-        let Output::Unread(output) = std::mem::replace(&mut self.output, Output::Closed) else { unreachable!() };
+        let Output::Unread(output) = std::mem::replace(&mut self.output, Output::Closed) else {
+            unreachable!()
+        };
         let (sender, lines) = channel();
         thread::spawn(move || {
             let mut output = BufReader::with_capacity(1 << 20, output);
             let mut line = Vec::new();
-            while output.read_until(b'\n', &mut line).is_ok_and(|count| 0 < count) {
+            while output
+                .read_until(b'\n', &mut line)
+                .is_ok_and(|count| 0 < count)
+            {
                 if sender.send(std::mem::take(&mut line)).is_err() {
                     return;
                 }
@@ -100,13 +105,21 @@ impl Serving {
 
     fn unread_at(project: &Project, folder: &str, arguments: &[&str]) -> Serving {
         let root = project.path(folder).display().to_string();
-        let arguments: Vec<&str> = ["serve", "--project-dir", &root].iter().chain(arguments).copied().collect();
+        let arguments: Vec<&str> = ["serve", "--project-dir", &root]
+            .iter()
+            .chain(arguments)
+            .copied()
+            .collect();
         let (stdin, input) = pipe().unwrap();
         let (output, stdout) = pipe().unwrap();
         let mut server = project.command(&project.binary(), &arguments);
         server.stdin(stdin).stdout(stdout);
         let running = Running::start(server, project.root());
-        Serving { running, input: Some(input), output: Output::Unread(output) }
+        Serving {
+            running,
+            input: Some(input),
+            output: Output::Unread(output),
+        }
     }
 
     pub fn id(&self) -> u32 {
@@ -147,18 +160,26 @@ impl Serving {
 
     /// Writes bytes as they are.
     pub fn write(&mut self, bytes: impl AsRef<[u8]>) {
-        let written = self.input.as_mut().expect("the input is closed").write_all(bytes.as_ref());
-        written.unwrap_or_else(|error| panic!("the server does not read: {error}\n{}", self.said()));
+        let written = self
+            .input
+            .as_mut()
+            .expect("the input is closed")
+            .write_all(bytes.as_ref());
+        written
+            .unwrap_or_else(|error| panic!("the server does not read: {error}\n{}", self.said()));
     }
 
     /// Waits for the next answer.
     pub fn answer(&mut self) -> Answer {
-        self.line().unwrap_or_else(|| panic!("no more answers\n{}", self.said()))
+        self.line()
+            .unwrap_or_else(|| panic!("no more answers\n{}", self.said()))
     }
 
     /// Waits for the next answer, or for the end of all answers.
     pub fn line(&mut self) -> Option<Answer> {
-        let Output::Read(lines) = &self.output else { panic!("nobody reads") };
+        let Output::Read(lines) = &self.output else {
+            panic!("nobody reads")
+        };
         match lines.recv_timeout(DEADLINE) {
             Ok(line) => Some(Answer::read(&line)),
             Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => None,
@@ -193,7 +214,10 @@ impl Serving {
 
     /// Closes the reading end of the server's output.
     pub fn close_output(&mut self) {
-        assert!(matches!(self.output, Output::Unread(_)), "a thread reads the output");
+        assert!(
+            matches!(self.output, Output::Unread(_)),
+            "a thread reads the output"
+        );
         self.output = Output::Closed;
     }
 
@@ -219,14 +243,25 @@ impl Answer {
     fn read(line: &[u8]) -> Answer {
         let text = || String::from_utf8_lossy(&line[..line.len().min(500)]).into_owned();
         assert!(line.ends_with(b"\n"), "half a line: {}", text());
-        let value: Value = serde_json::from_slice(line).unwrap_or_else(|error| panic!("{error}: {}", text()));
+        let value: Value =
+            serde_json::from_slice(line).unwrap_or_else(|error| panic!("{error}: {}", text()));
         match value["type"].as_str() {
-            Some("error") => assert!(value["message"].as_str().is_some_and(|message| !message.is_empty()), "{value}"),
+            Some("error") => assert!(
+                value["message"]
+                    .as_str()
+                    .is_some_and(|message| !message.is_empty()),
+                "{value}"
+            ),
             Some("response") => {
                 assert!(value["response"]["output"].is_string(), "{}", text());
                 assert!(value["response"]["success"].is_boolean(), "{}", text());
-                let screens = value["screen"].as_object().unwrap_or_else(|| panic!("no screens: {}", text()));
-                assert!(BUILT_IN.iter().all(|name| screens.contains_key(*name)), "{screens:?}");
+                let screens = value["screen"]
+                    .as_object()
+                    .unwrap_or_else(|| panic!("no screens: {}", text()));
+                assert!(
+                    BUILT_IN.iter().all(|name| screens.contains_key(*name)),
+                    "{screens:?}"
+                );
                 assert!(screens.values().all(|screen| screen["content"].is_string() && screen["max_lines"].is_u64()));
             }
             _ => panic!("neither a response nor an error: {}", text()),
@@ -245,7 +280,9 @@ impl Answer {
     }
 
     pub fn output(&self) -> &str {
-        self.0["response"]["output"].as_str().unwrap_or_else(|| panic!("no response: {}", self.0))
+        self.0["response"]["output"]
+            .as_str()
+            .unwrap_or_else(|| panic!("no response: {}", self.0))
     }
 
     pub fn is_success(&self) -> bool {
@@ -255,7 +292,11 @@ impl Answer {
     /// Whether the command has not ended; what is running has not succeeded.
     pub fn is_running(&self) -> bool {
         let running = self.0["response"]["running"] == true;
-        assert!(!running || !self.is_success(), "running, and a success: {}", self.0);
+        assert!(
+            !running || !self.is_success(),
+            "running, and a success: {}",
+            self.0
+        );
         running
     }
 
@@ -267,7 +308,11 @@ impl Answer {
 
     /// Returns the output of a command that failed.
     pub fn fails(&self) -> &str {
-        assert!(!self.is_success() && !self.is_running(), "it did not fail: {}", self.output());
+        assert!(
+            !self.is_success() && !self.is_running(),
+            "it did not fail: {}",
+            self.output()
+        );
         self.output()
     }
 
@@ -275,15 +320,18 @@ impl Answer {
     pub fn goes_on(&self) -> &str {
         assert!(self.is_running(), "it does not run: {}", self.output());
         let output = self.output().trim_end_matches('\n');
-        let (before, last) =
-            output.rsplit_once('\n').map_or(("", output), |(_, last)| (&output[..output.len() - last.len()], last));
+        let (before, last) = output.rsplit_once('\n').map_or(("", output), |(_, last)| {
+            (&output[..output.len() - last.len()], last)
+        });
         assert!(last.contains("running"), "{output}");
         before
     }
 
     /// Returns the content of a section.
     pub fn screen(&self, name: &str) -> &str {
-        self.section(name)["content"].as_str().unwrap_or_else(|| panic!("no screen of {name}: {}", self.0["screen"]))
+        self.section(name)["content"]
+            .as_str()
+            .unwrap_or_else(|| panic!("no screen of {name}: {}", self.0["screen"]))
     }
 
     pub fn max_lines(&self, name: &str) -> u64 {
@@ -296,7 +344,12 @@ impl Answer {
 
     /// Returns the names of the sections, sorted.
     pub fn sections(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = self.0["screen"].as_object().unwrap().keys().map(String::as_str).collect();
+        let mut names: Vec<&str> = self.0["screen"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect();
         names.sort_unstable();
         names
     }

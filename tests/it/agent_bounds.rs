@@ -19,13 +19,35 @@ fn ended(state: &str, reason: &str) -> (String, String) {
 
 #[test]
 fn when_the_turns_are_used_up_the_checks_decide() {
-    let (project, requests) = talk(&agent_spec("max_turns: 2"), vec![bash("true"), solve(), done()], 0);
-    assert_eq!((reason(&project), requests.len()), (ended("SUCCESS", "tests_passed"), 2));
-    let (project, requests) = talk(&agent_spec("max_turns: 2"), vec![bash("true"), bash("echo 41 > answer.txt")], 1);
-    assert_eq!((reason(&project), requests.len()), (ended("FAILED", "max_turns"), 2));
-    assert_eq!(project.workspace("answer.txt"), "41\n", "the call of the last turn was run");
+    let (project, requests) = talk(
+        &agent_spec("max_turns: 2"),
+        vec![bash("true"), solve(), done()],
+        0,
+    );
+    assert_eq!(
+        (reason(&project), requests.len()),
+        (ended("SUCCESS", "tests_passed"), 2)
+    );
+    let (project, requests) = talk(
+        &agent_spec("max_turns: 2"),
+        vec![bash("true"), bash("echo 41 > answer.txt")],
+        1,
+    );
+    assert_eq!(
+        (reason(&project), requests.len()),
+        (ended("FAILED", "max_turns"), 2)
+    );
+    assert_eq!(
+        project.workspace("answer.txt"),
+        "41\n",
+        "the call of the last turn was run"
+    );
     assert_eq!(project.phases().join(" "), "INIT GENERATING TESTING FAILED");
-    assert!(project.state_text("last_test_output").contains("answer.txt says 41"));
+    assert!(
+        project
+            .state_text("last_test_output")
+            .contains("answer.txt says 41")
+    );
 }
 
 #[test]
@@ -33,20 +55,48 @@ fn the_turns_are_counted_anew_in_each_phase() {
     let wrong = || bash("echo 41 > answer.txt");
     let replies = vec![wrong(), done(), wrong(), wrong()];
     let (project, requests) = talk(&agent_spec("max_turns: 2"), replies, 1);
-    assert_eq!((reason(&project), requests.len()), (ended("FAILED", "max_turns"), 4));
-    assert_eq!(project.state()["retry_count"], 1, "a phase that a bound ended counts as a patch");
+    assert_eq!(
+        (reason(&project), requests.len()),
+        (ended("FAILED", "max_turns"), 4)
+    );
+    assert_eq!(
+        project.state()["retry_count"],
+        1,
+        "a phase that a bound ended counts as a patch"
+    );
 }
 
 #[test]
 fn with_five_turns_or_fewer_left_each_result_says_so() {
     let telnet = || call("telnet", json!({}));
-    let cut = || bash("true").and_raw_call("bash", "{\"comm").stop("max_tokens");
-    let replies = vec![bash("true"), bash("true"), telnet(), cut(), bash("true"), solve(), done()];
+    let cut = || {
+        bash("true")
+            .and_raw_call("bash", "{\"comm")
+            .stop("max_tokens")
+    };
+    let replies = vec![
+        bash("true"),
+        bash("true"),
+        telnet(),
+        cut(),
+        bash("true"),
+        solve(),
+        done(),
+    ];
     let (_, requests) = talk(&agent_spec("max_turns: 7"), replies, 0);
     for (turn, request) in requests.iter().enumerate().skip(1) {
         let left = 7 - turn;
-        let words = if left == 1 { "1 turn left".to_owned() } else { format!("{left} turns left") };
-        assert_eq!(request.result().text.contains(&words), left <= 5, "turn {turn}: {:?}", request.result());
+        let words = if left == 1 {
+            "1 turn left".to_owned()
+        } else {
+            format!("{left} turns left")
+        };
+        assert_eq!(
+            request.result().text.contains(&words),
+            left <= 5,
+            "turn {turn}: {:?}",
+            request.result()
+        );
     }
 }
 
@@ -55,7 +105,10 @@ fn a_model_that_repeats_itself_or_prints_without_end_is_bounded() {
     let server = Server::answering(|_| bash("seq 1 3000000; ls -la; exit 1"));
     let project = Project::with(agent_spec("max_turns: 6"), &server);
     project.run(RUN_JSON).exits(1);
-    assert_eq!((reason(&project), server.count()), (ended("FAILED", "max_turns"), 6));
+    assert_eq!(
+        (reason(&project), server.count()),
+        (ended("FAILED", "max_turns"), 6)
+    );
     let log = project.path(&project.log_path()).metadata().unwrap().len();
     assert!(log < 1 << 20, "the log has {log} bytes");
     project.nothing_left();
@@ -63,8 +116,13 @@ fn a_model_that_repeats_itself_or_prints_without_end_is_bounded() {
 
 /// A budget of tokens or USD that is enough for some requests and not for one more.
 fn with_budget(budget: &str, first: Reply) -> (Project, usize) {
-    let spec = agent_spec("max_tokens: 1000, price: {input: 1000, output: 1000}") + &format!("budget: {{{budget}}}\n");
-    let server = Server::start([first.usage(6000, 100), bash("true").usage(6000, 100), done()]);
+    let spec = agent_spec("max_tokens: 1000, price: {input: 1000, output: 1000}")
+        + &format!("budget: {{{budget}}}\n");
+    let server = Server::start([
+        first.usage(6000, 100),
+        bash("true").usage(6000, 100),
+        done(),
+    ]);
     let project = Project::with(spec, &server);
     project.run(RUN_JSON);
     project.nothing_left();
@@ -75,14 +133,26 @@ fn with_budget(budget: &str, first: Reply) -> (Project, usize) {
 fn when_the_budget_is_used_up_the_checks_decide() {
     for budget in ["tokens: 12000", "usd: 12.0"] {
         let (project, asked) = with_budget(budget, solve());
-        assert_eq!((reason(&project), asked), (ended("SUCCESS", "tests_passed"), 2), "{budget}");
+        assert_eq!(
+            (reason(&project), asked),
+            (ended("SUCCESS", "tests_passed"), 2),
+            "{budget}"
+        );
         let (project, asked) = with_budget(budget, bash("echo 41 > answer.txt"));
-        assert_eq!((reason(&project), asked), (ended("FAILED", "budget"), 2), "{budget}");
+        assert_eq!(
+            (reason(&project), asked),
+            (ended("FAILED", "budget"), 2),
+            "{budget}"
+        );
         assert!(project.state_text("last_error").contains("budget"));
         assert_eq!(project.phases().join(" "), "INIT GENERATING TESTING FAILED");
     }
     let (project, asked) = with_budget("tokens: 100", solve());
-    assert_eq!((reason(&project), asked), (ended("FAILED", "budget"), 0), "also before the first request");
+    assert_eq!(
+        (reason(&project), asked),
+        (ended("FAILED", "budget"), 0),
+        "also before the first request"
+    );
 }
 
 #[test]
@@ -91,21 +161,39 @@ fn a_budget_that_ends_between_two_tries_runs_the_checks_too() {
     let server = Server::start([solve(), done().cut_after(0), done()]);
     let project = Project::with(spec, &server);
     project.run(RUN_JSON).exits(0);
-    assert_eq!(server.count(), 2, "a try that may have cost its worst is counted, and the next does not fit");
-    assert_eq!(project.events("ConversationClosed")[0]["bound"]["reason"], "budget");
+    assert_eq!(
+        server.count(),
+        2,
+        "a try that may have cost its worst is counted, and the next does not fit"
+    );
+    assert_eq!(
+        project.events("ConversationClosed")[0]["bound"]["reason"],
+        "budget"
+    );
 }
 
 #[test]
 fn the_time_of_a_phase_ends_a_command() {
     for (command, code, end) in [
-        ("echo 42 > answer.txt; sleep 1000", 0, ended("SUCCESS", "tests_passed")),
-        ("echo 41 > answer.txt; sleep 1000", 1, ended("FAILED", "phase_timeout")),
+        (
+            "echo 42 > answer.txt; sleep 1000",
+            0,
+            ended("SUCCESS", "tests_passed"),
+        ),
+        (
+            "echo 41 > answer.txt; sleep 1000",
+            1,
+            ended("FAILED", "phase_timeout"),
+        ),
     ] {
         let two = bash(command).and_call("bash", json!({"command": "touch later"}));
         let two = two.and_call("python", json!({"command": "open('later', 'w')"}));
         let (project, requests) = talk(&agent_spec("phase_timeout: 2"), vec![two, done()], code);
         assert_eq!((reason(&project), requests.len()), (end, 1));
-        assert!(!project.exists("workspace/later"), "no call begins after the time is over");
+        assert!(
+            !project.exists("workspace/later"),
+            "no call begins after the time is over"
+        );
     }
 }
 
@@ -113,10 +201,22 @@ fn the_time_of_a_phase_ends_a_command() {
 fn the_time_of_a_phase_ends_the_silence_of_a_model() {
     for (first, code, end) in [
         (solve(), 0, ended("SUCCESS", "tests_passed")),
-        (bash("echo 41 > answer.txt"), 1, ended("FAILED", "phase_timeout")),
+        (
+            bash("echo 41 > answer.txt"),
+            1,
+            ended("FAILED", "phase_timeout"),
+        ),
     ] {
-        for silent in [done().held(), done().stall_after(2), done().stall_after(2).pinging()] {
-            let (project, requests) = talk(&agent_spec("phase_timeout: 2"), vec![first.clone(), silent], code);
+        for silent in [
+            done().held(),
+            done().stall_after(2),
+            done().stall_after(2).pinging(),
+        ] {
+            let (project, requests) = talk(
+                &agent_spec("phase_timeout: 2"),
+                vec![first.clone(), silent],
+                code,
+            );
             assert_eq!((reason(&project), requests.len()), (end.clone(), 2));
         }
     }
@@ -138,9 +238,18 @@ fn an_end_with_nothing_done_is_reminded_of_then_it_is_no_output() {
         let server = Server::start([looking(), done(), done(), done(), done()]);
         let project = Project::with(agent_spec(retries), &server);
         project.run(RUN_JSON).exits(1);
-        assert_eq!((reason(&project), server.count()), (ended("FAILED", "no_output"), asked + 1), "{retries}");
+        assert_eq!(
+            (reason(&project), server.count()),
+            (ended("FAILED", "no_output"), asked + 1),
+            "{retries}"
+        );
         let last = server.requests().pop().unwrap();
-        assert_eq!(last.said().matches("nothing in the workspace has changed").count(), asked - 1);
+        assert_eq!(
+            last.said()
+                .matches("nothing in the workspace has changed")
+                .count(),
+            asked - 1
+        );
     }
 }
 
@@ -156,27 +265,66 @@ fn a_changed_protected_file_alone_is_no_output() {
 #[test]
 fn in_patching_an_end_with_nothing_done_counts_as_a_patch() {
     let spec = agent_spec("") + "max_retries: 2\n";
-    let (project, requests) = talk(&spec, vec![bash("echo 41 > answer.txt"), done(), done(), reply::text("")], 1);
-    assert_eq!((reason(&project), requests.len()), (ended("FAILED", "retries_exhausted"), 4));
-    assert_eq!((&project.state()["retry_count"], &project.state()["attempt_files"]), (&json!(2), &json!([])));
+    let (project, requests) = talk(
+        &spec,
+        vec![
+            bash("echo 41 > answer.txt"),
+            done(),
+            done(),
+            reply::text(""),
+        ],
+        1,
+    );
+    assert_eq!(
+        (reason(&project), requests.len()),
+        (ended("FAILED", "retries_exhausted"), 4)
+    );
+    assert_eq!(
+        (
+            &project.state()["retry_count"],
+            &project.state()["attempt_files"]
+        ),
+        (&json!(2), &json!([]))
+    );
 }
 
 /// A conversation of many turns with results of some size each, then an end.
 fn long_talk(generator: &str, turns: usize, bytes: usize) -> Vec<Received> {
-    let one = |turn: usize| bash(&format!("echo turn {turn}; head -c {bytes} /dev/zero | tr '\\0' x"));
+    let one = |turn: usize| {
+        bash(&format!(
+            "echo turn {turn}; head -c {bytes} /dev/zero | tr '\\0' x"
+        ))
+    };
     let replies = (0..turns).map(one).chain([solve(), done()]).collect();
-    talk(&agent_spec(&format!("max_turns: 100, {generator}")), replies, 0).1
+    talk(
+        &agent_spec(&format!("max_turns: 100, {generator}")),
+        replies,
+        0,
+    )
+    .1
 }
 
 /// The messages as they are on the wire, without the marks for the cache.
 fn messages(request: &Received) -> Vec<String> {
     let mark = ",\"cache_control\":{\"type\":\"ephemeral\"}";
-    request.body["messages"].as_array().unwrap().iter().map(|one| one.to_string().replace(mark, "")).collect()
+    request.body["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one.to_string().replace(mark, ""))
+        .collect()
 }
 
 fn marks(request: &Received) -> Vec<usize> {
-    let messages = request.body["messages"].as_array().unwrap().iter().enumerate();
-    messages.filter(|(_, one)| one.to_string().contains("cache_control")).map(|(index, _)| index).collect()
+    let messages = request.body["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .enumerate();
+    messages
+        .filter(|(_, one)| one.to_string().contains("cache_control"))
+        .map(|(index, _)| index)
+        .collect()
 }
 
 #[test]
@@ -188,7 +336,12 @@ fn over_fifty_turns_what_was_said_changes_in_few_steps_only() {
             let (before, now) = (messages(&pair[0]), messages(&pair[1]));
             // The newest message loses its screen; all before it stay, byte for byte, unless a step is made.
             let is_kept = now.starts_with(&before[..before.len() - 1]);
-            assert_eq!(is_kept, pair[0].raw.len() < pair[1].raw.len(), "{}", pair[1].raw);
+            assert_eq!(
+                is_kept,
+                pair[0].raw.len() < pair[1].raw.len(),
+                "{}",
+                pair[1].raw
+            );
             steps += usize::from(!is_kept);
         }
         assert!((1..=6).contains(&steps), "{steps} steps");
@@ -211,9 +364,19 @@ fn the_cached_prefix_is_kept_between_two_steps() {
         assert_eq!(pair[0].body["system"], pair[1].body["system"]);
         assert_eq!(pair[0].body["tools"], pair[1].body["tools"]);
     }
-    assert!(requests.len() - 1 - hits <= 4, "{hits} of {}", requests.len() - 1);
-    let far: BTreeSet<usize> = requests.iter().map(|request| *marks(request).last().unwrap()).collect();
-    assert!(10 < far.len(), "the mark moves on with the conversation: {far:?}");
+    assert!(
+        requests.len() - 1 - hits <= 4,
+        "{hits} of {}",
+        requests.len() - 1
+    );
+    let far: BTreeSet<usize> = requests
+        .iter()
+        .map(|request| *marks(request).last().unwrap())
+        .collect();
+    assert!(
+        10 < far.len(),
+        "the mark moves on with the conversation: {far:?}"
+    );
 }
 
 #[test]
@@ -224,77 +387,149 @@ fn nothing_is_left_out_before_the_context_is_filled() {
 
 #[test]
 fn when_short_results_are_not_enough_old_turns_go() {
-    let said = |turn: usize| bash(&format!("echo {turn}")).saying(&format!("words of turn {turn} {}", "y".repeat(900)));
+    let said = |turn: usize| {
+        bash(&format!("echo {turn}")).saying(&format!("words of turn {turn} {}", "y".repeat(900)))
+    };
     let replies = (0..30).map(said).chain([solve(), done()]).collect();
     let (_, requests) = talk(&agent_spec("context: 6000"), replies, 0);
     let last = requests.last().unwrap();
-    assert!(last.said().contains("Earlier turns") && last.said().contains("said: words of turn 0"), "{}", last.said());
+    assert!(
+        last.said().contains("Earlier turns") && last.said().contains("said: words of turn 0"),
+        "{}",
+        last.said()
+    );
     for request in &requests {
         let calls = request.raw.matches("\"type\":\"tool_use\"").count();
         assert_eq!(calls, request.results().len(), "every call has its result");
-        let roles: Vec<&Value> = request.body["messages"].as_array().unwrap().iter().map(|one| &one["role"]).collect();
+        let roles: Vec<&Value> = request.body["messages"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| &one["role"])
+            .collect();
         assert!(roles.windows(2).all(|pair| pair[0] != pair[1]), "{roles:?}");
     }
 }
 
 #[test]
 fn a_provider_that_says_the_context_is_exceeded_gets_half_once() {
-    for message in
-        ["prompt is too long: 210000 tokens > 200000 maximum", "the request exceeds the available context size"]
-    {
+    for message in [
+        "prompt is too long: 210000 tokens > 200000 maximum",
+        "the request exceeds the available context size",
+    ] {
         let long = || reply::error(400, "invalid_request_error", message);
-        let one = |turn: usize| bash(&format!("echo turn {turn}; head -c 3000 /dev/zero | tr '\\0' x"));
+        let one = |turn: usize| {
+            bash(&format!(
+                "echo turn {turn}; head -c 3000 /dev/zero | tr '\\0' x"
+            ))
+        };
         let first = || (0..6).map(one);
-        let (_, requests) = talk(&agent_spec(""), first().chain([long(), solve(), done()]).collect(), 0);
-        assert!(requests[7].raw.len() < requests[6].raw.len() * 6 / 10, "{}", requests[7].raw.len());
-        assert!(requests[7].raw.contains("[left out: ") && !requests[6].raw.contains("[left out: "));
-        let (project, requests) = talk(&agent_spec(""), first().chain([long(), long(), solve()]).collect(), 1);
-        assert_eq!((reason(&project), requests.len()), (ended("FAILED", "generation_error"), 8));
-        let again = first().chain([long(), bash("true"), long(), solve(), done()]).collect();
-        assert_eq!(talk(&agent_spec(""), again, 0).1.len(), 11, "each time anew");
+        let (_, requests) = talk(
+            &agent_spec(""),
+            first().chain([long(), solve(), done()]).collect(),
+            0,
+        );
+        assert!(
+            requests[7].raw.len() < requests[6].raw.len() * 6 / 10,
+            "{}",
+            requests[7].raw.len()
+        );
+        assert!(
+            requests[7].raw.contains("[left out: ") && !requests[6].raw.contains("[left out: ")
+        );
+        let (project, requests) = talk(
+            &agent_spec(""),
+            first().chain([long(), long(), solve()]).collect(),
+            1,
+        );
+        assert_eq!(
+            (reason(&project), requests.len()),
+            (ended("FAILED", "generation_error"), 8)
+        );
+        let again = first()
+            .chain([long(), bash("true"), long(), solve(), done()])
+            .collect();
+        assert_eq!(
+            talk(&agent_spec(""), again, 0).1.len(),
+            11,
+            "each time anew"
+        );
     }
 }
 
 #[test]
 fn very_many_calls_in_one_answer_fit_the_context() {
     let command = json!({"command": "head -c 9000 /dev/zero | tr '\\0' x"});
-    let many = (0..120).fold(bash("true"), |reply, _| reply.and_call("bash", command.clone()));
-    let (_, requests) = talk(&agent_spec("context: 30000"), vec![many, solve(), done()], 0);
+    let many = (0..120).fold(bash("true"), |reply, _| {
+        reply.and_call("bash", command.clone())
+    });
+    let (_, requests) = talk(
+        &agent_spec("context: 30000"),
+        vec![many, solve(), done()],
+        0,
+    );
     assert_eq!(requests[1].results().len(), 121);
-    assert!(requests[1].raw.len() / 3 < 30000, "{}", requests[1].raw.len());
+    assert!(
+        requests[1].raw.len() / 3 < 30000,
+        "{}",
+        requests[1].raw.len()
+    );
 }
 
 #[test]
 fn environments_end_with_the_phase_before_the_checks_run() {
     let server = Server::answering(|request| match request.results().len() {
         0 => bash("touch go; while test -e go; do echo 41 > answer.txt; done & disown"),
-        1 => call("bash", json!({"command": "echo on; sleep 1000", "timeout": 1})),
-        2 => call("python", json!({"command": "import subprocess; subprocess.Popen(['sleep', '1000'])"})),
+        1 => call(
+            "bash",
+            json!({"command": "echo on; sleep 1000", "timeout": 1}),
+        ),
+        2 => call(
+            "python",
+            json!({"command": "import subprocess; subprocess.Popen(['sleep', '1000'])"}),
+        ),
         _ => done(),
     });
     let script = format!("rm go; echo 42 > answer.txt; {CHECK}");
     let spec = checked_by(&script) + "generator: {mode: agent}\nmax_retries: 1\n";
     let project = Project::with(spec, &server);
     project.run(RUN).exits(0);
-    assert_eq!(project.events("ConversationClosed")[0]["killed"], json!(["bash: echo on; sleep 1000"]));
+    assert_eq!(
+        project.events("ConversationClosed")[0]["killed"],
+        json!(["bash: echo on; sleep 1000"])
+    );
     project.nothing_left();
 }
 
 #[test]
 fn a_command_that_was_still_running_is_named_in_the_next_prompt() {
-    let slow = call("bash", json!({"command": "echo 41 > answer.txt; sleep 12345", "timeout": 1}));
+    let slow = call(
+        "bash",
+        json!({"command": "echo 41 > answer.txt; sleep 12345", "timeout": 1}),
+    );
     let (_, requests) = talk(&agent_spec(""), vec![slow, done(), solve(), done()], 0);
-    assert!(requests[2].said().contains("sleep 12345"), "{}", requests[2].said());
+    assert!(
+        requests[2].said().contains("sleep 12345"),
+        "{}",
+        requests[2].said()
+    );
 }
 
 #[test]
 fn extreme_bounds_are_no_harm() {
-    for generator in
-        ["context: 1", "phase_timeout: 1e18", "phase_timeout: 18446744073709551615", "max_turns: 4294967295"]
-    {
+    for generator in [
+        "context: 1",
+        "phase_timeout: 1e18",
+        "phase_timeout: 18446744073709551615",
+        "max_turns: 4294967295",
+    ] {
         let server = Server::start([bash("echo one"), bash("echo two"), solve(), done()]);
         let project = Project::with(agent_spec(generator), &server);
         let ran = project.run(RUN_JSON);
-        assert!(matches!(ran.code, Some(0 | 65)), "{generator}: {}", ran.story());
+        assert!(
+            matches!(ran.code, Some(0 | 65)),
+            "{generator}: {}",
+            ran.story()
+        );
     }
 }

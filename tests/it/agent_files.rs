@@ -44,27 +44,56 @@ fn the_attempt_s_files_are_those_whose_content_differs() {
         touch gone; rm gone; touch copied.txt; rm deleted.txt; ln -s answer.txt link";
     let spec = agent_spec("") + "workspace: {copy: [copied.txt, deleted.txt]}\n";
     let server = Server::start([bash(command), done(), solve(), done()]);
-    let project = Project::with(spec, &server).file("specs/copied.txt", "x").file("specs/deleted.txt", "x");
+    let project = Project::with(spec, &server)
+        .file("specs/copied.txt", "x")
+        .file("specs/deleted.txt", "x");
     let running = project.run(RUN);
     running.exits(0);
     let applied = &project.events("FilesApplied")[0];
-    let named = [".git", ".venv", "__pycache__", "answer.txt", "link", "node_modules", "sub/b", "target"];
-    assert_eq!((&applied["written"], &applied["deleted"]), (&json!(named), &json!(["deleted.txt"])));
-    assert_eq!(project.state()["attempt_files"], json!(["answer.txt"]), "those of the last phase");
+    let named = [
+        ".git",
+        ".venv",
+        "__pycache__",
+        "answer.txt",
+        "link",
+        "node_modules",
+        "sub/b",
+        "target",
+    ];
+    assert_eq!(
+        (&applied["written"], &applied["deleted"]),
+        (&json!(named), &json!(["deleted.txt"]))
+    );
+    assert_eq!(
+        project.state()["attempt_files"],
+        json!(["answer.txt"]),
+        "those of the last phase"
+    );
 }
 
 #[test]
 fn at_most_a_thousand_are_named() {
-    let (project, _) = talk(&agent_spec(""), vec![bash("echo 42 > answer.txt; touch f{1..1500}"), done()], 0);
+    let (project, _) = talk(
+        &agent_spec(""),
+        vec![bash("echo 42 > answer.txt; touch f{1..1500}"), done()],
+        0,
+    );
     let names = project.state()["attempt_files"].as_array().unwrap().clone();
     assert_eq!(names.len(), 1000);
-    assert!(names.windows(2).all(|pair| pair[0].as_str() < pair[1].as_str()));
+    assert!(
+        names
+            .windows(2)
+            .all(|pair| pair[0].as_str() < pair[1].as_str())
+    );
 }
 
 /// A project with a protected folder and a file in it that may be changed.
 fn protecting(server: &Server, generator: &str) -> Project {
-    let spec = agent_spec(generator) + "workspace: {copy: [{from: mine, to: given/mine.txt}], protect: [given/]}\n";
-    Project::with(spec, server).file("specs/given/a.txt", "yours\n").file("specs/mine", "old\n")
+    let spec = agent_spec(generator)
+        + "workspace: {copy: [{from: mine, to: given/mine.txt}], protect: [given/]}\n";
+    Project::with(spec, server)
+        .file("specs/given/a.txt", "yours\n")
+        .file("specs/mine", "old\n")
 }
 
 #[test]
@@ -76,9 +105,19 @@ fn protected_files_are_put_back_and_the_model_is_told() {
     assert_eq!(project.workspace("given/a.txt"), "yours\n");
     assert!(!project.exists("workspace/given/b.txt"));
     let requests = server.requests();
-    assert!(requests[0].said().contains("given/a.txt"), "the walls name what is read-only");
-    assert!(requests[2].said().contains("given/"), "{}", requests[2].said());
-    assert_eq!(project.events("FilesApplied")[0]["written"], json!(["answer.txt"]));
+    assert!(
+        requests[0].said().contains("given/a.txt"),
+        "the walls name what is read-only"
+    );
+    assert!(
+        requests[2].said().contains("given/"),
+        "{}",
+        requests[2].said()
+    );
+    assert_eq!(
+        project.events("FilesApplied")[0]["written"],
+        json!(["answer.txt"])
+    );
 }
 
 #[test]
@@ -99,15 +138,32 @@ fn the_editor_refuses_protected_files_and_says_so() {
     ]);
     let project = protecting(&server, "");
     project.run(RUN).exits(0);
-    let results: Vec<_> = server.requests()[1..].iter().map(Received::result).collect();
-    assert!(results[0].text.contains("yours"), "what is protected may be read: {:?}", results[0]);
+    let results: Vec<_> = server.requests()[1..]
+        .iter()
+        .map(Received::result)
+        .collect();
+    assert!(
+        results[0].text.contains("yours"),
+        "what is protected may be read: {:?}",
+        results[0]
+    );
     for index in [1, 2, 4, 6] {
         let result = &results[index];
-        assert!(result.is_error == Some(true) && result.text.contains("protected"), "{index}: {result:?}");
+        assert!(
+            result.is_error == Some(true) && result.text.contains("protected"),
+            "{index}: {result:?}"
+        );
     }
     assert_eq!(results[8].is_error, Some(false), "{:?}", results[8]);
-    assert_eq!(project.workspace("given/mine.txt"), "new\n", "what `copy` brought there is the model's to change");
-    assert!(project.events("ProtectedRestored").is_empty(), "nothing had to be put back");
+    assert_eq!(
+        project.workspace("given/mine.txt"),
+        "new\n",
+        "what `copy` brought there is the model's to change"
+    );
+    assert!(
+        project.events("ProtectedRestored").is_empty(),
+        "nothing had to be put back"
+    );
 }
 
 #[test]
@@ -117,9 +173,15 @@ fn what_the_walls_refuse_is_a_failed_result_that_says_why() {
         ("cat ../state.json", "No such file"),
         ("cat /srv/none", "only the workspace"),
         ("fallocate -l 3G ~/large", "2 GiB"),
-        ("python3 -c 'open(\"large\", \"wb\").truncate(5 << 30)'", "one file holds 4 GiB"),
+        (
+            "python3 -c 'open(\"large\", \"wb\").truncate(5 << 30)'",
+            "one file holds 4 GiB",
+        ),
     ];
-    let answers = attempts.iter().map(|(command, _)| bash(command)).chain([bash("echo 42 > answer.txt"), done()]);
+    let answers = attempts
+        .iter()
+        .map(|(command, _)| bash(command))
+        .chain([bash("echo 42 > answer.txt"), done()]);
     let server = Server::start(answers);
     let ran = Project::with(agent_spec(""), &server).run(RUN).exits(0);
     if ran.stderr.contains("sandbox: reduced") {
@@ -127,14 +189,23 @@ fn what_the_walls_refuse_is_a_failed_result_that_says_why() {
     }
     for (request, (command, words)) in server.requests()[1..].iter().zip(attempts) {
         let result = request.result();
-        assert!(result.is_error == Some(true) && result.text.contains(words), "{command}: {result:?}");
-        assert!(result.text.contains("[sandbox: ") || words == "No such file", "{command}: {result:?}");
+        assert!(
+            result.is_error == Some(true) && result.text.contains(words),
+            "{command}: {result:?}"
+        );
+        assert!(
+            result.text.contains("[sandbox: ") || words == "No such file",
+            "{command}: {result:?}"
+        );
     }
 }
 
 #[test]
 fn a_file_that_steers_is_told_once_before_it_is_a_violation() {
-    for (plant, name) in [("sitecustomize.py", "sitecustomize"), ("pytest.py", "pytest")] {
+    for (plant, name) in [
+        ("sitecustomize.py", "sitecustomize"),
+        ("pytest.py", "pytest"),
+    ] {
         let planted = || bash(&format!("echo 42 > answer.txt; echo x = 1 > {plant}"));
         let told = |request: &Received| request.said().matches("steers the checks").count();
         let removed = vec![planted(), done(), bash(&format!("rm {plant}")), done()];
@@ -142,7 +213,10 @@ fn a_file_that_steers_is_told_once_before_it_is_a_violation() {
         assert_eq!((told(&requests[2]), told(&requests[1])), (1, 0));
         assert!(requests[2].said().contains(name));
         let (project, requests) = talk(&agent_spec(""), vec![planted(), done(), done()], 2);
-        assert_eq!((project.state_text("reason").as_str(), requests.len()), ("safety_violation", 3));
+        assert_eq!(
+            (project.state_text("reason").as_str(), requests.len()),
+            ("safety_violation", 3)
+        );
     }
 }
 
@@ -152,18 +226,29 @@ fn a_file_that_configures_a_runner_is_named_in_the_notes() {
     let server = Server::start([bash("echo 42 > answer.txt; touch conftest.py"), done()]);
     let project = Project::with(spec, &server).file("specs/given.txt", "x");
     let ran = project.run(RUN_JSON).exits(0);
-    assert!(ran.result()["notes"].to_string().contains("conftest.py"), "{}", ran.story());
+    assert!(
+        ran.result()["notes"].to_string().contains("conftest.py"),
+        "{}",
+        ran.story()
+    );
 }
 
 /// A root with an environment of each kind, and one that is broken.
 fn with_environments(server: &Server) -> Project {
     let project = Project::with(agent_spec(""), server)
         .file("env/counter.py", CLASS.replace("WHO", "of the root"))
-        .file("env/calc.yaml", "command: python3 -q -i\nprompt: '>>> $'\ndescription: Sums, one a line.\n")
+        .file(
+            "env/calc.yaml",
+            "command: python3 -q -i\nprompt: '>>> $'\ndescription: Sums, one a line.\n",
+        )
         .file("env/speaker", SPEAKER)
         .file("env/broken.py", "import nothing_of_this_name\n")
         .file("env/bash.py", CLASS);
-    fs::set_permissions(project.path("env/speaker"), PermissionsExt::from_mode(0o755)).unwrap();
+    fs::set_permissions(
+        project.path("env/speaker"),
+        PermissionsExt::from_mode(0o755),
+    )
+    .unwrap();
     project
 }
 
@@ -189,27 +274,82 @@ fn the_user_s_own_environments_are_offered_by_name() {
     let ran = project.run(RUN_JSON).exits(0);
     project.nothing_left();
     let requests = server.requests();
-    let tools = requests[0].body["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect::<Vec<&Value>>();
-    assert_eq!(tools, ["bash", "python", "editor", "broken", "calc", "counter", "speaker"]);
+    let tools = requests[0].body["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| &tool["name"])
+        .collect::<Vec<&Value>>();
+    assert_eq!(
+        tools,
+        [
+            "bash", "python", "editor", "broken", "calc", "counter", "speaker"
+        ]
+    );
     assert!(requests[0].raw.contains("Sums, one a line."));
     let result = |index: usize| requests[index].result();
     assert!(result(1).text.contains("42"), "{:?}", result(1));
-    assert!(result(3).text.starts_with("a 1 of the root\n"), "{:?}", result(3));
-    assert!(result(3).text.contains("[screen of counter]\ncount is 1"), "{:?}", result(3));
-    assert!(result(4).text.starts_with("b 2 of the root\n"), "{:?}", result(4));
-    assert!(result(6).text.starts_with("c 1 of the root\n"), "{:?}", result(6));
+    assert!(
+        result(3).text.starts_with("a 1 of the root\n"),
+        "{:?}",
+        result(3)
+    );
+    assert!(
+        result(3).text.contains("[screen of counter]\ncount is 1"),
+        "{:?}",
+        result(3)
+    );
+    assert!(
+        result(4).text.starts_with("b 2 of the root\n"),
+        "{:?}",
+        result(4)
+    );
+    assert!(
+        result(6).text.starts_with("c 1 of the root\n"),
+        "{:?}",
+        result(6)
+    );
     assert!(result(7).text.starts_with("spoken\n"), "{:?}", result(7));
-    assert!(result(8).text.contains("nothing_of_this_name") && result(8).is_error == Some(true), "{:?}", result(8));
-    assert_eq!(project.workspace("counted.txt"), "abc", "it works in the workspace");
-    assert!(ran.result()["notes"].to_string().contains("bash"), "a name that is taken is told: {}", ran.story());
+    assert!(
+        result(8).text.contains("nothing_of_this_name") && result(8).is_error == Some(true),
+        "{:?}",
+        result(8)
+    );
+    assert_eq!(
+        project.workspace("counted.txt"),
+        "abc",
+        "it works in the workspace"
+    );
+    assert!(
+        ran.result()["notes"].to_string().contains("bash"),
+        "a name that is taken is told: {}",
+        ran.story()
+    );
 }
 
 #[test]
 fn the_workspace_s_own_env_is_never_loaded() {
-    let make = format!("mkdir env; cat > env/counter.py <<'X'\n{CLASS}X\ncp env/counter.py env/more.py");
-    let replies = vec![bash(&make), call("counter", json!({"command": "x"})), bash("echo 41 > answer.txt"), done()];
-    let (_, requests) = talk(&agent_spec(""), replies.into_iter().chain([solve(), done()]).collect(), 0);
-    assert!(requests[2].result().text.contains("there is no tool \"counter\""), "{:?}", requests[2].result());
+    let make =
+        format!("mkdir env; cat > env/counter.py <<'X'\n{CLASS}X\ncp env/counter.py env/more.py");
+    let replies = vec![
+        bash(&make),
+        call("counter", json!({"command": "x"})),
+        bash("echo 41 > answer.txt"),
+        done(),
+    ];
+    let (_, requests) = talk(
+        &agent_spec(""),
+        replies.into_iter().chain([solve(), done()]).collect(),
+        0,
+    );
+    assert!(
+        requests[2]
+            .result()
+            .text
+            .contains("there is no tool \"counter\""),
+        "{:?}",
+        requests[2].result()
+    );
     assert!(!requests[4].body["tools"].to_string().contains("counter"));
 }
 
@@ -219,16 +359,27 @@ fn environments_get_the_variables_of_checks_without_the_spec_s() {
         "name: a\ndescription: b\ngenerator: {{mode: agent}}\nchecks:\n  - name: x\n    command: [sh, -c, {}]\n    env: {{SECRET_OF_CHECK: 'yes'}}\n",
         json!(format!("env | cut -d= -f1 | sort > seen; {CHECK}"))
     );
-    let replies = vec![bash("compgen -e | sort > mine; env; echo 42 > answer.txt"), done()];
+    let replies = vec![
+        bash("compgen -e | sort > mine; env; echo 42 > answer.txt"),
+        done(),
+    ];
     let server = Server::start(replies);
     let project = Project::with(spec, &server).env("SECRET_OF_USER", "x");
     project.run(RUN).exits(0);
     let got = server.requests()[1].result().text;
-    assert!(got.contains("PYTHONHASHSEED=0") && got.contains("TZ=UTC"), "{got}");
+    assert!(
+        got.contains("PYTHONHASHSEED=0") && got.contains("TZ=UTC"),
+        "{got}"
+    );
     assert!(!got.contains("SECRET_OF"), "{got}");
     let (mine, seen) = (project.workspace("mine"), project.workspace("seen"));
     // What makes runners report their tests is for checks alone.
-    let of_checks = ["SECRET_OF_CHECK", "TEST_REPORT_FD", "NODE_OPTIONS", "GOFLAGS"];
+    let of_checks = [
+        "SECRET_OF_CHECK",
+        "TEST_REPORT_FD",
+        "NODE_OPTIONS",
+        "GOFLAGS",
+    ];
     for name in seen.lines().filter(|name| !of_checks.contains(name)) {
         assert!(mine.lines().any(|line| line == name), "no {name} in {mine}");
     }
@@ -236,7 +387,9 @@ fn environments_get_the_variables_of_checks_without_the_spec_s() {
 
 #[test]
 fn a_key_in_an_output_is_not_passed_on() {
-    let show = format!("echo 42 > answer.txt; echo before {ANTHROPIC_KEY} after; cp answer.txt {ANTHROPIC_KEY}");
+    let show = format!(
+        "echo 42 > answer.txt; echo before {ANTHROPIC_KEY} after; cp answer.txt {ANTHROPIC_KEY}"
+    );
     let editor = "view show.txt /key/ /key/";
     let server = Server::start([
         bash(&show.replace(ANTHROPIC_KEY, "$(cat ../../key)")),
@@ -247,7 +400,13 @@ fn a_key_in_an_output_is_not_passed_on() {
     ]);
     let project = Project::with(agent_spec(""), &server);
     fs::write(project.outside("key"), format!("key {ANTHROPIC_KEY}")).unwrap();
-    project.run(&["run", "--spec", "specs/spec.yaml", "--debug", "--no-sandbox"]);
+    project.run(&[
+        "run",
+        "--spec",
+        "specs/spec.yaml",
+        "--debug",
+        "--no-sandbox",
+    ]);
     fs::remove_file(project.outside("key")).unwrap();
     for request in server.requests() {
         assert!(!request.raw.contains(ANTHROPIC_KEY), "{}", request.raw);
@@ -257,13 +416,21 @@ fn a_key_in_an_output_is_not_passed_on() {
 
 #[test]
 fn a_workspace_that_a_command_takes_away_is_found_again() {
-    for away in ["rm -rf \"$PWD\"", "mv \"$PWD\" ../away", "rm -rf \"$PWD\"; touch \"$PWD\""] {
+    for away in [
+        "rm -rf \"$PWD\"",
+        "mv \"$PWD\" ../away",
+        "rm -rf \"$PWD\"; touch \"$PWD\"",
+    ] {
         let server = Server::start([bash(away), bash("pwd"), done(), done(), done()]);
         let project = Project::with(agent_spec("format_retries: 1"), &server);
         let ran = project.run(RUN_JSON);
         let (outcome, reason) = ran.verdict();
         assert_eq!(outcome, "FAILED", "{}", ran.story());
-        assert!(matches!(reason.as_str(), "no_output" | "safety_violation"), "{away}: {}", ran.story());
+        assert!(
+            matches!(reason.as_str(), "no_output" | "safety_violation"),
+            "{away}: {}",
+            ran.story()
+        );
     }
 }
 
@@ -289,10 +456,17 @@ fn a_workspace_that_changes_while_it_is_looked_at_is_no_harm() {
 #[test]
 fn a_limit_that_a_command_breaks_is_named_in_a_result() {
     let spec = agent_spec("") + "sandbox: {limits: {disk: 20 MiB}}\n";
-    let steps = vec![bash("fallocate -l 40000000 large; sleep 60"), bash("rm large; echo 42 > answer.txt"), done()];
+    let steps = vec![
+        bash("fallocate -l 40000000 large; sleep 60"),
+        bash("rm large; echo 42 > answer.txt"),
+        done(),
+    ];
     let (_, requests) = talk(&spec, steps, 0);
     let result = requests[1].result();
-    assert!(result.is_error == Some(true) && result.text.contains("the limit is 20 MiB"), "{result:?}");
+    assert!(
+        result.is_error == Some(true) && result.text.contains("the limit is 20 MiB"),
+        "{result:?}"
+    );
     assert!(!result.text.contains("ended: ended"), "{result:?}");
 }
 
@@ -302,9 +476,17 @@ fn environments_of_the_directory_one_stands_in_are_not_the_roots() {
     let project = Project::with(agent_spec(""), &server);
     fs::create_dir_all(project.outside("elsewhere/env")).unwrap();
     fs::write(project.outside("elsewhere/env/counter.py"), CLASS).unwrap();
-    let (root, spec) = (project.root().display().to_string(), project.path("specs/spec.yaml").display().to_string());
+    let (root, spec) = (
+        project.root().display().to_string(),
+        project.path("specs/spec.yaml").display().to_string(),
+    );
     let arguments = ["run", "--root", &root, "--spec", &spec];
-    project.run_in_shell("cd ../elsewhere && exec \"$@\"", &arguments).exits(0);
+    project
+        .run_in_shell("cd ../elsewhere && exec \"$@\"", &arguments)
+        .exits(0);
     let tools = server.requests()[0].body["tools"].to_string();
-    assert!(tools.contains("\"editor\"") && !tools.contains("counter"), "{tools}");
+    assert!(
+        tools.contains("\"editor\"") && !tools.contains("counter"),
+        "{tools}"
+    );
 }

@@ -10,7 +10,8 @@ use crate::reply::{self, Reply, bash, call};
 use crate::server::{Received, Server, ToolResult};
 
 /// A check that is content with 42 in `answer.txt`, and otherwise says what is there.
-pub const CHECK: &str = "grep -qx 42 answer.txt && exit; echo \"answer.txt says $(cat answer.txt)\"; exit 1";
+pub const CHECK: &str =
+    "grep -qx 42 answer.txt && exit; echo \"answer.txt says $(cat answer.txt)\"; exit 1";
 pub const PROVIDERS: [&str; 2] = ["anthropic", "openai"];
 
 /// Returns a spec of agent mode; `generator` are more of its fields, as in `max_turns: 3`.
@@ -41,14 +42,23 @@ pub fn talk(spec: &str, replies: Vec<Reply>, code: i32) -> (Project, Vec<Receive
 pub fn results(calls: Vec<Reply>) -> Vec<ToolResult> {
     let count = calls.len();
     // Bash may be anywhere by then.
-    let solve = call("python", json!({"command": "open('answer.txt', 'w').write('42\\n')"}));
-    let (_, requests) = talk(&agent_spec(""), calls.into_iter().chain([solve, done()]).collect(), 0);
+    let solve = call(
+        "python",
+        json!({"command": "open('answer.txt', 'w').write('42\\n')"}),
+    );
+    let (_, requests) = talk(
+        &agent_spec(""),
+        calls.into_iter().chain([solve, done()]).collect(),
+        0,
+    );
     requests[1..=count].iter().map(Received::result).collect()
 }
 
 fn roles(request: &Received) -> Vec<String> {
     let messages = request.body["messages"].as_array().unwrap().iter();
-    messages.map(|message| message["role"].as_str().unwrap().to_owned()).collect()
+    messages
+        .map(|message| message["role"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[test]
@@ -56,15 +66,25 @@ fn a_call_its_result_the_end_of_the_turn_then_the_checks() {
     for provider in PROVIDERS {
         let replies = vec![solve().saying("I write it."), done()];
         let (project, requests) = talk(&agent_spec(&format!("provider: {provider}")), replies, 0);
-        assert_eq!(project.phases().join(" "), "INIT GENERATING TESTING SUCCESS");
+        assert_eq!(
+            project.phases().join(" "),
+            "INIT GENERATING TESTING SUCCESS"
+        );
         assert_eq!(project.state()["attempt_files"], json!(["answer.txt"]));
-        assert_eq!((requests.len(), &project.state()["usage"]["llm_calls"]), (2, &json!(2)));
+        assert_eq!(
+            (requests.len(), &project.state()["usage"]["llm_calls"]),
+            (2, &json!(2))
+        );
         let expected = match provider {
             "openai" => "system user assistant tool",
             _ => "user assistant user",
         };
         assert_eq!(roles(&requests[1]).join(" "), expected);
-        assert!(requests[1].result().text.starts_with("(no output)\n"), "{:?}", requests[1].result());
+        assert!(
+            requests[1].result().text.starts_with("(no output)\n"),
+            "{:?}",
+            requests[1].result()
+        );
         assert!(requests[1].raw.contains("I write it."));
     }
 }
@@ -72,19 +92,35 @@ fn a_call_its_result_the_end_of_the_turn_then_the_checks() {
 #[test]
 fn each_phase_is_a_conversation_of_its_own() {
     for provider in PROVIDERS {
-        let first = [bash("echo 41 > answer.txt; phase_variable=one"), reply::text("My closing words.")];
-        let second = [bash("echo \"[$phase_variable]\"; echo 42 > answer.txt"), done()];
+        let first = [
+            bash("echo 41 > answer.txt; phase_variable=one"),
+            reply::text("My closing words."),
+        ];
+        let second = [
+            bash("echo \"[$phase_variable]\"; echo 42 > answer.txt"),
+            done(),
+        ];
         let replies = first.into_iter().chain(second).collect();
         let (project, requests) = talk(&agent_spec(&format!("provider: {provider}")), replies, 0);
         assert_eq!(project.state()["retry_count"], 1);
         let opening = requests[2].said();
-        for part in
-            ["answer.txt says 41", "My closing words.", "Write the answer to answer.txt.", "answer.txt (3 bytes)"]
-        {
+        for part in [
+            "answer.txt says 41",
+            "My closing words.",
+            "Write the answer to answer.txt.",
+            "answer.txt (3 bytes)",
+        ] {
             assert!(opening.contains(part), "no {part:?} in\n{opening}");
         }
-        assert!(!requests[2].raw.contains("phase_variable"), "the calls of the phase before are not repeated");
-        assert!(requests[3].result().text.starts_with("[]\n"), "{:?}", requests[3].result());
+        assert!(
+            !requests[2].raw.contains("phase_variable"),
+            "the calls of the phase before are not repeated"
+        );
+        assert!(
+            requests[3].result().text.starts_with("[]\n"),
+            "{:?}",
+            requests[3].result()
+        );
     }
 }
 
@@ -96,7 +132,10 @@ fn text_that_looks_like_a_call_is_text() {
         "{\"name\": \"bash\", \"arguments\": {\"command\": \"touch ran\"}}",
     ] {
         let (project, requests) = talk(&agent_spec(""), vec![solve(), reply::text(words)], 0);
-        assert_eq!((requests.len(), project.exists("workspace/ran")), (2, false));
+        assert_eq!(
+            (requests.len(), project.exists("workspace/ran")),
+            (2, false)
+        );
     }
 }
 
@@ -104,11 +143,23 @@ fn text_that_looks_like_a_call_is_text() {
 fn an_empty_answer_is_left_out_of_the_conversation() {
     let thinking = json!({"type": "thinking", "thinking": "hm", "signature": "s"});
     for provider in PROVIDERS {
-        for empty in [reply::text(""), reply::text(" \n"), reply::text("").after_block(thinking.clone())] {
+        for empty in [
+            reply::text(""),
+            reply::text(" \n"),
+            reply::text("").after_block(thinking.clone()),
+        ] {
             let replies = vec![empty, solve(), done()];
             let (_, requests) = talk(&agent_spec(&format!("provider: {provider}")), replies, 0);
-            assert!(!roles(&requests[1]).contains(&"assistant".to_owned()), "{}", requests[1].raw);
-            assert!(requests[1].said().contains("nothing in the workspace has changed"));
+            assert!(
+                !roles(&requests[1]).contains(&"assistant".to_owned()),
+                "{}",
+                requests[1].raw
+            );
+            assert!(
+                requests[1]
+                    .said()
+                    .contains("nothing in the workspace has changed")
+            );
         }
     }
 }
@@ -124,13 +175,31 @@ fn a_phase_ends_whatever_the_reason_is_called() {
 #[test]
 fn a_paused_turn_is_sent_back_as_it_is_and_counts() {
     let used = json!({"type": "server_tool_use", "id": "srv1", "name": "web_search", "input": {"query": "x"}});
-    let paused = || reply::text("Searching on.").after_block(used.clone()).stop("pause_turn");
+    let paused = || {
+        reply::text("Searching on.")
+            .after_block(used.clone())
+            .stop("pause_turn")
+    };
     let (_, requests) = talk(&agent_spec(""), vec![paused(), solve(), done()], 0);
     assert_eq!(roles(&requests[1]), ["user", "assistant"]);
-    assert_eq!(requests[1].body["messages"][1]["content"], json!([used, {"type": "text", "text": "Searching on."}]));
-    assert_eq!(roles(&requests[2]), ["user", "assistant", "user"], "the paused answer and its end are one message");
-    let (project, requests) = talk(&agent_spec("max_turns: 2"), vec![paused(), paused(), solve()], 1);
-    assert_eq!((project.state_text("reason").as_str(), requests.len()), ("max_turns", 2));
+    assert_eq!(
+        requests[1].body["messages"][1]["content"],
+        json!([used, {"type": "text", "text": "Searching on."}])
+    );
+    assert_eq!(
+        roles(&requests[2]),
+        ["user", "assistant", "user"],
+        "the paused answer and its end are one message"
+    );
+    let (project, requests) = talk(
+        &agent_spec("max_turns: 2"),
+        vec![paused(), paused(), solve()],
+        1,
+    );
+    assert_eq!(
+        (project.state_text("reason").as_str(), requests.len()),
+        ("max_turns", 2)
+    );
 }
 
 #[test]
@@ -138,7 +207,10 @@ fn thinking_goes_back_unchanged_in_every_later_request() {
     let thinking = json!({"type": "thinking", "thinking": "I ponder \u{20ac} it", "signature": "c2lnbmF0dXJl"});
     let redacted = json!({"type": "redacted_thinking", "data": "b3BhcXVl"});
     for whole in [false, true] {
-        let first = bash("true").saying("First.").after_block(thinking.clone()).after_block(redacted.clone());
+        let first = bash("true")
+            .saying("First.")
+            .after_block(thinking.clone())
+            .after_block(redacted.clone());
         let first = if whole { first.json() } else { first };
         let (_, requests) = talk(&agent_spec(""), vec![first, solve(), done()], 0);
         for request in &requests[1..] {
@@ -152,29 +224,51 @@ fn thinking_goes_back_unchanged_in_every_later_request() {
 #[test]
 fn an_answer_that_was_cut_off_runs_nothing() {
     for provider in PROVIDERS {
-        let cut =
-            bash("touch ran").and_raw_call("bash", "{\"command\": \"touch ra").stop("max_tokens").ids(&["a", "b"]);
-        let alone = reply::text("").and_raw_call("bash", "{\"comm").stop("max_tokens");
+        let cut = bash("touch ran")
+            .and_raw_call("bash", "{\"command\": \"touch ra")
+            .stop("max_tokens")
+            .ids(&["a", "b"]);
+        let alone = reply::text("")
+            .and_raw_call("bash", "{\"comm")
+            .stop("max_tokens");
         let replies = vec![cut, alone, solve(), done()];
         let (project, requests) = talk(&agent_spec(&format!("provider: {provider}")), replies, 0);
         assert!(!project.exists("workspace/ran"));
         let results = requests[1].results();
-        assert_eq!((results.len(), results[0].id.as_str()), (1, "a"), "{results:?}");
+        assert_eq!(
+            (results.len(), results[0].id.as_str()),
+            (1, "a"),
+            "{results:?}"
+        );
         assert!(results[0].text.contains("not run: cut off"), "{results:?}");
-        assert!(!requests[1].raw.contains("\"id\":\"b\""), "the incomplete one is left out: {}", requests[1].raw);
+        assert!(
+            !requests[1].raw.contains("\"id\":\"b\""),
+            "the incomplete one is left out: {}",
+            requests[1].raw
+        );
         assert_eq!(requests[2].results().len(), 1);
-        assert!(requests[2].said().contains("cut off"), "{}", requests[2].said());
+        assert!(
+            requests[2].said().contains("cut off"),
+            "{}",
+            requests[2].said()
+        );
     }
 }
 
 #[test]
 fn three_answers_cut_off_in_a_row_are_the_end() {
     let cut = || reply::text("and so on and").stop("max_tokens");
-    let (project, _) = talk(&agent_spec(""), vec![cut(), cut(), solve(), cut(), cut(), done()], 0);
+    let (project, _) = talk(
+        &agent_spec(""),
+        vec![cut(), cut(), solve(), cut(), cut(), done()],
+        0,
+    );
     assert_eq!(project.state()["state"], "SUCCESS");
     let (project, _) = talk(&agent_spec(""), vec![cut(), cut(), cut(), solve()], 1);
     assert_eq!(project.state_text("reason"), "generation_error");
-    let wrong = [bash("echo 41 > answer.txt"), done()].into_iter().chain([cut(), cut(), cut()]);
+    let wrong = [bash("echo 41 > answer.txt"), done()]
+        .into_iter()
+        .chain([cut(), cut(), cut()]);
     let (project, _) = talk(&agent_spec(""), wrong.collect(), 1);
     assert_eq!(project.state_text("reason"), "patch_error");
 }
@@ -183,31 +277,55 @@ fn three_answers_cut_off_in_a_row_are_the_end() {
 fn a_refusal_ends_the_run_with_its_category() {
     for (provider, category) in [("anthropic", "refusal"), ("openai", "content_filter")] {
         let refused = reply::text("No.").stop("refusal");
-        let (project, _) = talk(&agent_spec(&format!("provider: {provider}")), vec![refused], 1);
+        let (project, _) = talk(
+            &agent_spec(&format!("provider: {provider}")),
+            vec![refused],
+            1,
+        );
         assert_eq!(project.state_text("reason"), "generation_error");
-        assert!(project.state_text("last_error").contains(category), "{}", project.state_text("last_error"));
+        assert!(
+            project.state_text("last_error").contains(category),
+            "{}",
+            project.state_text("last_error")
+        );
     }
 }
 
 #[test]
 fn a_model_without_tools_or_effort_is_told_with_the_field_to_set() {
     for (message, field) in [
-        ("registry.ollama.ai/library/x does not support tools", "mode"),
-        ("Unsupported parameter: 'reasoning_effort' is not supported with this model.", "effort"),
+        (
+            "registry.ollama.ai/library/x does not support tools",
+            "mode",
+        ),
+        (
+            "Unsupported parameter: 'reasoning_effort' is not supported with this model.",
+            "effort",
+        ),
     ] {
         let refusal = reply::error(400, "invalid_request_error", message);
         let (project, _) = talk(&agent_spec("effort: high"), vec![refusal], 1);
         let error = project.state_text("last_error");
-        assert!(error.contains(&format!("generator.{field}")) || error.contains(&format!("`{field}")), "{error}");
+        assert!(
+            error.contains(&format!("generator.{field}")) || error.contains(&format!("`{field}")),
+            "{error}"
+        );
     }
 }
 
 #[test]
 fn effort_is_sent_when_it_is_given() {
-    for (provider, path) in [("anthropic", "/output_config/effort"), ("openai", "/reasoning_effort")] {
+    for (provider, path) in [
+        ("anthropic", "/output_config/effort"),
+        ("openai", "/reasoning_effort"),
+    ] {
         for (effort, expected) in [("effort: high", Some(&json!("high"))), ("", None)] {
             let replies = vec![solve(), done()];
-            let (_, requests) = talk(&agent_spec(&format!("provider: {provider}, {effort}")), replies, 0);
+            let (_, requests) = talk(
+                &agent_spec(&format!("provider: {provider}, {effort}")),
+                replies,
+                0,
+            );
             assert_eq!(requests[1].body.pointer(path), expected);
         }
     }

@@ -11,7 +11,14 @@ use crate::reply::{self, Reply, bash, call};
 use crate::running::Ran;
 use crate::server::Server;
 
-const REPLAY: &[&str] = &["run", "--spec", "specs/spec.yaml", "--json", "--replay", "recorded.log"];
+const REPLAY: &[&str] = &[
+    "run",
+    "--spec",
+    "specs/spec.yaml",
+    "--json",
+    "--replay",
+    "recorded.log",
+];
 
 /// Runs the spec with the answers, and returns the project.
 fn recorded(spec: &str, replies: Vec<Reply>, code: i32) -> Project {
@@ -24,9 +31,16 @@ fn recorded(spec: &str, replies: Vec<Reply>, code: i32) -> Project {
 /// Replays the log of a project elsewhere, with no key and nobody to ask.
 fn replayed(spec: &str, first: &Project) -> (Project, Ran) {
     let log = fs::read(first.path(&first.log_path())).unwrap();
-    let project =
-        Project::new().spec(spec).file("recorded.log", log).without("ANTHROPIC_API_KEY").without("OPENAI_API_KEY");
-    for (path, content) in first.picture().into_iter().filter(|(path, _)| path.starts_with("env/")) {
+    let project = Project::new()
+        .spec(spec)
+        .file("recorded.log", log)
+        .without("ANTHROPIC_API_KEY")
+        .without("OPENAI_API_KEY");
+    for (path, content) in first
+        .picture()
+        .into_iter()
+        .filter(|(path, _)| path.starts_with("env/"))
+    {
         project.write(&path, content);
     }
     let ran = project.run(REPLAY);
@@ -37,12 +51,28 @@ fn replayed(spec: &str, first: &Project) -> (Project, Ran) {
 /// Asserts that a replay ends as the recorded run did.
 fn assert_same(spec: &str, first: &Project) -> (Project, Ran) {
     let (second, ran) = replayed(spec, first);
-    for field in ["state", "reason", "retry_count", "attempt_files", "last_error"] {
-        assert_eq!(second.state()[field], first.state()[field], "{field}\n{}", ran.story());
+    for field in [
+        "state",
+        "reason",
+        "retry_count",
+        "attempt_files",
+        "last_error",
+    ] {
+        assert_eq!(
+            second.state()[field],
+            first.state()[field],
+            "{field}\n{}",
+            ran.story()
+        );
     }
     // Nothing breaks off in a replay.
     for field in ["llm_calls", "input_tokens", "output_tokens", "cost_usd"] {
-        assert_eq!(second.state()["usage"][field], first.state()["usage"][field], "{field}\n{}", ran.story());
+        assert_eq!(
+            second.state()["usage"][field],
+            first.state()["usage"][field],
+            "{field}\n{}",
+            ran.story()
+        );
     }
     assert_eq!(second.workspace_files(), first.workspace_files());
     (second, ran)
@@ -54,15 +84,22 @@ fn a_replay_ends_in_the_same_state_with_the_same_files() {
         let spec = agent_spec(&format!("provider: {provider}"));
         let replies = vec![
             bash("mkdir sub; cd sub; echo one > a.txt").saying("Words."),
-            call("python", json!({"command": "open('b.txt', 'w').write('two')"}))
-                .and_call("editor", json!({"command": "create answer.txt\n41\n"})),
+            call(
+                "python",
+                json!({"command": "open('b.txt', 'w').write('two')"}),
+            )
+            .and_call("editor", json!({"command": "create answer.txt\n41\n"})),
             call("telnet", json!({})),
             reply::text(""),
             bash("echo 42 > answer.txt; exit 3"),
             reply::text("Ended."),
         ];
         let first = recorded(&spec, replies, 0);
-        assert_eq!(first.state()["retry_count"], 1, "the empty answer ended the first phase");
+        assert_eq!(
+            first.state()["retry_count"],
+            1,
+            "the empty answer ended the first phase"
+        );
         assert_same(&spec, &first);
     }
 }
@@ -70,7 +107,11 @@ fn a_replay_ends_in_the_same_state_with_the_same_files() {
 #[test]
 fn a_replay_of_a_replay_works_too() {
     let spec = agent_spec("");
-    let first = recorded(&spec, vec![bash("echo 41 > answer.txt"), done(), solve(), done()], 0);
+    let first = recorded(
+        &spec,
+        vec![bash("echo 41 > answer.txt"), done(), solve(), done()],
+        0,
+    );
     let (second, _) = assert_same(&spec, &first);
     assert_same(&spec, &second);
 }
@@ -79,13 +120,28 @@ fn a_replay_of_a_replay_works_too() {
 fn results_that_differ_are_counted_and_are_no_mismatch() {
     let spec = agent_spec("");
     let vary = || bash("cat /proc/sys/kernel/random/uuid; echo $RANDOM$RANDOM");
-    let first = recorded(&spec, vec![vary(), vary(), bash("echo same"), solve(), done()], 0);
+    let first = recorded(
+        &spec,
+        vec![vary(), vary(), bash("echo same"), solve(), done()],
+        0,
+    );
     let (second, ran) = assert_same(&spec, &first);
-    assert!(ran.stderr.contains("2 of 4 results differ"), "{}", ran.story());
+    assert!(
+        ran.stderr.contains("2 of 4 results differ"),
+        "{}",
+        ran.story()
+    );
     let notes = ran.result()["notes"].clone();
-    assert_eq!(notes.as_array().map(Vec::len), Some(1), "the first one is shown: {notes}");
+    assert_eq!(
+        notes.as_array().map(Vec::len),
+        Some(1),
+        "the first one is shown: {notes}"
+    );
     assert!(notes.to_string().contains("turn 0"), "{notes}");
-    assert_eq!(second.events("ToolReturned")[0]["output"], first.events("ToolReturned")[0]["output"]);
+    assert_eq!(
+        second.events("ToolReturned")[0]["output"],
+        first.events("ToolReturned")[0]["output"]
+    );
 }
 
 #[test]
@@ -93,7 +149,13 @@ fn the_log_of_a_run_that_was_killed_in_a_call_can_be_replayed() {
     let two = bash("echo 41 > answer.txt; touch begun; sleep 1000")
         .and_call("bash", json!({"command": "echo 40 > answer.txt"}));
     let spec = agent_spec("");
-    let server = Server::start([bash("kept=yes"), two, bash("echo \"$kept\" > answer.txt"), solve(), done()]);
+    let server = Server::start([
+        bash("kept=yes"),
+        two,
+        bash("echo \"$kept\" > answer.txt"),
+        solve(),
+        done(),
+    ]);
     let first = Project::with(&spec, &server);
     let mut running = first.start(RUN_JSON);
     running.until("the command runs", || first.exists("workspace/begun"));
@@ -102,15 +164,29 @@ fn the_log_of_a_run_that_was_killed_in_a_call_can_be_replayed() {
     fs::remove_file(first.path("workspace/begun")).unwrap();
     first.run(RUN_JSON).exits(0);
     let (second, _) = replayed(&spec, &first);
-    assert_eq!((second.state_text("state").as_str(), second.workspace("answer.txt").as_str()), ("SUCCESS", "42\n"));
-    assert!(!second.exists("workspace/begun"), "a call without a result is not run");
+    assert_eq!(
+        (
+            second.state_text("state").as_str(),
+            second.workspace("answer.txt").as_str()
+        ),
+        ("SUCCESS", "42\n")
+    );
+    assert!(
+        !second.exists("workspace/begun"),
+        "a call without a result is not run"
+    );
     assert_eq!(second.events("EnvironmentsRestarted").len(), 1);
 }
 
 #[test]
 fn restarts_are_as_in_the_log() {
     let spec = agent_spec("");
-    let server = Server::start([bash("kept=41"), done().held(), bash("echo \"4${kept:-2}\" > answer.txt"), done()]);
+    let server = Server::start([
+        bash("kept=41"),
+        done().held(),
+        bash("echo \"4${kept:-2}\" > answer.txt"),
+        done(),
+    ]);
     let first = Project::with(&spec, &server);
     for request in [2, 3] {
         let running = first.start(RUN_JSON);
@@ -130,11 +206,27 @@ fn bounds_are_as_in_the_log() {
     let wrong = || bash("echo 41 > answer.txt");
     for (generator, replies, reason) in [
         ("max_turns: 2", vec![wrong(), wrong()], "max_turns"),
-        ("phase_timeout: 2", vec![wrong(), done().held()], "phase_timeout"),
-        ("phase_timeout: 2", vec![bash("echo 41 > answer.txt; sleep 1000")], "phase_timeout"),
-        ("max_tokens: 1000", vec![wrong(), done().cut_after(0)], "budget"),
+        (
+            "phase_timeout: 2",
+            vec![wrong(), done().held()],
+            "phase_timeout",
+        ),
+        (
+            "phase_timeout: 2",
+            vec![bash("echo 41 > answer.txt; sleep 1000")],
+            "phase_timeout",
+        ),
+        (
+            "max_tokens: 1000",
+            vec![wrong(), done().cut_after(0)],
+            "budget",
+        ),
     ] {
-        let budget = if reason == "budget" { "budget: {tokens: 5000}\n" } else { "" };
+        let budget = if reason == "budget" {
+            "budget: {tokens: 5000}\n"
+        } else {
+            ""
+        };
         let spec = agent_spec(generator) + budget;
         let first = recorded(&spec, replies, 1);
         assert_eq!(first.state_text("reason"), reason);
@@ -145,7 +237,10 @@ fn bounds_are_as_in_the_log() {
 #[test]
 fn what_was_still_running_is_told_as_in_the_log() {
     let spec = agent_spec("");
-    let slow = call("bash", json!({"command": "echo 41 > answer.txt; sleep 2; true", "timeout": 1}));
+    let slow = call(
+        "bash",
+        json!({"command": "echo 41 > answer.txt; sleep 2; true", "timeout": 1}),
+    );
     let first = recorded(&spec, vec![slow, done(), solve(), done()], 0);
     assert_same(&spec, &first);
 }
@@ -153,23 +248,41 @@ fn what_was_still_running_is_told_as_in_the_log() {
 #[test]
 fn a_step_of_the_context_and_a_repeat_are_replayed() {
     let spec = agent_spec("context: 9000");
-    let one = |turn: usize| bash(&format!("echo turn {turn}; head -c 2000 /dev/zero | tr '\\0' x"));
+    let one = |turn: usize| {
+        bash(&format!(
+            "echo turn {turn}; head -c 2000 /dev/zero | tr '\\0' x"
+        ))
+    };
     let long = reply::error(400, "invalid_request_error", "prompt is too long");
-    let first = recorded(&spec, (0..12).map(one).chain([long, solve(), done()]).collect(), 0);
+    let first = recorded(
+        &spec,
+        (0..12).map(one).chain([long, solve(), done()]).collect(),
+        0,
+    );
     assert_same(&spec, &first);
 }
 
 #[test]
 fn another_prompt_or_another_report_is_a_mismatch() {
     let spec = agent_spec("");
-    let first = recorded(&spec, vec![bash("echo 41 > answer.txt"), done(), solve(), done()], 0);
-    let (_, ran) = replayed(&spec.replace("Write the answer", "Scribble the answer"), &first);
+    let first = recorded(
+        &spec,
+        vec![bash("echo 41 > answer.txt"), done(), solve(), done()],
+        0,
+    );
+    let (_, ran) = replayed(
+        &spec.replace("Write the answer", "Scribble the answer"),
+        &first,
+    );
     assert_eq!(ran.verdict().1, "replay_mismatch", "{}", ran.story());
     let other = checked_by(&CHECK.replace("says", "shouts")) + "generator: {mode: agent}\n";
     let (_, ran) = replayed(&other, &first);
     assert_eq!(ran.verdict().1, "replay_mismatch", "{}", ran.story());
     let message = ran.result()["message"].to_string();
-    assert!(message.contains("shouts") && message.contains("says"), "{message}");
+    assert!(
+        message.contains("shouts") && message.contains("says"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -184,21 +297,36 @@ fn an_environment_that_cannot_be_had_any_more_differs_only() {
     first.run(RUN_JSON).exits(0);
     first.write("env/own.py", class.replace("assert not", "assert"));
     let (_, ran) = assert_same(&spec, &first);
-    assert!(ran.stderr.contains("1 of 2 results differ"), "{}", ran.story());
+    assert!(
+        ran.stderr.contains("1 of 2 results differ"),
+        "{}",
+        ran.story()
+    );
 }
 
 #[test]
 fn another_content_of_a_file_that_a_tool_wrote_is_a_mismatch() {
     // The prompt names the given file and its size alone; what the command makes of it differs.
     let spec = agent_spec("") + "workspace: {copy: [given.txt]}\n";
-    let server = Server::start([bash("cp given.txt out.txt; date +%N > when.txt; rm when.txt"), solve(), done()]);
+    let server = Server::start([
+        bash("cp given.txt out.txt; date +%N > when.txt; rm when.txt"),
+        solve(),
+        done(),
+    ]);
     let first = Project::with(&spec, &server).file("specs/given.txt", "5 seconds\n");
     first.run(RUN_JSON).exits(0);
     let log = fs::read(first.path(&first.log_path())).unwrap();
     for (given, code) in [("5 seconds\n", 0), ("9 seconds\n", 1)] {
-        let second = Project::new().spec(&spec).file("recorded.log", &log).file("specs/given.txt", given);
+        let second = Project::new()
+            .spec(&spec)
+            .file("recorded.log", &log)
+            .file("specs/given.txt", given);
         let ran = second.run(REPLAY).exits(code);
         let message = ran.result()["message"].to_string();
-        assert_eq!(code == 1, message.contains("out.txt has another content"), "{message}");
+        assert_eq!(
+            code == 1,
+            message.contains("out.txt has another content"),
+            "{message}"
+        );
     }
 }

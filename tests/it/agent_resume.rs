@@ -71,17 +71,40 @@ fn killed_at_every(syscall: &str) -> usize {
         let (asked, kept) = (server.count(), recorded(&project));
         let ran = project.run(RUN);
         assert_eq!(ran.code, Some(0), "{syscall} {number}\n{}", ran.story());
-        assert_eq!(project.workspace("trace"), "one\ntwo\n", "{syscall} {number}");
+        assert_eq!(
+            project.workspace("trace"),
+            "one\ntwo\n",
+            "{syscall} {number}"
+        );
         let answers = project.events("ModelAnswered").len();
-        assert_eq!(server.count() - asked, answers - kept, "{syscall} {number}: a paid answer was asked for again");
+        assert_eq!(
+            server.count() - asked,
+            answers - kept,
+            "{syscall} {number}: a paid answer was asked for again"
+        );
         assert_no_answer_repeated(&project);
         let walk = project.phases().join(" ");
         let again = "INIT GENERATING TESTING PATCHING TESTING PATCHING TESTING SUCCESS";
-        assert!(again.replace(" PATCHING TESTING PATCHING", " PATCHING") == walk || again == walk, "{number}: {walk}");
+        assert!(
+            again.replace(" PATCHING TESTING PATCHING", " PATCHING") == walk || again == walk,
+            "{number}: {walk}"
+        );
         assert_eq!(project.state()["retry_count"], 1, "{syscall} {number}");
-        assert_eq!(project.state()["attempt_files"], json!(["answer.txt"]), "{syscall} {number}");
-        assert_eq!(project.events("FilesApplied")[0]["written"], json!(["trace"]), "{syscall} {number}");
-        assert_eq!(project.state()["usage"]["llm_calls"], answers, "{syscall} {number}");
+        assert_eq!(
+            project.state()["attempt_files"],
+            json!(["answer.txt"]),
+            "{syscall} {number}"
+        );
+        assert_eq!(
+            project.events("FilesApplied")[0]["written"],
+            json!(["trace"]),
+            "{syscall} {number}"
+        );
+        assert_eq!(
+            project.state()["usage"]["llm_calls"],
+            answers,
+            "{syscall} {number}"
+        );
         project.nothing_left();
     }
     numbers.len()
@@ -108,7 +131,10 @@ fn a_call_under_way_is_told_as_unknown_and_never_repeated() {
     for provider in PROVIDERS {
         for signal in [Signal::KILL, Signal::INT] {
             let three = bash("echo first >> trace")
-                .and_call("bash", json!({"command": "echo second >> trace; touch begun; sleep 1000"}))
+                .and_call(
+                    "bash",
+                    json!({"command": "echo second >> trace; touch begun; sleep 1000"}),
+                )
                 .and_call("bash", json!({"command": "echo third >> trace"}));
             let server = Server::start([three, solve(), done()]);
             let project = Project::with(agent_spec(&format!("provider: {provider}")), &server);
@@ -120,10 +146,23 @@ fn a_call_under_way_is_told_as_unknown_and_never_repeated() {
             assert!(results[0].text.starts_with("(no output)"), "{results:?}");
             assert!(results[1].text.starts_with(UNKNOWN), "{results:?}");
             assert!(results[2].text.starts_with(NOT_RUN), "{results:?}");
-            let last = server.requests()[1].body["messages"].as_array().unwrap().last().unwrap().clone();
-            assert_eq!((last["role"].as_str(), last.to_string().contains(RESTARTED)), (Some("user"), true));
+            let last = server.requests()[1].body["messages"]
+                .as_array()
+                .unwrap()
+                .last()
+                .unwrap()
+                .clone();
+            assert_eq!(
+                (last["role"].as_str(), last.to_string().contains(RESTARTED)),
+                (Some("user"), true)
+            );
             if provider == "anthropic" {
-                let kinds: Vec<&Value> = last["content"].as_array().unwrap().iter().map(|one| &one["type"]).collect();
+                let kinds: Vec<&Value> = last["content"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .map(|one| &one["type"])
+                    .collect();
                 assert_eq!(kinds, ["tool_result", "tool_result", "tool_result", "text"]);
             }
             assert_eq!(server.count(), 3);
@@ -144,10 +183,21 @@ fn a_resumed_conversation_has_fresh_environments_and_all_that_was_said() {
     kill_at_request(&project, &server, 2);
     project.run(RUN).exits(0);
     let requests = server.requests();
-    assert!(requests[2].raw.contains("My first words.") && requests[2].result().text.starts_with("heard\n"));
+    assert!(
+        requests[2].raw.contains("My first words.")
+            && requests[2].result().text.starts_with("heard\n")
+    );
     assert!(requests[2].said().contains(RESTARTED));
-    assert!(requests[3].result().text.starts_with("[]\nworkspace\n"), "{:?}", requests[3].result());
-    assert_eq!(requests[4].said().matches(RESTARTED).count(), 1, "it is said once");
+    assert!(
+        requests[3].result().text.starts_with("[]\nworkspace\n"),
+        "{:?}",
+        requests[3].result()
+    );
+    assert_eq!(
+        requests[4].said().matches(RESTARTED).count(),
+        1,
+        "it is said once"
+    );
     for field in ["system", "tools"] {
         assert_eq!(requests[0].body[field], requests[4].body[field], "{field}");
     }
@@ -156,38 +206,70 @@ fn a_resumed_conversation_has_fresh_environments_and_all_that_was_said() {
 
 #[test]
 fn resumed_twice_in_a_row() {
-    let server =
-        Server::start([bash("echo one >> trace"), done().held(), done().held(), solve(), done().held(), done()]);
+    let server = Server::start([
+        bash("echo one >> trace"),
+        done().held(),
+        done().held(),
+        solve(),
+        done().held(),
+        done(),
+    ]);
     let project = Project::with(agent_spec(""), &server);
     for request in [2, 3, 5] {
         kill_at_request(&project, &server, request);
     }
     project.run(RUN).exits(0);
     let requests = server.requests();
-    assert_eq!((requests.len(), project.workspace("trace").as_str()), (6, "one\n"));
+    assert_eq!(
+        (requests.len(), project.workspace("trace").as_str()),
+        (6, "one\n")
+    );
     assert_eq!(requests[1].said().matches(RESTARTED).count(), 0);
-    assert_eq!(requests[2].raw, requests[3].raw, "a request that got no answer is made again as it was");
+    assert_eq!(
+        requests[2].raw, requests[3].raw,
+        "a request that got no answer is made again as it was"
+    );
     assert_eq!(requests[5].said().matches(RESTARTED).count(), 2);
     assert_no_answer_repeated(&project);
 }
 
 #[test]
 fn a_pause_keeps_the_conversation() {
-    let server = Server::start([bash("echo one >> trace"), reply::status(401), solve(), done()]);
+    let server = Server::start([
+        bash("echo one >> trace"),
+        reply::status(401),
+        solve(),
+        done(),
+    ]);
     let project = Project::with(agent_spec(""), &server);
     project.run(RUN_JSON).exits(4);
     project.nothing_left();
     project.run(RUN).exits(0);
-    assert_eq!((server.count(), project.workspace("trace").as_str()), (4, "one\n"));
+    assert_eq!(
+        (server.count(), project.workspace("trace").as_str()),
+        (4, "one\n")
+    );
     assert!(server.requests()[2].said().contains(RESTARTED));
 }
 
 #[test]
 fn a_reminder_and_a_step_of_the_context_survive_a_kill() {
-    let filled = |turn: usize| bash(&format!("echo turn {turn}; head -c 2000 /dev/zero | tr '\\0' x"));
+    let filled = |turn: usize| {
+        bash(&format!(
+            "echo turn {turn}; head -c 2000 /dev/zero | tr '\\0' x"
+        ))
+    };
     let script = |is_held: bool| {
-        let last = if is_held { vec![done().held(), done()] } else { vec![done()] };
-        (0..12).map(filled).chain(last).chain([done(), solve(), done()]).collect::<Vec<_>>()
+        let last = if is_held {
+            vec![done().held(), done()]
+        } else {
+            vec![done()]
+        };
+        (0..12)
+            .map(filled)
+            .chain(last)
+            .chain([done(), solve(), done()])
+            .collect::<Vec<_>>()
     };
     let spec = agent_spec("context: 9000, format_retries: 2");
     let whole = Server::start(script(false));
@@ -200,7 +282,13 @@ fn a_reminder_and_a_step_of_the_context_survive_a_kill() {
     let (whole, resumed) = (whole.requests(), server.requests());
     assert!(0 < shortened(&whole[12]), "a step was made");
     assert_eq!(shortened(&resumed[13]), shortened(&whole[12]));
-    assert_eq!(resumed[15].said().matches("nothing in the workspace has changed").count(), 2);
+    assert_eq!(
+        resumed[15]
+            .said()
+            .matches("nothing in the workspace has changed")
+            .count(),
+        2
+    );
 }
 
 #[test]
@@ -220,21 +308,44 @@ fn patching_that_was_stopped_before_its_first_answer_tests_again() {
 #[test]
 fn patching_that_was_stopped_in_the_middle_goes_on() {
     let first = [bash("echo 41 > answer.txt"), done()];
-    let server = Server::start(first.into_iter().chain([bash("echo one >> trace"), done().held(), solve(), done()]));
+    let server = Server::start(first.into_iter().chain([
+        bash("echo one >> trace"),
+        done().held(),
+        solve(),
+        done(),
+    ]));
     let project = Project::with(agent_spec(""), &server);
     kill_at_request(&project, &server, 4);
-    project.run(&[RUN, &["--max-retries", "1"]].concat()).exits(0);
-    assert_eq!((&project.state()["retry_count"], project.workspace("trace").as_str()), (&json!(1), "one\n"));
-    assert_eq!(project.phases().join(" "), "INIT GENERATING TESTING PATCHING TESTING SUCCESS");
+    project
+        .run(&[RUN, &["--max-retries", "1"]].concat())
+        .exits(0);
+    assert_eq!(
+        (
+            &project.state()["retry_count"],
+            project.workspace("trace").as_str()
+        ),
+        (&json!(1), "one\n")
+    );
+    assert_eq!(
+        project.phases().join(" "),
+        "INIT GENERATING TESTING PATCHING TESTING SUCCESS"
+    );
     assert!(server.requests()[4].said().contains("answer.txt says 41"));
-    assert_eq!(project.state()["attempt_files"], json!(["answer.txt", "trace"]), "those of the whole phase");
+    assert_eq!(
+        project.state()["attempt_files"],
+        json!(["answer.txt", "trace"]),
+        "those of the whole phase"
+    );
 }
 
 #[test]
 fn stopped_while_the_checks_decide_after_a_bound() {
     let server = Server::start([bash("echo 41 > answer.txt")]);
     let script = format!("test -e seen || {{ touch seen; sleep 1000; }}; {CHECK}");
-    let project = Project::with(checked_by(&script) + "generator: {mode: agent, max_turns: 1}\n", &server);
+    let project = Project::with(
+        checked_by(&script) + "generator: {mode: agent, max_turns: 1}\n",
+        &server,
+    );
     stop_when(&project, "workspace/seen", Signal::KILL);
     let ran = project.run(RUN_JSON).exits(1);
     assert_eq!((ran.verdict().1.as_str(), server.count()), ("max_turns", 1));
@@ -243,12 +354,23 @@ fn stopped_while_the_checks_decide_after_a_bound() {
 #[test]
 fn stopped_right_after_the_end_of_a_conversation() {
     for bound in [false, true] {
-        let replies = if bound { vec![solve()] } else { vec![solve(), done()] };
+        let replies = if bound {
+            vec![solve()]
+        } else {
+            vec![solve(), done()]
+        };
         let server = Server::start(replies.clone());
-        let project = Project::with(agent_spec(&format!("max_turns: {}", replies.len())), &server);
+        let project = Project::with(
+            agent_spec(&format!("max_turns: {}", replies.len())),
+            &server,
+        );
         project.run(RUN).exits(0);
         let mut state = project.state();
-        for (field, value) in [("state", json!("GENERATING")), ("reason", Value::Null), ("test_passed", json!(false))] {
+        for (field, value) in [
+            ("state", json!("GENERATING")),
+            ("reason", Value::Null),
+            ("test_passed", json!(false)),
+        ] {
             state[field] = value;
         }
         project.write("state.json", state.to_string());
@@ -264,7 +386,11 @@ fn stopped_right_after_the_end_of_a_conversation() {
 
 #[test]
 fn the_log_grows_with_what_was_said() {
-    let one = |turn: usize| bash(&format!("echo turn {turn}; head -c 9000 /dev/zero | tr '\\0' x"));
+    let one = |turn: usize| {
+        bash(&format!(
+            "echo turn {turn}; head -c 9000 /dev/zero | tr '\\0' x"
+        ))
+    };
     let server = Server::start((0..30).map(one).chain([solve(), done()]));
     let project = Project::with(agent_spec("context: 1000000"), &server);
     project.run(RUN).exits(0);
@@ -274,25 +400,47 @@ fn the_log_grows_with_what_was_said() {
     for (before, request) in requests.iter().zip(&requests[1..]) {
         assert_eq!(request["continues"], before["seq"]);
         assert!(request["hash"].as_str().unwrap().starts_with("sha256:"));
-        assert_eq!(request["request"]["messages"].as_array().unwrap().len(), 1, "only what is new");
+        assert_eq!(
+            request["request"]["messages"].as_array().unwrap().len(),
+            1,
+            "only what is new"
+        );
     }
 }
 
 #[test]
 fn a_call_is_written_down_before_it_begins_and_with_its_result() {
-    let server =
-        Server::start([bash("grep -c '\"event\":\"ToolCalled\"' ../logs/*.log; echo 42 > answer.txt"), done()]);
+    let server = Server::start([
+        bash("grep -c '\"event\":\"ToolCalled\"' ../logs/*.log; echo 42 > answer.txt"),
+        done(),
+    ]);
     let project = Project::with(agent_spec(""), &server);
     project.run(&[RUN, &["--no-sandbox"]].concat()).exits(0);
-    assert!(server.requests()[1].result().text.starts_with("1\n"), "{:?}", server.requests()[1].result());
-    let names: Vec<String> = project.log().iter().map(|line| line["event"].as_str().unwrap().to_owned()).collect();
+    assert!(
+        server.requests()[1].result().text.starts_with("1\n"),
+        "{:?}",
+        server.requests()[1].result()
+    );
+    let names: Vec<String> = project
+        .log()
+        .iter()
+        .map(|line| line["event"].as_str().unwrap().to_owned())
+        .collect();
     let called = names.iter().position(|name| name == "ToolCalled").unwrap();
     assert_eq!(names[called + 1], "ToolReturned");
-    let (call, result) = (&project.events("ToolCalled")[0], &project.events("ToolReturned")[0]);
+    let (call, result) = (
+        &project.events("ToolCalled")[0],
+        &project.events("ToolReturned")[0],
+    );
     for field in ["phase", "retry_count", "turn", "call", "tool_name"] {
         assert_eq!(call[field], result[field], "{field}");
     }
-    assert!(call["arguments"]["command"].as_str().unwrap().starts_with("grep"));
+    assert!(
+        call["arguments"]["command"]
+            .as_str()
+            .unwrap()
+            .starts_with("grep")
+    );
 }
 
 #[test]
@@ -316,8 +464,10 @@ fn an_answer_that_paused_its_turn_survives_a_kill() {
 #[test]
 fn an_environment_that_loads_forever_does_not_hold_a_signal_back() {
     let server = Server::start([call("slow", json!({"command": "x"})), solve(), done()]);
-    let project = Project::with(agent_spec(""), &server)
-        .file("env/slow.py", "import time\nopen('loading', 'w')\ntime.sleep(1000)\n");
+    let project = Project::with(agent_spec(""), &server).file(
+        "env/slow.py",
+        "import time\nopen('loading', 'w')\ntime.sleep(1000)\n",
+    );
     let mut running = project.start(RUN_JSON);
     running.until("it loads", || project.exists("workspace/loading"));
     running.signal(Signal::INT);
@@ -346,7 +496,11 @@ fn no_temporary_directory_is_left() {
             project.run(RUN).exits(0);
         }
         for folder in std::fs::read_dir(&tmp).unwrap().flatten() {
-            let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().flatten().map(|entry| entry.path()).collect();
+            let left: Vec<_> = std::fs::read_dir(folder.path())
+                .unwrap()
+                .flatten()
+                .map(|entry| entry.path())
+                .collect();
             assert!(left.is_empty(), "{left:?}");
         }
     }
@@ -358,10 +512,26 @@ fn a_resumed_conversation_is_told_which_files_differ() {
     type Change = fn(&Project);
     let changes: [(&str, Change, Option<&str>); 5] = [
         ("nothing", |_| (), None),
-        ("cut", |project| project.write("workspace/a.txt", ""), Some("a.txt (was 6 bytes, now 0 bytes)")),
-        ("gone", |project| std::fs::remove_file(project.path("workspace/a.txt")).unwrap(), Some("a.txt (gone)")),
-        ("new", |project| project.write("workspace/new.txt", "n"), Some("new.txt (new, 1 bytes)")),
-        ("given", |project| project.write("workspace/given.txt", "other"), Some("given.txt (changed, now 5 bytes)")),
+        (
+            "cut",
+            |project| project.write("workspace/a.txt", ""),
+            Some("a.txt (was 6 bytes, now 0 bytes)"),
+        ),
+        (
+            "gone",
+            |project| std::fs::remove_file(project.path("workspace/a.txt")).unwrap(),
+            Some("a.txt (gone)"),
+        ),
+        (
+            "new",
+            |project| project.write("workspace/new.txt", "n"),
+            Some("new.txt (new, 1 bytes)"),
+        ),
+        (
+            "given",
+            |project| project.write("workspace/given.txt", "other"),
+            Some("given.txt (changed, now 5 bytes)"),
+        ),
     ];
     for (what, change, told) in changes {
         let server = Server::start([bash("echo first > a.txt"), done().held(), solve(), done()]);
@@ -372,23 +542,46 @@ fn a_resumed_conversation_is_told_which_files_differ() {
         project.run(RUN).exits(0);
         let said = server.requests()[2].said();
         assert_eq!(said.contains(UNCHANGED), told.is_none(), "{what}: {said}");
-        assert!(told.is_none_or(|told| said.contains(told)), "{what}: {said}");
+        assert!(
+            told.is_none_or(|told| said.contains(told)),
+            "{what}: {said}"
+        );
         let restarted = &project.events("EnvironmentsRestarted")[0];
-        assert!(said.contains(restarted["words"].as_str().unwrap()), "{restarted}");
-        assert_eq!(restarted["changed"].as_array().unwrap().len(), usize::from(told.is_some()), "{restarted}");
+        assert!(
+            said.contains(restarted["words"].as_str().unwrap()),
+            "{restarted}"
+        );
+        assert_eq!(
+            restarted["changed"].as_array().unwrap().len(),
+            usize::from(told.is_some()),
+            "{restarted}"
+        );
         // What was told once is known from then on.
-        assert_eq!(project.events("ToolReturned").last().unwrap()["changed"].as_array().unwrap().len(), 1);
+        assert_eq!(
+            project.events("ToolReturned").last().unwrap()["changed"]
+                .as_array()
+                .unwrap()
+                .len(),
+            1
+        );
     }
 }
 
 #[test]
 fn what_a_call_under_way_did_is_among_the_files_that_differ() {
-    let server = Server::start([bash("echo half > half.txt; touch begun; sleep 1000"), solve(), done()]);
+    let server = Server::start([
+        bash("echo half > half.txt; touch begun; sleep 1000"),
+        solve(),
+        done(),
+    ]);
     let project = Project::with(agent_spec(""), &server);
     stop_when(&project, "workspace/begun", Signal::KILL);
     project.run(RUN).exits(0);
     let said = server.requests()[1].said();
-    assert!(said.contains("not as they were") && said.contains("half.txt (new, 5 bytes)"), "{said}");
+    assert!(
+        said.contains("not as they were") && said.contains("half.txt (new, 5 bytes)"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -408,5 +601,8 @@ fn a_log_that_does_not_know_the_files_claims_nothing() {
     project.write(&project.log_path(), older);
     project.run(RUN).exits(0);
     let said = server.requests()[2].said();
-    assert!(!said.contains("the files are as they were]") && said.contains("is not known"), "{said}");
+    assert!(
+        !said.contains("the files are as they were]") && said.contains("is not known"),
+        "{said}"
+    );
 }

@@ -11,19 +11,40 @@ use crate::server::ToolResult;
 #[test]
 fn the_tools_are_offered_in_order_and_require_nothing() {
     for provider in PROVIDERS {
-        let (_, requests) = talk(&agent_spec(&format!("provider: {provider}")), vec![solve(), done()], 0);
+        let (_, requests) = talk(
+            &agent_spec(&format!("provider: {provider}")),
+            vec![solve(), done()],
+            0,
+        );
         let tools = requests[0].body["tools"].as_array().unwrap();
-        let function = |tool: &Value| if provider == "openai" { tool["function"].clone() } else { tool.clone() };
-        let names: Vec<Value> = tools.iter().map(|tool| function(tool)["name"].clone()).collect();
+        let function = |tool: &Value| {
+            if provider == "openai" {
+                tool["function"].clone()
+            } else {
+                tool.clone()
+            }
+        };
+        let names: Vec<Value> = tools
+            .iter()
+            .map(|tool| function(tool)["name"].clone())
+            .collect();
         assert_eq!(names, ["bash", "python", "editor"]);
         for tool in tools.iter().map(function) {
-            let schema = if provider == "openai" { &tool["parameters"] } else { &tool["input_schema"] };
-            let properties: Vec<&String> = schema["properties"].as_object().unwrap().keys().collect();
+            let schema = if provider == "openai" {
+                &tool["parameters"]
+            } else {
+                &tool["input_schema"]
+            };
+            let properties: Vec<&String> =
+                schema["properties"].as_object().unwrap().keys().collect();
             assert_eq!(properties, ["command", "action", "timeout"]);
             assert!(schema.get("required").is_none(), "{schema}");
         }
         for field in ["tools", "system"] {
-            assert_eq!(requests[0].body[field], requests[1].body[field], "{field} is the same, byte for byte");
+            assert_eq!(
+                requests[0].body[field], requests[1].body[field],
+                "{field} is the same, byte for byte"
+            );
         }
     }
 }
@@ -36,7 +57,10 @@ fn environments_keep_their_state_between_calls() {
         bash("echo $greeting; basename $PWD"),
         python("x = 20"),
         python("x + 1"),
-        call("editor", json!({"command": "create note.txt\nfirst line\n"})),
+        call(
+            "editor",
+            json!({"command": "create note.txt\nfirst line\n"}),
+        ),
         call("editor", json!({"command": "view note.txt /first/ /line/"})),
     ]);
     assert!(got[1].text.starts_with("hello\nsub\n"), "{}", got[1].text);
@@ -55,12 +79,19 @@ fn several_calls_of_one_answer_run_in_order_and_are_answered_each() {
                 command("tr -d '\\n' < answer.txt > joined; echo >> joined; mv joined answer.txt; cat answer.txt"),
             )
             .ids(&["a", "b", "c"]);
-        let (_, requests) = talk(&agent_spec(&format!("provider: {provider}")), vec![several, done()], 0);
+        let (_, requests) = talk(
+            &agent_spec(&format!("provider: {provider}")),
+            vec![several, done()],
+            0,
+        );
         let results = requests[1].results();
         let ids: Vec<&str> = results.iter().map(|result| result.id.as_str()).collect();
         assert_eq!(ids, ["a", "b", "c"]);
         assert!(results[2].text.starts_with("42\n"), "{}", results[2].text);
-        let with_screen = results.iter().filter(|result| result.text.contains("[screen of")).count();
+        let with_screen = results
+            .iter()
+            .filter(|result| result.text.contains("[screen of"))
+            .count();
         assert_eq!(with_screen, 1, "only the newest result shows the screens");
     }
 }
@@ -68,7 +99,9 @@ fn several_calls_of_one_answer_run_in_order_and_are_answered_each() {
 #[test]
 fn calls_of_one_answer_that_share_an_id_get_one_each() {
     for provider in PROVIDERS {
-        let two = bash("echo one").and_call("bash", json!({"command": "echo two"})).ids(&["same", "same"]);
+        let two = bash("echo one")
+            .and_call("bash", json!({"command": "echo two"}))
+            .ids(&["same", "same"]);
         let replies = vec![two, bash("echo three").ids(&["same"]), solve(), done()];
         let (_, requests) = talk(&agent_spec(&format!("provider: {provider}")), replies, 0);
         for request in &requests[1..] {
@@ -76,25 +109,44 @@ fn calls_of_one_answer_that_share_an_id_get_one_each() {
             let mut ids: Vec<&str> = results.iter().map(|result| result.id.as_str()).collect();
             for id in &ids {
                 let quoted = format!("\"id\":\"{id}\"");
-                assert_eq!(request.raw.matches(&quoted).count(), 1, "{id} is one call's in {}", request.raw);
+                assert_eq!(
+                    request.raw.matches(&quoted).count(),
+                    1,
+                    "{id} is one call's in {}",
+                    request.raw
+                );
             }
             ids.sort_unstable();
             ids.dedup();
             assert_eq!(ids.len(), results.len(), "{ids:?}");
         }
         let results = requests[2].results();
-        assert!(results[0].text.starts_with("one") && results[1].text.starts_with("two"), "{results:?}");
+        assert!(
+            results[0].text.starts_with("one") && results[1].text.starts_with("two"),
+            "{results:?}"
+        );
     }
 }
 
 #[test]
 fn servers_that_send_no_ids_are_understood() {
-    let two = || bash("echo one").and_call("bash", json!({"command": "echo two"})).ids(&["", ""]);
+    let two = || {
+        bash("echo one")
+            .and_call("bash", json!({"command": "echo two"}))
+            .ids(&["", ""])
+    };
     for reply in [two(), two().json()] {
-        let (_, requests) = talk(&agent_spec("provider: openai"), vec![reply, solve().ids(&[""]), done()], 0);
+        let (_, requests) = talk(
+            &agent_spec("provider: openai"),
+            vec![reply, solve().ids(&[""]), done()],
+            0,
+        );
         let results = requests[2].results();
         assert_eq!(results.len(), 3);
-        assert!(results[0].text.starts_with("one") && results[1].text.starts_with("two"), "{results:?}");
+        assert!(
+            results[0].text.starts_with("one") && results[1].text.starts_with("two"),
+            "{results:?}"
+        );
         let ids: BTreeSet<&str> = results.iter().map(|result| result.id.as_str()).collect();
         assert_eq!(ids.len(), 3, "{ids:?}");
     }
@@ -107,15 +159,33 @@ fn bad_calls_are_failed_results_that_say_why() {
         (call("bash", json!({})), "command"),
         (call("bash", json!({"action": "run"})), "command"),
         (call("bash", json!({"command": 5})), "command"),
-        (call("bash", json!({"command": ["touch", "ran"]})), "command"),
-        (call("bash", json!({"command": "touch ran", "action": "fly"})), "fly"),
-        (call("bash", json!({"command": "touch ran", "timeout": "soon"})), "timeout"),
+        (
+            call("bash", json!({"command": ["touch", "ran"]})),
+            "command",
+        ),
+        (
+            call("bash", json!({"command": "touch ran", "action": "fly"})),
+            "fly",
+        ),
+        (
+            call("bash", json!({"command": "touch ran", "timeout": "soon"})),
+            "timeout",
+        ),
     ];
     let words: Vec<&str> = cases.iter().map(|(_, word)| *word).collect();
-    let got = results(cases.into_iter().map(|(reply, _)| reply).chain([bash("ls")]).collect());
+    let got = results(
+        cases
+            .into_iter()
+            .map(|(reply, _)| reply)
+            .chain([bash("ls")])
+            .collect(),
+    );
     for (result, word) in got.iter().zip(words) {
         assert_eq!(result.is_error, Some(true), "{result:?}");
-        assert!(result.text.starts_with("not run: ") && result.text.contains(word), "{result:?}");
+        assert!(
+            result.text.starts_with("not run: ") && result.text.contains(word),
+            "{result:?}"
+        );
     }
     assert!(!got.last().unwrap().text.contains("ran"), "{got:?}");
 }
@@ -123,15 +193,34 @@ fn bad_calls_are_failed_results_that_say_why() {
 #[test]
 fn arguments_that_are_no_json_object_go_back_as_an_empty_one() {
     for provider in PROVIDERS {
-        for arguments in ["{\"command\": \"touch ra", "[\"touch ran\"]", "\"touch ran\"", "null", "touch ran"] {
-            let replies = vec![reply::text("").and_raw_call("bash", arguments), solve(), done()];
-            let (project, requests) = talk(&agent_spec(&format!("provider: {provider}")), replies, 0);
-            assert!(requests[1].result().text.starts_with("not run: "), "{arguments}: {:?}", requests[1].result());
+        for arguments in [
+            "{\"command\": \"touch ra",
+            "[\"touch ran\"]",
+            "\"touch ran\"",
+            "null",
+            "touch ran",
+        ] {
+            let replies = vec![
+                reply::text("").and_raw_call("bash", arguments),
+                solve(),
+                done(),
+            ];
+            let (project, requests) =
+                talk(&agent_spec(&format!("provider: {provider}")), replies, 0);
+            assert!(
+                requests[1].result().text.starts_with("not run: "),
+                "{arguments}: {:?}",
+                requests[1].result()
+            );
             let empty = match provider {
                 "openai" => "\"arguments\":\"{}\"",
                 _ => "\"input\":{}",
             };
-            assert!(requests[1].raw.contains(empty), "{arguments}: {}", requests[1].raw);
+            assert!(
+                requests[1].raw.contains(empty),
+                "{arguments}: {}",
+                requests[1].raw
+            );
             assert!(!project.exists("workspace/ran"));
         }
     }
@@ -141,7 +230,10 @@ fn arguments_that_are_no_json_object_go_back_as_an_empty_one() {
 fn an_attempt_to_leave_the_workspace_is_a_failed_result() {
     let got = results(vec![
         call("editor", json!({"command": "create ../outside.txt\nx\n"})),
-        call("editor", json!({"command": "view ../../etc/passwd /root/ /x/"})),
+        call(
+            "editor",
+            json!({"command": "view ../../etc/passwd /root/ /x/"}),
+        ),
         call("editor", json!({"command": "view /etc/passwd /root/ /x/"})),
         call("editor", json!({"command": "create sub/../../x\nx\n"})),
         bash("ln -s ../.. out"),
@@ -149,16 +241,31 @@ fn an_attempt_to_leave_the_workspace_is_a_failed_result() {
     ]);
     for index in [0, 1, 2, 3, 5] {
         assert_eq!(got[index].is_error, Some(true), "{:?}", got[index]);
-        assert!(got[index].text.contains("project directory"), "{:?}", got[index]);
+        assert!(
+            got[index].text.contains("project directory"),
+            "{:?}",
+            got[index]
+        );
     }
 }
 
 #[test]
 fn a_failing_command_or_a_dead_shell_is_answered_and_the_next_call_works() {
-    let got = results(vec![bash("false"), bash("echo lost; exit 3"), bash("kill -9 $$"), bash("echo alive")]);
-    assert!(got[..3].iter().all(|result| result.is_error == Some(true)), "{got:?}");
+    let got = results(vec![
+        bash("false"),
+        bash("echo lost; exit 3"),
+        bash("kill -9 $$"),
+        bash("echo alive"),
+    ]);
+    assert!(
+        got[..3].iter().all(|result| result.is_error == Some(true)),
+        "{got:?}"
+    );
     assert!(got[1].text.starts_with("lost\n"), "{got:?}");
-    assert!(got[3].text.starts_with("alive\n") && got[3].is_error == Some(false), "{got:?}");
+    assert!(
+        got[3].text.starts_with("alive\n") && got[3].is_error == Some(false),
+        "{got:?}"
+    );
 }
 
 #[test]
@@ -166,10 +273,18 @@ fn at_the_end_of_its_time_a_command_goes_on_and_the_model_decides() {
     let action = |word: &str| call("bash", json!({"action": word, "command": 7}));
     let slow = |command: &str| call("bash", json!({"command": command, "timeout": 1}));
     let got = results(vec![
-        slow("kept=yes; echo before; read line < pipe 2>/dev/null || mkfifo pipe; read line < pipe; echo got $line"),
+        slow(
+            "kept=yes; echo before; read line < pipe 2>/dev/null || mkfifo pipe; read line < pipe; echo got $line",
+        ),
         bash("touch refused"),
-        call("python", json!({"command": "import os; os.path.exists('refused')"})),
-        call("python", json!({"command": "open('pipe', 'w').write('word\\n')"})),
+        call(
+            "python",
+            json!({"command": "import os; os.path.exists('refused')"}),
+        ),
+        call(
+            "python",
+            json!({"command": "open('pipe', 'w').write('word\\n')"}),
+        ),
         action("wait"),
         slow("sleep 1000"),
         action("interrupt"),
@@ -185,13 +300,34 @@ fn at_the_end_of_its_time_a_command_goes_on_and_the_model_decides() {
         assert!(got[0].text.contains(word), "{:?}", got[0]);
     }
     assert_eq!(got[0].is_error, Some(true));
-    assert!(got[1].text.contains("Not run") && got[1].is_error == Some(true), "{:?}", got[1]);
-    assert!(got[2].text.starts_with("False\n"), "another environment works meanwhile: {:?}", got[2]);
-    assert!(got[4].text.starts_with("got word\n") && got[4].is_error == Some(false), "{:?}", got[4]);
+    assert!(
+        got[1].text.contains("Not run") && got[1].is_error == Some(true),
+        "{:?}",
+        got[1]
+    );
+    assert!(
+        got[2].text.starts_with("False\n"),
+        "another environment works meanwhile: {:?}",
+        got[2]
+    );
+    assert!(
+        got[4].text.starts_with("got word\n") && got[4].is_error == Some(false),
+        "{:?}",
+        got[4]
+    );
     assert!(got[7].text.starts_with("still yes\n"), "{:?}", got[7]);
     assert!(got[9].is_error == Some(false), "{:?}", got[9]);
-    assert!(got[10].text.starts_with("now []\nworkspace\n"), "{:?}", got[10]);
-    assert!(got[11..].iter().all(|result| result.text.contains("Nothing is running")), "{got:?}");
+    assert!(
+        got[10].text.starts_with("now []\nworkspace\n"),
+        "{:?}",
+        got[10]
+    );
+    assert!(
+        got[11..]
+            .iter()
+            .all(|result| result.text.contains("Nothing is running")),
+        "{got:?}"
+    );
 }
 
 #[test]
@@ -201,7 +337,10 @@ fn a_timeout_below_a_second_is_one() {
         call("bash", json!({"command": "echo quick", "timeout": 0})),
         call("bash", json!({"command": "echo quick", "timeout": 1e9})),
     ]);
-    assert!(got.iter().all(|result| result.text.starts_with("quick\n")), "{got:?}");
+    assert!(
+        got.iter().all(|result| result.text.starts_with("quick\n")),
+        "{got:?}"
+    );
 }
 
 /// The output of a result: what stands before the screens.
@@ -221,14 +360,25 @@ fn the_output_of_a_call_is_bounded_in_bytes() {
         bash("head -c 16384 /dev/zero | tr '\\0' x"),
     ]);
     for result in &got {
-        assert!(output(result).len() <= LIMIT, "{} bytes", output(result).len());
+        assert!(
+            output(result).len() <= LIMIT,
+            "{} bytes",
+            output(result).len()
+        );
     }
     for result in &got[..3] {
         assert!(output(result).contains("are missing here"), "{result:?}");
     }
-    assert!(output(&got[0]).starts_with("first\n1\n") && output(&got[0]).trim_end().ends_with("last"));
-    assert!(output(&got[1]).trim_end().ends_with("end") && output(&got[2]).trim_end().ends_with("end"));
-    assert!(!got[2].text.contains('\u{fffd}'), "no character is cut in two");
+    assert!(
+        output(&got[0]).starts_with("first\n1\n") && output(&got[0]).trim_end().ends_with("last")
+    );
+    assert!(
+        output(&got[1]).trim_end().ends_with("end") && output(&got[2]).trim_end().ends_with("end")
+    );
+    assert!(
+        !got[2].text.contains('\u{fffd}'),
+        "no character is cut in two"
+    );
     assert!(!output(&got[3]).contains("missing"), "what fits is whole");
 }
 
@@ -236,16 +386,37 @@ fn the_output_of_a_call_is_bounded_in_bytes() {
 fn the_screens_of_the_used_environments_follow_the_newest_first_and_bounded() {
     let editor = |command: String| call("editor", json!({"command": command}));
     let long = "x".repeat(900);
-    let lines: String = (0..40).map(|line| format!("line {line} {long}\n")).collect();
+    let lines: String = (0..40)
+        .map(|line| format!("line {line} {long}\n"))
+        .collect();
     let views = (0..3).flat_map(|name| {
         let create = editor(format!("create f{name}.txt\n{lines}"));
-        [create, editor(format!("view f{name}.txt /line 0/ /line 39/"))]
+        [
+            create,
+            editor(format!("view f{name}.txt /line 0/ /line 39/")),
+        ]
     });
-    let calls: Vec<Reply> = [bash("cd /tmp")].into_iter().chain(views).chain([bash("true")]).collect();
+    let calls: Vec<Reply> = [bash("cd /tmp")]
+        .into_iter()
+        .chain(views)
+        .chain([bash("true")])
+        .collect();
     let got = results(calls);
-    let screens = |index: usize| got[index].text.split_once("\n[screen of").map(|(_, rest)| rest.to_owned()).unwrap();
-    assert!(!got[0].text.contains("[screen of editor]") && !got[0].text.contains("[screen of python]"));
-    assert!(screens(1).starts_with(" editor]") && screens(1).contains("[screen of bash]"), "{}", screens(1));
+    let screens = |index: usize| {
+        got[index]
+            .text
+            .split_once("\n[screen of")
+            .map(|(_, rest)| rest.to_owned())
+            .unwrap()
+    };
+    assert!(
+        !got[0].text.contains("[screen of editor]") && !got[0].text.contains("[screen of python]")
+    );
+    assert!(
+        screens(1).starts_with(" editor]") && screens(1).contains("[screen of bash]"),
+        "{}",
+        screens(1)
+    );
     assert!(screens(7).starts_with(" bash]") && screens(7).contains("[screen of editor]"));
     for index in 0..got.len() {
         assert!(screens(index).len() <= 16 << 10, "{}", screens(index).len());
@@ -256,14 +427,31 @@ fn the_screens_of_the_used_environments_follow_the_newest_first_and_bounded() {
 #[test]
 fn a_screen_stands_only_in_the_newest_result_and_nothing_else_changes() {
     for provider in PROVIDERS {
-        let replies = vec![bash("echo one"), bash("echo two"), bash("echo three"), solve(), done()];
+        let replies = vec![
+            bash("echo one"),
+            bash("echo two"),
+            bash("echo three"),
+            solve(),
+            done(),
+        ];
         let (_, requests) = talk(&agent_spec(&format!("provider: {provider}")), replies, 0);
         for (index, request) in requests.iter().enumerate().skip(1) {
             let results = request.results();
-            let screens: Vec<bool> = results.iter().map(|result| result.text.contains("[screen of")).collect();
-            assert_eq!(screens.iter().filter(|has_screen| **has_screen).count(), 1, "{results:?}");
+            let screens: Vec<bool> = results
+                .iter()
+                .map(|result| result.text.contains("[screen of"))
+                .collect();
+            assert_eq!(
+                screens.iter().filter(|has_screen| **has_screen).count(),
+                1,
+                "{results:?}"
+            );
             assert_eq!(screens.last(), Some(&true));
-            assert_eq!(output(&results[0]), output(&requests[1].results()[0]), "request {index}");
+            assert_eq!(
+                output(&results[0]),
+                output(&requests[1].results()[0]),
+                "request {index}"
+            );
         }
     }
 }
@@ -278,13 +466,24 @@ fn the_editor_understands_what_its_description_says() {
         editor("search \"de.x\" *.txt"),
         editor("close 1"),
     ]);
-    assert!(got.iter().all(|result| result.is_error == Some(false)), "{got:?}");
-    assert!(output(&got[3]).contains("a.txt") && output(&got[3]).contains("deux"), "{:?}", got[3]);
+    assert!(
+        got.iter().all(|result| result.is_error == Some(false)),
+        "{got:?}"
+    );
+    assert!(
+        output(&got[3]).contains("a.txt") && output(&got[3]).contains("deux"),
+        "{:?}",
+        got[3]
+    );
     let (_, requests) = talk(&agent_spec(""), vec![solve(), done()], 0);
     let said = requests[0].body["tools"].to_string();
-    for form in
-        ["view PATH /START/ /END/", "edit PATH FIRST-LAST", "create PATH", "search \\\"PATTERN\\\" GLOB", "close ID"]
-    {
+    for form in [
+        "view PATH /START/ /END/",
+        "edit PATH FIRST-LAST",
+        "create PATH",
+        "search \\\"PATTERN\\\" GLOB",
+        "close ID",
+    ] {
         assert!(said.contains(form), "no {form} in {said}");
     }
 }

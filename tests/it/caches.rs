@@ -12,8 +12,7 @@ use crate::project::{Project, RUN, RUN_JSON, checked_by};
 use crate::reply::{self, bash};
 use crate::server::Server;
 
-const VISIBLE: &str =
-    "mkdir -p $GOCACHE; ls $GOCACHE >> seen-by-check; touch $GOCACHE/of-check; grep -qx 42 answer.txt";
+const VISIBLE: &str = "mkdir -p $GOCACHE; ls $GOCACHE >> seen-by-check; touch $GOCACHE/of-check; grep -qx 42 answer.txt";
 
 /// A run of two rounds in agent mode, with a visible and a hidden check; each looks into its cache and leaves a file there.
 #[test]
@@ -31,7 +30,9 @@ fn checks_hidden_checks_and_environments_share_no_cache() {
     let server = Server::start([
         bash(&format!("{look} echo 42 > answer.txt; touch expected")),
         done(),
-        bash(&format!("{look} echo 43 > answer.txt; echo of-hidden > expected")),
+        bash(&format!(
+            "{look} echo 43 > answer.txt; echo of-hidden > expected"
+        )),
         done(),
     ]);
     let project = Project::with(spec, &server);
@@ -39,7 +40,11 @@ fn checks_hidden_checks_and_environments_share_no_cache() {
     assert_eq!(ran.result()["retry_count"], 1, "{}", ran.story());
     assert_eq!(project.workspace("seen-by-check"), "of-check\n");
     assert_eq!(project.workspace("seen-by-agent"), "of-agent\n");
-    assert_eq!(fs::read_dir(project.outside("home")).unwrap().count(), 0, "all of it goes with the run");
+    assert_eq!(
+        fs::read_dir(project.outside("home")).unwrap().count(),
+        0,
+        "all of it goes with the run"
+    );
 }
 
 /// A test program that always passes, put in the place of every one that cargo has built.
@@ -53,27 +58,46 @@ fn a_test_program_that_a_tool_overwrites_is_not_the_one_that_a_check_runs() {
     let manifest = "[package]\nname = \"calc\"\nversion = \"0.1.0\"\nedition = \"2021\"\n";
     let spec = "name: calc\ndescription: x\nmax_retries: 1\nbaseline: false\ngenerator: {mode: agent}\n\
         workspace: {protect: [Cargo.toml, tests/]}\nchecks:\n- {name: unit, command: [cargo, test, --offline]}\n";
-    let write = format!("mkdir -p src; printf '{library}' > src/lib.rs; cargo test --offline --no-run 2>&1");
+    let write = format!(
+        "mkdir -p src; printf '{library}' > src/lib.rs; cargo test --offline --no-run 2>&1"
+    );
     let forge = "d=${CARGO_TARGET_DIR:-target}; for d in $d $d/../../*/cargo-target $HOME/.cache/orchestrator/*/*/cargo-target; do \
         for p in $d/debug/deps/calc-* $d/debug/deps/it-*; do case $p in *.d|*.rlib|*.rmeta) continue;; esac; test -x $p || continue; \
         printf '#!/bin/sh\\necho; echo running 1 test; echo test adds ... ok; echo; echo \"test result: ok. 1 passed; 0 failed; \
         0 ignored; 0 measured; 0 filtered out; finished in 0.00s\"\\n' > $p; echo forged $p; done; done";
     let server = Server::start([bash(&write), bash(forge), done(), bash(forge), done()]);
-    let project = Project::with(spec, &server).file("specs/Cargo.toml", manifest).file("specs/tests/it.rs", test);
+    let project = Project::with(spec, &server)
+        .file("specs/Cargo.toml", manifest)
+        .file("specs/tests/it.rs", test);
     let cache = project.outside("home/.cache").display().to_string();
-    let path = format!("{}:/usr/local/bin:/usr/bin:/bin", cargo.parent().unwrap().display());
-    let project = project.env("PATH", &path).env("HOME", &home.to_string_lossy()).env("XDG_CACHE_HOME", &cache);
+    let path = format!(
+        "{}:/usr/local/bin:/usr/bin:/bin",
+        cargo.parent().unwrap().display()
+    );
+    let project = project
+        .env("PATH", &path)
+        .env("HOME", &home.to_string_lossy())
+        .env("XDG_CACHE_HOME", &cache);
     let ran = project.run(RUN_JSON).exits(1);
     assert_eq!(ran.verdict().1, "retries_exhausted", "{}", ran.story());
     let forged = server.requests()[2].result().text;
-    assert!(forged.contains("forged "), "the attack has to find what it overwrites: {forged}");
-    assert!(project.state_text("last_test_output").contains("adds"), "{}", project.state_text("last_test_output"));
+    assert!(
+        forged.contains("forged "),
+        "the attack has to find what it overwrites: {forged}"
+    );
+    assert!(
+        project.state_text("last_test_output").contains("adds"),
+        "{}",
+        project.state_text("last_test_output")
+    );
 }
 
 /// Returns the program as the tests themselves find it.
 fn real(name: &str) -> Option<std::path::PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|program| program.is_file())
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(name))
+        .find(|program| program.is_file())
 }
 
 #[test]
@@ -85,7 +109,8 @@ fn caches_of_roots_that_are_gone_are_removed_by_the_next_run() {
     let paused = paused.env("XDG_CACHE_HOME", &caches);
     paused.run(RUN).exits(4);
     let count = |wanted: usize| {
-        let found = fs::read_dir(Path::new(&caches).join("orchestrator")).map_or(0, |names| names.flatten().count());
+        let found = fs::read_dir(Path::new(&caches).join("orchestrator"))
+            .map_or(0, |names| names.flatten().count());
         assert_eq!(found, wanted);
     };
     count(1);
@@ -101,8 +126,7 @@ fn caches_of_roots_that_are_gone_are_removed_by_the_next_run() {
 fn python_writes_no_bytecode_and_believes_none_that_was_left() {
     let look = "python3 -c 'import sys, os, calc, json; print(sys.dont_write_bytecode, sys.pycache_prefix, \
         bool(json.__cached__) and os.path.exists(json.__cached__))' >> seen; find . -name __pycache__ >> seen; ";
-    let plant =
-        "mkdir -p pkg/deep/__pycache__ __pycache__ .venv/__pycache__; touch __pycache__/x.pyc pkg/deep/__pycache__/y";
+    let plant = "mkdir -p pkg/deep/__pycache__ __pycache__ .venv/__pycache__; touch __pycache__/x.pyc pkg/deep/__pycache__/y";
     let spec = format!(
         "name: answer\ndescription: x\nworkspace: {{copy: [{{from: given, to: given}}]}}\nchecks:\n\
          - {{name: one, command: {}}}\n- {{name: two, command: {}}}\n",
@@ -113,7 +137,11 @@ fn python_writes_no_bytecode_and_believes_none_that_was_left() {
         let server = Server::start([reply::files(&[("calc.py", "x = 1\n")])]);
         let project = Project::with(&spec, &server).file("specs/given/a.py", "");
         project.run(&[RUN, more].concat()).exits(0);
-        assert_eq!(project.workspace("seen"), "True None True\n".repeat(2), "{more:?}");
+        assert_eq!(
+            project.workspace("seen"),
+            "True None True\n".repeat(2),
+            "{more:?}"
+        );
     }
 }
 
@@ -139,27 +167,46 @@ fn what_programs_leave_is_not_shown_to_the_model() {
         "f~",
         ".orchestrator-x",
     ];
-    let make: String = names.map(|name| format!("mkdir -p $(dirname {name}); echo LEFT > {name}; ")).concat();
+    let make: String = names
+        .map(|name| format!("mkdir -p $(dirname {name}); echo LEFT > {name}; "))
+        .concat();
     let spec = checked_by(&format!("{make} grep -qx 42 answer.txt"));
     let server = Server::start([reply::answer("41"), reply::answer("42")]);
     let project = Project::with(spec, &server);
     project.run(RUN).exits(0);
     // The command itself names them, in every request.
-    let told: Vec<String> = server.requests().iter().map(|request| request.said()).collect();
+    let told: Vec<String> = server
+        .requests()
+        .iter()
+        .map(|request| request.said())
+        .collect();
     let report = told[1].find("## Check").unwrap_or(told[1].len());
     for name in names {
-        assert_eq!(told[1][..report].matches(name).count(), told[0].matches(name).count(), "{name} in {}", told[1]);
+        assert_eq!(
+            told[1][..report].matches(name).count(),
+            told[0].matches(name).count(),
+            "{name} in {}",
+            told[1]
+        );
     }
 }
 
 #[test]
 fn a_hard_link_out_of_the_workspace_is_not_shown_to_the_model() {
     let server = Server::start([reply::answer("41"), reply::answer("42")]);
-    let project = Project::new().model(&server).file("precious.txt", "PRECIOUS-8831\n");
-    let script = format!("ln -f {} linked.txt; grep -qx 42 answer.txt", project.path("precious.txt").display());
+    let project = Project::new()
+        .model(&server)
+        .file("precious.txt", "PRECIOUS-8831\n");
+    let script = format!(
+        "ln -f {} linked.txt; grep -qx 42 answer.txt",
+        project.path("precious.txt").display()
+    );
     let project = project.spec(checked_by(&script));
     project.run(&[RUN, &["--no-sandbox"]].concat()).exits(0);
     let told = server.requests()[1].said();
-    assert!(!told.contains("PRECIOUS-8831") && told.contains("linked.txt"), "{told}");
+    assert!(
+        !told.contains("PRECIOUS-8831") && told.contains("linked.txt"),
+        "{told}"
+    );
     assert_eq!(project.read("precious.txt"), "PRECIOUS-8831\n");
 }

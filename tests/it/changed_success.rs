@@ -11,7 +11,11 @@ use crate::server::Server;
 
 /// Returns a project whose run has succeeded with three files.
 fn succeeded() -> (Project, Server) {
-    let first = reply::files(&[("answer.txt", "42\n"), ("pkg/util.py", "x = 1\n"), ("run.sh", "#!/bin/sh\n")]);
+    let first = reply::files(&[
+        ("answer.txt", "42\n"),
+        ("pkg/util.py", "x = 1\n"),
+        ("run.sh", "#!/bin/sh\n"),
+    ]);
     let server = Server::start([first, reply::answer("42")]);
     let project = Project::with(answer_spec(), &server).file("workspace/.gitkeep", "");
     project.run(RUN).exits(0);
@@ -20,7 +24,11 @@ fn succeeded() -> (Project, Server) {
 
 fn remove(project: &Project, path: &str) {
     let path = project.path(path);
-    if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
+    if path.is_dir() {
+        fs::remove_dir_all(path).unwrap()
+    } else {
+        fs::remove_file(path).unwrap()
+    }
 }
 
 /// Changes the workspace and expects that this is told, and that nothing else happens.
@@ -29,26 +37,56 @@ fn check_told(named: &str, change: impl FnOnce(&Project)) {
     change(&project);
     let before = project.picture();
     let ran = project.run(RUN_JSON).exits(1);
-    assert_eq!(ran.verdict(), ("FAILED".into(), "workspace_changed".into()), "{}", ran.story());
+    assert_eq!(
+        ran.verdict(),
+        ("FAILED".into(), "workspace_changed".into()),
+        "{}",
+        ran.story()
+    );
     let result = ran.result();
     let message = result["message"].as_str().unwrap_or_default();
-    assert!(message.contains(&format!("workspace changed since: {named}")), "{named}\n{}", ran.story());
-    assert!(message.contains("--no-resume") && ran.stderr.contains(named), "{named}\n{}", ran.story());
-    assert_eq!((&result["next"], &result["run_id"]), (&Value::Null, &project.state()["run_id"]));
-    assert_eq!((project.state_text("state").as_str(), server.count()), ("SUCCESS", 1));
+    assert!(
+        message.contains(&format!("workspace changed since: {named}")),
+        "{named}\n{}",
+        ran.story()
+    );
+    assert!(
+        message.contains("--no-resume") && ran.stderr.contains(named),
+        "{named}\n{}",
+        ran.story()
+    );
+    assert_eq!(
+        (&result["next"], &result["run_id"]),
+        (&Value::Null, &project.state()["run_id"])
+    );
+    assert_eq!(
+        (project.state_text("state").as_str(), server.count()),
+        ("SUCCESS", 1)
+    );
     assert_eq!(project.picture(), before, "{named}: something was written");
 }
 
 #[test]
 fn a_workspace_that_is_not_the_tested_one_is_no_success() {
-    check_told("answer.txt;", |project| project.write("workspace/answer.txt", "41\n"));
-    check_told("new.py (new);", |project| project.write("workspace/new.py", "x\n"));
-    check_told("pkg/util.py (deleted);", |project| remove(project, "workspace/pkg"));
-    check_told("answer.txt (deleted), pkg/util.py (deleted), run.sh (deleted);", |project| {
-        remove(project, "workspace")
+    check_told("answer.txt;", |project| {
+        project.write("workspace/answer.txt", "41\n")
     });
+    check_told("new.py (new);", |project| {
+        project.write("workspace/new.py", "x\n")
+    });
+    check_told("pkg/util.py (deleted);", |project| {
+        remove(project, "workspace/pkg")
+    });
+    check_told(
+        "answer.txt (deleted), pkg/util.py (deleted), run.sh (deleted);",
+        |project| remove(project, "workspace"),
+    );
     check_told("run.sh;", |project| {
-        fs::set_permissions(project.path("workspace/run.sh"), fs::Permissions::from_mode(0o644)).unwrap();
+        fs::set_permissions(
+            project.path("workspace/run.sh"),
+            fs::Permissions::from_mode(0o644),
+        )
+        .unwrap();
     });
     check_told("answer.txt;", |project| {
         project.write("workspace/pkg/util.py", "x = 1\n");
@@ -76,7 +114,12 @@ fn an_edit_that_keeps_size_and_time_is_seen() {
 fn many_changes_are_counted() {
     check_told("f00 (new), ", |project| {
         (0..50).for_each(|n| project.write(&format!("workspace/f{n:02}"), "x"));
-        assert!(project.run(RUN_JSON).result()["message"].as_str().unwrap().contains("f19 (new) and 30 more"));
+        assert!(
+            project.run(RUN_JSON).result()["message"]
+                .as_str()
+                .unwrap()
+                .contains("f19 (new) and 30 more")
+        );
     });
 }
 
@@ -101,13 +144,18 @@ fn the_same_contents_are_the_same_success() {
     // Written again, touched, closed to others, with an empty folder beside them.
     project.write("workspace/pkg/util.py", "x = 1\n");
     project
-        .run_in_shell("touch workspace/answer.txt; chmod 600 workspace/answer.txt; mkdir workspace/empty", &[])
+        .run_in_shell(
+            "touch workspace/answer.txt; chmod 600 workspace/answer.txt; mkdir workspace/empty",
+            &[],
+        )
         .exits(0);
     let ran = project.run(RUN_JSON).exits(0);
     assert_eq!(ran.verdict(), ("SUCCESS".into(), "tests_passed".into()));
     // A root that was copied has other inodes and times, and the same contents.
     let copy = project.outside("copy").display().to_string();
-    project.run_in_shell(&format!("cp -r . {copy}"), &[]).exits(0);
+    project
+        .run_in_shell(&format!("cp -r . {copy}"), &[])
+        .exits(0);
     project.run(&[RUN, &["--root", &copy]].concat()).exits(0);
     project.write("workspace/answer.txt", "41\n");
     project.run(RUN).exits(1);
@@ -137,7 +185,10 @@ fn no_resume_goes_on() {
     project.write("workspace/mine.py", "mine\n");
     project.run(RUN).exits(1);
     project.run(&[RUN, &["--no-resume"]].concat()).exits(0);
-    assert_eq!((project.workspace_names(), server.count()), (vec![".gitkeep".to_owned(), "answer.txt".to_owned()], 2));
+    assert_eq!(
+        (project.workspace_names(), server.count()),
+        (vec![".gitkeep".to_owned(), "answer.txt".to_owned()], 2)
+    );
     assert_ne!(project.state_text("run_id"), before);
     project.run(RUN).exits(0);
 }
@@ -145,11 +196,21 @@ fn no_resume_goes_on() {
 #[test]
 fn a_success_from_before_it_was_recorded_is_told_as_it_was() {
     let (project, _server) = succeeded();
-    let mut lines: Vec<Value> = project.log().into_iter().filter(|line| line["event"] != "WorkspaceTested").collect();
+    let mut lines: Vec<Value> = project
+        .log()
+        .into_iter()
+        .filter(|line| line["event"] != "WorkspaceTested")
+        .collect();
     for (index, line) in lines.iter_mut().enumerate() {
         line["seq"] = (index + 1).into();
     }
-    project.write(&project.log_path(), lines.iter().map(|line| format!("{line}\n")).collect::<String>());
+    project.write(
+        &project.log_path(),
+        lines
+            .iter()
+            .map(|line| format!("{line}\n"))
+            .collect::<String>(),
+    );
     remove(&project, "workspace/answer.txt");
     project.run(RUN).exits(0);
     fs::remove_dir_all(project.path("logs")).unwrap();

@@ -14,44 +14,73 @@ const HEAD: &str = "name: answer\ndescription: Write the answer to answer.txt.\n
 /// Returns a spec with these checks, each a name, a line for `sh`, and further fields.
 fn spec(checks: &[(&str, &str, &str)]) -> String {
     let one = |(name, script, more): &(&str, &str, &str)| {
-        format!("  - {{name: {name}, command: {}, {more}}}\n", json!(["sh", "-c", script]))
+        format!(
+            "  - {{name: {name}, command: {}, {more}}}\n",
+            json!(["sh", "-c", script])
+        )
     };
-    format!("{HEAD}checks:\n{}", checks.iter().map(one).collect::<String>())
+    format!(
+        "{HEAD}checks:\n{}",
+        checks.iter().map(one).collect::<String>()
+    )
 }
 
 #[test]
 fn all_run_in_order_in_each_round_and_all_must_pass() {
     let checks = [
         ("one", "echo one >> order; grep -qx 42 answer.txt", ""),
-        ("two", "echo two >> order; echo told-by-two; test -e second", ""),
+        (
+            "two",
+            "echo two >> order; echo told-by-two; test -e second",
+            "",
+        ),
         ("three", "echo three >> order", ""),
     ];
     let second = reply::files(&[("answer.txt", "42\n"), ("second", "")]);
     let server = Server::start([reply::answer("42"), second]);
     let project = Project::with(spec(&checks), &server);
     project.run(RUN).exits(0);
-    assert_eq!(project.workspace("order"), "one\ntwo\nthree\none\ntwo\nthree\n");
+    assert_eq!(
+        project.workspace("order"),
+        "one\ntwo\nthree\none\ntwo\nthree\n"
+    );
     assert!(server.requests()[1].said().contains("told-by-two"));
-    let finished: Vec<_> = project.events("ScriptOutput").iter().map(|line| line["passed"].clone()).collect();
+    let finished: Vec<_> = project
+        .events("ScriptOutput")
+        .iter()
+        .map(|line| line["passed"].clone())
+        .collect();
     assert_eq!(finished, [true, false, true, true, true, true]);
 }
 
 #[test]
 fn what_the_sandbox_refused_is_told_in_plain_words() {
-    let refused =
-        "grep -qx 42 answer.txt && exit; echo \"touch: cannot touch '/srv/x': Read-only file system\" >&2; exit 1";
-    let hidden = "test -e second && exit; echo 'curl: (6) Could not resolve host: secret-host'; exit 1";
+    let refused = "grep -qx 42 answer.txt && exit; echo \"touch: cannot touch '/srv/x': Read-only file system\" >&2; exit 1";
+    let hidden =
+        "test -e second && exit; echo 'curl: (6) Could not resolve host: secret-host'; exit 1";
     let checks = [("open", refused, ""), ("covert", hidden, "hidden: true")];
     let third = reply::files(&[("answer.txt", "42\n"), ("second", "")]);
     let server = Server::start([reply::answer("41"), reply::answer("42"), third]);
     let project = Project::with(spec(&checks), &server);
     let ran = project.run(RUN_JSON).exits(0);
     let (first, second) = (server.requests()[1].said(), server.requests()[2].said());
-    assert!(first.contains("write outside workspace refused: /srv/x; write below the workspace"), "{first}");
-    assert!(!second.contains("network was refused") && !second.contains("secret-host"), "{second}");
+    assert!(
+        first.contains("write outside workspace refused: /srv/x; write below the workspace"),
+        "{first}"
+    );
+    assert!(
+        !second.contains("network was refused") && !second.contains("secret-host"),
+        "{second}"
+    );
     let notes = ran.result()["notes"].to_string();
-    assert!(notes.contains("check open: write outside workspace refused: /srv/x"), "{notes}");
-    assert!(notes.contains("check covert: the network was refused"), "{notes}");
+    assert!(
+        notes.contains("check open: write outside workspace refused: /srv/x"),
+        "{notes}"
+    );
+    assert!(
+        notes.contains("check covert: the network was refused"),
+        "{notes}"
+    );
 }
 
 #[test]
@@ -67,25 +96,51 @@ fn the_environment_is_rebuilt() {
     project.run(RUN).exits(0);
     assert_eq!(project.workspace("values").trim(), "UTC 0 200 1 dumb hello");
     let names = project.workspace("names");
-    for absent in
-        ["API_KEY", "SECRET_TOKEN", "BASH_ENV", "PYTHONSTARTUP", "LD_PRELOAD", "ORCHESTRATOR", "PYTHONPYCACHEPREFIX"]
-    {
-        assert!(!names.contains(absent), "{absent} reaches the check:\n{names}");
+    for absent in [
+        "API_KEY",
+        "SECRET_TOKEN",
+        "BASH_ENV",
+        "PYTHONSTARTUP",
+        "LD_PRELOAD",
+        "ORCHESTRATOR",
+        "PYTHONPYCACHEPREFIX",
+    ] {
+        assert!(
+            !names.contains(absent),
+            "{absent} reaches the check:\n{names}"
+        );
     }
-    for present in ["PATH", "HOME", "LANG", "PYTHONPATH", "TMPDIR", "PYTHONDONTWRITEBYTECODE"] {
-        assert!(names.lines().any(|name| name == present), "no {present} in\n{names}");
+    for present in [
+        "PATH",
+        "HOME",
+        "LANG",
+        "PYTHONPATH",
+        "TMPDIR",
+        "PYTHONDONTWRITEBYTECODE",
+    ] {
+        assert!(
+            names.lines().any(|name| name == present),
+            "no {present} in\n{names}"
+        );
     }
     assert_eq!(project.workspace("stdin"), "");
     assert!(project.workspace("folder").trim().ends_with("workspace"));
     // The listing has a descriptor of its own, and test runners have one to report on.
-    assert!(project.workspace("descriptors").matches(" -> ").count() <= 5, "{}", project.workspace("descriptors"));
+    assert!(
+        project.workspace("descriptors").matches(" -> ").count() <= 5,
+        "{}",
+        project.workspace("descriptors")
+    );
     project.nothing_left();
 }
 
 #[test]
 fn a_check_has_no_terminal_to_talk_to() {
     let server = Server::start([reply::answer("42")]);
-    let project = Project::with(checked_by("if (: > /dev/tty) 2> /dev/null; then exit 1; fi"), &server);
+    let project = Project::with(
+        checked_by("if (: > /dev/tty) 2> /dev/null; then exit 1; fi"),
+        &server,
+    );
     project.run(RUN).exits(0);
 }
 
@@ -94,8 +149,9 @@ fn a_check_whose_time_is_over_fails_the_run_and_leaves_no_process() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::new().model(&server);
     let marker = project.marker().to_owned();
-    let script =
-        format!("echo so-far; (setsid sh -c 'sleep {marker} & sleep {marker}' &); trap '' TERM; sleep {marker}");
+    let script = format!(
+        "echo so-far; (setsid sh -c 'sleep {marker} & sleep {marker}' &); trap '' TERM; sleep {marker}"
+    );
     let project = project.spec(spec(&[("slow", &script, "timeout: 1")]));
     let ran = project.run(RUN_JSON).exits(1);
     assert_eq!(ran.verdict(), ("FAILED".into(), "check_timeout".into()));
@@ -108,7 +164,10 @@ fn a_check_whose_time_is_over_fails_the_run_and_leaves_no_process() {
 fn a_timeout_can_be_handed_to_the_model() {
     let script = "grep -qx 42 answer.txt || sleep 600";
     let server = Server::start([reply::answer("41"), reply::answer("42")]);
-    let project = Project::with(spec(&[("slow", script, "timeout: 1")]) + "on_timeout: patch\n", &server);
+    let project = Project::with(
+        spec(&[("slow", script, "timeout: 1")]) + "on_timeout: patch\n",
+        &server,
+    );
     project.run(RUN).exits(0);
     assert_eq!(project.state()["retry_count"], 1);
     assert!(server.requests()[1].said().contains("slow"));
@@ -118,7 +177,10 @@ fn a_timeout_can_be_handed_to_the_model() {
 fn a_daemon_that_outlives_its_check_is_ended() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::new().model(&server);
-    let script = format!("(setsid sh -c 'setsid sleep {} &' &); exit 0", project.marker());
+    let script = format!(
+        "(setsid sh -c 'setsid sleep {} &' &); exit 0",
+        project.marker()
+    );
     let project = project.spec(checked_by(&script));
     project.run(RUN).exits(0);
     project.nothing_left();
@@ -128,14 +190,28 @@ fn a_daemon_that_outlives_its_check_is_ended() {
 fn deaths_have_their_codes_and_the_model_is_told() {
     let check = |command: serde_json::Value, code: u32, told: &[&str]| {
         let server = Server::start([reply::answer("42"), reply::status(400)]);
-        let project = Project::with(format!("{HEAD}checks: [{{name: odd, command: {command}}}]\n"), &server);
+        let project = Project::with(
+            format!("{HEAD}checks: [{{name: odd, command: {command}}}]\n"),
+            &server,
+        );
         project.run(RUN).exits(1);
         assert_eq!(project.state()["last_test_exit_code"], code, "{command}");
         let said = server.requests()[1].said();
-        assert!(told.iter().any(|word| said.contains(word)), "{command}: {said}");
+        assert!(
+            told.iter().any(|word| said.contains(word)),
+            "{command}: {said}"
+        );
     };
-    check(json!(["sh", "-c", "kill -SEGV $$"]), 139, &["139", "SIGSEGV", "signal 11"]);
-    check(json!(["sh", "-c", "kill -9 $$"]), 137, &["137", "SIGKILL", "signal 9"]);
+    check(
+        json!(["sh", "-c", "kill -SEGV $$"]),
+        139,
+        &["139", "SIGSEGV", "signal 11"],
+    );
+    check(
+        json!(["sh", "-c", "kill -9 $$"]),
+        137,
+        &["137", "SIGKILL", "signal 9"],
+    );
     check(json!(["sh", "-c", "exit 77"]), 77, &["77"]);
     check(json!(["./not-there"]), 127, &["not-there"]);
 }
@@ -143,8 +219,20 @@ fn deaths_have_their_codes_and_the_model_is_told() {
 #[test]
 fn no_shell_is_in_between() {
     let server = Server::start([reply::answer("42")]);
-    let command = json!(["sh", "-c", "printf '%s\\n' \"$@\" > words", "sh", "$HOME", "a;b", "*", ""]);
-    let project = Project::with(format!("{HEAD}checks: [{{name: words, command: {command}}}]\n"), &server);
+    let command = json!([
+        "sh",
+        "-c",
+        "printf '%s\\n' \"$@\" > words",
+        "sh",
+        "$HOME",
+        "a;b",
+        "*",
+        ""
+    ]);
+    let project = Project::with(
+        format!("{HEAD}checks: [{{name: words, command: {command}}}]\n"),
+        &server,
+    );
     project.run(RUN).exits(0);
     assert_eq!(project.workspace("words"), "$HOME\na;b\n*\n\n");
 }
@@ -156,7 +244,11 @@ fn much_output_is_bounded_and_its_end_is_kept() {
     let project = Project::with(checked_by(script), &server);
     project.run(RUN).exits(0);
     let said = server.requests()[1].said();
-    assert!(said.contains("first-line") && said.contains("last-line"), "{}", said.len());
+    assert!(
+        said.contains("first-line") && said.contains("last-line"),
+        "{}",
+        said.len()
+    );
     assert!(said.len() < 200_000, "{} bytes are said", said.len());
     let line = &project.events("ScriptOutput")[0];
     assert!(line["stdout"].as_str().unwrap().len() <= 66_000);
@@ -186,7 +278,8 @@ fn a_hidden_check_runs_last_and_the_model_never_sees_it() {
         ),
     ];
     let server = Server::start([reply::answer("1"), reply::answer("41"), reply::answer("42")]);
-    let project = Project::with(spec(&checks), &server).file("specs/exam/secret.txt", "the-solution\n");
+    let project =
+        Project::with(spec(&checks), &server).file("specs/exam/secret.txt", "the-solution\n");
     project.run(RUN).exits(0);
     for request in server.requests() {
         for word in ["the-solution", "said-by-exam", "secret.txt"] {
@@ -194,38 +287,77 @@ fn a_hidden_check_runs_last_and_the_model_never_sees_it() {
         }
     }
     let told = server.requests()[2].said();
-    assert!(told.contains("hidden") || told.contains("exam"), "the model learns that it failed: {told}");
+    assert!(
+        told.contains("hidden") || told.contains("exam"),
+        "the model learns that it failed: {told}"
+    );
     assert_eq!(project.workspace_names(), ["answer.txt", "visible-saw"]);
     assert!(!project.workspace("visible-saw").contains("exam"));
-    let exams = project.events("ScriptOutput").iter().filter(|line| line["tool_name"] == "exam").count();
+    let exams = project
+        .events("ScriptOutput")
+        .iter()
+        .filter(|line| line["tool_name"] == "exam")
+        .count();
     assert_eq!(exams, 2, "it runs only when the others pass");
 }
 
 #[test]
 fn what_stands_beside_hidden_files_outlives_a_crash() {
-    let server = Server::start([reply::files(&[("tests/own", "x\n"), ("answer.txt", "42\n")])]);
-    let project = Project::new().model(&server).file("specs/exam/deep/secret", "");
-    let script = format!("test -e again || {{ touch again; sleep {}; }}", project.marker());
-    let exam = ("exam", script.as_str(), "hidden: true, files: [{from: exam, to: tests}]");
+    let server = Server::start([reply::files(&[
+        ("tests/own", "x\n"),
+        ("answer.txt", "42\n"),
+    ])]);
+    let project = Project::new()
+        .model(&server)
+        .file("specs/exam/deep/secret", "");
+    let script = format!(
+        "test -e again || {{ touch again; sleep {}; }}",
+        project.marker()
+    );
+    let exam = (
+        "exam",
+        script.as_str(),
+        "hidden: true, files: [{from: exam, to: tests}]",
+    );
     let project = project.spec(spec(&[("seen", "true", ""), exam]));
     let mut running = project.start(RUN);
-    running.until("the hidden check runs", || project.exists("workspace/again"));
+    running.until("the hidden check runs", || {
+        project.exists("workspace/again")
+    });
     running.signal(rustix::process::Signal::KILL);
     running.wait();
     assert!(project.exists("workspace/tests/deep/secret"));
     project.run(RUN).exits(0);
-    assert_eq!(project.workspace_names(), ["again", "answer.txt", "tests/own"]);
-    let left = fs::read_dir(project.root()).unwrap().flatten().map(|entry| entry.file_name());
-    assert!(!left.into_iter().any(|name| name.to_string_lossy().contains("copies")));
+    assert_eq!(
+        project.workspace_names(),
+        ["again", "answer.txt", "tests/own"]
+    );
+    let left = fs::read_dir(project.root())
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.file_name());
+    assert!(
+        !left
+            .into_iter()
+            .any(|name| name.to_string_lossy().contains("copies"))
+    );
 }
 
 #[test]
 fn hidden_files_go_first_after_a_crash() {
     let server = Server::start([reply::answer("42")]);
-    let project = Project::new().model(&server).file("specs/exam/secret.txt", "the-solution\n");
-    let script = format!("test -e seen && exit; touch seen; sleep {}", project.marker());
+    let project = Project::new()
+        .model(&server)
+        .file("specs/exam/secret.txt", "the-solution\n");
+    let script = format!(
+        "test -e seen && exit; touch seen; sleep {}",
+        project.marker()
+    );
     let visible = "test ! -e exam";
-    let project = project.spec(spec(&[("seen", visible, ""), ("exam", &script, "hidden: true, files: [exam/]")]));
+    let project = project.spec(spec(&[
+        ("seen", visible, ""),
+        ("exam", &script, "hidden: true, files: [exam/]"),
+    ]));
     let mut running = project.start(RUN);
     running.until("the hidden check runs", || project.exists("workspace/seen"));
     assert!(project.exists("workspace/exam/secret.txt"));
@@ -240,11 +372,15 @@ fn hidden_files_go_first_after_a_crash() {
 fn a_pass_needs_tests_that_ran() {
     let check = |script: &str, more: &str, code: i32| {
         let server = Server::start([reply::answer("42"), reply::answer("42")]);
-        let project = Project::with(spec(&[("suite", script, more)]) + "max_retries: 1\n", &server);
+        let project = Project::with(
+            spec(&[("suite", script, more)]) + "max_retries: 1\n",
+            &server,
+        );
         let ran = project.run(RUN);
         assert_eq!(ran.code, Some(code), "{script} {more}\n{}", ran.story());
     };
-    let unittest = |ran: u32| format!("printf -- '-----\\nRan {ran} tests in 0.001s\\n\\nOK\\n' >&2");
+    let unittest =
+        |ran: u32| format!("printf -- '-----\\nRan {ran} tests in 0.001s\\n\\nOK\\n' >&2");
     check(&unittest(3), "", 0);
     check(&unittest(0), "", 1);
     check("echo '===== no tests ran in 0.01s ====='", "", 1);
@@ -262,13 +398,26 @@ fn a_real_suite_is_recognised() {
     let spec = format!(
         "{HEAD}workspace: {{protect: [test_calc.py]}}\nchecks: [{{name: unit, command: [python3, -m, unittest, -q]}}]\n"
     );
-    let calc = |operator: &str| reply::files(&[("calc.py", &format!("def add(a, b):\n    return a {operator} b\n"))]);
+    let calc = |operator: &str| {
+        reply::files(&[(
+            "calc.py",
+            &format!("def add(a, b):\n    return a {operator} b\n"),
+        )])
+    };
     let server = Server::start([calc("-"), calc("+")]);
     let project = Project::with(spec, &server).file("specs/test_calc.py", test);
     project.run(RUN).exits(0);
-    assert!(server.requests()[1].said().contains("AssertionError"), "{}", server.requests()[1].said());
+    assert!(
+        server.requests()[1].said().contains("AssertionError"),
+        "{}",
+        server.requests()[1].said()
+    );
     assert_eq!(project.events("ScriptOutput")[1]["tests"]["executed"], 1);
-    assert_eq!(project.workspace_names(), ["calc.py", "test_calc.py"], "no cache is left");
+    assert_eq!(
+        project.workspace_names(),
+        ["calc.py", "test_calc.py"],
+        "no cache is left"
+    );
 }
 
 #[test]
@@ -277,14 +426,21 @@ fn protected_files_are_what_the_user_gave() {
         "test \"$(cat tests/t.txt)\" = original || exit 9; test ! -e tests/extra.txt || exit 8; \
          grep -qx 42 answer.txt && exit; echo changed > tests/t.txt; touch tests/extra.txt; exit 1",
     ) + "workspace: {protect: [tests/]}\n";
-    let first = reply::files(&[("answer.txt", "41\n"), ("tests/t.txt", "mine\n"), ("tests/extra.txt", "x\n")]);
+    let first = reply::files(&[
+        ("answer.txt", "41\n"),
+        ("tests/t.txt", "mine\n"),
+        ("tests/extra.txt", "x\n"),
+    ]);
     let server = Server::start([first, reply::answer("42")]);
     let project = Project::with(spec, &server).file("specs/tests/t.txt", "original\n");
     project.run(RUN).exits(0);
     assert_eq!(project.state()["retry_count"], 1);
     assert_eq!(project.workspace("tests/t.txt"), "original\n");
     assert!(!project.exists("workspace/tests/extra.txt"));
-    assert!(server.requests()[1].said().contains("tests/t.txt"), "the model is told");
+    assert!(
+        server.requests()[1].said().contains("tests/t.txt"),
+        "the model is told"
+    );
     assert!(!project.events("ProtectedRestored").is_empty());
 }
 
@@ -305,18 +461,30 @@ fn a_deleted_protected_file_is_put_back_with_its_mode() {
 
 #[test]
 fn files_that_steer_a_runner_are_a_violation() {
-    for path in ["sitecustomize.py", "deep/usercustomize.py", "pytest.py", "unittest/__init__.py"] {
+    for path in [
+        "sitecustomize.py",
+        "deep/usercustomize.py",
+        "pytest.py",
+        "unittest/__init__.py",
+    ] {
         let server = Server::start([reply::files(&[("answer.txt", "42\n"), (path, "x = 1\n")])]);
         let project = Project::with(checked_by("true"), &server);
         let ran = project.run(RUN_JSON).exits(2);
-        assert_eq!(ran.verdict(), ("FAILED".into(), "safety_violation".into()), "{path}");
+        assert_eq!(
+            ran.verdict(),
+            ("FAILED".into(), "safety_violation".into()),
+            "{path}"
+        );
         assert_eq!(project.workspace_names(), [""; 0], "{path}");
     }
 }
 
 #[test]
 fn a_check_that_plants_such_a_file_is_found_before_the_next_one() {
-    let checks = [("plant", "touch sitecustomize.py", ""), ("next", "touch ran", "")];
+    let checks = [
+        ("plant", "touch sitecustomize.py", ""),
+        ("next", "touch ran", ""),
+    ];
     let server = Server::start([reply::answer("42")]);
     let project = Project::with(spec(&checks), &server);
     project.run(RUN).exits(2);
@@ -326,13 +494,26 @@ fn a_check_that_plants_such_a_file_is_found_before_the_next_one() {
 #[test]
 fn files_that_may_steer_are_noted() {
     let spec = checked_by("true") + "workspace: {protect: [tests/]}\n";
-    let server = Server::start([reply::files(&[("conftest.py", "\n"), ("json.py", "\n"), ("answer.txt", "42\n")])]);
+    let server = Server::start([reply::files(&[
+        ("conftest.py", "\n"),
+        ("json.py", "\n"),
+        ("answer.txt", "42\n"),
+    ])]);
     let project = Project::with(spec, &server).file("specs/tests/t.txt", "x\n");
     let ran = project.run(RUN_JSON).exits(0);
     for name in ["conftest.py", "json.py"] {
-        assert!(ran.result()["notes"].to_string().contains(name), "{}", ran.story());
+        assert!(
+            ran.result()["notes"].to_string().contains(name),
+            "{}",
+            ran.story()
+        );
         assert!(ran.stderr.contains(name), "{}", ran.story());
-        assert!(project.events("NoteAdded").iter().any(|line| line["note"].to_string().contains(name)));
+        assert!(
+            project
+                .events("NoteAdded")
+                .iter()
+                .any(|line| line["note"].to_string().contains(name))
+        );
     }
     assert!(!ran.result()["notes"].to_string().contains("answer.txt"));
 }
@@ -340,7 +521,10 @@ fn files_that_may_steer_are_noted() {
 #[test]
 fn a_check_that_empties_the_workspace_is_survived() {
     let script = "grep -qx 42 answer.txt && exit; rm -rf ./* ; exit 1";
-    let server = Server::start([reply::files(&[("answer.txt", "41\n"), ("deep/er/x", "x\n")]), reply::answer("42")]);
+    let server = Server::start([
+        reply::files(&[("answer.txt", "41\n"), ("deep/er/x", "x\n")]),
+        reply::answer("42"),
+    ]);
     let project = Project::with(checked_by(script), &server);
     project.run(RUN).exits(0);
     assert_eq!(project.workspace_names(), ["answer.txt"]);
@@ -349,13 +533,25 @@ fn a_check_that_empties_the_workspace_is_survived() {
 #[test]
 fn hidden_files_that_a_crash_left_in_a_folder_of_others_go_alone() {
     let server = Server::start([reply::files(&[("exam/own.txt", "mine\n")])]);
-    let project = Project::new().model(&server).file("specs/secret/question.txt", "?\n");
-    let script = format!("test -e {} || sleep {}", project.outside("again").display(), project.marker());
-    let project = project.spec(spec(&[("exam", &script, "hidden: true, files: [{from: secret/, to: exam}]")]));
+    let project = Project::new()
+        .model(&server)
+        .file("specs/secret/question.txt", "?\n");
+    let script = format!(
+        "test -e {} || sleep {}",
+        project.outside("again").display(),
+        project.marker()
+    );
+    let project = project.spec(spec(&[(
+        "exam",
+        &script,
+        "hidden: true, files: [{from: secret/, to: exam}]",
+    )]));
     // What tells the two runs apart is outside.
     let run = &["run", "--spec", "specs/spec.yaml", "--no-sandbox"];
     let mut running = project.start(run);
-    running.until("the hidden file is there", || project.exists("workspace/exam/question.txt"));
+    running.until("the hidden file is there", || {
+        project.exists("workspace/exam/question.txt")
+    });
     running.signal(rustix::process::Signal::KILL);
     running.wait();
     std::fs::write(project.outside("again"), "").unwrap();
@@ -375,7 +571,11 @@ fn a_folder_that_a_check_locks_hides_nothing_from_the_next() {
         let project = Project::with(&spec, &server).file("specs/tests/t", "");
         project.run_in_shell(line, &[RUN, more].concat()).exits(0);
         assert_eq!(project.workspace("seen"), "t\nt\n");
-        assert_eq!(project.state()["retry_count"], 1, "a check that locks it has failed");
+        assert_eq!(
+            project.state()["retry_count"],
+            1,
+            "a check that locks it has failed"
+        );
     }
 }
 
@@ -394,7 +594,11 @@ fn a_check_that_empties_the_workspace_has_not_passed() {
     let server = Server::start([reply::answer("41"), reply::answer("42")]);
     let project = Project::with(checked_by(script), &server);
     project.run(RUN).exits(0);
-    assert!(server.requests()[1].said().contains("emptied the workspace"));
+    assert!(
+        server.requests()[1]
+            .said()
+            .contains("emptied the workspace")
+    );
 }
 
 #[test]
@@ -403,7 +607,12 @@ fn a_link_in_the_place_of_the_workspace_is_a_violation() {
     let server = Server::start([reply::answer("41"), reply::answer("42")]);
     let project = Project::with(checked_by(script), &server);
     fs::create_dir(project.outside("precious")).unwrap();
-    let ran = project.run(&["run", "--spec", "specs/spec.yaml", "--json", "--no-sandbox"]).exits(2);
+    let ran = project
+        .run(&["run", "--spec", "specs/spec.yaml", "--json", "--no-sandbox"])
+        .exits(2);
     assert_eq!(ran.verdict(), ("FAILED".into(), "safety_violation".into()));
-    assert_eq!(fs::read_dir(project.outside("precious")).unwrap().count(), 0);
+    assert_eq!(
+        fs::read_dir(project.outside("precious")).unwrap().count(),
+        0
+    );
 }

@@ -42,7 +42,9 @@ pub fn real() -> Option<&'static Path> {
         (is_there() || (install(&prefix) && is_there())).then_some(folder)
     });
     if folder.is_none() {
-        needs::skip("the real claude cannot be installed here (npm install @anthropic-ai/claude-code)");
+        needs::skip(
+            "the real claude cannot be installed here (npm install @anthropic-ai/claude-code)",
+        );
     }
     folder.as_deref()
 }
@@ -65,7 +67,11 @@ fn install(prefix: &Path) -> bool {
 }
 
 fn runs(program: &Path) -> bool {
-    let version = Command::new(program).arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).output();
+    let version = Command::new(program)
+        .arg("--version")
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output();
     version.is_ok_and(|version| version.status.success())
 }
 
@@ -86,28 +92,41 @@ pub struct Call {
 impl Call {
     /// Returns the value of a flag, in either form.
     pub fn flag(&self, name: &str) -> Option<&str> {
-        let joined = self.arguments.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
-        let next = || self.arguments.get(self.arguments.iter().position(|word| word == name)? + 1);
+        let joined = self
+            .arguments
+            .iter()
+            .find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        let next = || {
+            self.arguments
+                .get(self.arguments.iter().position(|word| word == name)? + 1)
+        };
         joined.or_else(|| next().map(String::as_str))
     }
 
     /// Returns a variable that it was given.
     pub fn variable(&self, name: &str) -> Option<&str> {
-        self.environment.iter().find_map(|entry| entry.strip_prefix(name)?.strip_prefix('='))
+        self.environment
+            .iter()
+            .find_map(|entry| entry.strip_prefix(name)?.strip_prefix('='))
     }
 }
 
 impl Claude {
     /// Puts a stand-in with these plans before everything on the project's PATH.
     pub fn stand_in(project: Project, plans: &[String]) -> (Project, Claude) {
-        let claude = Claude { folder: TempDir::with_prefix("orchestrator-claude-").unwrap() };
+        let claude = Claude {
+            folder: TempDir::with_prefix("orchestrator-claude-").unwrap(),
+        };
         let program = claude.path("claude");
         fs::write(&program, STAND_IN).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         for (call, plan) in plans.iter().enumerate() {
             fs::write(claude.path(&format!("plan{call}")), plan).unwrap();
         }
-        let path = format!("{}:/usr/local/bin:/usr/bin:/bin", claude.folder.path().display());
+        let path = format!(
+            "{}:/usr/local/bin:/usr/bin:/bin",
+            claude.folder.path().display()
+        );
         (project.env("PATH", &path), claude)
     }
 
@@ -122,22 +141,32 @@ impl Claude {
 
     /// Returns how many calls there were.
     pub fn count(&self) -> usize {
-        (0..).take_while(|call| self.path(&format!("call{call}")).exists()).count()
+        (0..)
+            .take_while(|call| self.path(&format!("call{call}")).exists())
+            .count()
     }
 
     /// Returns what the client of a call's plan kept.
     pub fn kept(&self, number: usize) -> Value {
-        serde_json::from_slice(&fs::read(self.path(&format!("call{number}/kept"))).unwrap()).unwrap()
+        serde_json::from_slice(&fs::read(self.path(&format!("call{number}/kept"))).unwrap())
+            .unwrap()
     }
 
     /// Returns how a call was started.
     pub fn call(&self, number: usize) -> Call {
         let read = |name: &str| {
             let path = self.path(&format!("call{number}/{name}"));
-            String::from_utf8_lossy(&fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
-                .into_owned()
+            String::from_utf8_lossy(
+                &fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())),
+            )
+            .into_owned()
         };
-        let list = |name: &str| read(name).split_terminator('\0').map(str::to_owned).collect();
+        let list = |name: &str| {
+            read(name)
+                .split_terminator('\0')
+                .map(str::to_owned)
+                .collect()
+        };
         Call {
             arguments: list("arguments"),
             stdin: read("stdin"),
@@ -150,7 +179,10 @@ impl Claude {
 
 /// Returns a plan that prints these lines.
 pub fn says(lines: &str) -> String {
-    format!("cat <<'END-OF-STREAM'\n{}\nEND-OF-STREAM\n", lines.trim_end())
+    format!(
+        "cat <<'END-OF-STREAM'\n{}\nEND-OF-STREAM\n",
+        lines.trim_end()
+    )
 }
 
 /// Returns a plan that gives this answer.

@@ -9,7 +9,10 @@ use crate::reply::{self, Reply};
 use crate::server::{Received, Server};
 
 fn spec(more: &str) -> String {
-    format!("{}generator: {{provider: claude-code, mode: agent{more}}}\n", answer_spec())
+    format!(
+        "{}generator: {{provider: claude-code, mode: agent{more}}}\n",
+        answer_spec()
+    )
 }
 
 /// A client of the protocol: makes the calls that it finds in its arguments, in order, and keeps what came back.
@@ -44,7 +47,10 @@ relay.wait()
 
 /// Returns a plan that makes these calls and then ends its turn.
 fn works(calls: Value) -> String {
-    format!("python3 -c '{CLIENT}' \"$here/call$call\" '{calls}'\n{}", answers("done"))
+    format!(
+        "python3 -c '{CLIENT}' \"$here/call$call\" '{calls}'\n{}",
+        answers("done")
+    )
 }
 
 fn with(more: &str, plans: &[String]) -> (Project, Claude) {
@@ -52,7 +58,9 @@ fn with(more: &str, plans: &[String]) -> (Project, Claude) {
 }
 
 fn result_text(result: &Value) -> &str {
-    result["result"]["content"][0]["text"].as_str().unwrap_or_default()
+    result["result"]["content"][0]["text"]
+        .as_str()
+        .unwrap_or_default()
 }
 
 fn bash(command: &str) -> Value {
@@ -68,35 +76,61 @@ fn environments_are_offered_called_and_written_down() {
         ["nothing", {}],
         ["bash", [1]],
     ]);
-    let (project, claude) = with("", &[works(calls), works(json!([bash("echo 42 > answer.txt")]))]);
+    let (project, claude) = with(
+        "",
+        &[works(calls), works(json!([bash("echo 42 > answer.txt")]))],
+    );
     project.run(RUN).exits(0);
     let kept = claude.kept(0);
-    let names: Vec<&Value> = kept[1]["result"]["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
+    let names: Vec<&Value> = kept[1]["result"]["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| &tool["name"])
+        .collect();
     assert_eq!(names, ["bash", "python", "editor"]);
     assert!(result_text(&kept[3]).starts_with("41 in /tmp\n"), "{kept}");
     for refused in [4, 5, 6] {
-        assert_eq!(kept[refused]["result"]["isError"], true, "{}", kept[refused]);
+        assert_eq!(
+            kept[refused]["result"]["isError"], true,
+            "{}",
+            kept[refused]
+        );
     }
     assert!(!project.exists("evil"));
     assert_eq!(project.events("ToolReturned").len(), 6);
     let called = project.events("ToolCalled");
     assert_eq!(
-        (&called[0]["turn"], &called[1]["call"], &called[1]["tool_name"]),
+        (
+            &called[0]["turn"],
+            &called[1]["call"],
+            &called[1]["tool_name"]
+        ),
         (&json!(0), &json!(1), &json!("bash"))
     );
     assert!(claude.call(1).stdin.contains("answer.txt says 41"));
     assert_eq!(claude.call(0).flag("--max-turns"), Some("50"));
-    assert_eq!(claude.call(0).flag("--allowedTools"), Some("mcp__orchestrator"));
+    assert_eq!(
+        claude.call(0).flag("--allowedTools"),
+        Some("mcp__orchestrator")
+    );
     project.nothing_left();
 }
 
 #[test]
 fn nonsense_over_the_protocol_is_answered() {
-    let calls = json!(["nonsense", "{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"x\"}", bash("echo 42 > answer.txt")]);
+    let calls = json!([
+        "nonsense",
+        "{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"x\"}",
+        bash("echo 42 > answer.txt")
+    ]);
     let (project, claude) = with("", &[works(calls)]);
     project.run(RUN).exits(0);
     let kept = claude.kept(0);
-    assert_eq!((&kept[2]["error"]["code"], &kept[3]["error"]["code"]), (&json!(-32700), &json!(-32601)));
+    assert_eq!(
+        (&kept[2]["error"]["code"], &kept[3]["error"]["code"]),
+        (&json!(-32700), &json!(-32601))
+    );
 }
 
 #[test]
@@ -112,17 +146,30 @@ fn a_call_that_nobody_waits_for_is_interrupted() {
 
 #[test]
 fn who_changes_nothing_is_reminded_in_the_same_session() {
-    let (project, claude) = with("", &[answers("done"), works(json!([bash("echo 42 > answer.txt")]))]);
+    let (project, claude) = with(
+        "",
+        &[
+            answers("done"),
+            works(json!([bash("echo 42 > answer.txt")])),
+        ],
+    );
     project.run(RUN).exits(0);
-    assert_eq!(claude.call(1).flag("--resume"), claude.call(0).flag("--session-id"));
+    assert_eq!(
+        claude.call(1).flag("--resume"),
+        claude.call(0).flag("--session-id")
+    );
     let said = claude.call(1).stdin;
-    assert!(said.contains("nothing in the workspace has changed") && !said.contains("# Task"), "{said}");
+    assert!(
+        said.contains("nothing in the workspace has changed") && !said.contains("# Task"),
+        "{said}"
+    );
 }
 
 #[test]
 fn the_end_of_its_turns_lets_the_checks_decide() {
     let over = |command: &str| {
-        let result = json!({"subtype": "error_max_turns", "is_error": true, "num_turns": 4, "result": null});
+        let result =
+            json!({"subtype": "error_max_turns", "is_error": true, "num_turns": 4, "result": null});
         let calls = json!([bash(command)]);
         let end = says(&stream("", &result));
         format!("python3 -c '{CLIENT}' \"$here/call$call\" '{calls}'\n{end}exit 1\n")
@@ -132,7 +179,10 @@ fn the_end_of_its_turns_lets_the_checks_decide() {
     assert_eq!(claude.call(0).flag("--max-turns"), Some("3"));
     assert_eq!(project.state()["usage"]["llm_calls"], 4);
     let (project, claude) = with(", max_turns: 3", &[over("echo 41 > answer.txt")]);
-    assert_eq!(project.run(RUN_JSON).exits(1).verdict(), ("FAILED".into(), "max_turns".into()));
+    assert_eq!(
+        project.run(RUN_JSON).exits(1).verdict(),
+        ("FAILED".into(), "max_turns".into())
+    );
     assert_eq!(claude.count(), 1);
 }
 
@@ -148,28 +198,56 @@ fn the_end_of_the_phase_is_the_end_of_claude() {
 #[test]
 fn a_kill_in_a_call_repeats_nothing_and_goes_on_in_the_session() {
     let (project, _) = with("", &[]);
-    let stuck = works(json!([bash("echo before"), bash(&format!("echo once >> count; sleep {}", project.marker()))]));
-    let (project, claude) = Claude::stand_in(project, &[stuck, works(json!([bash("echo 42 > answer.txt")]))]);
+    let stuck = works(json!([
+        bash("echo before"),
+        bash(&format!("echo once >> count; sleep {}", project.marker()))
+    ]));
+    let (project, claude) = Claude::stand_in(
+        project,
+        &[stuck, works(json!([bash("echo 42 > answer.txt")]))],
+    );
     let mut running = project.start(RUN);
-    running.until("the call is under way", || project.exists("workspace/count"));
+    running.until("the call is under way", || {
+        project.exists("workspace/count")
+    });
     running.signal(Signal::KILL);
     running.wait();
     project.run(RUN).exits(0);
     assert_eq!(project.workspace("count"), "once\n");
-    assert_eq!(claude.call(1).flag("--resume"), claude.call(0).flag("--session-id"));
+    assert_eq!(
+        claude.call(1).flag("--resume"),
+        claude.call(0).flag("--session-id")
+    );
     let said = claude.call(1).stdin;
-    assert!(said.contains("environments were restarted") && said.contains("outcome unknown"), "{said}");
-    assert!(said.contains("echo once") && !said.contains("echo before") && !said.contains("# Task"), "{said}");
-    let numbers: Vec<Value> = project.events("ToolCalled").iter().map(|line| line["call"].clone()).collect();
+    assert!(
+        said.contains("environments were restarted") && said.contains("outcome unknown"),
+        "{said}"
+    );
+    assert!(
+        said.contains("echo once") && !said.contains("echo before") && !said.contains("# Task"),
+        "{said}"
+    );
+    let numbers: Vec<Value> = project
+        .events("ToolCalled")
+        .iter()
+        .map(|line| line["call"].clone())
+        .collect();
     assert_eq!(numbers, [0, 1, 2]);
-    assert_eq!(project.state()["attempt_files"], json!(["answer.txt", "count"]));
+    assert_eq!(
+        project.state()["attempt_files"],
+        json!(["answer.txt", "count"])
+    );
     replays(project);
 }
 
 #[test]
 fn a_resumed_session_that_is_not_there_gets_all_of_it() {
     let gone = "echo 'No conversation found with session ID: x' >&2; exit 1".to_owned();
-    let plans = ["exit 3".to_owned(), gone, works(json!([bash("echo 42 > answer.txt")]))];
+    let plans = [
+        "exit 3".to_owned(),
+        gone,
+        works(json!([bash("echo 42 > answer.txt")])),
+    ];
     let (project, claude) = with("", &plans);
     project.run(RUN).exits(0);
     let said = claude.call(2).stdin;
@@ -178,7 +256,11 @@ fn a_resumed_session_that_is_not_there_gets_all_of_it() {
 
 /// Replays the run without the program, to the same end.
 fn replays(project: Project) {
-    let (log, files, usage) = (project.log_path(), project.workspace_files(), project.state()["usage"].clone());
+    let (log, files, usage) = (
+        project.log_path(),
+        project.workspace_files(),
+        project.state()["usage"].clone(),
+    );
     let project = project.env("PATH", "/usr/bin:/bin");
     let ran = project.run(&["run", "--spec", "specs/spec.yaml", "--replay", &log]);
     let story = ran.story();
@@ -198,8 +280,18 @@ fn replays(project: Project) {
 
 #[test]
 fn a_run_is_replayed_without_the_program() {
-    let first = works(json!([bash("X=4"), bash("echo ${X}1 > answer.txt"), ["nothing", {}]]));
-    let (project, _claude) = with("", &[first, works(json!([bash("echo 42 > answer.txt; mkdir d; echo x > d/y")]))]);
+    let first = works(json!([
+        bash("X=4"),
+        bash("echo ${X}1 > answer.txt"),
+        ["nothing", {}]
+    ]));
+    let (project, _claude) = with(
+        "",
+        &[
+            first,
+            works(json!([bash("echo 42 > answer.txt; mkdir d; echo x > d/y")])),
+        ],
+    );
     project.run(RUN).exits(0);
     replays(project);
 }
@@ -212,13 +304,18 @@ fn real_project(server: &Server, more: &str) -> Option<Project> {
 }
 
 fn asked(server: &Server) -> Vec<Received> {
-    server.requests().into_iter().filter(|request| request.path.starts_with("/v1/messages")).collect()
+    server
+        .requests()
+        .into_iter()
+        .filter(|request| request.path.starts_with("/v1/messages"))
+        .collect()
 }
 
 /// Returns an answer that calls bash.
 fn calls(id: &str, command: &str) -> Reply {
     let input = json!({"command": command}).to_string();
-    let tool = json!({"type": "tool_use", "id": id, "name": "mcp__orchestrator__bash", "input": {}});
+    let tool =
+        json!({"type": "tool_use", "id": id, "name": "mcp__orchestrator__bash", "input": {}});
     let message = json!({"id": format!("msg_{id}"), "type": "message", "role": "assistant", "model": "m", "content": [],
                          "stop_reason": null, "stop_sequence": null, "usage": {"input_tokens": 10, "output_tokens": 1}});
     let events = [
@@ -230,27 +327,61 @@ fn calls(id: &str, command: &str) -> Reply {
                "usage": {"output_tokens": 5}}),
         json!({"type": "message_stop"}),
     ];
-    let event = |event: &Value| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap());
-    reply::raw(200, "text/event-stream", events.iter().map(event).collect::<String>())
+    let event = |event: &Value| {
+        format!(
+            "event: {}\ndata: {event}\n\n",
+            event["type"].as_str().unwrap()
+        )
+    };
+    reply::raw(
+        200,
+        "text/event-stream",
+        events.iter().map(event).collect::<String>(),
+    )
 }
 
 #[test]
 fn the_real_program_works_with_our_environments() {
-    let replies = [calls("t1", "X=4; pwd"), calls("t2", "echo ${X}2 > answer.txt"), reply::text("It is done.")];
+    let replies = [
+        calls("t1", "X=4; pwd"),
+        calls("t2", "echo ${X}2 > answer.txt"),
+        reply::text("It is done."),
+    ];
     let server = Server::start(replies);
-    let Some(project) = real_project(&server, "") else { return };
+    let Some(project) = real_project(&server, "") else {
+        return;
+    };
     project.run(RUN).exits(0);
     let asked = asked(&server);
     assert_eq!(asked.len(), 3);
     let tools = asked[0].body["tools"].as_array().unwrap().iter();
     let mut tools: Vec<&str> = tools.map(|tool| tool["name"].as_str().unwrap()).collect();
     tools.sort_unstable();
-    assert_eq!(tools, ["mcp__orchestrator__bash", "mcp__orchestrator__editor", "mcp__orchestrator__python"]);
+    assert_eq!(
+        tools,
+        [
+            "mcp__orchestrator__bash",
+            "mcp__orchestrator__editor",
+            "mcp__orchestrator__python"
+        ]
+    );
     assert!(asked[0].raw.len() < 20_000, "{} bytes", asked[0].raw.len());
     let said = asked[1].said();
-    assert!(said.contains("/workspace\n") && said.contains("[screen of bash]"), "{said}");
-    assert_eq!((project.events("ToolCalled").len(), &project.state()["usage"]["llm_calls"]), (2, &json!(3)));
-    assert_eq!(project.events("ConversationClosed")[0]["words"], "It is done.");
+    assert!(
+        said.contains("/workspace\n") && said.contains("[screen of bash]"),
+        "{said}"
+    );
+    assert_eq!(
+        (
+            project.events("ToolCalled").len(),
+            &project.state()["usage"]["llm_calls"]
+        ),
+        (2, &json!(3))
+    );
+    assert_eq!(
+        project.events("ConversationClosed")[0]["words"],
+        "It is done."
+    );
     project.nothing_left();
     replays(project);
 }
@@ -259,18 +390,27 @@ fn the_real_program_works_with_our_environments() {
 fn a_session_of_the_real_program_goes_on_after_a_kill_in_a_call() {
     let project = Project::new();
     let stuck = format!("echo once >> count; sleep {}", project.marker());
-    let server = Server::start([calls("t1", &stuck), calls("t2", "echo 42 > answer.txt"), reply::text("Done.")]);
+    let server = Server::start([
+        calls("t1", &stuck),
+        calls("t2", "echo 42 > answer.txt"),
+        reply::text("Done."),
+    ]);
     let Some(folder) = real() else { return };
     let path = format!("{}:/usr/local/bin:/usr/bin:/bin", folder.display());
     let project = project.spec(spec("")).model(&server).env("PATH", &path);
     let mut running = project.start(RUN);
-    running.until("the call is under way", || project.exists("workspace/count"));
+    running.until("the call is under way", || {
+        project.exists("workspace/count")
+    });
     running.signal(Signal::KILL);
     running.wait();
     project.run(RUN).exits(0);
     let asked = asked(&server);
     let said = asked[1].said();
-    assert!(said.contains("# Task") && said.contains("environments were restarted"), "{said}");
+    assert!(
+        said.contains("# Task") && said.contains("environments were restarted"),
+        "{said}"
+    );
     assert_eq!(project.workspace("count"), "once\n");
     project.nothing_left();
 }
@@ -281,7 +421,9 @@ fn the_real_program_keeps_to_its_turns() {
         let count = request.body["messages"].as_array().map_or(0, Vec::len);
         calls(&format!("t{count}"), "echo 41 >> answer.txt")
     });
-    let Some(project) = real_project(&server, ", max_turns: 2") else { return };
+    let Some(project) = real_project(&server, ", max_turns: 2") else {
+        return;
+    };
     assert_eq!(project.run(RUN_JSON).exits(1).verdict().1, "max_turns");
     assert_eq!(asked(&server).len(), 2);
     project.nothing_left();

@@ -8,7 +8,10 @@ use crate::project::{ANTHROPIC_KEY, OPENAI_KEY, Project, RUN, RUN_JSON, answer_s
 use crate::reply::block;
 
 fn spec(more: &str) -> String {
-    format!("{}generator: {{provider: claude-code{more}}}\n", answer_spec())
+    format!(
+        "{}generator: {{provider: claude-code{more}}}\n",
+        answer_spec()
+    )
 }
 
 fn answer(line: &str) -> String {
@@ -22,25 +25,48 @@ fn with(plans: &[String]) -> (Project, Claude) {
 /// Returns a plan whose result is an error with these fields.
 fn fails(text: &str, fields: Value) -> String {
     let mut result = json!({"is_error": true});
-    result.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    result
+        .as_object_mut()
+        .unwrap()
+        .extend(fields.as_object().unwrap().clone());
     format!("{}exit 1\n", says(&stream(text, &result)))
 }
 
 fn usage(project: &Project) -> (Value, Value, Value, Value) {
     let usage = project.state()["usage"].clone();
     let field = |name: &str| usage[name].clone();
-    (field("llm_calls"), field("input_tokens"), field("output_tokens"), field("cost_usd"))
+    (
+        field("llm_calls"),
+        field("input_tokens"),
+        field("output_tokens"),
+        field("cost_usd"),
+    )
 }
 
 #[test]
 fn a_wrong_first_answer_is_patched() {
     let (project, claude) = with(&[answers(&answer("41")), answers(&answer("42"))]);
     project.run(RUN).exits(0);
-    let phases = ["INIT", "GENERATING", "TESTING", "PATCHING", "TESTING", "SUCCESS"];
+    let phases = [
+        "INIT",
+        "GENERATING",
+        "TESTING",
+        "PATCHING",
+        "TESTING",
+        "SUCCESS",
+    ];
     assert_eq!(project.phases(), phases);
-    assert!(claude.call(0).stdin.contains("Write the answer to answer.txt"));
+    assert!(
+        claude
+            .call(0)
+            .stdin
+            .contains("Write the answer to answer.txt")
+    );
     assert!(claude.call(1).stdin.contains("answer.txt says 41"));
-    assert_ne!(claude.call(0).flag("--session-id"), claude.call(1).flag("--session-id"));
+    assert_ne!(
+        claude.call(0).flag("--session-id"),
+        claude.call(1).flag("--session-id")
+    );
     let (calls, _, _, cost) = usage(&project);
     assert_eq!((calls, cost), (json!(2), json!(0.004128)));
     project.nothing_left();
@@ -49,42 +75,82 @@ fn a_wrong_first_answer_is_patched() {
 #[test]
 fn it_is_started_without_tools_of_its_own_in_an_empty_private_place() {
     let (project, claude) = with(&[answers(&answer("42"))]);
-    let project = project.env("MY_SECRET", "x").env("https_proxy", "http://127.0.0.1:9").env("CLAUDECODE", "1");
+    let project = project
+        .env("MY_SECRET", "x")
+        .env("https_proxy", "http://127.0.0.1:9")
+        .env("CLAUDECODE", "1");
     project.run(RUN).exits(0);
     let call = claude.call(0);
-    let expected = [("--output-format", "stream-json"), ("--tools", ""), ("--setting-sources", "user")];
+    let expected = [
+        ("--output-format", "stream-json"),
+        ("--tools", ""),
+        ("--setting-sources", "user"),
+    ];
     for (flag, value) in expected {
         assert_eq!(call.flag(flag), Some(value), "{flag}");
     }
     for word in ["-p", "--verbose", "--strict-mcp-config"] {
-        assert!(call.arguments.iter().any(|argument| argument == word), "{word}");
+        assert!(
+            call.arguments.iter().any(|argument| argument == word),
+            "{word}"
+        );
     }
     for flag in ["--model", "--max-budget-usd", "--effort", "--resume"] {
         assert_eq!(call.flag(flag), None, "{flag}");
     }
-    assert!(call.flag("--system-prompt").unwrap().contains("<file path="));
+    assert!(
+        call.flag("--system-prompt")
+            .unwrap()
+            .contains("<file path=")
+    );
     assert_eq!(call.files, "");
-    assert!(!call.cwd.starts_with(&project.root().display().to_string()), "{}", call.cwd);
-    assert_eq!(call.variable("HOME"), Some(project.outside("home").to_str().unwrap()));
+    assert!(
+        !call.cwd.starts_with(&project.root().display().to_string()),
+        "{}",
+        call.cwd
+    );
+    assert_eq!(
+        call.variable("HOME"),
+        Some(project.outside("home").to_str().unwrap())
+    );
     assert_eq!(call.variable("ANTHROPIC_API_KEY"), Some(ANTHROPIC_KEY));
     assert_eq!(call.variable("https_proxy"), Some("http://127.0.0.1:9"));
-    for name in ["OPENAI_API_KEY", "MY_SECRET", "CLAUDECODE", "ORCHESTRATOR_RETRY_SCALE"] {
+    for name in [
+        "OPENAI_API_KEY",
+        "MY_SECRET",
+        "CLAUDECODE",
+        "ORCHESTRATOR_RETRY_SCALE",
+    ] {
         assert_eq!(call.variable(name), None, "{name}");
     }
-    assert!(!call.environment.iter().any(|entry| entry.contains(OPENAI_KEY)));
+    assert!(
+        !call
+            .environment
+            .iter()
+            .any(|entry| entry.contains(OPENAI_KEY))
+    );
     let told = project.events("ClaudeInvocationStarted");
     assert_eq!(told[0]["session_id"].as_str(), call.flag("--session-id"));
 }
 
 #[test]
 fn what_the_spec_says_is_passed_on() {
-    let text = spec(", model: opus, effort: high, base_url: 'http://127.0.0.1:7'") + "budget: {usd: 0.5}\n";
-    let (project, claude) =
-        Claude::stand_in(Project::new().spec(text), &[answers(&answer("41")), answers(&answer("42"))]);
+    let text = spec(", model: opus, effort: high, base_url: 'http://127.0.0.1:7'")
+        + "budget: {usd: 0.5}\n";
+    let (project, claude) = Claude::stand_in(
+        Project::new().spec(text),
+        &[answers(&answer("41")), answers(&answer("42"))],
+    );
     project.run(RUN).exits(0);
     let call = claude.call(1);
-    assert_eq!((call.flag("--model"), call.flag("--effort")), (Some("opus"), Some("high")));
-    assert_eq!(call.variable("ANTHROPIC_BASE_URL"), Some("http://127.0.0.1:7"));
+    assert_eq!(
+        (call.flag("--model"), call.flag("--effort")),
+        (Some("opus"), Some("high"))
+    );
+    assert_eq!(
+        call.variable("ANTHROPIC_BASE_URL"),
+        Some("http://127.0.0.1:7")
+    );
     assert_eq!(claude.call(0).flag("--max-budget-usd"), Some("0.500000"));
     assert_eq!(call.flag("--max-budget-usd"), Some("0.497936"));
 }
@@ -96,15 +162,20 @@ fn its_own_count_of_turns_tokens_and_money_is_taken() {
     let result = json!({"num_turns": 3, "total_cost_usd": 0.25, "usage": usage_of_it});
     let (project, _claude) = with(&[says(&stream(&answer("42"), &result))]);
     project.run(RUN).exits(0);
-    assert_eq!(usage(&project), (json!(3), json!(137), json!(20), json!(0.25)));
+    assert_eq!(
+        usage(&project),
+        (json!(3), json!(137), json!(20), json!(0.25))
+    );
 }
 
 #[test]
 fn the_budget_may_be_passed_by_one_answer() {
-    let result = json!({"subtype": "error_max_budget_usd", "is_error": true, "total_cost_usd": 0.02});
+    let result =
+        json!({"subtype": "error_max_budget_usd", "is_error": true, "total_cost_usd": 0.02});
     let plan = format!("{}exit 1\n", says(&stream(&answer("41"), &result)));
     let text = spec("") + "budget: {usd: 0.01}\n";
-    let (project, claude) = Claude::stand_in(Project::new().spec(text), &[plan, answers(&answer("42"))]);
+    let (project, claude) =
+        Claude::stand_in(Project::new().spec(text), &[plan, answers(&answer("42"))]);
     let ran = project.run(RUN_JSON).exits(1);
     assert_eq!(ran.verdict(), ("FAILED".into(), "budget".into()));
     assert_eq!(claude.count(), 1, "nothing is asked when nothing is left");
@@ -115,25 +186,61 @@ fn the_budget_may_be_passed_by_one_answer() {
 fn a_budget_that_ends_in_mid_answer_ends_the_run() {
     let result = json!({"subtype": "error_max_budget_usd", "is_error": true, "stop_reason": null});
     let (project, _claude) = with(&[format!("{}exit 1\n", says(&stream("I", &result)))]);
-    assert_eq!(project.run(RUN_JSON).exits(1).verdict(), ("FAILED".into(), "budget".into()));
+    assert_eq!(
+        project.run(RUN_JSON).exits(1).verdict(),
+        ("FAILED".into(), "budget".into())
+    );
 }
 
 #[test]
 fn who_is_not_let_in_or_limited_pauses() {
     let cases = [
-        (fails("Not logged in · Please run /login", json!({})), "provider_unauthorized"),
-        (says(&stream("Not logged in · Please run /login", &json!({"is_error": true}))), "provider_unauthorized"),
-        (fails("API Error: 401 x", json!({"api_error_status": 401})), "provider_unauthorized"),
-        (fails("API Error: 403 x", json!({"api_error_status": 403})), "provider_unauthorized"),
-        (fails("Credit balance is too low", json!({})), "provider_unauthorized"),
         (
-            fails("API Error: 400 Your credit balance is too low", json!({"api_error_status": 400})),
+            fails("Not logged in · Please run /login", json!({})),
             "provider_unauthorized",
         ),
-        (fails("You've hit your session limit · resets 3pm", json!({})), "provider_unavailable"),
-        (fails("API Error: 429 x", json!({"api_error_status": 429})), "provider_unavailable"),
-        (answers("Claude AI usage limit reached|1794790092"), "provider_unavailable"),
-        ("echo 'Invalid API key · Please run /login' >&2; exit 1".into(), "provider_unauthorized"),
+        (
+            says(&stream(
+                "Not logged in · Please run /login",
+                &json!({"is_error": true}),
+            )),
+            "provider_unauthorized",
+        ),
+        (
+            fails("API Error: 401 x", json!({"api_error_status": 401})),
+            "provider_unauthorized",
+        ),
+        (
+            fails("API Error: 403 x", json!({"api_error_status": 403})),
+            "provider_unauthorized",
+        ),
+        (
+            fails("Credit balance is too low", json!({})),
+            "provider_unauthorized",
+        ),
+        (
+            fails(
+                "API Error: 400 Your credit balance is too low",
+                json!({"api_error_status": 400}),
+            ),
+            "provider_unauthorized",
+        ),
+        (
+            fails("You've hit your session limit · resets 3pm", json!({})),
+            "provider_unavailable",
+        ),
+        (
+            fails("API Error: 429 x", json!({"api_error_status": 429})),
+            "provider_unavailable",
+        ),
+        (
+            answers("Claude AI usage limit reached|1794790092"),
+            "provider_unavailable",
+        ),
+        (
+            "echo 'Invalid API key · Please run /login' >&2; exit 1".into(),
+            "provider_unauthorized",
+        ),
     ];
     for (plan, reason) in cases {
         let (project, claude) = with(&[plan.clone(), answers(&answer("42"))]);
@@ -141,16 +248,30 @@ fn who_is_not_let_in_or_limited_pauses() {
         assert_eq!((verdict.1.as_str(), claude.count()), (reason, 1), "{plan}");
         assert_eq!(project.state_text("state"), "GENERATING");
         project.run(RUN).exits(0);
-        assert_eq!(claude.call(1).flag("--resume"), claude.call(0).flag("--session-id"));
+        assert_eq!(
+            claude.call(1).flag("--resume"),
+            claude.call(0).flag("--session-id")
+        );
     }
 }
 
 #[test]
 fn what_a_server_refuses_for_good_fails() {
-    let (project, claude) = with(&[fails("API Error: 400 too long", json!({"api_error_status": 400}))]);
+    let (project, claude) = with(&[fails(
+        "API Error: 400 too long",
+        json!({"api_error_status": 400}),
+    )]);
     let ran = project.run(RUN_JSON).exits(1);
-    assert_eq!((ran.verdict().1.as_str(), claude.count()), ("generation_error", 1));
-    assert!(ran.result()["message"].as_str().unwrap().contains("400 too long"));
+    assert_eq!(
+        (ran.verdict().1.as_str(), claude.count()),
+        ("generation_error", 1)
+    );
+    assert!(
+        ran.result()["message"]
+            .as_str()
+            .unwrap()
+            .contains("400 too long")
+    );
 }
 
 #[test]
@@ -163,11 +284,23 @@ fn what_may_pass_is_tried_again_in_the_same_session() {
         answers(&answer("42")),
     ];
     let (project, claude) = with(&broken);
-    project.run(RUN).exits(0).says("exit status 3").says("this is no stream").says("it broke").says("529");
+    project
+        .run(RUN)
+        .exits(0)
+        .says("exit status 3")
+        .says("this is no stream")
+        .says("it broke")
+        .says("529");
     assert_eq!(claude.count(), 5);
-    assert_eq!(claude.call(4).flag("--resume"), claude.call(0).flag("--session-id"));
+    assert_eq!(
+        claude.call(4).flag("--resume"),
+        claude.call(0).flag("--session-id")
+    );
     let (project, claude) = with(&vec!["exit 3".to_owned(); 6]);
-    assert_eq!(project.run(RUN_JSON).exits(4).verdict().1, "provider_unavailable");
+    assert_eq!(
+        project.run(RUN_JSON).exits(4).verdict().1,
+        "provider_unavailable"
+    );
     assert_eq!(claude.count(), 5);
 }
 
@@ -178,7 +311,10 @@ fn four_retries_of_its_own_in_a_row_pause() {
             .to_string()
     };
     let often = |count: usize, status: u16| says(&vec![retry(status); count].join("\n"));
-    for (status, reason) in [(529, "provider_unavailable"), (401, "provider_unauthorized")] {
+    for (status, reason) in [
+        (529, "provider_unavailable"),
+        (401, "provider_unauthorized"),
+    ] {
         let (project, _) = with(&[]);
         let plan = format!("{}exec sleep {}", often(4, status), project.marker());
         let (project, _claude) = Claude::stand_in(project, &[plan]);
@@ -202,8 +338,15 @@ fn silence_is_not_waited_for() {
     let plans = vec![format!("{init}sleep {0} & sleep {0}", project.marker()); 5];
     let (project, claude) = Claude::stand_in(project, &plans);
     let ran = project.run(RUN_JSON).exits(4);
-    assert_eq!((ran.verdict().1.as_str(), claude.count()), ("provider_unavailable", 5));
-    assert!(ran.stderr.contains("silence of claude for 0.2 s"), "{}", ran.stderr);
+    assert_eq!(
+        (ran.verdict().1.as_str(), claude.count()),
+        ("provider_unavailable", 5)
+    );
+    assert!(
+        ran.stderr.contains("silence of claude for 0.2 s"),
+        "{}",
+        ran.stderr
+    );
     project.nothing_left();
 }
 
@@ -214,10 +357,19 @@ fn floods_and_endless_lines_have_an_end() {
         "yes '{\"type\":\"unknown\"}'".into(),
         "tr '\\0' x < /dev/zero".into(),
         "yes complaint >&2 & wait".into(),
-        format!("yes complaint | head -c 3000000 >&2; {}", answers(&answer("42"))),
+        format!(
+            "yes complaint | head -c 3000000 >&2; {}",
+            answers(&answer("42"))
+        ),
     ];
-    let (project, claude) = Claude::stand_in(Project::new().spec(spec(", idle_timeout: 3")), &plans);
-    project.run(RUN).exits(0).says("floods its output").says("is longer than").says("silence");
+    let (project, claude) =
+        Claude::stand_in(Project::new().spec(spec(", idle_timeout: 3")), &plans);
+    project
+        .run(RUN)
+        .exits(0)
+        .says("floods its output")
+        .says("is longer than")
+        .says("silence");
     assert_eq!(claude.count(), 5);
     project.nothing_left();
 }
@@ -225,8 +377,12 @@ fn floods_and_endless_lines_have_an_end() {
 #[test]
 fn its_whole_tree_ends_with_it() {
     let (project, _) = with(&[]);
-    let daemons = format!("setsid sleep {0} > /dev/null 2>&1 & (sleep {0} &) ", project.marker());
-    let (project, _claude) = Claude::stand_in(project, &[format!("{daemons}\n{}", answers(&answer("42")))]);
+    let daemons = format!(
+        "setsid sleep {0} > /dev/null 2>&1 & (sleep {0} &) ",
+        project.marker()
+    );
+    let (project, _claude) =
+        Claude::stand_in(project, &[format!("{daemons}\n{}", answers(&answer("42")))]);
     project.run(RUN).exits(0);
     project.nothing_left();
     for (signal, code) in [(Signal::TERM, Some(143)), (Signal::KILL, None)] {
@@ -236,10 +392,15 @@ fn its_whole_tree_ends_with_it() {
         running.until("claude is at work", || claude.has_begun(1));
         running.signal(signal);
         assert_eq!(running.wait().code, code);
-        crate::running::until("its tree is gone", || processes(&[project.marker()]).is_empty());
+        crate::running::until("its tree is gone", || {
+            processes(&[project.marker()]).is_empty()
+        });
         assert_eq!(project.state_text("state"), "GENERATING");
         project.run(RUN).exits(0);
-        assert_eq!(claude.call(1).flag("--resume"), claude.call(0).flag("--session-id"));
+        assert_eq!(
+            claude.call(1).flag("--resume"),
+            claude.call(0).flag("--session-id")
+        );
         assert_eq!(claude.call(1).cwd, claude.call(0).cwd);
     }
 }
@@ -262,7 +423,11 @@ fn an_answer_outside_the_format_gets_a_reminder() {
     let (project, claude) = with(&[answers("I would rather talk."), answers(&answer("42"))]);
     project.run(RUN).exits(0);
     let said = claude.call(1).stdin;
-    for text in ["Write the answer to answer.txt", "I would rather talk.", "Your answer was not used"] {
+    for text in [
+        "Write the answer to answer.txt",
+        "I would rather talk.",
+        "Your answer was not used",
+    ] {
         assert!(said.contains(text), "{text}");
     }
 }
@@ -271,11 +436,17 @@ fn an_answer_outside_the_format_gets_a_reminder() {
 fn a_prompt_is_never_a_command() {
     let spec = spec(", prompts: own");
     let (project, claude) = Claude::stand_in(
-        Project::new().spec(spec).file("specs/own/generate.md", "/clear {{spec}}"),
+        Project::new()
+            .spec(spec)
+            .file("specs/own/generate.md", "/clear {{spec}}"),
         &[answers(&answer("42"))],
     );
     project.run(RUN).exits(0);
-    assert!(!claude.call(0).stdin.starts_with('/'), "{}", claude.call(0).stdin);
+    assert!(
+        !claude.call(0).stdin.starts_with('/'),
+        "{}",
+        claude.call(0).stdin
+    );
     assert!(claude.call(0).stdin.contains("/clear # Task"));
 }
 
@@ -283,10 +454,19 @@ fn a_prompt_is_never_a_command() {
 fn a_replay_needs_no_claude() {
     let (project, claude) = with(&[answers(&answer("41")), answers(&answer("42"))]);
     project.run(RUN).exits(0);
-    let (log, files, spent) = (project.log_path(), project.workspace_files(), usage(&project));
+    let (log, files, spent) = (
+        project.log_path(),
+        project.workspace_files(),
+        usage(&project),
+    );
     let project = project.env("PATH", "/usr/bin:/bin");
-    project.run(&["run", "--spec", "specs/spec.yaml", "--replay", &log]).exits(0);
-    assert_eq!((project.workspace_files(), usage(&project), claude.count()), (files, spent, 2));
+    project
+        .run(&["run", "--spec", "specs/spec.yaml", "--replay", &log])
+        .exits(0);
+    assert_eq!(
+        (project.workspace_files(), usage(&project), claude.count()),
+        (files, spent, 2)
+    );
 }
 
 #[test]
@@ -302,6 +482,8 @@ fn a_key_that_comes_back_is_not_kept() {
     let leak = format!("echo {ANTHROPIC_KEY}; echo {ANTHROPIC_KEY} >&2; exit 1");
     let text = format!("{}\nthe key is {ANTHROPIC_KEY}", answer("42"));
     let (project, _claude) = with(&[leak, answers(&text)]);
-    project.run(&["run", "--spec", "specs/spec.yaml", "--debug"]).exits(0);
+    project
+        .run(&["run", "--spec", "specs/spec.yaml", "--debug"])
+        .exits(0);
     project.nothing_left();
 }

@@ -15,7 +15,12 @@ use crate::server::Server;
 fn check_refused(project: &Project, arguments: &[&str], code: i32, reason: &str) -> Ran {
     let before = project.picture();
     let ran = project.run(arguments).exits(code);
-    assert_eq!(ran.verdict(), ("REFUSED".into(), reason.into()), "{}", ran.story());
+    assert_eq!(
+        ran.verdict(),
+        ("REFUSED".into(), reason.into()),
+        "{}",
+        ran.story()
+    );
     assert_eq!(project.picture(), before, "{}", ran.story());
     assert!(!ran.stderr.is_empty());
     ran
@@ -27,11 +32,38 @@ fn a_bad_command_line_is_refused() {
     for arguments in [
         &["run", "--json"][..],
         &["run", "--json", "--spec"],
-        &["run", "--json", "--spec", "specs/spec.yaml", "--max-retries", "many"],
-        &["run", "--json", "--spec", "specs/spec.yaml", "--no-such-flag"],
-        &["run", "--json", "--spec", "specs/spec.yaml", "--provider", "nobody"],
+        &[
+            "run",
+            "--json",
+            "--spec",
+            "specs/spec.yaml",
+            "--max-retries",
+            "many",
+        ],
+        &[
+            "run",
+            "--json",
+            "--spec",
+            "specs/spec.yaml",
+            "--no-such-flag",
+        ],
+        &[
+            "run",
+            "--json",
+            "--spec",
+            "specs/spec.yaml",
+            "--provider",
+            "nobody",
+        ],
         &["run", "--json", "--spec", "specs/spec.yaml", "extra"],
-        &["run", "--json", "--spec", "specs/spec.yaml", "--root", "not/there"],
+        &[
+            "run",
+            "--json",
+            "--spec",
+            "specs/spec.yaml",
+            "--root",
+            "not/there",
+        ],
     ] {
         check_refused(&project, arguments, 64, "usage");
     }
@@ -42,18 +74,33 @@ fn a_bad_command_line_is_refused() {
 #[test]
 fn help_and_version_are_results() {
     let project = Project::new();
-    for arguments in [&["--help"][..], &["run", "--help"], &["status", "--help"], &["reset", "--help"]] {
+    for arguments in [
+        &["--help"][..],
+        &["run", "--help"],
+        &["status", "--help"],
+        &["reset", "--help"],
+    ] {
         let ran = project.run(arguments).exits(0);
         assert!(ran.stdout.contains("--root"), "{}", ran.story());
     }
-    assert!(project.run(&["--version"]).exits(0).stdout.contains(env!("CARGO_PKG_VERSION")));
+    assert!(
+        project
+            .run(&["--version"])
+            .exits(0)
+            .stdout
+            .contains(env!("CARGO_PKG_VERSION"))
+    );
 }
 
 /// The spec is refused, and the message names the file and this.
 fn check_spec(text: &str, named: &str) {
     let project = Project::new().spec(text);
     let ran = check_refused(&project, RUN_JSON, 65, "spec_invalid");
-    assert!(ran.stderr.contains("spec.yaml") && ran.stderr.contains(named), "{named:?}\n{}", ran.story());
+    assert!(
+        ran.stderr.contains("spec.yaml") && ran.stderr.contains(named),
+        "{named:?}\n{}",
+        ran.story()
+    );
 }
 
 #[test]
@@ -63,70 +110,122 @@ fn a_spec_that_does_not_validate_is_refused() {
     check_spec("name: x\ndescription: y\nchecks: []\n", "checks");
     check_spec("name: x\nname: y\ndescription: z\n", "2");
     check_spec("name: [x\n", "spec.yaml");
-    check_spec("name: x\ndescription: y\nworkspace: {copy: [missing/]}\n", "missing");
-    check_spec("name: x\ndescription: y\nchecks: [{name: a, command: []}]\n", "command");
-    check_spec("name: x\ndescription: y\nchecks: [{name: a, command: [a], files: [b]}]\n", "hidden");
-    check_spec("name: x\ndescription: y\nmax_retries: \"5\"\n", "max_retries");
+    check_spec(
+        "name: x\ndescription: y\nworkspace: {copy: [missing/]}\n",
+        "missing",
+    );
+    check_spec(
+        "name: x\ndescription: y\nchecks: [{name: a, command: []}]\n",
+        "command",
+    );
+    check_spec(
+        "name: x\ndescription: y\nchecks: [{name: a, command: [a], files: [b]}]\n",
+        "hidden",
+    );
+    check_spec(
+        "name: x\ndescription: y\nmax_retries: \"5\"\n",
+        "max_retries",
+    );
     check_spec("name: x\ndescription: y\nmax_retries: 5.5\n", "max_retries");
-    check_spec("name: x\ndescription: y\ngenerator: {format_retries: 4}\n", "format_retries");
-    check_spec("name: x\ndescription: y\nworkspace: {copy: [{from: spec.yaml, to: ../evil}]}\n", "..");
+    check_spec(
+        "name: x\ndescription: y\ngenerator: {format_retries: 4}\n",
+        "format_retries",
+    );
+    check_spec(
+        "name: x\ndescription: y\nworkspace: {copy: [{from: spec.yaml, to: ../evil}]}\n",
+        "..",
+    );
 }
 
 #[test]
 fn the_place_of_a_mistake_is_named() {
-    let project = Project::new().spec("name: x\ndescription: y\nchecks:\n  - name: a\n    comand: [true]\n");
+    let project =
+        Project::new().spec("name: x\ndescription: y\nchecks:\n  - name: a\n    comand: [true]\n");
     let ran = check_refused(&project, RUN_JSON, 65, "spec_invalid");
     assert!(ran.stderr.contains(":5:5"), "{}", ran.story());
 }
 
 #[test]
 fn a_spec_that_cannot_be_read_is_refused_at_once() {
-    let project = Project::new().file("specs/binary.yaml", b"name: \xff\xfe\n").file("specs/folder/x", "");
-    for path in ["specs/none.yaml", "specs/binary.yaml", "specs/folder", "/dev/zero"] {
-        check_refused(&project, &["run", "--json", "--spec", path], 65, "spec_invalid");
+    let project = Project::new()
+        .file("specs/binary.yaml", b"name: \xff\xfe\n")
+        .file("specs/folder/x", "");
+    for path in [
+        "specs/none.yaml",
+        "specs/binary.yaml",
+        "specs/folder",
+        "/dev/zero",
+    ] {
+        check_refused(
+            &project,
+            &["run", "--json", "--spec", path],
+            65,
+            "spec_invalid",
+        );
     }
-    let large = Project::new().file("specs/spec.yaml", "description: ".to_owned() + &"x".repeat(60_000_000));
+    let large = Project::new().file(
+        "specs/spec.yaml",
+        "description: ".to_owned() + &"x".repeat(60_000_000),
+    );
     large.run(RUN).exits(65);
 }
 
 #[test]
 fn other_formats_of_a_spec() {
     let server = Server::answering(|_| reply::answer("42"));
-    let front =
-        "---\nname: front\nchecks: [{name: a, command: [grep, -qx, '42', answer.txt]}]\n---\nBuild the-thing.\n";
+    let front = "---\nname: front\nchecks: [{name: a, command: [grep, -qx, '42', answer.txt]}]\n---\nBuild the-thing.\n";
     let json = r#"{"name": "j", "description": "Build the-thing.", "checks": [{"name": "a", "command": ["true"]}]}"#;
-    let project = Project::new().model(&server).file("specs/front.md", front).file("specs/j.json", json);
+    let project = Project::new()
+        .model(&server)
+        .file("specs/front.md", front)
+        .file("specs/j.json", json);
     for path in ["specs/front.md", "specs/j.json"] {
         project.run(&["run", "--spec", path]).exits(0);
         assert_eq!(project.state()["spec_file"], path);
     }
-    assert!(server.requests().iter().all(|request| request.said().contains("Build the-thing.")));
+    assert!(
+        server
+            .requests()
+            .iter()
+            .all(|request| request.said().contains("Build the-thing."))
+    );
 }
 
 #[test]
 fn a_root_can_be_named() {
     let server = Server::answering(|_| reply::answer("42"));
-    let project = Project::with(answer_spec(), &server).file("other/keep", "").file("third/keep", "");
+    let project = Project::with(answer_spec(), &server)
+        .file("other/keep", "")
+        .file("third/keep", "");
     project.run(&[RUN, &["--root", "other"]].concat()).exits(0);
     assert!(project.exists("other/state.json") && !project.exists("state.json"));
     let project = project.env("ORCHESTRATOR_ROOT", "third");
     project.run(RUN).exits(0);
     assert!(project.exists("third/state.json") && !project.exists("state.json"));
-    let ran = project.run(&["status", "--json", "--root", "other"]).exits(0);
+    let ran = project
+        .run(&["status", "--json", "--root", "other"])
+        .exits(0);
     let other: Value = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!(other, serde_json::from_str::<Value>(&project.read("other/state.json")).unwrap());
+    assert_eq!(
+        other,
+        serde_json::from_str::<Value>(&project.read("other/state.json")).unwrap()
+    );
 }
 
 #[test]
 fn status_tells_what_the_state_holds_and_changes_nothing() {
     let project = Project::new();
-    assert_eq!(project.run(&["status", "--json"]).exits(0).stdout.trim(), "null");
+    assert_eq!(
+        project.run(&["status", "--json"]).exits(0).stdout.trim(),
+        "null"
+    );
     assert!(!project.run(&["status"]).exits(0).stdout.trim().is_empty());
     let server = Server::start([reply::answer("41"), reply::status(401)]);
     let project = Project::with(answer_spec(), &server);
     project.run(RUN).exits(4);
     let before = project.picture();
-    let shown: Value = serde_json::from_str(&project.run(&["status", "--json"]).exits(0).stdout).unwrap();
+    let shown: Value =
+        serde_json::from_str(&project.run(&["status", "--json"]).exits(0).stdout).unwrap();
     assert_eq!(shown, project.state());
     let readable = project.run(&["status"]).exits(0).stdout;
     for word in ["PATCHING", "specs/spec.yaml", &project.state_text("run_id")] {
@@ -161,11 +260,21 @@ fn a_corrupt_state_is_kept_and_answered_with_three_until_reset() {
         assert_eq!(project.read("state.json"), bad, "status changes nothing");
         for _ in 0..2 {
             let ran = project.run(RUN_JSON).exits(3);
-            assert_eq!(ran.verdict(), ("FAILED".into(), "state_corrupt".into()), "{bad}");
+            assert_eq!(
+                ran.verdict(),
+                ("FAILED".into(), "state_corrupt".into()),
+                "{bad}"
+            );
         }
         let kept = fs::read_dir(project.root()).unwrap().flatten();
-        let kept: Vec<_> =
-            kept.filter(|entry| entry.file_name().to_string_lossy().starts_with("state.json.corrupt-")).collect();
+        let kept: Vec<_> = kept
+            .filter(|entry| {
+                entry
+                    .file_name()
+                    .to_string_lossy()
+                    .starts_with("state.json.corrupt-")
+            })
+            .collect();
         assert_eq!(kept.len(), 1, "{bad}");
         assert_eq!(fs::read_to_string(kept[0].path()).unwrap(), bad);
         project.write("specs/spec.yaml", answer_spec() + "max_retries: 3\n");
@@ -187,19 +296,30 @@ fn reset_empties_the_workspace_and_nothing_else() {
     project.run(RUN).exits(0);
     let log = project.log_path();
     project.run(&["reset"]).exits(0);
-    assert!(!project.exists("state.json") && project.exists(&log) && project.exists("specs/spec.yaml"));
+    assert!(
+        !project.exists("state.json") && project.exists(&log) && project.exists("specs/spec.yaml")
+    );
     assert_eq!(project.workspace_names(), [".gitkeep"]);
     assert_eq!(fs::read_dir(project.path("workspace")).unwrap().count(), 1);
     project.run(&["reset"]).exits(0);
-    assert_eq!(project.run(&["status", "--json"]).exits(0).stdout.trim(), "null");
+    assert_eq!(
+        project.run(&["status", "--json"]).exits(0).stdout.trim(),
+        "null"
+    );
 }
 
 #[test]
 fn a_workspace_that_is_not_ours_is_left_alone() {
     let server = Server::start([reply::answer("42")]);
-    let project = Project::with(answer_spec(), &server).file("workspace/thesis.txt", "years of work\n");
+    let project =
+        Project::with(answer_spec(), &server).file("workspace/thesis.txt", "years of work\n");
     check_refused(&project, RUN_JSON, 64, "usage");
-    check_refused(&project, &[RUN_JSON, &["--no-resume"]].concat(), 64, "usage");
+    check_refused(
+        &project,
+        &[RUN_JSON, &["--no-resume"]].concat(),
+        64,
+        "usage",
+    );
     project.run(&["reset"]).exits(64);
     assert_eq!(project.workspace("thesis.txt"), "years of work\n");
     assert_eq!(server.count(), 0);
@@ -212,10 +332,20 @@ fn a_root_is_used_by_one_at_a_time() {
     let running = project.start(RUN);
     server.wait_for(1);
     let ran = check_refused(&project, RUN_JSON, 75, "root_locked");
-    assert!(ran.stderr.contains(&running.id().to_string()), "{}", ran.story());
+    assert!(
+        ran.stderr.contains(&running.id().to_string()),
+        "{}",
+        ran.story()
+    );
     assert!(ran.result()["next"].is_string());
     project.run(&["reset"]).exits(75);
-    assert!(project.run(&["status"]).exits(0).stdout.contains("GENERATING"));
+    assert!(
+        project
+            .run(&["status"])
+            .exits(0)
+            .stdout
+            .contains("GENERATING")
+    );
     running.signal(Signal::KILL);
     running.wait();
     project.run(RUN).exits(0);
@@ -233,7 +363,10 @@ fn a_workspace_or_logs_that_lead_elsewhere_are_refused() {
         assert_eq!(server.count(), 0);
         let reset = project.run(&["reset"]);
         assert!(name == "logs" || reset.code == Some(2), "{}", reset.story());
-        assert_eq!(fs::read_dir(project.outside("precious")).unwrap().count(), 1);
+        assert_eq!(
+            fs::read_dir(project.outside("precious")).unwrap().count(),
+            1
+        );
     }
 }
 
@@ -243,13 +376,20 @@ fn a_file_where_a_folder_belongs_is_refused() {
         let project = Project::new().spec(answer_spec()).file(name, "mine\n");
         let ran = project.run(RUN_JSON);
         assert!(matches!(ran.code, Some(2 | 64 | 74)), "{}", ran.story());
-        assert_eq!((ran.verdict().0.as_str(), project.read(name).as_str()), ("REFUSED", "mine\n"));
+        assert_eq!(
+            (ran.verdict().0.as_str(), project.read(name).as_str()),
+            ("REFUSED", "mine\n")
+        );
     }
 }
 
 #[test]
 fn a_state_that_is_no_plain_file_is_corrupt_and_hangs_nothing() {
-    for make in ["mkfifo state.json", "mkdir state.json", "ln -s specs/spec.yaml state.json"] {
+    for make in [
+        "mkfifo state.json",
+        "mkdir state.json",
+        "ln -s specs/spec.yaml state.json",
+    ] {
         let project = Project::new().spec(answer_spec());
         project.run_in_shell(make, &[]).exits(0);
         project.run(RUN_JSON).exits(3);
@@ -262,7 +402,9 @@ fn a_state_of_a_workflow_is_left_alone() {
     let server = Server::start([reply::status(401)]);
     let project = Project::with(answer_spec(), &server);
     project.run(RUN).exits(4);
-    let state = project.read("state.json").replace("\"build\"", "\"workflow\"");
+    let state = project
+        .read("state.json")
+        .replace("\"build\"", "\"workflow\"");
     project.write("state.json", &state);
     check_refused(&project, RUN_JSON, 64, "usage");
 }
@@ -272,9 +414,15 @@ fn a_root_that_cannot_be_written_is_an_io_error() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::with(answer_spec(), &server);
     // No file may grow: this stops root, too, where permissions do not.
-    let ran = project.run_in_shell("trap '' XFSZ; ulimit -f 0; exec \"$@\"", RUN_JSON).exits(74);
+    let ran = project
+        .run_in_shell("trap '' XFSZ; ulimit -f 0; exec \"$@\"", RUN_JSON)
+        .exits(74);
     assert_eq!(ran.verdict().1, "io_error");
-    assert!(ran.stderr.contains(&project.root().display().to_string()), "{}", ran.story());
+    assert!(
+        ran.stderr.contains(&project.root().display().to_string()),
+        "{}",
+        ran.story()
+    );
     assert_eq!(server.count(), 0);
     project.run(RUN).exits(0);
 }
@@ -284,20 +432,44 @@ fn every_end_is_one_object() {
     let ends: [(reply::Reply, &str, i32, &str, &str); 5] = [
         (reply::answer("42"), "true", 0, "SUCCESS", "tests_passed"),
         (reply::text("words"), "true", 1, "FAILED", "no_output"),
-        (reply::files(&[("../x", "")]), "true", 2, "FAILED", "safety_violation"),
-        (reply::status(403), "true", 4, "PAUSED", "provider_unauthorized"),
-        (reply::answer("42"), "kill -9 $$", 1, "FAILED", "patch_error"),
+        (
+            reply::files(&[("../x", "")]),
+            "true",
+            2,
+            "FAILED",
+            "safety_violation",
+        ),
+        (
+            reply::status(403),
+            "true",
+            4,
+            "PAUSED",
+            "provider_unauthorized",
+        ),
+        (
+            reply::answer("42"),
+            "kill -9 $$",
+            1,
+            "FAILED",
+            "patch_error",
+        ),
     ];
     for (answer, script, code, outcome, reason) in ends {
         let server = Server::start([answer, reply::status(404)]);
-        let project = Project::with(checked_by(script) + "generator: {format_retries: 0}\n", &server);
+        let project = Project::with(
+            checked_by(script) + "generator: {format_retries: 0}\n",
+            &server,
+        );
         let ran = project.run(RUN_JSON).exits(code);
         assert_eq!(ran.verdict(), (outcome.into(), reason.into()));
         let result = ran.result();
         assert_eq!(result["run_id"], project.state()["run_id"]);
         assert_eq!(result["usage"], project.state()["usage"]);
         assert_eq!(result["next"].is_string(), code == 4, "{result}");
-        assert!(result["notes"].is_array() && result["message"].is_string(), "{result}");
+        assert!(
+            result["notes"].is_array() && result["message"].is_string(),
+            "{result}"
+        );
     }
 }
 
@@ -325,10 +497,14 @@ fn the_resume_flag_is_the_default() {
 fn a_variable_cannot_turn_the_containment_off_or_move_the_model() {
     let decoy = Server::answering(|_| reply::answer("42"));
     let server = Server::start([
-        reply::files(&[(".env", &format!("ANTHROPIC_BASE_URL={}\n", decoy.url())), ("answer.txt", "41\n")]),
+        reply::files(&[
+            (".env", &format!("ANTHROPIC_BASE_URL={}\n", decoy.url())),
+            ("answer.txt", "41\n"),
+        ]),
         reply::answer("42"),
     ]);
-    let project = Project::with(answer_spec(), &server).file(".env", format!("ANTHROPIC_BASE_URL={}\n", decoy.url()));
+    let project = Project::with(answer_spec(), &server)
+        .file(".env", format!("ANTHROPIC_BASE_URL={}\n", decoy.url()));
     project.run(RUN).exits(0);
     assert_eq!((decoy.count(), server.count()), (0, 2));
 }

@@ -21,7 +21,9 @@ fn a_clock_that_jumps_changes_nothing_but_timestamps() {
         let project = Project::with(answer_spec(), &server);
         let clock = project.outside("clock");
         fs::write(&clock, "0").unwrap();
-        let project = project.env("LD_PRELOAD", library).env("FAULT_CLOCK", &clock.display().to_string());
+        let project = project
+            .env("LD_PRELOAD", library)
+            .env("FAULT_CLOCK", &clock.display().to_string());
         let running = project.start(RUN);
         server.wait_for(1);
         fs::write(&clock, offset.to_string()).unwrap();
@@ -33,14 +35,25 @@ fn a_clock_that_jumps_changes_nothing_but_timestamps() {
         let server = Server::start([reply::answer("42")]);
         let project = project.model(&server);
         project.run(RUN).exits(0);
-        assert_eq!(project.phases().join(" "), "INIT GENERATING TESTING PATCHING TESTING PATCHING TESTING SUCCESS");
-        let (created, updated) = (project.state_text("created_at"), project.state_text("updated_at"));
+        assert_eq!(
+            project.phases().join(" "),
+            "INIT GENERATING TESTING PATCHING TESTING PATCHING TESTING SUCCESS"
+        );
+        let (created, updated) = (
+            project.state_text("created_at"),
+            project.state_text("updated_at"),
+        );
         assert!(created <= updated, "{offset}: {created} {updated}");
         let first = project.state_text("run_id");
         project.run(&[RUN, &["--no-resume"]].concat()).exits(1);
         assert_ne!(project.state_text("run_id"), first, "{offset}");
         for step in project.events("StateCompleted") {
-            assert!(step["duration_ms"].as_u64().is_some_and(|time| time < 100_000), "{offset}: {step}");
+            assert!(
+                step["duration_ms"]
+                    .as_u64()
+                    .is_some_and(|time| time < 100_000),
+                "{offset}: {step}"
+            );
         }
     }
 }
@@ -48,17 +61,25 @@ fn a_clock_that_jumps_changes_nothing_but_timestamps() {
 #[test]
 fn a_corrupt_state_before_the_epoch_is_kept_like_any() {
     let Some(library) = preload() else { return };
-    let project = Project::new().spec(answer_spec()).file("state.json", "torn");
+    let project = Project::new()
+        .spec(answer_spec())
+        .file("state.json", "torn");
     fs::write(project.outside("clock"), (-100 * YEAR).to_string()).unwrap();
     let clock = project.outside("clock").display().to_string();
-    project.env("LD_PRELOAD", library).env("FAULT_CLOCK", &clock).run(RUN).exits(3);
+    project
+        .env("LD_PRELOAD", library)
+        .env("FAULT_CLOCK", &clock)
+        .run(RUN)
+        .exits(3);
 }
 
 /// Stands still longer than the limit that the test has set to a second.
 fn stand_still(project: &Project, running: &crate::running::Running) {
     running.signal(Signal::STOP);
     let status = format!("/proc/{}/stat", running.id());
-    until("it stands still", || fs::read_to_string(&status).is_ok_and(|stat| stat.contains(") T ")));
+    until("it stands still", || {
+        fs::read_to_string(&status).is_ok_and(|stat| stat.contains(") T "))
+    });
     // What passes here is the fault itself; nothing is waited for.
     thread::sleep(Duration::from_millis(1500));
     assert!(project.exists("state.json"));

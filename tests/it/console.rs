@@ -19,16 +19,25 @@ use crate::server::Server;
 const HOSTILE: &str = "\u{1b}]0;title\u{7}\u{1b}[2J\u{1b}]52;c;aGk=\u{7}\u{9b}31m\u{202e}evil";
 
 fn hostile_project() -> (Project, Server) {
-    let answer = || reply::text(&format!("{HOSTILE}\n{}", reply::block("answer.txt", "41\n")));
+    let answer = || {
+        reply::text(&format!(
+            "{HOSTILE}\n{}",
+            reply::block("answer.txt", "41\n")
+        ))
+    };
     let server = Server::start([answer(), answer(), reply::error(400, "odd", HOSTILE)]);
     // A spec may not hold such characters itself.
-    let octal: String = HOSTILE.bytes().map(|byte| format!("\\{byte:03o}")).collect();
+    let octal: String = HOSTILE
+        .bytes()
+        .map(|byte| format!("\\{byte:03o}"))
+        .collect();
     let script = format!("printf '{octal}\\n'; printf '{octal}\\n' >&2; exit 1");
     (Project::with(checked_by(&script), &server), server)
 }
 
 fn has_control(text: &str) -> bool {
-    text.chars().any(|c| (c.is_control() && !matches!(c, '\n' | '\t')) || c == '\u{202e}')
+    text.chars()
+        .any(|c| (c.is_control() && !matches!(c, '\n' | '\t')) || c == '\u{202e}')
 }
 
 /// Runs the binary with both streams on a terminal, and returns what the terminal got.
@@ -36,9 +45,26 @@ fn on_a_terminal(project: &Project, arguments: &[&str]) -> (Ran, String) {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
     grantpt(&master).unwrap();
     unlockpt(&master).unwrap();
-    tcsetwinsize(&master, Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+    tcsetwinsize(
+        &master,
+        Winsize {
+            ws_row: 24,
+            ws_col: 80,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        },
+    )
+    .unwrap();
     let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
-    let terminal = || Stdio::from(OpenOptions::new().read(true).write(true).open(&name).unwrap());
+    let terminal = || {
+        Stdio::from(
+            OpenOptions::new()
+                .read(true)
+                .write(true)
+                .open(&name)
+                .unwrap(),
+        )
+    };
     let mut command = project.command(BINARY, arguments);
     command.stdout(terminal()).stderr(terminal());
     let (send, receive) = mpsc::channel();
@@ -51,7 +77,9 @@ fn on_a_terminal(project: &Project, arguments: &[&str]) -> (Ran, String) {
         send.send(seen).unwrap();
     });
     let ran = Running::start(command, project.root()).wait();
-    let seen = receive.recv_timeout(Duration::from_secs(20)).expect("somebody still holds the terminal");
+    let seen = receive
+        .recv_timeout(Duration::from_secs(20))
+        .expect("somebody still holds the terminal");
     (ran, String::from_utf8_lossy(&seen).into_owned())
 }
 
@@ -61,7 +89,11 @@ fn nothing_but_text_where_there_is_no_terminal() {
     for arguments in [RUN, &["status"], RUN] {
         let ran = project.run(arguments);
         assert!(!ran.stdout.is_empty(), "{}", ran.story());
-        assert!(!has_control(&ran.stdout) && !has_control(&ran.stderr), "{:?}", ran.story());
+        assert!(
+            !has_control(&ran.stdout) && !has_control(&ran.stderr),
+            "{:?}",
+            ran.story()
+        );
     }
 }
 
@@ -69,9 +101,15 @@ fn nothing_but_text_where_there_is_no_terminal() {
 fn a_terminal_gets_a_line_that_lives_and_nothing_of_what_the_model_said() {
     let (project, _server) = hostile_project();
     let (_, seen) = on_a_terminal(&project.env("TERM", "xterm-256color"), RUN);
-    assert!(seen.contains('\r') && seen.contains("\u{1b}["), "no live line in {seen:?}");
+    assert!(
+        seen.contains('\r') && seen.contains("\u{1b}["),
+        "no live line in {seen:?}"
+    );
     for raw in ["\u{1b}]", "\u{1b}[2J", "\u{7}", "\u{9b}", "\u{202e}"] {
-        assert!(!seen.contains(raw), "{raw:?} reached the terminal: {seen:?}");
+        assert!(
+            !seen.contains(raw),
+            "{raw:?} reached the terminal: {seen:?}"
+        );
     }
 }
 
@@ -79,11 +117,15 @@ fn a_terminal_gets_a_line_that_lives_and_nothing_of_what_the_model_said() {
 fn colours_can_be_refused() {
     let check = |name: &str, value: &str, allowed: bool| {
         let server = Server::start([reply::answer("42")]);
-        let project = Project::with(answer_spec(), &server).env("TERM", "xterm-256color").env(name, value);
+        let project = Project::with(answer_spec(), &server)
+            .env("TERM", "xterm-256color")
+            .env(name, value);
         let (ran, seen) = on_a_terminal(&project, RUN);
         ran.exits(0);
         let coloured = seen.split("\u{1b}[").skip(1).any(|rest| {
-            let end = rest.find(|c: char| !c.is_ascii_digit() && c != ';').unwrap_or(rest.len());
+            let end = rest
+                .find(|c: char| !c.is_ascii_digit() && c != ';')
+                .unwrap_or(rest.len());
             // A reset alone colours nothing.
             rest[end..].starts_with('m') && !matches!(&rest[..end], "" | "0")
         });
@@ -97,7 +139,10 @@ fn colours_can_be_refused() {
 #[test]
 fn a_dumb_terminal_gets_no_sequences() {
     let server = Server::start([reply::answer("42")]);
-    let (ran, seen) = on_a_terminal(&Project::with(answer_spec(), &server).env("TERM", "dumb"), RUN);
+    let (ran, seen) = on_a_terminal(
+        &Project::with(answer_spec(), &server).env("TERM", "dumb"),
+        RUN,
+    );
     ran.exits(0);
     assert!(!seen.is_empty() && !seen.contains('\u{1b}'), "{seen:?}");
 }
@@ -110,18 +155,33 @@ fn quiet_is_quiet_but_for_the_end() {
         project.run(&[RUN, more].concat())
     };
     let (loud, quiet) = (run(&[], "42").exits(0), run(&["--quiet"], "42").exits(0));
-    assert!(quiet.stderr.len() < loud.stderr.len(), "{}\n{}", quiet.story(), loud.story());
-    assert!(!quiet.stderr.contains("TESTING") && !quiet.stderr.contains("PATCHING"), "{}", quiet.story());
+    assert!(
+        quiet.stderr.len() < loud.stderr.len(),
+        "{}\n{}",
+        quiet.story(),
+        loud.story()
+    );
+    assert!(
+        !quiet.stderr.contains("TESTING") && !quiet.stderr.contains("PATCHING"),
+        "{}",
+        quiet.story()
+    );
     assert_eq!(quiet.stdout.lines().count(), 1);
     let failed = run(&["--quiet"], "40").exits(1);
-    assert!(!failed.stderr.trim().is_empty(), "a failure is told\n{}", failed.story());
+    assert!(
+        !failed.stderr.trim().is_empty(),
+        "a failure is told\n{}",
+        failed.story()
+    );
 }
 
 #[test]
 fn results_alone_are_on_standard_output() {
     let server = Server::start([reply::answer("41"), reply::answer("42")]);
     let project = Project::with(answer_spec(), &server);
-    let ran = project.run(&[RUN, &["--json", "--debug"]].concat()).exits(0);
+    let ran = project
+        .run(&[RUN, &["--json", "--debug"]].concat())
+        .exits(0);
     ran.result();
     assert!(!ran.stderr.is_empty());
 }
@@ -163,6 +223,14 @@ fn the_end_names_what_happened_and_what_to_do_next() {
     let server = Server::start([reply::status(401)]);
     let project = Project::with(answer_spec(), &server);
     let ran = project.run(RUN).exits(4);
-    assert!(ran.stderr.contains("run --spec specs/spec.yaml"), "{}", ran.story());
-    assert!(ran.stderr.contains(&project.state_text("run_id")), "{}", ran.story());
+    assert!(
+        ran.stderr.contains("run --spec specs/spec.yaml"),
+        "{}",
+        ran.story()
+    );
+    assert!(
+        ran.stderr.contains(&project.state_text("run_id")),
+        "{}",
+        ran.story()
+    );
 }

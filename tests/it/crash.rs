@@ -15,7 +15,8 @@ use crate::running::{Ran, Running};
 use crate::server::Server;
 
 /// What changes the disk beside `write`. A mark lets `strace` pass over a call that this system does not have.
-const CHANGES: &str = "fsync fdatasync ftruncate ?rename renameat ?renameat2 ?unlink unlinkat ?mkdir mkdirat ?rmdir";
+const CHANGES: &str =
+    "fsync fdatasync ftruncate ?rename renameat ?renameat2 ?unlink unlinkat ?mkdir mkdirat ?rmdir";
 /// What makes files, or holds the root.
 const OPENINGS: &str = "openat openat2 flock";
 /// What an open or a rename can be refused with, one after the other.
@@ -55,7 +56,17 @@ pub fn traced(project: &Project, options: &[&str]) -> Ran {
 
 /// Runs the binary with a fault at one call.
 pub fn disturbed(project: &Project, call: &str, fault: &str) -> Ran {
-    traced(project, &["-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &format!("inject={call}:{fault}")])
+    traced(
+        project,
+        &[
+            "-o",
+            "/dev/null",
+            "-e",
+            &format!("trace={call}"),
+            "-e",
+            &format!("inject={call}:{fault}"),
+        ],
+    )
 }
 
 /// The numbers of these calls in an undisturbed run; of those that open files, only of those that make one.
@@ -63,10 +74,25 @@ pub fn disturbed(project: &Project, call: &str, fault: &str) -> Ran {
 /// `strace` counts for each thread, so a number stands for the call of any of them.
 pub fn numbers(project: &Project, call: &str) -> BTreeSet<u32> {
     let file = project.outside("calls");
-    traced(project, &["-o", &file.display().to_string(), "-e", &format!("trace={call}")]).exits(0);
+    traced(
+        project,
+        &[
+            "-o",
+            &file.display().to_string(),
+            "-e",
+            &format!("trace={call}"),
+        ],
+    )
+    .exits(0);
     let (mut of_threads, mut numbers) = (BTreeMap::<String, u32>::new(), BTreeSet::new());
-    for line in std::fs::read_to_string(file).unwrap().lines().filter(|line| line.contains('(')) {
-        let number = of_threads.entry(line.split(' ').next().unwrap_or_default().to_owned()).or_default();
+    for line in std::fs::read_to_string(file)
+        .unwrap()
+        .lines()
+        .filter(|line| line.contains('('))
+    {
+        let number = of_threads
+            .entry(line.split(' ').next().unwrap_or_default().to_owned())
+            .or_default();
         *number += 1;
         if !call.contains("open") || line.contains("O_CREAT") {
             numbers.insert(*number);
@@ -87,7 +113,11 @@ pub fn end(project: &Project) -> (Value, BTreeMap<String, Vec<u8>>) {
 }
 
 /// Disturbs a run at each of the calls in turn, and returns how often that ended it.
-fn disturb_everywhere(calls: &str, fault: impl Fn(u32) -> String, expected: impl Fn(&Ran) -> bool) -> u32 {
+fn disturb_everywhere(
+    calls: &str,
+    fault: impl Fn(u32) -> String,
+    expected: impl Fn(&Ran) -> bool,
+) -> u32 {
     let undisturbed = from_a_template();
     undisturbed.run(RUN).exits(0);
     let goal = end(&undisturbed);
@@ -98,7 +128,13 @@ fn disturb_everywhere(calls: &str, fault: impl Fn(u32) -> String, expected: impl
             let ran = disturbed(&project, call, &fault);
             assert!(expected(&ran), "{call} {fault}\n{}", ran.story());
             let again = project.run(RUN);
-            assert_eq!(again.code, Some(0), "{call} {fault}\n{}\nthen\n{}", ran.story(), again.story());
+            assert_eq!(
+                again.code,
+                Some(0),
+                "{call} {fault}\n{}\nthen\n{}",
+                ran.story(),
+                again.story()
+            );
             assert_eq!(end(&project), goal, "{call} {fault}");
             project.nothing_left();
             ended += u32::from(ran.code != Some(0));
@@ -120,7 +156,11 @@ fn stopped_or_went_on(ran: &Ran) -> bool {
 #[test]
 fn killed_at_any_write() {
     if may_trace() {
-        let points = disturb_everywhere("write", |number| format!("signal=KILL:when={number}"), killed);
+        let points = disturb_everywhere(
+            "write",
+            |number| format!("signal=KILL:when={number}"),
+            killed,
+        );
         assert!(10 < points, "only {points} writes");
     }
 }
@@ -128,7 +168,11 @@ fn killed_at_any_write() {
 #[test]
 fn killed_at_any_change_of_the_disk() {
     if may_trace() {
-        let points = disturb_everywhere(CHANGES, |number| format!("signal=KILL:when={number}"), killed);
+        let points = disturb_everywhere(
+            CHANGES,
+            |number| format!("signal=KILL:when={number}"),
+            killed,
+        );
         assert!(20 < points, "only {points} changes");
     }
 }
@@ -136,7 +180,11 @@ fn killed_at_any_change_of_the_disk() {
 #[test]
 fn killed_before_any_file_is_made_and_the_root_is_held() {
     if may_trace() {
-        let points = disturb_everywhere(OPENINGS, |number| format!("signal=KILL:when={number}"), killed);
+        let points = disturb_everywhere(
+            OPENINGS,
+            |number| format!("signal=KILL:when={number}"),
+            killed,
+        );
         assert!(10 < points, "only {points} openings");
     }
 }
@@ -157,22 +205,42 @@ fn one_refusal_of_an_open_or_a_rename() {
 #[test]
 fn one_failure_of_the_disk_at_any_point() {
     if may_trace() {
-        disturb_everywhere("write", |number| format!("error=ENOSPC:when={number}"), stopped_or_went_on);
-        disturb_everywhere("fsync renameat", |number| format!("error=EIO:when={number}"), stopped_or_went_on);
+        disturb_everywhere(
+            "write",
+            |number| format!("error=ENOSPC:when={number}"),
+            stopped_or_went_on,
+        );
+        disturb_everywhere(
+            "fsync renameat",
+            |number| format!("error=EIO:when={number}"),
+            stopped_or_went_on,
+        );
     }
 }
 
 #[test]
 fn a_disk_that_stays_full_from_any_point_on() {
     if may_trace() {
-        disturb_everywhere("write", |number| format!("error=ENOSPC:when={number}+"), stopped_or_went_on);
+        disturb_everywhere(
+            "write",
+            |number| format!("error=ENOSPC:when={number}+"),
+            stopped_or_went_on,
+        );
     }
 }
 
 /// The answers that stand in any log of the project.
 pub fn recorded(project: &Project) -> usize {
-    let logs = project.picture().into_iter().filter(|(path, _)| path.starts_with("logs/"));
-    logs.map(|(_, content)| String::from_utf8_lossy(&content).matches("\"event\":\"ModelAnswered\"").count()).sum()
+    let logs = project
+        .picture()
+        .into_iter()
+        .filter(|(path, _)| path.starts_with("logs/"));
+    logs.map(|(_, content)| {
+        String::from_utf8_lossy(&content)
+            .matches("\"event\":\"ModelAnswered\"")
+            .count()
+    })
+    .sum()
 }
 
 #[test]
@@ -181,10 +249,12 @@ fn killed_at_any_sync_no_recorded_answer_is_asked_for_again() {
         return;
     }
     let model = || {
-        Server::answering(|request| match request.said().contains("answer.txt says 41") {
-            true => reply::answer("42"),
-            false => reply::answer("41"),
-        })
+        Server::answering(
+            |request| match request.said().contains("answer.txt says 41") {
+                true => reply::answer("42"),
+                false => reply::answer("41"),
+            },
+        )
     };
     let server = model();
     for number in numbers(&Project::with(answer_spec(), &server), "fsync") {

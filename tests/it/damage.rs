@@ -24,14 +24,27 @@ impl Paused {
         let project = Project::with(spec, &server);
         project.run(RUN_JSON).exits(4);
         let log = project.log_path();
-        let lines = project.read(&log).lines().map(|line| line.as_bytes().to_vec()).collect();
-        Paused { picture: project.picture(), log, lines, project }
+        let lines = project
+            .read(&log)
+            .lines()
+            .map(|line| line.as_bytes().to_vec())
+            .collect();
+        Paused {
+            picture: project.picture(),
+            log,
+            lines,
+            project,
+        }
     }
 
     /// The events of the lines, from 0.
     fn events(&self) -> Vec<String> {
-        let event =
-            |line: &Vec<u8>| serde_json::from_slice::<Value>(line).unwrap()["event"].as_str().unwrap().to_owned();
+        let event = |line: &Vec<u8>| {
+            serde_json::from_slice::<Value>(line).unwrap()["event"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        };
         self.lines.iter().map(event).collect()
     }
 
@@ -43,7 +56,8 @@ impl Paused {
             let middle = lines[*index].len() / 2;
             lines[*index][middle] ^= 0x80;
         }
-        self.project.write(&self.log, [lines.join(&b'\n'), vec![b'\n']].concat());
+        self.project
+            .write(&self.log, [lines.join(&b'\n'), vec![b'\n']].concat());
     }
 
     /// The files that keep what was cut off.
@@ -57,7 +71,10 @@ impl Paused {
     fn answered_places(&self) -> BTreeSet<String> {
         let lines = readable(&fs::read(self.project.path(&self.log)).unwrap());
         let mut places = BTreeSet::new();
-        for line in lines.into_iter().filter(|line| line["event"] == "ModelAnswered") {
+        for line in lines
+            .into_iter()
+            .filter(|line| line["event"] == "ModelAnswered")
+        {
             let place = format!("{} {} {}", line["phase"], line["retry_count"], line["turn"]);
             assert!(places.insert(place), "answered twice: {line}");
         }
@@ -66,13 +83,19 @@ impl Paused {
 }
 
 fn readable(log: &[u8]) -> Vec<Value> {
-    log.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
+    log.split(|byte| *byte == b'\n')
+        .filter_map(|line| serde_json::from_slice(line).ok())
+        .collect()
 }
 
 #[test]
 fn one_unreadable_line_of_a_conversation_costs_no_answer_and_repeats_no_call() {
-    let paused =
-        Paused::new(&agent_spec(""), ["one", "two", "three"].map(|word| bash(&format!("echo {word} >> trace"))).into());
+    let paused = Paused::new(
+        &agent_spec(""),
+        ["one", "two", "three"]
+            .map(|word| bash(&format!("echo {word} >> trace")))
+            .into(),
+    );
     let events = paused.events();
     for (index, event) in events.iter().enumerate().take(events.len() - 1) {
         paused.with_damage(&[index]);
@@ -81,10 +104,24 @@ fn one_unreadable_line_of_a_conversation_costs_no_answer_and_repeats_no_call() {
         let what = format!("line {}, {event}", index + 1);
         assert_eq!(ran.code, Some(0), "{what}: {}", ran.story());
         assert_eq!(server.count(), 2, "{what}: an answer was bought again");
-        assert_eq!(paused.project.workspace("trace"), "one\ntwo\nthree\n", "{what}");
+        assert_eq!(
+            paused.project.workspace("trace"),
+            "one\ntwo\nthree\n",
+            "{what}"
+        );
         assert_eq!(server.requests()[0].results().len(), 3, "{what}");
-        let note = format!("line {} of the log is unreadable and was skipped", index + 1);
-        assert!(ran.result()["notes"].as_array().unwrap().contains(&json!(note)), "{what}: {}", ran.story());
+        let note = format!(
+            "line {} of the log is unreadable and was skipped",
+            index + 1
+        );
+        assert!(
+            ran.result()["notes"]
+                .as_array()
+                .unwrap()
+                .contains(&json!(note)),
+            "{what}: {}",
+            ran.story()
+        );
         assert!(ran.stderr.contains(&note), "{what}: {}", ran.story());
         assert!(paused.kept().is_empty(), "{what}: nothing is cut off");
         paused.answered_places();
@@ -100,19 +137,40 @@ fn an_unreadable_line_is_told_once_and_stays_where_it_is() {
     paused.project.run_with(&server, RUN).exits(4);
     let ran = paused.project.run_with(&server, RUN_JSON).exits(0);
     let log = fs::read(paused.project.path(&paused.log)).unwrap();
-    assert!(log.starts_with(&damaged), "the log is appended to, never rewritten");
+    assert!(
+        log.starts_with(&damaged),
+        "the log is appended to, never rewritten"
+    );
     let notes = ran.result()["notes"].to_string();
-    assert_eq!(notes.matches("line 2 of the log is unreadable").count(), 1, "{notes}");
-    let seqs: Vec<u64> = readable(&log).iter().map(|line| line["seq"].as_u64().unwrap()).collect();
-    let all: Vec<u64> = (1..=seqs.len() as u64 + 1).filter(|seq| *seq != 2).collect();
-    assert_eq!(seqs, all, "no number is missing but that of the unreadable line");
+    assert_eq!(
+        notes.matches("line 2 of the log is unreadable").count(),
+        1,
+        "{notes}"
+    );
+    let seqs: Vec<u64> = readable(&log)
+        .iter()
+        .map(|line| line["seq"].as_u64().unwrap())
+        .collect();
+    let all: Vec<u64> = (1..=seqs.len() as u64 + 1)
+        .filter(|seq| *seq != 2)
+        .collect();
+    assert_eq!(
+        seqs, all,
+        "no number is missing but that of the unreadable line"
+    );
 }
 
 #[test]
 fn an_unreadable_line_of_files_mode_buys_nothing_again_that_can_be_read() {
-    let paused = Paused::new(&answer_spec(), vec![reply::text("no block"), reply::text("none again")]);
+    let paused = Paused::new(
+        &answer_spec(),
+        vec![reply::text("no block"), reply::text("none again")],
+    );
     let events = paused.events();
-    let answers = events.iter().filter(|event| *event == "ModelAnswered").count();
+    let answers = events
+        .iter()
+        .filter(|event| *event == "ModelAnswered")
+        .count();
     assert_eq!(answers, 2);
     for (index, event) in events.iter().enumerate().take(events.len() - 1) {
         paused.with_damage(&[index]);
@@ -127,7 +185,10 @@ fn an_unreadable_line_of_files_mode_buys_nothing_again_that_can_be_read() {
 
 #[test]
 fn what_is_cut_off_is_kept_beside_the_log() {
-    let paused = Paused::new(&agent_spec(""), vec![bash("echo one >> trace"), bash("echo two >> trace")]);
+    let paused = Paused::new(
+        &agent_spec(""),
+        vec![bash("echo one >> trace"), bash("echo two >> trace")],
+    );
     paused.with_damage(&[6, 7]);
     let damaged = fs::read(paused.project.path(&paused.log)).unwrap();
     let server = Server::start([bash("true"), bash("true"), solve(), done()]);
@@ -139,5 +200,10 @@ fn what_is_cut_off_is_kept_beside_the_log() {
     assert_eq!(damaged[whole..], kept[0]);
     assert_eq!(damaged[..whole], log[..whole]);
     let mended = paused.project.events("LogMended");
-    assert!(paused.project.exists(&format!("logs/{}", mended[0]["kept_as"].as_str().unwrap())), "{mended:?}");
+    assert!(
+        paused
+            .project
+            .exists(&format!("logs/{}", mended[0]["kept_as"].as_str().unwrap())),
+        "{mended:?}"
+    );
 }

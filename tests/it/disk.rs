@@ -20,11 +20,20 @@ use crate::server::Server;
 pub fn preload() -> Option<&'static str> {
     static LIBRARY: OnceLock<Option<String>> = OnceLock::new();
     let made = LIBRARY.get_or_init(|| {
-        let path = format!("{}/preload-{}.so", env!("CARGO_TARGET_TMPDIR"), std::process::id());
+        let path = format!(
+            "{}/preload-{}.so",
+            env!("CARGO_TARGET_TMPDIR"),
+            std::process::id()
+        );
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/preload.c");
         let mut compiler = Command::new("cc");
-        compiler.args(["-shared", "-fPIC", "-o", &path, source, "-ldl"]).stderr(Stdio::null());
-        compiler.status().is_ok_and(|status| status.success()).then_some(path)
+        compiler
+            .args(["-shared", "-fPIC", "-o", &path, source, "-ldl"])
+            .stderr(Stdio::null());
+        compiler
+            .status()
+            .is_ok_and(|status| status.success())
+            .then_some(path)
     });
     if made.is_none() {
         needs::skip("preload.c cannot be compiled here");
@@ -39,7 +48,10 @@ pub fn among_own_mounts(project: &Project, line: &str, arguments: &[&str]) -> Op
     let probe = "mkdir -p m && unshare -m mount -t tmpfs none m; code=$?; rmdir m; exit $code";
     let probed = project.run_in_shell(probe, &[]);
     if probed.code != Some(0) {
-        needs::skip(format!("nothing can be mounted here: {}", probed.stderr.trim()));
+        needs::skip(format!(
+            "nothing can be mounted here: {}",
+            probed.stderr.trim()
+        ));
         return None;
     }
     fs::write(project.outside("line"), line).unwrap();
@@ -48,9 +60,13 @@ pub fn among_own_mounts(project: &Project, line: &str, arguments: &[&str]) -> Op
 
 /// Runs with a fault of a write until none is left to be had; returns how many there were.
 fn at_every_write(fault: &str, check: impl Fn(u32, &Project, &Ran)) -> u32 {
-    let Some(library) = preload() else { return u32::MAX };
+    let Some(library) = preload() else {
+        return u32::MAX;
+    };
     for number in 1.. {
-        let project = from_a_template().env("LD_PRELOAD", library).env("FAULT_WRITE", &format!("{fault} {number}"));
+        let project = from_a_template()
+            .env("LD_PRELOAD", library)
+            .env("FAULT_WRITE", &format!("{fault} {number}"));
         let ran = project.run(RUN);
         if fault == "torn" && ran.code == Some(0) || fault == "short" && number > 60 {
             return number;
@@ -67,7 +83,9 @@ fn a_torn_write_is_mended() {
     let goal = end(&undisturbed);
     let points = at_every_write("torn", |number, project, ran| {
         assert_eq!(ran.signal, Some(9), "write {number}: {}", ran.story());
-        project.run_in_shell("unset FAULT_WRITE; exec \"$@\"", RUN).exits(0);
+        project
+            .run_in_shell("unset FAULT_WRITE; exec \"$@\"", RUN)
+            .exits(0);
         assert_eq!(end(project), goal, "write {number}");
         project.nothing_left();
     });
@@ -108,9 +126,15 @@ fn a_disk_without_names_stops_the_run_and_no_answer_is_paid_twice() {
             "mount -t tmpfs -o nr_inodes={names} none \"$PWD\"\ncd \"$PWD\"\ncp -r ../specs .\n\
              code=0\n\"$@\" || code=$?\nmount -o remount,nr_inodes=1000 none \"$PWD\"\n\"$@\"\nexit $code"
         );
-        let Some(ran) = among_own_mounts(&project, &line, RUN) else { return };
+        let Some(ran) = among_own_mounts(&project, &line, RUN) else {
+            return;
+        };
         assert!(matches!(ran.code, Some(0 | 74)), "{names}: {}", ran.story());
-        assert!(ran.code == Some(0) || ran.stderr.contains("No space left"), "{names}: {}", ran.story());
+        assert!(
+            ran.code == Some(0) || ran.stderr.contains("No space left"),
+            "{names}: {}",
+            ran.story()
+        );
         assert_eq!(server.count(), 1, "{names}: {}", ran.story());
     }
 }
@@ -121,7 +145,9 @@ fn check_refused(what: &str, line: &str) {
     let project = Project::with(answer_spec(), &server);
     fs::create_dir(project.path("logs")).unwrap();
     let before = project.picture();
-    let Some(ran) = among_own_mounts(&project, line, RUN_JSON) else { return };
+    let Some(ran) = among_own_mounts(&project, line, RUN_JSON) else {
+        return;
+    };
     if ran.code == Some(99) {
         return needs::skip(format!("{what} cannot be had here: {}", ran.stderr.trim()));
     }
@@ -135,9 +161,15 @@ fn check_refused(what: &str, line: &str) {
 fn a_root_that_is_read_only_or_anothers_is_refused_at_the_start() {
     let read_only = "mount --bind \"$PWD\" \"$PWD\"; mount -o remount,ro,bind \"$PWD\"; cd \"$PWD\"; exec \"$@\"";
     check_refused("a read-only root", read_only);
-    check_refused("an immutable root", "chattr +i . || exit 99; code=0; \"$@\" || code=$?; chattr -i .; exit $code");
+    check_refused(
+        "an immutable root",
+        "chattr +i . || exit 99; code=0; \"$@\" || code=$?; chattr -i .; exit $code",
+    );
     let nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups";
-    check_refused("a root of somebody else", &format!("{nobody} test -x \"$1\" || exit 99; exec {nobody} \"$@\""));
+    check_refused(
+        "a root of somebody else",
+        &format!("{nobody} test -x \"$1\" || exit 99; exec {nobody} \"$@\""),
+    );
 }
 
 #[test]
@@ -146,7 +178,9 @@ fn logs_that_are_read_only_are_refused_before_anything_is_paid() {
     let project = Project::with(answer_spec(), &server);
     fs::create_dir(project.path("logs")).unwrap();
     let line = "mount --bind logs logs; mount -o remount,ro,bind logs; exec \"$@\"";
-    let Some(ran) = among_own_mounts(&project, line, RUN_JSON) else { return };
+    let Some(ran) = among_own_mounts(&project, line, RUN_JSON) else {
+        return;
+    };
     ran.exits(74).says("Read-only file system");
     assert_eq!(server.count(), 0);
     assert!(!project.exists("state.json"), "half a run was begun");
@@ -174,7 +208,11 @@ fn a_state_that_lost_a_bit_or_its_end_is_sound_or_corrupt() {
     }
     assert!(30 < corrupt, "only {corrupt} were found out");
     for end in (0..sound.len() - 2).step_by(11) {
-        assert_eq!(check(&sound[..end], format!("cut at {end}")), Some(3), "cut at {end}");
+        assert_eq!(
+            check(&sound[..end], format!("cut at {end}")),
+            Some(3),
+            "cut at {end}"
+        );
     }
     project.run(&["reset"]).exits(0);
     assert!(!project.exists("state.json"));
@@ -189,13 +227,30 @@ fn a_sync_that_fails_once_is_no_sync() {
         for number in crate::crash::numbers(&from_a_template(), call) {
             let project = from_a_template();
             let fault = format!("inject={call}:error=EIO:when={number}");
-            let ran =
-                crate::crash::traced(&project, &["-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &fault]);
+            let ran = crate::crash::traced(
+                &project,
+                &[
+                    "-o",
+                    "/dev/null",
+                    "-e",
+                    &format!("trace={call}"),
+                    "-e",
+                    &fault,
+                ],
+            );
             assert_eq!(ran.code, Some(74), "{call} {number}: {}", ran.story());
-            assert!(ran.stderr.contains("Input/output error"), "{call} {number}: {}", ran.story());
-            let phase =
-                fs::read(project.path("state.json")).ok().map(|bytes| serde_json::from_slice::<Value>(&bytes).unwrap());
-            assert!(phase.is_none_or(|state| state["state"] != "FAILED"), "{call} {number}");
+            assert!(
+                ran.stderr.contains("Input/output error"),
+                "{call} {number}: {}",
+                ran.story()
+            );
+            let phase = fs::read(project.path("state.json"))
+                .ok()
+                .map(|bytes| serde_json::from_slice::<Value>(&bytes).unwrap());
+            assert!(
+                phase.is_none_or(|state| state["state"] != "FAILED"),
+                "{call} {number}"
+            );
         }
     }
 }

@@ -11,7 +11,11 @@ const TYPES: &str = "from orchestrator.types import CommandResponse, CommandText
 
 /// Returns a module: what stands before the class, and the bodies of its two methods.
 fn module(before: &str, handle: &str, screen: &str) -> String {
-    let body = |text: &str| text.lines().map(|line| format!("        {line}\n")).collect::<String>();
+    let body = |text: &str| {
+        text.lines()
+            .map(|line| format!("        {line}\n"))
+            .collect::<String>()
+    };
     format!(
         "{TYPES}{before}\nclass Own:\n    def handle_command(self, cmd: CommandText) -> CommandResponse:\n{}    def \
          get_screen(self) -> ScreenSection:\n{}",
@@ -22,14 +26,24 @@ fn module(before: &str, handle: &str, screen: &str) -> String {
 
 /// Returns a module that answers with the value of an expression.
 fn answers(expression: &str) -> String {
-    module("", &format!("return CommandResponse({expression}, True)"), "return ScreenSection('a screen')")
+    module(
+        "",
+        &format!("return CommandResponse({expression}, True)"),
+        "return ScreenSection('a screen')",
+    )
 }
 
 fn serve(files: &[(&str, &str)]) -> (Project, Serving) {
-    let project = files.iter().fold(Project::new(), |project, (name, text)| project.file(&format!("env/{name}"), text));
+    let project = files.iter().fold(Project::new(), |project, (name, text)| {
+        project.file(&format!("env/{name}"), text)
+    });
     for (name, text) in files {
         if text.starts_with("#!") {
-            fs::set_permissions(project.path(&format!("env/{name}")), PermissionsExt::from_mode(0o755)).unwrap();
+            fs::set_permissions(
+                project.path(&format!("env/{name}")),
+                PermissionsExt::from_mode(0o755),
+            )
+            .unwrap();
         }
     }
     let serving = Serving::start(&project);
@@ -39,7 +53,13 @@ fn serve(files: &[(&str, &str)]) -> (Project, Serving) {
 /// Asserts that an environment is not offered, and that stderr says why.
 fn absent(serving: &mut Serving, name: &str, why: &[&str]) {
     let answer = serving.ask(name, "x");
-    assert!(answer.fails().starts_with(&format!("Unknown environment: {name}\n")), "{}", answer.output());
+    assert!(
+        answer
+            .fails()
+            .starts_with(&format!("Unknown environment: {name}\n")),
+        "{}",
+        answer.output()
+    );
     assert!(!answer.sections().contains(&name));
     for text in why {
         serving.until_says(text);
@@ -56,7 +76,14 @@ fn a_class_answers_and_remembers_and_has_a_screen() {
     let (_project, mut serving) = serve(&[("one.py", &counter), ("two.py", &counter)]);
     let first = serving.ask("one", "a\nb");
     assert_eq!(first.shows(), "'a\\nb' 1");
-    assert_eq!((first.screen("one"), first.max_lines("one"), first.screen("two")), ("count 1", 7, "count 0"));
+    assert_eq!(
+        (
+            first.screen("one"),
+            first.max_lines("one"),
+            first.screen("two")
+        ),
+        ("count 1", 7, "count 0")
+    );
     assert_eq!(serving.ask("one", "é").fails(), "'é' 2");
     assert_eq!(serving.ask("two", "").shows(), "'' 1");
     assert_eq!(
@@ -71,12 +98,21 @@ fn a_class_answers_and_remembers_and_has_a_screen() {
 #[test]
 fn a_class_that_breaks_the_contract_is_refused_in_its_words() {
     let class = |handle: &str, screen: &str, more: &str| {
-        format!("{TYPES}class Own:\n    def handle_command{handle}: ...\n    def get_screen{screen}: ...\n{more}")
+        format!(
+            "{TYPES}class Own:\n    def handle_command{handle}: ...\n    def get_screen{screen}: ...\n{more}"
+        )
     };
-    let (handle, screen) = ("(self, cmd: CommandText) -> CommandResponse", "(self) -> ScreenSection");
+    let (handle, screen) = (
+        "(self, cmd: CommandText) -> CommandResponse",
+        "(self) -> ScreenSection",
+    );
     let untyped = class("(self, cmd) -> CommandResponse", screen, "");
     let silent = class("(self, cmd: CommandText)", "(self)", "");
-    let count = class("(self) -> CommandResponse", "(self, more) -> ScreenSection", "");
+    let count = class(
+        "(self) -> CommandResponse",
+        "(self, more) -> ScreenSection",
+        "",
+    );
     let wrong = class("(self, cmd: str) -> str", "(self) -> str", "");
     let ends = class(handle, screen, "    def shutdown(self, now) -> int: ...\n");
     let (_project, mut serving) = serve(&[
@@ -85,12 +121,22 @@ fn a_class_that_breaks_the_contract_is_refused_in_its_words() {
         ("count.py", &count),
         ("wrong.py", &wrong),
         ("ends.py", &ends),
-        ("half.py", &format!("{TYPES}class Own:\n    def get_screen(self) -> ScreenSection: ...\n")),
+        (
+            "half.py",
+            &format!("{TYPES}class Own:\n    def get_screen(self) -> ScreenSection: ...\n"),
+        ),
         ("none.py", "x = 1\n"),
-        ("text.py", &format!("from __future__ import annotations\n{}", answers("'fine'"))),
+        (
+            "text.py",
+            &format!("from __future__ import annotations\n{}", answers("'fine'")),
+        ),
     ]);
     assert_eq!(serving.ask("text", "x").shows(), "fine");
-    absent(&mut serving, "untyped", &["'untyped':\n  - handle_command cmd parameter must have type annotation\n"]);
+    absent(
+        &mut serving,
+        "untyped",
+        &["'untyped':\n  - handle_command cmd parameter must have type annotation\n"],
+    );
     absent(
         &mut serving,
         "silent",
@@ -124,7 +170,11 @@ fn a_class_that_breaks_the_contract_is_refused_in_its_words() {
         "half",
         &["Failed to load environment 'half':\n  - Missing required method: handle_command\n"],
     );
-    absent(&mut serving, "none", &["Failed to load environment 'none': No environment class found\n"]);
+    absent(
+        &mut serving,
+        "none",
+        &["Failed to load environment 'none': No environment class found\n"],
+    );
     serving.end().exits(0);
 }
 
@@ -138,17 +188,44 @@ fn a_module_that_does_not_load_does_no_harm() {
         ("needs.py", "import no_such_module\n"),
         (
             "init.py",
-            &answers("''").replace("class Own:\n", "class Own:\n    def __init__(self): raise ValueError('in init')\n"),
+            &answers("''").replace(
+                "class Own:\n",
+                "class Own:\n    def __init__(self): raise ValueError('in init')\n",
+            ),
         ),
         ("fine.py", &answers("'fine'")),
     ]);
     assert_eq!(serving.ask("fine", "x").shows(), "fine");
-    absent(&mut serving, "raises", &["Error loading environment 'raises': at import\nTraceback"]);
-    absent(&mut serving, "exits", &["Error loading environment 'exits': 4\n"]);
-    absent(&mut serving, "dies", &["Failed to load environment 'dies'", "exit status 5"]);
-    absent(&mut serving, "syntax", &["Error loading environment 'syntax': invalid syntax"]);
-    absent(&mut serving, "needs", &["Error loading environment 'needs': No module named 'no_such_module'\n"]);
-    absent(&mut serving, "init", &["Error loading environment 'init': in init\n"]);
+    absent(
+        &mut serving,
+        "raises",
+        &["Error loading environment 'raises': at import\nTraceback"],
+    );
+    absent(
+        &mut serving,
+        "exits",
+        &["Error loading environment 'exits': 4\n"],
+    );
+    absent(
+        &mut serving,
+        "dies",
+        &["Failed to load environment 'dies'", "exit status 5"],
+    );
+    absent(
+        &mut serving,
+        "syntax",
+        &["Error loading environment 'syntax': invalid syntax"],
+    );
+    absent(
+        &mut serving,
+        "needs",
+        &["Error loading environment 'needs': No module named 'no_such_module'\n"],
+    );
+    absent(
+        &mut serving,
+        "init",
+        &["Error loading environment 'init': in init\n"],
+    );
     serving.end().exits(0);
     project.nothing_left();
 }
@@ -170,9 +247,16 @@ fn other_files_are_no_environments_and_names_of_ours_are_refused() {
         ("same", "#!/bin/sh\ncat\n"),
     ]);
     let answer = serving.ask("same", "x");
-    assert_eq!((answer.shows(), answer.sections()), ("env.same", vec!["bash", "editor", "python", "same"]));
+    assert_eq!(
+        (answer.shows(), answer.sections()),
+        ("env.same", vec!["bash", "editor", "python", "same"])
+    );
     assert_eq!(serving.python("1+1").shows(), "2\n");
-    for (name, file) in [("bash", "env/bash.py"), ("python", "env/python.yaml"), ("editor", "env/editor")] {
+    for (name, file) in [
+        ("bash", "env/bash.py"),
+        ("python", "env/python.yaml"),
+        ("editor", "env/editor"),
+    ] {
         serving.until_says(&format!("Failed to load environment '{name}'"));
         serving.until_says(file);
     }
@@ -190,7 +274,9 @@ fn the_modules_own_class_comes_before_one_that_it_imports() {
         ("base.py", &base),
         (
             "own.py",
-            &format!("from env.base import Aaa\nfrom orchestrator.interactive import InteractiveEnvironment\n{own}"),
+            &format!(
+                "from env.base import Aaa\nfrom orchestrator.interactive import InteractiveEnvironment\n{own}"
+            ),
         ),
         ("heir.py", heir),
         ("lent.py", "from env.base import Aaa\n"),
@@ -211,7 +297,13 @@ fn what_a_module_prints_goes_to_stderr_behind_its_name() {
     );
     let (_project, mut serving) = serve(&[("loud.py", &loud)]);
     assert_eq!(serving.ask("loud", "x").shows(), "''");
-    for text in ["at import", "at the descriptor", "a line", "an error", "asked"] {
+    for text in [
+        "at import",
+        "at the descriptor",
+        "a line",
+        "an error",
+        "asked",
+    ] {
         serving.until_says(&format!("[loud] {text}\n"));
     }
     serving.until_says("a child\n");
@@ -230,11 +322,28 @@ fn an_exception_is_an_answer_and_the_environment_lives_on() {
     );
     let (_project, mut serving) = serve(&[("raises.py", &raises)]);
     let answer = serving.ask("raises", "raise");
-    assert!(answer.fails().starts_with("Environment error in raises:\n") && answer.output().contains("on purpose"));
-    assert!(answer.screen("raises").starts_with("[Error getting screen from raises:"), "{}", answer.screen("raises"));
+    assert!(
+        answer.fails().starts_with("Environment error in raises:\n")
+            && answer.output().contains("on purpose")
+    );
+    assert!(
+        answer
+            .screen("raises")
+            .starts_with("[Error getting screen from raises:"),
+        "{}",
+        answer.screen("raises")
+    );
     let answer = serving.ask("raises", "text");
-    assert!(answer.fails().contains("CommandResponse"), "{}", answer.output());
-    assert!(answer.screen("raises").contains("ScreenSection"), "{}", answer.screen("raises"));
+    assert!(
+        answer.fails().contains("CommandResponse"),
+        "{}",
+        answer.output()
+    );
+    assert!(
+        answer.screen("raises").contains("ScreenSection"),
+        "{}",
+        answer.screen("raises")
+    );
     serving.ask("raises", "number").fails();
     let answer = serving.ask("raises", "x");
     assert_eq!((answer.shows(), answer.screen("raises")), ("4", "fine"));
@@ -250,14 +359,25 @@ fn one_that_dies_says_so_and_comes_back_at_its_next_command() {
         "return ScreenSection('alive')",
     );
     let (project, mut serving) = serve(&[("mortal.py", &mortal)]);
-    for (word, how) in [("die", "exit status 5"), ("exit", "exit status 6"), ("kill", "signal 9")] {
+    for (word, how) in [
+        ("die", "exit status 5"),
+        ("exit", "exit status 6"),
+        ("kill", "signal 9"),
+    ] {
         assert_eq!(serving.ask("mortal", "x").shows(), "1");
         assert_eq!(serving.ask("mortal", "x").shows(), "2");
         let died = serving.ask("mortal", word);
         assert!(died.fails().contains(how), "{word}: {}", died.output());
-        assert!(died.screen("mortal").contains(&format!("(ended: {how})")), "{}", died.screen("mortal"));
+        assert!(
+            died.screen("mortal").contains(&format!("(ended: {how})")),
+            "{}",
+            died.screen("mortal")
+        );
     }
-    assert_eq!(serving.python("1").screen("mortal"), "mortal (ended: signal 9)");
+    assert_eq!(
+        serving.python("1").screen("mortal"),
+        "mortal (ended: signal 9)"
+    );
     let back = serving.ask("mortal", "x");
     assert_eq!((back.shows(), back.screen("mortal")), ("1", "alive"));
     serving.end().exits(0);
@@ -266,18 +386,30 @@ fn one_that_dies_says_so_and_comes_back_at_its_next_command() {
 
 #[test]
 fn a_restart_reads_the_file_anew() {
-    let (project, mut serving) =
-        serve(&[("changes.py", &answers("'first'")), ("broken.py", "raise ValueError('first')\n")]);
+    let (project, mut serving) = serve(&[
+        ("changes.py", &answers("'first'")),
+        ("broken.py", "raise ValueError('first')\n"),
+    ]);
     assert_eq!(serving.ask("changes", "x").shows(), "first");
     project.write("env/changes.py", answers("'second'"));
     assert_eq!(serving.ask("changes", "x").shows(), "first");
     assert!(serving.control("changes", "restart").is_success());
     assert_eq!(serving.ask("changes", "x").shows(), "second");
-    absent(&mut serving, "broken", &["Error loading environment 'broken': first\n"]);
+    absent(
+        &mut serving,
+        "broken",
+        &["Error loading environment 'broken': first\n"],
+    );
     // One that fails again says why; one that is mended, or new, is there.
     project.write("env/broken.py", "raise ValueError('again')\n");
     let again = serving.control("broken", "restart");
-    assert!(again.fails().contains("Error loading environment 'broken': again"), "{}", again.output());
+    assert!(
+        again
+            .fails()
+            .contains("Error loading environment 'broken': again"),
+        "{}",
+        again.output()
+    );
     assert!(!again.sections().contains(&"broken"));
     project.write("env/broken.py", answers("'mended'"));
     project.write("env/fresh.py", answers("'fresh'"));
@@ -294,13 +426,24 @@ fn one_that_is_broken_while_it_is_used_says_why() {
     let (project, mut serving) = serve(&[("changes.py", &answers("'first'"))]);
     assert_eq!(serving.ask("changes", "x").shows(), "first");
     project.write("env/changes.py", "raise ValueError('broken now')\n");
-    assert!(serving.control("changes", "restart").fails().contains("broken now"));
+    assert!(
+        serving
+            .control("changes", "restart")
+            .fails()
+            .contains("broken now")
+    );
     let answer = serving.ask("changes", "x");
     assert!(answer.fails().contains("broken now"), "{}", answer.output());
     fs::remove_file(project.path("env/changes.py")).unwrap();
     assert!(!serving.control("changes", "restart").is_success());
-    project.write("env/changes.yaml", "command: cat\nprompt: x\ndescription: a program now\n");
-    assert_eq!(serving.control("changes", "restart").screen("changes"), "a program now");
+    project.write(
+        "env/changes.yaml",
+        "command: cat\nprompt: x\ndescription: a program now\n",
+    );
+    assert_eq!(
+        serving.control("changes", "restart").screen("changes"),
+        "a program now"
+    );
     serving.end().exits(0);
 }
 
@@ -309,19 +452,35 @@ fn one_that_loads_for_long_counts_as_running_and_is_there_when_it_is_done() {
     let project = Project::new();
     let gates = ["slow-gate", "never-gate"].map(|name| Gate::new(&project, name));
     let waits = |gate: &str| {
-        module(&format!("open('{gate}').read()"), "return CommandResponse('ok', True)", "return ScreenSection('here')")
+        module(
+            &format!("open('{gate}').read()"),
+            "return CommandResponse('ok', True)",
+            "return ScreenSection('here')",
+        )
     };
-    let project = project.file("env/slow.py", waits("slow-gate")).file("env/never.py", waits("never-gate"));
+    let project = project
+        .file("env/slow.py", waits("slow-gate"))
+        .file("env/never.py", waits("never-gate"));
     let mut serving = Serving::start(&project);
     let first = serving.python("1");
-    assert_eq!((first.shows(), first.screen("slow"), first.screen("never")), ("1\n", "[loading]", "[loading]"));
+    assert_eq!(
+        (first.shows(), first.screen("slow"), first.screen("never")),
+        ("1\n", "[loading]", "[loading]")
+    );
     assert!(serving.ask("slow", "x").is_running());
-    assert!(serving.request(&control("slow", "wait").timeout(0.0)).is_running());
+    assert!(
+        serving
+            .request(&control("slow", "wait").timeout(0.0))
+            .is_running()
+    );
     let [slow, _never] = gates;
     slow.open();
     assert!(serving.control("slow", "wait").is_success());
     let there = serving.ask("slow", "x");
-    assert_eq!((there.shows(), there.screen("slow"), there.screen("never")), ("ok", "here", "[loading]"));
+    assert_eq!(
+        (there.shows(), there.screen("slow"), there.screen("never")),
+        ("ok", "here", "[loading]")
+    );
     serving.end().exits(0);
     project.nothing_left();
 }
@@ -330,7 +489,10 @@ fn one_that_loads_for_long_counts_as_running_and_is_there_when_it_is_done() {
 fn a_signal_does_not_wait_for_what_is_loading() {
     let project = Project::new();
     let gate = Gate::new(&project, "gate");
-    let project = project.file("env/slow.py", "import os\nos.open('gate', os.O_RDONLY)\nopen('gate').read()\n");
+    let project = project.file(
+        "env/slow.py",
+        "import os\nos.open('gate', os.O_RDONLY)\nopen('gate').read()\n",
+    );
     let serving = Serving::start(&project);
     let _open = gate.reached();
     serving.signal(rustix::process::Signal::TERM);
@@ -347,7 +509,9 @@ fn a_screen_that_hangs_shows_its_last_content_and_comes_back() {
         "return CommandResponse('ok', True)",
         "if os.path.exists('hang'): open('gate').read()\nreturn ScreenSection('content')",
     );
-    let project = project.file("env/stuck.py", stuck).file("env/other.py", answers("''"));
+    let project = project
+        .file("env/stuck.py", stuck)
+        .file("env/other.py", answers("''"));
     let mut serving = Serving::start(&project);
     assert_eq!(serving.python("1").screen("stuck"), "content");
     project.write("hang", "");
@@ -357,7 +521,9 @@ fn a_screen_that_hangs_shows_its_last_content_and_comes_back() {
     assert!(serving.python("2").screen("stuck").contains("late"));
     fs::remove_file(project.path("hang")).unwrap();
     gate.open();
-    until("the screen is back", || serving.python("1").screen("stuck") == "content");
+    until("the screen is back", || {
+        serving.python("1").screen("stuck") == "content"
+    });
     assert_eq!(serving.ask("stuck", "x").shows(), "ok");
     serving.end().exits(0);
 }
@@ -371,8 +537,11 @@ fn a_long_screen_is_cut_to_its_lines() {
             &format!("return ScreenSection('\\n'.join(f'row {{i}}' for i in range(200)){limit})"),
         )
     };
-    let (_project, mut serving) =
-        serve(&[("short.py", &rows(", 7")), ("usual.py", &rows("")), ("none.py", &rows(", 0"))]);
+    let (_project, mut serving) = serve(&[
+        ("short.py", &rows(", 7")),
+        ("usual.py", &rows("")),
+        ("none.py", &rows(", 0")),
+    ]);
     let answer = serving.ask("short", "x");
     for (name, limit) in [("short", 7), ("usual", 50), ("none", 0)] {
         let rows: Vec<String> = (0..limit).map(|row| format!("row {row}")).collect();
@@ -389,11 +558,17 @@ fn at_the_end_shutdown_is_called_and_children_go() {
         + "    def shutdown(self) -> None:\n        open('tidied', 'w').close()\n";
     let hangs = answers("''")
         + "    def shutdown(self) -> None:\n        open('hung', 'w').close()\n        open('gate').read()\n";
-    let (project, mut serving) = serve(&[("tidy.py", &tidy), ("hangs.py", &hangs), ("hangs_too.py", &hangs)]);
+    let (project, mut serving) = serve(&[
+        ("tidy.py", &tidy),
+        ("hangs.py", &hangs),
+        ("hangs_too.py", &hangs),
+    ]);
     let _gate = Gate::new(&project, "gate");
     let marker = project.marker().to_owned();
     serving.ask("tidy", &marker).shows();
-    until("it sleeps", || !processes(&[&format!("sleep\0{marker}")]).is_empty());
+    until("it sleeps", || {
+        !processes(&[&format!("sleep\0{marker}")]).is_empty()
+    });
     serving.end().exits(0);
     assert!(project.exists("tidied") && project.exists("hung"));
     project.nothing_left();
@@ -411,16 +586,28 @@ fn one_that_runs_is_interrupted_awaited_and_restarted_like_any() {
     let project = project.file("env/waits.py", waits);
     let mut serving = Serving::start(&project);
     let begun = serving.request(&command("waits", "gate").timeout(0.0));
-    assert!(begun.is_running() && begun.screen("waits") == "waits (ready)\nRunning: gate", "{}", begun.screen("waits"));
+    assert!(
+        begun.is_running() && begun.screen("waits") == "waits (ready)\nRunning: gate",
+        "{}",
+        begun.screen("waits")
+    );
     let gate = gate.reached();
     assert!(serving.ask("waits", "").is_running());
     let interrupted = serving.control("waits", "interrupt");
-    assert!(interrupted.fails().contains("KeyboardInterrupt"), "{}", interrupted.output());
+    assert!(
+        interrupted.fails().contains("KeyboardInterrupt"),
+        "{}",
+        interrupted.output()
+    );
     assert_eq!(serving.ask("waits", "").shows(), "2");
     drop(gate);
     fs::remove_file(project.path("gate")).unwrap();
     let gate = Gate::new(&project, "gate");
-    assert!(serving.request(&command("waits", "gate").timeout(0.0)).is_running());
+    assert!(
+        serving
+            .request(&command("waits", "gate").timeout(0.0))
+            .is_running()
+    );
     gate.open();
     assert_eq!(serving.control("waits", "wait").shows(), "3");
     fs::remove_file(project.path("gate")).unwrap();

@@ -21,19 +21,32 @@ impl Bash {
     fn new() -> Bash {
         let folder = tempfile::tempdir().unwrap();
         let mut env: Vec<(OsString, OsString)> = vec![("LANG".into(), "C.UTF-8".into())];
-        env.extend(["PATH", "HOME"].map(|name| (name.into(), std::env::var_os(name).unwrap_or_default())));
+        env.extend(
+            ["PATH", "HOME"].map(|name| (name.into(), std::env::var_os(name).unwrap_or_default())),
+        );
         let launcher = Launcher::open(Path::new(env!("CARGO_BIN_EXE_orchestrator")));
         let project = folder.path().canonicalize().unwrap();
-        Bash { folder, environment: BashEnvironment::new(launcher, project, env) }
+        Bash {
+            folder,
+            environment: BashEnvironment::new(launcher, project, env),
+        }
     }
 
     fn project(&self) -> String {
-        self.folder.path().canonicalize().unwrap().display().to_string()
+        self.folder
+            .path()
+            .canonicalize()
+            .unwrap()
+            .display()
+            .to_string()
     }
 
     fn wait(&mut self, time: Duration) -> Waited {
         let (never, _open) = pipe().unwrap();
-        self.environment.wait(Until { deadline: Some(Instant::now() + time), wake: never.as_fd() })
+        self.environment.wait(Until {
+            deadline: Some(Instant::now() + time),
+            wake: never.as_fd(),
+        })
     }
 
     /// Waits for the end of what runs.
@@ -45,7 +58,9 @@ impl Bash {
     }
 
     fn run(&mut self, command: &str) -> Response {
-        self.environment.begin(command).unwrap_or_else(|| self.end())
+        self.environment
+            .begin(command)
+            .unwrap_or_else(|| self.end())
     }
 
     /// Runs a command that succeeds, and returns its output.
@@ -60,7 +75,11 @@ impl Bash {
         assert_eq!(self.environment.begin(command), None);
         let mut seen = String::new();
         while !seen.contains("up\n") {
-            assert_eq!(self.wait(Duration::from_millis(20)), Waited::Late, "{command}");
+            assert_eq!(
+                self.wait(Duration::from_millis(20)),
+                Waited::Late,
+                "{command}"
+            );
             seen += &self.environment.take_output();
         }
     }
@@ -78,7 +97,11 @@ impl Bash {
 
     fn status(&mut self) -> String {
         let screen = self.screen();
-        screen.lines().find_map(|line| line.strip_prefix("Last exit code: ")).unwrap_or(&screen).to_owned()
+        screen
+            .lines()
+            .find_map(|line| line.strip_prefix("Last exit code: "))
+            .unwrap_or(&screen)
+            .to_owned()
     }
 }
 
@@ -89,9 +112,21 @@ fn the_state_stays() {
     bash.shows(
         "mkdir -p 'a b'; cd 'a b'; export E=1; v=2; f() { echo $v; return 3; }; declare -A m=([k]=x); set -o pipefail",
     );
-    assert_eq!(bash.screen(), format!("Working directory: {}/a b\nLast exit code: 0\n", bash.project()));
-    assert_eq!(bash.shows("pwd; bash -c 'echo $E'; echo ${m[k]}"), format!("{}/a b\n1\nx\n", bash.project()));
-    assert_eq!((bash.run("f").output, bash.status()), ("2\n".to_owned(), "3".to_owned()));
+    assert_eq!(
+        bash.screen(),
+        format!(
+            "Working directory: {}/a b\nLast exit code: 0\n",
+            bash.project()
+        )
+    );
+    assert_eq!(
+        bash.shows("pwd; bash -c 'echo $E'; echo ${m[k]}"),
+        format!("{}/a b\n1\nx\n", bash.project())
+    );
+    assert_eq!(
+        (bash.run("f").output, bash.status()),
+        ("2\n".to_owned(), "3".to_owned())
+    );
     assert_eq!(bash.shows("echo $?"), "3\n");
     assert!(!bash.run("false | true").success);
     bash.shows("alias greet='echo hello'");
@@ -115,13 +150,29 @@ fn errors_end_the_command_and_keep_the_shell() {
     let mut bash = Bash::new();
     let shell = bash.shows("K=kept; echo $$");
     let unbound = "set -u\necho $no_such_name\necho after";
-    for command in [unbound, "echo ${nope:?is missing}\necho after", "echo $((1/0)); echo after", "echo ${x!y}"] {
+    for command in [
+        unbound,
+        "echo ${nope:?is missing}\necho after",
+        "echo $((1/0)); echo after",
+        "echo ${x!y}",
+    ] {
         let response = bash.run(command);
-        assert!(!response.success && response.output.starts_with("bash: "), "{command}: {}", response.output);
-        assert!(!response.output.contains("after"), "{command}: {}", response.output);
+        assert!(
+            !response.success && response.output.starts_with("bash: "),
+            "{command}: {}",
+            response.output
+        );
+        assert!(
+            !response.output.contains("after"),
+            "{command}: {}",
+            response.output
+        );
         assert_eq!(bash.shows("echo $$ $K"), format!("{} kept\n", shell.trim()));
     }
-    assert_eq!(bash.run("no_such_program").output, "bash: no_such_program: command not found\n");
+    assert_eq!(
+        bash.run("no_such_program").output,
+        "bash: no_such_program: command not found\n"
+    );
     assert_eq!(bash.status(), "127");
 }
 
@@ -129,10 +180,29 @@ fn errors_end_the_command_and_keep_the_shell() {
 fn what_cannot_be_parsed_is_an_error() {
     let mut bash = Bash::new();
     bash.shows("K=kept");
-    for command in [")", "fi", "echo 'a", "echo \"a", "if true; then", "echo a |", "}", "echo $(", "for for", "a() {"] {
+    for command in [
+        ")",
+        "fi",
+        "echo 'a",
+        "echo \"a",
+        "if true; then",
+        "echo a |",
+        "}",
+        "echo $(",
+        "for for",
+        "a() {",
+    ] {
         let response = bash.run(command);
-        assert!(!response.success && response.output.starts_with("bash: "), "{command}: {}", response.output);
-        assert!(!response.output.contains("__") && !response.output.contains("builtin"), "{}", response.output);
+        assert!(
+            !response.success && response.output.starts_with("bash: "),
+            "{command}: {}",
+            response.output
+        );
+        assert!(
+            !response.output.contains("__") && !response.output.contains("builtin"),
+            "{}",
+            response.output
+        );
     }
     assert_eq!(bash.shows("echo $K"), "kept\n");
     assert!(bash.shows("cat <<END\nno end").ends_with("no end\n"));
@@ -151,12 +221,16 @@ fn blank_commands_succeed() {
 #[test]
 fn any_text_arrives() {
     let mut bash = Bash::new();
-    let body: String = (0..50_000).map(|line| format!("line {line} 'quote' $x é \u{1}\n")).collect();
+    let body: String = (0..50_000)
+        .map(|line| format!("line {line} 'quote' $x é \u{1}\n"))
+        .collect();
     bash.shows(&format!("cat >big <<'END'\n{body}END"));
     assert!(fs::read_to_string(bash.folder.path().join("big")).unwrap() == body);
     assert_eq!(bash.shows("echo '!x !!' \"é\" $'a\\tb'"), "!x !! é a\tb\n");
     assert_eq!(bash.shows("export LC_ALL=C; echo 'é' # \u{1F600}"), "é\n");
-    let many: String = (0..3000).map(|number| format!("v{number}={number}\n")).collect();
+    let many: String = (0..3000)
+        .map(|number| format!("v{number}={number}\n"))
+        .collect();
     assert_eq!(bash.shows(&(many + "echo $v0 $v2999")), "0 2999\n");
 }
 
@@ -170,9 +244,15 @@ fn nothing_of_ours_is_seen() {
     assert_eq!(bash.shows("echo \"[$PS1$PROMPT_COMMAND]\""), "[]\n");
     bash.shows("set -x");
     let traced = bash.run("echo traced; false").output;
-    let lines: Vec<&str> = traced.lines().map(|line| line.trim_start_matches('+')).collect();
+    let lines: Vec<&str> = traced
+        .lines()
+        .map(|line| line.trim_start_matches('+'))
+        .collect();
     assert_eq!(lines, [" echo traced", "traced", " false"]);
-    assert_eq!(bash.run("set +x").output.trim_start_matches('+'), " set +x\n");
+    assert_eq!(
+        bash.run("set +x").output.trim_start_matches('+'),
+        " set +x\n"
+    );
     bash.shows("set -v");
     assert_eq!(bash.shows("echo a\necho b"), "echo a\na\necho b\nb\n");
     assert_eq!(bash.shows("set +v"), "set +v\n");
@@ -183,7 +263,10 @@ fn nothing_of_ours_is_seen() {
 fn programs_get_three_descriptors_and_an_empty_stdin() {
     let mut bash = Bash::new();
     assert_eq!(bash.shows("ls /proc/self/fd | wc -l"), "4\n");
-    assert_eq!(bash.shows("cat; read line; echo $?; exec </dev/zero"), "1\n");
+    assert_eq!(
+        bash.shows("cat; read line; echo $?; exec </dev/zero"),
+        "1\n"
+    );
     assert_eq!(bash.shows("echo next"), "next\n");
 }
 
@@ -225,21 +308,42 @@ fn an_end_is_told_and_the_next_command_works() {
         ("kill -9 $$; sleep 60", "signal 9", false),
         ("kill $$; sleep 60", "signal 15", false),
         ("set -e; false", "( set -e; … )", false),
-        ("for n in $(ls /proc/$$/fd); do [ $n -gt 2 ] && eval \"exec $n>&-\"; done; true", "exit status", false),
+        (
+            "for n in $(ls /proc/$$/fd); do [ $n -gt 2 ] && eval \"exec $n>&-\"; done; true",
+            "exit status",
+            false,
+        ),
     ] {
         bash.shows("K=gone; cd /; sleep 1000 &");
         let response = bash.run(&format!("echo before; {command}"));
-        assert!(response.output.starts_with("before\n"), "{command}: {}", response.output);
+        assert!(
+            response.output.starts_with("before\n"),
+            "{command}: {}",
+            response.output
+        );
         assert!(
             response.output.contains("[bash ended: ") && response.output.contains(how),
             "{command}: {}",
             response.output
         );
         assert_eq!(response.success, succeeds, "{command}");
-        assert!(bash.screen().starts_with("Bash shell (ready) (ended: "), "{}", bash.screen());
-        assert_eq!(bash.shows("echo \"[$K]\"; pwd"), format!("[]\n{}\n", bash.project()));
+        assert!(
+            bash.screen().starts_with("Bash shell (ready) (ended: "),
+            "{}",
+            bash.screen()
+        );
+        assert_eq!(
+            bash.shows("echo \"[$K]\"; pwd"),
+            format!("[]\n{}\n", bash.project())
+        );
     }
-    assert_eq!(bash.run("trap 'echo bye' EXIT; exit 1").output.lines().next(), Some("bye"));
+    assert_eq!(
+        bash.run("trap 'echo bye' EXIT; exit 1")
+            .output
+            .lines()
+            .next(),
+        Some("bye")
+    );
 }
 
 #[test]
@@ -258,7 +362,10 @@ fn jobs_are_on_the_screen() {
     bash.shows("sleep 1001 | cat &");
     let screen = bash.screen();
     let line = screen.lines().last().unwrap();
-    assert!(line.starts_with(&format!("Background jobs: [1] {pid} sleep 1000, [2] ")), "{line}");
+    assert!(
+        line.starts_with(&format!("Background jobs: [1] {pid} sleep 1000, [2] ")),
+        "{line}"
+    );
     assert!(line.ends_with("sleep 1001 | cat"), "{line}");
     bash.run("kill %1 %2; wait");
     assert!(!bash.screen().contains("jobs"), "{}", bash.screen());
@@ -296,20 +403,38 @@ fn an_interrupt_ends_the_command_and_keeps_the_state() {
     for command in commands {
         assert_eq!(bash.interrupted(command), Response::failed(""), "{command}");
         assert_eq!(bash.status(), "130", "{command}");
-        assert_eq!(bash.shows("echo $? $K; sleep 0.01"), "130 kept\n", "{command}");
+        assert_eq!(
+            bash.shows("echo $? $K; sleep 0.01"),
+            "130 kept\n",
+            "{command}"
+        );
     }
-    assert!(bash.screen().contains("sleep 1000") && bash.screen().contains("sleep 61"), "{}", bash.screen());
+    assert!(
+        bash.screen().contains("sleep 1000") && bash.screen().contains("sleep 61"),
+        "{}",
+        bash.screen()
+    );
 }
 
 #[test]
 fn who_catches_an_interrupt_has_the_word() {
     let mut bash = Bash::new();
-    let catching = "bash -c 'trap \"echo caught; exit 5\" INT; echo up; while :; do sleep 0.01; done'";
+    let catching =
+        "bash -c 'trap \"echo caught; exit 5\" INT; echo up; while :; do sleep 0.01; done'";
     let response = bash.interrupted(&format!("{catching}; echo rc=$?; (exit 3)"));
-    assert_eq!((response.output.as_str(), bash.status().as_str()), ("caught\nrc=5\n", "3"));
+    assert_eq!(
+        (response.output.as_str(), bash.status().as_str()),
+        ("caught\nrc=5\n", "3")
+    );
     bash.shows("trap 'echo mine' INT");
-    assert_eq!(bash.interrupted("echo up; sleep 60; echo on"), Response::done("mine\non\n"));
-    assert_eq!(bash.shows("trap -p INT; trap - INT"), "trap -- 'echo mine' SIGINT\n");
+    assert_eq!(
+        bash.interrupted("echo up; sleep 60; echo on"),
+        Response::done("mine\non\n")
+    );
+    assert_eq!(
+        bash.shows("trap -p INT; trap - INT"),
+        "trap -- 'echo mine' SIGINT\n"
+    );
 }
 
 /// What does not keep SIGINT ignored, as a shell has it for the background.
@@ -324,7 +449,9 @@ fn an_interrupt_reaches_other_groups_and_spares_the_background() {
     let mut bash = Bash::new();
     fs::write(bash.folder.path().join("daemon.py"), DAEMON).unwrap();
     let background = "mkfifo ready; python3 daemon.py & cat ready";
-    bash.begin_and_see_it_up(&format!("{background}; timeout 100 sleep 100; setsid -w sleep 100"));
+    bash.begin_and_see_it_up(&format!(
+        "{background}; timeout 100 sleep 100; setsid -w sleep 100"
+    ));
     bash.environment.interrupt();
     bash.wait(Duration::from_millis(200));
     if bash.environment.is_running() {
@@ -359,5 +486,8 @@ fn a_restart_is_a_fresh_shell() {
     bash.environment.restart();
     assert!(!bash.environment.is_running());
     assert_eq!(bash.screen(), "Bash shell (ready)");
-    assert_eq!(bash.shows("echo \"[$K]\"; pwd"), format!("[]\n{}\n", bash.project()));
+    assert_eq!(
+        bash.shows("echo \"[$K]\"; pwd"),
+        format!("[]\n{}\n", bash.project())
+    );
 }

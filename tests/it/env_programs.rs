@@ -64,12 +64,24 @@ fn a_program_is_started_at_its_first_command_and_stays() {
         assert_eq!(before.screen("echo"), "An echo");
         assert!(!project.exists("starts"));
         let first = serving.ask("echo", "say hello");
-        assert_eq!((first.shows(), first.screen("echo")), ("say [HELLO] 1\n", "An echo\nStatus: Running"));
-        assert_eq!(serving.ask("echo", "say grüße 世界").shows(), "say [GRÜSSE 世界] 2\n");
-        assert_eq!(serving.ask("echo", "a b\nc d\ne").shows(), "a [B] 3\nc [D] 4\ne [] 5\n");
+        assert_eq!(
+            (first.shows(), first.screen("echo")),
+            ("say [HELLO] 1\n", "An echo\nStatus: Running")
+        );
+        assert_eq!(
+            serving.ask("echo", "say grüße 世界").shows(),
+            "say [GRÜSSE 世界] 2\n"
+        );
+        assert_eq!(
+            serving.ask("echo", "a b\nc d\ne").shows(),
+            "a [B] 3\nc [D] 4\ne [] 5\n"
+        );
         assert_eq!(serving.ask("echo", "rows").shows(), "rows [32767] 6\n");
         let long = "w".repeat(20_000);
-        assert_eq!(serving.ask("echo", &format!("say {long}")).shows(), format!("say [{}] 7\n", long.to_uppercase()));
+        assert_eq!(
+            serving.ask("echo", &format!("say {long}")).shows(),
+            format!("say [{}] 7\n", long.to_uppercase())
+        );
         assert_eq!(project.read("starts"), "started\n");
     });
 }
@@ -79,7 +91,11 @@ fn a_program_that_ended_is_started_again() {
     both(|project, serving| {
         serving.ask("echo", "say x");
         let ended = serving.ask("echo", "quit");
-        assert!(ended.shows().starts_with("bye\n") && ended.output().contains("ended"), "{}", ended.output());
+        assert!(
+            ended.shows().starts_with("bye\n") && ended.output().contains("ended"),
+            "{}",
+            ended.output()
+        );
         assert_eq!(ended.screen("echo"), "An echo\nStatus: Stopped");
         assert_eq!(serving.ask("echo", "say x").shows(), "say [X] 1\n");
         let crashed = serving.ask("echo", "crash");
@@ -93,14 +109,26 @@ fn a_program_that_ended_is_started_again() {
 fn a_program_that_takes_long_is_interrupted_or_restarted() {
     both(|project, serving| {
         let gate = Gate::new(project, "gate");
-        assert!(serving.request(&command("echo", "wait gate").timeout(0.0)).is_running());
+        assert!(
+            serving
+                .request(&command("echo", "wait gate").timeout(0.0))
+                .is_running()
+        );
         let _gate = gate.reached();
         assert!(serving.ask("echo", "say x").is_running());
         let stopped = serving.control("echo", "interrupt");
-        assert!(stopped.shows().ends_with("stopped\n"), "{}", stopped.output());
+        assert!(
+            stopped.shows().ends_with("stopped\n"),
+            "{}",
+            stopped.output()
+        );
         assert_eq!(serving.ask("echo", "say x").shows(), "say [X] 2\n");
         let other = Gate::new(project, "other");
-        assert!(serving.request(&command("echo", "wait other").timeout(0.0)).is_running());
+        assert!(
+            serving
+                .request(&command("echo", "wait other").timeout(0.0))
+                .is_running()
+        );
         let _other = other.reached();
         assert!(serving.control("echo", "restart").is_success());
         assert_eq!(serving.ask("echo", "say x").shows(), "say [X] 1\n");
@@ -110,7 +138,10 @@ fn a_program_that_takes_long_is_interrupted_or_restarted() {
 #[test]
 fn a_program_that_cannot_start_says_why() {
     let project = Project::new()
-        .file("env/missing.yaml", "command: no-such-program --flag\nprompt: x\n")
+        .file(
+            "env/missing.yaml",
+            "command: no-such-program --flag\nprompt: x\n",
+        )
         .file("env/quotes.yaml", "command: \"echo 'open\"\nprompt: x\n")
         .file("env/ends.yaml", "command: echo some words\nprompt: never\n")
         .file("env/wrong.yaml", "command: echo\nprompt: '('\n")
@@ -118,12 +149,28 @@ fn a_program_that_cannot_start_says_why() {
         .file("env/none.yaml", "just text\n");
     let mut serving = Serving::start(&project);
     let missing = serving.ask("missing", "x");
-    assert!(missing.fails().starts_with("Failed to start no-such-program --flag: "), "{}", missing.output());
+    assert!(
+        missing
+            .fails()
+            .starts_with("Failed to start no-such-program --flag: "),
+        "{}",
+        missing.output()
+    );
     assert_eq!(missing.screen("missing"), "Interactive program");
-    assert!(serving.ask("quotes", "x").fails().contains("Failed to start"));
+    assert!(
+        serving
+            .ask("quotes", "x")
+            .fails()
+            .contains("Failed to start")
+    );
     assert!(serving.ask("ends", "x").fails().contains("some words"));
     for name in ["wrong", "more", "none"] {
-        assert!(serving.ask(name, "x").fails().contains("Unknown environment"));
+        assert!(
+            serving
+                .ask(name, "x")
+                .fails()
+                .contains("Unknown environment")
+        );
         serving.until_says(&format!("Failed to load environment '{name}'"));
     }
     serving.end().exits(0);
@@ -135,12 +182,27 @@ fn a_database_is_an_environment_in_two_lines() {
     if !needs::program("sqlite3") {
         return;
     }
-    let project = Project::new().file("env/db.yaml", "command: sqlite3 data.db\nprompt: '(sqlite|   \\.\\.\\.)> $'\n");
+    let project = Project::new().file(
+        "env/db.yaml",
+        "command: sqlite3 data.db\nprompt: '(sqlite|   \\.\\.\\.)> $'\n",
+    );
     let mut serving = Serving::start(&project);
-    assert_eq!(serving.ask("db", "create table t (n);\ninsert into t values (41), (1);").shows(), "");
-    assert_eq!(serving.ask("db", "select\n  sum(n)\nfrom t;").shows(), "42\n");
+    assert_eq!(
+        serving
+            .ask("db", "create table t (n);\ninsert into t values (41), (1);")
+            .shows(),
+        ""
+    );
+    assert_eq!(
+        serving.ask("db", "select\n  sum(n)\nfrom t;").shows(),
+        "42\n"
+    );
     let wrong = serving.ask("db", "select * from nowhere;");
-    assert!(wrong.shows().contains("no such table"), "{}", wrong.output());
+    assert!(
+        wrong.shows().contains("no such table"),
+        "{}",
+        wrong.output()
+    );
     assert!(serving.ask("db", ".quit").output().contains("ended"));
     assert_eq!(serving.ask("db", "select count(*) from t;").shows(), "2\n");
     serving.end().exits(0);
@@ -152,25 +214,49 @@ fn a_debugger_is_an_environment_in_two_lines() {
     if !needs::program("gdb") {
         return;
     }
-    let project = Project::new().file("env/debugger.yaml", "command: gdb -q -nx\nprompt: '\\(gdb\\) $'\n");
+    let project = Project::new().file(
+        "env/debugger.yaml",
+        "command: gdb -q -nx\nprompt: '\\(gdb\\) $'\n",
+    );
     let mut serving = Serving::start(&project);
     assert_eq!(serving.ask("debugger", "print 6*7").shows(), "$1 = 42\n");
     assert_eq!(serving.ask("debugger", "print $1 + 1").shows(), "$2 = 43\n");
-    assert!(serving.ask("debugger", "frame").shows().contains("No stack"));
+    assert!(
+        serving
+            .ask("debugger", "frame")
+            .shows()
+            .contains("No stack")
+    );
     serving.end().exits(0);
     project.nothing_left();
 }
 
 #[test]
 fn a_prompt_of_python_is_an_environment_in_two_lines() {
-    let project = Project::new().file("env/prompt.yaml", "command: python3 -q -i\nprompt: '(>>>|\\.\\.\\.) $'\n");
+    let project = Project::new().file(
+        "env/prompt.yaml",
+        "command: python3 -q -i\nprompt: '(>>>|\\.\\.\\.) $'\n",
+    );
     let gate = Gate::new(&project, "gate");
     let mut serving = Serving::start(&project);
-    assert!(serving.ask("prompt", "for i in range(2):\n    print(i)\n").shows().contains("0\n1\n"));
-    assert!(serving.request(&command("prompt", "x = open('gate').read()").timeout(0.0)).is_running());
+    assert!(
+        serving
+            .ask("prompt", "for i in range(2):\n    print(i)\n")
+            .shows()
+            .contains("0\n1\n")
+    );
+    assert!(
+        serving
+            .request(&command("prompt", "x = open('gate').read()").timeout(0.0))
+            .is_running()
+    );
     let _gate = gate.reached();
     let stopped = serving.control("prompt", "interrupt");
-    assert!(stopped.shows().contains("KeyboardInterrupt"), "{}", stopped.output());
+    assert!(
+        stopped.shows().contains("KeyboardInterrupt"),
+        "{}",
+        stopped.output()
+    );
     assert!(serving.ask("prompt", "6*7").shows().contains("42"));
     serving.end().exits(0);
     project.nothing_left();
@@ -209,10 +295,20 @@ fn an_executable_speaks_the_contract_itself() {
     let gate = Gate::new(&project, "gate");
     let mut serving = Serving::start(&project);
     let first = serving.ask("talk", "a\n\"é\"");
-    assert_eq!((first.shows(), first.screen("talk"), first.max_lines("talk")), ("[a\n\"é\"] 1", "count 1", 7));
+    assert_eq!(
+        (first.shows(), first.screen("talk"), first.max_lines("talk")),
+        ("[a\n\"é\"] 1", "count 1", 7)
+    );
     assert_eq!(serving.ask("talk", "no").fails(), "[no] 2");
-    assert_eq!(serving.ask("talk", "where").shows(), project.root().canonicalize().unwrap().display().to_string());
-    assert!(serving.request(&command("talk", "gate").timeout(0.0)).is_running());
+    assert_eq!(
+        serving.ask("talk", "where").shows(),
+        project.root().canonicalize().unwrap().display().to_string()
+    );
+    assert!(
+        serving
+            .request(&command("talk", "gate").timeout(0.0))
+            .is_running()
+    );
     let _gate = gate.reached();
     assert_eq!(serving.control("talk", "interrupt").fails(), "stopped");
     assert_eq!(serving.ask("talk", "x").shows(), "[x] 5");
@@ -225,13 +321,22 @@ fn an_executable_speaks_the_contract_itself() {
 fn an_executable_that_dies_or_babbles_says_so_and_comes_back() {
     let project = executable(Project::new(), "talk", SPEAKS);
     let mut serving = Serving::start(&project);
-    for (word, why) in [("die", "exit status 3"), ("babble", "no json"), ("half", "no answer")] {
+    for (word, why) in [
+        ("die", "exit status 3"),
+        ("babble", "no json"),
+        ("half", "no answer"),
+    ] {
         serving.ask("talk", "x").shows();
         let failed = serving.ask("talk", word);
         assert!(failed.fails().contains(why), "{word}: {}", failed.output());
         assert_eq!(serving.control("talk", "restart").screen("talk"), "count 0");
     }
-    assert!(serving.ask("talk", "die").screen("talk").contains("(ended: exit status 3)"));
+    assert!(
+        serving
+            .ask("talk", "die")
+            .screen("talk")
+            .contains("(ended: exit status 3)")
+    );
     assert_eq!(serving.ask("talk", "x").shows(), "[x] 1");
     serving.end().exits(0);
     project.nothing_left();
@@ -262,14 +367,28 @@ fn executables_that_do_not_speak_do_no_harm() {
 
 #[test]
 fn an_executable_that_is_silent_runs_until_it_is_ended() {
-    let project = executable(Project::new(), "silent", "#!/bin/sh\nwhile read -r line; do echo \"$line\" >&2; done\n");
+    let project = executable(
+        Project::new(),
+        "silent",
+        "#!/bin/sh\nwhile read -r line; do echo \"$line\" >&2; done\n",
+    );
     let mut serving = Serving::start(&project);
-    assert!(serving.request(&command("silent", "x").timeout(0.0)).is_running());
+    assert!(
+        serving
+            .request(&command("silent", "x").timeout(0.0))
+            .is_running()
+    );
     serving.until_says("[silent] {\"type\":\"command\",\"command\":\"x\"}");
     assert!(!serving.control("silent", "interrupt").is_running());
-    assert!(serving.request(&command("silent", "y").timeout(0.0)).is_running());
+    assert!(
+        serving
+            .request(&command("silent", "y").timeout(0.0))
+            .is_running()
+    );
     assert!(serving.control("silent", "restart").is_success());
-    until("its screen is late", || serving.python("1").screen("silent").contains("late"));
+    until("its screen is late", || {
+        serving.python("1").screen("silent").contains("late")
+    });
     serving.end().exits(0);
     project.nothing_left();
 }

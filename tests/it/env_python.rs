@@ -30,11 +30,19 @@ impl Python {
 
     fn at(folder: tempfile::TempDir, more: &[(&str, &str)]) -> Python {
         let mut env: Vec<(OsString, OsString)> = vec![("PYTHONUNBUFFERED".into(), "1".into())];
-        env.extend(["PATH", "HOME"].map(|name| (name.into(), std::env::var_os(name).unwrap_or_default())));
-        env.extend(more.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))));
+        env.extend(
+            ["PATH", "HOME"].map(|name| (name.into(), std::env::var_os(name).unwrap_or_default())),
+        );
+        env.extend(
+            more.iter()
+                .map(|(name, value)| (OsString::from(name), OsString::from(value))),
+        );
         let launcher = Launcher::open(Path::new(env!("CARGO_BIN_EXE_orchestrator")));
         let project = folder.path().canonicalize().unwrap();
-        Python { folder, environment: PythonEnvironment::new(launcher, project, env) }
+        Python {
+            folder,
+            environment: PythonEnvironment::new(launcher, project, env),
+        }
     }
 
     fn project(&self) -> PathBuf {
@@ -45,14 +53,19 @@ impl Python {
     fn end(&mut self) -> Response {
         let (never, _open) = pipe().unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
-        match self.environment.wait(Until { deadline: Some(deadline), wake: never.as_fd() }) {
+        match self.environment.wait(Until {
+            deadline: Some(deadline),
+            wake: never.as_fd(),
+        }) {
             Waited::Ended(response) => response,
             other => panic!("{other:?}: {}", self.environment.take_output()),
         }
     }
 
     fn run(&mut self, command: &str) -> Response {
-        self.environment.begin(command).unwrap_or_else(|| self.end())
+        self.environment
+            .begin(command)
+            .unwrap_or_else(|| self.end())
     }
 
     /// Runs a command that succeeds, and returns its output.
@@ -71,7 +84,11 @@ impl Python {
 
     /// Starts a command that makes the file `up`, and waits until it is there.
     fn begin(&mut self, command: &str) {
-        assert_eq!(self.environment.begin(&format!("open('up', 'w').close()\n{command}")), None);
+        assert_eq!(
+            self.environment
+                .begin(&format!("open('up', 'w').close()\n{command}")),
+            None
+        );
         let deadline = Instant::now() + Duration::from_secs(60);
         while !self.folder.path().join("up").exists() {
             assert!(Instant::now() < deadline, "{command}: it does not begin");
@@ -87,8 +104,12 @@ impl Python {
     /// The names on the screen, in their order.
     fn names(&mut self) -> Vec<String> {
         let screen = self.screen();
-        let (_, list) = screen.split_once(HEADER).unwrap_or_else(|| panic!("{screen}"));
-        list.lines().filter_map(|line| Some(line.trim().split_once(": ")?.0.to_owned())).collect()
+        let (_, list) = screen
+            .split_once(HEADER)
+            .unwrap_or_else(|| panic!("{screen}"));
+        list.lines()
+            .filter_map(|line| Some(line.trim().split_once(": ")?.0.to_owned()))
+            .collect()
     }
 }
 
@@ -101,11 +122,17 @@ fn expressions_show_as_at_a_prompt() {
     let mut python = Python::new();
     assert_eq!(python.shows("1+1"), "2\n");
     assert_eq!(python.shows("_ + 1"), "3\n");
-    assert_eq!(python.shows("None\nx = 5\n'a'\n\"\"\"b\"\"\""), "'a'\n'b'\n");
+    assert_eq!(
+        python.shows("None\nx = 5\n'a'\n\"\"\"b\"\"\""),
+        "'a'\n'b'\n"
+    );
     let nested = "if x:\n    x\nfor i in range(2):\n    i\nwith open('/dev/null'):\n    'w'\ntry:\n    1/0\nexcept \
                   ZeroDivisionError:\n    'caught'\nfinally:\n    'last'";
     assert_eq!(python.shows(nested), "5\n0\n1\n'w'\n'caught'\n'last'\n");
-    assert_eq!(python.shows("def f():\n    'no'\n    return 1\nclass C:\n    'no'\n    2\nf()"), "1\n");
+    assert_eq!(
+        python.shows("def f():\n    'no'\n    return 1\nclass C:\n    'no'\n    2\nf()"),
+        "1\n"
+    );
     assert_eq!(python.shows(""), "");
     assert_eq!(python.shows("\n# nothing\n   "), "");
 }
@@ -116,15 +143,32 @@ fn it_looks_like_a_prompt() {
     let seen = "import sys, os\nsys.path[:3], sys.argv, __name__, os.environ['PYTHONPATH']";
     let expected = "(['', '/nowhere', '/nowhere/else'], [''], '__main__', '/nowhere:/nowhere/else:/nowhere')\n";
     assert_eq!(python.shows(seen), expected);
-    assert_eq!(python.shows("[name for name in globals() if name[0] != '_']"), "['sys', 'os']\n");
-    assert_eq!(python.shows("import pickle\nclass C: pass\ntype(pickle.loads(pickle.dumps(C()))) is C"), "True\n");
+    assert_eq!(
+        python.shows("[name for name in globals() if name[0] != '_']"),
+        "['sys', 'os']\n"
+    );
+    assert_eq!(
+        python.shows("import pickle\nclass C: pass\ntype(pickle.loads(pickle.dumps(C()))) is C"),
+        "True\n"
+    );
 }
 
 #[test]
 fn nothing_of_the_project_is_imported_before_the_first_command() {
     let folder = tempfile::tempdir().unwrap();
     let hostile = "open('hijacked', 'a').write(__name__)\n";
-    for name in ["inspect", "re", "traceback", "fcntl", "select", "site", "sitecustomize", "posix", "os", "mine"] {
+    for name in [
+        "inspect",
+        "re",
+        "traceback",
+        "fcntl",
+        "select",
+        "site",
+        "sitecustomize",
+        "posix",
+        "os",
+        "mine",
+    ] {
         fs::write(folder.path().join(name).with_extension("py"), hostile).unwrap();
     }
     let path = folder.path().to_str().unwrap().to_owned();
@@ -132,7 +176,10 @@ fn nothing_of_the_project_is_imported_before_the_first_command() {
     assert_eq!(python.shows("1+1"), "2\n");
     assert!(!python.project().join("hijacked").exists());
     python.shows("import mine");
-    assert_eq!(fs::read_to_string(python.project().join("hijacked")).unwrap(), "mine");
+    assert_eq!(
+        fs::read_to_string(python.project().join("hijacked")).unwrap(),
+        "mine"
+    );
 }
 
 #[test]
@@ -158,15 +205,29 @@ fn a_python_of_the_project_is_not_taken() {
 fn a_traceback_shows_the_users_lines_alone() {
     let mut python = Python::new();
     let output = python.fails("def f():\n    return 1/0\nf()");
-    assert!(output.starts_with("Traceback (most recent call last):\n  File \"<python-input-1>\", line 3, in <module>"));
-    assert!(output.contains("    f()\n") && output.contains("    return 1/0\n"), "{output}");
+    assert!(output.starts_with(
+        "Traceback (most recent call last):\n  File \"<python-input-1>\", line 3, in <module>"
+    ));
+    assert!(
+        output.contains("    f()\n") && output.contains("    return 1/0\n"),
+        "{output}"
+    );
     assert!(!output.contains("driver"), "{output}");
     let output = python.fails("x = 2\nprint('ran')\nthis was wrong");
-    assert!(output.starts_with("  File \"<python-input-2>\", line 3\n    this was wrong\n"), "{output}");
-    assert!(output.contains("SyntaxError") && !output.contains("ran"), "{output}");
+    assert!(
+        output.starts_with("  File \"<python-input-2>\", line 3\n    this was wrong\n"),
+        "{output}"
+    );
+    assert!(
+        output.contains("SyntaxError") && !output.contains("ran"),
+        "{output}"
+    );
     let twice = "try:\n    f()\nexcept Exception as e:\n    raise ValueError('second') from e";
     let output = python.fails(twice);
-    assert!(output.contains("ZeroDivisionError") && output.contains("ValueError: second"), "{output}");
+    assert!(
+        output.contains("ZeroDivisionError") && output.contains("ValueError: second"),
+        "{output}"
+    );
     assert!(!output.contains("driver"), "{output}");
 }
 
@@ -176,7 +237,8 @@ fn source_can_be_inspected() {
     let (function, class) = ("def f():\n    return 1\n", "class C:\n    size = 3\n");
     python.shows(function);
     python.shows(class);
-    let output = python.shows("import inspect\nprint(inspect.getsource(f) + inspect.getsource(C), end='')");
+    let output =
+        python.shows("import inspect\nprint(inspect.getsource(f) + inspect.getsource(C), end='')");
     assert_eq!(output, format!("{function}{class}"));
 }
 
@@ -184,7 +246,12 @@ fn source_can_be_inspected() {
 fn leaving_ends_the_command_and_keeps_the_state() {
     let mut python = Python::new();
     python.shows("kept = 1\nimport sys");
-    for command in ["sys.exit()", "sys.exit(0)", "exit()", "raise SystemExit(None)"] {
+    for command in [
+        "sys.exit()",
+        "sys.exit(0)",
+        "exit()",
+        "raise SystemExit(None)",
+    ] {
         assert_eq!(python.shows(command), "", "{command}");
     }
     assert_eq!(python.fails("sys.exit(3)\nkept = 2"), "SystemExit: 3\n");
@@ -198,8 +265,14 @@ fn a_death_is_told_and_the_next_command_finds_a_fresh_one() {
     let mut python = Python::new();
     python.shows("kept = 1");
     let output = python.fails("import os\nprint('before')\nos._exit(7)");
-    assert!(output.starts_with("before\n[python ended: exit status 7; "), "{output}");
-    assert_eq!(python.screen(), "Python REPL (ready) (ended: exit status 7)");
+    assert!(
+        output.starts_with("before\n[python ended: exit status 7; "),
+        "{output}"
+    );
+    assert_eq!(
+        python.screen(),
+        "Python REPL (ready) (ended: exit status 7)"
+    );
     assert_eq!(python.shows("'kept' in globals()"), "False\n");
     let output = python.fails("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)");
     assert!(output.contains("SIGSEGV"), "{output}");
@@ -218,7 +291,10 @@ fn a_death_between_commands_is_told_before_the_next_output() {
         std::thread::yield_now();
     }
     let output = python.shows("'fresh'");
-    assert!(output.starts_with("[python ended: exit status 5; ") && output.ends_with("\n'fresh'\n"), "{output}");
+    assert!(
+        output.starts_with("[python ended: exit status 5; ") && output.ends_with("\n'fresh'\n"),
+        "{output}"
+    );
     assert_eq!(python.shows("1"), "1\n");
 }
 
@@ -226,7 +302,10 @@ fn a_death_between_commands_is_told_before_the_next_output() {
 fn stdin_is_empty_for_all() {
     let mut python = Python::new();
     assert!(python.fails("input('name? ')").contains("EOFError"));
-    assert_eq!(python.shows("import sys, subprocess\nsys.stdin.read()"), "''\n");
+    assert_eq!(
+        python.shows("import sys, subprocess\nsys.stdin.read()"),
+        "''\n"
+    );
     assert_eq!(python.shows("subprocess.run(['cat']).returncode"), "0\n");
 }
 
@@ -242,10 +321,18 @@ fn streams_are_mended_before_the_next_command() {
     let mut python = Python::new();
     let output = python.fails("import sys, io, os\nsys.stdout.close(); sys.stderr.close()\n1/0");
     assert!(output.contains("ZeroDivisionError"), "{output}");
-    for harm in ["exit()", "sys.stdout = io.StringIO()", "sys.stdout = sys.stderr = None", "del sys.stdout, sys.stderr"]
-    {
+    for harm in [
+        "exit()",
+        "sys.stdout = io.StringIO()",
+        "sys.stdout = sys.stderr = None",
+        "del sys.stdout, sys.stderr",
+    ] {
         python.shows(harm);
-        assert_eq!(python.shows("print('back'); sys.stdin.read()"), "back\n''\n", "{harm}");
+        assert_eq!(
+            python.shows("print('back'); sys.stdin.read()"),
+            "back\n''\n",
+            "{harm}"
+        );
     }
     python.shows("os.close(0); os.close(1); os.close(2)");
     assert_eq!(python.shows("os.system('echo child; cat')"), "child\n0\n");
@@ -282,25 +369,37 @@ fn words_on_the_channel_are_no_end() {
 #[test]
 fn forked_children_do_not_come_back() {
     let mut python = Python::new();
-    let fork = "import os, sys\npid = os.fork()\nif pid == 0: sys.exit(9)\nos.waitpid(pid, 0)[1] >> 8";
+    let fork =
+        "import os, sys\npid = os.fork()\nif pid == 0: sys.exit(9)\nos.waitpid(pid, 0)[1] >> 8";
     assert_eq!(python.shows(fork), "9\n");
     let both = "pid = os.fork()\nif pid: _ = os.waitpid(pid, 0)\nprint(pid > 0)";
     assert_eq!(python.shows(both), "False\nTrue\n");
     let pool = "import multiprocessing\ndef square(x): return x * x\nwith multiprocessing.get_context('fork').Pool(2) as \
                 pool:\n    pool.map(square, [1, 2, 3])";
     assert_eq!(python.shows(pool), "[1, 4, 9]\n");
-    check("import asyncio\nasync def f(): return 5\nasyncio.run(f())", "5\n");
+    check(
+        "import asyncio\nasync def f(): return 5\nasyncio.run(f())",
+        "5\n",
+    );
 }
 
 #[test]
 fn an_interrupt_ends_the_command_and_its_children() {
     let mut python = Python::new();
     python.shows("kept = 1\nimport subprocess, signal, time");
-    for command in ["while True: pass", "time.sleep(1000)", "subprocess.run(['sleep', '1000'])"] {
+    for command in [
+        "while True: pass",
+        "time.sleep(1000)",
+        "subprocess.run(['sleep', '1000'])",
+    ] {
         python.begin(command);
         python.environment.interrupt();
         let response = python.end();
-        assert!(!response.success && response.output.contains("KeyboardInterrupt"), "{command}: {}", response.output);
+        assert!(
+            !response.success && response.output.contains("KeyboardInterrupt"),
+            "{command}: {}",
+            response.output
+        );
         assert!(!response.output.contains("driver"), "{}", response.output);
         assert_eq!(python.shows("kept"), "1\n");
     }
@@ -328,7 +427,10 @@ fn an_interrupt_hits_its_command_and_no_other() {
         assert_eq!(python.environment.begin("pass"), None);
         python.environment.interrupt();
         python.end();
-        assert_eq!(python.shows(&format!("sum(range(1000)) + {round}")), format!("{}\n", 499_500 + round));
+        assert_eq!(
+            python.shows(&format!("sum(range(1000)) + {round}")),
+            format!("{}\n", 499_500 + round)
+        );
     }
 }
 
@@ -338,7 +440,10 @@ fn a_timeout_gives_what_is_there_and_the_rest_follows() {
     let wait = "import os, time\nprint('first')\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('second')\n7";
     python.begin(wait);
     let (never, _open) = pipe().unwrap();
-    let waited = python.environment.wait(Until { deadline: Some(Instant::now()), wake: never.as_fd() });
+    let waited = python.environment.wait(Until {
+        deadline: Some(Instant::now()),
+        wake: never.as_fd(),
+    });
     assert_eq!(waited, Waited::Late);
     assert!(python.environment.is_running());
     let mut output = String::new();
@@ -365,11 +470,19 @@ fn a_restart_ends_everything() {
 #[test]
 fn commands_of_any_length_and_script() {
     let mut python = Python::new();
-    assert_eq!(python.shows(&format!("len('{}')", "z".repeat(3_000_000))), "3000000\n");
-    let many: String = (0..9000).map(|number| format!("v{number} = {number}\n")).collect();
+    assert_eq!(
+        python.shows(&format!("len('{}')", "z".repeat(3_000_000))),
+        "3000000\n"
+    );
+    let many: String = (0..9000)
+        .map(|number| format!("v{number} = {number}\n"))
+        .collect();
     assert_eq!(python.shows(&(many + "v0 + v8999")), "8999\n");
     assert_eq!(python.names().len(), 100);
-    assert_eq!(python.shows("wört = 'é 世界 🙂'\nprint(wört)"), "é 世界 🙂\n");
+    assert_eq!(
+        python.shows("wört = 'é 世界 🙂'\nprint(wört)"),
+        "é 世界 🙂\n"
+    );
     assert_eq!(python.names()[0], "wört");
 }
 
@@ -377,9 +490,17 @@ fn commands_of_any_length_and_script() {
 fn the_screen_shows_the_variables_by_recent_use() {
     let mut python = Python::new();
     assert_eq!(python.screen(), "Python REPL (ready)");
-    python.shows("import os\n_private = 1\nfrom math import sqrt\nclass Box: pass\ndef f(): pass\nb = Box()");
-    let place = format!("Working directory: {}\n\n{HEADER}", python.project().display());
-    assert_eq!(python.screen(), format!("{place}\n  Box: Box\n  f: function\n  b: Box"));
+    python.shows(
+        "import os\n_private = 1\nfrom math import sqrt\nclass Box: pass\ndef f(): pass\nb = Box()",
+    );
+    let place = format!(
+        "Working directory: {}\n\n{HEADER}",
+        python.project().display()
+    );
+    assert_eq!(
+        python.screen(),
+        format!("{place}\n  Box: Box\n  f: function\n  b: Box")
+    );
     python.shows("one = 1\ntwo = 2");
     assert_eq!(python.names(), ["one", "two", "Box", "f", "b"]);
     python.shows("'f' # two");
@@ -397,7 +518,13 @@ fn a_hostile_variable_is_only_named() {
                    @property\n    def __class__(self): raise SystemExit('class')\nh = H()\nn = type('a\\nb', (), {})()\n\
                    globals()['x: y'] = globals()[5] = 1";
     assert_eq!(python.shows(hostile), "");
-    assert!(python.screen().ends_with("  Meta: Meta\n  H: H\n  h: H\n  n: a b"), "{}", python.screen());
+    assert!(
+        python
+            .screen()
+            .ends_with("  Meta: Meta\n  H: H\n  h: H\n  n: a b"),
+        "{}",
+        python.screen()
+    );
 }
 
 #[test]
@@ -405,8 +532,15 @@ fn a_directory_that_is_gone_is_shown_as_such() {
     let mut python = Python::new();
     python.shows("import os\nos.mkdir('sub'); os.chdir('sub')");
     let below = python.project().join("sub");
-    assert!(python.screen().starts_with(&format!("Working directory: {}\n", below.display())));
+    assert!(
+        python
+            .screen()
+            .starts_with(&format!("Working directory: {}\n", below.display()))
+    );
     python.shows("os.rmdir('../sub')");
-    assert!(python.screen().starts_with(&format!("Working directory: {} (deleted)\n", below.display())));
+    assert!(python.screen().starts_with(&format!(
+        "Working directory: {} (deleted)\n",
+        below.display()
+    )));
     assert!(!Path::new(&below).exists());
 }

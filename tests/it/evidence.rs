@@ -12,8 +12,7 @@ const PY_TESTS: &str = "import unittest\nfrom calc import add\n\nclass T(unittes
     self.assertEqual(add(2, 3), 5)\n    def test_negative(self):\n        self.assertEqual(add(-2, 3), 1)\n";
 const PYTEST_TESTS: &str = "from calc import add\n\ndef test_add():\n    assert add(2, 3) == 5\n\ndef test_negative():\n    assert add(-2, 3) == 1\n";
 /// To every descriptor that is open, those included that a runner has put aside.
-const WRITE_EVERYWHERE: &str =
-    "import os\nfor fd in range(1, 1024):\n    try:\n        os.write(fd, TEXT)\n    except OSError:\n        pass\n";
+const WRITE_EVERYWHERE: &str = "import os\nfor fd in range(1, 1024):\n    try:\n        os.write(fd, TEXT)\n    except OSError:\n        pass\n";
 const RUST_TESTS: &str = "#[test]\nfn adds() { assert_eq!(calc::add(2, 3), 5); }\n#[test]\nfn negative() { assert_eq!(calc::add(-2, 3), 1); }\n";
 const CARGO_TOML: &str = "[package]\nname = \"calc\"\nversion = \"0.1.0\"\nedition = \"2021\"\n";
 const GO_TESTS: &str = "package calc\n\nimport \"testing\"\n\nfunc TestAdd(t *testing.T) {\n\tif Add(2, 3) != 5 {\n\t\tt.Fatal(\"sum\")\n\t}\n}\n\n\
@@ -39,16 +38,29 @@ impl Bench {
     fn new(command: &[&str], given: &[(&'static str, &'static str)]) -> Bench {
         let check = json!({"name": "unit", "command": command});
         let (read, guise, arguments) = (Vec::new(), Guise::default(), Vec::new());
-        Bench { check, given: given.to_vec(), read, guise, arguments, needs_home: false }
+        Bench {
+            check,
+            given: given.to_vec(),
+            read,
+            guise,
+            arguments,
+            needs_home: false,
+        }
     }
 
     fn unittest() -> Bench {
-        Bench::new(&["python3", "-m", "unittest", "discover", "-s", "tests"], &[("tests/test_calc.py", PY_TESTS)])
+        Bench::new(
+            &["python3", "-m", "unittest", "discover", "-s", "tests"],
+            &[("tests/test_calc.py", PY_TESTS)],
+        )
     }
 
     fn pytest(options: &[&str]) -> Option<Bench> {
         let python = needs::pytest()?.join("bin/python").display().to_string();
-        let command: Vec<&str> = [python.as_str(), "-m", "pytest"].into_iter().chain(options.iter().copied()).collect();
+        let command: Vec<&str> = [python.as_str(), "-m", "pytest"]
+            .into_iter()
+            .chain(options.iter().copied())
+            .collect();
         let mut bench = Bench::new(&command, &[("tests/test_calc.py", PYTEST_TESTS)]);
         bench.read.push(needs::pytest()?.display().to_string());
         Some(bench)
@@ -57,25 +69,44 @@ impl Bench {
     fn jest() -> Option<Bench> {
         let folder = needs::jest()?.display().to_string();
         let jest = format!("{folder}/node_modules/.bin/jest");
-        let mut bench =
-            Bench::new(&[&jest], &[("tests/calc.test.js", JEST_TESTS), ("package.json", "{\"name\": \"x\"}\n")]);
+        let mut bench = Bench::new(
+            &[&jest],
+            &[
+                ("tests/calc.test.js", JEST_TESTS),
+                ("package.json", "{\"name\": \"x\"}\n"),
+            ],
+        );
         bench.read.push(folder);
         Some(bench)
     }
 
     fn node() -> Option<Bench> {
-        needs::program("node").then(|| Bench::new(&["node", "--test"], &[("tests/calc.test.js", NODE_TESTS)]))
+        needs::program("node")
+            .then(|| Bench::new(&["node", "--test"], &[("tests/calc.test.js", NODE_TESTS)]))
     }
 
     fn go(options: &[&str]) -> Option<Bench> {
-        let command: Vec<&str> = ["go", "test"].into_iter().chain(options.iter().copied()).collect();
-        needs::program("go")
-            .then(|| Bench::new(&command, &[("calc_test.go", GO_TESTS), ("go.mod", "module calc\n\ngo 1.18\n")]))
+        let command: Vec<&str> = ["go", "test"]
+            .into_iter()
+            .chain(options.iter().copied())
+            .collect();
+        needs::program("go").then(|| {
+            Bench::new(
+                &command,
+                &[
+                    ("calc_test.go", GO_TESTS),
+                    ("go.mod", "module calc\n\ngo 1.18\n"),
+                ],
+            )
+        })
     }
 
     fn cargo() -> Bench {
         let given = [("tests/it.rs", RUST_TESTS), ("Cargo.toml", CARGO_TOML)];
-        Bench { needs_home: true, ..Bench::new(&["cargo", "test", "--offline"], &given) }
+        Bench {
+            needs_home: true,
+            ..Bench::new(&["cargo", "test", "--offline"], &given)
+        }
     }
 
     fn with(mut self, field: &str, value: impl Into<Value>) -> Bench {
@@ -91,30 +122,46 @@ impl Bench {
 
     /// Lets a model that says these files, twice at the most, be checked; returns the one check of the result.
     fn judge(&self, code: &[(&str, &str)]) -> (Project, Value) {
-        let tops: std::collections::BTreeSet<&str> =
-            self.given.iter().filter_map(|(path, _)| path.split('/').next()).collect();
+        let tops: std::collections::BTreeSet<&str> = self
+            .given
+            .iter()
+            .filter_map(|(path, _)| path.split('/').next())
+            .collect();
         let spec = json!({
             "name": "calc", "description": "Add.", "max_retries": 1, "checks": [self.check],
             "workspace": {"protect": tops}, "sandbox": {"read": self.read},
             "generator": {"provider": "template", "template": "template/"}, "baseline": false,
         });
-        let mut project = Project::new().file("specs/spec.json", spec.to_string()).dressed(self.guise);
+        let mut project = Project::new()
+            .file("specs/spec.json", spec.to_string())
+            .dressed(self.guise);
         if self.needs_home {
             project = project.env("HOME", std::env::home_dir().unwrap().to_str().unwrap());
             let cache = project.outside("cache").display().to_string();
             project = project.env("XDG_CACHE_HOME", &cache);
         }
-        self.given.iter().for_each(|(path, text)| project.write(&format!("specs/{path}"), text));
+        self.given
+            .iter()
+            .for_each(|(path, text)| project.write(&format!("specs/{path}"), text));
         for (path, text) in code {
             project.write(&format!("specs/template/0/{path}"), text);
             project.write(&format!("specs/template/1/{path}"), text);
         }
-        let arguments: Vec<&str> =
-            ["run", "--spec", "specs/spec.json", "--json"].into_iter().chain(self.arguments.clone()).collect();
+        let arguments: Vec<&str> = ["run", "--spec", "specs/spec.json", "--json"]
+            .into_iter()
+            .chain(self.arguments.clone())
+            .collect();
         let ran = project.run(&arguments);
         let result = ran.result();
-        let [check] = result["checks"].as_array().unwrap().as_slice() else { panic!("{}", ran.story()) };
-        assert_eq!(check["passed"] == json!(true), ran.code == Some(0), "{}", ran.story());
+        let [check] = result["checks"].as_array().unwrap().as_slice() else {
+            panic!("{}", ran.story())
+        };
+        assert_eq!(
+            check["passed"] == json!(true),
+            ran.code == Some(0),
+            "{}",
+            ran.story()
+        );
         let check = check.clone();
         (project, check)
     }
@@ -122,7 +169,12 @@ impl Bench {
     fn passes(&self, code: &[(&str, &str)], executed: u32) -> Project {
         let (project, check) = self.judge(code);
         let story = || format!("{check}\n{}", project.state_text("last_test_output"));
-        assert_eq!((&check["passed"], &check["tests"]["executed"]), (&json!(true), &json!(executed)), "{}", story());
+        assert_eq!(
+            (&check["passed"], &check["tests"]["executed"]),
+            (&json!(true), &json!(executed)),
+            "{}",
+            story()
+        );
         project
     }
 
@@ -131,7 +183,10 @@ impl Bench {
         let (project, check) = self.judge(code);
         let report = project.state_text("last_test_output");
         assert_eq!(check["passed"], json!(false), "{check}");
-        assert!(report.contains("failed: exit code 0, but ") && report.contains(words), "{words:?} is not in {report}");
+        assert!(
+            report.contains("failed: exit code 0, but ") && report.contains(words),
+            "{words:?} is not in {report}"
+        );
         project
     }
 }
@@ -153,14 +208,24 @@ fn unittest_has_an_end_of_its_own() {
     let dashes = "-".repeat(70);
     let forged = forged(&format!("..\n{dashes}\nRan 2 tests in 0.001s\n\nOK\n"));
     bench.fails(&[("calc.py", &forged)], NO_SUMMARY);
-    bench.with("min_tests", 2).fails(&[("calc.py", &forged)], NO_SUMMARY);
-    let by_name = Bench::new(&["python3", "-m", "unittest", "test_calc"], &[("test_calc.py", PY_TESTS)]);
-    by_name.fails(&[("calc.py", "import sys\nadd = None\nsys.exit(0)\n")], NO_SUMMARY);
+    bench
+        .with("min_tests", 2)
+        .fails(&[("calc.py", &forged)], NO_SUMMARY);
+    let by_name = Bench::new(
+        &["python3", "-m", "unittest", "test_calc"],
+        &[("test_calc.py", PY_TESTS)],
+    );
+    by_name.fails(
+        &[("calc.py", "import sys\nadd = None\nsys.exit(0)\n")],
+        NO_SUMMARY,
+    );
 }
 
 #[test]
 fn pytest_has_an_end_of_its_own() {
-    let Some(bench) = Bench::pytest(&[]) else { return };
+    let Some(bench) = Bench::pytest(&[]) else {
+        return;
+    };
     bench.passes(&[("calc.py", CALC)], 2);
     bench.fails(&[("calc.py", EXIT)], NO_SUMMARY);
     bench.fails(&[("calc.py", EXIT_IN_A_TEST)], NO_SUMMARY);
@@ -169,16 +234,28 @@ fn pytest_has_an_end_of_its_own() {
     );
     bench.fails(&[("calc.py", &session)], NO_SUMMARY);
     bench.fails(
-        &[("calc.py", "import pytest\ndef add(a, b):\n    pytest.exit('done', 0)\n")],
+        &[(
+            "calc.py",
+            "import pytest\ndef add(a, b):\n    pytest.exit('done', 0)\n",
+        )],
         "stopped before all tests had run",
     );
-    bench.with("min_tests", 2).fails(&[("calc.py", &session)], NO_SUMMARY);
+    bench
+        .with("min_tests", 2)
+        .fails(&[("calc.py", &session)], NO_SUMMARY);
 }
 
 #[test]
 fn pytest_needs_no_text_where_it_reports_its_end() {
-    for options in [&["-q"][..], &["-qq"], &["-p", "no:terminal"], &["-p", "no:cacheprovider", "-x"]] {
-        let Some(bench) = Bench::pytest(options) else { return };
+    for options in [
+        &["-q"][..],
+        &["-qq"],
+        &["-p", "no:terminal"],
+        &["-p", "no:cacheprovider", "-x"],
+    ] {
+        let Some(bench) = Bench::pytest(options) else {
+            return;
+        };
         bench.with("min_tests", 2).passes(&[("calc.py", CALC)], 2);
     }
 }
@@ -186,7 +263,10 @@ fn pytest_needs_no_text_where_it_reports_its_end() {
 /// The interpreter takes no variables: the output is all there is, and has to be complete.
 #[test]
 fn an_isolated_interpreter_is_judged_by_its_output() {
-    let bench = Bench::new(&["python3", "-E", "-m", "unittest", "test_calc"], &[("test_calc.py", PY_TESTS)]);
+    let bench = Bench::new(
+        &["python3", "-E", "-m", "unittest", "test_calc"],
+        &[("test_calc.py", PY_TESTS)],
+    );
     bench.passes(&[("calc.py", CALC)], 2);
     bench.fails(&[("calc.py", EXIT)], NO_SUMMARY);
 }
@@ -195,8 +275,14 @@ fn an_isolated_interpreter_is_judged_by_its_output() {
 #[test]
 fn the_channel_is_there_in_every_mode() {
     let summary = forged("Ran 2 tests in 0.001s\n\nOK\n");
-    let reduced = Bench { guise: Guise::default().without_namespaces(), ..Bench::unittest() };
-    let none = Bench { arguments: vec!["--no-sandbox"], ..Bench::unittest() };
+    let reduced = Bench {
+        guise: Guise::default().without_namespaces(),
+        ..Bench::unittest()
+    };
+    let none = Bench {
+        arguments: vec!["--no-sandbox"],
+        ..Bench::unittest()
+    };
     for bench in [reduced, none] {
         bench.passes(&[("calc.py", CALC)], 2);
         bench.fails(&[("calc.py", &summary)], NO_SUMMARY);
@@ -213,7 +299,8 @@ fn code_under_test_sees_nothing_of_the_channel() {
         subprocess.check_call([sys.executable, '-c', code])\n        child = os.fork()\n        if child == 0:\n            \
         try:\n                unittest.main(module='inner', argv=['x'])\n            finally:\n                os._exit(0)\n        \
         os.waitpid(child, 0)\n";
-    let inner = "import unittest\nclass I(unittest.TestCase):\n    def test_inner(self):\n        pass\n";
+    let inner =
+        "import unittest\nclass I(unittest.TestCase):\n    def test_inner(self):\n        pass\n";
     let bench = Bench::unittest().given("tests/test_calc.py", tests);
     let project = bench.passes(&[("calc.py", CALC), ("inner.py", inner)], 2);
     project.nothing_left();
@@ -235,19 +322,29 @@ fn text_in_the_channel_and_a_channel_that_was_closed_fail() {
     let bench = Bench::unittest();
     let writes = CALC.to_owned() + &WRITE_EVERYWHERE.replace("TEXT", "b'2 passed'");
     bench.fails(&[("calc.py", &writes)], "wrote to the channel");
-    bench.fails(&[("calc.py", &format!("import os\nos.closerange(3, 1024)\n{CALC}"))], NO_SUMMARY);
+    bench.fails(
+        &[(
+            "calc.py",
+            &format!("import os\nos.closerange(3, 1024)\n{CALC}"),
+        )],
+        NO_SUMMARY,
+    );
 }
 
 /// What the runner's own objects say, and what the text says, are one.
 #[test]
 fn a_summary_that_differs_from_the_report_fails() {
     let prints = "import atexit, sys\natexit.register(lambda: sys.stderr.write('Ran 9 tests in 0.001s\\n\\nOK\\n'))\n";
-    Bench::unittest().fails(&[("calc.py", &format!("{prints}{CALC}"))], "is not what it reported itself");
+    Bench::unittest().fails(
+        &[("calc.py", &format!("{prints}{CALC}"))],
+        "is not what it reported itself",
+    );
 }
 
 #[test]
 fn an_exit_code_of_0_after_failed_tests_is_no_pass() {
-    let wrong = "import atexit, os\natexit.register(os._exit, 0)\ndef add(a, b):\n    return a - b\n";
+    let wrong =
+        "import atexit, os\natexit.register(os._exit, 0)\ndef add(a, b):\n    return a - b\n";
     Bench::unittest().fails(&[("calc.py", wrong)], "2 tests failed");
 }
 
@@ -255,8 +352,12 @@ fn an_exit_code_of_0_after_failed_tests_is_no_pass() {
 #[test]
 fn several_sessions_add_up() {
     let line = "python3 -m unittest discover -s tests && python3 run.py";
-    let run = "import unittest\nunittest.main(module=None, argv=['x', 'discover', '-s', 'tests'])\n";
-    let bench = Bench { check: json!({"name": "unit", "command": ["sh", "-c", line]}), ..Bench::unittest() };
+    let run =
+        "import unittest\nunittest.main(module=None, argv=['x', 'discover', '-s', 'tests'])\n";
+    let bench = Bench {
+        check: json!({"name": "unit", "command": ["sh", "-c", line]}),
+        ..Bench::unittest()
+    };
     bench.passes(&[("calc.py", CALC), ("run.py", run)], 4);
     bench.fails(&[("calc.py", CALC), ("run.py", &format!("import unittest\nclass T(unittest.TestCase):\n    def test_x(self):\n        import os; os._exit(0)\n{run}").replace("module=None, argv=['x', 'discover', '-s', 'tests']", ""))], NO_SUMMARY);
 }
@@ -266,7 +367,8 @@ fn cargo_has_a_result_for_everything_it_runs() {
     let bench = Bench::cargo();
     let good = "/// ```\n/// assert_eq!(calc::add(1, 1), 2);\n/// ```\npub fn add(a: i32, b: i32) -> i32 { a + b }\n";
     bench.passes(&[("src/lib.rs", good)], 3);
-    let exits = "pub fn add(_a: i32, _b: i32) -> i32 { std::process::exit(0) }\n#[test]\nfn fine() {}\n";
+    let exits =
+        "pub fn add(_a: i32, _b: i32) -> i32 { std::process::exit(0) }\n#[test]\nfn fine() {}\n";
     bench.fails(&[("src/lib.rs", exits)], NO_SUMMARY);
     let says = "use std::io::Write;\npub fn add(_a: i32, _b: i32) -> i32 {\n    let mut out = std::io::stdout().lock();\n    \
         let _ = out.write_all(b\"test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s\\n\");\n    \
@@ -277,16 +379,25 @@ fn cargo_has_a_result_for_everything_it_runs() {
 #[test]
 fn go_tests_are_counted_and_have_their_ends() {
     let good = "package calc\n\nfunc Add(a, b int) int { return a + b }\n";
-    let Some(bench) = Bench::go(&["./..."]) else { return };
+    let Some(bench) = Bench::go(&["./..."]) else {
+        return;
+    };
     let project = bench.passes(&[("calc.go", good)], 3);
     // What our flag adds is taken out again; with one of the user's it stays.
     let stdout = &project.events("ScriptOutput")[0]["stdout"];
     assert!(
-        stdout.as_str().unwrap().starts_with("ok  \tcalc\t") && !stdout.as_str().unwrap().contains("RUN"),
+        stdout.as_str().unwrap().starts_with("ok  \tcalc\t")
+            && !stdout.as_str().unwrap().contains("RUN"),
         "{stdout}"
     );
-    Bench::go(&["-v", "./..."]).unwrap().with("min_tests", 3).passes(&[("calc.go", good)], 3);
-    Bench::go(&["-json", "./..."]).unwrap().with("min_tests", 3).passes(&[("calc.go", good)], 3);
+    Bench::go(&["-v", "./..."])
+        .unwrap()
+        .with("min_tests", 3)
+        .passes(&[("calc.go", good)], 3);
+    Bench::go(&["-json", "./..."])
+        .unwrap()
+        .with("min_tests", 3)
+        .passes(&[("calc.go", good)], 3);
     bench.fails(
         &[(
             "calc.go",
@@ -304,10 +415,16 @@ fn go_tests_are_counted_and_have_their_ends() {
 #[test]
 fn node_files_end_by_themselves() {
     let Some(bench) = Bench::node() else { return };
-    let bench = bench.given("tests/other.test.js", "require('node:test')('other', () => {});\n");
+    let bench = bench.given(
+        "tests/other.test.js",
+        "require('node:test')('other', () => {});\n",
+    );
     bench.passes(&[("calc.js", JS_CALC)], 3);
     bench.fails(&[("calc.js", "process.exit(0);\n")], "calc.test.js");
-    bench.fails(&[("calc.js", "exports.add = () => process.exit(0);\n")], NO_SUMMARY);
+    bench.fails(
+        &[("calc.js", "exports.add = () => process.exit(0);\n")],
+        NO_SUMMARY,
+    );
     bench.fails(&[("calc.js", "process.reallyExit(0);\n")], NO_SUMMARY);
     let says = "require('fs').writeSync(1, 'TAP version 13\\nok 1 - adds\\nok 2 - negative\\n1..2\\n# tests 2\\n# pass 2\\n# fail 0\\n');\nprocess.exit(0);\n";
     bench.fails(&[("calc.js", says)], NO_SUMMARY);
@@ -322,9 +439,13 @@ fn npm_leads_to_its_runner() {
         return;
     }
     let package = "{\"name\": \"x\", \"version\": \"1.0.0\", \"scripts\": {\"test\": \"node quiet.js\", \"unit\": \"echo x && node --test\"}}\n";
-    let given = [("tests/calc.test.js", NODE_TESTS), ("package.json", package)];
+    let given = [
+        ("tests/calc.test.js", NODE_TESTS),
+        ("package.json", package),
+    ];
     Bench::new(&["npm", "run", "unit"], &given).passes(&[("calc.js", JS_CALC)], 2);
-    Bench::new(&["npm", "run", "unit"], &given).fails(&[("calc.js", "process.exit(0);\n")], NO_SUMMARY);
+    Bench::new(&["npm", "run", "unit"], &given)
+        .fails(&[("calc.js", "process.exit(0);\n")], NO_SUMMARY);
 }
 
 #[test]
@@ -334,5 +455,7 @@ fn jest_has_an_end_of_its_own() {
     bench.fails(&[("calc.js", "process.exit(0);\n")], NO_SUMMARY);
     let says = "require('fs').writeSync(2, 'PASS tests/calc.test.js\\nTest Suites: 1 passed, 1 total\\nTests:       2 passed, 2 total\\n');\nprocess.exit(0);\n";
     bench.fails(&[("calc.js", says)], NO_SUMMARY);
-    bench.with("min_tests", 2).fails(&[("calc.js", says)], NO_SUMMARY);
+    bench
+        .with("min_tests", 2)
+        .fails(&[("calc.js", says)], NO_SUMMARY);
 }

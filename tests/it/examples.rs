@@ -22,7 +22,10 @@ fn repository() -> PathBuf {
 /// A project with the examples' specs, in the home of whoever runs the tests: there the toolchains are.
 fn project() -> Project {
     let project = Project::new();
-    copy(&repository().join("specs/agent"), &project.path("specs/agent"));
+    copy(
+        &repository().join("specs/agent"),
+        &project.path("specs/agent"),
+    );
     let home = std::env::home_dir().unwrap();
     project.env("HOME", home.to_str().unwrap())
 }
@@ -38,25 +41,33 @@ fn copy(from: &Path, to: &Path) {
 }
 
 fn replies(name: &str) -> Vec<Reply> {
-    let text = fs::read_to_string(repository().join(format!("tests/it/examples/{name}.json"))).unwrap();
+    let text =
+        fs::read_to_string(repository().join(format!("tests/it/examples/{name}.json"))).unwrap();
     let turns: Vec<Value> = serde_json::from_str(&text).unwrap();
     turns.iter().map(said).collect()
 }
 
 fn said(turn: &Value) -> Reply {
     let calls = turn["calls"].as_array().unwrap();
-    calls.iter().fold(reply::text(turn["text"].as_str().unwrap()), |reply, call| {
-        reply.and_call(call["tool"].as_str().unwrap(), call["arguments"].clone())
-    })
+    calls.iter().fold(
+        reply::text(turn["text"].as_str().unwrap()),
+        |reply, call| reply.and_call(call["tool"].as_str().unwrap(), call["arguments"].clone()),
+    )
 }
 
 /// Runs an example with a model that says what it is told to; returns what it left.
 fn with_a_model(name: &str) -> BTreeMap<String, Vec<u8>> {
     let server = Server::start(replies(name));
     let project = project().model(&server);
-    project.run(&["run", "--spec", &format!("specs/agent/{name}.yaml")]).exits(0);
+    project
+        .run(&["run", "--spec", &format!("specs/agent/{name}.yaml")])
+        .exits(0);
     if std::env::var_os("UPDATE_RECORDINGS").is_some() {
-        fs::copy(project.path(&project.log_path()), repository().join(format!("specs/agent/{name}.log"))).unwrap();
+        fs::copy(
+            project.path(&project.log_path()),
+            repository().join(format!("specs/agent/{name}.log")),
+        )
+        .unwrap();
     }
     own_files(&project)
 }
@@ -73,8 +84,13 @@ fn the_examples_replay_offline_to_what_a_model_made() {
     for name in EXAMPLES {
         let made = with_a_model(name);
         let project = project().without("ANTHROPIC_API_KEY");
-        let (spec, log) = (format!("specs/agent/{name}.yaml"), format!("specs/agent/{name}.log"));
-        project.run(&["run", "--spec", &spec, "--replay", &log]).exits(0);
+        let (spec, log) = (
+            format!("specs/agent/{name}.yaml"),
+            format!("specs/agent/{name}.log"),
+        );
+        project
+            .run(&["run", "--spec", &spec, "--replay", &log])
+            .exits(0);
         assert_eq!(own_files(&project), made, "{name}");
         project.nothing_left();
     }

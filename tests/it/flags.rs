@@ -37,27 +37,54 @@ fn a_flag_of_workflows_does_not_work_with_a_spec() {
     ];
     for flag in flags {
         check_refused(&project, &[RUN, flag].concat(), &[flag[0], "spec"]);
-        let ran = check_refused(&project, &[&["run", "specs/spec.yaml", "--json"], flag].concat(), &[flag[0]]);
-        assert_eq!(ran.verdict(), ("REFUSED".into(), "usage".into()), "{}", ran.story());
+        let ran = check_refused(
+            &project,
+            &[&["run", "specs/spec.yaml", "--json"], flag].concat(),
+            &[flag[0]],
+        );
+        assert_eq!(
+            ran.verdict(),
+            ("REFUSED".into(), "usage".into()),
+            "{}",
+            ran.story()
+        );
     }
     for flag in ["--continue", "--keep-best"] {
         check_refused(&project, &[RUN, &[flag]].concat(), &[flag, "not there yet"]);
     }
-    check_refused(&project, &[RUN, &["--continue", "--no-resume"]].concat(), &["--continue"]);
+    check_refused(
+        &project,
+        &[RUN, &["--continue", "--no-resume"]].concat(),
+        &["--continue"],
+    );
     assert_eq!(server.count(), 0);
 }
 
 #[test]
 fn the_budget_of_the_command_line_wins_over_the_spec_s() {
-    for (in_spec, flag, requests) in
-        [("", "0.01", 0), ("budget: {usd: 5}\n", "0.01", 0), ("budget: {usd: 0.01}\n", "5", 1)]
-    {
+    for (in_spec, flag, requests) in [
+        ("", "0.01", 0),
+        ("budget: {usd: 5}\n", "0.01", 0),
+        ("budget: {usd: 0.01}\n", "5", 1),
+    ] {
         let server = Server::start([reply::answer("42")]);
         let project = Project::with(answer_spec() + PRICE + in_spec, &server);
         let ran = project.run(&[RUN_JSON, &["--budget", flag]].concat());
-        assert_eq!(ran.code, Some(1 - requests), "{in_spec:?} {flag}\n{}", ran.story());
+        assert_eq!(
+            ran.code,
+            Some(1 - requests),
+            "{in_spec:?} {flag}\n{}",
+            ran.story()
+        );
         assert_eq!(server.count(), requests as usize, "{in_spec:?} {flag}");
-        assert_eq!(ran.verdict().1, if requests == 0 { "budget" } else { "tests_passed" });
+        assert_eq!(
+            ran.verdict().1,
+            if requests == 0 {
+                "budget"
+            } else {
+                "tests_passed"
+            }
+        );
     }
 }
 
@@ -66,18 +93,30 @@ fn a_budget_keeps_a_run_from_spending_more() {
     // Each answer costs 0.06 USD, and a request 0.24 at the worst.
     let server = Server::answering(|_| reply::answer("41").usage(10_000, 2_000));
     let project = Project::with(answer_spec() + PRICE, &server);
-    let ran = project.run(&[RUN_JSON, &["--budget", "0.40"]].concat()).exits(1);
+    let ran = project
+        .run(&[RUN_JSON, &["--budget", "0.40"]].concat())
+        .exits(1);
     assert_eq!(ran.verdict().1, "budget");
     let spent = ran.result()["usage"]["cost_usd"].as_f64().unwrap();
-    assert!(spent <= 0.40 && server.count() == 3, "{spent} {}\n{}", server.count(), ran.story());
+    assert!(
+        spent <= 0.40 && server.count() == 3,
+        "{spent} {}\n{}",
+        server.count(),
+        ran.story()
+    );
 }
 
 #[test]
 fn the_command_that_goes_on_has_the_budget() {
     let server = Server::start([reply::status(401), reply::answer("42")]);
     let project = Project::with(answer_spec() + PRICE, &server);
-    let ran = project.run(&["run", "specs/spec.yaml", "--json", "--budget", "2.5"]).exits(4);
-    assert_eq!(ran.result()["next"], "orchestrator run --spec specs/spec.yaml --budget 2.5 --json");
+    let ran = project
+        .run(&["run", "specs/spec.yaml", "--json", "--budget", "2.5"])
+        .exits(4);
+    assert_eq!(
+        ran.result()["next"],
+        "orchestrator run --spec specs/spec.yaml --budget 2.5 --json"
+    );
 }
 
 #[test]
@@ -85,23 +124,41 @@ fn a_budget_that_is_none_is_refused() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::with(answer_spec() + PRICE, &server);
     for value in ["nan", "inf", "-1", "much", "", "1e999"] {
-        check_refused(&project, &[RUN, &[&format!("--budget={value}")]].concat(), &["--budget"]);
+        check_refused(
+            &project,
+            &[RUN, &[&format!("--budget={value}")]].concat(),
+            &["--budget"],
+        );
     }
-    let unknown = Project::with(answer_spec() + "generator: {model: nobody-knows-1}\n", &server);
-    check_refused(&unknown, &[RUN, &["--budget", "1"]].concat(), &["--budget", "nobody-knows-1", "generator.price"]);
+    let unknown = Project::with(
+        answer_spec() + "generator: {model: nobody-knows-1}\n",
+        &server,
+    );
+    check_refused(
+        &unknown,
+        &[RUN, &["--budget", "1"]].concat(),
+        &["--budget", "nobody-knows-1", "generator.price"],
+    );
     assert_eq!(server.count(), 0);
 }
 
 #[test]
 fn a_file_of_yaml_or_json_is_a_spec() {
-    let spec =
-        json!({"name": "j", "description": "Do it.", "checks": [{"command": ["grep", "-qx", "42", "answer.txt"]}]});
-    for path in ["specs/a.yaml", "specs/a.yml", "specs/a.json", "specs/A.JSON"] {
+    let spec = json!({"name": "j", "description": "Do it.", "checks": [{"command": ["grep", "-qx", "42", "answer.txt"]}]});
+    for path in [
+        "specs/a.yaml",
+        "specs/a.yml",
+        "specs/a.json",
+        "specs/A.JSON",
+    ] {
         let server = Server::start([reply::answer("42")]);
         let project = Project::new().model(&server).file(path, spec.to_string());
         project.run(&["lint", path]).exits(0);
         project.run(&["run", path]).exits(0);
-        assert_eq!((project.state_text("spec_file").as_str(), server.count()), (path, 1));
+        assert_eq!(
+            (project.state_text("spec_file").as_str(), server.count()),
+            (path, 1)
+        );
     }
 }
 
@@ -114,12 +171,26 @@ fn what_could_be_either_needs_the_flag() {
         .file("specs/task.txt", "x\n")
         .file("flow/START.md", "x\n");
     for command in ["run", "lint"] {
-        for path in ["specs/task.md", "specs/task.sh", "specs/task.txt", "specs/none"] {
+        for path in [
+            "specs/task.md",
+            "specs/task.sh",
+            "specs/task.txt",
+            "specs/none",
+        ] {
             let ran = check_refused(&project, &[command, path], &[&format!("--spec {path}")]);
-            assert_eq!(ran.stderr.contains(&format!("--workflow {path}")), command == "run", "{}", ran.story());
+            assert_eq!(
+                ran.stderr.contains(&format!("--workflow {path}")),
+                command == "run",
+                "{}",
+                ran.story()
+            );
         }
         check_refused(&project, &[command, "flow"], &["workflow", "not there yet"]);
-        check_refused(&project, &[command, "specs/spec.yaml", "--spec", "specs/spec.yaml"], &["--spec"]);
+        check_refused(
+            &project,
+            &[command, "specs/spec.yaml", "--spec", "specs/spec.yaml"],
+            &["--spec"],
+        );
         check_refused(&project, &[command], &["PATH"]);
     }
     let ran = check_refused(&project, &["run", "specs/task.md", "--json"], &[]);
@@ -129,11 +200,23 @@ fn what_could_be_either_needs_the_flag() {
 
 #[test]
 fn lint_tells_of_a_path_as_of_a_flag() {
-    let project = Project::new().file("specs/broken.yaml", "name: x\ndescription: y\ncolour: red\n");
-    for arguments in [&["lint", "specs/broken.yaml"][..], &["lint", "--spec", "specs/broken.yaml"]] {
-        project.run(arguments).exits(65).says("specs/broken.yaml:3:1");
+    let project = Project::new().file(
+        "specs/broken.yaml",
+        "name: x\ndescription: y\ncolour: red\n",
+    );
+    for arguments in [
+        &["lint", "specs/broken.yaml"][..],
+        &["lint", "--spec", "specs/broken.yaml"],
+    ] {
+        project
+            .run(arguments)
+            .exits(65)
+            .says("specs/broken.yaml:3:1");
     }
     let ran = project.run(&["lint", "specs", "--json"]).exits(64);
     let result: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!((&result["valid"], &result["exit_code"]), (&json!(false), &json!(64)));
+    assert_eq!(
+        (&result["valid"], &result["exit_code"]),
+        (&json!(false), &json!(64))
+    );
 }

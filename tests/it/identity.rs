@@ -28,7 +28,11 @@ fn spec() -> Value {
 
 /// Returns a project whose run is paused in PATCHING after one answer.
 fn paused(spec: &Value, replies: &[reply::Reply]) -> (Project, Server) {
-    let server = Server::start([reply::answer("41"), reply::status(401)].into_iter().chain(replies.iter().cloned()));
+    let server = Server::start(
+        [reply::answer("41"), reply::status(401)]
+            .into_iter()
+            .chain(replies.iter().cloned()),
+    );
     let project = Project::with(spec.to_string(), &server)
         .file("specs/tests/t.py", "T\n")
         .file("specs/starter/s.py", "S\n")
@@ -45,9 +49,18 @@ fn check_goes_on(what: &str, change: impl FnOnce(&Project)) -> (Project, Server)
     change(&project);
     let ran = project.run(RUN);
     assert_eq!(ran.code, Some(0), "{what}\n{}", ran.story());
-    assert_eq!((project.state_text("run_id"), server.count()), (before, 3), "{what}\n{}", ran.story());
+    assert_eq!(
+        (project.state_text("run_id"), server.count()),
+        (before, 3),
+        "{what}\n{}",
+        ran.story()
+    );
     assert_eq!(project.state()["retry_count"], 1, "{what}");
-    assert!(!ran.stderr.contains("has changed"), "{what}\n{}", ran.story());
+    assert!(
+        !ran.stderr.contains("has changed"),
+        "{what}\n{}",
+        ran.story()
+    );
     (project, server)
 }
 
@@ -61,7 +74,9 @@ fn with(pointer: &str, value: Value) -> Value {
 
 fn check_goes_on_with(pointer: &str, value: Value) -> (Project, Server) {
     let changed = with(pointer, value).to_string();
-    check_goes_on(pointer, |project| project.write("specs/spec.yaml", &changed))
+    check_goes_on(pointer, |project| {
+        project.write("specs/spec.yaml", &changed)
+    })
 }
 
 #[test]
@@ -76,13 +91,17 @@ fn bytecode_beside_protected_tests_leaves_the_run_as_it_is() {
 
 #[test]
 fn a_comment_or_another_format_leaves_the_run_as_it_is() {
-    check_goes_on("a comment", |project| project.write("specs/spec.yaml", format!("# note\n{}\n# end\n", spec())));
+    check_goes_on("a comment", |project| {
+        project.write("specs/spec.yaml", format!("# note\n{}\n# end\n", spec()))
+    });
     let yaml = "max_retries: 7\nbudget: {tokens: 500_000}\nbaseline: false\nname: 'answer'\ngenerator:\n  price: {output: 15, \
                 input: 3.0}\n  model: model-1\n  max_tokens: 2000\n  mode: files\nchecks:\n- {command: [grep, -qx, '42', \
                 answer.txt], name: answer}\n- name: held\n  hidden: true\n  command: ['true']\n  files: [./secret]\nworkspace: \
                 {protect: [./tests/], copy: [starter]}\ndescription: Write the answer to answer.txt.\n";
     let yaml = yaml.replace("500_000", "500000");
-    check_goes_on("YAML in another order", |project| project.write("specs/spec.yaml", &yaml));
+    check_goes_on("YAML in another order", |project| {
+        project.write("specs/spec.yaml", &yaml)
+    });
 }
 
 #[test]
@@ -116,58 +135,113 @@ fn fields_of_attempts_leave_the_run_as_it_is() {
 #[test]
 fn another_model_is_asked_in_the_same_run() {
     let mut changed = spec();
-    changed["generator"] =
-        json!({"model": "model-2", "max_tokens": 3000, "temperature": 0.5, "price": {"input": 1, "output": 1}});
+    changed["generator"] = json!({"model": "model-2", "max_tokens": 3000, "temperature": 0.5, "price": {"input": 1, "output": 1}});
     let changed = changed.to_string();
-    let (_, server) = check_goes_on("model", |project| project.write("specs/spec.yaml", &changed));
+    let (_, server) = check_goes_on("model", |project| {
+        project.write("specs/spec.yaml", &changed)
+    });
     let requests = server.requests();
-    assert_eq!((&requests[1].body["model"], &requests[1].body["max_tokens"]), (&json!("model-1"), &json!(2000)));
-    assert_eq!((&requests[2].body["model"], &requests[2].body["max_tokens"]), (&json!("model-2"), &json!(3000)));
+    assert_eq!(
+        (&requests[1].body["model"], &requests[1].body["max_tokens"]),
+        (&json!("model-1"), &json!(2000))
+    );
+    assert_eq!(
+        (&requests[2].body["model"], &requests[2].body["max_tokens"]),
+        (&json!("model-2"), &json!(3000))
+    );
     assert_eq!(requests[2].body["temperature"], 0.5);
     let (project, server) = paused(&spec(), &[reply::answer("42")]);
-    project.run(&[RUN, &["--model", "model-3"]].concat()).exits(0);
-    assert_eq!((&server.requests()[2].body["model"], server.count()), (&json!("model-3"), 3));
+    project
+        .run(&[RUN, &["--model", "model-3"]].concat())
+        .exits(0);
+    assert_eq!(
+        (&server.requests()[2].body["model"], server.count()),
+        (&json!("model-3"), 3)
+    );
 }
 
 #[test]
 fn other_retries_are_used_from_there_on() {
-    let (project, server) = paused(&with("/max_retries", json!(1)), &[reply::answer("40"), reply::answer("42")]);
-    project.write("specs/spec.yaml", with("/max_retries", json!(2)).to_string());
+    let (project, server) = paused(
+        &with("/max_retries", json!(1)),
+        &[reply::answer("40"), reply::answer("42")],
+    );
+    project.write(
+        "specs/spec.yaml",
+        with("/max_retries", json!(2)).to_string(),
+    );
     project.run(RUN).exits(0);
-    assert_eq!((server.count(), &project.state()["max_retries"]), (4, &json!(2)));
+    assert_eq!(
+        (server.count(), &project.state()["max_retries"]),
+        (4, &json!(2))
+    );
     let (project, server) = paused(&spec(), &[reply::answer("40"), reply::answer("42")]);
-    project.write("specs/spec.yaml", with("/max_retries", json!(1)).to_string());
-    assert_eq!(project.run(RUN_JSON).exits(1).verdict().1, "retries_exhausted");
-    assert_eq!((server.count(), &project.state()["max_retries"]), (3, &json!(1)));
+    project.write(
+        "specs/spec.yaml",
+        with("/max_retries", json!(1)).to_string(),
+    );
+    assert_eq!(
+        project.run(RUN_JSON).exits(1).verdict().1,
+        "retries_exhausted"
+    );
+    assert_eq!(
+        (server.count(), &project.state()["max_retries"]),
+        (3, &json!(1))
+    );
 }
 
 #[test]
 fn retries_of_the_command_line_hold_until_something_else_is_said() {
-    let server = Server::start([reply::answer("41"), reply::status(401), reply::status(401), reply::answer("42")]);
-    let project = Project::with(spec().to_string().replace(r#""workspace""#, r#""sandbox":{},"workspace""#), &server)
-        .file("specs/tests/t.py", "T\n")
-        .file("specs/starter/s.py", "S\n")
-        .file("specs/secret/h.py", "H\n");
-    project.run(&[RUN, &["--max-retries", "9"]].concat()).exits(4);
+    let server = Server::start([
+        reply::answer("41"),
+        reply::status(401),
+        reply::status(401),
+        reply::answer("42"),
+    ]);
+    let project = Project::with(
+        spec()
+            .to_string()
+            .replace(r#""workspace""#, r#""sandbox":{},"workspace""#),
+        &server,
+    )
+    .file("specs/tests/t.py", "T\n")
+    .file("specs/starter/s.py", "S\n")
+    .file("specs/secret/h.py", "H\n");
+    project
+        .run(&[RUN, &["--max-retries", "9"]].concat())
+        .exits(4);
     project.run(RUN).exits(4);
     assert_eq!(project.state()["max_retries"], 9);
-    project.write("specs/spec.yaml", with("/max_retries", json!(3)).to_string());
+    project.write(
+        "specs/spec.yaml",
+        with("/max_retries", json!(3)).to_string(),
+    );
     project.run(RUN).exits(0);
-    assert_eq!((&project.state()["max_retries"], server.count()), (&json!(3), 4));
+    assert_eq!(
+        (&project.state()["max_retries"], server.count()),
+        (&json!(3), 4)
+    );
 }
 
 #[test]
 fn a_lowered_budget_is_kept_from_there_on() {
     let (project, server) = paused(&spec(), &[reply::answer("42")]);
-    project.write("specs/spec.yaml", with("/budget/tokens", json!(2000)).to_string());
-    assert_eq!(project.run(RUN_JSON).exits(1).verdict(), ("FAILED".into(), "budget".into()));
+    project.write(
+        "specs/spec.yaml",
+        with("/budget/tokens", json!(2000)).to_string(),
+    );
+    assert_eq!(
+        project.run(RUN_JSON).exits(1).verdict(),
+        ("FAILED".into(), "budget".into())
+    );
     assert_eq!(server.count(), 2);
 }
 
 #[test]
 fn the_timeout_of_a_check_and_what_follows_it_are_used_from_there_on() {
     let mut changed = spec();
-    let script = "grep -qx 42 answer.txt || { test -e seen && exec sleep 600; touch seen; exit 1; }";
+    let script =
+        "grep -qx 42 answer.txt || { test -e seen && exec sleep 600; touch seen; exit 1; }";
     changed["checks"] = json!([{"name": "answer", "command": ["sh", "-c", script], "timeout": 60}]);
     let (project, server) = paused(&changed, &[reply::answer("42")]);
     changed["checks"][0]["timeout"] = json!(1);
@@ -185,8 +259,17 @@ fn a_root_that_was_moved_goes_on() {
     std::fs::rename(project.root(), &moved).unwrap();
     std::fs::create_dir(project.root()).unwrap();
     let spec = moved.join("specs/spec.yaml").display().to_string();
-    project.run(&["run", "--spec", &spec, "--root", &moved.display().to_string()]).exits(0);
-    let state: Value = serde_json::from_slice(&std::fs::read(moved.join("state.json")).unwrap()).unwrap();
+    project
+        .run(&[
+            "run",
+            "--spec",
+            &spec,
+            "--root",
+            &moved.display().to_string(),
+        ])
+        .exits(0);
+    let state: Value =
+        serde_json::from_slice(&std::fs::read(moved.join("state.json")).unwrap()).unwrap();
     assert_eq!((&state["run_id"], server.count()), (&json!(before), 3));
 }
 
@@ -198,7 +281,11 @@ fn check_another(what: &str, arguments: &[&str], change: impl FnOnce(&Project)) 
     let ran = project.run(&[RUN, arguments].concat());
     assert_eq!(ran.code, Some(0), "{what}\n{}", ran.story());
     assert_ne!(project.state_text("run_id"), before, "{what}");
-    assert_eq!((server.count(), &project.state()["retry_count"]), (3, &json!(0)), "{what}");
+    assert_eq!(
+        (server.count(), &project.state()["retry_count"]),
+        (3, &json!(0)),
+        "{what}"
+    );
     assert!(ran.stderr.contains(&before), "{what}\n{}", ran.story());
 }
 
@@ -206,15 +293,24 @@ fn check_another(what: &str, arguments: &[&str], change: impl FnOnce(&Project)) 
 fn what_is_asked_for_has_changed() {
     for (pointer, value) in [
         ("/description", json!("Write it to answer.txt.")),
-        ("/checks/0/command", json!(["grep", "-qx", "42", "./answer.txt"])),
+        (
+            "/checks/0/command",
+            json!(["grep", "-qx", "42", "./answer.txt"]),
+        ),
         ("/checks/0/env", json!({"A": "1"})),
         ("/sandbox", json!({"network": true})),
         ("/sandbox", json!({"read": ["/usr"]})),
     ] {
         let changed = with(pointer, value).to_string();
-        check_another(pointer, &[], |project| project.write("specs/spec.yaml", &changed));
+        check_another(pointer, &[], |project| {
+            project.write("specs/spec.yaml", &changed)
+        });
     }
-    for path in ["specs/tests/t.py", "specs/starter/new.py", "specs/secret/h.py"] {
+    for path in [
+        "specs/tests/t.py",
+        "specs/starter/new.py",
+        "specs/secret/h.py",
+    ] {
         check_another(path, &[], |project| project.write(path, "changed\n"));
     }
     check_another("--provider", &["--provider", "openai"], |_| ());
@@ -227,22 +323,44 @@ fn the_run_of_another_spec_is_named_kept_and_can_be_restored() {
     project.write("workspace/.gitkeep", "");
     let before = project.state();
     let first = project.state_text("run_id");
-    project.write("specs/other.yaml", with("/description", json!("Another one.")).to_string());
+    project.write(
+        "specs/other.yaml",
+        with("/description", json!("Another one.")).to_string(),
+    );
     let ran = project.run(&["run", "specs/other.yaml", "--json"]).exits(0);
     for word in [first.as_str(), "specs/spec.yaml", "is kept", "restore"] {
         assert!(ran.stderr.contains(word), "no {word}\n{}", ran.story());
     }
-    assert!(ran.result()["notes"].to_string().contains(&first), "{}", ran.story());
+    assert!(
+        ran.result()["notes"].to_string().contains(&first),
+        "{}",
+        ran.story()
+    );
     assert!(project.exists("workspace/.gitkeep") && !project.exists("workspace/NOTES.txt"));
-    assert_eq!(project.read(&format!("logs/{first}/workspace/NOTES.txt")), "mine\n");
-    assert_eq!(project.read(&format!("logs/{first}/workspace/answer.txt")), "41\n");
+    assert_eq!(
+        project.read(&format!("logs/{first}/workspace/NOTES.txt")),
+        "mine\n"
+    );
+    assert_eq!(
+        project.read(&format!("logs/{first}/workspace/answer.txt")),
+        "41\n"
+    );
     // What the note says brings the run back, and nothing is asked for again.
     let note = ran.result()["notes"]
         .as_array()
         .unwrap()
         .iter()
-        .find_map(|note| Some(note.as_str()?.split_once("orchestrator reset && ")?.1.to_owned()));
-    project.run_in_shell(&format!("\"$@\" && {}", note.unwrap()), &["reset"]).exits(0);
+        .find_map(|note| {
+            Some(
+                note.as_str()?
+                    .split_once("orchestrator reset && ")?
+                    .1
+                    .to_owned(),
+            )
+        });
+    project
+        .run_in_shell(&format!("\"$@\" && {}", note.unwrap()), &["reset"])
+        .exits(0);
     assert_eq!(project.state(), before);
     project.run(RUN).exits(0);
     assert_eq!((project.state_text("run_id"), server.count()), (first, 4));
@@ -253,12 +371,27 @@ fn the_run_of_another_spec_is_named_kept_and_can_be_restored() {
 fn keeping_the_files_of_another_run_goes_on_where_it_was_stopped() {
     let (project, server) = paused(&spec(), &[reply::answer("42")]);
     let first = project.state_text("run_id");
-    project.write("specs/spec.yaml", with("/description", json!("Another one.")).to_string());
+    project.write(
+        "specs/spec.yaml",
+        with("/description", json!("Another one.")).to_string(),
+    );
     project.write(&format!("logs/{first}/workspace"), "in the way\n");
     project.run(RUN).exits(74);
-    assert_eq!((project.state_text("state").as_str(), project.workspace("answer.txt").as_str()), ("INIT", "41\n"));
+    assert_eq!(
+        (
+            project.state_text("state").as_str(),
+            project.workspace("answer.txt").as_str()
+        ),
+        ("INIT", "41\n")
+    );
     std::fs::remove_file(project.path(&format!("logs/{first}/workspace"))).unwrap();
     project.run(RUN).exits(0).says(&first);
-    assert_eq!(project.read(&format!("logs/{first}/workspace/answer.txt")), "41\n");
-    assert_eq!((project.workspace("answer.txt").as_str(), server.count()), ("42\n", 3));
+    assert_eq!(
+        project.read(&format!("logs/{first}/workspace/answer.txt")),
+        "41\n"
+    );
+    assert_eq!(
+        (project.workspace("answer.txt").as_str(), server.count()),
+        ("42\n", 3)
+    );
 }

@@ -31,7 +31,8 @@ fn told_of(limits: &str, script: &str) -> String {
 fn growth_of_the_workspace_has_an_end() {
     let told = told_of("disk: 20 MiB", "head -c 40000000 /dev/zero > large");
     assert!(
-        told.contains("the workspace grew by 3") && told.contains("the limit is 20 MiB (sandbox.limits.disk)"),
+        told.contains("the workspace grew by 3")
+            && told.contains("the limit is 20 MiB (sandbox.limits.disk)"),
         "{told}"
     );
 }
@@ -39,15 +40,27 @@ fn growth_of_the_workspace_has_an_end() {
 #[test]
 fn growth_that_takes_no_time_is_seen_too() {
     let told = told_of("disk: 20 MiB", "fallocate -l 40000000 large");
-    assert!(told.contains("the limit is 20 MiB (sandbox.limits.disk)"), "{told}");
+    assert!(
+        told.contains("the limit is 20 MiB (sandbox.limits.disk)"),
+        "{told}"
+    );
     for (limits, script) in [
         // Younger than one step of the clock of files, it could count for the next round as well.
-        ("disk: 1 MiB", "head -c 4000000 /dev/zero > large; sleep 0.05; exit 0"),
-        ("files: 100", "mkdir many; cd many && seq 200 | xargs touch; sleep 0.05; exit 0"),
+        (
+            "disk: 1 MiB",
+            "head -c 4000000 /dev/zero > large; sleep 0.05; exit 0",
+        ),
+        (
+            "files: 100",
+            "mkdir many; cd many && seq 200 | xargs touch; sleep 0.05; exit 0",
+        ),
     ] {
         let told = told_of(limits, script);
         let (field, number) = limits.split_once(": ").unwrap();
-        assert!(told.contains(&format!("the limit is {number} (sandbox.limits.{field})")), "{told}");
+        assert!(
+            told.contains(&format!("the limit is {number} (sandbox.limits.{field})")),
+            "{told}"
+        );
     }
 }
 
@@ -60,7 +73,10 @@ fn a_file_that_is_too_large_is_named_to_the_model_though_nothing_is_printed() {
 #[test]
 fn files_have_a_number() {
     let told = told_of("files: 200", "for i in $(seq 400); do : > file$i; done");
-    assert!(told.contains("the limit is 200 (sandbox.limits.files)"), "{told}");
+    assert!(
+        told.contains("the limit is 200 (sandbox.limits.files)"),
+        "{told}"
+    );
 }
 
 #[test]
@@ -68,15 +84,20 @@ fn memory_of_the_whole_tree_has_an_end() {
     // Each is below the limit, and both together are above it.
     let one = "python3 -c 'import time; x = bytearray(120 << 20); time.sleep(60)' &";
     let told = told_of("memory: 200 MiB", &format!("{one} {one} :"));
-    assert!(told.contains("the limit is 200 MiB (sandbox.limits.memory)"), "{told}");
+    assert!(
+        told.contains("the limit is 200 MiB (sandbox.limits.memory)"),
+        "{told}"
+    );
 }
 
 #[test]
 fn what_processes_share_counts_once() {
     // Five forks of one that is large, and the last of them is content.
     let script = "import os, time\\nx = bytearray(100 << 20)\\nfor i in range(5):\\n  if os.fork() == 0: time.sleep(1.2); os._exit(0)\\ntime.sleep(1.2)";
-    let spec =
-        format!("{}sandbox: {{limits: {{memory: 200 MiB}}}}\n", checked_by(&format!("printf '{script}' | python3 -")));
+    let spec = format!(
+        "{}sandbox: {{limits: {{memory: 200 MiB}}}}\n",
+        checked_by(&format!("printf '{script}' | python3 -"))
+    );
     let server = Server::start([reply::answer("42")]);
     Project::with(spec, &server).run(RUN_JSON).exits(0);
 }
@@ -89,16 +110,29 @@ fn processes_and_threads_have_a_number() {
 
 #[test]
 fn a_check_below_its_limits_is_left_alone() {
-    let script = "head -c 4000000 /dev/zero > small; for i in $(seq 20); do : > file$i; done; sleep 1.5";
+    let script =
+        "head -c 4000000 /dev/zero > small; for i in $(seq 20); do : > file$i; done; sleep 1.5";
     let limits = "sandbox: {limits: {disk: 20 MiB, files: 200, memory: 200 MiB, processes: 100}}\n";
     let server = Server::start([reply::answer("42")]);
-    Project::with(checked_by(script) + limits, &server).run(RUN_JSON).exits(0);
+    Project::with(checked_by(script) + limits, &server)
+        .run(RUN_JSON)
+        .exits(0);
 }
 
 #[test]
 fn limits_that_make_no_sense_are_refused() {
-    for limits in ["processes: 0", "processes: many", "sockets: 5", "disk: 5 parsecs", "memory: -1", "files: 1.5"] {
-        let project = Project::new().spec(format!("{}sandbox: {{limits: {{{limits}}}}}\n", checked_by("true")));
+    for limits in [
+        "processes: 0",
+        "processes: many",
+        "sockets: 5",
+        "disk: 5 parsecs",
+        "memory: -1",
+        "files: 1.5",
+    ] {
+        let project = Project::new().spec(format!(
+            "{}sandbox: {{limits: {{{limits}}}}}\n",
+            checked_by("true")
+        ));
         project.run(RUN_JSON).exits(65);
     }
 }
@@ -132,24 +166,44 @@ fn living(script: &str, walls: &Walls) -> (Living, UnixStream) {
         env: vec![("PATH".into(), "/usr/bin:/bin".into())],
         timeout: Duration::MAX,
     };
-    Living::start(&Launcher::open(Path::new(BINARY)).behind(walls.clone()), &job).unwrap()
+    Living::start(
+        &Launcher::open(Path::new(BINARY)).behind(walls.clone()),
+        &job,
+    )
+    .unwrap()
 }
 
 #[test]
 fn of_children_that_stay_the_one_that_breaks_a_limit_is_ended() {
     let folder = tempfile::tempdir().unwrap();
-    let walls = walls(folder.path(), Limits { disk: 5 << 20, ..Limits::default() });
+    let walls = walls(
+        folder.path(),
+        Limits {
+            disk: 5 << 20,
+            ..Limits::default()
+        },
+    );
     let (mut quiet, quiet_channel) = living("read line", &walls);
-    let (mut loud, mut loud_channel) = living("head -c 9000000 /dev/zero > large; while :; do :; done", &walls);
+    let (mut loud, mut loud_channel) = living(
+        "head -c 9000000 /dev/zero > large; while :; do :; done",
+        &walls,
+    );
     // The channel's other end is the stdin of the child.
     let _ = loud_channel.read(&mut [0]);
     let ended = loud.end(How::Now);
-    assert!(matches!(&ended, Ended::Limit(words) if words.contains("the limit is 5 MiB")), "{ended:?}");
+    assert!(
+        matches!(&ended, Ended::Limit(words) if words.contains("the limit is 5 MiB")),
+        "{ended:?}"
+    );
     assert_eq!(quiet.ended(), None);
     drop(quiet_channel);
     // Whoever comes next may tidy up.
     let (mut next, mut next_channel) = living("rm large; sleep 1", &walls);
     let _ = next_channel.read(&mut [0]);
-    poll(&mut [PollFd::from_borrowed_fd(next.over(), PollFlags::IN)], None).unwrap();
+    poll(
+        &mut [PollFd::from_borrowed_fd(next.over(), PollFlags::IN)],
+        None,
+    )
+    .unwrap();
     assert_eq!(next.ended(), Some(&Ended::Exited(0)));
 }

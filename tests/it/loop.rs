@@ -13,8 +13,14 @@ fn a_right_first_answer_succeeds() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::with(answer_spec(), &server);
     let ran = project.run(RUN).exits(0);
-    assert_eq!(project.phases(), ["INIT", "GENERATING", "TESTING", "SUCCESS"]);
-    assert_eq!(project.workspace_files(), [("answer.txt".to_owned(), b"42\n".to_vec())].into());
+    assert_eq!(
+        project.phases(),
+        ["INIT", "GENERATING", "TESTING", "SUCCESS"]
+    );
+    assert_eq!(
+        project.workspace_files(),
+        [("answer.txt".to_owned(), b"42\n".to_vec())].into()
+    );
     assert_eq!(ran.stdout.lines().count(), 1, "{}", ran.story());
     project.nothing_left();
 }
@@ -24,7 +30,17 @@ fn a_wrong_first_answer_is_patched() {
     let server = Server::start([reply::answer("41"), reply::answer("42")]);
     let project = Project::with(answer_spec(), &server);
     project.run(RUN).exits(0);
-    assert_eq!(project.phases(), ["INIT", "GENERATING", "TESTING", "PATCHING", "TESTING", "SUCCESS"]);
+    assert_eq!(
+        project.phases(),
+        [
+            "INIT",
+            "GENERATING",
+            "TESTING",
+            "PATCHING",
+            "TESTING",
+            "SUCCESS"
+        ]
+    );
     assert_eq!(project.state()["retry_count"], 1);
     assert_eq!(server.count(), 2);
 }
@@ -43,11 +59,19 @@ fn retries_are_bounded() {
 
 #[test]
 fn the_state_has_exactly_its_fields() {
-    let server = Server::start([reply::answer("41").usage(1000, 100), reply::answer("42").usage(2000, 200)]);
+    let server = Server::start([
+        reply::answer("41").usage(1000, 100),
+        reply::answer("42").usage(2000, 200),
+    ]);
     let project = Project::with(answer_spec(), &server);
     project.run(RUN).exits(0);
     let state = project.state();
-    let fields: BTreeSet<&str> = state.as_object().unwrap().keys().map(String::as_str).collect();
+    let fields: BTreeSet<&str> = state
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
     let expected = "version kind run_id spec_file spec_hash state retry_count max_retries test_passed \
         last_test_exit_code last_test_stderr last_test_output attempt_files reason last_error usage created_at updated_at";
     assert_eq!(fields, expected.split_whitespace().collect());
@@ -55,7 +79,12 @@ fn the_state_has_exactly_its_fields() {
     assert_eq!(state["kind"], "build");
     assert_eq!(state["spec_file"], "specs/spec.yaml");
     assert!(project.state_text("spec_hash").starts_with("sha256:"));
-    assert_eq!(uuid::Uuid::parse_str(&project.state_text("run_id")).unwrap().get_version_num(), 4);
+    assert_eq!(
+        uuid::Uuid::parse_str(&project.state_text("run_id"))
+            .unwrap()
+            .get_version_num(),
+        4
+    );
     assert_eq!(state["max_retries"], 5);
     assert_eq!(state["test_passed"], true);
     assert_eq!(state["attempt_files"], json!(["answer.txt"]));
@@ -63,11 +92,18 @@ fn the_state_has_exactly_its_fields() {
     assert_eq!(state["last_error"], json!(null));
     let usage = &state["usage"];
     assert_eq!(
-        (&usage["llm_calls"], &usage["input_tokens"], &usage["output_tokens"]),
+        (
+            &usage["llm_calls"],
+            &usage["input_tokens"],
+            &usage["output_tokens"]
+        ),
         (&json!(2), &json!(3000), &json!(300))
     );
     // The default model costs 2 and 10 dollars a million.
-    assert!((usage["cost_usd"].as_f64().unwrap() - 0.009).abs() < 1e-9, "{usage}");
+    assert!(
+        (usage["cost_usd"].as_f64().unwrap() - 0.009).abs() < 1e-9,
+        "{usage}"
+    );
 }
 
 #[test]
@@ -78,22 +114,44 @@ fn a_failure_is_kept_in_the_state() {
     let state = project.state();
     assert_eq!(state["last_test_exit_code"], 1);
     assert_eq!(state["test_passed"], false);
-    assert_eq!(project.state_text("last_test_stderr").trim(), "not the answer");
-    assert!(project.state_text("last_test_output").contains("answer.txt says 40"), "{state}");
+    assert_eq!(
+        project.state_text("last_test_stderr").trim(),
+        "not the answer"
+    );
+    assert!(
+        project
+            .state_text("last_test_output")
+            .contains("answer.txt says 40"),
+        "{state}"
+    );
 }
 
 #[test]
 fn the_patch_prompt_has_the_failure_and_the_files_as_they_are() {
-    let server =
-        Server::start([reply::files(&[("answer.txt", "41\n"), ("notes.md", "kept-in-mind\n")]), reply::answer("42")]);
+    let server = Server::start([
+        reply::files(&[("answer.txt", "41\n"), ("notes.md", "kept-in-mind\n")]),
+        reply::answer("42"),
+    ]);
     let project = Project::with(answer_spec(), &server);
     project.run(RUN).exits(0);
     let requests = server.requests();
-    assert!(requests[0].said().contains("Write the answer to answer.txt."));
-    for expected in
-        ["Write the answer to answer.txt.", "answer.txt says 41", "not the answer", "kept-in-mind", "notes.md"]
-    {
-        assert!(requests[1].said().contains(expected), "no {expected:?} in\n{}", requests[1].said());
+    assert!(
+        requests[0]
+            .said()
+            .contains("Write the answer to answer.txt.")
+    );
+    for expected in [
+        "Write the answer to answer.txt.",
+        "answer.txt says 41",
+        "not the answer",
+        "kept-in-mind",
+        "notes.md",
+    ] {
+        assert!(
+            requests[1].said().contains(expected),
+            "no {expected:?} in\n{}",
+            requests[1].said()
+        );
     }
 }
 
@@ -103,7 +161,11 @@ fn the_same_answers_make_the_same_run() {
         let server = Server::start([reply::answer("41"), reply::answer("42")]);
         let project = Project::with(answer_spec(), &server);
         project.run(RUN).exits(0);
-        let bodies: Vec<String> = server.requests().into_iter().map(|request| request.raw).collect();
+        let bodies: Vec<String> = server
+            .requests()
+            .into_iter()
+            .map(|request| request.raw)
+            .collect();
         (project.workspace_files(), bodies)
     };
     assert_eq!(play(), play());
@@ -115,7 +177,11 @@ fn the_retries_asked_for_are_clamped_and_the_command_line_wins() {
         let server = Server::start([reply::answer("42")]);
         let project = Project::with(answer_spec() + spec, &server);
         let ran = project.run(&[RUN, arguments].concat()).exits(0);
-        assert_eq!(project.state()["max_retries"], expected, "{spec:?} {arguments:?}");
+        assert_eq!(
+            project.state()["max_retries"],
+            expected,
+            "{spec:?} {arguments:?}"
+        );
         let named = ran.stderr.contains("max_retries") || ran.stderr.contains("max-retries");
         assert_eq!(named, warned, "{}", ran.story());
     };
@@ -129,13 +195,26 @@ fn the_retries_asked_for_are_clamped_and_the_command_line_wins() {
 
 #[test]
 fn fewer_retries_than_were_made_are_stored_as_those_made() {
-    let server = Server::start([reply::answer("1"), reply::answer("2"), reply::answer("3"), reply::status(401)]);
+    let server = Server::start([
+        reply::answer("1"),
+        reply::answer("2"),
+        reply::answer("3"),
+        reply::status(401),
+    ]);
     let project = Project::with(answer_spec(), &server);
     project.run(RUN).exits(4);
-    assert_eq!((&project.state()["state"], &project.state()["retry_count"]), (&json!("PATCHING"), &json!(2)));
-    project.run(&[RUN_JSON, &["--max-retries", "1"]].concat()).exits(1);
+    assert_eq!(
+        (&project.state()["state"], &project.state()["retry_count"]),
+        (&json!("PATCHING"), &json!(2))
+    );
+    project
+        .run(&[RUN_JSON, &["--max-retries", "1"]].concat())
+        .exits(1);
     let state = project.state();
-    assert_eq!((&state["retry_count"], &state["max_retries"]), (&json!(2), &json!(2)));
+    assert_eq!(
+        (&state["retry_count"], &state["max_retries"]),
+        (&json!(2), &json!(2))
+    );
     assert_eq!(state["reason"], "retries_exhausted");
 }
 
@@ -164,41 +243,67 @@ fn a_finished_run_tells_its_result_again_and_asks_nothing() {
         let before = (server.count(), project.picture());
         let again = project.run(RUN_JSON).exits(code);
         assert_eq!((server.count(), project.picture()), before);
-        assert_eq!((first.verdict(), &first.result()["usage"]), (again.verdict(), &again.result()["usage"]));
+        assert_eq!(
+            (first.verdict(), &first.result()["usage"]),
+            (again.verdict(), &again.result()["usage"])
+        );
     }
 }
 
 #[test]
 fn a_changed_spec_or_no_resume_starts_afresh_and_names_the_run_it_drops() {
-    let server = Server::start([reply::files(&[("old.txt", "x\n")]), reply::status(401)].into_iter().chain([
-        reply::files(&[("older.txt", "x\n")]),
-        reply::status(401),
-        reply::answer("42"),
-    ]));
+    let server = Server::start(
+        [reply::files(&[("old.txt", "x\n")]), reply::status(401)]
+            .into_iter()
+            .chain([
+                reply::files(&[("older.txt", "x\n")]),
+                reply::status(401),
+                reply::answer("42"),
+            ]),
+    );
     let project = Project::with(answer_spec(), &server);
     project.run(RUN).exits(4);
     let first = project.state_text("run_id");
-    project.write("specs/spec.yaml", answer_spec().replace("Write", "Please write"));
+    project.write(
+        "specs/spec.yaml",
+        answer_spec().replace("Write", "Please write"),
+    );
     project.run(RUN).exits(4).says(&first);
     let second = project.state_text("run_id");
     assert_ne!(first, second);
     assert_eq!(project.workspace_names(), ["older.txt"]);
-    project.run(&[RUN, &["--no-resume"]].concat()).exits(0).says(&second);
+    project
+        .run(&[RUN, &["--no-resume"]].concat())
+        .exits(0)
+        .says(&second);
     assert_eq!(project.workspace_names(), ["answer.txt"]);
     for run in [first, second] {
-        assert!(project.exists(&format!("logs/{run}.log")), "the log of {run} is gone");
+        assert!(
+            project.exists(&format!("logs/{run}.log")),
+            "the log of {run} is gone"
+        );
     }
 }
 
 #[test]
 fn a_fresh_start_empties_the_workspace_but_for_the_marks_of_a_repository() {
-    let server = Server::start([reply::files(&[("a/b.txt", "x\n"), ("answer.txt", "42\n")]), reply::answer("42")]);
-    let project =
-        Project::with(answer_spec(), &server).file("workspace/.gitkeep", "").file("workspace/.gitignore", "*\n");
+    let server = Server::start([
+        reply::files(&[("a/b.txt", "x\n"), ("answer.txt", "42\n")]),
+        reply::answer("42"),
+    ]);
+    let project = Project::with(answer_spec(), &server)
+        .file("workspace/.gitkeep", "")
+        .file("workspace/.gitignore", "*\n");
     project.run(RUN).exits(0);
-    assert_eq!(project.workspace_names(), [".gitignore", ".gitkeep", "a/b.txt", "answer.txt"]);
+    assert_eq!(
+        project.workspace_names(),
+        [".gitignore", ".gitkeep", "a/b.txt", "answer.txt"]
+    );
     project.run(&[RUN, &["--no-resume"]].concat()).exits(0);
-    assert_eq!(project.workspace_names(), [".gitignore", ".gitkeep", "answer.txt"]);
+    assert_eq!(
+        project.workspace_names(),
+        [".gitignore", ".gitkeep", "answer.txt"]
+    );
     assert!(!project.exists("workspace/a"));
 }
 
@@ -236,7 +341,9 @@ fn a_template_needs_no_model_and_fills_in_the_fields_of_the_spec() {
 #[test]
 fn a_template_that_is_used_up_is_a_patch_error() {
     let spec = checked_by("false") + "generator: {provider: template, template: template/}\n";
-    let project = Project::new().spec(spec).file("specs/template/0/made.txt", "x\n");
+    let project = Project::new()
+        .spec(spec)
+        .file("specs/template/0/made.txt", "x\n");
     let ran = project.run(RUN_JSON).exits(1);
     assert_eq!(ran.verdict(), ("FAILED".into(), "patch_error".into()));
 }
@@ -245,10 +352,14 @@ fn a_template_that_is_used_up_is_a_patch_error() {
 fn own_prompts_are_filled_in_the_system_prompt_too() {
     let server = Server::start([reply::answer("42")]);
     let spec = answer_spec() + "generator: {prompts: prompts/}\n";
-    let project = Project::with(spec, &server).file("specs/prompts/system.md", "Do this: {{spec}}\n{{checks}}");
+    let project = Project::with(spec, &server)
+        .file("specs/prompts/system.md", "Do this: {{spec}}\n{{checks}}");
     project.run(RUN).exits(0);
     let system = server.requests()[0].body["system"].to_string();
-    assert!(system.contains("Write the answer to answer.txt.") && system.contains("grep -qx"), "{system}");
+    assert!(
+        system.contains("Write the answer to answer.txt.") && system.contains("grep -qx"),
+        "{system}"
+    );
 }
 
 #[test]
@@ -260,5 +371,9 @@ fn a_workspace_of_very_many_files_makes_no_endless_prompt() {
     let request = &server.requests()[1];
     assert!(request.raw.len() < 1 << 20, "{} bytes", request.raw.len());
     let said = request.said();
-    assert!(said.contains("path=\"answer.txt\"") && said.contains("more files"), "{}", &said[said.len() - 500..]);
+    assert!(
+        said.contains("path=\"answer.txt\"") && said.contains("more files"),
+        "{}",
+        &said[said.len() - 500..]
+    );
 }

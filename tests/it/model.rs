@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::project::{ANTHROPIC_KEY, OPENAI_KEY, Project, RUN, RUN_JSON, answer_spec, checked_by, holds};
+use crate::project::{
+    ANTHROPIC_KEY, OPENAI_KEY, Project, RUN, RUN_JSON, answer_spec, checked_by, holds,
+};
 use crate::reply::{self, Reply};
 use crate::server::Server;
 
@@ -15,7 +17,10 @@ fn spec(provider: &str, more: &str) -> String {
 #[test]
 fn both_providers_work_from_the_first_answer_to_the_patch() {
     for provider in PROVIDERS {
-        let server = Server::start([reply::answer("41").usage(10, 5), reply::answer("42").usage(20, 6)]);
+        let server = Server::start([
+            reply::answer("41").usage(10, 5),
+            reply::answer("42").usage(20, 6),
+        ]);
         let project = Project::with(spec(provider, "max_tokens: 1234"), &server);
         project.run(RUN).exits(0);
         let usage = &project.state()["usage"];
@@ -31,18 +36,38 @@ fn both_providers_work_from_the_first_answer_to_the_patch() {
 #[test]
 fn a_request_looks_as_its_provider_wants_it() {
     let server = Server::start([reply::answer("42"), reply::answer("42")]);
-    Project::with(spec("anthropic", "max_tokens: 1234"), &server).run(RUN).exits(0);
-    Project::with(spec("openai", "max_tokens: 1234"), &server).run(RUN).exits(0);
-    let [ours, theirs] = &server.requests()[..] else { panic!("two requests") };
+    Project::with(spec("anthropic", "max_tokens: 1234"), &server)
+        .run(RUN)
+        .exits(0);
+    Project::with(spec("openai", "max_tokens: 1234"), &server)
+        .run(RUN)
+        .exits(0);
+    let [ours, theirs] = &server.requests()[..] else {
+        panic!("two requests")
+    };
     assert_eq!(ours.path, "/v1/messages");
     assert_eq!(ours.headers["x-api-key"], ANTHROPIC_KEY);
     assert_eq!(ours.headers["anthropic-version"], "2023-06-01");
     assert_eq!(ours.body["max_tokens"], 1234);
-    assert!(ours.raw.contains("\"cache_control\":{\"type\":\"ephemeral\"}"), "{}", ours.raw);
+    assert!(
+        ours.raw
+            .contains("\"cache_control\":{\"type\":\"ephemeral\"}"),
+        "{}",
+        ours.raw
+    );
     assert_eq!(theirs.path, "/v1/chat/completions");
-    assert_eq!(theirs.headers["authorization"], format!("Bearer {OPENAI_KEY}"));
+    assert_eq!(
+        theirs.headers["authorization"],
+        format!("Bearer {OPENAI_KEY}")
+    );
     assert_eq!(theirs.body["stream_options"]["include_usage"], true);
-    assert!([&theirs.body["max_completion_tokens"], &theirs.body["max_tokens"]].contains(&&json!(1234)));
+    assert!(
+        [
+            &theirs.body["max_completion_tokens"],
+            &theirs.body["max_tokens"]
+        ]
+        .contains(&&json!(1234))
+    );
     for request in [ours, theirs] {
         assert_eq!(request.body["stream"], true);
         assert!(request.body.get("temperature").is_none());
@@ -53,7 +78,9 @@ fn a_request_looks_as_its_provider_wants_it() {
 fn the_temperature_is_sent_when_it_is_given() {
     for provider in PROVIDERS {
         let server = Server::start([reply::answer("42")]);
-        Project::with(spec(provider, "temperature: 0.5"), &server).run(RUN).exits(0);
+        Project::with(spec(provider, "temperature: 0.5"), &server)
+            .run(RUN)
+            .exits(0);
         assert_eq!(server.requests()[0].body["temperature"], 0.5);
     }
 }
@@ -88,9 +115,20 @@ pub fn check_transient(what: &str, fault: Reply) {
         assert_eq!(ran.code, Some(0), "{what} {provider}\n{}", ran.story());
         assert_eq!(server.count(), 3, "{what} {provider}");
         assert_eq!(project.state()["retry_count"], 0, "{what} {provider}");
-        assert_eq!(project.state()["usage"]["llm_calls"], 1, "{what} {provider}");
-        let raws: Vec<String> = server.requests().into_iter().map(|request| request.raw).collect();
-        assert!(raws.iter().all(|raw| *raw == raws[0]), "{what} {provider}: another request was sent");
+        assert_eq!(
+            project.state()["usage"]["llm_calls"],
+            1,
+            "{what} {provider}"
+        );
+        let raws: Vec<String> = server
+            .requests()
+            .into_iter()
+            .map(|request| request.raw)
+            .collect();
+        assert!(
+            raws.iter().all(|raw| *raw == raws[0]),
+            "{what} {provider}: another request was sent"
+        );
     }
 }
 
@@ -99,8 +137,14 @@ fn statuses_that_pass_are_retried() {
     for status in [408, 409, 429, 500, 502, 503, 504, 529] {
         check_transient(&status.to_string(), reply::status(status));
     }
-    check_transient("retry-after", reply::status(429).header("retry-after", "60"));
-    check_transient("an HTML page", reply::raw(502, "text/html", "<html>bad gateway</html>"));
+    check_transient(
+        "retry-after",
+        reply::status(429).header("retry-after", "60"),
+    );
+    check_transient(
+        "an HTML page",
+        reply::raw(502, "text/html", "<html>bad gateway</html>"),
+    );
 }
 
 #[test]
@@ -109,20 +153,32 @@ fn broken_connections_and_streams_are_retried() {
     check_transient("cut before anything", reply::answer("41").cut_after(0));
     check_transient("cut in the middle", reply::answer("41").cut_after(3));
     check_transient("ended in the middle", reply::answer("41").ends_after(3));
-    check_transient("ended before the last event", reply::text(&reply::block("answer.txt", "41\n")).ends_after(4));
+    check_transient(
+        "ended before the last event",
+        reply::text(&reply::block("answer.txt", "41\n")).ends_after(4),
+    );
     check_transient("an error event", reply::answer("41").fails_after(3));
-    check_transient("200 with an HTML page", reply::raw(200, "text/html", "<html>login</html>"));
+    check_transient(
+        "200 with an HTML page",
+        reply::raw(200, "text/html", "<html>login</html>"),
+    );
     check_transient("200 with nothing", reply::raw(200, "application/json", ""));
-    check_transient("200 with half a JSON", reply::raw(200, "application/json", "{\"content\": ["));
+    check_transient(
+        "200 with half a JSON",
+        reply::raw(200, "application/json", "{\"content\": ["),
+    );
 }
 
 #[test]
 fn silence_is_ended_and_a_ping_is_no_sign_of_life() {
-    for fault in
-        [reply::answer("41").held(), reply::answer("41").stall_after(3), reply::answer("41").stall_after(3).pinging()]
-    {
+    for fault in [
+        reply::answer("41").held(),
+        reply::answer("41").stall_after(3),
+        reply::answer("41").stall_after(3).pinging(),
+    ] {
         let server = Server::start([fault, reply::answer("42")]);
-        let project = Project::with(spec("anthropic", ""), &server).env("ORCHESTRATOR_IDLE_TIMEOUT", "1");
+        let project =
+            Project::with(spec("anthropic", ""), &server).env("ORCHESTRATOR_IDLE_TIMEOUT", "1");
         project.run(RUN).exits(0);
         assert_eq!(server.count(), 2);
     }
@@ -130,11 +186,18 @@ fn silence_is_ended_and_a_ping_is_no_sign_of_life() {
 
 #[test]
 fn faults_that_outlast_the_client_pause_the_run() {
-    for fault in [reply::status(529), reply::answer("42").cut_after(2), reply::text("").reset()] {
+    for fault in [
+        reply::status(529),
+        reply::answer("42").cut_after(2),
+        reply::text("").reset(),
+    ] {
         let server = Server::answering(move |_| fault.clone());
         let project = Project::with(answer_spec(), &server);
         let ran = project.run(RUN_JSON).exits(4);
-        assert_eq!(ran.verdict(), ("PAUSED".into(), "provider_unavailable".into()));
+        assert_eq!(
+            ran.verdict(),
+            ("PAUSED".into(), "provider_unavailable".into())
+        );
         assert_eq!(server.count(), 5);
         assert_eq!(project.state()["state"], "GENERATING");
         assert_eq!(project.state()["reason"], Value::Null);
@@ -144,14 +207,23 @@ fn faults_that_outlast_the_client_pause_the_run() {
 #[test]
 fn nobody_there_pauses_the_run() {
     let project = Project::new().spec(answer_spec());
-    assert_eq!(project.run(RUN_JSON).exits(4).verdict().1, "provider_unavailable");
+    assert_eq!(
+        project.run(RUN_JSON).exits(4).verdict().1,
+        "provider_unavailable"
+    );
 }
 
 #[test]
 fn a_long_wait_that_is_asked_for_pauses_at_once() {
-    let server = Server::start([reply::status(429).header("retry-after", "61"), reply::answer("42")]);
+    let server = Server::start([
+        reply::status(429).header("retry-after", "61"),
+        reply::answer("42"),
+    ]);
     let project = Project::with(answer_spec(), &server);
-    assert_eq!(project.run(RUN_JSON).exits(4).verdict().1, "provider_unavailable");
+    assert_eq!(
+        project.run(RUN_JSON).exits(4).verdict().1,
+        "provider_unavailable"
+    );
     assert_eq!(server.count(), 1);
     project.run(RUN).exits(0);
 }
@@ -162,7 +234,10 @@ fn a_refused_key_pauses_at_once() {
         let server = Server::start([reply::status(status), reply::answer("42")]);
         let project = Project::with(answer_spec(), &server);
         let ran = project.run(RUN_JSON).exits(4);
-        assert_eq!(ran.verdict(), ("PAUSED".into(), "provider_unauthorized".into()));
+        assert_eq!(
+            ran.verdict(),
+            ("PAUSED".into(), "provider_unauthorized".into())
+        );
         assert_eq!(server.count(), 1);
         project.run(RUN).exits(0);
         assert_eq!(server.count(), 2);
@@ -173,11 +248,15 @@ fn a_refused_key_pauses_at_once() {
 fn an_exhausted_account_pauses_at_once() {
     let spent = json!({"type": "error", "error": {"type": "rate_limit_error", "message": "no more this month",
         "details": {"error_code": "enforced_spend_limit_reached"}}});
-    let quota =
-        json!({"error": {"message": "no more this month", "type": "insufficient_quota", "code": "insufficient_quota"}});
+    let quota = json!({"error": {"message": "no more this month", "type": "insufficient_quota", "code": "insufficient_quota"}});
     for (provider, body) in PROVIDERS.into_iter().zip([spent, quota]) {
-        let server = Server::start([reply::raw(429, "application/json", body.to_string()), reply::answer("42")]);
-        let ran = Project::with(spec(provider, ""), &server).run(RUN_JSON).exits(4);
+        let server = Server::start([
+            reply::raw(429, "application/json", body.to_string()),
+            reply::answer("42"),
+        ]);
+        let ran = Project::with(spec(provider, ""), &server)
+            .run(RUN_JSON)
+            .exits(4);
         assert_eq!(server.count(), 1, "{provider}");
         assert_eq!(ran.verdict().0, "PAUSED");
     }
@@ -186,12 +265,19 @@ fn an_exhausted_account_pauses_at_once() {
 #[test]
 fn other_errors_fail_the_run_with_their_words() {
     for status in [400, 404, 413] {
-        let server = Server::start([reply::error(status, "odd", "because-of-xyz"), reply::answer("42")]);
+        let server = Server::start([
+            reply::error(status, "odd", "because-of-xyz"),
+            reply::answer("42"),
+        ]);
         let project = Project::with(answer_spec(), &server);
         let ran = project.run(RUN_JSON).exits(1).says("because-of-xyz");
         assert_eq!(ran.verdict(), ("FAILED".into(), "generation_error".into()));
         assert_eq!(server.count(), 1);
-        assert!(project.events("ModelAnswered")[0]["error"].to_string().contains("because-of-xyz"));
+        assert!(
+            project.events("ModelAnswered")[0]["error"]
+                .to_string()
+                .contains("because-of-xyz")
+        );
     }
 }
 
@@ -199,7 +285,8 @@ fn other_errors_fail_the_run_with_their_words() {
 fn a_redirect_is_not_followed() {
     let decoy = Server::answering(|_| reply::answer("42"));
     for status in [301, 302, 307, 308] {
-        let away = reply::raw(status, "text/plain", "").header("location", &format!("{}/v1/messages", decoy.url()));
+        let away = reply::raw(status, "text/plain", "")
+            .header("location", &format!("{}/v1/messages", decoy.url()));
         let server = Server::start([away]);
         Project::with(answer_spec(), &server).run(RUN).exits(1);
     }
@@ -209,7 +296,12 @@ fn a_redirect_is_not_followed() {
 #[test]
 fn the_address_of_the_spec_wins_and_may_end_in_a_slash() {
     let server = Server::answering(|_| reply::answer("42"));
-    for (provider, path) in [("anthropic", ""), ("anthropic", "/"), ("openai", "/v1"), ("openai", "/v1/")] {
+    for (provider, path) in [
+        ("anthropic", ""),
+        ("anthropic", "/"),
+        ("openai", "/v1"),
+        ("openai", "/v1/"),
+    ] {
         let more = format!("base_url: \"{}{path}\"", server.url());
         Project::new().spec(spec(provider, &more)).run(RUN).exits(0);
     }
@@ -219,11 +311,22 @@ fn the_address_of_the_spec_wins_and_may_end_in_a_slash() {
 #[test]
 fn a_missing_key_is_said_before_anything_is_done() {
     let server = Server::start([]);
-    for (provider, name) in [("anthropic", "ANTHROPIC_API_KEY"), ("openai", "OPENAI_API_KEY")] {
-        let project = Project::with(spec(provider, "base_url: \"https://models.invalid/v1\""), &server).without(name);
+    for (provider, name) in [
+        ("anthropic", "ANTHROPIC_API_KEY"),
+        ("openai", "OPENAI_API_KEY"),
+    ] {
+        let project = Project::with(
+            spec(provider, "base_url: \"https://models.invalid/v1\""),
+            &server,
+        )
+        .without(name);
         let ran = project.run(RUN_JSON).exits(64).says(name);
         assert_eq!(ran.verdict(), ("REFUSED".into(), "usage".into()));
-        assert!(!project.exists("state.json") && !project.exists("workspace") && !project.exists("logs"));
+        assert!(
+            !project.exists("state.json")
+                && !project.exists("workspace")
+                && !project.exists("logs")
+        );
     }
 }
 
@@ -231,22 +334,39 @@ fn a_missing_key_is_said_before_anything_is_done() {
 fn a_local_server_needs_no_key() {
     let server = Server::start([reply::answer("42")]);
     let more = format!("base_url: \"{}/v1\"", server.url());
-    Project::new().spec(spec("openai", &more)).without("OPENAI_API_KEY").run(RUN).exits(0);
+    Project::new()
+        .spec(spec("openai", &more))
+        .without("OPENAI_API_KEY")
+        .run(RUN)
+        .exits(0);
     assert!(!server.requests()[0].headers.contains_key("authorization"));
 }
 
 #[test]
 fn the_key_is_in_no_file_no_message_and_no_child() {
-    for (provider, key, last) in [("anthropic", ANTHROPIC_KEY, 400), ("openai", OPENAI_KEY, 401)] {
+    for (provider, key, last) in [
+        ("anthropic", ANTHROPIC_KEY, 400),
+        ("openai", OPENAI_KEY, 401),
+    ] {
         let echo = |status| reply::error(status, "odd", &format!("you said {key}"));
         let server = Server::start([echo(500), reply::answer("41"), echo(529), echo(last)]);
         let script = "env; cat /proc/self/environ; cat /proc/$PPID/environ; exit 1";
-        let project = Project::with(checked_by(script) + &format!("generator: {{provider: {provider}}}\n"), &server);
+        let project = Project::with(
+            checked_by(script) + &format!("generator: {{provider: {provider}}}\n"),
+            &server,
+        );
         let ran = project.run(&[RUN_JSON, &["--debug"]].concat());
         for key in [ANTHROPIC_KEY, OPENAI_KEY] {
-            assert!(!ran.stdout.contains(key) && !ran.stderr.contains(key), "{}", ran.story());
+            assert!(
+                !ran.stdout.contains(key) && !ran.stderr.contains(key),
+                "{}",
+                ran.story()
+            );
             for request in server.requests() {
-                assert!(!holds(request.raw.as_bytes(), key.as_bytes()), "a key is in a request");
+                assert!(
+                    !holds(request.raw.as_bytes(), key.as_bytes()),
+                    "a key is in a request"
+                );
             }
         }
         project.nothing_left();
@@ -259,19 +379,36 @@ fn a_budget_that_the_first_request_could_break_sends_nothing() {
         let server = Server::start([reply::answer("42")]);
         let project = Project::with(answer_spec() + "budget: " + budget + "\n", &server);
         let ran = project.run(RUN_JSON).exits(1);
-        assert_eq!(ran.verdict(), ("FAILED".into(), "budget".into()), "{budget}");
+        assert_eq!(
+            ran.verdict(),
+            ("FAILED".into(), "budget".into()),
+            "{budget}"
+        );
         assert_eq!(server.count(), 0, "{budget}");
     }
 }
 
 #[test]
 fn a_budget_holds_across_requests_and_resumes() {
-    let server = Server::start([reply::answer("41").usage(90_000, 10), reply::status(401), reply::answer("42")]);
-    let project = Project::with(answer_spec() + "budget: {tokens: 100000}\ngenerator: {max_tokens: 100}\n", &server);
+    let server = Server::start([
+        reply::answer("41").usage(90_000, 10),
+        reply::status(401),
+        reply::answer("42"),
+    ]);
+    let project = Project::with(
+        answer_spec() + "budget: {tokens: 100000}\ngenerator: {max_tokens: 100}\n",
+        &server,
+    );
     project.run(RUN).exits(4);
     project.run(RUN).exits(0);
-    let server = Server::start([reply::answer("41").usage(90_000, 9_000), reply::answer("42")]);
-    let project = Project::with(answer_spec() + "budget: {tokens: 100000}\ngenerator: {max_tokens: 1000}\n", &server);
+    let server = Server::start([
+        reply::answer("41").usage(90_000, 9_000),
+        reply::answer("42"),
+    ]);
+    let project = Project::with(
+        answer_spec() + "budget: {tokens: 100000}\ngenerator: {max_tokens: 1000}\n",
+        &server,
+    );
     assert_eq!(project.run(RUN_JSON).exits(1).verdict().1, "budget");
     assert_eq!(server.count(), 1);
 }
@@ -285,11 +422,23 @@ fn a_request_whose_answer_was_lost_counts_in_the_budget() {
     assert_eq!(project.run(RUN_JSON).exits(1).verdict().1, "budget");
     assert_eq!(server.count(), 2);
     // An error status costs nothing.
-    let server = Server::start((0..4).map(|_| reply::status(500)).chain([reply::answer("42")]));
-    Project::with(answer_spec() + budget, &server).run(RUN).exits(0);
+    let server = Server::start(
+        (0..4)
+            .map(|_| reply::status(500))
+            .chain([reply::answer("42")]),
+    );
+    Project::with(answer_spec() + budget, &server)
+        .run(RUN)
+        .exits(0);
     // A stream that broke off costs what it showed.
-    let server = Server::start((0..4).map(|_| reply::answer("42").cut_after(3)).chain([reply::answer("42")]));
-    Project::with(answer_spec() + budget, &server).run(RUN).exits(0);
+    let server = Server::start(
+        (0..4)
+            .map(|_| reply::answer("42").cut_after(3))
+            .chain([reply::answer("42")]),
+    );
+    Project::with(answer_spec() + budget, &server)
+        .run(RUN)
+        .exits(0);
 }
 
 #[test]
@@ -301,26 +450,53 @@ fn prices_are_known_given_or_missing() {
         project.state()["usage"].clone()
     };
     let near = |usage: Value, expected: f64| {
-        let cost = usage["cost_usd"].as_f64().unwrap_or_else(|| panic!("no cost in {usage}"));
-        assert!((cost - expected).abs() < 1e-9, "{usage}, expected {expected}");
+        let cost = usage["cost_usd"]
+            .as_f64()
+            .unwrap_or_else(|| panic!("no cost in {usage}"));
+        assert!(
+            (cost - expected).abs() < 1e-9,
+            "{usage}, expected {expected}"
+        );
     };
     let million = || reply::answer("42").usage(1_000_000, 100_000);
-    assert_eq!(cost("{model: scripted}", million())["cost_usd"], Value::Null);
-    near(cost("{model: scripted, price: {input: 3.0, output: 15.0}}", million()), 4.5);
+    assert_eq!(
+        cost("{model: scripted}", million())["cost_usd"],
+        Value::Null
+    );
+    near(
+        cost(
+            "{model: scripted, price: {input: 3.0, output: 15.0}}",
+            million(),
+        ),
+        4.5,
+    );
     near(cost("{model: claude-opus-5-5}", million()), 6.0);
-    let cached = cost("{model: claude-sonnet-5-5}", reply::answer("42").usage(1000, 100).cached(2000, 4000));
+    let cached = cost(
+        "{model: claude-sonnet-5-5}",
+        reply::answer("42").usage(1000, 100).cached(2000, 4000),
+    );
     assert_eq!(cached["input_tokens"], 7000);
     near(cached, 0.002 + 0.001 + 2000.0 * 2.5e-6 + 4000.0 * 0.1e-6);
     let given = "{model: scripted, price: {input: 10.0, output: 0.0}}";
-    near(cost(given, reply::answer("42").usage(0, 0).cached(100_000, 100_000)), 1.25 + 1.0);
+    near(
+        cost(
+            given,
+            reply::answer("42").usage(0, 0).cached(100_000, 100_000),
+        ),
+        1.25 + 1.0,
+    );
 }
 
 #[test]
 fn dollars_for_a_model_without_a_price_are_a_mistake_of_the_spec() {
     let server = Server::start([reply::answer("42")]);
     let unknown = answer_spec() + "budget: {usd: 2.0}\ngenerator: {model: scripted";
-    Project::with(unknown.clone() + "}\n", &server).run(RUN).exits(65);
-    Project::with(unknown + ", price: {input: 3.0, output: 15.0}}\n", &server).run(RUN).exits(0);
+    Project::with(unknown.clone() + "}\n", &server)
+        .run(RUN)
+        .exits(65);
+    Project::with(unknown + ", price: {input: 3.0, output: 15.0}}\n", &server)
+        .run(RUN)
+        .exits(0);
     assert_eq!(server.count(), 1);
 }
 

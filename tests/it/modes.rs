@@ -37,7 +37,10 @@ const FAULTS: [(&str, &str); 15] = [
 /// A project whose check writes outside and then passes; nothing where this system is not one to disturb.
 fn project(server: &Server) -> Option<Project> {
     let project = Project::new().model(server);
-    let script = format!("echo x > {}; touch ran; grep -qx 42 answer.txt", project.outside("escaped").display());
+    let script = format!(
+        "echo x > {}; touch ran; grep -qx 42 answer.txt",
+        project.outside("escaped").display()
+    );
     let project = project.spec(checked_by(&script));
     may_trace().then_some(project)
 }
@@ -67,10 +70,22 @@ fn judge(project: &Project, server: &Server, ran: Ran, walls: &str) {
 fn a_layer_that_fails_is_said_or_refused() {
     for (fault, walls) in FAULTS {
         let server = Server::start([reply::answer("42")]);
-        let Some(project) = project(&server) else { return };
+        let Some(project) = project(&server) else {
+            return;
+        };
         let (call, _) = fault.split_once(':').unwrap();
-        let options = ["-e", &format!("trace={call}"), "-e", &format!("inject={fault}")];
-        judge(&project, &server, under_strace(&project, &options, RUN_JSON), walls);
+        let options = [
+            "-e",
+            &format!("trace={call}"),
+            "-e",
+            &format!("inject={fault}"),
+        ];
+        judge(
+            &project,
+            &server,
+            under_strace(&project, &options, RUN_JSON),
+            walls,
+        );
     }
 }
 
@@ -78,29 +93,65 @@ fn a_layer_that_fails_is_said_or_refused() {
 fn a_user_that_cannot_be_mapped_has_no_namespaces() {
     for file in ["uid_map", "gid_map", "setgroups"] {
         let server = Server::start([reply::answer("42")]);
-        let Some(project) = project(&server) else { return };
-        let options = ["-P", &format!("/proc/self/{file}"), "-e", "inject=open,openat,write:error=EPERM"];
-        judge(&project, &server, under_strace(&project, &options, RUN_JSON), REDUCED);
+        let Some(project) = project(&server) else {
+            return;
+        };
+        let options = [
+            "-P",
+            &format!("/proc/self/{file}"),
+            "-e",
+            "inject=open,openat,write:error=EPERM",
+        ];
+        judge(
+            &project,
+            &server,
+            under_strace(&project, &options, RUN_JSON),
+            REDUCED,
+        );
     }
 }
 
 #[test]
 fn without_namespaces_and_landlock_there_is_nothing_left() {
     let server = Server::start([reply::answer("42")]);
-    let Some(project) = project(&server) else { return };
-    let fault = ["-e", "trace=mount,landlock_restrict_self", "-e", "inject=mount,landlock_restrict_self:error=EPERM"];
-    judge(&project, &server, under_strace(&project, &fault, RUN_JSON), NONE);
+    let Some(project) = project(&server) else {
+        return;
+    };
+    let fault = [
+        "-e",
+        "trace=mount,landlock_restrict_self",
+        "-e",
+        "inject=mount,landlock_restrict_self:error=EPERM",
+    ];
+    judge(
+        &project,
+        &server,
+        under_strace(&project, &fault, RUN_JSON),
+        NONE,
+    );
     project.run(RUN).exits(0);
 }
 
 #[test]
 fn walls_that_fail_in_the_middle_of_a_run_stop_it_and_the_next_command_goes_on() {
     let server = Server::start([reply::answer("42")]);
-    let Some(project) = project(&server) else { return };
+    let Some(project) = project(&server) else {
+        return;
+    };
     // The tree of a trial has fewer places than that of a check.
-    let fault = ["-e", "trace=mount", "-e", "inject=mount:error=EPERM:when=19+"];
-    let ran = under_strace(&project, &fault, RUN_JSON).exits(2).says("the sandbox cannot be raised any more");
-    assert_eq!(ran.verdict(), ("INTERRUPTED".into(), "safety_violation".into()));
+    let fault = [
+        "-e",
+        "trace=mount",
+        "-e",
+        "inject=mount:error=EPERM:when=19+",
+    ];
+    let ran = under_strace(&project, &fault, RUN_JSON)
+        .exits(2)
+        .says("the sandbox cannot be raised any more");
+    assert_eq!(
+        ran.verdict(),
+        ("INTERRUPTED".into(), "safety_violation".into())
+    );
     assert!(!project.exists("workspace/ran"));
     project.run(RUN).exits(0);
     assert_eq!(server.requests().len(), 1);
@@ -110,18 +161,26 @@ fn walls_that_fail_in_the_middle_of_a_run_stop_it_and_the_next_command_goes_on()
 fn a_run_that_began_in_full_goes_on_in_reduced_and_says_so() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::new().model(&server);
-    let script = format!("test \"$HOME\" != /home/orchestrator || {{ touch begun; sleep {}; }}", project.marker());
+    let script = format!(
+        "test \"$HOME\" != /home/orchestrator || {{ touch begun; sleep {}; }}",
+        project.marker()
+    );
     let mut project = project.spec(checked_by(&script));
     let mut running = project.start(RUN);
     running.until("the check has begun, or the run is over", || {
-        project.exists("workspace/begun") || project.exists("state.json") && project.state_text("state") == "SUCCESS"
+        project.exists("workspace/begun")
+            || project.exists("state.json") && project.state_text("state") == "SUCCESS"
     });
     running.signal(Signal::KILL);
     if !running.wait().stderr.contains("sandbox: full") {
         return needs::skip("there is nothing to lose here: no full containment");
     }
     project = project.dressed(Guise::default().without_namespaces());
-    project.run(RUN).exits(0).says(REDUCED).says("before it was resumed this run had: full");
+    project
+        .run(RUN)
+        .exits(0)
+        .says(REDUCED)
+        .says("before it was resumed this run had: full");
     project.nothing_left();
 }
 
@@ -131,5 +190,9 @@ fn a_server_in_reduced_mode_names_what_is_lost_and_what_mends_it() {
     let mut serving = Serving::start(&project);
     assert_eq!(serving.bash("echo $((6 * 7))").output(), "42\n");
     let ran = serving.end().exits(0);
-    assert!(ran.stderr.contains(REDUCED) && ran.stderr.contains("Fix: "), "{}", ran.story());
+    assert!(
+        ran.stderr.contains(REDUCED) && ran.stderr.contains("Fix: "),
+        "{}",
+        ran.story()
+    );
 }

@@ -7,13 +7,18 @@ use std::sync::OnceLock;
 /// Says why a test, or a part of it, cannot run here. With `CI` set that is a failure.
 pub fn skip(reason: impl AsRef<str>) {
     let reason = reason.as_ref();
-    assert!(std::env::var_os("CI").is_none_or(|value| value.is_empty()), "cannot run although CI is set: {reason}");
+    assert!(
+        std::env::var_os("CI").is_none_or(|value| value.is_empty()),
+        "cannot run although CI is set: {reason}"
+    );
     eprintln!("skipped: {reason}");
 }
 
 /// Whether a program of the system is there; where it is not, the test is skipped.
 pub fn program(name: &str) -> bool {
-    let is_there = ["/usr/local/bin", "/usr/bin", "/bin"].iter().any(|folder| Path::new(folder).join(name).exists());
+    let is_there = ["/usr/local/bin", "/usr/bin", "/bin"]
+        .iter()
+        .any(|folder| Path::new(folder).join(name).exists());
     if !is_there {
         skip(format!("there is no {name} here"));
     }
@@ -25,8 +30,14 @@ pub fn pytest() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
         install("pytest", "bin/pytest", |staged| {
-            quietly(Command::new("/usr/bin/python3").args(["-m", "venv"]).arg(staged))
-                && quietly(Command::new(staged.join("bin/python")).args(["-m", "pip", "install", "-q", "pytest"]))
+            quietly(
+                Command::new("/usr/bin/python3")
+                    .args(["-m", "venv"])
+                    .arg(staged),
+            ) && quietly(
+                Command::new(staged.join("bin/python"))
+                    .args(["-m", "pip", "install", "-q", "pytest"]),
+            )
         })
     });
     if folder.is_none() {
@@ -41,7 +52,8 @@ pub fn jest() -> Option<&'static Path> {
     let folder = FOLDER.get_or_init(|| {
         install("jest", "node_modules/.bin/jest", |staged| {
             let mut npm = Command::new("npm");
-            npm.args(["install", "--silent", "--no-audit", "--no-fund", "--prefix"]).arg(staged);
+            npm.args(["install", "--silent", "--no-audit", "--no-fund", "--prefix"])
+                .arg(staged);
             quietly(npm.arg("jest@29"))
         })
     });
@@ -66,6 +78,9 @@ fn install(name: &str, program: &str, make: impl Fn(&Path) -> bool) -> Option<Pa
 }
 
 fn quietly(command: &mut Command) -> bool {
-    let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let command = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }

@@ -16,21 +16,36 @@ use crate::server::Server;
 fn a_current_directory_that_is_gone_is_no_root() {
     let project = Project::new().spec(answer_spec());
     let line = "mkdir ../gone && cd ../gone && rmdir ../gone && exec \"$@\"";
-    for arguments in [&["status"][..], &["reset"], &["status", "--root", "tmp"], RUN] {
+    for arguments in [
+        &["status"][..],
+        &["reset"],
+        &["status", "--root", "tmp"],
+        RUN,
+    ] {
         project.run_in_shell(line, arguments).exits(64);
     }
     let spec = project.path("specs/spec.yaml").display().to_string();
-    let ran = project.run_in_shell(line, &["run", "--json", "--spec", &spec]).exits(64);
+    let ran = project
+        .run_in_shell(line, &["run", "--json", "--spec", &spec])
+        .exits(64);
     assert_eq!(ran.verdict(), ("REFUSED".into(), "usage".into()));
     let root = project.root().display().to_string();
-    project.run_in_shell(line, &["status", "--root", &root]).exits(0);
+    project
+        .run_in_shell(line, &["status", "--root", &root])
+        .exits(0);
 }
 
 #[test]
 fn a_bad_command_line_is_one_object_wherever_the_root_stands() {
     let project = Project::new();
-    for arguments in [&["--root", ".", "run", "--json", "--bad"][..], &["--root=.", "run", "--bad", "--json"]] {
-        assert_eq!(project.run(arguments).exits(64).verdict(), ("REFUSED".into(), "usage".into()));
+    for arguments in [
+        &["--root", ".", "run", "--json", "--bad"][..],
+        &["--root=.", "run", "--bad", "--json"],
+    ] {
+        assert_eq!(
+            project.run(arguments).exits(64).verdict(),
+            ("REFUSED".into(), "usage".into())
+        );
     }
 }
 
@@ -41,7 +56,11 @@ fn stopped_in(project: &Project, server: &Server, root: &OsStr, through_environm
     if through_environment {
         command.env("ORCHESTRATOR_ROOT", root);
     } else {
-        command.arg([OsStr::new("--root="), root].into_iter().collect::<OsString>());
+        command.arg(
+            [OsStr::new("--root="), root]
+                .into_iter()
+                .collect::<OsString>(),
+        );
     }
     let running = Running::start(command, project.root());
     server.wait_for(1);
@@ -51,15 +70,30 @@ fn stopped_in(project: &Project, server: &Server, root: &OsStr, through_environm
 
 #[test]
 fn the_command_named_next_goes_on_in_any_root() {
-    let names: [&[u8]; 6] =
-        [b"plain", b"it's $(a) \"root\"", b"two\nlines", b"-dash", b"latin \xe9%d\\n", b"red\x1b[31m"];
+    let names: [&[u8]; 6] = [
+        b"plain",
+        b"it's $(a) \"root\"",
+        b"two\nlines",
+        b"-dash",
+        b"latin \xe9%d\\n",
+        b"red\x1b[31m",
+    ];
     for (index, name) in names.into_iter().enumerate() {
         let server = Server::start([reply::answer("42").held(), reply::answer("42")]);
         let project = Project::with(answer_spec(), &server);
         let ran = stopped_in(&project, &server, OsStr::from_bytes(name), index == 0);
         let next = ran.result()["next"].as_str().unwrap().to_owned();
-        assert!(ran.stderr.contains(&format!("next: {next}\n")), "{}", ran.story());
-        project.run_in_shell(&format!("exec \"$1\" {}", next.split_once(' ').unwrap().1), &[]).exits(0);
+        assert!(
+            ran.stderr.contains(&format!("next: {next}\n")),
+            "{}",
+            ran.story()
+        );
+        project
+            .run_in_shell(
+                &format!("exec \"$1\" {}", next.split_once(' ').unwrap().1),
+                &[],
+            )
+            .exits(0);
         assert_eq!(server.count(), 2, "{next}");
         assert!(!project.exists("state.json"));
     }
@@ -68,7 +102,10 @@ fn the_command_named_next_goes_on_in_any_root() {
 #[test]
 fn names_reach_the_terminal_without_control_sequences() {
     let project = Project::new().file("\u{1b}[2J/spec.yaml", answer_spec());
-    for arguments in [&["lint", "--spec", "\u{1b}[2J/spec.yaml"][..], &["status", "--root", "\u{1b}[2J"]] {
+    for arguments in [
+        &["lint", "--spec", "\u{1b}[2J/spec.yaml"][..],
+        &["status", "--root", "\u{1b}[2J"],
+    ] {
         let ran = project.run(arguments).exits(0);
         assert!(!ran.stdout.contains('\u{1b}'), "{}", ran.story());
     }
@@ -76,16 +113,24 @@ fn names_reach_the_terminal_without_control_sequences() {
 
 #[test]
 fn reset_gets_rid_of_a_state_that_is_a_folder() {
-    let project = Project::new().file("state.json/precious", "x").file("workspace/made.txt", "");
+    let project = Project::new()
+        .file("state.json/precious", "x")
+        .file("workspace/made.txt", "");
     project.run(&["reset"]).exits(0);
     assert!(!project.exists("state.json") && project.workspace_names().is_empty());
-    let kept = fs::read_dir(project.root()).unwrap().flatten().find(|entry| entry.path().join("precious").exists());
+    let kept = fs::read_dir(project.root())
+        .unwrap()
+        .flatten()
+        .find(|entry| entry.path().join("precious").exists());
     assert!(kept.is_some(), "what it held is kept");
 }
 
 #[test]
 fn a_corrupt_state_that_cannot_be_replaced_stays() {
-    let project = Project::new().spec(answer_spec()).file("state.json", "torn").file("workspace/made.txt", "");
+    let project = Project::new()
+        .spec(answer_spec())
+        .file("state.json", "torn")
+        .file("workspace/made.txt", "");
     // Half a kilobyte is enough for the lock, and too little for a state.
     let line = "trap '' XFSZ; ulimit -f 1; exec \"$@\"";
     project.run_in_shell(line, RUN_JSON).exits(74);
@@ -110,7 +155,9 @@ fn a_log_to_replay_that_is_no_file_hangs_nothing() {
     let project = Project::new().spec(answer_spec());
     project.run_in_shell("mkfifo pipe", &[]).exits(0);
     for path in ["pipe", "specs", "/dev/zero", "none.log"] {
-        let ran = project.run(&[RUN_JSON, &["--replay", path]].concat()).exits(64);
+        let ran = project
+            .run(&[RUN_JSON, &["--replay", path]].concat())
+            .exits(64);
         assert_eq!(ran.verdict(), ("REFUSED".into(), "usage".into()), "{path}");
     }
 }
@@ -118,7 +165,8 @@ fn a_log_to_replay_that_is_no_file_hangs_nothing() {
 #[test]
 fn whoever_comes_second_learns_who_was_first() {
     let server = Server::start([reply::answer("42").held()]);
-    let project = Project::with(answer_spec(), &server).file(".orchestrator.lock", "pid 4294967 since long ago\n");
+    let project = Project::with(answer_spec(), &server)
+        .file(".orchestrator.lock", "pid 4294967 since long ago\n");
     let first = project.start(RUN);
     let second = project.start(RUN);
     server.wait_for(1);
@@ -165,7 +213,9 @@ fn copying_much_can_be_stopped() {
         project.write(&format!("specs/many/{index:04}"), "");
     }
     let mut running = project.start(RUN_JSON);
-    running.until("the copying begins", || project.exists("workspace/many/0000"));
+    running.until("the copying begins", || {
+        project.exists("workspace/many/0000")
+    });
     running.signal(Signal::INT);
     assert_eq!(running.wait().exits(130).verdict().0, "INTERRUPTED");
     assert!(!project.exists("workspace/many/3999"));
@@ -180,21 +230,32 @@ fn folders_without_a_file_are_nobodys() {
     fs::create_dir_all(project.path("workspace/a/b")).unwrap();
     project.run(RUN).exits(0);
     assert_eq!(project.workspace_names(), ["answer.txt"]);
-    let project = Project::new().spec(answer_spec()).file("workspace/a/b/mine.txt", "");
+    let project = Project::new()
+        .spec(answer_spec())
+        .file("workspace/a/b/mine.txt", "");
     project.run(&["reset"]).exits(64);
     assert_eq!(project.workspace_names(), ["a/b/mine.txt"]);
 }
 
 #[test]
 fn a_run_that_could_not_be_saved_was_none() {
-    let project = Project::new().spec(answer_spec() + "generator: {provider: template, template: t/}\n");
+    let project =
+        Project::new().spec(answer_spec() + "generator: {provider: template, template: t/}\n");
     let project = project.file("specs/t/0/answer.txt", "42\n");
     let line = "ulimit -f 0; exec \"$@\"";
     let ran = project.run_in_shell(line, RUN_JSON);
     let result = ran.exits(74).result();
-    assert_eq!((result["outcome"].as_str(), result["run_id"].is_null()), (Some("REFUSED"), true));
+    assert_eq!(
+        (result["outcome"].as_str(), result["run_id"].is_null()),
+        (Some("REFUSED"), true)
+    );
     assert!(!project.exists("state.json"));
-    assert_eq!(fs::read_dir(project.path("logs")).map(Iterator::count).unwrap_or(0), 0);
+    assert_eq!(
+        fs::read_dir(project.path("logs"))
+            .map(Iterator::count)
+            .unwrap_or(0),
+        0
+    );
 }
 
 #[test]
@@ -202,6 +263,10 @@ fn what_was_clamped_stands_in_the_notes() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::with(answer_spec() + "max_retries: 77\n", &server);
     let ran = project.run(RUN_JSON).exits(0);
-    assert!(ran.result()["notes"].to_string().contains("clamped"), "{}", ran.story());
+    assert!(
+        ran.result()["notes"].to_string().contains("clamped"),
+        "{}",
+        ran.story()
+    );
     assert!(ran.stderr.contains("clamped"), "{}", ran.story());
 }

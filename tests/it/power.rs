@@ -42,10 +42,12 @@ cp -r . ../resumed
 "#;
 
 fn model() -> Server {
-    Server::answering(|request| match request.said().contains("answer.txt says 41") {
-        true => reply::answer("42"),
-        false => reply::answer("41"),
-    })
+    Server::answering(
+        |request| match request.said().contains("answer.txt says 41") {
+            true => reply::answer("42"),
+            false => reply::answer("41"),
+        },
+    )
 }
 
 /// A project whose root will be a disk of its own; nothing where that cannot be.
@@ -64,7 +66,10 @@ fn disk_for(project: Project) -> Option<Project> {
     );
     let ran = project.run_in_shell(&line, &[]);
     if ran.code != Some(0) {
-        needs::skip(format!("no disk of one's own can be mounted here: {}", ran.stderr.trim()));
+        needs::skip(format!(
+            "no disk of one's own can be mounted here: {}",
+            ran.stderr.trim()
+        ));
         return None;
     }
     Some(project)
@@ -77,14 +82,27 @@ fn among_own_mounts(project: &Project, script: &str) -> Ran {
 /// The state in a folder, where there is one; it is whole in any case.
 fn state(folder: &Path) -> Option<Value> {
     let text = fs::read(folder.join("state.json")).ok()?;
-    Some(serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&text))))
+    Some(
+        serde_json::from_slice(&text)
+            .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&text))),
+    )
 }
 
 /// The whole lines of all logs in a folder.
 fn log(folder: &Path) -> Vec<Value> {
-    let logs = fs::read_dir(folder.join("logs")).into_iter().flatten().flatten();
-    let texts = logs.map(|entry| String::from_utf8_lossy(&fs::read(entry.path()).unwrap()).into_owned());
-    texts.flat_map(|text| text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect::<Vec<_>>()).collect()
+    let logs = fs::read_dir(folder.join("logs"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let texts =
+        logs.map(|entry| String::from_utf8_lossy(&fs::read(entry.path()).unwrap()).into_owned());
+    texts
+        .flat_map(|text| {
+            text.lines()
+                .filter_map(|line| serde_json::from_str(line).ok())
+                .collect::<Vec<_>>()
+        })
+        .collect()
 }
 
 fn count(log: &[Value], event: &str) -> usize {
@@ -104,15 +122,22 @@ fn progress(phase: &Value, retry_count: &Value) -> u64 {
 
 /// How far a run has come, as its log tells it.
 fn acknowledged(log: &[Value]) -> u64 {
-    let transitions = log.iter().filter(|line| line["event"] == "TransitionOccurred");
-    transitions.map(|line| progress(&line["to_state"], &line["metadata"]["retry_count"])).max().unwrap_or(0)
+    let transitions = log
+        .iter()
+        .filter(|line| line["event"] == "TransitionOccurred");
+    transitions
+        .map(|line| progress(&line["to_state"], &line["metadata"]["retry_count"]))
+        .max()
+        .unwrap_or(0)
 }
 
 /// Cuts the power at a call and goes on; false where that cannot be staged.
 fn check_cut(call: &str, number: u32) -> bool {
     let server = model();
-    let Some(project) = on_a_disk(&server, &format!("-e trace={call} -e inject={call}:signal=KILL:when={number}"))
-    else {
+    let Some(project) = on_a_disk(
+        &server,
+        &format!("-e trace={call} -e inject={call}:signal=KILL:when={number}"),
+    ) else {
         return false;
     };
     among_own_mounts(&project, "cut.sh").exits(0);
@@ -120,16 +145,35 @@ fn check_cut(call: &str, number: u32) -> bool {
     let ran = among_own_mounts(&project, "go_on.sh");
     assert_eq!(ran.code, Some(0), "{call} {number}: {}", ran.story());
     let (seen, left) = (log(&project.outside("seen")), log(&project.outside("left")));
-    let kept = state(&project.outside("left")).map_or(0, |state| progress(&state["state"], &state["retry_count"]));
-    assert!(acknowledged(&seen) <= kept, "{call} {number}: acknowledged progress is lost");
+    let kept = state(&project.outside("left"))
+        .map_or(0, |state| progress(&state["state"], &state["retry_count"]));
+    assert!(
+        acknowledged(&seen) <= kept,
+        "{call} {number}: acknowledged progress is lost"
+    );
     let recorded = count(&left, "ModelAnswered");
-    assert!(count(&seen, "FilesApplied") <= recorded, "{call} {number}: an answer that was used is lost");
-    assert_eq!(server.count() - asked, 2 - recorded, "{call} {number}: paid twice");
+    assert!(
+        count(&seen, "FilesApplied") <= recorded,
+        "{call} {number}: an answer that was used is lost"
+    );
+    assert_eq!(
+        server.count() - asked,
+        2 - recorded,
+        "{call} {number}: paid twice"
+    );
     fs::remove_dir(project.root()).unwrap();
     fs::rename(project.outside("resumed"), project.root()).unwrap();
     let (state, files) = end(&project);
-    assert_eq!((state["state"].as_str(), state["retry_count"].as_u64()), (Some("SUCCESS"), Some(1)), "{call} {number}");
-    assert_eq!(files.into_keys().collect::<Vec<_>>(), ["answer.txt"], "{call} {number}");
+    assert_eq!(
+        (state["state"].as_str(), state["retry_count"].as_u64()),
+        (Some("SUCCESS"), Some(1)),
+        "{call} {number}"
+    );
+    assert_eq!(
+        files.into_keys().collect::<Vec<_>>(),
+        ["answer.txt"],
+        "{call} {number}"
+    );
     true
 }
 
@@ -138,7 +182,9 @@ fn cut_everywhere(call: &str) {
         return;
     }
     let server = model();
-    let numbers: Vec<u32> = numbers(&Project::with(answer_spec(), &server), call).into_iter().collect();
+    let numbers: Vec<u32> = numbers(&Project::with(answer_spec(), &server), call)
+        .into_iter()
+        .collect();
     let step = numbers.len().div_ceil(MOST_CUTS).max(1);
     for number in numbers.into_iter().step_by(step) {
         if !check_cut(call, number) {
@@ -201,35 +247,58 @@ fn left(project: &Project, path: &str) -> String {
 fn what_was_copied_in_survives_a_power_cut() {
     for count in [2, 40] {
         let server = Server::start([reply::answer("42").held(), reply::answer("42")]);
-        let project = Project::with(answer_spec() + "workspace: {copy: [starter/], protect: [tests/]}\n", &server);
+        let project = Project::with(
+            answer_spec() + "workspace: {copy: [starter/], protect: [tests/]}\n",
+            &server,
+        );
         let mut expected = Vec::new();
         for number in 0..count {
-            let (folder, text) = (["starter", "tests"][number % 2], format!("{number}\n").repeat(900));
+            let (folder, text) = (
+                ["starter", "tests"][number % 2],
+                format!("{number}\n").repeat(900),
+            );
             let path = format!("{folder}/deep/{number}.txt");
             project.write(&format!("specs/{path}"), &text);
             expected.push((path, text));
         }
-        let Some(project) = cut_at_request(project, &server, 1) else { return };
-        assert_eq!(state(&project.outside("left")).unwrap()["state"], "GENERATING");
+        let Some(project) = cut_at_request(project, &server, 1) else {
+            return;
+        };
+        assert_eq!(
+            state(&project.outside("left")).unwrap()["state"],
+            "GENERATING"
+        );
         for (path, text) in expected {
             assert_eq!(left(&project, &path), text, "{path} of {count}");
         }
-        assert_eq!(state(&project.outside("resumed")).unwrap()["state"], "SUCCESS");
+        assert_eq!(
+            state(&project.outside("resumed")).unwrap()["state"],
+            "SUCCESS"
+        );
     }
 }
 
 #[test]
 fn what_a_hidden_check_s_clean_up_wrote_survives_a_power_cut() {
-    let files = |answer: &str| reply::files(&[("answer.txt", answer), ("lib.txt", &"keep\n".repeat(900))]);
+    let files =
+        |answer: &str| reply::files(&[("answer.txt", answer), ("lib.txt", &"keep\n".repeat(900))]);
     let server = Server::start([files("41\n"), files("42\n").held(), files("42\n")]);
     let hidden = "  - name: hidden\n    hidden: true\n    command: [sh, -c, \"echo broken > lib.txt; rm -f gone; \
                   mkdir -p left; touch left/x; grep -qx 42 answer.txt\"]\n";
     let project = Project::with(checked_by("true") + hidden, &server);
-    let Some(project) = cut_at_request(project, &server, 2) else { return };
-    assert_eq!(state(&project.outside("left")).unwrap()["state"], "PATCHING");
+    let Some(project) = cut_at_request(project, &server, 2) else {
+        return;
+    };
+    assert_eq!(
+        state(&project.outside("left")).unwrap()["state"],
+        "PATCHING"
+    );
     assert_eq!(left(&project, "lib.txt"), "keep\n".repeat(900));
     assert!(!project.outside("left/workspace/left").exists());
-    assert_eq!(state(&project.outside("resumed")).unwrap()["state"], "SUCCESS");
+    assert_eq!(
+        state(&project.outside("resumed")).unwrap()["state"],
+        "SUCCESS"
+    );
 }
 
 #[test]
@@ -237,25 +306,54 @@ fn what_tools_wrote_survives_a_power_cut_after_the_end_of_the_phase() {
     let first = bash("echo 41 > answer.txt; yes keep | head -900 > lib.txt");
     let server = Server::start([first, done(), solve().held(), solve(), done()]);
     let project = Project::with(agent_spec(""), &server);
-    let Some(project) = cut_at_request(project, &server, 3) else { return };
+    let Some(project) = cut_at_request(project, &server, 3) else {
+        return;
+    };
     assert_eq!(left(&project, "lib.txt"), "keep\n".repeat(900));
     assert_eq!(left(&project, "answer.txt"), "41\n");
-    assert_eq!(state(&project.outside("resumed")).unwrap()["state"], "SUCCESS");
+    assert_eq!(
+        state(&project.outside("resumed")).unwrap()["state"],
+        "SUCCESS"
+    );
 }
 
 #[test]
 fn a_power_cut_after_a_call_is_told_with_the_files_that_suffered() {
-    let server = Server::start([bash("yes keep | head -900 > lib.txt"), done().held(), solve(), done()]);
+    let server = Server::start([
+        bash("yes keep | head -900 > lib.txt"),
+        done().held(),
+        solve(),
+        done(),
+    ]);
     let project = Project::with(agent_spec(""), &server);
-    let Some(project) = cut_at_request(project, &server, 2) else { return };
-    assert_ne!(left(&project, "lib.txt"), "keep\n".repeat(900), "were it there, nothing would be shown here");
-    let returned = log(&project.outside("left")).into_iter().find(|line| line["event"] == "ToolReturned").unwrap();
+    let Some(project) = cut_at_request(project, &server, 2) else {
+        return;
+    };
+    assert_ne!(
+        left(&project, "lib.txt"),
+        "keep\n".repeat(900),
+        "were it there, nothing would be shown here"
+    );
+    let returned = log(&project.outside("left"))
+        .into_iter()
+        .find(|line| line["event"] == "ToolReturned")
+        .unwrap();
     let changed = &returned["changed"][0];
-    assert_eq!((&changed["path"], &changed["size"]), (&"lib.txt".into(), &4500.into()), "{returned}");
+    assert_eq!(
+        (&changed["path"], &changed["size"]),
+        (&"lib.txt".into(), &4500.into()),
+        "{returned}"
+    );
     let said = server.requests()[2].said();
-    assert!(said.contains("not as they were") && said.contains("lib.txt ("), "{said}");
+    assert!(
+        said.contains("not as they were") && said.contains("lib.txt ("),
+        "{said}"
+    );
     assert!(!said.contains("the files are as they were"), "{said}");
-    assert_eq!(state(&project.outside("resumed")).unwrap()["state"], "SUCCESS");
+    assert_eq!(
+        state(&project.outside("resumed")).unwrap()["state"],
+        "SUCCESS"
+    );
 }
 
 #[test]
@@ -263,7 +361,9 @@ fn what_is_never_synced_is_lost_to_a_power_cut() {
     // Were it not, the tests above would see nothing.
     let server = model();
     let fault = "-e trace=fsync,fdatasync -e inject=fsync:retval=0 -e inject=fdatasync:retval=0";
-    let Some(project) = on_a_disk(&server, fault).filter(|_| may_trace()) else { return };
+    let Some(project) = on_a_disk(&server, fault).filter(|_| may_trace()) else {
+        return;
+    };
     among_own_mounts(&project, "cut.sh").exits(0);
     assert_eq!(state(&project.outside("seen")).unwrap()["state"], "SUCCESS");
     among_own_mounts(&project, "go_on.sh").exits(0);

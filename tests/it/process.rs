@@ -1,5 +1,8 @@
 //! Real processes under a real keeper: how they end, what is left of them, and what they can see.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by failing")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on says so by failing"
+)]
 
 use std::ffi::OsString;
 use std::fs;
@@ -31,10 +34,25 @@ struct Marked {
 impl Marked {
     fn command(words: &[&str]) -> Marked {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let mark = format!("{}-{}-", std::process::id(), COUNT.fetch_add(1, Ordering::SeqCst));
-        let env = vec![("PATH".into(), PATH.into()), (MARK.into(), OsString::from(&mark))];
+        let mark = format!(
+            "{}-{}-",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::SeqCst)
+        );
+        let env = vec![
+            ("PATH".into(), PATH.into()),
+            (MARK.into(), OsString::from(&mark)),
+        ];
         let command = words.iter().map(OsString::from).collect();
-        Marked { job: Job { command, cwd: "/dev".into(), env, timeout: LONG }, mark }
+        Marked {
+            job: Job {
+                command,
+                cwd: "/dev".into(),
+                env,
+                timeout: LONG,
+            },
+            mark,
+        }
     }
 
     fn shell(script: &str) -> Marked {
@@ -54,7 +72,12 @@ impl Marked {
 
     fn run(&self) -> Finished {
         let finished = process::run(&launcher(), &self.job, &Stop::never().unwrap()).unwrap();
-        assert_eq!(self.survivors(), Vec::<String>::new(), "left by {:?}", self.job.command);
+        assert_eq!(
+            self.survivors(),
+            Vec::<String>::new(),
+            "left by {:?}",
+            self.job.command
+        );
         finished
     }
 
@@ -63,10 +86,18 @@ impl Marked {
         let mark = format!("{MARK}={}", self.mark);
         let is_marked = |pid: &String| {
             let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            environment.windows(mark.len()).any(|window| window == mark.as_bytes())
+            environment
+                .windows(mark.len())
+                .any(|window| window == mark.as_bytes())
         };
-        let names = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().into_string().ok());
-        names.filter(|name| name.parse::<u32>().is_ok()).filter(is_marked).collect()
+        let names = fs::read_dir("/proc")
+            .unwrap()
+            .flatten()
+            .filter_map(|entry| entry.file_name().into_string().ok());
+        names
+            .filter(|name| name.parse::<u32>().is_ok())
+            .filter(is_marked)
+            .collect()
     }
 }
 
@@ -114,7 +145,13 @@ fn exit_codes_and_signals_are_told_apart() {
 fn both_streams_are_kept_apart() {
     let finished = Marked::shell("echo out; echo err >&2; exit 3").run();
     assert_eq!(finished.ended, Ended::Exited(3));
-    assert_eq!((text(finished.stdout.joined()), text(finished.stderr.joined())), ("out\n".into(), "err\n".into()));
+    assert_eq!(
+        (
+            text(finished.stdout.joined()),
+            text(finished.stderr.joined())
+        ),
+        ("out\n".into(), "err\n".into())
+    );
 }
 
 #[test]
@@ -123,8 +160,14 @@ fn arguments_environment_and_folder_arrive_as_bytes() {
     let odd = folder.path().join(OsString::from_vec(b"od\xFFd".to_vec()));
     fs::create_dir(&odd).unwrap();
     let mut job = Marked::shell("printf '%s|' \"$1\" \"$2\" \"$ODD\"; pwd").within(&odd);
-    job.job.command.extend(["name".into(), OsString::from_vec(b"a\xFE b".to_vec()), "".into()]);
-    job.job.env.push(("ODD".into(), OsString::from_vec(b"\xFD\n=".to_vec())));
+    job.job.command.extend([
+        "name".into(),
+        OsString::from_vec(b"a\xFE b".to_vec()),
+        "".into(),
+    ]);
+    job.job
+        .env
+        .push(("ODD".into(), OsString::from_vec(b"\xFD\n=".to_vec())));
     let mut expected = b"a\xFE b||\xFD\n=|".to_vec();
     expected.extend(odd.into_os_string().into_vec());
     expected.push(b'\n');
@@ -133,12 +176,25 @@ fn arguments_environment_and_folder_arrive_as_bytes() {
 
 #[test]
 fn nothing_but_the_given_is_inherited() {
-    let finished = Marked::shell("env; echo --; cat; ps -o tty= -p $$; cat /proc/$PPID/environ").run();
+    let finished =
+        Marked::shell("env; echo --; cat; ps -o tty= -p $$; cat /proc/$PPID/environ").run();
     let output = text(finished.stdout.joined());
     let (environment, rest) = output.split_once("--\n").unwrap();
-    let names: Vec<_> = environment.lines().filter_map(|line| line.split('=').next()).collect();
-    assert!(names.iter().all(|name| ["PATH", MARK, "PWD", "_", "SHLVL", "OLDPWD"].contains(name)), "{names:?}");
-    assert_eq!(rest.trim(), "?", "no input, no terminal, and the keeper has nothing to show");
+    let names: Vec<_> = environment
+        .lines()
+        .filter_map(|line| line.split('=').next())
+        .collect();
+    assert!(
+        names
+            .iter()
+            .all(|name| ["PATH", MARK, "PWD", "_", "SHLVL", "OLDPWD"].contains(name)),
+        "{names:?}"
+    );
+    assert_eq!(
+        rest.trim(),
+        "?",
+        "no input, no terminal, and the keeper has nothing to show"
+    );
 }
 
 #[test]
@@ -146,7 +202,11 @@ fn three_descriptors_are_all_there_is() {
     let held = fs::File::open("/dev/zero").unwrap();
     rustix::io::fcntl_setfd(&held, rustix::io::FdFlags::empty()).unwrap();
     let output = text(Marked::shell("ls -l /proc/self/fd").run().stdout.joined());
-    let links: Vec<_> = output.lines().filter_map(|line| line.split_once(" -> ")).map(|(_, to)| to).collect();
+    let links: Vec<_> = output
+        .lines()
+        .filter_map(|line| line.split_once(" -> "))
+        .map(|(_, to)| to)
+        .collect();
     // The fourth is the folder itself, which `ls` holds open to list it.
     assert_eq!(links.len(), 4, "{output}");
     assert_eq!(links[0], "/dev/null");
@@ -168,7 +228,10 @@ fn what_cannot_start_says_why() {
     cannot_start(&Marked::command(&[""]), "empty");
     cannot_start(&Marked::command(&["no-such-program"]), "not on PATH");
     cannot_start(&Marked::command(&["echo", "a\0b"]), "NUL");
-    cannot_start(&Marked::command(&["true"]).within(&folder.path().join("gone")), "cannot enter");
+    cannot_start(
+        &Marked::command(&["true"]).within(&folder.path().join("gone")),
+        "cannot enter",
+    );
     for (name, reason) in [
         ("./missing", "does not exist"),
         ("./plain", "not executable"),
@@ -187,7 +250,14 @@ fn a_program_of_the_workspace_runs_only_by_its_path() {
     let tool = folder.path().join("tool");
     fs::write(&tool, "#!/bin/sh\necho \"$0\"\n").unwrap();
     fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
-    assert_eq!(Marked::command(&["./tool"]).within(folder.path()).run().stdout.joined(), b"./tool\n");
+    assert_eq!(
+        Marked::command(&["./tool"])
+            .within(folder.path())
+            .run()
+            .stdout
+            .joined(),
+        b"./tool\n"
+    );
     for path in [folder.path().as_os_str(), ".".as_ref(), "".as_ref()] {
         let mut job = Marked::command(&["tool"]).within(folder.path());
         job.job.env[0].1 = path.to_owned();
@@ -197,8 +267,13 @@ fn a_program_of_the_workspace_runs_only_by_its_path() {
 
 #[test]
 fn time_over_keeps_the_output_so_far() {
-    let finished = Marked::shell("echo before; sleep 1000; echo after").timing_out().run();
-    assert_eq!((finished.ended, finished.stdout.joined()), (Ended::TimedOut, b"before\n".to_vec()));
+    let finished = Marked::shell("echo before; sleep 1000; echo after")
+        .timing_out()
+        .run();
+    assert_eq!(
+        (finished.ended, finished.stdout.joined()),
+        (Ended::TimedOut, b"before\n".to_vec())
+    );
 }
 
 #[test]
@@ -213,7 +288,11 @@ fn no_tree_outlives_its_time() {
         "exec >&- 2>&-; sleep 1000",
         "kill -STOP $PPID; sleep 1000",
     ] {
-        assert_eq!(Marked::shell(script).timing_out().run().ended, Ended::TimedOut, "{script}");
+        assert_eq!(
+            Marked::shell(script).timing_out().run().ended,
+            Ended::TimedOut,
+            "{script}"
+        );
     }
 }
 
@@ -230,14 +309,19 @@ fn a_hostile_tree_is_gone_with_the_exit_and_with_the_limit() {
     fs::write(folder.path().join("hostile.sh"), HOSTILE).unwrap();
     let exits = Marked::shell("sh hostile.sh; sleep 0.2; exit 4").within(folder.path());
     assert_eq!(exits.run().ended, Ended::Exited(4));
-    let stays = Marked::shell("sh hostile.sh; sleep 1000").within(folder.path()).timing_out();
+    let stays = Marked::shell("sh hostile.sh; sleep 1000")
+        .within(folder.path())
+        .timing_out();
     assert_eq!(stays.run().ended, Ended::TimedOut);
 }
 
 #[test]
 fn a_child_that_holds_the_output_delays_nothing() {
     let finished = Marked::shell("sleep 1000 & (setsid sleep 1000 &); echo done").run();
-    assert_eq!((finished.ended, finished.stdout.joined()), (Ended::Exited(0), b"done\n".to_vec()));
+    assert_eq!(
+        (finished.ended, finished.stdout.joined()),
+        (Ended::Exited(0), b"done\n".to_vec())
+    );
 }
 
 #[test]
@@ -245,7 +329,10 @@ fn a_flood_is_counted_and_its_ends_are_kept() {
     let finished = Marked::shell("echo first; yes | head -c 1000000000; printf last >&1").run();
     assert_eq!(finished.ended, Ended::Exited(0));
     assert_eq!(finished.stdout.total(), 1_000_000_010);
-    assert_eq!([finished.stdout.head.len(), finished.stdout.tail.len()], [KEPT_AT_EACH_END; 2]);
+    assert_eq!(
+        [finished.stdout.head.len(), finished.stdout.tail.len()],
+        [KEPT_AT_EACH_END; 2]
+    );
     let kept = text(finished.stdout.joined());
     assert!(kept.starts_with("first\ny\n") && kept.ends_with("y\nlast"));
     assert!(kept.contains("\n[... 995000010 bytes dropped ...]\n"));
@@ -254,21 +341,26 @@ fn a_flood_is_counted_and_its_ends_are_kept() {
 #[test]
 fn a_keeper_that_is_no_keeper_is_a_bug() {
     let launcher = Launcher::open(Path::new("/bin/true"));
-    let error = process::run(&launcher, &Marked::shell("").job, &Stop::never().unwrap()).unwrap_err();
+    let error =
+        process::run(&launcher, &Marked::shell("").job, &Stop::never().unwrap()).unwrap_err();
     assert!(matches!(error, Error::Bug(_)), "{error}");
     let launcher = Launcher::open(Path::new("/no/such/binary"));
-    let error = process::run(&launcher, &Marked::shell("").job, &Stop::never().unwrap()).unwrap_err();
+    let error =
+        process::run(&launcher, &Marked::shell("").job, &Stop::never().unwrap()).unwrap_err();
     assert!(matches!(error, Error::Io { .. }), "{error}");
 }
 
 /// Not a test by itself: with the variable set this process stands for an orchestrator with one job.
 #[test]
 fn as_an_orchestrator() {
-    let Ok(script) = std::env::var(SCRIPT) else { return };
+    let Ok(script) = std::env::var(SCRIPT) else {
+        return;
+    };
     process::adopt_orphans().unwrap();
     let mut job = Marked::shell(&script);
     job.job.env[1].1 = std::env::var_os(MARK).unwrap();
-    let ended = process::run(&launcher(), &job.job, &Stop::on_signals().unwrap()).map(|finished| finished.ended);
+    let ended = process::run(&launcher(), &job.job, &Stop::on_signals().unwrap())
+        .map(|finished| finished.ended);
     println!("ended: {ended:?}");
 }
 
@@ -276,7 +368,10 @@ fn as_an_orchestrator() {
 fn orchestrator(script: &str, marked: &Marked) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "process::as_an_orchestrator", "--nocapture"]);
-    command.env(SCRIPT, script).env(MARK, format!("{} ", marked.mark)).stdout(Stdio::piped());
+    command
+        .env(SCRIPT, script)
+        .env(MARK, format!("{} ", marked.mark))
+        .stdout(Stdio::piped());
     command
 }
 
@@ -284,9 +379,16 @@ fn orchestrator(script: &str, marked: &Marked) -> Command {
 fn nothing_outlives_an_orchestrator_that_was_killed() {
     let marked = Marked::shell("");
     let folder = tempfile::tempdir().unwrap();
-    let (hostile, ready) = (folder.path().join("hostile.sh"), folder.path().join("ready"));
+    let (hostile, ready) = (
+        folder.path().join("hostile.sh"),
+        folder.path().join("ready"),
+    );
     fs::write(&hostile, HOSTILE).unwrap();
-    let script = format!("sh {}; kill -STOP $PPID; touch {}; sleep 1000", hostile.display(), ready.display());
+    let script = format!(
+        "sh {}; kill -STOP $PPID; touch {}; sleep 1000",
+        hostile.display(),
+        ready.display()
+    );
     let mut child = orchestrator(&script, &marked).spawn().unwrap();
     eventually("the job is under way", || ready.exists());
     child.kill().unwrap();
@@ -299,12 +401,21 @@ fn a_signal_ends_the_tree_and_is_told() {
     let marked = Marked::shell("");
     let folder = tempfile::tempdir().unwrap();
     let ready = folder.path().join("ready");
-    let script = format!("(setsid sleep 1000 &); touch {}; sleep 1000", ready.display());
+    let script = format!(
+        "(setsid sleep 1000 &); touch {}; sleep 1000",
+        ready.display()
+    );
     let child = orchestrator(&script, &marked).spawn().unwrap();
     eventually("the job is under way", || ready.exists());
     kill_process(Pid::from_child(&child), rustix::process::Signal::TERM).unwrap();
     let output = text(child.wait_with_output().unwrap().stdout);
-    assert!(output.contains(&format!("ended: Err({:?})", Error::Stopped(Signal::Terminate))), "{output}");
+    assert!(
+        output.contains(&format!(
+            "ended: Err({:?})",
+            Error::Stopped(Signal::Terminate)
+        )),
+        "{output}"
+    );
     assert_eq!(marked.survivors(), Vec::<String>::new());
 }
 
@@ -314,7 +425,10 @@ fn a_job_that_kills_its_keeper_is_ended_all_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let hostile = folder.path().join("hostile.sh");
     fs::write(&hostile, HOSTILE).unwrap();
-    let script = format!("sh {}; sleep 1000 & kill -9 $PPID; sleep 1000", hostile.display());
+    let script = format!(
+        "sh {}; sleep 1000 & kill -9 $PPID; sleep 1000",
+        hostile.display()
+    );
     let output = text(orchestrator(&script, &marked).output().unwrap().stdout);
     assert!(output.contains("ended: Ok(Signalled(9))"), "{output}");
     assert_eq!(marked.survivors(), Vec::<String>::new());

@@ -17,7 +17,10 @@ const NO_SANDBOX: &[&str] = &["run", "--spec", "specs/spec.yaml", "--no-sandbox"
 
 /// Returns a spec with one check of this command; `more` are further fields of the check.
 fn spec(command: &[&str], more: &str) -> String {
-    format!("name: a\ndescription: b\nmax_retries: 1\nchecks:\n  - name: odd\n    command: {}\n{more}", json!(command))
+    format!(
+        "name: a\ndescription: b\nmax_retries: 1\nchecks:\n  - name: odd\n    command: {}\n{more}",
+        json!(command)
+    )
 }
 
 fn program(path: &Path, mode: u32) {
@@ -36,7 +39,12 @@ fn refused(project: &Project, server: &Server, words: &[&str]) -> Ran {
             assert!(ran.stderr.contains(word), "no {word:?} in\n{}", ran.story());
         }
     }
-    assert_eq!((project.picture(), server.count()), (before, 0), "{}", ran.story());
+    assert_eq!(
+        (project.picture(), server.count()),
+        (before, 0),
+        "{}",
+        ran.story()
+    );
     ran
 }
 
@@ -44,14 +52,31 @@ fn refused(project: &Project, server: &Server, words: &[&str]) -> Ran {
 fn a_name_that_is_not_on_the_path_is_refused() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::with(spec(&["pytset", "-q"], ""), &server);
-    refused(&project, &server, &["cannot start pytset", "PATH that checks get", "help: install it"]);
-    project.run(NO_SANDBOX).exits(65).says("PATH that checks get");
+    refused(
+        &project,
+        &server,
+        &[
+            "cannot start pytset",
+            "PATH that checks get",
+            "help: install it",
+        ],
+    );
+    project
+        .run(NO_SANDBOX)
+        .exits(65)
+        .says("PATH that checks get");
     let ran = project.run(RUN_JSON).exits(65);
     assert_eq!(ran.verdict(), ("REFUSED".into(), "spec_invalid".into()));
     // All that is missing is told at once, hidden checks included.
     let both = "name: a\ndescription: b\nchecks:\n- command: [one-4711]\n- {command: [two-4711], hidden: true}\n";
     let project = Project::with(both, &server);
-    project.run(RUN).exits(65).says("spec.yaml:4:13: ").says("one-4711").says("spec.yaml:5:14: ").says("two-4711");
+    project
+        .run(RUN)
+        .exits(65)
+        .says("spec.yaml:4:13: ")
+        .says("one-4711")
+        .says("spec.yaml:5:14: ")
+        .says("two-4711");
 }
 
 #[test]
@@ -67,24 +92,35 @@ fn what_is_no_program_is_said() {
         assert!(ran.stderr.contains(words[0]), "{}", ran.story());
     };
     check("prog", &["does not exist", "help: install it"], &|_| {});
-    check("prog", &["is a link that leads nowhere"], &|path| symlink("nowhere", path).unwrap());
-    check("prog", &["is a folder"], &|path| fs::create_dir(path).unwrap());
-    check("prog", &["is not executable", "help: chmod +x "], &|path| program(path, 0o644));
+    check("prog", &["is a link that leads nowhere"], &|path| {
+        symlink("nowhere", path).unwrap()
+    });
+    check("prog", &["is a folder"], &|path| {
+        fs::create_dir(path).unwrap()
+    });
+    check("prog", &["is not executable", "help: chmod +x "], &|path| {
+        program(path, 0o644)
+    });
 }
 
 #[test]
 fn a_script_whose_interpreter_is_missing_is_refused() {
     let server = Server::start([]);
-    for (interpreter, word) in
-        [("/no/such/sh", "/no/such/sh does not exist"), ("../sh", "the sandbox does not show it")]
-    {
+    for (interpreter, word) in [
+        ("/no/such/sh", "/no/such/sh does not exist"),
+        ("../sh", "the sandbox does not show it"),
+    ] {
         let project = Project::new().model(&server);
         program(&project.outside("sh"), 0o755);
         let tool = project.outside("kit/tool");
         program(&tool, 0o755);
-        let interpreter = interpreter.replace("../sh", &project.outside("sh").display().to_string());
+        let interpreter =
+            interpreter.replace("../sh", &project.outside("sh").display().to_string());
         fs::write(&tool, format!("#! {interpreter} -e\n")).unwrap();
-        let opened = format!("sandbox: {{read: [{}]}}\n", tool.parent().unwrap().display());
+        let opened = format!(
+            "sandbox: {{read: [{}]}}\n",
+            tool.parent().unwrap().display()
+        );
         let project = project.spec(spec(&[&tool.display().to_string()], &opened));
         refused(&project, &server, &["of the interpreter that", word]);
     }
@@ -92,7 +128,12 @@ fn a_script_whose_interpreter_is_missing_is_refused() {
 
 #[test]
 fn a_program_that_the_sandbox_hides_is_refused_with_the_line_to_write() {
-    for (command, path_of_check) in [("absolute", false), ("far-tool", false), ("far-tool", true), ("reduced", false)] {
+    for (command, path_of_check) in [
+        ("absolute", false),
+        ("far-tool", false),
+        ("far-tool", true),
+        ("reduced", false),
+    ] {
         let server = Server::start([reply::answer("42"), reply::answer("42")]);
         let mut project = Project::new().model(&server);
         if command == "reduced" {
@@ -101,17 +142,45 @@ fn a_program_that_the_sandbox_hides_is_refused_with_the_line_to_write() {
         let tool = project.outside("elsewhere/venv/bin/far-tool");
         program(&tool, 0o755);
         let folder = tool.parent().unwrap().display().to_string();
-        let command = if command == "far-tool" { command.to_owned() } else { tool.display().to_string() };
+        let command = if command == "far-tool" {
+            command.to_owned()
+        } else {
+            tool.display().to_string()
+        };
         let path = format!("{folder}:/usr/bin:/bin");
-        let more = if path_of_check { format!("    env: {{PATH: \"{path}\"}}\n") } else { String::new() };
-        let project = project.env("PATH", if path_of_check { "/usr/bin:/bin" } else { &path });
+        let more = if path_of_check {
+            format!("    env: {{PATH: \"{path}\"}}\n")
+        } else {
+            String::new()
+        };
+        let project = project.env(
+            "PATH",
+            if path_of_check {
+                "/usr/bin:/bin"
+            } else {
+                &path
+            },
+        );
         let project = project.spec(spec(&[&command], &more));
-        let kit = tool.parent().unwrap().parent().unwrap().canonicalize().unwrap();
-        let line = format!("exists, but the sandbox does not show it: `sandbox: {{read: [{}]}}`", kit.display());
+        let kit = tool
+            .parent()
+            .unwrap()
+            .parent()
+            .unwrap()
+            .canonicalize()
+            .unwrap();
+        let line = format!(
+            "exists, but the sandbox does not show it: `sandbox: {{read: [{}]}}`",
+            kit.display()
+        );
         let ran = refused(&project, &server, &[&line]);
         assert!(!ran.stderr.contains("does not exist"), "{}", ran.story());
         let opened = format!("sandbox: {{read: [{}]}}\n", kit.display());
-        Project::run(&project.spec(spec(&[&command], &(more.clone() + &opened))), RUN).exits(0);
+        Project::run(
+            &project.spec(spec(&[&command], &(more.clone() + &opened))),
+            RUN,
+        )
+        .exits(0);
     }
 }
 
@@ -124,9 +193,18 @@ fn a_link_that_the_sandbox_hides_is_refused_too() {
     symlink("/bin/sh", &link).unwrap();
     let command = [&link.display().to_string(), "-c", "grep -qx 42 answer.txt"];
     let project = project.spec(spec(&command, ""));
-    let line = format!("`sandbox: {{read: [{}]}}`", project.outside("venv").canonicalize().unwrap().display());
+    let line = format!(
+        "`sandbox: {{read: [{}]}}`",
+        project.outside("venv").canonicalize().unwrap().display()
+    );
     refused(&project, &server, &["the sandbox does not show it", &line]);
-    let opened = spec(&command, &format!("sandbox: {{read: [{}]}}\n", project.outside("venv").display()));
+    let opened = spec(
+        &command,
+        &format!(
+            "sandbox: {{read: [{}]}}\n",
+            project.outside("venv").display()
+        ),
+    );
     project.spec(opened).run(RUN).exits(0);
 }
 
@@ -140,8 +218,18 @@ fn nothing_large_is_named_to_be_opened() {
     let path = format!("{}:/usr/bin:/bin", project.outside("home").display());
     let project = project.env("PATH", &path).spec(spec(&["mytool"], ""));
     let real = tool.canonicalize().unwrap();
-    refused(&project, &server, &[&format!("`sandbox: {{read: [{}]}}`", real.display())]);
-    project.spec(spec(&["mytool"], &format!("sandbox: {{read: [{}]}}\n", real.display()))).run(RUN).exits(0);
+    refused(
+        &project,
+        &server,
+        &[&format!("`sandbox: {{read: [{}]}}`", real.display())],
+    );
+    project
+        .spec(spec(
+            &["mytool"],
+            &format!("sandbox: {{read: [{}]}}\n", real.display()),
+        ))
+        .run(RUN)
+        .exits(0);
 }
 
 #[test]
@@ -151,20 +239,41 @@ fn an_original_that_stays_hidden_is_named_as_such() {
     program(&project.path("specs/tests/run"), 0o755);
     let command = project.path("specs/tests/run").display().to_string();
     let project = project.spec(spec(&[&command], "workspace: {protect: [tests/]}\n"));
-    let ran = refused(&project, &server, &["the sandbox does not show it", "help: name its copy in the workspace"]);
+    let ran = refused(
+        &project,
+        &server,
+        &[
+            "the sandbox does not show it",
+            "help: name its copy in the workspace",
+        ],
+    );
     assert!(!ran.stderr.contains("read: ["), "{}", ran.story());
 }
 
 #[test]
 fn a_shell_line_as_one_word_is_refused() {
-    for line in ["python3 -m unittest", "true;false", "true>out", "cat<in", "a|b", "a&&b", "./run\tme", "make\u{a0}x"] {
+    for line in [
+        "python3 -m unittest",
+        "true;false",
+        "true>out",
+        "cat<in",
+        "a|b",
+        "a&&b",
+        "./run\tme",
+        "make\u{a0}x",
+    ] {
         let server = Server::start([]);
         let project = Project::with(spec(&[line], ""), &server);
         let words = ["a list of words, not a shell line; for a shell: `[sh, -c, \"…\"]`"];
         refused(&project, &server, &words);
     }
     let text = "name: a\ndescription: b\nchecks: [{command: make test}]\n";
-    Project::new().spec(text).run(RUN).exits(65).says("spec.yaml:3:20: ").says("[sh, -c, ");
+    Project::new()
+        .spec(text)
+        .run(RUN)
+        .exits(65)
+        .says("spec.yaml:3:20: ")
+        .says("[sh, -c, ");
 }
 
 #[test]
@@ -176,20 +285,30 @@ fn a_relative_path_may_be_generated() {
         project.run(LINT).exits(0);
         project.run(RUN).exits(0);
         assert_eq!(project.events("ScriptOutput")[0]["exit_code"], 127);
-        assert!(server.requests()[1].said().contains("does not exist"), "{}", server.requests()[1].said());
+        assert!(
+            server.requests()[1].said().contains("does not exist"),
+            "{}",
+            server.requests()[1].said()
+        );
     }
 }
 
 #[test]
 fn an_interpreter_that_is_not_there_is_named_to_the_model() {
     let server = Server::start([
-        reply::files(&[("check", "#!/no/such/interpreter\n"), ("answer.txt", "42\n")]),
+        reply::files(&[
+            ("check", "#!/no/such/interpreter\n"),
+            ("answer.txt", "42\n"),
+        ]),
         reply::files(&[("check", "#!/bin/sh\n")]),
     ]);
     let project = Project::with(spec(&["./check"], ""), &server);
     project.run(RUN).exits(0);
     let said = server.requests()[1].said();
-    assert!(said.contains("the interpreter it asks for is not: \"/no/such/interpreter\""), "{said}");
+    assert!(
+        said.contains("the interpreter it asks for is not: \"/no/such/interpreter\""),
+        "{said}"
+    );
 }
 
 #[test]
@@ -210,7 +329,9 @@ fn a_program_that_vanished_leaves_the_run_that_is_there() {
     // A run that is over is told, whatever became of its programs.
     fs::remove_file(&tool).unwrap();
     project.run(RUN).exits(0).says("this run is over");
-    project.run(&["run", "--spec", "specs/spec.yaml", "--no-resume"]).exits(65);
+    project
+        .run(&["run", "--spec", "specs/spec.yaml", "--no-resume"])
+        .exits(65);
 }
 
 #[test]
@@ -222,15 +343,21 @@ fn a_root_with_a_colon_is_refused() {
     symlink(&odd, project.outside("plain")).unwrap();
     for root in ["co:lon", "plain"] {
         let root = project.outside(root).display().to_string();
-        let ran = project.run(&["run", "--spec", "specs/spec.yaml", "--root", &root]).exits(64).says("`:`");
-        assert!(fs::read_dir(&odd).unwrap().next().is_none(), "{}", ran.story());
+        let ran = project
+            .run(&["run", "--spec", "specs/spec.yaml", "--root", &root])
+            .exits(64)
+            .says("`:`");
+        assert!(
+            fs::read_dir(&odd).unwrap().next().is_none(),
+            "{}",
+            ran.story()
+        );
     }
 }
 
 #[test]
 fn a_wrong_value_in_a_list_is_named_by_its_field() {
-    let spec =
-        "name: x\ndescription: x\nchecks:\n  - {name: a, command: ['true']}\n  - name: b\n    command: [sh, -c, 5]\n";
+    let spec = "name: x\ndescription: x\nchecks:\n  - {name: a, command: ['true']}\n  - name: b\n    command: [sh, -c, 5]\n";
     let ran = Project::new().spec(spec).run(LINT).exits(65);
     let message = "specs/spec.yaml:6:23: `checks[1].command[2]`: expected text, found 5";
     assert!(ran.stderr.contains(message), "{}", ran.story());

@@ -62,7 +62,10 @@ impl Project {
         }
         let home = folder.path().join("home").display().to_string();
         // The system's programs come first: what lives in the user's real home is not in this one.
-        let path = format!("/usr/local/bin:/usr/bin:/bin:{}", std::env::var("PATH").unwrap());
+        let path = format!(
+            "/usr/local/bin:/usr/bin:/bin:{}",
+            std::env::var("PATH").unwrap()
+        );
         let environment = [
             ("PATH", path.as_str()),
             ("HOME", &home),
@@ -73,9 +76,20 @@ impl Project {
             ("OPENAI_BASE_URL", "http://127.0.0.1:9/v1"),
             ("ORCHESTRATOR_RETRY_SCALE", "0"),
         ];
-        let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        let marker = format!("9{:07}{:03}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        Project { folder, environment, marker, guise: Guise::default() }
+        let environment = environment
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into();
+        let marker = format!(
+            "9{:07}{:03}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        );
+        Project {
+            folder,
+            environment,
+            marker,
+            guise: Guise::default(),
+        }
     }
 
     /// Returns a project with a spec and a model.
@@ -96,7 +110,8 @@ impl Project {
 
     /// Sends both providers' requests to the server.
     pub fn model(self, server: &Server) -> Project {
-        self.env("ANTHROPIC_BASE_URL", &server.url()).env("OPENAI_BASE_URL", &format!("{}/v1", server.url()))
+        self.env("ANTHROPIC_BASE_URL", &server.url())
+            .env("OPENAI_BASE_URL", &format!("{}/v1", server.url()))
     }
 
     /// Sets a variable of the caller.
@@ -156,7 +171,8 @@ impl Project {
 
     /// Reads a file below the root.
     pub fn read(&self, path: &str) -> String {
-        let bytes = fs::read(self.path(path)).unwrap_or_else(|error| panic!("{path}: {error}\n{}", tree(&self.root())));
+        let bytes = fs::read(self.path(path))
+            .unwrap_or_else(|error| panic!("{path}: {error}\n{}", tree(&self.root())));
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
@@ -172,7 +188,9 @@ impl Project {
     /// Runs the binary to its end, with another model than before.
     pub fn run_with(&self, server: &Server, arguments: &[&str]) -> Ran {
         let mut command = self.command(&self.binary(), arguments);
-        command.env("ANTHROPIC_BASE_URL", server.url()).env("OPENAI_BASE_URL", format!("{}/v1", server.url()));
+        command
+            .env("ANTHROPIC_BASE_URL", server.url())
+            .env("OPENAI_BASE_URL", format!("{}/v1", server.url()));
         Running::start(command, self.root()).wait()
     }
 
@@ -183,15 +201,25 @@ impl Project {
 
     /// Runs a shell line to its end; `"$@"` in it is the binary with the arguments.
     pub fn run_in_shell(&self, line: &str, arguments: &[&str]) -> Ran {
-        let arguments: Vec<&str> = ["-c", line, "sh", BINARY].into_iter().chain(arguments.iter().copied()).collect();
+        let arguments: Vec<&str> = ["-c", line, "sh", BINARY]
+            .into_iter()
+            .chain(arguments.iter().copied())
+            .collect();
         Running::start(self.command("sh", &arguments), self.root()).wait()
     }
 
     /// Returns a command in the root with the project's environment and no input.
     pub fn command(&self, program: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(program);
-        command.args(arguments).current_dir(self.root()).env_clear().envs(&self.environment);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(arguments)
+            .current_dir(self.root())
+            .env_clear()
+            .envs(&self.environment);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         self.guise.dress(&mut command);
         command
     }
@@ -218,13 +246,19 @@ impl Project {
         assert!(text.ends_with('\n'), "the log does not end with a newline");
         let lines: Vec<Value> = text
             .lines()
-            .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("log line: {error}\n{line}")))
+            .map(|line| {
+                serde_json::from_str(line)
+                    .unwrap_or_else(|error| panic!("log line: {error}\n{line}"))
+            })
             .collect();
         for (index, line) in lines.iter().enumerate() {
             assert_eq!(line["seq"], index + 1, "seq of {line}");
             assert_eq!(line["run_id"], self.state()["run_id"], "run_id of {line}");
-            let ts = line["ts"].as_str().unwrap_or_else(|| panic!("no ts in {line}"));
-            let time = chrono::DateTime::parse_from_rfc3339(ts).unwrap_or_else(|error| panic!("ts {ts}: {error}"));
+            let ts = line["ts"]
+                .as_str()
+                .unwrap_or_else(|| panic!("no ts in {line}"));
+            let time = chrono::DateTime::parse_from_rfc3339(ts)
+                .unwrap_or_else(|error| panic!("ts {ts}: {error}"));
             assert_eq!(time.offset().local_minus_utc(), 0, "ts of {line}");
             assert!(line["event"].is_string(), "no event in {line}");
         }
@@ -233,7 +267,10 @@ impl Project {
 
     /// Returns the log's lines of one event.
     pub fn events(&self, event: &str) -> Vec<Value> {
-        self.log().into_iter().filter(|line| line["event"] == event).collect()
+        self.log()
+            .into_iter()
+            .filter(|line| line["event"] == event)
+            .collect()
     }
 
     /// Returns the states that the run walked through, according to its log; each line begins where the last ended.
@@ -285,7 +322,9 @@ impl Project {
     /// Asserts that nothing of the runs is left: no process, no half-written file, no key in any file.
     pub fn nothing_left(&self) {
         let folder = self.folder.path().to_string_lossy().into_owned();
-        crate::running::until("no process of the project is left", || processes(&[&folder, &self.marker]).is_empty());
+        crate::running::until("no process of the project is left", || {
+            processes(&[&folder, &self.marker]).is_empty()
+        });
         for (path, content) in files_below(self.folder.path()) {
             let name = path.rsplit('/').next().unwrap_or_default();
             assert!(!name.starts_with("state.json.tmp"), "{path} is left");
@@ -299,15 +338,22 @@ impl Project {
 
 /// Returns the processes that name one of the words in their command line or work below a folder of that name.
 pub fn processes(words: &[&str]) -> BTreeSet<u32> {
-    let ids = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let ids = fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let own = std::process::id();
-    ids.filter(|id| *id != own).filter(|id| names_one(*id, words)).collect()
+    ids.filter(|id| *id != own)
+        .filter(|id| names_one(*id, words))
+        .collect()
 }
 
 fn names_one(id: u32, words: &[&str]) -> bool {
     let command_line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
     let folder = fs::read_link(format!("/proc/{id}/cwd")).unwrap_or_default();
-    words.iter().any(|word| holds(&command_line, word.as_bytes()) || folder.to_string_lossy().contains(word))
+    words.iter().any(|word| {
+        holds(&command_line, word.as_bytes()) || folder.to_string_lossy().contains(word)
+    })
 }
 
 /// Whether the bytes contain the word.
@@ -317,7 +363,9 @@ pub fn holds(bytes: &[u8], word: &[u8]) -> bool {
 
 /// Returns the tree of a folder as text, with sizes, and its `state.json`.
 pub fn tree(folder: &Path) -> String {
-    let lines = files_below(folder).into_iter().map(|(path, content)| format!("  {path} ({} bytes)\n", content.len()));
+    let lines = files_below(folder)
+        .into_iter()
+        .map(|(path, content)| format!("  {path} ({} bytes)\n", content.len()));
     let state = fs::read_to_string(folder.join("state.json")).unwrap_or_default();
     lines.collect::<String>() + &state
 }
@@ -328,11 +376,22 @@ fn files_below(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     while let Some(next) = waiting.pop() {
         for entry in fs::read_dir(&next).into_iter().flatten().flatten() {
             let (path, kind) = (entry.path(), entry.file_type().unwrap());
-            let name = path.strip_prefix(folder).unwrap().to_string_lossy().into_owned();
+            let name = path
+                .strip_prefix(folder)
+                .unwrap()
+                .to_string_lossy()
+                .into_owned();
             if kind.is_dir() {
                 waiting.push(path);
             } else if kind.is_symlink() {
-                found.insert(name, fs::read_link(&path).unwrap().to_string_lossy().into_owned().into_bytes());
+                found.insert(
+                    name,
+                    fs::read_link(&path)
+                        .unwrap()
+                        .to_string_lossy()
+                        .into_owned()
+                        .into_bytes(),
+                );
             } else if kind.is_file() {
                 // A file may go while the tree is read; the binary may be at work.
                 found.extend(fs::read(&path).ok().map(|content| (name, content)));

@@ -23,7 +23,10 @@ enum Walls {
 
 /// A check of a spec: its name, its line for `sh`, and more of its fields.
 fn check(name: &str, script: &str, more: &str) -> String {
-    format!("- {{name: {name}, command: {}{more}}}\n", json!(["sh", "-c", script]))
+    format!(
+        "- {{name: {name}, command: {}{more}}}\n",
+        json!(["sh", "-c", script])
+    )
 }
 
 /// A project with a protected folder, a protected file at the top, one beside code, and these checks.
@@ -33,20 +36,36 @@ fn project(server: &Server, checks: &[String]) -> Project {
          workspace: {{protect: [tests/, top.txt, {{from: beside.txt, to: code/beside.txt}}]}}\nchecks:\n{}",
         checks.concat()
     );
-    let project = Project::with(spec, server).file("specs/tests/t.py", TEST).file("specs/tests/deep/u.py", TEST);
-    project.file("specs/top.txt", TEST).file("specs/beside.txt", TEST)
+    let project = Project::with(spec, server)
+        .file("specs/tests/t.py", TEST)
+        .file("specs/tests/deep/u.py", TEST);
+    project
+        .file("specs/top.txt", TEST)
+        .file("specs/beside.txt", TEST)
 }
 
 fn run(project: Project, walls: Walls) -> (Project, Ran) {
-    let project =
-        if walls == Walls::Reduced { project.dressed(Guise::default().without_namespaces()) } else { project };
-    let arguments = if walls == Walls::None { [RUN_JSON, &["--no-sandbox"]].concat() } else { RUN_JSON.to_vec() };
+    let project = if walls == Walls::Reduced {
+        project.dressed(Guise::default().without_namespaces())
+    } else {
+        project
+    };
+    let arguments = if walls == Walls::None {
+        [RUN_JSON, &["--no-sandbox"]].concat()
+    } else {
+        RUN_JSON.to_vec()
+    };
     let ran = project.run(&arguments);
     (project, ran)
 }
 
 fn is_as_given(project: &Project) {
-    for path in ["tests/t.py", "tests/deep/u.py", "top.txt", "code/beside.txt"] {
+    for path in [
+        "tests/t.py",
+        "tests/deep/u.py",
+        "top.txt",
+        "code/beside.txt",
+    ] {
         assert_eq!(project.workspace(path), TEST, "{path}");
     }
 }
@@ -57,16 +76,28 @@ const CHANGES: [(&str, &str); 16] = [
     ("echo x >> tests/deep/u.py", "tests/deep/u.py (rewritten)"),
     ("rm -f tests/t.py", "tests/t.py (removed)"),
     ("mv tests/t.py moved.py", "tests/t.py (removed)"),
-    ("echo x > mine; mv -f mine tests/t.py", "tests/t.py (replaced)"),
-    ("cp tests/t.py mine; mv -f mine tests/t.py", "tests/t.py (replaced)"),
-    ("echo x > mine; ln -sf ../mine tests/t.py", "tests/t.py (replaced)"),
+    (
+        "echo x > mine; mv -f mine tests/t.py",
+        "tests/t.py (replaced)",
+    ),
+    (
+        "cp tests/t.py mine; mv -f mine tests/t.py",
+        "tests/t.py (replaced)",
+    ),
+    (
+        "echo x > mine; ln -sf ../mine tests/t.py",
+        "tests/t.py (replaced)",
+    ),
     ("rm -rf tests", "tests (removed)"),
     ("mv tests other; cp -r other tests", "tests (replaced)"),
     ("mv tests other; ln -s other tests", "tests (replaced)"),
     ("echo x > top.txt", "top.txt (rewritten)"),
     ("rm -f top.txt", "top.txt (removed)"),
     ("echo x > code/beside.txt", "code/beside.txt (rewritten)"),
-    ("mv code old; mkdir code; echo x > code/beside.txt", "code/beside.txt (replaced)"),
+    (
+        "mv code old; mkdir code; echo x > code/beside.txt",
+        "code/beside.txt (replaced)",
+    ),
     // The same bytes swapped for others, the time put back.
     (
         "touch -r tests/t.py time; tr p b < tests/t.py > mine; cat mine > tests/t.py; touch -r time tests/t.py",
@@ -81,20 +112,33 @@ const CHANGES: [(&str, &str); 16] = [
 
 #[test]
 fn what_is_protected_cannot_be_written_behind_full_walls() {
-    let tries: String = CHANGES.map(|(change, _)| format!("( {change} ) 2>/dev/null; ")).concat();
+    let tries: String = CHANGES
+        .map(|(change, _)| format!("( {change} ) 2>/dev/null; "))
+        .concat();
     let adding = "touch tests/conftest.py tests/deep/x 2>/dev/null; chmod 600 tests/t.py 2>/dev/null; \
         ln tests/t.py tests/u.py 2>/dev/null; ln tests/t.py linked 2>/dev/null; ";
     let look = "find tests top.txt code/beside.txt linked 2>/dev/null | LC_ALL=C sort > seen; \
         cat tests/t.py tests/deep/u.py top.txt code/beside.txt >> seen; touch code/made made; grep -qx 42 answer.txt";
     let server = Server::start([reply::answer("42")]);
-    let (project, ran) = run(project(&server, &[check("all", &(tries + adding + look), "")]), Walls::Full);
+    let (project, ran) = run(
+        project(&server, &[check("all", &(tries + adding + look), "")]),
+        Walls::Full,
+    );
     if !ran.stderr.contains("sandbox: full") {
         return skip("there are no namespaces here");
     }
     let ran = ran.exits(0);
     let names = "code/beside.txt\ntests\ntests/deep\ntests/deep/u.py\ntests/t.py\ntop.txt\n";
-    assert_eq!(project.workspace("seen"), names.to_owned() + &TEST.repeat(4), "{}", ran.story());
-    assert!(project.exists("workspace/code/made") && project.exists("workspace/made"), "the rest can be written");
+    assert_eq!(
+        project.workspace("seen"),
+        names.to_owned() + &TEST.repeat(4),
+        "{}",
+        ran.story()
+    );
+    assert!(
+        project.exists("workspace/code/made") && project.exists("workspace/made"),
+        "the rest can be written"
+    );
     assert!(project.events("ProtectedRestored").is_empty());
     is_as_given(&project);
 }
@@ -106,17 +150,37 @@ fn a_check_that_changes_what_is_protected_has_failed() {
             // A step of the clock of files later than everything that was brought in.
             let script = format!("{change}; exit 0");
             let server = Server::start([reply::answer("42"), reply::answer("42")]);
-            let after = check("after", "cat tests/t.py tests/deep/u.py top.txt code/beside.txt > seen", "");
+            let after = check(
+                "after",
+                "cat tests/t.py tests/deep/u.py top.txt code/beside.txt > seen",
+                "",
+            );
             let (project, ran) = run(project(&server, &[check("bad", &script, ""), after]), walls);
             let ran = ran.exits(1);
             assert_eq!(ran.verdict().1, "retries_exhausted", "{change}");
             let said = format!("protected files changed while it ran: {said}");
-            let problems: Vec<String> =
-                project.events("ScriptOutput").iter().map(|line| line["problem"].to_string()).collect();
-            assert!(problems[0].contains(&said) && problems[1] == "null", "{walls:?} {change}: {problems:?}");
-            assert!(server.requests()[1].said().contains(&said), "the model is told: {change}");
-            assert!(ran.result()["notes"].to_string().contains(&said), "the user is told: {change}");
-            assert_eq!(project.workspace("seen"), TEST.repeat(4), "the next check: {change}");
+            let problems: Vec<String> = project
+                .events("ScriptOutput")
+                .iter()
+                .map(|line| line["problem"].to_string())
+                .collect();
+            assert!(
+                problems[0].contains(&said) && problems[1] == "null",
+                "{walls:?} {change}: {problems:?}"
+            );
+            assert!(
+                server.requests()[1].said().contains(&said),
+                "the model is told: {change}"
+            );
+            assert!(
+                ran.result()["notes"].to_string().contains(&said),
+                "the user is told: {change}"
+            );
+            assert_eq!(
+                project.workspace("seen"),
+                TEST.repeat(4),
+                "the next check: {change}"
+            );
             is_as_given(&project);
         }
     }
@@ -127,17 +191,30 @@ fn a_rewrite_through_a_mapping_is_seen_also_in_memory() {
     let script = "import mmap\\nf = open('tests/t.py', 'r+b')\\nm = mmap.mmap(f.fileno(), 0)\\nx = m[0]\\nm[0] = 65";
     let script = format!("printf \"{script}\" | python3 -");
     let mut places = vec![std::env::temp_dir()];
-    places.extend(["/dev/shm".into()].into_iter().filter(|place: &std::path::PathBuf| place.is_dir()));
+    places.extend(
+        ["/dev/shm".into()]
+            .into_iter()
+            .filter(|place: &std::path::PathBuf| place.is_dir()),
+    );
     for place in places {
         let server = Server::start([reply::answer("42"), reply::answer("42")]);
         let spec = format!(
             "name: answer\ndescription: x\nmax_retries: 1\nbaseline: false\nworkspace: {{protect: [tests/]}}\nchecks:\n{}",
             check("maps", &script, "")
         );
-        let project = Project::below(&place).spec(spec).model(&server).file("specs/tests/t.py", TEST);
+        let project = Project::below(&place)
+            .spec(spec)
+            .model(&server)
+            .file("specs/tests/t.py", TEST);
         let (project, ran) = run(project, Walls::None);
         ran.exits(1);
-        assert!(project.state_text("last_test_output").contains("tests/t.py (rewritten)"), "{}", place.display());
+        assert!(
+            project
+                .state_text("last_test_output")
+                .contains("tests/t.py (rewritten)"),
+            "{}",
+            place.display()
+        );
     }
 }
 
@@ -146,24 +223,46 @@ fn a_new_file_in_a_protected_folder_is_removed_and_fails_nothing() {
     for walls in [Walls::Reduced, Walls::None] {
         let server = Server::start([reply::answer("42")]);
         let adds = "touch tests/new.txt; mkdir -p tests/deep/more/.pytest_cache tests/.mypy_cache";
-        let checks = [check("adds", adds, ""), check("looks", "ls -A tests tests/deep > seen", "")];
+        let checks = [
+            check("adds", adds, ""),
+            check("looks", "ls -A tests tests/deep > seen", ""),
+        ];
         let (project, ran) = run(project(&server, &checks), walls);
         ran.exits(0);
-        assert_eq!(project.workspace("seen"), "tests:\ndeep\nt.py\n\ntests/deep:\nu.py\n", "{walls:?}");
+        assert_eq!(
+            project.workspace("seen"),
+            "tests:\ndeep\nt.py\n\ntests/deep:\nu.py\n",
+            "{walls:?}"
+        );
         let removed = project.events("ProtectedRestored")[0]["removed"].clone();
-        assert_eq!(removed, json!(["tests/deep/more", "tests/new.txt"]), "what programs leave is not told");
+        assert_eq!(
+            removed,
+            json!(["tests/deep/more", "tests/new.txt"]),
+            "what programs leave is not told"
+        );
     }
 }
 
 #[test]
 fn a_hidden_check_that_changes_what_is_protected_or_its_own_files_has_failed() {
     for (script, said) in [
-        ("echo x > tests/t.py", "A hidden check failed: protected files changed while it ran: tests/t.py (rewritten)"),
-        ("echo x > secret/h.py", "A hidden check failed: files of the check changed while it ran"),
+        (
+            "echo x > tests/t.py",
+            "A hidden check failed: protected files changed while it ran: tests/t.py (rewritten)",
+        ),
+        (
+            "echo x > secret/h.py",
+            "A hidden check failed: files of the check changed while it ran",
+        ),
     ] {
         let server = Server::start([reply::answer("42"), reply::answer("42")]);
-        let hidden = check("held", &format!("{script}; exit 0"), ", hidden: true, files: [secret/]");
-        let project = project(&server, &[check("shown", "true", ""), hidden]).file("specs/secret/h.py", TEST);
+        let hidden = check(
+            "held",
+            &format!("{script}; exit 0"),
+            ", hidden: true, files: [secret/]",
+        );
+        let project =
+            project(&server, &[check("shown", "true", ""), hidden]).file("specs/secret/h.py", TEST);
         let (project, ran) = run(project, Walls::None);
         ran.exits(1);
         let told = server.requests()[1].said();
@@ -176,9 +275,11 @@ fn a_hidden_check_that_changes_what_is_protected_or_its_own_files_has_failed() {
 #[test]
 fn the_files_of_a_hidden_check_cannot_be_written_behind_full_walls() {
     let server = Server::start([reply::answer("42")]);
-    let script = "(echo x > secret/h.py) 2>/dev/null; touch secret/made; grep -q protected secret/h.py";
+    let script =
+        "(echo x > secret/h.py) 2>/dev/null; touch secret/made; grep -q protected secret/h.py";
     let hidden = check("held", script, ", hidden: true, files: [secret/]");
-    let project = project(&server, &[check("shown", "true", ""), hidden]).file("specs/secret/h.py", TEST);
+    let project =
+        project(&server, &[check("shown", "true", ""), hidden]).file("specs/secret/h.py", TEST);
     let (_, ran) = run(project, Walls::Full);
     if !ran.stderr.contains("sandbox: full") {
         return skip("there are no namespaces here");
@@ -189,8 +290,10 @@ fn the_files_of_a_hidden_check_cannot_be_written_behind_full_walls() {
 #[test]
 fn a_hard_link_to_a_protected_file_changes_nothing_for_the_next_check() {
     let server = Server::start([reply::answer("42"), reply::answer("42")]);
-    let checks =
-        [check("links", "ln tests/t.py linked", ""), check("writes", "echo x > linked; cat tests/t.py > seen", "")];
+    let checks = [
+        check("links", "ln tests/t.py linked", ""),
+        check("writes", "echo x > linked; cat tests/t.py > seen", ""),
+    ];
     let (project, ran) = run(project(&server, &checks), Walls::None);
     ran.exits(1);
     assert_eq!(project.workspace("seen"), TEST);
@@ -206,12 +309,20 @@ fn a_folder_that_a_check_may_write_is_its_own_and_empty_at_first() {
         let checks = [
             check("one", &(look.to_owned() + "true"), may),
             check("two", &(look.to_owned() + "grep -qx 42 answer.txt"), may),
-            check("other", "(echo x > tests/out/foreign) 2>/dev/null; test ! -e tests/out/left", ""),
+            check(
+                "other",
+                "(echo x > tests/out/foreign) 2>/dev/null; test ! -e tests/out/left",
+                "",
+            ),
         ];
         let (project, ran) = run(project(&server, &checks), walls);
         let ran = ran.exits(0);
         assert_eq!(ran.result()["retry_count"], 1, "{walls:?}: {}", ran.story());
-        assert_eq!(project.workspace("listing"), "tests/deep/out:\n\ntests/out:\n".repeat(4), "{walls:?}");
+        assert_eq!(
+            project.workspace("listing"),
+            "tests/deep/out:\n\ntests/out:\n".repeat(4),
+            "{walls:?}"
+        );
         assert!(project.events("ProtectedRestored").is_empty(), "{walls:?}");
         assert!(!project.exists("workspace/tests/out/foreign"), "{walls:?}");
         is_as_given(&project);
@@ -241,9 +352,20 @@ fn a_writable_folder_lies_below_a_protected_one() {
         ("/tmp", "never absolute"),
     ] {
         let server = Server::start([]);
-        let project = project(&server, &[check("one", "true", &format!(", writable: [{folder}]"))]);
-        let ran = project.run(RUN).exits(65).says("specs/spec.yaml:7:").says(said);
-        assert!(!project.exists("state.json") && server.requests().is_empty(), "{}", ran.story());
+        let project = project(
+            &server,
+            &[check("one", "true", &format!(", writable: [{folder}]"))],
+        );
+        let ran = project
+            .run(RUN)
+            .exits(65)
+            .says("specs/spec.yaml:7:")
+            .says(said);
+        assert!(
+            !project.exists("state.json") && server.requests().is_empty(),
+            "{}",
+            ran.story()
+        );
     }
 }
 
@@ -251,13 +373,20 @@ fn a_writable_folder_lies_below_a_protected_one() {
 fn a_write_that_was_refused_is_a_hint_for_the_user() {
     for end in ["", "; true"] {
         let server = Server::start([reply::answer("42"), reply::answer("42")]);
-        let check = check("writes", &format!("test -e done || {{ echo x > tests/out.txt{end}; }}"), "");
+        let check = check(
+            "writes",
+            &format!("test -e done || {{ echo x > tests/out.txt{end}; }}"),
+            "",
+        );
         let (_, ran) = run(project(&server, &[check]), Walls::Full);
         if !ran.stderr.contains("sandbox: full") {
             return skip("there are no namespaces here");
         }
         let notes = ran.exits(if end.is_empty() { 1 } else { 0 }).result()["notes"].to_string();
-        assert!(notes.contains("tests/out.txt") && notes.contains("writable: [tests/"), "{notes}");
+        assert!(
+            notes.contains("tests/out.txt") && notes.contains("writable: [tests/"),
+            "{notes}"
+        );
     }
 }
 
@@ -291,12 +420,17 @@ fn the_top_of_the_workspace_can_be_written_where_everything_else_is_protected() 
             ""
         )
     );
-    let project = Project::with(spec, &server).file("specs/all/a.txt", TEST).file("specs/all/b/c.txt", TEST);
+    let project = Project::with(spec, &server)
+        .file("specs/all/a.txt", TEST)
+        .file("specs/all/b/c.txt", TEST);
     let (project, ran) = run(project, Walls::Full);
     if !ran.stderr.contains("sandbox: full") {
         return skip("there are no namespaces here");
     }
     ran.exits(0);
     assert!(project.exists("workspace/new/file"));
-    assert_eq!(fs::read_to_string(project.path("workspace/a.txt")).unwrap(), TEST);
+    assert_eq!(
+        fs::read_to_string(project.path("workspace/a.txt")).unwrap(),
+        TEST
+    );
 }

@@ -21,7 +21,13 @@ fn spec(generator: &str) -> String {
     checked_by("grep -q 42 code.py") + &format!("generator: {{provider: openai{generator}}}\n")
 }
 
-const REPLAY: &[&str] = &["run", "--spec", "specs/spec.yaml", "--replay", "recorded.log"];
+const REPLAY: &[&str] = &[
+    "run",
+    "--spec",
+    "specs/spec.yaml",
+    "--replay",
+    "recorded.log",
+];
 
 /// Expects the same file after the run, after a crash right behind the answer, and after a replay, with a key and without.
 fn check(spec: &str, reply: reply::Reply, more: Vec<reply::Reply>, key: &str, expected: &str) {
@@ -30,11 +36,21 @@ fn check(spec: &str, reply: reply::Reply, more: Vec<reply::Reply>, key: &str, ex
     project.run(RUN).exits(0);
     assert_eq!(project.workspace("code.py"), expected, "live");
     let (log, state) = (project.read(&project.log_path()), project.state());
-    let kept =
-        log.lines().take_while(|line| !line.contains("\"to_state\":\"TESTING\"")).map(|line| format!("{line}\n"));
-    project.write(&project.log_path(), kept.filter(|line| !line.contains("FilesApplied")).collect::<String>());
+    let kept = log
+        .lines()
+        .take_while(|line| !line.contains("\"to_state\":\"TESTING\""))
+        .map(|line| format!("{line}\n"));
+    project.write(
+        &project.log_path(),
+        kept.filter(|line| !line.contains("FilesApplied"))
+            .collect::<String>(),
+    );
     let mut before = state.clone();
-    for (field, value) in [("state", json!("GENERATING")), ("reason", json!(null)), ("test_passed", json!(false))] {
+    for (field, value) in [
+        ("state", json!("GENERATING")),
+        ("reason", json!(null)),
+        ("test_passed", json!(false)),
+    ] {
         before[field] = value;
     }
     project.write("state.json", before.to_string());
@@ -45,19 +61,40 @@ fn check(spec: &str, reply: reply::Reply, more: Vec<reply::Reply>, key: &str, ex
         project.write("workspace/code.py", expected);
     }
     project.run(RUN).exits(0);
-    assert_eq!((project.workspace("code.py").as_str(), server.count()), (expected, asked), "after a crash");
+    assert_eq!(
+        (project.workspace("code.py").as_str(), server.count()),
+        (expected, asked),
+        "after a crash"
+    );
     for key in [Some(key), None] {
-        let player = Project::new().spec(spec).file("recorded.log", &log).without("OPENAI_API_KEY");
-        let player = if let Some(key) = key { player.env("OPENAI_API_KEY", key) } else { player };
+        let player = Project::new()
+            .spec(spec)
+            .file("recorded.log", &log)
+            .without("OPENAI_API_KEY");
+        let player = if let Some(key) = key {
+            player.env("OPENAI_API_KEY", key)
+        } else {
+            player
+        };
         player.run(REPLAY).exits(0);
-        assert_eq!(player.workspace("code.py"), expected, "replayed with {key:?}");
+        assert_eq!(
+            player.workspace("code.py"),
+            expected,
+            "replayed with {key:?}"
+        );
     }
 }
 
 #[test]
 fn a_short_key_for_this_machine_is_a_word_like_any() {
     let written = code(SHORT);
-    check(&spec(""), reply::files(&[("code.py", &written)]), vec![], SHORT, &written);
+    check(
+        &spec(""),
+        reply::files(&[("code.py", &written)]),
+        vec![],
+        SHORT,
+        &written,
+    );
     let agent = bash(&format!("cat > code.py <<'E'\n{written}E"));
     check(&spec(", mode: agent"), agent, vec![done()], SHORT, &written);
 }
@@ -65,7 +102,13 @@ fn a_short_key_for_this_machine_is_a_word_like_any() {
 #[test]
 fn a_key_in_an_answer_is_redacted_in_the_run_as_in_the_log() {
     let (written, redacted) = (code(LONG), code("[redacted]"));
-    check(&spec(""), reply::files(&[("code.py", &written)]), vec![], LONG, &redacted);
+    check(
+        &spec(""),
+        reply::files(&[("code.py", &written)]),
+        vec![],
+        LONG,
+        &redacted,
+    );
     let agent = bash(&format!("cat > code.py <<'E'\n{written}E"));
     check(&spec(", mode: agent"), agent, vec![done()], LONG, &redacted);
 }
@@ -87,7 +130,10 @@ fn a_short_key_for_another_machine_is_a_secret() {
 fn the_address_in_the_spec_decides_too() {
     let server = Server::start([reply::files(&[("code.py", &code(SHORT))])]);
     let spec = spec(&format!(", base_url: \"{}/v1\"", server.url()));
-    let project = Project::new().spec(spec).env("OPENAI_API_KEY", SHORT).env("OPENAI_BASE_URL", "https://a.example/v1");
+    let project = Project::new()
+        .spec(spec)
+        .env("OPENAI_API_KEY", SHORT)
+        .env("OPENAI_BASE_URL", "https://a.example/v1");
     project.run(RUN).exits(0);
     assert_eq!(project.workspace("code.py"), code(SHORT));
 }

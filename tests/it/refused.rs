@@ -15,13 +15,17 @@ fn in_conflict(request: &Received) -> Reply {
         said if said.contains("was not used") => reply::text(
             "<delete path=\"data\"/>\n<file path=\"answer.txt\">\n42\n</file>\n<file path=\"other.txt\">\no\n</file>\n",
         ),
-        said if said.contains("answer.txt says 41") => reply::files(&[("data", "a file\n"), ("answer.txt", "40\n")]),
+        said if said.contains("answer.txt says 41") => {
+            reply::files(&[("data", "a file\n"), ("answer.txt", "40\n")])
+        }
         _ => reply::files(&[("data/x.txt", "x\n"), ("answer.txt", "41\n")]),
     }
 }
 
 fn expected() -> BTreeMap<String, Vec<u8>> {
-    [("answer.txt", "42\n"), ("other.txt", "o\n")].map(|(name, text)| (name.to_owned(), text.into())).into()
+    [("answer.txt", "42\n"), ("other.txt", "o\n")]
+        .map(|(name, text)| (name.to_owned(), text.into()))
+        .into()
 }
 
 #[test]
@@ -32,24 +36,47 @@ fn why_an_answer_was_refused_is_in_the_log() {
     assert_eq!(project.workspace_files(), expected());
     let refused = project.events("AnswerRefused");
     assert_eq!(refused.len(), 1);
-    assert_eq!((&refused[0]["phase"], &refused[0]["turn"]), (&json!("PATCHING"), &json!(0)));
-    assert!(refused[0]["fault"].as_str().unwrap().contains("data"), "{refused:?}");
+    assert_eq!(
+        (&refused[0]["phase"], &refused[0]["turn"]),
+        (&json!("PATCHING"), &json!(0))
+    );
+    assert!(
+        refused[0]["fault"].as_str().unwrap().contains("data"),
+        "{refused:?}"
+    );
     assert_eq!(refused[0]["had_a_block"], json!(true));
-    assert!(server.requests()[2].said().contains(refused[0]["fault"].as_str().unwrap()));
+    assert!(
+        server.requests()[2]
+            .said()
+            .contains(refused[0]["fault"].as_str().unwrap())
+    );
 }
 
 fn killed_at_every(calls: &str) -> u32 {
     let mut killed = 0;
     for call in calls.split(' ') {
-        for number in numbers(&Project::with(answer_spec(), &Server::answering(in_conflict)), call) {
+        for number in numbers(
+            &Project::with(answer_spec(), &Server::answering(in_conflict)),
+            call,
+        ) {
             let server = Server::answering(in_conflict);
             let project = Project::with(answer_spec(), &server);
-            killed += u32::from(disturbed(&project, call, &format!("signal=KILL:when={number}")).signal == Some(9));
+            killed += u32::from(
+                disturbed(&project, call, &format!("signal=KILL:when={number}")).signal == Some(9),
+            );
             let (asked, kept) = (server.count(), crate::crash::recorded(&project));
             let ran = project.run(RUN);
             assert_eq!(ran.code, Some(0), "{call} {number}\n{}", ran.story());
-            assert_eq!(project.workspace_files(), expected(), "{call} {number}: the refused answer was applied");
-            assert_eq!(server.count() - asked, 3 - kept, "{call} {number}: a paid answer was lost");
+            assert_eq!(
+                project.workspace_files(),
+                expected(),
+                "{call} {number}: the refused answer was applied"
+            );
+            assert_eq!(
+                server.count() - asked,
+                3 - kept,
+                "{call} {number}: a paid answer was lost"
+            );
             assert_eq!(project.events("ModelAnswered").len(), 3, "{call} {number}");
             assert_eq!(project.state()["retry_count"], 1, "{call} {number}");
         }
@@ -84,6 +111,14 @@ fn a_refused_answer_is_not_judged_again() {
     running.wait();
     assert_eq!(project.events("AnswerRefused").len(), 1);
     project.run(RUN).exits(0);
-    assert_eq!(project.events("AnswerRefused").len(), 1, "it is not judged again");
-    assert_eq!(server.requests()[1].raw, server.requests()[2].raw, "the reminder is the same");
+    assert_eq!(
+        project.events("AnswerRefused").len(),
+        1,
+        "it is not judged again"
+    );
+    assert_eq!(
+        server.requests()[1].raw,
+        server.requests()[2].raw,
+        "the reminder is the same"
+    );
 }

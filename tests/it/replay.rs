@@ -17,23 +17,45 @@ fn recorded(spec: &str, replies: Vec<reply::Reply>, code: i32) -> Project {
 /// Returns a project that has the log of another as `recorded.log`, no key, and nobody to ask.
 fn player(spec: &str, recorded: &Project) -> Project {
     let log = fs::read(recorded.path(&recorded.log_path())).unwrap();
-    Project::new().spec(spec).file("recorded.log", log).without("ANTHROPIC_API_KEY").without("OPENAI_API_KEY")
+    Project::new()
+        .spec(spec)
+        .file("recorded.log", log)
+        .without("ANTHROPIC_API_KEY")
+        .without("OPENAI_API_KEY")
 }
 
-const REPLAY: &[&str] = &["run", "--spec", "specs/spec.yaml", "--json", "--replay", "recorded.log"];
+const REPLAY: &[&str] = &[
+    "run",
+    "--spec",
+    "specs/spec.yaml",
+    "--json",
+    "--replay",
+    "recorded.log",
+];
 
 #[test]
 fn a_replay_ends_in_the_same_state_with_the_same_files() {
     for (last, code) in [("42", 0), ("40", 1)] {
         let spec = answer_spec() + "max_retries: 1\n";
-        let replies = vec![reply::text("no block"), reply::answer("41"), reply::answer(last)];
+        let replies = vec![
+            reply::text("no block"),
+            reply::answer("41"),
+            reply::answer(last),
+        ];
         let first = recorded(&spec, replies, code);
         let second = player(&spec, &first);
         second.run(REPLAY).exits(code);
         assert_eq!(second.workspace_files(), first.workspace_files());
         assert_eq!(second.phases(), first.phases());
         assert_ne!(second.state()["run_id"], first.state()["run_id"]);
-        for field in ["state", "reason", "retry_count", "last_test_output", "spec_hash", "attempt_files"] {
+        for field in [
+            "state",
+            "reason",
+            "retry_count",
+            "last_test_output",
+            "spec_hash",
+            "attempt_files",
+        ] {
             assert_eq!(second.state()[field], first.state()[field], "{field}");
         }
         second.nothing_left();
@@ -42,7 +64,11 @@ fn a_replay_ends_in_the_same_state_with_the_same_files() {
 
 #[test]
 fn a_replay_of_a_replay_works_too() {
-    let first = recorded(&answer_spec(), vec![reply::answer("41"), reply::answer("42")], 0);
+    let first = recorded(
+        &answer_spec(),
+        vec![reply::answer("41"), reply::answer("42")],
+        0,
+    );
     let second = player(&answer_spec(), &first);
     second.run(REPLAY).exits(0);
     let third = player(&answer_spec(), &second);
@@ -52,7 +78,11 @@ fn a_replay_of_a_replay_works_too() {
 
 #[test]
 fn a_permanent_error_is_replayed() {
-    let first = recorded(&answer_spec(), vec![reply::error(400, "invalid_request_error", "too-odd-for-me")], 1);
+    let first = recorded(
+        &answer_spec(),
+        vec![reply::error(400, "invalid_request_error", "too-odd-for-me")],
+        1,
+    );
     let second = player(&answer_spec(), &first);
     let ran = second.run(REPLAY).exits(1);
     assert_eq!(ran.verdict(), ("FAILED".into(), "generation_error".into()));
@@ -72,7 +102,10 @@ fn what_varies_by_nature_is_no_difference() {
 #[test]
 fn another_question_is_a_mismatch_that_shows_the_difference() {
     let first = recorded(&answer_spec(), vec![reply::answer("42")], 0);
-    let second = player(&answer_spec().replace("Write the answer", "Scribble the answer"), &first);
+    let second = player(
+        &answer_spec().replace("Write the answer", "Scribble the answer"),
+        &first,
+    );
     let ran = second.run(REPLAY).exits(1);
     assert_eq!(ran.verdict(), ("FAILED".into(), "replay_mismatch".into()));
     let message = ran.result()["message"].to_string() + &ran.stderr;
@@ -82,11 +115,18 @@ fn another_question_is_a_mismatch_that_shows_the_difference() {
 
 #[test]
 fn a_question_that_the_log_has_no_answer_for_is_a_mismatch() {
-    let first = recorded(&answer_spec(), vec![reply::answer("41"), reply::answer("42")], 0);
+    let first = recorded(
+        &answer_spec(),
+        vec![reply::answer("41"), reply::answer("42")],
+        0,
+    );
     let second = player(&answer_spec(), &first);
     let log = second.read("recorded.log");
-    let short: String =
-        log.lines().take_while(|line| !line.contains("PATCHING")).flat_map(|line| [line, "\n"]).collect();
+    let short: String = log
+        .lines()
+        .take_while(|line| !line.contains("PATCHING"))
+        .flat_map(|line| [line, "\n"])
+        .collect();
     second.write("recorded.log", short);
     let ran = second.run(REPLAY).exits(1);
     assert_eq!(ran.verdict().1, "replay_mismatch");
@@ -97,7 +137,9 @@ fn a_question_that_the_log_has_no_answer_for_is_a_mismatch() {
 fn model_and_limits_are_not_compared() {
     let first = recorded(&answer_spec(), vec![reply::answer("42")], 0);
     let second = player(&(answer_spec() + "generator: {max_tokens: 500}\n"), &first);
-    second.run(&[REPLAY, &["--model", "another-model"]].concat()).exits(0);
+    second
+        .run(&[REPLAY, &["--model", "another-model"]].concat())
+        .exits(0);
 }
 
 #[test]
@@ -115,9 +157,15 @@ fn the_difference_is_shown_also_far_into_a_line() {
     let long = || reply::files(&[("long.txt", &"x".repeat(2000))]);
     let first = recorded(&spec, vec![long(), long()], 1);
     let second = player(&spec, &first);
-    second.write("recorded.log", second.read("recorded.log").replace("xred", "xblue"));
+    second.write(
+        "recorded.log",
+        second.read("recorded.log").replace("xred", "xblue"),
+    );
     let message = second.run(REPLAY).exits(1).result()["message"].to_string();
-    assert!(message.contains("xred") && message.contains("xblue") && message.len() < 1000, "{message}");
+    assert!(
+        message.contains("xred") && message.contains("xblue") && message.len() < 1000,
+        "{message}"
+    );
 }
 
 #[test]
@@ -131,7 +179,10 @@ fn a_root_behind_a_link_is_the_root() {
     std::os::unix::fs::symlink("root", second.outside("link")).unwrap();
     second.run(REPLAY).exits(0);
     let started = &second.events("WorkflowStarted")[0];
-    assert_eq!(started["scope_dir"], *second.root().canonicalize().unwrap().to_string_lossy());
+    assert_eq!(
+        started["scope_dir"],
+        *second.root().canonicalize().unwrap().to_string_lossy()
+    );
 }
 
 /// A spec with a visible check that is content with anything, and a hidden one.
@@ -145,7 +196,12 @@ fn with_hidden(script: &str) -> String {
 fn mismatch(spec: &str, first: &Project) -> String {
     let second = player(spec, first);
     let ran = second.run(REPLAY).exits(1);
-    assert_eq!(ran.verdict(), ("FAILED".into(), "replay_mismatch".into()), "{}", ran.story());
+    assert_eq!(
+        ran.verdict(),
+        ("FAILED".into(), "replay_mismatch".into()),
+        "{}",
+        ran.story()
+    );
     assert_eq!(second.state()["state"], "FAILED");
     second.phases();
     ran.result()["message"].as_str().unwrap().to_owned()
@@ -153,44 +209,88 @@ fn mismatch(spec: &str, first: &Project) -> String {
 
 #[test]
 fn an_answer_that_is_not_asked_for_is_a_mismatch() {
-    let first = recorded(&with_hidden("grep -qx 42 answer.txt"), vec![reply::answer("41"), reply::answer("42")], 0);
-    player(&with_hidden("grep -qx 42 answer.txt"), &first).run(REPLAY).exits(0);
+    let first = recorded(
+        &with_hidden("grep -qx 42 answer.txt"),
+        vec![reply::answer("41"), reply::answer("42")],
+        0,
+    );
+    player(&with_hidden("grep -qx 42 answer.txt"), &first)
+        .run(REPLAY)
+        .exits(0);
     let message = mismatch(&with_hidden("true"), &first);
-    assert!(message.contains("not asked for") && message.contains("PATCHING"), "{message}");
+    assert!(
+        message.contains("not asked for") && message.contains("PATCHING"),
+        "{message}"
+    );
 }
 
 #[test]
 fn another_outcome_is_a_mismatch() {
-    let first = recorded(&with_hidden("grep -qx 42 answer.txt"), vec![reply::answer("41"), reply::answer("42")], 0);
+    let first = recorded(
+        &with_hidden("grep -qx 42 answer.txt"),
+        vec![reply::answer("41"), reply::answer("42")],
+        0,
+    );
     let message = mismatch(&with_hidden("grep -qx 43 answer.txt"), &first);
-    assert!(message.contains("recorded SUCCESS (tests_passed), now FAILED (retries_exhausted)"), "{message}");
-    let first = recorded(&with_hidden("grep -qx 43 answer.txt"), vec![reply::answer("41"), reply::answer("42")], 1);
+    assert!(
+        message.contains("recorded SUCCESS (tests_passed), now FAILED (retries_exhausted)"),
+        "{message}"
+    );
+    let first = recorded(
+        &with_hidden("grep -qx 43 answer.txt"),
+        vec![reply::answer("41"), reply::answer("42")],
+        1,
+    );
     let message = mismatch(&with_hidden("grep -qx 42 answer.txt"), &first);
-    assert!(message.contains("recorded FAILED (retries_exhausted), now SUCCESS"), "{message}");
+    assert!(
+        message.contains("recorded FAILED (retries_exhausted), now SUCCESS"),
+        "{message}"
+    );
 }
 
 #[test]
 fn durations_in_the_task_and_in_files_are_compared_as_they_are() {
-    let spec = |wait: &str| answer_spec().replace("Write the answer", &format!("Wait {wait}. Write the answer"));
+    let spec = |wait: &str| {
+        answer_spec().replace(
+            "Write the answer",
+            &format!("Wait {wait}. Write the answer"),
+        )
+    };
     let first = recorded(&spec("5 seconds"), vec![reply::answer("42")], 0);
     player(&spec("5 seconds"), &first).run(REPLAY).exits(0);
     let message = mismatch(&spec("90 minutes"), &first);
-    assert!(message.contains("5 seconds") && message.contains("90 minutes"), "{message}");
+    assert!(
+        message.contains("5 seconds") && message.contains("90 minutes"),
+        "{message}"
+    );
 
     let spec = answer_spec() + "workspace: {copy: [given.txt]}\n";
     let server = Server::start([reply::answer("42")]);
     let first = Project::with(&spec, &server).file("specs/given.txt", "at 0x7f01, 2026-01-01\n");
     first.run(RUN_JSON).exits(0);
-    for (given, code) in [("at 0x7f01, 2026-01-01\n", 0), ("at 0x7f02, 2026-01-02\n", 1)] {
-        player(&spec, &first).file("specs/given.txt", given).run(REPLAY).exits(code);
+    for (given, code) in [
+        ("at 0x7f01, 2026-01-01\n", 0),
+        ("at 0x7f02, 2026-01-02\n", 1),
+    ] {
+        player(&spec, &first)
+            .file("specs/given.txt", given)
+            .run(REPLAY)
+            .exits(code);
     }
 }
 
 #[test]
 fn the_hashes_of_what_was_written_are_in_the_log() {
-    let first = recorded(&answer_spec(), vec![reply::answer("41"), reply::answer("42")], 0);
+    let first = recorded(
+        &answer_spec(),
+        vec![reply::answer("41"), reply::answer("42")],
+        0,
+    );
     let applied = first.events("FilesApplied");
-    let hashes: Vec<&str> = applied.iter().map(|line| line["hashes"]["answer.txt"].as_str().unwrap()).collect();
+    let hashes: Vec<&str> = applied
+        .iter()
+        .map(|line| line["hashes"]["answer.txt"].as_str().unwrap())
+        .collect();
     // The beginnings of `printf '41\n' | sha256sum` and of that of 42.
     assert_eq!(hashes, ["040316eca5e77dbb", "084c799cd551dd1d"]);
 }
@@ -216,10 +316,16 @@ fn a_log_of_an_older_version_is_replayed_and_compared_as_far_as_it_goes() {
 fn a_log_with_an_unreadable_line_is_replayed() {
     let spec = with_hidden("grep -qx 42 answer.txt");
     let first = recorded(&spec, vec![reply::answer("41"), reply::answer("42")], 0);
-    let lines: Vec<Vec<u8>> =
-        fs::read(first.path(&first.log_path())).unwrap().split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+    let lines: Vec<Vec<u8>> = fs::read(first.path(&first.log_path()))
+        .unwrap()
+        .split(|byte| *byte == b'\n')
+        .map(<[u8]>::to_vec)
+        .collect();
     for (index, line) in lines.iter().enumerate().take(lines.len() - 2) {
-        if line.windows(15).any(|window| window == b"\"ModelAnswered\"") {
+        if line
+            .windows(15)
+            .any(|window| window == b"\"ModelAnswered\"")
+        {
             continue;
         }
         let mut damaged = lines.clone();

@@ -59,7 +59,12 @@ pub fn bash(command: &str) -> Reply {
 
 /// Returns an answer of whole files in the format.
 pub fn files(files: &[(&str, &str)]) -> Reply {
-    text(&files.iter().map(|(path, content)| block(path, content)).collect::<String>())
+    text(
+        &files
+            .iter()
+            .map(|(path, content)| block(path, content))
+            .collect::<String>(),
+    )
 }
 
 /// Returns the answer of most tests: `answer.txt` with this line in it.
@@ -69,7 +74,11 @@ pub fn answer(line: &str) -> Reply {
 
 /// Returns one file in the format.
 pub fn block(path: &str, content: &str) -> String {
-    let end = if content.is_empty() || content.ends_with('\n') { "" } else { "\n" };
+    let end = if content.is_empty() || content.ends_with('\n') {
+        ""
+    } else {
+        "\n"
+    };
     format!("<file path=\"{path}\">\n{content}{end}</file>\n")
 }
 
@@ -112,7 +121,12 @@ pub fn error(status: u16, kind: &str, message: &str) -> Reply {
 
 /// Returns a body as it stands.
 pub fn raw(status: u16, content_type: &str, body: impl Into<Vec<u8>>) -> Reply {
-    Reply { status, raw: Some((content_type.to_owned(), body.into())), whole: true, ..text("") }
+    Reply {
+        status,
+        raw: Some((content_type.to_owned(), body.into())),
+        whole: true,
+        ..text("")
+    }
 }
 
 impl Reply {
@@ -125,19 +139,33 @@ impl Reply {
     pub fn and_raw_call(mut self, name: &str, arguments: &str) -> Reply {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let id = format!("call-{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        self.calls.push(Call { id, name: name.to_owned(), arguments: arguments.to_owned() });
-        if self.stop == "end_turn" { self.stop("tool_use") } else { self }
+        self.calls.push(Call {
+            id,
+            name: name.to_owned(),
+            arguments: arguments.to_owned(),
+        });
+        if self.stop == "end_turn" {
+            self.stop("tool_use")
+        } else {
+            self
+        }
     }
 
     /// Sets the ids of the calls; an empty one is not sent.
     pub fn ids(mut self, ids: &[&str]) -> Reply {
-        self.calls.iter_mut().zip(ids).for_each(|(call, id)| call.id = (*id).to_owned());
+        self.calls
+            .iter_mut()
+            .zip(ids)
+            .for_each(|(call, id)| call.id = (*id).to_owned());
         self
     }
 
     /// Says this beside the calls.
     pub fn saying(self, text: &str) -> Reply {
-        Reply { text: text.to_owned(), ..self }
+        Reply {
+            text: text.to_owned(),
+            ..self
+        }
     }
 
     /// Puts a block of Anthropic's before the text.
@@ -148,12 +176,20 @@ impl Reply {
 
     /// Sets the tokens that are shown as used.
     pub fn usage(self, input: u64, output: u64) -> Reply {
-        Reply { input, output, ..self }
+        Reply {
+            input,
+            output,
+            ..self
+        }
     }
 
     /// Sets input tokens that were written to and read from the cache, beside the others.
     pub fn cached(self, cache_write: u64, cache_read: u64) -> Reply {
-        Reply { cache_write, cache_read, ..self }
+        Reply {
+            cache_write,
+            cache_read,
+            ..self
+        }
     }
 
     /// Sets why the model stopped, in the words of Anthropic.
@@ -168,7 +204,10 @@ impl Reply {
 
     /// Answers with one JSON body instead of a stream.
     pub fn json(self) -> Reply {
-        Reply { whole: true, ..self }
+        Reply {
+            whole: true,
+            ..self
+        }
     }
 
     /// Holds the answer back until `Server::release`.
@@ -178,52 +217,85 @@ impl Reply {
 
     /// Is silent after so many events, until `Server::release`.
     pub fn stall_after(self, events: usize) -> Reply {
-        Reply { stall_after: Some(events), ..self }
+        Reply {
+            stall_after: Some(events),
+            ..self
+        }
     }
 
     /// Sends pings while it is silent otherwise.
     pub fn pinging(self) -> Reply {
-        Reply { pings: true, ..self }
+        Reply {
+            pings: true,
+            ..self
+        }
     }
 
     /// Closes the connection after so many events, in the middle of the body.
     pub fn cut_after(self, events: usize) -> Reply {
-        Reply { cut_after: Some(events), ..self }
+        Reply {
+            cut_after: Some(events),
+            ..self
+        }
     }
 
     /// Ends the body in good order after so many events, though the answer is not complete.
     pub fn ends_after(self, events: usize) -> Reply {
-        Reply { ends_after: Some(events), ..self }
+        Reply {
+            ends_after: Some(events),
+            ..self
+        }
     }
 
     /// Sends an error event after so many events.
     pub fn fails_after(self, events: usize) -> Reply {
-        Reply { error_after: Some(events), ..self }
+        Reply {
+            error_after: Some(events),
+            ..self
+        }
     }
 
     /// Resets the connection instead of answering.
     pub fn reset(self) -> Reply {
-        Reply { reset: true, ..self }
+        Reply {
+            reset: true,
+            ..self
+        }
     }
 
     /// Writes at most so many bytes at once.
     pub fn chunked_by(self, bytes: usize) -> Reply {
-        Reply { piece: bytes, ..self }
+        Reply {
+            piece: bytes,
+            ..self
+        }
     }
 
     /// Returns content type and body of an answer that is no stream.
     pub fn body(&self, dialect: Dialect) -> (String, Vec<u8>) {
-        let json = |value: Value| ("application/json".to_owned(), value.to_string().into_bytes());
+        let json = |value: Value| {
+            (
+                "application/json".to_owned(),
+                value.to_string().into_bytes(),
+            )
+        };
         match (&self.raw, dialect) {
             (Some(raw), _) => raw.clone(),
             (None, Dialect::Anthropic) => {
-                let mut message = self.message(self.anthropic_blocks().into_iter().map(|(block, _)| block).collect());
+                let mut message = self.message(
+                    self.anthropic_blocks()
+                        .into_iter()
+                        .map(|(block, _)| block)
+                        .collect(),
+                );
                 message["stop_reason"] = json!(self.stop);
                 json(message)
             }
-            (None, Dialect::OpenAi) => json(json!({"id": "chatcmpl-1", "object": "chat.completion", "created": 1,
+            (None, Dialect::OpenAi) => json(
+                json!({"id": "chatcmpl-1", "object": "chat.completion", "created": 1,
                 "model": "scripted", "choices": [{"index": 0, "finish_reason": self.finish(),
-                "message": self.openai_message()}], "usage": self.openai_usage()})),
+                "message": self.openai_message()}], "usage": self.openai_usage()}),
+            ),
         }
     }
 
@@ -244,8 +316,14 @@ impl Reply {
     fn anthropic_events(&self) -> Vec<String> {
         let mut events = vec![json!({"type": "message_start", "message": self.message(json!([]))})];
         for (index, (block, deltas)) in self.anthropic_blocks().into_iter().enumerate() {
-            let start = if deltas.is_empty() { block } else { emptied(block) };
-            events.push(json!({"type": "content_block_start", "index": index, "content_block": start}));
+            let start = if deltas.is_empty() {
+                block
+            } else {
+                emptied(block)
+            };
+            events.push(
+                json!({"type": "content_block_start", "index": index, "content_block": start}),
+            );
             let delta = |delta: Value| json!({"type": "content_block_delta", "index": index, "delta": delta});
             events.extend(deltas.into_iter().map(delta));
             events.push(json!({"type": "content_block_stop", "index": index}));
@@ -253,22 +331,39 @@ impl Reply {
         events.push(json!({"type": "message_delta", "delta": {"stop_reason": self.stop, "stop_sequence": null},
             "usage": {"output_tokens": self.output}}));
         events.push(json!({"type": "message_stop"}));
-        let frame = |event: Value| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or_default());
+        let frame = |event: Value| {
+            format!(
+                "event: {}\ndata: {event}\n\n",
+                event["type"].as_str().unwrap_or_default()
+            )
+        };
         events.into_iter().map(frame).collect()
     }
 
     /// Each block whole, and the pieces in which it is streamed; none where its start has it all.
     fn anthropic_blocks(&self) -> Vec<(Value, Vec<Value>)> {
-        let mut blocks: Vec<(Value, Vec<Value>)> = self.before.iter().cloned().map(streamed).collect();
+        let mut blocks: Vec<(Value, Vec<Value>)> =
+            self.before.iter().cloned().map(streamed).collect();
         if !self.text.is_empty() || self.calls.is_empty() {
-            let deltas = pieces(&self.text).into_iter().map(|text| json!({"type": "text_delta", "text": text}));
+            let deltas = pieces(&self.text)
+                .into_iter()
+                .map(|text| json!({"type": "text_delta", "text": text}));
             blocks.push((json!({"type": "text", "text": self.text}), deltas.collect()));
         }
-        for Call { id, name, arguments } in &self.calls {
+        for Call {
+            id,
+            name,
+            arguments,
+        } in &self.calls
+        {
             let input: Value = serde_json::from_str(arguments).unwrap_or_else(|_| json!(arguments));
             let deltas = pieces(arguments).into_iter();
-            let deltas = deltas.map(|piece| json!({"type": "input_json_delta", "partial_json": piece}));
-            blocks.push((json!({"type": "tool_use", "id": id, "name": name, "input": input}), deltas.collect()));
+            let deltas =
+                deltas.map(|piece| json!({"type": "input_json_delta", "partial_json": piece}));
+            blocks.push((
+                json!({"type": "tool_use", "id": id, "name": name, "input": input}),
+                deltas.collect(),
+            ));
         }
         blocks
     }
@@ -279,31 +374,50 @@ impl Reply {
                 "choices": [{"index": 0, "delta": delta, "finish_reason": finish}], "usage": null})
         };
         let start = chunk(json!({"role": "assistant", "content": ""}), Value::Null);
-        let deltas = pieces(&self.text).into_iter().map(|text| json!({"content": text}));
-        let calls = self.openai_call_deltas().into_iter().map(|call| json!({"tool_calls": [call]}));
+        let deltas = pieces(&self.text)
+            .into_iter()
+            .map(|text| json!({"content": text}));
+        let calls = self
+            .openai_call_deltas()
+            .into_iter()
+            .map(|call| json!({"tool_calls": [call]}));
         let deltas = deltas.chain(calls).map(|delta| chunk(delta, Value::Null));
         let end = [
             chunk(json!({}), json!(self.finish())),
             json!({"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "scripted",
                 "choices": [], "usage": self.openai_usage()}),
         ];
-        let frames = [start].into_iter().chain(deltas).chain(end).map(|event| format!("data: {event}\n\n"));
+        let frames = [start]
+            .into_iter()
+            .chain(deltas)
+            .chain(end)
+            .map(|event| format!("data: {event}\n\n"));
         frames.chain(["data: [DONE]\n\n".to_owned()]).collect()
     }
 
     fn openai_call_deltas(&self) -> Vec<Value> {
         let mut deltas = Vec::new();
         for (index, call) in self.calls.iter().enumerate() {
-            deltas.push(with_id(json!({"index": index, "function": {"name": call.name, "arguments": ""}}), call));
+            deltas.push(with_id(
+                json!({"index": index, "function": {"name": call.name, "arguments": ""}}),
+                call,
+            ));
             let pieces = pieces(&call.arguments).into_iter();
-            deltas.extend(pieces.map(|piece| json!({"index": index, "function": {"arguments": piece}})));
+            deltas.extend(
+                pieces.map(|piece| json!({"index": index, "function": {"arguments": piece}})),
+            );
         }
         deltas
     }
 
     fn openai_message(&self) -> Value {
-        let function = |call: &Call| json!({"function": {"name": call.name, "arguments": call.arguments}});
-        let calls: Vec<Value> = self.calls.iter().map(|call| with_id(function(call), call)).collect();
+        let function =
+            |call: &Call| json!({"function": {"name": call.name, "arguments": call.arguments}});
+        let calls: Vec<Value> = self
+            .calls
+            .iter()
+            .map(|call| with_id(function(call), call))
+            .collect();
         match calls.is_empty() {
             true => json!({"role": "assistant", "content": self.text}),
             false => json!({"role": "assistant", "content": self.text, "tool_calls": calls}),
@@ -336,7 +450,10 @@ impl Reply {
 /// A text in some two hundred pieces at the most, none of them shorter than a few characters.
 fn pieces(text: &str) -> Vec<String> {
     let characters: Vec<char> = text.chars().collect();
-    characters.chunks(12.max(characters.len() / 200)).map(|piece| piece.iter().collect()).collect()
+    characters
+        .chunks(12.max(characters.len() / 200))
+        .map(|piece| piece.iter().collect())
+        .collect()
 }
 
 /// A block that the test gives whole: thinking comes in pieces, all else with its start.

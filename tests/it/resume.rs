@@ -13,15 +13,26 @@ use crate::running::Ran;
 use crate::server::Server;
 
 /// Each signal with the exit code that tells of it; SIGKILL leaves none.
-const SIGNALS: [(Signal, Option<i32>); 4] =
-    [(Signal::INT, Some(130)), (Signal::TERM, Some(143)), (Signal::HUP, Some(129)), (Signal::KILL, None)];
+const SIGNALS: [(Signal, Option<i32>); 4] = [
+    (Signal::INT, Some(130)),
+    (Signal::TERM, Some(143)),
+    (Signal::HUP, Some(129)),
+    (Signal::KILL, None),
+];
 
 /// Returns those that a run started from here hears of: whoever runs the tests may have them ignore SIGHUP (`nohup`).
 fn signals() -> impl Iterator<Item = (Signal, Option<i32>)> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap_or("0").trim().to_owned();
+    let ignored = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .unwrap_or("0")
+        .trim()
+        .to_owned();
     let ignored = u64::from_str_radix(&ignored, 16).unwrap_or(0);
-    SIGNALS.into_iter().filter(move |(signal, _)| *signal != Signal::HUP || ignored & 1 == 0)
+    SIGNALS
+        .into_iter()
+        .filter(move |(signal, _)| *signal != Signal::HUP || ignored & 1 == 0)
 }
 
 /// Starts a run, waits until the server has seen so many requests, and sends the signal.
@@ -52,14 +63,24 @@ fn assert_no_place_answered_twice(project: &Project) {
 #[test]
 fn stopped_while_generating() {
     for (signal, code) in signals() {
-        let server = Server::start([reply::answer("41").held(), reply::answer("41"), reply::answer("42")]);
+        let server = Server::start([
+            reply::answer("41").held(),
+            reply::answer("41"),
+            reply::answer("42"),
+        ]);
         let project = Project::with(answer_spec(), &server);
         assert_stopped(&stop_at_request(&project, &server, 1, signal), code);
         let before = project.state();
-        assert_eq!((&before["state"], &before["retry_count"]), (&json!("GENERATING"), &json!(0)));
+        assert_eq!(
+            (&before["state"], &before["retry_count"]),
+            (&json!("GENERATING"), &json!(0))
+        );
         project.nothing_left();
         project.run(RUN).exits(0);
-        assert_eq!(project.phases().join(" "), "INIT GENERATING TESTING PATCHING TESTING SUCCESS");
+        assert_eq!(
+            project.phases().join(" "),
+            "INIT GENERATING TESTING PATCHING TESTING SUCCESS"
+        );
         assert_eq!(project.state()["run_id"], before["run_id"]);
         assert_eq!(project.state()["created_at"], before["created_at"]);
         assert_eq!(server.count(), 3);
@@ -75,7 +96,10 @@ fn stopped_while_the_answer_streams() {
         assert_stopped(&stop_at_request(&project, &server, 1, signal), code);
         assert_eq!(project.workspace_names(), [""; 0]);
         project.run(RUN).exits(0);
-        assert_eq!((server.count(), project.events("ModelAnswered").len()), (2, 1));
+        assert_eq!(
+            (server.count(), project.events("ModelAnswered").len()),
+            (2, 1)
+        );
     }
 }
 
@@ -97,49 +121,82 @@ fn stopped_while_testing() {
         project.nothing_left();
         project.run(RUN).exits(0);
         assert_eq!(server.count(), 1);
-        assert_eq!(project.phases().join(" "), "INIT GENERATING TESTING SUCCESS");
+        assert_eq!(
+            project.phases().join(" "),
+            "INIT GENERATING TESTING SUCCESS"
+        );
     }
 }
 
 #[test]
 fn stopped_while_patching_tests_again_with_the_count_as_it_was() {
     for (signal, code) in signals() {
-        let server = Server::start([reply::answer("41"), reply::answer("40").held(), reply::answer("42")]);
+        let server = Server::start([
+            reply::answer("41"),
+            reply::answer("40").held(),
+            reply::answer("42"),
+        ]);
         let project = Project::with(answer_spec(), &server);
         assert_stopped(&stop_at_request(&project, &server, 2, signal), code);
-        assert_eq!((&project.state()["state"], &project.state()["retry_count"]), (&json!("PATCHING"), &json!(0)));
+        assert_eq!(
+            (&project.state()["state"], &project.state()["retry_count"]),
+            (&json!("PATCHING"), &json!(0))
+        );
         project.run(RUN).exits(0);
         let walk = "INIT GENERATING TESTING PATCHING TESTING PATCHING TESTING SUCCESS";
         assert_eq!(project.phases().join(" "), walk);
-        assert_eq!((&project.state()["retry_count"], server.count()), (&json!(1), 3));
+        assert_eq!(
+            (&project.state()["retry_count"], server.count()),
+            (&json!(1), 3)
+        );
     }
 }
 
 #[test]
 fn stopped_between_reminders_goes_on_where_it_was() {
     for (signal, code) in signals() {
-        let server = Server::start([reply::text("no file here"), reply::answer("42").held(), reply::answer("42")]);
+        let server = Server::start([
+            reply::text("no file here"),
+            reply::answer("42").held(),
+            reply::answer("42"),
+        ]);
         let project = Project::with(answer_spec(), &server);
         assert_stopped(&stop_at_request(&project, &server, 2, signal), code);
         assert_eq!(project.state()["state"], "GENERATING");
         project.run(RUN).exits(0);
         assert_eq!(server.count(), 3);
-        assert_eq!(server.requests()[1].raw, server.requests()[2].raw, "the reminder is the same");
+        assert_eq!(
+            server.requests()[1].raw,
+            server.requests()[2].raw,
+            "the reminder is the same"
+        );
         assert_no_place_answered_twice(&project);
     }
 }
 
 #[test]
 fn stopped_in_a_reminder_of_a_patch_goes_on_where_it_was() {
-    let replies = [reply::answer("41"), reply::text("hm"), reply::answer("42").held(), reply::answer("42")];
+    let replies = [
+        reply::answer("41"),
+        reply::text("hm"),
+        reply::answer("42").held(),
+        reply::answer("42"),
+    ];
     let server = Server::start(replies);
     let project = Project::with(answer_spec(), &server);
     assert_stopped(&stop_at_request(&project, &server, 3, Signal::KILL), None);
     project.run(RUN).exits(0);
     assert_eq!(server.count(), 4);
-    assert_eq!(server.requests()[2].raw, server.requests()[3].raw, "the reminder is the same");
+    assert_eq!(
+        server.requests()[2].raw,
+        server.requests()[3].raw,
+        "the reminder is the same"
+    );
     assert_eq!(project.state()["retry_count"], 1);
-    assert_eq!(project.phases().join(" "), "INIT GENERATING TESTING PATCHING TESTING SUCCESS");
+    assert_eq!(
+        project.phases().join(" "),
+        "INIT GENERATING TESTING PATCHING TESTING SUCCESS"
+    );
 }
 
 /// What was on disk when a run was killed right after an answer was recorded.
@@ -150,9 +207,17 @@ fn killed_after_the_answer(project: &Project, server: &Server, request: usize) {
     server.release();
     running.wait();
     let log = project.read(&project.log_path());
-    let answered = project.log().into_iter().enumerate().filter(|(_, line)| line["event"] == "ModelAnswered");
+    let answered = project
+        .log()
+        .into_iter()
+        .enumerate()
+        .filter(|(_, line)| line["event"] == "ModelAnswered");
     let last = answered.map(|(index, _)| index).nth(request - 1).unwrap();
-    let kept: String = log.lines().take(last + 1).flat_map(|line| [line, "\n"]).collect();
+    let kept: String = log
+        .lines()
+        .take(last + 1)
+        .flat_map(|line| [line, "\n"])
+        .collect();
     let log_path = project.log_path();
     project.put_back(&picture);
     project.write(&log_path, kept);
@@ -162,7 +227,13 @@ fn killed_after_the_answer(project: &Project, server: &Server, request: usize) {
 fn an_answer_that_was_recorded_is_never_asked_for_again() {
     let replies = |held: usize| {
         let lines = ["41", "42"].into_iter().enumerate();
-        lines.map(move |(index, line)| if index + 1 == held { reply::answer(line).held() } else { reply::answer(line) })
+        lines.map(move |(index, line)| {
+            if index + 1 == held {
+                reply::answer(line).held()
+            } else {
+                reply::answer(line)
+            }
+        })
     };
     for (request, phase) in [(1, "GENERATING"), (2, "PATCHING")] {
         let server = Server::start(replies(request));
@@ -173,7 +244,10 @@ fn an_answer_that_was_recorded_is_never_asked_for_again() {
         let project = project.model(&rest);
         project.run(RUN).exits(0);
         assert_eq!(rest.count(), 2 - request);
-        assert_eq!(project.phases().join(" "), "INIT GENERATING TESTING PATCHING TESTING SUCCESS");
+        assert_eq!(
+            project.phases().join(" "),
+            "INIT GENERATING TESTING PATCHING TESTING SUCCESS"
+        );
         assert_eq!(project.state()["usage"]["llm_calls"], 2);
         assert_eq!(project.state()["retry_count"], 1);
         assert_no_place_answered_twice(&project);
@@ -183,15 +257,29 @@ fn an_answer_that_was_recorded_is_never_asked_for_again() {
 #[test]
 fn a_pause_keeps_the_state_and_the_same_command_goes_on() {
     let faults = (0..5).map(|_| reply::status(503));
-    let server = Server::start([reply::answer("41")].into_iter().chain(faults).chain([reply::answer("42")]));
+    let server = Server::start(
+        [reply::answer("41")]
+            .into_iter()
+            .chain(faults)
+            .chain([reply::answer("42")]),
+    );
     let project = Project::with(answer_spec(), &server);
     let ran = project.run(RUN_JSON).exits(4);
-    assert_eq!(ran.verdict(), ("PAUSED".into(), "provider_unavailable".into()));
+    assert_eq!(
+        ran.verdict(),
+        ("PAUSED".into(), "provider_unavailable".into())
+    );
     assert!(ran.result()["next"].is_string());
-    assert_eq!((&project.state()["state"], &project.state()["reason"]), (&json!("PATCHING"), &Value::Null));
+    assert_eq!(
+        (&project.state()["state"], &project.state()["reason"]),
+        (&json!("PATCHING"), &Value::Null)
+    );
     assert_eq!(server.count(), 6);
     project.run(RUN).exits(0);
-    assert_eq!((&project.state()["retry_count"], server.count()), (&json!(1), 7));
+    assert_eq!(
+        (&project.state()["retry_count"], server.count()),
+        (&json!(1), 7)
+    );
 }
 
 #[test]
@@ -201,13 +289,19 @@ fn the_command_named_next_goes_on() {
     let ran = stop_at_request(&project, &server, 1, Signal::INT);
     let next = ran.result()["next"].as_str().unwrap().to_owned();
     let words = next.split_once(' ').unwrap().1;
-    project.run_in_shell(&format!("exec \"$1\" {words}"), &[]).exits(0);
+    project
+        .run_in_shell(&format!("exec \"$1\" {words}"), &[])
+        .exits(0);
     assert_eq!(server.count(), 2);
 }
 
 /// Damages the log of a run that was killed in a reminder, and expects the run to end as if it were whole.
 fn check_damage(what: &str, damage: impl FnOnce(&mut Vec<u8>)) {
-    let server = Server::start([reply::text("hm"), reply::answer("42").held(), reply::answer("42")]);
+    let server = Server::start([
+        reply::text("hm"),
+        reply::answer("42").held(),
+        reply::answer("42"),
+    ]);
     let project = Project::with(answer_spec(), &server);
     stop_at_request(&project, &server, 2, Signal::KILL);
     let path = project.log_path();
@@ -217,25 +311,44 @@ fn check_damage(what: &str, damage: impl FnOnce(&mut Vec<u8>)) {
     let ran = project.run(RUN);
     assert_eq!(ran.code, Some(0), "{what}\n{}", ran.story());
     assert_eq!(server.count(), 3, "{what}: an answer was asked for twice");
-    assert_eq!(project.phases().join(" "), "INIT GENERATING TESTING SUCCESS", "{what}");
+    assert_eq!(
+        project.phases().join(" "),
+        "INIT GENERATING TESTING SUCCESS",
+        "{what}"
+    );
     assert_no_place_answered_twice(&project);
 }
 
 #[test]
 fn a_damaged_tail_of_the_log_is_mended() {
-    check_damage("torn line", |log| log.extend_from_slice(br#"{"ts":"2026-01-01T00:00:00Z","run_id":"#));
+    check_damage("torn line", |log| {
+        log.extend_from_slice(br#"{"ts":"2026-01-01T00:00:00Z","run_id":"#)
+    });
     check_damage("no newline", |log| log.truncate(log.len() - 1));
     check_damage("NULs", |log| log.extend_from_slice(&[0; 4096]));
-    check_damage("torn line and NULs", |log| log.extend_from_slice(b"{\"ts\":\0\0\0\0\0\0"));
+    check_damage("torn line and NULs", |log| {
+        log.extend_from_slice(b"{\"ts\":\0\0\0\0\0\0")
+    });
     check_damage("last line twice", |log| {
-        let start = log[..log.len() - 1].iter().rposition(|byte| *byte == b'\n').unwrap() + 1;
+        let start = log[..log.len() - 1]
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .unwrap()
+            + 1;
         log.extend_from_within(start..);
     });
     check_damage("the last three lines twice", |log| {
-        let ends: Vec<usize> = log.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at).collect();
+        let ends: Vec<usize> = log
+            .iter()
+            .enumerate()
+            .filter(|(_, byte)| **byte == b'\n')
+            .map(|(at, _)| at)
+            .collect();
         log.extend_from_within(ends[ends.len() - 4] + 1..);
     });
-    check_damage("not UTF-8", |log| log.extend_from_slice(b"{\"event\":\"\xff\xfe\n"));
+    check_damage("not UTF-8", |log| {
+        log.extend_from_slice(b"{\"event\":\"\xff\xfe\n")
+    });
 }
 
 #[test]
@@ -252,16 +365,28 @@ fn mending_the_log_is_told() {
 
 /// Takes the last transition out of the log, and what came after it.
 fn forget_the_last_transition(project: &Project) {
-    let last = project.log().iter().rposition(|line| line["event"] == "TransitionOccurred").unwrap();
+    let last = project
+        .log()
+        .iter()
+        .rposition(|line| line["event"] == "TransitionOccurred")
+        .unwrap();
     let path = project.log_path();
-    let kept: String =
-        project.read(&path).lines().take(last).flat_map(|line| [line.to_owned(), "\n".to_owned()]).collect();
+    let kept: String = project
+        .read(&path)
+        .lines()
+        .take(last)
+        .flat_map(|line| [line.to_owned(), "\n".to_owned()])
+        .collect();
     project.write(&path, kept);
 }
 
 #[test]
 fn a_transition_that_a_crash_left_out_of_the_log_is_added() {
-    let server = Server::start([reply::answer("41"), reply::answer("42").held(), reply::answer("42")]);
+    let server = Server::start([
+        reply::answer("41"),
+        reply::answer("42").held(),
+        reply::answer("42"),
+    ]);
     let project = Project::with(answer_spec(), &server);
     stop_at_request(&project, &server, 2, Signal::KILL);
     forget_the_last_transition(&project);
@@ -277,7 +402,10 @@ fn also_the_first_one_of_all() {
     stop_at_request(&project, &server, 1, Signal::KILL);
     forget_the_last_transition(&project);
     project.run(RUN).exits(0);
-    assert_eq!(project.phases().join(" "), "INIT GENERATING TESTING SUCCESS");
+    assert_eq!(
+        project.phases().join(" "),
+        "INIT GENERATING TESTING SUCCESS"
+    );
 }
 
 #[test]
@@ -287,16 +415,22 @@ fn also_the_last_one_of_all() {
     project.run(RUN).exits(0);
     forget_the_last_transition(&project);
     project.run(RUN).exits(0);
-    assert_eq!(project.phases().join(" "), "INIT GENERATING TESTING SUCCESS");
+    assert_eq!(
+        project.phases().join(" "),
+        "INIT GENERATING TESTING SUCCESS"
+    );
 }
 
 #[test]
 fn a_log_that_is_gone_does_not_block() {
     for phase in 1..=2 {
-        let server = Server::answering(|request| match request.said().contains("answer.txt says 41") {
-            true => reply::answer("42").held(),
-            false => reply::answer("41").held(),
-        });
+        let server =
+            Server::answering(
+                |request| match request.said().contains("answer.txt says 41") {
+                    true => reply::answer("42").held(),
+                    false => reply::answer("41").held(),
+                },
+            );
         let project = Project::with(answer_spec(), &server);
         let running = project.start(RUN);
         server.wait_for(1);
@@ -332,7 +466,11 @@ fn a_second_signal_changes_nothing() {
 
 #[test]
 fn the_log_goes_on_in_the_same_file() {
-    let server = Server::start([reply::answer("41"), reply::answer("42").held(), reply::answer("42")]);
+    let server = Server::start([
+        reply::answer("41"),
+        reply::answer("42").held(),
+        reply::answer("42"),
+    ]);
     let project = Project::with(answer_spec(), &server);
     stop_at_request(&project, &server, 2, Signal::KILL);
     let before = project.log();
@@ -345,12 +483,24 @@ fn the_log_goes_on_in_the_same_file() {
 #[test]
 fn a_limit_below_the_patch_that_is_under_way_is_raised_to_it() {
     let replies = ["41", "40", "39"].map(reply::answer).into_iter();
-    let server = Server::start(replies.chain([reply::text("hm"), reply::answer("38").held(), reply::answer("38")]));
+    let server = Server::start(replies.chain([
+        reply::text("hm"),
+        reply::answer("38").held(),
+        reply::answer("38"),
+    ]));
     let project = Project::with(answer_spec(), &server);
     stop_at_request(&project, &server, 5, Signal::KILL);
-    let ran = project.run(&[RUN_JSON, &["--max-retries", "1"]].concat()).exits(1);
+    let ran = project
+        .run(&[RUN_JSON, &["--max-retries", "1"]].concat())
+        .exits(1);
     assert_eq!(ran.verdict().1, "retries_exhausted");
-    assert_eq!((&project.state()["retry_count"], &project.state()["max_retries"]), (&json!(3), &json!(3)));
+    assert_eq!(
+        (
+            &project.state()["retry_count"],
+            &project.state()["max_retries"]
+        ),
+        (&json!(3), &json!(3))
+    );
     project.run(&["status"]).exits(0);
     project.run(RUN).exits(1);
 }
@@ -369,10 +519,19 @@ fn what_was_put_back_before_a_stop_is_still_told() {
 #[test]
 fn a_state_with_many_names_is_read_back() {
     let folder = ["x".repeat(250).as_str(); 15].join("/");
-    let names: Vec<String> = (0..1200).map(|number| format!("{folder}/{number}")).collect();
-    let first =
-        names.iter().map(|name| reply::block(name, "")).collect::<String>() + &reply::block("answer.txt", "41\n");
-    let server = Server::start([reply::text(&first), reply::answer("42").held(), reply::answer("42")]);
+    let names: Vec<String> = (0..1200)
+        .map(|number| format!("{folder}/{number}"))
+        .collect();
+    let first = names
+        .iter()
+        .map(|name| reply::block(name, ""))
+        .collect::<String>()
+        + &reply::block("answer.txt", "41\n");
+    let server = Server::start([
+        reply::text(&first),
+        reply::answer("42").held(),
+        reply::answer("42"),
+    ]);
     let project = Project::with(answer_spec(), &server);
     stop_at_request(&project, &server, 2, Signal::KILL);
     project.run(RUN).exits(0);

@@ -18,7 +18,10 @@ const STEP: Duration = Duration::from_millis(5);
 
 /// Waits until the condition holds; fails when it takes longer than anything here may.
 pub fn until(what: &str, condition: impl FnMut() -> bool) {
-    assert!(holds_within(Duration::from_secs(20), condition), "waited in vain until {what}");
+    assert!(
+        holds_within(Duration::from_secs(20), condition),
+        "waited in vain until {what}"
+    );
 }
 
 fn holds_within(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
@@ -44,12 +47,23 @@ pub struct Running {
 impl Running {
     /// Starts a command whose streams, where they are pipes, are read all the time.
     pub fn start(mut command: Command, root: PathBuf) -> Running {
-        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let mut child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let stdout = Stream::read(child.stdout.take());
         let stderr = Stream::read(child.stderr.take());
         let words = std::iter::once(command.get_program()).chain(command.get_args());
-        let command = words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ");
-        Running { child, command, root, stdout, stderr }
+        let command = words
+            .map(|word| word.to_string_lossy().into_owned())
+            .collect::<Vec<_>>()
+            .join(" ");
+        Running {
+            child,
+            command,
+            root,
+            stdout,
+            stderr,
+        }
     }
 
     pub fn id(&self) -> u32 {
@@ -82,7 +96,9 @@ impl Running {
     /// Waits until standard error contains the text.
     pub fn until_says(&mut self, text: &str) {
         let stderr = self.stderr.text.clone();
-        self.until(&format!("it says {text:?}"), || String::from_utf8_lossy(&stderr.lock().unwrap()).contains(text));
+        self.until(&format!("it says {text:?}"), || {
+            String::from_utf8_lossy(&stderr.lock().unwrap()).contains(text)
+        });
     }
 
     /// Returns what standard error has said so far.
@@ -102,7 +118,10 @@ impl Running {
             None => {
                 let _ = self.child.kill();
                 let status = self.child.wait().unwrap();
-                panic!("it did not end within {DEADLINE:?}\n{}", self.end(status).story());
+                panic!(
+                    "it did not end within {DEADLINE:?}\n{}",
+                    self.end(status).story()
+                );
             }
         }
     }
@@ -151,10 +170,15 @@ impl Stream {
 
     /// Returns all that came; who still holds the stream after the end is a process that should be gone.
     fn whole(&mut self, name: &str) -> String {
-        let Some(reader) = self.reader.take() else { return String::new() };
+        let Some(reader) = self.reader.take() else {
+            return String::new();
+        };
         let closed = holds_within(Duration::from_secs(10), || reader.is_finished());
         let text = String::from_utf8_lossy(&self.text.lock().unwrap()).into_owned();
-        assert!(closed, "the process is gone, and something still holds its {name}; so far:\n{text}");
+        assert!(
+            closed,
+            "the process is gone, and something still holds its {name}; so far:\n{text}"
+        );
         text
     }
 }
@@ -173,13 +197,21 @@ pub struct Ran {
 impl Ran {
     /// Asserts the exit code.
     pub fn exits(self, code: i32) -> Ran {
-        assert!(self.code == Some(code), "expected exit {code}\n{}", self.story());
+        assert!(
+            self.code == Some(code),
+            "expected exit {code}\n{}",
+            self.story()
+        );
         self
     }
 
     /// Asserts that standard error contains the text.
     pub fn says(self, text: &str) -> Ran {
-        assert!(self.stderr.contains(text), "standard error does not say {text:?}\n{}", self.story());
+        assert!(
+            self.stderr.contains(text),
+            "standard error does not say {text:?}\n{}",
+            self.story()
+        );
         self
     }
 
@@ -189,11 +221,30 @@ impl Ran {
         let (Some(Ok(result)), None) = (objects.next(), objects.next()) else {
             panic!("standard output is not one JSON object\n{}", self.story());
         };
-        let fields = ["outcome", "exit_code", "reason", "run_id", "retry_count", "usage", "message", "notes", "next"];
+        let fields = [
+            "outcome",
+            "exit_code",
+            "reason",
+            "run_id",
+            "retry_count",
+            "usage",
+            "message",
+            "notes",
+            "next",
+        ];
         for field in fields {
-            assert!(result.get(field).is_some(), "no {field} in the result\n{}", self.story());
+            assert!(
+                result.get(field).is_some(),
+                "no {field} in the result\n{}",
+                self.story()
+            );
         }
-        assert_eq!(result["exit_code"].as_i64(), self.code.map(i64::from), "{}", self.story());
+        assert_eq!(
+            result["exit_code"].as_i64(),
+            self.code.map(i64::from),
+            "{}",
+            self.story()
+        );
         result
     }
 
@@ -210,8 +261,16 @@ impl Ran {
             (Some(code), _) => format!("exit {code}"),
             (None, signal) => format!("signal {}", signal.unwrap_or_default()),
         };
-        let Ran { command, stdout, stderr, .. } = self;
-        format!("$ {command}\n{end}\n--- stdout\n{stdout}\n--- stderr\n{stderr}\n--- tree\n{}", tree(&self.root))
+        let Ran {
+            command,
+            stdout,
+            stderr,
+            ..
+        } = self;
+        format!(
+            "$ {command}\n{end}\n--- stdout\n{stdout}\n--- stderr\n{stderr}\n--- tree\n{}",
+            tree(&self.root)
+        )
     }
 }
 
@@ -225,24 +284,36 @@ mod tests {
         let line = format!("echo out; echo ready >&2; exec sleep {}", project.marker());
         let mut running = Running::start(project.command("sh", &["-c", &line]), project.root());
         running.until_says("ready");
-        until("it sleeps", || processes(&[project.marker()]).contains(&running.id()));
+        until("it sleeps", || {
+            processes(&[project.marker()]).contains(&running.id())
+        });
         running.signal(Signal::TERM);
         let ran = running.wait();
-        assert_eq!((ran.code, ran.signal, ran.stdout.as_str()), (None, Some(15), "out\n"));
+        assert_eq!(
+            (ran.code, ran.signal, ran.stdout.as_str()),
+            (None, Some(15), "out\n")
+        );
         project.nothing_left();
     }
 
     #[test]
-    #[should_panic(expected = "waited in vain until pigs fly\n$ sh -c echo so-far\nexit 0\n--- stdout\nso-far")]
+    #[should_panic(
+        expected = "waited in vain until pigs fly\n$ sh -c echo so-far\nexit 0\n--- stdout\nso-far"
+    )]
     fn a_process_that_ends_too_early_tells_its_story() {
         let project = Project::new();
-        let mut running = Running::start(project.command("sh", &["-c", "echo so-far"]), project.root());
+        let mut running = Running::start(
+            project.command("sh", &["-c", "echo so-far"]),
+            project.root(),
+        );
         running.until("pigs fly", || false);
     }
 
     #[test]
     #[should_panic(expected = "the key is in root/leak")]
     fn a_key_in_a_file_is_found() {
-        Project::new().file("leak", format!("x{}", crate::project::OPENAI_KEY)).nothing_left();
+        Project::new()
+            .file("leak", format!("x{}", crate::project::OPENAI_KEY))
+            .nothing_left();
     }
 }

@@ -27,22 +27,67 @@ fn what_is_no_request_gets_one_error_with_its_id_and_the_loop_goes_on() {
         (b"{}", Value::Null),
         (br#"{"id":1}"#, json!(1)),
         (br#"{"id":2,"type":"command"}"#, json!(2)),
-        (br#"{"id":3,"type":"command","environment":"python"}"#, json!(3)),
+        (
+            br#"{"id":3,"type":"command","environment":"python"}"#,
+            json!(3),
+        ),
         (br#"{"id":4,"type":"command","command":"1"}"#, json!(4)),
-        (br#"{"id":5,"environment":"python","command":"1"}"#, json!(5)),
-        (br#"{"id":6,"type":"query","environment":"python","command":"1"}"#, json!(6)),
-        (br#"{"id":7,"type":7,"environment":"python","command":"1"}"#, json!(7)),
-        (br#"{"id":8,"type":"command","environment":["python"],"command":"1"}"#, json!(8)),
-        (br#"{"id":9,"type":"command","environment":"python","command":null}"#, json!(9)),
-        (br#"{"id":"a","type":"control","environment":"python"}"#, json!("a")),
-        (br#"{"id":"b","type":"control","environment":"python","action":"dance"}"#, json!("b")),
-        (br#"{"id":"c","type":"control","environment":"nowhere","action":"dance"}"#, json!("c")),
-        (br#"{"id":"d","type":"control","environment":"python","action":1}"#, json!("d")),
-        (br#"{"id":[],"type":"command","environment":"python","command":"1"}"#, Value::Null),
-        (br#"{"id":true,"type":"command","environment":"python","command":"1"}"#, Value::Null),
-        (b"{\"id\":\"e\",\"type\":\"command\",\"environment\":\"python\",\"command\":\"\xff\"}", json!("e")),
-        (br#"{"id":"f","type":"command","environment":"python","command":"\ud800"}"#, json!("f")),
-        (br#"{"type":"command","environment":"python","command":"\udc00\ud800","id":10}"#, json!(10)),
+        (
+            br#"{"id":5,"environment":"python","command":"1"}"#,
+            json!(5),
+        ),
+        (
+            br#"{"id":6,"type":"query","environment":"python","command":"1"}"#,
+            json!(6),
+        ),
+        (
+            br#"{"id":7,"type":7,"environment":"python","command":"1"}"#,
+            json!(7),
+        ),
+        (
+            br#"{"id":8,"type":"command","environment":["python"],"command":"1"}"#,
+            json!(8),
+        ),
+        (
+            br#"{"id":9,"type":"command","environment":"python","command":null}"#,
+            json!(9),
+        ),
+        (
+            br#"{"id":"a","type":"control","environment":"python"}"#,
+            json!("a"),
+        ),
+        (
+            br#"{"id":"b","type":"control","environment":"python","action":"dance"}"#,
+            json!("b"),
+        ),
+        (
+            br#"{"id":"c","type":"control","environment":"nowhere","action":"dance"}"#,
+            json!("c"),
+        ),
+        (
+            br#"{"id":"d","type":"control","environment":"python","action":1}"#,
+            json!("d"),
+        ),
+        (
+            br#"{"id":[],"type":"command","environment":"python","command":"1"}"#,
+            Value::Null,
+        ),
+        (
+            br#"{"id":true,"type":"command","environment":"python","command":"1"}"#,
+            Value::Null,
+        ),
+        (
+            b"{\"id\":\"e\",\"type\":\"command\",\"environment\":\"python\",\"command\":\"\xff\"}",
+            json!("e"),
+        ),
+        (
+            br#"{"id":"f","type":"command","environment":"python","command":"\ud800"}"#,
+            json!("f"),
+        ),
+        (
+            br#"{"type":"command","environment":"python","command":"\udc00\ud800","id":10}"#,
+            json!(10),
+        ),
     ];
     for (line, id) in lines {
         serving.write([line, &b"\n"[..]].concat());
@@ -58,7 +103,11 @@ fn what_is_no_request_gets_one_error_with_its_id_and_the_loop_goes_on() {
 #[test]
 fn deep_and_broken_json_is_only_an_error() {
     let (_project, mut serving) = start();
-    for line in ["[".repeat(200_000), "{\"a\":".repeat(100_000), format!("{{\"id\":{}", "9".repeat(1_000_000))] {
+    for line in [
+        "[".repeat(200_000),
+        "{\"a\":".repeat(100_000),
+        format!("{{\"id\":{}", "9".repeat(1_000_000)),
+    ] {
         serving.write(line + "\n");
         serving.answer().error();
     }
@@ -69,16 +118,30 @@ fn deep_and_broken_json_is_only_an_error() {
 #[test]
 fn a_timeout_that_is_none_is_an_error_and_nothing_runs() {
     let (project, mut serving) = start();
-    for timeout in [json!(-1), json!(-0.001), json!("1"), json!(true), json!([]), json!({})] {
+    for timeout in [
+        json!(-1),
+        json!(-0.001),
+        json!("1"),
+        json!(true),
+        json!([]),
+        json!({}),
+    ] {
         let mut request = command("python", "open('ran', 'w').close()").id("t");
         request["timeout"] = timeout;
         let answer = serving.request(&request);
         assert!(answer.error().contains("timeout"), "{}", answer.error());
         assert_eq!(answer.id(), "t");
     }
-    serving.write("{\"type\":\"command\",\"environment\":\"python\",\"command\":\"1\",\"timeout\":NaN}\n");
+    serving.write(
+        "{\"type\":\"command\",\"environment\":\"python\",\"command\":\"1\",\"timeout\":NaN}\n",
+    );
     serving.answer().error();
-    for timeout in [json!(null), json!(1e300), json!(3_000_000_000_u64), json!(0.5e2)] {
+    for timeout in [
+        json!(null),
+        json!(1e300),
+        json!(3_000_000_000_u64),
+        json!(0.5e2),
+    ] {
         let mut request = command("python", "1");
         request["timeout"] = timeout;
         assert_eq!(serving.request(&request).shows(), "1\n");
@@ -90,7 +153,15 @@ fn a_timeout_that_is_none_is_an_error_and_nothing_runs() {
 #[test]
 fn an_id_comes_back_as_it_was() {
     let (_project, mut serving) = start();
-    for id in [json!(""), json!("é\n\u{0}"), json!(0), json!(-1), json!(1.5), json!(u64::MAX), json!("7")] {
+    for id in [
+        json!(""),
+        json!("é\n\u{0}"),
+        json!(0),
+        json!(-1),
+        json!(1.5),
+        json!(u64::MAX),
+        json!("7"),
+    ] {
         let requests = [
             command("python", "1"),
             command("nowhere", "1"),
@@ -103,7 +174,12 @@ fn an_id_comes_back_as_it_was() {
         }
     }
     assert_eq!(*serving.python("1").id(), Value::Null);
-    assert_eq!(*serving.request(&command("python", "1").id(Value::Null)).id(), Value::Null);
+    assert_eq!(
+        *serving
+            .request(&command("python", "1").id(Value::Null))
+            .id(),
+        Value::Null
+    );
     serving.end().exits(0);
 }
 
@@ -124,10 +200,16 @@ fn blank_lines_are_nothing_and_the_last_line_needs_no_end() {
 fn a_line_of_a_hundred_million_bytes_is_a_command_like_any() {
     let (_project, mut serving) = start();
     let text = "x".repeat(100_000_000);
-    assert_eq!(serving.python(&format!("len('{text}')")).shows(), "100000000\n");
+    assert_eq!(
+        serving.python(&format!("len('{text}')")).shows(),
+        "100000000\n"
+    );
     // A shell reads slowly.
     let text = &text[..10_000_000];
-    assert_eq!(serving.bash(&format!("x={text}\necho ${{#x}}")).shows(), "10000000\n");
+    assert_eq!(
+        serving.bash(&format!("x={text}\necho ${{#x}}")).shows(),
+        "10000000\n"
+    );
     serving.end().exits(0);
 }
 
@@ -152,9 +234,11 @@ fn a_longer_line_is_skipped_with_one_error() {
 #[test]
 fn a_command_with_a_nul_fails_and_does_not_run() {
     let (project, mut serving) = start();
-    for (environment, text) in
-        [("bash", "touch ran #\0"), ("python", "open('ran', 'w').close() #\0"), ("editor", "create ran\na\0b")]
-    {
+    for (environment, text) in [
+        ("bash", "touch ran #\0"),
+        ("python", "open('ran', 'w').close() #\0"),
+        ("editor", "create ran\na\0b"),
+    ] {
         assert!(!serving.ask(environment, text).fails().is_empty());
         assert!(!project.exists("ran"), "{environment}");
     }
@@ -178,7 +262,9 @@ fn requests_run_one_after_the_other_over_all_environments() {
     let (_project, mut serving) = start();
     for round in 0..20 {
         serving.send(&command("bash", &format!("echo {round} > note")).id(format!("{round} bash")));
-        serving.send(&command("python", "print(open('note').read(), end='')").id(format!("{round} python")));
+        serving.send(
+            &command("python", "print(open('note').read(), end='')").id(format!("{round} python")),
+        );
         serving.send(&command("editor", "search \"[0-9]+\" note").id(format!("{round} editor")));
     }
     serving.close_input();
@@ -186,7 +272,11 @@ fn requests_run_one_after_the_other_over_all_environments() {
         assert_eq!(*serving.answer().id(), format!("{round} bash"));
         assert_eq!(serving.answer().shows(), format!("{round}\n"));
         let found = serving.answer();
-        assert!(found.shows().contains(&format!("note:1: {round}")), "{}", found.output());
+        assert!(
+            found.shows().contains(&format!("note:1: {round}")),
+            "{}",
+            found.output()
+        );
     }
     serving.end().exits(0);
 }
@@ -201,7 +291,10 @@ fn a_reader_may_take_its_time() {
     serving.send(&command("python", "open('last', 'w').close()"));
     serving.close_input();
     let mut serving = serving.read();
-    let outputs: Vec<usize> = serving.answers().map(|answer| answer.shows().len()).collect();
+    let outputs: Vec<usize> = serving
+        .answers()
+        .map(|answer| answer.shows().len())
+        .collect();
     assert_eq!(outputs, [3_000_001, 3_000_001, 3_000_001, 3_000_001, 0]);
     assert!(project.exists("last"));
     serving.wait().exits(0);
@@ -211,8 +304,14 @@ fn a_reader_may_take_its_time() {
 fn at_the_end_of_input_what_was_read_is_answered_and_nothing_is_left() {
     let (project, mut serving) = start();
     let marker = project.marker().to_owned();
-    serving.send(&command("bash", &format!("sleep {marker} & setsid sleep {marker} & (setsid sleep {marker} &)")));
-    serving.send(&command("python", &format!("import subprocess\np = subprocess.Popen(['sleep', '{marker}'])")));
+    serving.send(&command(
+        "bash",
+        &format!("sleep {marker} & setsid sleep {marker} & (setsid sleep {marker} &)"),
+    ));
+    serving.send(&command(
+        "python",
+        &format!("import subprocess\np = subprocess.Popen(['sleep', '{marker}'])"),
+    ));
     serving.send(&command("bash", &format!("sleep {marker}")).timeout(0.0));
     serving.send(&command("editor", "create note\nx"));
     serving.close_input();
@@ -230,9 +329,14 @@ fn a_signal_ends_all_at_once() {
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
         let (project, mut serving) = start();
         let marker = project.marker().to_owned();
-        serving.python(&format!("import subprocess\np = subprocess.Popen(['setsid', 'sleep', '{marker}'])"));
+        serving.python(&format!(
+            "import subprocess\np = subprocess.Popen(['setsid', 'sleep', '{marker}'])"
+        ));
         serving.bash(&format!("sleep {marker} &"));
-        serving.send(&command("bash", &format!("(trap '' TERM; sleep {marker}); echo")));
+        serving.send(&command(
+            "bash",
+            &format!("(trap '' TERM; sleep {marker}); echo"),
+        ));
         until("all of them sleep", || sleepers(&marker) == 3);
         serving.signal(signal);
         assert!(serving.line().is_none(), "an answer after the signal");
@@ -242,8 +346,15 @@ fn a_signal_ends_all_at_once() {
 }
 
 fn sleepers(marker: &str) -> usize {
-    let is_sleep = |id: &&u32| std::fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default().starts_with(b"sleep");
-    processes(&[&format!("sleep\0{marker}")]).iter().filter(is_sleep).count()
+    let is_sleep = |id: &&u32| {
+        std::fs::read(format!("/proc/{id}/cmdline"))
+            .unwrap_or_default()
+            .starts_with(b"sleep")
+    };
+    processes(&[&format!("sleep\0{marker}")])
+        .iter()
+        .filter(is_sleep)
+        .count()
 }
 
 #[test]
@@ -262,7 +373,8 @@ fn when_nobody_reads_any_more_all_ends_at_once() {
         let mut serving = Serving::unread(&project, &[]);
         let marker = project.marker().to_owned();
         let wait = if is_idle { "" } else { "p.wait()" };
-        let text = format!("import subprocess\np = subprocess.Popen(['sleep', '{marker}'])\n{wait}");
+        let text =
+            format!("import subprocess\np = subprocess.Popen(['sleep', '{marker}'])\n{wait}");
         serving.send(&command("python", &text));
         until("it sleeps", || sleepers(&marker) == 1);
         serving.close_output();
@@ -278,9 +390,15 @@ fn the_project_directory_is_named_and_is_not_too_much() {
     let above = project.outside(".").display().to_string();
     for wrong in ["nowhere", "file", "/", &home, &above] {
         let ran = project.run(&["serve", "--project-dir", wrong]).exits(64);
-        assert!(ran.stdout.is_empty() && ran.stderr.lines().count() == 1, "{}", ran.story());
+        assert!(
+            ran.stdout.is_empty() && ran.stderr.lines().count() == 1,
+            "{}",
+            ran.story()
+        );
     }
-    project.run(&["serve", "--no-sandbox", "--project-dir", &home]).exits(0);
+    project
+        .run(&["serve", "--no-sandbox", "--project-dir", &home])
+        .exits(0);
     std::os::unix::fs::symlink(&home, project.path("link")).unwrap();
     project.run(&["serve", "--project-dir", "link"]).exits(64);
 }
@@ -291,8 +409,7 @@ fn without_a_name_it_is_the_variable_or_the_current_directory() {
     std::fs::create_dir(below.path("below")).unwrap();
     let root = below.root().canonicalize().unwrap().display().to_string();
     let asks = |project: &Project| {
-        let line =
-            "echo '{\"type\":\"command\",\"environment\":\"python\",\"command\":\"import os; os.getcwd()\"}' | \"$@\"";
+        let line = "echo '{\"type\":\"command\",\"environment\":\"python\",\"command\":\"import os; os.getcwd()\"}' | \"$@\"";
         project.run_in_shell(line, &["serve"]).exits(0).stdout
     };
     assert!(asks(&below).contains(&format!("'{root}'")));
@@ -308,7 +425,10 @@ fn variables(serving: &mut Serving) -> Value {
 
 #[test]
 fn variables_that_would_ask_or_steer_are_replaced_or_dropped() {
-    let mut project = Project::new().env("MINE", "1").env("KEYBOARD", "de").without("MPLBACKEND");
+    let mut project = Project::new()
+        .env("MINE", "1")
+        .env("KEYBOARD", "de")
+        .without("MPLBACKEND");
     let replaced = [
         ("PAGER", "cat"),
         ("GIT_PAGER", "cat"),
@@ -345,18 +465,38 @@ fn variables_that_would_ask_or_steer_are_replaced_or_dropped() {
     }
     let mut serving = Serving::with(&project, &["--keep-env", "MY_TOKEN"]);
     let seen = variables(&mut serving);
-    for (name, value) in replaced.iter().chain(&[("MPLBACKEND", "Agg"), ("MINE", "1"), ("KEYBOARD", "de")]) {
+    for (name, value) in
+        replaced
+            .iter()
+            .chain(&[("MPLBACKEND", "Agg"), ("MINE", "1"), ("KEYBOARD", "de")])
+    {
         assert_eq!(seen[name], *value, "{name}");
-        assert_eq!(serving.bash(&format!("echo \"${name}\"")).shows(), format!("{value}\n"), "{name}");
+        assert_eq!(
+            serving.bash(&format!("echo \"${name}\"")).shows(),
+            format!("{value}\n"),
+            "{name}"
+        );
     }
     for name in dropped {
-        let expected = if name == "MY_TOKEN" { json!("/caller") } else { Value::Null };
+        let expected = if name == "MY_TOKEN" {
+            json!("/caller")
+        } else {
+            Value::Null
+        };
         assert_eq!(seen[name], expected, "{name}");
     }
     for name in ["HOME", "TMPDIR"] {
         let place = seen[name].as_str().unwrap();
-        assert!(!place.starts_with(&project.outside("").display().to_string()), "{place}");
-        assert_eq!(serving.bash(&format!("test -d {place} && echo there")).shows(), "there\n");
+        assert!(
+            !place.starts_with(&project.outside("").display().to_string()),
+            "{place}"
+        );
+        assert_eq!(
+            serving
+                .bash(&format!("test -d {place} && echo there"))
+                .shows(),
+            "there\n"
+        );
     }
     assert_eq!(serving.bash("PAGER=more; echo $PAGER").shows(), "more\n");
     let private = std::path::PathBuf::from(seen["HOME"].as_str().unwrap());
@@ -368,7 +508,10 @@ fn variables_that_would_ask_or_steer_are_replaced_or_dropped() {
 fn without_a_sandbox_the_home_is_the_callers() {
     let project = Project::new();
     let mut serving = Serving::with(&project, &["--no-sandbox"]);
-    assert_eq!(variables(&mut serving)["HOME"], project.outside("home").display().to_string());
+    assert_eq!(
+        variables(&mut serving)["HOME"],
+        project.outside("home").display().to_string()
+    );
     serving.end().exits(0);
 }
 
@@ -382,12 +525,24 @@ fn screens_begin_with_a_line_each_and_change_with_use() {
     assert_eq!(first.screen("editor"), "Editor (no views)");
     let used = serving.python("x = 1");
     assert_eq!(used.screen("bash"), "Bash shell (ready)");
-    assert_eq!(used.screen("python"), format!("Working directory: {root}\n\nVariables (by recent use):\n  x: int"));
+    assert_eq!(
+        used.screen("python"),
+        format!("Working directory: {root}\n\nVariables (by recent use):\n  x: int")
+    );
     let used = serving.bash("(exit 4)");
-    assert_eq!(used.screen("bash").trim_end(), format!("Working directory: {root}\nLast exit code: 4"));
+    assert_eq!(
+        used.screen("bash").trim_end(),
+        format!("Working directory: {root}\nLast exit code: 4")
+    );
     assert_eq!(used.screen("editor"), "Editor (no views)");
-    for (environment, ready) in [("bash", "Bash shell (ready)"), ("python", "Python REPL (ready)")] {
-        assert_eq!(serving.control(environment, "restart").screen(environment), ready);
+    for (environment, ready) in [
+        ("bash", "Bash shell (ready)"),
+        ("python", "Python REPL (ready)"),
+    ] {
+        assert_eq!(
+            serving.control(environment, "restart").screen(environment),
+            ready
+        );
     }
     serving.end().exits(0);
 }
@@ -395,15 +550,24 @@ fn screens_begin_with_a_line_each_and_change_with_use() {
 #[test]
 fn a_screen_tells_of_a_death_until_the_next_command() {
     let (_project, mut serving) = start();
-    for (environment, death, ready) in
-        [("bash", "exit 3", "Bash shell (ready)"), ("python", "import os; os._exit(3)", "Python REPL (ready)")]
-    {
+    for (environment, death, ready) in [
+        ("bash", "exit 3", "Bash shell (ready)"),
+        ("python", "import os; os._exit(3)", "Python REPL (ready)"),
+    ] {
         let died = serving.ask(environment, death);
         assert!(!died.is_success());
         let screen = died.screen(environment).to_owned();
-        assert!(screen.starts_with(&format!("{ready} (ended: ")) && screen.contains('3'), "{screen}");
+        assert!(
+            screen.starts_with(&format!("{ready} (ended: ")) && screen.contains('3'),
+            "{screen}"
+        );
         assert_eq!(serving.editor("x").screen(environment), screen);
-        assert!(!serving.ask(environment, "").screen(environment).contains("ended"));
+        assert!(
+            !serving
+                .ask(environment, "")
+                .screen(environment)
+                .contains("ended")
+        );
     }
     serving.end().exits(0);
 }
@@ -421,7 +585,10 @@ fn a_screen_shows_the_first_line_of_what_runs() {
         let before = serving.editor("x").screen(environment).to_owned();
         let request = command(environment, &format!("{first}{rest}")).timeout(0.0);
         let shown: String = first.chars().take(80).collect();
-        assert_eq!(serving.request(&request).screen(environment), format!("{}\nRunning: {shown}", before.trim_end()));
+        assert_eq!(
+            serving.request(&request).screen(environment),
+            format!("{}\nRunning: {shown}", before.trim_end())
+        );
         gate.open();
         let ended = serving.control(environment, "wait");
         assert_eq!(ended.shows(), "on\n");
@@ -441,7 +608,11 @@ fn screens_have_room_for_what_they_may_show() {
     let screen = serving.python("for i in range(150):\n    globals()[f'name{i}'] = i");
     for (name, least) in [("python", 100), ("editor", 5000)] {
         let count = screen.screen(name).lines().count() as u64;
-        assert!(least < count && count <= screen.max_lines(name), "{name}: {count} of {}", screen.max_lines(name));
+        assert!(
+            least < count && count <= screen.max_lines(name),
+            "{name}: {count} of {}",
+            screen.max_lines(name)
+        );
     }
     assert_eq!(screen.max_lines("bash"), 50);
     serving.end().exits(0);
@@ -449,17 +620,26 @@ fn screens_have_room_for_what_they_may_show() {
 
 #[test]
 fn the_editor_leaves_alone_what_steers_git() {
-    let git = |project: Project| project.file(".git/config", "theirs\n").file(".git/hooks/pre-commit", "theirs\n");
+    let git = |project: Project| {
+        project
+            .file(".git/config", "theirs\n")
+            .file(".git/hooks/pre-commit", "theirs\n")
+    };
     let project = git(Project::new());
     let mut serving = Serving::start(&project);
-    for attack in
-        ["create .git/hooks/post-commit\nevil", "edit .git/hooks/pre-commit 1-1\nevil", "edit .git/config 1-1\nevil"]
-    {
+    for attack in [
+        "create .git/hooks/post-commit\nevil",
+        "edit .git/hooks/pre-commit 1-1\nevil",
+        "edit .git/config 1-1\nevil",
+    ] {
         serving.editor(attack).fails();
     }
     serving.editor("create .git/description\nmine").shows();
     serving.end();
-    assert_eq!(project.read(".git/config") + &project.read(".git/hooks/pre-commit"), "theirs\ntheirs\n");
+    assert_eq!(
+        project.read(".git/config") + &project.read(".git/hooks/pre-commit"),
+        "theirs\ntheirs\n"
+    );
     assert!(!project.exists(".git/hooks/post-commit"));
     let mut open = Serving::with(&project, &["--no-sandbox"]);
     open.editor("create .git/hooks/post-commit\nmine").shows();
@@ -477,14 +657,30 @@ fn the_editor_reads_what_is_mounted_in_the_project_and_leaves_it_alone() {
         command("editor", "create beside\nmine"),
         command("bash", "cat mounted/file; ls mounted"),
     ];
-    let lines: String = requests.iter().map(|request| format!("{request}\n")).collect();
+    let lines: String = requests
+        .iter()
+        .map(|request| format!("{request}\n"))
+        .collect();
     project.write("requests", lines);
     let line = "exec unshare -m sh -c 'mount -t tmpfs none mounted && echo theirs > mounted/file && \"$@\" < requests' sh \"$@\"";
     let ran = project.run_in_shell(line, &["serve"]);
     if !ran.stderr.contains("serve: ") {
         return needs::skip("nothing can be mounted here");
     }
-    let success: Vec<bool> = ran.stdout.lines().map(|line| line.contains(r#""success":true"#)).collect();
-    assert_eq!(success, [false, false, true, false, true, true], "{}", ran.story());
-    assert!(ran.stdout.contains(r#""output":"theirs\nfile\n""#), "{}", ran.story());
+    let success: Vec<bool> = ran
+        .stdout
+        .lines()
+        .map(|line| line.contains(r#""success":true"#))
+        .collect();
+    assert_eq!(
+        success,
+        [false, false, true, false, true, true],
+        "{}",
+        ran.story()
+    );
+    assert!(
+        ran.stdout.contains(r#""output":"theirs\nfile\n""#),
+        "{}",
+        ran.story()
+    );
 }

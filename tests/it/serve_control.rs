@@ -24,24 +24,38 @@ fn passes(environment: &str, gate: &str) -> String {
 
 /// Returns a command that keeps a word, or that shows it.
 fn keep(environment: &str) -> &'static str {
-    if environment == "bash" { "kept=kept" } else { "kept = 'kept'" }
+    if environment == "bash" {
+        "kept=kept"
+    } else {
+        "kept = 'kept'"
+    }
 }
 
 fn show(environment: &str) -> &'static str {
-    if environment == "bash" { "echo \"$kept\"" } else { "print(globals().get('kept', ''))" }
+    if environment == "bash" {
+        "echo \"$kept\""
+    } else {
+        "print(globals().get('kept', ''))"
+    }
 }
 
 /// Starts a command that goes on, and returns when it stands at its gate.
 fn begin(project: &Project, serving: &mut Serving, environment: &str) -> Gate {
     let gate = Gate::new(project, &format!("gate-{environment}"));
-    let request = command(environment, &passes(environment, &format!("gate-{environment}"))).timeout(0.0);
+    let request = command(
+        environment,
+        &passes(environment, &format!("gate-{environment}")),
+    )
+    .timeout(0.0);
     assert!(serving.request(&request).is_running());
     gate.reached()
 }
 
 /// Waits until a command has ended while nobody waited for it.
 fn until_idle(serving: &mut Serving, environment: &str) {
-    until("the command has ended", || !serving.editor("").screen(environment).contains("Running: "));
+    until("the command has ended", || {
+        !serving.editor("").screen(environment).contains("Running: ")
+    });
 }
 
 #[test]
@@ -56,9 +70,20 @@ fn an_interrupt_acts_at_once_and_is_answered_in_its_place() {
         serving.send(&control(environment, "interrupt").id(3));
         serving.send(&command(environment, show(environment)).id(4));
         let answers = [(); 4].map(|()| serving.answer());
-        assert_eq!(answers.each_ref().map(|answer| answer.id().as_i64()), [Some(1), Some(2), Some(3), Some(4)]);
-        assert!(answers[0].fails().starts_with("before\n"), "{}", answers[0].output());
-        assert!(!answers[0].output().contains("after"), "{}", answers[0].output());
+        assert_eq!(
+            answers.each_ref().map(|answer| answer.id().as_i64()),
+            [Some(1), Some(2), Some(3), Some(4)]
+        );
+        assert!(
+            answers[0].fails().starts_with("before\n"),
+            "{}",
+            answers[0].output()
+        );
+        assert!(
+            !answers[0].output().contains("after"),
+            "{}",
+            answers[0].output()
+        );
         assert_eq!(answers[2].shows(), "Nothing is running");
         assert_eq!(answers[3].shows(), "kept\n");
         serving.end().exits(0);
@@ -67,9 +92,12 @@ fn an_interrupt_acts_at_once_and_is_answered_in_its_place() {
 
 #[test]
 fn a_command_that_waits_its_turn_does_not_hold_up_an_interrupt() {
-    for (environment, action) in
-        [("bash", "interrupt"), ("python", "interrupt"), ("bash", "restart"), ("python", "restart")]
-    {
+    for (environment, action) in [
+        ("bash", "interrupt"),
+        ("python", "interrupt"),
+        ("bash", "restart"),
+        ("python", "restart"),
+    ] {
         let (project, mut serving) = start();
         let gate = Gate::new(&project, "gate");
         serving.send(&command(environment, &passes(environment, "gate")));
@@ -85,9 +113,12 @@ fn a_command_that_waits_its_turn_does_not_hold_up_an_interrupt() {
 
 #[test]
 fn an_action_that_came_too_early_acts_on_what_runs_in_its_place() {
-    for (environment, action) in
-        [("bash", "interrupt"), ("python", "interrupt"), ("bash", "restart"), ("python", "restart")]
-    {
+    for (environment, action) in [
+        ("bash", "interrupt"),
+        ("python", "interrupt"),
+        ("bash", "restart"),
+        ("python", "restart"),
+    ] {
         let (project, mut serving) = start();
         let gates = ["first", "second"].map(|name| Gate::new(&project, name));
         let [first, second] = gates;
@@ -98,7 +129,10 @@ fn an_action_that_came_too_early_acts_on_what_runs_in_its_place() {
         assert!(!serving.answer().is_success());
         assert!(serving.answer().is_running());
         assert!(!serving.answer().output().contains("after"));
-        assert_eq!(serving.control(environment, "wait").shows(), "Nothing is running");
+        assert_eq!(
+            serving.control(environment, "wait").shows(),
+            "Nothing is running"
+        );
         drop(second);
         serving.end().exits(0);
         project.nothing_left();
@@ -116,8 +150,15 @@ fn a_restart_acts_at_once_and_is_answered_in_its_place() {
         serving.send(&command("editor", "create note\nx").id(2));
         serving.send(&control(environment, "restart").id(3));
         let answers = [(); 3].map(|()| serving.answer());
-        assert_eq!(answers.each_ref().map(|answer| answer.id().as_i64()), [Some(1), Some(2), Some(3)]);
-        assert!(answers[0].fails().starts_with("before\n"), "{}", answers[0].output());
+        assert_eq!(
+            answers.each_ref().map(|answer| answer.id().as_i64()),
+            [Some(1), Some(2), Some(3)]
+        );
+        assert!(
+            answers[0].fails().starts_with("before\n"),
+            "{}",
+            answers[0].output()
+        );
         assert!(answers[2].is_success());
         assert_eq!(serving.ask(environment, show(environment)).shows(), "\n");
         serving.end().exits(0);
@@ -164,7 +205,8 @@ fn a_timeout_gives_the_output_so_far_and_wait_only_what_is_new() {
     for environment in BOTH {
         let (project, mut serving) = start();
         let gate = Gate::new(&project, "gate");
-        let first = serving.request(&command(environment, &passes(environment, "gate")).timeout(0.0));
+        let first =
+            serving.request(&command(environment, &passes(environment, "gate")).timeout(0.0));
         let gate = gate.reached();
         let mut seen = first.goes_on().to_owned();
         let wait = control(environment, "wait").timeout(0.01);
@@ -175,11 +217,18 @@ fn a_timeout_gives_the_output_so_far_and_wait_only_what_is_new() {
         assert_eq!(seen, "before\n");
         let silent = serving.request(&wait);
         assert_eq!(silent.goes_on(), "");
-        assert!(silent.output().contains("stdbuf -oL"), "{}", silent.output());
+        assert!(
+            silent.output().contains("stdbuf -oL"),
+            "{}",
+            silent.output()
+        );
         gate.open();
         let rest = serving.control(environment, "wait");
         assert_eq!((rest.shows(), rest.is_running()), ("after\n", false));
-        assert_eq!(serving.control(environment, "wait").shows(), "Nothing is running");
+        assert_eq!(
+            serving.control(environment, "wait").shows(),
+            "Nothing is running"
+        );
         serving.end().exits(0);
     }
 }
@@ -188,9 +237,14 @@ fn a_timeout_gives_the_output_so_far_and_wait_only_what_is_new() {
 fn a_line_without_an_end_is_ended_before_the_word_of_the_timeout() {
     let (project, mut serving) = start();
     let _closed = Gate::new(&project, "gate");
-    let mut seen = serving.request(&command("bash", "printf part; cat gate").timeout(0.0)).goes_on().to_owned();
+    let mut seen = serving
+        .request(&command("bash", "printf part; cat gate").timeout(0.0))
+        .goes_on()
+        .to_owned();
     until("it has said its word", || {
-        seen += serving.request(&control("bash", "wait").timeout(0.01)).goes_on();
+        seen += serving
+            .request(&control("bash", "wait").timeout(0.01))
+            .goes_on();
         !seen.is_empty()
     });
     assert_eq!(seen, "part\n");
@@ -207,7 +261,12 @@ fn a_fraction_of_a_second_is_a_timeout_too() {
     assert_eq!(answer.goes_on(), "before\n");
     assert!(!answer.output().contains("stdbuf"), "{}", answer.output());
     gate.open();
-    assert_eq!(serving.request(&control("python", "wait").timeout(1e12)).shows(), "after\n");
+    assert_eq!(
+        serving
+            .request(&control("python", "wait").timeout(1e12))
+            .shows(),
+        "after\n"
+    );
     serving.end().exits(0);
 }
 
@@ -216,11 +275,24 @@ fn while_a_command_runs_others_are_refused_and_never_run() {
     for environment in BOTH {
         let (project, mut serving) = start();
         let gate = begin(&project, &mut serving, environment);
-        let write = if environment == "bash" { "touch sneaked" } else { "open('sneaked', 'w').close()" };
+        let write = if environment == "bash" {
+            "touch sneaked"
+        } else {
+            "open('sneaked', 'w').close()"
+        };
         let refused = serving.ask(environment, write);
-        assert!(refused.is_running() && refused.output().contains("running"), "{}", refused.output());
+        assert!(
+            refused.is_running() && refused.output().contains("running"),
+            "{}",
+            refused.output()
+        );
         gate.open();
-        assert!(serving.control(environment, "wait").shows().ends_with("after\n"));
+        assert!(
+            serving
+                .control(environment, "wait")
+                .shows()
+                .ends_with("after\n")
+        );
         serving.ask(environment, "");
         assert!(!project.exists("sneaked"));
         serving.end().exits(0);
@@ -229,18 +301,26 @@ fn while_a_command_runs_others_are_refused_and_never_run() {
 
 #[test]
 fn what_ended_unseen_stays_for_wait() {
-    for (environment, text) in
-        [("bash", "cat gate-x; echo old; (exit 7)"), ("python", "x = open('gate-x').read()\nprint('old')\n1/0")]
-    {
+    for (environment, text) in [
+        ("bash", "cat gate-x; echo old; (exit 7)"),
+        ("python", "x = open('gate-x').read()\nprint('old')\n1/0"),
+    ] {
         for action in ["wait", "interrupt"] {
             let (project, mut serving) = start();
             let gate = Gate::new(&project, "gate-x");
-            assert!(serving.request(&command(environment, text).timeout(0.0)).is_running());
+            assert!(
+                serving
+                    .request(&command(environment, text).timeout(0.0))
+                    .is_running()
+            );
             gate.open();
             until_idle(&mut serving, environment);
             let answer = serving.control(environment, action);
             assert!(answer.fails().starts_with("old\n"), "{}", answer.output());
-            assert_eq!(serving.control(environment, action).shows(), "Nothing is running");
+            assert_eq!(
+                serving.control(environment, action).shows(),
+                "Nothing is running"
+            );
             assert_eq!(serving.ask(environment, show(environment)).shows(), "\n");
             serving.end().exits(0);
         }
@@ -254,9 +334,14 @@ fn what_ended_unseen_stands_before_the_next_output() {
         begin(&project, &mut serving, environment).open();
         until_idle(&mut serving, environment);
         let answer = serving.ask(environment, show(environment));
-        let (rest, own) = answer.shows().split_once("after\n").unwrap_or_else(|| panic!("{}", answer.output()));
+        let (rest, own) = answer
+            .shows()
+            .split_once("after\n")
+            .unwrap_or_else(|| panic!("{}", answer.output()));
         assert!(["", "before\n"].contains(&rest), "{rest}");
-        let [told, "", ""] = own.split('\n').collect::<Vec<_>>()[..] else { panic!("{own:?}") };
+        let [told, "", ""] = own.split('\n').collect::<Vec<_>>()[..] else {
+            panic!("{own:?}")
+        };
         assert!(told.contains("ended"), "{own}");
         assert_eq!(serving.ask(environment, show(environment)).shows(), "\n");
         serving.end().exits(0);
@@ -271,7 +356,10 @@ fn with_nothing_to_tell_nothing_is_running() {
         for environment in ["bash", "python", "editor"] {
             for action in ["wait", "interrupt"] {
                 let answer = serving.request(&control(environment, action).timeout(5.0));
-                assert_eq!((answer.shows(), answer.is_running()), ("Nothing is running", false));
+                assert_eq!(
+                    (answer.shows(), answer.is_running()),
+                    ("Nothing is running", false)
+                );
             }
         }
         serving.bash("true");
@@ -292,8 +380,16 @@ fn a_restart_with_nothing_running_gives_a_fresh_place() {
         assert!(serving.control(environment, "restart").is_success());
     }
     let root = project.root().canonicalize().unwrap().display().to_string();
-    assert_eq!(serving.bash("pwd; echo $kept").shows(), format!("{root}\n\n"));
-    assert_eq!(serving.python("import os; print(os.getcwd(), 'kept' in globals())").shows(), format!("{root} False\n"));
+    assert_eq!(
+        serving.bash("pwd; echo $kept").shows(),
+        format!("{root}\n\n")
+    );
+    assert_eq!(
+        serving
+            .python("import os; print(os.getcwd(), 'kept' in globals())")
+            .shows(),
+        format!("{root} False\n")
+    );
     assert_eq!(serving.python("").screen("editor"), "Editor (no views)");
     serving.end().exits(0);
 }
@@ -302,8 +398,12 @@ fn a_restart_with_nothing_running_gives_a_fresh_place() {
 fn a_restart_ends_what_has_run_away() {
     let (project, mut serving) = start();
     let marker = project.marker().to_owned();
-    serving.bash(&format!("(setsid sleep {marker} &) ; trap '' TERM; sleep {marker} & setsid nohup sleep {marker} &"));
-    until("they sleep", || 3 <= processes(&[&format!("sleep\0{marker}")]).len());
+    serving.bash(&format!(
+        "(setsid sleep {marker} &) ; trap '' TERM; sleep {marker} & setsid nohup sleep {marker} &"
+    ));
+    until("they sleep", || {
+        3 <= processes(&[&format!("sleep\0{marker}")]).len()
+    });
     assert!(serving.control("bash", "restart").is_success());
     assert!(processes(&[&format!("sleep\0{marker}")]).is_empty());
     serving.end().exits(0);

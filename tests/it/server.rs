@@ -47,27 +47,41 @@ impl Received {
 
     /// Returns the results of tools in it, from the oldest on.
     pub fn results(&self) -> Vec<ToolResult> {
-        let messages = self.body["messages"].as_array().cloned().unwrap_or_default();
+        let messages = self.body["messages"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let mut results = Vec::new();
         for message in messages {
             if message["role"] == "tool" {
                 let (id, text) = (text(&message["tool_call_id"]), text(&message["content"]));
-                results.push(ToolResult { id, text, is_error: None });
+                results.push(ToolResult {
+                    id,
+                    text,
+                    is_error: None,
+                });
             }
             let blocks = message["content"].as_array().cloned().unwrap_or_default();
-            results.extend(blocks.iter().filter(|block| block["type"] == "tool_result").map(|block| ToolResult {
-                id: text(&block["tool_use_id"]),
-                text: text(&block["content"]),
-                is_error: block["is_error"].as_bool(),
-            }));
+            results.extend(
+                blocks
+                    .iter()
+                    .filter(|block| block["type"] == "tool_result")
+                    .map(|block| ToolResult {
+                        id: text(&block["tool_use_id"]),
+                        text: text(&block["content"]),
+                        is_error: block["is_error"].as_bool(),
+                    }),
+            );
         }
         results
     }
 
     /// Returns the newest result of a tool.
     pub fn result(&self) -> ToolResult {
-        self.results().pop().unwrap_or_else(|| panic!("no result in {}", self.raw))
+        self.results()
+            .pop()
+            .unwrap_or_else(|| panic!("no result in {}", self.raw))
     }
 
     fn dialect(&self) -> Option<Dialect> {
@@ -85,7 +99,9 @@ fn texts(value: &Value, said: &mut String) {
         Value::String(text) => said.extend([text.as_str(), "\n"]),
         Value::Array(items) => items.iter().for_each(|item| texts(item, said)),
         Value::Object(fields) => {
-            let content = fields.iter().filter(|(name, _)| matches!(name.as_str(), "text" | "content"));
+            let content = fields
+                .iter()
+                .filter(|(name, _)| matches!(name.as_str(), "text" | "content"));
             content.for_each(|(_, field)| texts(field, said));
         }
         _ => {}
@@ -124,7 +140,13 @@ impl Server {
     pub fn start(replies: impl IntoIterator<Item = Reply>) -> Server {
         let mut script: VecDeque<Reply> = replies.into_iter().collect();
         Server::answering(move |_| {
-            let over = || reply::error(400, "script_over", "the script of the test has no reply for this request");
+            let over = || {
+                reply::error(
+                    400,
+                    "script_over",
+                    "the script of the test has no reply for this request",
+                )
+            };
             script.pop_front().unwrap_or_else(over)
         })
     }
@@ -133,8 +155,16 @@ impl Server {
     pub fn answering(script: impl FnMut(&Received) -> Reply + Send + 'static) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let play = Play { script: Box::new(script), requests: Vec::new(), released: 0, over: false };
-        let stage = Arc::new(Stage { play: Mutex::new(play), changed: Condvar::new() });
+        let play = Play {
+            script: Box::new(script),
+            requests: Vec::new(),
+            released: 0,
+            over: false,
+        };
+        let stage = Arc::new(Stage {
+            play: Mutex::new(play),
+            changed: Condvar::new(),
+        });
         let shared = stage.clone();
         thread::spawn(move || accept(&listener, &shared));
         Server { address, stage }
@@ -161,7 +191,11 @@ impl Server {
     /// Waits until so many requests have come.
     pub fn wait_for(&self, count: usize) {
         let missing = |play: &mut Play| play.requests.len() < count;
-        let (play, end) = self.stage.changed.wait_timeout_while(self.stage.play(), DEADLINE, missing).unwrap();
+        let (play, end) = self
+            .stage
+            .changed
+            .wait_timeout_while(self.stage.play(), DEADLINE, missing)
+            .unwrap();
         let come = play.requests.len();
         // A lock that is held while a test fails would take the other tests with it.
         drop(play);
@@ -210,7 +244,14 @@ fn serve(stream: TcpStream, stage: &Stage) -> io::Result<()> {
         stage.changed.notify_all();
         (play.requests.len(), reply)
     };
-    Exchange { stream, stage, number, reply, dialect: dialect.unwrap_or(Dialect::Anthropic) }.answer()
+    Exchange {
+        stream,
+        stage,
+        number,
+        reply,
+        dialect: dialect.unwrap_or(Dialect::Anthropic),
+    }
+    .answer()
 }
 
 fn read_request(stream: &TcpStream) -> io::Result<Received> {
@@ -221,15 +262,25 @@ fn read_request(stream: &TcpStream) -> io::Result<Received> {
     loop {
         let mut line = String::new();
         reader.read_line(&mut line)?;
-        let Some((name, value)) = line.split_once(':') else { break };
+        let Some((name, value)) = line.split_once(':') else {
+            break;
+        };
         headers.insert(name.to_lowercase(), value.trim().to_owned());
     }
-    let length = headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+    let length = headers
+        .get("content-length")
+        .and_then(|length| length.parse().ok())
+        .unwrap_or(0);
     let mut raw = vec![0; length];
     reader.read_exact(&mut raw)?;
     let body = serde_json::from_slice(&raw).unwrap_or(Value::Null);
     let path = first.split(' ').nth(1).unwrap_or_default().to_owned();
-    Ok(Received { path, headers, raw: String::from_utf8_lossy(&raw).into_owned(), body })
+    Ok(Received {
+        path,
+        headers,
+        raw: String::from_utf8_lossy(&raw).into_owned(),
+        body,
+    })
 }
 
 /// One request being answered.
@@ -280,7 +331,12 @@ impl Exchange<'_> {
     }
 
     fn head(&mut self, content_type: &str, length: &str) -> io::Result<()> {
-        let more: String = self.reply.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let more: String = self
+            .reply
+            .headers
+            .iter()
+            .map(|(name, value)| format!("{name}: {value}\r\n"))
+            .collect();
         let status = self.reply.status;
         let head = format!(
             "HTTP/1.1 {status} Scripted\r\ncontent-type: {content_type}\r\n{length}\r\nconnection: close\r\n{more}\r\n"
@@ -297,7 +353,9 @@ impl Exchange<'_> {
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        bytes.chunks(self.reply.piece).try_for_each(|piece| self.stream.write_all(piece))
+        bytes
+            .chunks(self.reply.piece)
+            .try_for_each(|piece| self.stream.write_all(piece))
     }
 
     /// Waits until this request is released, with a sign of life now and then where one is wanted.
@@ -305,14 +363,23 @@ impl Exchange<'_> {
         let number = self.number;
         let mut play = self.stage.play();
         while play.released < number && !play.over {
-            play = self.stage.changed.wait_timeout(play, BETWEEN_PINGS).unwrap().0;
+            play = self
+                .stage
+                .changed
+                .wait_timeout(play, BETWEEN_PINGS)
+                .unwrap()
+                .0;
             if pings {
                 drop(play);
                 self.write_chunk(b"event: ping\ndata: {\"type\": \"ping\"}\n\n")?;
                 play = self.stage.play();
             }
         }
-        if play.over { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
+        if play.over {
+            Err(io::ErrorKind::Interrupted.into())
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -339,10 +406,18 @@ mod tests {
         let server = Server::start([reply::answer("42"), reply::answer("42").chunked_by(3)]);
         let answer = ask(&server, "/v1/messages?beta=true");
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-        assert!(answer.contains("event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n\r\n0\r\n\r\n"), "{answer}");
+        assert!(
+            answer.contains(
+                "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n\r\n0\r\n\r\n"
+            ),
+            "{answer}"
+        );
         let answer = ask(&server, "/v1/chat/completions");
         assert!(answer.contains("\"finish_reason\":\"stop\""), "{answer}");
-        assert!(answer.ends_with("data: [DONE]\n\n\r\n0\r\n\r\n"), "{answer}");
+        assert!(
+            answer.ends_with("data: [DONE]\n\n\r\n0\r\n\r\n"),
+            "{answer}"
+        );
     }
 
     #[test]
@@ -357,7 +432,10 @@ mod tests {
 
     #[test]
     fn a_held_answer_comes_when_it_is_released() {
-        let server = Server::start([reply::text("late").held(), reply::text("late too").stall_after(2).pinging()]);
+        let server = Server::start([
+            reply::text("late").held(),
+            reply::text("late too").stall_after(2).pinging(),
+        ]);
         thread::scope(|scope| {
             for number in 1..=2 {
                 let asked = scope.spawn(|| ask(&server, "/v1/messages"));
@@ -370,9 +448,16 @@ mod tests {
 
     #[test]
     fn broken_answers_break_where_they_should() {
-        let replies =
-            [reply::answer("1").cut_after(3), reply::answer("1").ends_after(3), reply::answer("1").fails_after(3)];
-        let server = Server::start(replies.into_iter().chain([reply::text("").reset(), reply::status(529)]));
+        let replies = [
+            reply::answer("1").cut_after(3),
+            reply::answer("1").ends_after(3),
+            reply::answer("1").fails_after(3),
+        ];
+        let server = Server::start(
+            replies
+                .into_iter()
+                .chain([reply::text("").reset(), reply::status(529)]),
+        );
         let answers: Vec<String> = (0..5).map(|_| ask(&server, "/v1/messages")).collect();
         assert_eq!(answers[0].matches("event: ").count(), 3);
         assert!(!answers[0].ends_with("0\r\n\r\n"));

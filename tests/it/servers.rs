@@ -21,7 +21,11 @@ fn body(deltas: impl IntoIterator<Item = Value>, finish: &str) -> String {
         json!({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]}),
         json!({"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5}}),
     ];
-    let events = deltas.into_iter().map(chunk).chain(end).map(|event| format!("data: {event}\n\n"));
+    let events = deltas
+        .into_iter()
+        .map(chunk)
+        .chain(end)
+        .map(|event| format!("data: {event}\n\n"));
     events.chain(["data: [DONE]\n\n".to_owned()]).collect()
 }
 
@@ -34,7 +38,12 @@ fn check_understood(what: &str, reply: Reply) {
     let server = Server::start([reply]);
     let project = Project::with(spec("format_retries: 0"), &server);
     let ran = project.run(RUN);
-    assert_eq!((ran.code, server.count()), (Some(0), 1), "{what}\n{}", ran.story());
+    assert_eq!(
+        (ran.code, server.count()),
+        (Some(0), 1),
+        "{what}\n{}",
+        ran.story()
+    );
     assert_eq!(project.workspace("answer.txt"), "42\n", "{what}");
 }
 
@@ -47,7 +56,12 @@ fn check_calls(what: &str, answer: Reply, calls: usize) {
     let server = Server::start([answer, reply::text("done")]);
     let project = Project::with(spec("mode: agent"), &server);
     let ran = project.run(RUN);
-    assert_eq!((ran.code, server.count()), (Some(0), 2), "{what}\n{}", ran.story());
+    assert_eq!(
+        (ran.code, server.count()),
+        (Some(0), 2),
+        "{what}\n{}",
+        ran.story()
+    );
     let results = server.requests()[1].results();
     assert_eq!(results.len(), calls, "{what}: {results:?}");
     assert_eq!(project.events("ToolReturned").len(), calls, "{what}");
@@ -59,25 +73,49 @@ fn calls_that_share_an_index_but_not_an_id_all_run() {
         json!({"tool_calls": [{"index": 0, "id": id, "type": "function",
             "function": {"name": "bash", "arguments": bash(command)}}]})
     };
-    let deltas = [call("call_a", "echo 4 > half"), call("call_b", "echo $(cat half)2 > answer.txt")];
+    let deltas = [
+        call("call_a", "echo 4 > half"),
+        call("call_b", "echo $(cat half)2 > answer.txt"),
+    ];
     check_calls("events", stream(deltas.clone(), "tool_calls"), 2);
-    let entries: Vec<Value> = deltas.iter().map(|delta| delta["tool_calls"][0].clone()).collect();
-    check_calls("one event", stream([json!({"role": "assistant", "tool_calls": entries})], "stop"), 2);
+    let entries: Vec<Value> = deltas
+        .iter()
+        .map(|delta| delta["tool_calls"][0].clone())
+        .collect();
+    check_calls(
+        "one event",
+        stream(
+            [json!({"role": "assistant", "tool_calls": entries})],
+            "stop",
+        ),
+        2,
+    );
 }
 
 #[test]
 fn an_id_that_is_repeated_without_an_index_is_one_call() {
     let arguments = bash("echo 42 > answer.txt");
     let piece = |name: &str, arguments: &str| {
-        let mut call = json!({"id": "call_a", "type": "function", "function": {"arguments": arguments}});
+        let mut call =
+            json!({"id": "call_a", "type": "function", "function": {"arguments": arguments}});
         if !name.is_empty() {
             call["function"]["name"] = json!(name);
         }
         json!({"tool_calls": [call]})
     };
-    let pieces = arguments.as_bytes().chunks(7).map(|bytes| piece("", std::str::from_utf8(bytes).unwrap()));
-    check_calls("named once", stream([piece("bash", "")].into_iter().chain(pieces), "tool_calls"), 1);
-    let pieces = arguments.as_bytes().chunks(7).map(|bytes| piece("bash", std::str::from_utf8(bytes).unwrap()));
+    let pieces = arguments
+        .as_bytes()
+        .chunks(7)
+        .map(|bytes| piece("", std::str::from_utf8(bytes).unwrap()));
+    check_calls(
+        "named once",
+        stream([piece("bash", "")].into_iter().chain(pieces), "tool_calls"),
+        1,
+    );
+    let pieces = arguments
+        .as_bytes()
+        .chunks(7)
+        .map(|bytes| piece("bash", std::str::from_utf8(bytes).unwrap()));
     check_calls("named each time", stream(pieces, "tool_calls"), 1);
 }
 
@@ -85,48 +123,97 @@ fn an_id_that_is_repeated_without_an_index_is_one_call() {
 fn a_content_that_is_a_list_is_read() {
     let text = block("answer.txt", "42\n");
     let part = |text: &str| json!({"type": "text", "text": text});
-    check_understood("a stream", stream([json!({"content": [part(&text)]})], "stop"));
+    check_understood(
+        "a stream",
+        stream([json!({"content": [part(&text)]})], "stop"),
+    );
     let (head, tail) = text.split_at(9);
     let thought = json!({"type": "thinking", "thinking": [part("hm")]});
-    let pieces = [json!({"content": [thought]}), json!({"content": [part(head)]}), json!({"content": tail})];
+    let pieces = [
+        json!({"content": [thought]}),
+        json!({"content": [part(head)]}),
+        json!({"content": tail}),
+    ];
     check_understood("pieces", stream(pieces, "stop"));
     let message = json!({"role": "assistant", "content": [part("Here it is:"), part(&text)]});
     let whole = json!({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]});
-    check_understood("a whole answer", reply::raw(200, "application/json", whole.to_string()));
+    check_understood(
+        "a whole answer",
+        reply::raw(200, "application/json", whole.to_string()),
+    );
 }
 
 #[test]
 fn a_stream_is_known_by_what_it_is() {
     let stream = body([json!({"content": block("answer.txt", "42\n")})], "stop");
-    for kind in ["application/json", "text/plain; charset=utf-8", "application/octet-stream", "text/html"] {
+    for kind in [
+        "application/json",
+        "text/plain; charset=utf-8",
+        "application/octet-stream",
+        "text/html",
+    ] {
         check_understood(kind, reply::raw(200, kind, stream.clone()));
-        check_understood(kind, reply::raw(200, kind, format!(": waiting\n\n{stream}")).chunked_by(1));
+        check_understood(
+            kind,
+            reply::raw(200, kind, format!(": waiting\n\n{stream}")).chunked_by(1),
+        );
     }
     let whole = reply::answer("42").body(Dialect::OpenAi).1;
-    check_understood("JSON as a stream", reply::raw(200, "text/event-stream", whole));
-    let server = Server::start([reply::raw(200, "text/event-stream", reply::answer("42").body(Dialect::Anthropic).1)]);
+    check_understood(
+        "JSON as a stream",
+        reply::raw(200, "text/event-stream", whole),
+    );
+    let server = Server::start([reply::raw(
+        200,
+        "text/event-stream",
+        reply::answer("42").body(Dialect::Anthropic).1,
+    )]);
     Project::with(answer_spec(), &server).run(RUN).exits(0);
 }
 
 fn refuses(param: &str, message: &str) -> Reply {
-    let error = json!({"message": message, "type": "invalid_request_error", "param": param, "code": null});
+    let error =
+        json!({"message": message, "type": "invalid_request_error", "param": param, "code": null});
     reply::raw(400, "application/json", json!({"error": error}).to_string())
 }
 
 #[test]
 fn a_field_that_is_refused_is_renamed_or_left_out_once() {
     let fields = [
-        ("max_tokens", "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", ""),
-        ("stream_options", "stream_options: Extra inputs are not permitted", ""),
-        ("temperature", "Unsupported value: 'temperature' does not support 0.5 with this model.", "temperature: 0.5"),
+        (
+            "max_tokens",
+            "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.",
+            "",
+        ),
+        (
+            "stream_options",
+            "stream_options: Extra inputs are not permitted",
+            "",
+        ),
+        (
+            "temperature",
+            "Unsupported value: 'temperature' does not support 0.5 with this model.",
+            "temperature: 0.5",
+        ),
     ];
     for (field, message, more) in fields {
-        let server = Server::start([refuses(field, message), reply::answer("41"), reply::answer("42")]);
+        let server = Server::start([
+            refuses(field, message),
+            reply::answer("41"),
+            reply::answer("42"),
+        ]);
         let project = Project::with(spec(more), &server);
         project.run(RUN).exits(0).says(message);
         let requests = server.requests();
-        assert_eq!((requests.len(), &project.state()["retry_count"]), (3, &json!(1)), "{field}");
-        assert!(requests[0].body.get(field).is_some(), "{field} was not sent at all");
+        assert_eq!(
+            (requests.len(), &project.state()["retry_count"]),
+            (3, &json!(1)),
+            "{field}"
+        );
+        assert!(
+            requests[0].body.get(field).is_some(),
+            "{field} was not sent at all"
+        );
         for request in &requests[1..] {
             let mut expected = requests[0].body.clone();
             let removed = expected.as_object_mut().unwrap().remove(field).unwrap();
@@ -146,7 +233,12 @@ fn a_field_that_is_refused_is_renamed_or_left_out_once() {
         assert_eq!(asked[1]["hash"], answered[0]["hash"]);
         assert_eq!(project.state()["usage"]["llm_calls"], 2);
         let replayed = project.run(&[RUN, &["--replay", &project.log_path()]].concat());
-        assert_eq!((replayed.code, server.count()), (Some(0), 3), "{field}\n{}", replayed.story());
+        assert_eq!(
+            (replayed.code, server.count()),
+            (Some(0), 3),
+            "{field}\n{}",
+            replayed.story()
+        );
     }
 }
 
@@ -155,7 +247,10 @@ fn a_field_is_given_up_only_once_and_the_rest_is_final() {
     let refused = || refuses("max_tokens", "max_tokens is not good");
     let server = Server::start([refused(), refused(), reply::answer("42")]);
     let project = Project::with(spec(""), &server);
-    assert_eq!(project.run(RUN_JSON).exits(1).verdict().1, "generation_error");
+    assert_eq!(
+        project.run(RUN_JSON).exits(1).verdict().1,
+        "generation_error"
+    );
     assert_eq!(server.count(), 2);
     // All three, one after the other.
     let server = Server::start([
@@ -164,21 +259,37 @@ fn a_field_is_given_up_only_once_and_the_rest_is_final() {
         refuses("temperature", "no temperature"),
         reply::answer("42"),
     ]);
-    Project::with(spec("temperature: 0.5"), &server).run(RUN).exits(0);
+    Project::with(spec("temperature: 0.5"), &server)
+        .run(RUN)
+        .exits(0);
     let last = server.requests()[3].body.clone();
     assert_eq!(last["max_completion_tokens"], 16000);
-    assert!(["max_tokens", "stream_options", "temperature"].iter().all(|field| last.get(field).is_none()), "{last}");
+    assert!(
+        ["max_tokens", "stream_options", "temperature"]
+            .iter()
+            .all(|field| last.get(field).is_none()),
+        "{last}"
+    );
     // One that was not sent is not the reason.
-    let server = Server::start([refuses("temperature", "temperature is off"), reply::answer("42")]);
+    let server = Server::start([
+        refuses("temperature", "temperature is off"),
+        reply::answer("42"),
+    ]);
     Project::with(spec(""), &server).run(RUN).exits(1);
     assert_eq!(server.count(), 1);
 }
 
 #[test]
 fn a_refused_field_costs_nothing_and_the_next_request_must_fit_the_budget() {
-    let server = Server::start([refuses("max_tokens", "no max_tokens"), reply::answer("42").usage(100, 10)]);
+    let server = Server::start([
+        refuses("max_tokens", "no max_tokens"),
+        reply::answer("42").usage(100, 10),
+    ]);
     let money = "max_tokens: 1000, price: {input: 3.0, output: 15.0}";
-    let project = Project::with(spec(money) + "budget: {usd: 0.05, tokens: 10000}\n", &server);
+    let project = Project::with(
+        spec(money) + "budget: {usd: 0.05, tokens: 10000}\n",
+        &server,
+    );
     project.run(RUN).exits(0);
     assert_eq!(project.state()["usage"]["lost_usd"], 0.0);
     assert_eq!(server.count(), 2);
@@ -198,7 +309,10 @@ fn a_refused_field_in_a_conversation_goes_on_in_it() {
     project.run(RUN).exits(0);
     assert_eq!(server.count(), 5);
     let lines = project.log();
-    for line in lines.iter().filter(|line| line["event"] == "ModelRequested" && !line["continues"].is_null()) {
+    for line in lines
+        .iter()
+        .filter(|line| line["event"] == "ModelRequested" && !line["continues"].is_null())
+    {
         let before = &lines[line["continues"].as_u64().unwrap() as usize - 1];
         assert_eq!(before["event"], "ModelRequested", "{line}");
     }
@@ -226,15 +340,27 @@ fn small_models_are_understood() {
     let whole = "```text\n42\n```\n";
     let files = block("doc.md", kept) + &block("whole.md", whole) + &block("part.txt", kept);
     let server = Server::start([reply::text(&files)]);
-    let project = Project::with(checked_by("true") + "generator: {provider: openai}\n", &server);
+    let project = Project::with(
+        checked_by("true") + "generator: {provider: openai}\n",
+        &server,
+    );
     project.run(RUN).exits(0);
-    assert_eq!((project.workspace("doc.md").as_str(), project.workspace("whole.md").as_str()), (kept, whole));
+    assert_eq!(
+        (
+            project.workspace("doc.md").as_str(),
+            project.workspace("whole.md").as_str()
+        ),
+        (kept, whole)
+    );
     assert_eq!(project.workspace("part.txt"), kept);
 }
 
 #[test]
 fn thinking_is_not_handed_on() {
-    let server = Server::start([reply::text("<think>\nhm, hm\n</think>\nSure!"), reply::answer("42")]);
+    let server = Server::start([
+        reply::text("<think>\nhm, hm\n</think>\nSure!"),
+        reply::answer("42"),
+    ]);
     Project::with(spec(""), &server).run(RUN).exits(0);
     let said = server.requests()[1].said();
     assert!(said.contains("Sure!") && !said.contains("hm, hm"), "{said}");
@@ -245,17 +371,27 @@ fn thinking_is_not_handed_on() {
         reply::bash("echo 42 > answer.txt"),
         reply::text("done"),
     ]);
-    Project::with(spec("mode: agent"), &server).run(RUN).exits(0);
+    Project::with(spec("mode: agent"), &server)
+        .run(RUN)
+        .exits(0);
     let said = server.requests()[2].said();
-    assert!(said.contains("That is it.") && !said.contains("hm, hm"), "{said}");
+    assert!(
+        said.contains("That is it.") && !said.contains("hm, hm"),
+        "{said}"
+    );
 }
 
 #[test]
 fn text_blocks_of_one_answer_stand_on_lines_of_their_own() {
     let text = block("answer.txt", "42\n");
-    let blocks = [json!({"type": "text", "text": "Here it is:"}), json!({"type": "text", "text": "And now"})];
+    let blocks = [
+        json!({"type": "text", "text": "Here it is:"}),
+        json!({"type": "text", "text": "And now"}),
+    ];
     for reply in [reply::text(&text), reply::text(&text).json()] {
-        let reply = blocks.iter().fold(reply, |reply, block| reply.after_block(block.clone()));
+        let reply = blocks
+            .iter()
+            .fold(reply, |reply, block| reply.after_block(block.clone()));
         let server = Server::start([reply]);
         let project = Project::with(answer_spec() + "generator: {format_retries: 0}\n", &server);
         project.run(RUN).exits(0);

@@ -23,7 +23,10 @@ struct Holdings {
 fn holdings(server: u32) -> Holdings {
     let family = family(server);
     let count = |what: &str| -> usize {
-        family.iter().map(|id| fs::read_dir(format!("/proc/{id}/{what}")).map_or(0, Iterator::count)).sum()
+        family
+            .iter()
+            .map(|id| fs::read_dir(format!("/proc/{id}/{what}")).map_or(0, Iterator::count))
+            .sum()
     };
     Holdings {
         processes: family.len(),
@@ -36,9 +39,16 @@ fn holdings(server: u32) -> Holdings {
 /// Returns a process and all below it.
 fn family(id: u32) -> BTreeSet<u32> {
     let children = |id: u32| {
-        let tasks = fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
+        let tasks = fs::read_dir(format!("/proc/{id}/task"))
+            .into_iter()
+            .flatten()
+            .flatten();
         let texts = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-        texts.flat_map(|text| text.split_whitespace().map(|id| id.parse().unwrap()).collect::<Vec<u32>>())
+        texts.flat_map(|text| {
+            text.split_whitespace()
+                .map(|id| id.parse().unwrap())
+                .collect::<Vec<u32>>()
+        })
     };
     let mut all = BTreeSet::from([id]);
     let mut waiting = vec![id];
@@ -52,8 +62,11 @@ fn family(id: u32) -> BTreeSet<u32> {
 /// Returns a figure of a process in KiB.
 fn status(id: u32, field: &str) -> u64 {
     let text = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or_default()
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok())
+        .unwrap_or_default()
 }
 
 /// Runs a range of commands over all environments, many ahead of their answers.
@@ -80,8 +93,16 @@ fn run(serving: &mut Serving, rounds: std::ops::Range<usize>) {
             4 => "ZeroDivisionError".to_owned(),
             _ => format!("note:1: line {}", round - 3),
         };
-        assert!(answer.output().contains(&expected), "{round}: {}", answer.output());
-        assert_eq!(answer.is_success(), ![3, 4].contains(&(round % 6)), "{round}");
+        assert!(
+            answer.output().contains(&expected),
+            "{round}: {}",
+            answer.output()
+        );
+        assert_eq!(
+            answer.is_success(),
+            ![3, 4].contains(&(round % 6)),
+            "{round}"
+        );
     }
 }
 
@@ -94,7 +115,11 @@ fn ten_thousand_commands_leave_nothing_behind() {
     let early = holdings(serving.id());
     run(&mut serving, 1002..10_002);
     let late = holdings(serving.id());
-    assert_eq!((late.processes, late.threads), (early.processes, early.threads), "{early:?} {late:?}");
+    assert_eq!(
+        (late.processes, late.threads),
+        (early.processes, early.threads),
+        "{early:?} {late:?}"
+    );
     assert_eq!(late.descriptors, early.descriptors, "{early:?} {late:?}");
     assert!(late.memory < early.memory + SLACK, "{early:?} {late:?}");
     serving.end().exits(0);
@@ -117,7 +142,11 @@ fn places_that_die_and_restart_leave_nothing_behind() {
     let early = holdings(serving.id());
     (0..10).for_each(|_| kill(&mut serving));
     let late = holdings(serving.id());
-    assert_eq!((late.processes, late.threads), (early.processes, early.threads), "{early:?} {late:?}");
+    assert_eq!(
+        (late.processes, late.threads),
+        (early.processes, early.threads),
+        "{early:?} {late:?}"
+    );
     assert_eq!(late.descriptors, early.descriptors, "{early:?} {late:?}");
     serving.end().exits(0);
 }
@@ -134,7 +163,10 @@ fn a_flood_is_cut_and_counted_in_bounded_memory() {
     let (head, rest) = output.split_at(5_000_000);
     let (word, tail) = rest.split_at(rest.len() - 5_000_000);
     assert!(head.bytes().chain(tail.bytes()).all(|byte| byte == b'x'));
-    assert!(word.contains(&(FLOOD - 10_000_000).to_string()) && word.len() < 200, "{word}");
+    assert!(
+        word.contains(&(FLOOD - 10_000_000).to_string()) && word.len() < 200,
+        "{word}"
+    );
     let peak = status(serving.id(), "VmHWM");
     assert!(peak < base + (64 << 10), "{base} KiB grew to {peak} KiB");
     assert_eq!(serving.bash("echo on").shows(), "on\n");

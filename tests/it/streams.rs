@@ -19,12 +19,28 @@ use crate::server::Server;
 
 /// A run that found nobody: paused, after all its attempts, with words that say why.
 fn check_unreachable(url: &str, words: &[&str]) {
-    let project = Project::new().spec(answer_spec()).env("ANTHROPIC_BASE_URL", url);
+    let project = Project::new()
+        .spec(answer_spec())
+        .env("ANTHROPIC_BASE_URL", url);
     let ran = project.run(RUN_JSON).exits(4);
-    assert_eq!(ran.verdict(), ("PAUSED".into(), "provider_unavailable".into()), "{url}");
-    let message = ran.result()["message"].as_str().unwrap_or_default().to_lowercase();
-    assert!(words.iter().any(|word| message.contains(word)), "{url}: {message}");
-    assert_eq!(project.events("ModelRequested").len() + project.events("ModelRetried").len(), 5, "{url}");
+    assert_eq!(
+        ran.verdict(),
+        ("PAUSED".into(), "provider_unavailable".into()),
+        "{url}"
+    );
+    let message = ran.result()["message"]
+        .as_str()
+        .unwrap_or_default()
+        .to_lowercase();
+    assert!(
+        words.iter().any(|word| message.contains(word)),
+        "{url}: {message}"
+    );
+    assert_eq!(
+        project.events("ModelRequested").len() + project.events("ModelRetried").len(),
+        5,
+        "{url}"
+    );
     assert_eq!(project.state()["usage"]["llm_calls"], 0, "{url}");
 }
 
@@ -36,7 +52,10 @@ fn a_name_that_nobody_has_pauses_and_says_so() {
 #[test]
 fn a_server_without_tls_pauses_and_says_so() {
     let server = Server::answering(|_| reply::answer("42"));
-    check_unreachable(&server.url().replace("http:", "https:"), &["tls", "corrupt", "invalidcontenttype", "handshake"]);
+    check_unreachable(
+        &server.url().replace("http:", "https:"),
+        &["tls", "corrupt", "invalidcontenttype", "handshake"],
+    );
     assert_eq!(server.count(), 0);
 }
 
@@ -45,11 +64,20 @@ fn a_certificate_that_nobody_vouches_for_gets_no_key() {
     let folder = tempfile::tempdir().unwrap();
     let openssl = |arguments: &str| {
         let mut command = Command::new("openssl");
-        command.args(arguments.split(' ')).current_dir(folder.path()).stdin(Stdio::null()).stderr(Stdio::null());
+        command
+            .args(arguments.split(' '))
+            .current_dir(folder.path())
+            .stdin(Stdio::null())
+            .stderr(Stdio::null());
         command
     };
-    let made = "req -x509 -newkey rsa:2048 -nodes -keyout key -out cert -days 2 -subj /CN=127.0.0.1";
-    if !openssl(made).stdout(Stdio::null()).status().is_ok_and(|status| status.success()) {
+    let made =
+        "req -x509 -newkey rsa:2048 -nodes -keyout key -out cert -days 2 -subj /CN=127.0.0.1";
+    if !openssl(made)
+        .stdout(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+    {
         return needs::skip("there is no openssl here");
     }
     let mut server = openssl("s_server -accept 127.0.0.1:0 -key key -cert cert -quiet -naccept 9")
@@ -66,7 +94,10 @@ fn a_certificate_that_nobody_vouches_for_gets_no_key() {
     });
     let port = || listening_port(server.id());
     crate::running::until("the server listens", || port().is_some());
-    check_unreachable(&format!("https://127.0.0.1:{}", port().unwrap()), &["certificate", "unknownissuer"]);
+    check_unreachable(
+        &format!("https://127.0.0.1:{}", port().unwrap()),
+        &["certificate", "unknownissuer"],
+    );
     server.kill().unwrap();
     server.wait().unwrap();
     reader.join().unwrap();
@@ -79,25 +110,55 @@ fn listening_port(process: u32) -> Option<u16> {
         .ok()?
         .flatten()
         .filter_map(|entry| fs::read_link(entry.path()).ok())
-        .map(|target| target.to_string_lossy().trim_start_matches("socket:[").trim_end_matches(']').to_owned())
+        .map(|target| {
+            target
+                .to_string_lossy()
+                .trim_start_matches("socket:[")
+                .trim_end_matches(']')
+                .to_owned()
+        })
         .collect();
-    fs::read_to_string("/proc/net/tcp").ok()?.lines().skip(1).find_map(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let is_ours = fields[3] == "0A" && sockets.iter().any(|socket| socket == fields[9]);
-        is_ours.then(|| u16::from_str_radix(fields[1].split(':').nth(1)?, 16).ok())?
-    })
+    fs::read_to_string("/proc/net/tcp")
+        .ok()?
+        .lines()
+        .skip(1)
+        .find_map(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let is_ours = fields[3] == "0A" && sockets.iter().any(|socket| socket == fields[9]);
+            is_ours.then(|| u16::from_str_radix(fields[1].split(':').nth(1)?, 16).ok())?
+        })
 }
 
 #[test]
 fn what_a_server_asks_for_is_waited_for_up_to_a_minute() {
-    let retried = ["0", "-5", "soon", "", "nan", "60", "Fri, 31 Dec 1999 23:59:59 GMT"];
+    let retried = [
+        "0",
+        "-5",
+        "soon",
+        "",
+        "nan",
+        "60",
+        "Fri, 31 Dec 1999 23:59:59 GMT",
+    ];
     for asked in retried {
-        let server = Server::start([reply::status(429).header("retry-after", asked), reply::answer("42")]);
+        let server = Server::start([
+            reply::status(429).header("retry-after", asked),
+            reply::answer("42"),
+        ]);
         Project::with(answer_spec(), &server).run(RUN).exits(0);
         assert_eq!(server.count(), 2, "{asked}");
     }
-    for asked in ["61", "1000000000", "1e300", "inf", "Tue, 31 Dec 2999 23:59:59 GMT"] {
-        let server = Server::start([reply::status(429).header("retry-after", asked), reply::answer("42")]);
+    for asked in [
+        "61",
+        "1000000000",
+        "1e300",
+        "inf",
+        "Tue, 31 Dec 2999 23:59:59 GMT",
+    ] {
+        let server = Server::start([
+            reply::status(429).header("retry-after", asked),
+            reply::answer("42"),
+        ]);
         let project = Project::with(answer_spec(), &server);
         project.run(RUN).exits(4).says("asks to wait");
         assert_eq!(server.count(), 1, "{asked}");
@@ -109,25 +170,54 @@ fn what_is_no_answer_is_none_whatever_its_status_says() {
     let deep = "[".repeat(100_000) + &"]".repeat(100_000);
     let whole = String::from_utf8(reply::answer("41").body(Dialect::Anthropic).1).unwrap();
     let cases: [(&str, Reply); 9] = [
-        ("an error in a 200", reply::raw(200, "application/json", r#"{"type":"error","error":{"message":"x"}}"#)),
+        (
+            "an error in a 200",
+            reply::raw(
+                200,
+                "application/json",
+                r#"{"type":"error","error":{"message":"x"}}"#,
+            ),
+        ),
         ("a 204", reply::raw(204, "application/json", "")),
-        ("an answer as a page", reply::raw(200, "text/html", whole.clone())),
-        ("a byte order mark", reply::raw(200, "application/json", format!("\u{feff}{whole}"))),
+        (
+            "an answer as a page",
+            reply::raw(200, "text/html", whole.clone()),
+        ),
+        (
+            "a byte order mark",
+            reply::raw(200, "application/json", format!("\u{feff}{whole}")),
+        ),
         (
             "not UTF-8",
-            reply::raw(200, "application/json", whole.replace("41", "4#").replace('#', "\u{1}").into_bytes()),
+            reply::raw(
+                200,
+                "application/json",
+                whole.replace("41", "4#").replace('#', "\u{1}").into_bytes(),
+            ),
         ),
-        ("bytes", reply::raw(200, "application/json", [b"{\"content\":\"".as_slice(), b"\xff\xfe", b"\"}"].concat())),
+        (
+            "bytes",
+            reply::raw(
+                200,
+                "application/json",
+                [b"{\"content\":\"".as_slice(), b"\xff\xfe", b"\"}"].concat(),
+            ),
+        ),
         (
             "NaN",
             reply::raw(
                 200,
                 "application/json",
-                whole.replace(":1,", ":NaN,").replace("\"usage\"", "\"n\":NaN,\"usage\""),
+                whole
+                    .replace(":1,", ":NaN,")
+                    .replace("\"usage\"", "\"n\":NaN,\"usage\""),
             ),
         ),
         ("depth", reply::raw(200, "application/json", deep.clone())),
-        ("depth in a stream", reply::raw(200, "text/event-stream", format!("data: {deep}\n\n"))),
+        (
+            "depth in a stream",
+            reply::raw(200, "text/event-stream", format!("data: {deep}\n\n")),
+        ),
     ];
     for (what, fault) in cases {
         check_transient(what, fault);
@@ -147,7 +237,8 @@ fn the_start_of_what_came_instead_is_in_the_log_and_is_escaped() {
 
 #[test]
 fn a_redirect_to_itself_is_not_followed() {
-    let server = Server::answering(|_| reply::raw(307, "text/plain", "").header("location", "/v1/messages"));
+    let server =
+        Server::answering(|_| reply::raw(307, "text/plain", "").header("location", "/v1/messages"));
     Project::with(answer_spec(), &server).run(RUN).exits(1);
     assert_eq!(server.count(), 1);
 }
@@ -155,11 +246,16 @@ fn a_redirect_to_itself_is_not_followed() {
 /// A server of one word for each connection, before or after it has read what is asked; returns its URL and the count.
 fn saying(words: Vec<(bool, Vec<u8>)>) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (url, count) = (format!("http://{}", listener.local_addr().unwrap()), Arc::new(AtomicUsize::new(0)));
+    let (url, count) = (
+        format!("http://{}", listener.local_addr().unwrap()),
+        Arc::new(AtomicUsize::new(0)),
+    );
     let counted = count.clone();
     thread::spawn(move || {
         for (is_early, word) in words {
-            let Ok((mut stream, _)) = listener.accept() else { return };
+            let Ok((mut stream, _)) = listener.accept() else {
+                return;
+            };
             counted.fetch_add(1, Ordering::SeqCst);
             let mut piece = [0; 1 << 16];
             if is_early {
@@ -186,13 +282,24 @@ fn on_the_wire(line: &str, length: impl Fn(usize) -> usize) -> Vec<u8> {
 
 #[test]
 fn the_first_whole_answer_counts() {
-    let twice = [on_the_wire("42", |length| length), on_the_wire("41", |length| length)].concat();
-    for (what, is_early, word) in
-        [("twice", false, twice.clone()), ("early", true, on_the_wire("42", |length| length)), ("both", true, twice)]
-    {
+    let twice = [
+        on_the_wire("42", |length| length),
+        on_the_wire("41", |length| length),
+    ]
+    .concat();
+    for (what, is_early, word) in [
+        ("twice", false, twice.clone()),
+        ("early", true, on_the_wire("42", |length| length)),
+        ("both", true, twice),
+    ] {
         // One that comes before it was asked for may be dropped with its connection.
-        let (url, count) = saying(vec![(is_early, word), (false, on_the_wire("42", |length| length))]);
-        let project = Project::new().spec(answer_spec()).env("ANTHROPIC_BASE_URL", &url);
+        let (url, count) = saying(vec![
+            (is_early, word),
+            (false, on_the_wire("42", |length| length)),
+        ]);
+        let project = Project::new()
+            .spec(answer_spec())
+            .env("ANTHROPIC_BASE_URL", &url);
         project.run(RUN).exits(0);
         assert_eq!(project.workspace("answer.txt"), "42\n", "{what}");
         assert!(count.load(Ordering::SeqCst) <= 2, "{what}");
@@ -209,35 +316,55 @@ fn a_length_that_lies_is_no_end() {
         (false, b"HTTP/1.1 200 OK\r\n".to_vec()),
     ];
     let (url, count) = saying([faults, vec![(false, on_the_wire("42", |length| length))]].concat());
-    let project = Project::new().spec(answer_spec()).env("ANTHROPIC_BASE_URL", &url);
+    let project = Project::new()
+        .spec(answer_spec())
+        .env("ANTHROPIC_BASE_URL", &url);
     project.run(RUN).exits(0);
-    assert_eq!((project.workspace("answer.txt").as_str(), count.load(Ordering::SeqCst)), ("42\n", 4));
+    assert_eq!(
+        (
+            project.workspace("answer.txt").as_str(),
+            count.load(Ordering::SeqCst)
+        ),
+        ("42\n", 4)
+    );
 }
 
 #[test]
 fn silence_is_told_with_its_length() {
-    for fault in [reply::answer("41").held(), reply::answer("41").stall_after(3)] {
+    for fault in [
+        reply::answer("41").held(),
+        reply::answer("41").stall_after(3),
+    ] {
         let server = Server::start([fault, reply::answer("42")]);
         let project = Project::with(answer_spec(), &server).env("ORCHESTRATOR_IDLE_TIMEOUT", "1");
         project.run(RUN).exits(0).says("silence for 1 s");
-        assert_eq!((project.workspace("answer.txt").as_str(), server.count()), ("42\n", 2));
+        assert_eq!(
+            (project.workspace("answer.txt").as_str(), server.count()),
+            ("42\n", 2)
+        );
     }
 }
 
 /// The most memory that a process has held so far, in kB.
 fn most_held(running: &Running) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", running.id())).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmHWM:"))
+        .unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
 #[test]
 fn no_flood_fills_the_memory() {
     let stream = |body: Vec<u8>| reply::raw(200, "text/event-stream", body);
-    let delta =
-        json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "x".repeat(50_000)}});
+    let delta = json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "x".repeat(50_000)}});
     let endless = format!("data: {delta}\n\n").repeat(700);
-    let zipped = Command::new("sh").args(["-c", "head -c 150000000 /dev/zero | gzip -9"]).output().unwrap().stdout;
+    let zipped = Command::new("sh")
+        .args(["-c", "head -c 150000000 /dev/zero | gzip -9"])
+        .output()
+        .unwrap()
+        .stdout;
     let floods = [
         stream(["data: ".as_bytes(), &vec![b'x'; 20 << 20]].concat()),
         reply::raw(200, "application/json", vec![b' '; 20 << 20]),
@@ -249,7 +376,9 @@ fn no_flood_fills_the_memory() {
         let server = Server::start(replies.iter().cloned().chain([reply::answer("42").held()]));
         let project = Project::with(answer_spec(), &server);
         let mut running = project.start(RUN);
-        running.until("all floods have come and gone", || server.count() == replies.len() + 1);
+        running.until("all floods have come and gone", || {
+            server.count() == replies.len() + 1
+        });
         let held = most_held(&running);
         server.release();
         running.wait().exits(0);

@@ -25,7 +25,11 @@ fn variables(project: Project, more: &str, arguments: &[&str]) -> BTreeMap<Strin
     let project = project.spec(checked_by("env > seen") + more).model(&server);
     project.run(&[RUN, arguments].concat()).exits(0);
     let lines = project.workspace("seen");
-    lines.lines().filter_map(|line| line.split_once('=')).map(|(name, value)| (name.into(), value.into())).collect()
+    lines
+        .lines()
+        .filter_map(|line| line.split_once('='))
+        .map(|(name, value)| (name.into(), value.into()))
+        .collect()
 }
 
 fn seen<'a>(all: &'a BTreeMap<String, String>, name: &str) -> Option<&'a str> {
@@ -35,7 +39,14 @@ fn seen<'a>(all: &'a BTreeMap<String, String>, name: &str) -> Option<&'a str> {
 #[test]
 fn toolchains_of_the_home_are_found_in_their_places() {
     let project = Project::new();
-    for folder in [".cargo/bin", ".rustup", ".pyenv", "go/pkg/mod", ".local/lib", ".gradle/caches"] {
+    for folder in [
+        ".cargo/bin",
+        ".rustup",
+        ".pyenv",
+        "go/pkg/mod",
+        ".local/lib",
+        ".gradle/caches",
+    ] {
         fs::create_dir_all(project.outside("home").join(folder)).unwrap();
     }
     let home = project.outside("home").display().to_string();
@@ -48,7 +59,11 @@ fn toolchains_of_the_home_are_found_in_their_places() {
         ("PYTHONUSERBASE", ".local"),
         ("GRADLE_RO_DEP_CACHE", ".gradle/caches"),
     ] {
-        assert_eq!(seen(&all, name), Some(format!("{home}/{place}").as_str()), "{name}");
+        assert_eq!(
+            seen(&all, name),
+            Some(format!("{home}/{place}").as_str()),
+            "{name}"
+        );
     }
     assert_eq!(seen(&all, "PYTHONNOUSERSITE"), None);
     assert_ne!(seen(&all, "HOME"), Some(home.as_str()));
@@ -61,21 +76,49 @@ fn a_toolchain_that_is_out_of_sight_is_not_named() {
     fs::create_dir_all(&elsewhere).unwrap();
     let path = format!("{}:/usr/bin:/bin", elsewhere.display());
     let rust = project.outside("elsewhere/rust").display().to_string();
-    let all = variables(project.env("RUSTUP_HOME", &rust).env("PATH", &path), "", &[]);
-    assert_eq!((seen(&all, "RUSTUP_HOME"), seen(&all, "PATH")), (None, Some("/usr/bin:/bin")));
+    let all = variables(
+        project.env("RUSTUP_HOME", &rust).env("PATH", &path),
+        "",
+        &[],
+    );
+    assert_eq!(
+        (seen(&all, "RUSTUP_HOME"), seen(&all, "PATH")),
+        (None, Some("/usr/bin:/bin"))
+    );
     assert_eq!(seen(&all, "PYTHONNOUSERSITE"), Some("1"));
 }
 
 #[test]
 fn without_a_network_toolchains_are_told_so() {
-    let proxies = [("HTTP_PROXY", "http://192.0.2.1:1"), ("NO_PROXY", "127.0.0.1"), ("SSL_CERT_FILE", "/etc/hosts")];
-    let project = || proxies.iter().fold(Project::new(), |project, (name, value)| project.env(name, value));
-    let (without, with) = (variables(project(), "", &[]), variables(project(), "sandbox: {network: true}\n", &[]));
+    let proxies = [
+        ("HTTP_PROXY", "http://192.0.2.1:1"),
+        ("NO_PROXY", "127.0.0.1"),
+        ("SSL_CERT_FILE", "/etc/hosts"),
+    ];
+    let project = || {
+        proxies
+            .iter()
+            .fold(Project::new(), |project, (name, value)| {
+                project.env(name, value)
+            })
+    };
+    let (without, with) = (
+        variables(project(), "", &[]),
+        variables(project(), "sandbox: {network: true}\n", &[]),
+    );
     for (name, value) in OFFLINE {
-        assert_eq!((seen(&without, name), seen(&with, name)), (Some(value), None), "{name}");
+        assert_eq!(
+            (seen(&without, name), seen(&with, name)),
+            (Some(value), None),
+            "{name}"
+        );
     }
     for (name, value) in proxies {
-        assert_eq!((seen(&without, name), seen(&with, name)), (None, Some(value)), "{name}");
+        assert_eq!(
+            (seen(&without, name), seen(&with, name)),
+            (None, Some(value)),
+            "{name}"
+        );
     }
 }
 
@@ -84,7 +127,10 @@ fn without_a_sandbox_the_home_is_the_users() {
     let project = Project::new();
     let home = project.outside("home").display().to_string();
     let all = variables(project, "", &["--no-sandbox"]);
-    assert_eq!((seen(&all, "HOME"), seen(&all, "PYTHONHASHSEED")), (Some(home.as_str()), Some("0")));
+    assert_eq!(
+        (seen(&all, "HOME"), seen(&all, "PYTHONHASHSEED")),
+        (Some(home.as_str()), Some("0"))
+    );
     assert_ne!(seen(&all, "TMPDIR"), Some("/tmp"));
 }
 
@@ -102,7 +148,11 @@ fn counting() -> String {
 
 #[test]
 fn compiler_caches_last_as_long_as_the_run() {
-    let server = Server::start([reply::answer("41"), reply::answer("42"), reply::answer("42")]);
+    let server = Server::start([
+        reply::answer("41"),
+        reply::answer("42"),
+        reply::answer("42"),
+    ]);
     let project = Project::with(counting(), &server);
     project.run(RUN).exits(0);
     assert_eq!(project.workspace("rounds"), "x\nx\n");
@@ -111,19 +161,36 @@ fn compiler_caches_last_as_long_as_the_run() {
     assert_eq!(fs::read_dir(project.outside("home")).unwrap().count(), 0);
     // The next run begins with none, at the same place.
     project.run(&[RUN, &["--no-resume"]].concat()).exits(0);
-    assert_eq!((project.workspace("rounds").as_str(), project.workspace("place")), ("x\n", place));
+    assert_eq!(
+        (
+            project.workspace("rounds").as_str(),
+            project.workspace("place")
+        ),
+        ("x\n", place)
+    );
 }
 
 #[test]
 fn caches_of_a_run_that_was_killed_go_with_it() {
-    let server = Server::start([reply::answer("41"), reply::answer("42").held(), reply::answer("42")]);
+    let server = Server::start([
+        reply::answer("41"),
+        reply::answer("42").held(),
+        reply::answer("42"),
+    ]);
     let project = Project::with(counting(), &server);
     let running = project.start(RUN);
     server.wait_for(2);
     running.signal(Signal::KILL);
     running.wait();
     let caches = project.outside("home/.cache/orchestrator");
-    assert_eq!(fs::read_dir(&caches).unwrap().flatten().filter(|entry| entry.path().is_dir()).count(), 1);
+    assert_eq!(
+        fs::read_dir(&caches)
+            .unwrap()
+            .flatten()
+            .filter(|entry| entry.path().is_dir())
+            .count(),
+        1
+    );
     project.run(&["reset"]).exits(0);
     assert_eq!(fs::read_dir(project.outside("home")).unwrap().count(), 0);
 }
@@ -136,7 +203,11 @@ fn a_cache_folder_of_the_user_stays_as_it_is() {
     fs::create_dir_all(folder.join("other")).unwrap();
     let project = project.env("XDG_CACHE_HOME", &folder.display().to_string());
     project.run(RUN).exits(0);
-    assert!(project.workspace("place").starts_with(&folder.display().to_string()));
+    assert!(
+        project
+            .workspace("place")
+            .starts_with(&folder.display().to_string())
+    );
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
 }
 
@@ -145,8 +216,14 @@ fn what_is_opened_by_name_is_said() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::new().file("sdk/lib.txt", "").model(&server);
     fs::create_dir(project.outside("home/tools")).unwrap();
-    let project = project.spec(checked_by("true") + "sandbox: {read: [../sdk, ~/tools], network: true}\n");
-    project.run(RUN).exits(0).says("/sdk").says("home/tools").says("loopback");
+    let project =
+        project.spec(checked_by("true") + "sandbox: {read: [../sdk, ~/tools], network: true}\n");
+    project
+        .run(RUN)
+        .exits(0)
+        .says("/sdk")
+        .says("home/tools")
+        .says("loopback");
 }
 
 #[test]
@@ -154,9 +231,14 @@ fn what_a_link_opens_is_said_by_both_names() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::new().file("sdk/lib.txt", "").model(&server);
     std::os::unix::fs::symlink("../sdk", project.path("specs/link")).unwrap();
-    let project = project.spec(checked_by("cat ../specs/link/lib.txt") + "sandbox: {read: [link]}\n");
+    let project =
+        project.spec(checked_by("cat ../specs/link/lib.txt") + "sandbox: {read: [link]}\n");
     let root = project.root().canonicalize().unwrap().display().to_string();
-    project.run(RUN).exits(0).says("/specs/link -> ").says(&format!("{root}/sdk"));
+    project
+        .run(RUN)
+        .exits(0)
+        .says("/specs/link -> ")
+        .says(&format!("{root}/sdk"));
 }
 
 #[test]
@@ -187,22 +269,41 @@ fn a_link_on_path_opens_a_program_and_no_key() {
     std::os::unix::fs::symlink("../kit/bin/tool", home.join("bin/tool")).unwrap();
     std::os::unix::fs::symlink("../.ssh/id_rsa", home.join("bin/key")).unwrap();
     let path = format!("{}:/usr/bin:/bin", home.join("bin").display());
-    let script = format!("tool && ! cat {0}/bin/key && ! cat {0}/.ssh/id_rsa", home.display());
-    project.env("PATH", &path).spec(checked_by(&script)).run(RUN).exits(0);
+    let script = format!(
+        "tool && ! cat {0}/bin/key && ! cat {0}/.ssh/id_rsa",
+        home.display()
+    );
+    project
+        .env("PATH", &path)
+        .spec(checked_by(&script))
+        .run(RUN)
+        .exits(0);
 }
 
 #[test]
 fn a_device_that_is_there_anyway_can_be_named() {
     let server = Server::start([reply::answer("42")]);
     let devices = "sandbox: {devices: [/dev/shm, /dev/pts, /dev/ptmx, /dev/fd, /dev/null]}\n";
-    let project = Project::new().spec(checked_by("echo x > /dev/null && ls /dev/fd/") + devices).model(&server);
+    let project = Project::new()
+        .spec(checked_by("echo x > /dev/null && ls /dev/fd/") + devices)
+        .model(&server);
     project.run(RUN).exits(0);
 }
 
 #[test]
 fn what_cannot_be_opened_is_refused_with_its_place() {
-    for (path, word) in [("missing", "cannot read"), ("/", "everything"), ("/proc", "private"), ("/tmp", "private")] {
-        let project = Project::new().spec(checked_by("true") + &format!("sandbox: {{read: [{path}]}}\n"));
-        project.run(RUN).exits(65).says("spec.yaml:6:18: ").says(word);
+    for (path, word) in [
+        ("missing", "cannot read"),
+        ("/", "everything"),
+        ("/proc", "private"),
+        ("/tmp", "private"),
+    ] {
+        let project =
+            Project::new().spec(checked_by("true") + &format!("sandbox: {{read: [{path}]}}\n"));
+        project
+            .run(RUN)
+            .exits(65)
+            .says("spec.yaml:6:18: ")
+            .says(word);
     }
 }

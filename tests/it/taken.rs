@@ -17,7 +17,10 @@ const LEFT: &str = "LEFT-OUT-4711\n";
 
 /// Returns a project whose files lie in the spec's folder.
 fn project(server: &Server, files: &[(&str, &str)], workspace: &str) -> Project {
-    let project = Project::with(checked_by(CHECK) + &format!("workspace: {workspace}\n"), server);
+    let project = Project::with(
+        checked_by(CHECK) + &format!("workspace: {workspace}\n"),
+        server,
+    );
     for (path, content) in files {
         project.write(&format!("specs/{path}"), content);
     }
@@ -29,9 +32,17 @@ fn taken(files: &[(&str, &str)], workspace: &str) -> BTreeSet<String> {
     let server = Server::start([reply::answer("42")]);
     let project = project(&server, files, workspace);
     project.run(RUN).exits(0);
-    assert!(!server.requests()[0].said().contains(LEFT.trim()), "{}", server.requests()[0].said());
+    assert!(
+        !server.requests()[0].said().contains(LEFT.trim()),
+        "{}",
+        server.requests()[0].said()
+    );
     assert!(!project.read(&project.log_path()).contains(LEFT.trim()));
-    project.workspace_names().into_iter().filter(|name| name != "answer.txt").collect()
+    project
+        .workspace_names()
+        .into_iter()
+        .filter(|name| name != "answer.txt")
+        .collect()
 }
 
 fn names(names: &[&str]) -> BTreeSet<String> {
@@ -47,7 +58,12 @@ fn what_ignore_files_exclude_stays_behind() {
         }
     };
     check(
-        &[(".gitignore", "*.log\n!keep.log\nbuild/\n"), ("x.log", LEFT), ("keep.log", "k"), ("build/o", LEFT)],
+        &[
+            (".gitignore", "*.log\n!keep.log\nbuild/\n"),
+            ("x.log", LEFT),
+            ("keep.log", "k"),
+            ("build/o", LEFT),
+        ],
         &[".gitignore", "keep.log"],
     );
     // Below, above and across: the deepest file wins, and `.ignore` over `.gitignore`.
@@ -65,10 +81,25 @@ fn what_ignore_files_exclude_stays_behind() {
             ("kept", "k"),
             ("x.big", LEFT),
         ],
-        &[".gitignore", "sub/.gitignore", "sub/only-top", "sub/gen.py", "other.py", ".ignore", "kept"],
+        &[
+            ".gitignore",
+            "sub/.gitignore",
+            "sub/only-top",
+            "sub/gen.py",
+            "other.py",
+            ".ignore",
+            "kept",
+        ],
     );
     // What an excluded folder holds cannot be brought back, as in git.
-    check(&[(".gitignore", "out/\n!out/a\n"), ("out/a", LEFT), ("b", "k")], &[".gitignore", "b"]);
+    check(
+        &[
+            (".gitignore", "out/\n!out/a\n"),
+            ("out/a", LEFT),
+            ("b", "k"),
+        ],
+        &[".gitignore", "b"],
+    );
     // Neither the history nor caches come, also where nothing ignores them.
     check(
         &[
@@ -85,11 +116,33 @@ fn what_ignore_files_exclude_stays_behind() {
 
 #[test]
 fn secrets_stay_behind() {
-    let secrets = [".env", ".env.local", "deep/er/.env", "certs/server.pem", "tls.key", ".ssh/id_ed25519", ".netrc"];
+    let secrets = [
+        ".env",
+        ".env.local",
+        "deep/er/.env",
+        "certs/server.pem",
+        "tls.key",
+        ".ssh/id_ed25519",
+        ".netrc",
+    ];
     let more = ["web/.npmrc", ".pypirc", "id_rsa.pub"];
-    let mut files: Vec<(&str, &str)> = secrets.iter().chain(&more).map(|name| (*name, LEFT)).collect();
-    files.extend([(".env.example", "KEY="), ("notes/env.md", "k"), ("key.py", "k"), ("id_service/main.py", "k")]);
-    let expected = names(&[".env.example", "notes/env.md", "key.py", "id_service/main.py"]);
+    let mut files: Vec<(&str, &str)> = secrets
+        .iter()
+        .chain(&more)
+        .map(|name| (*name, LEFT))
+        .collect();
+    files.extend([
+        (".env.example", "KEY="),
+        ("notes/env.md", "k"),
+        ("key.py", "k"),
+        ("id_service/main.py", "k"),
+    ]);
+    let expected = names(&[
+        ".env.example",
+        "notes/env.md",
+        "key.py",
+        "id_service/main.py",
+    ]);
     assert_eq!(taken(&files, "{copy: [.]}"), expected);
     assert_eq!(taken(&files, "{protect: [.]}"), expected);
 }
@@ -104,8 +157,19 @@ fn what_an_entry_names_itself_comes() {
         (".env", "k"),
         ("key.pem", LEFT),
     ];
-    let came = taken(&files, "{copy: [., node_modules/, generated.py], protect: [.env]}");
-    assert_eq!(came, names(&[".gitignore", "node_modules/a/index.js", "generated.py", ".env"]));
+    let came = taken(
+        &files,
+        "{copy: [., node_modules/, generated.py], protect: [.env]}",
+    );
+    assert_eq!(
+        came,
+        names(&[
+            ".gitignore",
+            "node_modules/a/index.js",
+            "generated.py",
+            ".env"
+        ])
+    );
 }
 
 #[test]
@@ -122,13 +186,28 @@ fn exclude_leaves_out_more() {
     ];
     for list in ["copy", "protect"] {
         let exclude = "['*.csv', ./data/, /top, '!keep.csv']";
-        let came = taken(&files, &format!("{{{list}: [{{from: proj, to: p, exclude: {exclude}}}]}}"));
-        assert_eq!(came, names(&["p/a.py", "p/sub/data", "p/sub/top", "p/sub/keep.csv"]), "{list}");
+        let came = taken(
+            &files,
+            &format!("{{{list}: [{{from: proj, to: p, exclude: {exclude}}}]}}"),
+        );
+        assert_eq!(
+            came,
+            names(&["p/a.py", "p/sub/data", "p/sub/top", "p/sub/keep.csv"]),
+            "{list}"
+        );
     }
     let refused = |exclude: &str, place: &str, word: &str| {
         let server = Server::start([]);
-        let project = project(&server, &files, &format!("{{copy: [{{from: proj, exclude: {exclude}}}]}}"));
-        project.run(RUN).exits(65).says(&format!("spec.yaml:6:{place}: ")).says(word);
+        let project = project(
+            &server,
+            &files,
+            &format!("{{copy: [{{from: proj, exclude: {exclude}}}]}}"),
+        );
+        project
+            .run(RUN)
+            .exits(65)
+            .says(&format!("spec.yaml:6:{place}: "))
+            .says(word);
         assert!(!project.exists("workspace"));
     };
     refused("['*.csv', '[z-a]']", "52", "is not a pattern");
@@ -152,14 +231,24 @@ fn one_line_says_what_was_left_out() {
         ("named.log", "k"),
         ("data.csv", LEFT),
     ];
-    let project = project(&server, &files, "{copy: [{from: ., exclude: ['*.csv']}, named.log]}");
+    let project = project(
+        &server,
+        &files,
+        "{copy: [{from: ., exclude: ['*.csv']}, named.log]}",
+    );
     let line = "left out: 3 ignored, 1 excluded, .env, web/.npmrc, spec.yaml (the spec)";
-    project.run(&["lint", "--spec", "specs/spec.yaml"]).exits(0).says(line);
+    project
+        .run(&["lint", "--spec", "specs/spec.yaml"])
+        .exits(0)
+        .says(line);
     project.run(RUN).exits(0).says(line);
     assert!(project.log().iter().any(|event| event["message"] == line));
     let nothing = Server::start([reply::answer("42")]);
     let project = Project::with(checked_by(CHECK), &nothing).file("specs/a/b", "k");
-    let ran = project.spec(checked_by(CHECK) + "workspace: {copy: [a]}\n").run(RUN).exits(0);
+    let ran = project
+        .spec(checked_by(CHECK) + "workspace: {copy: [a]}\n")
+        .run(RUN)
+        .exits(0);
     assert!(!ran.stderr.contains("left out"), "{}", ran.story());
 }
 
@@ -167,7 +256,10 @@ fn one_line_says_what_was_left_out() {
 fn the_spec_itself_stays_behind() {
     let server = Server::start([reply::answer("42")]);
     let text = checked_by(CHECK) + "workspace: {copy: [.]}\n# SPEC-MARK\n";
-    let project = Project::new().model(&server).file("sub/odd name.yml", &text).file("sub/a", "k");
+    let project = Project::new()
+        .model(&server)
+        .file("sub/odd name.yml", &text)
+        .file("sub/a", "k");
     symlink("odd name.yml", project.path("sub/link.yml")).unwrap();
     project.run(&["run", "--spec", "sub/link.yml"]).exits(0);
     assert_eq!(project.workspace_names(), ["a", "answer.txt"]);
@@ -191,14 +283,26 @@ fn with_hidden(workspace: &str, files: &str, agent: bool) {
         ]),
         false => Server::start([reply::answer("42")]),
     };
-    let project =
-        Project::with(&checks, &server).file("specs/tests/v", "k").file("specs/tests/hidden/h", "HIDDEN-MARK");
+    let project = Project::with(&checks, &server)
+        .file("specs/tests/v", "k")
+        .file("specs/tests/hidden/h", "HIDDEN-MARK");
     project.run(RUN).exits(0);
     for request in server.requests() {
-        assert!(!request.said().contains("HIDDEN-MARK"), "{workspace} {files}: {}", request.said());
+        assert!(
+            !request.said().contains("HIDDEN-MARK"),
+            "{workspace} {files}: {}",
+            request.said()
+        );
     }
-    assert!(!project.exists("workspace/tests/hidden/h") && project.exists("workspace/tests/v"), "{workspace} {files}");
-    for event in project.events("ModelRequested").iter().chain(&project.events("ToolReturned")) {
+    assert!(
+        !project.exists("workspace/tests/hidden/h") && project.exists("workspace/tests/v"),
+        "{workspace} {files}"
+    );
+    for event in project
+        .events("ModelRequested")
+        .iter()
+        .chain(&project.events("ToolReturned"))
+    {
         assert!(!event.to_string().contains("HIDDEN-MARK"), "{event}");
     }
 }
@@ -221,18 +325,33 @@ fn hidden_tests_inside_what_comes_stay_hidden() {
 #[test]
 fn what_is_hidden_and_named_to_be_shown_comes_with_a_warning() {
     let server = Server::start([reply::answer("42")]);
-    let text = checked_by(CHECK).replace("command", "hidden: true\n    files: [tests/hidden]\n    command");
-    let project = Project::with(text + "workspace: {protect: [tests, {from: ./tests/hidden/, to: h}]}\n", &server)
-        .file("specs/tests/hidden/h", "HIDDEN-MARK")
-        .file("specs/tests/v", "k");
-    let warning = "spec.yaml:8:30: ./tests/hidden/ is named by a hidden check too; the model sees it";
-    project.run(&["lint", "--spec", "specs/spec.yaml"]).exits(0).says(warning);
+    let text = checked_by(CHECK).replace(
+        "command",
+        "hidden: true\n    files: [tests/hidden]\n    command",
+    );
+    let project = Project::with(
+        text + "workspace: {protect: [tests, {from: ./tests/hidden/, to: h}]}\n",
+        &server,
+    )
+    .file("specs/tests/hidden/h", "HIDDEN-MARK")
+    .file("specs/tests/v", "k");
+    let warning =
+        "spec.yaml:8:30: ./tests/hidden/ is named by a hidden check too; the model sees it";
+    project
+        .run(&["lint", "--spec", "specs/spec.yaml"])
+        .exits(0)
+        .says(warning);
     let ran = project.run(RUN_JSON).exits(0).says(warning);
-    assert!(ran.result()["notes"].to_string().contains(warning), "{}", ran.story());
+    assert!(
+        ran.result()["notes"].to_string().contains(warning),
+        "{}",
+        ran.story()
+    );
     assert_eq!(project.workspace_names(), ["answer.txt", "h/h", "tests/v"]);
     // A part of what is hidden can be given on purpose.
     let server = Server::start([reply::answer("42")]);
-    let text = checked_by(CHECK).replace("command", "hidden: true\n    files: [tests]\n    command");
+    let text =
+        checked_by(CHECK).replace("command", "hidden: true\n    files: [tests]\n    command");
     let project = Project::with(text + "workspace: {copy: [tests/helper.py]}\n", &server)
         .file("specs/tests/helper.py", "k")
         .file("specs/tests/test_h.py", LEFT);
@@ -246,21 +365,37 @@ fn a_link_that_leads_out_is_refused_with_the_line_to_write() {
     let project = project(&server, &[("proj/deep/a", "k")], "{copy: [proj]}");
     symlink("/etc/hostname", project.path("specs/proj/deep/out")).unwrap();
     let line = "{from: proj, exclude: [/deep/out]}";
-    let ran =
-        project.run(RUN).exits(65).says("spec.yaml:6:20: ").says("proj/deep/out").says("/etc/hostname").says(line);
-    assert!(!project.exists("workspace") && server.count() == 0, "{}", ran.story());
+    let ran = project
+        .run(RUN)
+        .exits(65)
+        .says("spec.yaml:6:20: ")
+        .says("proj/deep/out")
+        .says("/etc/hostname")
+        .says(line);
+    assert!(
+        !project.exists("workspace") && server.count() == 0,
+        "{}",
+        ran.story()
+    );
     let project = project.spec(checked_by(CHECK) + &format!("workspace: {{copy: [{line}]}}\n"));
     project.run(RUN).exits(0);
     assert_eq!(project.workspace_names(), ["answer.txt", "proj/deep/a"]);
     // What stays behind may lead where it likes.
     project.write("specs/proj/.gitignore", "out\n");
-    project.spec(checked_by(CHECK) + "workspace: {copy: [proj]}\n").run(RUN).exits(0);
+    project
+        .spec(checked_by(CHECK) + "workspace: {copy: [proj]}\n")
+        .run(RUN)
+        .exits(0);
 }
 
 #[test]
 fn a_virtual_environment_is_opened_not_copied() {
     let server = Server::start([]);
-    let project = project(&server, &[("venv/pyvenv.cfg", "home = /usr/bin\n"), ("a", "k")], "{copy: [.]}");
+    let project = project(
+        &server,
+        &[("venv/pyvenv.cfg", "home = /usr/bin\n"), ("a", "k")],
+        "{copy: [.]}",
+    );
     fs::create_dir(project.path("specs/venv/bin")).unwrap();
     symlink("/usr/bin/python3", project.path("specs/venv/bin/python")).unwrap();
     let venv = project.path("specs/venv").canonicalize().unwrap();
@@ -276,36 +411,73 @@ fn a_virtual_environment_is_opened_not_copied() {
 fn new_scripts_are_executable() {
     let script = "#!/bin/sh\ngrep -qx 42 answer.txt\n";
     let text = "name: a\ndescription: b\nchecks: [{command: [./run/check]}]\n";
-    let mode = |project: &Project, path: &str| fs::metadata(project.path(path)).unwrap().permissions().mode() & 0o777;
-    let server =
-        Server::start([reply::answer("42"), reply::files(&[("run/check", script), ("plain", "x #!/bin/sh\n")])]);
+    let mode = |project: &Project, path: &str| {
+        fs::metadata(project.path(path))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777
+    };
+    let server = Server::start([
+        reply::answer("42"),
+        reply::files(&[("run/check", script), ("plain", "x #!/bin/sh\n")]),
+    ]);
     let project = Project::with(text, &server);
     project.run(RUN).exits(0);
-    assert_eq!((mode(&project, "workspace/run/check") & 0o100, mode(&project, "workspace/plain") & 0o111), (0o100, 0));
+    assert_eq!(
+        (
+            mode(&project, "workspace/run/check") & 0o100,
+            mode(&project, "workspace/plain") & 0o111
+        ),
+        (0o100, 0)
+    );
     // A file that is there keeps its mode.
     let server = Server::start([reply::files(&[("given", script)]), reply::answer("42")]);
-    let project =
-        Project::with(text.replace("run/check", "given") + "workspace: {copy: [given]}\nmax_retries: 1\n", &server)
-            .file("specs/given", "x");
+    let project = Project::with(
+        text.replace("run/check", "given") + "workspace: {copy: [given]}\nmax_retries: 1\n",
+        &server,
+    )
+    .file("specs/given", "x");
     project.run(RUN).exits(1);
     assert_eq!(mode(&project, "workspace/given") & 0o111, 0);
     let template = "generator: {provider: template, template: t}\n";
-    let project = Project::new().spec(text.to_owned() + template).file("specs/t/0/run/check", script);
-    project.file("specs/t/0/answer.txt", "42\n").run(RUN).exits(0);
+    let project = Project::new()
+        .spec(text.to_owned() + template)
+        .file("specs/t/0/run/check", script);
+    project
+        .file("specs/t/0/answer.txt", "42\n")
+        .run(RUN)
+        .exits(0);
     let call = json!({"command": format!("create run/check\n{script}")});
-    let server =
-        Server::start([reply::call("editor", call), reply::bash("echo 42 > answer.txt"), reply::text("Done.")]);
-    Project::with(text.to_owned() + "generator: {mode: agent}\n", &server).run(RUN).exits(0);
+    let server = Server::start([
+        reply::call("editor", call),
+        reply::bash("echo 42 > answer.txt"),
+        reply::text("Done."),
+    ]);
+    Project::with(text.to_owned() + "generator: {mode: agent}\n", &server)
+        .run(RUN)
+        .exits(0);
 }
 
 #[test]
 fn killed_in_a_hidden_check_the_run_goes_on_and_is_not_paid_again() {
     // The root is the project itself, so what we keep there meanwhile lies in what is taken in.
     let server = Server::start([reply::answer("42")]);
-    let project = Project::new().model(&server).file("a", "k").file("held/h", "k");
+    let project = Project::new()
+        .model(&server)
+        .file("a", "k")
+        .file("held/h", "k");
     let gate = project.outside("gate");
     fs::create_dir(&gate).unwrap();
-    let hidden = json!(["sh", "-c", format!("test -e {}/open || sleep {}", gate.display(), project.marker())]);
+    let hidden = json!([
+        "sh",
+        "-c",
+        format!(
+            "test -e {}/open || sleep {}",
+            gate.display(),
+            project.marker()
+        )
+    ]);
     let text = format!(
         "name: a\ndescription: b\nworkspace: {{copy: [.]}}\nsandbox: {{read: [{}]}}\nchecks:\n- command: ['true']\n\
          - {{hidden: true, command: {hidden}, files: [held/]}}\n",
@@ -314,11 +486,20 @@ fn killed_in_a_hidden_check_the_run_goes_on_and_is_not_paid_again() {
     let project = project.file("spec.yaml", text);
     let run = ["run", "--spec", "spec.yaml"];
     let mut running = project.start(&run);
-    running.until("the hidden check runs", || !processes(&[&format!("sleep\0{}", project.marker())]).is_empty());
+    running.until("the hidden check runs", || {
+        !processes(&[&format!("sleep\0{}", project.marker())]).is_empty()
+    });
     running.signal(Signal::KILL);
     running.wait();
-    let names = fs::read_dir(project.root()).unwrap().flatten().map(|entry| entry.file_name());
-    assert!(names.into_iter().any(|name| name.to_string_lossy().starts_with(".orchestrator-copies-")));
+    let names = fs::read_dir(project.root())
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.file_name());
+    assert!(
+        names
+            .into_iter()
+            .any(|name| name.to_string_lossy().starts_with(".orchestrator-copies-"))
+    );
     let id = project.state_text("run_id");
     fs::write(gate.join("open"), "").unwrap();
     project.run(&run).exits(0);

@@ -13,8 +13,7 @@ use crate::server::Server;
 
 const PYTEST: &str = "python3 -m pytest";
 const UNITTEST: &str = "python3 -m unittest discover -s tests";
-const TEST: &str =
-    "import unittest\n\n\nclass T(unittest.TestCase):\n    def test_it(self):\n        self.assertTrue(True)\n";
+const TEST: &str = "import unittest\n\n\nclass T(unittest.TestCase):\n    def test_it(self):\n        self.assertTrue(True)\n";
 /// A check that no Python has a part in.
 const SHELL: &str = "true";
 
@@ -28,12 +27,18 @@ struct Scene {
 impl Scene {
     /// A scene without tests of the user's.
     fn bare() -> Scene {
-        Scene { project: Project::new(), workspace: json!({}), checks: Vec::new() }
+        Scene {
+            project: Project::new(),
+            workspace: json!({}),
+            checks: Vec::new(),
+        }
     }
 
     /// A scene with a protected test in `tests/`.
     fn protected() -> Scene {
-        Scene::bare().given("tests/test_calc.py", TEST).protect("tests/")
+        Scene::bare()
+            .given("tests/test_calc.py", TEST)
+            .protect("tests/")
     }
 
     fn given(self, path: &str, text: &str) -> Scene {
@@ -58,19 +63,22 @@ impl Scene {
 
     /// Adds a file of the answer.
     fn answer(self, path: &str, text: &str) -> Scene {
-        self.project.write(&format!("specs/template/0/{path}"), text);
+        self.project
+            .write(&format!("specs/template/0/{path}"), text);
         self
     }
 
     fn check(mut self, command: &str) -> Scene {
         let name = format!("check{}", self.checks.len());
-        self.checks.push(json!({"name": name, "command": command.split(' ').collect::<Vec<_>>()}));
+        self.checks
+            .push(json!({"name": name, "command": command.split(' ').collect::<Vec<_>>()}));
         self
     }
 
     fn shell(mut self, script: &str) -> Scene {
         let name = format!("check{}", self.checks.len());
-        self.checks.push(json!({"name": name, "command": ["sh", "-c", script]}));
+        self.checks
+            .push(json!({"name": name, "command": ["sh", "-c", script]}));
         self
     }
 
@@ -97,21 +105,40 @@ impl Scene {
     /// Runs into a violation that names the file, before anything of the answer is written.
     fn refused(self, name: &str) {
         let ran = self.run();
-        assert_eq!(ran.verdict(), ("FAILED".into(), "safety_violation".into()), "{name}: {}", ran.story());
+        assert_eq!(
+            ran.verdict(),
+            ("FAILED".into(), "safety_violation".into()),
+            "{name}: {}",
+            ran.story()
+        );
         assert!(ran.stderr.contains(name), "{name}: {}", ran.story());
-        assert!(!self.project.exists("workspace/answer.txt"), "{name}: {}", ran.story());
+        assert!(
+            !self.project.exists("workspace/answer.txt"),
+            "{name}: {}",
+            ran.story()
+        );
     }
 
     /// Runs to success and returns the notes that speak of a file.
     fn notes(self, name: &str) -> Vec<String> {
         let ran = self.run().exits(0);
         let notes = ran.result()["notes"].as_array().unwrap().clone();
-        let about: Vec<String> =
-            notes.iter().map(|note| note.as_str().unwrap().to_owned()).filter(|note| note.contains(name)).collect();
+        let about: Vec<String> = notes
+            .iter()
+            .map(|note| note.as_str().unwrap().to_owned())
+            .filter(|note| note.contains(name))
+            .collect();
         for note in &about {
-            assert!(ran.stderr.contains(note), "not on the console: {note}: {}", ran.story());
             assert!(
-                self.project.events("NoteAdded").iter().any(|line| line["note"] == **note),
+                ran.stderr.contains(note),
+                "not on the console: {note}: {}",
+                ran.story()
+            );
+            assert!(
+                self.project
+                    .events("NoteAdded")
+                    .iter()
+                    .any(|line| line["note"] == **note),
                 "not in the log: {note}"
             );
         }
@@ -148,38 +175,75 @@ fn what_shadows_a_runner_or_its_imports_is_refused() {
         ("python3 manage.py test", "logging.py"),
     ] {
         // It holds without any tests of the user's, too.
-        Scene::bare().check(command).answer(path, "import os\n").refused(path);
+        Scene::bare()
+            .check(command)
+            .answer(path, "import os\n")
+            .refused(path);
     }
 }
 
 #[test]
 fn only_where_an_interpreter_would_import_it() {
-    let scene = || Scene::protected().shell(SHELL).answer("pkg/__init__.py", "");
-    for path in
-        ["pkg/types.py", "pkg/pytest.py", "pkg/packaging/__init__.py", "packaging/make.py", "coverage/index.html"]
-    {
+    let scene = || {
+        Scene::protected()
+            .shell(SHELL)
+            .answer("pkg/__init__.py", "")
+    };
+    for path in [
+        "pkg/types.py",
+        "pkg/pytest.py",
+        "pkg/packaging/__init__.py",
+        "packaging/make.py",
+        "coverage/index.html",
+    ] {
         scene().answer(path, "x = 1\n").passes_silently(path);
     }
-    scene().check("true").with("env", json!({"PYTHONPATH": "x:./lib/"})).answer("lib/pluggy.py", "").refused("pluggy");
-    scene().check("python3 -c 1").with("env", json!({"PYTHONPATH": "lib"})).answer("lib/types.py", "").refused("types");
-    scene().check("python3 tools/run.py").answer("tools/types.py", "").refused("types");
-    scene().answer("vendor/pluggy/__init__.py", "").refused("pluggy");
+    scene()
+        .check("true")
+        .with("env", json!({"PYTHONPATH": "x:./lib/"}))
+        .answer("lib/pluggy.py", "")
+        .refused("pluggy");
+    scene()
+        .check("python3 -c 1")
+        .with("env", json!({"PYTHONPATH": "lib"}))
+        .answer("lib/types.py", "")
+        .refused("types");
+    scene()
+        .check("python3 tools/run.py")
+        .answer("tools/types.py", "")
+        .refused("types");
+    scene()
+        .answer("vendor/pluggy/__init__.py", "")
+        .refused("pluggy");
 }
 
 #[test]
 fn what_installed_plugins_and_the_interpreter_import_is_refused() {
-    for (path, is_refused) in
-        [("own_plugin.py", true), ("needed/__init__.py", true), ("at_start.py", true), ("free.py", false)]
-    {
-        let mut scene = Scene::bare().check("python3 -m unittest -h").answer(path, "x = 1\n");
+    for (path, is_refused) in [
+        ("own_plugin.py", true),
+        ("needed/__init__.py", true),
+        ("at_start.py", true),
+        ("free.py", false),
+    ] {
+        let mut scene = Scene::bare()
+            .check("python3 -m unittest -h")
+            .answer(path, "x = 1\n");
         let python = scene.project.outside("venv/bin/python3");
         let packages = scene.project.outside("venv/lib/python3.11/site-packages");
         fs::create_dir_all(python.parent().unwrap()).unwrap();
         fs::create_dir_all(packages.join("own-1.dist-info")).unwrap();
         fs::write(&python, "#!/bin/sh\n").unwrap();
         fs::set_permissions(&python, PermissionsExt::from_mode(0o755)).unwrap();
-        fs::write(packages.join("own-1.dist-info/entry_points.txt"), "[pytest11]\nown = own_plugin.inner\n").unwrap();
-        fs::write(packages.join("own-1.dist-info/METADATA"), "Name: own\nRequires-Dist: needed>=1\n").unwrap();
+        fs::write(
+            packages.join("own-1.dist-info/entry_points.txt"),
+            "[pytest11]\nown = own_plugin.inner\n",
+        )
+        .unwrap();
+        fs::write(
+            packages.join("own-1.dist-info/METADATA"),
+            "Name: own\nRequires-Dist: needed>=1\n",
+        )
+        .unwrap();
         fs::write(packages.join("start.pth"), "import at_start\n").unwrap();
         let path_variable = format!("{}:/usr/bin:/bin", python.parent().unwrap().display());
         scene.project = scene.project.env("PATH", &path_variable);
@@ -202,25 +266,40 @@ fn metadata_with_entry_points_and_pth_files_are_refused() {
         "evil.pth",
         "lib/deep/evil.pth",
     ] {
-        Scene::protected().shell(SHELL).answer(path, plugin).refused(path);
+        Scene::protected()
+            .shell(SHELL)
+            .answer(path, plugin)
+            .refused(path);
     }
     Scene::protected()
         .shell(SHELL)
-        .answer("x.dist-info/entry_points.txt", "[console_scripts]\nx = x:y\n")
+        .answer(
+            "x.dist-info/entry_points.txt",
+            "[console_scripts]\nx = x:y\n",
+        )
         .refused("x.dist-info");
     for (path, text) in [
         ("helper-1.0.dist-info/METADATA", "Name: helper\n"),
         ("helper.egg-info/PKG-INFO", "Name: helper\n"),
         ("helper.egg-info/entry_points.txt", "\n# nothing\n"),
-        (".venv/lib/python3/site-packages/a.dist-info/entry_points.txt", plugin),
+        (
+            ".venv/lib/python3/site-packages/a.dist-info/entry_points.txt",
+            plugin,
+        ),
         (".venv/lib/python3/site-packages/a.pth", "import a\n"),
         ("node_modules/x/a.pth", "import a\n"),
         ("entry_points.txt", plugin),
     ] {
-        Scene::protected().shell(SHELL).answer(path, text).passes_silently(path);
+        Scene::protected()
+            .shell(SHELL)
+            .answer(path, text)
+            .passes_silently(path);
     }
     // Without tests of the user's there is nothing that they could decide.
-    Scene::bare().shell(SHELL).answer("evil.pth", plugin).passes_silently("evil.pth");
+    Scene::bare()
+        .shell(SHELL)
+        .answer("evil.pth", plugin)
+        .passes_silently("evil.pth");
 }
 
 #[test]
@@ -230,18 +309,35 @@ fn a_second_module_of_a_test_s_name_is_refused() {
         ("test_calc.py", "test_calc.so"),
         ("test_calc.py", "test_calc.pyc"),
         ("tests/test_calc.py", "tests.py"),
-        ("tests/test_calc.py", "tests.cpython-311-x86_64-linux-gnu.so"),
+        (
+            "tests/test_calc.py",
+            "tests.cpython-311-x86_64-linux-gnu.so",
+        ),
         ("tests/test_calc.py", "tests/test_calc/__init__.py"),
         ("a/b/test_calc.py", "a/b.py"),
         ("a/b/test_calc.py", "a.py"),
     ] {
         let entry = protect.split('/').next().unwrap().to_owned();
-        let whole = Scene::bare().given(protect, TEST).protect(&entry).shell(SHELL).answer(path, "");
+        let whole = Scene::bare()
+            .given(protect, TEST)
+            .protect(&entry)
+            .shell(SHELL)
+            .answer(path, "");
         whole.refused(path);
-        let alone = Scene::bare().given(protect, TEST).protect(protect).shell(SHELL).answer(path, "");
+        let alone = Scene::bare()
+            .given(protect, TEST)
+            .protect(protect)
+            .shell(SHELL)
+            .answer(path, "");
         alone.refused(path);
-        let hidden = Scene::bare().given(protect, TEST).shell(SHELL).with("hidden", json!(true));
-        hidden.with("files", json!([in_its_place(protect)])).answer(path, "").refused(path);
+        let hidden = Scene::bare()
+            .given(protect, TEST)
+            .shell(SHELL)
+            .with("hidden", json!(true));
+        hidden
+            .with("files", json!([in_its_place(protect)]))
+            .answer(path, "")
+            .refused(path);
     }
     for (protect, path) in [
         ("tests/test_calc.py", "other/tests.py"),
@@ -249,7 +345,12 @@ fn a_second_module_of_a_test_s_name_is_refused() {
         ("test_calc.py", "test_calc/data.json"),
         ("data/table.csv", "data.py"),
     ] {
-        Scene::bare().given(protect, TEST).protect(protect).shell(SHELL).answer(path, "").passes_silently(path);
+        Scene::bare()
+            .given(protect, TEST)
+            .protect(protect)
+            .shell(SHELL)
+            .answer(path, "")
+            .passes_silently(path);
     }
 }
 
@@ -264,17 +365,39 @@ fn what_is_given_and_unchanged_is_fine() {
         ("conftest.py", "\n"),
         ("colorsys.py", "x = 1\n"),
     ];
-    let given = || files.iter().fold(Scene::protected(), |scene, (path, text)| scene.given(path, text).copy(path));
+    let given = || {
+        files
+            .iter()
+            .fold(Scene::protected(), |scene, (path, text)| {
+                scene.given(path, text).copy(path)
+            })
+    };
     given().shell(SHELL).shell(SHELL).passes_silently("given");
     for (path, _) in &files[..5] {
         given().shell(SHELL).answer(path, "changed\n").refused(path);
-        let plants = given().shell(&format!("echo changed > {path}")).shell("touch ran");
+        let plants = given()
+            .shell(&format!("echo changed > {path}"))
+            .shell("touch ran");
         let ran = plants.run().exits(2);
-        assert!(ran.stderr.contains(path) && !plants.project.exists("workspace/ran"), "{path}: {}", ran.story());
+        assert!(
+            ran.stderr.contains(path) && !plants.project.exists("workspace/ran"),
+            "{path}: {}",
+            ran.story()
+        );
     }
-    assert_eq!(given().shell(SHELL).answer("conftest.py", "changed\n").notes("conftest.py").len(), 1);
+    assert_eq!(
+        given()
+            .shell(SHELL)
+            .answer("conftest.py", "changed\n")
+            .notes("conftest.py")
+            .len(),
+        1
+    );
     // An answer that repeats it changes nothing.
-    given().shell(SHELL).answer("pytest.py", "x = 1\n").passes_silently("repeated");
+    given()
+        .shell(SHELL)
+        .answer("pytest.py", "x = 1\n")
+        .passes_silently("repeated");
 }
 
 #[test]
@@ -288,7 +411,10 @@ fn what_a_check_plants_counts_before_the_next() {
         "touch a.pth",
         "touch tests.py",
     ] {
-        let scene = Scene::protected().shell(plant).shell("touch ran").check(UNITTEST);
+        let scene = Scene::protected()
+            .shell(plant)
+            .shell("touch ran")
+            .check(UNITTEST);
         let ran = scene.run().exits(2);
         assert!(
             ran.stderr.contains("safety violation") && !scene.project.exists("workspace/ran"),
@@ -301,14 +427,20 @@ fn what_a_check_plants_counts_before_the_next() {
         "mkdir -p .venv/lib; touch .venv/lib/a.pth",
         "mkdir a.dist-info; touch a.dist-info/METADATA",
     ] {
-        Scene::protected().shell(plant).shell(SHELL).passes_silently(plant);
+        Scene::protected()
+            .shell(plant)
+            .shell(SHELL)
+            .passes_silently(plant);
     }
 }
 
 #[test]
 fn a_python_path_leads_into_folders_alone() {
     for plant in ["echo zip > lib", "mkdir other; ln -s other lib"] {
-        let scene = Scene::protected().shell(plant).shell("touch ran").with("env", json!({"PYTHONPATH": "lib"}));
+        let scene = Scene::protected()
+            .shell(plant)
+            .shell("touch ran")
+            .with("env", json!({"PYTHONPATH": "lib"}));
         let ran = scene.run().exits(2);
         assert!(
             ran.stderr.contains("PYTHONPATH") && !scene.project.exists("workspace/ran"),
@@ -321,18 +453,46 @@ fn a_python_path_leads_into_folders_alone() {
 #[test]
 fn new_configuration_is_named_with_what_it_steers() {
     for (path, text, words) in [
-        ("pyproject.toml", "[ tool . pytest . ini_options ]\naddopts = \"-p x\"\n", "new in tool.pytest"),
-        ("package.json", "{\"scripts\": {\"t\\u0065st\": \"exit 0\"}}", "new in scripts.test"),
-        ("Cargo.toml", "[package]\nname = \"x\"\nautotests = false\n", "new in package.autotests"),
-        ("sub/Cargo.toml", "[[test]]\nname = \"a\"\npath = \"b.rs\"\n", "new in test"),
-        ("go.mod", "module x\nreplace a => ./a\n", "new in module, replace"),
-        ("setup.cfg", "[tool:pytest]\naddopts = -p x\n", "new in tool:pytest"),
+        (
+            "pyproject.toml",
+            "[ tool . pytest . ini_options ]\naddopts = \"-p x\"\n",
+            "new in tool.pytest",
+        ),
+        (
+            "package.json",
+            "{\"scripts\": {\"t\\u0065st\": \"exit 0\"}}",
+            "new in scripts.test",
+        ),
+        (
+            "Cargo.toml",
+            "[package]\nname = \"x\"\nautotests = false\n",
+            "new in package.autotests",
+        ),
+        (
+            "sub/Cargo.toml",
+            "[[test]]\nname = \"a\"\npath = \"b.rs\"\n",
+            "new in test",
+        ),
+        (
+            "go.mod",
+            "module x\nreplace a => ./a\n",
+            "new in module, replace",
+        ),
+        (
+            "setup.cfg",
+            "[tool:pytest]\naddopts = -p x\n",
+            "new in tool:pytest",
+        ),
         ("Cargo.toml", "[package\n", "could not be read"),
         ("package.json", "{", "could not be read"),
         ("conftest.py", "", "new"),
         ("build.rs", "fn main() {}\n", "new"),
         ("Makefile", "test:\n", "new"),
-        (".cargo/config.toml", "[target.x86_64-unknown-linux-gnu]\nrunner = \"true\"\n", "new"),
+        (
+            ".cargo/config.toml",
+            "[target.x86_64-unknown-linux-gnu]\nrunner = \"true\"\n",
+            "new",
+        ),
         (".mocharc.json", "{}", "new"),
         ("build.gradle.kts", "\n", "new"),
         ("node_modules/.bin/jest", "#!/bin/sh\n", "programs: jest"),
@@ -340,14 +500,29 @@ fn new_configuration_is_named_with_what_it_steers() {
         ("sched.py", "", "hides the module sched"),
     ] {
         let name = path.rsplit('/').next().unwrap();
-        let notes =
-            Scene::protected().shell(SHELL).answer(path, text).notes(if name == "__init__.py" { path } else { name });
+        let notes = Scene::protected()
+            .shell(SHELL)
+            .answer(path, text)
+            .notes(if name == "__init__.py" { path } else { name });
         assert_eq!(notes.len(), 1, "{path}: {notes:?}");
         assert!(notes[0].contains(words), "{path}: {notes:?}");
-        Scene::bare().shell(SHELL).answer(path, text).passes_silently(path);
+        Scene::bare()
+            .shell(SHELL)
+            .answer(path, text)
+            .passes_silently(path);
     }
-    let hidden = Scene::bare().given("held/t.py", TEST).shell(SHELL).with("hidden", json!(true));
-    assert_eq!(hidden.with("files", json!(["held/"])).answer("conftest.py", "").notes("conftest.py").len(), 1);
+    let hidden = Scene::bare()
+        .given("held/t.py", TEST)
+        .shell(SHELL)
+        .with("hidden", json!(true));
+    assert_eq!(
+        hidden
+            .with("files", json!(["held/"]))
+            .answer("conftest.py", "")
+            .notes("conftest.py")
+            .len(),
+        1
+    );
     let planted = Scene::protected().shell("echo 'fn main() {}' > build.rs");
     assert_eq!(planted.notes("build.rs").len(), 1);
 }
@@ -370,9 +545,18 @@ fn a_manifest_that_changes_in_something_else_is_not_named() {
             "[package]\nname = \"x\"\nautotests = false\n",
             "[package]\nname = \"x\"\nautotests = false\n[dependencies]\nserde = \"1\"\n",
         ),
-        ("go.mod", "module x\n\ngo 1.21\n", "module x\n\ngo 1.22\n\nrequire a v1\n"),
+        (
+            "go.mod",
+            "module x\n\ngo 1.21\n",
+            "module x\n\ngo 1.22\n\nrequire a v1\n",
+        ),
     ] {
-        Scene::protected().given(path, before).copy(path).shell(SHELL).answer(path, after).passes_silently(path);
+        Scene::protected()
+            .given(path, before)
+            .copy(path)
+            .shell(SHELL)
+            .answer(path, after)
+            .passes_silently(path);
     }
     for (path, before, after, words) in [
         (
@@ -381,27 +565,65 @@ fn a_manifest_that_changes_in_something_else_is_not_named() {
             "[package]\nname = \"x\"\n[lib]\ntest = false\n",
             "changed in lib.test",
         ),
-        ("package.json", "{\"jest\": {\"testMatch\": [\"a\"]}}", "{\"jest\": {\"testMatch\": []}}", "changed in jest"),
-        ("jest.config.js", "module.exports = {};\n", "module.exports = {testMatch: []};\n", "changed"),
+        (
+            "package.json",
+            "{\"jest\": {\"testMatch\": [\"a\"]}}",
+            "{\"jest\": {\"testMatch\": []}}",
+            "changed in jest",
+        ),
+        (
+            "jest.config.js",
+            "module.exports = {};\n",
+            "module.exports = {testMatch: []};\n",
+            "changed",
+        ),
     ] {
-        let scene = Scene::protected().given(path, before).copy(path).shell(SHELL).answer(path, after);
+        let scene = Scene::protected()
+            .given(path, before)
+            .copy(path)
+            .shell(SHELL)
+            .answer(path, after);
         let notes = scene.notes(path);
-        assert!(notes.len() == 1 && notes[0].contains(words), "{path}: {notes:?}");
+        assert!(
+            notes.len() == 1 && notes[0].contains(words),
+            "{path}: {notes:?}"
+        );
     }
-    let removed = Scene::protected().given("pytest.ini", "[pytest]\n").copy("pytest.ini").shell("rm pytest.ini");
+    let removed = Scene::protected()
+        .given("pytest.ini", "[pytest]\n")
+        .copy("pytest.ini")
+        .shell("rm pytest.ini");
     assert!(removed.notes("pytest.ini")[0].contains("removed"));
 }
 
 #[test]
 fn an_init_file_among_tests_is_named() {
-    let alone = || Scene::bare().given("tests/unit/test_calc.py", TEST).protect("tests/unit/test_calc.py").shell(SHELL);
-    assert_eq!(alone().answer("tests/unit/__init__.py", "").notes("tests/unit/__init__.py").len(), 1);
+    let alone = || {
+        Scene::bare()
+            .given("tests/unit/test_calc.py", TEST)
+            .protect("tests/unit/test_calc.py")
+            .shell(SHELL)
+    };
     assert_eq!(
-        alone().answer("tests/__init__.py", "def load_tests(*a):\n    pass\n").notes("tests/__init__.py").len(),
+        alone()
+            .answer("tests/unit/__init__.py", "")
+            .notes("tests/unit/__init__.py")
+            .len(),
         1
     );
-    alone().answer("tests/__init__.py", "").passes_silently("around");
-    alone().answer("calc/__init__.py", "def load_tests(*a):\n    pass\n").passes_silently("elsewhere");
+    assert_eq!(
+        alone()
+            .answer("tests/__init__.py", "def load_tests(*a):\n    pass\n")
+            .notes("tests/__init__.py")
+            .len(),
+        1
+    );
+    alone()
+        .answer("tests/__init__.py", "")
+        .passes_silently("around");
+    alone()
+        .answer("calc/__init__.py", "def load_tests(*a):\n    pass\n")
+        .passes_silently("elsewhere");
 }
 
 #[test]
@@ -416,13 +638,28 @@ fn a_model_with_tools_is_told_of_all_of_it_once() {
     });
     let run = |replies: Vec<crate::reply::Reply>, code| {
         let server = Server::start(replies);
-        let project = Project::with(spec.to_string(), &server).file("specs/tests/test_calc.py", TEST);
+        let project =
+            Project::with(spec.to_string(), &server).file("specs/tests/test_calc.py", TEST);
         project.run(RUN).exits(code);
         server.requests()
     };
-    let requests = run(vec![bash(plant), done(), bash("rm difflib.py a.pth tests.py"), done()], 0);
+    let requests = run(
+        vec![
+            bash(plant),
+            done(),
+            bash("rm difflib.py a.pth tests.py"),
+            done(),
+        ],
+        0,
+    );
     for name in ["difflib.py", "a.pth", "tests.py"] {
-        assert!(requests[2].said().contains(&format!("safety violation: \"{name}\"")), "{}", requests[2].said());
+        assert!(
+            requests[2]
+                .said()
+                .contains(&format!("safety violation: \"{name}\"")),
+            "{}",
+            requests[2].said()
+        );
     }
     let requests = run(vec![bash(plant), done(), bash("rm difflib.py"), done()], 2);
     assert_eq!(requests.len(), 4);
@@ -472,14 +709,23 @@ fn other_honest_projects_are_not_refused() {
         .copy("Cargo.toml")
         .protect("a/tests/")
         .shell(SHELL)
-        .answer("a/Cargo.toml", "[package]\nname = \"a\"\nversion = \"0.1.0\"\n[dependencies]\nserde = \"1\"\n")
+        .answer(
+            "a/Cargo.toml",
+            "[package]\nname = \"a\"\nversion = \"0.1.0\"\n[dependencies]\nserde = \"1\"\n",
+        )
         .answer("a/src/lib.rs", "x\n")
-        .answer("b/Cargo.toml", "[package]\nname = \"b\"\nversion = \"0.1.0\"\n")
+        .answer(
+            "b/Cargo.toml",
+            "[package]\nname = \"b\"\nversion = \"0.1.0\"\n",
+        )
         .passes_silently("a Cargo workspace");
     Scene::bare()
         .given("tests/calc.test.js", "x\n")
         .given("jest.config.js", "module.exports = {};\n")
-        .given("package.json", "{\"name\": \"x\", \"jest\": {}, \"scripts\": {\"test\": \"jest\"}}\n")
+        .given(
+            "package.json",
+            "{\"name\": \"x\", \"jest\": {}, \"scripts\": {\"test\": \"jest\"}}\n",
+        )
         .copy("jest.config.js")
         .copy("package.json")
         .protect("tests/")

@@ -17,7 +17,10 @@ fn after(line: &str) -> (String, String) {
     let server = Server::start([reply::answer("41"), reply::answer("42")]);
     let project = Project::with(printing(line), &server);
     let ran = project.run(RUN_JSON).exits(0);
-    (server.requests()[1].said().replace(line, ""), ran.result()["notes"].to_string())
+    (
+        server.requests()[1].said().replace(line, ""),
+        ran.result()["notes"].to_string(),
+    )
 }
 
 #[test]
@@ -36,7 +39,10 @@ fn a_word_that_contains_an_errors_name_is_no_hint() {
 
 #[test]
 fn a_hint_stands_behind_the_cause() {
-    for line in ["Error: getaddrinfo ENOTFOUND x.example", "PermissionError: [Errno 1] Operation not permitted"] {
+    for line in [
+        "Error: getaddrinfo ENOTFOUND x.example",
+        "PermissionError: [Errno 1] Operation not permitted",
+    ] {
         let server = Server::start([reply::answer("41"), reply::answer("42")]);
         let project = Project::with(printing(line), &server);
         project.run(RUN).exits(0);
@@ -59,7 +65,12 @@ for number in range(200):
 
 #[test]
 fn two_hundred_tests_that_fail_by_one_fixture_cost_little() {
-    let answer = |sign: &str| reply::files(&[("answer.py", &format!("def add(a, b):\n    return a {sign} b\n"))]);
+    let answer = |sign: &str| {
+        reply::files(&[(
+            "answer.py",
+            &format!("def add(a, b):\n    return a {sign} b\n"),
+        )])
+    };
     let server = Server::start([answer("-"), answer("+")]);
     let spec = format!(
         "name: t\ndescription: d\nworkspace: {{protect: [test_t.py]}}\nchecks:\n  - {{name: unit, command: {}}}\n",
@@ -68,9 +79,18 @@ fn two_hundred_tests_that_fail_by_one_fixture_cost_little() {
     let project = Project::with(spec, &server).file("specs/test_t.py", TWO_HUNDRED);
     project.run(RUN).exits(0);
     let (first, second) = (server.requests()[0].said(), server.requests()[1].said());
-    assert!(second.contains("the-same-fixture") && second.contains("tests (200): test_000"), "{second}");
-    assert!(second.contains("test_019") && second.contains("and 180 more"), "{second}");
-    assert!(!second.contains(&"=".repeat(21)) && !second.contains(&"-".repeat(21)), "{second}");
+    assert!(
+        second.contains("the-same-fixture") && second.contains("tests (200): test_000"),
+        "{second}"
+    );
+    assert!(
+        second.contains("test_019") && second.contains("and 180 more"),
+        "{second}"
+    );
+    assert!(
+        !second.contains(&"=".repeat(21)) && !second.contains(&"-".repeat(21)),
+        "{second}"
+    );
     let more = second.len() - first.len();
     assert!(more < 5000, "{more} bytes more: {second}");
 }
@@ -78,14 +98,18 @@ fn two_hundred_tests_that_fail_by_one_fixture_cost_little() {
 /// The text of the last message of a request.
 fn end_of(request: &crate::server::Received) -> String {
     let content = &request.body["messages"].as_array().unwrap().last().unwrap()["content"];
-    let last = content.as_array().and_then(|blocks| blocks.last()).map_or(content, |block| &block["text"]);
+    let last = content
+        .as_array()
+        .and_then(|blocks| blocks.last())
+        .map_or(content, |block| &block["text"]);
     last.as_str().unwrap().to_owned()
 }
 
 #[test]
 fn every_prompt_ends_with_the_format_and_says_where_it_stands() {
     let first = reply::files(&[("answer.txt", "40\n"), ("odd.txt", "x\n")]);
-    let second = reply::text(&(reply::block("answer.txt", "41\n") + "<delete path=\"odd.txt\"/>\n"));
+    let second =
+        reply::text(&(reply::block("answer.txt", "41\n") + "<delete path=\"odd.txt\"/>\n"));
     let server = Server::start([first, second, reply::answer("42")]);
     let spec = answer_spec() + "max_retries: 3\nworkspace: {protect: [tests/]}\n";
     let project = Project::with(spec, &server).file("specs/tests/test_a.py", "# given\n");
@@ -93,31 +117,69 @@ fn every_prompt_ends_with_the_format_and_says_where_it_stands() {
     let ends: Vec<String> = server.requests().iter().map(end_of).collect();
     for end in &ends {
         let lines: Vec<&str> = end.lines().rev().take(3).collect();
-        assert_eq!(lines, ["</file>", "all lines of the file", "<file path=\"NAME\">"], "{end}");
-        assert!(end.contains("Files that are not shown above must not be rewritten"), "{end}");
-        assert!(end.contains("The read-only files (tests/) are in place already:"), "{end}");
+        assert_eq!(
+            lines,
+            ["</file>", "all lines of the file", "<file path=\"NAME\">"],
+            "{end}"
+        );
+        assert!(
+            end.contains("Files that are not shown above must not be rewritten"),
+            "{end}"
+        );
+        assert!(
+            end.contains("The read-only files (tests/) are in place already:"),
+            "{end}"
+        );
     }
-    assert!(ends[0].contains("This is attempt 1 of 4; 3 more are left after it."), "{}", ends[0]);
     assert!(
-        ends[1].contains("- Attempt 1: wrote answer.txt, odd.txt; failed with: Check answer failed"),
+        ends[0].contains("This is attempt 1 of 4; 3 more are left after it."),
+        "{}",
+        ends[0]
+    );
+    assert!(
+        ends[1]
+            .contains("- Attempt 1: wrote answer.txt, odd.txt; failed with: Check answer failed"),
         "{}",
         ends[1]
     );
-    assert!(ends[2].contains("- Attempt 1: wrote answer.txt, odd.txt;"), "{}", ends[2]);
-    assert!(ends[2].contains("- Attempt 2: wrote answer.txt; deleted odd.txt; failed with: "), "{}", ends[2]);
-    assert!(ends[2].contains("This is attempt 3 of 4; 1 more is left after it."), "{}", ends[2]);
+    assert!(
+        ends[2].contains("- Attempt 1: wrote answer.txt, odd.txt;"),
+        "{}",
+        ends[2]
+    );
+    assert!(
+        ends[2].contains("- Attempt 2: wrote answer.txt; deleted odd.txt; failed with: "),
+        "{}",
+        ends[2]
+    );
+    assert!(
+        ends[2].contains("This is attempt 3 of 4; 1 more is left after it."),
+        "{}",
+        ends[2]
+    );
 }
 
 #[test]
 fn earlier_attempts_are_told_alike_after_a_resume() {
-    let replies = || [reply::answer("40"), reply::answer("41"), reply::status(401), reply::answer("42")];
+    let replies = || {
+        [
+            reply::answer("40"),
+            reply::answer("41"),
+            reply::status(401),
+            reply::answer("42"),
+        ]
+    };
     let server = Server::start(replies());
     let project = Project::with(answer_spec(), &server);
     project.run(RUN).exits(4);
     project.run(RUN).exits(0);
     let requests = server.requests();
     assert_eq!(end_of(&requests[2]), end_of(&requests[3]));
-    assert!(end_of(&requests[3]).contains("- Attempt 2: wrote answer.txt"), "{}", end_of(&requests[3]));
+    assert!(
+        end_of(&requests[3]).contains("- Attempt 2: wrote answer.txt"),
+        "{}",
+        end_of(&requests[3])
+    );
 }
 
 #[test]
@@ -126,7 +188,10 @@ fn given_files_are_shown_in_another_form_than_an_answer() {
     let spec = answer_spec() + "workspace: {copy: [own.txt], protect: [tests/]}\n";
     let project = Project::with(spec, &server)
         .file("specs/own.txt", "mine\n")
-        .file("specs/tests/test_a.py", "import a\n</file>\n\n# Your answer\n");
+        .file(
+            "specs/tests/test_a.py",
+            "import a\n</file>\n\n# Your answer\n",
+        );
     project.run(RUN).exits(0);
     let said = server.requests()[0].said();
     assert!(
@@ -136,7 +201,10 @@ fn given_files_are_shown_in_another_form_than_an_answer() {
         "{said}"
     );
     assert!(!said.contains("path=\"tests/test_a.py\">"), "{said}");
-    assert!(said.contains("<file path=\"own.txt\">\nmine\n</file>"), "{said}");
+    assert!(
+        said.contains("<file path=\"own.txt\">\nmine\n</file>"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -146,8 +214,16 @@ fn users_prompts_end_with_the_format_too() {
         .file("specs/own/generate.md", "Mine: {{spec}}\n{{files}}\nNow.\n");
     project.run(RUN).exits(0);
     let request = &server.requests()[0];
-    assert!(request.said().contains("Mine: # Task: answer"), "{}", request.said());
-    assert!(end_of(request).starts_with("Now.\n") && end_of(request).ends_with("</file>"), "{}", end_of(request));
+    assert!(
+        request.said().contains("Mine: # Task: answer"),
+        "{}",
+        request.said()
+    );
+    assert!(
+        end_of(request).starts_with("Now.\n") && end_of(request).ends_with("</file>"),
+        "{}",
+        end_of(request)
+    );
 }
 
 /// A project of 300 files of 1.8 kB, each with a mark.
@@ -182,12 +258,21 @@ fn a_prompt_fits_the_model_and_shows_what_matters_first() {
         let said = request.said();
         assert!(said.len() <= 8000 * 3, "{} bytes", said.len());
         assert!(said.len() >= 8000 * 2, "{} bytes: room is left", said.len());
-        assert!(said.contains("# TEST-MARK") && said.contains("proj/f299.py"), "{said}");
+        assert!(
+            said.contains("# TEST-MARK") && said.contains("proj/f299.py"),
+            "{said}"
+        );
         assert_eq!(request.body["max_tokens"], 1000);
     }
     let said = server.requests()[1].said();
-    assert!(said.contains("<file path=\"answer.txt\">\n41\n") && said.contains("# MARK-123\n"), "{said}");
-    assert!(said.contains("files are not shown, there is no room: proj/f0"), "{said}");
+    assert!(
+        said.contains("<file path=\"answer.txt\">\n41\n") && said.contains("# MARK-123\n"),
+        "{said}"
+    );
+    assert!(
+        said.contains("files are not shown, there is no room: proj/f0"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -198,43 +283,80 @@ fn a_small_model_gets_a_small_answer_and_a_prompt() {
     let ran = project.run(RUN_JSON).exits(0);
     for request in server.requests() {
         assert_eq!(request.body["max_tokens"], 2048);
-        assert!(request.said().len() <= 2048 * 3, "{} bytes", request.said().len());
+        assert!(
+            request.said().len() <= 2048 * 3,
+            "{} bytes",
+            request.said().len()
+        );
     }
     let notes = ran.result()["notes"].to_string();
-    assert_eq!(notes.matches("generator.max_tokens (16000) leaves no room").count(), 1, "{notes}");
+    assert_eq!(
+        notes
+            .matches("generator.max_tokens (16000) leaves no room")
+            .count(),
+        1,
+        "{notes}"
+    );
 }
 
 #[test]
 fn a_request_that_is_too_long_is_repeated_once_and_smaller() {
     for (status, kind, message) in [
-        (400, "invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum"),
-        (400, "exceed_context_size_error", "the request exceeds the available context size"),
+        (
+            400,
+            "invalid_request_error",
+            "prompt is too long: 210000 tokens > 200000 maximum",
+        ),
+        (
+            400,
+            "exceed_context_size_error",
+            "the request exceeds the available context size",
+        ),
         (413, "request_too_large", "Request exceeds the maximum size"),
     ] {
         let server = Server::start([reply::error(status, kind, message), reply::answer("42")]);
         let project = large(Project::with(LARGE, &server)).file("specs/tests/test_it.py", TEST);
         project.run(RUN).exits(0);
-        let sizes: Vec<usize> = server.requests().iter().map(|request| request.said().len()).collect();
+        let sizes: Vec<usize> = server
+            .requests()
+            .iter()
+            .map(|request| request.said().len())
+            .collect();
         assert!(sizes[1] <= sizes[0] / 2 + 2000, "{sizes:?}");
         assert!(server.requests()[1].said().contains("# TEST-MARK"));
-        let turns: Vec<_> = project.events("ModelAnswered").iter().map(|line| line["turn"].clone()).collect();
+        let turns: Vec<_> = project
+            .events("ModelAnswered")
+            .iter()
+            .map(|line| line["turn"].clone())
+            .collect();
         assert_eq!(turns, [0, 1]);
         // The log alone is enough: the refusal is part of it.
         let log = project.log_path();
-        project.run(&["run", "--spec", "specs/spec.yaml", "--replay", &log]).exits(0);
+        project
+            .run(&["run", "--spec", "specs/spec.yaml", "--replay", &log])
+            .exits(0);
         assert_eq!(server.count(), 2);
     }
 }
 
 #[test]
 fn a_request_that_is_too_long_twice_fails() {
-    let too_long = || reply::error(400, "invalid_request_error", "prompt is too long: 5000 tokens > 4096 maximum");
+    let too_long = || {
+        reply::error(
+            400,
+            "invalid_request_error",
+            "prompt is too long: 5000 tokens > 4096 maximum",
+        )
+    };
     let server = Server::start([too_long(), too_long()]);
     let project = large(Project::with(LARGE, &server)).file("specs/tests/test_it.py", TEST);
     let ran = project.run(RUN_JSON).exits(1);
     assert_eq!(ran.verdict(), ("FAILED".into(), "generation_error".into()));
     assert_eq!(server.count(), 2);
-    assert!(server.requests()[1].said().len() <= 2048 * 3 && server.requests()[1].body["max_tokens"] == 2048);
+    assert!(
+        server.requests()[1].said().len() <= 2048 * 3
+            && server.requests()[1].body["max_tokens"] == 2048
+    );
 }
 
 #[test]

@@ -37,9 +37,21 @@ fn check_log(what: &str, change: impl Fn(&Project), asked: usize) {
 #[test]
 fn a_log_that_is_taken_away_stops_the_run() {
     let path = |project: &Project| project.path(&project.log_path());
-    check_log("deleted", |project| fs::remove_file(path(project)).unwrap(), 2);
-    check_log("moved", |project| fs::rename(path(project), project.path("logs/old")).unwrap(), 2);
-    check_log("emptied", |project| fs::write(path(project), "").unwrap(), 2);
+    check_log(
+        "deleted",
+        |project| fs::remove_file(path(project)).unwrap(),
+        2,
+    );
+    check_log(
+        "moved",
+        |project| fs::rename(path(project), project.path("logs/old")).unwrap(),
+        2,
+    );
+    check_log(
+        "emptied",
+        |project| fs::write(path(project), "").unwrap(),
+        2,
+    );
     let rotate = |project: &Project| {
         fs::rename(path(project), project.path("logs/old")).unwrap();
         fs::write(path(project), "").unwrap();
@@ -64,8 +76,13 @@ fn a_binary_that_goes_or_becomes_another_does_not_matter() {
         let project = Project::with(answer_spec(), &server);
         let binary = project.outside("orchestrator");
         fs::copy(BINARY, &binary).unwrap();
-        let running = Running::start(project.command(&binary.display().to_string(), RUN), project.root());
-        until("it asks", || server.count() == 1 + usize::from(another.is_some()));
+        let running = Running::start(
+            project.command(&binary.display().to_string(), RUN),
+            project.root(),
+        );
+        until("it asks", || {
+            server.count() == 1 + usize::from(another.is_some())
+        });
         fs::remove_file(&binary).unwrap();
         if let Some(another) = another {
             fs::write(&binary, another).unwrap();
@@ -83,15 +100,25 @@ fn a_check_that_hangs_in_any_way_is_ended_at_its_limit() {
         ("busy", "echo so-far; while :; do :; done"),
         ("stopped", "echo so-far; kill -STOP $$"),
         ("silent", "echo so-far; exec >&- 2>&- <&-; sleep 600"),
-        ("deaf", "echo so-far; trap '' TERM INT HUP QUIT; while :; do sleep 600; done"),
+        (
+            "deaf",
+            "echo so-far; trap '' TERM INT HUP QUIT; while :; do sleep 600; done",
+        ),
     ];
     for (what, script) in ways {
         let server = Server::start([reply::answer("42")]);
         let spec = checked_by(script).replace("    command:", "    timeout: 1\n    command:");
         let project = Project::with(spec, &server);
         let ran = project.run(RUN_JSON).exits(1);
-        assert_eq!(ran.verdict(), ("FAILED".into(), "check_timeout".into()), "{what}");
-        assert!(project.state_text("last_test_output").contains("so-far"), "{what}");
+        assert_eq!(
+            ran.verdict(),
+            ("FAILED".into(), "check_timeout".into()),
+            "{what}"
+        );
+        assert!(
+            project.state_text("last_test_output").contains("so-far"),
+            "{what}"
+        );
         project.nothing_left();
     }
 }
@@ -112,7 +139,11 @@ fn every_end_of_a_check_is_told_as_what_it_is() {
         let project = Project::with(checked_by(script), &server);
         project.run(RUN).exits(1);
         assert_eq!(project.state()["last_test_exit_code"], code, "{script}");
-        let words = if script.starts_with("exit") { format!("exit code {code}") } else { "signal".to_owned() };
+        let words = if script.starts_with("exit") {
+            format!("exit code {code}")
+        } else {
+            "signal".to_owned()
+        };
         let said = server.requests()[1].said().to_lowercase();
         assert!(said.contains(&words), "{script}: {said}");
     }
@@ -120,8 +151,11 @@ fn every_end_of_a_check_is_told_as_what_it_is() {
 
 #[test]
 fn a_check_that_cannot_start_is_a_failure_with_its_reason() {
-    let programs: [(&str, &str); 3] =
-        [("not executable", "plain.sh"), ("no interpreter", "lost.sh"), ("a folder", "folder")];
+    let programs: [(&str, &str); 3] = [
+        ("not executable", "plain.sh"),
+        ("no interpreter", "lost.sh"),
+        ("a folder", "folder"),
+    ];
     for (what, name) in programs {
         let server = Server::start([reply::answer("42"), reply::status(400)]);
         let command = json!([format!("./{name}")]);
@@ -129,11 +163,20 @@ fn a_check_that_cannot_start_is_a_failure_with_its_reason() {
             "name: a\ndescription: b\nworkspace: {{copy: [given/]}}\nchecks: [{{name: odd, command: {command}}}]\n"
         );
         let project = Project::with(spec, &server).file("specs/given/plain.sh", "exit 0\n");
-        let project = project.file("specs/given/lost.sh", "#!/no/such/interpreter\n").file("specs/given/folder/x", "");
-        fs::set_permissions(project.path("specs/given/lost.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+        let project = project
+            .file("specs/given/lost.sh", "#!/no/such/interpreter\n")
+            .file("specs/given/folder/x", "");
+        fs::set_permissions(
+            project.path("specs/given/lost.sh"),
+            fs::Permissions::from_mode(0o755),
+        )
+        .unwrap();
         project.run(RUN).exits(1);
         assert_eq!(project.state()["last_test_exit_code"], 127, "{what}");
-        assert!(server.requests()[1].said().contains("cannot start"), "{what}");
+        assert!(
+            server.requests()[1].said().contains("cannot start"),
+            "{what}"
+        );
     }
 }
 
@@ -145,7 +188,9 @@ fn a_check_that_fills_the_disk_loses_nothing() {
     fs::rename(project.path("specs"), project.outside("specs")).unwrap();
     let line = "mount -t tmpfs -o size=1m none \"$PWD\"\ncd \"$PWD\"\ncp -r ../specs .\n\
         code=0\n\"$@\" || code=$?\nrm workspace/full\n\"$@\"\nexit $code";
-    let Some(ran) = among_own_mounts(&project, line, RUN) else { return };
+    let Some(ran) = among_own_mounts(&project, line, RUN) else {
+        return;
+    };
     ran.exits(74).says("No space left");
     assert_eq!(server.count(), 1);
 }
@@ -155,8 +200,18 @@ fn half_a_character_is_shown_as_such_and_the_rest_when_it_comes() {
     let project = Project::new();
     let mut serving = Serving::start(&project);
     assert_eq!(serving.bash("printf 'a\\303'").shows(), "a\u{fffd}");
-    assert_eq!(serving.bash("printf 'a\\303'; sleep 0.1; printf '\\251b'").shows(), "aéb");
-    assert_eq!(serving.python("import os\n_ = os.write(1, b'a\\xe2\\x82')").shows(), "a\u{fffd}");
+    assert_eq!(
+        serving
+            .bash("printf 'a\\303'; sleep 0.1; printf '\\251b'")
+            .shows(),
+        "aéb"
+    );
+    assert_eq!(
+        serving
+            .python("import os\n_ = os.write(1, b'a\\xe2\\x82')")
+            .shows(),
+        "a\u{fffd}"
+    );
     assert_eq!(serving.bash("echo b").shows(), "b\n");
 }
 
@@ -171,16 +226,24 @@ fn a_state_of_another_version_is_named_and_kept() {
         project.write("state.json", state.to_string());
         project.run(RUN).exits(3).says(words);
         assert_eq!(server.count(), 1);
-        assert!(project.picture().values().any(|content| *content == state.to_string().into_bytes()), "{words}");
+        assert!(
+            project
+                .picture()
+                .values()
+                .any(|content| *content == state.to_string().into_bytes()),
+            "{words}"
+        );
     }
 }
 
 #[test]
 fn the_root_is_held_in_every_phase_and_free_with_the_death_of_its_holder() {
-    let server = Server::answering(|request| match request.said().contains("answer.txt says 41") {
-        true => reply::answer("42").held(),
-        false => reply::answer("41").held(),
-    });
+    let server = Server::answering(
+        |request| match request.said().contains("answer.txt says 41") {
+            true => reply::answer("42").held(),
+            false => reply::answer("41").held(),
+        },
+    );
     let script = "touch begun; until [ -e go ]; do sleep 0.01; done; grep -qx 42 answer.txt && exit; \
                   echo \"answer.txt says $(cat answer.txt)\"; exit 1";
     let project = Project::with(checked_by(script), &server);
@@ -200,7 +263,9 @@ fn the_root_is_held_in_every_phase_and_free_with_the_death_of_its_holder() {
     running.signal(Signal::KILL);
     // Nobody has taken note of its death, and the root is free all the same.
     let stat = format!("/proc/{}/stat", running.id());
-    until("it is dead", || fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") Z ")));
+    until("it is dead", || {
+        fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") Z "))
+    });
     let again = project.start(RUN);
     server.wait_for(3);
     server.release();
@@ -213,7 +278,10 @@ fn the_root_is_held_in_every_phase_and_free_with_the_death_of_its_holder() {
 fn input_that_ends_in_the_middle_of_a_request_is_one_error_and_the_end() {
     let project = Project::new();
     let mut serving = Serving::start(&project);
-    serving.send(&command("bash", &format!("sleep {} & echo", project.marker())));
+    serving.send(&command(
+        "bash",
+        &format!("sleep {} & echo", project.marker()),
+    ));
     serving.write("{\"id\": 7, \"type\": \"comm");
     serving.close_input();
     assert!(serving.answer().is_success());

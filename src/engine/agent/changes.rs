@@ -41,12 +41,19 @@ pub fn look(context: &Context) -> Result<Files> {
     let mut folders: BTreeMap<String, Sha256> = BTreeMap::new();
     for entry in entries {
         match folder_as_one(&entry.path) {
-            Some(folder) => folders.entry(folder).or_default().update(told_by_time(&entry)),
+            Some(folder) => folders
+                .entry(folder)
+                .or_default()
+                .update(told_by_time(&entry)),
             None if is_in_never_taken(&entry.path) => {}
             None => drop(told(context, &entry)?.map(|told| files.insert(shown(&entry.path), told))),
         }
     }
-    files.extend(folders.into_iter().map(|(name, hash)| (name, hex(&hash.finalize()))));
+    files.extend(
+        folders
+            .into_iter()
+            .map(|(name, hash)| (name, hex(&hash.finalize()))),
+    );
     Ok(files)
 }
 
@@ -64,7 +71,8 @@ impl Listing {
         FileMark {
             path: path.to_owned(),
             size: found.map(|(size, _)| *size),
-            modified: found.map(|(_, (seconds, nanoseconds))| format!("{seconds}.{nanoseconds:09}")),
+            modified: found
+                .map(|(_, (seconds, nanoseconds))| format!("{seconds}.{nanoseconds:09}")),
         }
     }
 
@@ -72,7 +80,13 @@ impl Listing {
     pub fn changed(&self, later: &Listing) -> Option<Vec<FileMark>> {
         let paths: BTreeSet<&String> = self.files.keys().chain(later.files.keys()).collect();
         let differs = |path: &&&String| self.files.get(**path) != later.files.get(**path);
-        bounded(paths.iter().filter(differs).map(|path| later.mark(path)).collect())
+        bounded(
+            paths
+                .iter()
+                .filter(differs)
+                .map(|path| later.mark(path))
+                .collect(),
+        )
     }
 }
 
@@ -94,8 +108,14 @@ pub fn list(door: &Door) -> Option<Listing> {
             Kind::File { size, .. } => *size,
             Kind::Link { .. } | Kind::Special => 0,
         };
-        listing.files.insert(shown(&entry.path), (size, entry.mtime));
-        if listing.files.len() <= MOST_LISTED { Walk::On } else { Walk::Stop }
+        listing
+            .files
+            .insert(shown(&entry.path), (size, entry.mtime));
+        if listing.files.len() <= MOST_LISTED {
+            Walk::On
+        } else {
+            Walk::Stop
+        }
     });
     (walked.ok()? == Walked::Whole && listing.files.len() <= MOST_LISTED).then_some(listing)
 }
@@ -116,12 +136,23 @@ pub fn between(before: &Files, after: &Files, context: &Context) -> Written {
         .filter(is_ours)
         .cloned()
         .collect();
-    let deleted: Vec<String> =
-        before.keys().filter(|name| !after.contains_key(*name)).filter(is_ours).cloned().collect();
+    let deleted: Vec<String> = before
+        .keys()
+        .filter(|name| !after.contains_key(*name))
+        .filter(is_ours)
+        .cloned()
+        .collect();
     let all: BTreeSet<String> = written.iter().chain(&deleted).cloned().collect();
     let attempt_files: Vec<String> = all.into_iter().take(MOST_NAMES).collect();
-    let hashes = attempt_files.iter().filter_map(|path| Some((path.clone(), comparable(path, after.get(path)?)?)));
-    Written { hashes: hashes.collect(), attempt_files, written, deleted }
+    let hashes = attempt_files
+        .iter()
+        .filter_map(|path| Some((path.clone(), comparable(path, after.get(path)?)?)));
+    Written {
+        hashes: hashes.collect(),
+        attempt_files,
+        written,
+        deleted,
+    }
 }
 
 /// Returns what tells a content in another run too; not what tells it by its time.
@@ -147,7 +178,11 @@ impl Protected<'_> {
     }
 
     fn holds(&self, name: &str) -> bool {
-        self.files.contains(name) || self.folders.iter().any(|folder| Path::new(name).starts_with(folder))
+        self.files.contains(name)
+            || self
+                .folders
+                .iter()
+                .any(|folder| Path::new(name).starts_with(folder))
     }
 }
 
@@ -164,7 +199,11 @@ fn folder_as_one(path: &Path) -> Option<String> {
 }
 
 fn told_by_time(entry: &Entry) -> Vec<u8> {
-    let size = if let Kind::File { size, .. } = &entry.kind { *size } else { 0 };
+    let size = if let Kind::File { size, .. } = &entry.kind {
+        *size
+    } else {
+        0
+    };
     format!("{}\0{size}\0{:?}\0", shown(&entry.path), entry.mtime).into_bytes()
 }
 
@@ -173,7 +212,9 @@ fn told(context: &Context, entry: &Entry) -> Result<Option<String>> {
         Kind::Dir { .. } => None,
         Kind::Link { target } => Some(format!("link {}", target.to_string_lossy())),
         Kind::Special => Some("special".into()),
-        Kind::File { size, .. } if *size > HASHED_LIMIT => Some(format!("{size}{BY_TIME}{:?}", entry.mtime)),
+        Kind::File { size, .. } if *size > HASHED_LIMIT => {
+            Some(format!("{size}{BY_TIME}{:?}", entry.mtime))
+        }
         Kind::File { size, .. } => match context.door.read_file(&entry.path, *size)? {
             Read::File(bytes) => Some(content_hash(&bytes)),
             Read::TooLarge(size) => Some(format!("{size} and growing")),

@@ -30,14 +30,24 @@ pub struct Conversation {
 impl Conversation {
     /// Returns a conversation in which nothing was said.
     pub fn new(system: &str, tools: &[ToolOffer], context_tokens: usize) -> Conversation {
-        let offered = |tool: &ToolOffer| tool.name.len() + tool.description.len() + tool.schema.to_string().len();
+        let offered = |tool: &ToolOffer| {
+            tool.name.len() + tool.description.len() + tool.schema.to_string().len()
+        };
         let base_bytes = system.len() + tools.iter().map(offered).sum::<usize>();
-        Conversation { messages: Vec::new(), base_bytes, context_tokens }
+        Conversation {
+            messages: Vec::new(),
+            base_bytes,
+            context_tokens,
+        }
     }
 
     /// Adds a message; one of the same role as the last continues it. A new result takes the screen from all others.
     pub fn add(&mut self, message: Message) {
-        if message.content.iter().any(|block| matches!(block, Block::ToolResult { .. })) {
+        if message
+            .content
+            .iter()
+            .any(|block| matches!(block, Block::ToolResult { .. }))
+        {
             self.results().for_each(|(_, screen)| screen.clear());
         }
         match self.messages.last_mut() {
@@ -50,7 +60,10 @@ impl Conversation {
     /// Makes a step where the context is filled beyond 60 %: down to 30 %.
     pub fn keep_small(&mut self) {
         if self.bytes() / BYTES_PER_TOKEN > self.context_tokens * 6 / 10 {
-            self.fold(self.context_tokens * 3 / 10 * BYTES_PER_TOKEN, self.context_tokens * 6 / 10 * BYTES_PER_TOKEN);
+            self.fold(
+                self.context_tokens * 3 / 10 * BYTES_PER_TOKEN,
+                self.context_tokens * 6 / 10 * BYTES_PER_TOKEN,
+            );
         }
     }
 
@@ -63,10 +76,13 @@ impl Conversation {
     /// Returns the messages as they are sent, with the end of the stable part marked.
     pub fn messages(&self) -> Vec<Message> {
         let mut messages = self.messages.clone();
-        let users = messages.iter_mut().filter(|message| message.role == Role::User);
+        let users = messages
+            .iter_mut()
+            .filter(|message| message.role == Role::User);
         // The newest one loses its screen with the next request: the part before it is the stable one.
         if let Some(stable) = users.rev().nth(1)
-            && let Some(Block::ToolResult { cache, .. } | Block::Text { cache, .. }) = stable.content.last_mut()
+            && let Some(Block::ToolResult { cache, .. } | Block::Text { cache, .. }) =
+                stable.content.last_mut()
         {
             *cache = true;
         }
@@ -75,20 +91,33 @@ impl Conversation {
 
     /// Returns how many bytes there are.
     pub fn bytes(&self) -> usize {
-        self.base_bytes + self.messages.iter().flat_map(|message| &message.content).map(size).sum::<usize>()
+        self.base_bytes
+            + self
+                .messages
+                .iter()
+                .flat_map(|message| &message.content)
+                .map(size)
+                .sum::<usize>()
     }
 
     fn results(&mut self) -> impl Iterator<Item = (&mut String, &mut String)> {
-        self.messages.iter_mut().flat_map(|message| &mut message.content).filter_map(|block| match block {
-            Block::ToolResult { text, screen, .. } => Some((text, screen)),
-            _ => None,
-        })
+        self.messages
+            .iter_mut()
+            .flat_map(|message| &mut message.content)
+            .filter_map(|block| match block {
+                Block::ToolResult { text, screen, .. } => Some((text, screen)),
+                _ => None,
+            })
     }
 
     /// Shortens from the oldest on until no more than `target` bytes are left. The newest turn, which the model has not
     /// seen yet, is spared unless it alone is more than `limit`.
     fn fold(&mut self, target: usize, limit: usize) {
-        let newest = self.messages.iter().rposition(|message| message.role == Role::Assistant).unwrap_or(0);
+        let newest = self
+            .messages
+            .iter()
+            .rposition(|message| message.role == Role::Assistant)
+            .unwrap_or(0);
         self.fold_results(1..newest, target);
         let mut bytes = self.bytes();
         while target < bytes && 3 < self.messages.len() {
@@ -116,15 +145,27 @@ impl Conversation {
     fn newest_result(&self) -> Option<(usize, usize)> {
         let is_result = |block: &Block| matches!(block, Block::ToolResult { .. });
         let messages = self.messages.iter().enumerate().rev();
-        messages.filter_map(|(index, message)| Some((index, message.content.iter().rposition(is_result)?))).next()
+        messages
+            .filter_map(|(index, message)| {
+                Some((index, message.content.iter().rposition(is_result)?))
+            })
+            .next()
     }
 
     /// Makes a result one line; returns how many bytes that spares.
     fn fold_result(&mut self, index: usize, position: usize) -> usize {
         let calls = self.messages[index - 1].content.clone();
-        let Block::ToolResult { id, text, .. } = &mut self.messages[index].content[position] else { return 0 };
-        let call = calls.iter().find(|block| matches!(block, Block::ToolUse { id: of, .. } if of == id));
-        let line = format!("{FOLDED}{} bytes of {}]", text.len(), call.map(told).unwrap_or_default());
+        let Block::ToolResult { id, text, .. } = &mut self.messages[index].content[position] else {
+            return 0;
+        };
+        let call = calls
+            .iter()
+            .find(|block| matches!(block, Block::ToolUse { id: of, .. } if of == id));
+        let line = format!(
+            "{FOLDED}{} bytes of {}]",
+            text.len(),
+            call.map(told).unwrap_or_default()
+        );
         if text.starts_with(FOLDED) || text.len() <= line.len() {
             return 0;
         }
@@ -136,13 +177,23 @@ impl Conversation {
     /// Makes the oldest turn, an answer and what followed it, a line at the end of the opening.
     fn fold_turn(&mut self) -> usize {
         let before = self.bytes();
-        let end = (2..self.messages.len()).find(|index| self.messages[*index].role == Role::Assistant);
-        let turn: Vec<Message> = self.messages.drain(1..end.unwrap_or(self.messages.len())).collect();
-        let lines: String = turn.iter().flat_map(|message| &message.content).filter_map(told_of_turn).collect();
+        let end =
+            (2..self.messages.len()).find(|index| self.messages[*index].role == Role::Assistant);
+        let turn: Vec<Message> = self
+            .messages
+            .drain(1..end.unwrap_or(self.messages.len()))
+            .collect();
+        let lines: String = turn
+            .iter()
+            .flat_map(|message| &message.content)
+            .filter_map(told_of_turn)
+            .collect();
         if let Some(opening) = self.messages.first_mut() {
             match opening.content.last_mut() {
                 Some(Block::Text { text, .. }) if text.starts_with(EARLIER) => *text += &lines,
-                _ => opening.content.push(Block::text(format!("{EARLIER}\n{lines}"))),
+                _ => opening
+                    .content
+                    .push(Block::text(format!("{EARLIER}\n{lines}"))),
             }
         }
         before.saturating_sub(self.bytes())
@@ -153,23 +204,34 @@ fn size(block: &Block) -> usize {
     BLOCK_OVERHEAD
         + match block {
             Block::Text { text, .. } => text.len(),
-            Block::ToolUse { id, name, input, .. } => id.len() + name.len() + input.to_string().len(),
-            Block::ToolResult { id, text, screen, .. } => id.len() + text.len() + screen.len(),
+            Block::ToolUse {
+                id, name, input, ..
+            } => id.len() + name.len() + input.to_string().len(),
+            Block::ToolResult {
+                id, text, screen, ..
+            } => id.len() + text.len() + screen.len(),
             Block::Opaque { value } => value.to_string().len(),
         }
 }
 
 /// A call in a few words.
 fn told(call: &Block) -> String {
-    let Block::ToolUse { name, input, .. } = call else { return String::new() };
-    let what = input["command"].as_str().or(input["action"].as_str()).unwrap_or_default();
+    let Block::ToolUse { name, input, .. } = call else {
+        return String::new();
+    };
+    let what = input["command"]
+        .as_str()
+        .or(input["action"].as_str())
+        .unwrap_or_default();
     format!("{name}: {}", brief(what))
 }
 
 fn told_of_turn(block: &Block) -> Option<String> {
     match block {
         Block::ToolUse { .. } => Some(format!("- {}\n", told(block))),
-        Block::Text { text, .. } if !text.trim().is_empty() => Some(format!("- said: {}\n", brief(text))),
+        Block::Text { text, .. } if !text.trim().is_empty() => {
+            Some(format!("- said: {}\n", brief(text)))
+        }
         _ => None,
     }
 }
@@ -177,7 +239,11 @@ fn told_of_turn(block: &Block) -> Option<String> {
 fn brief(text: &str) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
     let cut: String = line.chars().take(SHOWN).collect();
-    if cut.len() < text.trim().len() { cut + "…" } else { cut }
+    if cut.len() < text.trim().len() {
+        cut + "…"
+    } else {
+        cut
+    }
 }
 
 #[cfg(test)]

@@ -41,7 +41,8 @@ const SCREEN_LIMIT: usize = 16 << 10;
 /// From so few turns on the model is told how many are left.
 const FEW_TURNS: u32 = 5;
 /// Said of a call whose result was never recorded.
-pub const UNKNOWN: &str = "outcome unknown: the run was interrupted while this was under way, and it was not repeated";
+pub const UNKNOWN: &str =
+    "outcome unknown: the run was interrupted while this was under way, and it was not repeated";
 const NOT_RUN: &str = "not run: the environments were restarted";
 
 const BUILT_IN: [(&str, &str); 3] = [
@@ -98,22 +99,43 @@ pub struct Hands {
 impl Hands {
     /// Returns hands that hold nothing yet, with fresh private places.
     pub fn new(surroundings: &Rc<Surroundings>, context: &mut Context) -> Result<Hands> {
-        let workshop = surroundings.workshop(&context.inputs.environments, &frozen_places(&context.inputs.protect))?;
+        let workshop = surroundings.workshop(
+            &context.inputs.environments,
+            &frozen_places(&context.inputs.protect),
+        )?;
         let names = BUILT_IN.map(|(name, _)| name);
-        let (own, words) = workshop.folder.as_deref().map(|folder| adhoc::find(folder, &names)).unwrap_or_default();
+        let (own, words) = workshop
+            .folder
+            .as_deref()
+            .map(|folder| adhoc::find(folder, &names))
+            .unwrap_or_default();
         for word in words {
             context.scribe.note(word)?;
         }
         let secrets = surroundings.secrets.clone();
         let seen = changes::list(&context.door);
         let (registry, used) = (Registry::default(), Vec::new());
-        Ok(Hands { secrets, workshop, own, registry, used, compared: 0, differing: 0, seen })
+        Ok(Hands {
+            secrets,
+            workshop,
+            own,
+            registry,
+            used,
+            compared: 0,
+            differing: 0,
+            seen,
+        })
     }
 
     /// Returns the tools: the built-in ones, then the user's own by name.
     pub fn offers(&self) -> Vec<ToolOffer> {
-        let built_in = BUILT_IN.iter().map(|(name, description)| tools::offer(name, description));
-        let own = self.own.iter().map(|found| tools::offer(&found.name, &described(found)));
+        let built_in = BUILT_IN
+            .iter()
+            .map(|(name, description)| tools::offer(name, description));
+        let own = self
+            .own
+            .iter()
+            .map(|found| tools::offer(&found.name, &described(found)));
         built_in.chain(own).collect()
     }
 
@@ -127,7 +149,9 @@ impl Hands {
     ) -> Result<Returned> {
         let recorded = replay.and_then(|replay| replay.talks().result(call.place, call.number));
         if replay.is_some() && recorded.is_none_or(|recorded| !recorded.ran) {
-            let returned = recorded.cloned().unwrap_or_else(|| refused(UNKNOWN, limits));
+            let returned = recorded
+                .cloned()
+                .unwrap_or_else(|| refused(UNKNOWN, limits));
             return write_down(context, call, returned, Instant::now(), Some(Vec::new()));
         }
         let began = Instant::now();
@@ -145,7 +169,12 @@ impl Hands {
     }
 
     /// Answers a call of an answer that came before the environments were restarted.
-    pub fn call_again(&mut self, context: &mut Context, call: Call<'_>, limits: Limits) -> Result<Returned> {
+    pub fn call_again(
+        &mut self,
+        context: &mut Context,
+        call: Call<'_>,
+        limits: Limits,
+    ) -> Result<Returned> {
         if let Some(returned) = context.memory.talks().result(call.place, call.number) {
             return Ok(returned.clone());
         }
@@ -182,7 +211,11 @@ impl Hands {
     fn understood(&self, call: Call<'_>, limits: Limits) -> std::result::Result<Order, String> {
         if !self.knows(call.tool) {
             let names: Vec<String> = self.offers().into_iter().map(|offer| offer.name).collect();
-            return Err(format!("there is no tool {:?}; there are {}", call.tool, names.join(", ")));
+            return Err(format!(
+                "there is no tool {:?}; there are {}",
+                call.tool,
+                names.join(", ")
+            ));
         }
         if limits.deadline <= Instant::now() {
             return Err("the time of the phase is over".into());
@@ -191,15 +224,26 @@ impl Hands {
     }
 
     fn knows(&self, name: &str) -> bool {
-        BUILT_IN.iter().any(|(known, _)| *known == name) || self.own.iter().any(|found| found.name == name)
+        BUILT_IN.iter().any(|(known, _)| *known == name)
+            || self.own.iter().any(|found| found.name == name)
     }
 
     /// Starts an environment at its first use.
-    fn take_up(&mut self, context: &Context, name: &str, limits: Limits) -> std::result::Result<(), String> {
+    fn take_up(
+        &mut self,
+        context: &Context,
+        name: &str,
+        limits: Limits,
+    ) -> std::result::Result<(), String> {
         if self.registry.has(name) {
             return Ok(());
         }
-        let Start { launcher, project, env, .. } = self.workshop.start.clone();
+        let Start {
+            launcher,
+            project,
+            env,
+            ..
+        } = self.workshop.start.clone();
         let environment: Box<dyn Environment> = match name {
             "bash" => Box::new(BashEnvironment::new(launcher, project, env)),
             "python" => Box::new(PythonEnvironment::new(launcher, project, env)),
@@ -210,8 +254,17 @@ impl Hands {
         Ok(())
     }
 
-    fn host(&self, context: &Context, name: &str, limits: Limits) -> std::result::Result<Box<dyn Environment>, String> {
-        let found = self.own.iter().find(|found| found.name == name).ok_or("there is no such tool")?;
+    fn host(
+        &self,
+        context: &Context,
+        name: &str,
+        limits: Limits,
+    ) -> std::result::Result<Box<dyn Environment>, String> {
+        let found = self
+            .own
+            .iter()
+            .find(|found| found.name == name)
+            .ok_or("there is no such tool")?;
         let mut host = HostEnvironment::new(found.clone(), self.workshop.start.clone(), |_| {});
         let deadline = limits.deadline.min(Instant::now() + LOADING_PATIENCE);
         host.is_offered(deadline, Some(context.stop.as_fd()));
@@ -229,11 +282,20 @@ impl Hands {
     }
 
     fn refuse(&mut self, tool: &str, problem: &str, limits: Limits) -> Returned {
-        Returned { screen: self.screen(tool), ..refused(&format!("not run: {problem}"), limits) }
+        Returned {
+            screen: self.screen(tool),
+            ..refused(&format!("not run: {problem}"), limits)
+        }
     }
 
     /// Writes the call down, starts its environment where it is the first, and does what it wants.
-    fn carry_out(&mut self, context: &mut Context, call: Call<'_>, order: &Order, limits: Limits) -> Result<Returned> {
+    fn carry_out(
+        &mut self,
+        context: &mut Context,
+        call: Call<'_>,
+        order: &Order,
+        limits: Limits,
+    ) -> Result<Returned> {
         self.announce(context, call)?;
         if let Err(problem) = self.take_up(context, call.tool, limits) {
             return Ok(self.refuse(call.tool, &problem, limits));
@@ -242,22 +304,39 @@ impl Hands {
         Ok(self.returned(call.tool, response, limits))
     }
 
-    fn respond(&mut self, context: &Context, call: Call<'_>, order: &Order, limits: Limits) -> Result<Response> {
+    fn respond(
+        &mut self,
+        context: &Context,
+        call: Call<'_>,
+        order: &Order,
+        limits: Limits,
+    ) -> Result<Response> {
         let left = limits.deadline.saturating_duration_since(Instant::now());
         let timeout = Some(order.timeout.min(left.max(Duration::from_millis(1))));
         let stop = context.stop.clone();
         let mut urgent = |_: &str| match () {
             () if stop.requested().is_some() => Urgent::End,
-            () if call.cancelled.is_some_and(|bell| rustix::io::read(bell, &mut [0; 8]).is_ok()) => Urgent::Interrupt,
+            () if call
+                .cancelled
+                .is_some_and(|bell| rustix::io::read(bell, &mut [0; 8]).is_ok()) =>
+            {
+                Urgent::Interrupt
+            }
             () => Urgent::Nothing,
         };
         let either = either(context.stop.as_fd(), call.cancelled)?;
-        let mut waiter = Waiter { wake: either.as_fd(), urgent: &mut urgent };
+        let mut waiter = Waiter {
+            wake: either.as_fd(),
+            urgent: &mut urgent,
+        };
         Ok(match &order.wish {
-            Wish::Run(command) => self.registry.command(call.tool, command, timeout, &mut waiter),
+            Wish::Run(command) => self
+                .registry
+                .command(call.tool, command, timeout, &mut waiter),
             Wish::Control(action) => {
                 let timeout = timeout.filter(|_| *action == Action::Wait);
-                self.registry.control(call.tool, *action, timeout, false, &mut waiter)
+                self.registry
+                    .control(call.tool, *action, timeout, false, &mut waiter)
             }
         })
     }
@@ -266,17 +345,38 @@ impl Hands {
         if !self.used.iter().any(|used| used == name) {
             self.used.push(name.to_owned());
         }
-        let output = if response.output.trim().is_empty() { "(no output)\n" } else { &response.output };
+        let output = if response.output.trim().is_empty() {
+            "(no output)\n"
+        } else {
+            &response.output
+        };
         let mut output = self.secrets.redact(output).into_owned();
         if !output.ends_with('\n') {
             output.push('\n');
         }
-        let walls = self.workshop.start.launcher.walls.as_ref().filter(|_| !response.success);
-        let refused = walls.map(|walls| refusals(&output, "", walls)).unwrap_or_default();
+        let walls = self
+            .workshop
+            .start
+            .launcher
+            .walls
+            .as_ref()
+            .filter(|_| !response.success);
+        let refused = walls
+            .map(|walls| refusals(&output, "", walls))
+            .unwrap_or_default();
         let mut output = cut_middle(&output, OUTPUT_LIMIT);
-        output.extend(refused.iter().map(|refusal| format!("[sandbox: {refusal}]\n")));
+        output.extend(
+            refused
+                .iter()
+                .map(|refusal| format!("[sandbox: {refusal}]\n")),
+        );
         output += &turns_left(limits);
-        Returned { ran: true, is_error: !response.success, output, screen: self.screen(name) }
+        Returned {
+            ran: true,
+            is_error: !response.success,
+            output,
+            screen: self.screen(name),
+        }
     }
 
     /// The screens of the environments used so far, the one just used first.
@@ -287,7 +387,10 @@ impl Hands {
         let mut all = String::new();
         for (name, ScreenSection { content, .. }) in sections {
             let section = format!("\n[screen of {name}]\n{}\n", content.trim_end());
-            all += &cut_end(&self.secrets.redact(&section), SCREEN_LIMIT.saturating_sub(all.len()));
+            all += &cut_end(
+                &self.secrets.redact(&section),
+                SCREEN_LIMIT.saturating_sub(all.len()),
+            );
         }
         all
     }
@@ -301,7 +404,9 @@ impl Hands {
         now: &Returned,
     ) -> Result<()> {
         self.compared += 1;
-        let Some(difference) = replay.first_difference(&recorded.output, &now.output) else { return Ok(()) };
+        let Some(difference) = replay.first_difference(&recorded.output, &now.output) else {
+            return Ok(());
+        };
         self.differing += 1;
         if self.differing > 1 {
             return Ok(());
@@ -325,30 +430,54 @@ fn either(one: BorrowedFd<'_>, other: Option<BorrowedFd<'_>>) -> Result<OwnedFd>
     let watched = || {
         let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         for fd in [Some(one), other].into_iter().flatten() {
-            epoll::add(&both, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+            epoll::add(
+                &both,
+                fd,
+                epoll::EventData::new_u64(0),
+                epoll::EventFlags::IN,
+            )?;
         }
         Ok(both)
     };
-    watched().map_err(|error: Errno| Error::Bug(format!("cannot wait for two things at once: {error}")))
+    watched()
+        .map_err(|error: Errno| Error::Bug(format!("cannot wait for two things at once: {error}")))
 }
 
 /// It works inside this program, so no wall holds it: what is protected it has to know.
 fn editor(context: &Context, project: &Path) -> std::result::Result<EditorEnvironment, String> {
-    let places = |inputs: &[Input]| inputs.iter().map(|input| PathBuf::from(input.to.as_str())).collect();
-    let frozen = Frozen { paths: places(&context.inputs.protect), except: places(&context.inputs.copy) };
+    let places = |inputs: &[Input]| {
+        inputs
+            .iter()
+            .map(|input| PathBuf::from(input.to.as_str()))
+            .collect()
+    };
+    let frozen = Frozen {
+        paths: places(&context.inputs.protect),
+        except: places(&context.inputs.copy),
+    };
     let editor = EditorEnvironment::new(project).map_err(|error| error.to_string())?;
     Ok(editor.freezing(frozen))
 }
 
 fn described(found: &Found) -> String {
-    let said = (found.kind == adhoc::Kind::Yaml).then(|| adhoc::program(&found.path).ok()).flatten();
-    said.map_or_else(|| format!("The user's own environment {}.", found.name), |program| program.description)
+    let said = (found.kind == adhoc::Kind::Yaml)
+        .then(|| adhoc::program(&found.path).ok())
+        .flatten();
+    said.map_or_else(
+        || format!("The user's own environment {}.", found.name),
+        |program| program.description,
+    )
 }
 
 /// Returns the result of a call that was not run, or whose end nobody saw.
 pub fn refused(why: &str, limits: Limits) -> Returned {
     let output = format!("{why}\n{}", turns_left(limits));
-    Returned { ran: false, is_error: true, output, screen: String::new() }
+    Returned {
+        ran: false,
+        is_error: true,
+        output,
+        screen: String::new(),
+    }
 }
 
 fn turns_left(limits: Limits) -> String {
@@ -378,7 +507,12 @@ fn write_down(
     began: Instant,
     changed: Option<Vec<FileMark>>,
 ) -> Result<Returned> {
-    let Returned { ran, is_error, output, screen } = returned.clone();
+    let Returned {
+        ran,
+        is_error,
+        output,
+        screen,
+    } = returned.clone();
     context.scribe.tell_synced(Event::ToolReturned {
         agent_id: MAIN_AGENT.into(),
         place: call.place,

@@ -68,7 +68,14 @@ impl Generator for AgentModel {
             // What tools wrote is durable before the log says that the conversation is over: it is not held again.
             context.reopen_door()?;
             context.door.sync()?;
-            close(context, Closed { words, killed, bound })?;
+            close(
+                context,
+                Closed {
+                    words,
+                    killed,
+                    bound,
+                },
+            )?;
         }
         context.reopen_door()?;
         let after = changes::look(context)?;
@@ -103,20 +110,31 @@ impl AgentModel {
         loop {
             let said = match &next {
                 None | Some(Next::Nothing) => Vec::new(),
-                Some(Next::CutOff(ids)) => cut_off_words(ids, context, self.limits(context, &talk, deadline)),
-                Some(Next::Calls(calls)) => self.call_all(context, hands, &talk, calls, deadline, is_resumed)?,
+                Some(Next::CutOff(ids)) => {
+                    cut_off_words(ids, context, self.limits(context, &talk, deadline))
+                }
+                Some(Next::Calls(calls)) => {
+                    self.call_all(context, hands, &talk, calls, deadline, is_resumed)?
+                }
                 Some(Next::End) => match objection(context, &mut talk, before)? {
                     Some(text) => vec![Block::text(text)],
                     None => return Ok((talk.words, None)),
                 },
             };
             talk.say(said);
-            if let Some(Restart { words, changed }) = self.restart(context, talk.index, is_resumed)? {
+            if let Some(Restart { words, changed }) =
+                self.restart(context, talk.index, is_resumed)?
+            {
                 hands.restart();
                 talk.say(vec![Block::text(words.clone())]);
                 talk.restart = Some(words.clone());
                 let (agent_id, place) = (MAIN_AGENT.into(), context.place(talk.index));
-                context.scribe.tell_synced(Event::EnvironmentsRestarted { agent_id, place, words, changed })?;
+                context.scribe.tell_synced(Event::EnvironmentsRestarted {
+                    agent_id,
+                    place,
+                    words,
+                    changed,
+                })?;
                 is_resumed = false;
             }
             self.replay_course(context, hands, &talk, deadline)?;
@@ -150,7 +168,9 @@ impl AgentModel {
             messages: Vec::new(),
             varying: report.clone().into_iter().collect(),
         };
-        let opening = self.prompts.task(&context.spec, &tools, &files, report.as_deref());
+        let opening = self
+            .prompts
+            .task(&context.spec, &tools, &files, report.as_deref());
         let conversation = Conversation::new(&request.system, &request.tools, self.context_tokens);
         Ok(Talk::new(request, conversation, opening))
     }
@@ -163,8 +183,14 @@ impl AgentModel {
         loop {
             let place = context.place(talk.index);
             let recorded = context.memory.answer(place).cloned();
-            let lost = || gaps::lost_answer(context, place).filter(|_| !calls_by_itself).map(Ok);
-            let Some(recorded) = recorded.or_else(lost) else { return Ok(next) };
+            let lost = || {
+                gaps::lost_answer(context, place)
+                    .filter(|_| !calls_by_itself)
+                    .map(Ok)
+            };
+            let Some(recorded) = recorded.or_else(lost) else {
+                return Ok(next);
+            };
             match context.memory.request(place) {
                 Some(asked) => {
                     talk.line = Some(asked.line);
@@ -186,13 +212,24 @@ impl AgentModel {
         deadline: Instant,
     ) -> Result<Recorded> {
         let new = std::mem::take(&mut talk.new);
-        new.iter().for_each(|message| talk.conversation.add(message.clone()));
+        new.iter()
+            .for_each(|message| talk.conversation.add(message.clone()));
         talk.conversation.keep_small();
         talk.request.messages = talk.conversation.messages();
-        let continued = talk.line.map(|line| Continued { line, messages: &new });
+        let continued = talk.line.map(|line| Continued {
+            line,
+            messages: &new,
+        });
         let place = context.place(talk.index);
         if !self.voice.calls_by_itself() {
-            return self.voice.exchange(context, place, &talk.request, continued, &mut talk.line, None);
+            return self.voice.exchange(
+                context,
+                place,
+                &talk.request,
+                continued,
+                &mut talk.line,
+                None,
+            );
         }
         self.ask_with(context, talk, continued, hands, deadline)
     }
@@ -209,9 +246,24 @@ impl AgentModel {
         let place = context.place(talk.index - 1);
         let mut results = Vec::new();
         for (number, block) in (0..).zip(calls) {
-            let Block::ToolUse { id, name, input, raw } = block else { continue };
+            let Block::ToolUse {
+                id,
+                name,
+                input,
+                raw,
+            } = block
+            else {
+                continue;
+            };
             context.heed_stop()?;
-            let call = Call { place, number, tool: name, input, raw: raw.as_deref(), cancelled: None };
+            let call = Call {
+                place,
+                number,
+                tool: name,
+                input,
+                raw: raw.as_deref(),
+                cancelled: None,
+            };
             let limits = self.limits(context, talk, deadline);
             let returned = match is_resumed {
                 true => hands.call_again(context, call, limits)?,
@@ -232,8 +284,13 @@ impl AgentModel {
     /// In a replay each call has the phase's time for itself: when that was over is as in the log.
     fn limits(&self, context: &Context, talk: &Talk, deadline: Instant) -> Limits {
         let generator = &context.spec.generator;
-        let own = self.replayed().map(|_| Instant::now() + generator.phase_timeout);
-        Limits { deadline: own.unwrap_or(deadline), turns_left: generator.max_turns.saturating_sub(talk.turns) }
+        let own = self
+            .replayed()
+            .map(|_| Instant::now() + generator.phase_timeout);
+        Limits {
+            deadline: own.unwrap_or(deadline),
+            turns_left: generator.max_turns.saturating_sub(talk.turns),
+        }
     }
 
     /// Returns the bound that ends the conversation here, if one does: in a replay the one that the log has.
@@ -245,13 +302,22 @@ impl AgentModel {
             return closed.and_then(|closed| closed.bound.clone());
         }
         if talk.turns >= generator.max_turns {
-            let message = format!("the model used all {} turns of the phase", generator.max_turns);
-            return Some(Bound { reason: Reason::MaxTurns, message });
+            let message = format!(
+                "the model used all {} turns of the phase",
+                generator.max_turns
+            );
+            return Some(Bound {
+                reason: Reason::MaxTurns,
+                message,
+            });
         }
         let is_over = self.replayed().is_none() && deadline <= Instant::now();
         is_over.then(|| Bound {
             reason: Reason::PhaseTimeout,
-            message: format!("the phase took longer than {} seconds", generator.phase_timeout.as_secs_f64()),
+            message: format!(
+                "the phase took longer than {} seconds",
+                generator.phase_timeout.as_secs_f64()
+            ),
         })
     }
 
@@ -264,14 +330,21 @@ impl AgentModel {
         if is_resumed {
             return restart::find(context).map(Some);
         }
-        let recorded = self.replayed().and_then(|replay| replay.talks().restart(context.place(index)));
-        Ok(recorded.map(|words| Restart { words: restart::recorded_words(words), changed: None }))
+        let recorded = self
+            .replayed()
+            .and_then(|replay| replay.talks().restart(context.place(index)));
+        Ok(recorded.map(|words| Restart {
+            words: restart::recorded_words(words),
+            changed: None,
+        }))
     }
 
     /// What was running at the end is said in the next prompt: in a replay as the log has it.
     fn killed(&self, context: &Context, now: Vec<String>) -> Vec<String> {
         let (phase, retry_count) = (context.state.phase, context.state.retry_count);
-        let recorded = self.replayed().and_then(|replay| replay.talks().closed(phase, retry_count));
+        let recorded = self
+            .replayed()
+            .and_then(|replay| replay.talks().closed(phase, retry_count));
         recorded.map_or(now, |closed| closed.killed.clone())
     }
 }
@@ -290,14 +363,25 @@ fn open(context: &mut Context) -> Result<Files> {
         files.retain(|path, _| !changed.marks.contains_key(path));
     }
     let agent_id = MAIN_AGENT.into();
-    context.scribe.tell(Event::ConversationOpened { agent_id, phase, retry_count, files: files.clone() })?;
+    context.scribe.tell(Event::ConversationOpened {
+        agent_id,
+        phase,
+        retry_count,
+        files: files.clone(),
+    })?;
     Ok(files)
 }
 
 fn close(context: &mut Context, closed: Closed) -> Result<()> {
-    let Closed { words, killed, bound } = closed;
+    let Closed {
+        words,
+        killed,
+        bound,
+    } = closed;
     if let Some(Bound { reason, message }) = &bound {
-        context.scribe.progress(format!("{reason}: {message}; the checks decide"))?;
+        context
+            .scribe
+            .progress(format!("{reason}: {message}; the checks decide"))?;
     }
     let event = Event::ConversationClosed {
         agent_id: MAIN_AGENT.into(),
@@ -314,9 +398,9 @@ fn close(context: &mut Context, closed: Closed) -> Result<()> {
 fn tell_differences(context: &mut Context, hands: &Hands) -> Result<()> {
     match hands.differing() {
         (_, 0) => Ok(()),
-        (all, differing) => {
-            context.scribe.progress(format!("replay: {differing} of {all} results differ from the recorded ones"))
-        }
+        (all, differing) => context.scribe.progress(format!(
+            "replay: {differing} of {all} results differ from the recorded ones"
+        )),
     }
 }
 
@@ -326,12 +410,20 @@ fn objection(context: &mut Context, talk: &mut Talk, before: &Files) -> Result<O
     if !std::mem::replace(&mut talk.is_warned, true) {
         let violations = steering::all_violations(context)?;
         if !violations.is_empty() {
-            let told: Vec<String> = violations.iter().take(MOST_TOLD).map(ToString::to_string).collect();
+            let told: Vec<String> = violations
+                .iter()
+                .take(MOST_TOLD)
+                .map(ToString::to_string)
+                .collect();
             return Ok(Some(format!("{STEERS}{}]", told.join("; "))));
         }
         talk.is_warned = false;
     }
-    let has_changed = |now: &Files| !changes::between(before, now, context).attempt_files.is_empty();
+    let has_changed = |now: &Files| {
+        !changes::between(before, now, context)
+            .attempt_files
+            .is_empty()
+    };
     if context.state.phase != Phase::Generating || has_changed(&changes::look(context)?) {
         return Ok(None);
     }
@@ -344,7 +436,10 @@ fn objection(context: &mut Context, talk: &mut Talk, before: &Files) -> Result<O
 }
 
 fn cut_off_words(ids: &[String], context: &Context, limits: Limits) -> Vec<Block> {
-    let mut words: Vec<Block> = ids.iter().map(|id| result(id, refused(CUT_OFF, limits))).collect();
+    let mut words: Vec<Block> = ids
+        .iter()
+        .map(|id| result(id, refused(CUT_OFF, limits)))
+        .collect();
     words.push(Block::text(format!(
         "[your answer was cut off after {} tokens, and no call of it was run; go on in smaller steps]",
         context.spec.generator.max_tokens
@@ -353,6 +448,17 @@ fn cut_off_words(ids: &[String], context: &Context, limits: Limits) -> Vec<Block
 }
 
 fn result(id: &str, returned: Returned) -> Block {
-    let Returned { is_error, output, screen, .. } = returned;
-    Block::ToolResult { id: id.to_owned(), text: output, screen, is_error, cache: false }
+    let Returned {
+        is_error,
+        output,
+        screen,
+        ..
+    } = returned;
+    Block::ToolResult {
+        id: id.to_owned(),
+        text: output,
+        screen,
+        is_error,
+        cache: false,
+    }
 }

@@ -42,24 +42,38 @@ fn walls(context: &Context) -> String {
         false => "none but the loopback of your tools",
     };
     let values = [
-        ("{{directory}}", context.root.join("workspace").display().to_string()),
+        (
+            "{{directory}}",
+            context.root.join("workspace").display().to_string(),
+        ),
         ("{{network}}", network.to_owned()),
         ("{{protected}}", protected(context)),
         ("{{seconds}}", DEFAULT_TIMEOUT.as_secs().to_string()),
         ("{{turns}}", context.spec.generator.max_turns.to_string()),
     ];
-    values.iter().fold(WALLS.to_owned(), |text, (name, value)| text.replace(name, value))
+    values.iter().fold(WALLS.to_owned(), |text, (name, value)| {
+        text.replace(name, value)
+    })
 }
 
 fn protected(context: &Context) -> String {
-    let names: Vec<&str> = context.inputs.protect.iter().map(|input| input.to.as_str()).collect();
+    let names: Vec<&str> = context
+        .inputs
+        .protect
+        .iter()
+        .map(|input| input.to.as_str())
+        .collect();
     let more = names.len().saturating_sub(MOST_PROTECTED);
     match names.len() {
         0 => "the system and the toolchains.".into(),
         _ => format!(
             "the system, the toolchains, and these protected files, which are restored if they change: {}{}.",
             names[..names.len() - more].join(", "),
-            if more > 0 { format!(" and {more} more") } else { String::new() }
+            if more > 0 {
+                format!(" and {more} more")
+            } else {
+                String::new()
+            }
         ),
     }
 }
@@ -73,12 +87,18 @@ pub fn files(context: &Context) -> Result<String> {
             return Walk::Skip;
         }
         let name = entry.path.display().to_string().escape_debug().to_string();
-        let is_one = entry.path.file_name().is_some_and(|name| TOOL_FOLDERS.contains(&&*name.to_string_lossy()));
+        let is_one = entry
+            .path
+            .file_name()
+            .is_some_and(|name| TOOL_FOLDERS.contains(&&*name.to_string_lossy()));
         let (line, next) = match &entry.kind {
             Kind::Dir { .. } if is_one => (format!("- {name}/ (generated)"), Walk::Skip),
             Kind::Dir { .. } => return Walk::On,
             Kind::File { size, .. } => (format!("- {name} ({size} bytes)"), Walk::On),
-            Kind::Link { target } => (format!("- {name} (a link to {:?})", target.to_string_lossy()), Walk::On),
+            Kind::Link { target } => (
+                format!("- {name} (a link to {:?})", target.to_string_lossy()),
+                Walk::On,
+            ),
             Kind::Special => (format!("- {name} (no regular file)"), Walk::On),
         };
         if is_kept(&entry.path) {
@@ -105,14 +125,18 @@ pub fn report(context: &Context, before: Option<&Closed>) -> Option<String> {
         return None;
     }
     let mut text = context.state.last_test_output.trim_end().to_owned();
-    let Some(Closed { words, killed, .. }) = before else { return Some(text) };
+    let Some(Closed { words, killed, .. }) = before else {
+        return Some(text);
+    };
     if !words.trim().is_empty() {
         let words: String = words.trim().chars().take(CLOSING_CHARACTERS).collect();
         text += &format!("\n\n# What you said at the end of the last attempt\n\n{words}");
     }
     if !killed.is_empty() {
         text += "\n\n# Commands that were still running at the end of the last attempt, and were stopped\n";
-        killed.iter().for_each(|command| text += &format!("\n- {command}"));
+        killed
+            .iter()
+            .for_each(|command| text += &format!("\n- {command}"));
     }
     Some(text)
 }

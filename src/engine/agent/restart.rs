@@ -13,7 +13,8 @@ use crate::events::FileMark;
 const BEGIN: &str = "[the run was interrupted and goes on: the environments were restarted, so variables, working \
                      directories, views and background jobs are gone; ";
 const UNCHANGED: &str = "the files are as they were";
-const UNKNOWN: &str = "whether the files are as they were is not known, so look at them before you rely on them";
+const UNKNOWN: &str =
+    "whether the files are as they were is not known, so look at them before you rely on them";
 /// So many files that differ are named.
 const MOST_NAMED: usize = 50;
 
@@ -30,13 +31,20 @@ pub fn is_note(text: &str) -> bool {
 
 /// Returns the words that a recorded restart was told with.
 pub fn recorded_words(words: &str) -> String {
-    if words.is_empty() { told(UNCHANGED) } else { words.to_owned() }
+    if words.is_empty() {
+        told(UNCHANGED)
+    } else {
+        words.to_owned()
+    }
 }
 
 /// Compares the workspace with what the log knows of it.
 pub fn find(context: &Context) -> Result<Restart> {
     let Some((listing, differing)) = differing(context)? else {
-        return Ok(Restart { words: told(UNKNOWN), changed: None });
+        return Ok(Restart {
+            words: told(UNKNOWN),
+            changed: None,
+        });
     };
     let not_compared = match listing.as_one.join(", ") {
         names if names.is_empty() => String::new(),
@@ -45,7 +53,11 @@ pub fn find(context: &Context) -> Result<Restart> {
     let tail = match differing.len() {
         0 => format!("{UNCHANGED}{not_compared}"),
         count => {
-            let mut names: Vec<&str> = differing.iter().take(MOST_NAMED).map(|one| one.words.as_str()).collect();
+            let mut names: Vec<&str> = differing
+                .iter()
+                .take(MOST_NAMED)
+                .map(|one| one.words.as_str())
+                .collect();
             let more = format!("{} more", count.saturating_sub(MOST_NAMED));
             names.extend((MOST_NAMED < count).then_some(more.as_str()));
             format!(
@@ -55,7 +67,10 @@ pub fn find(context: &Context) -> Result<Restart> {
         }
     };
     let changed = differing.into_iter().map(|one| one.mark).collect();
-    Ok(Restart { words: told(&tail), changed: changes::bounded(changed) })
+    Ok(Restart {
+        words: told(&tail),
+        changed: changes::bounded(changed),
+    })
 }
 
 fn told(tail: &str) -> String {
@@ -72,12 +87,22 @@ struct Differing {
 fn differing(context: &Context) -> Result<Option<(Listing, Vec<Differing>)>> {
     let (phase, retry_count) = (context.state.phase, context.state.retry_count);
     let talks = context.memory.talks();
-    let (Some(opened), Some(Changed { marks, is_incomplete: false })) =
-        (talks.files(phase, retry_count), talks.changed(phase, retry_count))
+    let (
+        Some(opened),
+        Some(Changed {
+            marks,
+            is_incomplete: false,
+        }),
+    ) = (
+        talks.files(phase, retry_count),
+        talks.changed(phase, retry_count),
+    )
     else {
         return Ok(None);
     };
-    let Some(listing) = changes::list(&context.door) else { return Ok(None) };
+    let Some(listing) = changes::list(&context.door) else {
+        return Ok(None);
+    };
     let contents = changes::look(context)?;
     let mut differing = Vec::new();
     for (path, content) in opened.iter().filter(|(path, _)| !marks.contains_key(*path)) {
@@ -93,7 +118,11 @@ fn differing(context: &Context) -> Result<Option<(Listing, Vec<Differing>)>> {
     let is_known = |path: &&String| opened.contains_key(*path) || marks.contains_key(*path);
     for path in listing.files.keys().filter(|path| !is_known(path)) {
         let mark = listing.mark(path);
-        let words = format!("{} (new, {} bytes)", path.escape_debug(), mark.size.unwrap_or(0));
+        let words = format!(
+            "{} (new, {} bytes)",
+            path.escape_debug(),
+            mark.size.unwrap_or(0)
+        );
         differing.push(Differing { mark, words });
     }
     differing.sort_by(|a, b| a.mark.path.cmp(&b.mark.path));

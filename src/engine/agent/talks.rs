@@ -49,7 +49,12 @@ pub struct Changed {
 impl Changed {
     fn add(&mut self, changed: Option<Vec<FileMark>>) {
         self.is_incomplete |= changed.is_none();
-        self.marks.extend(changed.into_iter().flatten().map(|mark| (mark.path.clone(), mark)));
+        self.marks.extend(
+            changed
+                .into_iter()
+                .flatten()
+                .map(|mark| (mark.path.clone(), mark)),
+        );
     }
 }
 
@@ -74,28 +79,87 @@ impl Talks {
     /// Takes in one event.
     pub fn hear(&mut self, event: Event) {
         match event {
-            Event::ConversationOpened { phase, retry_count, files, .. } => {
+            Event::ConversationOpened {
+                phase,
+                retry_count,
+                files,
+                ..
+            } => {
                 self.opened.insert((phase, retry_count), files);
-                self.changed.insert((phase, retry_count), Changed::default());
+                self.changed
+                    .insert((phase, retry_count), Changed::default());
             }
-            Event::ToolCalled { place, call, tool_name, arguments, .. } => {
+            Event::ToolCalled {
+                place,
+                call,
+                tool_name,
+                arguments,
+                ..
+            } => {
                 self.begun.insert((place, call));
                 self.tools.insert((place, call), tool_name.clone());
-                let step = Step::Call { number: call, tool: tool_name, arguments };
+                let step = Step::Call {
+                    number: call,
+                    tool: tool_name,
+                    arguments,
+                };
                 self.courses.entry(place).or_default().push(step);
             }
-            Event::ToolReturned { place, call, tool_name, ran, is_error, output, screen, changed, .. } => {
-                self.changed.entry((place.phase, place.retry_count)).or_default().add(changed);
+            Event::ToolReturned {
+                place,
+                call,
+                tool_name,
+                ran,
+                is_error,
+                output,
+                screen,
+                changed,
+                ..
+            } => {
+                self.changed
+                    .entry((place.phase, place.retry_count))
+                    .or_default()
+                    .add(changed);
                 self.tools.insert((place, call), tool_name);
-                self.results.insert((place, call), Returned { ran, is_error, output, screen });
+                self.results.insert(
+                    (place, call),
+                    Returned {
+                        ran,
+                        is_error,
+                        output,
+                        screen,
+                    },
+                );
             }
-            Event::EnvironmentsRestarted { place, words, changed, .. } => {
-                self.changed.entry((place.phase, place.retry_count)).or_default().add(changed);
+            Event::EnvironmentsRestarted {
+                place,
+                words,
+                changed,
+                ..
+            } => {
+                self.changed
+                    .entry((place.phase, place.retry_count))
+                    .or_default()
+                    .add(changed);
                 self.restarts.insert(place, words);
                 self.courses.entry(place).or_default().push(Step::Restart);
             }
-            Event::ConversationClosed { phase, retry_count, words, killed, bound, .. } => {
-                self.closed.insert((phase, retry_count), Closed { words, killed, bound });
+            Event::ConversationClosed {
+                phase,
+                retry_count,
+                words,
+                killed,
+                bound,
+                ..
+            } => {
+                self.closed.insert(
+                    (phase, retry_count),
+                    Closed {
+                        words,
+                        killed,
+                        bound,
+                    },
+                );
                 self.last = Some((phase, retry_count));
             }
             _ => {}
@@ -114,7 +178,9 @@ impl Talks {
 
     /// Whether some call began and has no result: what it did is not known, and no replay does it.
     pub fn has_unknown_outcomes(&self) -> bool {
-        self.begun.iter().any(|call| !self.results.contains_key(call))
+        self.begun
+            .iter()
+            .any(|call| !self.results.contains_key(call))
     }
 
     /// Returns what happened while the answer at this place was being made, in order.

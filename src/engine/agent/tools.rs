@@ -49,7 +49,11 @@ pub fn offer(name: &str, description: &str) -> ToolOffer {
             },
         },
     });
-    ToolOffer { name: name.to_owned(), description: description.to_owned(), schema }
+    ToolOffer {
+        name: name.to_owned(),
+        description: description.to_owned(),
+        schema,
+    }
 }
 
 /// Reads the arguments of a call; the error says to the model what is wrong with them.
@@ -64,7 +68,11 @@ pub fn read(input: &Value, raw: Option<&str>) -> Result<Order, String> {
     let action = match given("action") {
         None => None,
         Some(Value::String(word)) => action(word)?,
-        Some(_) => return Err("action must be one of \"run\", \"wait\", \"interrupt\" and \"restart\"".into()),
+        Some(_) => {
+            return Err(
+                "action must be one of \"run\", \"wait\", \"interrupt\" and \"restart\"".into(),
+            );
+        }
     };
     let wish = match (action, given("command")) {
         (Some(action), _) => Wish::Control(action),
@@ -73,10 +81,20 @@ pub fn read(input: &Value, raw: Option<&str>) -> Result<Order, String> {
         (None, None) => return Err("command is missing".into()),
     };
     let seconds = match given("timeout") {
-        None => return Ok(Order { wish, timeout: DEFAULT_TIMEOUT }),
-        Some(value) => value.as_f64().ok_or("timeout must be a number of seconds, 1 to 600")?,
+        None => {
+            return Ok(Order {
+                wish,
+                timeout: DEFAULT_TIMEOUT,
+            });
+        }
+        Some(value) => value
+            .as_f64()
+            .ok_or("timeout must be a number of seconds, 1 to 600")?,
     };
-    Ok(Order { wish, timeout: Duration::from_secs_f64(seconds.clamp(SHORTEST, LONGEST)) })
+    Ok(Order {
+        wish,
+        timeout: Duration::from_secs_f64(seconds.clamp(SHORTEST, LONGEST)),
+    })
 }
 
 /// Returns a control action, or nothing where the word asks to run the command.
@@ -88,7 +106,9 @@ fn action(word: &str) -> Result<Option<Action>, String> {
         "restart" => Ok(Some(Action::Restart)),
         other => {
             let shown: String = other.chars().take(SHOWN).collect();
-            Err(format!("unknown action {shown:?}; there are run, wait, interrupt and restart"))
+            Err(format!(
+                "unknown action {shown:?}; there are run, wait, interrupt and restart"
+            ))
         }
     }
 }
@@ -107,18 +127,37 @@ mod tests {
     fn arguments_are_read() {
         let run = |command: &str| Wish::Run(command.into());
         assert_eq!(order(json!({"command": "ls"})), Ok((run("ls"), 120.0)));
-        assert_eq!(order(json!({"command": "", "action": "run", "timeout": 5})), Ok((run(""), 5.0)));
-        assert_eq!(order(json!({"command": "x", "action": null, "timeout": null})), Ok((run("x"), 120.0)));
-        assert_eq!(order(json!({"command": 5, "action": "wait"})), Ok((Wish::Control(Action::Wait), 120.0)));
-        assert_eq!(order(json!({"action": "restart", "more": []})), Ok((Wish::Control(Action::Restart), 120.0)));
+        assert_eq!(
+            order(json!({"command": "", "action": "run", "timeout": 5})),
+            Ok((run(""), 5.0))
+        );
+        assert_eq!(
+            order(json!({"command": "x", "action": null, "timeout": null})),
+            Ok((run("x"), 120.0))
+        );
+        assert_eq!(
+            order(json!({"command": 5, "action": "wait"})),
+            Ok((Wish::Control(Action::Wait), 120.0))
+        );
+        assert_eq!(
+            order(json!({"action": "restart", "more": []})),
+            Ok((Wish::Control(Action::Restart), 120.0))
+        );
     }
 
     #[test]
     fn a_timeout_is_clamped() {
-        for (given, meant) in
-            [(json!(0), 1.0), (json!(-3), 1.0), (json!(601), 600.0), (json!(1e300), 600.0), (json!(2.5), 2.5)]
-        {
-            assert_eq!(order(json!({"command": "x", "timeout": given})).unwrap().1, meant);
+        for (given, meant) in [
+            (json!(0), 1.0),
+            (json!(-3), 1.0),
+            (json!(601), 600.0),
+            (json!(1e300), 600.0),
+            (json!(2.5), 2.5),
+        ] {
+            assert_eq!(
+                order(json!({"command": "x", "timeout": given})).unwrap().1,
+                meant
+            );
         }
     }
 
@@ -136,7 +175,11 @@ mod tests {
             let problem = order(input.clone()).unwrap_err();
             assert!(problem.contains(word), "{input}: {problem}");
         }
-        assert!(read(&Value::Null, Some("touch ran")).unwrap_err().contains("touch ran"));
+        assert!(
+            read(&Value::Null, Some("touch ran"))
+                .unwrap_err()
+                .contains("touch ran")
+        );
     }
 
     proptest! {

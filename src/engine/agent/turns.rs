@@ -18,7 +18,8 @@ use crate::llm::{Answer, Block, Message, Request, Role, StopReason, is_too_long}
 pub const REMINDER: &str =
     "[nothing in the workspace has changed; write the files with your tools, then end your turn]";
 /// How a warning of a file that steers the checks begins.
-pub const STEERS: &str = "[a file that steers the checks is refused; remove it, then end your turn: ";
+pub const STEERS: &str =
+    "[a file that steers the checks is refused; remove it, then end your turn: ";
 /// So many answers in a row that were cut off are the end.
 const MOST_CUT_OFF: u32 = 3;
 
@@ -79,7 +80,10 @@ impl Talk {
         match self.new.last_mut() {
             _ if content.is_empty() => {}
             Some(message) => message.content.extend(content),
-            None => self.new.push(Message { role: Role::User, content }),
+            None => self.new.push(Message {
+                role: Role::User,
+                content,
+            }),
         }
     }
 
@@ -100,8 +104,11 @@ impl Talk {
     /// Says what a request said whose answer never came, for its calls may have changed what would be said now.
     pub fn say_again(&mut self, asked: &Asked) {
         self.new = asked.messages().collect();
-        let is_note = |block: &Block| matches!(block, Block::Text { text, .. } if restart::is_note(text));
-        self.new.iter_mut().for_each(|message| message.content.retain(|block| !is_note(block)));
+        let is_note =
+            |block: &Block| matches!(block, Block::Text { text, .. } if restart::is_note(text));
+        self.new
+            .iter_mut()
+            .for_each(|message| message.content.retain(|block| !is_note(block)));
     }
 
     /// Takes an answer into the conversation; returns what it asks for.
@@ -116,7 +123,9 @@ impl Talk {
         }
         let mut answer = usable(context, recorded)?;
         self.is_too_long = false;
-        self.turns = self.turns.saturating_add(u32::try_from(answer.calls().max(1)).unwrap_or(u32::MAX));
+        self.turns = self
+            .turns
+            .saturating_add(u32::try_from(answer.calls().max(1)).unwrap_or(u32::MAX));
         if let StopReason::Refusal(category) = &answer.stop {
             return Err(context.unusable(format!("the model refused to answer ({category})")));
         }
@@ -135,10 +144,17 @@ impl Talk {
         self.words = without_thinking(&answer.text()).to_owned();
         let is_paused = answer.stop == StopReason::PauseTurn;
         let is_out_of_turns = answer.stop == StopReason::Other(MAX_TURNS.into());
-        let calls: Vec<Block> =
-            answer.content.iter().filter(|block| matches!(block, Block::ToolUse { .. })).cloned().collect();
+        let calls: Vec<Block> = answer
+            .content
+            .iter()
+            .filter(|block| matches!(block, Block::ToolUse { .. }))
+            .cloned()
+            .collect();
         if !calls.is_empty() || !self.words.trim().is_empty() || is_paused {
-            self.conversation.add(Message { role: Role::Assistant, content: answer.content });
+            self.conversation.add(Message {
+                role: Role::Assistant,
+                content: answer.content,
+            });
         }
         Ok(match () {
             () if is_cut_off => Next::CutOff(calls.iter().filter_map(id_of).collect()),
@@ -155,7 +171,9 @@ impl Talk {
     /// Gives calls an id of their own where a server gave none, or one that another call has: results name calls by it.
     fn tell_calls_apart(&mut self, answer: &mut Answer) {
         for (number, block) in answer.content.iter_mut().enumerate() {
-            let Block::ToolUse { id, .. } = block else { continue };
+            let Block::ToolUse { id, .. } = block else {
+                continue;
+            };
             if id.is_empty() || self.ids.contains(id) {
                 *id = format!("call-{}-{number}", self.index);
             }
@@ -167,7 +185,9 @@ impl Talk {
 /// A call that the limit cut in two cannot be answered: it goes.
 fn leave_out_the_incomplete(answer: &mut Answer) {
     let is_incomplete = |block: &Block| match block {
-        Block::ToolUse { input, raw, .. } => raw.is_some() || input.as_object().is_none_or(|fields| fields.is_empty()),
+        Block::ToolUse { input, raw, .. } => {
+            raw.is_some() || input.as_object().is_none_or(|fields| fields.is_empty())
+        }
         _ => false,
     };
     if answer.content.last().is_some_and(is_incomplete) {

@@ -89,9 +89,21 @@ impl Groups {
     /// Adds a failure; the test and the place may be empty.
     fn add(&mut self, test: &str, place: &str, message: &str) {
         let message = message.trim_end().trim_start_matches('\n');
-        let message = cut_middle(if message.is_empty() { "failed, with no message" } else { message }, MAX_TEXT / 2);
-        let Some(index) = self.index(normalised(&message), message) else { return };
-        let (test, place) = (clipped(test.trim()).to_owned(), clipped(place.trim()).to_owned());
+        let message = cut_middle(
+            if message.is_empty() {
+                "failed, with no message"
+            } else {
+                message
+            },
+            MAX_TEXT / 2,
+        );
+        let Some(index) = self.index(normalised(&message), message) else {
+            return;
+        };
+        let (test, place) = (
+            clipped(test.trim()).to_owned(),
+            clipped(place.trim()).to_owned(),
+        );
         let group = &mut self.list[index];
         if !test.is_empty() && self.seen.insert((index, test.clone())) {
             group.tests.push(test);
@@ -110,7 +122,11 @@ impl Groups {
             return None;
         }
         self.by_message.insert(key, self.list.len());
-        self.list.push(Group { message, tests: Names::new(MAX_TESTS), places: Names::new(MAX_PLACES) });
+        self.list.push(Group {
+            message,
+            tests: Names::new(MAX_TESTS),
+            places: Names::new(MAX_PLACES),
+        });
         Some(self.list.len() - 1)
     }
 
@@ -118,7 +134,11 @@ impl Groups {
         let mut causes: Vec<Cause> = self.list.into_iter().map(Group::finish).collect();
         if 0 < self.left_out {
             let text = format!("{} more failures are not listed", self.left_out);
-            causes.push(Cause { tests: Vec::new(), count: self.left_out, text });
+            causes.push(Cause {
+                tests: Vec::new(),
+                count: self.left_out,
+                text,
+            });
         }
         causes
     }
@@ -126,15 +146,28 @@ impl Groups {
 
 impl Group {
     fn finish(self) -> Cause {
-        let places: String = self.places.finish().iter().map(|place| format!("\n  at {place}")).collect();
+        let places: String = self
+            .places
+            .finish()
+            .iter()
+            .map(|place| format!("\n  at {place}"))
+            .collect();
         let count = self.tests.first.len() + self.tests.others;
-        Cause { tests: self.tests.finish(), count, text: cut_middle(&format!("{}{places}", self.message), MAX_TEXT) }
+        Cause {
+            tests: self.tests.finish(),
+            count,
+            text: cut_middle(&format!("{}{places}", self.message), MAX_TEXT),
+        }
     }
 }
 
 impl Names {
     fn new(most: usize) -> Names {
-        Names { first: Vec::new(), most, others: 0 }
+        Names {
+            first: Vec::new(),
+            most,
+            others: 0,
+        }
     }
 
     fn push(&mut self, name: String) {
@@ -160,9 +193,14 @@ fn normalised(message: &str) -> String {
     while let Some(start) = rest.find(|character: char| character.is_ascii_digit()) {
         key.push_str(&rest[..start]);
         rest = &rest[start..];
-        let is_within_word = key.ends_with(|character: char| character.is_alphanumeric() || character == '_');
+        let is_within_word =
+            key.ends_with(|character: char| character.is_alphanumeric() || character == '_');
         let (length, stand_in) = number(rest);
-        key.push_str(if is_within_word { &rest[..length] } else { stand_in.unwrap_or(&rest[..length]) });
+        key.push_str(if is_within_word {
+            &rest[..length]
+        } else {
+            stand_in.unwrap_or(&rest[..length])
+        });
         rest = &rest[length..];
     }
     key + rest
@@ -170,11 +208,17 @@ fn normalised(message: &str) -> String {
 
 /// The length of the number at the start of the text, and what stands for it where it is an address or a time.
 fn number(text: &str) -> (usize, Option<&'static str>) {
-    let length_while = |text: &str, belongs: fn(&char) -> bool| text.chars().take_while(belongs).count();
+    let length_while =
+        |text: &str, belongs: fn(&char) -> bool| text.chars().take_while(belongs).count();
     if let Some(address) = text.strip_prefix("0x") {
-        return (2 + length_while(address, char::is_ascii_hexdigit), Some("0x_"));
+        return (
+            2 + length_while(address, char::is_ascii_hexdigit),
+            Some("0x_"),
+        );
     }
-    let digits = length_while(text, |character| character.is_ascii_digit() || *character == '.');
+    let digits = length_while(text, |character| {
+        character.is_ascii_digit() || *character == '.'
+    });
     let unit = length_while(&text[digits..], char::is_ascii_alphabetic);
     match &text[digits..digits + unit] {
         "s" | "ms" | "us" | "ns" => (digits + unit, Some("_s")),
@@ -184,10 +228,14 @@ fn number(text: &str) -> (usize, Option<&'static str>) {
 
 /// Splits `a/b.py:12:5: rest` into its place and the rest: a path, a line, maybe a column.
 fn placed(line: &str) -> Option<(&str, &str)> {
-    let (place, rest) = line.split_once(": ").or_else(|| Some((line.strip_suffix(':')?, "")))?;
+    let (place, rest) = line
+        .split_once(": ")
+        .or_else(|| Some((line.strip_suffix(':')?, "")))?;
     let (path, number) = place.rsplit_once(':')?;
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let is_path = |text: &str| !text.is_empty() && !text.contains(char::is_whitespace) && !text.contains("://");
+    let is_path = |text: &str| {
+        !text.is_empty() && !text.contains(char::is_whitespace) && !text.contains("://")
+    };
     (is_number(number) && is_path(path)).then_some((place, rest))
 }
 

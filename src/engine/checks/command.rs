@@ -65,14 +65,18 @@ impl Tool for CommandCheck {
         let_go_tell(&mut env);
         around.reporters.renew()?;
         around.reporters.add_variables(known, &mut env);
-        let variables = env.iter().map(|(name, _)| name.to_string_lossy().into_owned()).collect();
+        let variables = env
+            .iter()
+            .map(|(name, _)| name.to_string_lossy().into_owned())
+            .collect();
         let job = Job {
             command: self.check.command.iter().map(Into::into).collect(),
             cwd: around.workspace.clone(),
             env,
             timeout: self.check.timeout,
         };
-        let report = Report::open(Heard::default()).map_err(|error| Error::io("open", Path::new("a socket"), error))?;
+        let report = Report::open(Heard::default())
+            .map_err(|error| Error::io("open", Path::new("a socket"), error))?;
         let finished = process::run_with(&launcher, &job, Some(report.end()), &around.stop)?;
         let heard = report.close().unwrap_or_default();
         Ok(self.judge(finished, known, &heard, variables))
@@ -82,48 +86,102 @@ impl Tool for CommandCheck {
 impl CommandCheck {
     /// Returns why the program of this check cannot start, where that can be seen from outside the sandbox.
     fn missing(&self) -> Option<String> {
-        let Surroundings { launcher, base, workspace, .. } = &*self.surroundings;
+        let Surroundings {
+            launcher,
+            base,
+            workspace,
+            ..
+        } = &*self.surroundings;
         let program = self.check.command.first()?;
         let path = self.check.env.get("PATH").map_or(base.path(), OsStr::new);
-        let lookup = Lookup { path, workspace, walls: launcher.walls.as_ref() };
-        lookup.missing(program).map(|missing| format!("{program}: {missing}"))
+        let lookup = Lookup {
+            path,
+            workspace,
+            walls: launcher.walls.as_ref(),
+        };
+        lookup
+            .missing(program)
+            .map(|missing| format!("{program}: {missing}"))
     }
 
     /// Returns where compilers find what they made in earlier rounds: hidden checks and others do not share it.
     fn cache(&self) -> Option<PathBuf> {
-        self.surroundings.cache(if self.check.hidden { Keeping::HiddenChecks } else { Keeping::Checks })
+        self.surroundings.cache(if self.check.hidden {
+            Keeping::HiddenChecks
+        } else {
+            Keeping::Checks
+        })
     }
 
     /// Returns the launcher of this check: it sees the programs that report its tests, and its walls hold what is
     /// protected.
     fn launcher(&self) -> Launcher {
-        let Surroundings { launcher, workspace, reporters, .. } = &*self.surroundings;
-        let Some(mut walls) = launcher.walls.clone() else { return launcher.clone() };
+        let Surroundings {
+            launcher,
+            workspace,
+            reporters,
+            ..
+        } = &*self.surroundings;
+        let Some(mut walls) = launcher.walls.clone() else {
+            return launcher.clone();
+        };
         walls.read.push(reporters.path().to_owned());
         walls.write.extend(self.cache());
-        walls.freeze.extend(self.frozen.iter().map(|place| workspace.join(place)));
-        walls.reopen.extend(self.check.writable.iter().map(|folder| workspace.join(folder.path.as_str())));
+        walls
+            .freeze
+            .extend(self.frozen.iter().map(|place| workspace.join(place)));
+        walls.reopen.extend(
+            self.check
+                .writable
+                .iter()
+                .map(|folder| workspace.join(folder.path.as_str())),
+        );
         launcher.behind(walls)
     }
 
-    fn judge(&self, finished: Finished, known: Option<Runner>, heard: &Heard, variables: Vec<String>) -> ToolResult {
+    fn judge(
+        &self,
+        finished: Finished,
+        known: Option<Runner>,
+        heard: &Heard,
+        variables: Vec<String>,
+    ) -> ToolResult {
         let (stdout, stderr) = (self.output(&finished.stdout), self.output(&finished.stderr));
-        let evidence = weigh(&Facts { known, stdout: &stdout.text, stderr: &stderr.text, heard });
+        let evidence = weigh(&Facts {
+            known,
+            stdout: &stdout.text,
+            stderr: &stderr.text,
+            heard,
+        });
         let (stdout, stderr) = (self.shown(known, stdout), self.shown(known, stderr));
         let (exit_code, mut died) = verdict(&finished.ended, &self.check);
         if matches!(finished.ended, Ended::CannotStart(_)) {
-            died = self.missing().map(|missing| format!("cannot start: {missing}")).or(died);
+            died = self
+                .missing()
+                .map(|missing| format!("cannot start: {missing}"))
+                .or(died);
         }
-        let problem = died.or_else(|| Some(format!("exit code 0, but {}", self.lacks_evidence(&evidence)?)));
+        let problem = died.or_else(|| {
+            Some(format!(
+                "exit code 0, but {}",
+                self.lacks_evidence(&evidence)?
+            ))
+        });
         let launcher = self.launcher();
-        let hints = launcher.walls.as_ref().map(|walls| protected_hints(&stdout.text, &stderr.text, walls));
+        let hints = launcher
+            .walls
+            .as_ref()
+            .map(|walls| protected_hints(&stdout.text, &stderr.text, walls));
         let walls = launcher.walls.as_ref().filter(|_| problem.is_some());
-        let mut refused = walls.map(|walls| refusals(&stdout.text, &stderr.text, walls)).unwrap_or_default();
+        let mut refused = walls
+            .map(|walls| refusals(&stdout.text, &stderr.text, walls))
+            .unwrap_or_default();
         // Who is ended by it has no words for it.
         let unsaid = walls.filter(|_| exit_code == 128 + SIGXFSZ).map(too_large);
         refused.extend(unsaid.filter(|words| !refused.contains(words)));
         let crowded = walls.and_then(|walls| refused_process(&stdout.text, &stderr.text, walls));
-        let problem = problem.map(|own| crowded.map_or(own.clone(), |limit| format!("{own}; {limit}")));
+        let problem =
+            problem.map(|own| crowded.map_or(own.clone(), |limit| format!("{own}; {limit}")));
         ToolResult {
             refused,
             hints: hints.unwrap_or_default(),
@@ -151,12 +209,20 @@ impl CommandCheck {
 
     /// Returns a stream without what go printed because of our `-v`.
     fn shown(&self, known: Option<Runner>, stream: Output) -> Output {
-        let is_asked_for = |word: &String| ["-v", "-json", "-test.v"].iter().any(|flag| word.contains(flag));
-        let is_ours = known.is_none_or(|known| known == Runner::Go) && stream.text.contains("=== RUN   ");
+        let is_asked_for = |word: &String| {
+            ["-v", "-json", "-test.v"]
+                .iter()
+                .any(|flag| word.contains(flag))
+        };
+        let is_ours =
+            known.is_none_or(|known| known == Runner::Go) && stream.text.contains("=== RUN   ");
         if !is_ours || self.check.command.iter().any(is_asked_for) {
             return stream;
         }
-        Output { text: without_passed_tests(&stream.text), ..stream }
+        Output {
+            text: without_passed_tests(&stream.text),
+            ..stream
+        }
     }
 
     /// A pass needs evidence where the runner is known, or where the user wants it.
@@ -170,10 +236,16 @@ impl CommandCheck {
             _ if evidence.problem.is_some() => evidence.problem.clone(),
             (Some(executed), wanted) if executed < wanted.unwrap_or(1) => Some(match executed {
                 0 => "no test was executed".into(),
-                _ => format!("only {executed} tests were executed, and min_tests is {}", wanted.unwrap_or(1)),
+                _ => format!(
+                    "only {executed} tests were executed, and min_tests is {}",
+                    wanted.unwrap_or(1)
+                ),
             }),
             (None, Some(wanted)) if wanted > 0 => {
-                let advice = evidence.runner.and_then(Runner::advice).map(|advice| format!(" ({advice})"));
+                let advice = evidence
+                    .runner
+                    .and_then(Runner::advice)
+                    .map(|advice| format!(" ({advice})"));
                 Some(format!(
                     "no known summary says how many tests were executed, and min_tests is {wanted}{}",
                     advice.unwrap_or_default()
@@ -187,7 +259,8 @@ impl CommandCheck {
     fn known_runner(&self) -> Option<Runner> {
         let scripts = OnceCell::new();
         of_command(&self.check.command, &|name| {
-            let scripts = scripts.get_or_init(|| scripts_of(&self.surroundings.workspace).unwrap_or_default());
+            let scripts = scripts
+                .get_or_init(|| scripts_of(&self.surroundings.workspace).unwrap_or_default());
             scripts[name].as_str().map(str::to_owned)
         })
     }
@@ -198,10 +271,15 @@ impl CommandCheck {
 fn scripts_of(workspace: &Path) -> Option<Value> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(open(workspace.join("package.json"), flags, FileMode::empty()).ok()?);
-    let metadata = file.metadata().ok().filter(|found| found.is_file() && found.len() <= MAX_PACKAGE)?;
+    let metadata = file
+        .metadata()
+        .ok()
+        .filter(|found| found.is_file() && found.len() <= MAX_PACKAGE)?;
     let mut text = String::new();
     file.take(metadata.len()).read_to_string(&mut text).ok()?;
-    serde_json::from_str::<Value>(&text).ok().map(|mut package| package["scripts"].take())
+    serde_json::from_str::<Value>(&text)
+        .ok()
+        .map(|mut package| package["scripts"].take())
 }
 
 /// Lets go name its tests: without it a package that is ok says nothing about them.
@@ -214,9 +292,25 @@ fn let_go_tell(env: &mut Vec<(OsString, OsString)>) {
 }
 
 fn tests(counts: Counts, names: &Names) -> Tests {
-    let Counts { executed, passed, failed, skipped } = counts;
-    let failed_names = names.failed.iter().take(MAX_FAILED_NAMES).cloned().collect();
-    Tests { executed, passed, failed, skipped, failed_names }
+    let Counts {
+        executed,
+        passed,
+        failed,
+        skipped,
+    } = counts;
+    let failed_names = names
+        .failed
+        .iter()
+        .take(MAX_FAILED_NAMES)
+        .cloned()
+        .collect();
+    Tests {
+        executed,
+        passed,
+        failed,
+        skipped,
+        failed_names,
+    }
 }
 
 /// The exit code that stands for an end, and what was wrong with it.
@@ -224,10 +318,22 @@ fn verdict(ended: &Ended, check: &Check) -> (i32, Option<String>) {
     match ended {
         Ended::Exited(0) => (0, None),
         Ended::Exited(code) => (*code, Some(format!("exit code {code}"))),
-        Ended::Signalled(number) => (128 + number, Some(format!("killed by {}", signal_name(*number)))),
-        Ended::TimedOut => (TIMED_OUT, Some(format!("timed out after {} seconds", check.timeout.as_secs_f64()))),
+        Ended::Signalled(number) => (
+            128 + number,
+            Some(format!("killed by {}", signal_name(*number))),
+        ),
+        Ended::TimedOut => (
+            TIMED_OUT,
+            Some(format!(
+                "timed out after {} seconds",
+                check.timeout.as_secs_f64()
+            )),
+        ),
         Ended::CannotStart(why) => (CANNOT_START, Some(format!("cannot start: {why}"))),
-        Ended::NoWalls(failure) => (CANNOT_START, Some(format!("cannot start: no sandbox: {failure}"))),
+        Ended::NoWalls(failure) => (
+            CANNOT_START,
+            Some(format!("cannot start: no sandbox: {failure}")),
+        ),
         Ended::Limit(which) => (128 + SIGKILL, Some(format!("ended: {which}"))),
     }
 }

@@ -81,11 +81,25 @@ pub fn summary(known: Option<Runner>, stdout: &str, stderr: &str) -> Option<Summ
     let is_named = |(runner, _): &&(Runner, Reader)| known == Some(*runner);
     let read = |(runner, read): &(Runner, Reader)| {
         let found = read(stdout).or_else(|| read(stderr))?;
-        let Found { counts, failed, is_complete } = found;
+        let Found {
+            counts,
+            failed,
+            is_complete,
+        } = found;
         let is_complete = is_complete && is_whole(*runner, stdout, stderr);
-        Some(Summary { runner: *runner, counts, failed, is_complete, names: names::read(*runner, stdout, stderr) })
+        Some(Summary {
+            runner: *runner,
+            counts,
+            failed,
+            is_complete,
+            names: names::read(*runner, stdout, stderr),
+        })
     };
-    FORMATS.iter().filter(is_named).find_map(read).or_else(|| FORMATS.iter().find_map(read))
+    FORMATS
+        .iter()
+        .filter(is_named)
+        .find_map(read)
+        .or_else(|| FORMATS.iter().find_map(read))
 }
 
 /// Whether what began on one stream has its result on the other.
@@ -98,16 +112,30 @@ fn is_whole(runner: Runner, stdout: &str, stderr: &str) -> bool {
 
 impl Found {
     fn whole(counts: Counts) -> Found {
-        Found { counts: Some(counts), failed: counts.failed, is_complete: true }
+        Found {
+            counts: Some(counts),
+            failed: counts.failed,
+            is_complete: true,
+        }
     }
 
     /// Something began, and there is no result.
-    const BROKEN_OFF: Found = Found { counts: None, failed: 0, is_complete: false };
+    const BROKEN_OFF: Found = Found {
+        counts: None,
+        failed: 0,
+        is_complete: false,
+    };
 }
 
 impl Counts {
     /// Adds up items such as `3 passed`; refuses a list with a word that is in none of the lists.
-    fn of(items: &[(u32, &str)], ok: &[&str], failed: &[&str], skipped: &[&str], known: &[&str]) -> Option<Self> {
+    fn of(
+        items: &[(u32, &str)],
+        ok: &[&str],
+        failed: &[&str],
+        skipped: &[&str],
+        known: &[&str],
+    ) -> Option<Self> {
         let mut counts = Self::default();
         for (number, word) in items {
             let add = |to: &mut u32| *to = to.saturating_add(*number);
@@ -128,7 +156,12 @@ impl Counts {
 
     /// Returns counts of which what was executed and did not fail has passed.
     fn new(executed: u32, failed: u32, skipped: u32) -> Self {
-        Self { executed, passed: executed.saturating_sub(failed), failed, skipped }
+        Self {
+            executed,
+            passed: executed.saturating_sub(failed),
+            failed,
+            skipped,
+        }
     }
 
     /// Returns both together.
@@ -144,7 +177,9 @@ impl Counts {
 
 /// Reads `3 passed, 1 skipped`; nothing where an item is not a number and words.
 fn items(list: &str, separator: char) -> Option<Vec<(u32, &str)>> {
-    list.split(separator).map(|item| item.trim().split_once(' ').and_then(numbered)).collect()
+    list.split(separator)
+        .map(|item| item.trim().split_once(' ').and_then(numbered))
+        .collect()
 }
 
 fn numbered<'a>((number, word): (&str, &'a str)) -> Option<(u32, &'a str)> {
@@ -153,11 +188,17 @@ fn numbered<'a>((number, word): (&str, &'a str)) -> Option<(u32, &'a str)> {
 
 /// A count as runners write it: digits alone, since `parse` would take a sign.
 fn count(text: &str) -> Option<u32> {
-    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+    text.bytes()
+        .all(|byte| byte.is_ascii_digit())
+        .then(|| text.parse().ok())?
 }
 
 /// Whether the text is a time such as `0.01s`, `4ms` or `2m`.
 fn is_duration(text: &str) -> bool {
-    let number = text.trim_end_matches(|character: char| character.is_ascii_alphabetic() || character == 'µ');
-    matches!(&text[number.len()..], "s" | "ms" | "µs" | "us" | "ns" | "m" | "h") && number.parse::<f64>().is_ok()
+    let number = text
+        .trim_end_matches(|character: char| character.is_ascii_alphabetic() || character == 'µ');
+    matches!(
+        &text[number.len()..],
+        "s" | "ms" | "µs" | "us" | "ns" | "m" | "h"
+    ) && number.parse::<f64>().is_ok()
 }

@@ -92,8 +92,12 @@ impl ToolRegistry {
         let Some(tool) = self.tools.get_mut(index) else {
             return Err(Error::Bug(format!("there is no tool {index}")));
         };
-        catch_unwind(AssertUnwindSafe(|| tool.run()))
-            .unwrap_or_else(|_| Ok(ToolResult::broken(format!("the tool {} panicked", tool.name()))))
+        catch_unwind(AssertUnwindSafe(|| tool.run())).unwrap_or_else(|_| {
+            Ok(ToolResult::broken(format!(
+                "the tool {} panicked",
+                tool.name()
+            )))
+        })
     }
 }
 

@@ -19,10 +19,30 @@ use crate::safety::leftovers::is_in_never_taken;
 /// What can be refused, and how it is reported: error codes, messages of the system (`strerror`), and expressions for
 /// the words of certain programs. The first kind that a line matches counts.
 const SIGNS: [Sign; 11] = [
-    Sign { kind: Kind::Write, codes: &["EROFS"], messages: &["Read-only file system"], own: &[] },
-    Sign { kind: Kind::Busy, codes: &["EBUSY"], messages: &["Device or resource busy"], own: &[] },
-    Sign { kind: Kind::Access, codes: &["EACCES"], messages: &["Permission denied"], own: &[] },
-    Sign { kind: Kind::Missing, codes: &["ENOENT"], messages: &["No such file or directory"], own: &[] },
+    Sign {
+        kind: Kind::Write,
+        codes: &["EROFS"],
+        messages: &["Read-only file system"],
+        own: &[],
+    },
+    Sign {
+        kind: Kind::Busy,
+        codes: &["EBUSY"],
+        messages: &["Device or resource busy"],
+        own: &[],
+    },
+    Sign {
+        kind: Kind::Access,
+        codes: &["EACCES"],
+        messages: &["Permission denied"],
+        own: &[],
+    },
+    Sign {
+        kind: Kind::Missing,
+        codes: &["ENOENT"],
+        messages: &["No such file or directory"],
+        own: &[],
+    },
     Sign {
         kind: Kind::Package,
         codes: &["ENOTCACHED"],
@@ -64,7 +84,12 @@ const SIGNS: [Sign; 11] = [
             r"\bunable to create native thread\b",
         ],
     },
-    Sign { kind: Kind::Space, codes: &["ENOSPC"], messages: &["No space left on device"], own: &[] },
+    Sign {
+        kind: Kind::Space,
+        codes: &["ENOSPC"],
+        messages: &["No space left on device"],
+        own: &[],
+    },
     Sign {
         kind: Kind::Memory,
         codes: &["ENOMEM"],
@@ -87,7 +112,10 @@ const SIGNS: [Sign; 11] = [
         kind: Kind::Rights,
         codes: &["EPERM"],
         messages: &["Operation not permitted"],
-        own: &[r": must be superuser to ", r#"The "no new privileges" flag is set"#],
+        own: &[
+            r": must be superuser to ",
+            r#"The "no new privileges" flag is set"#,
+        ],
     },
 ];
 
@@ -112,11 +140,18 @@ struct Table {
 impl Table {
     fn new(patterns: impl Iterator<Item = (Kind, String)>) -> Table {
         let (kinds, patterns): (Vec<Kind>, Vec<String>) = patterns.unzip();
-        Table { kinds, set: RegexSet::new(patterns).unwrap_or_default() }
+        Table {
+            kinds,
+            set: RegexSet::new(patterns).unwrap_or_default(),
+        }
     }
 
     fn kind(&self, line: &str) -> Option<Kind> {
-        self.set.matches(line).iter().next().map(|index| self.kinds[index])
+        self.set
+            .matches(line)
+            .iter()
+            .next()
+            .map(|index| self.kinds[index])
     }
 }
 
@@ -124,15 +159,25 @@ impl Table {
 static FORMS: LazyLock<Table> = LazyLock::new(|| {
     Table::new(SIGNS.iter().flat_map(|sign| {
         let codes = sign.codes.iter().map(|code| code_form(code));
-        let numbered = sign.messages.iter().map(|message| format!(r"\[Errno -?\d+\] {}\b", regex::escape(message)));
+        let numbered = sign
+            .messages
+            .iter()
+            .map(|message| format!(r"\[Errno -?\d+\] {}\b", regex::escape(message)));
         let own = sign.own.iter().map(|own| (*own).to_owned());
-        codes.chain(numbered).chain(own).map(|pattern| (sign.kind, pattern))
+        codes
+            .chain(numbered)
+            .chain(own)
+            .map(|pattern| (sign.kind, pattern))
     }))
 });
 
 /// Messages of the system without a code or a number.
 static MESSAGES: LazyLock<Table> = LazyLock::new(|| {
-    Table::new(SIGNS.iter().flat_map(|sign| sign.messages.iter().map(|message| (sign.kind, message_form(message)))))
+    Table::new(SIGNS.iter().flat_map(|sign| {
+        sign.messages
+            .iter()
+            .map(|message| (sign.kind, message_form(message)))
+    }))
 });
 
 /// A code is a word in capitals. In quotes it is a value that a test compares, unless it is called `code`.
@@ -175,12 +220,17 @@ pub fn refusals(stdout: &str, stderr: &str, walls: &Walls) -> Vec<String> {
     let mut told: Vec<String> = Vec::new();
     for text in [stderr, stdout] {
         let mut before = "";
-        for line in text.lines().take(MAX_LINES).filter(|line| line.len() <= MAX_LINE && !line.trim().is_empty()) {
+        for line in text
+            .lines()
+            .take(MAX_LINES)
+            .filter(|line| line.len() <= MAX_LINE && !line.trim().is_empty())
+        {
             let sentence = kind_of(line).and_then(|kind| sentence(kind, line, before, walls));
             if let Some(sentence) = sentence.filter(|sentence| !told.contains(sentence)) {
                 told.push(sentence);
             }
-            let is_filling = line.trim_start().starts_with("Caused by") || !line.contains(char::is_alphanumeric);
+            let is_filling =
+                line.trim_start().starts_with("Caused by") || !line.contains(char::is_alphanumeric);
             before = if is_filling { before } else { line };
         }
     }
@@ -191,7 +241,10 @@ pub fn refusals(stdout: &str, stderr: &str, walls: &Walls) -> Vec<String> {
 /// Returns what to tell the user of writes to protected files that were refused, whether the check passed or not.
 pub fn protected_hints(stdout: &str, stderr: &str, walls: &Walls) -> Vec<String> {
     let mut hints: Vec<String> = Vec::new();
-    for line in [stderr, stdout].into_iter().flat_map(|text| text.lines().take(MAX_LINES)) {
+    for line in [stderr, stdout]
+        .into_iter()
+        .flat_map(|text| text.lines().take(MAX_LINES))
+    {
         if MAX_LINE < line.len() || !matches!(kind_of(line), Some(Kind::Write | Kind::Busy)) {
             continue;
         }
@@ -205,13 +258,21 @@ pub fn protected_hints(stdout: &str, stderr: &str, walls: &Walls) -> Vec<String>
 
 fn hint(path: &str, around: &str) -> String {
     let refused = format!("it may not write {}, which is protected", shown(path));
-    match Path::new(path).parent().filter(|folder| path != around && *folder != Path::new(around)) {
+    match Path::new(path)
+        .parent()
+        .filter(|folder| path != around && *folder != Path::new(around))
+    {
         _ if path == around => refused,
         Some(folder) => {
-            format!("{refused}; to allow it, give the check `writable: [{}]`", shown(&folder.to_string_lossy()))
+            format!(
+                "{refused}; to allow it, give the check `writable: [{}]`",
+                shown(&folder.to_string_lossy())
+            )
         }
         None => {
-            format!("{refused}; to allow it, give the check a folder of its own, such as `writable: [{around}/out]`")
+            format!(
+                "{refused}; to allow it, give the check a folder of its own, such as `writable: [{around}/out]`"
+            )
         }
     }
 }
@@ -220,17 +281,25 @@ fn hint(path: &str, around: &str) -> String {
 /// in the workspace.
 fn frozen_in(line: &str, walls: &Walls) -> Option<(String, String)> {
     let workspace = walls.write.first()?;
-    let named = |path: &Path| path.strip_prefix(workspace).ok().map(|path| path.to_string_lossy().into_owned());
-    line.split(is_edge).filter(|word| !word.is_empty() && !walls.freeze.is_empty()).find_map(|word| {
-        let path = workspace.join(word.trim_start_matches("./"));
-        let around = walls.freeze.iter().find(|place| path.starts_with(place))?;
-        Some((named(&path)?, named(around)?))
-    })
+    let named = |path: &Path| {
+        path.strip_prefix(workspace)
+            .ok()
+            .map(|path| path.to_string_lossy().into_owned())
+    };
+    line.split(is_edge)
+        .filter(|word| !word.is_empty() && !walls.freeze.is_empty())
+        .find_map(|word| {
+            let path = workspace.join(word.trim_start_matches("./"));
+            let around = walls.freeze.iter().find(|place| path.starts_with(place))?;
+            Some((named(&path)?, named(around)?))
+        })
 }
 
 fn kind_of(line: &str) -> Option<Kind> {
     let is_about_words = || line.to_lowercase().contains("expected");
-    let kind = FORMS.kind(line).or_else(|| MESSAGES.kind(line).filter(|_| !is_about_words()))?;
+    let kind = FORMS
+        .kind(line)
+        .or_else(|| MESSAGES.kind(line).filter(|_| !is_about_words()))?;
     (kind != Kind::Network || !LOOPBACK.iter().any(|name| line.contains(name))).then_some(kind)
 }
 
@@ -289,30 +358,48 @@ fn sentence(kind: Kind, line: &str, before: &str, walls: &Walls) -> Option<Strin
 /// ends by itself, and its exit code does not tell why.
 pub fn refused_process(stdout: &str, stderr: &str, walls: &Walls) -> Option<String> {
     let words = too_many(walls);
-    refusals(stdout, stderr, walls).into_iter().find(|sentence| *sentence == words)
+    refusals(stdout, stderr, walls)
+        .into_iter()
+        .find(|sentence| *sentence == words)
 }
 
 fn too_many(walls: &Walls) -> String {
-    format!("a process or thread was refused: the limit is {} (sandbox.limits.processes)", walls.limits.processes)
+    format!(
+        "a process or thread was refused: the limit is {} (sandbox.limits.processes)",
+        walls.limits.processes
+    )
 }
 
 /// Returns what is said of a file that is larger than a file may be.
 pub fn too_large(walls: &Walls) -> String {
-    format!("a file that grew too large was refused: one file holds {}", size(walls.limits.file_size))
+    format!(
+        "a file that grew too large was refused: one file holds {}",
+        size(walls.limits.file_size)
+    )
 }
 
 fn speaks_of_a_start(line: &str) -> bool {
     let line = line.to_lowercase();
-    ["fork", "thread", "spawn", "popen", "clone"].iter().any(|word| line.contains(word))
+    ["fork", "thread", "spawn", "popen", "clone"]
+        .iter()
+        .any(|word| line.contains(word))
 }
 
 const ONLY: &str = "only the workspace, the system and the toolchains can be read";
 
 fn write_refused(path: Option<&str>, walls: &Walls) -> String {
-    let inside = |path: &str| walls.write.first().is_some_and(|workspace| Path::new(path).starts_with(workspace));
+    let inside = |path: &str| {
+        walls
+            .write
+            .first()
+            .is_some_and(|workspace| Path::new(path).starts_with(workspace))
+    };
     match path {
         Some(path) if inside(path) => format!("write to {} refused: it is protected", shown(path)),
-        Some(path) => format!("write outside workspace refused: {}; {INSTEAD}", shown(path)),
+        Some(path) => format!(
+            "write outside workspace refused: {}; {INSTEAD}",
+            shown(path)
+        ),
         None => format!("write outside workspace refused; {INSTEAD}"),
     }
 }
@@ -322,7 +409,9 @@ const INSTEAD: &str = "write below the workspace, $TMPDIR or $HOME instead";
 /// Whether a path is none of those that a check has for itself.
 fn is_outside(path: &str, walls: &Walls) -> bool {
     let own = walls.write.iter().chain([&walls.home, &walls.tmp]);
-    !own.into_iter().any(|place| Path::new(path).starts_with(place)) && !path.starts_with("/dev/")
+    !own.into_iter()
+        .any(|place| Path::new(path).starts_with(place))
+        && !path.starts_with("/dev/")
 }
 
 fn is_closed(path: &str, walls: &Walls) -> bool {

@@ -46,7 +46,12 @@ const MAX_FILE_NAME: usize = 256;
 const BLOCK_FRAME: usize = 96;
 
 /// Returns the report: at most `MAX_REPORT` bytes.
-pub fn report(failed: &[FailedCheck], passed: &[&str], restored: &[String], removed: &[String]) -> String {
+pub fn report(
+    failed: &[FailedCheck],
+    passed: &[&str],
+    restored: &[String],
+    removed: &[String],
+) -> String {
     let mut parts = vec![Part::Ours(opening(failed, passed))];
     failed.iter().for_each(|check| tell(check, &mut parts));
     parts.push(Part::Ours(put_back(restored, removed)));
@@ -87,8 +92,15 @@ fn opening(failed: &[FailedCheck], passed: &[&str]) -> String {
         many => format!("{many} checks failed."),
     };
     if !passed.is_empty() {
-        let names: Vec<String> = passed.iter().map(|name| shown(name, MAX_FILE_NAME)).collect();
-        let _ = write!(text, " Passed: {}.", shortened(names.join(", "), MAX_COMMAND));
+        let names: Vec<String> = passed
+            .iter()
+            .map(|name| shown(name, MAX_FILE_NAME))
+            .collect();
+        let _ = write!(
+            text,
+            " Passed: {}.",
+            shortened(names.join(", "), MAX_COMMAND)
+        );
     }
     if failed.iter().any(|check| !check.hidden) {
         text.push_str(
@@ -110,11 +122,27 @@ fn tell(check: &FailedCheck, parts: &mut Vec<Part>) {
         parts.push(Part::Ours("\nWhat failed:\n".to_owned()));
         parts.push(Part::Causes(listed(&causes)));
     }
-    tell_stream("Standard output", check.stdout, check.stdout_dropped, &causes, parts);
-    tell_stream("Standard error", check.stderr, check.stderr_dropped, &causes, parts);
+    tell_stream(
+        "Standard output",
+        check.stdout,
+        check.stdout_dropped,
+        &causes,
+        parts,
+    );
+    tell_stream(
+        "Standard error",
+        check.stderr,
+        check.stderr_dropped,
+        &causes,
+        parts,
+    );
     // A hint is a guess by the words of the output: it follows them.
     if !check.refused.is_empty() {
-        let list: String = check.refused.iter().map(|sentence| format!("- {sentence}\n")).collect();
+        let list: String = check
+            .refused
+            .iter()
+            .map(|sentence| format!("- {sentence}\n"))
+            .collect();
         parts.push(Part::Ours(format!(
             "\nHint: by its words, the output tells of something that the sandbox refused:\n{list}"
         )));
@@ -126,20 +154,38 @@ fn tell(check: &FailedCheck, parts: &mut Vec<Part>) {
 fn hidden(problem: &str) -> String {
     let problem = match problem {
         start if start.starts_with("cannot start") => "cannot start".to_owned(),
-        evidence if evidence.starts_with("exit code 0") => "its tests did not all run and pass".to_owned(),
+        evidence if evidence.starts_with("exit code 0") => {
+            "its tests did not all run and pass".to_owned()
+        }
         other => shown(other, MAX_PROBLEM),
     };
     format!("\n## A hidden check failed: {problem}\nIts command, files and output are not shown.\n")
 }
 
 fn heading(check: &FailedCheck) -> String {
-    let (name, problem) = (shown(check.name, MAX_FILE_NAME), shown(check.problem, MAX_PROBLEM));
+    let (name, problem) = (
+        shown(check.name, MAX_FILE_NAME),
+        shown(check.problem, MAX_PROBLEM),
+    );
     let words: Vec<String> = check.command.iter().map(|word| quoted(word)).collect();
-    let tests = check.tests.map(|Tests { executed, passed, failed, skipped, .. }| {
-        format!("Tests: {executed} executed, {passed} passed, {failed} failed, {skipped} skipped\n")
-    });
+    let tests = check.tests.map(
+        |Tests {
+             executed,
+             passed,
+             failed,
+             skipped,
+             ..
+         }| {
+            format!(
+                "Tests: {executed} executed, {passed} passed, {failed} failed, {skipped} skipped\n"
+            )
+        },
+    );
     let command = shortened(words.join(" "), MAX_COMMAND);
-    format!("\n## Check {name} failed: {problem}\nCommand: {command}\n{}", tests.unwrap_or_default())
+    format!(
+        "\n## Check {name} failed: {problem}\nCommand: {command}\n{}",
+        tests.unwrap_or_default()
+    )
 }
 
 /// Adds what a stream printed. Of many failures, which the causes tell, lines that repeat are left out.
@@ -163,10 +209,18 @@ fn tell_stream(title: &str, text: &str, dropped: u64, causes: &[Cause], parts: &
 fn listed(causes: &[Cause]) -> String {
     let mut list = String::new();
     for (number, cause) in (1..).zip(causes) {
-        let _ = writeln!(list, "{number}. {}", with_short_rulers(&printable(&cause.text)));
+        let _ = writeln!(
+            list,
+            "{number}. {}",
+            with_short_rulers(&printable(&cause.text))
+        );
         if !cause.tests.is_empty() {
             let names: Vec<String> = cause.tests.iter().map(|test| escaped(test)).collect();
-            let count = if cause.count > 1 { format!(" ({})", cause.count) } else { String::new() };
+            let count = if cause.count > 1 {
+                format!(" ({})", cause.count)
+            } else {
+                String::new()
+            };
             let _ = writeln!(list, "   tests{count}: {}", names.join(", "));
         }
     }
@@ -190,7 +244,9 @@ fn put_back(restored: &[String], removed: &[String]) -> String {
 
 fn file_list(files: &[String]) -> String {
     let names = files.iter().take(MAX_FILES);
-    let mut list: String = names.map(|file| format!("- {}\n", shown(file, MAX_FILE_NAME))).collect();
+    let mut list: String = names
+        .map(|file| format!("- {}\n", shown(file, MAX_FILE_NAME)))
+        .collect();
     if MAX_FILES < files.len() {
         let _ = writeln!(list, "- and {} more", files.len() - MAX_FILES);
     }
@@ -211,25 +267,41 @@ fn shortened(mut line: String, limit: usize) -> String {
 }
 
 fn quoted(word: &str) -> String {
-    let is_plain = |character: char| character.is_alphanumeric() || "-_./=:,+@%".contains(character);
+    let is_plain =
+        |character: char| character.is_alphanumeric() || "-_./=:,+@%".contains(character);
     let word = escaped(word);
-    if !word.is_empty() && word.chars().all(is_plain) { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
 }
 
 /// Cuts what checks printed until all of it fits: the causes to their share, then the streams to what is left.
 fn fit(parts: &mut [Part]) {
     let is_ours = |part: &&Part| matches!(part, Part::Ours(_));
-    let ours: usize = parts.iter().filter(is_ours).map(|part| part.text().len()).sum();
+    let ours: usize = parts
+        .iter()
+        .filter(is_ours)
+        .map(|part| part.text().len())
+        .sum();
     let frames = parts.iter().filter(|part| !is_ours(part)).count() * BLOCK_FRAME;
     let room = MAX_REPORT.saturating_sub(ours + frames);
-    let taken = share(parts, room.min(MAX_CAUSES), MAX_CAUSES, |part| matches!(part, Part::Causes(_)));
-    share(parts, room - taken, MAX_STREAM, |part| matches!(part, Part::Stream(_)));
+    let taken = share(parts, room.min(MAX_CAUSES), MAX_CAUSES, |part| {
+        matches!(part, Part::Causes(_))
+    });
+    share(parts, room - taken, MAX_STREAM, |part| {
+        matches!(part, Part::Stream(_))
+    });
 }
 
 /// Cuts the chosen parts to one length at which they fit the room together, and returns what they take.
 fn share(parts: &mut [Part], room: usize, most: usize, is_chosen: fn(&Part) -> bool) -> usize {
-    let lengths: Vec<usize> =
-        parts.iter().filter(|part| is_chosen(part)).map(|part| part.text().len().min(most)).collect();
+    let lengths: Vec<usize> = parts
+        .iter()
+        .filter(|part| is_chosen(part))
+        .map(|part| part.text().len().min(most))
+        .collect();
     let limit = fair_limit(lengths, room).min(most);
     let mut taken = 0;
     for part in parts.iter_mut().filter(|part| is_chosen(part)) {
@@ -260,7 +332,10 @@ fn marker(parts: &[Part]) -> String {
     let mut taken = HashSet::new();
     for part in parts {
         for (start, word) in part.text().match_indices("output-") {
-            let digits = part.text()[start + word.len()..].bytes().take_while(u8::is_ascii_digit).take(9);
+            let digits = part.text()[start + word.len()..]
+                .bytes()
+                .take_while(u8::is_ascii_digit)
+                .take(9);
             // `output-12` contains `output-1` as well.
             digits.fold(0, |number: u32, digit| {
                 let longer = number * 10 + u32::from(digit - b'0');
@@ -269,7 +344,9 @@ fn marker(parts: &[Part]) -> String {
             });
         }
     }
-    let free = (1..).find(|number| !taken.contains(number)).unwrap_or_default();
+    let free = (1..)
+        .find(|number| !taken.contains(number))
+        .unwrap_or_default();
     format!("output-{free}")
 }
 

@@ -83,7 +83,9 @@ pub fn without_repetitions(text: &str) -> String {
 
 fn push_note(kept: &mut String, left_out: usize) {
     if left_out > 0 {
-        kept.push_str(&format!("[... {left_out} lines like earlier ones are left out here ...]\n"));
+        kept.push_str(&format!(
+            "[... {left_out} lines like earlier ones are left out here ...]\n"
+        ));
     }
 }
 
@@ -112,14 +114,21 @@ pub fn cut_middle(text: &str, limit: usize) -> String {
     let head = head_within(text, room / 2);
     let tail = tail_within(&text[head.len()..], room - room / 2);
     let missing = &text[head.len()..text.len() - tail.len()];
-    let border = if head.is_empty() || head.ends_with('\n') { "" } else { "\n" };
+    let border = if head.is_empty() || head.ends_with('\n') {
+        ""
+    } else {
+        "\n"
+    };
     format!("{head}{border}{}{tail}", missing_note(missing))
 }
 
 fn missing_note(missing: &str) -> String {
     match missing.bytes().filter(|byte| *byte == b'\n').count() {
         0 => format!("[... {} bytes are missing here ...]\n", missing.len()),
-        lines => format!("[... {} bytes ({lines} lines) are missing here ...]\n", missing.len()),
+        lines => format!(
+            "[... {} bytes ({lines} lines) are missing here ...]\n",
+            missing.len()
+        ),
     }
 }
 
@@ -180,7 +189,8 @@ impl Screen {
     fn take(&mut self, state: State, character: char) -> State {
         match (state, character) {
             (State::String | State::StringEscape, '\n') => self.text(character),
-            (State::String, '\u{7}' | '\u{9c}' | '\u{18}' | '\u{1a}') | (State::StringEscape, '\\') => State::Text,
+            (State::String, '\u{7}' | '\u{9c}' | '\u{18}' | '\u{1a}')
+            | (State::StringEscape, '\\') => State::Text,
             (State::String, '\u{1b}') => State::StringEscape,
             (State::String, _) => State::String,
             (State::StringEscape | State::Escape, _) => self.after_escape(character),
@@ -264,8 +274,14 @@ mod tests {
     fn control_sequences_go() {
         check("a\u{1b}[31mred\u{1b}[0m b", "ared b");
         check("\u{1b}[38;5;196;1mx\u{1b}[?25l", "x");
-        check("\u{1b}]0;title\u{7}x\u{1b}]8;;http://a\u{1b}\\link\u{1b}]8;;\u{1b}\\", "xlink");
-        check("\u{1b}Pq#0;2\u{1b}\\x\u{1b}_G\u{1b}\\\u{1b}^p\u{1b}\\\u{1b}Xs\u{1b}\\y", "xy");
+        check(
+            "\u{1b}]0;title\u{7}x\u{1b}]8;;http://a\u{1b}\\link\u{1b}]8;;\u{1b}\\",
+            "xlink",
+        );
+        check(
+            "\u{1b}Pq#0;2\u{1b}\\x\u{1b}_G\u{1b}\\\u{1b}^p\u{1b}\\\u{1b}Xs\u{1b}\\y",
+            "xy",
+        );
         check("\u{1b}(B\u{1b}7x\u{1b}8\u{1b}cy\u{1b}=", "xy");
         check("\u{9b}31mx\u{9d}52;c;QQ==\u{9c}y\u{85}\u{84}", "xy");
         check("a\u{0}\u{7}\u{7f}b\u{b}c", "abc");
@@ -301,19 +317,36 @@ mod tests {
 
     #[test]
     fn reordering_characters_are_shown() {
-        assert_eq!(printable("a\u{202e}b\u{1b}[1mc\n\td\u{2066}"), "a\\u{202e}bc\n\td\\u{2066}");
-        assert_eq!(escaped("a\nb\u{1b}[1m\u{202e}\t\\ü"), "a\\nb\\u{1b}[1m\\u{202e}\\t\\\\ü");
+        assert_eq!(
+            printable("a\u{202e}b\u{1b}[1mc\n\td\u{2066}"),
+            "a\\u{202e}bc\n\td\\u{2066}"
+        );
+        assert_eq!(
+            escaped("a\nb\u{1b}[1m\u{202e}\t\\ü"),
+            "a\\nb\\u{1b}[1m\\u{202e}\\t\\\\ü"
+        );
     }
 
     #[test]
     fn the_middle_is_cut_at_line_borders_and_counted() {
-        let text: String = (1..=1000).map(|number| format!("line {number}\n")).collect();
+        let text: String = (1..=1000)
+            .map(|number| format!("line {number}\n"))
+            .collect();
         let cut = cut_middle(&text, 200);
-        assert!(cut.starts_with("line 1\nline 2\n") && cut.ends_with("line 999\nline 1000\n"), "{cut}");
+        assert!(
+            cut.starts_with("line 1\nline 2\n") && cut.ends_with("line 999\nline 1000\n"),
+            "{cut}"
+        );
         let note = cut.lines().find(|line| line.starts_with("[...")).unwrap();
         let kept = cut.lines().filter(|line| line.starts_with("line ")).count();
         let bytes = text.len() - (cut.len() - note.len() - 1);
-        assert_eq!(note, format!("[... {bytes} bytes ({} lines) are missing here ...]", 1000 - kept));
+        assert_eq!(
+            note,
+            format!(
+                "[... {bytes} bytes ({} lines) are missing here ...]",
+                1000 - kept
+            )
+        );
         assert_eq!(cut_middle("short", 5), "short");
     }
 
@@ -323,21 +356,41 @@ mod tests {
         check("", "");
         check(&"=".repeat(20), &"=".repeat(20));
         check(&"=".repeat(21), "===[21]");
-        check(&format!("{0} FAILURES {0}\n__x__\n", "=".repeat(89)), "===[89] FAILURES ===[89]\n__x__\n");
-        check(&format!("é{}é{}", "~".repeat(30), "#".repeat(25)), "é~~~[30]é###[25]");
-        check(&format!("{}{}", "-".repeat(15), "=".repeat(15)), "---------------===============");
+        check(
+            &format!("{0} FAILURES {0}\n__x__\n", "=".repeat(89)),
+            "===[89] FAILURES ===[89]\n__x__\n",
+        );
+        check(
+            &format!("é{}é{}", "~".repeat(30), "#".repeat(25)),
+            "é~~~[30]é###[25]",
+        );
+        check(
+            &format!("{}{}", "-".repeat(15), "=".repeat(15)),
+            "---------------===============",
+        );
         for ruler in "=_-!*~#".chars() {
-            check(&ruler.to_string().repeat(50), &format!("{}[50]", ruler.to_string().repeat(3)));
+            check(
+                &ruler.to_string().repeat(50),
+                &format!("{}[50]", ruler.to_string().repeat(3)),
+            );
         }
         check(&".".repeat(50), &".".repeat(50));
     }
 
     #[test]
     fn lines_that_are_alike_are_left_out_and_counted() {
-        let many: String = (0..200).map(|number| format!("ERROR a.py::t[{number}] - x\n")).collect();
+        let many: String = (0..200)
+            .map(|number| format!("ERROR a.py::t[{number}] - x\n"))
+            .collect();
         let expected = "head\nERROR a.py::t[0] - x\n[... 199 lines like earlier ones are left out here ...]\ntail\n";
-        assert_eq!(without_repetitions(&format!("head\n{many}tail\n")), expected);
-        assert_eq!(without_repetitions("a\nb\n\nc\n\n\nd\n\n\ne"), "a\nb\n\nc\n\n\nd\n\n\ne");
+        assert_eq!(
+            without_repetitions(&format!("head\n{many}tail\n")),
+            expected
+        );
+        assert_eq!(
+            without_repetitions("a\nb\n\nc\n\n\nd\n\n\ne"),
+            "a\nb\n\nc\n\n\nd\n\n\ne"
+        );
         assert_eq!(without_repetitions(""), "");
     }
 
@@ -345,13 +398,25 @@ mod tests {
     fn one_long_line_is_cut_within_it() {
         let cut = cut_middle(&"é".repeat(5000), 1000);
         assert!(cut.len() <= 1000 && 900 < cut.len(), "{}", cut.len());
-        assert!(cut.contains("\n[... ") && cut.contains(" bytes are missing here ...]\né"), "{cut}");
+        assert!(
+            cut.contains("\n[... ") && cut.contains(" bytes are missing here ...]\né"),
+            "{cut}"
+        );
         assert_eq!(cut_middle("ééééé", 5), "éé");
     }
 
     #[test]
     fn hostile_input_takes_one_pass() {
-        for hostile in ["\r", "\u{8}", "\u{1b}[", "\u{1b}]", "x\r\u{1b}[K", "\u{1b}", "x\r", "\u{1b}[1K"] {
+        for hostile in [
+            "\r",
+            "\u{8}",
+            "\u{1b}[",
+            "\u{1b}]",
+            "x\r\u{1b}[K",
+            "\u{1b}",
+            "x\r",
+            "\u{1b}[1K",
+        ] {
             let started = std::time::Instant::now();
             plain(hostile.repeat(500_000).as_bytes());
             assert!(started.elapsed().as_secs() < 20, "{hostile:?}");

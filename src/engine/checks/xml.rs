@@ -29,7 +29,9 @@ pub fn junit_document(text: &str) -> Option<&str> {
     let mut start = 0;
     for line in text.split_inclusive('\n') {
         let opening = line.trim_start();
-        if ["<testsuites", "<testsuite ", "<testsuite>"].iter().any(|tag| opening.starts_with(tag))
+        if ["<testsuites", "<testsuite ", "<testsuite>"]
+            .iter()
+            .any(|tag| opening.starts_with(tag))
             || (opening.starts_with("<?xml") && text[start..].contains("<testsuite"))
         {
             return Some(&text[start..]);
@@ -52,7 +54,10 @@ pub fn attribute(attributes: &str, name: &str) -> Option<String> {
     let mut rest = attributes;
     while let Some((key, after)) = rest.split_once('=') {
         let after = after.trim_start();
-        let quote = after.chars().next().filter(|quote| matches!(quote, '"' | '\''))?;
+        let quote = after
+            .chars()
+            .next()
+            .filter(|quote| matches!(quote, '"' | '\''))?;
         let (value, following) = after[1..].split_once(quote)?;
         if key.trim() == name {
             return Some(decoded(value));
@@ -87,7 +92,10 @@ pub fn decoded(text: &str) -> String {
 const LONGEST_ENTITY: usize = 10;
 
 fn entity(text: &str) -> Option<(char, usize)> {
-    let end = text.bytes().take(LONGEST_ENTITY).position(|byte| byte == b';')?;
+    let end = text
+        .bytes()
+        .take(LONGEST_ENTITY)
+        .position(|byte| byte == b';')?;
     let name = &text[1..end];
     let character = match name {
         "lt" => '<',
@@ -102,7 +110,8 @@ fn entity(text: &str) -> Option<(char, usize)> {
                 None => number.parse().ok()?,
             };
             // A control character that came as a number is a control character all the same.
-            char::from_u32(code).filter(|character| matches!(character, '\n' | '\t') || !character.is_control())?
+            char::from_u32(code)
+                .filter(|character| matches!(character, '\n' | '\t') || !character.is_control())?
         }
     };
     Some((character, end + 1))
@@ -126,7 +135,9 @@ impl<'a> Iterator for Pieces<'a> {
                 return Some(Piece::Verbatim(self.split(end, 3)));
             }
             let (skipped, terminator) = match inside {
-                comment if comment.starts_with("!--") => (true, comment.find("-->").map(|end| end + 2)),
+                comment if comment.starts_with("!--") => {
+                    (true, comment.find("-->").map(|end| end + 2))
+                }
                 other => (other.starts_with(['!', '?']), tag_end(other)),
             };
             self.rest = inside;
@@ -167,9 +178,17 @@ fn piece(tag: &str) -> Piece<'_> {
     if let Some(name) = tag.strip_prefix('/') {
         return Piece::Close { name: name.trim() };
     }
-    let (content, is_empty) = tag.strip_suffix('/').map_or((tag, false), |content| (content, true));
-    let (name, attributes) = content.split_once(char::is_whitespace).unwrap_or((content, ""));
-    Piece::Open { name, attributes, is_empty }
+    let (content, is_empty) = tag
+        .strip_suffix('/')
+        .map_or((tag, false), |content| (content, true));
+    let (name, attributes) = content
+        .split_once(char::is_whitespace)
+        .unwrap_or((content, ""));
+    Piece::Open {
+        name,
+        attributes,
+        is_empty,
+    }
 }
 
 #[cfg(test)]
@@ -179,13 +198,22 @@ mod tests {
 
     #[test]
     fn a_document_is_walked() {
-        let document = "<?xml version=\"1.0\"?><a x=\"1>2\" y='3'><!-- <no/> -->t<![CDATA[<&]]><b/></a>";
+        let document =
+            "<?xml version=\"1.0\"?><a x=\"1>2\" y='3'><!-- <no/> -->t<![CDATA[<&]]><b/></a>";
         let walked: Vec<Piece> = pieces(document).collect();
         let expected = [
-            Piece::Open { name: "a", attributes: "x=\"1>2\" y='3'", is_empty: false },
+            Piece::Open {
+                name: "a",
+                attributes: "x=\"1>2\" y='3'",
+                is_empty: false,
+            },
             Piece::Text("t"),
             Piece::Verbatim("<&"),
-            Piece::Open { name: "b", attributes: "", is_empty: true },
+            Piece::Open {
+                name: "b",
+                attributes: "",
+                is_empty: true,
+            },
             Piece::Close { name: "a" },
         ];
         assert_eq!(walked, expected);
@@ -194,15 +222,24 @@ mod tests {
     #[test]
     fn attributes_and_entities_are_decoded() {
         let attributes = "name=\"a\" message='say &quot;1 &lt; 2&quot;&#10;&#x41;'";
-        assert_eq!(attribute(attributes, "message").as_deref(), Some("say \"1 < 2\"\nA"));
+        assert_eq!(
+            attribute(attributes, "message").as_deref(),
+            Some("say \"1 < 2\"\nA")
+        );
         assert_eq!(attribute(attributes, "name").as_deref(), Some("a"));
         assert_eq!(attribute(attributes, "other"), None);
-        assert_eq!(decoded("a & b &amp;amp; &nope; &#27; &#xffffffff; &"), "a & b &amp; &nope; &#27; &#xffffffff; &");
+        assert_eq!(
+            decoded("a & b &amp;amp; &nope; &#27; &#xffffffff; &"),
+            "a & b &amp; &nope; &#27; &#xffffffff; &"
+        );
     }
 
     #[test]
     fn a_report_is_found_behind_other_output() {
-        assert_eq!(junit_document("hello\n  <testsuite tests=\"1\"/>"), Some("  <testsuite tests=\"1\"/>"));
+        assert_eq!(
+            junit_document("hello\n  <testsuite tests=\"1\"/>"),
+            Some("  <testsuite tests=\"1\"/>")
+        );
         assert_eq!(junit_document("a <testsuite tests=\"1\"/>"), None);
         assert_eq!(junit_document("<?xml version=\"1.0\"?>\n<html/>"), None);
     }

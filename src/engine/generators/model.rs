@@ -43,8 +43,15 @@ impl Room {
     /// Returns the room of a context. An answer that would leave less than a quarter of it for the prompt gets half.
     fn of(context_tokens: usize, max_tokens: u32) -> Room {
         let wanted = max_tokens as usize;
-        let output = if context_tokens / 4 * 3 < wanted { (context_tokens / 2).max(1) } else { wanted };
-        Room { input: context_tokens.saturating_sub(output), output: u32::try_from(output).unwrap_or(max_tokens) }
+        let output = if context_tokens / 4 * 3 < wanted {
+            (context_tokens / 2).max(1)
+        } else {
+            wanted
+        };
+        Room {
+            input: context_tokens.saturating_sub(output),
+            output: u32::try_from(output).unwrap_or(max_tokens),
+        }
     }
 
     /// Returns less room, after the provider has said that a request of so many bytes is too long.
@@ -53,10 +60,16 @@ impl Room {
         match limit_in(message).filter(|limit| *limit < self.input + self.output as usize) {
             Some(limit) => {
                 let room = Room::of(limit, self.output);
-                Room { input: room.input.min(input), output: room.output }
+                Room {
+                    input: room.input.min(input),
+                    output: room.output,
+                }
             }
             // What does not fit may be the answer that was asked for.
-            None => Room { input, output: (self.output / 2).max(1) },
+            None => Room {
+                input,
+                output: (self.output / 2).max(1),
+            },
         }
     }
 }
@@ -71,7 +84,9 @@ const LARGE_REQUEST: usize = 16 << 10;
 
 /// Returns the limit that a refusal names, the smallest of its numbers that can be one.
 fn limit_in(message: &str) -> Option<usize> {
-    let numbers = message.split(|character: char| !character.is_ascii_digit()).filter_map(|word| word.parse().ok());
+    let numbers = message
+        .split(|character: char| !character.is_ascii_digit())
+        .filter_map(|word| word.parse().ok());
     numbers.filter(|number| 1000 <= *number).min()
 }
 
@@ -96,14 +111,17 @@ impl Generator for FilesModel {
                 }
                 Judged::TooLong(message) => {
                     is_smaller = true;
-                    request = self.opening(context, room.smaller(request_bytes(&request), &message))?;
+                    request =
+                        self.opening(context, room.smaller(request_bytes(&request), &message))?;
                     if let Some(said) = logged_messages(context, next) {
                         request.messages = said;
                     }
                 }
                 Judged::Refused(refused) => {
                     had_a_block |= refused.had_a_block;
-                    if reminders >= context.spec.generator.format_retries && context.memory.answer(next).is_none() {
+                    if reminders >= context.spec.generator.format_retries
+                        && context.memory.answer(next).is_none()
+                    {
                         return Err(match had_a_block {
                             true => context.unusable(refused.fault),
                             false => Error::Failed(Reason::NoOutput, refused.fault),
@@ -157,16 +175,24 @@ fn known_refusal(context: &Context, turn: u32) -> Option<RefusedAnswer> {
     if matches!(memory.answer(place), Some(Err(_))) {
         return None;
     }
-    let text = memory.answer(place).and_then(|answer| answer.as_ref().ok()).map(Answer::text).unwrap_or_default();
+    let text = memory
+        .answer(place)
+        .and_then(|answer| answer.as_ref().ok())
+        .map(Answer::text)
+        .unwrap_or_default();
     let had_a_block = !reply::parse(&text).blocks.is_empty();
     match memory.refused(place) {
-        Some(Refused { fault, had_a_block }) => {
-            Some(RefusedAnswer { text, fault: fault.clone(), had_a_block: *had_a_block })
-        }
+        Some(Refused { fault, had_a_block }) => Some(RefusedAnswer {
+            text,
+            fault: fault.clone(),
+            had_a_block: *had_a_block,
+        }),
         // The line that says so is missing, but nothing else makes the next request.
-        None if memory.request(context.place(turn + 1)).is_some() => {
-            Some(RefusedAnswer { text, fault: "it was refused before".into(), had_a_block })
-        }
+        None if memory.request(context.place(turn + 1)).is_some() => Some(RefusedAnswer {
+            text,
+            fault: "it was refused before".into(),
+            had_a_block,
+        }),
         None => None,
     }
 }
@@ -175,8 +201,13 @@ impl FilesModel {
     /// Asks, and reads the answer; why one cannot be used is in the log before anything follows from it.
     fn judged(&mut self, context: &mut Context, turn: u32, request: &Request) -> Result<Judged> {
         let place = context.place(turn);
-        let answer = match self.voice.exchange(context, place, request, None, &mut None, None)? {
-            Err(message) if asks_for_less(&message, request_bytes(request)) => return Ok(Judged::TooLong(message)),
+        let answer = match self
+            .voice
+            .exchange(context, place, request, None, &mut None, None)?
+        {
+            Err(message) if asks_for_less(&message, request_bytes(request)) => {
+                return Ok(Judged::TooLong(message));
+            }
             recorded => usable(context, recorded)?,
         };
         if let StopReason::Refusal(category) = &answer.stop {
@@ -189,8 +220,17 @@ impl FilesModel {
         let text = answer.text();
         let had_a_block = !reply::parse(&text).blocks.is_empty();
         let agent_id = MAIN_AGENT.into();
-        context.scribe.tell(Event::AnswerRefused { agent_id, place, fault: fault.clone(), had_a_block })?;
-        Ok(Judged::Refused(RefusedAnswer { text, fault, had_a_block }))
+        context.scribe.tell(Event::AnswerRefused {
+            agent_id,
+            place,
+            fault: fault.clone(),
+            had_a_block,
+        })?;
+        Ok(Judged::Refused(RefusedAnswer {
+            text,
+            fault,
+            had_a_block,
+        }))
     }
 
     /// Returns what a request may hold. Where less is asked for than the spec says, the user is told.
@@ -220,7 +260,8 @@ impl FilesModel {
             messages: Vec::new(),
             varying: Vec::new(),
         };
-        let report = (context.state.phase == Phase::Patching).then_some(context.state.last_test_output.as_str());
+        let report = (context.state.phase == Phase::Patching)
+            .then_some(context.state.last_test_output.as_str());
         let mut opening = Opening {
             files: Vec::new(),
             report: report.map(|_| String::new()),
@@ -233,7 +274,11 @@ impl FilesModel {
         let left = left.saturating_sub(opening.report.as_ref().map_or(0, String::len));
         opening.files = shown_files(context, report.unwrap_or_default(), left)?;
         request.messages = vec![self.prompts.opening(&context.spec, &opening)];
-        request.varying = opening.report.into_iter().chain([opening.attempts]).collect();
+        request.varying = opening
+            .report
+            .into_iter()
+            .chain([opening.attempts])
+            .collect();
         Ok(request)
     }
 }
@@ -241,10 +286,26 @@ impl FilesModel {
 /// Returns the names of protected files; a folder stands for what is in it.
 fn read_only(protect: &[Input]) -> Vec<String> {
     let is_folder = |input: &&Input| input.kind == InputKind::Dir;
-    let folders: Vec<String> = protect.iter().filter(is_folder).map(|input| format!("{}/", input.to)).collect();
-    let files = protect.iter().filter(|input| !is_folder(input)).map(|input| input.to.to_string());
-    let is_below_another = |name: &String| folders.iter().any(|folder| folder != name && name.starts_with(folder));
-    folders.iter().cloned().chain(files).filter(|name| !is_below_another(name)).collect()
+    let folders: Vec<String> = protect
+        .iter()
+        .filter(is_folder)
+        .map(|input| format!("{}/", input.to))
+        .collect();
+    let files = protect
+        .iter()
+        .filter(|input| !is_folder(input))
+        .map(|input| input.to.to_string());
+    let is_below_another = |name: &String| {
+        folders
+            .iter()
+            .any(|folder| folder != name && name.starts_with(folder))
+    };
+    folders
+        .iter()
+        .cloned()
+        .chain(files)
+        .filter(|name| !is_below_another(name))
+        .collect()
 }
 
 /// What a report gets, however small the model is.
@@ -263,17 +324,29 @@ fn request_bytes(request: &Request) -> usize {
 /// Reads an answer: names first, then the format, then what is in its way in the workspace.
 fn read(answer: &Answer, context: &mut Context) -> Result<std::result::Result<Vec<Change>, Fault>> {
     let reply = reply::parse(&answer.text());
-    let paths =
-        reply.blocks.iter().map(|block| SafePath::parse(block.path())).collect::<std::result::Result<Vec<_>, _>>()?;
-    let written = reply.blocks.iter().zip(&paths).map(|(block, path)| match block {
-        FileBlock::Write { content, .. } => Some((path, content.as_bytes())),
-        FileBlock::Delete { .. } => None,
-    });
+    let paths = reply
+        .blocks
+        .iter()
+        .map(|block| SafePath::parse(block.path()))
+        .collect::<std::result::Result<Vec<_>, _>>()?;
+    let written = reply
+        .blocks
+        .iter()
+        .zip(&paths)
+        .map(|(block, path)| match block {
+            FileBlock::Write { content, .. } => Some((path, content.as_bytes())),
+            FileBlock::Delete { .. } => None,
+        });
     steering::judge_answer(written, context)?;
     if let Some(fault) = reply.fault(&paths, answer.stop == StopReason::MaxTokens) {
         return Ok(Err(fault));
     }
-    let changes: Vec<Change> = reply.blocks.into_iter().zip(paths).map(|(block, path)| change(block, path)).collect();
+    let changes: Vec<Change> = reply
+        .blocks
+        .into_iter()
+        .zip(paths)
+        .map(|(block, path)| change(block, path))
+        .collect();
     match context.door.judge(&changes) {
         Ok(()) => Ok(Ok(changes)),
         Err(Refusal::Conflict(text)) => Ok(Err(Fault::Conflict(text))),
@@ -284,7 +357,10 @@ fn read(answer: &Answer, context: &mut Context) -> Result<std::result::Result<Ve
 
 fn change(block: FileBlock, path: SafePath) -> Change {
     match block {
-        FileBlock::Write { content, .. } => Change::Write { path, content: content.into_bytes() },
+        FileBlock::Write { content, .. } => Change::Write {
+            path,
+            content: content.into_bytes(),
+        },
         FileBlock::Delete { .. } => Change::Delete { path },
     }
 }
@@ -298,10 +374,18 @@ fn remind(request: &mut Request, refused: &RefusedAnswer) {
     );
     let text = reply::without_thinking(text);
     match request.messages.last_mut() {
-        Some(last) if text.trim().is_empty() && last.role == Role::User => last.content.push(Block::text(reminder)),
+        Some(last) if text.trim().is_empty() && last.role == Role::User => {
+            last.content.push(Block::text(reminder))
+        }
         _ => {
-            request.messages.push(Message { role: Role::Assistant, content: vec![Block::text(text.trim_end())] });
-            request.messages.push(Message { role: Role::User, content: vec![Block::text(reminder)] });
+            request.messages.push(Message {
+                role: Role::Assistant,
+                content: vec![Block::text(text.trim_end())],
+            });
+            request.messages.push(Message {
+                role: Role::User,
+                content: vec![Block::text(reminder)],
+            });
         }
     }
 }
@@ -312,29 +396,92 @@ mod tests {
 
     #[test]
     fn a_prompt_always_has_room() {
-        assert_eq!(Room::of(200_000, 16_000), Room { input: 184_000, output: 16_000 });
-        assert_eq!(Room::of(32_000, 16_000), Room { input: 16_000, output: 16_000 });
-        assert_eq!(Room::of(9_000, 1_000), Room { input: 8_000, output: 1_000 });
-        assert_eq!(Room::of(4_096, 16_000), Room { input: 2_048, output: 2_048 });
-        assert_eq!(Room::of(4_096, 3_072), Room { input: 1_024, output: 3_072 });
-        assert_eq!(Room::of(4_096, 3_073), Room { input: 2_048, output: 2_048 });
-        assert_eq!(Room::of(1, 16_000), Room { input: 0, output: 1 });
+        assert_eq!(
+            Room::of(200_000, 16_000),
+            Room {
+                input: 184_000,
+                output: 16_000
+            }
+        );
+        assert_eq!(
+            Room::of(32_000, 16_000),
+            Room {
+                input: 16_000,
+                output: 16_000
+            }
+        );
+        assert_eq!(
+            Room::of(9_000, 1_000),
+            Room {
+                input: 8_000,
+                output: 1_000
+            }
+        );
+        assert_eq!(
+            Room::of(4_096, 16_000),
+            Room {
+                input: 2_048,
+                output: 2_048
+            }
+        );
+        assert_eq!(
+            Room::of(4_096, 3_072),
+            Room {
+                input: 1_024,
+                output: 3_072
+            }
+        );
+        assert_eq!(
+            Room::of(4_096, 3_073),
+            Room {
+                input: 2_048,
+                output: 2_048
+            }
+        );
+        assert_eq!(
+            Room::of(1, 16_000),
+            Room {
+                input: 0,
+                output: 1
+            }
+        );
     }
 
     #[test]
     fn a_refusal_says_how_much_less() {
         let room = Room::of(32_000, 16_000);
-        let check = |message: &str, input, output| assert_eq!(room.smaller(30_000, message), Room { input, output });
+        let check = |message: &str, input, output| {
+            assert_eq!(room.smaller(30_000, message), Room { input, output })
+        };
         check("HTTP 400: prompt is too long", 5_000, 8_000);
-        check("HTTP 400: prompt is too long: 210000 tokens > 200000 maximum", 5_000, 8_000);
-        check("HTTP 400: the request exceeds the available context size (4096 tokens)", 2_048, 2_048);
-        check("HTTP 400: maximum context length is 8192 tokens, you requested 26000", 4_096, 4_096);
-        check("HTTP 400: maximum context length is 99999999999999999999999999 tokens", 5_000, 8_000);
+        check(
+            "HTTP 400: prompt is too long: 210000 tokens > 200000 maximum",
+            5_000,
+            8_000,
+        );
+        check(
+            "HTTP 400: the request exceeds the available context size (4096 tokens)",
+            2_048,
+            2_048,
+        );
+        check(
+            "HTTP 400: maximum context length is 8192 tokens, you requested 26000",
+            4_096,
+            4_096,
+        );
+        check(
+            "HTTP 400: maximum context length is 99999999999999999999999999 tokens",
+            5_000,
+            8_000,
+        );
     }
 
     #[test]
     fn only_a_large_request_is_too_large_for_a_server() {
-        assert!(asks_for_less("HTTP 400 (x): This model's maximum context length is 8192 tokens", 100));
+        assert!(asks_for_less(
+            "HTTP 400 (x): This model's maximum context length is 8192 tokens",
+            100
+        ));
         assert!(asks_for_less("HTTP 413 (request_too_large): x", 1 << 20));
         assert!(!asks_for_less("HTTP 413 (request_too_large): x", 1000));
         assert!(!asks_for_less("HTTP 404: x", 1 << 20));

@@ -35,7 +35,12 @@ pub struct BuiltIn {
 }
 
 /// Those of files mode.
-pub const FILES_MODE: BuiltIn = BuiltIn { system: SYSTEM, generate: GENERATE, patch: PATCH, format: FORMAT };
+pub const FILES_MODE: BuiltIn = BuiltIn {
+    system: SYSTEM,
+    generate: GENERATE,
+    patch: PATCH,
+    format: FORMAT,
+};
 
 /// A file of the workspace as the model is shown it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +75,9 @@ pub struct Opening {
 impl Prompts {
     /// Returns the built-in templates, or the user's where there are any.
     pub fn new(own: &OwnPrompts, built_in: BuiltIn) -> Prompts {
-        let choose = |own: &Option<String>, built_in: &str| own.clone().unwrap_or_else(|| built_in.to_owned());
+        let choose = |own: &Option<String>, built_in: &str| {
+            own.clone().unwrap_or_else(|| built_in.to_owned())
+        };
         Prompts {
             system: choose(&own.system, built_in.system),
             generate: choose(&own.generate, built_in.generate),
@@ -81,35 +88,60 @@ impl Prompts {
 
     /// Returns the system prompt; `tools` is what it says of them.
     pub fn system(&self, spec: &Spec, tools: &str) -> String {
-        render(&self.system, &|name| self.stable(name, spec, tools)).trim_end().to_owned()
+        render(&self.system, &|name| self.stable(name, spec, tools))
+            .trim_end()
+            .to_owned()
     }
 
     /// Returns the message that opens a conversation, in one piece.
     pub fn task(&self, spec: &Spec, tools: &str, files: &str, report: Option<&str>) -> Message {
-        let template = if report.is_some() { &self.patch } else { &self.generate };
+        let template = if report.is_some() {
+            &self.patch
+        } else {
+            &self.generate
+        };
         let values = |name: &str| match name {
             "report" => report.unwrap_or_default().trim_end().to_owned(),
             "files" => files.trim_end().to_owned(),
             name => self.stable(name, spec, tools),
         };
-        Message { role: Role::User, content: vec![Block::cached(render(template, &values).trim_end())] }
+        Message {
+            role: Role::User,
+            content: vec![Block::cached(render(template, &values).trim_end())],
+        }
     }
 
     /// Returns the message that opens a phase. It ends with the attempts and the format, also behind the user's templates.
     pub fn opening(&self, spec: &Spec, opening: &Opening) -> Message {
-        let template = if opening.report.is_some() { &self.patch } else { &self.generate };
+        let template = if opening.report.is_some() {
+            &self.patch
+        } else {
+            &self.generate
+        };
         let values = |name: &str| match name {
-            "report" => opening.report.as_deref().unwrap_or_default().trim_end().to_owned(),
+            "report" => opening
+                .report
+                .as_deref()
+                .unwrap_or_default()
+                .trim_end()
+                .to_owned(),
             name => self.stable(name, spec, ""),
         };
         let (before, after) = template.split_once("{{files}}").unwrap_or((template, ""));
-        let (read_only, changing): (Vec<_>, Vec<_>) = opening.files.iter().partition(|file| file.protected);
-        let mut content = vec![Block::cached(render(before, &values) + &read_only_files(&read_only))];
+        let (read_only, changing): (Vec<_>, Vec<_>) =
+            opening.files.iter().partition(|file| file.protected);
+        let mut content = vec![Block::cached(
+            render(before, &values) + &read_only_files(&read_only),
+        )];
         content.push(Block::cached(workspace_files(&changing)));
         let end = render(after, &values).trim().to_owned() + "\n\n" + &ending(opening);
         content.push(Block::text(end));
-        content.retain(|block| !matches!(block, Block::Text { text, .. } if text.trim().is_empty()));
-        Message { role: Role::User, content }
+        content
+            .retain(|block| !matches!(block, Block::Text { text, .. } if text.trim().is_empty()));
+        Message {
+            role: Role::User,
+            content,
+        }
     }
 
     /// Returns the value of a variable that is the same in every phase.
@@ -128,7 +160,9 @@ impl Prompts {
 fn variables(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.match_indices("{{").filter_map(|(at, _)| {
         let name = text[at + 2..].split_once("}}")?.0;
-        name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_').then_some((at, name))
+        name.bytes()
+            .all(|b| b.is_ascii_lowercase() || b == b'_')
+            .then_some((at, name))
     })
 }
 
@@ -153,7 +187,11 @@ fn checks(checks: &[Check]) -> String {
         out += "\nThe solution is checked, but you are not told how.";
     }
     for check in visible {
-        let words: Vec<_> = check.command.iter().map(|word| format!("{word:?}")).collect();
+        let words: Vec<_> = check
+            .command
+            .iter()
+            .map(|word| format!("{word:?}"))
+            .collect();
         out += &format!("\n- {}: [{}]", check.name, words.join(", "));
     }
     out
@@ -168,7 +206,9 @@ fn ending(opening: &Opening) -> String {
     text += "\n# Your answer\n\n";
     if !opening.read_only.is_empty() {
         let names = first_names(opening.read_only.iter().map(String::as_str));
-        text += &format!("The read-only files ({names}) are in place already: do not write or delete them.\n");
+        text += &format!(
+            "The read-only files ({names}) are in place already: do not write or delete them.\n"
+        );
     }
     text += "Files that are not shown above must not be rewritten: their content would be lost.\n";
     text + REMINDER.trim_end()
@@ -197,7 +237,10 @@ fn workspace_files(files: &[&ShownFile]) -> String {
     if files.is_empty() {
         return "# Files that you may change\n\nThere are none yet.\n".into();
     }
-    format!("# Files that you may change, as they are now\n\n{}\n", sections(files, block))
+    format!(
+        "# Files that you may change, as they are now\n\n{}\n",
+        sections(files, block)
+    )
 }
 
 /// Shows each file; those that had no room are named in one line at the end.
@@ -213,7 +256,11 @@ fn sections(files: &[&ShownFile], show_text: fn(&str, &str) -> String) -> String
         }
     }
     if !left_out.is_empty() {
-        shown.push(format!("({} files are not shown, there is no room: {})", left_out.len(), left_out.join(", ")));
+        shown.push(format!(
+            "({} files are not shown, there is no room: {})",
+            left_out.len(),
+            left_out.join(", ")
+        ));
     }
     shown.join("\n\n")
 }
@@ -231,9 +278,21 @@ fn block(path: &str, text: &str) -> String {
 
 fn block_with(path: &str, mark: &str, text: &str) -> String {
     let end = closing_line(text);
-    let word = if end == "</file>" { String::new() } else { format!(" end=\"{end}\"") };
-    let gap = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
-    let note = if gap.is_empty() { String::new() } else { format!("\n({path} has no newline at its end)") };
+    let word = if end == "</file>" {
+        String::new()
+    } else {
+        format!(" end=\"{end}\"")
+    };
+    let gap = if text.is_empty() || text.ends_with('\n') {
+        ""
+    } else {
+        "\n"
+    };
+    let note = if gap.is_empty() {
+        String::new()
+    } else {
+        format!("\n({path} has no newline at its end)")
+    };
     format!("<file path=\"{path}\"{mark}{word}>\n{text}{gap}{end}{note}")
 }
 
@@ -266,9 +325,18 @@ mod tests {
     #[test]
     fn a_file_cannot_close_its_own_block() {
         assert_eq!(block("a", "x\n"), "<file path=\"a\">\nx\n</file>");
-        assert_eq!(block("a", "</file>\nEND-1\n"), "<file path=\"a\" end=\"END-2\">\n</file>\nEND-1\nEND-2");
+        assert_eq!(
+            block("a", "</file>\nEND-1\n"),
+            "<file path=\"a\" end=\"END-2\">\n</file>\nEND-1\nEND-2"
+        );
         assert!(block("a", "x").contains("no newline"));
-        assert_eq!(read_only_block("a", "x\n"), "<file path=\"a\" read-only>\nx\n</file>");
-        assert!(reply::parse(&read_only_block("a", "x\n")).blocks.is_empty(), "repeated, it writes nothing");
+        assert_eq!(
+            read_only_block("a", "x\n"),
+            "<file path=\"a\" read-only>\nx\n</file>"
+        );
+        assert!(
+            reply::parse(&read_only_block("a", "x\n")).blocks.is_empty(),
+            "repeated, it writes nothing"
+        );
     }
 }

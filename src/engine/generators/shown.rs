@@ -36,8 +36,18 @@ struct Found {
 pub fn shown_files(context: &Context, report: &str, room: usize) -> Result<Vec<ShownFile>> {
     let found = find(context)?;
     let named = Names::of(report);
-    let protected: HashSet<&str> = context.inputs.protect.iter().map(|input| input.to.as_str()).collect();
-    let attempt: HashSet<&str> = context.state.attempt_files.iter().map(String::as_str).collect();
+    let protected: HashSet<&str> = context
+        .inputs
+        .protect
+        .iter()
+        .map(|input| input.to.as_str())
+        .collect();
+    let attempt: HashSet<&str> = context
+        .state
+        .attempt_files
+        .iter()
+        .map(String::as_str)
+        .collect();
     let rank = |path: &str| {
         let is_named = named.contains(path);
         match protected.contains(path) {
@@ -48,7 +58,10 @@ pub fn shown_files(context: &Context, report: &str, room: usize) -> Result<Vec<S
         }
     };
     let mut order: Vec<(usize, u64, usize)> = Vec::new();
-    let paths: Vec<String> = found.iter().map(|file| file.path.to_string_lossy().into_owned()).collect();
+    let paths: Vec<String> = found
+        .iter()
+        .map(|file| file.path.to_string_lossy().into_owned())
+        .collect();
     for (index, file) in found.iter().enumerate() {
         order.push((rank(&paths[index]), file.size, index));
     }
@@ -58,7 +71,14 @@ pub fn shown_files(context: &Context, report: &str, room: usize) -> Result<Vec<S
     for (_, _, index) in order {
         let content = room.show(context, &found[index], &paths[index])?;
         let path = paths[index].clone();
-        files.push((index, ShownFile { protected: protected.contains(path.as_str()), path, content }));
+        files.push((
+            index,
+            ShownFile {
+                protected: protected.contains(path.as_str()),
+                path,
+                content,
+            },
+        ));
     }
     files.sort_by_key(|(index, _)| *index);
     Ok(room.with_few_names(files.into_iter().map(|(_, file)| file).collect()))
@@ -70,21 +90,39 @@ fn find(context: &Context) -> Result<Vec<Found>> {
         if entry.path.file_name().is_some_and(is_never_taken) {
             return Walk::Skip;
         }
-        let name = entry.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let name = entry
+            .path
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default();
         let (size, why, next) = match &entry.kind {
-            Kind::Dir { .. } if TOOL_FOLDERS.contains(&name.as_str()) => {
-                (0, Some("a folder of generated files".to_owned()), Walk::Skip)
-            }
+            Kind::Dir { .. } if TOOL_FOLDERS.contains(&name.as_str()) => (
+                0,
+                Some("a folder of generated files".to_owned()),
+                Walk::Skip,
+            ),
             Kind::Dir { .. } => return Walk::On,
-            Kind::File { size, .. } if *size > SHOWN_FILE_LIMIT => (*size, Some(format!("{size} bytes")), Walk::On),
+            Kind::File { size, .. } if *size > SHOWN_FILE_LIMIT => {
+                (*size, Some(format!("{size} bytes")), Walk::On)
+            }
             // Its other name may be that of a file outside.
-            Kind::File { size, .. } if entry.links > 1 => (*size, Some("a hard link".to_owned()), Walk::On),
+            Kind::File { size, .. } if entry.links > 1 => {
+                (*size, Some("a hard link".to_owned()), Walk::On)
+            }
             Kind::File { size, .. } => (*size, None, Walk::On),
-            Kind::Link { target } => (0, Some(format!("a link to {:?}", target.to_string_lossy())), Walk::On),
+            Kind::Link { target } => (
+                0,
+                Some(format!("a link to {:?}", target.to_string_lossy())),
+                Walk::On,
+            ),
             Kind::Special => (0, Some("not a regular file".to_owned()), Walk::On),
         };
         if !is_kept(&entry.path) {
-            found.push(Found { path: entry.path.clone(), size, why });
+            found.push(Found {
+                path: entry.path.clone(),
+                size,
+                why,
+            });
         }
         next
     })?;
@@ -100,29 +138,43 @@ struct Room {
 impl Room {
     /// Returns the room; names get what they need for all files, at most a third of it.
     fn new(room: usize, paths: &[String]) -> Room {
-        let all: usize = paths.iter().take(NAMED_LIMIT).map(|path| path.len() + NAME_OVERHEAD).sum();
+        let all: usize = paths
+            .iter()
+            .take(NAMED_LIMIT)
+            .map(|path| path.len() + NAME_OVERHEAD)
+            .sum();
         let names = all.min(room / 3);
-        Room { contents: room - names, names }
+        Room {
+            contents: room - names,
+            names,
+        }
     }
 
     fn show(&mut self, context: &Context, file: &Found, path: &str) -> Result<Shown> {
         if let Some(why) = &file.why {
             return Ok(Shown::Name(why.clone()));
         }
-        let needed = usize::try_from(file.size).unwrap_or(usize::MAX).saturating_add(path.len() + SHOWN_OVERHEAD);
+        let needed = usize::try_from(file.size)
+            .unwrap_or(usize::MAX)
+            .saturating_add(path.len() + SHOWN_OVERHEAD);
         if self.contents < needed {
             return Ok(Shown::LeftOut);
         }
-        Ok(match context.door.read_file(&file.path, SHOWN_FILE_LIMIT)? {
-            Read::File(bytes) => self.take(bytes, path.len() + SHOWN_OVERHEAD),
-            Read::TooLarge(size) => Shown::Name(format!("{size} bytes")),
-            Read::Other | Read::Missing => Shown::Name("not readable".into()),
-        })
+        Ok(
+            match context.door.read_file(&file.path, SHOWN_FILE_LIMIT)? {
+                Read::File(bytes) => self.take(bytes, path.len() + SHOWN_OVERHEAD),
+                Read::TooLarge(size) => Shown::Name(format!("{size} bytes")),
+                Read::Other | Read::Missing => Shown::Name("not readable".into()),
+            },
+        )
     }
 
     fn take(&mut self, bytes: Vec<u8>, overhead: usize) -> Shown {
         let size = bytes.len();
-        match String::from_utf8(bytes).ok().filter(|text| !text.contains('\0')) {
+        match String::from_utf8(bytes)
+            .ok()
+            .filter(|text| !text.contains('\0'))
+        {
             None => Shown::Name(format!("binary, {size} bytes")),
             Some(text) if size + overhead <= self.contents => {
                 self.contents -= size + overhead;
@@ -149,7 +201,11 @@ impl Room {
         });
         if more > 0 {
             let content = Shown::Name("too many to name".into());
-            files.push(ShownFile { path: format!("{more} more files"), protected: false, content });
+            files.push(ShownFile {
+                path: format!("{more} more files"),
+                protected: false,
+                content,
+            });
         }
         files
     }
@@ -163,9 +219,14 @@ struct Names<'a> {
 
 impl<'a> Names<'a> {
     fn of(report: &'a str) -> Names<'a> {
-        let is_edge = |character: char| !(character.is_alphanumeric() || "_-./+@".contains(character));
+        let is_edge =
+            |character: char| !(character.is_alphanumeric() || "_-./+@".contains(character));
         let mut ends = HashSet::new();
-        for word in report.split(is_edge).map(|word| word.trim_end_matches('.')).filter(|word| word.contains('.')) {
+        for word in report
+            .split(is_edge)
+            .map(|word| word.trim_end_matches('.'))
+            .filter(|word| word.contains('.'))
+        {
             ends.insert(word);
             ends.extend(word.match_indices('/').map(|(at, _)| &word[at + 1..]));
         }
@@ -174,7 +235,10 @@ impl<'a> Names<'a> {
 
     /// Whether a file is named: by its path, by a longer one that ends in it, or by its bare name.
     fn contains(&self, path: &str) -> bool {
-        self.ends.contains(path) || path.rsplit_once('/').is_some_and(|(_, name)| self.ends.contains(name))
+        self.ends.contains(path)
+            || path
+                .rsplit_once('/')
+                .is_some_and(|(_, name)| self.ends.contains(name))
     }
 }
 
@@ -184,13 +248,24 @@ mod tests {
 
     #[test]
     fn a_report_names_files() {
-        let report =
-            "  File \"/home/me/workspace/tests/test_a.py\", line 3\nproj/f0123.py:7: error: wrong, see notes.md.\n";
+        let report = "  File \"/home/me/workspace/tests/test_a.py\", line 3\nproj/f0123.py:7: error: wrong, see notes.md.\n";
         let names = Names::of(report);
-        for path in ["tests/test_a.py", "test_a.py", "proj/f0123.py", "notes.md", "docs/notes.md"] {
+        for path in [
+            "tests/test_a.py",
+            "test_a.py",
+            "proj/f0123.py",
+            "notes.md",
+            "docs/notes.md",
+        ] {
             assert!(names.contains(path), "{path}");
         }
-        for path in ["proj/f0124.py", "est_a.py", "a.py", "tests/test_a.pyc", "error"] {
+        for path in [
+            "proj/f0124.py",
+            "est_a.py",
+            "a.py",
+            "tests/test_a.pyc",
+            "error",
+        ] {
             assert!(!names.contains(path), "{path}");
         }
     }

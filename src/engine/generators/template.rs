@@ -28,7 +28,10 @@ impl Generator for Template {
         let changes: Vec<Change> = answer
             .files
             .iter()
-            .map(|(path, content)| Change::Write { path: path.clone(), content: filled(content, &context.spec) })
+            .map(|(path, content)| Change::Write {
+                path: path.clone(),
+                content: filled(content, &context.spec),
+            })
             .collect();
         steering::judge_answer(changes.iter().map(steering::written), context)?;
         match context.door.judge(&changes) {
@@ -45,12 +48,17 @@ impl Generator for Template {
     }
 }
 
-#[expect(clippy::unwrap_used, reason = "the pattern is a constant, and a test uses it")]
+#[expect(
+    clippy::unwrap_used,
+    reason = "the pattern is a constant, and a test uses it"
+)]
 static FIELD: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\{\{\s*(\w+)\s*\}\}").unwrap());
 
 /// Fills in the spec's fields; what is no field, and what is no text, stays as it stands.
 fn filled(content: &[u8], spec: &Spec) -> Vec<u8> {
-    let Ok(text) = std::str::from_utf8(content) else { return content.to_vec() };
+    let Ok(text) = std::str::from_utf8(content) else {
+        return content.to_vec();
+    };
     FIELD
         .replace_all(text, |found: &regex::Captures<'_>| match &found[1] {
             "name" => spec.name.clone(),

@@ -50,32 +50,57 @@ impl Change {
 impl Guard {
     /// Looks at everything that must not change while this check runs.
     pub fn begin(context: &mut Context, index: usize) -> Result<Guard> {
-        let (is_current, known) = (std::mem::take(&mut context.known.is_current), context.known.look.take());
+        let (is_current, known) = (
+            std::mem::take(&mut context.known.is_current),
+            context.known.look.take(),
+        );
         let is_of_all = !context.spec.checks[index].hidden && writable(context).is_empty();
         if is_current && is_of_all {
-            return Ok(Guard { before: known, is_of_all: true, index });
+            return Ok(Guard {
+                before: known,
+                is_of_all: true,
+                index,
+            });
         }
         context.known.look = known;
         let inputs = guarded(context, index);
-        let before = (!inputs.is_empty()).then(|| Look::at(&context.door, &inputs)).transpose()?;
-        Ok(Guard { before, is_of_all: false, index })
+        let before = (!inputs.is_empty())
+            .then(|| Look::at(&context.door, &inputs))
+            .transpose()?;
+        Ok(Guard {
+            before,
+            is_of_all: false,
+            index,
+        })
     }
 
     /// Looks again: a check during which something changed has failed, whatever it printed.
     pub fn end(self, context: &mut Context, result: &mut ToolResult) -> Result<()> {
-        let Some(before) = self.before else { return Ok(()) };
+        let Some(before) = self.before else {
+            return Ok(());
+        };
         let after = Look::at(&context.door, &guarded(context, self.index))?;
         let is_same = before.is_same(&after);
-        let changed = if is_same { BTreeMap::new() } else { changes(context, self.index, &before, &after)? };
+        let changed = if is_same {
+            BTreeMap::new()
+        } else {
+            changes(context, self.index, &before, &after)?
+        };
         if self.is_of_all {
-            context.known = Known { look: Some(before), is_current: is_same };
+            context.known = Known {
+                look: Some(before),
+                is_current: is_same,
+            };
         }
         if changed.is_empty() {
             return Ok(());
         }
         let check = &context.spec.checks[self.index];
         let problem = problem(&changed, &|path| check.hidden && !is_shown(context, path));
-        let note = format!("check {}: {problem}; what the user gave is put back", check.name);
+        let note = format!(
+            "check {}: {problem}; what the user gave is put back",
+            check.name
+        );
         result.passed = false;
         result.problem = Some(match result.problem.take().filter(|_| !check.hidden) {
             Some(own) => format!("{problem}; {own}"),
@@ -87,12 +112,22 @@ impl Guard {
 
 /// Everything that must not change while a check runs; of a file that a hidden one of the same name covers, the latter.
 fn guarded(context: &Context, index: usize) -> Vec<&Input> {
-    let writable: Vec<SafePath> =
-        context.spec.checks[index].writable.iter().map(|folder| folder.path.clone()).collect();
+    let writable: Vec<SafePath> = context.spec.checks[index]
+        .writable
+        .iter()
+        .map(|folder| folder.path.clone())
+        .collect();
     let hidden = &context.inputs.hidden[index];
     let covered: HashSet<&SafePath> = hidden.iter().map(|input| &input.to).collect();
-    let protected = context.inputs.protect.iter().filter(|input| covered.is_empty() || !covered.contains(&input.to));
-    let mut all: Vec<&Input> = protected.chain(hidden).filter(|input| !is_below(&input.to, &writable)).collect();
+    let protected = context
+        .inputs
+        .protect
+        .iter()
+        .filter(|input| covered.is_empty() || !covered.contains(&input.to));
+    let mut all: Vec<&Input> = protected
+        .chain(hidden)
+        .filter(|input| !is_below(&input.to, &writable))
+        .collect();
     if !hidden.is_empty() {
         all.sort_by(|one, other| one.to.cmp(&other.to));
     }
@@ -101,14 +136,25 @@ fn guarded(context: &Context, index: usize) -> Vec<&Input> {
 
 /// Whether the model may read of a path: the names of hidden files are not told.
 fn is_shown(context: &Context, path: &Path) -> bool {
-    context.inputs.protect.iter().any(|input| Path::new(input.to.as_str()).starts_with(path))
+    context
+        .inputs
+        .protect
+        .iter()
+        .any(|input| Path::new(input.to.as_str()).starts_with(path))
 }
 
-fn changes(context: &Context, index: usize, before: &Look, after: &Look) -> Result<BTreeMap<PathBuf, Change>> {
+fn changes(
+    context: &Context,
+    index: usize,
+    before: &Look,
+    after: &Look,
+) -> Result<BTreeMap<PathBuf, Change>> {
     let (earlier, now) = (before.by_path(), after.by_path());
     let mut changed = folders_moved(before, &now);
     for input in guarded(context, index) {
-        let Some(was) = get(&earlier, input) else { continue };
+        let Some(was) = get(&earlier, input) else {
+            continue;
+        };
         if let Some(change) = compare(&context.door, input, before, was, get(&now, input))? {
             changed.insert(was.path.clone(), change);
         }
@@ -128,22 +174,40 @@ fn folders_moved(before: &Look, now: &ByPath<'_>) -> BTreeMap<PathBuf, Change> {
         let is_same = was.ino == now.ino && was.kind == now.kind && was.mtime == now.mtime;
         is_same && matches!(was.kind, Kind::Dir { .. }) && was.ctime != now.ctime
     };
-    let moved = before.entries.iter().filter(|was| now.get(was.path.as_path()).is_some_and(|now| is_moved(was, now)));
-    moved.map(|was| (was.path.clone(), Change::Touched)).collect()
+    let moved = before.entries.iter().filter(|was| {
+        now.get(was.path.as_path())
+            .is_some_and(|now| is_moved(was, now))
+    });
+    moved
+        .map(|was| (was.path.clone(), Change::Touched))
+        .collect()
 }
 
-fn compare(door: &Door, input: &Input, before: &Look, was: &Entry, now: Option<&Entry>) -> Result<Option<Change>> {
-    let Some(now) = now else { return Ok(Some(Change::Removed)) };
+fn compare(
+    door: &Door,
+    input: &Input,
+    before: &Look,
+    was: &Entry,
+    now: Option<&Entry>,
+) -> Result<Option<Change>> {
+    let Some(now) = now else {
+        return Ok(Some(Change::Removed));
+    };
     Ok(match (&input.kind, &was.kind, &now.kind) {
         (InputKind::Dir, Kind::Dir { .. }, Kind::Dir { .. }) if was.ino == now.ino => {
             (was.kind != now.kind).then_some(Change::Touched)
         }
-        (_, Kind::Link { target }, Kind::Link { target: other }) if target == other && was.ino == now.ino => None,
+        (_, Kind::Link { target }, Kind::Link { target: other })
+            if target == other && was.ino == now.ino =>
+        {
+            None
+        }
         (_, Kind::File { .. }, Kind::File { .. }) if was.ino == now.ino => match &input.kind {
             _ if was == now && before.is_settled(was) => None,
-            InputKind::File { content: Some(content), .. } if !has_content(door, &now.path, content)? => {
-                Some(Change::Rewritten)
-            }
+            InputKind::File {
+                content: Some(content),
+                ..
+            } if !has_content(door, &now.path, content)? => Some(Change::Rewritten),
             _ => (was != now).then_some(Change::Touched),
         },
         _ => Some(Change::Replaced),
@@ -164,7 +228,10 @@ fn problem(changed: &BTreeMap<PathBuf, Change>, is_secret: &dyn Fn(&Path) -> boo
     match named.is_empty() {
         true => "files of the check changed while it ran".to_owned(),
         false => {
-            format!("protected files changed while it ran: {}{more}", named[..named.len().min(MOST_NAMES)].join(", "))
+            format!(
+                "protected files changed while it ran: {}{more}",
+                named[..named.len().min(MOST_NAMES)].join(", ")
+            )
         }
     }
 }

@@ -23,12 +23,19 @@ pub struct Refusal {
 impl Refusal {
     /// Returns a refusal without a hint; `what` is made of words of ours and escaped words of the user's.
     pub fn new(at: usize, what: impl Into<String>) -> Refusal {
-        Refusal { at, what: what.into(), hint: None }
+        Refusal {
+            at,
+            what: what.into(),
+            hint: None,
+        }
     }
 
     /// Returns the same with a line of help.
     pub fn hint(self, hint: impl Into<String>) -> Refusal {
-        Refusal { hint: Some(hint.into()), ..self }
+        Refusal {
+            hint: Some(hint.into()),
+            ..self
+        }
     }
 }
 
@@ -47,14 +54,23 @@ impl Document<'_> {
         let line = self.text[..at].matches('\n').count() + 1;
         let column = self.text[begin..at].chars().count() + 1;
         let source = self.text[begin..].lines().next().unwrap_or("");
-        Place { head: format!("{}:{line}:{column}", shown_path(self.file)), excerpt: excerpt(line, column, source) }
+        Place {
+            head: format!("{}:{line}:{column}", shown_path(self.file)),
+            excerpt: excerpt(line, column, source),
+        }
     }
 
     /// Returns the whole message of a refusal as an error.
     pub fn error(&self, refusal: &Refusal) -> Error {
         let place = self.place(refusal.at);
-        let hint = refusal.hint.as_ref().map_or(String::new(), |hint| format!("\nhelp: {hint}"));
-        Error::Spec(format!("{}: {}\n{}{hint}", place.head, refusal.what, place.excerpt))
+        let hint = refusal
+            .hint
+            .as_ref()
+            .map_or(String::new(), |hint| format!("\nhelp: {hint}"));
+        Error::Spec(format!(
+            "{}: {}\n{}{hint}",
+            place.head, refusal.what, place.excerpt
+        ))
     }
 }
 
@@ -75,7 +91,13 @@ impl Place {
 
     /// Returns the error that says what is wrong here, and what would be right.
     pub fn refuse_with(&self, what: &str, help: &str) -> Error {
-        Error::Spec(format!("{}: {}\n{}\nhelp: {}", self.head, escape(what), self.excerpt, escape(help)))
+        Error::Spec(format!(
+            "{}: {}\n{}\nhelp: {}",
+            self.head,
+            escape(what),
+            self.excerpt,
+            escape(help)
+        ))
     }
 }
 
@@ -130,13 +152,25 @@ mod tests {
     use super::{Document, escape};
 
     fn message(text: &str, at: usize) -> String {
-        Document { file: Path::new("a.yaml"), text }.place(at).refuse("wrong").to_string()
+        Document {
+            file: Path::new("a.yaml"),
+            text,
+        }
+        .place(at)
+        .refuse("wrong")
+        .to_string()
     }
 
     #[test]
     fn the_caret_stands_under_the_place() {
-        assert_eq!(message("a: 1\nbä: x\n", 10), "a.yaml:2:5: wrong\n    2 | bä: x\n      |     ^");
-        assert_eq!(message("a\r\nb: 2\r\n", 6), "a.yaml:2:4: wrong\n    2 | b: 2\n      |    ^");
+        assert_eq!(
+            message("a: 1\nbä: x\n", 10),
+            "a.yaml:2:5: wrong\n    2 | bä: x\n      |     ^"
+        );
+        assert_eq!(
+            message("a\r\nb: 2\r\n", 6),
+            "a.yaml:2:4: wrong\n    2 | b: 2\n      |    ^"
+        );
         assert_eq!(message("", 7), "a.yaml:1:1: wrong\n    1 | \n      | ^");
         assert_eq!(message("a\n", 2), "a.yaml:2:1: wrong\n    2 | \n      | ^");
     }
@@ -144,15 +178,24 @@ mod tests {
     #[test]
     fn a_long_line_is_shown_around_the_place() {
         let shown = message(&format!("{}X{}", "a".repeat(5000), "b".repeat(5000)), 5000);
-        assert!(shown.lines().all(|line| line.chars().count() < 120), "{shown}");
+        assert!(
+            shown.lines().all(|line| line.chars().count() < 120),
+            "{shown}"
+        );
         let caret = shown.lines().nth(2).unwrap().find('^').unwrap();
         assert_eq!(shown.lines().nth(1).unwrap().chars().nth(caret), Some('X'));
     }
 
     #[test]
     fn nothing_invisible_is_shown_raw() {
-        assert_eq!(escape("a\u{1b}[31m\u{202e}b\tc\u{9b}"), "a\\u{1b}[31m\\u{202e}b c\\u{9b}");
+        assert_eq!(
+            escape("a\u{1b}[31m\u{202e}b\tc\u{9b}"),
+            "a\\u{1b}[31m\\u{202e}b c\\u{9b}"
+        );
         let shown = message("k: \u{1b}[2J!\n", 7);
-        assert!(shown.ends_with("| k: \\u{1b}[2J!\n      |             ^"), "{shown}");
+        assert!(
+            shown.ends_with("| k: \\u{1b}[2J!\n      |             ^"),
+            "{shown}"
+        );
     }
 }

@@ -15,7 +15,10 @@ use super::{Check, Mode, Provider, Source, Spec};
 
 /// Returns the hash: every part with its length before it, so that no two different specs spell the same bytes.
 pub(super) fn hash(spec: &Spec, inputs: &Inputs) -> String {
-    let mut hasher = Hasher { sha: Sha256::new(), folder: spec.file.parent().unwrap_or(&spec.file) };
+    let mut hasher = Hasher {
+        sha: Sha256::new(),
+        folder: spec.file.parent().unwrap_or(&spec.file),
+    };
     hasher.record(["name"], spec.name.as_bytes());
     hasher.record(["description"], spec.description.as_bytes());
     hasher.sources("copy", &spec.copy, &inputs.copy);
@@ -25,13 +28,23 @@ pub(super) fn hash(spec: &Spec, inputs: &Inputs) -> String {
     }
     hasher.generator(spec, inputs);
     hasher.record(["network"], &[u8::from(spec.sandbox.network)]);
-    let mut read: Vec<PathBuf> = spec.sandbox.read.iter().map(|path| normalised(hasher.folder, path)).collect();
+    let mut read: Vec<PathBuf> = spec
+        .sandbox
+        .read
+        .iter()
+        .map(|path| normalised(hasher.folder, path))
+        .collect();
     read.sort();
     read.dedup();
     for path in read {
         hasher.record(["read"], path.as_os_str().as_bytes());
     }
-    let hex: String = hasher.sha.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex: String = hasher
+        .sha
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     format!("sha256:{hex}")
 }
 
@@ -42,7 +55,9 @@ fn normalised(folder: &Path, path: &Path) -> PathBuf {
     for component in path.strip_prefix(folder).unwrap_or(path).components() {
         match component {
             Component::CurDir => {}
-            Component::ParentDir if matches!(parts.components().next_back(), Some(Component::Normal(_))) => {
+            Component::ParentDir
+                if matches!(parts.components().next_back(), Some(Component::Normal(_))) =>
+            {
                 parts.pop();
             }
             other => parts.push(other),
@@ -75,9 +90,13 @@ impl Hasher<'_> {
             let to = input.to.as_str();
             match &input.kind {
                 InputKind::Dir => self.record([role, to, "dir"], b""),
-                InputKind::Link { target } => self.record([role, to, "link"], target.as_os_str().as_bytes()),
+                InputKind::Link { target } => {
+                    self.record([role, to, "link"], target.as_os_str().as_bytes())
+                }
                 // Of the mode only whether it can be executed: the rest is the user's umask.
-                InputKind::File { mode, sha256, .. } if mode & 0o111 != 0 => self.record([role, to, "program"], sha256),
+                InputKind::File { mode, sha256, .. } if mode & 0o111 != 0 => {
+                    self.record([role, to, "program"], sha256)
+                }
                 InputKind::File { sha256, .. } => self.record([role, to, "file"], sha256),
             }
         }
@@ -100,12 +119,20 @@ impl Hasher<'_> {
 
     /// Adds who generates, in which mode, and with the user's own templates, prompts and environments.
     fn generator(&mut self, spec: &Spec, inputs: &Inputs) {
-        let provider = Provider::NAMES.iter().find(|(_, known)| *known == spec.generator.provider);
-        self.record(["provider"], provider.map_or("", |(name, _)| name).as_bytes());
+        let provider = Provider::NAMES
+            .iter()
+            .find(|(_, known)| *known == spec.generator.provider);
+        self.record(
+            ["provider"],
+            provider.map_or("", |(name, _)| name).as_bytes(),
+        );
         self.record(["agent"], &[u8::from(spec.generator.mode == Mode::Agent)]);
         for (index, round) in inputs.template.iter().flatten().enumerate() {
             for (to, content) in &round.files {
-                self.record(["template", &index.to_string(), to.as_str()], &sha256(content));
+                self.record(
+                    ["template", &index.to_string(), to.as_str()],
+                    &sha256(content),
+                );
             }
         }
         self.inputs("env", &inputs.environments);
@@ -131,7 +158,11 @@ mod tests {
     fn paths_count_normalised() {
         let folder = Path::new("/r/specs");
         let check = |text: &str, expected: &str| {
-            assert_eq!(normalised(folder, &folder.join(text)), Path::new(expected), "{text}");
+            assert_eq!(
+                normalised(folder, &folder.join(text)),
+                Path::new(expected),
+                "{text}"
+            );
         };
         check("tests", "tests");
         check("./tests/", "tests");
@@ -143,6 +174,9 @@ mod tests {
         check("/opt/sdk/./", "/opt/sdk");
         check("/opt/../sdk", "/sdk");
         check(".", "");
-        assert_ne!(normalised(folder, Path::new("/r/specs2/tests")), Path::new("2/tests"));
+        assert_ne!(
+            normalised(folder, Path::new("/r/specs2/tests")),
+            Path::new("2/tests")
+        );
     }
 }

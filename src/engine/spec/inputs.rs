@@ -83,7 +83,8 @@ pub(super) type Placed = BTreeMap<SafePath, InputKind>;
 pub fn collect(spec: &Spec, root: &Path, stop: &Stop) -> Result<Inputs, Error> {
     let all = gather_all(spec, &mut Walk::new(root, stop));
     // A walk that was stopped has nothing to say of the spec.
-    stop.requested().map_or(all, |signal| Err(Error::Stopped(signal)))
+    stop.requested()
+        .map_or(all, |signal| Err(Error::Stopped(signal)))
 }
 
 fn gather_all(spec: &Spec, walk: &mut Walk<'_>) -> Result<Inputs, Error> {
@@ -94,40 +95,72 @@ fn gather_all(spec: &Spec, walk: &mut Walk<'_>) -> Result<Inputs, Error> {
     let warnings = std::mem::take(&mut walk.warnings);
     no_collision(spec, [&copy, &protect])?;
     copy.retain(|to, _| !protect.contains_key(to));
-    spec.checks.iter().flat_map(|check| &check.writable).try_for_each(|folder| is_below_protected(folder, &protect))?;
+    spec.checks
+        .iter()
+        .flat_map(|check| &check.writable)
+        .try_for_each(|folder| is_below_protected(folder, &protect))?;
     let mut hidden = Vec::new();
     for check in &spec.checks {
         let files = gather(walk, &check.files, Contents::Held, None)?;
         no_collision(spec, [&copy, &protect, &files])?;
         hidden.push(list(files));
     }
-    let template = spec.generator.template.as_deref().map(|path| template(walk, path)).transpose()?;
-    let prompts = spec.generator.prompts.as_deref().map_or(Ok(Prompts::default()), prompts::read)?;
+    let template = spec
+        .generator
+        .template
+        .as_deref()
+        .map(|path| template(walk, path))
+        .transpose()?;
+    let prompts = spec
+        .generator
+        .prompts
+        .as_deref()
+        .map_or(Ok(Prompts::default()), prompts::read)?;
     let environments = own_environments(walk, spec)?;
     let (copy, protect) = (list(copy), list(protect));
     let hash = String::new();
-    let mut inputs = Inputs { copy, protect, hidden, template, prompts, environments, left_out, warnings, hash };
+    let mut inputs = Inputs {
+        copy,
+        protect,
+        hidden,
+        template,
+        prompts,
+        environments,
+        left_out,
+        warnings,
+        hash,
+    };
     inputs.hash = identity::hash(spec, &inputs);
     Ok(inputs)
 }
 
 fn own_environments(walk: &mut Walk<'_>, spec: &Spec) -> Result<Vec<Input>, Error> {
-    let folder = walk.root().map(|root| root.join(ENVIRONMENTS)).filter(|folder| folder.is_dir());
+    let folder = walk
+        .root()
+        .map(|root| root.join(ENVIRONMENTS))
+        .filter(|folder| folder.is_dir());
     let mut placed = Placed::new();
     if let Some(folder) = folder.filter(|_| spec.generator.mode == Mode::Agent) {
-        walk.folder(&folder, Contents::Held, &mut placed).map_err(Error::Spec)?;
+        walk.folder(&folder, Contents::Held, &mut placed)
+            .map_err(Error::Spec)?;
     }
     Ok(list(placed))
 }
 
-fn gather(walk: &mut Walk<'_>, sources: &[Source], contents: Contents, apart: Option<&Apart>) -> Result<Placed, Error> {
+fn gather(
+    walk: &mut Walk<'_>,
+    sources: &[Source],
+    contents: Contents,
+    apart: Option<&Apart>,
+) -> Result<Placed, Error> {
     let mut all = Placed::new();
     for source in sources {
         let mut placed = Placed::new();
-        walk.source(source, contents, apart, &mut placed).map_err(|Untakable { what, help }| match help {
-            Some(help) => source.place.refuse_with(&what, &help),
-            None => source.place.refuse(&what),
-        })?;
+        walk.source(source, contents, apart, &mut placed)
+            .map_err(|Untakable { what, help }| match help {
+                Some(help) => source.place.refuse_with(&what, &help),
+                None => source.place.refuse(&what),
+            })?;
         for (to, kind) in placed {
             let is_folder = kind == InputKind::Dir;
             let before = all.insert(to.clone(), kind);
@@ -140,19 +173,33 @@ fn gather(walk: &mut Walk<'_>, sources: &[Source], contents: Contents, apart: Op
 }
 
 fn list(placed: Placed) -> Vec<Input> {
-    placed.into_iter().map(|(to, kind)| Input { to, kind }).collect()
+    placed
+        .into_iter()
+        .map(|(to, kind)| Input { to, kind })
+        .collect()
 }
 
 /// Refuses a file or a link where something of any list is a folder or lies below it.
 fn no_collision<const N: usize>(spec: &Spec, lists: [&Placed; N]) -> Result<(), Error> {
     let mut folders = BTreeSet::new();
     for (to, kind) in lists.into_iter().flatten() {
-        folders.extend(to.as_str().match_indices('/').map(|(end, _)| &to.as_str()[..end]));
+        folders.extend(
+            to.as_str()
+                .match_indices('/')
+                .map(|(end, _)| &to.as_str()[..end]),
+        );
         folders.extend((*kind == InputKind::Dir).then_some(to.as_str()));
     }
-    let mut leaves = lists.into_iter().flatten().filter(|(_, kind)| **kind != InputKind::Dir);
+    let mut leaves = lists
+        .into_iter()
+        .flatten()
+        .filter(|(_, kind)| **kind != InputKind::Dir);
     match leaves.find(|(to, _)| folders.contains(to.as_str())) {
-        Some((to, _)) => Err(Error::Spec(format!("{}: {}", shown_path(&spec.file), both(to)))),
+        Some((to, _)) => Err(Error::Spec(format!(
+            "{}: {}",
+            shown_path(&spec.file),
+            both(to)
+        ))),
         None => Ok(()),
     }
 }
@@ -160,8 +207,9 @@ fn no_collision<const N: usize>(spec: &Spec, lists: [&Placed; N]) -> Result<(), 
 /// Refuses a writable folder that does not lie below a protected one, or is no folder.
 fn is_below_protected(folder: &Writable, protect: &Placed) -> Result<(), Error> {
     let shown = shown_path(Path::new(folder.path.as_str()));
-    let around: Vec<&InputKind> =
-        std::iter::successors(folder.path.parent(), SafePath::parent).filter_map(|path| protect.get(&path)).collect();
+    let around: Vec<&InputKind> = std::iter::successors(folder.path.parent(), SafePath::parent)
+        .filter_map(|path| protect.get(&path))
+        .collect();
     let itself = protect.get(&folder.path);
     match around.first() {
         Some(InputKind::Dir) if itself.is_none_or(|kind| *kind == InputKind::Dir) => Ok(()),
@@ -176,7 +224,10 @@ fn is_below_protected(folder: &Writable, protect: &Placed) -> Result<(), Error> 
 }
 
 fn both(to: &SafePath) -> String {
-    format!("\"{}\" would arrive both as a file and as a folder", shown_path(Path::new(to.as_str())))
+    format!(
+        "\"{}\" would arrive both as a file and as a folder",
+        shown_path(Path::new(to.as_str()))
+    )
 }
 
 fn template(walk: &mut Walk<'_>, path: &Path) -> Result<Vec<TemplateRound>, Error> {
@@ -186,9 +237,9 @@ fn template(walk: &mut Walk<'_>, path: &Path) -> Result<Vec<TemplateRound>, Erro
         rounds.push(round(walk, &folder).map_err(Error::Spec)?);
     }
     match stray_round(path, rounds.len()) {
-        Some(name) => {
-            Err(Error::Spec(format!("{name}: the folders of a template are 0, 1, 2 and so on, without gaps")))
-        }
+        Some(name) => Err(Error::Spec(format!(
+            "{name}: the folders of a template are 0, 1, 2 and so on, without gaps"
+        ))),
         None => Ok(rounds),
     }
 }
@@ -199,9 +250,15 @@ fn round(walk: &mut Walk<'_>, folder: &Path) -> Result<TemplateRound, String> {
     let mut files = Vec::new();
     for (to, kind) in placed {
         match kind {
-            InputKind::File { content: Some(content), .. } => files.push((to, content.to_vec())),
+            InputKind::File {
+                content: Some(content),
+                ..
+            } => files.push((to, content.to_vec())),
             InputKind::Link { .. } => {
-                return Err(format!("{}: a template holds no links", shown_path(&folder.join(to.as_str()))));
+                return Err(format!(
+                    "{}: a template holds no links",
+                    shown_path(&folder.join(to.as_str()))
+                ));
             }
             InputKind::File { .. } | InputKind::Dir => {}
         }
@@ -212,8 +269,13 @@ fn round(walk: &mut Walk<'_>, folder: &Path) -> Result<TemplateRound, String> {
 /// Returns a folder with a number as name that is not among the first `count` ones.
 fn stray_round(path: &Path, count: usize) -> Option<String> {
     let is_number = |name: &OsStr| name.as_bytes().iter().all(u8::is_ascii_digit);
-    let is_known = |name: &OsStr| (0..count).any(|number| name.as_bytes() == number.to_string().as_bytes());
-    let folders = fs::read_dir(path).ok()?.flatten().filter(|entry| entry.path().is_dir());
-    let mut strays = folders.filter(|entry| is_number(&entry.file_name()) && !is_known(&entry.file_name()));
+    let is_known =
+        |name: &OsStr| (0..count).any(|number| name.as_bytes() == number.to_string().as_bytes());
+    let folders = fs::read_dir(path)
+        .ok()?
+        .flatten()
+        .filter(|entry| entry.path().is_dir());
+    let mut strays =
+        folders.filter(|entry| is_number(&entry.file_name()) && !is_known(&entry.file_name()));
     strays.next().map(|entry| shown_path(&entry.path()))
 }

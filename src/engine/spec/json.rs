@@ -17,10 +17,19 @@ pub fn parse(text: &str) -> Result<Node, Refusal> {
 }
 
 fn syntax(text: &str, error: &serde_json::Error) -> Refusal {
-    let line: usize = text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
+    let line: usize = text
+        .split_inclusive('\n')
+        .take(error.line().saturating_sub(1))
+        .map(str::len)
+        .sum();
     let message = error.to_string();
-    let what = message.rsplit_once(" at line ").map_or(message.as_str(), |(what, _)| what);
-    Refusal::new(line + error.column().saturating_sub(1), format!("this is not JSON: {}", brief(what)))
+    let what = message
+        .rsplit_once(" at line ")
+        .map_or(message.as_str(), |(what, _)| what);
+    Refusal::new(
+        line + error.column().saturating_sub(1),
+        format!("this is not JSON: {}", brief(what)),
+    )
 }
 
 /// Walks over text that is known to be JSON; nesting is bounded by serde_json's own limit.
@@ -53,7 +62,11 @@ impl Walker<'_> {
                 return Err(Refusal::new(at, format!("duplicate key `{}`", brief(&key))));
             }
             self.more(b':');
-            entries.push(Entry { at, key, value: self.value()? });
+            entries.push(Entry {
+                at,
+                key,
+                value: self.value()?,
+            });
         }
         Ok(Value::Map(entries))
     }
@@ -79,25 +92,34 @@ impl Walker<'_> {
     /// Passes blanks and returns the byte that follows.
     fn peek(&mut self) -> Option<u8> {
         let rest = &self.text.as_bytes()[self.at..];
-        self.at += rest.iter().position(|byte| !byte.is_ascii_whitespace()).unwrap_or(rest.len());
+        self.at += rest
+            .iter()
+            .position(|byte| !byte.is_ascii_whitespace())
+            .unwrap_or(rest.len());
         self.text.as_bytes().get(self.at).copied()
     }
 
     fn string(&mut self) -> Result<String, Refusal> {
         let begin = self.at;
         let mut escaped = false;
-        let inside = self.text.as_bytes()[begin..].iter().skip(1).position(|byte| {
-            let ends = *byte == b'"' && !escaped;
-            escaped = *byte == b'\\' && !escaped;
-            ends
-        });
+        let inside = self.text.as_bytes()[begin..]
+            .iter()
+            .skip(1)
+            .position(|byte| {
+                let ends = *byte == b'"' && !escaped;
+                escaped = *byte == b'\\' && !escaped;
+                ends
+            });
         self.at = inside.map_or(self.text.len(), |length| begin + length + 2);
-        serde_json::from_str(&self.text[begin..self.at]).map_err(|_| Refusal::new(begin, "this is not a JSON string"))
+        serde_json::from_str(&self.text[begin..self.at])
+            .map_err(|_| Refusal::new(begin, "this is not a JSON string"))
     }
 
     fn word(&mut self) -> Result<Value, Refusal> {
         let rest = &self.text[self.at..];
-        let word = &rest[..rest.find(|c: char| c.is_ascii_whitespace() || ",]}".contains(c)).unwrap_or(rest.len())];
+        let word = &rest[..rest
+            .find(|c: char| c.is_ascii_whitespace() || ",]}".contains(c))
+            .unwrap_or(rest.len())];
         let begin = self.at;
         self.at += word.len();
         match word {

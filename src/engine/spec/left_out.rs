@@ -56,7 +56,9 @@ impl Apart {
         let sources = spec.checks.iter().flat_map(|check| &check.files);
         Apart {
             spec: both_names(&spec.file).into_iter().collect(),
-            hidden: sources.flat_map(|source| both_names(&source.from)).collect(),
+            hidden: sources
+                .flat_map(|source| both_names(&source.from))
+                .collect(),
         }
     }
 
@@ -92,16 +94,27 @@ impl Rules {
     /// Returns the rules in a folder, or why one of its ignore files cannot be understood.
     pub fn enter(folder: &Path, above: Option<Rc<Rules>>) -> Result<Rc<Rules>, String> {
         let read = |name: &str| ignore_file(folder, name);
-        Ok(Rc::new(Rules { above, gitignore: read(".gitignore")?, ignore: read(".ignore")? }))
+        Ok(Rc::new(Rules {
+            above,
+            gitignore: read(".gitignore")?,
+            ignore: read(".ignore")?,
+        }))
     }
 
     fn is_ignored(&self, path: &Path, is_folder: bool) -> bool {
         let by_ignore = self.matched(path, is_folder, |rules| rules.ignore.as_ref());
-        by_ignore.or_else(|| self.matched(path, is_folder, |rules| rules.gitignore.as_ref())).unwrap_or(false)
+        by_ignore
+            .or_else(|| self.matched(path, is_folder, |rules| rules.gitignore.as_ref()))
+            .unwrap_or(false)
     }
 
     /// Returns what the deepest file of a kind that names a path says of it.
-    fn matched(&self, path: &Path, is_folder: bool, kind: fn(&Rules) -> Option<&Gitignore>) -> Option<bool> {
+    fn matched(
+        &self,
+        path: &Path,
+        is_folder: bool,
+        kind: fn(&Rules) -> Option<&Gitignore>,
+    ) -> Option<bool> {
         let mut next = Some(self);
         while let Some(rules) = next {
             match kind(rules).map_or(Match::None, |patterns| patterns.matched(path, is_folder)) {
@@ -123,26 +136,41 @@ pub struct Filter<'a> {
 
 impl Filter<'_> {
     /// Returns the filter of one entry of a spec whose folder is really at `top`.
-    pub fn new<'a>(apart: Option<&'a Apart>, exclude: &[String], top: &Path) -> Result<Filter<'a>, String> {
-        let exclude = (!exclude.is_empty()).then(|| patterns(top, exclude)).transpose()?;
+    pub fn new<'a>(
+        apart: Option<&'a Apart>,
+        exclude: &[String],
+        top: &Path,
+    ) -> Result<Filter<'a>, String> {
+        let exclude = (!exclude.is_empty())
+            .then(|| patterns(top, exclude))
+            .transpose()?;
         Ok(Filter { apart, exclude })
     }
 
     /// Returns the rules in a folder, where ignore files count.
-    pub fn enter(&self, folder: &Path, above: Option<Rc<Rules>>) -> Result<Option<Rc<Rules>>, String> {
+    pub fn enter(
+        &self,
+        folder: &Path,
+        above: Option<Rc<Rules>>,
+    ) -> Result<Option<Rc<Rules>>, String> {
         self.apart.map(|_| Rules::enter(folder, above)).transpose()
     }
 
     /// Returns why something of a folder with these rules stays behind.
     pub fn leaves_out(&self, rules: Option<&Rules>, path: &Path, is_folder: bool) -> Option<Why> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let is_excluded = self.exclude.as_ref().is_some_and(|patterns| patterns.matched(path, is_folder).is_ignore());
+        let is_excluded = self
+            .exclude
+            .as_ref()
+            .is_some_and(|patterns| patterns.matched(path, is_folder).is_ignore());
         let apart = self.apart.and_then(|apart| apart.why(path));
         match () {
             () if apart.is_some() => apart,
             () if is_excluded => Some(Why::Excluded),
             () if self.apart.is_some() && is_secret(&name, is_folder) => Some(Why::Secret),
-            () if rules.is_some_and(|rules| rules.is_ignored(path, is_folder)) => Some(Why::Ignored),
+            () if rules.is_some_and(|rules| rules.is_ignored(path, is_folder)) => {
+                Some(Why::Ignored)
+            }
             () => None,
         }
     }
@@ -150,8 +178,11 @@ impl Filter<'_> {
 
 /// Whether a file of this name holds secrets.
 fn is_secret(name: &str, is_folder: bool) -> bool {
-    let is_key = SECRET_ENDINGS.iter().any(|ending| name.ends_with(ending)) || name.starts_with(SECRET_PREFIX);
-    SECRET_NAMES.contains(&name) || (name.starts_with(ENV_PREFIX) && name != ENV_EXAMPLE) || (is_key && !is_folder)
+    let is_key = SECRET_ENDINGS.iter().any(|ending| name.ends_with(ending))
+        || name.starts_with(SECRET_PREFIX);
+    SECRET_NAMES.contains(&name)
+        || (name.starts_with(ENV_PREFIX) && name != ENV_EXAMPLE)
+        || (is_key && !is_folder)
 }
 
 /// Returns one pattern of `exclude` as a line of an ignore file, or what is wrong with it.
@@ -167,7 +198,9 @@ pub fn pattern(text: &str) -> Result<String, String> {
 fn patterns(top: &Path, lines: &[String]) -> Result<Gitignore, String> {
     let mut builder = GitignoreBuilder::new(top);
     for line in lines {
-        builder.add_line(None, line).map_err(|error| error.to_string())?;
+        builder
+            .add_line(None, line)
+            .map_err(|error| error.to_string())?;
     }
     builder.build().map_err(|error| error.to_string())
 }
@@ -178,15 +211,22 @@ fn ignore_file(folder: &Path, name: &str) -> Result<Option<Gitignore>, String> {
     if !fs::metadata(&path).is_ok_and(|found| found.is_file()) {
         return Ok(None);
     }
-    let cannot = |error: &dyn std::fmt::Display| format!("cannot read {}: {error}", escape(&path.to_string_lossy()));
+    let cannot = |error: &dyn std::fmt::Display| {
+        format!("cannot read {}: {error}", escape(&path.to_string_lossy()))
+    };
     let mut bytes = Vec::new();
     let file = open_file(&path, OFlags::empty()).map_err(|error| cannot(&error))?;
-    file.take(MAX_IGNORE_BYTES + 1).read_to_end(&mut bytes).map_err(|error| cannot(&error))?;
+    file.take(MAX_IGNORE_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| cannot(&error))?;
     if MAX_IGNORE_BYTES < bytes.len() as u64 {
         return Err(cannot(&"it is larger than 1 MiB"));
     }
     let mut builder = GitignoreBuilder::new(folder);
-    for line in String::from_utf8_lossy(&bytes).trim_start_matches('\u{feff}').lines() {
+    for line in String::from_utf8_lossy(&bytes)
+        .trim_start_matches('\u{feff}')
+        .lines()
+    {
         // As everywhere else, one bad line does not make the others invalid.
         let _ = builder.add_line(None, line);
     }
@@ -199,26 +239,53 @@ pub struct LeftOut(BTreeMap<String, Why>);
 
 impl LeftOut {
     pub fn add(&mut self, to: Option<&SafePath>, name: &str, why: Why) {
-        self.0.insert(to.map_or(name.to_owned(), |to| format!("{to}/{name}")), why);
+        self.0
+            .insert(to.map_or(name.to_owned(), |to| format!("{to}/{name}")), why);
     }
 
     /// Returns the line that says what was left out, if anything was; what another entry brought is not.
     pub fn line(&self, lists: [&Placed; 2]) -> Option<String> {
-        let came: BTreeSet<&str> = lists.into_iter().flatten().map(|(to, _)| to.as_str()).collect();
-        let left: Vec<(&str, Why)> =
-            self.0.iter().map(|(to, why)| (to.as_str(), *why)).filter(|(to, _)| !came.contains(to)).collect();
+        let came: BTreeSet<&str> = lists
+            .into_iter()
+            .flatten()
+            .map(|(to, _)| to.as_str())
+            .collect();
+        let left: Vec<(&str, Why)> = self
+            .0
+            .iter()
+            .map(|(to, why)| (to.as_str(), *why))
+            .filter(|(to, _)| !came.contains(to))
+            .collect();
         let count = |wanted: Why| left.iter().filter(|(_, why)| *why == wanted).count();
-        let counted = [(count(Why::Ignored), "ignored"), (count(Why::Excluded), "excluded")];
-        let mut parts: Vec<String> =
-            counted.iter().filter(|(number, _)| 0 < *number).map(|(number, word)| format!("{number} {word}")).collect();
-        parts.extend([(Why::Secret, ""), (Why::Spec, " (the spec)"), (Why::Hidden, " (hidden)")].iter().flat_map(
-            |(wanted, remark)| {
-                let names = left.iter().filter(|(_, why)| why == wanted).take(SHOWN_NAMES);
+        let counted = [
+            (count(Why::Ignored), "ignored"),
+            (count(Why::Excluded), "excluded"),
+        ];
+        let mut parts: Vec<String> = counted
+            .iter()
+            .filter(|(number, _)| 0 < *number)
+            .map(|(number, word)| format!("{number} {word}"))
+            .collect();
+        parts.extend(
+            [
+                (Why::Secret, ""),
+                (Why::Spec, " (the spec)"),
+                (Why::Hidden, " (hidden)"),
+            ]
+            .iter()
+            .flat_map(|(wanted, remark)| {
+                let names = left
+                    .iter()
+                    .filter(|(_, why)| why == wanted)
+                    .take(SHOWN_NAMES);
                 let more = count(*wanted).saturating_sub(SHOWN_NAMES);
                 let more = (0 < more).then(|| format!("{more} more{remark}"));
-                names.map(|(to, _)| format!("{}{remark}", escape(to))).chain(more).collect::<Vec<_>>()
-            },
-        ));
+                names
+                    .map(|(to, _)| format!("{}{remark}", escape(to)))
+                    .chain(more)
+                    .collect::<Vec<_>>()
+            }),
+        );
         (!parts.is_empty()).then(|| format!("left out: {}", parts.join(", ")))
     }
 }
@@ -254,19 +321,44 @@ mod tests {
         for name in secret {
             assert!(is_secret(name, false), "{name}");
         }
-        for name in [".env.example", "env", ".environment", "pem", "key.py", "keys", "valid_id.py", "npmrc", ".envrc"] {
+        for name in [
+            ".env.example",
+            "env",
+            ".environment",
+            "pem",
+            "key.py",
+            "keys",
+            "valid_id.py",
+            "npmrc",
+            ".envrc",
+        ] {
             assert!(!is_secret(name, false), "{name}");
         }
         // A folder is no key, but a virtual environment may be named `.env`.
-        assert!(!is_secret("id_service", true) && !is_secret("a.key", true) && is_secret(".env", true));
+        assert!(
+            !is_secret("id_service", true) && !is_secret("a.key", true) && is_secret(".env", true)
+        );
     }
 
     #[test]
     fn patterns_are_those_of_ignore_files() {
-        for text in ["*.csv", "data/", "/top", "a/**/b", "!keep", "[ab].txt", "with space", "[", "\\#x"] {
+        for text in [
+            "*.csv",
+            "data/",
+            "/top",
+            "a/**/b",
+            "!keep",
+            "[ab].txt",
+            "with space",
+            "[",
+            "\\#x",
+        ] {
             assert_eq!(pattern(text), Ok(text.to_owned()));
         }
-        assert_eq!((pattern("./data/"), pattern("#x")), (Ok("data/".into()), Ok("\\#x".into())));
+        assert_eq!(
+            (pattern("./data/"), pattern("#x")),
+            (Ok("data/".into()), Ok("\\#x".into()))
+        );
         for text in ["[z-a]", "a{b"] {
             assert!(pattern(text).is_err(), "{text}");
         }

@@ -74,11 +74,23 @@ pub struct Source {
 impl Source {
     /// Returns this entry as the spec can have it, with one pattern more in `exclude`.
     fn without(&self, pattern: &str) -> String {
-        let words: Vec<String> = self.exclude.iter().map(String::as_str).chain([pattern]).map(yaml_word).collect();
+        let words: Vec<String> = self
+            .exclude
+            .iter()
+            .map(String::as_str)
+            .chain([pattern])
+            .map(yaml_word)
+            .collect();
         let own_name = self.from.file_name().and_then(|name| name.to_str());
         let to = self.to.as_ref().filter(|to| Some(to.as_str()) != own_name);
-        let to = to.map_or(String::new(), |to| format!(", to: {}", yaml_word(to.as_str())));
-        format!("{{from: {}{to}, exclude: [{}]}}", yaml_word(&self.written), words.join(", "))
+        let to = to.map_or(String::new(), |to| {
+            format!(", to: {}", yaml_word(to.as_str()))
+        });
+        format!(
+            "{{from: {}{to}, exclude: [{}]}}",
+            yaml_word(&self.written),
+            words.join(", ")
+        )
     }
 }
 

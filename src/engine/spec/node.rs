@@ -31,7 +31,11 @@ impl Value {
         if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
             return None;
         }
-        let limit = if word.starts_with('-') { i128::MIN } else { i128::MAX };
+        let limit = if word.starts_with('-') {
+            i128::MIN
+        } else {
+            i128::MAX
+        };
         Some(Value::Whole(word.parse().unwrap_or(limit)))
     }
 }
@@ -62,7 +66,8 @@ impl Node {
         if self.at == at {
             return Some(String::new());
         }
-        let joined = |name: String, inner: String| match inner.is_empty() || inner.starts_with('[') {
+        let joined = |name: String, inner: String| match inner.is_empty() || inner.starts_with('[')
+        {
             true => name + &inner,
             false => format!("{name}.{inner}"),
         };
@@ -71,10 +76,14 @@ impl Node {
                 let mut all = items.iter().enumerate();
                 all.find_map(|(index, item)| Some(joined(format!("[{index}]"), item.field_at(at)?)))
             }
-            Value::Map(entries) => entries.iter().find_map(|entry| match entry.value.field_at(at) {
-                Some(inner) => Some(joined(brief(&entry.key), inner)),
-                None => (entry.at == at).then(String::new),
-            }),
+            Value::Map(entries) => {
+                entries
+                    .iter()
+                    .find_map(|entry| match entry.value.field_at(at) {
+                        Some(inner) => Some(joined(brief(&entry.key), inner)),
+                        None => (entry.at == at).then(String::new),
+                    })
+            }
             _ => None,
         }
     }
@@ -82,7 +91,9 @@ impl Node {
     /// Returns the text; NUL is refused, since no path, argument or variable can hold it.
     pub fn text(&self) -> Result<&str, Refusal> {
         match &self.value {
-            Value::Text(text) if text.contains('\0') => Err(self.refuse("text with a NUL character")),
+            Value::Text(text) if text.contains('\0') => {
+                Err(self.refuse("text with a NUL character"))
+            }
             Value::Text(text) => Ok(text),
             Value::Bool(_) | Value::Whole(_) | Value::Fraction(_) => {
                 Err(self.expected("text").hint("quotes make it text"))
@@ -119,7 +130,9 @@ impl Node {
     pub fn whole_in<T: TryFrom<i128>>(&self, least: i128, most: i128) -> Result<T, Refusal> {
         let number = self.whole()?;
         match T::try_from(number) {
-            _ if number < least => Err(self.refuse(format!("must be at least {least}, found {number}"))),
+            _ if number < least => {
+                Err(self.refuse(format!("must be at least {least}, found {number}")))
+            }
             Ok(value) if number <= most => Ok(value),
             _ => Err(self.refuse(format!("must be at most {most}, found {number}"))),
         }
@@ -153,9 +166,15 @@ impl Node {
     /// Returns the fields of a mapping, or the refusal of the first whose name is not allowed.
     pub fn fields(&self, allowed: &[&str]) -> Result<Fields<'_>, Refusal> {
         let entries = self.entries()?;
-        match entries.iter().find(|entry| !allowed.contains(&entry.key.as_str())) {
+        match entries
+            .iter()
+            .find(|entry| !allowed.contains(&entry.key.as_str()))
+        {
             Some(entry) => Err(unknown("field", entry.at, &entry.key, allowed)),
-            None => Ok(Fields { at: self.at, entries }),
+            None => Ok(Fields {
+                at: self.at,
+                entries,
+            }),
         }
     }
 
@@ -164,7 +183,9 @@ impl Node {
         let word = self.text()?;
         let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
         let found = choices.iter().find(|(name, _)| *name == word);
-        found.map(|(_, choice)| *choice).ok_or_else(|| unknown(what, self.at, word, &words))
+        found
+            .map(|(_, choice)| *choice)
+            .ok_or_else(|| unknown(what, self.at, word, &words))
     }
 
     fn expected(&self, what: &str) -> Refusal {
@@ -192,7 +213,8 @@ impl<'a> Fields<'a> {
 
     /// Returns the value of a field that must be given.
     pub fn required(&self, key: &str) -> Result<&'a Node, Refusal> {
-        self.optional(key).ok_or_else(|| Refusal::new(self.at, format!("missing field `{key}`")))
+        self.optional(key)
+            .ok_or_else(|| Refusal::new(self.at, format!("missing field `{key}`")))
     }
 
     /// Returns a field with the place of its name.
@@ -217,7 +239,8 @@ pub fn brief(text: &str) -> String {
 
 /// Returns whether at most two letters have to be added, dropped or changed; long words are never near.
 fn is_near(word: &str, name: &str) -> bool {
-    let (word, name): (Vec<char>, Vec<char>) = (word.chars().take(40).collect(), name.chars().collect());
+    let (word, name): (Vec<char>, Vec<char>) =
+        (word.chars().take(40).collect(), name.chars().collect());
     let mut row: Vec<usize> = (0..=name.len()).collect();
     for (i, letter) in word.iter().enumerate() {
         let mut diagonal = std::mem::replace(&mut row[0], i + 1);

@@ -24,22 +24,38 @@ pub struct Prompts {
 impl Prompts {
     /// Returns the prompts that are there, with the names of their files.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let all = [("system.md", &self.system), ("generate.md", &self.generate), ("patch.md", &self.patch)];
-        all.into_iter().filter_map(|(name, text)| Some((name, text.as_deref()?)))
+        let all = [
+            ("system.md", &self.system),
+            ("generate.md", &self.generate),
+            ("patch.md", &self.patch),
+        ];
+        all.into_iter()
+            .filter_map(|(name, text)| Some((name, text.as_deref()?)))
     }
 }
 
 /// Reads the prompts of a folder; an unknown variable is refused at its place.
 pub(super) fn read(folder: &Path) -> Result<Prompts, Error> {
     let prompt = |name: &str| read_one(&folder.join(name));
-    Ok(Prompts { system: prompt("system.md")?, generate: prompt("generate.md")?, patch: prompt("patch.md")? })
+    Ok(Prompts {
+        system: prompt("system.md")?,
+        generate: prompt("generate.md")?,
+        patch: prompt("patch.md")?,
+    })
 }
 
 fn read_one(path: &Path) -> Result<Option<String>, Error> {
     let bytes = match load(path) {
         Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => return Ok(None),
-        Err(error) => return Err(Error::Spec(format!("{}: cannot read the prompt: {error}", shown_path(path)))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => {
+            return Ok(None);
+        }
+        Err(error) => {
+            return Err(Error::Spec(format!(
+                "{}: cannot read the prompt: {error}",
+                shown_path(path)
+            )));
+        }
     };
     let text = decode(path, &bytes)?;
     match unknown_variable(text) {
@@ -50,8 +66,12 @@ fn read_one(path: &Path) -> Result<Option<String>, Error> {
 
 /// Returns the first `{{ word }}` that is no variable; braces around anything but one word are text.
 fn unknown_variable(text: &str) -> Option<Refusal> {
-    let is_word =
-        |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let is_word = |word: &str| {
+        !word.is_empty()
+            && word
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
     for (at, _) in text.match_indices("{{") {
         let rest = &text[at + 2..];
         let end = rest.find(['}', '{', '\n']).unwrap_or(0);

@@ -25,7 +25,12 @@ pub const MAX_SPEC_BYTES: u64 = 1 << 20;
 ///
 /// `home` is what `~/` stands for in `sandbox.read`.
 pub fn read(path: &Path, home: Option<&Path>) -> Result<Spec, Error> {
-    let refuse = |error: io::Error| Error::Spec(format!("{}: cannot read the spec: {error}", shown_path(path)));
+    let refuse = |error: io::Error| {
+        Error::Spec(format!(
+            "{}: cannot read the spec: {error}",
+            shown_path(path)
+        ))
+    };
     let file = absolute(path).map_err(refuse)?;
     judge(path, file, &load(path).map_err(refuse)?, home)
 }
@@ -36,14 +41,23 @@ pub fn judge(path: &Path, file: PathBuf, bytes: &[u8], home: Option<&Path>) -> R
     let document = Document { file: path, text };
     let (tree, markdown) = parse(path, text).map_err(|refusal| document.error(&refusal))?;
     let mut validator = Validator::new(document, &file, home);
-    let spec = validator.spec(&tree, markdown).map_err(|refusal| document.error(&naming_its_field(&tree, refusal)))?;
-    Ok(Spec { warnings: validator.warnings, file, ..spec })
+    let spec = validator
+        .spec(&tree, markdown)
+        .map_err(|refusal| document.error(&naming_its_field(&tree, refusal)))?;
+    Ok(Spec {
+        warnings: validator.warnings,
+        file,
+        ..spec
+    })
 }
 
 /// Says of a refusal which field it speaks of.
 fn naming_its_field(tree: &Node, refusal: Refusal) -> Refusal {
     match tree.field_at(refusal.at).filter(|field| !field.is_empty()) {
-        Some(field) => Refusal { what: format!("`{field}`: {}", refusal.what), ..refusal },
+        Some(field) => Refusal {
+            what: format!("`{field}`: {}", refusal.what),
+            ..refusal
+        },
         None => refusal,
     }
 }
@@ -57,7 +71,10 @@ pub(in crate::engine) fn open_file(path: &Path, flags: OFlags) -> io::Result<Fil
     // Asked before the opening too, since to open a device may do something.
     regular(fs::metadata(path)?)?;
     let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)?;
     regular(file.metadata()?)?;
     Ok(file)
 }
@@ -65,7 +82,9 @@ pub(in crate::engine) fn open_file(path: &Path, flags: OFlags) -> io::Result<Fil
 /// Reads a file of at most `MAX_SPEC_BYTES`.
 pub(super) fn load(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    open_file(path, OFlags::empty())?.take(MAX_SPEC_BYTES + 1).read_to_end(&mut bytes)?;
+    open_file(path, OFlags::empty())?
+        .take(MAX_SPEC_BYTES + 1)
+        .read_to_end(&mut bytes)?;
     if MAX_SPEC_BYTES < bytes.len() as u64 {
         return Err(io::Error::other("it is larger than 1 MiB"));
     }
@@ -77,10 +96,17 @@ pub(super) fn decode<'a>(path: &Path, bytes: &'a [u8]) -> Result<&'a str, Error>
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let refusal = match str::from_utf8(bytes) {
         Ok(text) if !text.contains('\0') => return Ok(text),
-        Ok(text) => Refusal::new(text.find('\0').unwrap_or(0), "a NUL character; this is no text file"),
+        Ok(text) => Refusal::new(
+            text.find('\0').unwrap_or(0),
+            "a NUL character; this is no text file",
+        ),
         Err(error) => Refusal::new(error.valid_up_to(), "this byte is not UTF-8"),
     };
-    Err(Document { file: path, text: &String::from_utf8_lossy(bytes) }.error(&refusal))
+    Err(Document {
+        file: path,
+        text: &String::from_utf8_lossy(bytes),
+    }
+    .error(&refusal))
 }
 
 fn parse(path: &Path, text: &str) -> Result<(Node, Option<Markdown>), Refusal> {
@@ -96,14 +122,33 @@ fn parse_markdown(path: &Path, text: &str) -> Result<(Node, Option<Markdown>), R
     let (front, description) = split_front_matter(text)?;
     // The opening `---` is a document start in YAML, so it stays, and with it every position is that of the file.
     let tree = match yaml::parse(front)? {
-        Node { at, value: Value::Null } => Node { at, value: Value::Map(Vec::new()) },
+        Node {
+            at,
+            value: Value::Null,
+        } => Node {
+            at,
+            value: Value::Map(Vec::new()),
+        },
         tree => tree,
     };
     if description.trim().is_empty() {
-        return Err(Refusal::new(front.len(), "there is no text that says what to build"));
+        return Err(Refusal::new(
+            front.len(),
+            "there is no text that says what to build",
+        ));
     }
-    let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    Ok((tree, Some(Markdown { name, description: description.to_owned() })))
+    let name = path
+        .file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    Ok((
+        tree,
+        Some(Markdown {
+            name,
+            description: description.to_owned(),
+        }),
+    ))
 }
 
 /// Returns the front matter with its opening line, and the text after its closing line.
@@ -120,5 +165,8 @@ fn split_front_matter(text: &str) -> Result<(&str, &str), Refusal> {
         }
         end += line.len();
     }
-    Err(Refusal::new(0, "the front matter is not closed by a line `---`"))
+    Err(Refusal::new(
+        0,
+        "the front matter is not closed by a line `---`",
+    ))
 }

@@ -64,7 +64,14 @@ impl Walk<'_> {
     /// Returns a walk for a run in `root` that ends early with any error when a signal asks for it.
     pub fn new<'a>(root: &Path, stop: &'a Stop) -> Walk<'a> {
         let root = fs::canonicalize(root).ok();
-        Walk { stop, root, held: 0, entries: 0, left_out: LeftOut::default(), warnings: Vec::new() }
+        Walk {
+            stop,
+            root,
+            held: 0,
+            entries: 0,
+            left_out: LeftOut::default(),
+            warnings: Vec::new(),
+        }
     }
 
     /// Returns the run's root, where it is there.
@@ -83,7 +90,9 @@ impl Walk<'_> {
         let from = self.resolved(&source.from)?;
         if apart.is_some_and(|apart| apart.is_hidden(&from)) {
             let (head, name) = (&source.place.head, shown_path(Path::new(&source.written)));
-            self.warnings.push(format!("{head}: {name} is named by a hidden check too; the model sees it"));
+            self.warnings.push(format!(
+                "{head}: {name} is named by a hidden check too; the model sees it"
+            ));
         }
         match &source.to {
             Some(to) if !from.is_dir() => {
@@ -99,10 +108,16 @@ impl Walk<'_> {
     }
 
     /// Adds a folder and everything below it.
-    pub fn folder(&mut self, folder: &Path, contents: Contents, placed: &mut Placed) -> Result<(), String> {
+    pub fn folder(
+        &mut self,
+        folder: &Path,
+        contents: Contents,
+        placed: &mut Placed,
+    ) -> Result<(), String> {
         let top = self.resolved(folder)?;
         let filter = Filter::new(None, &[], &top)?;
-        self.below(&top, None, contents, &filter, placed).map_err(|problem| problem.what())
+        self.below(&top, None, contents, &filter, placed)
+            .map_err(|problem| problem.what())
     }
 
     fn below(
@@ -142,7 +157,10 @@ impl Walk<'_> {
     fn resolved(&self, path: &Path) -> Result<PathBuf, String> {
         let resolved = fs::canonicalize(path).map_err(|error| cannot_read(path, &error))?;
         match self.is_own(&resolved) {
-            true => Err(format!("{} belongs to the run itself and is never copied", shown_path(path))),
+            true => Err(format!(
+                "{} belongs to the run itself and is never copied",
+                shown_path(path)
+            )),
             false => Ok(resolved),
         }
     }
@@ -164,13 +182,23 @@ impl Walk<'_> {
 
     /// Returns whether a path is, or lies in, what the run itself keeps in its root; links are resolved before.
     fn is_own(&self, path: &Path) -> bool {
-        let Some(below) = self.root.as_ref().and_then(|root| path.strip_prefix(root).ok()) else {
+        let Some(below) = self
+            .root
+            .as_ref()
+            .and_then(|root| path.strip_prefix(root).ok())
+        else {
             return false;
         };
-        let first = below.components().next().map(|component| component.as_os_str()).and_then(OsStr::to_str);
+        let first = below
+            .components()
+            .next()
+            .map(|component| component.as_os_str())
+            .and_then(OsStr::to_str);
         first.is_some_and(|name| {
             matches!(name, "workspace" | "logs" | "state.json")
-                || [".orchestrator", "state.json."].iter().any(|prefix| name.starts_with(prefix))
+                || [".orchestrator", "state.json."]
+                    .iter()
+                    .any(|prefix| name.starts_with(prefix))
         })
     }
 
@@ -204,16 +232,24 @@ impl Walk<'_> {
             }
         };
         let mode = metadata.permissions().mode() & 0o777;
-        Ok(InputKind::File { source: path.to_owned(), mode, sha256, content })
+        Ok(InputKind::File {
+            source: path.to_owned(),
+            mode,
+            sha256,
+            content,
+        })
     }
 
     fn hold(&mut self, file: &mut File, metadata: &Metadata) -> io::Result<Arc<[u8]>> {
         let left = MAX_HELD_BYTES - self.held;
-        let mut content = Vec::with_capacity(usize::try_from(metadata.size().min(left)).unwrap_or(0));
+        let mut content =
+            Vec::with_capacity(usize::try_from(metadata.size().min(left)).unwrap_or(0));
         file.take(left + 1).read_to_end(&mut content)?;
         if left < content.len() as u64 {
             let most = MAX_HELD_BYTES >> 20;
-            return Err(io::Error::other(format!("protected, hidden and template files are more than {most} MiB")));
+            return Err(io::Error::other(format!(
+                "protected, hidden and template files are more than {most} MiB"
+            )));
         }
         self.held += content.len() as u64;
         Ok(content.into())
@@ -240,7 +276,9 @@ fn digest(file: &mut File) -> io::Result<[u8; 32]> {
 
 fn below(folder: Option<&SafePath>, name: &OsStr, within: &Path) -> Result<SafePath, String> {
     let shown = || shown_path(&within.join(name));
-    let name = name.to_str().ok_or_else(|| format!("{}: its name is not UTF-8", shown()))?;
+    let name = name
+        .to_str()
+        .ok_or_else(|| format!("{}: its name is not UTF-8", shown()))?;
     let text = folder.map_or(name.to_owned(), |folder| format!("{folder}/{name}"));
     SafePath::parse(&text).map_err(|violation| format!("{}: {}", shown(), violation.rule))
 }
@@ -258,7 +296,9 @@ fn drop_thinned(placed: &mut Placed, mut thinned: BTreeSet<SafePath>, top: Optio
         }
         placed.remove(&folder);
         if let Some(parent) = folder.parent() {
-            children.entry(parent.clone()).and_modify(|count| *count -= 1);
+            children
+                .entry(parent.clone())
+                .and_modify(|count| *count -= 1);
             thinned.insert(parent);
         }
     }
@@ -282,7 +322,11 @@ impl Problem {
         match self {
             Problem::Other(what) => what.clone(),
             Problem::LeavingLink(link, target) => {
-                format!("{}: this link leads out of what is copied, to {}", shown_path(link), shown_path(target))
+                format!(
+                    "{}: this link leads out of what is copied, to {}",
+                    shown_path(link),
+                    shown_path(target)
+                )
             }
         }
     }
@@ -292,7 +336,10 @@ impl Problem {
         let help = match self {
             Problem::Other(_) => None,
             Problem::LeavingLink(link, _) => match virtual_environment(link, top) {
-                None => Some(format!("`{}` leaves it out", source.without(&inside(top, link)))),
+                None => Some(format!(
+                    "`{}` leaves it out",
+                    source.without(&inside(top, link))
+                )),
                 Some(folder) => Some(format!(
                     "`{}` leaves the virtual environment out, and `sandbox: {{read: [{}]}}` shows it to checks",
                     source.without(&format!("{}/", inside(top, folder))),
@@ -300,20 +347,33 @@ impl Problem {
                 )),
             },
         };
-        Untakable { what: self.what(), help }
+        Untakable {
+            what: self.what(),
+            help,
+        }
     }
 }
 
 /// Returns the virtual environment below `top` that a link belongs to.
 fn virtual_environment<'a>(link: &'a Path, top: &Path) -> Option<&'a Path> {
-    let folders = link.ancestors().skip(1).take_while(|folder| folder.starts_with(top) && *folder != top);
-    folders.into_iter().find(|folder| folder.join("pyvenv.cfg").is_file())
+    let folders = link
+        .ancestors()
+        .skip(1)
+        .take_while(|folder| folder.starts_with(top) && *folder != top);
+    folders
+        .into_iter()
+        .find(|folder| folder.join("pyvenv.cfg").is_file())
 }
 
 /// Returns the pattern of `exclude` for exactly this path.
 fn inside(top: &Path, path: &Path) -> String {
     let mut pattern = String::from("/");
-    for character in path.strip_prefix(top).unwrap_or(path).to_string_lossy().chars() {
+    for character in path
+        .strip_prefix(top)
+        .unwrap_or(path)
+        .to_string_lossy()
+        .chars()
+    {
         pattern.extend("*?[]{}\\".contains(character).then_some('\\'));
         pattern.push(character);
     }
@@ -323,7 +383,9 @@ fn inside(top: &Path, path: &Path) -> String {
 /// Returns the link if it stays below `top` by its own words and, where it leads somewhere, in fact.
 fn link(path: &Path, top: &Path) -> Result<InputKind, Problem> {
     let target = fs::read_link(path).map_err(|error| cannot_read(path, &error))?;
-    let begin = path.strip_prefix(top).map_or(0, |inside| inside.components().count() - 1);
+    let begin = path
+        .strip_prefix(top)
+        .map_or(0, |inside| inside.components().count() - 1);
     let resolved = fs::canonicalize(path).ok();
     match stays_inside(begin, &target) && resolved.is_none_or(|end| end.starts_with(top)) {
         true => Ok(InputKind::Link { target }),
@@ -332,12 +394,14 @@ fn link(path: &Path, top: &Path) -> Result<InputKind, Problem> {
 }
 
 fn stays_inside(begin: usize, target: &Path) -> bool {
-    let depth = target.components().try_fold(begin, |depth, component| match component {
-        Component::Normal(_) => Some(depth + 1),
-        Component::CurDir => Some(depth),
-        Component::ParentDir => depth.checked_sub(1),
-        Component::RootDir | Component::Prefix(_) => None,
-    });
+    let depth = target
+        .components()
+        .try_fold(begin, |depth, component| match component {
+            Component::Normal(_) => Some(depth + 1),
+            Component::CurDir => Some(depth),
+            Component::ParentDir => depth.checked_sub(1),
+            Component::RootDir | Component::Prefix(_) => None,
+        });
     depth.is_some()
 }
 

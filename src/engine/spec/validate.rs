@@ -11,8 +11,8 @@ use super::excerpt::{Document, Place, Refusal, shown_path};
 use super::left_out;
 use super::node::{Entry, Fields, Node, Value, brief};
 use super::{
-    Budget, CHECK_TIMEOUT_CEILING, Check, GeneratorSpec, MAX_RETRIES_CEILING, OnTimeout, Sandbox, Source, Spec,
-    Writable,
+    Budget, CHECK_TIMEOUT_CEILING, Check, GeneratorSpec, MAX_RETRIES_CEILING, OnTimeout, Sandbox,
+    Source, Spec, Writable,
 };
 use crate::safety::path::{SafePath, Violation};
 
@@ -30,8 +30,17 @@ const FIELDS: [&str; 12] = [
     "stuck_after",
     "snapshots",
 ];
-const CHECK_FIELDS: [&str; 9] =
-    ["name", "command", "timeout", "env", "min_tests", "rerun", "hidden", "files", "writable"];
+const CHECK_FIELDS: [&str; 9] = [
+    "name",
+    "command",
+    "timeout",
+    "env",
+    "min_tests",
+    "rerun",
+    "hidden",
+    "files",
+    "writable",
+];
 const MAX_RERUN: i128 = 3;
 const ON_TIMEOUT: [(&str, OnTimeout); 2] = [("fail", OnTimeout::Fail), ("patch", OnTimeout::Patch)];
 
@@ -69,18 +78,27 @@ impl<'a> Validator<'a> {
     /// Returns a validator for the text of `file`, which is absolute.
     pub fn new(document: Document<'a>, file: &Path, home: Option<&'a Path>) -> Validator<'a> {
         let folder = file.parent().unwrap_or(file).to_owned();
-        Validator { document, folder, home, warnings: Vec::new(), places: 0 }
+        Validator {
+            document,
+            folder,
+            home,
+            warnings: Vec::new(),
+            places: 0,
+        }
     }
 
     /// Returns the spec, without what only the file itself knows (`file`, `warnings`).
     pub fn spec(&mut self, tree: &Node, markdown: Option<Markdown>) -> Result<Spec, Refusal> {
         if tree.value == Value::Null {
-            return Err(tree.refuse("the spec is empty").hint("`name` and `description` are required"));
+            return Err(tree
+                .refuse("the spec is empty")
+                .hint("`name` and `description` are required"));
         }
         let fields = tree.fields(&FIELDS)?;
         let (name, description) = self.title(&fields, markdown)?;
-        let (copy, protect) =
-            fields.optional("workspace").map_or(Ok(Default::default()), |node| self.workspace(node))?;
+        let (copy, protect) = fields
+            .optional("workspace")
+            .map_or(Ok(Default::default()), |node| self.workspace(node))?;
         let budget = fields.optional("budget");
         Ok(Spec {
             name,
@@ -98,33 +116,60 @@ impl<'a> Validator<'a> {
                 .optional("generator")
                 .map_or_else(|| Ok(GeneratorSpec::default()), |node| self.generator(node))?,
             budget: budget.map_or(Ok(Budget::default()), budget_of)?,
-            usd_place: budget.and_then(usd_of).map(|node| self.place(node)).transpose()?,
-            sandbox: fields.optional("sandbox").map_or(Ok(Sandbox::default()), |node| self.sandbox(node))?,
-            baseline: fields.optional("baseline").map_or(Ok(true), Node::boolean)?,
+            usd_place: budget
+                .and_then(usd_of)
+                .map(|node| self.place(node))
+                .transpose()?,
+            sandbox: fields
+                .optional("sandbox")
+                .map_or(Ok(Sandbox::default()), |node| self.sandbox(node))?,
+            baseline: fields
+                .optional("baseline")
+                .map_or(Ok(true), Node::boolean)?,
             stuck_after: fields
                 .optional("stuck_after")
-                .map_or(Ok(DEFAULT_STUCK_AFTER), |node| node.whole_in(0, u32::MAX.into()))?,
-            kept_snapshots: fields.optional("snapshots").map_or(Ok(DEFAULT_KEPT_SNAPSHOTS), kept_snapshots)?,
+                .map_or(Ok(DEFAULT_STUCK_AFTER), |node| {
+                    node.whole_in(0, u32::MAX.into())
+                })?,
+            kept_snapshots: fields
+                .optional("snapshots")
+                .map_or(Ok(DEFAULT_KEPT_SNAPSHOTS), kept_snapshots)?,
             file: PathBuf::new(),
             warnings: Vec::new(),
         })
     }
 
-    fn title(&self, fields: &Fields<'_>, markdown: Option<Markdown>) -> Result<(String, String), Refusal> {
+    fn title(
+        &self,
+        fields: &Fields<'_>,
+        markdown: Option<Markdown>,
+    ) -> Result<(String, String), Refusal> {
         let Some(markdown) = markdown else {
             let (name, description) = (fields.required("name")?, fields.required("description")?);
-            return Ok((name.some_text()?.to_owned(), description.some_text()?.to_owned()));
+            return Ok((
+                name.some_text()?.to_owned(),
+                description.some_text()?.to_owned(),
+            ));
         };
         if let Some(entry) = fields.entry("description") {
-            return Err(Refusal::new(entry.at, "in Markdown the text below the front matter is the description"));
+            return Err(Refusal::new(
+                entry.at,
+                "in Markdown the text below the front matter is the description",
+            ));
         }
-        let name = fields.optional("name").map_or(Ok(markdown.name.as_str()), Node::some_text)?;
+        let name = fields
+            .optional("name")
+            .map_or(Ok(markdown.name.as_str()), Node::some_text)?;
         Ok((name.to_owned(), markdown.description))
     }
 
     fn workspace(&mut self, node: &Node) -> Result<(Vec<Source>, Vec<Source>), Refusal> {
         let fields = node.fields(&["copy", "protect"])?;
-        let mut sources = |key| fields.optional(key).map_or(Ok(Vec::new()), |node| self.sources(node));
+        let mut sources = |key| {
+            fields
+                .optional(key)
+                .map_or(Ok(Vec::new()), |node| self.sources(node))
+        };
         Ok((sources("copy")?, sources("protect")?))
     }
 
@@ -137,7 +182,13 @@ impl<'a> Validator<'a> {
             let from = self.existing(node)?;
             let written = node.text()?.to_owned();
             let to = own_name(node, &from)?;
-            return Ok(Source { from, written, to, exclude: Vec::new(), place: self.place(node)? });
+            return Ok(Source {
+                from,
+                written,
+                to,
+                exclude: Vec::new(),
+                place: self.place(node)?,
+            });
         };
         let fields = node.fields(&["from", "to", "exclude"])?;
         let named = fields.required("from")?;
@@ -149,11 +200,24 @@ impl<'a> Validator<'a> {
             _ => own_name(named, &from)?,
         };
         let exclude = match fields.entry("exclude") {
-            Some(entry) if !from.is_dir() => return Err(Refusal::new(entry.at, "`exclude` needs a folder")),
-            Some(entry) => entry.value.list()?.iter().map(excluded).collect::<Result<_, _>>()?,
+            Some(entry) if !from.is_dir() => {
+                return Err(Refusal::new(entry.at, "`exclude` needs a folder"));
+            }
+            Some(entry) => entry
+                .value
+                .list()?
+                .iter()
+                .map(excluded)
+                .collect::<Result<_, _>>()?,
             None => Vec::new(),
         };
-        Ok(Source { from, written: named.text()?.to_owned(), to, exclude, place: self.place(node)? })
+        Ok(Source {
+            from,
+            written: named.text()?.to_owned(),
+            to,
+            exclude,
+            place: self.place(node)?,
+        })
     }
 
     fn checks(&mut self, spec: &Node, node: Option<&Node>) -> Result<Vec<Check>, Refusal> {
@@ -161,11 +225,17 @@ impl<'a> Validator<'a> {
             return Ok(vec![default_check(self.document.place(spec.at))]);
         };
         match node.list()? {
-            [] => {
-                Err(node.refuse("there must be at least one check").hint("without `checks`, pytest is the one check"))
+            [] => Err(node
+                .refuse("there must be at least one check")
+                .hint("without `checks`, pytest is the one check")),
+            items if MAX_CHECKS < items.len() => {
+                Err(node.refuse(format!("there are more than {MAX_CHECKS} checks")))
             }
-            items if MAX_CHECKS < items.len() => Err(node.refuse(format!("there are more than {MAX_CHECKS} checks"))),
-            items => items.iter().enumerate().map(|(index, item)| self.check(index, item)).collect(),
+            items => items
+                .iter()
+                .enumerate()
+                .map(|(index, item)| self.check(index, item))
+                .collect(),
         }
     }
 
@@ -182,19 +252,37 @@ impl<'a> Validator<'a> {
                 None => format!("check {}", index + 1),
             },
             command: command(words)?,
-            place: self.document.place(words.list()?.first().unwrap_or(words).at),
-            timeout: fields.optional("timeout").map_or(Ok(DEFAULT_CHECK_TIMEOUT), |node| self.timeout(node))?,
+            place: self
+                .document
+                .place(words.list()?.first().unwrap_or(words).at),
+            timeout: fields
+                .optional("timeout")
+                .map_or(Ok(DEFAULT_CHECK_TIMEOUT), |node| self.timeout(node))?,
             env: fields.optional("env").map_or(Ok(BTreeMap::new()), env)?,
-            min_tests: fields.optional("min_tests").map(|node| node.whole_in(0, u32::MAX.into())).transpose()?,
-            rerun: fields.optional("rerun").map_or(Ok(0), |node| node.whole_in(0, MAX_RERUN))?,
+            min_tests: fields
+                .optional("min_tests")
+                .map(|node| node.whole_in(0, u32::MAX.into()))
+                .transpose()?,
+            rerun: fields
+                .optional("rerun")
+                .map_or(Ok(0), |node| node.whole_in(0, MAX_RERUN))?,
             hidden,
-            files: fields.optional("files").map_or(Ok(Vec::new()), |node| self.sources(node))?,
-            writable: fields.optional("writable").map_or(Ok(Vec::new()), |node| self.writable(node))?,
+            files: fields
+                .optional("files")
+                .map_or(Ok(Vec::new()), |node| self.sources(node))?,
+            writable: fields
+                .optional("writable")
+                .map_or(Ok(Vec::new()), |node| self.writable(node))?,
         })
     }
 
     fn writable(&mut self, node: &Node) -> Result<Vec<Writable>, Refusal> {
-        let folder = |item: &Node| Ok(Writable { path: safe(item, item.some_text()?)?, place: self.place(item)? });
+        let folder = |item: &Node| {
+            Ok(Writable {
+                path: safe(item, item.some_text()?)?,
+                place: self.place(item)?,
+            })
+        };
         node.list()?.iter().map(folder).collect()
     }
 
@@ -215,10 +303,18 @@ impl<'a> Validator<'a> {
         Ok(u32::try_from(kept).unwrap_or(MAX_RETRIES_CEILING))
     }
 
-    fn clamped(&mut self, node: &Node, field: &str, is_clamped: bool, kept: impl std::fmt::Display) {
+    fn clamped(
+        &mut self,
+        node: &Node,
+        field: &str,
+        is_clamped: bool,
+        kept: impl std::fmt::Display,
+    ) {
         if is_clamped {
-            let warning =
-                format!("{}: `{field}` is out of range and clamped to {kept}", self.document.place(node.at).head);
+            let warning = format!(
+                "{}: `{field}` is out of range and clamped to {kept}",
+                self.document.place(node.at).head
+            );
             self.warnings.push(warning);
         }
     }
@@ -245,7 +341,9 @@ impl<'a> Validator<'a> {
         self.places += 1;
         match self.places <= MAX_PLACES {
             true => Ok(self.document.place(node.at)),
-            false => Err(node.refuse(format!("there are more than {MAX_PLACES} files and folders named"))),
+            false => Err(node.refuse(format!(
+                "there are more than {MAX_PLACES} files and folders named"
+            ))),
         }
     }
 }
@@ -285,18 +383,32 @@ fn default_check(place: Place) -> Check {
 
 fn command(node: &Node) -> Result<Vec<String>, Refusal> {
     let items = node.list().map_err(|refusal| refusal.hint(SHELL_HINT))?;
-    let Some(program) = items.first() else { return Err(node.refuse("must not be empty")) };
-    if program.some_text()?.contains(|c: char| c.is_whitespace() || SHELL_SIGNS.contains(c)) {
-        let what = format!("\"{}\" cannot be the name of a program", brief(program.some_text()?));
+    let Some(program) = items.first() else {
+        return Err(node.refuse("must not be empty"));
+    };
+    if program
+        .some_text()?
+        .contains(|c: char| c.is_whitespace() || SHELL_SIGNS.contains(c))
+    {
+        let what = format!(
+            "\"{}\" cannot be the name of a program",
+            brief(program.some_text()?)
+        );
         return Err(program.refuse(what).hint(SHELL_HINT));
     }
-    items.iter().map(|item| Ok(item.text()?.to_owned())).collect()
+    items
+        .iter()
+        .map(|item| Ok(item.text()?.to_owned()))
+        .collect()
 }
 
 fn excluded(node: &Node) -> Result<String, Refusal> {
     let text = node.some_text()?;
     let hint = "as in .gitignore: *.csv, data/, /only/here";
-    left_out::pattern(text).map_err(|_| node.refuse(format!("`{}` is not a pattern", brief(text))).hint(hint))
+    left_out::pattern(text).map_err(|_| {
+        node.refuse(format!("`{}` is not a pattern", brief(text)))
+            .hint(hint)
+    })
 }
 
 fn env(node: &Node) -> Result<BTreeMap<String, String>, Refusal> {
@@ -305,7 +417,10 @@ fn env(node: &Node) -> Result<BTreeMap<String, String>, Refusal> {
 
 fn variable(entry: &Entry) -> Result<(String, String), Refusal> {
     if entry.key.is_empty() || entry.key.contains(['=', '\0']) {
-        return Err(Refusal::new(entry.at, "a variable's name must not be empty or hold `=` or NUL"));
+        return Err(Refusal::new(
+            entry.at,
+            "a variable's name must not be empty or hold `=` or NUL",
+        ));
     }
     Ok((entry.key.clone(), entry.value.text()?.to_owned()))
 }
@@ -314,13 +429,18 @@ fn budget_of(node: &Node) -> Result<Budget, Refusal> {
     let fields = node.fields(&["usd", "tokens"])?;
     Ok(Budget {
         usd: fields.optional("usd").map(amount).transpose()?,
-        tokens: fields.optional("tokens").map(|node| node.whole_in(0, u64::MAX.into())).transpose()?,
+        tokens: fields
+            .optional("tokens")
+            .map(|node| node.whole_in(0, u64::MAX.into()))
+            .transpose()?,
     })
 }
 
 fn kept_snapshots(node: &Node) -> Result<u32, Refusal> {
     let keep = node.fields(&["keep"])?.optional("keep");
-    keep.map_or(Ok(DEFAULT_KEPT_SNAPSHOTS), |node| node.whole_in(0, u32::MAX.into()))
+    keep.map_or(Ok(DEFAULT_KEPT_SNAPSHOTS), |node| {
+        node.whole_in(0, u32::MAX.into())
+    })
 }
 
 fn usd_of(budget: &Node) -> Option<&Node> {
@@ -332,15 +452,24 @@ fn own_name(node: &Node, from: &Path) -> Result<Option<SafePath>, Refusal> {
     if from.is_dir() && is_top(node.text()?) {
         return Ok(None);
     }
-    let name = Path::new(node.text()?).file_name().and_then(|name| name.to_str());
-    let name = name.ok_or_else(|| node.refuse("this has no name of its own").hint("say {from: …, to: …}"))?;
+    let name = Path::new(node.text()?)
+        .file_name()
+        .and_then(|name| name.to_str());
+    let name = name.ok_or_else(|| {
+        node.refuse("this has no name of its own")
+            .hint("say {from: …, to: …}")
+    })?;
     safe(node, name).map(Some)
 }
 
 fn is_top(text: &str) -> bool {
-    !text.is_empty() && Path::new(text).components().all(|component| component == Component::CurDir)
+    !text.is_empty()
+        && Path::new(text)
+            .components()
+            .all(|component| component == Component::CurDir)
 }
 
 fn safe(node: &Node, text: &str) -> Result<SafePath, Refusal> {
-    SafePath::parse(text).map_err(|Violation { what, rule }| node.refuse(format!("\"{what}\": {rule}")))
+    SafePath::parse(text)
+        .map_err(|Violation { what, rule }| node.refuse(format!("\"{what}\": {rule}")))
 }

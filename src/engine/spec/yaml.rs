@@ -19,8 +19,8 @@ const MAX_TEXT_BYTES: usize = 8 << 20;
 
 /// Returns the tree, or the first error; an empty document is `Null`.
 pub fn parse(text: &str) -> Result<Node, Refusal> {
-    let tree: Spanned<Raw> =
-        serde_yaml::from_str_with_options(text, options()).map_err(|error| refusal(text, &error))?;
+    let tree: Spanned<Raw> = serde_yaml::from_str_with_options(text, options())
+        .map_err(|error| refusal(text, &error))?;
     Ok(node(text, tree))
 }
 
@@ -44,7 +44,12 @@ fn options() -> Options {
 
 fn refusal(text: &str, error: &serde_yaml::Error) -> Refusal {
     let what = UserMessageFormatter.format_message(error);
-    Refusal::new(error.location().map_or(0, |location| offset(text, location)), escape(&what))
+    Refusal::new(
+        error
+            .location()
+            .map_or(0, |location| offset(text, location)),
+        escape(&what),
+    )
 }
 
 fn offset(text: &str, location: Location) -> usize {
@@ -54,7 +59,12 @@ fn offset(text: &str, location: Location) -> usize {
     let before = usize::try_from(location.line().saturating_sub(1)).unwrap_or(usize::MAX);
     let column = usize::try_from(location.column().saturating_sub(1)).unwrap_or(usize::MAX);
     let begin: usize = text.split_inclusive('\n').take(before).map(str::len).sum();
-    begin + text[begin..].chars().take(column).map(char::len_utf8).sum::<usize>()
+    begin
+        + text[begin..]
+            .chars()
+            .take(column)
+            .map(char::len_utf8)
+            .sum::<usize>()
 }
 
 /// What the YAML crate finds, before its numbers are looked up in the text.
@@ -69,21 +79,34 @@ fn node(text: &str, raw: Spanned<Raw>) -> Node {
     let at = offset(text, raw.defined);
     let value = match raw.value {
         // Whole numbers beyond 64 bits arrive as fractions; the text says what they are.
-        Raw::Value(Value::Fraction(number)) => Value::whole(spelling(text, at)).unwrap_or(Value::Fraction(number)),
+        Raw::Value(Value::Fraction(number)) => {
+            Value::whole(spelling(text, at)).unwrap_or(Value::Fraction(number))
+        }
         Raw::Value(value) => value,
         Raw::List(items) => Value::List(items.into_iter().map(|item| node(text, item)).collect()),
-        Raw::Map(entries) => Value::Map(entries.into_iter().map(|(key, value)| entry(text, key, value)).collect()),
+        Raw::Map(entries) => Value::Map(
+            entries
+                .into_iter()
+                .map(|(key, value)| entry(text, key, value))
+                .collect(),
+        ),
     };
     Node { at, value }
 }
 
 fn entry(text: &str, key: Spanned<String>, value: Spanned<Raw>) -> Entry {
-    Entry { at: offset(text, key.defined), key: key.value, value: node(text, value) }
+    Entry {
+        at: offset(text, key.defined),
+        key: key.value,
+        value: node(text, value),
+    }
 }
 
 fn spelling(text: &str, at: usize) -> &str {
     let rest = text.get(at..).unwrap_or("");
-    &rest[..rest.find(|c: char| c.is_whitespace() || ",]}".contains(c)).unwrap_or(rest.len())]
+    &rest[..rest
+        .find(|c: char| c.is_whitespace() || ",]}".contains(c))
+        .unwrap_or(rest.len())]
 }
 
 impl<'de> Deserialize<'de> for Raw {

@@ -26,22 +26,38 @@ pub fn imported<'a>(
 ) -> HashSet<String> {
     let mut found: BTreeSet<PathBuf> = programs.map(Path::to_owned).collect();
     for path in paths {
-        found.extend(PROGRAMS.iter().filter_map(|name| find_program(path, OsStr::new(name), workspace)));
+        found.extend(
+            PROGRAMS
+                .iter()
+                .filter_map(|name| find_program(path, OsStr::new(name), workspace)),
+        );
     }
     let mut prefixes: BTreeSet<PathBuf> = base.named_toolchains().into_iter().collect();
     prefixes.extend(base.home().map(|home| home.join(".local")));
     for program in found {
         let real = program.canonicalize().ok();
-        prefixes.extend([Some(program), real].into_iter().flatten().filter_map(|program| prefix(&program)));
+        prefixes.extend(
+            [Some(program), real]
+                .into_iter()
+                .flatten()
+                .filter_map(|program| prefix(&program)),
+        );
     }
     let mut folders = BTreeSet::new();
     for prefix in &prefixes {
         folders.extend(package_folders(prefix));
         // Where several versions live side by side, a file in the project may choose any of them.
-        folders.extend(entries(&prefix.join("versions")).iter().flat_map(|version| package_folders(version)));
+        folders.extend(
+            entries(&prefix.join("versions"))
+                .iter()
+                .flat_map(|version| package_folders(version)),
+        );
     }
     folders.retain(|folder| !folder.starts_with(workspace));
-    folders.iter().flat_map(|folder| imported_from(folder)).collect()
+    folders
+        .iter()
+        .flat_map(|folder| imported_from(folder))
+        .collect()
 }
 
 /// `/usr` of `/usr/bin/python3`.
@@ -51,14 +67,23 @@ fn prefix(program: &Path) -> Option<PathBuf> {
 
 fn package_folders(prefix: &Path) -> Vec<PathBuf> {
     let libraries = ["lib", "lib64", "local/lib"].map(|lib| prefix.join(lib));
-    let pythons = libraries.iter().flat_map(|lib| entries(lib)).filter(|path| name(path).starts_with("python"));
-    let folders = pythons.flat_map(|python| ["site-packages", "dist-packages"].map(|folder| python.join(folder)));
+    let pythons = libraries
+        .iter()
+        .flat_map(|lib| entries(lib))
+        .filter(|path| name(path).starts_with("python"));
+    let folders = pythons
+        .flat_map(|python| ["site-packages", "dist-packages"].map(|folder| python.join(folder)));
     // A folder that is reached by two names is read once.
-    folders.filter_map(|folder| folder.canonicalize().ok()).filter(|folder| folder.is_dir()).collect()
+    folders
+        .filter_map(|folder| folder.canonicalize().ok())
+        .filter(|folder| folder.is_dir())
+        .collect()
 }
 
 fn entries(folder: &Path) -> Vec<PathBuf> {
-    fs::read_dir(folder).map(|all| all.flatten().map(|entry| entry.path()).collect()).unwrap_or_default()
+    fs::read_dir(folder)
+        .map(|all| all.flatten().map(|entry| entry.path()).collect())
+        .unwrap_or_default()
 }
 
 fn name(path: &Path) -> &str {
@@ -67,7 +92,10 @@ fn name(path: &Path) -> &str {
 
 fn read(path: &Path) -> Option<String> {
     let is_short = fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() <= LONGEST);
-    is_short.then(|| fs::read(path).ok()).flatten().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    is_short
+        .then(|| fs::read(path).ok())
+        .flatten()
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Returns the modules of pytest, of its plugins, of what these require, and of `.pth` files.
@@ -79,10 +107,15 @@ fn imported_from(folder: &Path) -> HashSet<String> {
         let name = name(&path);
         if name.ends_with(".pth") {
             modules.extend(read(&path).iter().flat_map(|text| imported_by_pth(text)));
-        } else if let Some(stem) = name.strip_suffix(".dist-info").or(name.strip_suffix(".egg-info")) {
+        } else if let Some(stem) = name
+            .strip_suffix(".dist-info")
+            .or(name.strip_suffix(".egg-info"))
+        {
             let distribution = normal(stem.split('-').next().unwrap_or(stem));
-            let plugins: Vec<String> =
-                read(&path.join("entry_points.txt")).iter().flat_map(|text| plugins(text)).collect();
+            let plugins: Vec<String> = read(&path.join("entry_points.txt"))
+                .iter()
+                .flat_map(|text| plugins(text))
+                .collect();
             if !plugins.is_empty() {
                 modules.extend(plugins);
                 waiting.push(distribution.clone());
@@ -91,8 +124,12 @@ fn imported_from(folder: &Path) -> HashSet<String> {
         }
     }
     while let Some(next) = waiting.pop() {
-        let Some(path) = distributions.remove(&next) else { continue };
-        let metadata = read(&path.join("METADATA")).or_else(|| read(&path.join("PKG-INFO"))).unwrap_or_default();
+        let Some(path) = distributions.remove(&next) else {
+            continue;
+        };
+        let metadata = read(&path.join("METADATA"))
+            .or_else(|| read(&path.join("PKG-INFO")))
+            .unwrap_or_default();
         for required in requirements(&metadata) {
             modules.insert(required.clone());
             waiting.push(required);
@@ -115,7 +152,11 @@ fn plugins(entry_points: &str) -> Vec<String> {
         if let Some(section) = line.strip_prefix('[') {
             is_pytest = section.trim_end_matches(']').trim() == "pytest11";
         } else if let Some((_, module)) = line.split_once('=').filter(|_| is_pytest) {
-            let top = module.trim().split(['.', ':', ' ', '[']).next().unwrap_or_default();
+            let top = module
+                .trim()
+                .split(['.', ':', ' ', '['])
+                .next()
+                .unwrap_or_default();
             found.push(top.to_owned());
         }
     }
@@ -125,22 +166,41 @@ fn plugins(entry_points: &str) -> Vec<String> {
 /// The distributions that are always required, without extras.
 fn requirements(metadata: &str) -> Vec<String> {
     let head = metadata.split("\n\n").next().unwrap_or_default();
-    let required = head.lines().filter_map(|line| line.strip_prefix("Requires-Dist:"));
+    let required = head
+        .lines()
+        .filter_map(|line| line.strip_prefix("Requires-Dist:"));
     let always = required.filter(|line| !line.contains("extra ==") && !line.contains("extra=="));
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let names = always.map(|line| line.trim().split(|c| !is_of_name(c)).next().unwrap_or_default());
+    let names = always.map(|line| {
+        line.trim()
+            .split(|c| !is_of_name(c))
+            .next()
+            .unwrap_or_default()
+    });
     names.filter(|name| !name.is_empty()).map(normal).collect()
 }
 
 /// The modules that a `.pth` file imports: its lines that begin with `import` are run at every start.
 fn imported_by_pth(text: &str) -> Vec<String> {
-    let lines = text.lines().filter(|line| line.starts_with("import ") || line.starts_with("import\t"));
+    let lines = text
+        .lines()
+        .filter(|line| line.starts_with("import ") || line.starts_with("import\t"));
     let mut found = Vec::new();
     for line in lines {
-        let words: Vec<&str> = line.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
-        let pairs = words.iter().enumerate().filter(|(_, word)| matches!(**word, "import" | "__import__"));
+        let words: Vec<&str> = line
+            .split(|c: char| !c.is_alphanumeric() && c != '_')
+            .collect();
+        let pairs = words
+            .iter()
+            .enumerate()
+            .filter(|(_, word)| matches!(**word, "import" | "__import__"));
         for (at, _) in pairs {
-            found.extend(words[at + 1..].iter().find(|word| !word.is_empty()).map(|word| (*word).to_owned()));
+            found.extend(
+                words[at + 1..]
+                    .iter()
+                    .find(|word| !word.is_empty())
+                    .map(|word| (*word).to_owned()),
+            );
         }
     }
     // What the standard library has is judged by its own tables.
@@ -176,7 +236,10 @@ mod tests {
         );
         write("pytest_odd-1.dist-info/METADATA", "Requires-Dist: tests\n");
         write("other-1.dist-info/METADATA", "Requires-Dist: unrelated\n");
-        write("a.pth", "import os; e = 1; e and __import__('_hack').x()\n/some/folder\n# import no\n");
+        write(
+            "a.pth",
+            "import os; e = 1; e and __import__('_hack').x()\n/some/folder\n# import no\n",
+        );
         let mut found: Vec<String> = imported_from(folder.path()).into_iter().collect();
         found.sort();
         assert_eq!(found, ["_hack", "needed_by_pluggy", "odd_plugin", "pluggy"]);

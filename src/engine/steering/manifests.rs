@@ -158,7 +158,12 @@ const PACKAGE: &[&str] = &[
     "resolutions",
     "pnpm",
 ];
-const PACKAGE_DEPENDENCIES: [&str; 4] = ["dependencies", "devDependencies", "optionalDependencies", "peerDependencies"];
+const PACKAGE_DEPENDENCIES: [&str; 4] = [
+    "dependencies",
+    "devDependencies",
+    "optionalDependencies",
+    "peerDependencies",
+];
 /// Sections of `setup.cfg`, by their beginning.
 const SETUP_SECTIONS: [&str; 11] = [
     "tool:",
@@ -201,7 +206,12 @@ pub fn kind(path: &Path) -> Option<Kind> {
         "setup.cfg" => Kind::SetupCfg,
         "go.mod" => Kind::GoMod,
         _ if WHOLE_STEMS.iter().any(|stem| name.starts_with(stem)) => Kind::Whole,
-        _ if WHOLE.iter().any(|known| known.ends_with(name) && path.ends_with(known)) => Kind::Whole,
+        _ if WHOLE
+            .iter()
+            .any(|known| known.ends_with(name) && path.ends_with(known)) =>
+        {
+            Kind::Whole
+        }
         _ => return None,
     })
 }
@@ -223,8 +233,15 @@ pub fn steering(kind: Kind, text: &[u8], commands: &[&str]) -> Option<Steering> 
 
 /// Returns the fields that differ.
 pub fn differing(before: &Steering, after: &Steering) -> Vec<String> {
-    let all: BTreeMap<&String, ()> = before.keys().chain(after.keys()).map(|key| (key, ())).collect();
-    all.into_keys().filter(|key| before.get(*key) != after.get(*key)).cloned().collect()
+    let all: BTreeMap<&String, ()> = before
+        .keys()
+        .chain(after.keys())
+        .map(|key| (key, ()))
+        .collect();
+    all.into_keys()
+        .filter(|key| before.get(*key) != after.get(*key))
+        .cloned()
+        .collect()
 }
 
 fn selected(value: &Value, patterns: &[&str]) -> Steering {
@@ -242,14 +259,27 @@ fn select(value: &Value, pattern: &[&str], way: String, found: &mut Steering) {
         return;
     };
     let children: Vec<(String, &Value)> = match value {
-        Value::Object(fields) => fields.iter().map(|(key, value)| (key.clone(), value)).collect(),
-        Value::Array(items) => items.iter().enumerate().map(|(at, value)| (at.to_string(), value)).collect(),
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(key, value)| (key.clone(), value))
+            .collect(),
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .map(|(at, value)| (at.to_string(), value))
+            .collect(),
         _ => Vec::new(),
     };
     for (key, value) in children {
-        let fits = first.strip_suffix('*').map_or(key == *first, |beginning| key.starts_with(beginning));
+        let fits = first
+            .strip_suffix('*')
+            .map_or(key == *first, |beginning| key.starts_with(beginning));
         if fits {
-            let way = if way.is_empty() { key } else { format!("{way}.{key}") };
+            let way = if way.is_empty() {
+                key
+            } else {
+                format!("{way}.{key}")
+            };
             select(value, rest, way, found);
         }
     }
@@ -258,21 +288,36 @@ fn select(value: &Value, pattern: &[&str], way: String, found: &mut Steering) {
 fn of_cargo(manifest: &Value, commands: &[&str]) -> Steering {
     let mut patterns: Vec<String> = CARGO.iter().map(|pattern| (*pattern).to_owned()).collect();
     // `[project]` is the old name of `[package]`.
-    patterns.extend(CARGO.iter().filter_map(|pattern| Some(format!("project.{}", pattern.strip_prefix("package.")?))));
+    patterns.extend(
+        CARGO
+            .iter()
+            .filter_map(|pattern| Some(format!("project.{}", pattern.strip_prefix("package.")?))),
+    );
     for table in CARGO_DEPENDENCIES {
         for field in ["path", "git", "package", "registry"] {
             patterns.push(format!("{table}.*.{field}"));
             patterns.push(format!("target.*.{table}.*.{field}"));
         }
     }
-    let named =
-        commands.iter().map(|word| word.trim_start_matches('-')).map(|word| word.trim_start_matches("profile="));
+    let named = commands
+        .iter()
+        .map(|word| word.trim_start_matches('-'))
+        .map(|word| word.trim_start_matches("profile="));
     patterns.extend(
-        named.filter(|name| !name.is_empty() && !name.contains(['.', '*'])).map(|name| format!("profile.{name}")),
+        named
+            .filter(|name| !name.is_empty() && !name.contains(['.', '*']))
+            .map(|name| format!("profile.{name}")),
     );
-    let mut found = selected(manifest, &patterns.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut found = selected(
+        manifest,
+        &patterns.iter().map(String::as_str).collect::<Vec<_>>(),
+    );
     // Even an empty one cuts a package off from the workspace around it.
-    found.extend(manifest.get("workspace").map(|_| ("workspace".to_owned(), Value::from(true))));
+    found.extend(
+        manifest
+            .get("workspace")
+            .map(|_| ("workspace".to_owned(), Value::from(true))),
+    );
     found
 }
 
@@ -284,24 +329,50 @@ fn of_package(manifest: &Value, commands: &[&str]) -> Steering {
     }
     let Some(scripts) = manifest.get("scripts").and_then(Value::as_object) else {
         // A value that is not a table is npm's to refuse.
-        found.extend(manifest.get("scripts").map(|odd| ("scripts".to_owned(), odd.clone())));
+        found.extend(
+            manifest
+                .get("scripts")
+                .map(|odd| ("scripts".to_owned(), odd.clone())),
+        );
         return found;
     };
     // A script counts if the checks or another script that counts name it.
     let mut waiting: Vec<String> = commands.iter().map(|word| (*word).to_owned()).collect();
-    waiting.extend(scripts.keys().filter(|name| name.starts_with("test")).cloned().chain(["test".to_owned()]));
+    waiting.extend(
+        scripts
+            .keys()
+            .filter(|name| name.starts_with("test"))
+            .cloned()
+            .chain(["test".to_owned()]),
+    );
     while let Some(name) = waiting.pop() {
         for name in [format!("pre{name}"), format!("post{name}"), name] {
-            let Some(script) = scripts.get(&name) else { continue };
-            if found.insert(format!("scripts.{name}"), script.clone()).is_none() {
-                waiting.extend(script.as_str().unwrap_or_default().split_whitespace().map(str::to_owned));
+            let Some(script) = scripts.get(&name) else {
+                continue;
+            };
+            if found
+                .insert(format!("scripts.{name}"), script.clone())
+                .is_none()
+            {
+                waiting.extend(
+                    script
+                        .as_str()
+                        .unwrap_or_default()
+                        .split_whitespace()
+                        .map(str::to_owned),
+                );
             }
         }
     }
     // They run before any test where packages are installed.
     found.extend(selected(
         manifest,
-        &["scripts.prepare", "scripts.preinstall", "scripts.install", "scripts.postinstall"],
+        &[
+            "scripts.prepare",
+            "scripts.preinstall",
+            "scripts.install",
+            "scripts.postinstall",
+        ],
     ));
     found
 }
@@ -309,7 +380,11 @@ fn of_package(manifest: &Value, commands: &[&str]) -> Steering {
 /// Whether a package comes from a folder of the project or from elsewhere than the registry.
 fn is_local(from: &Value) -> bool {
     let from = from.as_str().unwrap_or("file:");
-    ["file:", "link:", "portal:", "npm:", "git", "http", ".", "/", "~/"].iter().any(|known| from.starts_with(known))
+    [
+        "file:", "link:", "portal:", "npm:", "git", "http", ".", "/", "~/",
+    ]
+    .iter()
+    .any(|known| from.starts_with(known))
 }
 
 /// Returns the sections for runners; nothing where the text has no section at all.
@@ -323,31 +398,49 @@ fn of_setup_cfg(text: &str) -> Option<Steering> {
                 sections.entry(name.clone()).or_default();
                 section = Some(name);
             }
-            (None, Some(section)) => sections.entry(section.clone()).or_default().push(line.trim_end()),
+            (None, Some(section)) => sections
+                .entry(section.clone())
+                .or_default()
+                .push(line.trim_end()),
             (None, None) => {}
         }
     }
     let is_a_runner_s = |name: &String| SETUP_SECTIONS.iter().any(|known| name.starts_with(known));
     let is_empty = sections.is_empty();
     let found = sections.into_iter().filter(|(name, _)| is_a_runner_s(name));
-    (!is_empty).then(|| found.map(|(name, lines)| (name, Value::from(lines.join("\n")))).collect())
+    (!is_empty).then(|| {
+        found
+            .map(|(name, lines)| (name, Value::from(lines.join("\n"))))
+            .collect()
+    })
 }
 
 fn of_go_mod(text: &str) -> Steering {
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut block: Option<String> = None;
     for line in text.lines() {
-        let words: Vec<&str> = line.split("//").next().unwrap_or_default().split_whitespace().collect();
+        let words: Vec<&str> = line
+            .split("//")
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect();
         match (words.as_slice(), &block) {
             ([], _) => {}
             ([")", ..], Some(_)) => block = None,
             (words, Some(verb)) => found.entry(verb.clone()).or_default().push(words.join(" ")),
             ([verb, "("], None) => block = Some((*verb).to_owned()),
-            ([verb, rest @ ..], None) => found.entry((*verb).to_owned()).or_default().push(rest.join(" ")),
+            ([verb, rest @ ..], None) => found
+                .entry((*verb).to_owned())
+                .or_default()
+                .push(rest.join(" ")),
         }
     }
     found.retain(|verb, _| !GO_PLAIN.contains(&verb.as_str()));
-    found.into_iter().map(|(verb, lines)| (verb, Value::from(lines))).collect()
+    found
+        .into_iter()
+        .map(|(verb, lines)| (verb, Value::from(lines)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -356,7 +449,8 @@ mod tests {
 
     fn fields(name: &str, text: &str) -> Option<Vec<String>> {
         let kind = kind(Path::new(name)).unwrap();
-        steering(kind, text.as_bytes(), &["npm", "run", "unit", "--release"]).map(|found| found.into_keys().collect())
+        steering(kind, text.as_bytes(), &["npm", "run", "unit", "--release"])
+            .map(|found| found.into_keys().collect())
     }
 
     fn check(name: &str, text: &str, expected: &[&str]) {
@@ -367,32 +461,75 @@ mod tests {
     #[test]
     fn pyproject() {
         let file = "pyproject.toml";
-        check(file, "[ tool . pytest . ini_options ]\naddopts = \"\"\n", &["tool.pytest"]);
-        check(file, "[tool.\"pytest\".'ini_options']\nx = 1\n", &["tool.pytest"]);
-        check(file, "tool.pytest.ini_options.addopts = \"\"\n", &["tool.pytest"]);
-        check(file, "tool = {\"p\\u0079test\" = {x = 1}}\n", &["tool.pytest"]);
-        check(file, "[project.entry-points.pytest11]\nx = \"x\"\n", &["project.entry-points"]);
-        check(file, "[project]\nname = \"[tool.pytest]\"\ndependencies = [\"pytest\"]\n[tool.ruff]\nx = 1\n", &[]);
-        check(file, "[build-system]\nrequires = [\"setuptools\"]\nbuild-backend = \"setuptools.build_meta\"\n", &[]);
+        check(
+            file,
+            "[ tool . pytest . ini_options ]\naddopts = \"\"\n",
+            &["tool.pytest"],
+        );
+        check(
+            file,
+            "[tool.\"pytest\".'ini_options']\nx = 1\n",
+            &["tool.pytest"],
+        );
+        check(
+            file,
+            "tool.pytest.ini_options.addopts = \"\"\n",
+            &["tool.pytest"],
+        );
+        check(
+            file,
+            "tool = {\"p\\u0079test\" = {x = 1}}\n",
+            &["tool.pytest"],
+        );
+        check(
+            file,
+            "[project.entry-points.pytest11]\nx = \"x\"\n",
+            &["project.entry-points"],
+        );
+        check(
+            file,
+            "[project]\nname = \"[tool.pytest]\"\ndependencies = [\"pytest\"]\n[tool.ruff]\nx = 1\n",
+            &[],
+        );
+        check(
+            file,
+            "[build-system]\nrequires = [\"setuptools\"]\nbuild-backend = \"setuptools.build_meta\"\n",
+            &[],
+        );
         check(file, "[tool.x]\nday = 2024-01-01\n", &[]);
         assert_eq!(fields(file, "[tool.pytest\n"), None);
     }
 
     #[test]
     fn cargo() {
-        let package =
-            "[package]\nname = \"x\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[dependencies]\nserde = \"1\"\n";
+        let package = "[package]\nname = \"x\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[dependencies]\nserde = \"1\"\n";
         let file = "sub/Cargo.toml";
         check(file, package, &[]);
-        check(file, "[package]\nautotests = false\nbuild = \"b.rs\"\n", &["package.autotests", "package.build"]);
-        check(file, "[[test]]\nname = \"it\"\npath = \"src/other.rs\"\n", &["test"]);
+        check(
+            file,
+            "[package]\nautotests = false\nbuild = \"b.rs\"\n",
+            &["package.autotests", "package.build"],
+        );
+        check(
+            file,
+            "[[test]]\nname = \"it\"\npath = \"src/other.rs\"\n",
+            &["test"],
+        );
         check(
             file,
             "[lib]\nname = \"x\"\ntest = false\n[[bin]]\nname = \"b\"\nharness = false\n",
             &["bin.0.harness", "lib.test"],
         );
-        check(file, "[profile.test]\ndebug-assertions = false\n[profile.bench]\nlto = true\n", &["profile.test"]);
-        check(file, "[profile.release]\noverflow-checks = false\n", &["profile.release"]);
+        check(
+            file,
+            "[profile.test]\ndebug-assertions = false\n[profile.bench]\nlto = true\n",
+            &["profile.test"],
+        );
+        check(
+            file,
+            "[profile.release]\noverflow-checks = false\n",
+            &["profile.release"],
+        );
         check(
             file,
             "[workspace]\nmembers = []\n[patch.crates-io]\na = {path = \"a\"}\n",
@@ -403,7 +540,11 @@ mod tests {
             "[dev-dependencies]\nrstest = {path = \"fake\"}\nb = {version = \"1\"}\n",
             &["dev-dependencies.rstest.path"],
         );
-        check(file, "[target.'cfg(unix)'.dependencies]\na = {git = \"x\"}\n", &["target.cfg(unix).dependencies.a.git"]);
+        check(
+            file,
+            "[target.'cfg(unix)'.dependencies]\na = {git = \"x\"}\n",
+            &["target.cfg(unix).dependencies.a.git"],
+        );
     }
 
     #[test]
@@ -414,11 +555,31 @@ mod tests {
             r#"{"name": "x", "dependencies": {"jest": "^29.0.0", "a": "~1.2.3"}, "scripts": {"start": "node x"}}"#,
             &[],
         );
-        check(file, r#"{"scripts": {"t\u0065st": "exit 0"}}"#, &["scripts.test"]);
-        check(file, r#"{"scripts": {"pretest": "x", "posttest": "y"}}"#, &["scripts.posttest", "scripts.pretest"]);
-        check(file, r#"{"scripts": {"test": "npm run a", "a": "b", "c": "d"}}"#, &["scripts.a", "scripts.test"]);
-        check(file, r#"{"scripts": {"unit": "b", "preunit": "d"}}"#, &["scripts.preunit", "scripts.unit"]);
-        check(file, r#"{"jest": {}, "devDependencies": {"jest": "file:fake"}}"#, &["devDependencies.jest", "jest"]);
+        check(
+            file,
+            r#"{"scripts": {"t\u0065st": "exit 0"}}"#,
+            &["scripts.test"],
+        );
+        check(
+            file,
+            r#"{"scripts": {"pretest": "x", "posttest": "y"}}"#,
+            &["scripts.posttest", "scripts.pretest"],
+        );
+        check(
+            file,
+            r#"{"scripts": {"test": "npm run a", "a": "b", "c": "d"}}"#,
+            &["scripts.a", "scripts.test"],
+        );
+        check(
+            file,
+            r#"{"scripts": {"unit": "b", "preunit": "d"}}"#,
+            &["scripts.preunit", "scripts.unit"],
+        );
+        check(
+            file,
+            r#"{"jest": {}, "devDependencies": {"jest": "file:fake"}}"#,
+            &["devDependencies.jest", "jest"],
+        );
         check(file, "\u{feff}{\"mocha\": {}}", &["mocha"]);
         assert_eq!(fields(file, "{'test': 1}"), None);
     }
@@ -432,9 +593,21 @@ mod tests {
             &["options.entry_points", "tool:pytest"],
         );
         assert_eq!(fields("setup.cfg", "# steer\n"), None);
-        check("go.mod", "module x\n\ngo 1.22\n\nrequire (\n\ta v1 // indirect\n)\nrequire b v2\n", &["module"]);
-        check("go.mod", "module x\nreplace (\n\ta => ./a\n)\ntool x/y\n", &["module", "replace", "tool"]);
-        check("go.mod", "module x\nreplace a => ./a // because\n", &["module", "replace"]);
+        check(
+            "go.mod",
+            "module x\n\ngo 1.22\n\nrequire (\n\ta v1 // indirect\n)\nrequire b v2\n",
+            &["module"],
+        );
+        check(
+            "go.mod",
+            "module x\nreplace (\n\ta => ./a\n)\ntool x/y\n",
+            &["module", "replace", "tool"],
+        );
+        check(
+            "go.mod",
+            "module x\nreplace a => ./a // because\n",
+            &["module", "replace"],
+        );
     }
 
     #[test]
@@ -454,7 +627,14 @@ mod tests {
         ] {
             assert_eq!(kind(Path::new(path)), Some(Kind::Whole), "{path}");
         }
-        for path in ["config.toml", "src/main.rs", "my_conftest.py", "Cargo.lock", "go.sum", "x/build.rs.txt"] {
+        for path in [
+            "config.toml",
+            "src/main.rs",
+            "my_conftest.py",
+            "Cargo.lock",
+            "go.sum",
+            "x/build.rs.txt",
+        ] {
             assert_eq!(kind(Path::new(path)), None, "{path}");
         }
     }

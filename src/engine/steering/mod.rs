@@ -80,13 +80,24 @@ impl Rules {
     /// Returns the rules of a run in `workspace`.
     pub fn new(spec: &Spec, inputs: &Inputs, workspace: &Path, base: &Base) -> Rules {
         let commands = || spec.checks.iter().map(|check| check.command.as_slice());
-        let runners = commands().map(Runners::of).fold(Runners::default(), Runners::and);
+        let runners = commands()
+            .map(Runners::of)
+            .fold(Runners::default(), Runners::and);
         let installed = match runners.python {
             true => {
-                let own = spec.checks.iter().filter_map(|check| check.env.get("PATH")).map(OsStr::new);
+                let own = spec
+                    .checks
+                    .iter()
+                    .filter_map(|check| check.env.get("PATH"))
+                    .map(OsStr::new);
                 let programs = commands().filter_map(|words| words.first()).map(Path::new);
                 let programs = programs.filter(|program| program.is_absolute());
-                installed::imported(base, std::iter::once(base.path()).chain(own), programs, workspace)
+                installed::imported(
+                    base,
+                    std::iter::once(base.path()).chain(own),
+                    programs,
+                    workspace,
+                )
             }
             false => HashSet::new(),
         };
@@ -95,14 +106,22 @@ impl Rules {
             has_tests: !inputs.protect.is_empty() || spec.checks.iter().any(|check| check.hidden),
             names: Names::new(runners, installed),
             tests: TestModules::of(inputs),
-            folders: spec.checks.iter().map(|check| searched_folders(check, workspace)).collect(),
+            folders: spec
+                .checks
+                .iter()
+                .map(|check| searched_folders(check, workspace))
+                .collect(),
             path_ways: spec
                 .checks
                 .iter()
                 .flat_map(|check| python_path(check, workspace))
                 .flat_map(|folder| folder.ancestors().map(Path::to_owned).collect::<Vec<_>>())
                 .collect(),
-            words: commands().flatten().flat_map(|word| word.split_whitespace()).map(str::to_owned).collect(),
+            words: commands()
+                .flatten()
+                .flat_map(|word| word.split_whitespace())
+                .map(str::to_owned)
+                .collect(),
         }
     }
 
@@ -118,42 +137,64 @@ impl Rules {
         }
         let modules = python::modules(path, is_link);
         let customizes = |module: &&Module| CUSTOMIZE.contains(&module.name.as_str());
-        if modules.iter().filter(customizes).any(|module| place.holds(&module.folder)) {
+        if modules
+            .iter()
+            .filter(customizes)
+            .any(|module| place.holds(&module.folder))
+        {
             return Some("Python imports it at every start, before the tests".into());
         }
         for module in modules.iter().filter(|module| place.is_searched(module)) {
             if let Some(why) = self.names.shadowed(module) {
-                return Some(format!("Python would import it instead of the module {}, which {why}", module.name));
+                return Some(format!(
+                    "Python would import it instead of the module {}, which {why}",
+                    module.name
+                ));
             }
         }
         if !self.has_tests {
             return None;
         }
-        if !self.tests.paths.contains(path) && modules.iter().any(|module| self.tests.has_namesake(module)) {
+        if !self.tests.paths.contains(path)
+            && modules.iter().any(|module| self.tests.has_namesake(module))
+        {
             return Some("it has the import name of a test module beside it, so it could be imported instead".into());
         }
         let folder = path.parent().unwrap_or(Path::new(""));
         let is_pth = path.extension().is_some_and(|ending| ending == "pth");
         if is_pth && place.holds(folder) {
-            return Some("Python runs the lines of .pth files at every start, before the tests".into());
+            return Some(
+                "Python runs the lines of .pth files at every start, before the tests".into(),
+            );
         }
         let metadata = [(path, is_link), (folder, path.ends_with(ENTRY_POINTS))];
         let is_plugin = |(path, counts): &(&Path, bool)| {
             *counts && is_metadata(path) && path.parent().is_some_and(|around| place.holds(around))
         };
-        metadata.iter().any(is_plugin).then(|| "its entry points load plugins into test runners".into())
+        metadata
+            .iter()
+            .any(is_plugin)
+            .then(|| "its entry points load plugins into test runners".into())
     }
 
     /// Returns the folders in which the interpreters of all checks look.
     fn all_folders(&self) -> BTreeSet<&Path> {
-        self.folders.iter().flatten().map(PathBuf::as_path).chain([Path::new("")]).collect()
+        self.folders
+            .iter()
+            .flatten()
+            .map(PathBuf::as_path)
+            .chain([Path::new("")])
+            .collect()
     }
 }
 
 /// Where the rules are applied.
 enum Place<'a> {
     /// An answer, and the packages that it writes into.
-    Answer { folders: BTreeSet<&'a Path>, is_package: &'a dyn Fn(&Path) -> bool },
+    Answer {
+        folders: BTreeSet<&'a Path>,
+        is_package: &'a dyn Fn(&Path) -> bool,
+    },
     /// The workspace before a check that looks into these folders.
     Workspace { folders: &'a BTreeSet<&'a Path> },
 }
@@ -170,9 +211,13 @@ impl Place<'_> {
     /// Whether a module lies where an interpreter looks, or, in an answer, where one line lets it look.
     fn is_searched(&self, module: &Module) -> bool {
         match self {
-            Place::Answer { folders, is_package } => {
+            Place::Answer {
+                folders,
+                is_package,
+            } => {
                 let folder = module.folder.as_path();
-                folders.contains(folder) || (python::is_unmistakable(&module.name) && !is_package(folder))
+                folders.contains(folder)
+                    || (python::is_unmistakable(&module.name) && !is_package(folder))
             }
             Place::Workspace { folders } => folders.contains(module.folder.as_path()),
         }
@@ -186,7 +231,9 @@ impl TestModules {
         for input in tests().filter(|input| input.kind != InputKind::Dir) {
             let path = Path::new(input.to.as_str());
             all.paths.insert(path.to_owned());
-            let (Some(folder), Some(name)) = (path.parent(), python::module_name(input.to.file_name())) else {
+            let (Some(folder), Some(name)) =
+                (path.parent(), python::module_name(input.to.file_name()))
+            else {
                 continue;
             };
             all.folders.insert(folder.to_owned());
@@ -195,13 +242,21 @@ impl TestModules {
                 all.open_folders.insert(folder.to_owned());
             }
             for package in folder.ancestors() {
-                let (Some(name), Some(around)) = (package.file_name(), package.parent()) else { continue };
-                all.packages.insert((around.to_owned(), name.to_string_lossy().into_owned()));
+                let (Some(name), Some(around)) = (package.file_name(), package.parent()) else {
+                    continue;
+                };
+                all.packages
+                    .insert((around.to_owned(), name.to_string_lossy().into_owned()));
                 all.open_folders.insert(around.to_owned());
             }
         }
         let is_folder = |input: &&Input| input.kind == InputKind::Dir;
-        for folder in inputs.protect.iter().filter(is_folder).map(|input| Path::new(input.to.as_str())) {
+        for folder in inputs
+            .protect
+            .iter()
+            .filter(is_folder)
+            .map(|input| Path::new(input.to.as_str()))
+        {
             all.open_folders.remove(folder);
         }
         all
@@ -219,8 +274,11 @@ impl TestModules {
 
     /// Whether a folder would, with an `__init__.py` in it, be imported instead of a test.
     fn may_be_namesake(&self, folder: &Path) -> bool {
-        let (Some(name), Some(around)) = (folder.file_name(), folder.parent()) else { return false };
-        self.files.contains(&(around.to_owned(), name.to_string_lossy().into_owned()))
+        let (Some(name), Some(around)) = (folder.file_name(), folder.parent()) else {
+            return false;
+        };
+        self.files
+            .contains(&(around.to_owned(), name.to_string_lossy().into_owned()))
     }
 
     /// Whether a test lies in a folder itself.
@@ -230,20 +288,40 @@ impl TestModules {
 
     /// Whether a test lies in a folder or anywhere below it.
     fn lie_below(&self, folder: &Path) -> bool {
-        let (Some(name), Some(around)) = (folder.file_name(), folder.parent()) else { return false };
-        self.packages.contains(&(around.to_owned(), name.to_string_lossy().into_owned()))
+        let (Some(name), Some(around)) = (folder.file_name(), folder.parent()) else {
+            return false;
+        };
+        self.packages
+            .contains(&(around.to_owned(), name.to_string_lossy().into_owned()))
     }
 }
 
 fn given(inputs: &Inputs) -> HashMap<PathBuf, Given> {
-    let files = inputs.hidden.iter().flatten().chain(&inputs.copy).chain(&inputs.protect);
+    let files = inputs
+        .hidden
+        .iter()
+        .flatten()
+        .chain(&inputs.copy)
+        .chain(&inputs.protect);
     let known = files.filter_map(|input| {
         let given = match &input.kind {
-            InputKind::File { sha256, content, source, .. } => {
-                let content = content.clone().map_or_else(|| Original::Source(source.clone()), Original::Held);
-                Given::File { sha256: *sha256, content }
+            InputKind::File {
+                sha256,
+                content,
+                source,
+                ..
+            } => {
+                let content = content
+                    .clone()
+                    .map_or_else(|| Original::Source(source.clone()), Original::Held);
+                Given::File {
+                    sha256: *sha256,
+                    content,
+                }
             }
-            InputKind::Link { target } => Given::Link { target: target.clone() },
+            InputKind::Link { target } => Given::Link {
+                target: target.clone(),
+            },
             InputKind::Dir => return None,
         };
         Some((PathBuf::from(input.to.as_str()), given))
@@ -255,10 +333,16 @@ impl Given {
     /// Returns the content as it was given, if it still can be read.
     fn content(&self) -> Option<Vec<u8>> {
         match self {
-            Given::File { content: Original::Held(content), .. } => Some(content.to_vec()),
-            Given::File { content: Original::Source(source), .. } => {
-                fs::read(source).ok().filter(|content| self.has_content(content))
-            }
+            Given::File {
+                content: Original::Held(content),
+                ..
+            } => Some(content.to_vec()),
+            Given::File {
+                content: Original::Source(source),
+                ..
+            } => fs::read(source)
+                .ok()
+                .filter(|content| self.has_content(content)),
             Given::Link { .. } => None,
         }
     }
@@ -279,32 +363,49 @@ impl Given {
 
 /// Whether a folder is metadata of a package in the eyes of `importlib.metadata`, which looks at no case.
 fn is_metadata(folder: &Path) -> bool {
-    let name = folder.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let name = folder
+        .file_name()
+        .map(|name| name.to_string_lossy().to_lowercase())
+        .unwrap_or_default();
     name.ends_with(".dist-info") || name.ends_with(".egg-info") || name == "egg-info"
 }
 
 /// Whether metadata names entry points: anything but blank lines and comments.
 fn names_entry_points(content: &[u8]) -> bool {
     let text = String::from_utf8_lossy(content);
-    text.lines().map(str::trim).any(|line| !line.is_empty() && !line.starts_with(['#', ';']))
+    text.lines()
+        .map(str::trim)
+        .any(|line| !line.is_empty() && !line.starts_with(['#', ';']))
 }
 
 fn is_exempt(path: &Path) -> bool {
-    path.iter().any(|part| EXEMPT.iter().any(|name| part == *name))
+    path.iter()
+        .any(|part| EXEMPT.iter().any(|name| part == *name))
 }
 
 /// The folders below the workspace that the `PYTHONPATH` of a check names.
 fn python_path(check: &Check, workspace: &Path) -> Vec<PathBuf> {
-    let path = check.env.get("PYTHONPATH").map(String::as_str).unwrap_or_default();
+    let path = check
+        .env
+        .get("PYTHONPATH")
+        .map(String::as_str)
+        .unwrap_or_default();
     let entries = path.split(':').filter(|entry| !entry.is_empty());
-    entries.filter_map(|entry| below(Path::new(entry), workspace)).collect()
+    entries
+        .filter_map(|entry| below(Path::new(entry), workspace))
+        .collect()
 }
 
 /// The folders in which the interpreter of a check looks: that path, and where its command goes or finds its script.
 fn searched_folders(check: &Check, workspace: &Path) -> Vec<PathBuf> {
     let scripts = python::script_folders(&check.command);
-    let scripts = scripts.into_iter().filter_map(|folder| below(Path::new(folder), workspace));
-    python_path(check, workspace).into_iter().chain(scripts).collect()
+    let scripts = scripts
+        .into_iter()
+        .filter_map(|folder| below(Path::new(folder), workspace));
+    python_path(check, workspace)
+        .into_iter()
+        .chain(scripts)
+        .collect()
 }
 
 /// Returns a path from the workspace on, or nothing where it leads out.
@@ -335,18 +436,31 @@ pub fn judge_answer<'a>(
     written: impl Iterator<Item = Option<(&'a SafePath, &'a [u8])>>,
     context: &Context,
 ) -> Result<()> {
-    let written: Vec<(&Path, &[u8])> =
-        written.flatten().map(|(path, content)| (Path::new(path.as_str()), content)).collect();
-    let protected: HashSet<&str> = context.inputs.protect.iter().map(|input| input.to.as_str()).collect();
+    let written: Vec<(&Path, &[u8])> = written
+        .flatten()
+        .map(|(path, content)| (Path::new(path.as_str()), content))
+        .collect();
+    let protected: HashSet<&str> = context
+        .inputs
+        .protect
+        .iter()
+        .map(|input| input.to.as_str())
+        .collect();
     let rules = &context.rules;
     let is_package = |folder: &Path| {
         let marker = folder.join("__init__.py");
         written.iter().any(|(path, _)| *path == marker)
             || !matches!(context.door.read_file(&marker, u64::MAX), Ok(Read::Missing))
     };
-    let place = Place::Answer { folders: rules.all_folders(), is_package: &is_package };
+    let place = Place::Answer {
+        folders: rules.all_folders(),
+        is_package: &is_package,
+    };
     for (path, content) in &written {
-        let is_given = rules.given.get(*path).is_some_and(|given| given.has_content(content));
+        let is_given = rules
+            .given
+            .get(*path)
+            .is_some_and(|given| given.has_content(content));
         let is_harmless = path.ends_with(ENTRY_POINTS) && !names_entry_points(content);
         if is_given || is_harmless || path.to_str().is_some_and(|path| protected.contains(path)) {
             continue;
@@ -366,7 +480,10 @@ fn violation(path: &Path, rule: &str) -> Violation {
 pub fn judge_workspace(context: &Context, check: &Check) -> Result<()> {
     let checks = &context.spec.checks;
     let index = checks.iter().position(|known| known.name == check.name);
-    let own = index.and_then(|index| context.rules.folders.get(index)).into_iter().flatten();
+    let own = index
+        .and_then(|index| context.rules.folders.get(index))
+        .into_iter()
+        .flatten();
     let folders = own.map(PathBuf::as_path).chain([Path::new("")]).collect();
     match violations(context, &folders)?.into_iter().next() {
         Some(violation) => Err(violation.into()),
@@ -382,9 +499,19 @@ pub fn all_violations(context: &Context) -> Result<Vec<Violation>> {
 fn violations(context: &Context, folders: &BTreeSet<&Path>) -> Result<Vec<Violation>> {
     let rules = &context.rules;
     let tests = rules.tests.open_folders.iter().map(PathBuf::as_path);
-    let judged: HashSet<&Path> = folders.iter().copied().chain(tests.filter(|_| rules.has_tests)).collect();
-    let ways: HashSet<&Path> = judged.iter().flat_map(|folder| folder.ancestors()).collect();
-    let searched: HashSet<&Path> = folders.iter().flat_map(|folder| folder.ancestors()).collect();
+    let judged: HashSet<&Path> = folders
+        .iter()
+        .copied()
+        .chain(tests.filter(|_| rules.has_tests))
+        .collect();
+    let ways: HashSet<&Path> = judged
+        .iter()
+        .flat_map(|folder| folder.ancestors())
+        .collect();
+    let searched: HashSet<&Path> = folders
+        .iter()
+        .flat_map(|folder| folder.ancestors())
+        .collect();
     let place = Place::Workspace { folders };
     let mut found: Vec<(PathBuf, Option<PathBuf>, String)> = Vec::new();
     context.door.walk_whole(&mut |entry| {
@@ -414,9 +541,11 @@ fn violations(context: &Context, folders: &BTreeSet<&Path>) -> Result<Vec<Violat
             Some(given) => given.is_unchanged(&context.door, &path, link.as_deref())?,
             None => false,
         };
-        let is_harmless = link.is_none() && path.ends_with(ENTRY_POINTS) && {
-            matches!(context.door.read_file(&path, u64::MAX)?, Read::File(bytes) if !names_entry_points(&bytes))
-        };
+        let is_harmless = link.is_none()
+            && path.ends_with(ENTRY_POINTS)
+            && {
+                matches!(context.door.read_file(&path, u64::MAX)?, Read::File(bytes) if !names_entry_points(&bytes))
+            };
         if !is_given && !is_harmless {
             violations.push(violation(&path, &rule));
         }

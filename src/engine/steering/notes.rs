@@ -24,7 +24,11 @@ pub fn note_written(context: &mut Context, written: &Written) -> Result<()> {
     if !context.rules.has_tests {
         return Ok(());
     }
-    let paths = written.written.iter().chain(&written.deleted).map(PathBuf::from);
+    let paths = written
+        .written
+        .iter()
+        .chain(&written.deleted)
+        .map(PathBuf::from);
     let found = paths.filter(|path| context.rules.may_steer(path)).collect();
     note(context, found)
 }
@@ -35,12 +39,28 @@ pub fn note_all(context: &mut Context) -> Result<()> {
         return Ok(());
     }
     let rules = &context.rules;
-    let mut found: BTreeSet<PathBuf> = rules.given.keys().filter(|path| rules.may_steer(path)).cloned().collect();
+    let mut found: BTreeSet<PathBuf> = rules
+        .given
+        .keys()
+        .filter(|path| rules.may_steer(path))
+        .cloned()
+        .collect();
     context.door.walk(&mut |entry| {
-        let name = entry.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let in_modules = || entry.path.parent().is_some_and(|folder| folder.ends_with("node_modules"));
+        let name = entry
+            .path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
+        let in_modules = || {
+            entry
+                .path
+                .parent()
+                .is_some_and(|folder| folder.ends_with("node_modules"))
+        };
         match &entry.kind {
-            Kind::Dir { .. } if NOT_ENTERED.contains(&name) || name == EXEMPT[0] => return Walk::Skip,
+            Kind::Dir { .. } if NOT_ENTERED.contains(&name) || name == EXEMPT[0] => {
+                return Walk::Skip;
+            }
             Kind::Dir { .. } if in_modules() && name != ".bin" => return Walk::Skip,
             Kind::Dir { .. } => {}
             _ if rules.may_steer(&entry.path) => drop(found.insert(entry.path.clone())),
@@ -55,39 +75,62 @@ fn note(context: &mut Context, found: BTreeSet<PathBuf>) -> Result<()> {
     let mut notes = Vec::new();
     let mut programs: BTreeMap<PathBuf, Vec<String>> = BTreeMap::new();
     for path in found {
-        let Some(change) = change(context, &path)? else { continue };
-        match path.parent().filter(|folder| folder.ends_with("node_modules/.bin")) {
-            Some(folder) => {
-                programs.entry(folder.to_owned()).or_default().push(shown(path.strip_prefix(folder).unwrap_or(&path)))
-            }
+        let Some(change) = change(context, &path)? else {
+            continue;
+        };
+        match path
+            .parent()
+            .filter(|folder| folder.ends_with("node_modules/.bin"))
+        {
+            Some(folder) => programs
+                .entry(folder.to_owned())
+                .or_default()
+                .push(shown(path.strip_prefix(folder).unwrap_or(&path))),
             None => notes.push(format!("{} {change}", shown(&path))),
         }
     }
     for (folder, names) in programs {
-        notes.push(format!("{} can steer the checks: new or changed programs: {}", shown(&folder), listed(&names)));
+        notes.push(format!(
+            "{} can steer the checks: new or changed programs: {}",
+            shown(&folder),
+            listed(&names)
+        ));
     }
     let more = notes.len().saturating_sub(MOST_FILES);
     notes.truncate(MOST_FILES);
     if more > 0 {
-        notes.push(format!("{more} more files can steer the checks and are new or changed"));
+        notes.push(format!(
+            "{more} more files can steer the checks and are new or changed"
+        ));
     }
-    notes.into_iter().try_for_each(|note| context.scribe.note(note))
+    notes
+        .into_iter()
+        .try_for_each(|note| context.scribe.note(note))
 }
 
 impl Rules {
     /// Whether a file has a name under which it can steer a test run.
     fn may_steer(&self, path: &Path) -> bool {
         if is_exempt(path) {
-            return path.parent().is_some_and(|folder| folder.ends_with("node_modules/.bin"));
+            return path
+                .parent()
+                .is_some_and(|folder| folder.ends_with("node_modules/.bin"));
         }
-        let in_tool_s_folder = path.iter().any(|part| NOT_ENTERED.iter().any(|name| part == *name));
+        let in_tool_s_folder = path
+            .iter()
+            .any(|part| NOT_ENTERED.iter().any(|name| part == *name));
         !in_tool_s_folder
-            && (manifests::kind(path).is_some() || self.marks_tests(path) || self.hidden_by(path).is_some())
+            && (manifests::kind(path).is_some()
+                || self.marks_tests(path)
+                || self.hidden_by(path).is_some())
     }
 
     /// Whether it is the `__init__.py` of a folder of tests, or of one around it.
     fn marks_tests(&self, path: &Path) -> bool {
-        let name = path.file_name().and_then(|name| name.to_str()).and_then(python::module_name);
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .and_then(python::module_name);
         let folder = path.parent().unwrap_or(Path::new(""));
         name == Some("__init__") && (self.tests.lie_in(folder) || self.tests.lie_below(folder))
     }
@@ -96,13 +139,21 @@ impl Rules {
     fn hidden_by(&self, path: &Path) -> Option<String> {
         let folder = path.parent()?;
         let is_near = |folder: &Path| {
-            folder.as_os_str().is_empty() || self.folders.iter().flatten().any(|searched| searched == folder)
+            folder.as_os_str().is_empty()
+                || self
+                    .folders
+                    .iter()
+                    .flatten()
+                    .any(|searched| searched == folder)
         };
         if !is_near(folder) && !folder.parent().is_some_and(is_near) {
             return None;
         }
-        let modules = python::modules(path, false).into_iter().filter(|module| module.form != python::Form::Portion);
-        let mut hiding = modules.filter(|module| is_near(&module.folder) && python::is_stdlib(&module.name));
+        let modules = python::modules(path, false)
+            .into_iter()
+            .filter(|module| module.form != python::Form::Portion);
+        let mut hiding =
+            modules.filter(|module| is_near(&module.folder) && python::is_stdlib(&module.name));
         hiding.next().map(|module| module.name)
     }
 }
@@ -132,12 +183,15 @@ fn change(context: &Context, path: &Path) -> Result<Option<String>> {
     }
     if rules.marks_tests(path) {
         let folder = path.parent().unwrap_or(Path::new(""));
-        let has_hook = now.is_none_or(|bytes| memchr::memmem::find(&bytes, b"load_tests").is_some());
+        let has_hook =
+            now.is_none_or(|bytes| memchr::memmem::find(&bytes, b"load_tests").is_some());
         let counts = rules.tests.lie_in(folder) || has_hook;
         return Ok(counts.then(|| format!("can steer the checks: {how}, in a folder of tests")));
     }
     if let Some(module) = rules.hidden_by(path) {
-        return Ok(Some(format!("hides the module {module} of Python's standard library from the checks")));
+        return Ok(Some(format!(
+            "hides the module {module} of Python's standard library from the checks"
+        )));
     }
     Ok(Some(format!("can steer the checks: {how}")))
 }
@@ -153,7 +207,9 @@ fn steered(
     let words: Vec<&str> = rules.words.iter().map(String::as_str).collect();
     let parsed = |text: &[u8]| manifests::steering(kind, text, &words);
     let Some(after) = now.and_then(parsed) else {
-        return Some(format!("can steer the checks: {how}, and it could not be read in its format"));
+        return Some(format!(
+            "can steer the checks: {how}, and it could not be read in its format"
+        ));
     };
     if kind == manifests::Kind::Whole {
         return Some(format!("can steer the checks: {how}"));
@@ -164,13 +220,21 @@ fn steered(
     };
     match before.map(|before| manifests::differing(&before, &after)) {
         Some(fields) if fields.is_empty() => None,
-        Some(fields) => Some(format!("can steer the checks: {how} in {}", listed(&fields))),
+        Some(fields) => Some(format!(
+            "can steer the checks: {how} in {}",
+            listed(&fields)
+        )),
         None => Some(format!("can steer the checks: {how}")),
     }
 }
 
 fn listed(names: &[String]) -> String {
-    let shown = names.iter().take(MOST_NAMES).cloned().collect::<Vec<_>>().join(", ");
+    let shown = names
+        .iter()
+        .take(MOST_NAMES)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join(", ");
     match names.len().saturating_sub(MOST_NAMES) {
         0 => shown,
         more => format!("{shown} and {more} more"),

@@ -28,12 +28,28 @@ const RUNNERS: [&str; 13] = [
     "nox",
 ];
 /// What older pytests import besides.
-const OF_PYTEST: [&str; 9] =
-    ["py", "exceptiongroup", "tomli", "typing_extensions", "colorama", "attr", "attrs", "importlib_metadata", "zipp"];
+const OF_PYTEST: [&str; 9] = [
+    "py",
+    "exceptiongroup",
+    "tomli",
+    "typing_extensions",
+    "colorama",
+    "attr",
+    "attrs",
+    "importlib_metadata",
+    "zipp",
+];
 /// Names that nobody gives to a module of a project: refused in an answer in every folder that is not a package.
 const UNMISTAKABLE: [&str; 4] = ["pytest", "_pytest", "pluggy", "iniconfig"];
 /// Runners of which a folder without `__init__.py` is refused, too, once a module is in it.
-const WHOLE_FOLDERS: [&str; 6] = ["pytest", "_pytest", "pluggy", "iniconfig", "unittest", "pygments"];
+const WHOLE_FOLDERS: [&str; 6] = [
+    "pytest",
+    "_pytest",
+    "pluggy",
+    "iniconfig",
+    "unittest",
+    "pygments",
+];
 
 const IMPORTED_BY_UNITTEST: &str = include_str!("imported_by_unittest.txt");
 const IMPORTED_BY_PYTEST: &str = include_str!("imported_by_pytest.txt");
@@ -72,21 +88,45 @@ pub fn module_name(file_name: &str) -> Option<&str> {
 
 /// Returns every way in which Python could import a file or a link of this path.
 pub fn modules(path: &Path, is_link: bool) -> Vec<Module> {
-    let (Some(name), Some(folder)) = (path.file_name().and_then(|name| name.to_str()), path.parent()) else {
+    let (Some(name), Some(folder)) = (
+        path.file_name().and_then(|name| name.to_str()),
+        path.parent(),
+    ) else {
         return Vec::new();
     };
     let mut found = Vec::new();
     if is_link && !name.contains('.') {
         // It may lead to a folder with anything in it.
-        found.push(Module { folder: folder.to_owned(), name: name.to_owned(), form: Form::Package });
+        found.push(Module {
+            folder: folder.to_owned(),
+            name: name.to_owned(),
+            form: Form::Package,
+        });
     }
-    let Some(module) = module_name(name) else { return found };
+    let Some(module) = module_name(name) else {
+        return found;
+    };
     if module != "__init__" {
-        found.push(Module { folder: folder.to_owned(), name: module.to_owned(), form: Form::File });
+        found.push(Module {
+            folder: folder.to_owned(),
+            name: module.to_owned(),
+            form: Form::File,
+        });
     }
-    if let (Some(package), Some(around)) = (folder.file_name().and_then(|name| name.to_str()), folder.parent()) {
-        let form = if module == "__init__" { Form::Package } else { Form::Portion };
-        found.push(Module { folder: around.to_owned(), name: package.to_owned(), form });
+    if let (Some(package), Some(around)) = (
+        folder.file_name().and_then(|name| name.to_str()),
+        folder.parent(),
+    ) {
+        let form = if module == "__init__" {
+            Form::Package
+        } else {
+            Form::Portion
+        };
+        found.push(Module {
+            folder: around.to_owned(),
+            name: package.to_owned(),
+            form,
+        });
     }
     found
 }
@@ -109,15 +149,23 @@ impl Runners {
     /// Returns what a command may start. One that only names a script or a tool that runs others may start all of them.
     pub fn of(command: &[String]) -> Runners {
         let words: Vec<&str> = command.iter().flat_map(|word| words(word)).collect();
-        let has = |is: &dyn Fn(&str) -> bool| words.iter().any(|word| is(word.rsplit('/').next().unwrap_or(word)));
+        let has = |is: &dyn Fn(&str) -> bool| {
+            words
+                .iter()
+                .any(|word| is(word.rsplit('/').next().unwrap_or(word)))
+        };
         let is_opaque = is_script(command) || has(&|word| OPAQUE.contains(&word));
         let pytest = is_opaque || has(&|word| word.starts_with("pytest") || word == "py.test");
-        let python = pytest || has(&|word| word == "unittest" || PYTHONS.contains(&word)) || has(&is_python);
+        let python =
+            pytest || has(&|word| word == "unittest" || PYTHONS.contains(&word)) || has(&is_python);
         Runners { pytest, python }
     }
 
     pub fn and(self, other: Runners) -> Runners {
-        Runners { pytest: self.pytest || other.pytest, python: self.python || other.python }
+        Runners {
+            pytest: self.pytest || other.pytest,
+            python: self.python || other.python,
+        }
     }
 }
 
@@ -131,16 +179,24 @@ pub fn script_folders(command: &[String]) -> Vec<&str> {
             found.extend(rest.first());
         }
         if is_python(word.rsplit('/').next().unwrap_or(word)) {
-            let mut script = rest.iter().skip_while(|word| word.starts_with('-') && !matches!(**word, "-m" | "-c"));
+            let mut script = rest
+                .iter()
+                .skip_while(|word| word.starts_with('-') && !matches!(**word, "-m" | "-c"));
             let script = script.next().filter(|word| word.ends_with(".py"));
-            found.extend(script.and_then(|script| script.rsplit_once('/')).map(|(folder, _)| folder));
+            found.extend(
+                script
+                    .and_then(|script| script.rsplit_once('/'))
+                    .map(|(folder, _)| folder),
+            );
         }
     }
     found
 }
 
 fn is_python(word: &str) -> bool {
-    ["python", "pypy"].iter().any(|name| is_version_of(word, name))
+    ["python", "pypy"]
+        .iter()
+        .any(|name| is_version_of(word, name))
 }
 
 /// Programs that start what a file of theirs says.
@@ -161,26 +217,37 @@ const OPAQUE: [&str; 14] = [
     "doit",
 ];
 /// Programs that start Python under another name.
-const PYTHONS: [&str; 8] = ["uv", "uvx", "poetry", "pdm", "pipenv", "rye", "ipython", "coverage"];
+const PYTHONS: [&str; 8] = [
+    "uv", "uvx", "poetry", "pdm", "pipenv", "rye", "ipython", "coverage",
+];
 const SHELLS: [&str; 6] = ["sh", "bash", "dash", "zsh", "ksh", "busybox"];
 
 fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|c: char| !c.is_alphanumeric() && !matches!(c, '_' | '.' | '/' | '-')).filter(|word| !word.is_empty())
+    text.split(|c: char| !c.is_alphanumeric() && !matches!(c, '_' | '.' | '/' | '-'))
+        .filter(|word| !word.is_empty())
 }
 
 /// `python`, `python3`, `python3.12`, but not `python-config`.
 fn is_version_of(word: &str, name: &str) -> bool {
-    word.strip_prefix(name).is_some_and(|rest| rest.chars().all(|c| c.is_ascii_digit() || c == '.'))
+    word.strip_prefix(name)
+        .is_some_and(|rest| rest.chars().all(|c| c.is_ascii_digit() || c == '.'))
 }
 
 /// Whether the command is a script of the project: `./run`, `bin/check`, `bash run.sh`, `sh -c "./run"`.
 fn is_script(command: &[String]) -> bool {
-    let Some(program) = command.first() else { return false };
-    let is_shell = program.rsplit('/').next().is_some_and(|name| SHELLS.contains(&name));
+    let Some(program) = command.first() else {
+        return false;
+    };
+    let is_shell = program
+        .rsplit('/')
+        .next()
+        .is_some_and(|name| SHELLS.contains(&name));
     let mut of_shell = command.iter().skip(1).filter(|_| is_shell);
     match of_shell.next() {
         Some(word) if !word.starts_with('-') => true,
-        Some(_) => of_shell.flat_map(|word| words(word)).any(|word| word.starts_with("./")),
+        Some(_) => of_shell
+            .flat_map(|word| words(word))
+            .any(|word| word.starts_with("./")),
         None => program.contains('/') && !program.starts_with('/'),
     }
 }
@@ -195,18 +262,27 @@ impl Names {
         let mut names = HashMap::new();
         if runners.python {
             let installed = installed.into_iter();
-            names.extend(
-                installed.map(|name| (name, "an installed plugin or the interpreter imports before the tests")),
-            );
+            names.extend(installed.map(|name| {
+                (
+                    name,
+                    "an installed plugin or the interpreter imports before the tests",
+                )
+            }));
         }
         let mut add = |known: &mut dyn Iterator<Item = &str>, what| {
             names.extend(known.map(|name| (name.to_owned(), what)));
         };
         if runners.pytest {
-            add(&mut IMPORTED_BY_PYTEST.lines().chain(OF_PYTEST), "pytest imports before the tests");
+            add(
+                &mut IMPORTED_BY_PYTEST.lines().chain(OF_PYTEST),
+                "pytest imports before the tests",
+            );
         }
         if runners.python {
-            add(&mut IMPORTED_BY_UNITTEST.lines(), "Python or unittest imports before the tests");
+            add(
+                &mut IMPORTED_BY_UNITTEST.lines(),
+                "Python or unittest imports before the tests",
+            );
         }
         add(&mut RUNNERS.into_iter(), "is a test runner or part of one");
         Names(names)
@@ -214,7 +290,8 @@ impl Names {
 
     /// Returns what the module is that a file would be imported instead of, if that is a runner's.
     pub fn shadowed(&self, module: &Module) -> Option<&'static str> {
-        let is_complete = module.form != Form::Portion || WHOLE_FOLDERS.contains(&module.name.as_str());
+        let is_complete =
+            module.form != Form::Portion || WHOLE_FOLDERS.contains(&module.name.as_str());
         self.0.get(&module.name).filter(|_| is_complete).copied()
     }
 
@@ -255,12 +332,18 @@ mod tests {
 
     fn names(command: &str) -> Names {
         let command: Vec<String> = command.split(' ').map(str::to_owned).collect();
-        Names::new(Runners::of(&command), HashSet::from(["pytest_mock".to_owned()]))
+        Names::new(
+            Runners::of(&command),
+            HashSet::from(["pytest_mock".to_owned()]),
+        )
     }
 
     fn is_shadow(command: &str, path: &str) -> bool {
-        let top = modules(Path::new(path), false).into_iter().filter(|module| module.folder == Path::new(""));
-        top.map(|module| names(command).shadowed(&module)).any(|shadowed| shadowed.is_some())
+        let top = modules(Path::new(path), false)
+            .into_iter()
+            .filter(|module| module.folder == Path::new(""));
+        top.map(|module| names(command).shadowed(&module))
+            .any(|shadowed| shadowed.is_some())
     }
 
     #[test]
@@ -290,9 +373,13 @@ mod tests {
         ] {
             assert!(is_shadow("cargo test", path), "{path}");
         }
-        for path in
-            ["packaging/build.py", "packaging/debian/rules", "coverage/index.html", "pytest_helper.py", "unittest.txt"]
-        {
+        for path in [
+            "packaging/build.py",
+            "packaging/debian/rules",
+            "coverage/index.html",
+            "pytest_helper.py",
+            "unittest.txt",
+        ] {
             assert!(!is_shadow("python3 -m pytest", path), "{path}");
         }
     }
@@ -313,7 +400,11 @@ mod tests {
             ("cargo test", "pytest_mock.py", false),
             ("cargo test", "types.py", false),
             ("sh -c grep -q GOOD calc.py", "json.py", false),
-            ("sh -c cd x && python3.12 -m unittest", "encodings/__init__.py", true),
+            (
+                "sh -c cd x && python3.12 -m unittest",
+                "encodings/__init__.py",
+                true,
+            ),
             ("make test", "json.py", true),
             ("./run", "json.py", true),
             ("bash run.sh", "types.py", true),

@@ -103,7 +103,10 @@ impl HostEnvironment {
 
     fn load(&mut self) {
         if let Err(problem) = self.launch() {
-            self.failed(format!("Failed to load environment '{}': {problem}", self.found.name));
+            self.failed(format!(
+                "Failed to load environment '{}': {problem}",
+                self.found.name
+            ));
         }
     }
 
@@ -125,44 +128,83 @@ impl HostEnvironment {
                     alive.state = State::Ready;
                 }
             }
-            Said::Line(value) => {
-                self.failed(value["failed"].as_str().unwrap_or("a host said something odd").to_owned())
+            Said::Line(value) => self.failed(
+                value["failed"]
+                    .as_str()
+                    .unwrap_or("a host said something odd")
+                    .to_owned(),
+            ),
+            Said::Nonsense(text) => {
+                self.failed(format!("Failed to load environment '{name}': {text}"))
             }
-            Said::Nonsense(text) => self.failed(format!("Failed to load environment '{name}': {text}")),
             Said::Gone => {
                 self.await_end();
                 let how = self.bury();
-                self.failed(format!("Failed to load environment '{name}': its host ended ({how})"));
+                self.failed(format!(
+                    "Failed to load environment '{name}': its host ended ({how})"
+                ));
             }
         }
     }
 
     fn launch(&mut self) -> Result<(), String> {
         self.problem = None;
-        let Start { launcher, project, env, python } = &self.start;
+        let Start {
+            launcher,
+            project,
+            env,
+            python,
+        } = &self.start;
         let interpreter = || python.clone().ok_or("there is no python3 on PATH");
         let command: Vec<OsString> = match self.found.kind {
             Kind::Executable => vec![self.found.path.clone().into()],
-            Kind::Python | Kind::Yaml => vec![interpreter()?.into(), "-u".into(), "-c".into(), HOST.into()],
+            Kind::Python | Kind::Yaml => {
+                vec![interpreter()?.into(), "-u".into(), "-c".into(), HOST.into()]
+            }
         };
         let program = match self.found.kind {
             Kind::Yaml => Some(program(&self.found.path)?),
             _ => None,
         };
         // A host enters the project only after its own imports: nothing there can take their place.
-        let cwd = if self.found.kind == Kind::Executable { project.clone() } else { PathBuf::from("/") };
+        let cwd = if self.found.kind == Kind::Executable {
+            project.clone()
+        } else {
+            PathBuf::from("/")
+        };
         let mut env = env.clone();
         let is_host = self.found.kind != Kind::Executable;
-        let search_path = env.iter().rfind(|(name, _)| name == "PYTHONPATH").map(|(_, value)| value.to_string_lossy());
+        let search_path = env
+            .iter()
+            .rfind(|(name, _)| name == "PYTHONPATH")
+            .map(|(_, value)| value.to_string_lossy());
         let search_path = search_path.map(|path| path.into_owned());
         env.retain(|(name, _)| !is_host || name != "PYTHONPATH");
-        let job = Job { command, cwd, env, timeout: Duration::MAX };
-        let (living, channel) =
-            Living::start_duplex(&launcher.with_terminals(), &job).map_err(|error| error.to_string())?;
+        let job = Job {
+            command,
+            cwd,
+            env,
+            timeout: Duration::MAX,
+        };
+        let (living, channel) = Living::start_duplex(&launcher.with_terminals(), &job)
+            .map_err(|error| error.to_string())?;
         forward(&living, &self.found.name, self.tell).map_err(|error| error.to_string())?;
-        channel.set_nonblocking(true).map_err(|error| error.to_string())?;
-        let state = if self.found.kind == Kind::Executable { State::Ready } else { State::Loading };
-        let mut alive = Alive { living, channel, lines: Lines::default(), state, screen_due: None, end_due: None };
+        channel
+            .set_nonblocking(true)
+            .map_err(|error| error.to_string())?;
+        let state = if self.found.kind == Kind::Executable {
+            State::Ready
+        } else {
+            State::Loading
+        };
+        let mut alive = Alive {
+            living,
+            channel,
+            lines: Lines::default(),
+            state,
+            screen_due: None,
+            end_due: None,
+        };
         if is_host {
             let mut job = json!({
                 "name": self.found.name,
@@ -172,13 +214,15 @@ impl HostEnvironment {
                 "sources": {"types": TYPES, "interactive": INTERACTIVE},
             });
             if let Some(program) = program {
-                job["program"] =
-                    json!({"command": program.command, "prompt": program.prompt, "description": program.description});
+                job["program"] = json!({"command": program.command, "prompt": program.prompt, "description": program.description});
             }
             alive.say(&job, Instant::now() + LOADING_PATIENCE);
         }
-        self.screen =
-            if alive.state == State::Ready { ready(&self.found.name) } else { ScreenSection::new("[loading]") };
+        self.screen = if alive.state == State::Ready {
+            ready(&self.found.name)
+        } else {
+            ScreenSection::new("[loading]")
+        };
         self.alive = Some(alive);
         Ok(())
     }
@@ -190,7 +234,10 @@ impl HostEnvironment {
             if let Some(said) = alive.lines.take() {
                 return Some(said);
             }
-            let mut fds = vec![PollFd::from_borrowed_fd(alive.channel.as_fd(), PollFlags::IN)];
+            let mut fds = vec![PollFd::from_borrowed_fd(
+                alive.channel.as_fd(),
+                PollFlags::IN,
+            )];
             fds.extend(wake.map(|wake| PollFd::from_borrowed_fd(wake, PollFlags::IN)));
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             match poll(&mut fds, left.map(timespec).as_ref()) {
@@ -212,13 +259,19 @@ impl HostEnvironment {
     fn await_end(&self) {
         if let Some(alive) = &self.alive {
             let mut fds = [PollFd::from_borrowed_fd(alive.living.over(), PollFlags::IN)];
-            while poll(&mut fds, Some(&timespec(PARTING_PATIENCE))) == Err(rustix::io::Errno::INTR) {}
+            while poll(&mut fds, Some(&timespec(PARTING_PATIENCE))) == Err(rustix::io::Errno::INTR)
+            {
+            }
         }
     }
 
     /// Ends what is left of a host and returns how it ended, in words.
     fn bury(&mut self) -> String {
-        match self.alive.take().map(|mut alive| alive.living.end(How::Soon)) {
+        match self
+            .alive
+            .take()
+            .map(|mut alive| alive.living.end(How::Soon))
+        {
             Some(Ended::Exited(code)) => format!("exit status {code}"),
             Some(Ended::Signalled(number)) => format!("signal {number}"),
             Some(Ended::CannotStart(why)) => format!("cannot start: {why}"),
@@ -230,7 +283,9 @@ impl HostEnvironment {
 
     /// Passes over an answer about the screen that came late; returns whether there is one to pass over.
     fn is_late_screen(&mut self, value: &Value) -> bool {
-        let Some(alive) = &mut self.alive else { return false };
+        let Some(alive) = &mut self.alive else {
+            return false;
+        };
         let is_due = alive.screen_due.is_some() && value.get("content").is_some();
         if is_due {
             alive.screen_due = None;
@@ -252,7 +307,10 @@ impl HostEnvironment {
     fn babbled(&mut self, text: &str) -> Response {
         self.bury();
         self.is_over("it said what is no answer");
-        Response::failed(format!("The environment {} said what is no answer and was ended: {text}", self.found.name))
+        Response::failed(format!(
+            "The environment {} said what is no answer and was ended: {text}",
+            self.found.name
+        ))
     }
 
     fn is_over(&mut self, how: &str) {
@@ -263,14 +321,19 @@ impl HostEnvironment {
 
     fn answered(&mut self, value: &Value) -> Response {
         self.is_running = false;
-        let (Some(text), Some(success)) = (value["output"].as_str(), value["success"].as_bool()) else {
+        let (Some(text), Some(success)) = (value["output"].as_str(), value["success"].as_bool())
+        else {
             return Response::failed(format!(
                 "The environment {} gave no answer to the command: {value}",
                 self.found.name
             ));
         };
         self.end = if success { "it succeeded" } else { "it failed" }.into();
-        Response { output: cleaned(text), success, running: false }
+        Response {
+            output: cleaned(text),
+            success,
+            running: false,
+        }
     }
 }
 
@@ -279,10 +342,16 @@ impl Environment for HostEnvironment {
         if self.alive.is_none()
             && let Err(problem) = self.launch()
         {
-            return Some(Response::failed(format!("Failed to start the environment {}: {problem}", self.found.name)));
+            return Some(Response::failed(format!(
+                "Failed to start the environment {}: {problem}",
+                self.found.name
+            )));
         }
         let alive = self.alive.as_mut()?;
-        alive.say(&json!({"type": "command", "command": command}), Instant::now() + LOADING_PATIENCE);
+        alive.say(
+            &json!({"type": "command", "command": command}),
+            Instant::now() + LOADING_PATIENCE,
+        );
         self.is_running = true;
         None
     }
@@ -301,7 +370,12 @@ impl Environment for HostEnvironment {
                 Some(Said::Nonsense(text)) => return Waited::Ended(self.babbled(&text)),
                 Some(Said::Gone) => return Waited::Ended(self.died()),
                 None if self.alive.is_none() => return Waited::Ended(self.died()),
-                None if until.deadline.is_some_and(|deadline| deadline <= Instant::now()) => return Waited::Late,
+                None if until
+                    .deadline
+                    .is_some_and(|deadline| deadline <= Instant::now()) =>
+                {
+                    return Waited::Late;
+                }
                 None => return Waited::Woken,
             }
         }
@@ -324,10 +398,20 @@ impl Environment for HostEnvironment {
     fn restart(&mut self) {
         self.bury();
         self.is_running = false;
-        let home = self.found.path.parent().and_then(Path::parent).unwrap_or(&self.start.project);
+        let home = self
+            .found
+            .path
+            .parent()
+            .and_then(Path::parent)
+            .unwrap_or(&self.start.project);
         match super::find_one(home, &self.found.name) {
             Some(found) => self.found = found,
-            None => return self.failed(format!("Failed to load environment '{}': its file is gone", self.found.name)),
+            None => {
+                return self.failed(format!(
+                    "Failed to load environment '{}': its file is gone",
+                    self.found.name
+                ));
+            }
         }
         self.load();
         self.is_offered(Instant::now() + LOADING_PATIENCE, None);
@@ -343,22 +427,38 @@ impl Environment for HostEnvironment {
 
     fn prepare_screen(&mut self) {
         let is_busy = self.is_running();
-        if let Some(alive) = self.alive.as_mut().filter(|alive| !is_busy && alive.screen_due.is_none()) {
+        if let Some(alive) = self
+            .alive
+            .as_mut()
+            .filter(|alive| !is_busy && alive.screen_due.is_none())
+        {
             alive.say(&json!({"type": "screen"}), Instant::now() + SCREEN_PATIENCE);
             alive.screen_due = Some(Instant::now() + SCREEN_PATIENCE);
         }
     }
 
     fn screen(&mut self) -> ScreenSection {
-        let due = self.alive.as_ref().and_then(|alive| alive.screen_due).filter(|_| !self.is_running());
-        let Some(due) = due else { return self.screen.clone() };
+        let due = self
+            .alive
+            .as_ref()
+            .and_then(|alive| alive.screen_due)
+            .filter(|_| !self.is_running());
+        let Some(due) = due else {
+            return self.screen.clone();
+        };
         match self.hear(Some(due), None) {
             Some(Said::Line(value)) => drop(self.is_late_screen(&value)),
             Some(Said::Nonsense(text)) => drop(self.babbled(&text)),
             Some(Said::Gone) => drop(self.died()),
             None => {
-                let content = format!("{}\n[the screen is late; this is the last one]", self.screen.content);
-                return ScreenSection { content, max_lines: self.screen.max_lines + 1 };
+                let content = format!(
+                    "{}\n[the screen is late; this is the last one]",
+                    self.screen.content
+                );
+                return ScreenSection {
+                    content,
+                    max_lines: self.screen.max_lines + 1,
+                };
             }
         }
         self.screen.clone()
@@ -383,7 +483,9 @@ impl Environment for HostEnvironment {
 
 impl HostEnvironment {
     fn is_loading(&self) -> bool {
-        self.alive.as_ref().is_some_and(|alive| alive.state == State::Loading)
+        self.alive
+            .as_ref()
+            .is_some_and(|alive| alive.state == State::Loading)
     }
 
     /// Returns what a wait for the loading came to; nothing where a command waits behind it.
@@ -410,7 +512,10 @@ impl Alive {
                 Ok(count) => rest = &rest[count..],
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let left = deadline.saturating_duration_since(Instant::now());
-                    let mut fds = [PollFd::from_borrowed_fd(self.channel.as_fd(), PollFlags::OUT)];
+                    let mut fds = [PollFd::from_borrowed_fd(
+                        self.channel.as_fd(),
+                        PollFlags::OUT,
+                    )];
                     let _ = poll(&mut fds, Some(&timespec(left)));
                 }
                 Err(_) => return,
@@ -427,7 +532,10 @@ impl Alive {
                 self.lines.push(&bytes[..count]);
                 true
             }
-            Err(error) => matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
+            Err(error) => matches!(
+                error.kind(),
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+            ),
         }
     }
 }
@@ -438,7 +546,10 @@ fn ready(name: &str) -> ScreenSection {
 }
 
 fn timespec(time: Duration) -> Timespec {
-    Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() }
+    Timespec {
+        tv_sec: time.as_secs() as i64,
+        tv_nsec: time.subsec_nanos().into(),
+    }
 }
 
 /// Passes what a host prints on to the user, line by line, behind its name; ends with the host.
@@ -457,11 +568,16 @@ fn forward(living: &Living, name: &str, tell: fn(&str)) -> io::Result<()> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                 Err(_) => break,
             }
-            while let Some(end) =
-                rest.iter().position(|byte| *byte == b'\n').or((1 << 16 < rest.len()).then_some(1 << 16))
+            while let Some(end) = rest
+                .iter()
+                .position(|byte| *byte == b'\n')
+                .or((1 << 16 < rest.len()).then_some(1 << 16))
             {
                 let line: Vec<u8> = rest.drain(..=end).collect();
-                tell(&format!("[{name}] {}", String::from_utf8_lossy(&line).trim_end()));
+                tell(&format!(
+                    "[{name}] {}",
+                    String::from_utf8_lossy(&line).trim_end()
+                ));
             }
         }
         if !rest.is_empty() {

@@ -35,17 +35,23 @@ impl Lines {
 
     /// Takes the next line that is whole, or what can never become one.
     pub fn take(&mut self) -> Option<Said> {
-        let Some(end) = memchr::memchr(b'\n', &self.buffer[self.searched..]).map(|found| self.searched + found) else {
+        let Some(end) =
+            memchr::memchr(b'\n', &self.buffer[self.searched..]).map(|found| self.searched + found)
+        else {
             self.searched = self.buffer.len();
             let is_long = LONGEST_LINE < self.buffer.len();
-            return is_long.then(|| Said::Nonsense(format!("a line of more than {LONGEST_LINE} bytes")));
+            return is_long
+                .then(|| Said::Nonsense(format!("a line of more than {LONGEST_LINE} bytes")));
         };
         self.searched = 0;
         let line: Vec<u8> = self.buffer.drain(..=end).collect();
         Some(match serde_json::from_slice(&line) {
             Ok(value @ Value::Object(_)) => Said::Line(value),
             _ => Said::Nonsense(
-                String::from_utf8_lossy(&line[..line.len().min(200)]).trim_end().escape_debug().to_string(),
+                String::from_utf8_lossy(&line[..line.len().min(200)])
+                    .trim_end()
+                    .escape_debug()
+                    .to_string(),
             ),
         })
     }
@@ -53,9 +59,15 @@ impl Lines {
 
 /// Returns the screen in an answer.
 pub fn section(value: &Value) -> ScreenSection {
-    let max_lines =
-        value["max_lines"].as_u64().map_or(ScreenSection::MAX_LINES, |lines| lines.min(MOST_LINES) as usize);
-    ScreenSection { content: cleaned(value["content"].as_str().unwrap_or_default()), max_lines }
+    let max_lines = value["max_lines"]
+        .as_u64()
+        .map_or(ScreenSection::MAX_LINES, |lines| {
+            lines.min(MOST_LINES) as usize
+        });
+    ScreenSection {
+        content: cleaned(value["content"].as_str().unwrap_or_default()),
+        max_lines,
+    }
 }
 
 /// What a host said is foreign text like any: without a terminal's language, and bounded.

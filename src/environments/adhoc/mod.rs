@@ -52,7 +52,11 @@ fn some_program() -> String {
 /// file may have.
 pub fn find(project: &Path, taken: &[&str]) -> (Vec<Found>, Vec<String>) {
     let mut by_name: BTreeMap<String, Vec<(Kind, PathBuf)>> = BTreeMap::new();
-    for entry in std::fs::read_dir(project.join(FOLDER)).into_iter().flatten().flatten() {
+    for entry in std::fs::read_dir(project.join(FOLDER))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
         if let Some((name, kind)) = candidate(&entry.path()) {
             by_name.entry(name).or_default().push((kind, entry.path()));
         }
@@ -61,7 +65,12 @@ pub fn find(project: &Path, taken: &[&str]) -> (Vec<Found>, Vec<String>) {
     let mut words = Vec::new();
     for (name, mut files) in by_name {
         files.sort();
-        let shown = |path: &Path| path.strip_prefix(project).unwrap_or(path).display().to_string();
+        let shown = |path: &Path| {
+            path.strip_prefix(project)
+                .unwrap_or(path)
+                .display()
+                .to_string()
+        };
         if taken.contains(&name.as_str()) {
             let files: Vec<_> = files.iter().map(|(_, path)| shown(path)).collect();
             words.push(format!(
@@ -71,7 +80,11 @@ pub fn find(project: &Path, taken: &[&str]) -> (Vec<Found>, Vec<String>) {
             continue;
         }
         for (_, path) in &files[1..] {
-            words.push(format!("Ignored {}: {} comes first", shown(path), shown(&files[0].1)));
+            words.push(format!(
+                "Ignored {}: {} comes first",
+                shown(path),
+                shown(&files[0].1)
+            ));
         }
         let (kind, path) = files.swap_remove(0);
         found.push(Found { name, kind, path });
@@ -81,7 +94,10 @@ pub fn find(project: &Path, taken: &[&str]) -> (Vec<Found>, Vec<String>) {
 
 /// Returns the environment of that name, as `find` would.
 pub fn find_one(project: &Path, name: &str) -> Option<Found> {
-    find(project, &[]).0.into_iter().find(|found| found.name == name)
+    find(project, &[])
+        .0
+        .into_iter()
+        .find(|found| found.name == name)
 }
 
 /// Whether a file is an environment by its name and mode: which, and of what kind.
@@ -94,13 +110,16 @@ fn candidate(path: &Path) -> Option<(String, Kind)> {
         None if data.permissions().mode() & 0o111 != 0 => Kind::Executable,
         _ => return None,
     };
-    let is_name = stem.chars().all(|c| c.is_alphanumeric() || c == '_') && !stem.starts_with(|c: char| c.is_numeric());
+    let is_name = stem.chars().all(|c| c.is_alphanumeric() || c == '_')
+        && !stem.starts_with(|c: char| c.is_numeric());
     (is_name && !stem.starts_with('_')).then(|| (stem.to_owned(), kind))
 }
 
 /// Reads the description of an interactive program; the error says what is wrong.
 pub fn program(path: &Path) -> Result<Program, String> {
-    let size = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
+    let size = std::fs::metadata(path)
+        .map_err(|error| error.to_string())?
+        .len();
     if YAML_LIMIT < size {
         return Err(format!("it has {size} bytes, more than {YAML_LIMIT}"));
     }
@@ -141,19 +160,37 @@ mod tests {
             ("b", "x"),
         ]);
         let (found, words) = find(project.path(), &["bash"]);
-        let found: Vec<_> = found.iter().map(|found| (found.name.as_str(), found.kind)).collect();
-        assert_eq!(found, [("a", Kind::Yaml), ("b", Kind::Python), ("c", Kind::Executable)]);
+        let found: Vec<_> = found
+            .iter()
+            .map(|found| (found.name.as_str(), found.kind))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                ("a", Kind::Yaml),
+                ("b", Kind::Python),
+                ("c", Kind::Executable)
+            ]
+        );
         assert_eq!(words.len(), 2, "{words:?}");
-        assert!(words[0].contains("env/b: env/b.py comes first"), "{words:?}");
+        assert!(
+            words[0].contains("env/b: env/b.py comes first"),
+            "{words:?}"
+        );
         assert!(words[1].contains("'bash'"), "{words:?}");
     }
 
     #[test]
     fn a_program_is_described_in_three_fields() {
-        let project =
-            project(&[("a.yaml", "command: gdb -q\nprompt: '\\(gdb\\) '\n"), ("b.yaml", "command: x\ncolour: 1\n")]);
+        let project = project(&[
+            ("a.yaml", "command: gdb -q\nprompt: '\\(gdb\\) '\n"),
+            ("b.yaml", "command: x\ncolour: 1\n"),
+        ]);
         let program_of = |name: &str| program(&project.path().join("env").join(name));
-        assert_eq!(program_of("a.yaml").unwrap().description, "Interactive program");
+        assert_eq!(
+            program_of("a.yaml").unwrap().description,
+            "Interactive program"
+        );
         assert!(program_of("b.yaml").is_err());
     }
 }

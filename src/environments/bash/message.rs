@@ -18,8 +18,8 @@ const MAX_WRAPPED_LINES: usize = 1000;
 const BEGIN: &str = r#"\builtin printf "\0\1B\0\2" >&80; \builtin unset __n __p __c __s __t"#;
 
 const RESERVED: [&str; 19] = [
-    "if", "then", "else", "elif", "fi", "do", "done", "case", "esac", "while", "until", "for", "select", "function",
-    "time", "coproc", "in", "alias", "unalias",
+    "if", "then", "else", "elif", "fi", "do", "done", "case", "esac", "while", "until", "for",
+    "select", "function", "time", "coproc", "in", "alias", "unalias",
 ];
 
 /// Returns what a fresh shell is told.
@@ -32,7 +32,10 @@ pub(super) fn enter() -> String {
     let report = code(REPORT);
     let body = code(LOOP).replace("REPORT", &report.replace("KIND", "D"));
     let body = body.replace('\'', r"'\''");
-    format!("{{ __s=$?; {}; PROMPT_COMMAND='{body}'; }} >&80 2>&80\n", report.replace("KIND", "R"))
+    format!(
+        "{{ __s=$?; {}; PROMPT_COMMAND='{body}'; }} >&80 2>&80\n",
+        report.replace("KIND", "R")
+    )
 }
 
 /// Returns the same for a shell that may be in the loop, where it is skipped.
@@ -46,11 +49,20 @@ pub(super) fn enter_or_skip() -> String {
 pub(super) fn command(text: &str, before: &Report) -> Vec<u8> {
     let prologue = prologue(text, before);
     let is_wrapped = is_worth_wrapping(text, before);
-    let text = if is_wrapped { text.to_owned() } else { format!("{prologue}\n{text}") };
+    let text = if is_wrapped {
+        text.to_owned()
+    } else {
+        format!("{prologue}\n{text}")
+    };
     let mode = if is_wrapped { 'W' } else { 'L' };
     // A count is of characters, which are bytes for sure in one locale alone.
-    let counted = if text.is_ascii() && prologue.is_ascii() { 'A' } else { 'B' };
-    let mut message = format!("{mode}{counted}{:07}{:010}\n", prologue.len(), text.len()).into_bytes();
+    let counted = if text.is_ascii() && prologue.is_ascii() {
+        'A'
+    } else {
+        'B'
+    };
+    let mut message =
+        format!("{mode}{counted}{:07}{:010}\n", prologue.len(), text.len()).into_bytes();
     if is_wrapped {
         message.extend(prologue.as_bytes());
     }
@@ -76,7 +88,8 @@ fn is_simple(text: &str) -> bool {
 }
 
 fn is_blank(text: &str) -> bool {
-    text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'))
+    text.lines()
+        .all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'))
 }
 
 fn prologue(text: &str, before: &Report) -> String {
@@ -98,7 +111,9 @@ fn prologue(text: &str, before: &Report) -> String {
     }
     // Nothing else gives a status without a new process; in front of `&&` a failure is none.
     let rest = if status == 0 { "" } else { " && :" };
-    format!(r"{begin}; __r() {{ \builtin unset -f __r; {steps}\builtin return {status}; }} >/dev/null 2>&1; __r{rest}")
+    format!(
+        r"{begin}; __r() {{ \builtin unset -f __r; {steps}\builtin return {status}; }} >/dev/null 2>&1; __r{rest}"
+    )
 }
 
 /// Returns a file without its comments.
@@ -118,10 +133,28 @@ mod tests {
 
     #[test]
     fn simple_commands_are_known() {
-        for text in ["true", "ls -la /tmp", "cd ..", "X=1 make -j2 all", "echo $HOME", "git status"] {
+        for text in [
+            "true",
+            "ls -la /tmp",
+            "cd ..",
+            "X=1 make -j2 all",
+            "echo $HOME",
+            "git status",
+        ] {
             assert!(is_simple(text), "{text}");
         }
-        for text in ["fi", "if true", "a\nb", "a; b", "echo 'x'", "echo é", "f() {", "a | b", "alias x=y", "time a"] {
+        for text in [
+            "fi",
+            "if true",
+            "a\nb",
+            "a; b",
+            "echo 'x'",
+            "echo é",
+            "f() {",
+            "a | b",
+            "alias x=y",
+            "time a",
+        ] {
             assert!(!is_simple(text), "{text}");
         }
     }
@@ -139,8 +172,26 @@ mod tests {
         let quiet = Report::default();
         assert!(header("true", &quiet).starts_with("LA"));
         assert!(header("echo 'é'", &quiet).starts_with("WB"));
-        assert!(header("a; b", &Report { options: "ev".to_owned(), ..quiet.clone() }).starts_with('L'));
-        assert!(header("true", &Report { has_error_trap: true, ..quiet }).starts_with('W'));
+        assert!(
+            header(
+                "a; b",
+                &Report {
+                    options: "ev".to_owned(),
+                    ..quiet.clone()
+                }
+            )
+            .starts_with('L')
+        );
+        assert!(
+            header(
+                "true",
+                &Report {
+                    has_error_trap: true,
+                    ..quiet
+                }
+            )
+            .starts_with('W')
+        );
         assert!(enter_or_skip()[..20].ends_with('\n') && enter_or_skip()[20..] == enter());
     }
 }

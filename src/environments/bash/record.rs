@@ -75,7 +75,10 @@ impl Records {
                 self.searched = self.bytes.len().saturating_sub(1);
                 return None;
             };
-            let whole: Vec<u8> = self.bytes.drain(..self.searched + end + END.len()).collect();
+            let whole: Vec<u8> = self
+                .bytes
+                .drain(..self.searched + end + END.len())
+                .collect();
             self.searched = 0;
             if let Some(record) = parse(whole.get(..whole.len() - END.len()).unwrap_or_default()) {
                 return Some(record);
@@ -86,9 +89,13 @@ impl Records {
 
 fn parse(bytes: &[u8]) -> Option<Record> {
     // One that was interrupted may stand before it.
-    let start = bytes.windows(START.len()).rposition(|window| window == START)?;
+    let start = bytes
+        .windows(START.len())
+        .rposition(|window| window == START)?;
     let before = String::from_utf8_lossy(&bytes[start.saturating_sub(MAX_BEFORE)..start]);
-    let mut fields = bytes[start + START.len()..].split(|byte| *byte == 0).map(String::from_utf8_lossy);
+    let mut fields = bytes[start + START.len()..]
+        .split(|byte| *byte == 0)
+        .map(String::from_utf8_lossy);
     match fields.next()?.as_ref() {
         "B" => Some(Record::Begun),
         "K" => Some(Record::Skipped),
@@ -96,7 +103,13 @@ fn parse(bytes: &[u8]) -> Option<Record> {
         kind @ ("D" | "R") => {
             let status = fields.next()?.parse().ok()?;
             let (options, cwd) = (fields.next()?.into_owned(), fields.next()?.into_owned());
-            let mut report = Report { status, options, cwd, jobs: jobs(&before), ..Report::default() };
+            let mut report = Report {
+                status,
+                options,
+                cwd,
+                jobs: jobs(&before),
+                ..Report::default()
+            };
             for (name, command) in traps(&before) {
                 match name {
                     "DEBUG" => report.debug_trap = Some(command.to_owned()),
@@ -104,7 +117,11 @@ fn parse(bytes: &[u8]) -> Option<Record> {
                     _ => report.interrupt_trap = Some(command.to_owned()),
                 }
             }
-            Some(if kind == "D" { Record::Ended(report) } else { Record::Entered(report) })
+            Some(if kind == "D" {
+                Record::Ended(report)
+            } else {
+                Record::Entered(report)
+            })
         }
         _ => None,
     }
@@ -116,8 +133,15 @@ fn traps(text: &str) -> Vec<(&'static str, &str)> {
     let mut rest = text;
     while let Some(start) = rest.find("trap -- ") {
         rest = &rest[start..];
-        let ends = ["DEBUG", "ERR", "SIGINT", "INT"].map(|name| (rest.find(&format!("' {name}\n")), name));
-        let Some((end, name)) = ends.into_iter().filter_map(|(end, name)| Some((end?, name))).min() else { break };
+        let ends =
+            ["DEBUG", "ERR", "SIGINT", "INT"].map(|name| (rest.find(&format!("' {name}\n")), name));
+        let Some((end, name)) = ends
+            .into_iter()
+            .filter_map(|(end, name)| Some((end?, name)))
+            .min()
+        else {
+            break;
+        };
         let (command, after) = rest.split_at(end + "' ".len() + name.len());
         traps.push((name, command));
         rest = after;
@@ -132,14 +156,19 @@ fn jobs(text: &str) -> Vec<BackgroundJob> {
         if let Some(job) = job(line) {
             jobs.push(job);
         } else if let Some(last) = jobs.last_mut() {
-            let more = line.trim_start().trim_start_matches(|character: char| character.is_ascii_digit()).trim_start();
+            let more = line
+                .trim_start()
+                .trim_start_matches(|character: char| character.is_ascii_digit())
+                .trim_start();
             last.command.push(' ');
             last.command.push_str(more);
         }
     }
     for job in &mut jobs {
         let command = job.command.trim_end();
-        let command = command.rsplit_once("  (wd: ").map_or(command, |(command, _)| command);
+        let command = command
+            .rsplit_once("  (wd: ")
+            .map_or(command, |(command, _)| command);
         job.command = command.trim_end_matches('&').trim_end().to_owned();
     }
     jobs
@@ -194,22 +223,33 @@ mod tests {
 
     #[test]
     fn a_torn_record_gives_way_to_the_next() {
-        assert_eq!(read(&[b"\0\x01D\x000\0hi", b"\0\x01K\0\x02"]), [Record::Skipped]);
+        assert_eq!(
+            read(&[b"\0\x01D\x000\0hi", b"\0\x01K\0\x02"]),
+            [Record::Skipped]
+        );
     }
 
     #[test]
     fn a_report_has_its_fields() {
         let report = report("");
-        assert_eq!((report.status, report.options.as_str(), report.cwd.as_str()), (3, "hiBs", "/a b\n"));
-        assert_eq!((report.debug_trap, report.has_error_trap, report.jobs), (None, false, Vec::new()));
+        assert_eq!(
+            (report.status, report.options.as_str(), report.cwd.as_str()),
+            (3, "hiBs", "/a b\n")
+        );
+        assert_eq!(
+            (report.debug_trap, report.has_error_trap, report.jobs),
+            (None, false, Vec::new())
+        );
     }
 
     #[test]
     fn traps_are_told_as_they_are_set() {
-        let traps =
-            "T\n+ trap -p\ntrap -- 'echo '\\''T'\\''\nx' DEBUG\ntrap -- 'echo E' ERR\ntrap -- '' SIGINT\n+ set\n";
+        let traps = "T\n+ trap -p\ntrap -- 'echo '\\''T'\\''\nx' DEBUG\ntrap -- 'echo E' ERR\ntrap -- '' SIGINT\n+ set\n";
         let report = report(traps);
-        assert_eq!(report.debug_trap.as_deref(), Some("trap -- 'echo '\\''T'\\''\nx' DEBUG"));
+        assert_eq!(
+            report.debug_trap.as_deref(),
+            Some("trap -- 'echo '\\''T'\\''\nx' DEBUG")
+        );
         assert_eq!(report.interrupt_trap.as_deref(), Some("trap -- '' SIGINT"));
         assert!(report.has_error_trap);
         assert_eq!(self::report("trap -- 'e' ERR\n").debug_trap, None);
@@ -220,8 +260,16 @@ mod tests {
         let text = "[1]   4877 Running                 sleep 30 &  (wd: /tmp)\n\
                     [2]-  4878 Running                 sleep 40\n      4879                       | cat &\n\
                     [3]+  4880 Running                 ( sleep 20; echo a ) &\n";
-        let wanted = [(1, 4877, "sleep 30"), (2, 4878, "sleep 40 | cat"), (3, 4880, "( sleep 20; echo a )")];
-        let wanted = wanted.map(|(number, pid, command)| BackgroundJob { number, pid, command: command.to_owned() });
+        let wanted = [
+            (1, 4877, "sleep 30"),
+            (2, 4878, "sleep 40 | cat"),
+            (3, 4880, "( sleep 20; echo a )"),
+        ];
+        let wanted = wanted.map(|(number, pid, command)| BackgroundJob {
+            number,
+            pid,
+            command: command.to_owned(),
+        });
         assert_eq!(report(text).jobs, wanted);
     }
 

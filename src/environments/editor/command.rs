@@ -50,14 +50,22 @@ pub(super) fn parse(text: &str) -> Result<Command<'_>, String> {
         "edit" => return edit(&mut rest, content).map_err(|wrong| usage(&wrong, EDIT)),
         "create" => return create(&mut rest, content).map_err(|wrong| usage(&wrong, CREATE)),
         "search" => search(&mut rest).map_err(|wrong| usage(&wrong, SEARCH)),
-        "close" => view_id(&mut rest).map(Command::Close).map_err(|wrong| usage(&wrong, CLOSE)),
-        "next_match" => view_id(&mut rest).map(Command::NextMatch).map_err(|wrong| usage(&wrong, NEXT_MATCH)),
-        "prev_match" => view_id(&mut rest).map(Command::PrevMatch).map_err(|wrong| usage(&wrong, PREV_MATCH)),
+        "close" => view_id(&mut rest)
+            .map(Command::Close)
+            .map_err(|wrong| usage(&wrong, CLOSE)),
+        "next_match" => view_id(&mut rest)
+            .map(Command::NextMatch)
+            .map_err(|wrong| usage(&wrong, NEXT_MATCH)),
+        "prev_match" => view_id(&mut rest)
+            .map(Command::PrevMatch)
+            .map_err(|wrong| usage(&wrong, PREV_MATCH)),
         _ => Err(unknown(verb)),
     }?;
     match content.trim() {
         "" => Ok(command),
-        _ => Err(format!("`{verb}` takes one line; send one command at a time")),
+        _ => Err(format!(
+            "`{verb}` takes one line; send one command at a time"
+        )),
     }
 }
 
@@ -77,7 +85,9 @@ impl<'a> Rest<'a> {
     /// Takes what comes before the next blank.
     fn bare_word(&mut self) -> &'a str {
         self.skip_blanks();
-        let (word, rest) = self.0.split_at(self.0.find(char::is_whitespace).unwrap_or(self.0.len()));
+        let (word, rest) = self
+            .0
+            .split_at(self.0.find(char::is_whitespace).unwrap_or(self.0.len()));
         self.0 = rest;
         word
     }
@@ -85,13 +95,23 @@ impl<'a> Rest<'a> {
     /// Takes a word, or what is in double quotes.
     fn word(&mut self, what: &str) -> Result<String, String> {
         self.skip_blanks();
-        let word = if self.0.starts_with('"') { self.quoted(what)? } else { self.bare_word().to_owned() };
-        if word.is_empty() { Err(format!("the {what} is missing")) } else { Ok(word) }
+        let word = if self.0.starts_with('"') {
+            self.quoted(what)?
+        } else {
+            self.bare_word().to_owned()
+        };
+        if word.is_empty() {
+            Err(format!("the {what} is missing"))
+        } else {
+            Ok(word)
+        }
     }
 
     /// Takes what is in double quotes, in which `\"` is a quote and every other backslash is itself.
     fn quoted(&mut self, what: &str) -> Result<String, String> {
-        let inside = self.delimited('"').ok_or_else(|| format!("the quote of the {what} is not closed"))?;
+        let inside = self
+            .delimited('"')
+            .ok_or_else(|| format!("the quote of the {what} is not closed"))?;
         let (mut taken, mut characters) = (String::with_capacity(inside.len()), inside.chars());
         while let Some(character) = characters.next() {
             match (character, characters.as_str().chars().next()) {
@@ -112,8 +132,12 @@ impl<'a> Rest<'a> {
         if !self.0.starts_with('/') {
             return Err(format!("the {what} is missing: it stands between slashes"));
         }
-        let inside = self.delimited('/').ok_or_else(|| format!("the {what} has no closing slash"))?;
-        self.end_of(what).map(|()| inside).map_err(|wrong| format!("{wrong} (a slash inside a pattern is `\\/`)"))
+        let inside = self
+            .delimited('/')
+            .ok_or_else(|| format!("the {what} has no closing slash"))?;
+        self.end_of(what)
+            .map(|()| inside)
+            .map_err(|wrong| format!("{wrong} (a slash inside a pattern is `\\/`)"))
     }
 
     /// Takes what is between two of these; behind a backslash it does not count.
@@ -138,7 +162,11 @@ impl<'a> Rest<'a> {
     }
 
     fn nothing_more(&mut self) -> Result<(), String> {
-        if self.is_over() { Ok(()) } else { Err(format!("nothing was expected at `{}`", self.0)) }
+        if self.is_over() {
+            Ok(())
+        } else {
+            Err(format!("nothing was expected at `{}`", self.0))
+        }
     }
 }
 
@@ -146,13 +174,25 @@ fn view<'a>(rest: &mut Rest<'a>) -> Result<Command<'a>, String> {
     let path = rest.word("filepath")?;
     let start = rest.pattern("start pattern")?;
     rest.skip_blanks();
-    if let Some(after) = rest.0.strip_prefix("to").filter(|after| after.starts_with(char::is_whitespace)) {
+    if let Some(after) = rest
+        .0
+        .strip_prefix("to")
+        .filter(|after| after.starts_with(char::is_whitespace))
+    {
         rest.0 = after;
     }
     let end = rest.pattern("end pattern")?;
     let label = rest.0.trim();
-    let unquoted = label.strip_prefix('"').and_then(|label| label.strip_suffix('"')).unwrap_or(label);
-    Ok(Command::View { path, start, end, label: (!unquoted.is_empty()).then_some(unquoted) })
+    let unquoted = label
+        .strip_prefix('"')
+        .and_then(|label| label.strip_suffix('"'))
+        .unwrap_or(label);
+    Ok(Command::View {
+        path,
+        start,
+        end,
+        label: (!unquoted.is_empty()).then_some(unquoted),
+    })
 }
 
 fn edit<'a>(rest: &mut Rest<'a>, content: &'a str) -> Result<Command<'a>, String> {
@@ -161,8 +201,15 @@ fn edit<'a>(rest: &mut Rest<'a>, content: &'a str) -> Result<Command<'a>, String
     rest.nothing_more()?;
     let (first, last) = range.split_once('-').unwrap_or((&range, &range));
     match (number(first), number(last)) {
-        (Some(first), Some(last)) if 1 <= first && first <= last => Ok(Command::Edit { path, first, last, content }),
-        _ => Err(format!("`{range}` is no range of lines; they are counted from 1 and both ends belong to it")),
+        (Some(first), Some(last)) if 1 <= first && first <= last => Ok(Command::Edit {
+            path,
+            first,
+            last,
+            content,
+        }),
+        _ => Err(format!(
+            "`{range}` is no range of lines; they are counted from 1 and both ends belong to it"
+        )),
     }
 }
 
@@ -178,7 +225,11 @@ fn search<'a>(rest: &mut Rest<'a>) -> Result<Command<'a>, String> {
         return Err("the pattern is missing: it stands in double quotes".to_owned());
     }
     let pattern = rest.quoted("pattern")?;
-    let glob = if rest.is_over() { None } else { Some(rest.word("glob")?) };
+    let glob = if rest.is_over() {
+        None
+    } else {
+        Some(rest.word("glob")?)
+    };
     rest.nothing_more()?;
     Ok(Command::Search { pattern, glob })
 }
@@ -186,13 +237,21 @@ fn search<'a>(rest: &mut Rest<'a>) -> Result<Command<'a>, String> {
 fn view_id(rest: &mut Rest<'_>) -> Result<u64, String> {
     let word = rest.word("view id")?;
     rest.nothing_more()?;
-    let digits = word.strip_prefix('[').and_then(|word| word.strip_suffix(']')).unwrap_or(&word);
-    number(digits).map(|id| id as u64).ok_or_else(|| format!("`{word}` is no view id"))
+    let digits = word
+        .strip_prefix('[')
+        .and_then(|word| word.strip_suffix(']'))
+        .unwrap_or(&word);
+    number(digits)
+        .map(|id| id as u64)
+        .ok_or_else(|| format!("`{word}` is no view id"))
 }
 
 /// Reads digits and nothing else.
 fn number(digits: &str) -> Option<usize> {
-    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+    digits
+        .bytes()
+        .all(|byte| byte.is_ascii_digit())
+        .then(|| digits.parse().ok())?
 }
 
 fn usage(wrong: &str, usage: &str) -> String {
@@ -213,8 +272,18 @@ mod tests {
 
     use super::*;
 
-    fn viewed<'a>(path: &str, start: &'a str, end: &'a str, label: Option<&'a str>) -> Result<Command<'a>, String> {
-        Ok(Command::View { path: path.to_owned(), start, end, label })
+    fn viewed<'a>(
+        path: &str,
+        start: &'a str,
+        end: &'a str,
+        label: Option<&'a str>,
+    ) -> Result<Command<'a>, String> {
+        Ok(Command::View {
+            path: path.to_owned(),
+            start,
+            end,
+            label,
+        })
     }
 
     #[test]
@@ -225,30 +294,60 @@ mod tests {
             parse(r#"view "a b.c" /go to/ to /x\/y/ "the label""#),
             viewed("a b.c", "go to", r"x\/y", Some("the label"))
         );
-        assert_eq!(parse("view f /a/ /b/ two words"), viewed("f", "a", "b", Some("two words")));
-        assert_eq!(parse(r"view f /a\\/ /\\\//"), viewed("f", r"a\\", r"\\\/", None));
+        assert_eq!(
+            parse("view f /a/ /b/ two words"),
+            viewed("f", "a", "b", Some("two words"))
+        );
+        assert_eq!(
+            parse(r"view f /a\\/ /\\\//"),
+            viewed("f", r"a\\", r"\\\/", None)
+        );
         assert_eq!(parse("view f // //"), viewed("f", "", "", None));
     }
 
     #[test]
     fn content_is_what_comes_after_the_first_line() {
-        let edit = |first, last, content| Ok(Command::Edit { path: "f".to_owned(), first, last, content });
+        let edit = |first, last, content| {
+            Ok(Command::Edit {
+                path: "f".to_owned(),
+                first,
+                last,
+                content,
+            })
+        };
         assert_eq!(parse("edit f 2-3"), edit(2, 3, ""));
         assert_eq!(parse("edit f 2-3\n"), edit(2, 3, ""));
         assert_eq!(parse("edit f 2\r\n  x\n\n"), edit(2, 2, "  x\n\n"));
-        let create = |path: &str, content| Ok(Command::Create { path: path.to_owned(), content });
-        assert_eq!(parse("create a/b\nview x /a/ /b/"), create("a/b", "view x /a/ /b/"));
+        let create = |path: &str, content| {
+            Ok(Command::Create {
+                path: path.to_owned(),
+                content,
+            })
+        };
+        assert_eq!(
+            parse("create a/b\nview x /a/ /b/"),
+            create("a/b", "view x /a/ /b/")
+        );
         assert_eq!(parse("create \"a \\\"b\\\"\""), create("a \"b\"", ""));
     }
 
     #[test]
     fn a_search_has_a_quoted_pattern_and_maybe_a_glob() {
         let search = |pattern: &str, glob: Option<&str>| {
-            Ok(Command::Search { pattern: pattern.to_owned(), glob: glob.map(str::to_owned) })
+            Ok(Command::Search {
+                pattern: pattern.to_owned(),
+                glob: glob.map(str::to_owned),
+            })
         };
-        assert_eq!(parse(r#"search "a\"b\w\\" *.py"#), search(r#"a"b\w\\"#, Some("*.py")));
+        assert_eq!(
+            parse(r#"search "a\"b\w\\" *.py"#),
+            search(r#"a"b\w\\"#, Some("*.py"))
+        );
         assert_eq!(parse(r#"search "a b""#), search("a b", None));
-        assert_eq!(parse(r#"search "" "my dir/*""#), search("", Some("my dir/*")));
+        assert_eq!(
+            parse(r#"search "" "my dir/*""#),
+            search("", Some("my dir/*"))
+        );
     }
 
     #[test]
@@ -300,7 +399,10 @@ mod tests {
         ];
         for text in wrong {
             let message = parse(text).expect_err(text);
-            assert!(message.contains('<') || message.contains("one line"), "{text}: {message}");
+            assert!(
+                message.contains('<') || message.contains("one line"),
+                "{text}: {message}"
+            );
         }
     }
 

@@ -27,15 +27,32 @@ struct Target {
 
 impl EditorEnvironment {
     /// Replaces the lines from `first` to `last` by those of the content.
-    pub(super) fn edit(&mut self, path: &str, first: usize, last: usize, content: &str) -> Result<String, String> {
-        let (place, text, stat) =
-            self.project.read(Path::new(path)).map_err(|trouble| self.cannot_edit(path, trouble))?;
-        self.project.refuse_frozen(&place.real, &place.folder).map_err(|trouble| cannot("edit", path, trouble))?;
+    pub(super) fn edit(
+        &mut self,
+        path: &str,
+        first: usize,
+        last: usize,
+        content: &str,
+    ) -> Result<String, String> {
+        let (place, text, stat) = self
+            .project
+            .read(Path::new(path))
+            .map_err(|trouble| self.cannot_edit(path, trouble))?;
+        self.project
+            .refuse_frozen(&place.real, &place.folder)
+            .map_err(|trouble| cannot("edit", path, trouble))?;
         let path = self.called(path, &place);
-        let target = Target { place, text, stat, path };
+        let target = Target {
+            place,
+            text,
+            stat,
+            path,
+        };
         let old = self.verified(&target, first, last)?;
         let new = lines_of(content);
-        if new.iter().any(|line| line.contains(REPLACEMENT)) && std::str::from_utf8(target.text.bytes()).is_err() {
+        if new.iter().any(|line| line.contains(REPLACEMENT))
+            && std::str::from_utf8(target.text.bytes()).is_err()
+        {
             return Err(format!(
                 "Cannot edit {}: the content has {REPLACEMENT}, which stands for bytes of the file that are not UTF-8 and \
                  would be lost",
@@ -43,10 +60,21 @@ impl EditorEnvironment {
             ));
         }
         let after = target.text.replaced(&old, &new);
-        put(&target.place, after.bytes(), Some(&target.stat))
-            .map_err(|trouble| format!("{}{}", cannot("edit", &target.path, trouble), now(&target, first, last)))?;
-        let change = Change { first, last, added: new.len() };
-        self.views.retain_mut(|view| view.real != target.place.real || view.follow(change, &after, &mut effort()));
+        put(&target.place, after.bytes(), Some(&target.stat)).map_err(|trouble| {
+            format!(
+                "{}{}",
+                cannot("edit", &target.path, trouble),
+                now(&target, first, last)
+            )
+        })?;
+        let change = Change {
+            first,
+            last,
+            added: new.len(),
+        };
+        self.views.retain_mut(|view| {
+            view.real != target.place.real || view.follow(change, &after, &mut effort())
+        });
         Ok(format!("Edited {} lines {first}-{last}", target.path))
     }
 
@@ -56,12 +84,19 @@ impl EditorEnvironment {
         if path.ends_with('/') {
             return Err(failed(Trouble::Folder));
         }
-        let place = self.project.place(Path::new(path), Folders::Made).map_err(failed)?;
-        self.project.refuse_frozen(&place.real, &place.folder).map_err(failed)?;
+        let place = self
+            .project
+            .place(Path::new(path), Folders::Made)
+            .map_err(failed)?;
+        self.project
+            .refuse_frozen(&place.real, &place.folder)
+            .map_err(failed)?;
         let old = standing(&place).map_err(failed)?;
         let called = self.called(path, &place);
         if old.is_some_and(|old| old.st_size != 0) {
-            return Err(format!("Cannot create {called}: it exists and is not empty; view it and edit its lines"));
+            return Err(format!(
+                "Cannot create {called}: it exists and is not empty; view it and edit its lines"
+            ));
         }
         put(&place, finished(content).as_bytes(), old.as_ref()).map_err(failed)?;
         Ok(format!("Created {called}"))
@@ -69,14 +104,24 @@ impl EditorEnvironment {
 
     /// Returns the lines in question, if a view has shown them as they are.
     fn verified(&self, target: &Target, first: usize, last: usize) -> Result<Vec<Line>, String> {
-        let shown: Vec<_> =
-            self.views.iter().filter(|view| view.real == target.place.real && view.has_shown(first, last)).collect();
+        let shown: Vec<_> = self
+            .views
+            .iter()
+            .filter(|view| view.real == target.place.real && view.has_shown(first, last))
+            .collect();
         let Some(view) = shown.first() else {
-            return Err(format!("Can only edit lines visible in a view{}", now(target, first, last)));
+            return Err(format!(
+                "Can only edit lines visible in a view{}",
+                now(target, first, last)
+            ));
         };
         let lines = target.text.numbered(first, last);
         let is_whole = lines.len() == last - first + 1;
-        if is_whole && shown.iter().any(|view| view.agrees(&target.text, first, &lines)) {
+        if is_whole
+            && shown
+                .iter()
+                .any(|view| view.agrees(&target.text, first, &lines))
+        {
             return Ok(lines);
         }
         Err(format!(
@@ -99,7 +144,9 @@ impl EditorEnvironment {
 /// Tells how lines are now.
 fn now(target: &Target, first: usize, last: usize) -> String {
     let count = target.text.count();
-    let lines = target.text.numbered(first, last.min(first.saturating_add(TOLD_LINES - 1)));
+    let lines = target
+        .text
+        .numbered(first, last.min(first.saturating_add(TOLD_LINES - 1)));
     let mut told = match lines.len() {
         0 => format!("\n{} has {count} lines now", target.path),
         _ => format!("\n{} has {count} lines now, among them:", target.path),
@@ -119,5 +166,9 @@ fn finished(content: &str) -> String {
         Some(first) if content[..first].ends_with('\r') => "\r\n",
         _ => "\n",
     };
-    if content.is_empty() || content.ends_with('\n') { content.to_owned() } else { format!("{content}{ending}") }
+    if content.is_empty() || content.ends_with('\n') {
+        content.to_owned()
+    } else {
+        format!("{content}{ending}")
+    }
 }

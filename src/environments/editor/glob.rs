@@ -32,7 +32,10 @@ pub(super) struct Filter {
 impl Filter {
     /// Returns the filter that names everything.
     pub fn all() -> Filter {
-        Filter { walks: true, ..Filter::default() }
+        Filter {
+            walks: true,
+            ..Filter::default()
+        }
     }
 
     /// Reads a glob; the error says why it cannot be searched.
@@ -53,17 +56,31 @@ impl Filter {
             return Ok(everywhere);
         }
         let named = Filter::of_path(project, &relative).map_err(refused)?;
-        Ok(if is_anchored || named.walks { named } else { Filter { named: named.named, ..everywhere } })
+        Ok(if is_anchored || named.walks {
+            named
+        } else {
+            Filter {
+                named: named.named,
+                ..everywhere
+            }
+        })
     }
 
     /// Returns the filter that names a file, or a folder with what is in it, or nothing.
     fn of_path(project: &Project, path: &Path) -> Result<Filter, Trouble> {
         let is_in_git = |real: &Path| real.iter().any(|name| name == ".git");
         match project.follow(path, Folders::Found) {
-            Ok(Spot::Folder(base)) if !is_in_git(&base) => Ok(Filter { base, is_base_named: true, ..Filter::all() }),
+            Ok(Spot::Folder(base)) if !is_in_git(&base) => Ok(Filter {
+                base,
+                is_base_named: true,
+                ..Filter::all()
+            }),
             Ok(Spot::Place(place)) if !place.real.parent().is_some_and(is_in_git) => {
                 let is_there = standing(&place)?.is_some();
-                Ok(Filter { named: is_there.then(|| path.to_owned()), ..Filter::default() })
+                Ok(Filter {
+                    named: is_there.then(|| path.to_owned()),
+                    ..Filter::default()
+                })
             }
             Ok(_) | Err(Trouble::Missing) => Ok(Filter::default()),
             Err(trouble) => Err(trouble),
@@ -74,10 +91,23 @@ impl Filter {
         let before = if is_anchored { "" } else { "**/" };
         let after = if is_folder { "/**" } else { "" };
         let glob = Some(matcher(&format!("{before}{}{after}", parts.join("/")))?);
-        let folders = if is_anchored { &parts[..parts.len() - 1] } else { &[] };
+        let folders = if is_anchored {
+            &parts[..parts.len() - 1]
+        } else {
+            &[]
+        };
         let base = folders.iter().take_while(|part| is_literal(part)).collect();
-        let dots = dotted(parts).iter().map(|part| matcher(part)).collect::<Result<_, _>>()?;
-        Ok(Filter { walks: true, base, glob, dots, ..Filter::default() })
+        let dots = dotted(parts)
+            .iter()
+            .map(|part| matcher(part))
+            .collect::<Result<_, _>>()?;
+        Ok(Filter {
+            walks: true,
+            base,
+            glob,
+            dots,
+            ..Filter::default()
+        })
     }
 
     /// Returns whether what is in this folder may be meant.
@@ -111,16 +141,26 @@ fn is_literal(glob: &str) -> bool {
 }
 
 fn matcher(glob: &str) -> Result<GlobMatcher, Error> {
-    Ok(GlobBuilder::new(glob).literal_separator(true).build()?.compile_matcher())
+    Ok(GlobBuilder::new(glob)
+        .literal_separator(true)
+        .build()?
+        .compile_matcher())
 }
 
 /// The parts that begin with a dot, those in braces among them; of one that goes on in braces the beginning counts.
 fn dotted(parts: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
-    for piece in parts.iter().flat_map(|part| part.split_inclusive(['{', ',', '}'])) {
+    for piece in parts
+        .iter()
+        .flat_map(|part| part.split_inclusive(['{', ',', '}']))
+    {
         let bare = piece.trim_end_matches(['{', ',', '}']);
         if bare.starts_with('.') {
-            found.push(if piece.ends_with('{') { format!("{bare}*") } else { bare.to_owned() });
+            found.push(if piece.ends_with('{') {
+                format!("{bare}*")
+            } else {
+                bare.to_owned()
+            });
         }
     }
     found

@@ -45,7 +45,11 @@ pub struct EditorEnvironment {
 impl EditorEnvironment {
     /// Returns an editor of the files in this directory, without views.
     pub fn new(project_dir: &Path) -> Result<EditorEnvironment, Error> {
-        Ok(EditorEnvironment { project: Project::open(project_dir)?, views: Vec::new(), last_id: 0 })
+        Ok(EditorEnvironment {
+            project: Project::open(project_dir)?,
+            views: Vec::new(),
+            last_id: 0,
+        })
     }
 
     /// Returns the editor with files that it shows and does not change.
@@ -60,8 +64,18 @@ impl EditorEnvironment {
             return Err("A command cannot contain a NUL character".to_owned());
         }
         match command::parse(command)? {
-            Command::View { path, start, end, label } => self.view(&path, start, end, label),
-            Command::Edit { path, first, last, content } => self.edit(&path, first, last, content),
+            Command::View {
+                path,
+                start,
+                end,
+                label,
+            } => self.view(&path, start, end, label),
+            Command::Edit {
+                path,
+                first,
+                last,
+                content,
+            } => self.edit(&path, first, last, content),
             Command::Search { pattern, glob } => self.search(&pattern, glob.as_deref()),
             Command::Create { path, content } => self.create(&path, content),
             Command::Close(id) => self.close(id),
@@ -70,21 +84,47 @@ impl EditorEnvironment {
         }
     }
 
-    fn view(&mut self, path: &str, start: &str, end: &str, label: Option<&str>) -> Result<String, String> {
+    fn view(
+        &mut self,
+        path: &str,
+        start: &str,
+        end: &str,
+        label: Option<&str>,
+    ) -> Result<String, String> {
         let refused = |what, source, reason| format!("Invalid {what} pattern /{source}/: {reason}");
         let start = Pattern::parse(start).map_err(|reason| refused("start", start, reason))?;
         let end = Pattern::parse(end).map_err(|reason| refused("end", end, reason))?;
-        let (place, text, _) = self.project.read(Path::new(path)).map_err(|trouble| cannot("view", path, trouble))?;
+        let (place, text, _) = self
+            .project
+            .read(Path::new(path))
+            .map_err(|trouble| cannot("view", path, trouble))?;
         let path = self.called(path, &place);
-        let mut view = View::new(self.last_id + 1, path, place.real, (start, end), label.map(str::to_owned));
-        view.turn(0, &text, &mut effort()).map_err(|lost| match lost {
-            Lost::NoMatch => format!("Cannot view {}: no line matches /{}/", view.path, view.start),
-            Lost::TooSlow => format!("Cannot view {}: its patterns take too long", view.path),
-        })?;
-        let mut answer = format!("Added view [{}] {} /{}/ to /{}/", view.id, view.path, view.start, view.end);
+        let mut view = View::new(
+            self.last_id + 1,
+            path,
+            place.real,
+            (start, end),
+            label.map(str::to_owned),
+        );
+        view.turn(0, &text, &mut effort())
+            .map_err(|lost| match lost {
+                Lost::NoMatch => format!(
+                    "Cannot view {}: no line matches /{}/",
+                    view.path, view.start
+                ),
+                Lost::TooSlow => format!("Cannot view {}: its patterns take too long", view.path),
+            })?;
+        let mut answer = format!(
+            "Added view [{}] {} /{}/ to /{}/",
+            view.id, view.path, view.start, view.end
+        );
         if self.views.len() == MAX_VIEWS {
             let oldest = self.views.remove(0);
-            let _ = write!(answer, "\nClosed view [{}]: at most {MAX_VIEWS} views are open", oldest.id);
+            let _ = write!(
+                answer,
+                "\nClosed view [{}]: at most {MAX_VIEWS} views are open",
+                oldest.id
+            );
         }
         self.last_id = view.id;
         self.views.push(view);
@@ -92,8 +132,8 @@ impl EditorEnvironment {
     }
 
     fn search(&self, pattern: &str, glob: Option<&str>) -> Result<String, String> {
-        let pattern =
-            Pattern::parse(pattern).map_err(|reason| format!("Invalid search pattern \"{pattern}\": {reason}"))?;
+        let pattern = Pattern::parse(pattern)
+            .map_err(|reason| format!("Invalid search pattern \"{pattern}\": {reason}"))?;
         search::search(&self.project, &pattern, glob)
     }
 
@@ -106,8 +146,10 @@ impl EditorEnvironment {
     fn turn(&mut self, id: u64, steps: isize) -> Result<String, String> {
         let at = self.index_of(id)?;
         let view = &mut self.views[at];
-        let (_, text, _) =
-            self.project.read(Path::new(&view.path)).map_err(|trouble| cannot("view", &view.path, trouble))?;
+        let (_, text, _) = self
+            .project
+            .read(Path::new(&view.path))
+            .map_err(|trouble| cannot("view", &view.path, trouble))?;
         match view.turn(steps, &text, &mut effort()) {
             Ok((index, count)) => Ok(format!("Showing match {index}/{count}")),
             Err(lost) => Err(format!("Cannot view {}: {}", view.path, reason(lost))),
@@ -115,18 +157,37 @@ impl EditorEnvironment {
     }
 
     fn index_of(&self, id: u64) -> Result<usize, String> {
-        self.views.iter().position(|view| view.id == id).ok_or_else(|| {
-            let open: Vec<String> = self.views.iter().map(|view| format!("[{}]", view.id)).collect();
-            let open = if open.is_empty() { "none".to_owned() } else { open.join(", ") };
-            format!("There is no view [{id}]. Open views: {open}")
-        })
+        self.views
+            .iter()
+            .position(|view| view.id == id)
+            .ok_or_else(|| {
+                let open: Vec<String> = self
+                    .views
+                    .iter()
+                    .map(|view| format!("[{}]", view.id))
+                    .collect();
+                let open = if open.is_empty() {
+                    "none".to_owned()
+                } else {
+                    open.join(", ")
+                };
+                format!("There is no view [{id}]. Open views: {open}")
+            })
     }
 
     /// Returns how a file is called: relative to the project, and without `.` and `..`.
     fn called(&self, path: &str, place: &Place) -> String {
         let relative = self.project.relative(Path::new(path)).unwrap_or_default();
-        let is_plain = relative.components().all(|part| matches!(part, Component::Normal(_)));
-        if is_plain { relative } else { place.real.clone() }.to_string_lossy().into_owned()
+        let is_plain = relative
+            .components()
+            .all(|part| matches!(part, Component::Normal(_)));
+        if is_plain {
+            relative
+        } else {
+            place.real.clone()
+        }
+        .to_string_lossy()
+        .into_owned()
     }
 }
 
@@ -168,7 +229,10 @@ impl Environment for EditorEnvironment {
             show(&self.project, view, &mut content)
         });
         // A view has a line above and two below its own at most.
-        ScreenSection { content, max_lines: 1 + MAX_VIEWS * (MAX_LINES + 3) }
+        ScreenSection {
+            content,
+            max_lines: 1 + MAX_VIEWS * (MAX_LINES + 3),
+        }
     }
 }
 

@@ -56,21 +56,34 @@ impl Pattern {
         }
         let line = build(source, syntax::Config::new())?;
         let whole = syntax::Config::new().multi_line(true).crlf(true);
-        let anchored = syntax::parse_with(source, &whole.utf8(false))
-            .map_or(true, |parsed| parsed.properties().look_set().contains_anchor_haystack());
-        let scan = if anchored { None } else { build(source, whole).ok() };
+        let anchored = syntax::parse_with(source, &whole.utf8(false)).map_or(true, |parsed| {
+            parsed.properties().look_set().contains_anchor_haystack()
+        });
+        let scan = if anchored {
+            None
+        } else {
+            build(source, whole).ok()
+        };
         let size = line.memory_usage() + scan.as_ref().map_or(0, Regex::memory_usage);
         let piece = (PIECE_WORK / size.max(1)).clamp(PIECE_SIZES.0, PIECE_SIZES.1);
         Ok(Pattern {
             source: source.to_owned(),
-            form: Form::Expression { line, scan, piece, automaton: OnceLock::new() },
+            form: Form::Expression {
+                line,
+                scan,
+                piece,
+                automaton: OnceLock::new(),
+            },
         })
     }
 
     /// Returns the pattern that matches exactly this line.
     pub fn literal(line: &[u8]) -> Pattern {
         let source = regex::escape(&shown(line)).replace('/', "\\/");
-        Pattern { source, form: Form::Literal(line.to_owned()) }
+        Pattern {
+            source,
+            form: Form::Literal(line.to_owned()),
+        }
     }
 
     /// Returns whether the pattern is a line taken literally.
@@ -82,11 +95,20 @@ impl Pattern {
     pub fn matches(&self, line: &[u8], effort: &mut Effort) -> Result<bool, TooSlow> {
         match &self.form {
             Form::Literal(wanted) => Ok(line == wanted),
-            Form::Expression { line: expression, piece, .. } if line.len() <= *piece => {
+            Form::Expression {
+                line: expression,
+                piece,
+                ..
+            } if line.len() <= *piece => {
                 effort.line()?;
                 Ok(expression.is_match(line))
             }
-            Form::Expression { line: expression, piece, automaton, .. } => {
+            Form::Expression {
+                line: expression,
+                piece,
+                automaton,
+                ..
+            } => {
                 let steps = match automaton.get_or_init(|| build_automaton(&self.source)) {
                     Some(automaton) => matches_by_steps(automaton, line, effort)?,
                     None => None,
@@ -97,7 +119,12 @@ impl Pattern {
     }
 
     /// Returns the first line that matches, from the one that begins at `start`.
-    pub fn next_line(&self, text: &Text, start: usize, effort: &mut Effort) -> Result<Option<Line>, TooSlow> {
+    pub fn next_line(
+        &self,
+        text: &Text,
+        start: usize,
+        effort: &mut Effort,
+    ) -> Result<Option<Line>, TooSlow> {
         let mut at = start;
         while let Some(line) = self.candidate(text, at, effort)? {
             if self.matches(text.content(line), effort)? {
@@ -109,8 +136,18 @@ impl Pattern {
     }
 
     /// Returns a line before which none matches, from the one that begins at `start`.
-    fn candidate(&self, text: &Text, start: usize, effort: &mut Effort) -> Result<Option<Line>, TooSlow> {
-        let Form::Expression { scan: Some(scan), piece, .. } = &self.form else {
+    fn candidate(
+        &self,
+        text: &Text,
+        start: usize,
+        effort: &mut Effort,
+    ) -> Result<Option<Line>, TooSlow> {
+        let Form::Expression {
+            scan: Some(scan),
+            piece,
+            ..
+        } = &self.form
+        else {
             return Ok(text.line_at(start));
         };
         let mut at = start;
@@ -152,7 +189,10 @@ pub(super) struct Effort {
 impl Effort {
     /// Returns an effort of this thread that ends after so many milliseconds.
     pub fn milliseconds(most: i64) -> Effort {
-        Effort { until: thread_milliseconds().saturating_add(most), lines: 0 }
+        Effort {
+            until: thread_milliseconds().saturating_add(most),
+            lines: 0,
+        }
     }
 
     /// Counts a line, and looks at the clock now and then.
@@ -162,40 +202,71 @@ impl Effort {
     }
 
     fn look(&self) -> Result<(), TooSlow> {
-        if self.until < thread_milliseconds() { Err(TooSlow) } else { Ok(()) }
+        if self.until < thread_milliseconds() {
+            Err(TooSlow)
+        } else {
+            Ok(())
+        }
     }
 }
 
 /// The processor's time of this thread: a machine that is busy with other things makes no pattern slow.
 fn thread_milliseconds() -> i64 {
     let spent = clock_gettime(ClockId::ThreadCPUTime);
-    spent.tv_sec.saturating_mul(1000).saturating_add(spent.tv_nsec / 1_000_000)
+    spent
+        .tv_sec
+        .saturating_mul(1000)
+        .saturating_add(spent.tv_nsec / 1_000_000)
 }
 
 fn build(source: &str, syntax: syntax::Config) -> Result<Regex, String> {
-    let config = Regex::config().utf8_empty(false).nfa_size_limit(Some(MAX_PROGRAM));
-    Regex::builder().configure(config).syntax(syntax.utf8(false)).build(source).map_err(|error| reason(&error))
+    let config = Regex::config()
+        .utf8_empty(false)
+        .nfa_size_limit(Some(MAX_PROGRAM));
+    Regex::builder()
+        .configure(config)
+        .syntax(syntax.utf8(false))
+        .build(source)
+        .map_err(|error| reason(&error))
 }
 
 fn reason(error: &BuildError) -> String {
     match error.syntax_error() {
         Some(error) => error.to_string(),
-        None => format!("it is too large: it would become more than {MAX_PROGRAM} bytes of program"),
+        None => {
+            format!("it is too large: it would become more than {MAX_PROGRAM} bytes of program")
+        }
     }
 }
 
 fn build_automaton(source: &str) -> Option<Box<DFA>> {
-    let config = DFA::config().unicode_word_boundary(true).skip_cache_capacity_check(true);
-    let program = thompson::Config::new().utf8(false).nfa_size_limit(Some(MAX_PROGRAM));
+    let config = DFA::config()
+        .unicode_word_boundary(true)
+        .skip_cache_capacity_check(true);
+    let program = thompson::Config::new()
+        .utf8(false)
+        .nfa_size_limit(Some(MAX_PROGRAM));
     let syntax = syntax::Config::new().utf8(false);
-    DFA::builder().configure(config).thompson(program).syntax(syntax).build(source).ok().map(Box::new)
+    DFA::builder()
+        .configure(config)
+        .thompson(program)
+        .syntax(syntax)
+        .build(source)
+        .ok()
+        .map(Box::new)
 }
 
 /// Matches a long line byte by byte; nothing is known where the automaton gives up, as at a word border among letters
 /// that are not ASCII.
-fn matches_by_steps(automaton: &DFA, line: &[u8], effort: &mut Effort) -> Result<Option<bool>, TooSlow> {
+fn matches_by_steps(
+    automaton: &DFA,
+    line: &[u8],
+    effort: &mut Effort,
+) -> Result<Option<bool>, TooSlow> {
     let mut cache = automaton.create_cache();
-    let Ok(mut state) = automaton.start_state_forward(&mut cache, &Input::new(line)) else { return Ok(None) };
+    let Ok(mut state) = automaton.start_state_forward(&mut cache, &Input::new(line)) else {
+        return Ok(None);
+    };
     for stretch in line.chunks(BYTES_BETWEEN_LOOKS) {
         effort.look()?;
         for byte in stretch {
@@ -207,12 +278,20 @@ fn matches_by_steps(automaton: &DFA, line: &[u8], effort: &mut Effort) -> Result
             }
         }
     }
-    Ok(automaton.next_eoi_state(&mut cache, state).ok().map(|last| last.is_match()))
+    Ok(automaton
+        .next_eoi_state(&mut cache, state)
+        .ok()
+        .map(|last| last.is_match()))
 }
 
 /// Matches a long line piece by piece. Pieces overlap by a quarter, which is the longest match that is surely found;
 /// what is around a piece is seen by anchors and word borders.
-fn matches_in_pieces(expression: &Regex, line: &[u8], piece: usize, effort: &mut Effort) -> Result<bool, TooSlow> {
+fn matches_in_pieces(
+    expression: &Regex,
+    line: &[u8],
+    piece: usize,
+    effort: &mut Effort,
+) -> Result<bool, TooSlow> {
     let mut start = 0;
     loop {
         let end = line.len().min(start + piece);
@@ -244,8 +323,12 @@ mod tests {
     use super::*;
 
     fn found(pattern: &str, content: &str) -> Vec<usize> {
-        let (pattern, text) = (Pattern::parse(pattern).unwrap(), Text::new(content.into()).unwrap());
-        let (mut effort, mut at, mut found) = (Effort::milliseconds(60_000), text.top(), Vec::new());
+        let (pattern, text) = (
+            Pattern::parse(pattern).unwrap(),
+            Text::new(content.into()).unwrap(),
+        );
+        let (mut effort, mut at, mut found) =
+            (Effort::milliseconds(60_000), text.top(), Vec::new());
         while let Some(line) = pattern.next_line(&text, at, &mut effort).unwrap() {
             found.push(1 + text.newlines(text.top()..line.start));
             at = line.next;
@@ -288,19 +371,35 @@ mod tests {
     /// Matches as if the line were too long for the engine, by both ways.
     fn matches_long(pattern: &str, line: &str) -> (Option<bool>, bool) {
         let mut effort = Effort::milliseconds(60_000);
-        let steps = matches_by_steps(&build_automaton(pattern).unwrap(), line.as_bytes(), &mut effort).unwrap();
+        let steps = matches_by_steps(
+            &build_automaton(pattern).unwrap(),
+            line.as_bytes(),
+            &mut effort,
+        )
+        .unwrap();
         let expression = build(pattern, syntax::Config::new()).unwrap();
-        (steps, matches_in_pieces(&expression, line.as_bytes(), 1 << 12, &mut effort).unwrap())
+        (
+            steps,
+            matches_in_pieces(&expression, line.as_bytes(), 1 << 12, &mut effort).unwrap(),
+        )
     }
 
     #[test]
     fn long_lines_are_matched_by_steps_or_in_pieces() {
         let line = format!("{}needle{}", "y".repeat(90_000), "z".repeat(90_000));
         for pattern in ["needle", "z$", "^y", "yneedlez", r"\w+e\w", "(y+)+n"] {
-            assert_eq!(matches_long(pattern, &line), (Some(true), true), "{pattern}");
+            assert_eq!(
+                matches_long(pattern, &line),
+                (Some(true), true),
+                "{pattern}"
+            );
         }
         for pattern in ["^z", "y$", r"\bneedle", r"\s", "(z+)+y$"] {
-            assert_eq!(matches_long(pattern, &line), (Some(false), false), "{pattern}");
+            assert_eq!(
+                matches_long(pattern, &line),
+                (Some(false), false),
+                "{pattern}"
+            );
         }
         // Only one way sees a match that is longer than a piece, only the other a border among other letters.
         assert_eq!(matches_long("^y+needlez+$", &line), (Some(true), false));
@@ -311,18 +410,34 @@ mod tests {
     #[test]
     fn the_way_of_long_lines_is_taken() {
         let line = format!("{}needle{}", "y".repeat(300_000), "é".repeat(300_000));
-        for (pattern, wanted) in [(r"^\w+needle\w+$", true), (r"^\w+needle\W", false), (r"needle\w\b", false)] {
+        for (pattern, wanted) in [
+            (r"^\w+needle\w+$", true),
+            (r"^\w+needle\W", false),
+            (r"needle\w\b", false),
+        ] {
             let pattern = Pattern::parse(pattern).unwrap();
-            assert_eq!(pattern.matches(line.as_bytes(), &mut Effort::milliseconds(60_000)), Ok(wanted), "{pattern}");
+            assert_eq!(
+                pattern.matches(line.as_bytes(), &mut Effort::milliseconds(60_000)),
+                Ok(wanted),
+                "{pattern}"
+            );
         }
     }
 
     #[test]
     fn a_pattern_that_blows_up_ends_in_time() {
         let line = "0110é10110".repeat(100_000);
-        for pattern in [r"(?:[^x]*\b){300}y", r"[01é]*1[01é]{2000}y$", r"(?:\w?){60}y"] {
+        for pattern in [
+            r"(?:[^x]*\b){300}y",
+            r"[01é]*1[01é]{2000}y$",
+            r"(?:\w?){60}y",
+        ] {
             let pattern = Pattern::parse(pattern).unwrap();
-            assert_eq!(pattern.matches(line.as_bytes(), &mut Effort::milliseconds(30)), Err(TooSlow), "{pattern}");
+            assert_eq!(
+                pattern.matches(line.as_bytes(), &mut Effort::milliseconds(30)),
+                Err(TooSlow),
+                "{pattern}"
+            );
         }
     }
 

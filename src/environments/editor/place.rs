@@ -14,8 +14,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags, fstat, mkdirat, openat, openat2, readlinkat,
-    statat, statx,
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags, fstat, mkdirat, openat,
+    openat2, readlinkat, statat, statx,
 };
 use rustix::io::Errno;
 
@@ -29,9 +29,15 @@ const MAX_LINKS: usize = 40;
 const MAX_DEPTH: usize = 256;
 const MAX_PATH: usize = 4096;
 
-const READ: OFlags =
-    OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
-const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const READ: OFlags = OFlags::RDONLY
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC);
+const FOLDER: OFlags = OFlags::PATH
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
 
 /// The project directory.
 #[derive(Debug)]
@@ -105,7 +111,11 @@ impl Project {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let top = openat(CWD, &real, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
         let given = std::path::absolute(path).map_err(failed)?;
-        Ok(Project { top, names: [real, given], frozen: Frozen::default() })
+        Ok(Project {
+            top,
+            names: [real, given],
+            frozen: Frozen::default(),
+        })
     }
 
     /// Lets some files be read only.
@@ -129,7 +139,11 @@ impl Project {
     /// Returns a path as one below the project, without `.`; `..` stays, for links decide what it means.
     pub fn relative(&self, path: &Path) -> Result<PathBuf, Trouble> {
         let inside = |name: &PathBuf| path.strip_prefix(name).ok();
-        let below = if path.is_absolute() { self.names.iter().find_map(inside) } else { Some(path) };
+        let below = if path.is_absolute() {
+            self.names.iter().find_map(inside)
+        } else {
+            Some(path)
+        };
         let parts = below.ok_or(Trouble::Outside)?.components();
         Ok(parts.filter(|part| *part != Component::CurDir).collect())
     }
@@ -151,7 +165,12 @@ impl Project {
         if MAX_PATH < below.as_os_str().len() {
             return Err(Trouble::System(Errno::NAMETOOLONG));
         }
-        let mut way = Way { project: self, inside: Vec::new(), ahead: Vec::new(), links: 0 };
+        let mut way = Way {
+            project: self,
+            inside: Vec::new(),
+            ahead: Vec::new(),
+            links: 0,
+        };
         way.push(&below);
         while let Some(name) = way.ahead.pop() {
             if name == ".." {
@@ -160,7 +179,9 @@ impl Project {
                 return Ok(Spot::Place(place));
             }
         }
-        Ok(Spot::Folder(way.inside.into_iter().map(|(name, _)| name).collect()))
+        Ok(Spot::Folder(
+            way.inside.into_iter().map(|(name, _)| name).collect(),
+        ))
     }
 
     /// Reads a text file, through links that stay inside.
@@ -172,11 +193,14 @@ impl Project {
 
     /// Reads a text file of at most `limit` bytes; a link on its way is no way.
     pub fn read_straight(&self, path: &Path, limit: u64) -> Result<Text, Trouble> {
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let resolve =
+            ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         match openat2(self.top(), path, READ, Mode::empty(), resolve) {
             Ok(file) => read_opened(file.into(), limit).map(|(text, _)| text),
             // An old kernel, a filter of a container, a rename under way: the long way does.
-            Err(Errno::NOSYS | Errno::PERM | Errno::AGAIN) => self.read(path).map(|(_, text, _)| text),
+            Err(Errno::NOSYS | Errno::PERM | Errno::AGAIN) => {
+                self.read(path).map(|(_, text, _)| text)
+            }
             Err(errno) => Err(errno.into()),
         }
     }
@@ -194,11 +218,17 @@ struct Way<'a> {
 
 impl Way<'_> {
     fn folder(&self) -> BorrowedFd<'_> {
-        self.inside.last().map_or(self.project.top(), |(_, folder)| folder.as_fd())
+        self.inside
+            .last()
+            .map_or(self.project.top(), |(_, folder)| folder.as_fd())
     }
 
     fn push(&mut self, path: &Path) {
-        self.ahead.extend(path.components().rev().map(|part| part.as_os_str().to_owned()));
+        self.ahead.extend(
+            path.components()
+                .rev()
+                .map(|part| part.as_os_str().to_owned()),
+        );
     }
 
     /// Goes one name further; returns the place if it is the last one and no folder.
@@ -209,7 +239,12 @@ impl Way<'_> {
             Some(FileType::Directory) => self.enter(name)?,
             _ if is_last => return self.arrive(name).map(Some),
             None if folders == Folders::Made => {
-                let real: PathBuf = self.inside.iter().map(|(folder, _)| folder).chain([&name]).collect();
+                let real: PathBuf = self
+                    .inside
+                    .iter()
+                    .map(|(folder, _)| folder)
+                    .chain([&name])
+                    .collect();
                 self.project.refuse_frozen(&real, self.folder())?;
                 match mkdirat(self.folder(), &name, Mode::from_raw_mode(0o777)) {
                     Ok(()) | Err(Errno::EXIST) => {}
@@ -226,7 +261,11 @@ impl Way<'_> {
     fn enter(&mut self, name: OsString) -> Result<(), Trouble> {
         let folder = openat(self.folder(), &name, FOLDER, Mode::empty())?;
         self.inside.push((name, folder));
-        if MAX_DEPTH < self.inside.len() { Err(Trouble::System(Errno::NAMETOOLONG)) } else { Ok(()) }
+        if MAX_DEPTH < self.inside.len() {
+            Err(Trouble::System(Errno::NAMETOOLONG))
+        } else {
+            Ok(())
+        }
     }
 
     fn follow(&mut self, name: &OsStr) -> Result<(), Trouble> {
@@ -239,16 +278,28 @@ impl Way<'_> {
         if target.is_absolute() {
             self.inside.clear();
         }
-        let inner = self.project.relative(target).map_err(|_| Trouble::LeadsOut)?;
+        let inner = self
+            .project
+            .relative(target)
+            .map_err(|_| Trouble::LeadsOut)?;
         self.push(&inner);
         Ok(())
     }
 
     fn arrive(&mut self, name: OsString) -> Result<Place, Trouble> {
-        let real = self.inside.iter().map(|(folder, _)| folder).chain([&name]).collect();
+        let real = self
+            .inside
+            .iter()
+            .map(|(folder, _)| folder)
+            .chain([&name])
+            .collect();
         let folder = match self.inside.pop() {
             Some((_, folder)) => folder,
-            None => self.project.top().try_clone_to_owned().map_err(|_| Errno::MFILE)?,
+            None => self
+                .project
+                .top()
+                .try_clone_to_owned()
+                .map_err(|_| Errno::MFILE)?,
         };
         Ok(Place { folder, name, real })
     }
@@ -288,7 +339,9 @@ fn kind(folder: BorrowedFd<'_>, name: &OsStr) -> Result<Option<FileType>, Troubl
 /// Reads the text file of this name in a folder.
 pub(super) fn read(folder: BorrowedFd<'_>, name: &OsStr) -> Result<(Text, Stat), Trouble> {
     match kind(folder, name)? {
-        Some(FileType::RegularFile) => read_opened(openat(folder, name, READ, Mode::empty())?.into(), MAX_SIZE),
+        Some(FileType::RegularFile) => {
+            read_opened(openat(folder, name, READ, Mode::empty())?.into(), MAX_SIZE)
+        }
         Some(FileType::Directory) => Err(Trouble::Folder),
         Some(_) => Err(Trouble::Special),
         None => Err(Trouble::Missing),
@@ -308,7 +361,10 @@ fn read_opened(file: File, limit: u64) -> Result<(Text, Stat), Trouble> {
     }
     let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0) + 1);
     // One byte more than allowed tells a file that has grown since it was looked at.
-    let count = file.take(limit + 1).read_to_end(&mut bytes).map_err(|error| Trouble::from(&error))?;
+    let count = file
+        .take(limit + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| Trouble::from(&error))?;
     if limit < count as u64 {
         return Err(Trouble::TooLarge);
     }
@@ -340,8 +396,12 @@ impl fmt::Display for Trouble {
             Trouble::Special => f.write_str("it is a pipe, socket or device"),
             Trouble::Binary => f.write_str("it is a binary file"),
             Trouble::TooLarge => f.write_str("it is larger than 32 MB"),
-            Trouble::Protected => f.write_str("it is protected: given by the user, to be read and never changed"),
-            Trouble::Mounted => f.write_str("another file system is mounted there, to be read and never changed"),
+            Trouble::Protected => {
+                f.write_str("it is protected: given by the user, to be read and never changed")
+            }
+            Trouble::Mounted => {
+                f.write_str("another file system is mounted there, to be read and never changed")
+            }
             Trouble::Changed => f.write_str("it was changed at the same time"),
             Trouble::System(errno) => io::Error::from(*errno).fmt(f),
         }

@@ -35,10 +35,22 @@ const KEPT_AT_EACH_END: usize = 4_990_000;
 const MAX_NOTES: usize = 20;
 
 /// Returns the lines that match in the files that the glob names, in all without one.
-pub(super) fn search(project: &Project, pattern: &Pattern, glob: Option<&str>) -> Result<String, String> {
+pub(super) fn search(
+    project: &Project,
+    pattern: &Pattern,
+    glob: Option<&str>,
+) -> Result<String, String> {
     let filter = glob.map_or_else(|| Ok(Filter::all()), |glob| Filter::parse(project, glob))?;
-    let hunt = Hunt { project, pattern, until: Instant::now() + MAX_TIME, slow: AtomicUsize::new(0) };
-    let mut answer = Answer { is_whole: true, ..Answer::default() };
+    let hunt = Hunt {
+        project,
+        pattern,
+        until: Instant::now() + MAX_TIME,
+        slow: AtomicUsize::new(0),
+    };
+    let mut answer = Answer {
+        is_whole: true,
+        ..Answer::default()
+    };
     let mut paths = Vec::new();
     if filter.walks {
         let files = walk::files(project, &filter, hunt.until);
@@ -46,10 +58,13 @@ pub(super) fn search(project: &Project, pattern: &Pattern, glob: Option<&str>) -
         paths = files.paths;
     }
     if let Some(named) = &filter.named {
-        let read = project.read(named).map_err(|trouble| cannot("search", &named.to_string_lossy(), trouble))?;
+        let read = project
+            .read(named)
+            .map_err(|trouble| cannot("search", &named.to_string_lossy(), trouble))?;
         // Its place in the order is found by the comparison that made the order.
         let name = named.as_os_str().as_bytes();
-        let later = paths.split_off(paths.partition_point(|path| path.as_os_str().as_bytes() < name));
+        let later =
+            paths.split_off(paths.partition_point(|path| path.as_os_str().as_bytes() < name));
         answer.add_files(&hunt, &paths);
         answer.add_text(&hunt, named, &read.1);
         paths = later;
@@ -93,7 +108,9 @@ impl Answer {
         for batch in paths.chunks(BATCH) {
             for (path, found) in batch.iter().zip(hunt.search_batch(batch)) {
                 match found {
-                    Found::Lines(lines) => lines.split_inclusive('\n').for_each(|line| self.push(line)),
+                    Found::Lines(lines) => {
+                        lines.split_inclusive('\n').for_each(|line| self.push(line))
+                    }
                     Found::TooSlow => self.note_slow(path),
                     Found::Much if hunt.is_over() => {
                         self.is_whole = false;
@@ -151,9 +168,16 @@ impl Answer {
     }
 
     fn finish(self) -> String {
-        let mut text = if self.head.is_empty() { "No matches".to_owned() } else { format!("Matches:\n{}", self.head) };
+        let mut text = if self.head.is_empty() {
+            "No matches".to_owned()
+        } else {
+            format!("Matches:\n{}", self.head)
+        };
         if 0 < self.dropped {
-            text += &format!("  [... {} matches dropped, {} bytes ...]\n", self.dropped, self.dropped_bytes);
+            text += &format!(
+                "  [... {} matches dropped, {} bytes ...]\n",
+                self.dropped, self.dropped_bytes
+            );
         }
         text.extend(self.tail);
         text.truncate(text.trim_end_matches('\n').len());
@@ -176,18 +200,29 @@ impl Hunt<'_> {
     fn search_batch(&self, paths: &[PathBuf]) -> Vec<Found> {
         let next = AtomicUsize::new(0);
         let work = || {
-            let claim = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|at| *at < paths.len());
-            iter::from_fn(claim).map(|at| (at, self.search_small(&paths[at]))).collect::<Vec<_>>()
+            let claim =
+                || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|at| *at < paths.len());
+            iter::from_fn(claim)
+                .map(|at| (at, self.search_small(&paths[at])))
+                .collect::<Vec<_>>()
         };
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
-        let threads = cores.min(MAX_THREADS).min(1 + paths.len() / FILES_WORTH_A_THREAD);
+        let threads = cores
+            .min(MAX_THREADS)
+            .min(1 + paths.len() / FILES_WORTH_A_THREAD);
         let mut all = vec![Found::Much; paths.len()];
         thread::scope(|scope| {
             // A thread that cannot be had is not missed: this one does its work too.
-            let others: Vec<_> =
-                (1..threads).filter_map(|_| thread::Builder::new().spawn_scoped(scope, work).ok()).collect();
+            let others: Vec<_> = (1..threads)
+                .filter_map(|_| thread::Builder::new().spawn_scoped(scope, work).ok())
+                .collect();
             let own = work();
-            for (at, found) in others.into_iter().filter_map(|other| other.join().ok()).flatten().chain(own) {
+            for (at, found) in others
+                .into_iter()
+                .filter_map(|other| other.join().ok())
+                .flatten()
+                .chain(own)
+            {
                 all[at] = found;
             }
         });
@@ -217,12 +252,25 @@ impl Hunt<'_> {
     }
 
     /// Gives out every line that matches, until it is told to stop.
-    fn search_text(&self, path: &Path, text: &Text, give: &mut dyn FnMut(&str) -> bool) -> Result<(), TooSlow> {
+    fn search_text(
+        &self,
+        path: &Path,
+        text: &Text,
+        give: &mut dyn FnMut(&str) -> bool,
+    ) -> Result<(), TooSlow> {
         let mut effort = Effort::milliseconds(FILE_MILLISECONDS);
         let (mut at, mut number) = (text.top(), 1);
-        while let Some(line) = self.pattern.next_line(text, at, &mut effort).inspect_err(|_| self.count_slow())? {
+        while let Some(line) = self
+            .pattern
+            .next_line(text, at, &mut effort)
+            .inspect_err(|_| self.count_slow())?
+        {
             number += text.newlines(at..line.start);
-            if !give(&format!("  {}:{number}: {}\n", path.display(), shown(text.content(line)))) {
+            if !give(&format!(
+                "  {}:{number}: {}\n",
+                path.display(),
+                shown(text.content(line))
+            )) {
                 break;
             }
             (at, number) = (line.next, number + 1);

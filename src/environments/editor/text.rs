@@ -34,7 +34,11 @@ pub(super) struct Line {
 impl Text {
     /// Returns the content as lines, or nothing where it is no text.
     pub fn new(bytes: Vec<u8>) -> Option<Text> {
-        let top = if bytes.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
+        let top = if bytes.starts_with(BYTE_ORDER_MARK) {
+            BYTE_ORDER_MARK.len()
+        } else {
+            0
+        };
         (!bytes.contains(&0)).then_some(Text { bytes, top })
     }
 
@@ -51,17 +55,27 @@ impl Text {
     pub fn line_at(&self, start: usize) -> Option<Line> {
         let rest = self.bytes.get(start..).filter(|rest| !rest.is_empty())?;
         let Some(length) = memchr(b'\n', rest) else {
-            return Some(Line { start, end: self.bytes.len(), next: self.bytes.len() });
+            return Some(Line {
+                start,
+                end: self.bytes.len(),
+                next: self.bytes.len(),
+            });
         };
         let end = start + length;
         let is_pair = rest[..length].ends_with(b"\r");
-        Some(Line { start, end: end - usize::from(is_pair), next: end + 1 })
+        Some(Line {
+            start,
+            end: end - usize::from(is_pair),
+            next: end + 1,
+        })
     }
 
     /// Returns the line around the byte at `offset`.
     pub fn line_around(&self, offset: usize) -> Option<Line> {
         let before = self.bytes.get(self.top..offset)?;
-        self.line_at(memchr::memrchr(b'\n', before).map_or(self.top, |newline| self.top + newline + 1))
+        self.line_at(
+            memchr::memrchr(b'\n', before).map_or(self.top, |newline| self.top + newline + 1),
+        )
     }
 
     /// Returns the lines from the one that begins at `start`.
@@ -80,9 +94,13 @@ impl Text {
         let body = &self.bytes[self.top..];
         let start = match first.saturating_sub(2) {
             _ if first <= 1 => Some(0),
-            before => memchr_iter(b'\n', body).nth(before).map(|newline| newline + 1),
+            before => memchr_iter(b'\n', body)
+                .nth(before)
+                .map(|newline| newline + 1),
         };
-        start.map_or_else(Vec::new, |start| self.lines_from(self.top + start).take(wanted).collect())
+        start.map_or_else(Vec::new, |start| {
+            self.lines_from(self.top + start).take(wanted).collect()
+        })
     }
 
     /// Returns how many newlines are in this range of bytes.
@@ -119,10 +137,15 @@ impl Text {
         bytes.extend_from_slice(&self.bytes[next..]);
         let is_last = next == self.bytes.len();
         if is_last && !self.bytes.ends_with(b"\n") {
-            let kept = bytes.strip_suffix(b"\n").map(|line| line.strip_suffix(b"\r").unwrap_or(line).len());
+            let kept = bytes
+                .strip_suffix(b"\n")
+                .map(|line| line.strip_suffix(b"\r").unwrap_or(line).len());
             bytes.truncate(kept.unwrap_or(bytes.len()).max(self.top));
         }
-        Text { bytes, top: self.top }
+        Text {
+            bytes,
+            top: self.top,
+        }
     }
 
     fn ending_at(&self, start: usize) -> &'static [u8] {
@@ -141,7 +164,10 @@ pub(super) fn lines_of(content: &str) -> Vec<&str> {
         return Vec::new();
     }
     let content = content.strip_suffix('\n').unwrap_or(content);
-    content.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line)).collect()
+    content
+        .split('\n')
+        .map(|line| line.strip_suffix('\r').unwrap_or(line))
+        .collect()
 }
 
 /// Returns a line as it is shown: as characters, and no more than a screen can bear.
@@ -165,7 +191,9 @@ mod tests {
     }
 
     fn contents(text: &Text) -> Vec<&str> {
-        text.lines_from(text.top()).map(|line| std::str::from_utf8(text.content(line)).unwrap()).collect()
+        text.lines_from(text.top())
+            .map(|line| std::str::from_utf8(text.content(line)).unwrap())
+            .collect()
     }
 
     fn replaced(content: &str, first: usize, last: usize, new: &[&str]) -> String {
@@ -188,13 +216,22 @@ mod tests {
     fn lines_are_found_by_number() {
         let text = text("\u{feff}a\nbb\nccc");
         let found = |first, last| -> Vec<&str> {
-            text.numbered(first, last).iter().map(|line| std::str::from_utf8(text.content(*line)).unwrap()).collect()
+            text.numbered(first, last)
+                .iter()
+                .map(|line| std::str::from_utf8(text.content(*line)).unwrap())
+                .collect()
         };
         assert_eq!(found(1, 1), ["a"]);
         assert_eq!(found(2, 9), ["bb", "ccc"]);
         assert_eq!(found(4, 4), [""; 0]);
-        assert_eq!(text.line_around(5).map(|line| text.content(line)), Some(&b"bb"[..]));
-        assert_eq!(text.line_around(3).map(|line| text.content(line)), Some(&b"a"[..]));
+        assert_eq!(
+            text.line_around(5).map(|line| text.content(line)),
+            Some(&b"bb"[..])
+        );
+        assert_eq!(
+            text.line_around(3).map(|line| text.content(line)),
+            Some(&b"a"[..])
+        );
     }
 
     #[test]
@@ -227,7 +264,10 @@ mod tests {
     #[test]
     fn long_lines_are_cut_by_characters() {
         let line = "é".repeat(2_003);
-        assert_eq!(shown(line.as_bytes()), format!("{}… (+3)", "é".repeat(2_000)));
+        assert_eq!(
+            shown(line.as_bytes()),
+            format!("{}… (+3)", "é".repeat(2_000))
+        );
         assert_eq!(shown("é".repeat(2_000).as_bytes()), "é".repeat(2_000));
         assert_eq!(shown(b"caf\xe9"), "caf\u{fffd}");
     }

@@ -92,13 +92,35 @@ pub(super) struct Change {
 
 impl View {
     /// Returns a view of the first match, of which nothing was seen.
-    pub fn new(id: u64, path: String, real: PathBuf, patterns: (Pattern, Pattern), label: Option<String>) -> View {
+    pub fn new(
+        id: u64,
+        path: String,
+        real: PathBuf,
+        patterns: (Pattern, Pattern),
+        label: Option<String>,
+    ) -> View {
         let (start, end) = patterns;
-        View { id, path, real, start, end, label, index: 0, passed: 0, is_single: false, seen: Seen::default() }
+        View {
+            id,
+            path,
+            real,
+            start,
+            end,
+            label,
+            index: 0,
+            passed: 0,
+            is_single: false,
+            seen: Seen::default(),
+        }
     }
 
     /// Finds the view in its file as it is now, remembers it, and adds it to the screen.
-    pub fn show(&mut self, text: &Text, effort: &mut Effort, screen: &mut String) -> Result<(), Lost> {
+    pub fn show(
+        &mut self,
+        text: &Text,
+        effort: &mut Effort,
+        screen: &mut String,
+    ) -> Result<(), Lost> {
         let found = self.find(text, Choice::Index(self.index), effort)?;
         self.render(text, &found, screen);
         self.remember(text, &found);
@@ -106,7 +128,12 @@ impl View {
     }
 
     /// Goes `steps` matches further, around the end if need be; returns which match of how many is shown.
-    pub fn turn(&mut self, steps: isize, text: &Text, effort: &mut Effort) -> Result<(usize, usize), Lost> {
+    pub fn turn(
+        &mut self,
+        steps: isize,
+        text: &Text,
+        effort: &mut Effort,
+    ) -> Result<(usize, usize), Lost> {
         let found = self.find(text, Choice::Index(self.index), effort)?;
         let index = match steps {
             0 => found.index,
@@ -126,12 +153,18 @@ impl View {
     /// Returns whether these lines, which were shown, are still as they were.
     pub fn agrees(&self, text: &Text, first: usize, lines: &[Line]) -> bool {
         let seen = self.seen.lines.iter().skip(first - self.seen.first);
-        seen.zip(lines).all(|(seen, line)| seen.is(text.content(*line)))
+        seen.zip(lines)
+            .all(|(seen, line)| seen.is(text.content(*line)))
     }
 
     /// Returns these lines as they were shown, with their numbers.
     pub fn quote(&self, first: usize, last: usize) -> String {
-        let seen = self.seen.lines.iter().skip(first - self.seen.first).zip(first..=last);
+        let seen = self
+            .seen
+            .lines
+            .iter()
+            .skip(first - self.seen.first)
+            .zip(first..=last);
         seen.fold(String::new(), |mut quoted, (line, number)| {
             push_line(&mut quoted, number, &line.beginning);
             quoted
@@ -174,9 +207,16 @@ impl View {
     /// Makes the end of the view be found at `last`, as far as a pattern can say so.
     fn settle_end(&mut self, after: &Text, first: usize, last: usize, effort: &mut Effort) {
         self.is_single = first == last;
-        let between =
-            if self.end.is_literal() { after.numbered(first + 1, last.saturating_sub(1)) } else { Vec::new() };
-        let is_end = |line: &&Line| self.end.matches(after.content(**line), effort).unwrap_or(false);
+        let between = if self.end.is_literal() {
+            after.numbered(first + 1, last.saturating_sub(1))
+        } else {
+            Vec::new()
+        };
+        let is_end = |line: &&Line| {
+            self.end
+                .matches(after.content(**line), effort)
+                .unwrap_or(false)
+        };
         self.passed = between.iter().filter(is_end).count();
     }
 
@@ -196,16 +236,29 @@ impl View {
         }
         match (chosen, choice) {
             (None, _) => Err(Lost::NoMatch),
-            (Some(_), Choice::Line(_)) if !is_settled => self.find(text, Choice::Index(self.index), effort),
+            (Some(_), Choice::Line(_)) if !is_settled => {
+                self.find(text, Choice::Index(self.index), effort)
+            }
             (Some((index, first, line)), _) => {
                 let (lines, is_cut) = self.extent(text, line, effort)?;
-                Ok(Found { index, count, first, lines, is_cut })
+                Ok(Found {
+                    index,
+                    count,
+                    first,
+                    lines,
+                    is_cut,
+                })
             }
         }
     }
 
     /// Returns the lines from the first one to the end, and whether the end was not found.
-    fn extent(&self, text: &Text, first: Line, effort: &mut Effort) -> Result<(Vec<Line>, bool), TooSlow> {
+    fn extent(
+        &self,
+        text: &Text,
+        first: Line,
+        effort: &mut Effort,
+    ) -> Result<(Vec<Line>, bool), TooSlow> {
         let (mut lines, mut ends) = (Vec::new(), Vec::new());
         for line in text.lines_from(first.start).take(MAX_LINES) {
             let may_end = self.is_single || !lines.is_empty();
@@ -223,13 +276,32 @@ impl View {
 
     fn remember(&mut self, text: &Text, found: &Found) {
         self.index = found.index;
-        let lines = found.lines.iter().map(|line| SeenLine::of(text.content(*line))).collect();
-        self.seen = Seen { first: found.first, lines, is_cut: found.is_cut };
+        let lines = found
+            .lines
+            .iter()
+            .map(|line| SeenLine::of(text.content(*line)))
+            .collect();
+        self.seen = Seen {
+            first: found.first,
+            lines,
+            is_cut: found.is_cut,
+        };
     }
 
     fn render(&self, text: &Text, found: &Found, screen: &mut String) {
-        let View { id, path, start, end, .. } = self;
-        let _ = write!(screen, "  [{id}] {path} /{start}/ to /{end}/ (match {}/{})", found.index + 1, found.count);
+        let View {
+            id,
+            path,
+            start,
+            end,
+            ..
+        } = self;
+        let _ = write!(
+            screen,
+            "  [{id}] {path} /{start}/ to /{end}/ (match {}/{})",
+            found.index + 1,
+            found.count
+        );
         if let Some(label) = &self.label {
             let _ = write!(screen, " \"{label}\"");
         }
@@ -237,7 +309,10 @@ impl View {
             push_line(screen, number, text.content(*line));
         }
         if found.is_cut {
-            let _ = write!(screen, "\n    [TRUNCATED: end pattern not found within {MAX_LINES} lines]");
+            let _ = write!(
+                screen,
+                "\n    [TRUNCATED: end pattern not found within {MAX_LINES} lines]"
+            );
         }
     }
 }
@@ -256,7 +331,10 @@ impl Change {
 impl SeenLine {
     fn of(line: &[u8]) -> SeenLine {
         let beginning = line[..line.len().min(REMEMBERED_BYTES)].into();
-        SeenLine { beginning, whole: (REMEMBERED_BYTES < line.len()).then(|| Sha256::digest(line).into()) }
+        SeenLine {
+            beginning,
+            whole: (REMEMBERED_BYTES < line.len()).then(|| Sha256::digest(line).into()),
+        }
     }
 
     fn is(&self, line: &[u8]) -> bool {
@@ -276,5 +354,7 @@ pub(super) fn push_line(screen: &mut String, number: usize, line: &[u8]) {
 }
 
 fn literal(text: &Text, number: usize) -> Option<Pattern> {
-    text.numbered(number, number).first().map(|line| Pattern::literal(text.content(*line)))
+    text.numbered(number, number)
+        .first()
+        .map(|line| Pattern::literal(text.content(*line)))
 }

@@ -24,7 +24,10 @@ const MAX_RULES: usize = 5_000;
 /// Weightier first.
 const RULE_FILES: [&str; 2] = [".ignore", ".gitignore"];
 
-const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const FOLDER: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
 
 /// The files that were found, and whether there was time for all.
 #[derive(Debug)]
@@ -35,11 +38,20 @@ pub(super) struct Files {
 
 /// Returns the files that the filter names, in the order of the bytes of their paths.
 pub(super) fn files(project: &Project, filter: &Filter, until: Instant) -> Files {
-    let mut walk = Walk { filter, until, files: Files { paths: Vec::new(), is_whole: true } };
+    let mut walk = Walk {
+        filter,
+        until,
+        files: Files {
+            paths: Vec::new(),
+            is_whole: true,
+        },
+    };
     if let Ok(top) = openat(project.top(), ".", FOLDER, Mode::empty()) {
         walk.folder(top.as_fd(), Path::new(""), None, 0);
     }
-    walk.files.paths.sort_unstable_by(|one, other| one.as_os_str().as_bytes().cmp(other.as_os_str().as_bytes()));
+    walk.files.paths.sort_unstable_by(|one, other| {
+        one.as_os_str().as_bytes().cmp(other.as_os_str().as_bytes())
+    });
     walk.files
 }
 
@@ -59,12 +71,20 @@ struct Rules<'a> {
 
 impl Walk<'_> {
     /// Goes through a folder. What cannot be read, or is gone, is passed over.
-    fn folder(&mut self, folder: BorrowedFd<'_>, path: &Path, around: Option<&Rules<'_>>, depth: usize) {
+    fn folder(
+        &mut self,
+        folder: BorrowedFd<'_>,
+        path: &Path,
+        around: Option<&Rules<'_>>,
+        depth: usize,
+    ) {
         if self.until < Instant::now() {
             self.files.is_whole = false;
             return;
         }
-        let Ok(entries) = Dir::read_from(folder).and_then(|dir| dir.collect::<Result<Vec<DirEntry>, Errno>>()) else {
+        let Ok(entries) =
+            Dir::read_from(folder).and_then(|dir| dir.collect::<Result<Vec<DirEntry>, Errno>>())
+        else {
             return;
         };
         let own = Rules::of(folder, path, &entries, around);
@@ -113,14 +133,21 @@ impl<'a> Rules<'a> {
         entries: &[DirEntry],
         around: Option<&'a Rules<'a>>,
     ) -> Option<Rules<'a>> {
-        let is_rule_file =
-            |entry: &DirEntry| RULE_FILES.iter().any(|name| entry.file_name().to_bytes() == name.as_bytes());
+        let is_rule_file = |entry: &DirEntry| {
+            RULE_FILES
+                .iter()
+                .any(|name| entry.file_name().to_bytes() == name.as_bytes())
+        };
         if !entries.iter().any(is_rule_file) {
             return None;
         }
         let length = path.as_os_str().len();
         let prefix = if length == 0 { 0 } else { length + 1 };
-        Some(Rules { own: RULE_FILES.map(|name| rules_in(folder, name)), prefix, around })
+        Some(Rules {
+            own: RULE_FILES.map(|name| rules_in(folder, name)),
+            prefix,
+            around,
+        })
     }
 
     /// Returns whether the rules exclude a path: the nearest that says anything decides.
@@ -142,7 +169,9 @@ impl<'a> Rules<'a> {
 }
 
 fn rules_in(folder: BorrowedFd<'_>, name: &str) -> Gitignore {
-    let Ok((text, _)) = read(folder, &OsString::from(name)) else { return Gitignore::empty() };
+    let Ok((text, _)) = read(folder, &OsString::from(name)) else {
+        return Gitignore::empty();
+    };
     let mut builder = GitignoreBuilder::new(".");
     for line in text.lines_from(text.top()).take(MAX_RULES) {
         // A line that is no rule excludes nothing, here as in git.
@@ -155,7 +184,9 @@ fn rules_in(folder: BorrowedFd<'_>, name: &str) -> Gitignore {
 fn kind(folder: BorrowedFd<'_>, entry: &DirEntry) -> FileType {
     match entry.file_type() {
         FileType::Unknown => statat(folder, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)
-            .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode)),
+            .map_or(FileType::Unknown, |stat| {
+                FileType::from_raw_mode(stat.st_mode)
+            }),
         known => known,
     }
 }

@@ -8,8 +8,8 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 
 use rustix::fs::{
-    Access, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, accessat, fchmod, fchown, fstat, fsync, openat,
-    renameat, renameat_with, statat, unlinkat,
+    Access, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, accessat, fchmod, fchown, fstat,
+    fsync, openat, renameat, renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
@@ -31,14 +31,20 @@ pub(super) fn put(place: &Place, content: &[u8], old: Option<&Stat>) -> Result<(
     let beside = format!(".orchestrator-edit-{}", Uuid::new_v4().simple());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = File::from(openat(folder, &beside, flags, Mode::from_raw_mode(0o666))?);
-    let placed =
-        fill(file, content, old).map_err(|error| Trouble::from(&error)).and_then(|()| swap(place, &beside, old));
+    let placed = fill(file, content, old)
+        .map_err(|error| Trouble::from(&error))
+        .and_then(|()| swap(place, &beside, old));
     if placed.is_err() {
         let _ = unlinkat(folder, &beside, AtFlags::empty());
         return placed;
     }
     // The file is in its place; a folder that may not be read cannot be asked to keep its name over a power cut.
-    if let Ok(readable) = openat(folder, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
+    if let Ok(readable) = openat(
+        folder,
+        ".",
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    ) {
         fsync(readable)?;
     }
     Ok(())
@@ -47,7 +53,9 @@ pub(super) fn put(place: &Place, content: &[u8], old: Option<&Stat>) -> Result<(
 /// Returns what is at a place: a regular file, or nothing.
 pub(super) fn standing(place: &Place) -> Result<Option<Stat>, Trouble> {
     match statat(&place.folder, &place.name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => Ok(Some(stat)),
+        Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
+            Ok(Some(stat))
+        }
         Ok(_) => Err(Trouble::Special),
         Err(Errno::NOENT) => Ok(None),
         Err(errno) => Err(errno.into()),
@@ -63,7 +71,11 @@ fn fill(mut file: File, content: &[u8], old: Option<&Stat>) -> io::Result<()> {
         let own = fstat(&file)?;
         if (own.st_uid, own.st_gid) != (old.st_uid, old.st_gid) {
             // Only root may give files away; anyone else keeps what is theirs to give.
-            let _ = fchown(&file, Some(Uid::from_raw(old.st_uid)), Some(Gid::from_raw(old.st_gid)));
+            let _ = fchown(
+                &file,
+                Some(Uid::from_raw(old.st_uid)),
+                Some(Gid::from_raw(old.st_gid)),
+            );
         }
         fchmod(&file, Mode::from_raw_mode(old.st_mode & 0o7777))?;
     }
@@ -87,5 +99,13 @@ fn swap(place: &Place, beside: &str, old: Option<&Stat>) -> Result<(), Trouble> 
 
 /// What changes with a file's content.
 fn identity(stat: &Stat) -> impl PartialEq + use<> {
-    (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime, stat.st_mtime_nsec, stat.st_ctime, stat.st_ctime_nsec)
+    (
+        stat.st_dev,
+        stat.st_ino,
+        stat.st_size,
+        stat.st_mtime,
+        stat.st_mtime_nsec,
+        stat.st_ctime,
+        stat.st_ctime_nsec,
+    )
 }

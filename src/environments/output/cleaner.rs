@@ -143,7 +143,11 @@ impl Cleaner {
                 self.state = State::Text;
                 return &text[at..];
             };
-            self.state = if self.length < MAX_SEQUENCE { next } else { State::Text };
+            self.state = if self.length < MAX_SEQUENCE {
+                next
+            } else {
+                State::Text
+            };
             if self.state == State::Text {
                 return &text[at + character.len_utf8()..];
             }
@@ -178,10 +182,23 @@ impl Cleaner {
 fn plain_length(text: &str) -> usize {
     // A block without an early exit is what the compiler turns into a few wide instructions.
     const BLOCK: usize = 64;
-    let has_none = |block: &&[u8]| !block.iter().fold(false, |found, byte| found | may_be_control(*byte));
-    let start = text.as_bytes().chunks_exact(BLOCK).take_while(has_none).count() * BLOCK;
+    let has_none = |block: &&[u8]| {
+        !block
+            .iter()
+            .fold(false, |found, byte| found | may_be_control(*byte))
+    };
+    let start = text
+        .as_bytes()
+        .chunks_exact(BLOCK)
+        .take_while(has_none)
+        .count()
+        * BLOCK;
     let rest = &text.as_bytes()[start..];
-    start + rest.iter().position(|byte| may_be_control(*byte)).unwrap_or(rest.len())
+    start
+        + rest
+            .iter()
+            .position(|byte| may_be_control(*byte))
+            .unwrap_or(rest.len())
 }
 
 /// Says yes to all control characters but newline and tab; those from U+0080 on begin with 0xC2, and others do too.

@@ -31,12 +31,21 @@ pub struct Kept {
 impl Kept {
     /// Returns an empty text.
     pub fn new(limits: Limits) -> Kept {
-        Kept { limits, head: String::new(), tail: VecDeque::new(), dropped: 0 }
+        Kept {
+            limits,
+            head: String::new(),
+            tail: VecDeque::new(),
+            dropped: 0,
+        }
     }
 
     /// Adds to the end.
     pub fn push(&mut self, text: &str) {
-        let room = if self.is_head_open() { self.limits.head.saturating_sub(self.head.len()) } else { 0 };
+        let room = if self.is_head_open() {
+            self.limits.head.saturating_sub(self.head.len())
+        } else {
+            0
+        };
         let (fitting, rest) = text.split_at(text.floor_char_boundary(room));
         self.head.push_str(fitting);
         if !rest.is_empty() {
@@ -84,10 +93,21 @@ impl Kept {
         if self.limits.head + self.limits.tail < self.head.len() + self.dropped + self.tail.len() {
             self.drop_front(self.tail.len().saturating_sub(self.limits.tail));
         }
-        let Kept { mut head, mut tail, dropped, limits } = mem::replace(self, Kept::new(self.limits));
+        let Kept {
+            mut head,
+            mut tail,
+            dropped,
+            limits,
+        } = mem::replace(self, Kept::new(self.limits));
         if 0 < dropped && 0 < limits.head {
-            let border = if head.is_empty() || head.ends_with('\n') { "" } else { "\n" };
-            head.push_str(&format!("{border}[... {dropped} bytes dropped: output is cut at 10 MB ...]\n"));
+            let border = if head.is_empty() || head.ends_with('\n') {
+                ""
+            } else {
+                "\n"
+            };
+            head.push_str(&format!(
+                "{border}[... {dropped} bytes dropped: output is cut at 10 MB ...]\n"
+            ));
         }
         head.push_str(&text_of(tail.make_contiguous()));
         head

@@ -16,9 +16,15 @@ use kept::{Kept, Limits};
 use page::Page;
 
 /// The most of one answer that comes whole; of more, half of it from either end.
-const ANSWER: Limits = Limits { head: 5_000_000, tail: 5_000_000 };
+const ANSWER: Limits = Limits {
+    head: 5_000_000,
+    tail: 5_000_000,
+};
 /// What is kept of the time between two commands.
-const BACKGROUND: Limits = Limits { head: 0, tail: 64 * 1024 };
+const BACKGROUND: Limits = Limits {
+    head: 0,
+    tail: 64 * 1024,
+};
 
 /// What a living child printed since the last answer.
 ///
@@ -31,7 +37,10 @@ pub struct Output {
 
 impl Default for Output {
     fn default() -> Output {
-        Output { cleaner: Cleaner::default(), page: Page::new(BACKGROUND) }
+        Output {
+            cleaner: Cleaner::default(),
+            page: Page::new(BACKGROUND),
+        }
     }
 }
 

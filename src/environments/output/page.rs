@@ -17,7 +17,11 @@ pub struct Page {
 impl Page {
     /// Returns an empty page.
     pub fn new(limits: Limits) -> Page {
-        Page { above: Kept::new(limits), line: Kept::new(limits), returned: false }
+        Page {
+            above: Kept::new(limits),
+            line: Kept::new(limits),
+            returned: false,
+        }
     }
 
     /// Writes text that has no control characters but newlines and tabs.

@@ -39,7 +39,10 @@ fn plain_text_stays() {
     check("", "");
     check("a\n\n\tb \n", "a\n\n\tb \n");
     check("no newline", "no newline");
-    check("grüße «✓» \u{a0}\u{301}\u{1f600}\u{202e}\n", "grüße «✓» \u{a0}\u{301}\u{1f600}\u{202e}\n");
+    check(
+        "grüße «✓» \u{a0}\u{301}\u{1f600}\u{202e}\n",
+        "grüße «✓» \u{a0}\u{301}\u{1f600}\u{202e}\n",
+    );
 }
 
 #[test]
@@ -71,10 +74,22 @@ fn a_backspace_takes_one_character_of_its_line() {
 
 #[test]
 fn sequences_go() {
-    check("\u{1b}[1;31mred\u{1b}[0m \u{1b}[38;2;1;2;3mtrue\u{1b}[m\n", "red true\n");
-    check("\u{1b}]0;title\u{7}x\u{1b}]8;;http://a\u{1b}\\link\u{1b}]8;;\u{1b}\\ y\n", "xlink y\n");
-    check("\u{1b}Pq#0;2\u{1b}\\x\u{1b}_G\u{1b}\\\u{1b}^p\u{1b}\\\u{1b}Xs\u{1b}\\y", "xy");
-    check("\u{1b}(B\u{1b}=\u{1b}>\u{1b}7x\u{1b}8\u{1b}#8\u{1b}%Gk\u{1b}[?25l\u{1b}c", "xk");
+    check(
+        "\u{1b}[1;31mred\u{1b}[0m \u{1b}[38;2;1;2;3mtrue\u{1b}[m\n",
+        "red true\n",
+    );
+    check(
+        "\u{1b}]0;title\u{7}x\u{1b}]8;;http://a\u{1b}\\link\u{1b}]8;;\u{1b}\\ y\n",
+        "xlink y\n",
+    );
+    check(
+        "\u{1b}Pq#0;2\u{1b}\\x\u{1b}_G\u{1b}\\\u{1b}^p\u{1b}\\\u{1b}Xs\u{1b}\\y",
+        "xy",
+    );
+    check(
+        "\u{1b}(B\u{1b}=\u{1b}>\u{1b}7x\u{1b}8\u{1b}#8\u{1b}%Gk\u{1b}[?25l\u{1b}c",
+        "xk",
+    );
     check("\u{1b}([x", "x");
     check("a\u{1b}[2Kb\u{1b}[10;20Hc\u{1b}[1 q\u{1b}[>c\n", "abc\n");
     check("\u{9b}31mx\u{9d}52;c;QQ==\u{9c}y\u{90}q\u{1b}\\z", "xyz");
@@ -105,11 +120,18 @@ fn a_sequence_takes_four_kibibytes_at_most() {
     for introducer in ["\u{1b}]", "\u{1b}[", "\u{1b}P", "\u{9d}", "\u{1b}] \u{1b}_"] {
         let left = printed(format!("{introducer}{}\nend\n", "1".repeat(20_000)).as_bytes());
         let count = left.matches('1').count();
-        assert!((20_000 - 4096..20_000 - 4080).contains(&count), "{introducer:?} leaves {count}");
+        assert!(
+            (20_000 - 4096..20_000 - 4080).contains(&count),
+            "{introducer:?} leaves {count}"
+        );
         assert!(left.ends_with("1\nend\n"));
     }
     let left = printed(format!("\u{1b}]{}", "✓".repeat(2000)).as_bytes());
-    assert!(left.chars().all(|character| character == '✓') && left.len() < 2000, "{}", left.len());
+    assert!(
+        left.chars().all(|character| character == '✓') && left.len() < 2000,
+        "{}",
+        left.len()
+    );
 }
 
 #[test]
@@ -175,7 +197,10 @@ fn the_end_of_the_background_stands_before_the_next_output() {
     output.push(b"out\n");
     let text = output.finish();
     assert_eq!(text.len(), 64 * 1024 + 4);
-    assert!(text.starts_with('a') && text.ends_with("a\nout\n"), "no line tells of the cut");
+    assert!(
+        text.starts_with('a') && text.ends_with("a\nout\n"),
+        "no line tells of the cut"
+    );
     output.push(&b"b".repeat(100_000));
     output.push(b"\rc\n");
     output.begin("");
@@ -185,7 +210,11 @@ fn the_end_of_the_background_stands_before_the_next_output() {
 #[test]
 fn up_to_ten_megabytes_come_whole() {
     let line = format!("{:099}\n", 7);
-    for text in [line.repeat(90_000), "x".repeat(10 * MEGABYTE), format!("x{}abc", "✓".repeat(9_999_996 / 3))] {
+    for text in [
+        line.repeat(90_000),
+        "x".repeat(10 * MEGABYTE),
+        format!("x{}abc", "✓".repeat(9_999_996 / 3)),
+    ] {
         assert!(text.len() <= 10 * MEGABYTE);
         assert!(printed(text.as_bytes()) == text);
         assert!(cut(&text) == text);
@@ -194,7 +223,9 @@ fn up_to_ten_megabytes_come_whole() {
 
 #[test]
 fn of_more_the_two_ends_come() {
-    let text: String = (0..3 * MEGABYTE).map(|number| format!("{number:09}\n")).collect();
+    let text: String = (0..3 * MEGABYTE)
+        .map(|number| format!("{number:09}\n"))
+        .collect();
     let expected = [
         &text[..5 * MEGABYTE],
         "[... 20000000 bytes dropped: output is cut at 10 MB ...]\n",
@@ -211,11 +242,24 @@ fn a_cut_splits_no_character() {
     let text = format!("a{}", "€".repeat(5 * MEGABYTE));
     let answer = printed(text.as_bytes());
     let (head, rest) = answer.split_once("\n[... ").unwrap();
-    let (number, tail) = rest.split_once(" bytes dropped: output is cut at 10 MB ...]\n").unwrap();
+    let (number, tail) = rest
+        .split_once(" bytes dropped: output is cut at 10 MB ...]\n")
+        .unwrap();
     assert!(!answer.contains('\u{fffd}'));
-    assert!((5 * MEGABYTE - 2..=5 * MEGABYTE).contains(&head.len()), "{}", head.len());
-    assert!((5 * MEGABYTE - 2..=5 * MEGABYTE).contains(&tail.len()), "{}", tail.len());
-    assert_eq!(number.parse::<usize>().unwrap(), text.len() - head.len() - tail.len());
+    assert!(
+        (5 * MEGABYTE - 2..=5 * MEGABYTE).contains(&head.len()),
+        "{}",
+        head.len()
+    );
+    assert!(
+        (5 * MEGABYTE - 2..=5 * MEGABYTE).contains(&tail.len()),
+        "{}",
+        tail.len()
+    );
+    assert_eq!(
+        number.parse::<usize>().unwrap(),
+        text.len() - head.len() - tail.len()
+    );
 }
 
 #[test]
@@ -233,20 +277,35 @@ fn a_line_that_is_undone_costs_nothing_of_what_was_kept() {
     output.push("x".repeat(20 * MEGABYTE).as_bytes());
     output.push(b"\rend\n");
     let answer = output.finish();
-    assert!(answer.ends_with(&format!("{}end\n", &lines[lines.len() - 5 * MEGABYTE + 4..])));
+    assert!(answer.ends_with(&format!(
+        "{}end\n",
+        &lines[lines.len() - 5 * MEGABYTE + 4..]
+    )));
     assert!(answer.contains("\n[... 10000004 bytes dropped: output"));
 }
 
 #[test]
 fn hostile_input_takes_one_pass() {
-    for hostile in ["\r", "x\r", "\u{8}", "\u{1b}[", "\u{1b}]", "\u{1b}", "\u{c2}", "x\n", "\u{9d}\n", "\u{1b}]\u{1b}["]
-    {
+    for hostile in [
+        "\r",
+        "x\r",
+        "\u{8}",
+        "\u{1b}[",
+        "\u{1b}]",
+        "\u{1b}",
+        "\u{c2}",
+        "x\n",
+        "\u{9d}\n",
+        "\u{1b}]\u{1b}[",
+    ] {
         let started = Instant::now();
         printed(hostile.repeat(MEGABYTE / 20).as_bytes());
         assert!(started.elapsed().as_secs() < 10, "{hostile:?}");
     }
     let started = Instant::now();
-    let noise: Vec<u8> = (0..MEGABYTE).map(|number| (number * number / 7 % 256) as u8).collect();
+    let noise: Vec<u8> = (0..MEGABYTE)
+        .map(|number| (number * number / 7 % 256) as u8)
+        .collect();
     printed(&noise);
     printed(&[vec![b'x'; MEGABYTE], vec![8; 2 * MEGABYTE]].concat());
     assert!(started.elapsed().as_secs() < 10);

@@ -19,7 +19,10 @@ pub struct End {
 impl End {
     /// Returns the screen's section.
     pub fn section(&self) -> String {
-        let mut section = format!("Working directory: {}\n\nVariables (by recent use):", self.directory);
+        let mut section = format!(
+            "Working directory: {}\n\nVariables (by recent use):",
+            self.directory
+        );
         for (name, kind) in self.variables.iter().take(MOST_VARIABLES) {
             section += &format!("\n  {name}: {kind}");
         }
@@ -91,13 +94,28 @@ fn decode(line: &[u8]) -> Option<(u64, End)> {
     let status = fields.next()?.parse().ok()?;
     let directory = fields.next()?;
     let variables = std::iter::from_fn(|| fields.next().zip(fields.next())).collect();
-    Some((number, End { status, directory, variables }))
+    Some((
+        number,
+        End {
+            status,
+            directory,
+            variables,
+        },
+    ))
 }
 
 /// Returns a name as text that stays on its line.
 fn plain(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
-    text.chars().map(|character| if character.is_control() { '\u{fffd}' } else { character }).collect()
+    text.chars()
+        .map(|character| {
+            if character.is_control() {
+                '\u{fffd}'
+            } else {
+                character
+            }
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -116,12 +134,24 @@ mod tests {
     #[test]
     fn an_end_tells_the_screen() {
         let told = section(b"\nend\x007\x000\0/p\0a\0int\0b\0st\x1br\n", 7).unwrap();
-        assert_eq!(told, "Working directory: /p\n\nVariables (by recent use):\n  a: int\n  b: st\u{fffd}r");
+        assert_eq!(
+            told,
+            "Working directory: /p\n\nVariables (by recent use):\n  a: int\n  b: st\u{fffd}r"
+        );
     }
 
     #[test]
     fn only_the_awaited_end_counts() {
-        for noise in ["", "end", "end\n", "end\08\0\0/p\n", "end\x007\0x\0/p\n", "end\x007\x000\n", "ready\n", "x"] {
+        for noise in [
+            "",
+            "end",
+            "end\n",
+            "end\08\0\0/p\n",
+            "end\x007\0x\0/p\n",
+            "end\x007\x000\n",
+            "ready\n",
+            "x",
+        ] {
             assert_eq!(section(noise.as_bytes(), 7), None, "{noise:?}");
         }
     }

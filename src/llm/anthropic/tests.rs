@@ -9,7 +9,9 @@ use super::{Anthropic, Draft};
 use crate::llm::endpoint::{Assembly, Endpoint};
 use crate::llm::scripted::Server;
 use crate::llm::secret::Secret;
-use crate::llm::{Answer, Block, LlmClient, LlmError, Message, Request, Role, Spent, StopReason, ToolOffer, Usage};
+use crate::llm::{
+    Answer, Block, LlmClient, LlmError, Message, Request, Role, Spent, StopReason, ToolOffer, Usage,
+};
 use crate::stop::Stop;
 
 const SSE: &str = "200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\nrequest-id: req_7";
@@ -18,7 +20,12 @@ const JSON: &str = "200 OK\r\ncontent-type: application/json";
 fn client(url: &str) -> Anthropic {
     let key = Secret::new("sk-ant-0123456789");
     let stop = Stop::never().unwrap();
-    Anthropic::new(Endpoint { base_url: url.into(), key, idle_timeout: Duration::from_secs(60), stop })
+    Anthropic::new(Endpoint {
+        base_url: url.into(),
+        key,
+        idle_timeout: Duration::from_secs(60),
+        stop,
+    })
 }
 
 fn attempt(head: &str, body: &str) -> Result<Answer, LlmError> {
@@ -27,7 +34,15 @@ fn attempt(head: &str, body: &str) -> Result<Answer, LlmError> {
 
 /// The stream of these events, each named by its own type as the API does.
 fn events(events: &[Value]) -> String {
-    events.iter().map(|event| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap())).collect()
+    events
+        .iter()
+        .map(|event| {
+            format!(
+                "event: {}\ndata: {event}\n\n",
+                event["type"].as_str().unwrap()
+            )
+        })
+        .collect()
 }
 
 fn start(usage: Value) -> Value {
@@ -52,7 +67,10 @@ fn stop(reason: &str, usage: Value) -> [Value; 2] {
 fn tool_stream() -> Vec<Value> {
     let mut stream = vec![
         start(json!({"input_tokens": 412, "output_tokens": 1, "cache_read_input_tokens": 2048})),
-        block(0, json!({"type": "thinking", "thinking": "", "signature": ""})),
+        block(
+            0,
+            json!({"type": "thinking", "thinking": "", "signature": ""}),
+        ),
         delta(0, json!({"type": "thinking_delta", "thinking": "First "})),
         delta(0, json!({"type": "thinking_delta", "thinking": "look."})),
         delta(0, json!({"type": "signature_delta", "signature": "c2ln"})),
@@ -62,11 +80,23 @@ fn tool_stream() -> Vec<Value> {
         delta(1, json!({"type": "text_delta", "text": "List"})),
         delta(1, json!({"type": "text_delta", "text": "ing ä."})),
         json!({"type": "news_of_tomorrow", "odd": [1]}),
-        block(2, json!({"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {}})),
+        block(
+            2,
+            json!({"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {}}),
+        ),
         delta(2, json!({"type": "input_json_delta", "partial_json": ""})),
-        delta(2, json!({"type": "input_json_delta", "partial_json": "{\"comm"})),
-        delta(2, json!({"type": "input_json_delta", "partial_json": "and\":\"ls\"}"})),
-        block(3, json!({"type": "tool_use", "id": "toolu_2", "name": "screen", "input": {}})),
+        delta(
+            2,
+            json!({"type": "input_json_delta", "partial_json": "{\"comm"}),
+        ),
+        delta(
+            2,
+            json!({"type": "input_json_delta", "partial_json": "and\":\"ls\"}"}),
+        ),
+        block(
+            3,
+            json!({"type": "tool_use", "id": "toolu_2", "name": "screen", "input": {}}),
+        ),
     ];
     stream.extend(stop("tool_use", json!({"output_tokens": 37})));
     stream
@@ -74,7 +104,12 @@ fn tool_stream() -> Vec<Value> {
 
 fn tool_answer() -> Answer {
     let thinking = json!({"type": "thinking", "thinking": "First look.", "signature": "c2ln"});
-    let call = |id: &str, name: &str, input| Block::ToolUse { id: id.into(), name: name.into(), input, raw: None };
+    let call = |id: &str, name: &str, input| Block::ToolUse {
+        id: id.into(),
+        name: name.into(),
+        input,
+        raw: None,
+    };
     Answer {
         content: vec![
             Block::Opaque { value: thinking },
@@ -83,7 +118,12 @@ fn tool_answer() -> Answer {
             call("toolu_2", "screen", json!({})),
         ],
         stop: StopReason::ToolUse,
-        usage: Usage { input: 412, cache_write: 0, cache_read: 2048, output: 37 },
+        usage: Usage {
+            input: 412,
+            cache_write: 0,
+            cache_read: 2048,
+            output: 37,
+        },
         model: "claude-x".into(),
         request_id: Some("req_7".into()),
         bill: None,
@@ -98,7 +138,10 @@ fn request() -> Request {
         effort: None,
         system: "You write.".into(),
         tools: vec![],
-        messages: vec![Message { role: Role::User, content: vec![Block::text("Go.")] }],
+        messages: vec![Message {
+            role: Role::User,
+            content: vec![Block::text("Go.")],
+        }],
         varying: Vec::new(),
     }
 }
@@ -109,7 +152,10 @@ fn encoded(request: &Request) -> Value {
 
 #[test]
 fn a_stream_becomes_an_answer() {
-    assert_eq!(attempt(SSE, &events(&tool_stream())).unwrap(), tool_answer());
+    assert_eq!(
+        attempt(SSE, &events(&tool_stream())).unwrap(),
+        tool_answer()
+    );
 }
 
 #[test]
@@ -129,13 +175,17 @@ fn the_request_has_its_headers_and_path() {
     let body = json!({"content": [], "stop_reason": "end_turn"}).to_string();
     for suffix in ["", "/", "/v1", "/v1/", "//"] {
         let server = Server::answering(JSON, &body);
-        client(&format!("{}{suffix}", server.url)).attempt("{\"a\":1}", &mut |_| {}).unwrap();
+        client(&format!("{}{suffix}", server.url))
+            .attempt("{\"a\":1}", &mut |_| {})
+            .unwrap();
         let sent = server.requests.recv().unwrap();
         assert!(sent.starts_with("POST /v1/messages HTTP/1.1\r\n"), "{sent}");
         let lower = sent.to_lowercase();
-        for header in
-            ["x-api-key: sk-ant-0123456789", "anthropic-version: 2023-06-01", "content-type: application/json"]
-        {
+        for header in [
+            "x-api-key: sk-ant-0123456789",
+            "anthropic-version: 2023-06-01",
+            "content-type: application/json",
+        ] {
             assert!(lower.contains(&format!("\r\n{header}\r\n")), "{sent}");
         }
         assert!(sent.ends_with("\r\n\r\n{\"a\":1}"), "{sent}");
@@ -145,14 +195,19 @@ fn the_request_has_its_headers_and_path() {
 #[test]
 fn each_stop_reason_has_its_word() {
     let check = |reason: Value, expected| {
-        let body = json!({"content": [], "stop_reason": reason, "stop_details": {"category": "cyber"}}).to_string();
+        let body =
+            json!({"content": [], "stop_reason": reason, "stop_details": {"category": "cyber"}})
+                .to_string();
         assert_eq!(attempt(JSON, &body).unwrap().stop, expected);
     };
     check(json!("end_turn"), StopReason::EndTurn);
     check(json!("stop_sequence"), StopReason::EndTurn);
     check(json!("tool_use"), StopReason::ToolUse);
     check(json!("max_tokens"), StopReason::MaxTokens);
-    check(json!("model_context_window_exceeded"), StopReason::MaxTokens);
+    check(
+        json!("model_context_window_exceeded"),
+        StopReason::MaxTokens,
+    );
     check(json!("pause_turn"), StopReason::PauseTurn);
     check(json!("refusal"), StopReason::Refusal("cyber".into()));
     check(json!("brand_new"), StopReason::Other("brand_new".into()));
@@ -161,11 +216,24 @@ fn each_stop_reason_has_its_word() {
 
 #[test]
 fn usage_is_the_last_value_of_each_field() {
-    let mut stream = vec![start(json!({"input_tokens": 0, "output_tokens": 0, "cache_creation_input_tokens": 5}))];
+    let mut stream = vec![start(
+        json!({"input_tokens": 0, "output_tokens": 0, "cache_creation_input_tokens": 5}),
+    )];
     stream.push(json!({"type": "message_delta", "delta": {}, "usage": {"input_tokens": 30, "output_tokens": 4}}));
-    stream.extend(stop("end_turn", json!({"input_tokens": null, "output_tokens": 9, "cache_read_input_tokens": 2})));
+    stream.extend(stop(
+        "end_turn",
+        json!({"input_tokens": null, "output_tokens": 9, "cache_read_input_tokens": 2}),
+    ));
     let usage = attempt(SSE, &events(&stream)).unwrap().usage;
-    assert_eq!(usage, Usage { input: 30, cache_write: 5, cache_read: 2, output: 9 });
+    assert_eq!(
+        usage,
+        Usage {
+            input: 30,
+            cache_write: 5,
+            cache_read: 2,
+            output: 9
+        }
+    );
 }
 
 #[test]
@@ -178,13 +246,26 @@ fn counts_beyond_belief_do_not_overflow() {
 
 #[test]
 fn arguments_that_are_no_object_are_kept_raw() {
-    for raw in ["{\"command\": \"ls", "[1]", "\"ls\"", "NaN", &"[".repeat(100_000)] {
+    for raw in [
+        "{\"command\": \"ls",
+        "[1]",
+        "\"ls\"",
+        "NaN",
+        &"[".repeat(100_000),
+    ] {
         let call = json!({"type": "tool_use", "id": "t", "name": "bash", "input": {}});
-        let mut stream = vec![block(0, call), delta(0, json!({"type": "input_json_delta", "partial_json": raw}))];
+        let mut stream = vec![
+            block(0, call),
+            delta(0, json!({"type": "input_json_delta", "partial_json": raw})),
+        ];
         stream.extend(stop("tool_use", json!({})));
         let content = attempt(SSE, &events(&stream)).unwrap().content;
-        let expected =
-            Block::ToolUse { id: "t".into(), name: "bash".into(), input: Value::Null, raw: Some(raw.to_owned()) };
+        let expected = Block::ToolUse {
+            id: "t".into(),
+            name: "bash".into(),
+            input: Value::Null,
+            raw: Some(raw.to_owned()),
+        };
         assert_eq!(content, [expected]);
     }
 }
@@ -194,12 +275,27 @@ fn a_cut_stream_is_no_answer_and_shows_what_it_cost() {
     let stream = tool_stream();
     for kept in 1..stream.len() {
         let error = attempt(SSE, &events(&stream[..kept])).unwrap_err();
-        let LlmError::Transient { spent: Spent::Shown(usage), .. } = error else { panic!("{kept}: {error:?}") };
+        let LlmError::Transient {
+            spent: Spent::Shown(usage),
+            ..
+        } = error
+        else {
+            panic!("{kept}: {error:?}")
+        };
         assert_eq!(usage.all_input(), 2460);
     }
     let zeros = events(&[start(json!({"input_tokens": 0, "output_tokens": 0}))]);
     let error = attempt(SSE, &zeros).unwrap_err();
-    assert!(matches!(error, LlmError::Transient { spent: Spent::Unknown, .. }), "{error:?}");
+    assert!(
+        matches!(
+            error,
+            LlmError::Transient {
+                spent: Spent::Unknown,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
 }
 
 #[test]
@@ -209,7 +305,10 @@ fn an_error_event_is_transient() {
         json!({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}),
     ]);
     let error = attempt(SSE, &stream).unwrap_err();
-    let shown = Spent::Shown(Usage { input: 3, ..Usage::default() });
+    let shown = Spent::Shown(Usage {
+        input: 3,
+        ..Usage::default()
+    });
     assert!(
         matches!(&error, LlmError::Transient { message, spent, .. }
         if message.contains("Overloaded") && *spent == shown),
@@ -230,18 +329,35 @@ fn a_request_says_what_was_asked_and_no_more() {
         "system": [{"type": "text", "text": "You write.", "cache_control": {"type": "ephemeral"}}],
         "messages": [{"role": "user", "content": [{"type": "text", "text": "Go."}]}]});
     assert_eq!(encoded(&request()), expected);
-    let tool = ToolOffer { name: "bash".into(), description: "Runs.".into(), schema: json!({"type": "object"}) };
-    let full = Request { temperature: Some(0.0), effort: Some("low".into()), tools: vec![tool], ..request() };
+    let tool = ToolOffer {
+        name: "bash".into(),
+        description: "Runs.".into(),
+        schema: json!({"type": "object"}),
+    };
+    let full = Request {
+        temperature: Some(0.0),
+        effort: Some("low".into()),
+        tools: vec![tool],
+        ..request()
+    };
     let full = encoded(&full);
     assert_eq!(full["temperature"], json!(0.0));
     assert_eq!(full["output_config"], json!({"effort": "low"}));
-    assert_eq!(full["tools"], json!([{"name": "bash", "description": "Runs.", "input_schema": {"type": "object"}}]));
+    assert_eq!(
+        full["tools"],
+        json!([{"name": "bash", "description": "Runs.", "input_schema": {"type": "object"}}])
+    );
 }
 
 #[test]
 fn blocks_go_back_as_they_came() {
     let answer = tool_answer();
-    let broken = Block::ToolUse { id: "t".into(), name: "bash".into(), input: Value::Null, raw: Some("{".into()) };
+    let broken = Block::ToolUse {
+        id: "t".into(),
+        name: "bash".into(),
+        input: Value::Null,
+        raw: Some("{".into()),
+    };
     let result = Block::ToolResult {
         id: "toolu_1".into(),
         text: "a.py".into(),
@@ -250,12 +366,28 @@ fn blocks_go_back_as_they_came() {
         is_error: false,
     };
     let messages = vec![
-        Message { role: Role::Assistant, content: answer.content },
-        Message { role: Role::User, content: vec![Block::text("Note."), Block::text(" "), result] },
-        Message { role: Role::Assistant, content: vec![broken] },
-        Message { role: Role::Assistant, content: vec![Block::text("")] },
+        Message {
+            role: Role::Assistant,
+            content: answer.content,
+        },
+        Message {
+            role: Role::User,
+            content: vec![Block::text("Note."), Block::text(" "), result],
+        },
+        Message {
+            role: Role::Assistant,
+            content: vec![broken],
+        },
+        Message {
+            role: Role::Assistant,
+            content: vec![Block::text("")],
+        },
     ];
-    let body = encoded(&Request { messages, system: String::new(), ..request() });
+    let body = encoded(&Request {
+        messages,
+        system: String::new(),
+        ..request()
+    });
     assert_eq!(body.get("system"), None);
     let expected = json!([
         {"role": "assistant", "content": [
@@ -272,10 +404,21 @@ fn blocks_go_back_as_they_came() {
 
 #[test]
 fn only_the_last_cache_marks_are_sent() {
-    let content = (0..5).map(|number| Block::cached(number.to_string())).collect();
-    let body = encoded(&Request { messages: vec![Message { role: Role::User, content }], ..request() });
+    let content = (0..5)
+        .map(|number| Block::cached(number.to_string()))
+        .collect();
+    let body = encoded(&Request {
+        messages: vec![Message {
+            role: Role::User,
+            content,
+        }],
+        ..request()
+    });
     let blocks = body["messages"][0]["content"].as_array().unwrap();
-    let marks: Vec<bool> = blocks.iter().map(|block| block.get("cache_control").is_some()).collect();
+    let marks: Vec<bool> = blocks
+        .iter()
+        .map(|block| block.get("cache_control").is_some())
+        .collect();
     assert_eq!(marks, [false, false, true, true, true]);
 }
 

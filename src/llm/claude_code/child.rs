@@ -75,7 +75,9 @@ impl Child {
         loop {
             match self.lines.take() {
                 Ok(Some(line)) => return Next::Line(line),
-                Ok(None) if !self.speaks => return self.lines.rest().map_or(Next::Over, Next::Line),
+                Ok(None) if !self.speaks => {
+                    return self.lines.rest().map_or(Next::Over, Next::Line);
+                }
                 Ok(None) => {}
                 Err(TooLong) => return Next::TooLong,
             }
@@ -88,15 +90,24 @@ impl Child {
 
     /// Waits until something can be read or written, and does it.
     fn wait(&mut self, deadline: Instant, wake: Option<BorrowedFd<'_>>) -> Option<Next> {
-        let wanted = if self.prompt.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
+        let wanted = if self.prompt.is_empty() {
+            PollFlags::IN
+        } else {
+            PollFlags::IN | PollFlags::OUT
+        };
         let fds = [
             (Some(self.stop.as_fd()), PollFlags::IN),
             (Some(self.living.over()), PollFlags::IN),
             (Some(self.channel.as_fd()), wanted),
-            (self.complains.then(|| self.living.output().as_fd()), PollFlags::IN),
+            (
+                self.complains.then(|| self.living.output().as_fd()),
+                PollFlags::IN,
+            ),
             (wake, PollFlags::IN),
         ];
-        let fds = fds.into_iter().filter_map(|(fd, flags)| Some(PollFd::from_borrowed_fd(fd?, flags)));
+        let fds = fds
+            .into_iter()
+            .filter_map(|(fd, flags)| Some(PollFd::from_borrowed_fd(fd?, flags)));
         let mut fds: Vec<PollFd<'_>> = fds.collect();
         let left = Timespec::try_from(deadline.saturating_duration_since(Instant::now())).ok();
         let ready = poll(&mut fds, left.as_ref());
@@ -179,10 +190,16 @@ impl Child {
                 break;
             }
         }
-        (ended, String::from_utf8_lossy(&self.complaints).into_owned())
+        (
+            ended,
+            String::from_utf8_lossy(&self.complaints).into_owned(),
+        )
     }
 }
 
 fn is_passing(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
 }

@@ -81,20 +81,40 @@ impl ClaudeCode {
         if setup.stop.requested().is_some() {
             return Err(stopped(Spent::Nothing));
         }
-        let counter = toolbox.map(|toolbox| Counter::open(setup, toolbox)).transpose().map_err(unstarted)?;
-        let directory = PrivateDir::create(&setup.temporary, &setup.root, PROGRAM).map_err(unstarted)?;
+        let counter = toolbox
+            .map(|toolbox| Counter::open(setup, toolbox))
+            .transpose()
+            .map_err(unstarted)?;
+        let directory =
+            PrivateDir::create(&setup.temporary, &setup.root, PROGRAM).map_err(unstarted)?;
         let (arguments, prompt) = words(said, &self.session);
         let mut command = vec![setup.program.clone().into_os_string()];
         command.extend(arguments);
         command.extend(counter.iter().flat_map(Counter::arguments));
-        let job = Job { command, cwd: directory.path().to_owned(), env: setup.environment(), timeout: Duration::MAX };
+        let job = Job {
+            command,
+            cwd: directory.path().to_owned(),
+            env: setup.environment(),
+            timeout: Duration::MAX,
+        };
         let child = Child::start(&setup.launcher, &job, &prompt, &setup.stop)
             .map_err(|error| unstarted(Error::io("start", &setup.program, error)))?;
         self.session.has_begun = true;
-        let total = if counter.is_some() { Duration::MAX } else { TOTAL_TIMEOUT };
+        let total = if counter.is_some() {
+            Duration::MAX
+        } else {
+            TOTAL_TIMEOUT
+        };
         let clock = Clock::start(setup.idle_timeout, total, self.until);
         let story = Story::asked(said.system.len() + prompt.len());
-        Hearing { child, clock, story, setup, watch }.until_the_end(counter)
+        Hearing {
+            child,
+            clock,
+            story,
+            setup,
+            watch,
+        }
+        .until_the_end(counter)
     }
 }
 
@@ -114,13 +134,26 @@ fn words(said: &Said, session: &Session) -> (Vec<OsString>, String) {
     if prompt.trim_start().starts_with('/') {
         prompt.insert_str(0, "This is your task:\n\n");
     }
-    flag(if session.has_begun { "resume" } else { "session-id" }, &session.id);
+    flag(
+        if session.has_begun {
+            "resume"
+        } else {
+            "session-id"
+        },
+        &session.id,
+    );
     if !said.model.is_empty() {
         flag("model", &said.model);
     }
     said.effort.iter().for_each(|effort| flag("effort", effort));
-    session.usd_left.iter().for_each(|left| flag("max-budget-usd", &format!("{:.6}", left.max(LEAST_USD))));
-    session.turns_left.iter().for_each(|left| flag("max-turns", &left.to_string()));
+    session
+        .usd_left
+        .iter()
+        .for_each(|left| flag("max-budget-usd", &format!("{:.6}", left.max(LEAST_USD))));
+    session
+        .turns_left
+        .iter()
+        .for_each(|left| flag("max-turns", &left.to_string()));
     (arguments, prompt)
 }
 
@@ -135,16 +168,25 @@ impl Setup {
 impl<'a> Counter<'a> {
     fn open(setup: &Setup, toolbox: &'a mut dyn Toolbox) -> Result<Counter<'a>, Error> {
         let directory = PrivateDir::create(&setup.temporary, &setup.root, SERVER_DIRECTORY)?;
-        let desk = Desk::open(directory.path()).map_err(|error| Error::io("listen in", directory.path(), error))?;
-        Ok(Counter { toolbox, desk, _directory: directory })
+        let desk = Desk::open(directory.path())
+            .map_err(|error| Error::io("listen in", directory.path(), error))?;
+        Ok(Counter {
+            toolbox,
+            desk,
+            _directory: directory,
+        })
     }
 
     fn arguments(&self) -> Vec<OsString> {
         // This program as this process has it, also after it was replaced or deleted on disk.
         let own = format!("/proc/{}/exe", getpid());
-        let server = json!({"type": "stdio", "command": own, "args": [RELAY_COMMAND, self.desk.path()]});
+        let server =
+            json!({"type": "stdio", "command": own, "args": [RELAY_COMMAND, self.desk.path()]});
         let config = json!({"mcpServers": {SERVER: server}});
-        vec![format!("--mcp-config={config}").into(), format!("--allowedTools=mcp__{SERVER}").into()]
+        vec![
+            format!("--mcp-config={config}").into(),
+            format!("--allowedTools=mcp__{SERVER}").into(),
+        ]
     }
 }
 
@@ -159,7 +201,12 @@ struct Clock {
 impl Clock {
     fn start(idle: Duration, total: Duration, hurry: Option<Instant>) -> Clock {
         let now = Instant::now();
-        let mut clock = Clock { idle, idle_until: now, total_until: now.checked_add(total), hurry };
+        let mut clock = Clock {
+            idle,
+            idle_until: now,
+            total_until: now.checked_add(total),
+            hurry,
+        };
         clock.heard();
         clock
     }
@@ -170,19 +217,26 @@ impl Clock {
     }
 
     fn deadline(&self) -> Instant {
-        [self.total_until, self.hurry].into_iter().flatten().fold(self.idle_until, Instant::min)
+        [self.total_until, self.hurry]
+            .into_iter()
+            .flatten()
+            .fold(self.idle_until, Instant::min)
     }
 
     /// Returns what a deadline that has passed means.
     fn failure(&self, spent: Spent) -> Failure {
-        let has_passed = |limit: Option<Instant>| limit.is_some_and(|limit| limit <= Instant::now());
+        let has_passed =
+            |limit: Option<Instant>| limit.is_some_and(|limit| limit <= Instant::now());
         if has_passed(self.hurry) {
             return stopped(spent);
         }
         broken(
             match has_passed(self.total_until) {
                 true => format!("claude was not done after {} s", TOTAL_TIMEOUT.as_secs()),
-                false => format!("silence of claude for {} s (idle timeout)", self.idle.as_secs_f64()),
+                false => format!(
+                    "silence of claude for {} s (idle timeout)",
+                    self.idle.as_secs_f64()
+                ),
             },
             spent,
         )
@@ -210,8 +264,9 @@ impl Hearing<'_> {
                     }
                 }
                 Next::Woken => {
-                    let goes_on =
-                        counter.as_mut().is_none_or(|counter| counter.desk.serve(counter.toolbox, self.story.turns));
+                    let goes_on = counter.as_mut().is_none_or(|counter| {
+                        counter.desk.serve(counter.toolbox, self.story.turns)
+                    });
                     if !goes_on {
                         return Err(stopped(self.story.spent()));
                     }
@@ -219,7 +274,11 @@ impl Hearing<'_> {
                 }
                 Next::Over => {
                     let (ended, complaints) = self.child.finish();
-                    return Err(judge_silence(&ended, &self.setup.secrets.redact(&complaints), &self.story));
+                    return Err(judge_silence(
+                        &ended,
+                        &self.setup.secrets.redact(&complaints),
+                        &self.story,
+                    ));
                 }
                 Next::Stopped => return Err(stopped(self.story.spent())),
                 Next::TooLong => {
@@ -238,10 +297,16 @@ impl Hearing<'_> {
         if line.starts_with('{') {
             (self.watch)(&line);
         }
-        match self.story.hear(&line).map_err(|problem| broken(problem, self.story.spent()))? {
+        match self
+            .story
+            .hear(&line)
+            .map_err(|problem| broken(problem, self.story.spent()))?
+        {
             Heard::Nothing => {}
             Heard::Something => self.clock.heard(),
-            Heard::Retrying(count, why) if count >= RETRIES_IN_A_ROW => return Err(given_up(&self.story, &why)),
+            Heard::Retrying(count, why) if count >= RETRIES_IN_A_ROW => {
+                return Err(given_up(&self.story, &why));
+            }
             Heard::Retrying(..) => {}
             Heard::Result(result) => return Ok(Some(result)),
         }
@@ -251,7 +316,8 @@ impl Hearing<'_> {
 
 /// The program goes on trying for minutes; a pause is better.
 fn given_up(story: &Story, why: &str) -> Failure {
-    let message = format!("claude asks its server in vain ({why}), {RETRIES_IN_A_ROW} times in a row");
+    let message =
+        format!("claude asks its server in vain ({why}), {RETRIES_IN_A_ROW} times in a row");
     Failure::Other(match story.status {
         Some(401..=403) => LlmError::Unauthorized { message },
         _ => LlmError::LimitReached { message },
@@ -263,7 +329,11 @@ fn stopped(spent: Spent) -> Failure {
 }
 
 fn broken(message: String, spent: Spent) -> Failure {
-    Failure::Other(LlmError::Transient { message, retry_after: None, spent })
+    Failure::Other(LlmError::Transient {
+        message,
+        retry_after: None,
+        spent,
+    })
 }
 
 fn unstarted(error: Error) -> Failure {

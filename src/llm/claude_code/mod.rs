@@ -67,17 +67,30 @@ struct Said {
 
 /// Returns the id of the session for a place of a run: the same again after a crash.
 pub fn session_id(run_id: &str, place: Place) -> String {
-    let Place { phase, retry_count, turn } = place;
+    let Place {
+        phase,
+        retry_count,
+        turn,
+    } = place;
     let digest = Sha256::digest(format!("{run_id} {phase} {retry_count} {turn}"));
     let mut bytes = [0; 16];
-    bytes.iter_mut().zip(digest).for_each(|(byte, digest)| *byte = digest);
-    uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
+    bytes
+        .iter_mut()
+        .zip(digest)
+        .for_each(|(byte, digest)| *byte = digest);
+    uuid::Builder::from_random_bytes(bytes)
+        .into_uuid()
+        .to_string()
 }
 
 impl ClaudeCode {
     /// Returns a client; nothing is started before it is asked.
     pub fn new(setup: Setup) -> ClaudeCode {
-        ClaudeCode { setup, session: Session::default(), until: None }
+        ClaudeCode {
+            setup,
+            session: Session::default(),
+            until: None,
+        }
     }
 
     /// Makes one attempt, in the session that is there or in a new one.
@@ -87,10 +100,13 @@ impl ClaudeCode {
         mut toolbox: Option<&mut dyn Toolbox>,
         watch: &mut dyn FnMut(&str),
     ) -> Result<Answer, LlmError> {
-        let said: Said =
-            serde_json::from_str(body).map_err(|error| LlmError::Permanent { message: error.to_string() })?;
+        let said: Said = serde_json::from_str(body).map_err(|error| LlmError::Permanent {
+            message: error.to_string(),
+        })?;
         for _ in 0..SESSION_TRIES {
-            let toolbox = toolbox.as_mut().map(|toolbox| &mut **toolbox as &mut dyn Toolbox);
+            let toolbox = toolbox
+                .as_mut()
+                .map(|toolbox| &mut **toolbox as &mut dyn Toolbox);
             match self.invoke(&said, toolbox, watch) {
                 Ok(answer) => return Ok(answer),
                 Err(Failure::NoSession) => self.session.has_begun = false,
@@ -98,8 +114,15 @@ impl ClaudeCode {
                 Err(Failure::Other(error)) => return Err(error),
             }
         }
-        let message = format!("claude neither finds nor begins the session {}", self.session.id);
-        Err(LlmError::Transient { message, retry_after: None, spent: Spent::Nothing })
+        let message = format!(
+            "claude neither finds nor begins the session {}",
+            self.session.id
+        );
+        Err(LlmError::Transient {
+            message,
+            retry_after: None,
+            spent: Spent::Nothing,
+        })
     }
 }
 
@@ -142,7 +165,11 @@ fn all(messages: &[Message]) -> String {
     let mut all = String::new();
     for message in messages {
         if !all.is_empty() {
-            let whose = if message.role == Role::User { "What was said to it" } else { "Your answer so far" };
+            let whose = if message.role == Role::User {
+                "What was said to it"
+            } else {
+                "Your answer so far"
+            };
             all += &format!("\n\n# {whose}\n\n");
         }
         all += &text(message);

@@ -56,12 +56,17 @@ pub struct Story {
 impl Story {
     /// Returns the begin of a story: so many bytes were sent.
     pub fn asked(bytes: usize) -> Story {
-        Story { asked: bytes, ..Story::default() }
+        Story {
+            asked: bytes,
+            ..Story::default()
+        }
     }
 
     /// Takes one line; an error says why it is of no use to go on.
     pub fn hear(&mut self, line: &str) -> Result<Heard, String> {
-        let Some(value) = parse(line.as_bytes()).ok().filter(Value::is_object) else { return self.pass_over(line) };
+        let Some(value) = parse(line.as_bytes()).ok().filter(Value::is_object) else {
+            return self.pass_over(line);
+        };
         match value["type"].as_str().unwrap_or_default() {
             "system" => Ok(self.system(&value)),
             "stream_event" => Ok(self.piece(&value["event"])),
@@ -82,7 +87,8 @@ impl Story {
     fn pass_over(&mut self, line: &str) -> Result<Heard, String> {
         self.stray += line.len() + 1;
         if !line.starts_with('{') && !line.trim().is_empty() {
-            self.first_stray.get_or_insert_with(|| excerpt(line.as_bytes()));
+            self.first_stray
+                .get_or_insert_with(|| excerpt(line.as_bytes()));
         }
         match self.stray > MOST_STRAY {
             true => Err(format!("claude floods its output{}", self.oddity())),
@@ -99,7 +105,9 @@ impl Story {
             "api_retry" => {
                 self.retries += 1;
                 self.status = value["error_status"].as_u64();
-                let status = self.status.map_or_else(String::new, |status| format!("HTTP {status}, "));
+                let status = self
+                    .status
+                    .map_or_else(String::new, |status| format!("HTTP {status}, "));
                 let error = excerpt(value["error"].as_str().unwrap_or("unknown").as_bytes());
                 Heard::Retrying(self.retries, format!("{status}{error}"))
             }
@@ -118,14 +126,22 @@ impl Story {
             }
             "message_delta" => {
                 self.words = 0;
-                self.usage.output = self.usage.output.saturating_add(read_usage(&event["usage"]).output);
+                self.usage.output = self
+                    .usage
+                    .output
+                    .saturating_add(read_usage(&event["usage"]).output);
                 self.is_cut = event["delta"]["stop_reason"] == "max_tokens";
                 // What follows a cut goes on in mid-word, also under the same id.
                 self.has_text &= !self.is_cut;
             }
             "content_block_delta" => {
-                let words = ["text", "thinking", "partial_json"].map(|field| event["delta"][field].as_str());
-                self.words += words.into_iter().flatten().map(|words| words.len() as u64).sum::<u64>();
+                let words = ["text", "thinking", "partial_json"]
+                    .map(|field| event["delta"][field].as_str());
+                self.words += words
+                    .into_iter()
+                    .flatten()
+                    .map(|words| words.len() as u64)
+                    .sum::<u64>();
             }
             "content_block_start" | "content_block_stop" | "message_stop" => {}
             _ => return Heard::Nothing,
@@ -153,7 +169,10 @@ impl Story {
             self.turns += 1;
         }
         for block in message["content"].as_array().into_iter().flatten() {
-            let text = block["text"].as_str().filter(|_| block["type"] == "text").unwrap_or_default();
+            let text = block["text"]
+                .as_str()
+                .filter(|_| block["type"] == "text")
+                .unwrap_or_default();
             self.kept.add(text.len() + 1)?;
             // What goes on in mid-word is the first text of its message; all others are texts of their own.
             match self.has_text {
@@ -167,13 +186,25 @@ impl Story {
 
     /// Returns what was spent as far as it was shown: whole messages, and what has come of the one under way.
     pub fn spent(&self) -> Spent {
-        let output = self.usage.output.saturating_add(self.words.div_ceil(BYTES_PER_TOKEN));
-        spent(Usage { output, ..self.usage }, 0, self.asked)
+        let output = self
+            .usage
+            .output
+            .saturating_add(self.words.div_ceil(BYTES_PER_TOKEN));
+        spent(
+            Usage {
+                output,
+                ..self.usage
+            },
+            0,
+            self.asked,
+        )
     }
 
     /// Returns the first thing that could not be understood, as the end of a sentence.
     pub fn oddity(&self) -> String {
-        self.first_stray.as_ref().map_or_else(String::new, |stray| format!(": {stray}"))
+        self.first_stray
+            .as_ref()
+            .map_or_else(String::new, |stray| format!(": {stray}"))
     }
 }
 
@@ -197,7 +228,10 @@ mod tests {
 
     fn told(lines: &[Value]) -> (Story, Vec<Heard>) {
         let mut story = Story::default();
-        let heard = lines.iter().map(|line| story.hear(&line.to_string()).unwrap()).collect();
+        let heard = lines
+            .iter()
+            .map(|line| story.hear(&line.to_string()).unwrap())
+            .collect();
         (story, heard)
     }
 
@@ -211,29 +245,64 @@ mod tests {
     }
 
     fn stopped(reason: &str) -> Value {
-        piece(json!({"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 3}}))
+        piece(
+            json!({"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 3}}),
+        )
     }
 
     #[test]
     fn the_text_is_that_of_the_last_message() {
-        assert_eq!(told(&[said("a", "x"), said("a", "y\n"), said("a", "z")]).0.text, "x\ny\nz");
+        assert_eq!(
+            told(&[said("a", "x"), said("a", "y\n"), said("a", "z")])
+                .0
+                .text,
+            "x\ny\nz"
+        );
         let (story, _) = told(&[said("a", "x"), stopped("end_turn"), said("b", "y")]);
         assert_eq!((story.text.as_str(), story.turns), ("y", 2));
-        assert_eq!(told(&[said("a", "x"), stopped("max_tokens"), said("b", "y")]).0.text, "xy");
-        assert_eq!(told(&[said("a", "x"), stopped("max_tokens"), said("a", "y")]).0.text, "xy");
-        assert_eq!(told(&[said("a", "x"), stopped("max_tokens"), said("b", "y"), said("c", "z")]).0.text, "z");
+        assert_eq!(
+            told(&[said("a", "x"), stopped("max_tokens"), said("b", "y")])
+                .0
+                .text,
+            "xy"
+        );
+        assert_eq!(
+            told(&[said("a", "x"), stopped("max_tokens"), said("a", "y")])
+                .0
+                .text,
+            "xy"
+        );
+        assert_eq!(
+            told(&[
+                said("a", "x"),
+                stopped("max_tokens"),
+                said("b", "y"),
+                said("c", "z")
+            ])
+            .0
+            .text,
+            "z"
+        );
         let mut synthetic = said("b", "API Error");
         synthetic["message"]["model"] = SYNTHETIC.into();
         synthetic["error"] = "rate_limit".into();
         let (story, _) = told(&[said("a", "x"), synthetic]);
-        assert_eq!((story.text.as_str(), story.trouble.as_deref()), ("x", Some("rate_limit")));
+        assert_eq!(
+            (story.text.as_str(), story.trouble.as_deref()),
+            ("x", Some("rate_limit"))
+        );
     }
 
     #[test]
     fn retries_are_counted_until_something_is_said() {
         let retry = json!({"type": "system", "subtype": "api_retry", "error_status": 529, "error": "overloaded"});
-        let (_, heard) =
-            told(&[retry.clone(), piece(json!({"type": "message_start"})), retry.clone(), said("a", ""), retry]);
+        let (_, heard) = told(&[
+            retry.clone(),
+            piece(json!({"type": "message_start"})),
+            retry.clone(),
+            said("a", ""),
+            retry,
+        ]);
         let why = || "HTTP 529, overloaded".to_owned();
         let (nth, something) = (|count| Heard::Retrying(count, why()), || Heard::Something);
         assert_eq!(heard, [nth(1), something(), nth(2), something(), nth(1)]);
@@ -241,24 +310,67 @@ mod tests {
 
     #[test]
     fn what_was_shown_is_what_was_spent() {
-        let start = piece(json!({"type": "message_start", "message": {"usage": {"input_tokens": 5,
-            "cache_read_input_tokens": 2}}}));
-        let (story, _) = told(&[start.clone(), stopped("tool_use"), start.clone(), stopped("end_turn")]);
-        assert_eq!(story.spent(), Spent::Shown(Usage { input: 10, cache_read: 4, cache_write: 0, output: 6 }));
+        let start = piece(
+            json!({"type": "message_start", "message": {"usage": {"input_tokens": 5,
+            "cache_read_input_tokens": 2}}}),
+        );
+        let (story, _) = told(&[
+            start.clone(),
+            stopped("tool_use"),
+            start.clone(),
+            stopped("end_turn"),
+        ]);
+        assert_eq!(
+            story.spent(),
+            Spent::Shown(Usage {
+                input: 10,
+                cache_read: 4,
+                cache_write: 0,
+                output: 6
+            })
+        );
         assert_eq!(Story::default().spent(), Spent::Unknown);
         let words = |text: &str| {
-            piece(json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}))
+            piece(
+                json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}),
+            )
         };
-        let (story, _) = told(&[start.clone(), words("seven b"), stopped("tool_use"), start.clone(), words("four")]);
-        assert_eq!(story.spent(), Spent::Shown(Usage { input: 10, cache_read: 4, cache_write: 0, output: 3 + 2 }));
+        let (story, _) = told(&[
+            start.clone(),
+            words("seven b"),
+            stopped("tool_use"),
+            start.clone(),
+            words("four"),
+        ]);
+        assert_eq!(
+            story.spent(),
+            Spent::Shown(Usage {
+                input: 10,
+                cache_read: 4,
+                cache_write: 0,
+                output: 3 + 2
+            })
+        );
         let mut story = Story::asked(300);
         story.hear(&words("four").to_string()).unwrap();
-        assert_eq!(story.spent(), Spent::Shown(Usage { input: 100, output: 2, ..Usage::default() }));
+        assert_eq!(
+            story.spent(),
+            Spent::Shown(Usage {
+                input: 100,
+                output: 2,
+                ..Usage::default()
+            })
+        );
     }
 
     #[test]
     fn pings_and_the_unknown_are_no_sign_of_life() {
-        let lines = [piece(json!({"type": "ping"})), json!({"type": "new"}), json!({}), json!({"type": "system"})];
+        let lines = [
+            piece(json!({"type": "ping"})),
+            json!({"type": "new"}),
+            json!({}),
+            json!({"type": "system"}),
+        ];
         assert!(told(&lines).1.iter().all(|heard| *heard == Heard::Nothing));
     }
 

@@ -14,17 +14,24 @@ use crate::stop::Stop;
 
 const KEY: &str = "sk-0123456789abcdef";
 const SSE: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
-const START: &str =
-    "data: {\"type\":\"message_start\",\"message\":{\"model\":\"m\",\"usage\":{\"input_tokens\":9}}}\n\n";
+const START: &str = "data: {\"type\":\"message_start\",\"message\":{\"model\":\"m\",\"usage\":{\"input_tokens\":9}}}\n\n";
 const STOP: &str = "data: {\"type\":\"message_stop\"}\n\n";
 
 fn endpoint(url: &str) -> Endpoint {
     let stop = Stop::never().unwrap();
-    Endpoint { base_url: url.into(), key: Secret::new(KEY), idle_timeout: Duration::from_secs(60), stop }
+    Endpoint {
+        base_url: url.into(),
+        key: Secret::new(KEY),
+        idle_timeout: Duration::from_secs(60),
+        stop,
+    }
 }
 
 fn impatient(server: &Server) -> Anthropic {
-    Anthropic::new(Endpoint { idle_timeout: Duration::from_millis(200), ..endpoint(&server.url) })
+    Anthropic::new(Endpoint {
+        idle_timeout: Duration::from_millis(200),
+        ..endpoint(&server.url)
+    })
 }
 
 fn attempt(client: &mut dyn LlmClient) -> Result<Answer, LlmError> {
@@ -32,22 +39,34 @@ fn attempt(client: &mut dyn LlmClient) -> Result<Answer, LlmError> {
 }
 
 fn play(steps: Vec<Step>) -> Result<Answer, LlmError> {
-    attempt(&mut Anthropic::new(endpoint(&Server::start(vec![steps]).url)))
+    attempt(&mut Anthropic::new(endpoint(
+        &Server::start(vec![steps]).url,
+    )))
 }
 
 fn text_delta(text: &str) -> String {
     let delta = json!({"type": "text_delta", "text": text});
-    format!("data: {}\n\n", json!({"type": "content_block_delta", "index": 0, "delta": delta}))
+    format!(
+        "data: {}\n\n",
+        json!({"type": "content_block_delta", "index": 0, "delta": delta})
+    )
 }
 
 /// Both dialects find in this response what is expected.
 fn both(head: &str, body: &[u8], expected: impl Fn(&LlmError) -> bool) {
     for anthropic in [true, false] {
         let endpoint = endpoint(&Server::answering(head, body).url);
-        let mut client: Box<dyn LlmClient> =
-            if anthropic { Box::new(Anthropic::new(endpoint)) } else { Box::new(OpenAi::new(endpoint)) };
+        let mut client: Box<dyn LlmClient> = if anthropic {
+            Box::new(Anthropic::new(endpoint))
+        } else {
+            Box::new(OpenAi::new(endpoint))
+        };
         let error = attempt(client.as_mut()).unwrap_err();
-        assert!(expected(&error), "{head} {}: {error:?}", String::from_utf8_lossy(&body[..body.len().min(99)]));
+        assert!(
+            expected(&error),
+            "{head} {}: {error:?}",
+            String::from_utf8_lossy(&body[..body.len().min(99)])
+        );
     }
 }
 
@@ -67,51 +86,127 @@ fn a_200_that_is_no_answer_is_transient_and_shown() {
     nonsense("application/json", b"[1]", "[1]");
     nonsense("application/json", b"null", "null");
     nonsense("application/json", br#"{"content":NaN}"#, "NaN");
-    nonsense("application/json", br#"{"content":"x","choices":"x"}"#, "choices");
-    nonsense("application/json", br#"{"error":{"message":"broken inside"}}"#, "broken inside");
-    nonsense("application/json", br#"{"type":"error","error":{"type":"api_error","message":"oh"}}"#, "oh");
-    nonsense("application/json", b"\xef\xbb\xbf{\"content\":[],\"choices\":[{\"message\":{}}]}", "content");
+    nonsense(
+        "application/json",
+        br#"{"content":"x","choices":"x"}"#,
+        "choices",
+    );
+    nonsense(
+        "application/json",
+        br#"{"error":{"message":"broken inside"}}"#,
+        "broken inside",
+    );
+    nonsense(
+        "application/json",
+        br#"{"type":"error","error":{"type":"api_error","message":"oh"}}"#,
+        "oh",
+    );
+    nonsense(
+        "application/json",
+        b"\xef\xbb\xbf{\"content\":[],\"choices\":[{\"message\":{}}]}",
+        "content",
+    );
     nonsense("application/json", b"{\"content\":[\"\xff\"]}", "content");
     nonsense("application/json", "[".repeat(100_000).as_bytes(), "[[[[");
-    nonsense("application/json", "{\"content\":".repeat(100_000).as_bytes(), "content");
-    nonsense("application/json", br#"{"content":[1],"choices":[1]}"#, "[1]");
+    nonsense(
+        "application/json",
+        "{\"content\":".repeat(100_000).as_bytes(),
+        "content",
+    );
+    nonsense(
+        "application/json",
+        br#"{"content":[1],"choices":[1]}"#,
+        "[1]",
+    );
     let intricate = ["{\"content\":[", &"{},".repeat(1 << 18), "{}]}"].concat();
     nonsense("application/json", intricate.as_bytes(), "too many parts");
-    nonsense("text/event-stream", ["data: ", &intricate, "\n\n"].concat().as_bytes(), "too many parts");
-    nonsense("text/plain", br#"{"content":[],"choices":[{"message":{}}]}"#, "text/plain");
+    nonsense(
+        "text/event-stream",
+        ["data: ", &intricate, "\n\n"].concat().as_bytes(),
+        "too many parts",
+    );
+    nonsense(
+        "text/plain",
+        br#"{"content":[],"choices":[{"message":{}}]}"#,
+        "text/plain",
+    );
     nonsense("application/octet-stream", b"\x00\x01\xfe", r"\u{0}\u{1}");
     nonsense("text/event-stream", b"<html>", "<html>");
     nonsense("text/event-stream", b"", "stream");
     nonsense("text/event-stream", b"data: hello\n\n", "hello");
     nonsense("text/event-stream", b"data: \xff\n\n", "UTF-8");
     nonsense("text/event-stream", b"data: {\"a\":NaN}\n\n", "NaN");
-    nonsense("text/event-stream", ["data: ", &"[".repeat(100_000), "\n\n"].concat().as_bytes(), "[[[[");
-    both("204 No Content", b"", |error| matches!(error, LlmError::Transient { spent: Spent::Unknown, .. }));
+    nonsense(
+        "text/event-stream",
+        ["data: ", &"[".repeat(100_000), "\n\n"].concat().as_bytes(),
+        "[[[[",
+    );
+    both("204 No Content", b"", |error| {
+        matches!(
+            error,
+            LlmError::Transient {
+                spent: Spent::Unknown,
+                ..
+            }
+        )
+    });
 }
 
 #[test]
 fn an_answer_cut_at_any_byte_is_no_answer() {
-    let body = json!({"content": [{"type": "text", "text": "ä"}], "stop_reason": "end_turn"}).to_string();
+    let body =
+        json!({"content": [{"type": "text", "text": "ä"}], "stop_reason": "end_turn"}).to_string();
     let head = "200 OK\r\ncontent-type: application/json";
     for kept in 0..body.len() {
         let server = Server::answering(head, &body.as_bytes()[..kept]);
         let error = attempt(&mut Anthropic::new(endpoint(&server.url))).unwrap_err();
-        assert!(matches!(error, LlmError::Transient { .. }), "{kept}: {error:?}");
+        assert!(
+            matches!(error, LlmError::Transient { .. }),
+            "{kept}: {error:?}"
+        );
     }
-    assert_eq!(attempt(&mut Anthropic::new(endpoint(&Server::answering(head, &body).url))).unwrap().text(), "ä");
+    assert_eq!(
+        attempt(&mut Anthropic::new(endpoint(
+            &Server::answering(head, &body).url
+        )))
+        .unwrap()
+        .text(),
+        "ä"
+    );
 }
 
 #[test]
 fn what_a_body_begins_with_decides_what_it_is() {
     let stream = [START, &text_delta("hi"), STOP].concat();
-    let whole = json!({"content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn"}).to_string();
-    let kinds = ["text/event-stream", "application/json", "text/plain", "application/octet-stream", "text/html"];
+    let whole =
+        json!({"content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn"}).to_string();
+    let kinds = [
+        "text/event-stream",
+        "application/json",
+        "text/plain",
+        "application/octet-stream",
+        "text/html",
+    ];
     let said = |kind: &str, body: &str, piece: usize| {
         let head = format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\nconnection: close\r\n\r\n");
-        play([head.as_bytes()].into_iter().chain(body.as_bytes().chunks(piece)).map(Step::send).collect())
+        play(
+            [head.as_bytes()]
+                .into_iter()
+                .chain(body.as_bytes().chunks(piece))
+                .map(Step::send)
+                .collect(),
+        )
     };
     for kind in kinds {
-        for start in ["", "\u{feff}", "\n\n", ": hello\n\n", "event: x\n", "id: 7\n", "retry: 9\n\n"] {
+        for start in [
+            "",
+            "\u{feff}",
+            "\n\n",
+            ": hello\n\n",
+            "event: x\n",
+            "id: 7\n",
+            "retry: 9\n\n",
+        ] {
             for piece in [1, 1 << 16] {
                 let answer = said(kind, &format!("{start}{stream}"), piece);
                 assert_eq!(answer.unwrap().text(), "hi", "{kind} {start:?} {piece}");
@@ -119,11 +214,21 @@ fn what_a_body_begins_with_decides_what_it_is() {
         }
     }
     for kind in &kinds[..2] {
-        assert_eq!(said(kind, &format!(" \n{whole}"), 1).unwrap().text(), "hi", "{kind}");
+        assert_eq!(
+            said(kind, &format!(" \n{whole}"), 1).unwrap().text(),
+            "hi",
+            "{kind}"
+        );
     }
     // Words that only begin like a stream.
     for body in ["dat", "data", "database: down", "identity", "\n", ""] {
-        assert!(matches!(said("application/json", body, 1), Err(LlmError::Transient { .. })), "{body}");
+        assert!(
+            matches!(
+                said("application/json", body, 1),
+                Err(LlmError::Transient { .. })
+            ),
+            "{body}"
+        );
     }
 }
 
@@ -132,7 +237,11 @@ fn what_has_come_of_an_answer_counts() {
     let cut = |pieces: &[String]| {
         let chunk = |text: &String| Step::send(format!("{:x}\r\n{text}\r\n", text.len()));
         let chunked = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
-        let steps = [Step::send(chunked)].into_iter().chain(pieces.iter().map(chunk)).chain([Step::Close]).collect();
+        let steps = [Step::send(chunked)]
+            .into_iter()
+            .chain(pieces.iter().map(chunk))
+            .chain([Step::Close])
+            .collect();
         let mut client = Anthropic::new(endpoint(&Server::start(vec![steps]).url));
         match client.attempt(&"b".repeat(300), &mut |_| {}).unwrap_err() {
             LlmError::Transient { spent, .. } => spent,
@@ -141,21 +250,40 @@ fn what_has_come_of_an_answer_counts() {
     };
     let start = |input: u64, output: u64| {
         let usage = json!({"input_tokens": input, "output_tokens": output});
-        format!("data: {}\n\n", json!({"type": "message_start", "message": {"usage": usage}}))
+        format!(
+            "data: {}\n\n",
+            json!({"type": "message_start", "message": {"usage": usage}})
+        )
     };
     let delta = |kind: &str, field: &str, text: &str| {
         let delta = json!({"type": kind, field: text});
-        format!("data: {}\n\n", json!({"type": "content_block_delta", "index": 0, "delta": delta}))
+        format!(
+            "data: {}\n\n",
+            json!({"type": "content_block_delta", "index": 0, "delta": delta})
+        )
     };
-    let shown = |input, output| Spent::Shown(Usage { input, output, ..Usage::default() });
+    let shown = |input, output| {
+        Spent::Shown(Usage {
+            input,
+            output,
+            ..Usage::default()
+        })
+    };
     assert_eq!(cut(&[start(0, 0)]), Spent::Unknown);
     assert_eq!(cut(&[start(9, 1)]), shown(9, 1));
     assert_eq!(cut(&[start(9, 1), text_delta("four")]), shown(9, 2));
     assert_eq!(cut(&[start(9, 50), text_delta("four")]), shown(9, 50));
     assert_eq!(cut(&[start(0, 0), text_delta("four")]), shown(100, 2));
-    let others = [("thinking_delta", "thinking"), ("input_json_delta", "partial_json")];
+    let others = [
+        ("thinking_delta", "thinking"),
+        ("input_json_delta", "partial_json"),
+    ];
     for (kind, field) in others {
-        assert_eq!(cut(&[start(9, 1), delta(kind, field, "seven b")]), shown(9, 3), "{kind}");
+        assert_eq!(
+            cut(&[start(9, 1), delta(kind, field, "seven b")]),
+            shown(9, 3),
+            "{kind}"
+        );
     }
 }
 
@@ -163,7 +291,10 @@ fn what_has_come_of_an_answer_counts() {
 fn statuses_and_keys_of_refusals_are_judged_alike() {
     let echo = format!("{{\"error\":{{\"message\":\"bad key {KEY}\"}}}}");
     both("401 No", echo.as_bytes(), |error| {
-        *error == LlmError::Unauthorized { message: "HTTP 401: bad key [redacted]".into() }
+        *error
+            == LlmError::Unauthorized {
+                message: "HTTP 401: bad key [redacted]".into(),
+            }
     });
     both("429 Slow\r\nretry-after: 7", b"{}", |error| {
         let expected = Some(Duration::from_secs(7));
@@ -174,48 +305,104 @@ fn statuses_and_keys_of_refusals_are_judged_alike() {
         b"",
         |error| matches!(error, LlmError::Permanent { message } if message.contains("http://127.0.0.1:1/")),
     );
-    both("413 Much", b"", |error| matches!(error, LlmError::Permanent { .. }));
+    both("413 Much", b"", |error| {
+        matches!(error, LlmError::Permanent { .. })
+    });
 }
 
 #[test]
 fn a_broken_connection_says_what_it_may_have_cost() {
     let unknown = |steps| {
         let error = play(steps).unwrap_err();
-        assert!(matches!(error, LlmError::Transient { spent: Spent::Unknown, .. }), "{error:?}");
+        assert!(
+            matches!(
+                error,
+                LlmError::Transient {
+                    spent: Spent::Unknown,
+                    ..
+                }
+            ),
+            "{error:?}"
+        );
     };
     unknown(vec![Step::Close]);
     unknown(vec![Step::Reset]);
     unknown(vec![Step::send(SSE), Step::Close]);
     let refused = attempt(&mut Anthropic::new(endpoint("http://127.0.0.1:1"))).unwrap_err();
-    assert!(matches!(refused, LlmError::Transient { spent: Spent::Nothing, .. }), "{refused:?}");
-    let chunked = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+    assert!(
+        matches!(
+            refused,
+            LlmError::Transient {
+                spent: Spent::Nothing,
+                ..
+            }
+        ),
+        "{refused:?}"
+    );
+    let chunked =
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
     let chunk = format!("{:x}\r\n{START}\r\n", START.len());
     let error = play(vec![Step::send(chunked), Step::send(chunk), Step::Close]).unwrap_err();
-    let shown = Spent::Shown(Usage { input: 9, ..Usage::default() });
-    assert!(matches!(error, LlmError::Transient { spent, .. } if spent == shown), "{error:?}");
+    let shown = Spent::Shown(Usage {
+        input: 9,
+        ..Usage::default()
+    });
+    assert!(
+        matches!(error, LlmError::Transient { spent, .. } if spent == shown),
+        "{error:?}"
+    );
 }
 
 #[test]
 fn silence_ends_an_attempt_wherever_it_falls() {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{";
-    for before in ["", SSE, &format!("{SSE}{START}"), &format!("{SSE}data: {{\"ty"), head] {
+    for before in [
+        "",
+        SSE,
+        &format!("{SSE}{START}"),
+        &format!("{SSE}data: {{\"ty"),
+        head,
+    ] {
         let server = Server::start(vec![vec![Step::send(before), Step::Hold]]);
         let error = attempt(&mut impatient(&server)).unwrap_err();
-        assert!(matches!(&error, LlmError::Transient { message, .. } if message.contains("0.2 s")), "{error:?}");
+        assert!(
+            matches!(&error, LlmError::Transient { message, .. } if message.contains("0.2 s")),
+            "{error:?}"
+        );
     }
-    let server = Server::start(vec![vec![Step::send("HTTP/1.1 500 Oh\r\ncontent-length: 9\r\n\r\nsome"), Step::Hold]]);
+    let server = Server::start(vec![vec![
+        Step::send("HTTP/1.1 500 Oh\r\ncontent-length: 9\r\n\r\nsome"),
+        Step::Hold,
+    ]]);
     let error = attempt(&mut impatient(&server)).unwrap_err();
-    assert!(matches!(&error, LlmError::Transient { message, .. } if message == "HTTP 500: some"), "{error:?}");
+    assert!(
+        matches!(&error, LlmError::Transient { message, .. } if message == "HTTP 500: some"),
+        "{error:?}"
+    );
 }
 
 #[test]
 fn pings_and_comments_are_no_sign_of_life() {
     let ping = "event: ping\ndata: {\"type\":\"ping\"}\n\n";
-    for noise in [ping, ": still here\n\n", "\n", "data: {\"type\":\"unheard_of\"}\n\n"] {
-        let server = Server::start(vec![vec![Step::send(SSE), Step::send(START), Step::Endless(noise.into())]]);
+    for noise in [
+        ping,
+        ": still here\n\n",
+        "\n",
+        "data: {\"type\":\"unheard_of\"}\n\n",
+    ] {
+        let server = Server::start(vec![vec![
+            Step::send(SSE),
+            Step::send(START),
+            Step::Endless(noise.into()),
+        ]]);
         let error = attempt(&mut impatient(&server)).unwrap_err();
-        let LlmError::Transient { message, .. } = &error else { panic!("{error:?}") };
-        assert!(message.contains("idle") || message.contains("larger"), "{message}");
+        let LlmError::Transient { message, .. } = &error else {
+            panic!("{error:?}")
+        };
+        assert!(
+            message.contains("idle") || message.contains("larger"),
+            "{message}"
+        );
     }
 }
 
@@ -226,8 +413,21 @@ fn a_wish_to_stop_ends_an_attempt() {
     let stop = endpoint.stop.clone();
     let mut client = Anthropic::new(endpoint);
     let stopped = client.attempt("{}", &mut |_| stop.request()).unwrap_err();
-    assert_eq!(stopped, LlmError::Stopped { spent: Spent::Shown(Usage { input: 9, ..Usage::default() }) });
-    assert_eq!(attempt(&mut client).unwrap_err(), LlmError::Stopped { spent: Spent::Nothing });
+    assert_eq!(
+        stopped,
+        LlmError::Stopped {
+            spent: Spent::Shown(Usage {
+                input: 9,
+                ..Usage::default()
+            })
+        }
+    );
+    assert_eq!(
+        attempt(&mut client).unwrap_err(),
+        LlmError::Stopped {
+            spent: Spent::Nothing
+        }
+    );
 }
 
 #[test]
@@ -235,46 +435,101 @@ fn what_never_ends_is_cut() {
     let big = text_delta(&"x".repeat(1 << 20));
     let flood = Step::Endless(big.into_bytes());
     let error = play(vec![Step::send(SSE), Step::send(START), flood]).unwrap_err();
-    assert!(matches!(&error, LlmError::Transient { message, .. } if message.contains("more than")), "{error:?}");
-    let error = play(vec![Step::send(SSE), Step::send("data: \""), Step::Endless(vec![b'x'; 1 << 16])]).unwrap_err();
-    assert!(matches!(&error, LlmError::Transient { message, .. } if message.contains("one event")), "{error:?}");
+    assert!(
+        matches!(&error, LlmError::Transient { message, .. } if message.contains("more than")),
+        "{error:?}"
+    );
+    let error = play(vec![
+        Step::send(SSE),
+        Step::send("data: \""),
+        Step::Endless(vec![b'x'; 1 << 16]),
+    ])
+    .unwrap_err();
+    assert!(
+        matches!(&error, LlmError::Transient { message, .. } if message.contains("one event")),
+        "{error:?}"
+    );
     let json = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n\"";
-    let error = play(vec![Step::send(json), Step::Endless(vec![b'x'; MAX_EVENT / 8])]).unwrap_err();
-    assert!(matches!(&error, LlmError::Transient { message, .. } if message.contains("larger")), "{error:?}");
+    let error = play(vec![
+        Step::send(json),
+        Step::Endless(vec![b'x'; MAX_EVENT / 8]),
+    ])
+    .unwrap_err();
+    assert!(
+        matches!(&error, LlmError::Transient { message, .. } if message.contains("larger")),
+        "{error:?}"
+    );
 }
 
 #[test]
 fn the_first_complete_answer_counts() {
-    let twice = [SSE, START, &text_delta("one"), STOP, START, &text_delta("two"), STOP, "data: junk\n\n"].concat();
-    assert_eq!(play(vec![Step::send(twice), Step::Hold]).unwrap().text(), "one");
+    let twice = [
+        SSE,
+        START,
+        &text_delta("one"),
+        STOP,
+        START,
+        &text_delta("two"),
+        STOP,
+        "data: junk\n\n",
+    ]
+    .concat();
+    assert_eq!(
+        play(vec![Step::send(twice), Step::Hold]).unwrap().text(),
+        "one"
+    );
 }
 
 #[test]
 fn the_pieces_are_shown_as_they_come_and_never_the_key() {
     let (half, rest) = KEY.split_at(9);
-    let stream = [SSE, START, &text_delta(KEY), &text_delta(half), &text_delta(rest), ": x\n\n", STOP].concat();
+    let stream = [
+        SSE,
+        START,
+        &text_delta(KEY),
+        &text_delta(half),
+        &text_delta(rest),
+        ": x\n\n",
+        STOP,
+    ]
+    .concat();
     let bytes = stream.into_bytes();
     let steps = bytes.chunks(7).map(Step::send).collect();
     let mut pieces = Vec::new();
     let server = Server::start(vec![steps]);
     let watch = &mut |piece: &str| pieces.push(piece.to_owned());
-    let answer = Anthropic::new(endpoint(&server.url)).attempt("{}", watch).unwrap();
+    let answer = Anthropic::new(endpoint(&server.url))
+        .attempt("{}", watch)
+        .unwrap();
     assert_eq!(answer.text(), "[redacted][redacted]");
     assert_eq!(pieces.len(), 5);
-    assert!(pieces[1].contains("[redacted]") && !pieces.concat().contains(KEY), "{pieces:?}");
+    assert!(
+        pieces[1].contains("[redacted]") && !pieces.concat().contains(KEY),
+        "{pieces:?}"
+    );
 }
 
 #[test]
 fn a_key_that_is_none_is_not_sent() {
     let key = Secret::new("two\nlines");
-    let error = attempt(&mut OpenAi::new(Endpoint { key, ..endpoint("http://127.0.0.1:1") })).unwrap_err();
-    assert!(matches!(&error, LlmError::Unauthorized { message } if !message.contains("lines")), "{error:?}");
+    let error = attempt(&mut OpenAi::new(Endpoint {
+        key,
+        ..endpoint("http://127.0.0.1:1")
+    }))
+    .unwrap_err();
+    assert!(
+        matches!(&error, LlmError::Unauthorized { message } if !message.contains("lines")),
+        "{error:?}"
+    );
 }
 
 #[test]
 fn a_base_url_that_is_none_is_permanent() {
     for url in ["", "localhost:80", "not a url", "ftp://localhost"] {
         let error = attempt(&mut OpenAi::new(endpoint(url))).unwrap_err();
-        assert!(matches!(error, LlmError::Permanent { .. }), "{url}: {error:?}");
+        assert!(
+            matches!(error, LlmError::Permanent { .. }),
+            "{url}: {error:?}"
+        );
     }
 }

@@ -67,10 +67,25 @@ impl Desk {
         let (bell, ring) = pair()?;
         let (cancelled, cancel) = pair()?;
         let (quit, theirs) = UnixStream::pair()?;
-        let reader =
-            Reader { listener, shared: shared.clone(), ring, cancel, quit: theirs, clients: Vec::new(), met: 0 };
-        thread::Builder::new().name("mcp".to_owned()).spawn(move || reader.read_on())?;
-        Ok(Desk { path, shared, bell, cancelled, _quit: quit })
+        let reader = Reader {
+            listener,
+            shared: shared.clone(),
+            ring,
+            cancel,
+            quit: theirs,
+            clients: Vec::new(),
+            met: 0,
+        };
+        thread::Builder::new()
+            .name("mcp".to_owned())
+            .spawn(move || reader.read_on())?;
+        Ok(Desk {
+            path,
+            shared,
+            bell,
+            cancelled,
+            _quit: quit,
+        })
     }
 
     /// Returns where the socket is.
@@ -91,14 +106,24 @@ impl Desk {
                 Wish::Known(result) => result.clone(),
                 Wish::ListTools => protocol::listed(&toolbox.offers()),
                 Wish::CallTool { name, arguments } => {
-                    let call = ToolCall { name, arguments, turn, cancelled: self.cancelled.as_fd() };
-                    let Some(outcome) = toolbox.call(call) else { return false };
+                    let call = ToolCall {
+                        name,
+                        arguments,
+                        turn,
+                        cancelled: self.cancelled.as_fd(),
+                    };
+                    let Some(outcome) = toolbox.call(call) else {
+                        return false;
+                    };
                     protocol::called(&outcome)
                 }
             };
             let is_wanted = lock(&self.shared).under_way.take().is_some();
             if is_wanted {
-                say(&arrived.reply_to, &protocol::answer(&arrived.request.id, result));
+                say(
+                    &arrived.reply_to,
+                    &protocol::answer(&arrived.request.id, result),
+                );
             }
         }
         true
@@ -150,7 +175,10 @@ impl Reader {
                 return;
             }
             // Clients first: who has come meanwhile has no place in the list yet.
-            for index in (0..self.clients.len()).rev().filter(|index| others[index + 1]) {
+            for index in (0..self.clients.len())
+                .rev()
+                .filter(|index| others[index + 1])
+            {
                 if !self.hear(index) {
                     self.part_with(index);
                 }
@@ -164,23 +192,36 @@ impl Reader {
     /// Waits; returns whether to end, and who has something to say: the listener, then each client.
     fn ready(&self) -> Result<(bool, Vec<bool>), Errno> {
         let streams = self.clients.iter().map(|client| client.stream.as_fd());
-        let fds = [self.quit.as_fd(), self.listener.as_fd()].into_iter().chain(streams);
-        let mut fds: Vec<PollFd<'_>> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let fds = [self.quit.as_fd(), self.listener.as_fd()]
+            .into_iter()
+            .chain(streams);
+        let mut fds: Vec<PollFd<'_>> = fds
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+            .collect();
         retry_on_intr(|| poll(&mut fds, None))?;
         let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
         Ok((ready.next().unwrap_or(true), ready.collect()))
     }
 
     fn welcome(&mut self) {
-        let Ok((stream, _)) = self.listener.accept() else { return };
+        let Ok((stream, _)) = self.listener.accept() else {
+            return;
+        };
         if self.clients.len() == MOST_CLIENTS {
             return;
         }
         let _ = stream.set_write_timeout(Some(PATIENCE));
-        let Ok(reply_to) = stream.try_clone() else { return };
+        let Ok(reply_to) = stream.try_clone() else {
+            return;
+        };
         self.met += 1;
         let reply_to = Arc::new(Mutex::new(reply_to));
-        self.clients.push(Client { number: self.met, stream, reply_to, lines: Lines::default() });
+        self.clients.push(Client {
+            number: self.met,
+            stream,
+            reply_to,
+            lines: Lines::default(),
+        });
     }
 
     /// Hears what a client says; returns whether it will say more.
@@ -203,20 +244,29 @@ impl Reader {
     }
 
     fn take(&mut self, index: usize, message: Message) {
-        let Client { number, reply_to, .. } = &self.clients[index];
+        let Client {
+            number, reply_to, ..
+        } = &self.clients[index];
         match message {
             Message::Nothing => {}
             Message::Refused(answer) => say(reply_to, &answer),
-            Message::Request(Request { id, wish: Wish::Known(result) }) => {
-                say(reply_to, &protocol::answer(&id, result))
+            Message::Request(Request {
+                id,
+                wish: Wish::Known(result),
+            }) => say(reply_to, &protocol::answer(&id, result)),
+            Message::Cancelled(id) => {
+                self.forget(|client, asked| client == *number && *asked == id)
             }
-            Message::Cancelled(id) => self.forget(|client, asked| client == *number && *asked == id),
             Message::Request(request) => {
                 let mut waiting = lock(&self.shared);
                 if waiting.requests.len() == MOST_WAITING {
                     return say(reply_to, &protocol::busy(&request.id));
                 }
-                waiting.requests.push_back(Arrived { client: *number, request, reply_to: reply_to.clone() });
+                waiting.requests.push_back(Arrived {
+                    client: *number,
+                    request,
+                    reply_to: reply_to.clone(),
+                });
                 let _ = (&self.ring).write(&[0]);
             }
         }
@@ -230,8 +280,14 @@ impl Reader {
     /// Forgets requests that nobody waits for.
     fn forget(&self, is_meant: impl Fn(u64, &Value) -> bool) {
         let mut waiting = lock(&self.shared);
-        waiting.requests.retain(|arrived| !is_meant(arrived.client, &arrived.request.id));
-        if waiting.under_way.take_if(|(client, id)| is_meant(*client, id)).is_some() {
+        waiting
+            .requests
+            .retain(|arrived| !is_meant(arrived.client, &arrived.request.id));
+        if waiting
+            .under_way
+            .take_if(|(client, id)| is_meant(*client, id))
+            .is_some()
+        {
             let _ = (&self.cancel).write(&[0]);
         }
     }

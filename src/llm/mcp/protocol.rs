@@ -55,22 +55,37 @@ pub enum Wish {
 pub fn read(line: &[u8]) -> Message {
     let value = match parse(line) {
         Ok(value) => value,
-        Err(problem) => return Message::Refused(error(&Value::Null, NO_JSON, &format!("no JSON: {problem}"))),
+        Err(problem) => {
+            return Message::Refused(error(&Value::Null, NO_JSON, &format!("no JSON: {problem}")));
+        }
     };
     let Some(fields) = value.as_object() else {
-        return Message::Refused(error(&Value::Null, NO_REQUEST, "one object a line is expected"));
+        return Message::Refused(error(
+            &Value::Null,
+            NO_REQUEST,
+            "one object a line is expected",
+        ));
     };
     let id = fields.get("id").cloned().unwrap_or_default();
     let is_known_id = id.is_string() || id.is_number();
-    let refuse =
-        |code, problem: &str| Message::Refused(error(if is_known_id { &id } else { &Value::Null }, code, problem));
+    let refuse = |code, problem: &str| {
+        Message::Refused(error(
+            if is_known_id { &id } else { &Value::Null },
+            code,
+            problem,
+        ))
+    };
     if fields.get("jsonrpc").is_none_or(|version| version != "2.0") {
         return refuse(NO_REQUEST, "\"jsonrpc\" must be \"2.0\"");
     }
     match fields.get("method") {
         None if fields.contains_key("result") || fields.contains_key("error") => Message::Nothing,
-        Some(Value::String(method)) if !fields.contains_key("id") => notification(method, &value["params"]),
-        Some(Value::String(_)) if !is_known_id => refuse(NO_REQUEST, "\"id\" must be a string or a number"),
+        Some(Value::String(method)) if !fields.contains_key("id") => {
+            notification(method, &value["params"])
+        }
+        Some(Value::String(_)) if !is_known_id => {
+            refuse(NO_REQUEST, "\"id\" must be a string or a number")
+        }
         Some(Value::String(method)) => match wish(method, fields.get("params")) {
             Ok(wish) => Message::Request(Request { id, wish }),
             Err((code, problem)) => refuse(code, &problem),
@@ -107,8 +122,13 @@ fn wish(method: &str, params: Option<&Value>) -> Result<Wish, (i64, String)> {
         "tools/list" => Ok(Wish::ListTools),
         "tools/call" => match params.get("name") {
             Some(Value::String(name)) => {
-                let arguments = params.get("arguments").filter(|arguments| !arguments.is_null());
-                Ok(Wish::CallTool { name: name.clone(), arguments: arguments.cloned().unwrap_or_else(|| json!({})) })
+                let arguments = params
+                    .get("arguments")
+                    .filter(|arguments| !arguments.is_null());
+                Ok(Wish::CallTool {
+                    name: name.clone(),
+                    arguments: arguments.cloned().unwrap_or_else(|| json!({})),
+                })
             }
             _ => Err(bad("\"name\" must be a string")),
         },
@@ -123,15 +143,16 @@ pub fn answer(id: &Value, result: Value) -> Value {
 
 /// Returns the result of a list of tools.
 pub fn listed(offers: &[ToolOffer]) -> Value {
-    let tool =
-        |offer: &ToolOffer| json!({"name": offer.name, "description": offer.description, "inputSchema": offer.schema});
+    let tool = |offer: &ToolOffer| json!({"name": offer.name, "description": offer.description, "inputSchema": offer.schema});
     let tools: Vec<Value> = offers.iter().map(tool).collect();
     complete(json!({"tools": tools, "ttlMs": 0, "cacheScope": "private"}))
 }
 
 /// Returns the result of a call.
 pub fn called(outcome: &ToolOutcome) -> Value {
-    complete(json!({"content": [{"type": "text", "text": outcome.text}], "isError": outcome.is_error}))
+    complete(
+        json!({"content": [{"type": "text", "text": outcome.text}], "isError": outcome.is_error}),
+    )
 }
 
 /// Returns the answer to a request for which there is no room.
@@ -149,8 +170,13 @@ fn complete(mut result: Value) -> Value {
 }
 
 fn initialized(version: &str) -> Value {
-    let version = OLD.iter().find(|known| **known == version).unwrap_or(&NEWEST_OLD);
-    complete(json!({"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": server()}))
+    let version = OLD
+        .iter()
+        .find(|known| **known == version)
+        .unwrap_or(&NEWEST_OLD);
+    complete(
+        json!({"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": server()}),
+    )
 }
 
 fn discovered() -> Value {
@@ -175,13 +201,17 @@ mod tests {
 
     fn code(line: &str) -> (Value, i64) {
         match read(line.as_bytes()) {
-            Message::Refused(answer) => (answer["id"].clone(), answer["error"]["code"].as_i64().unwrap()),
+            Message::Refused(answer) => (
+                answer["id"].clone(),
+                answer["error"]["code"].as_i64().unwrap(),
+            ),
             other => panic!("{line}: {other:?}"),
         }
     }
 
     fn wish_of(method: &str, params: Value) -> Wish {
-        let line = json!({"jsonrpc": "2.0", "id": 0, "method": method, "params": params}).to_string();
+        let line =
+            json!({"jsonrpc": "2.0", "id": 0, "method": method, "params": params}).to_string();
         match read(line.as_bytes()) {
             Message::Request(Request { id, wish }) if id == 0 => wish,
             other => panic!("{line}: {other:?}"),
@@ -190,25 +220,74 @@ mod tests {
 
     #[test]
     fn what_cannot_be_understood_has_its_number() {
-        for line in ["", "x", "{", "\u{feff}{}", "{\"a\":NaN}", &"[".repeat(100_000)] {
+        for line in [
+            "",
+            "x",
+            "{",
+            "\u{feff}{}",
+            "{\"a\":NaN}",
+            &"[".repeat(100_000),
+        ] {
             assert_eq!(code(line), (Value::Null, -32700), "{line:.20}");
         }
-        for line in ["1", "[]", "[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}]", "null", "{}"] {
+        for line in [
+            "1",
+            "[]",
+            "[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}]",
+            "null",
+            "{}",
+        ] {
             assert_eq!(code(line), (Value::Null, -32600), "{line}");
         }
         let cases = [
             (r#"{"id":7,"method":"ping"}"#, json!(7), -32600),
-            (r#"{"jsonrpc":"1.0","id":"a","method":"ping"}"#, json!("a"), -32600),
-            (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, Value::Null, -32600),
-            (r#"{"jsonrpc":"2.0","id":[1],"method":"ping"}"#, Value::Null, -32600),
+            (
+                r#"{"jsonrpc":"1.0","id":"a","method":"ping"}"#,
+                json!("a"),
+                -32600,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#,
+                Value::Null,
+                -32600,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":[1],"method":"ping"}"#,
+                Value::Null,
+                -32600,
+            ),
             (r#"{"jsonrpc":"2.0","id":1,"method":5}"#, json!(1), -32600),
             (r#"{"jsonrpc":"2.0","id":1}"#, json!(1), -32600),
-            (r#"{"jsonrpc":"2.0","id":1,"method":"resources/list"}"#, json!(1), -32601),
-            (r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":[]}"#, json!(1), -32602),
-            (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#, json!(1), -32602),
-            (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":1}}"#, json!(1), -32602),
-            (r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":"x"}}"#, json!(1), -32602),
-            (r#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#, json!(1), -32602),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"resources/list"}"#,
+                json!(1),
+                -32601,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":[]}"#,
+                json!(1),
+                -32602,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#,
+                json!(1),
+                -32602,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":1}}"#,
+                json!(1),
+                -32602,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":"x"}}"#,
+                json!(1),
+                -32602,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#,
+                json!(1),
+                -32602,
+            ),
         ];
         for (line, id, number) in cases {
             assert_eq!(code(line), (id, number), "{line}");
@@ -217,16 +296,39 @@ mod tests {
 
     #[test]
     fn both_eras_find_what_they_expect() {
-        let Wish::Known(old) = wish_of("initialize", json!({"protocolVersion": "2025-06-18"})) else { panic!() };
-        assert_eq!((&old["protocolVersion"], &old["capabilities"]), (&json!("2025-06-18"), &json!({"tools": {}})));
-        let Wish::Known(odd) = wish_of("initialize", json!({"protocolVersion": "1999-01-01"})) else { panic!() };
+        let Wish::Known(old) = wish_of("initialize", json!({"protocolVersion": "2025-06-18"}))
+        else {
+            panic!()
+        };
+        assert_eq!(
+            (&old["protocolVersion"], &old["capabilities"]),
+            (&json!("2025-06-18"), &json!({"tools": {}}))
+        );
+        let Wish::Known(odd) = wish_of("initialize", json!({"protocolVersion": "1999-01-01"}))
+        else {
+            panic!()
+        };
         assert_eq!(odd["protocolVersion"], NEWEST_OLD);
-        let Wish::Known(new) = wish_of("server/discover", json!({"_meta": {}})) else { panic!() };
-        assert_eq!((&new["resultType"], &new["supportedVersions"][0]), (&json!("complete"), &json!(NEWEST)));
+        let Wish::Known(new) = wish_of("server/discover", json!({"_meta": {}})) else {
+            panic!()
+        };
+        assert_eq!(
+            (&new["resultType"], &new["supportedVersions"][0]),
+            (&json!("complete"), &json!(NEWEST))
+        );
         assert_eq!(wish_of("tools/list", json!({})), Wish::ListTools);
-        let call = |arguments: Value| Wish::CallTool { name: "bash".into(), arguments };
-        assert_eq!(wish_of("tools/call", json!({"name": "bash"})), call(json!({})));
-        assert_eq!(wish_of("tools/call", json!({"name": "bash", "arguments": [1]})), call(json!([1])));
+        let call = |arguments: Value| Wish::CallTool {
+            name: "bash".into(),
+            arguments,
+        };
+        assert_eq!(
+            wish_of("tools/call", json!({"name": "bash"})),
+            call(json!({}))
+        );
+        assert_eq!(
+            wish_of("tools/call", json!({"name": "bash", "arguments": [1]})),
+            call(json!([1]))
+        );
     }
 
     #[test]
@@ -239,7 +341,8 @@ mod tests {
         ] {
             assert_eq!(read(line.as_bytes()), Message::Nothing, "{line}");
         }
-        let cancelled = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"a"}}"#;
+        let cancelled =
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"a"}}"#;
         assert_eq!(read(cancelled.as_bytes()), Message::Cancelled(json!("a")));
     }
 

@@ -26,24 +26,33 @@ fn relay(path: &Path) -> io::Result<()> {
     let (_folder, address) = short(path)?;
     let mut socket = UnixStream::connect(address)?;
     let mut upward = socket.try_clone()?;
-    thread::Builder::new().name("upward".to_owned()).spawn(move || {
-        let _ = io::copy(&mut io::stdin().lock(), &mut upward);
-        let _ = upward.shutdown(Shutdown::Write);
-    })?;
+    thread::Builder::new()
+        .name("upward".to_owned())
+        .spawn(move || {
+            let _ = io::copy(&mut io::stdin().lock(), &mut upward);
+            let _ = upward.shutdown(Shutdown::Write);
+        })?;
     let (mut stdout, mut chunk) = (io::stdout().lock(), [0; 16 << 10]);
     loop {
         match socket.read(&mut chunk)? {
             0 => return Ok(()),
-            count => stdout.write_all(&chunk[..count]).and_then(|()| stdout.flush())?,
+            count => stdout
+                .write_all(&chunk[..count])
+                .and_then(|()| stdout.flush())?,
         }
     }
 }
 
 /// Returns another name of a socket that is short enough for any address, valid while the folder is held.
 pub(super) fn short(path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
-    let (folder, name) = path.parent().zip(path.file_name()).ok_or(io::ErrorKind::InvalidInput)?;
+    let (folder, name) = path
+        .parent()
+        .zip(path.file_name())
+        .ok_or(io::ErrorKind::InvalidInput)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = rustix::fs::open(folder, flags, Mode::empty())?;
-    let short = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
+    let short = Path::new("/proc/self/fd")
+        .join(folder.as_raw_fd().to_string())
+        .join(name);
     Ok((folder, short))
 }

@@ -78,8 +78,14 @@ impl Calls {
         let at = match piece.index {
             Some(index) => {
                 let at = *self.by_index.get(&index)?;
-                let is_other = !piece.id.is_empty() && !self.calls[at].id.is_empty() && piece.id != self.calls[at].id;
-                if is_other { of_id().filter(|at| self.calls[*at].index == index) } else { Some(at) }
+                let is_other = !piece.id.is_empty()
+                    && !self.calls[at].id.is_empty()
+                    && piece.id != self.calls[at].id;
+                if is_other {
+                    of_id().filter(|at| self.calls[*at].index == index)
+                } else {
+                    Some(at)
+                }
             }
             None if !piece.id.is_empty() => of_id(),
             // Without any label a further entry of the same event is another call.
@@ -93,7 +99,10 @@ impl Calls {
     fn begin(&mut self, piece: &Piece<'_>) -> usize {
         let index = piece.index.unwrap_or(self.next_index);
         self.next_index = self.next_index.max(index.saturating_add(1));
-        self.calls.push(CallDraft { index, ..CallDraft::default() });
+        self.calls.push(CallDraft {
+            index,
+            ..CallDraft::default()
+        });
         self.by_index.insert(index, self.calls.len() - 1);
         self.calls.len() - 1
     }
@@ -124,7 +133,11 @@ impl Calls {
         refuse_intricate(self.calls.iter().map(|call| call.arguments.as_str()))?;
         let mut calls = std::mem::take(self).calls;
         calls.sort_by_key(|call| call.index);
-        Ok(calls.into_iter().enumerate().map(|(number, call)| call.finish(number)).collect())
+        Ok(calls
+            .into_iter()
+            .enumerate()
+            .map(|(number, call)| call.finish(number))
+            .collect())
     }
 }
 
@@ -152,7 +165,11 @@ impl CallDraft {
 
     /// Its result has to name the call, so one without an id gets one.
     fn finish(self, number: usize) -> Block {
-        let id = if self.id.is_empty() { format!("call_{number}") } else { self.id };
+        let id = if self.id.is_empty() {
+            format!("call_{number}")
+        } else {
+            self.id
+        };
         tool_use(&id, &self.name, &self.arguments)
     }
 }

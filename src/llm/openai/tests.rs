@@ -9,7 +9,9 @@ use super::{Draft, Fields, NEW_LIMIT, OpenAi};
 use crate::llm::endpoint::{Assembly, Endpoint};
 use crate::llm::scripted::{Server, Step};
 use crate::llm::secret::Secret;
-use crate::llm::{Answer, Block, LlmClient, LlmError, Message, Request, Role, Spent, StopReason, ToolOffer, Usage};
+use crate::llm::{
+    Answer, Block, LlmClient, LlmError, Message, Request, Role, Spent, StopReason, ToolOffer, Usage,
+};
 use crate::stop::Stop;
 
 const SSE: &str = "200 OK\r\ncontent-type: text/event-stream\r\nx-request-id: req_7";
@@ -18,7 +20,12 @@ const JSON: &str = "200 OK\r\ncontent-type: application/json; charset=utf-8";
 fn client(url: &str) -> OpenAi {
     let stop = Stop::never().unwrap();
     let key = Secret::new("sk-0123456789abcdef");
-    OpenAi::new(Endpoint { base_url: url.into(), key, idle_timeout: Duration::from_secs(60), stop })
+    OpenAi::new(Endpoint {
+        base_url: url.into(),
+        key,
+        idle_timeout: Duration::from_secs(60),
+        stop,
+    })
 }
 
 fn attempt(head: &str, body: &str) -> Result<Answer, LlmError> {
@@ -26,7 +33,10 @@ fn attempt(head: &str, body: &str) -> Result<Answer, LlmError> {
 }
 
 fn events(events: &[Value]) -> String {
-    events.iter().map(|event| format!("data: {event}\n\n")).collect()
+    events
+        .iter()
+        .map(|event| format!("data: {event}\n\n"))
+        .collect()
 }
 
 fn done(stream: &[Value]) -> String {
@@ -50,9 +60,13 @@ fn tool_stream() -> Vec<Value> {
         delta(json!({"role": "assistant", "content": null})),
         delta(json!({"content": "Listing"})),
         delta(json!({"content": " ä."})),
-        call(json!({"index": 0, "id": "call_a", "type": "function", "function": {"name": "bash", "arguments": ""}})),
+        call(
+            json!({"index": 0, "id": "call_a", "type": "function", "function": {"name": "bash", "arguments": ""}}),
+        ),
         call(json!({"index": 0, "function": {"arguments": "{\"comm"}})),
-        call(json!({"index": 1, "id": "call_b", "function": {"name": "screen", "arguments": "{}"}})),
+        call(
+            json!({"index": 1, "id": "call_b", "function": {"name": "screen", "arguments": "{}"}}),
+        ),
         call(json!({"index": 0, "id": "", "function": {"arguments": "and\":\"ls\"}"}})),
         finish("tool_calls"),
         json!({"model": "gpt-x", "choices": [], "usage": {"prompt_tokens": 120, "completion_tokens": 15,
@@ -61,7 +75,12 @@ fn tool_stream() -> Vec<Value> {
 }
 
 fn tool_answer() -> Answer {
-    let call = |id: &str, name: &str, input| Block::ToolUse { id: id.into(), name: name.into(), input, raw: None };
+    let call = |id: &str, name: &str, input| Block::ToolUse {
+        id: id.into(),
+        name: name.into(),
+        input,
+        raw: None,
+    };
     Answer {
         content: vec![
             Block::text("Listing ä."),
@@ -69,7 +88,12 @@ fn tool_answer() -> Answer {
             call("call_b", "screen", json!({})),
         ],
         stop: StopReason::ToolUse,
-        usage: Usage { input: 56, cache_write: 0, cache_read: 64, output: 15 },
+        usage: Usage {
+            input: 56,
+            cache_write: 0,
+            cache_read: 64,
+            output: 15,
+        },
         model: "gpt-x".into(),
         request_id: Some("req_7".into()),
         bill: None,
@@ -84,7 +108,10 @@ fn request() -> Request {
         effort: None,
         system: "You write.".into(),
         tools: vec![],
-        messages: vec![Message { role: Role::User, content: vec![Block::cached("Files."), Block::text("Go.")] }],
+        messages: vec![Message {
+            role: Role::User,
+            content: vec![Block::cached("Files."), Block::text("Go.")],
+        }],
         varying: Vec::new(),
     }
 }
@@ -96,7 +123,11 @@ fn encoded(url: &str, request: &Request) -> Value {
 #[test]
 fn a_stream_becomes_an_answer() {
     assert_eq!(attempt(SSE, &done(&tool_stream())).unwrap(), tool_answer());
-    assert_eq!(attempt(SSE, &events(&tool_stream())).unwrap(), tool_answer(), "no [DONE], but a finish_reason");
+    assert_eq!(
+        attempt(SSE, &events(&tool_stream())).unwrap(),
+        tool_answer(),
+        "no [DONE], but a finish_reason"
+    );
 }
 
 #[test]
@@ -121,8 +152,18 @@ fn other_servers_streams_are_understood() {
         json!({"choices": [{"index": 0, "delta": {}}], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}),
     ];
     let answer = attempt(SSE, &done(&stream)).unwrap();
-    assert_eq!((answer.stop, answer.content.len()), (StopReason::ToolUse, 1));
-    assert_eq!(answer.usage, Usage { input: 3, output: 2, ..Usage::default() });
+    assert_eq!(
+        (answer.stop, answer.content.len()),
+        (StopReason::ToolUse, 1)
+    );
+    assert_eq!(
+        answer.usage,
+        Usage {
+            input: 3,
+            output: 2,
+            ..Usage::default()
+        }
+    );
 }
 
 #[test]
@@ -136,21 +177,43 @@ fn calls_without_index_or_id_are_told_apart() {
     let whole = json!({"choices": [{"message": {"tool_calls": [
         {"function": {"name": "one", "arguments": "{}"}}, {"function": {"name": "two", "arguments": "{}"}}]}}]});
     let names = |answer: Answer| -> Vec<String> {
-        let name = |block| if let Block::ToolUse { id, name, .. } = block { format!("{id} {name}") } else { "".into() };
+        let name = |block| {
+            if let Block::ToolUse { id, name, .. } = block {
+                format!("{id} {name}")
+            } else {
+                "".into()
+            }
+        };
         answer.content.into_iter().map(name).collect()
     };
     assert_eq!(names(attempt(SSE, &done(&stream[..2])).unwrap()), ["a one"]);
-    assert_eq!(names(attempt(SSE, &done(&stream[2..])).unwrap()), ["call_0 two", "call_1 three"]);
-    assert_eq!(names(attempt(JSON, &whole.to_string()).unwrap()), ["call_0 one", "call_1 two"]);
+    assert_eq!(
+        names(attempt(SSE, &done(&stream[2..])).unwrap()),
+        ["call_0 two", "call_1 three"]
+    );
+    assert_eq!(
+        names(attempt(JSON, &whole.to_string()).unwrap()),
+        ["call_0 one", "call_1 two"]
+    );
 }
 
 /// The calls of a stream as `id name arguments`.
 fn calls(stream: &[Value]) -> Vec<String> {
     let shown = |block| match block {
-        Block::ToolUse { id, name, input, raw } => format!("{id} {name} {}", raw.unwrap_or_else(|| input.to_string())),
+        Block::ToolUse {
+            id,
+            name,
+            input,
+            raw,
+        } => format!("{id} {name} {}", raw.unwrap_or_else(|| input.to_string())),
         other => format!("{other:?}"),
     };
-    attempt(SSE, &done(stream)).unwrap().content.into_iter().map(shown).collect()
+    attempt(SSE, &done(stream))
+        .unwrap()
+        .content
+        .into_iter()
+        .map(shown)
+        .collect()
 }
 
 #[test]
@@ -158,34 +221,76 @@ fn calls_that_share_an_index_are_told_apart_by_their_ids() {
     let whole = |index: Value, id: &str, arguments: &str| {
         let function = json!({"name": "bash", "arguments": arguments});
         let mut call = json!({"index": index, "id": id, "type": "function", "function": function});
-        call.as_object_mut().unwrap().retain(|_, value| !value.is_null() && value != "");
+        call.as_object_mut()
+            .unwrap()
+            .retain(|_, value| !value.is_null() && value != "");
         call
     };
     let expected = ["a bash {\"x\":1}", "b bash {\"x\":2}"];
     let (one, two) = ("{\"x\":1}", "{\"x\":2}");
     // Ollama: each event, or each entry of one event, is a whole call.
-    assert_eq!(calls(&[call(whole(json!(0), "a", one)), call(whole(json!(0), "b", two))]), expected);
+    assert_eq!(
+        calls(&[
+            call(whole(json!(0), "a", one)),
+            call(whole(json!(0), "b", two))
+        ]),
+        expected
+    );
     let together = json!({"tool_calls": [whole(json!(0), "a", one), whole(json!(0), "b", two)]});
     assert_eq!(calls(&[delta(together)]), expected);
     // Pieces that carry their id, with an index that says nothing, or with none.
     for index in [json!(0), Value::Null] {
         let piece = |id: &str, arguments: &str| call(whole(index.clone(), id, arguments));
-        let pieces = [piece("a", "{\"x\""), piece("b", "{\"x\":"), piece("a", ":1}"), piece("b", "2}")];
+        let pieces = [
+            piece("a", "{\"x\""),
+            piece("b", "{\"x\":"),
+            piece("a", ":1}"),
+            piece("b", "2}"),
+        ];
         assert_eq!(calls(&pieces), expected, "{index}");
     }
     // A piece without an id belongs to the newest call of its index.
     let bare = |arguments: &str| call(json!({"index": 0, "function": {"arguments": arguments}}));
-    let mixed = [call(whole(json!(0), "a", one)), call(whole(json!(0), "b", "{\"x\"")), bare(":2}")];
+    let mixed = [
+        call(whole(json!(0), "a", one)),
+        call(whole(json!(0), "b", "{\"x\"")),
+        bare(":2}"),
+    ];
     assert_eq!(calls(&mixed), expected);
     // Whole calls without any id.
-    let nameless = [call(whole(json!(0), "", one)), call(whole(json!(0), "", two))];
-    assert_eq!(calls(&nameless), ["call_0 bash {\"x\":1}", "call_1 bash {\"x\":2}"]);
-    let nameless = [call(whole(Value::Null, "", one)), call(whole(Value::Null, "", two))];
-    assert_eq!(calls(&nameless), ["call_0 bash {\"x\":1}", "call_1 bash {\"x\":2}"]);
+    let nameless = [
+        call(whole(json!(0), "", one)),
+        call(whole(json!(0), "", two)),
+    ];
+    assert_eq!(
+        calls(&nameless),
+        ["call_0 bash {\"x\":1}", "call_1 bash {\"x\":2}"]
+    );
+    let nameless = [
+        call(whole(Value::Null, "", one)),
+        call(whole(Value::Null, "", two)),
+    ];
+    assert_eq!(
+        calls(&nameless),
+        ["call_0 bash {\"x\":1}", "call_1 bash {\"x\":2}"]
+    );
     // The same call once more is no second one.
-    assert_eq!(calls(&[call(whole(json!(0), "a", one)), call(whole(json!(0), "a", one))]), expected[..1]);
+    assert_eq!(
+        calls(&[
+            call(whole(json!(0), "a", one)),
+            call(whole(json!(0), "a", one))
+        ]),
+        expected[..1]
+    );
     // Equal ids under different indices are different calls.
-    assert_eq!(calls(&[call(whole(json!(0), "a", one)), call(whole(json!(1), "a", two))]).len(), 2);
+    assert_eq!(
+        calls(&[
+            call(whole(json!(0), "a", one)),
+            call(whole(json!(1), "a", two))
+        ])
+        .len(),
+        2
+    );
 }
 
 #[test]
@@ -205,7 +310,16 @@ fn content_may_be_a_list_of_parts() {
         attempt(JSON, &body.to_string()).unwrap().text()
     };
     assert_eq!(whole(json!([thinking, part("a")])), "a");
-    assert_eq!(whole(json!([part("a"), part("b\n"), part("c"), part("\nd"), part("")])), "a\nb\nc\nd");
+    assert_eq!(
+        whole(json!([
+            part("a"),
+            part("b\n"),
+            part("c"),
+            part("\nd"),
+            part("")
+        ])),
+        "a\nb\nc\nd"
+    );
     assert_eq!(whole(json!(["a", {"text": "b"}, 7, null])), "a\nb");
 }
 
@@ -215,66 +329,155 @@ fn a_refused_field_is_left_out_from_then_on() {
         let body = json!({"error": {"message": format!("Unsupported parameter: '{param}'."), "param": param}});
         format!("HTTP/1.1 400 No\r\nconnection: close\r\n\r\n{body}")
     };
-    let fields = ["max_tokens", "temperature", "stream_options", "max_completion_tokens"];
-    let server = Server::start(fields.iter().map(|field| vec![Step::send(refuse(field))]).collect());
+    let fields = [
+        "max_tokens",
+        "temperature",
+        "stream_options",
+        "max_completion_tokens",
+    ];
+    let server = Server::start(
+        fields
+            .iter()
+            .map(|field| vec![Step::send(refuse(field))])
+            .collect(),
+    );
     let mut client = client(&server.url);
-    let asked = Request { temperature: Some(0.0), ..request() };
-    let expected = ["with max_completion_tokens", "without temperature", "without stream_options"];
+    let asked = Request {
+        temperature: Some(0.0),
+        ..request()
+    };
+    let expected = [
+        "with max_completion_tokens",
+        "without temperature",
+        "without stream_options",
+    ];
     for how in expected {
-        let error = client.attempt(&client.encode(&asked), &mut |_| {}).unwrap_err();
-        assert!(matches!(&error, LlmError::FieldRefused { message } if message.ends_with(how)), "{error:?}");
+        let error = client
+            .attempt(&client.encode(&asked), &mut |_| {})
+            .unwrap_err();
+        assert!(
+            matches!(&error, LlmError::FieldRefused { message } if message.ends_with(how)),
+            "{error:?}"
+        );
     }
     let body = client.encode(&asked);
     let error = client.attempt(&body, &mut |_| {}).unwrap_err();
-    assert!(matches!(error, LlmError::Permanent { .. }), "no field is changed twice: {error:?}");
+    assert!(
+        matches!(error, LlmError::Permanent { .. }),
+        "no field is changed twice: {error:?}"
+    );
     let sent: Value = serde_json::from_str(&body).unwrap();
     assert_eq!(sent["max_completion_tokens"], 100);
-    assert!(fields[..3].iter().all(|field| sent.get(field).is_none()), "{sent}");
+    assert!(
+        fields[..3].iter().all(|field| sent.get(field).is_none()),
+        "{sent}"
+    );
 }
 
 #[test]
 fn a_field_that_was_not_sent_or_a_request_that_is_too_long_is_not_repeated() {
-    let too_long = "max_tokens is too large: 100. This model's maximum context length is 64 tokens.";
-    for message in ["temperature is out of range", "max_completion_tokens is unknown", too_long] {
-        let server = Server::answering("400 No", json!({"error": {"message": message}}).to_string());
+    let too_long =
+        "max_tokens is too large: 100. This model's maximum context length is 64 tokens.";
+    for message in [
+        "temperature is out of range",
+        "max_completion_tokens is unknown",
+        too_long,
+    ] {
+        let server =
+            Server::answering("400 No", json!({"error": {"message": message}}).to_string());
         let mut client = client(&server.url);
         let body = client.encode(&request());
         let error = client.attempt(&body, &mut |_| {}).unwrap_err();
         assert!(matches!(error, LlmError::Permanent { .. }), "{error:?}");
         assert_eq!(client.encode(&request()), body);
     }
-    let mut of_openai = Fields { limit: NEW_LIMIT, limit_was_refused: false, temperature: true, stream_options: true };
-    let how = of_openai.adapt(&["max_completion_tokens"], &json!({"max_completion_tokens": 1}));
-    assert_eq!((how.as_deref(), of_openai.limit), (Some("with max_tokens"), "max_tokens"));
+    let mut of_openai = Fields {
+        limit: NEW_LIMIT,
+        limit_was_refused: false,
+        temperature: true,
+        stream_options: true,
+    };
+    let how = of_openai.adapt(
+        &["max_completion_tokens"],
+        &json!({"max_completion_tokens": 1}),
+    );
+    assert_eq!(
+        (how.as_deref(), of_openai.limit),
+        (Some("with max_tokens"), "max_tokens")
+    );
 }
 
 #[test]
 fn each_finish_reason_has_its_word() {
     let check = |reason: Value, message: Value, expected| {
-        let body = json!({"choices": [{"index": 0, "message": message, "finish_reason": reason}]}).to_string();
+        let body = json!({"choices": [{"index": 0, "message": message, "finish_reason": reason}]})
+            .to_string();
         let answer = attempt(JSON, &body).unwrap();
         assert_eq!((answer.stop.clone(), answer.text().as_str()), expected);
     };
-    check(json!("stop"), json!({"content": "Hi"}), (StopReason::EndTurn, "Hi"));
-    check(json!("stop"), json!({"content": null}), (StopReason::EndTurn, ""));
-    check(json!("length"), json!({"content": "Hi"}), (StopReason::MaxTokens, "Hi"));
-    check(json!("content_filter"), json!({"content": ""}), (StopReason::Refusal("content_filter".into()), ""));
-    check(json!("stop"), json!({"refusal": "No."}), (StopReason::Refusal("refusal".into()), "No."));
-    check(json!("brand_new"), json!({"content": "Hi"}), (StopReason::Other("brand_new".into()), "Hi"));
-    check(Value::Null, json!({"content": "Hi"}), (StopReason::EndTurn, "Hi"));
+    check(
+        json!("stop"),
+        json!({"content": "Hi"}),
+        (StopReason::EndTurn, "Hi"),
+    );
+    check(
+        json!("stop"),
+        json!({"content": null}),
+        (StopReason::EndTurn, ""),
+    );
+    check(
+        json!("length"),
+        json!({"content": "Hi"}),
+        (StopReason::MaxTokens, "Hi"),
+    );
+    check(
+        json!("content_filter"),
+        json!({"content": ""}),
+        (StopReason::Refusal("content_filter".into()), ""),
+    );
+    check(
+        json!("stop"),
+        json!({"refusal": "No."}),
+        (StopReason::Refusal("refusal".into()), "No."),
+    );
+    check(
+        json!("brand_new"),
+        json!({"content": "Hi"}),
+        (StopReason::Other("brand_new".into()), "Hi"),
+    );
+    check(
+        Value::Null,
+        json!({"content": "Hi"}),
+        (StopReason::EndTurn, "Hi"),
+    );
 }
 
 #[test]
 fn a_cut_stream_is_no_answer() {
     let stream = tool_stream();
     // Where no usage was shown, the body's two bytes are the input and what has come is the output, three bytes a token.
-    for (kept, output) in
-        [(1, None), (2, Some(3)), (3, Some(4)), (4, Some(4)), (5, Some(6)), (6, Some(7)), (7, Some(10))]
-    {
+    for (kept, output) in [
+        (1, None),
+        (2, Some(3)),
+        (3, Some(4)),
+        (4, Some(4)),
+        (5, Some(6)),
+        (6, Some(7)),
+        (7, Some(10)),
+    ] {
         let error = attempt(SSE, &events(&stream[..kept])).unwrap_err();
-        let shown = |output| Spent::Shown(Usage { input: 1, output, ..Usage::default() });
+        let shown = |output| {
+            Spent::Shown(Usage {
+                input: 1,
+                output,
+                ..Usage::default()
+            })
+        };
         let expected = output.map_or(Spent::Unknown, shown);
-        assert!(matches!(&error, LlmError::Transient { spent, .. } if *spent == expected), "{kept}: {error:?}");
+        assert!(
+            matches!(&error, LlmError::Transient { spent, .. } if *spent == expected),
+            "{kept}: {error:?}"
+        );
     }
     let bare = attempt(SSE, "data: [DONE]\n\n").unwrap_err();
     assert!(matches!(bare, LlmError::Transient { .. }), "{bare:?}");
@@ -282,38 +485,78 @@ fn a_cut_stream_is_no_answer() {
 
 #[test]
 fn an_error_in_the_stream_is_transient() {
-    let stream = events(&[delta(json!({"content": "Hi"})), json!({"error": {"message": "boom", "code": 500}})]);
+    let stream = events(&[
+        delta(json!({"content": "Hi"})),
+        json!({"error": {"message": "boom", "code": 500}}),
+    ]);
     let error = attempt(SSE, &stream).unwrap_err();
-    assert!(matches!(&error, LlmError::Transient { message, .. } if message.contains("boom")), "{error:?}");
+    assert!(
+        matches!(&error, LlmError::Transient { message, .. } if message.contains("boom")),
+        "{error:?}"
+    );
 }
 
 #[test]
 fn arguments_that_are_no_object_are_kept_raw_and_not_sent_back() {
-    let stream = [call(json!({"index": 0, "id": "a", "function": {"name": "bash", "arguments": "{\"x"}}))];
+    let stream = [call(
+        json!({"index": 0, "id": "a", "function": {"name": "bash", "arguments": "{\"x"}}),
+    )];
     let content = attempt(SSE, &done(&stream)).unwrap().content;
-    let expected = Block::ToolUse { id: "a".into(), name: "bash".into(), input: Value::Null, raw: Some("{\"x".into()) };
+    let expected = Block::ToolUse {
+        id: "a".into(),
+        name: "bash".into(),
+        input: Value::Null,
+        raw: Some("{\"x".into()),
+    };
     assert_eq!(content, [expected]);
-    let back = Request { messages: vec![Message { role: Role::Assistant, content }], ..request() };
+    let back = Request {
+        messages: vec![Message {
+            role: Role::Assistant,
+            content,
+        }],
+        ..request()
+    };
     let call = &encoded("http://localhost", &back)["messages"][1]["tool_calls"][0];
     assert_eq!(call["function"]["arguments"], "{}");
 }
 
 #[test]
 fn the_request_has_its_headers_and_path() {
-    let body = json!({"choices": [{"message": {"content": "Hi"}, "finish_reason": "stop"}]}).to_string();
+    let body =
+        json!({"choices": [{"message": {"content": "Hi"}, "finish_reason": "stop"}]}).to_string();
     for suffix in ["/v1", "/v1/"] {
         let server = Server::answering(JSON, &body);
-        client(&format!("{}{suffix}", server.url)).attempt("{}", &mut |_| {}).unwrap();
+        client(&format!("{}{suffix}", server.url))
+            .attempt("{}", &mut |_| {})
+            .unwrap();
         let sent = server.requests.recv().unwrap();
-        assert!(sent.starts_with("POST /v1/chat/completions HTTP/1.1\r\n"), "{sent}");
-        assert!(sent.contains("\r\nauthorization: Bearer sk-0123456789abcdef\r\n"), "{sent}");
+        assert!(
+            sent.starts_with("POST /v1/chat/completions HTTP/1.1\r\n"),
+            "{sent}"
+        );
+        assert!(
+            sent.contains("\r\nauthorization: Bearer sk-0123456789abcdef\r\n"),
+            "{sent}"
+        );
     }
     let server = Server::answering(JSON, &body);
     let stop = Stop::never().unwrap();
     let idle_timeout = Duration::from_secs(60);
-    let mut keyless = OpenAi::new(Endpoint { base_url: server.url.clone(), key: None, idle_timeout, stop });
+    let mut keyless = OpenAi::new(Endpoint {
+        base_url: server.url.clone(),
+        key: None,
+        idle_timeout,
+        stop,
+    });
     keyless.attempt("{}", &mut |_| {}).unwrap();
-    assert!(!server.requests.recv().unwrap().to_lowercase().contains("authorization"));
+    assert!(
+        !server
+            .requests
+            .recv()
+            .unwrap()
+            .to_lowercase()
+            .contains("authorization")
+    );
 }
 
 #[test]
@@ -321,18 +564,39 @@ fn a_request_says_what_was_asked_and_no_more() {
     let expected = json!({"model": "gpt-x", "stream": true, "stream_options": {"include_usage": true}, "max_tokens": 100,
         "messages": [{"role": "system", "content": "You write."}, {"role": "user", "content": "Files.\nGo."}]});
     assert_eq!(encoded("http://localhost:8080/v1", &request()), expected);
-    let tool = ToolOffer { name: "bash".into(), description: "Runs.".into(), schema: json!({"type": "object"}) };
-    let full = Request { temperature: Some(0.0), effort: Some("low".into()), tools: vec![tool], ..request() };
+    let tool = ToolOffer {
+        name: "bash".into(),
+        description: "Runs.".into(),
+        schema: json!({"type": "object"}),
+    };
+    let full = Request {
+        temperature: Some(0.0),
+        effort: Some("low".into()),
+        tools: vec![tool],
+        ..request()
+    };
     let full = encoded("https://api.openai.com/v1", &full);
-    assert_eq!((full.get("max_tokens"), &full["max_completion_tokens"]), (None, &json!(100)));
-    assert_eq!((&full["temperature"], &full["reasoning_effort"]), (&json!(0.0), &json!("low")));
-    let function = json!({"name": "bash", "description": "Runs.", "parameters": {"type": "object"}});
-    assert_eq!(full["tools"], json!([{"type": "function", "function": function}]));
+    assert_eq!(
+        (full.get("max_tokens"), &full["max_completion_tokens"]),
+        (None, &json!(100))
+    );
+    assert_eq!(
+        (&full["temperature"], &full["reasoning_effort"]),
+        (&json!(0.0), &json!("low"))
+    );
+    let function =
+        json!({"name": "bash", "description": "Runs.", "parameters": {"type": "object"}});
+    assert_eq!(
+        full["tools"],
+        json!([{"type": "function", "function": function}])
+    );
 }
 
 #[test]
 fn a_conversation_goes_back_in_order() {
-    let opaque = Block::Opaque { value: json!({"type": "thinking"}) };
+    let opaque = Block::Opaque {
+        value: json!({"type": "thinking"}),
+    };
     let content = [tool_answer().content, vec![opaque]].concat();
     let result = |id: &str| Block::ToolResult {
         id: id.into(),
@@ -342,11 +606,27 @@ fn a_conversation_goes_back_in_order() {
         is_error: false,
     };
     let messages = vec![
-        Message { role: Role::Assistant, content },
-        Message { role: Role::User, content: vec![Block::text("Note."), result("call_a"), result("call_b")] },
-        Message { role: Role::Assistant, content: vec![] },
+        Message {
+            role: Role::Assistant,
+            content,
+        },
+        Message {
+            role: Role::User,
+            content: vec![Block::text("Note."), result("call_a"), result("call_b")],
+        },
+        Message {
+            role: Role::Assistant,
+            content: vec![],
+        },
     ];
-    let body = encoded("http://localhost", &Request { messages, system: String::new(), ..request() });
+    let body = encoded(
+        "http://localhost",
+        &Request {
+            messages,
+            system: String::new(),
+            ..request()
+        },
+    );
     let call = |id: &str, name: &str, arguments: &str| json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}});
     let expected = json!([
         {"role": "assistant", "content": "Listing ä.", "tool_calls": [

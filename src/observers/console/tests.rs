@@ -38,9 +38,19 @@ impl Fixture {
         let mut bus = Bus::default();
         // No time has passed until an hour from now, however slow the machine is.
         let started = Instant::now() + Duration::from_secs(3600);
-        let options = ConsoleOptions { quiet, color, terminal, started, sink: Box::new(Sink(sender)) };
+        let options = ConsoleOptions {
+            quiet,
+            color,
+            terminal,
+            started,
+            sink: Box::new(Sink(sender)),
+        };
         let console = Console::attach(&mut bus, options);
-        Fixture { bus, console, written }
+        Fixture {
+            bus,
+            console,
+            written,
+        }
     }
 
     /// Tells the events, ends the console and returns all that it wrote.
@@ -58,7 +68,12 @@ struct Shown(String);
 
 impl Shown {
     fn after(&mut self, written: &Receiver<String>) -> &str {
-        for (index, part) in written.try_iter().collect::<String>().split("\r\x1b[K").enumerate() {
+        for (index, part) in written
+            .try_iter()
+            .collect::<String>()
+            .split("\r\x1b[K")
+            .enumerate()
+        {
             if 0 < index {
                 self.0.truncate(self.0.rfind('\n').map_or(0, |at| at + 1));
             }
@@ -78,7 +93,11 @@ fn main_agent() -> String {
 }
 
 fn place(turn: u32) -> Place {
-    Place { phase: Phase::Generating, retry_count: 0, turn }
+    Place {
+        phase: Phase::Generating,
+        retry_count: 0,
+        turn,
+    }
 }
 
 fn started(resumed: bool) -> Event {
@@ -143,7 +162,10 @@ fn checked(tool_name: &str, problem: Option<&str>, tests: Option<u32>) -> Event 
         problem: problem.map(str::to_owned),
         exit_code: 1,
         execution_time_ms: 300,
-        tests: tests.map(|executed| crate::events::Tests { executed, ..Default::default() }),
+        tests: tests.map(|executed| crate::events::Tests {
+            executed,
+            ..Default::default()
+        }),
         flaky: false,
         first_executed: Vec::new(),
         skipped_names: Vec::new(),
@@ -156,7 +178,10 @@ fn checked(tool_name: &str, problem: Option<&str>, tests: Option<u32>) -> Event 
 }
 
 fn note(note: &str) -> Event {
-    Event::NoteAdded { agent_id: main_agent(), note: note.into() }
+    Event::NoteAdded {
+        agent_id: main_agent(),
+        note: note.into(),
+    }
 }
 
 fn failed_request(is_retryable: bool) -> Event {
@@ -183,13 +208,22 @@ fn ended(outcome: &str, reason: &str, message: &str) -> Event {
 }
 
 fn whole_run() -> Vec<Event> {
-    let paths = |paths: &[&str]| paths.iter().map(|path| path.to_string()).collect::<Vec<_>>();
+    let paths = |paths: &[&str]| {
+        paths
+            .iter()
+            .map(|path| path.to_string())
+            .collect::<Vec<_>>()
+    };
     vec![
         started(false),
         phase("GENERATING", 1),
         requested(0),
         failed_request(true),
-        Event::ModelRetried { agent_id: main_agent(), place: place(0), attempt: 2 },
+        Event::ModelRetried {
+            agent_id: main_agent(),
+            place: place(0),
+            attempt: 2,
+        },
         answered(Some(0.0123)),
         requested(1),
         answered(None),
@@ -200,8 +234,16 @@ fn whole_run() -> Vec<Event> {
             hashes: Default::default(),
         },
         phase("TESTING", 2),
-        Event::ProtectedRestored { agent_id: main_agent(), restored: paths(&["t.py"]), removed: Vec::new() },
-        Event::ToolInvocation { agent_id: main_agent(), tool_name: "unit".into(), detail: String::new() },
+        Event::ProtectedRestored {
+            agent_id: main_agent(),
+            restored: paths(&["t.py"]),
+            removed: Vec::new(),
+        },
+        Event::ToolInvocation {
+            agent_id: main_agent(),
+            tool_name: "unit".into(),
+            detail: String::new(),
+        },
         checked("unit", Some("exit code 1"), None),
         checked("lint", None, Some(1)),
         note("conftest.py is new"),
@@ -242,63 +284,133 @@ fn a_whole_run_in_plain_lines() {
 fn quiet_leaves_what_must_be_known() {
     let text = Fixture::new(true, true, Some(|| 80)).tell(&whole_run());
     let text = plain_text(&text);
-    let kept = ["the provider is overloaded (", "put back", "note:", "the end of the log", "failed after"];
+    let kept = [
+        "the provider is overloaded (",
+        "put back",
+        "note:",
+        "the end of the log",
+        "failed after",
+    ];
     assert_eq!(text.lines().count(), kept.len(), "{text}");
-    assert!(text.lines().zip(kept).all(|(line, begin)| line.starts_with(begin)), "{text}");
-    let success = [started(true), ended("SUCCESS", "tests_passed", "all checks passed")];
+    assert!(
+        text.lines()
+            .zip(kept)
+            .all(|(line, begin)| line.starts_with(begin)),
+        "{text}"
+    );
+    let success = [
+        started(true),
+        ended("SUCCESS", "tests_passed", "all checks passed"),
+    ];
     assert_eq!(Fixture::new(true, false, None).tell(&success), "");
 }
 
 #[test]
 fn the_ends_of_a_run() {
     let check = |event: Event, expected: &str| assert_eq!(plain(&[event]), format!("{expected}\n"));
-    check(ended("SUCCESS", "tests_passed", "all passed"), "succeeded after 0.0 s, $0.5000: all passed");
-    let (workflow_id, reason, message) = ("r1".to_owned(), "interrupted".to_owned(), "by SIGINT".to_owned());
-    let interrupted = Event::WorkflowInterrupted { workflow_id: workflow_id.clone(), reason, message: message.clone() };
-    check(interrupted, "interrupted after 0.0 s (interrupted): by SIGINT");
+    check(
+        ended("SUCCESS", "tests_passed", "all passed"),
+        "succeeded after 0.0 s, $0.5000: all passed",
+    );
+    let (workflow_id, reason, message) = (
+        "r1".to_owned(),
+        "interrupted".to_owned(),
+        "by SIGINT".to_owned(),
+    );
+    let interrupted = Event::WorkflowInterrupted {
+        workflow_id: workflow_id.clone(),
+        reason,
+        message: message.clone(),
+    };
+    check(
+        interrupted,
+        "interrupted after 0.0 s (interrupted): by SIGINT",
+    );
     let reason = "provider_unavailable".to_owned();
-    let paused = Event::WorkflowPaused { workflow_id, total_cost_usd: None, paused_agent_count: 1, reason, message };
-    check(paused, "paused after 0.0 s (provider_unavailable): by SIGINT");
+    let paused = Event::WorkflowPaused {
+        workflow_id,
+        total_cost_usd: None,
+        paused_agent_count: 1,
+        reason,
+        message,
+    };
+    check(
+        paused,
+        "paused after 0.0 s (provider_unavailable): by SIGINT",
+    );
 }
 
 #[test]
 fn errors_and_a_resume_are_said() {
-    assert_eq!(plain(&[failed_request(false)]), "error: the provider is overloaded\n");
-    assert_eq!(plain(&[started(true)]), "run r1 resumed: specs/a.yaml, anthropic claude-x\n");
+    assert_eq!(
+        plain(&[failed_request(false)]),
+        "error: the provider is overloaded\n"
+    );
+    assert_eq!(
+        plain(&[started(true)]),
+        "run r1 resumed: specs/a.yaml, anthropic claude-x\n"
+    );
 }
 
 #[test]
 fn long_texts_are_cut_and_cannot_pass_for_lines_of_ours() {
     let text = plain(&[note(&"succeeded\n".repeat(100))]);
     assert_eq!(text.lines().count(), 7);
-    assert!(text.lines().skip(1).all(|line| line.starts_with("  ")), "{text}");
+    assert!(
+        text.lines().skip(1).all(|line| line.starts_with("  ")),
+        "{text}"
+    );
     assert!(text.ends_with("  ... 94 more lines\n"));
     let problem = "p\n".repeat(2);
-    assert_eq!(plain(&[checked("u\n", Some(&problem), None)]), "check u\\n: failed, p (0.3 s)\n  p\n");
+    assert_eq!(
+        plain(&[checked("u\n", Some(&problem), None)]),
+        "check u\\n: failed, p (0.3 s)\n  p\n"
+    );
     assert!(plain(&[note(&"x".repeat(1_000_000))]).len() < 400);
 }
 
 #[test]
 fn evil_names_are_escaped() {
     let written = vec!["\x1b]0;x\x07\n\u{202e}.py".to_owned()];
-    let applied =
-        Event::FilesApplied { agent_id: main_agent(), written, deleted: Vec::new(), hashes: Default::default() };
-    assert_eq!(plain(&[applied]), "wrote 1 file: \\u{1b}]0;x\\u{7}\\n\\u{202e}.py\n");
-    assert_eq!(plain(&[phase("\x1b[31m", 1)]), "\\u{1b}[31m (attempt 1 of 6)\n");
+    let applied = Event::FilesApplied {
+        agent_id: main_agent(),
+        written,
+        deleted: Vec::new(),
+        hashes: Default::default(),
+    };
+    assert_eq!(
+        plain(&[applied]),
+        "wrote 1 file: \\u{1b}]0;x\\u{7}\\n\\u{202e}.py\n"
+    );
+    assert_eq!(
+        plain(&[phase("\x1b[31m", 1)]),
+        "\\u{1b}[31m (attempt 1 of 6)\n"
+    );
 }
 
 #[test]
 fn a_terminal_gets_a_live_line_under_the_lines_and_none_at_the_end() {
-    let Fixture { mut bus, console, written } = Fixture::new(false, false, Some(|| 80));
+    let Fixture {
+        mut bus,
+        console,
+        written,
+    } = Fixture::new(false, false, Some(|| 80));
     let mut shown = Shown::default();
     bus.emit(&phase("TESTING", 2));
     let mut lines = "testing (attempt 2 of 6)\n".to_owned();
-    assert_eq!(shown.after(&written), format!("{lines}testing (attempt 2 of 6), 0 s"));
+    assert_eq!(
+        shown.after(&written),
+        format!("{lines}testing (attempt 2 of 6), 0 s")
+    );
     bus.emit(&answered(Some(0.25)));
     lines += "the model answered (1.2 s, $0.2500)\n";
     let live = "testing (attempt 2 of 6), 0 s, $0.2500";
     assert_eq!(shown.after(&written), format!("{lines}{live}"));
-    bus.emit(&Event::ToolInvocation { agent_id: main_agent(), tool_name: "unit".into(), detail: String::new() });
+    bus.emit(&Event::ToolInvocation {
+        agent_id: main_agent(),
+        tool_name: "unit".into(),
+        detail: String::new(),
+    });
     assert_eq!(shown.after(&written), format!("{lines}{live}, check unit"));
     console.line("hello \x1b[31mred\n");
     lines += "hello red\n";
@@ -311,18 +423,29 @@ fn a_terminal_gets_a_live_line_under_the_lines_and_none_at_the_end() {
 
 #[test]
 fn the_live_line_is_drawn_anew_while_nothing_happens() {
-    let Fixture { mut bus, console, written } = Fixture::new(false, false, Some(|| 80));
+    let Fixture {
+        mut bus,
+        console,
+        written,
+    } = Fixture::new(false, false, Some(|| 80));
     bus.emit(&phase("TESTING", 1));
     written.recv().unwrap();
     let anew = written.recv_timeout(Duration::from_secs(60)).unwrap();
-    assert!(anew.starts_with("\r\x1b[Ktesting (attempt 1 of 6), "), "{anew:?}");
+    assert!(
+        anew.starts_with("\r\x1b[Ktesting (attempt 1 of 6), "),
+        "{anew:?}"
+    );
     console.finish();
 }
 
 #[test]
 fn the_live_line_never_wraps() {
     let check = |width: fn() -> u16, name: &str, expected: &str| {
-        let Fixture { mut bus, console: _console, written } = Fixture::new(false, false, Some(width));
+        let Fixture {
+            mut bus,
+            console: _console,
+            written,
+        } = Fixture::new(false, false, Some(width));
         bus.emit(&phase(name, 1));
         let mut shown = Shown::default();
         assert_eq!(shown.after(&written).split_once('\n').unwrap().1, expected);
@@ -337,8 +460,15 @@ fn the_live_line_never_wraps() {
 fn colours_are_for_terminals_that_want_them() {
     let failed = || checked("unit", Some("exit code 1"), None);
     let colored = Fixture::new(false, true, Some(|| 80)).tell(&[failed()]);
-    assert_eq!(colored, "\x1b[31mcheck unit: failed, exit code 1 (0.3 s)\x1b[0m\n");
-    assert!(!Fixture::new(false, false, Some(|| 80)).tell(&[failed()]).contains('\x1b'));
+    assert_eq!(
+        colored,
+        "\x1b[31mcheck unit: failed, exit code 1 (0.3 s)\x1b[0m\n"
+    );
+    assert!(
+        !Fixture::new(false, false, Some(|| 80))
+            .tell(&[failed()])
+            .contains('\x1b')
+    );
 }
 
 #[test]
@@ -354,7 +484,13 @@ fn a_sink_that_refuses_breaks_nothing() {
     }
     let mut bus = Bus::default();
     let sink = Box::new(Full);
-    let options = ConsoleOptions { quiet: false, color: true, terminal: Some(|| 80), started: Instant::now(), sink };
+    let options = ConsoleOptions {
+        quiet: false,
+        color: true,
+        terminal: Some(|| 80),
+        started: Instant::now(),
+        sink,
+    };
     let console = Console::attach(&mut bus, options);
     whole_run().iter().for_each(|event| bus.emit(event));
     console.line("text");

@@ -6,7 +6,11 @@ use std::os::unix::fs::symlink;
 use super::*;
 use crate::state::phase::Phase;
 
-const PLACE: Place = Place { phase: Phase::Generating, retry_count: 0, turn: 0 };
+const PLACE: Place = Place {
+    phase: Phase::Generating,
+    retry_count: 0,
+    turn: 0,
+};
 
 fn requested() -> Event {
     Event::ModelRequested {
@@ -22,7 +26,11 @@ fn requested() -> Event {
 }
 
 fn streamed(piece: &str) -> Event {
-    Event::ModelStreamed { agent_id: "main".into(), place: PLACE, piece: piece.into() }
+    Event::ModelStreamed {
+        agent_id: "main".into(),
+        place: PLACE,
+        piece: piece.into(),
+    }
 }
 
 fn answered() -> Event {
@@ -62,7 +70,13 @@ fn checked(name: &str) -> Event {
 
 fn moved(from_state: Phase, to_state: Phase) -> Event {
     let (agent_id, transition_type) = ("main".into(), "written".into());
-    Event::TransitionOccurred { agent_id, from_state, to_state, transition_type, metadata: json!({"n": 1}) }
+    Event::TransitionOccurred {
+        agent_id,
+        from_state,
+        to_state,
+        transition_type,
+        metadata: json!({"n": 1}),
+    }
 }
 
 /// Tells a new observer of the directory these events, and returns what went wrong.
@@ -75,7 +89,9 @@ fn tell(path: &Path, events: &[Event]) -> Vec<String> {
 
 fn names(path: &Path) -> Vec<String> {
     let entries = fs::read_dir(path).unwrap();
-    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     names
 }
@@ -84,9 +100,21 @@ fn names(path: &Path) -> Vec<String> {
 fn every_step_gets_its_files() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("run");
-    let retried = Event::ModelRetried { agent_id: "main".into(), place: PLACE, attempt: 2 };
+    let retried = Event::ModelRetried {
+        agent_id: "main".into(),
+        place: PLACE,
+        attempt: 2,
+    };
     let moved = moved(Phase::Generating, Phase::Testing);
-    let events = [requested(), streamed("a\n"), retried, streamed("b"), answered(), moved, checked("unit")];
+    let events = [
+        requested(),
+        streamed("a\n"),
+        retried,
+        streamed("b"),
+        answered(),
+        moved,
+        checked("unit"),
+    ];
     assert!(tell(&path, &events).is_empty());
     let expected = [
         "main_GENERATING_001.answer.json",
@@ -102,14 +130,24 @@ fn every_step_gets_its_files() {
     let json = |name: &str| serde_json::from_str::<Value>(&read(name)).unwrap();
     assert_eq!(json(expected[1])["system"], "be brief");
     assert_eq!(json(expected[0])["answer"], "42");
-    let stream: Vec<Value> = read(expected[2]).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let stream: Vec<Value> = read(expected[2])
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     assert_eq!(
-        (&stream[0]["piece"], &stream[1]["retry"], &stream[2]["piece"]),
+        (
+            &stream[0]["piece"],
+            &stream[1]["retry"],
+            &stream[2]["piece"]
+        ),
         (&json!("a\n"), &json!(2), &json!("b"))
     );
     assert_eq!(json(expected[3])["exit_code"], 1);
     assert_eq!(json(expected[3]).get("stdout"), None);
-    assert_eq!((read(expected[4]), read(expected[5])), ("err\n".into(), "out\n".into()));
+    assert_eq!(
+        (read(expected[4]), read(expected[5])),
+        ("err\n".into(), "out\n".into())
+    );
     assert!(read(expected[6]).ends_with("Z [main] GENERATING -> TESTING (written) {\"n\":1}\n"));
 }
 
@@ -121,7 +159,8 @@ fn pieces_are_on_disk_as_they_come() {
     bus.emit(&requested());
     for count in 1..4 {
         bus.emit(&streamed("x"));
-        let stream = fs::read_to_string(root.path().join("main_GENERATING_001.stream.jsonl")).unwrap();
+        let stream =
+            fs::read_to_string(root.path().join("main_GENERATING_001.stream.jsonl")).unwrap();
         assert_eq!(stream.lines().count(), count);
     }
 }
@@ -130,11 +169,31 @@ fn pieces_are_on_disk_as_they_come() {
 fn numbers_count_on_after_a_resume() {
     let root = tempfile::tempdir().unwrap();
     fs::write(root.path().join("main_TESTING_041_999.stdout.txt"), "").unwrap();
-    let again = || tell(root.path(), &[requested(), moved(Phase::Init, Phase::Generating)]);
+    let again = || {
+        tell(
+            root.path(),
+            &[requested(), moved(Phase::Init, Phase::Generating)],
+        )
+    };
     assert!(again().is_empty() && again().is_empty());
-    let prompts = names(root.path()).into_iter().filter(|name| name.contains("prompt")).collect::<Vec<_>>();
-    assert_eq!(prompts, ["main_GENERATING_042.prompt.json", "main_GENERATING_043.prompt.json"]);
-    assert_eq!(fs::read_to_string(root.path().join(TRANSITIONS)).unwrap().lines().count(), 2);
+    let prompts = names(root.path())
+        .into_iter()
+        .filter(|name| name.contains("prompt"))
+        .collect::<Vec<_>>();
+    assert_eq!(
+        prompts,
+        [
+            "main_GENERATING_042.prompt.json",
+            "main_GENERATING_043.prompt.json"
+        ]
+    );
+    assert_eq!(
+        fs::read_to_string(root.path().join(TRANSITIONS))
+            .unwrap()
+            .lines()
+            .count(),
+        2
+    );
 }
 
 #[test]
@@ -144,8 +203,17 @@ fn names_of_checks_are_tamed() {
     assert!(tell(root.path(), &events).is_empty());
     let names = names(root.path());
     assert_eq!(names.len(), 15);
-    assert!(names.iter().any(|name| name == "main_TESTING_001_.._.._etc_x.stdout.txt"), "{names:?}");
-    assert!(names.iter().all(|name| name.len() < 255 && !name.contains('/')));
+    assert!(
+        names
+            .iter()
+            .any(|name| name == "main_TESTING_001_.._.._etc_x.stdout.txt"),
+        "{names:?}"
+    );
+    assert!(
+        names
+            .iter()
+            .all(|name| name.len() < 255 && !name.contains('/'))
+    );
 }
 
 #[test]
@@ -169,12 +237,21 @@ fn links_are_not_followed_and_nothing_is_overwritten() {
 #[test]
 fn a_directory_that_cannot_be_written_is_told_once() {
     let root = tempfile::tempdir().unwrap();
-    let events = [requested(), streamed("a"), answered(), checked("unit"), moved(Phase::Init, Phase::Generating)];
+    let events = [
+        requested(),
+        streamed("a"),
+        answered(),
+        checked("unit"),
+        moved(Phase::Init, Phase::Generating),
+    ];
     let missing = root.path().join("no/such/run");
     assert_eq!(tell(&missing, &events).len(), 1);
     fs::write(root.path().join("file"), "").unwrap();
     let failures = tell(&root.path().join("file"), &events);
-    assert!(matches!(&failures[..], [failure] if failure.contains("cannot open the directory")), "{failures:?}");
+    assert!(
+        matches!(&failures[..], [failure] if failure.contains("cannot open the directory")),
+        "{failures:?}"
+    );
     symlink(root.path(), root.path().join("link")).unwrap();
     assert_eq!(tell(&root.path().join("link"), &events).len(), 1);
 }

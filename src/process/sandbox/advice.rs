@@ -15,7 +15,10 @@ pub(super) fn full() -> String {
 
 /// What there is to say of full walls on a kernel without Landlock.
 pub(super) fn without_landlock(why: &Failure) -> String {
-    format!(" — {why}; namespaces, a read-only tree and seccomp hold{}", unbounded())
+    format!(
+        " — {why}; namespaces, a read-only tree and seccomp hold{}",
+        unbounded()
+    )
 }
 
 /// What does not hold even in full: before Linux 6.14 nothing bounds the number of root's processes.
@@ -29,8 +32,14 @@ fn unbounded() -> &'static str {
 /// What there is to say of reduced walls.
 pub(super) fn reduced(why: &Failure, network: bool) -> String {
     let (has_network, no_sockets) = match network {
-        true => ("and have the network, the host's loopback too", "there are no unix sockets and no shared memory"),
-        false => ("and have no network", "there are no unix sockets, no loopback and no shared memory"),
+        true => (
+            "and have the network, the host's loopback too",
+            "there are no unix sockets and no shared memory",
+        ),
+        false => (
+            "and have no network",
+            "there are no unix sockets, no loopback and no shared memory",
+        ),
     };
     let lost = [
         "modes and times of your own files outside can be changed",
@@ -53,20 +62,38 @@ fn missing_rights() -> impl Iterator<Item = &'static str> {
     let version = rights::version();
     let missing = [
         (ABI::V5, "this kernel cannot refuse requests to devices"),
-        (ABI::V6, "this kernel cannot refuse signals to your own processes"),
+        (
+            ABI::V6,
+            "this kernel cannot refuse signals to your own processes",
+        ),
     ];
-    missing.into_iter().filter(move |(needed, _)| version < *needed).map(|(_, words)| words)
+    missing
+        .into_iter()
+        .filter(move |(needed, _)| version < *needed)
+        .map(|(_, words)| words)
 }
 
 /// The refusal where nothing holds.
 pub(super) fn none(full: &Failure, other: &Failure) -> String {
-    let tried = if full == other { full.to_string() } else { format!("{full}; without that: {other}") };
-    format!("no sandbox available: {tried}. Nothing was run. Fix: {}", fix())
+    let tried = if full == other {
+        full.to_string()
+    } else {
+        format!("{full}; without that: {other}")
+    };
+    format!(
+        "no sandbox available: {tried}. Nothing was run. Fix: {}",
+        fix()
+    )
 }
 
 /// What mends it in this place, ready to paste.
 fn fix() -> String {
-    let setting = |name: &str| fs::read_to_string(format!("/proc/sys/{name}")).unwrap_or_default().trim().to_owned();
+    let setting = |name: &str| {
+        fs::read_to_string(format!("/proc/sys/{name}"))
+            .unwrap_or_default()
+            .trim()
+            .to_owned()
+    };
     if setting("kernel/apparmor_restrict_unprivileged_userns") == "1" {
         return apparmor();
     }
@@ -82,7 +109,8 @@ fn fix() -> String {
 
 /// The profile that lets this program make user namespaces where Ubuntu lets nobody.
 fn apparmor() -> String {
-    let program = fs::read_link("/proc/self/exe").unwrap_or_else(|_| Path::new("orchestrator").to_owned());
+    let program =
+        fs::read_link("/proc/self/exe").unwrap_or_else(|_| Path::new("orchestrator").to_owned());
     format!(
         "printf 'abi <abi/4.0>,\\nprofile orchestrator \"{}\" flags=(unconfined) {{\\n  userns,\\n}}\\n' \
          | sudo tee /etc/apparmor.d/orchestrator && sudo apparmor_parser -r /etc/apparmor.d/orchestrator",

@@ -25,7 +25,8 @@ impl Flags {
         Flags(libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC);
     pub(super) const NETWORK: Flags = Flags(libc::CLONE_NEWNET);
     /// Processes and mounts alone; the child's parent is the parent of whoever forks.
-    pub(super) const MEMBER: Flags = Flags(libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_PARENT);
+    pub(super) const MEMBER: Flags =
+        Flags(libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_PARENT);
 
     pub(super) fn and(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
@@ -38,16 +39,30 @@ pub(super) fn fork(flags: Flags) -> io::Result<Side> {
     debug_assert!(fs::read_dir("/proc/self/task").map_or(1, Iterator::count) == 1);
     // SAFETY: this process has one thread, so the child finds every lock free and every structure whole. Without a
     // stack of its own and without CLONE_VM it is an ordinary fork; the unused arguments are zero in any order.
-    let pid = unsafe { libc::syscall(libc::SYS_clone, libc::c_long::from(flags.0 | libc::SIGCHLD), 0, 0, 0, 0) };
+    let pid = unsafe {
+        libc::syscall(
+            libc::SYS_clone,
+            libc::c_long::from(flags.0 | libc::SIGCHLD),
+            0,
+            0,
+            0,
+            0,
+        )
+    };
     match i32::try_from(pid) {
         Ok(0) => Ok(Side::Child),
-        Ok(pid @ 1..) => Pid::from_raw(pid).map(Side::Parent).ok_or_else(io::Error::last_os_error),
+        Ok(pid @ 1..) => Pid::from_raw(pid)
+            .map(Side::Parent)
+            .ok_or_else(io::Error::last_os_error),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
 /// Closes every descriptor above the three but one.
-#[expect(unsafe_code, reason = "what others own in this copy of the process is closed behind their backs")]
+#[expect(
+    unsafe_code,
+    reason = "what others own in this copy of the process is closed behind their backs"
+)]
 pub(super) fn close_all_but(kept: u32) {
     let close = |first: u32, last: u32| {
         // SAFETY: the caller goes on to reap and to exit; nobody who owned one of them runs in this process again.
@@ -82,7 +97,10 @@ pub(super) enum Reach {
 }
 
 /// Sets and clears attributes of a mount.
-#[expect(unsafe_code, reason = "the call is younger than the libraries that wrap it")]
+#[expect(
+    unsafe_code,
+    reason = "the call is younger than the libraries that wrap it"
+)]
 pub(super) fn set_attributes(
     place: &std::path::Path,
     set: Attributes,
@@ -98,8 +116,17 @@ pub(super) fn set_attributes(
         user_namespace: u64,
     }
     let path = std::ffi::CString::new(place.as_os_str().as_bytes())?;
-    let attributes = MountAttributes { set: set.0, clear: clear.0, propagation: 0, user_namespace: 0 };
-    let flags = if reach == Reach::AllBelow { libc::AT_RECURSIVE } else { 0 };
+    let attributes = MountAttributes {
+        set: set.0,
+        clear: clear.0,
+        propagation: 0,
+        user_namespace: 0,
+    };
+    let flags = if reach == Reach::AllBelow {
+        libc::AT_RECURSIVE
+    } else {
+        0
+    };
     // SAFETY: path and attributes live as long as the call, and the size is the structure's own.
     let done = unsafe {
         libc::syscall(
@@ -111,5 +138,9 @@ pub(super) fn set_attributes(
             size_of::<MountAttributes>(),
         )
     };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }

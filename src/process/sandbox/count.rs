@@ -34,14 +34,28 @@ struct Level {
 /// Counts what has been added below `top` since `begun`, or some of it where it is not wanted any more.
 pub(super) fn count(top: &Path, begun: SystemTime, is_wanted: &AtomicBool) -> Counted {
     let since = begun.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let since = (i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos());
+    let since = (
+        i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+        since.subsec_nanos(),
+    );
     let mut counted = Counted::default();
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let open = |folder: &OwnedFd, name: &CString| openat(folder, name.as_c_str(), flags, Mode::empty()).ok();
+    let open = |folder: &OwnedFd, name: &CString| {
+        openat(folder, name.as_c_str(), flags, Mode::empty()).ok()
+    };
     let top = openat(CWD, top, flags, Mode::empty()).ok();
-    let device = top.as_ref().and_then(|top| look(top, c"")).map(|found| device(&found));
-    let mut levels: Vec<Level> = top.into_iter().map(|top| level(top, device, since, &mut counted)).collect();
-    while let Some(innermost) = levels.last_mut().filter(|_| is_wanted.load(Ordering::Relaxed)) {
+    let device = top
+        .as_ref()
+        .and_then(|top| look(top, c""))
+        .map(|found| device(&found));
+    let mut levels: Vec<Level> = top
+        .into_iter()
+        .map(|top| level(top, device, since, &mut counted))
+        .collect();
+    while let Some(innermost) = levels
+        .last_mut()
+        .filter(|_| is_wanted.load(Ordering::Relaxed))
+    {
         let Some(name) = innermost.folders.pop() else {
             levels.pop();
             continue;
@@ -53,14 +67,21 @@ pub(super) fn count(top: &Path, begun: SystemTime, is_wanted: &AtomicBool) -> Co
 }
 
 /// Counts what is directly in a folder, and returns it with the folders in it.
-fn level(handle: OwnedFd, on: Option<(u32, u32)>, since: (i64, u32), counted: &mut Counted) -> Level {
+fn level(
+    handle: OwnedFd,
+    on: Option<(u32, u32)>,
+    since: (i64, u32),
+    counted: &mut Counted,
+) -> Level {
     let mut folders = Vec::new();
     for entry in Dir::read_from(&handle).into_iter().flatten().flatten() {
         let name = entry.file_name();
         if name == c"." || name == c".." {
             continue;
         }
-        let Some(found) = look(&handle, name).filter(|found| Some(device(found)) == on) else { continue };
+        let Some(found) = look(&handle, name).filter(|found| Some(device(found)) == on) else {
+            continue;
+        };
         add(&found, since, counted);
         if FileType::from_raw_mode(found.stx_mode.into()) == FileType::Directory {
             folders.push(name.to_owned());
@@ -72,7 +93,11 @@ fn level(handle: OwnedFd, on: Option<(u32, u32)>, since: (i64, u32), counted: &m
 fn add(found: &Statx, since: (i64, u32), counted: &mut Counted) {
     let has_birth = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);
     let changed = (found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec);
-    let born = if has_birth { (found.stx_btime.tv_sec, found.stx_btime.tv_nsec) } else { changed };
+    let born = if has_birth {
+        (found.stx_btime.tv_sec, found.stx_btime.tv_nsec)
+    } else {
+        changed
+    };
     let bytes = found.stx_blocks.saturating_mul(BLOCK);
     if since <= born {
         counted.new_files += 1;
@@ -84,7 +109,13 @@ fn add(found: &Statx, since: (i64, u32), counted: &mut Counted) {
 
 fn look(folder: impl AsFd, name: &std::ffi::CStr) -> Option<Statx> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
-    statx(folder, name, flags, StatxFlags::BASIC_STATS | StatxFlags::BTIME).ok()
+    statx(
+        folder,
+        name,
+        flags,
+        StatxFlags::BASIC_STATS | StatxFlags::BTIME,
+    )
+    .ok()
 }
 
 fn device(found: &Statx) -> (u32, u32) {
@@ -107,13 +138,19 @@ mod tests {
         fs::create_dir_all(top.path().join("a/b")).unwrap();
         fs::write(top.path().join("a/b/file"), vec![1; 100_000]).unwrap();
         symlink(outside.path(), top.path().join("link")).unwrap();
-        fs::File::create(top.path().join("sparse")).unwrap().set_len(1 << 40).unwrap();
+        fs::File::create(top.path().join("sparse"))
+            .unwrap()
+            .set_len(1 << 40)
+            .unwrap();
         let before = SystemTime::now() - Duration::from_secs(60);
         let all = count(top.path(), before, &AtomicBool::new(true));
         assert_eq!((all.new_files, all.changed_bytes), (5, 0));
         assert!((100_000..300_000).contains(&all.new_bytes), "{all:?}");
         let after = SystemTime::now() + Duration::from_secs(60);
-        assert_eq!(count(top.path(), after, &AtomicBool::new(true)), Counted::default());
+        assert_eq!(
+            count(top.path(), after, &AtomicBool::new(true)),
+            Counted::default()
+        );
     }
 
     #[test]
@@ -123,6 +160,13 @@ mod tests {
         fs::create_dir_all(&deep).unwrap();
         let all = count(top.path(), SystemTime::UNIX_EPOCH, &AtomicBool::new(true));
         assert_eq!(all.new_files, 256);
-        assert_eq!(count(&deep.join("missing"), SystemTime::UNIX_EPOCH, &AtomicBool::new(true)), Counted::default());
+        assert_eq!(
+            count(
+                &deep.join("missing"),
+                SystemTime::UNIX_EPOCH,
+                &AtomicBool::new(true)
+            ),
+            Counted::default()
+        );
     }
 }

@@ -42,36 +42,65 @@ pub struct Watched {
 
 impl Watched {
     /// Watches over a child. Where it breaks a limit, its keeper is asked to end it at once.
-    pub(in crate::process) fn begin(walls: &Walls, keeper: Pid, control: &UnixStream) -> std::io::Result<Watched> {
+    pub(in crate::process) fn begin(
+        walls: &Walls,
+        keeper: Pid,
+        control: &UnixStream,
+    ) -> std::io::Result<Watched> {
         let workspace = walls.write.first().cloned().unwrap_or_default();
         let broken = Arc::default();
-        let member = Member { keeper, control: control.try_clone()?, broken: Arc::clone(&broken) };
+        let member = Member {
+            keeper,
+            control: control.try_clone()?,
+            broken: Arc::clone(&broken),
+        };
         let mut groups = groups();
         match groups.iter_mut().find(|group| group.workspace == workspace) {
             Some(group) => group.members.push(member),
             None => {
                 let number = COUNT.fetch_add(1, Ordering::Relaxed);
-                let watcher = thread::Builder::new().name("watch".to_owned()).spawn(move || look_after(number))?;
+                let watcher = thread::Builder::new()
+                    .name("watch".to_owned())
+                    .spawn(move || look_after(number))?;
                 let (watch, walls, members) = (Watch::begin(walls), walls.clone(), vec![member]);
-                groups.push(Group { number, workspace: workspace.clone(), walls, watch, members, watcher });
+                groups.push(Group {
+                    number,
+                    workspace: workspace.clone(),
+                    walls,
+                    watch,
+                    members,
+                    watcher,
+                });
             }
         }
-        Ok(Watched { workspace, keeper, broken })
+        Ok(Watched {
+            workspace,
+            keeper,
+            broken,
+        })
     }
 
     /// Returns the limit that the child was ended for, in words.
     pub fn broken(&self) -> Option<String> {
-        self.broken.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.broken
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
 impl Drop for Watched {
     fn drop(&mut self) {
         let mut groups = groups();
-        for group in groups.iter_mut().filter(|group| group.workspace == self.workspace) {
+        for group in groups
+            .iter_mut()
+            .filter(|group| group.workspace == self.workspace)
+        {
             group.members.retain(|member| member.keeper != self.keeper);
         }
-        let over: Vec<Group> = groups.extract_if(.., |group| group.members.is_empty()).collect();
+        let over: Vec<Group> = groups
+            .extract_if(.., |group| group.members.is_empty())
+            .collect();
         drop(groups);
         for group in over {
             group.watcher.thread().unpark();
@@ -98,7 +127,9 @@ fn look_after(number: u64) {
 impl Group {
     fn look(&mut self) {
         let keepers: Vec<Pid> = self.members.iter().map(|member| member.keeper).collect();
-        let Some(broken) = self.watch.look(&keepers) else { return };
+        let Some(broken) = self.watch.look(&keepers) else {
+            return;
+        };
         if broken.culprit < self.members.len() {
             self.members.remove(broken.culprit).end(broken.words);
         }

@@ -47,27 +47,45 @@ pub(crate) fn start(
 ) -> Result<Walled, Ended> {
     if walls.mode == Mode::Reduced {
         let child = start_command(walls, become_command)?;
-        return Ok(Walled { child, inside: None });
+        return Ok(Walled {
+            child,
+            inside: None,
+        });
     }
     let (ours, theirs) = UnixStream::pair().map_err(no_init)?;
-    let flags = if shared.is_empty() { own_namespaces(walls) } else { Flags::NONE };
+    let flags = if shared.is_empty() {
+        own_namespaces(walls)
+    } else {
+        Flags::NONE
+    };
     let owner = Owner::of_this_process();
     match fork(flags).map_err(no_namespaces)? {
         Side::Child => {
             drop(ours);
             be_first_to_end();
             match shared.is_empty() {
-                true => be_init(walls, &theirs, afterwards, become_command, || prepare(walls, owner)),
+                true => be_init(walls, &theirs, afterwards, become_command, || {
+                    prepare(walls, owner)
+                }),
                 false => join(shared, &theirs, || {
-                    be_init(walls, &theirs, afterwards, become_command, || tree::own_proc(walls))
+                    be_init(walls, &theirs, afterwards, become_command, || {
+                        tree::own_proc(walls)
+                    })
                 }),
             }
         }
         Side::Parent(child) => {
             drop(theirs);
-            let child = if shared.is_empty() { child } else { pid(hear(&ours)?)? };
+            let child = if shared.is_empty() {
+                child
+            } else {
+                pid(hear(&ours)?)?
+            };
             let command = hear(&ours)?;
-            Ok(Walled { child, inside: Some((command, ours)) })
+            Ok(Walled {
+                child,
+                inside: Some((command, ours)),
+            })
         }
     }
 }
@@ -78,14 +96,22 @@ pub(crate) fn make_namespaces(walls: &Walls) -> Result<Vec<OwnedFd>, Failure> {
     let (mut ours, theirs) = UnixStream::pair().map_err(failure)?;
     let owner = Owner::of_this_process();
     let flags = own_namespaces(walls);
-    let maker = match fork(flags).map_err(|error| Failure::new(Layer::Namespaces, "make namespaces", error))? {
+    let maker = match fork(flags)
+        .map_err(|error| Failure::new(Layer::Namespaces, "make namespaces", error))?
+    {
         Side::Parent(pid) => pid,
         Side::Child => {
             drop(ours);
             let made = prepare(walls, owner).map_err(Ended::NoWalls);
-            let _ = wire::send(&theirs, &wire::encode_ended(&made.err().unwrap_or(Ended::Exited(0))));
+            let _ = wire::send(
+                &theirs,
+                &wire::encode_ended(&made.err().unwrap_or(Ended::Exited(0))),
+            );
             // Until all of it is in other hands.
-            while (&theirs).read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {}
+            while (&theirs)
+                .read(&mut [0])
+                .is_err_and(|error| error.kind() == io::ErrorKind::Interrupted)
+            {}
             leave()
         }
     };
@@ -94,13 +120,22 @@ pub(crate) fn make_namespaces(walls: &Walls) -> Result<Vec<OwnedFd>, Failure> {
     if let Some(Ended::NoWalls(failure)) = wire::decode_ended(&told) {
         return Err(failure);
     }
-    let names = ["user", "mnt", "ipc"].into_iter().chain((!walls.network).then_some("net"));
+    let names = ["user", "mnt", "ipc"]
+        .into_iter()
+        .chain((!walls.network).then_some("net"));
     let open = |name| fs::File::open(format!("/proc/{maker}/ns/{name}")).map(OwnedFd::from);
-    names.map(open).collect::<io::Result<Vec<OwnedFd>>>().map_err(failure)
+    names
+        .map(open)
+        .collect::<io::Result<Vec<OwnedFd>>>()
+        .map_err(failure)
 }
 
 fn own_namespaces(walls: &Walls) -> Flags {
-    if walls.network { Flags::ALL } else { Flags::ALL.and(Flags::NETWORK) }
+    if walls.network {
+        Flags::ALL
+    } else {
+        Flags::ALL.and(Flags::NETWORK)
+    }
 }
 
 fn no_namespaces(error: io::Error) -> Ended {
@@ -108,7 +143,11 @@ fn no_namespaces(error: io::Error) -> Ended {
 }
 
 fn no_init(error: io::Error) -> Ended {
-    Ended::NoWalls(Failure::new(Layer::Namespaces, "talk to the first process", error))
+    Ended::NoWalls(Failure::new(
+        Layer::Namespaces,
+        "talk to the first process",
+        error,
+    ))
 }
 
 fn pid(number: u32) -> Result<Pid, Ended> {
@@ -121,17 +160,25 @@ fn hear(from: &UnixStream) -> Result<u32, Ended> {
     let message = wire::receive(from).map_err(no_init)?;
     match wire::decode_ended(&message) {
         Some(ended) => Err(ended),
-        None => wire::decode_pids(&message).first().copied().ok_or_else(|| no_init(io::ErrorKind::InvalidData.into())),
+        None => wire::decode_pids(&message)
+            .first()
+            .copied()
+            .ok_or_else(|| no_init(io::ErrorKind::InvalidData.into())),
     }
 }
 
 fn tell(to: &UnixStream, pid: Pid) -> io::Result<()> {
-    wire::send(to, &wire::encode_pids(&[pid.as_raw_nonzero().get().unsigned_abs()]))
+    wire::send(
+        to,
+        &wire::encode_pids(&[pid.as_raw_nonzero().get().unsigned_abs()]),
+    )
 }
 
 /// Where memory is short, what runs behind walls goes before anything of the user's.
 fn be_first_to_end() {
-    let file = fs::File::options().write(true).open("/proc/self/oom_score_adj");
+    let file = fs::File::options()
+        .write(true)
+        .open("/proc/self/oom_score_adj");
     // A system without that choice makes its own.
     let _ = file.and_then(|mut file| file.write_all(b"1000"));
 }
@@ -147,9 +194,14 @@ fn prepare(walls: &Walls, owner: Owner) -> Result<(), Failure> {
 
 /// Enters namespaces that are there, and forks into processes and mounts of its own.
 fn join(shared: &[OwnedFd], keeper: &UnixStream, be_init: impl FnOnce()) -> ! {
-    let enter = |namespace: &OwnedFd| move_into_link_name_space(namespace.as_fd(), None::<LinkNameSpaceType>);
+    let enter = |namespace: &OwnedFd| {
+        move_into_link_name_space(namespace.as_fd(), None::<LinkNameSpaceType>)
+    };
     let entered = shared.iter().try_for_each(enter).map_err(io::Error::from);
-    let told = match entered.and_then(|()| fork(Flags::MEMBER)).map_err(no_namespaces) {
+    let told = match entered
+        .and_then(|()| fork(Flags::MEMBER))
+        .map_err(no_namespaces)
+    {
         Ok(Side::Child) => {
             be_init();
             Ok(())
@@ -219,14 +271,20 @@ fn start_command(walls: &Walls, become_command: Become<'_>) -> Result<Pid, Ended
             if walls.mode == Mode::Reduced {
                 be_first_to_end();
             }
-            let ended = restrict(walls).map_err(Ended::NoWalls).err().unwrap_or_else(become_command);
+            let ended = restrict(walls)
+                .map_err(Ended::NoWalls)
+                .err()
+                .unwrap_or_else(become_command);
             let _ = wire::send(&theirs, &wire::encode_ended(&ended));
             leave()
         }
         Side::Parent(command) => {
             drop(theirs);
             // The socket closes when the command starts.
-            match wire::receive(&report).ok().and_then(|message| wire::decode_ended(&message)) {
+            match wire::receive(&report)
+                .ok()
+                .and_then(|message| wire::decode_ended(&message))
+            {
                 None => Ok(command),
                 Some(ended) => Err(ended),
             }
@@ -235,7 +293,11 @@ fn start_command(walls: &Walls, become_command: Become<'_>) -> Result<Pid, Ended
 }
 
 /// Ends a forked process.
-#[expect(clippy::disallowed_methods, clippy::exit, reason = "the other way back is into a copy of the keeper")]
+#[expect(
+    clippy::disallowed_methods,
+    clippy::exit,
+    reason = "the other way back is into a copy of the keeper"
+)]
 fn leave() -> ! {
     process::exit(0)
 }

@@ -6,22 +6,40 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
-    RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd,
+    Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 
 use crate::process::sandbox::{Failure, Layer, Mode, Walls};
 
 /// Versions that brought a right, newest first.
-const VERSIONS: [ABI; 7] = [ABI::V9, ABI::V6, ABI::V5, ABI::V4, ABI::V3, ABI::V2, ABI::V1];
+const VERSIONS: [ABI; 7] = [
+    ABI::V9,
+    ABI::V6,
+    ABI::V5,
+    ABI::V4,
+    ABI::V3,
+    ABI::V2,
+    ABI::V1,
+];
 /// Devices that a child has in reduced mode, where `/dev` is the host's. Terminals are not among them: those of the user
 /// are in the same folder as new ones, and whoever can open them reads what is typed. Who cannot do without has them as
 /// further devices.
-const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+const DEVICES: [&str; 6] = [
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/tty",
+];
 
 /// Returns the newest version with a right that both this kernel and we know.
 pub(super) fn version() -> ABI {
-    VERSIONS.into_iter().find(|version| handles(*version).is_ok()).unwrap_or(ABI::Unsupported)
+    VERSIONS
+        .into_iter()
+        .find(|version| handles(*version).is_ok())
+        .unwrap_or(ABI::Unsupported)
 }
 
 fn handles(version: ABI) -> Result<Ruleset, RulesetError> {
@@ -35,13 +53,19 @@ fn handles(version: ABI) -> Result<Ruleset, RulesetError> {
 
 /// Restricts this process; returns whether sockets and signals of others are out of its reach.
 pub(super) fn restrict(walls: &Walls) -> Result<bool, Failure> {
-    let failure = |what: String| Failure { layer: Layer::Landlock, what };
+    let failure = |what: String| Failure {
+        layer: Layer::Landlock,
+        what,
+    };
     let version = version();
     if version == ABI::Unsupported {
         return Err(failure("this kernel has no Landlock".to_owned()));
     }
     if walls.mode == Mode::Reduced && version < ABI::V3 {
-        return Err(failure(format!("Landlock here is of version {}; 3 is needed", version as i32)));
+        return Err(failure(format!(
+            "Landlock here is of version {}; 3 is needed",
+            version as i32
+        )));
     }
     let status = ruleset(walls, version)
         .and_then(|ruleset| grant(ruleset, walls, version))
@@ -49,7 +73,9 @@ pub(super) fn restrict(walls: &Walls) -> Result<bool, Failure> {
         .map_err(|error| failure(format!("Landlock: {error}")))?;
     match status.ruleset {
         RulesetStatus::FullyEnforced => Ok(ABI::V6 <= version),
-        other => Err(failure(format!("Landlock is not fully enforced: {other:?}"))),
+        other => Err(failure(format!(
+            "Landlock is not fully enforced: {other:?}"
+        ))),
     }
 }
 
@@ -64,14 +90,24 @@ fn ruleset(walls: &Walls, version: ABI) -> Result<RulesetCreated, RulesetError> 
     ruleset.create()
 }
 
-fn grant(mut ruleset: RulesetCreated, walls: &Walls, version: ABI) -> Result<RulesetCreated, RulesetError> {
+fn grant(
+    mut ruleset: RulesetCreated,
+    walls: &Walls,
+    version: ABI,
+) -> Result<RulesetCreated, RulesetError> {
     let read = AccessFs::from_read(version);
     let change = AccessFs::from_all(version) & !(AccessFs::MakeChar | AccessFs::MakeBlock);
     let list: BitFlags<AccessFs> = AccessFs::ReadDir.into();
     let device = (AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::ReadDir)
         | (AccessFs::from_all(version) & (AccessFs::IoctlDev | AccessFs::Truncate));
     let mut rules: Vec<(PathBuf, BitFlags<AccessFs>)> = vec![("/proc".into(), read)];
-    rules.extend(walls.write.iter().chain([&walls.tmp, &walls.home]).map(|path| (path.clone(), change)));
+    rules.extend(
+        walls
+            .write
+            .iter()
+            .chain([&walls.tmp, &walls.home])
+            .map(|path| (path.clone(), change)),
+    );
     rules.extend(walls.devices.iter().map(|path| (path.clone(), device)));
     match walls.mode {
         Mode::Reduced => {
@@ -92,8 +128,14 @@ fn grant(mut ruleset: RulesetCreated, walls: &Walls, version: ABI) -> Result<Rul
     }
     for (path, rights) in rules {
         // What has vanished meanwhile needs no rule.
-        let Ok(place) = PathFd::new(&path) else { continue };
-        let rights = if path.is_dir() { rights } else { rights & AccessFs::from_file(version) };
+        let Ok(place) = PathFd::new(&path) else {
+            continue;
+        };
+        let rights = if path.is_dir() {
+            rights
+        } else {
+            rights & AccessFs::from_file(version)
+        };
         ruleset = ruleset.add_rule(PathBeneath::new(place, rights))?;
     }
     Ok(ruleset)

@@ -127,7 +127,12 @@ pub enum Layer {
 
 impl Layer {
     /// All of them; their places in it are their numbers on the wire.
-    pub(super) const ALL: [Layer; 4] = [Layer::Namespaces, Layer::Landlock, Layer::Seccomp, Layer::Rights];
+    pub(super) const ALL: [Layer; 4] = [
+        Layer::Namespaces,
+        Layer::Landlock,
+        Layer::Seccomp,
+        Layer::Rights,
+    ];
 }
 
 /// A part of the walls that could not be raised.
@@ -140,7 +145,10 @@ pub struct Failure {
 
 impl Failure {
     fn new(layer: Layer, step: impl Display, error: impl Into<io::Error>) -> Failure {
-        Failure { layer, what: format!("{step}: {}", error.into()) }
+        Failure {
+            layer,
+            what: format!("{step}: {}", error.into()),
+        }
     }
 }
 

@@ -6,7 +6,9 @@
 use std::fs::File;
 use std::io::{self, Write};
 
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
+};
 use rustix::process::{Gid, Uid};
 use rustix::process::{getegid, geteuid};
 
@@ -21,7 +23,10 @@ pub(super) struct Owner {
 
 impl Owner {
     pub(super) fn of_this_process() -> Owner {
-        Owner { user: geteuid(), group: getegid() }
+        Owner {
+            user: geteuid(),
+            group: getegid(),
+        }
     }
 
     /// Maps user and group to themselves.
@@ -29,7 +34,10 @@ impl Owner {
         let (user, group) = (self.user.as_raw(), self.group.as_raw());
         let write = |name: &str, text: String| {
             let path = format!("/proc/self/{name}");
-            let written = File::options().write(true).open(&path).and_then(|mut file| file.write_all(text.as_bytes()));
+            let written = File::options()
+                .write(true)
+                .open(&path)
+                .and_then(|mut file| file.write_all(text.as_bytes()));
             written.map_err(|error| Failure::new(Layer::Namespaces, format!("write {path}"), error))
         };
         write("setgroups", "deny".to_owned())?;
@@ -40,7 +48,8 @@ impl Owner {
 
 /// Switches the loopback on.
 pub(super) fn loopback_up() -> Result<(), Failure> {
-    set_loopback_up().map_err(|error| Failure::new(Layer::Namespaces, "switch the loopback on", error))
+    set_loopback_up()
+        .map_err(|error| Failure::new(Layer::Namespaces, "switch the loopback on", error))
 }
 
 /// Asks over a routing socket: `RTM_NEWLINK`, with an acknowledgement, for the first interface.
@@ -50,17 +59,39 @@ fn set_loopback_up() -> io::Result<()> {
     const REQUEST_AND_ACKNOWLEDGE: u16 = 1 | 4;
     const LOOPBACK: i32 = 1;
     const UP: u32 = 1;
-    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
-    let header = [&LENGTH.to_ne_bytes()[..], &RTM_NEWLINK.to_ne_bytes(), &REQUEST_AND_ACKNOWLEDGE.to_ne_bytes()];
+    let socket = socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    let header = [
+        &LENGTH.to_ne_bytes()[..],
+        &RTM_NEWLINK.to_ne_bytes(),
+        &REQUEST_AND_ACKNOWLEDGE.to_ne_bytes(),
+    ];
     let sequence_and_sender = [0; 8];
     let family_and_type = [0; 4];
-    let link = [&family_and_type[..], &LOOPBACK.to_ne_bytes(), &UP.to_ne_bytes(), &UP.to_ne_bytes()];
-    let message = [header.concat().as_slice(), &sequence_and_sender, &link.concat()].concat();
+    let link = [
+        &family_and_type[..],
+        &LOOPBACK.to_ne_bytes(),
+        &UP.to_ne_bytes(),
+        &UP.to_ne_bytes(),
+    ];
+    let message = [
+        header.concat().as_slice(),
+        &sequence_and_sender,
+        &link.concat(),
+    ]
+    .concat();
     send(&socket, &message, SendFlags::empty())?;
     let mut answer = [0; 256];
     let (count, _) = recv(&socket, &mut answer[..], RecvFlags::empty())?;
     // The header of the answer has sixteen bytes; an error follows it.
-    let code = answer[..count].get(16..20).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes);
+    let code = answer[..count]
+        .get(16..20)
+        .and_then(|bytes| bytes.try_into().ok())
+        .map(i32::from_ne_bytes);
     match code {
         Some(0) => Ok(()),
         Some(code) => Err(io::Error::from_raw_os_error(-code)),

@@ -21,8 +21,12 @@ impl Pocket {
     pub fn make(launcher: &Launcher, walls: &Walls) -> Result<Pocket> {
         let launcher = launcher.behind(walls.clone());
         let io_error = |error| Error::io("start", &launcher.program, error);
-        let (mut keeper, mut control) =
-            spawn_keeper(&launcher, std::process::Stdio::null(), std::process::Stdio::null()).map_err(io_error)?;
+        let (mut keeper, mut control) = spawn_keeper(
+            &launcher,
+            std::process::Stdio::null(),
+            std::process::Stdio::null(),
+        )
+        .map_err(io_error)?;
         let made = order(&control, &launcher, Task::MakeNamespaces)
             .and_then(|()| wire::receive(&mut control))
             .map_err(io_error)
@@ -32,7 +36,9 @@ impl Pocket {
                     .collect::<std::io::Result<Vec<_>>>()
                     .map_err(io_error),
                 Some(Ended::NoWalls(failure)) => Err(failure.into()),
-                _ => Err(Error::Bug("a keeper made no namespaces and does not say why".into())),
+                _ => Err(Error::Bug(
+                    "a keeper made no namespaces and does not say why".into(),
+                )),
             });
         bury(&mut keeper, true);
         Ok(Pocket { namespaces: made? })

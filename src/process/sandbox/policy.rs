@@ -58,13 +58,26 @@ pub fn walls(plan: &Plan<'_>) -> Walls {
     let named: Vec<Found> = plan.read.iter().filter_map(|path| trace(path)).collect();
     let hide = hidden(plan, &implied, &named, &write);
     let mut links = places::links_on_the_way(plan.base.path());
-    links.extend(implied.iter().chain(&named).flat_map(|found| found.links.clone()));
-    let read = implied.into_iter().chain(named).map(|found| found.real).collect();
+    links.extend(
+        implied
+            .iter()
+            .chain(&named)
+            .flat_map(|found| found.links.clone()),
+    );
+    let read = implied
+        .into_iter()
+        .chain(named)
+        .map(|found| found.real)
+        .collect();
     let (read, hide) = rules::settle(&write, read, hide);
     let (tmp, private_home) = private_places(plan);
     let mut walls = Walls {
         mode: plan.mode,
-        freeze: plan.freeze.iter().filter_map(|path| path.canonicalize().ok()).collect(),
+        freeze: plan
+            .freeze
+            .iter()
+            .filter_map(|path| path.canonicalize().ok())
+            .collect(),
         reopen: Vec::new(),
         write,
         read,
@@ -85,27 +98,51 @@ pub fn walls(plan: &Plan<'_>) -> Walls {
 fn hidden(plan: &Plan<'_>, implied: &[Found], named: &[Found], write: &[PathBuf]) -> Vec<PathBuf> {
     let home = plan.base.home();
     let of_home = home.map(credentials::of_the_home).unwrap_or_default();
-    let is_itself_one =
-        |found: &&Found| credentials::is_credential(&found.real) || of_home.iter().any(|path| real(path) == found.real);
+    let is_itself_one = |found: &&Found| {
+        credentials::is_credential(&found.real)
+            || of_home.iter().any(|path| real(path) == found.real)
+    };
     let (open_secrets, others): (Vec<&Found>, Vec<&Found>) = named.iter().partition(is_itself_one);
     let mut hide = credentials::of_the_system();
     hide.extend(of_home.iter().map(real));
     let toolchains = implied.iter().filter(|found| found.is_toolchain);
     hide.extend(toolchains.flat_map(|found| credentials::at_the_top(&found.real)));
-    hide.extend(others.iter().flat_map(|found| credentials::below(&found.real)));
+    hide.extend(
+        others
+            .iter()
+            .flat_map(|found| credentials::below(&found.real)),
+    );
     // A link that is hidden by its name leads to what has to be.
     let mut hide: Vec<PathBuf> = hide.iter().map(real).collect();
-    hide.retain(|path| !open_secrets.iter().any(|found| path.starts_with(&found.real)));
+    hide.retain(|path| {
+        !open_secrets
+            .iter()
+            .any(|found| path.starts_with(&found.real))
+    });
     hide.retain(|path| !write.iter().any(|place| path.starts_with(place)));
     let is_named = |home: &Path| named.iter().any(|found| found.real == home);
-    hide.extend(home.map(real).filter(|home| !is_named(home) && !places::is_vital(home)));
-    hide.extend(plan.originals.iter().map(real).filter(|path| !places::is_vital(path)));
-    hide.extend(plan.root.map(|root| of_the_root(&real(root))).unwrap_or_default());
+    hide.extend(
+        home.map(real)
+            .filter(|home| !is_named(home) && !places::is_vital(home)),
+    );
+    hide.extend(
+        plan.originals
+            .iter()
+            .map(real)
+            .filter(|path| !places::is_vital(path)),
+    );
+    hide.extend(
+        plan.root
+            .map(|root| of_the_root(&real(root)))
+            .unwrap_or_default(),
+    );
     hide
 }
 
 fn real(path: impl AsRef<Path>) -> PathBuf {
-    path.as_ref().canonicalize().unwrap_or_else(|_| path.as_ref().to_owned())
+    path.as_ref()
+        .canonicalize()
+        .unwrap_or_else(|_| path.as_ref().to_owned())
 }
 
 /// Returns why something cannot be opened by `sandbox.read` or `--read`, if it cannot.
@@ -128,7 +165,12 @@ fn implied(plan: &Plan<'_>, home: Option<&Path>) -> Vec<Found> {
     }
     if plan.network {
         all.extend(trace(Path::new("/etc/resolv.conf")));
-        all.extend(plan.base.certificates().and_then(trace).filter(|found| found.real.is_file()));
+        all.extend(
+            plan.base
+                .certificates()
+                .and_then(trace)
+                .filter(|found| found.real.is_file()),
+        );
     }
     all
 }
@@ -137,7 +179,9 @@ fn implied(plan: &Plan<'_>, home: Option<&Path>) -> Vec<Found> {
 fn of_the_root(root: &Path) -> Vec<PathBuf> {
     match places::is_vital(root) {
         false => vec![root.to_owned()],
-        true => ["state.json", "logs", "specs"].map(|name| root.join(name)).to_vec(),
+        true => ["state.json", "logs", "specs"]
+            .map(|name| root.join(name))
+            .to_vec(),
     }
 }
 
@@ -166,6 +210,11 @@ impl Default for Limits {
 /// Returns the bytes of memory of this machine, or no bound where nobody says.
 fn machine_memory() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB"));
-    total.and_then(|kilobytes| kilobytes.trim().parse::<u64>().ok()).unwrap_or(u64::MAX >> 10) << 10
+    let total = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB"));
+    total
+        .and_then(|kilobytes| kilobytes.trim().parse::<u64>().ok())
+        .unwrap_or(u64::MAX >> 10)
+        << 10
 }

@@ -27,18 +27,33 @@ fn failure(step: &str, errno: Errno) -> Failure {
 
 fn limit(walls: &Walls) -> Result<(), Failure> {
     // Its init counts as well; without a user namespace everything that the user runs does.
-    let others = if walls.mode == Mode::Reduced { processes_of_the_user() } else { 1 };
+    let others = if walls.mode == Mode::Reduced {
+        processes_of_the_user()
+    } else {
+        1
+    };
     let limits = [
         // Less than the smallest dump; and 1 is the one number that also keeps the kernel from handing a dump to the
         // program that collects them on the host.
         (Resource::Core, 1),
         (Resource::Fsize, walls.limits.file_size),
-        (Resource::Nproc, walls.limits.processes.saturating_add(others)),
+        (
+            Resource::Nproc,
+            walls.limits.processes.saturating_add(others),
+        ),
     ];
     for (resource, most) in limits {
-        let most = rustix::process::getrlimit(resource).maximum.map_or(most, |allowed| allowed.min(most));
-        setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })
-            .map_err(|errno| failure("set a limit", errno))?;
+        let most = rustix::process::getrlimit(resource)
+            .maximum
+            .map_or(most, |allowed| allowed.min(most));
+        setrlimit(
+            resource,
+            Rlimit {
+                current: Some(most),
+                maximum: Some(most),
+            },
+        )
+        .map_err(|errno| failure("set a limit", errno))?;
     }
     Ok(())
 }
@@ -50,9 +65,20 @@ fn processes_of_the_user() -> u64 {
         return 0;
     }
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let own = processes.filter(|entry| entry.file_name().as_encoded_bytes().first().is_some_and(u8::is_ascii_digit));
-    let own = own.filter(|entry| entry.metadata().is_ok_and(|found| found.uid() == user.as_raw()));
-    own.map(|entry| fs::read_dir(entry.path().join("task")).map_or(1, |tasks| tasks.count() as u64)).sum()
+    let own = processes.filter(|entry| {
+        entry
+            .file_name()
+            .as_encoded_bytes()
+            .first()
+            .is_some_and(u8::is_ascii_digit)
+    });
+    let own = own.filter(|entry| {
+        entry
+            .metadata()
+            .is_ok_and(|found| found.uid() == user.as_raw())
+    });
+    own.map(|entry| fs::read_dir(entry.path().join("task")).map_or(1, |tasks| tasks.count() as u64))
+        .sum()
 }
 
 /// Gives up every capability, for good.
@@ -70,6 +96,13 @@ fn drop_privileges() -> Result<(), Failure> {
     // Kernels before 4.3 have no such set.
     let _ = clear_ambient_capability_set();
     let none = CapabilitySet::empty();
-    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
-        .map_err(|errno| failure("drop all capabilities", errno))
+    set_capabilities(
+        None,
+        CapabilitySets {
+            effective: none,
+            permitted: none,
+            inheritable: none,
+        },
+    )
+    .map_err(|errno| failure("drop all capabilities", errno))
 }

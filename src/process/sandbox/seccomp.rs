@@ -11,7 +11,9 @@ use libc::{c_int, c_long};
 use seccompiler::SeccompCmpArgLen::{Dword, Qword};
 use seccompiler::SeccompCmpOp::{Eq, MaskedEq, Ne};
 use seccompiler::{BackendError, SeccompRule, TargetArch, apply_filter, sock_filter};
-use seccompiler::{BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+};
 
 use crate::process::sandbox::{Failure, Layer, Mode, Walls};
 
@@ -118,7 +120,11 @@ const OF_MODES: [(c_long, u8); 4] = [
     (452, 2),
 ];
 #[cfg(target_arch = "x86_64")]
-const OF_MODES_BY_NAME: [(c_long, u8); 3] = [(libc::SYS_chmod, 1), (libc::SYS_mknod, 1), (libc::SYS_creat, 1)];
+const OF_MODES_BY_NAME: [(c_long, u8); 3] = [
+    (libc::SYS_chmod, 1),
+    (libc::SYS_mknod, 1),
+    (libc::SYS_creat, 1),
+];
 #[cfg(not(target_arch = "x86_64"))]
 const OF_MODES_BY_NAME: [(c_long, u8); 0] = [];
 /// The first number of the x32 interface; elsewhere no number is as large.
@@ -126,10 +132,15 @@ const X32: u32 = 0x4000_0000;
 
 /// Restricts this process; `scopes` is whether sockets of others are out of reach in another way.
 pub(super) fn restrict(walls: &Walls, scopes: bool) -> Result<(), Failure> {
-    let failure = |what: String| Failure { layer: Layer::Seccomp, what: format!("seccomp: {what}") };
+    let failure = |what: String| Failure {
+        layer: Layer::Seccomp,
+        what: format!("seccomp: {what}"),
+    };
     let program = program(walls, scopes).map_err(|error| failure(error.to_string()))?;
     apply_filter(&program).map_err(|error| match error {
-        seccompiler::Error::Seccomp(source) | seccompiler::Error::Prctl(source) => failure(source.to_string()),
+        seccompiler::Error::Seccomp(source) | seccompiler::Error::Prctl(source) => {
+            failure(source.to_string())
+        }
         other => failure(other.to_string()),
     })
 }
@@ -139,11 +150,20 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 fn program(walls: &Walls, scopes: bool) -> Result<BpfProgram, BackendError> {
     let mut rules: Rules = REFUSED.into_iter().map(|call| (call, Vec::new())).collect();
     let of_clone = NAMESPACES.map(|flag| rule(&[(0, Dword, MaskedEq(flag as u64), flag as u64)]));
-    rules.insert(libc::SYS_clone, of_clone.into_iter().collect::<Result<_, _>>()?);
+    rules.insert(
+        libc::SYS_clone,
+        of_clone.into_iter().collect::<Result<_, _>>()?,
+    );
     let of_ioctl = OF_TERMINALS.map(|request| rule(&[(1, Dword, Eq, request)]));
-    rules.insert(libc::SYS_ioctl, of_ioctl.into_iter().collect::<Result<_, _>>()?);
+    rules.insert(
+        libc::SYS_ioctl,
+        of_ioctl.into_iter().collect::<Result<_, _>>()?,
+    );
     for (call, argument) in OF_MODES.into_iter().chain(OF_MODES_BY_NAME) {
-        rules.insert(call, vec![rule(&[(argument, Dword, MaskedEq(SET_USER), SET_USER)])?]);
+        rules.insert(
+            call,
+            vec![rule(&[(argument, Dword, MaskedEq(SET_USER), SET_USER)])?],
+        );
     }
     rules.insert(libc::SYS_openat, of_open(2)?);
     #[cfg(target_arch = "x86_64")]
@@ -165,7 +185,10 @@ fn of_open(flags: u8) -> Result<Vec<SeccompRule>, BackendError> {
     const TEMPORARY: u64 = 0o20_000_000;
     let mode = (flags + 1, Dword, MaskedEq(SET_USER), SET_USER);
     let making = [libc::O_CREAT as u64, TEMPORARY];
-    making.into_iter().map(|flag| rule(&[(flags, Dword, MaskedEq(flag), flag), mode.clone()])).collect()
+    making
+        .into_iter()
+        .map(|flag| rule(&[(flags, Dword, MaskedEq(flag), flag), mode.clone()]))
+        .collect()
 }
 
 /// The families of sockets: unix and inet ones in namespaces, without them none, or inet ones alone.
@@ -178,7 +201,10 @@ fn of_socket(walls: &Walls, scopes: bool) -> Result<Vec<SeccompRule>, BackendErr
     let has_unix = !is_reduced && (!walls.network || scopes);
     let mut allowed = vec![libc::AF_INET, libc::AF_INET6];
     allowed.extend(has_unix.then_some(libc::AF_UNIX));
-    let others: Vec<_> = allowed.into_iter().map(|family| (0, Dword, Ne, family as u64)).collect();
+    let others: Vec<_> = allowed
+        .into_iter()
+        .map(|family| (0, Dword, Ne, family as u64))
+        .collect();
     Ok(vec![rule(&others)?])
 }
 
@@ -189,17 +215,32 @@ fn add_rules_among_others(rules: &mut Rules) -> Result<(), BackendError> {
     for call in ON_A_PROCESS {
         rules.insert(call, vec![rule(&[(0, Dword, Ne, 0)])?]);
     }
-    rules.insert(libc::SYS_prlimit64, vec![rule(&[(0, Dword, Ne, 0), (2, Qword, Ne, 0)])?]);
-    rules.insert(libc::SYS_setpriority, vec![rule(&[(0, Dword, Ne, 0)])?, rule(&[(1, Dword, Ne, 0)])?]);
-    rules.insert(libc::SYS_ioprio_set, vec![rule(&[(0, Dword, Ne, OF_A_PROCESS)])?, rule(&[(1, Dword, Ne, 0)])?]);
+    rules.insert(
+        libc::SYS_prlimit64,
+        vec![rule(&[(0, Dword, Ne, 0), (2, Qword, Ne, 0)])?],
+    );
+    rules.insert(
+        libc::SYS_setpriority,
+        vec![rule(&[(0, Dword, Ne, 0)])?, rule(&[(1, Dword, Ne, 0)])?],
+    );
+    rules.insert(
+        libc::SYS_ioprio_set,
+        vec![
+            rule(&[(0, Dword, Ne, OF_A_PROCESS)])?,
+            rule(&[(1, Dword, Ne, 0)])?,
+        ],
+    );
     Ok(())
 }
 
 /// A rule that holds where all of its conditions do: argument, how much of it counts, comparison, value.
-fn rule(conditions: &[(u8, SeccompCmpArgLen, SeccompCmpOp, u64)]) -> Result<SeccompRule, BackendError> {
-    let condition = |(argument, length, operator, value): &(u8, SeccompCmpArgLen, SeccompCmpOp, u64)| {
-        SeccompCondition::new(*argument, length.clone(), operator.clone(), *value)
-    };
+fn rule(
+    conditions: &[(u8, SeccompCmpArgLen, SeccompCmpOp, u64)],
+) -> Result<SeccompRule, BackendError> {
+    let condition =
+        |(argument, length, operator, value): &(u8, SeccompCmpArgLen, SeccompCmpOp, u64)| {
+            SeccompCondition::new(*argument, length.clone(), operator.clone(), *value)
+        };
     SeccompRule::new(conditions.iter().map(condition).collect::<Result<_, _>>()?)
 }
 

@@ -61,7 +61,9 @@ pub(super) fn build(walls: &Walls) -> Result<(), Failure> {
     let places = places(walls);
     for (index, (path, place)) in places.iter().enumerate() {
         // What follows in the order of paths is below this one, or is not.
-        let holds_more = places.get(index + 1).is_some_and(|(next, _)| next.starts_with(path));
+        let holds_more = places
+            .get(index + 1)
+            .is_some_and(|(next, _)| next.starts_with(path));
         settle(path, *place, holds_more).map_err(|error| failure("open", path, error))?;
     }
     devices().map_err(|error| failure("make", Path::new("/dev"), error))?;
@@ -88,16 +90,24 @@ pub(super) fn own_proc(walls: &Walls) -> Result<(), Failure> {
     let _ = fs::create_dir(place);
     mount("proc", place, "proc", flags, None).map_err(|errno| failure("mount", place, errno))?;
     if has_own_pid_max() {
-        bound_pids(walls.limits.processes).map_err(|error| failure("bound the processes in", place, error))?;
+        bound_pids(walls.limits.processes)
+            .map_err(|error| failure("bound the processes in", place, error))?;
     }
-    set_attributes(place, Attributes::READ_ONLY, Attributes::NONE, Reach::ThisMount)
-        .map_err(|error| failure("close", place, error))
+    set_attributes(
+        place,
+        Attributes::READ_ONLY,
+        Attributes::NONE,
+        Reach::ThisMount,
+    )
+    .map_err(|error| failure("close", place, error))
 }
 
 /// Whether `pid_max` is a matter of the namespace; before Linux 6.14 it is the whole system's.
 pub(super) fn has_own_pid_max() -> bool {
     let release = uname().release().to_string_lossy().into_owned();
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().unwrap_or(0));
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|part| part.parse::<u32>().unwrap_or(0));
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     (6, 14) <= version
 }
@@ -106,22 +116,44 @@ pub(super) fn has_own_pid_max() -> bool {
 /// given again.
 fn bound_pids(processes: u64) -> io::Result<()> {
     let set = |name: &str, value: u64| {
-        File::options().write(true).open(name).and_then(|mut file| file.write_all(value.to_string().as_bytes()))
+        File::options()
+            .write(true)
+            .open(name)
+            .and_then(|mut file| file.write_all(value.to_string().as_bytes()))
     };
     // A kernel that cannot skip them allows a few more.
     let _ = set("/proc/sys/kernel/ns_last_pid", RESERVED_PIDS - 1);
-    set("/proc/sys/kernel/pid_max", (RESERVED_PIDS + processes).clamp(RESERVED_PIDS + 1, 4_000_000))
+    set(
+        "/proc/sys/kernel/pid_max",
+        (RESERVED_PIDS + processes).clamp(RESERVED_PIDS + 1, 4_000_000),
+    )
 }
 
 fn failure(step: &str, path: &Path, error: impl Into<io::Error>) -> Failure {
-    Failure::new(Layer::Namespaces, format!("{step} {}", path.display()).trim_end(), error)
+    Failure::new(
+        Layer::Namespaces,
+        format!("{step} {}", path.display()).trim_end(),
+        error,
+    )
 }
 
 fn enter_an_empty_root(walls: &Walls) -> io::Result<()> {
-    mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?;
-    let options = format!("mode=0755,size={},nr_inodes={MOST_PRIVATE_FILES}", walls.limits.private);
+    mount_change(
+        "/",
+        MountPropagationFlags::REC | MountPropagationFlags::PRIVATE,
+    )?;
+    let options = format!(
+        "mode=0755,size={},nr_inodes={MOST_PRIVATE_FILES}",
+        walls.limits.private
+    );
     let options = CString::new(options)?;
-    mount("tmpfs", WORKBENCH, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, options.as_c_str())?;
+    mount(
+        "tmpfs",
+        WORKBENCH,
+        "tmpfs",
+        MountFlags::NOSUID | MountFlags::NODEV,
+        options.as_c_str(),
+    )?;
     let host = format!("{WORKBENCH}{HOST}");
     fs::create_dir(&host)?;
     pivot_root(WORKBENCH, &host)?;
@@ -134,23 +166,40 @@ fn enter_an_empty_root(walls: &Walls) -> io::Result<()> {
 /// All places, parents before what lies in them.
 fn places(walls: &Walls) -> Vec<(PathBuf, Place<'_>)> {
     let mut all: Vec<(PathBuf, Place<'_>)> = Vec::new();
-    let mut add = |paths: &[PathBuf], place| all.extend(paths.iter().map(|path| (path.clone(), place)));
+    let mut add =
+        |paths: &[PathBuf], place| all.extend(paths.iter().map(|path| (path.clone(), place)));
     add(&walls.read, Place::Read);
     add(&walls.write, Place::Write);
     add(&walls.hide, Place::Hidden);
-    let devices: Vec<PathBuf> = walls.devices.iter().filter(|path| !is_ones_own(path)).cloned().collect();
+    let devices: Vec<PathBuf> = walls
+        .devices
+        .iter()
+        .filter(|path| !is_ones_own(path))
+        .cloned()
+        .collect();
     add(&devices, Place::Device);
-    add(&[walls.tmp.clone(), SHARED_MEMORY.into()], Place::Private(0o1777));
+    add(
+        &[walls.tmp.clone(), SHARED_MEMORY.into()],
+        Place::Private(0o1777),
+    );
     add(std::slice::from_ref(&walls.home), Place::Private(0o700));
     add(&["/run".into()], Place::Private(0o755));
-    all.extend(walls.links.iter().map(|(path, target)| (path.clone(), Place::Link(target))));
+    all.extend(
+        walls
+            .links
+            .iter()
+            .map(|(path, target)| (path.clone(), Place::Link(target))),
+    );
     all.sort_by(|(one, _), (other, _)| one.cmp(other));
     all
 }
 
 /// Whether something in `/dev` is there anyway, and not the host's.
 fn is_ones_own(path: &Path) -> bool {
-    [SHARED_MEMORY, TERMINALS].iter().chain(DEVICE_LINKS.iter().map(|(link, _)| link)).any(|own| path == Path::new(own))
+    [SHARED_MEMORY, TERMINALS]
+        .iter()
+        .chain(DEVICE_LINKS.iter().map(|(link, _)| link))
+        .any(|own| path == Path::new(own))
 }
 
 fn settle(path: &Path, place: Place<'_>, holds_more: bool) -> io::Result<()> {
@@ -162,8 +211,18 @@ fn settle(path: &Path, place: Place<'_>, holds_more: bool) -> io::Result<()> {
         }
         Place::Write => {
             bind_from_host(path)?;
-            set_attributes(path, closed.and(Attributes::NO_DEVICES), Attributes::NONE, Reach::AllBelow)?;
-            set_attributes(path, Attributes::NONE, Attributes::READ_ONLY, Reach::ThisMount)
+            set_attributes(
+                path,
+                closed.and(Attributes::NO_DEVICES),
+                Attributes::NONE,
+                Reach::AllBelow,
+            )?;
+            set_attributes(
+                path,
+                Attributes::NONE,
+                Attributes::READ_ONLY,
+                Reach::ThisMount,
+            )
         }
         Place::Device => bind_device(path),
         Place::Hidden => hide(path, holds_more),
@@ -194,21 +253,44 @@ fn bind_from_host(path: &Path) -> io::Result<()> {
 /// Binds a device that can be used and not changed: root without any capability is still its owner.
 fn bind_device(path: &Path) -> io::Result<()> {
     bind_from_host(path)?;
-    set_attributes(path, Attributes::READ_ONLY.and(Attributes::NO_SUID), Attributes::NONE, Reach::AllBelow)
+    set_attributes(
+        path,
+        Attributes::READ_ONLY.and(Attributes::NO_SUID),
+        Attributes::NONE,
+        Reach::AllBelow,
+    )
 }
 
 /// Covers what a place above has brought; what it has not is hidden already.
 fn hide(path: &Path, holds_more: bool) -> io::Result<()> {
-    let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
+    let Ok(found) = fs::symlink_metadata(path) else {
+        return Ok(());
+    };
     if !found.is_dir() {
         mount_bind_recursive(format!("{VOID}/file"), path)?;
-        return set_attributes(path, Attributes::READ_ONLY, Attributes::NONE, Reach::ThisMount);
+        return set_attributes(
+            path,
+            Attributes::READ_ONLY,
+            Attributes::NONE,
+            Reach::ThisMount,
+        );
     }
     if holds_more {
-        return Ok(mount("tmpfs", path, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=0755,size=64k")?);
+        return Ok(mount(
+            "tmpfs",
+            path,
+            "tmpfs",
+            MountFlags::NOSUID | MountFlags::NODEV,
+            c"mode=0755,size=64k",
+        )?);
     }
     mount_bind_recursive(format!("{VOID}/folder"), path)?;
-    set_attributes(path, Attributes::READ_ONLY, Attributes::NONE, Reach::ThisMount)
+    set_attributes(
+        path,
+        Attributes::READ_ONLY,
+        Attributes::NONE,
+        Reach::ThisMount,
+    )
 }
 
 fn make_folder(path: &Path) -> io::Result<()> {
@@ -225,8 +307,16 @@ fn devices() -> io::Result<()> {
     }
     fs::create_dir(TERMINALS)?;
     let options = c"newinstance,ptmxmode=0666,mode=0620";
-    mount("devpts", TERMINALS, "devpts", MountFlags::NOSUID | MountFlags::NOEXEC, options)?;
-    DEVICE_LINKS.iter().try_for_each(|(link, target)| symlink(target, link))
+    mount(
+        "devpts",
+        TERMINALS,
+        "devpts",
+        MountFlags::NOSUID | MountFlags::NOEXEC,
+        options,
+    )?;
+    DEVICE_LINKS
+        .iter()
+        .try_for_each(|(link, target)| symlink(target, link))
 }
 
 fn leave_the_host() -> io::Result<()> {
@@ -237,8 +327,17 @@ fn leave_the_host() -> io::Result<()> {
 /// Returns the folders on the way to what is closed, from the top down. What is mounted cannot be renamed: without that
 /// another folder could take the place of one that holds something closed.
 fn folders_above(walls: &Walls) -> BTreeSet<PathBuf> {
-    let is_inside = |folder: &&Path| walls.write.iter().any(|top| folder.starts_with(top) && folder != top);
-    let above = walls.freeze.iter().filter(|path| path.exists()).flat_map(|path| path.ancestors().skip(1));
+    let is_inside = |folder: &&Path| {
+        walls
+            .write
+            .iter()
+            .any(|top| folder.starts_with(top) && folder != top)
+    };
+    let above = walls
+        .freeze
+        .iter()
+        .filter(|path| path.exists())
+        .flat_map(|path| path.ancestors().skip(1));
     above.filter(is_inside).map(Path::to_owned).collect()
 }
 
@@ -248,13 +347,23 @@ fn freeze(path: &Path) -> io::Result<()> {
         return Ok(());
     }
     mount_bind_recursive(path, path)?;
-    set_attributes(path, Attributes::READ_ONLY, Attributes::NONE, Reach::AllBelow)
+    set_attributes(
+        path,
+        Attributes::READ_ONLY,
+        Attributes::NONE,
+        Reach::AllBelow,
+    )
 }
 
 /// Opens a folder in something closed.
 fn reopen(path: &Path) -> io::Result<()> {
     mount_bind_recursive(path, path)?;
-    set_attributes(path, Attributes::NONE, Attributes::READ_ONLY, Reach::ThisMount)
+    set_attributes(
+        path,
+        Attributes::NONE,
+        Attributes::READ_ONLY,
+        Reach::ThisMount,
+    )
 }
 
 /// Furnishes the home, and closes the root and what was hidden with something in it.
@@ -264,8 +373,18 @@ fn finish(walls: &Walls, places: &[(PathBuf, Place<'_>)]) -> io::Result<()> {
     fs::remove_dir_all(VOID)?;
     for pair in places.windows(2) {
         if pair[0].1 == Place::Hidden && pair[1].0.starts_with(&pair[0].0) && pair[0].0.is_dir() {
-            set_attributes(&pair[0].0, Attributes::READ_ONLY, Attributes::NONE, Reach::ThisMount)?;
+            set_attributes(
+                &pair[0].0,
+                Attributes::READ_ONLY,
+                Attributes::NONE,
+                Reach::ThisMount,
+            )?;
         }
     }
-    set_attributes(Path::new("/"), Attributes::READ_ONLY, Attributes::NONE, Reach::ThisMount)
+    set_attributes(
+        Path::new("/"),
+        Attributes::READ_ONLY,
+        Attributes::NONE,
+        Reach::ThisMount,
+    )
 }

@@ -23,7 +23,10 @@ pub(super) struct Usage {
 pub(super) fn of_tree(keeper: Pid) -> Usage {
     let mut all = Usage::default();
     for process in descendants(keeper) {
-        if let Some(one) = fs::read(format!("/proc/{process}/stat")).ok().and_then(|stat| parse(&stat)) {
+        if let Some(one) = fs::read(format!("/proc/{process}/stat"))
+            .ok()
+            .and_then(|stat| parse(&stat))
+        {
             all.memory += one.memory;
             all.tasks += one.tasks;
             all.worked += one.worked;
@@ -35,18 +38,30 @@ pub(super) fn of_tree(keeper: Pid) -> Usage {
 /// Returns the resident bytes of the descendants of a keeper, what several share counted once; where the system does
 /// not say that, what a process has alone.
 pub(super) fn exact_memory(keeper: Pid) -> u64 {
-    descendants(keeper).into_iter().map(|process| shared_out(process).unwrap_or_else(|| own(process))).sum()
+    descendants(keeper)
+        .into_iter()
+        .map(|process| shared_out(process).unwrap_or_else(|| own(process)))
+        .sum()
 }
 
 fn shared_out(process: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{process}/smaps_rollup")).ok()?;
-    let kilobytes = text.lines().find_map(|line| line.strip_prefix("Pss:")?.trim().strip_suffix("kB"))?;
-    kilobytes.trim().parse::<u64>().ok().map(|kilobytes| kilobytes << 10)
+    let kilobytes = text
+        .lines()
+        .find_map(|line| line.strip_prefix("Pss:")?.trim().strip_suffix("kB"))?;
+    kilobytes
+        .trim()
+        .parse::<u64>()
+        .ok()
+        .map(|kilobytes| kilobytes << 10)
 }
 
 fn own(process: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{process}/statm")).unwrap_or_default();
-    let mut pages = text.split(' ').skip(1).map_while(|number| number.parse::<u64>().ok());
+    let mut pages = text
+        .split(' ')
+        .skip(1)
+        .map_while(|number| number.parse::<u64>().ok());
     let (resident, shared) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
     resident.saturating_sub(shared) * page_size() as u64
 }
@@ -69,9 +84,18 @@ fn descendants(keeper: Pid) -> Vec<u32> {
 }
 
 fn children(process: u32) -> Vec<u32> {
-    let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let tasks = fs::read_dir(format!("/proc/{process}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
     let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-    lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
+    lists
+        .flat_map(|list| {
+            list.split_whitespace()
+                .filter_map(|pid| pid.parse().ok())
+                .collect::<Vec<_>>()
+        })
+        .collect()
 }
 
 /// The same for a kernel that keeps no lists of children.
@@ -79,7 +103,10 @@ fn descendants_by_parents(keeper: u32) -> Vec<u32> {
     let number = |pid: Pid| pid.as_raw_nonzero().get().unsigned_abs();
     let mut line = HashSet::from([keeper]);
     for entry in tree::processes() {
-        if entry.parent.is_some_and(|parent| line.contains(&number(parent))) {
+        if entry
+            .parent
+            .is_some_and(|parent| line.contains(&number(parent)))
+        {
             line.insert(number(entry.pid));
         }
     }
@@ -94,8 +121,15 @@ fn parse(stat: &[u8]) -> Option<Usage> {
     let fields: Vec<&str> = text.split_whitespace().collect();
     // The first field here is the third of the file: the state.
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
-    let worked = [14, 15, 16, 17].iter().map(|number| field(*number).unwrap_or(0)).sum();
-    Some(Usage { memory: field(24)? * page_size() as u64, tasks: field(20)?, worked })
+    let worked = [14, 15, 16, 17]
+        .iter()
+        .map(|number| field(*number).unwrap_or(0))
+        .sum();
+    Some(Usage {
+        memory: field(24)? * page_size() as u64,
+        tasks: field(20)?,
+        worked,
+    })
 }
 
 #[cfg(test)]
@@ -107,7 +141,14 @@ mod tests {
     #[test]
     fn the_numbers_of_a_process_are_read() {
         let stat = b"12 (a) b) S 1 2 3 0 -1 4 5 6 7 8 10 20 300 4000 20 0 9 0 77 1000 42 18446744073709551615 1";
-        assert_eq!(parse(stat), Some(Usage { memory: 42 * page_size() as u64, tasks: 9, worked: 4330 }));
+        assert_eq!(
+            parse(stat),
+            Some(Usage {
+                memory: 42 * page_size() as u64,
+                tasks: 9,
+                worked: 4330
+            })
+        );
         for noise in ["", "1 (a", "1 (a) S 1 2"] {
             assert_eq!(parse(noise.as_bytes()), None, "{noise}");
         }

@@ -98,11 +98,19 @@ impl Watch {
     /// Looks at everything below `keepers` and returns which limit is broken, if one is.
     pub fn look(&mut self, keepers: &[Pid]) -> Option<Broken> {
         let now = space(&self.workspace);
-        let usages: Vec<Usage> = keepers.iter().map(|keeper| usage::of_tree(*keeper)).collect();
+        let usages: Vec<Usage> = keepers
+            .iter()
+            .map(|keeper| usage::of_tree(*keeper))
+            .collect();
         let busiest = self.busiest(&usages);
         let of_space = self.reserve(now).or_else(|| self.growth(now, &usages));
-        let of_space = of_space.map(|words| Broken { words, culprit: busiest });
-        of_space.or_else(|| self.memory(keepers, &usages)).or_else(|| self.tasks(&usages))
+        let of_space = of_space.map(|words| Broken {
+            words,
+            culprit: busiest,
+        });
+        of_space
+            .or_else(|| self.memory(keepers, &usages))
+            .or_else(|| self.tasks(&usages))
     }
 
     /// Returns which limit of space is broken once the children have ended: what is quick is done between two looks.
@@ -111,7 +119,11 @@ impl Watch {
         if let Some(words) = self.reserve(now) {
             return Some(words);
         }
-        let patience = if self.seems_broken(now) { LONG_PATIENCE } else { PATIENCE };
+        let patience = if self.seems_broken(now) {
+            LONG_PATIENCE
+        } else {
+            PATIENCE
+        };
         self.count(0);
         let (workspace, private) = self.counting.take()?.result.recv_timeout(patience).ok()?;
         self.judge(workspace, private, now)
@@ -119,16 +131,33 @@ impl Watch {
 
     /// Which tree has worked most since the last look.
     fn busiest(&mut self, usages: &[Usage]) -> usize {
-        let before = std::mem::replace(&mut self.worked, usages.iter().map(|usage| usage.worked).collect());
-        let work = |index: usize| self.worked[index].saturating_sub(before.get(index).copied().unwrap_or(0));
-        (0..usages.len()).max_by_key(|index| work(*index)).unwrap_or(0)
+        let before = std::mem::replace(
+            &mut self.worked,
+            usages.iter().map(|usage| usage.worked).collect(),
+        );
+        let work = |index: usize| {
+            self.worked[index].saturating_sub(before.get(index).copied().unwrap_or(0))
+        };
+        (0..usages.len())
+            .max_by_key(|index| work(*index))
+            .unwrap_or(0)
     }
 
     /// Free space may not fall below the reserve; where it was below from the start, not below half of that.
     fn reserve(&self, now: Option<Space>) -> Option<String> {
         let (start, now) = self.at_start.zip(now)?;
-        let least = if self.limits.reserve <= start.free { self.limits.reserve } else { start.free / 2 };
-        let words = || format!("free disk space fell to {}, and {} have to stay free", size(now.free), size(least));
+        let least = if self.limits.reserve <= start.free {
+            self.limits.reserve
+        } else {
+            start.free / 2
+        };
+        let words = || {
+            format!(
+                "free disk space fell to {}, and {} have to stay free",
+                size(now.free),
+                size(least)
+            )
+        };
         (now.free < least).then(words)
     }
 
@@ -138,22 +167,48 @@ impl Watch {
             return None;
         }
         // What processes share was counted for each of them.
-        let exact: Vec<u64> = keepers.iter().map(|keeper| usage::exact_memory(*keeper)).collect();
+        let exact: Vec<u64> = keepers
+            .iter()
+            .map(|keeper| usage::exact_memory(*keeper))
+            .collect();
         let sum = exact.iter().sum();
-        let culprit = (0..exact.len()).max_by_key(|index| exact[*index]).unwrap_or(0);
+        let culprit = (0..exact.len())
+            .max_by_key(|index| exact[*index])
+            .unwrap_or(0);
         let words = || broken("memory in use grew to", &size(sum), &size(limit), "memory");
-        (limit < sum).then(|| Broken { words: words(), culprit })
+        (limit < sum).then(|| Broken {
+            words: words(),
+            culprit,
+        })
     }
 
     fn tasks(&self, usages: &[Usage]) -> Option<Broken> {
-        let (sum, limit) = (usages.iter().map(|usage| usage.tasks).sum::<u64>(), self.limits.processes);
-        let culprit = (0..usages.len()).max_by_key(|index| usages[*index].tasks).unwrap_or(0);
-        let words = || broken("there were", &format!("{sum} processes and threads"), &limit.to_string(), "processes");
-        (limit < sum).then(|| Broken { words: words(), culprit })
+        let (sum, limit) = (
+            usages.iter().map(|usage| usage.tasks).sum::<u64>(),
+            self.limits.processes,
+        );
+        let culprit = (0..usages.len())
+            .max_by_key(|index| usages[*index].tasks)
+            .unwrap_or(0);
+        let words = || {
+            broken(
+                "there were",
+                &format!("{sum} processes and threads"),
+                &limit.to_string(),
+                "processes",
+            )
+        };
+        (limit < sum).then(|| Broken {
+            words: words(),
+            culprit,
+        })
     }
 
     fn growth(&mut self, now: Option<Space>, usages: &[Usage]) -> Option<String> {
-        let counted = self.counting.as_ref().and_then(|counting| counting.result.try_recv().ok());
+        let counted = self
+            .counting
+            .as_ref()
+            .and_then(|counting| counting.result.try_recv().ok());
         if counted.is_some()
             && let Some(done) = self.counting.take()
         {
@@ -169,29 +224,52 @@ impl Watch {
     fn judge(&self, workspace: Counted, private: Counted, now: Option<Space>) -> Option<String> {
         // What was there before and has changed grew by no more than what is in use now and not in new files.
         let taken = self.taken(now).map_or(u64::MAX, |(bytes, _)| bytes);
-        let grown = workspace.new_bytes + workspace.changed_bytes.min(taken.saturating_sub(workspace.new_bytes));
+        let grown = workspace.new_bytes
+            + workspace
+                .changed_bytes
+                .min(taken.saturating_sub(workspace.new_bytes));
         let inside = private.new_bytes + private.changed_bytes;
         let limits = &self.limits;
         if limits.disk < grown {
-            return Some(broken("the workspace grew by", &size(grown), &size(limits.disk), "disk"));
+            return Some(broken(
+                "the workspace grew by",
+                &size(grown),
+                &size(limits.disk),
+                "disk",
+            ));
         }
         if limits.files < workspace.new_files {
             let number = format!("{} files", workspace.new_files);
-            return Some(broken("the workspace grew by", &number, &limits.files.to_string(), "files"));
+            return Some(broken(
+                "the workspace grew by",
+                &number,
+                &limits.files.to_string(),
+                "files",
+            ));
         }
-        let words = || format!("/tmp and home grew to {}, the limit is {}", size(inside), size(limits.private));
+        let words = || {
+            format!(
+                "/tmp and home grew to {}, the limit is {}",
+                size(inside),
+                size(limits.private)
+            )
+        };
         (limits.private < inside).then(words)
     }
 
     /// What has been taken of the file system since the start, by whomever: bytes and files.
     fn taken(&self, now: Option<Space>) -> Option<(u64, u64)> {
         let (start, now) = self.at_start.zip(now)?;
-        Some((now.used.saturating_sub(start.used), now.files.saturating_sub(start.files)))
+        Some((
+            now.used.saturating_sub(start.used),
+            now.files.saturating_sub(start.files),
+        ))
     }
 
     /// Whether so much has been taken since the start that it may have been more than the workspace may grow by.
     fn seems_broken(&self, now: Option<Space>) -> bool {
-        self.taken(now).is_some_and(|(bytes, files)| self.limits.disk < bytes || self.limits.files < files)
+        self.taken(now)
+            .is_some_and(|(bytes, files)| self.limits.disk < bytes || self.limits.files < files)
     }
 
     fn count_where_something_was_done(&mut self, now: Option<Space>, worked: u64) {
@@ -209,15 +287,27 @@ impl Watch {
     fn count(&mut self, worked: u64) {
         let (send, result) = channel();
         let is_wanted = Arc::new(AtomicBool::new(true));
-        let counting = Counting { result, begun: Instant::now(), worked, is_wanted: Arc::clone(&is_wanted) };
-        let (workspace, private, begun) = (self.workspace.clone(), self.private.clone(), self.begun);
+        let counting = Counting {
+            result,
+            begun: Instant::now(),
+            worked,
+            is_wanted: Arc::clone(&is_wanted),
+        };
+        let (workspace, private, begun) =
+            (self.workspace.clone(), self.private.clone(), self.begun);
         let work = move || {
             let of_workspace = count::count(&workspace, begun, &is_wanted);
-            let of_private = private.map(|private| count::count(&private, begun, &is_wanted)).unwrap_or_default();
+            let of_private = private
+                .map(|private| count::count(&private, begun, &is_wanted))
+                .unwrap_or_default();
             let _ = send.send((of_workspace, of_private));
         };
         // Without a thread there is no count this time, and the reserve holds.
-        if thread::Builder::new().name("count".to_owned()).spawn(work).is_ok() {
+        if thread::Builder::new()
+            .name("count".to_owned())
+            .spawn(work)
+            .is_ok()
+        {
             self.counting = Some(counting);
         }
     }
@@ -233,7 +323,10 @@ fn now_of_files() -> SystemTime {
 fn space(place: &Path) -> Option<Space> {
     let found = statvfs(place).ok()?;
     Some(Space {
-        used: found.f_blocks.saturating_sub(found.f_bfree).saturating_mul(found.f_frsize),
+        used: found
+            .f_blocks
+            .saturating_sub(found.f_bfree)
+            .saturating_mul(found.f_frsize),
         free: found.f_bavail.saturating_mul(found.f_frsize),
         files: found.f_files.saturating_sub(found.f_ffree),
     })

@@ -32,7 +32,11 @@ const MODES: [Mode; 3] = [Mode::Full, Mode::FullWithoutLandlock, Mode::Reduced];
 impl Order {
     /// Returns the order as a message.
     pub(in crate::process) fn encode(&self) -> Vec<u8> {
-        let mut message = vec![self.task as u8, self.namespaces, u8::from(self.walls.is_some())];
+        let mut message = vec![
+            self.task as u8,
+            self.namespaces,
+            u8::from(self.walls.is_some()),
+        ];
         if let Some(walls) = &self.walls {
             put_walls(&mut message, walls);
         }
@@ -42,21 +46,50 @@ impl Order {
     /// Returns the order in a message, or nothing where it holds none.
     pub(in crate::process) fn decode(message: &[u8]) -> Option<Order> {
         let ([task, namespaces, has_walls], mut rest) = message.split_first_chunk()?;
-        let walls = if *has_walls == 1 { Some(take_walls(&mut rest)?) } else { None };
-        Some(Order { task: *TASKS.get(usize::from(*task))?, walls, namespaces: *namespaces })
+        let walls = if *has_walls == 1 {
+            Some(take_walls(&mut rest)?)
+        } else {
+            None
+        };
+        Some(Order {
+            task: *TASKS.get(usize::from(*task))?,
+            walls,
+            namespaces: *namespaces,
+        })
     }
 }
 
 fn put_walls(message: &mut Vec<u8>, walls: &Walls) {
     message.extend([walls.mode as u8, u8::from(walls.network)]);
-    let Limits { processes, memory, disk, files, file_size, reserve, private } = walls.limits;
+    let Limits {
+        processes,
+        memory,
+        disk,
+        files,
+        file_size,
+        reserve,
+        private,
+    } = walls.limits;
     for limit in [processes, memory, disk, files, file_size, reserve, private] {
         message.extend(limit.to_le_bytes());
     }
-    for paths in [&walls.write, &walls.freeze, &walls.reopen, &walls.read, &walls.hide, &walls.devices] {
+    for paths in [
+        &walls.write,
+        &walls.freeze,
+        &walls.reopen,
+        &walls.read,
+        &walls.hide,
+        &walls.devices,
+    ] {
         put_list(message, paths.iter().map(|path| path.as_os_str()));
     }
-    put_list(message, walls.links.iter().flat_map(|(path, target)| [path.as_os_str(), target.as_os_str()]));
+    put_list(
+        message,
+        walls
+            .links
+            .iter()
+            .flat_map(|(path, target)| [path.as_os_str(), target.as_os_str()]),
+    );
     put_list(message, walls.private.iter().map(|path| path.as_os_str()));
     for path in [&walls.home, &walls.tmp] {
         put_bytes(message, OsStr::as_encoded_bytes(path.as_os_str()));
@@ -74,12 +107,44 @@ fn take_walls(message: &mut &[u8]) -> Option<Walls> {
     };
     let (processes, memory, disk, files) = (number()?, number()?, number()?, number()?);
     let (file_size, reserve, private) = (number()?, number()?, number()?);
-    let limits = Limits { processes, memory, disk, files, file_size, reserve, private };
-    let mut paths = || Some(take_list(message)?.into_iter().map(PathBuf::from).collect::<Vec<_>>());
+    let limits = Limits {
+        processes,
+        memory,
+        disk,
+        files,
+        file_size,
+        reserve,
+        private,
+    };
+    let mut paths = || {
+        Some(
+            take_list(message)?
+                .into_iter()
+                .map(PathBuf::from)
+                .collect::<Vec<_>>(),
+        )
+    };
     let (write, freeze, reopen) = (paths()?, paths()?, paths()?);
     let (read, hide, devices) = (paths()?, paths()?, paths()?);
-    let links = paths()?.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
+    let links = paths()?
+        .chunks_exact(2)
+        .map(|pair| (pair[0].clone(), pair[1].clone()))
+        .collect();
     let private = paths()?.pop();
     let (home, tmp) = (take_bytes(message)?.into(), take_bytes(message)?.into());
-    Some(Walls { mode, write, freeze, reopen, read, links, hide, home, tmp, private, devices, network, limits })
+    Some(Walls {
+        mode,
+        write,
+        freeze,
+        reopen,
+        read,
+        links,
+        hide,
+        home,
+        tmp,
+        private,
+        devices,
+        network,
+        limits,
+    })
 }

@@ -9,8 +9,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, chmod, fchmod, fstat, openat,
-    openat2, readlinkat, statx,
+    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, chmod, fchmod,
+    fstat, openat, openat2, readlinkat, statx,
 };
 use rustix::io::Errno;
 use uuid::Uuid;
@@ -72,7 +72,9 @@ pub(super) fn enter(dir: BorrowedFd<'_>, name: &OsStr, access: Access) -> Result
         return open_beneath(dir, name, flags);
     }
     let folder = match open_beneath(dir, name, flags) {
-        Err(Errno::ACCESS) => unlock(dir, name, 0o700).and_then(|()| open_beneath(dir, name, flags)),
+        Err(Errno::ACCESS) => {
+            unlock(dir, name, 0o700).and_then(|()| open_beneath(dir, name, flags))
+        }
         other => other,
     }?;
     loosen(&folder);
@@ -80,7 +82,11 @@ pub(super) fn enter(dir: BorrowedFd<'_>, name: &OsStr, access: Access) -> Result
 }
 
 /// Opens the file `name` in `dir` for reading, and never waits for anything.
-pub(super) fn open_file(dir: BorrowedFd<'_>, name: &OsStr, access: Access) -> Result<OwnedFd, Errno> {
+pub(super) fn open_file(
+    dir: BorrowedFd<'_>,
+    name: &OsStr,
+    access: Access,
+) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
     match open_beneath(dir, name, flags) {
         Err(Errno::ACCESS) if access == Access::Force => {
@@ -142,8 +148,10 @@ pub(super) fn stage_name() -> String {
 
 fn open_beneath(dir: BorrowedFd<'_>, name: &OsStr, flags: OFlags) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let resolve =
-        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+    let resolve = ResolveFlags::BENEATH
+        | ResolveFlags::NO_SYMLINKS
+        | ResolveFlags::NO_MAGICLINKS
+        | ResolveFlags::NO_XDEV;
     for _ in 0..OPEN_ATTEMPTS {
         match openat2(dir, name, flags, Mode::empty(), resolve) {
             Err(Errno::AGAIN | Errno::INTR) => {}
@@ -181,8 +189,17 @@ mod tests {
         let top = fs::File::open(root.path()).expect("open");
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         assert!(open_by_hand(top.as_fd(), OsStr::new("real"), flags).is_ok());
-        assert_eq!(open_by_hand(top.as_fd(), OsStr::new("link"), flags).err(), Some(Errno::NOTDIR));
-        assert_eq!(open_by_hand(top.as_fd(), OsStr::new(".."), flags).err(), Some(Errno::XDEV));
-        assert_eq!(open_by_hand(top.as_fd(), OsStr::new("real/.."), flags).err(), Some(Errno::XDEV));
+        assert_eq!(
+            open_by_hand(top.as_fd(), OsStr::new("link"), flags).err(),
+            Some(Errno::NOTDIR)
+        );
+        assert_eq!(
+            open_by_hand(top.as_fd(), OsStr::new(".."), flags).err(),
+            Some(Errno::XDEV)
+        );
+        assert_eq!(
+            open_by_hand(top.as_fd(), OsStr::new("real/.."), flags).err(),
+            Some(Errno::XDEV)
+        );
     }
 }

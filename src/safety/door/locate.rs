@@ -36,7 +36,11 @@ pub(super) struct View {
 impl View {
     /// The tree as it is.
     pub fn of_now(access: Access) -> View {
-        View { deleted: HashSet::new(), written: HashSet::new(), access }
+        View {
+            deleted: HashSet::new(),
+            written: HashSet::new(),
+            access,
+        }
     }
 }
 
@@ -59,7 +63,9 @@ impl Spot {
 
     /// Returns the handle of the deepest folder that exists.
     pub fn innermost<'a>(&'a self, door: &'a Door) -> BorrowedFd<'a> {
-        self.folders.last().map_or(door.top.as_fd(), |folder| folder.as_fd())
+        self.folders
+            .last()
+            .map_or(door.top.as_fd(), |folder| folder.as_fd())
     }
 
     /// Returns the names of the folders that are still to be made.
@@ -110,13 +116,22 @@ impl Door {
                 view.deleted.insert(spot.real.join(path.file_name()));
             }
         }
-        let writes =
-            || changes.iter().filter_map(|c| if let Change::Write { path, .. } = c { Some(path) } else { None });
+        let writes = || {
+            changes.iter().filter_map(|c| {
+                if let Change::Write { path, .. } = c {
+                    Some(path)
+                } else {
+                    None
+                }
+            })
+        };
         let mut written = HashSet::new();
         for path in writes() {
             let (spot, _) = self.locate_for_write(path, &view)?;
             if !written.insert(spot.real.join(path.file_name())) {
-                return Err(Refusal::Conflict(format!("`{path}` is written twice: a link leads to the same file")));
+                return Err(Refusal::Conflict(format!(
+                    "`{path}` is written twice: a link leads to the same file"
+                )));
             }
         }
         view.written = written;
@@ -124,14 +139,20 @@ impl Door {
     }
 
     /// Returns the folder in which `path` is to be written, and the mode of the file that it replaces.
-    pub(super) fn locate_for_write(&self, path: &SafePath, view: &View) -> Result<(Spot, Option<u32>), Refusal> {
+    pub(super) fn locate_for_write(
+        &self,
+        path: &SafePath,
+        view: &View,
+    ) -> Result<(Spot, Option<u32>), Refusal> {
         let spot = self.locate_folder(path, view)?;
         let old = match self.standing(&spot, OsStr::new(path.file_name()), view, path)? {
             Standing::Nothing => None,
             Standing::File(mode) => Some(mode),
             Standing::Link(_) => {
                 // It is replaced, never followed; only whether it leads out is asked.
-                if let Err(refusal @ Refusal::Violation(_)) = self.locate(path, path.components(), view) {
+                if let Err(refusal @ Refusal::Violation(_)) =
+                    self.locate(path, path.components(), view)
+                {
                     return Err(refusal);
                 }
                 None
@@ -144,7 +165,11 @@ impl Door {
     }
 
     /// Returns the folder from which `path` is to be deleted, or nothing where there is no such folder.
-    pub(super) fn locate_for_delete(&self, path: &SafePath, view: &View) -> Result<Option<Spot>, Refusal> {
+    pub(super) fn locate_for_delete(
+        &self,
+        path: &SafePath,
+        view: &View,
+    ) -> Result<Option<Spot>, Refusal> {
         let spot = match self.locate_folder(path, view) {
             Ok(spot) => spot,
             Err(Refusal::Conflict(_)) => return Ok(None),
@@ -157,7 +182,16 @@ impl Door {
     }
 
     fn locate_folder(&self, path: &SafePath, view: &View) -> Result<Spot, Refusal> {
-        self.locate(path, path.components().rev().skip(1).collect::<Vec<_>>().into_iter().rev(), view)
+        self.locate(
+            path,
+            path.components()
+                .rev()
+                .skip(1)
+                .collect::<Vec<_>>()
+                .into_iter()
+                .rev(),
+            view,
+        )
     }
 
     /// Goes along `components`, links included; `path` is what an error names.
@@ -182,33 +216,54 @@ impl Door {
                 push_target(&mut ahead, &target, path)?;
             }
             if links > MAX_LINKS || spot.depth > MAX_DEPTH {
-                return Err(Refusal::Conflict(format!("`{path}`: too many links or folders on its way")));
+                return Err(Refusal::Conflict(format!(
+                    "`{path}`: too many links or folders on its way"
+                )));
             }
         }
         Ok(spot)
     }
 
     /// Goes into the folder `name`, or returns where the link of that name points.
-    fn step(&self, spot: &mut Spot, name: &OsStr, view: &View, path: &SafePath) -> Result<Option<PathBuf>, Refusal> {
+    fn step(
+        &self,
+        spot: &mut Spot,
+        name: &OsStr,
+        view: &View,
+        path: &SafePath,
+    ) -> Result<Option<PathBuf>, Refusal> {
         let folder = match self.standing(spot, name, view, path)? {
             Standing::Link(target) => return Ok(Some(target)),
             Standing::File(_) => {
                 let file = spot.real.join(name);
-                return Err(conflict(path, &file.to_string_lossy(), "a file", "a folder"));
+                return Err(conflict(
+                    path,
+                    &file.to_string_lossy(),
+                    "a file",
+                    "a folder",
+                ));
             }
             Standing::Special => return Err(special(path)),
             Standing::Mount => return Err(mount(path)),
             Standing::Nothing => None,
             Standing::Folder => match enter(spot.innermost(self), name, view.access) {
                 Err(Errno::ACCESS) if view.access == Access::AsIs => None,
-                entered => Some(entered.map_err(|errno| self.failed("open", &spot.real.join(name), errno))?),
+                entered => Some(
+                    entered.map_err(|errno| self.failed("open", &spot.real.join(name), errno))?,
+                ),
             },
         };
         spot.go_in(name, folder);
         Ok(None)
     }
 
-    fn standing(&self, spot: &Spot, name: &OsStr, view: &View, path: &SafePath) -> Result<Standing, Refusal> {
+    fn standing(
+        &self,
+        spot: &Spot,
+        name: &OsStr,
+        view: &View,
+        path: &SafePath,
+    ) -> Result<Standing, Refusal> {
         let real = spot.real.join(name);
         if view.written.contains(&real) {
             return Ok(Standing::File(0));
@@ -228,7 +283,9 @@ impl Door {
             FileType::Directory => Standing::Folder,
             FileType::RegularFile => Standing::File(meta.mode),
             // A link that is none any more was swapped at this moment.
-            FileType::Symlink => Standing::Link(read_link(folder, name).map_err(|_| failed(Errno::LOOP))?),
+            FileType::Symlink => {
+                Standing::Link(read_link(folder, name).map_err(|_| failed(Errno::LOOP))?)
+            }
             _ => Standing::Special,
         })
     }
@@ -241,7 +298,9 @@ fn push_target(ahead: &mut Vec<OsString>, target: &Path, path: &SafePath) -> Res
             Component::Normal(name) => ahead.push(name.to_owned()),
             Component::ParentDir => ahead.push("..".into()),
             Component::CurDir => {}
-            Component::RootDir | Component::Prefix(_) => return Err(Violation::new(path.as_str(), LEADS_OUT).into()),
+            Component::RootDir | Component::Prefix(_) => {
+                return Err(Violation::new(path.as_str(), LEADS_OUT).into());
+            }
         }
     }
     Ok(())
@@ -255,9 +314,17 @@ fn conflict(path: &SafePath, place: &str, is: &str, wanted: &str) -> Refusal {
 }
 
 fn special(path: &SafePath) -> Refusal {
-    Violation::new(path.as_str(), "a pipe, socket or device stands there, and those are never written to").into()
+    Violation::new(
+        path.as_str(),
+        "a pipe, socket or device stands there, and those are never written to",
+    )
+    .into()
 }
 
 fn mount(path: &SafePath) -> Refusal {
-    Violation::new(path.as_str(), "another file system is mounted there, and mounts are never entered").into()
+    Violation::new(
+        path.as_str(),
+        "another file system is mounted there, and mounts are never entered",
+    )
+    .into()
 }

@@ -88,23 +88,28 @@ impl Door {
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = openat(root, name, flags, Mode::empty()).or_else(|errno| match errno {
-            Errno::ACCESS => {
-                unlock(root, OsStr::new(name), 0o700).and_then(|()| openat(root, name, flags, Mode::empty()))
-            }
+            Errno::ACCESS => unlock(root, OsStr::new(name), 0o700)
+                .and_then(|()| openat(root, name, flags, Mode::empty())),
             _ => Err(errno),
         });
         match opened {
-            Ok(top) => Ok(Door { top, display: display.to_owned() }),
-            Err(Errno::NOTDIR | Errno::LOOP) => {
-                Err(Violation::new(&display.to_string_lossy(), "it has to be a directory, not a link or a file").into())
-            }
+            Ok(top) => Ok(Door {
+                top,
+                display: display.to_owned(),
+            }),
+            Err(Errno::NOTDIR | Errno::LOOP) => Err(Violation::new(
+                &display.to_string_lossy(),
+                "it has to be a directory, not a link or a file",
+            )
+            .into()),
             Err(errno) => Err(failed(errno)),
         }
     }
 
     /// Returns whether nothing is in the workspace but regular files of these names at its top.
     pub fn is_empty_but(&self, spared: &[&str]) -> Result<bool, Error> {
-        let found = names(self.top(), usize::MAX).map_err(|errno| self.failed("read", Path::new(""), errno))?;
+        let found = names(self.top(), usize::MAX)
+            .map_err(|errno| self.failed("read", Path::new(""), errno))?;
         Ok(found.iter().all(|name| self.is_spared(name, spared)))
     }
 
@@ -113,8 +118,10 @@ impl Door {
     pub fn has_files_but(&self, spared: &[&str]) -> Result<bool, Error> {
         let mut has_files = false;
         let walked = self.walk(&mut |entry| {
-            let is_spared = entry.path.components().count() == 1 && self.is_spared(entry.path.as_os_str(), spared);
-            has_files |= !is_spared && !matches!(entry.kind, Kind::Dir { mode } if mode & 0o500 == 0o500);
+            let is_spared = entry.path.components().count() == 1
+                && self.is_spared(entry.path.as_os_str(), spared);
+            has_files |=
+                !is_spared && !matches!(entry.kind, Kind::Dir { mode } if mode & 0o500 == 0o500);
             if has_files { Walk::Stop } else { Walk::On }
         })?;
         Ok(has_files || walked == Walked::Cut)
@@ -125,23 +132,38 @@ impl Door {
         let (file, meta) = match self.open_file(path, Access::AsIs) {
             Ok(opened) => opened,
             Err(Errno::NOENT) => return Ok(Read::Missing),
-            Err(Errno::LOOP | Errno::NOTDIR | Errno::ACCESS | Errno::XDEV | Errno::INVAL) => return Ok(Read::Other),
+            Err(Errno::LOOP | Errno::NOTDIR | Errno::ACCESS | Errno::XDEV | Errno::INVAL) => {
+                return Ok(Read::Other);
+            }
             Err(errno) => return Err(self.failed("read", path, errno)),
         };
         let mut content = Vec::new();
         // One byte more than allowed tells a file that has grown since it was looked at.
-        io::Read::read_to_end(&mut io::Read::take(&file, limit.saturating_add(1)), &mut content)
-            .map_err(|error| Error::io("read", &self.display.join(path), error))?;
+        io::Read::read_to_end(
+            &mut io::Read::take(&file, limit.saturating_add(1)),
+            &mut content,
+        )
+        .map_err(|error| Error::io("read", &self.display.join(path), error))?;
         let size = meta.size.max(content.len() as u64);
-        Ok(if size > limit { Read::TooLarge(size) } else { Read::File(content) })
+        Ok(if size > limit {
+            Read::TooLarge(size)
+        } else {
+            Read::File(content)
+        })
     }
 
     /// Refuses to go on where the directory's path leads elsewhere by now: what is found by path would be another's.
     pub fn refuse_moved(&self) -> Result<(), Error> {
         let (held, named) = (fstat(&self.top), stat(&self.display));
         match (held, named) {
-            (Ok(held), Ok(named)) if (held.st_dev, held.st_ino) == (named.st_dev, named.st_ino) => Ok(()),
-            _ => Err(Error::io("use", &self.display, io::Error::other("it was moved or replaced during the run"))),
+            (Ok(held), Ok(named)) if (held.st_dev, held.st_ino) == (named.st_dev, named.st_ino) => {
+                Ok(())
+            }
+            _ => Err(Error::io(
+                "use",
+                &self.display,
+                io::Error::other("it was moved or replaced during the run"),
+            )),
         }
     }
 
@@ -164,19 +186,30 @@ impl Door {
 
     /// Opens a regular file for reading. Anything else is told from its type alone and never opened: a pipe would
     /// block, a device may act.
-    pub(in crate::safety) fn open_file(&self, path: &Path, access: Access) -> Result<(File, Meta), Errno> {
+    pub(in crate::safety) fn open_file(
+        &self,
+        path: &Path,
+        access: Access,
+    ) -> Result<(File, Meta), Errno> {
         let (folder, name) = self.parent_of(path, access)?;
         if look(folder.as_fd(), name)?.ok_or(Errno::NOENT)?.kind != FileType::RegularFile {
             return Err(Errno::INVAL);
         }
         let file = entry::open_file(folder.as_fd(), name, access)?;
         let meta = look(file.as_fd(), OsStr::new(""))?.ok_or(Errno::NOENT)?;
-        if meta.kind == FileType::RegularFile { Ok((File::from(file), meta)) } else { Err(Errno::INVAL) }
+        if meta.kind == FileType::RegularFile {
+            Ok((File::from(file), meta))
+        } else {
+            Err(Errno::INVAL)
+        }
     }
 
     /// Looks at what is at `path`; nothing, if the way there is not one of folders.
     pub(in crate::safety) fn look_at(&self, path: &Path) -> Result<Option<Meta>, Error> {
-        match self.parent_of(path, Access::Force).and_then(|(folder, name)| look(folder.as_fd(), name)) {
+        match self
+            .parent_of(path, Access::Force)
+            .and_then(|(folder, name)| look(folder.as_fd(), name))
+        {
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
             other => other.map_err(|errno| self.failed("look at", path, errno)),
         }
@@ -204,7 +237,12 @@ impl Door {
     }
 
     /// The error of a system call on `path`. A link or a mount where a folder was expected is an attempt to lead out.
-    pub(in crate::safety) fn failed(&self, action: &'static str, path: &Path, errno: Errno) -> Error {
+    pub(in crate::safety) fn failed(
+        &self,
+        action: &'static str,
+        path: &Path,
+        errno: Errno,
+    ) -> Error {
         let rule = match errno {
             Errno::XDEV => "another file system is mounted there, and mounts are never entered",
             Errno::LOOP | Errno::NOTDIR => "what should be a folder on its way is a link or a file",
@@ -235,7 +273,13 @@ fn plain(path: &Path) -> Option<Vec<&OsStr>> {
     let components: Option<Vec<&OsStr>> = path
         .components()
         .filter(|component| *component != Component::CurDir)
-        .map(|component| if let Component::Normal(name) = component { Some(name) } else { None })
+        .map(|component| {
+            if let Component::Normal(name) = component {
+                Some(name)
+            } else {
+                None
+            }
+        })
         .collect();
     components.filter(|components| !components.is_empty())
 }

@@ -77,12 +77,23 @@ impl Door {
         }
         // A power cut must not bring back what a later step, such as forgetting the run, relies on being gone.
         fsync(self.top()).map_err(|errno| self.failed("sync", Path::new(""), errno))?;
-        let told = |one: &Stuck| format!("{} ({})", one.path.to_string_lossy().escape_debug(), one.reason());
+        let told = |one: &Stuck| {
+            format!(
+                "{} ({})",
+                one.path.to_string_lossy().escape_debug(),
+                one.reason()
+            )
+        };
         Ok(stuck.iter().map(told).collect())
     }
 
     /// Moves everything at the top but regular files of these names to an open folder of the same file system.
-    pub fn move_to(&self, target: BorrowedFd<'_>, display: &Path, keep: &[&str]) -> Result<(), Error> {
+    pub fn move_to(
+        &self,
+        target: BorrowedFd<'_>,
+        display: &Path,
+        keep: &[&str],
+    ) -> Result<(), Error> {
         for name in self.top_names()? {
             if self.is_spared(&name, keep) || name.to_string_lossy().starts_with(STAGE_PREFIX) {
                 continue;
@@ -93,16 +104,25 @@ impl Door {
                 Errno::ACCESS => unlock(self.top(), &name, 0o700).and_then(|()| moved()),
                 other => Err(other),
             });
-            moved.map_err(|errno| Error::io("move a part of workspace/ to", &display.join(&name), errno))?;
+            moved.map_err(|errno| {
+                Error::io("move a part of workspace/ to", &display.join(&name), errno)
+            })?;
         }
         fsync(self.top()).map_err(|errno| self.failed("sync", Path::new(""), errno))
     }
 
     /// Removes every folder or file of this name, wherever it lies, but for those that are spared. Only names and types
     /// are read. What cannot be entered is nobody's to read either.
-    pub fn remove_everywhere(&self, name: &str, is_spared: &dyn Fn(&Path) -> bool) -> Result<(), Error> {
+    pub fn remove_everywhere(
+        &self,
+        name: &str,
+        is_spared: &dyn Fn(&Path) -> bool,
+    ) -> Result<(), Error> {
         let failed = |path: &Path, errno| self.failed("read", path, errno);
-        let top = self.top().try_clone_to_owned().map_err(|error| Error::io("read", &self.display, error))?;
+        let top = self
+            .top()
+            .try_clone_to_owned()
+            .map_err(|error| Error::io("read", &self.display, error))?;
         let inner = folders(top.as_fd(), name).map_err(|errno| failed(Path::new(""), errno))?;
         let mut levels = vec![(top, PathBuf::new(), inner)];
         while let Some((handle, around, left)) = levels.last_mut() {
@@ -118,8 +138,12 @@ impl Door {
             let inner = enter(handle.as_fd(), &next, Access::AsIs)
                 .and_then(|handle| Ok((folders(handle.as_fd(), name)?, handle)));
             match inner {
-                Ok((inner, handle)) if levels.len() < DEPTH_LIMIT => levels.push((handle, path, inner)),
-                Ok(_) | Err(Errno::ACCESS | Errno::NOENT | Errno::XDEV | Errno::NOTDIR | Errno::LOOP) => {}
+                Ok((inner, handle)) if levels.len() < DEPTH_LIMIT => {
+                    levels.push((handle, path, inner))
+                }
+                Ok(_)
+                | Err(Errno::ACCESS | Errno::NOENT | Errno::XDEV | Errno::NOTDIR | Errno::LOOP) => {
+                }
                 Err(errno) => return Err(failed(&path, errno)),
             }
         }
@@ -137,10 +161,19 @@ impl Door {
     }
 
     /// Removes `name` from an open folder; `path` is what an error names.
-    pub(super) fn remove_at(&self, folder: BorrowedFd<'_>, name: &OsStr, path: &Path) -> Result<bool, Error> {
+    pub(super) fn remove_at(
+        &self,
+        folder: BorrowedFd<'_>,
+        name: &OsStr,
+        path: &Path,
+    ) -> Result<bool, Error> {
         let (found, stuck) = self.fell(folder, name, path);
         match stuck.first() {
-            Some(first) => Err(Error::io("remove", &self.display.join(&first.path), first.errno)),
+            Some(first) => Err(Error::io(
+                "remove",
+                &self.display.join(&first.path),
+                first.errno,
+            )),
             None => Ok(found),
         }
     }
@@ -151,12 +184,19 @@ impl Door {
 
     /// Takes down whatever `name` is; returns whether it was there, and what would not go.
     fn fell(&self, folder: BorrowedFd<'_>, name: &OsStr, path: &Path) -> (bool, Vec<Stuck>) {
-        let mut felling = Felling { top: self.top(), moved: Vec::new(), stuck: Vec::new() };
+        let mut felling = Felling {
+            top: self.top(),
+            moved: Vec::new(),
+            stuck: Vec::new(),
+        };
         match unlinkat(folder, name, AtFlags::empty()) {
             Ok(()) => {}
             Err(Errno::NOENT) => return (false, Vec::new()),
             Err(Errno::ISDIR) => felling.take_down(folder, name, path),
-            Err(errno) => felling.stuck.push(Stuck { path: path.to_owned(), errno }),
+            Err(errno) => felling.stuck.push(Stuck {
+                path: path.to_owned(),
+                errno,
+            }),
         }
         while let Some(name) = felling.moved.pop() {
             felling.take_down(felling.top, OsStr::new(&name), Path::new(&name));
@@ -191,7 +231,9 @@ impl Felling<'_> {
             };
             match unlinkat(&level.handle, &child, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
-                Err(Errno::ISDIR) if levels.len() < LEVELS_HELD => self.descend(&mut levels, base, child, path),
+                Err(Errno::ISDIR) if levels.len() < LEVELS_HELD => {
+                    self.descend(&mut levels, base, child, path)
+                }
                 Err(Errno::ISDIR) => self.move_up(&mut levels, child, path),
                 Err(errno) => self.keep(&mut levels, path, Some(&child), errno),
             }
@@ -199,12 +241,24 @@ impl Felling<'_> {
     }
 
     /// Opens the folder `name` in the innermost level, to be emptied next.
-    fn descend(&mut self, levels: &mut Vec<Level>, base: BorrowedFd<'_>, name: OsString, path: &Path) {
+    fn descend(
+        &mut self,
+        levels: &mut Vec<Level>,
+        base: BorrowedFd<'_>,
+        name: OsString,
+        path: &Path,
+    ) {
         let around = levels.last().map_or(base, |level| level.handle.as_fd());
-        let opened =
-            enter(around, &name, Access::Force).and_then(|handle| Ok((names(handle.as_fd(), usize::MAX)?, handle)));
+        let opened = enter(around, &name, Access::Force)
+            .and_then(|handle| Ok((names(handle.as_fd(), usize::MAX)?, handle)));
         match opened {
-            Ok((left, handle)) => levels.push(Level { handle, name, left, passes: 1, is_stuck: false }),
+            Ok((left, handle)) => levels.push(Level {
+                handle,
+                name,
+                left,
+                passes: 1,
+                is_stuck: false,
+            }),
             Err(Errno::NOENT) => {}
             // The given folder itself is at `path`; all others are below it.
             Err(errno) => {
@@ -216,7 +270,9 @@ impl Felling<'_> {
 
     /// Removes the innermost level, which was emptied, from the one around it.
     fn finish_level(&mut self, levels: &mut Vec<Level>, base: BorrowedFd<'_>, path: &Path) {
-        let Some(mut level) = levels.pop() else { return };
+        let Some(mut level) = levels.pop() else {
+            return;
+        };
         if level.is_stuck {
             return;
         }

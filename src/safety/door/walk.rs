@@ -91,13 +91,26 @@ impl Door {
     /// Visits every entry, a folder before what is in it, sorted by name in each; what cannot be entered is visited
     /// all the same.
     pub fn walk(&self, visit: &mut dyn FnMut(&Entry) -> Walk) -> Result<Walked, Error> {
-        self.walk_far(Reach { entries: ENTRY_LIMIT, access: Access::AsIs }, visit)
+        self.walk_far(
+            Reach {
+                entries: ENTRY_LIMIT,
+                access: Access::AsIs,
+            },
+            visit,
+        )
     }
 
     /// Visits every entry like `walk`, however many there are, and opens up own folders that cannot be read: for what
     /// must not be missed.
     pub fn walk_whole(&self, visit: &mut dyn FnMut(&Entry) -> Walk) -> Result<(), Error> {
-        self.walk_far(Reach { entries: usize::MAX, access: Access::Force }, visit).map(drop)
+        self.walk_far(
+            Reach {
+                entries: usize::MAX,
+                access: Access::Force,
+            },
+            visit,
+        )
+        .map(drop)
     }
 
     pub(in crate::safety) fn walk_far(
@@ -106,18 +119,28 @@ impl Door {
         visit: &mut dyn FnMut(&Entry) -> Walk,
     ) -> Result<Walked, Error> {
         let failed = |path: &Path, errno| self.failed("read", path, errno);
-        let top = self.top().try_clone_to_owned().map_err(|error| Error::io("read", &self.display, error))?;
-        let mut levels = vec![level(top, PathBuf::new(), reach.entries).map_err(|e| failed(Path::new(""), e))?];
+        let top = self
+            .top()
+            .try_clone_to_owned()
+            .map_err(|error| Error::io("read", &self.display, error))?;
+        let mut levels =
+            vec![level(top, PathBuf::new(), reach.entries).map_err(|e| failed(Path::new(""), e))?];
         let mut seen = 0;
         loop {
             let depth = levels.len();
-            let Some(innermost) = levels.last_mut() else { return Ok(Walked::Whole) };
+            let Some(innermost) = levels.last_mut() else {
+                return Ok(Walked::Whole);
+            };
             let Some(name) = innermost.left.next() else {
                 levels.pop();
                 continue;
             };
             let path = innermost.path.join(&name);
-            let Some(entry) = entry(innermost, &name, &path).map_err(|errno| failed(&path, errno))? else { continue };
+            let Some(entry) =
+                entry(innermost, &name, &path).map_err(|errno| failed(&path, errno))?
+            else {
+                continue;
+            };
             seen += 1;
             if seen > reach.entries {
                 return Ok(Walked::Cut);
@@ -141,8 +164,16 @@ fn level(handle: OwnedFd, path: PathBuf, room: usize) -> Result<Level, Errno> {
 }
 
 /// Opens a folder, unless it may not be entered or is none any more.
-fn descend(around: &Level, name: &OsStr, path: PathBuf, reach: Reach, room: usize) -> Result<Option<Level>, Errno> {
-    match enter(around.handle.as_fd(), name, reach.access).and_then(|handle| level(handle, path, room)) {
+fn descend(
+    around: &Level,
+    name: &OsStr,
+    path: PathBuf,
+    reach: Reach,
+    room: usize,
+) -> Result<Option<Level>, Errno> {
+    match enter(around.handle.as_fd(), name, reach.access)
+        .and_then(|handle| level(handle, path, room))
+    {
         Ok(level) => Ok(Some(level)),
         Err(Errno::ACCESS | Errno::NOENT | Errno::XDEV | Errno::NOTDIR | Errno::LOOP) => Ok(None),
         Err(errno) => Err(errno),
@@ -157,7 +188,10 @@ fn entry(level: &Level, name: &OsStr, path: &Path) -> Result<Option<Entry>, Errn
         Err(errno) => return Err(errno),
     };
     let kind = match meta.kind {
-        FileType::RegularFile => Kind::File { size: meta.size, mode: meta.mode },
+        FileType::RegularFile => Kind::File {
+            size: meta.size,
+            mode: meta.mode,
+        },
         FileType::Directory => Kind::Dir { mode: meta.mode },
         FileType::Symlink => match read_link(level.handle.as_fd(), name) {
             Ok(target) => Kind::Link { target },
@@ -166,6 +200,19 @@ fn entry(level: &Level, name: &OsStr, path: &Path) -> Result<Option<Entry>, Errn
         },
         _ => Kind::Special,
     };
-    let Meta { ino, links, ctime, mtime, .. } = meta;
-    Ok(Some(Entry { path: path.to_owned(), kind, ino, links, ctime, mtime }))
+    let Meta {
+        ino,
+        links,
+        ctime,
+        mtime,
+        ..
+    } = meta;
+    Ok(Some(Entry {
+        path: path.to_owned(),
+        kind,
+        ino,
+        links,
+        ctime,
+        mtime,
+    }))
 }

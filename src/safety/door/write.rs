@@ -12,8 +12,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fchmod, fsync, mkdirat, openat, renameat,
-    symlinkat, unlinkat, utimensat,
+    AtFlags, FileType, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, fchmod, fsync, mkdirat,
+    openat, renameat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -39,30 +39,52 @@ impl Door {
             }
         }
         let each = changes.len() <= SYNC_EACH;
-        if changes.iter().any(|change| matches!(change, Change::Write { .. })) {
+        if changes
+            .iter()
+            .any(|change| matches!(change, Change::Write { .. }))
+        {
             self.write_all(changes, each, &mut touched)?;
         }
-        if each { self.sync_folders(&touched) } else { self.sync() }
+        if each {
+            self.sync_folders(&touched)
+        } else {
+            self.sync()
+        }
     }
 
     /// Puts a file in its place, whatever stands in the way; `mode` loses all but its permission bits.
-    pub fn put_file(&self, path: &Path, content: &mut dyn io::Read, mode: u32, sync: bool) -> Result<(), Error> {
+    pub fn put_file(
+        &self,
+        path: &Path,
+        content: &mut dyn io::Read,
+        mode: u32,
+        sync: bool,
+    ) -> Result<(), Error> {
         let failed = |error: io::Error| Error::io("write", &self.display.join(path), error);
         let stage = stage_name();
-        let mut file = File::from(create(self.top(), OsStr::new(&stage)).map_err(|errno| failed(errno.into()))?);
+        let mut file = File::from(
+            create(self.top(), OsStr::new(&stage)).map_err(|errno| failed(errno.into()))?,
+        );
         let filled = io::copy(content, &mut file)
             .and_then(|_| Ok(fchmod(&file, Mode::from_raw_mode(mode & 0o777))?))
             .and_then(|()| if sync { file.sync_all() } else { Ok(()) })
             .map_err(failed);
-        filled.and_then(|()| self.force_place(&stage, path)).inspect_err(|_| self.discard(&stage))?;
-        if sync { self.sync_folders(&folders_of(path)) } else { Ok(()) }
+        filled
+            .and_then(|()| self.force_place(&stage, path))
+            .inspect_err(|_| self.discard(&stage))?;
+        if sync {
+            self.sync_folders(&folders_of(path))
+        } else {
+            Ok(())
+        }
     }
 
     /// Puts a link in its place, whatever stands in the way; where it points is the caller's to judge.
     pub fn put_link(&self, path: &Path, target: &OsStr) -> Result<(), Error> {
         let stage = stage_name();
         symlinkat(target, self.top(), &stage).map_err(|errno| self.failed("write", path, errno))?;
-        self.force_place(&stage, path).inspect_err(|_| self.discard(&stage))
+        self.force_place(&stage, path)
+            .inspect_err(|_| self.discard(&stage))
     }
 
     /// Makes a folder with this mode, whatever stands in the way; one that is there keeps what is in it.
@@ -83,7 +105,10 @@ impl Door {
         let mut folders = BTreeSet::from([PathBuf::new()]);
         for path in paths {
             folders.extend(folders_of(path));
-            let meta = match self.parent_of(path, Access::AsIs).and_then(|(folder, name)| look(folder.as_fd(), name)) {
+            let meta = match self
+                .parent_of(path, Access::AsIs)
+                .and_then(|(folder, name)| look(folder.as_fd(), name))
+            {
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
                 Err(_) => return self.sync(),
                 Ok(meta) => meta,
@@ -92,7 +117,8 @@ impl Door {
                 Some(FileType::Directory) => drop(folders.insert(path.to_owned())),
                 Some(FileType::RegularFile) => match self.open_file(path, Access::AsIs) {
                     Ok((file, _)) => {
-                        file.sync_all().map_err(|error| Error::io("sync", &self.display.join(path), error))?;
+                        file.sync_all()
+                            .map_err(|error| Error::io("sync", &self.display.join(path), error))?;
                     }
                     Err(_) => return self.sync(),
                 },
@@ -114,8 +140,14 @@ impl Door {
     /// Sets the time of the last change of content of what is at `path`, a link included.
     pub(in crate::safety) fn set_mtime(&self, path: &Path, mtime: Time) -> Result<(), Error> {
         let times = Timestamps {
-            last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
-            last_modification: Timespec { tv_sec: mtime.0, tv_nsec: mtime.1.into() },
+            last_access: Timespec {
+                tv_sec: 0,
+                tv_nsec: UTIME_OMIT,
+            },
+            last_modification: Timespec {
+                tv_sec: mtime.0,
+                tv_nsec: mtime.1.into(),
+            },
         };
         self.parent_of(path, Access::Force)
             .and_then(|(folder, name)| utimensat(folder, name, &times, AtFlags::SYMLINK_NOFOLLOW))
@@ -123,7 +155,9 @@ impl Door {
     }
 
     fn delete(&self, path: &SafePath, touched: &mut BTreeSet<PathBuf>) -> Result<(), Error> {
-        let spot = self.locate_for_delete(path, &View::of_now(Access::Force)).map_err(|r| self.refused(path, r))?;
+        let spot = self
+            .locate_for_delete(path, &View::of_now(Access::Force))
+            .map_err(|r| self.refused(path, r))?;
         if let Some(spot) = spot
             && let Some(folder) = spot.handle(self)
         {
@@ -135,7 +169,12 @@ impl Door {
     }
 
     /// Writes all contents to a folder of their own, then moves each to its place.
-    fn write_all(&self, changes: &[Change], sync: bool, touched: &mut BTreeSet<PathBuf>) -> Result<(), Error> {
+    fn write_all(
+        &self,
+        changes: &[Change],
+        sync: bool,
+        touched: &mut BTreeSet<PathBuf>,
+    ) -> Result<(), Error> {
         let stage = stage_name();
         let failed = |errno| self.failed("make", Path::new(&stage), errno);
         mkdirat(self.top(), &stage, Mode::from_raw_mode(0o700)).map_err(failed)?;
@@ -148,11 +187,20 @@ impl Door {
         moved
     }
 
-    fn stage_all(&self, stage: BorrowedFd<'_>, changes: &[Change], sync: bool) -> Result<(), Error> {
+    fn stage_all(
+        &self,
+        stage: BorrowedFd<'_>,
+        changes: &[Change],
+        sync: bool,
+    ) -> Result<(), Error> {
         let view = View::of_now(Access::Force);
         for (index, change) in changes.iter().enumerate() {
-            let Change::Write { path, content } = change else { continue };
-            let (_, old_mode) = self.locate_for_write(path, &view).map_err(|refusal| self.refused(path, refusal))?;
+            let Change::Write { path, content } = change else {
+                continue;
+            };
+            let (_, old_mode) = self
+                .locate_for_write(path, &view)
+                .map_err(|refusal| self.refused(path, refusal))?;
             stage_one(stage, index, content, old_mode, sync)
                 .map_err(|error| Error::io("write", &self.display.join(path.as_str()), error))?;
         }
@@ -167,8 +215,12 @@ impl Door {
     ) -> Result<(), Error> {
         let view = View::of_now(Access::Force);
         for (index, change) in changes.iter().enumerate() {
-            let Change::Write { path, .. } = change else { continue };
-            let (spot, _) = self.locate_for_write(path, &view).map_err(|refusal| self.refused(path, refusal))?;
+            let Change::Write { path, .. } = change else {
+                continue;
+            };
+            let (spot, _) = self
+                .locate_for_write(path, &view)
+                .map_err(|refusal| self.refused(path, refusal))?;
             self.make_missing(&spot)
                 .and_then(|folder| renameat(stage, index.to_string(), folder, path.file_name()))
                 .map_err(|errno| self.failed("write", Path::new(path.as_str()), errno))?;
@@ -179,7 +231,10 @@ impl Door {
 
     /// Makes the folders that a spot still lacks, and opens the innermost.
     fn make_missing(&self, spot: &Spot) -> Result<OwnedFd, Errno> {
-        let mut folder = spot.innermost(self).try_clone_to_owned().map_err(|_| Errno::MFILE)?;
+        let mut folder = spot
+            .innermost(self)
+            .try_clone_to_owned()
+            .map_err(|_| Errno::MFILE)?;
         for name in spot.missing() {
             make_folder(folder.as_fd(), name)?;
             folder = enter(folder.as_fd(), name, Access::Force)?;
@@ -191,7 +246,9 @@ impl Door {
     fn force_place(&self, stage: &str, path: &Path) -> Result<(), Error> {
         let failed = |errno| self.failed("write", path, errno);
         let components = plain(path).ok_or_else(|| failed(Errno::INVAL))?;
-        let (name, folders) = components.split_last().ok_or_else(|| failed(Errno::INVAL))?;
+        let (name, folders) = components
+            .split_last()
+            .ok_or_else(|| failed(Errno::INVAL))?;
         let folder = self.force_folder(folders).map_err(failed)?;
         match renameat(self.top(), stage, &folder, *name) {
             Err(Errno::ISDIR) => {
@@ -231,7 +288,11 @@ impl Door {
     /// The error of a change that was judged well and met something else in the tree.
     fn refused(&self, path: &SafePath, refusal: Refusal) -> Error {
         match refusal {
-            Refusal::Conflict(text) => Error::io("write", &self.display.join(path.as_str()), io::Error::other(text)),
+            Refusal::Conflict(text) => Error::io(
+                "write",
+                &self.display.join(path.as_str()),
+                io::Error::other(text),
+            ),
             Refusal::Violation(violation) => violation.into(),
             Refusal::Io(error) => error,
         }
@@ -243,7 +304,13 @@ fn create(folder: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
     openat(folder, name, flags, Mode::from_raw_mode(0o666))
 }
 
-fn stage_one(stage: BorrowedFd<'_>, index: usize, content: &[u8], old_mode: Option<u32>, sync: bool) -> io::Result<()> {
+fn stage_one(
+    stage: BorrowedFd<'_>,
+    index: usize,
+    content: &[u8],
+    old_mode: Option<u32>,
+    sync: bool,
+) -> io::Result<()> {
     let mut file = File::from(create(stage, OsStr::new(&index.to_string()))?);
     file.write_all(content)?;
     match old_mode {
@@ -257,7 +324,10 @@ fn stage_one(stage: BorrowedFd<'_>, index: usize, content: &[u8], old_mode: Opti
 /// Lets everybody execute a new file who may read it.
 pub fn make_executable(file: &File) -> io::Result<()> {
     let mode = file.metadata()?.permissions().mode() & 0o777;
-    Ok(fchmod(file, Mode::from_raw_mode(mode | (mode & 0o444) >> 2))?)
+    Ok(fchmod(
+        file,
+        Mode::from_raw_mode(mode | (mode & 0o444) >> 2),
+    )?)
 }
 
 fn make_folder(folder: BorrowedFd<'_>, name: &OsStr) -> Result<(), Errno> {

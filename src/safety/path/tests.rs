@@ -16,9 +16,13 @@ fn accepted(text: &str) -> String {
 
 #[test]
 fn one_spelling() {
-    for (text, expected) in
-        [("a.py", "a.py"), ("./a//b", "a/b"), ("a/./b/.", "a/b"), ("old/", "old"), ("pkg/calc.py", "pkg/calc.py")]
-    {
+    for (text, expected) in [
+        ("a.py", "a.py"),
+        ("./a//b", "a/b"),
+        ("a/./b/.", "a/b"),
+        ("old/", "old"),
+        ("pkg/calc.py", "pkg/calc.py"),
+    ] {
         assert_eq!(accepted(text), expected);
     }
 }
@@ -46,8 +50,21 @@ fn odd_names_are_literal() {
 
 #[test]
 fn escapes() {
-    for text in ["..", "../x", "a/../../x", "a/../b", "./../x", "a/..", "../workspace-evil/x", &"../".repeat(1365)] {
-        assert_eq!(refused(text).rule, "\"..\" leads out of the workspace", "{text}");
+    for text in [
+        "..",
+        "../x",
+        "a/../../x",
+        "a/../b",
+        "./../x",
+        "a/..",
+        "../workspace-evil/x",
+        &"../".repeat(1365),
+    ] {
+        assert_eq!(
+            refused(text).rule,
+            "\"..\" leads out of the workspace",
+            "{text}"
+        );
     }
     for text in ["/", "/etc/passwd", "//x"] {
         assert!(refused(text).rule.contains("never absolute"), "{text}");
@@ -63,10 +80,18 @@ fn nothing_is_named() {
 
 #[test]
 fn characters() {
-    for c in "\0\n\r\t\u{1b}\u{7f}\u{80}\u{9b}\\\u{2028}\u{202a}\u{202e}\u{2066}\u{2069}\u{200f}".chars() {
+    for c in
+        "\0\n\r\t\u{1b}\u{7f}\u{80}\u{9b}\\\u{2028}\u{202a}\u{202e}\u{2066}\u{2069}\u{200f}".chars()
+    {
         let violation = refused(&format!("a{c}b"));
-        assert!(violation.rule.contains(&format!("U+{:04X}", u32::from(c))), "{violation}");
-        assert!(violation.what.starts_with("a\\") && violation.what.is_ascii(), "{violation}");
+        assert!(
+            violation.rule.contains(&format!("U+{:04X}", u32::from(c))),
+            "{violation}"
+        );
+        assert!(
+            violation.what.starts_with("a\\") && violation.what.is_ascii(),
+            "{violation}"
+        );
     }
     for text in ["..\\..\\x", "C:\\x", "\\\\host\\x"] {
         assert!(refused(text).rule.contains("U+005C"), "{text}");
@@ -87,7 +112,11 @@ fn forms() {
         (".git/hooks/pre-commit", ".git"),
         ("sub/.GIT/config", ".git"),
     ] {
-        assert!(refused(text).rule.contains(word), "{text}: {}", refused(text).rule);
+        assert!(
+            refused(text).rule.contains(word),
+            "{text}: {}",
+            refused(text).rule
+        );
     }
 }
 
@@ -118,9 +147,12 @@ fn parts_and_relations() {
 #[test]
 fn collisions() {
     let folded = |text: &str| SafePath::parse(text).expect(text).folded();
-    for (one, other) in
-        [("A.py", "a.py"), ("caf\u{e9}", "cafe\u{301}"), ("Stra\u{df}e", "STRASSE"), ("D/\u{c9}.py", "d/e\u{301}.py")]
-    {
+    for (one, other) in [
+        ("A.py", "a.py"),
+        ("caf\u{e9}", "cafe\u{301}"),
+        ("Stra\u{df}e", "STRASSE"),
+        ("D/\u{c9}.py", "d/e\u{301}.py"),
+    ] {
         assert_eq!(folded(one), folded(other), "{one} {other}");
     }
     assert_ne!(folded("a.py"), folded("b.py"));

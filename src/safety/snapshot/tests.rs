@@ -15,9 +15,16 @@ fn picture(place: &Place) -> Vec<(Entry, Option<Vec<u8>>)> {
     place
         .door
         .walk(&mut |entry| {
-            let content =
-                matches!(entry.kind, Kind::File { .. }).then(|| fs::read(place.path(&entry.path)).expect("read"));
-            seen.push((Entry { ino: 0, ctime: (0, 0), ..entry.clone() }, content));
+            let content = matches!(entry.kind, Kind::File { .. })
+                .then(|| fs::read(place.path(&entry.path)).expect("read"));
+            seen.push((
+                Entry {
+                    ino: 0,
+                    ctime: (0, 0),
+                    ..entry.clone()
+                },
+                content,
+            ));
             Walk::On
         })
         .expect("walk");
@@ -26,7 +33,13 @@ fn picture(place: &Place) -> Vec<(Entry, Option<Vec<u8>>)> {
 
 fn tree() -> Place {
     let place = Place::new();
-    for path in ["a.py", "pkg/b.py", "pkg/sub/c.py", "tests/t.py", "tests/u.py"] {
+    for path in [
+        "a.py",
+        "pkg/b.py",
+        "pkg/sub/c.py",
+        "tests/t.py",
+        "tests/u.py",
+    ] {
         place.file(path, path);
     }
     place.chmod("a.py", 0o755);
@@ -49,9 +62,16 @@ fn undone(mischief: impl FnOnce(&Place)) {
 #[test]
 fn nothing_happened() {
     let place = tree();
-    let inode = || fs::metadata(place.path("pkg/b.py")).map(|found| (found.ino(), found.ctime_nsec())).expect("stat");
+    let inode = || {
+        fs::metadata(place.path("pkg/b.py"))
+            .map(|found| (found.ino(), found.ctime_nsec()))
+            .expect("stat")
+    };
     let before = inode();
-    Snapshot::take(&place.door, &std::env::temp_dir()).expect("take").restore(&place.door).expect("restore");
+    Snapshot::take(&place.door, &std::env::temp_dir())
+        .expect("take")
+        .restore(&place.door)
+        .expect("restore");
     assert_eq!(inode(), before);
 }
 
@@ -129,7 +149,15 @@ fn a_tree_that_was_locked_before() {
 #[test]
 fn pipes_stay_where_they_are_and_go_where_they_are_new() {
     let place = tree();
-    let pipe = |name: &str| assert!(Command::new("mkfifo").arg(place.path(name)).status().expect("mkfifo").success());
+    let pipe = |name: &str| {
+        assert!(
+            Command::new("mkfifo")
+                .arg(place.path(name))
+                .status()
+                .expect("mkfifo")
+                .success()
+        )
+    };
     pipe("old");
     let snapshot = Snapshot::take(&place.door, &std::env::temp_dir()).expect("take");
     pipe("new");

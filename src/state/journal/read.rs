@@ -53,10 +53,18 @@ struct Reader<'a> {
 /// Reads a log to its last whole line; `run_id` is taken from the first line where none is given.
 ///
 /// A line that repeats the one before (a tail written twice) counts as unreadable.
-pub fn read_lines(file: &File, run_id: Option<&str>, visit: &mut dyn FnMut(u64, Event)) -> std::io::Result<ReadUp> {
+pub fn read_lines(
+    file: &File,
+    run_id: Option<&str>,
+    visit: &mut dyn FnMut(u64, Event),
+) -> std::io::Result<ReadUp> {
     let mut input = BufReader::with_capacity(1 << 16, file);
     input.seek(SeekFrom::Start(0))?;
-    let mut reader = Reader { run_id: run_id.map(str::to_owned), read: ReadUp::default(), visit };
+    let mut reader = Reader {
+        run_id: run_id.map(str::to_owned),
+        read: ReadUp::default(),
+        visit,
+    };
     let (mut line, mut end, mut pieces) = (Vec::new(), 0, 0);
     loop {
         line.clear();
@@ -79,7 +87,9 @@ pub fn read_lines(file: &File, run_id: Option<&str>, visit: &mut dyn FnMut(u64, 
 impl Reader<'_> {
     /// Takes a line that continues the numbers. After damage one number may be missing, that of the damaged line.
     fn take(&mut self, line: &[u8], is_after_damage: bool) -> bool {
-        let Some(line) = self.whole(line) else { return false };
+        let Some(line) = self.whole(line) else {
+            return false;
+        };
         let next = self.read.lines + 1;
         if line.seq == next + 1 && is_after_damage {
             self.read.skipped.push(next);
@@ -92,7 +102,11 @@ impl Reader<'_> {
 
     /// Takes two lines whose newline became another byte.
     fn take_joined(&mut self, line: &[u8]) -> bool {
-        let starts = line.windows(START.len()).enumerate().skip(1).filter(|(_, bytes)| *bytes == START);
+        let starts = line
+            .windows(START.len())
+            .enumerate()
+            .skip(1)
+            .filter(|(_, bytes)| *bytes == START);
         let mut cuts = starts.map(|(at, _)| (&line[..at - 1], &line[at..]));
         let next = self.read.lines + 1;
         let both = cuts.find_map(|(one, two)| {
@@ -108,7 +122,10 @@ impl Reader<'_> {
     fn whole(&self, line: &[u8]) -> Option<Line> {
         let value: Value = serde_json::from_slice(line).ok()?;
         let line = Line::deserialize(&value).ok()?;
-        self.run_id.as_ref().is_none_or(|id| *id == line.run_id).then_some(Line { value, ..line })
+        self.run_id
+            .as_ref()
+            .is_none_or(|id| *id == line.run_id)
+            .then_some(Line { value, ..line })
     }
 
     fn accept(&mut self, line: Line) {

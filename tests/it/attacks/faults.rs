@@ -61,10 +61,23 @@ fn each_fails(guise: Guise, calls: &[(&str, &str)]) {
     let counts = counts(&project, calls);
     for (call, error) in calls {
         let count = counts.get(*call).copied().unwrap_or(0);
-        assert!(0 < count || guise.refuses_namespaces, "{call} is not called at all");
+        assert!(
+            0 < count || guise.refuses_namespaces,
+            "{call} is not called at all"
+        );
         for number in (1..=count).filter(|number| *number <= ENDS || count < number + ENDS) {
             let fault = format!("inject={call}:error={error}:when={number}");
-            let ran = traced(&project, &["-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &fault]);
+            let ran = traced(
+                &project,
+                &[
+                    "-o",
+                    "/dev/null",
+                    "-e",
+                    &format!("trace={call}"),
+                    "-e",
+                    &fault,
+                ],
+            );
             assert!(!ran.stderr.contains("strace: "), "{}", ran.story());
             judge(&project, &ran, &fault);
         }
@@ -95,17 +108,37 @@ fn without_any_wall_nothing_is_run() {
     }
     let project = project().dressed(Guise::default().without_namespaces());
     let none = "inject=landlock_create_ruleset:error=EOPNOTSUPP";
-    let options = ["-o", "/dev/null", "-e", "trace=landlock_create_ruleset", "-e", none];
+    let options = [
+        "-o",
+        "/dev/null",
+        "-e",
+        "trace=landlock_create_ruleset",
+        "-e",
+        none,
+    ];
     let before = project.picture();
-    traced(&project, &options).exits(2).says("no sandbox available").says("Fix: ");
+    traced(&project, &options)
+        .exits(2)
+        .says("no sandbox available")
+        .says("Fix: ");
     assert_eq!(project.picture(), before);
-    let arguments =
-        [&["-f", "--seccomp-bpf", "-qq"], &options[..], &[&project.binary(), "serve", "--project-dir", "."]];
-    let served = Running::start(project.command("strace", &arguments.concat()), project.root()).wait();
+    let arguments = [
+        &["-f", "--seccomp-bpf", "-qq"],
+        &options[..],
+        &[&project.binary(), "serve", "--project-dir", "."],
+    ];
+    let served = Running::start(
+        project.command("strace", &arguments.concat()),
+        project.root(),
+    )
+    .wait();
     served.exits(2).says("no sandbox available");
     let open = [RUN, &["--no-sandbox"]].concat();
     project.run(&open).exits(0).says("--no-sandbox");
-    assert!(project.outside("marker").exists(), "without a sandbox the check can write outside");
+    assert!(
+        project.outside("marker").exists(),
+        "without a sandbox the check can write outside"
+    );
 }
 
 fn spec() -> String {
@@ -117,14 +150,23 @@ fn spec() -> String {
 }
 
 fn project() -> Project {
-    let project = Project::below(Path::new("/var/tmp")).spec(spec()).file("specs/template/0/answer.txt", "42\n");
+    let project = Project::below(Path::new("/var/tmp"))
+        .spec(spec())
+        .file("specs/template/0/answer.txt", "42\n");
     fs::write(project.outside("home/secret"), "secret\n").unwrap();
     project
 }
 
 fn traced(project: &Project, options: &[&str]) -> Ran {
     let binary = project.binary();
-    let arguments = [&["-f", "--seccomp-bpf", "-qq"], options, &[&binary], RUN, &["--no-resume"]].concat();
+    let arguments = [
+        &["-f", "--seccomp-bpf", "-qq"],
+        options,
+        &[&binary],
+        RUN,
+        &["--no-resume"],
+    ]
+    .concat();
     Running::start(project.command("strace", &arguments), project.root()).wait()
 }
 
@@ -136,7 +178,10 @@ fn counts(project: &Project, calls: &[(&str, &str)]) -> BTreeMap<String, u32> {
     traced(project, &["-o", &file.display().to_string(), "-e", &trace]).exits(0);
     let mut of_processes: BTreeMap<(String, String), u32> = BTreeMap::new();
     for line in fs::read_to_string(file).unwrap().lines() {
-        let mut words = line.split([' ', '(']).filter(|word| !word.is_empty()).map(str::to_owned);
+        let mut words = line
+            .split([' ', '('])
+            .filter(|word| !word.is_empty())
+            .map(str::to_owned);
         if let (Some(process), Some(call)) = (words.next(), words.next()) {
             *of_processes.entry((call, process)).or_default() += 1;
         }
@@ -152,7 +197,11 @@ fn counts(project: &Project, calls: &[(&str, &str)]) -> BTreeMap<String, u32> {
 /// What was announced held, or nothing was run and that was said.
 fn judge(project: &Project, ran: &Ran, fault: &str) {
     let story = || format!("{fault}\n{}", ran.story());
-    assert!(!project.outside("marker").exists(), "written outside: {}", story());
+    assert!(
+        !project.outside("marker").exists(),
+        "written outside: {}",
+        story()
+    );
     let secret = project.outside("home/secret");
     let is_changed = fs::metadata(&secret).unwrap().permissions().mode() & 0o777 == 0o751;
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o644)).unwrap();
@@ -160,19 +209,55 @@ fn judge(project: &Project, ran: &Ran, fault: &str) {
     assert!(!is_changed || is_reduced, "changed outside: {}", story());
     match ran.code {
         Some(2) => {
-            assert!(ran.stderr.contains("no sandbox") || ran.stderr.contains("the sandbox cannot"), "{}", story())
+            assert!(
+                ran.stderr.contains("no sandbox") || ran.stderr.contains("the sandbox cannot"),
+                "{}",
+                story()
+            )
         }
         // What the binary needs for itself may fail as well; then there is no check.
-        Some(70 | 74) => assert!(ran.stderr.contains("cannot") || ran.stderr.contains("bug"), "{}", story()),
+        Some(70 | 74) => assert!(
+            ran.stderr.contains("cannot") || ran.stderr.contains("bug"),
+            "{}",
+            story()
+        ),
         // Where the shell of the check was hit itself, it has less to say.
-        Some(1) => assert!(is_reduced || ran.stderr.contains("sandbox: full"), "not a word: {}", story()),
+        Some(1) => assert!(
+            is_reduced || ran.stderr.contains("sandbox: full"),
+            "not a word: {}",
+            story()
+        ),
         Some(0) => {
-            assert!(is_reduced || ran.stderr.contains("sandbox: full"), "not a word: {}", story());
-            let status: Vec<String> = project.workspace("status").split_whitespace().map(str::to_owned).collect();
-            assert_eq!(status, ["CapEff:", "0000000000000000", "NoNewPrivs:", "1", "Seccomp:", "2"], "{}", story());
+            assert!(
+                is_reduced || ran.stderr.contains("sandbox: full"),
+                "not a word: {}",
+                story()
+            );
+            let status: Vec<String> = project
+                .workspace("status")
+                .split_whitespace()
+                .map(str::to_owned)
+                .collect();
+            assert_eq!(
+                status,
+                [
+                    "CapEff:",
+                    "0000000000000000",
+                    "NoNewPrivs:",
+                    "1",
+                    "Seccomp:",
+                    "2"
+                ],
+                "{}",
+                story()
+            );
             assert_eq!(project.workspace("stolen"), "", "{}", story());
             let processes: u32 = project.workspace("processes").trim().parse().unwrap();
-            assert!(is_reduced || processes < 10, "{processes} processes: {}", story());
+            assert!(
+                is_reduced || processes < 10,
+                "{processes} processes: {}",
+                story()
+            );
         }
         _ => panic!("{}", story()),
     }

@@ -24,8 +24,13 @@ const LOST: [&str; 4] = [
     "there are no terminals but for environments of env/, which can open yours",
 ];
 /// What is lost in reduced mode of what ordinary programs have.
-const NOT_IN_REDUCED: [&str; 5] =
-    ["loopback by TCP", "loopback by UDP", "sockets with a name", "shared memory", "a terminal of one's own"];
+const NOT_IN_REDUCED: [&str; 5] = [
+    "loopback by TCP",
+    "loopback by UDP",
+    "sockets with a name",
+    "shared memory",
+    "a terminal of one's own",
+];
 
 #[test]
 fn of_a_check_in_full_mode() {
@@ -44,7 +49,10 @@ fn of_a_check_in_full_mode_without_landlock() {
 
 #[test]
 fn of_a_check_in_full_mode_without_landlock_as_nobody() {
-    Guise::nobody().map(Guise::without_landlock).into_iter().for_each(check);
+    Guise::nobody()
+        .map(Guise::without_landlock)
+        .into_iter()
+        .for_each(check);
 }
 
 #[test]
@@ -54,7 +62,10 @@ fn of_a_check_in_reduced_mode() {
 
 #[test]
 fn of_a_check_in_reduced_mode_as_nobody() {
-    Guise::nobody().map(Guise::without_namespaces).into_iter().for_each(check);
+    Guise::nobody()
+        .map(Guise::without_namespaces)
+        .into_iter()
+        .for_each(check);
 }
 
 #[test]
@@ -74,7 +85,10 @@ fn of_a_shell_in_reduced_mode() {
 
 #[test]
 fn of_a_shell_in_reduced_mode_as_nobody() {
-    Guise::nobody().map(Guise::without_namespaces).into_iter().for_each(shell);
+    Guise::nobody()
+        .map(Guise::without_namespaces)
+        .into_iter()
+        .for_each(shell);
 }
 
 /// The hostile program as a check; the next check finds nothing of it, and the run comes to its end.
@@ -82,7 +96,9 @@ fn check(guise: Guise) {
     let server = Server::start([reply::answer("42")]);
     let mut world = World::new(guise, &server);
     let marker = world.project.marker().to_owned();
-    let clean = format!("! ls -a /tmp /dev/shm /run \"$HOME\" \"$TMPDIR\" | grep {marker} && test ! -e \"$HOME/x\"");
+    let clean = format!(
+        "! ls -a /tmp /dev/shm /run \"$HOME\" \"$TMPDIR\" | grep {marker} && test ! -e \"$HOME/x\""
+    );
     let spec = serde_json::json!({
         "name": "hostile", "description": "Get out.",
         "workspace": {"copy": ["../../hostile/hostile.py", "../../hostile/facts.json"]},
@@ -96,7 +112,10 @@ fn check(guise: Guise) {
     let mode = mode_of(guise);
     world.project.write("specs/spec.yaml", spec.to_string());
     world.project.write("../hostile/hostile.py", HOSTILE);
-    world.project.write("../hostile/facts.json", world.facts(mode, &server).to_string());
+    world.project.write(
+        "../hostile/facts.json",
+        world.facts(mode, &server).to_string(),
+    );
     world.settle();
     let ran = world.project.run(RUN).exits(0);
     if !is_as_wished(mode, &ran.stderr) {
@@ -114,7 +133,10 @@ fn shell(guise: Guise) {
     let server = Server::start([]);
     let mut world = World::new(guise, &server);
     let mode = mode_of(guise);
-    world.project.write("workspace/facts.json", world.facts(mode, &server).to_string());
+    world.project.write(
+        "workspace/facts.json",
+        world.facts(mode, &server).to_string(),
+    );
     world.project.write("workspace/hostile.py", HOSTILE);
     world.settle();
     let open = world.project.outside("open").display().to_string();
@@ -134,12 +156,20 @@ fn shell(guise: Guise) {
 }
 
 fn mode_of(guise: Guise) -> &'static str {
-    if guise.refuses_namespaces { "reduced" } else { "full" }
+    if guise.refuses_namespaces {
+        "reduced"
+    } else {
+        "full"
+    }
 }
 
 /// The one file whose mode and times can be changed in reduced mode.
 fn gap(guise: Guise) -> &'static [&'static str] {
-    if guise.refuses_namespaces { &["home/metadata", "open", "open/file"] } else { &[] }
+    if guise.refuses_namespaces {
+        &["home/metadata", "open", "open/file"]
+    } else {
+        &[]
+    }
 }
 
 /// Whether the run was in the mode that the test is about; a system that does not give it is said, and all that is
@@ -150,7 +180,8 @@ fn is_as_wished(mode: &str, said: &str) -> bool {
     };
     let is_reduced = line.contains("sandbox: reduced");
     if is_reduced {
-        LOST.iter().for_each(|lost| assert!(line.contains(lost), "{lost:?} is not said: {line}"));
+        LOST.iter()
+            .for_each(|lost| assert!(line.contains(lost), "{lost:?} is not said: {line}"));
     }
     if is_reduced && mode == "full" {
         eprintln!("skipped in full mode: {line}");
@@ -160,9 +191,13 @@ fn is_as_wished(mode: &str, said: &str) -> bool {
 
 /// Judges every attempt; `worked` is an escape but for what reduced mode is known to lose.
 fn judge(guise: Guise, project: &Project, results: &str) {
-    let results: Vec<(String, String, String)> = serde_json::from_str(&project.read(results)).unwrap();
+    let results: Vec<(String, String, String)> =
+        serde_json::from_str(&project.read(results)).unwrap();
     assert!(150 < results.len(), "only {} attempts", results.len());
-    let wrong: Vec<_> = results.iter().filter(|(row, name, outcome)| !is_right(guise, row, name, outcome)).collect();
+    let wrong: Vec<_> = results
+        .iter()
+        .filter(|(row, name, outcome)| !is_right(guise, row, name, outcome))
+        .collect();
     assert!(wrong.is_empty(), "{guise:?}: {wrong:#?}");
 }
 

@@ -23,9 +23,15 @@ fn modes() -> [Guise; 2] {
 /// What steers git was there before and stays, also when the folder around it is moved away.
 #[test]
 fn what_steers_git_stays_in_its_place() {
-    let project = Project::new().file(".git/config", "theirs\n").file(".git/hooks/pre-commit", "theirs\n");
+    let project = Project::new()
+        .file(".git/config", "theirs\n")
+        .file(".git/hooks/pre-commit", "theirs\n");
     let mut serving = Serving::start(&project);
-    if !serving.bash("tr '\\0' ' ' < /proc/1/cmdline").output().starts_with("orchestrator ") {
+    if !serving
+        .bash("tr '\\0' ' ' < /proc/1/cmdline")
+        .output()
+        .starts_with("orchestrator ")
+    {
         needs::skip("in reduced mode nothing in the workspace is read-only");
         return;
     }
@@ -42,9 +48,14 @@ fn what_steers_git_stays_in_its_place() {
     ] {
         assert!(!serving.bash(attack).is_success(), "{attack} worked");
     }
-    serving.bash("echo x > .git/HEAD && mv .git/HEAD .git/HEAD2 && echo x > file").shows();
+    serving
+        .bash("echo x > .git/HEAD && mv .git/HEAD .git/HEAD2 && echo x > file")
+        .shows();
     serving.end();
-    assert_eq!(project.read(".git/config") + &project.read(".git/hooks/pre-commit"), "theirs\ntheirs\n");
+    assert_eq!(
+        project.read(".git/config") + &project.read(".git/hooks/pre-commit"),
+        "theirs\ntheirs\n"
+    );
     assert_eq!(fs::read_dir(project.path(".git/hooks")).unwrap().count(), 1);
 }
 
@@ -78,15 +89,24 @@ fn a_module_of_the_project_is_loaded_behind_the_walls() {
     for guise in modes() {
         let project = Project::below(Path::new("/var/tmp")).dressed(guise);
         let marker = project.outside("home/marker").display().to_string();
-        let module = format!("import os\nopen('loaded', 'w').close()\nopen({marker:?}, 'w').close()\n");
+        let module =
+            format!("import os\nopen('loaded', 'w').close()\nopen({marker:?}, 'w').close()\n");
         let yaml = format!("command: sh -c 'touch {marker}; exec cat'\nprompt: ''\n");
-        let project = project.file("env/evil.py", module).file("env/other.yaml", yaml);
+        let project = project
+            .file("env/evil.py", module)
+            .file("env/other.yaml", yaml);
         let executable = project.path("env/third");
         fs::write(&executable, format!("#!/bin/sh\ntouch {marker}\n")).unwrap();
-        fs::set_permissions(&executable, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        fs::set_permissions(
+            &executable,
+            std::os::unix::fs::PermissionsExt::from_mode(0o755),
+        )
+        .unwrap();
         let mut serving = Serving::start(&project);
         for name in ["evil", "other", "third"] {
-            serving.request(&json!({"type": "command", "environment": name, "command": "x", "timeout": 1}));
+            serving.request(
+                &json!({"type": "command", "environment": name, "command": "x", "timeout": 1}),
+            );
         }
         serving.end();
         assert!(project.exists("loaded"), "the module was not loaded at all");
@@ -101,10 +121,18 @@ fn nothing_is_typed_into_a_terminal() {
     let attack = "import fcntl, termios\nfor request in (termios.TIOCSTI, 0x541C):\n  try: print(fcntl.ioctl(0, request, b'x'))\n  except OSError as error: print(error)\n";
     for guise in modes() {
         let prompt = "command: python3 -q -i\nprompt: '(>>>|\\.\\.\\.) $'\n";
-        let project = Project::new().file("env/prompt.yaml", prompt).file("attack.py", attack).dressed(guise);
+        let project = Project::new()
+            .file("env/prompt.yaml", prompt)
+            .file("attack.py", attack)
+            .dressed(guise);
         let mut serving = Serving::start(&project);
         let answer = serving.ask("prompt", "exec(open('attack.py').read())");
-        assert_eq!(answer.output().matches("Operation not permitted").count(), 2, "{}", answer.output());
+        assert_eq!(
+            answer.output().matches("Operation not permitted").count(),
+            2,
+            "{}",
+            answer.output()
+        );
         serving.end();
     }
 }
@@ -123,12 +151,17 @@ fn a_state_leads_no_log_elsewhere() {
         let project = Project::with(answer_spec(), &server);
         project.run(RUN).exits(1);
         let mut state = project.state();
-        (state["state"], state["reason"], state["last_error"]) = (json!("TESTING"), json!(null), json!(null));
+        (state["state"], state["reason"], state["last_error"]) =
+            (json!("TESTING"), json!(null), json!(null));
         state[field] = value;
         project.write("state.json", state.to_string());
         let logs = fs::read_dir(project.path("logs")).unwrap().count();
         project.run(RUN).exits(3);
-        assert_eq!(fs::read_dir(project.path("logs")).unwrap().count(), logs, "{field}");
+        assert_eq!(
+            fs::read_dir(project.path("logs")).unwrap().count(),
+            logs,
+            "{field}"
+        );
         assert!(!project.outside("marker.log").exists() && !Path::new("/tmp/marker.log").exists());
     }
 }
@@ -139,13 +172,20 @@ fn too_many_processes_end_the_check() {
     for guise in modes() {
         let project = Project::new();
         let marker = project.marker();
-        let script = format!("i=0; while [ $i -lt {} ]; do sleep {marker} & i=$((i+1)); done; wait", PROCESSES + 20);
+        let script = format!(
+            "i=0; while [ $i -lt {} ]; do sleep {marker} & i=$((i+1)); done; wait",
+            PROCESSES + 20
+        );
         let server = Server::start([reply::answer("42"), reply::status(400)]);
-        let spec = checked_by(&script) + &format!("sandbox: {{limits: {{processes: {PROCESSES}}}}}\n");
+        let spec =
+            checked_by(&script) + &format!("sandbox: {{limits: {{processes: {PROCESSES}}}}}\n");
         let project = project.spec(spec).model(&server).dressed(guise);
         project.run(RUN).exits(1);
         let problem = project.events("ScriptOutput")[0]["problem"].to_string();
-        assert!(problem.contains("the limit is 60 (sandbox.limits.processes)"), "{problem}");
+        assert!(
+            problem.contains("the limit is 60 (sandbox.limits.processes)"),
+            "{problem}"
+        );
         project.nothing_left();
     }
 }

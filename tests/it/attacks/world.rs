@@ -85,18 +85,39 @@ impl Drop for Decoy {
 impl World {
     /// Makes an outside around an empty root; not below `/tmp`, of which everybody inside has another.
     pub fn new(guise: Guise, server: &Server) -> World {
-        let project = Project::below(Path::new("/var/tmp")).model(server).dressed(guise);
+        let project = Project::below(Path::new("/var/tmp"))
+            .model(server)
+            .dressed(guise);
         let tmp = project.outside("tmp");
-        let project = project.env("TMPDIR", &tmp.display().to_string()).env("PATH", "/usr/local/bin:/usr/bin:/bin");
+        let project = project
+            .env("TMPDIR", &tmp.display().to_string())
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin");
         for (path, text) in FILES {
             put(&project.outside(path), text);
         }
-        for folder in ["tmp", "home/.cache", "home/empty", "home/run", "root/workspace"] {
+        for folder in [
+            "tmp",
+            "home/.cache",
+            "home/empty",
+            "home/run",
+            "root/workspace",
+        ] {
             fs::create_dir_all(project.outside(folder)).unwrap();
         }
         let at = |path: &str| project.outside(path);
-        mknodat(CWD, at("open/fifo"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-        let fifo = File::options().read(true).write(true).open(at("open/fifo")).unwrap();
+        mknodat(
+            CWD,
+            at("open/fifo"),
+            FileType::Fifo,
+            Mode::RUSR | Mode::WUSR,
+            0,
+        )
+        .unwrap();
+        let fifo = File::options()
+            .read(true)
+            .write(true)
+            .open(at("open/fifo"))
+            .unwrap();
         fcntl_setfl(&fifo, OFlags::NONBLOCK).unwrap();
         let setuid = guise.user.map(|_| at("open/setuid"));
         let (terminal, slave) = terminal(guise.uid());
@@ -115,7 +136,10 @@ impl World {
             ],
             datagrams: vec![
                 UnixDatagram::bind(at("home/run/log.sock")).unwrap(),
-                UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(format!("{name}-datagram")).unwrap()).unwrap(),
+                UnixDatagram::bind_addr(
+                    &SocketAddr::from_abstract_name(format!("{name}-datagram")).unwrap(),
+                )
+                .unwrap(),
             ],
             terminal,
             _slave: slave,
@@ -135,17 +159,37 @@ impl World {
             listener.set_nonblocking(true).unwrap();
         }
         self.udp.set_nonblocking(true).unwrap();
-        self.sockets.iter().for_each(|socket| socket.set_nonblocking(true).unwrap());
-        self.datagrams.iter().for_each(|socket| socket.set_nonblocking(true).unwrap());
+        self.sockets
+            .iter()
+            .for_each(|socket| socket.set_nonblocking(true).unwrap());
+        self.datagrams
+            .iter()
+            .for_each(|socket| socket.set_nonblocking(true).unwrap());
     }
 
     /// What a hostile program is told of it.
     pub fn facts(&self, mode: &str, model: &Server) -> Value {
         let at = |path: &str| self.project.outside(path).display().to_string();
         let tcp = |listener: &TcpListener| listener.local_addr().unwrap().port();
-        let root = ["root/specs/spec.yaml", "root/state.json", "root/.orchestrator.lock"].map(at);
-        let system = ["/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/var/log/dpkg.log"].map(str::to_owned);
-        let secrets: Vec<String> = SECRETS.map(at).into_iter().chain(root).chain(system).collect();
+        let root = [
+            "root/specs/spec.yaml",
+            "root/state.json",
+            "root/.orchestrator.lock",
+        ]
+        .map(at);
+        let system = [
+            "/etc/shadow",
+            "/etc/gshadow",
+            "/etc/sudoers",
+            "/var/log/dpkg.log",
+        ]
+        .map(str::to_owned);
+        let secrets: Vec<String> = SECRETS
+            .map(at)
+            .into_iter()
+            .chain(root)
+            .chain(system)
+            .collect();
         let (user, word) = ANTHROPIC_KEY.split_at(10);
         let workspace = at("root/workspace");
         json!({
@@ -164,7 +208,8 @@ impl World {
     pub fn settle(&mut self) {
         if let Some(user) = self.guise.user {
             let all = walk(&self.project.outside(""));
-            all.iter().for_each(|path| lchown(path, Some(user), Some(user)).unwrap());
+            all.iter()
+                .for_each(|path| lchown(path, Some(user), Some(user)).unwrap());
         }
         if let Some(setuid) = &self.setuid {
             fs::copy("/usr/bin/id", setuid).unwrap();
@@ -183,9 +228,16 @@ impl World {
             before.remove(path);
             after.remove(path);
         });
-        let gone = before.iter().filter(|(path, line)| after.get(*path) != Some(line));
-        let new = after.iter().filter(|(path, line)| before.get(*path) != Some(line));
-        let changes: Vec<_> = gone.map(|entry| ("before", entry)).chain(new.map(|entry| ("after", entry))).collect();
+        let gone = before
+            .iter()
+            .filter(|(path, line)| after.get(*path) != Some(line));
+        let new = after
+            .iter()
+            .filter(|(path, line)| before.get(*path) != Some(line));
+        let changes: Vec<_> = gone
+            .map(|entry| ("before", entry))
+            .chain(new.map(|entry| ("after", entry)))
+            .collect();
         assert!(changes.is_empty(), "changed outside: {changes:#?}");
         assert_eq!(self.decoy.story(), self.of_the_decoy, "the process outside");
         self.heard_nothing();
@@ -199,19 +251,39 @@ impl World {
         }
         silent(self.udp.recv(&mut [0; 64]).expect_err("a packet has come"));
         for socket in &self.sockets {
-            silent(socket.accept().expect_err("somebody has connected to a unix socket"));
+            silent(
+                socket
+                    .accept()
+                    .expect_err("somebody has connected to a unix socket"),
+            );
         }
         for socket in &self.datagrams {
-            silent(socket.recv(&mut [0; 64]).expect_err("a unix datagram has come"));
+            silent(
+                socket
+                    .recv(&mut [0; 64])
+                    .expect_err("a unix datagram has come"),
+            );
         }
-        silent(self.fifo.read(&mut [0; 64]).expect_err("something was written to the pipe"));
-        silent(self.terminal.0.read(&mut [0; 64]).expect_err("something was written to the terminal"));
+        silent(
+            self.fifo
+                .read(&mut [0; 64])
+                .expect_err("something was written to the pipe"),
+        );
+        silent(
+            self.terminal
+                .0
+                .read(&mut [0; 64])
+                .expect_err("something was written to the terminal"),
+        );
     }
 
     fn left_nothing(&self) {
         let marker = format!("{}-left", self.project.marker());
         for folder in ["/tmp", "/var/tmp", "/dev/shm", "/run", "/dev/mqueue"] {
-            assert!(!Path::new(folder).join(&marker).exists(), "something was left in {folder}");
+            assert!(
+                !Path::new(folder).join(&marker).exists(),
+                "something was left in {folder}"
+            );
         }
         self.project.nothing_left();
     }
@@ -220,25 +292,51 @@ impl World {
 impl Decoy {
     /// All that others could do to it.
     fn story(&mut self) -> String {
-        assert_eq!(self.0.try_wait().unwrap(), None, "the process outside is gone");
-        let read = |name: &str| fs::read_to_string(format!("/proc/{}/{name}", self.0.id())).unwrap();
+        assert_eq!(
+            self.0.try_wait().unwrap(),
+            None,
+            "the process outside is gone"
+        );
+        let read =
+            |name: &str| fs::read_to_string(format!("/proc/{}/{name}", self.0.id())).unwrap();
         let stat = read("stat");
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let fields: Vec<&str> = stat
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect();
         // State, priority, nice and policy.
-        let scheduling = [0, 15, 16, 38].map(|field| fields[field].to_owned()).join(" ");
+        let scheduling = [0, 15, 16, 38]
+            .map(|field| fields[field].to_owned())
+            .join(" ");
         let status = read("status");
-        let shown =
-            |line: &&str| line.starts_with("Cpus_allowed:") || line.contains("Pnd:") || line.starts_with("Name:");
+        let shown = |line: &&str| {
+            line.starts_with("Cpus_allowed:") || line.contains("Pnd:") || line.starts_with("Name:")
+        };
         let status: Vec<&str> = status.lines().filter(shown).collect();
-        [read("limits"), scheduling, status.join("\n"), read("oom_score_adj")].join("\n")
+        [
+            read("limits"),
+            scheduling,
+            status.join("\n"),
+            read("oom_score_adj"),
+        ]
+        .join("\n")
     }
 }
 
 fn decoy(guise: Guise) -> Decoy {
     // A signal that is held back can be seen, also one that everybody else ignores.
     let mut command = Command::new("env");
-    command.args(["--block-signal=URG", "sleep", "100000"]).current_dir("/").process_group(0);
-    Guise { user: guise.user, ..Guise::default() }.dress(&mut command);
+    command
+        .args(["--block-signal=URG", "sleep", "100000"])
+        .current_dir("/")
+        .process_group(0);
+    Guise {
+        user: guise.user,
+        ..Guise::default()
+    }
+    .dress(&mut command);
     let mut decoy = Decoy(command.spawn().unwrap());
     // It has begun to sleep before its state is looked at.
     crate::running::until("the process outside sleeps", || {
@@ -271,8 +369,13 @@ fn terminal(user: u32) -> ((File, PathBuf), File) {
 /// An address of this machine by which others reach it.
 fn own_address() -> String {
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
-    let address = socket.connect("192.0.2.1:9").and_then(|()| socket.local_addr());
-    address.map_or_else(|_| "127.0.0.1".to_owned(), |address| address.ip().to_string())
+    let address = socket
+        .connect("192.0.2.1:9")
+        .and_then(|()| socket.local_addr());
+    address.map_or_else(
+        |_| "127.0.0.1".to_owned(),
+        |address| address.ip().to_string(),
+    )
 }
 
 /// Everything below a folder, with it.
@@ -282,7 +385,11 @@ fn walk(folder: &Path) -> Vec<PathBuf> {
     while let Some(path) = all.get(next).cloned() {
         next += 1;
         if fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir()) {
-            all.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            all.extend(
+                fs::read_dir(&path)
+                    .unwrap()
+                    .map(|entry| entry.unwrap().path()),
+            );
         }
     }
     all
@@ -291,8 +398,14 @@ fn walk(folder: &Path) -> Vec<PathBuf> {
 /// Path, type, size, content, mode, owner, time and attributes of everything but what the run itself writes.
 fn manifest(folder: &Path) -> BTreeMap<PathBuf, String> {
     let of_the_run: Vec<PathBuf> = OF_THE_RUN.iter().map(|path| folder.join(path)).collect();
-    let is_ours = |path: &Path| of_the_run.iter().skip(1).any(|own| path.starts_with(own)) || path == of_the_run[0];
-    walk(folder).into_iter().filter(|path| !is_ours(path)).map(|path| (path.clone(), describe(&path))).collect()
+    let is_ours = |path: &Path| {
+        of_the_run.iter().skip(1).any(|own| path.starts_with(own)) || path == of_the_run[0]
+    };
+    walk(folder)
+        .into_iter()
+        .filter(|path| !is_ours(path))
+        .map(|path| (path.clone(), describe(&path)))
+        .collect()
 }
 
 fn describe(path: &Path) -> String {
@@ -300,10 +413,18 @@ fn describe(path: &Path) -> String {
     let kind = found.file_type();
     let content = match () {
         () if kind.is_symlink() => fs::read_link(path).unwrap().display().to_string(),
-        () if kind.is_file() && found.len() < 1 << 20 => fs::read_to_string(path).unwrap_or_default(),
+        () if kind.is_file() && found.len() < 1 << 20 => {
+            fs::read_to_string(path).unwrap_or_default()
+        }
         () => String::new(),
     };
-    let special = [kind.is_dir(), kind.is_fifo(), kind.is_socket(), kind.is_char_device(), kind.is_block_device()];
+    let special = [
+        kind.is_dir(),
+        kind.is_fifo(),
+        kind.is_socket(),
+        kind.is_char_device(),
+        kind.is_block_device(),
+    ];
     format!(
         "{kind:?} {special:?} {} {:o} {}:{} {}.{} {:?} {content:?}",
         if kind.is_dir() { 0 } else { found.len() },
@@ -319,12 +440,17 @@ fn describe(path: &Path) -> String {
 fn attributes(path: &Path) -> Vec<(String, Vec<u8>)> {
     let mut names = vec![0; 4096];
     let count = llistxattr(path, &mut names[..]).unwrap_or(0);
-    let names = names[..count].split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    let names = names[..count]
+        .split(|byte| *byte == 0)
+        .filter(|name| !name.is_empty());
     names
         .map(|name| {
             let mut value = vec![0; 4096];
             let count = lgetxattr(path, name, &mut value[..]).unwrap_or(0);
-            (String::from_utf8_lossy(name).into_owned(), value[..count].to_vec())
+            (
+                String::from_utf8_lossy(name).into_owned(),
+                value[..count].to_vec(),
+            )
         })
         .collect()
 }
@@ -346,11 +472,29 @@ mod tests {
             |world| fs::write(world.project.outside("home/precious"), "other\n").unwrap(),
             |world| fs::write(world.project.outside("home/new"), "").unwrap(),
             |world| fs::remove_file(world.project.outside("home/.bashrc")).unwrap(),
-            |world| fs::set_permissions(world.project.outside("home/metadata"), Permissions::from_mode(0o751)).unwrap(),
+            |world| {
+                fs::set_permissions(
+                    world.project.outside("home/metadata"),
+                    Permissions::from_mode(0o751),
+                )
+                .unwrap()
+            },
             |world| drop(std::net::TcpStream::connect(world.tcp.local_addr().unwrap()).unwrap()),
-            |world| drop(std::os::unix::net::UnixStream::connect(world.project.outside("open/socket")).unwrap()),
+            |world| {
+                drop(
+                    std::os::unix::net::UnixStream::connect(world.project.outside("open/socket"))
+                        .unwrap(),
+                )
+            },
             |world| world.fifo.write_all(b"x").unwrap(),
-            |world| File::options().write(true).open(&world.terminal.1).unwrap().write_all(b"x").unwrap(),
+            |world| {
+                File::options()
+                    .write(true)
+                    .open(&world.terminal.1)
+                    .unwrap()
+                    .write_all(b"x")
+                    .unwrap()
+            },
             |world| kill_process(Pid::from_child(&world.decoy.0), Signal::URG).unwrap(),
         ];
         for (number, change) in changes.into_iter().enumerate() {

@@ -5,18 +5,35 @@ use serde_json::json;
 use super::*;
 
 fn user(content: Vec<Block>) -> Message {
-    Message { role: Role::User, content }
+    Message {
+        role: Role::User,
+        content,
+    }
 }
 
 fn call(turn: usize) -> Message {
     let input = json!({"command": format!("echo {turn}")});
-    let call = Block::ToolUse { id: format!("c{turn}"), name: "bash".into(), input, raw: None };
-    Message { role: Role::Assistant, content: vec![call] }
+    let call = Block::ToolUse {
+        id: format!("c{turn}"),
+        name: "bash".into(),
+        input,
+        raw: None,
+    };
+    Message {
+        role: Role::Assistant,
+        content: vec![call],
+    }
 }
 
 fn result(turn: usize, bytes: usize) -> Message {
     let (id, text) = (format!("c{turn}"), "x".repeat(bytes));
-    user(vec![Block::ToolResult { id, text, screen: format!("screen {turn}"), is_error: false, cache: false }])
+    user(vec![Block::ToolResult {
+        id,
+        text,
+        screen: format!("screen {turn}"),
+        is_error: false,
+        cache: false,
+    }])
 }
 
 fn opened(context: usize) -> Conversation {
@@ -33,14 +50,24 @@ fn plain(messages: &[Message]) -> Vec<String> {
             *cache = false;
         }
     }
-    messages.iter().map(|message| format!("{message:?}")).collect()
+    messages
+        .iter()
+        .map(|message| format!("{message:?}"))
+        .collect()
 }
 
 /// Where the last mark stands: the messages up to it are what a cache keeps.
 fn marked(messages: &[Message]) -> usize {
-    let is_marked =
-        |block: &Block| matches!(block, Block::ToolResult { cache: true, .. } | Block::Text { cache: true, .. });
-    messages.iter().rposition(|message| message.content.iter().any(is_marked)).unwrap()
+    let is_marked = |block: &Block| {
+        matches!(
+            block,
+            Block::ToolResult { cache: true, .. } | Block::Text { cache: true, .. }
+        )
+    };
+    messages
+        .iter()
+        .rposition(|message| message.content.iter().any(is_marked))
+        .unwrap()
 }
 
 #[test]
@@ -58,7 +85,10 @@ fn over_fifty_turns_the_marked_part_is_kept_between_two_steps() {
             let is_kept = plain(&now).get(..kept) == Some(&plain(before)[..kept]);
             // Only a step changes what was marked, and between two the mark moves on with the conversation.
             assert_eq!(is_kept, *bytes_before < bytes, "{turn}");
-            assert!(!is_kept || marked(before) < marked(&now) || turn == 1, "{turn}");
+            assert!(
+                !is_kept || marked(before) < marked(&now) || turn == 1,
+                "{turn}"
+            );
             steps += usize::from(!is_kept);
         }
         assert!(bytes / 3 <= 12_000, "{turn}: {bytes}");
@@ -75,7 +105,10 @@ fn a_screen_stands_in_the_newest_result_only() {
         conversation.add(result(turn, 10));
     }
     let text = format!("{:?}", conversation.messages());
-    assert!(text.contains("screen 2") && !text.contains("screen 1") && !text.contains("screen 0"), "{text}");
+    assert!(
+        text.contains("screen 2") && !text.contains("screen 1") && !text.contains("screen 0"),
+        "{text}"
+    );
     // What is added to the same message leaves it alone.
     conversation.add(user(vec![Block::text("a note")]));
     assert!(format!("{:?}", conversation.messages()).contains("screen 2"));
@@ -88,14 +121,28 @@ fn old_results_go_first_then_old_turns() {
         conversation.add(call(turn));
         conversation.add(result(turn, 300));
         conversation.keep_small();
-        assert!(conversation.bytes() / 3 <= 600 + 200, "{}", conversation.bytes());
+        assert!(
+            conversation.bytes() / 3 <= 600 + 200,
+            "{}",
+            conversation.bytes()
+        );
     }
     let messages = conversation.messages();
     let text = format!("{messages:?}");
-    assert!(text.contains("Earlier turns") && text.contains("- bash: echo 0"), "{text}");
-    assert!(text.contains(&"x".repeat(300)), "the newest result is whole");
+    assert!(
+        text.contains("Earlier turns") && text.contains("- bash: echo 0"),
+        "{text}"
+    );
+    assert!(
+        text.contains(&"x".repeat(300)),
+        "the newest result is whole"
+    );
     for (index, message) in messages.iter().enumerate() {
-        let expected = if index % 2 == 0 { Role::User } else { Role::Assistant };
+        let expected = if index % 2 == 0 {
+            Role::User
+        } else {
+            Role::Assistant
+        };
         assert_eq!(message.role, expected, "{index}");
     }
 }
@@ -109,8 +156,14 @@ fn a_step_on_demand_halves() {
     }
     let before = conversation.bytes();
     conversation.halve();
-    assert!(conversation.bytes() <= before / 2 + 1_000, "{} of {before}", conversation.bytes());
-    assert!(format!("{:?}", conversation.messages()).contains("[left out: 1000 bytes of bash: echo 0]"));
+    assert!(
+        conversation.bytes() <= before / 2 + 1_000,
+        "{} of {before}",
+        conversation.bytes()
+    );
+    assert!(
+        format!("{:?}", conversation.messages()).contains("[left out: 1000 bytes of bash: echo 0]")
+    );
 }
 
 #[test]
@@ -126,11 +179,23 @@ fn nothing_to_fold_is_no_harm() {
 fn many_results_of_one_answer_are_kept_within_the_context_too() {
     let mut conversation = opened(10_000);
     let calls = (0..100).flat_map(|turn| call(turn).content).collect();
-    conversation.add(Message { role: Role::Assistant, content: calls });
-    let results = (0..100).flat_map(|turn| result(turn, 1_000).content).collect();
+    conversation.add(Message {
+        role: Role::Assistant,
+        content: calls,
+    });
+    let results = (0..100)
+        .flat_map(|turn| result(turn, 1_000).content)
+        .collect();
     conversation.add(user(results));
     conversation.keep_small();
-    assert!(conversation.bytes() / 3 <= 6_000, "{}", conversation.bytes());
+    assert!(
+        conversation.bytes() / 3 <= 6_000,
+        "{}",
+        conversation.bytes()
+    );
     let text = format!("{:?}", conversation.messages());
-    assert!(text.contains("[left out: 1000 bytes of bash: echo 0]") && !text.contains("bytes of bash: echo 99]"));
+    assert!(
+        text.contains("[left out: 1000 bytes of bash: echo 0]")
+            && !text.contains("bytes of bash: echo 99]")
+    );
 }

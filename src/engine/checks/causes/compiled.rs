@@ -4,8 +4,13 @@ use super::{Groups, clipped, push_line};
 
 /// Reads the output of cargo test and nextest.
 pub fn cargo(text: &str, groups: &mut Groups) {
-    let mut reader =
-        Reader { groups, state: State::Outside, test: String::new(), has_panicked: false, said: Vec::new() };
+    let mut reader = Reader {
+        groups,
+        state: State::Outside,
+        test: String::new(),
+        has_panicked: false,
+        said: Vec::new(),
+    };
     text.lines().for_each(|line| reader.take(line));
     reader.end_test();
     reader.end();
@@ -38,7 +43,10 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn take(&mut self, line: &str) {
         let trimmed = line.trim_start();
-        if let Some(test) = line.strip_prefix("---- ").and_then(|rest| rest.strip_suffix(" stdout ----")) {
+        if let Some(test) = line
+            .strip_prefix("---- ")
+            .and_then(|rest| rest.strip_suffix(" stdout ----"))
+        {
             self.end_test();
             clipped(test).clone_into(&mut self.test);
         } else if line == "failures:" || line.starts_with("test result: ") {
@@ -47,19 +55,31 @@ impl Reader<'_> {
             self.end();
             self.has_panicked = true;
             let is_named = !self.test.is_empty() && panic.thread == "main";
-            let test = if is_named { self.test.clone() } else { panic.thread.to_owned() };
-            self.state = State::Panic { test, place: panic.place, message: panic.message };
+            let test = if is_named {
+                self.test.clone()
+            } else {
+                panic.thread.to_owned()
+            };
+            self.state = State::Panic {
+                test,
+                place: panic.place,
+                message: panic.message,
+            };
         } else if line.starts_with("error: ") || line.starts_with("error[") {
             self.end();
-            self.state = State::Error { place: String::new(), message: vec![line.to_owned()] };
+            self.state = State::Error {
+                place: String::new(),
+                message: vec![line.to_owned()],
+            };
         } else {
             self.follow(line, trimmed);
         }
     }
 
     fn follow(&mut self, line: &str, trimmed: &str) {
-        let is_end =
-            trimmed.is_empty() || trimmed == "stack backtrace:" || trimmed.starts_with("note: run with `RUST_");
+        let is_end = trimmed.is_empty()
+            || trimmed == "stack backtrace:"
+            || trimmed.starts_with("note: run with `RUST_");
         if is_end {
             self.end();
             return;
@@ -70,15 +90,23 @@ impl Reader<'_> {
                 trimmed[4..].clone_into(place);
             }
             State::Error { message, .. } => push_line(message, line),
-            State::Outside if !self.test.is_empty() && !self.has_panicked => push_line(&mut self.said, line),
+            State::Outside if !self.test.is_empty() && !self.has_panicked => {
+                push_line(&mut self.said, line)
+            }
             State::Outside => {}
         }
     }
 
     fn end(&mut self) {
         match std::mem::replace(&mut self.state, State::Outside) {
-            State::Panic { test, place, message } => self.groups.add(&test, &place, &dedented(&message)),
-            State::Error { place, message } if !place.is_empty() => self.groups.add("", &place, &message.join("\n")),
+            State::Panic {
+                test,
+                place,
+                message,
+            } => self.groups.add(&test, &place, &dedented(&message)),
+            State::Error { place, message } if !place.is_empty() => {
+                self.groups.add("", &place, &message.join("\n"))
+            }
             State::Error { .. } | State::Outside => {}
         }
     }
@@ -105,16 +133,30 @@ struct Panicked<'a> {
 fn panicked(line: &str) -> Option<Panicked<'_>> {
     let (name, rest) = line.strip_prefix("thread '")?.split_once(" panicked at ")?;
     let (thread, _) = name.split_once('\'')?;
-    if let Some((message, place)) = rest.strip_prefix('\'').and_then(|rest| rest.rsplit_once("', ")) {
-        return Some(Panicked { thread, place: place.to_owned(), message: vec![message.to_owned()] });
+    if let Some((message, place)) = rest
+        .strip_prefix('\'')
+        .and_then(|rest| rest.rsplit_once("', "))
+    {
+        return Some(Panicked {
+            thread,
+            place: place.to_owned(),
+            message: vec![message.to_owned()],
+        });
     }
-    Some(Panicked { thread, place: rest.strip_suffix(':')?.to_owned(), message: Vec::new() })
+    Some(Panicked {
+        thread,
+        place: rest.strip_suffix(':')?.to_owned(),
+        message: Vec::new(),
+    })
 }
 
 /// Nextest indents what a test said.
 fn dedented(message: &[String]) -> String {
     let first = message.first().map_or("", String::as_str);
     let indentation = &first[..first.len() - first.trim_start().len()];
-    let lines: Vec<&str> = message.iter().map(|line| line.strip_prefix(indentation).unwrap_or(line)).collect();
+    let lines: Vec<&str> = message
+        .iter()
+        .map(|line| line.strip_prefix(indentation).unwrap_or(line))
+        .collect();
     lines.join("\n")
 }

@@ -22,7 +22,10 @@ pub fn generic(text: &str, groups: &mut Groups) {
             if let Some((place, message)) = compiler_error(line) {
                 groups.add("", place, message);
             } else if is_thrown(line.trim_start()) {
-                thrown = Some(Thrown { message: line.trim(), place: "" });
+                thrown = Some(Thrown {
+                    message: line.trim(),
+                    place: "",
+                });
             }
         }
     }
@@ -52,10 +55,16 @@ pub fn is_of_a_library(place: &str) -> bool {
 
 /// `x.c:1:20: error: message`, `a.ts(3,5): error TS2304: message`, `x.py:3: error: message`.
 fn compiler_error(line: &str) -> Option<(&str, &str)> {
-    let is_error = |message: &str| ["error", "fatal error", "Error"].iter().any(|word| message.starts_with(word));
+    let is_error = |message: &str| {
+        ["error", "fatal error", "Error"]
+            .iter()
+            .any(|word| message.starts_with(word))
+    };
     let found = placed(line).or_else(|| {
         let (place, message) = line.split_once("): ")?;
-        place.rsplit_once('(').filter(|(path, numbers)| !path.is_empty() && numbers.contains(','))?;
+        place
+            .rsplit_once('(')
+            .filter(|(path, numbers)| !path.is_empty() && numbers.contains(','))?;
         Some((&line[..=place.len()], message))
     });
     found.filter(|(_, message)| is_error(message))

@@ -14,7 +14,10 @@ pub fn go(text: &str, groups: &mut Groups) {
 
 /// With `-json` the text is in the events, piece by piece.
 fn without_json(text: &str) -> Cow<'_, str> {
-    if !text.lines().any(|line| line.starts_with("{\"") && line.contains("\"Action\":\"output\"")) {
+    if !text
+        .lines()
+        .any(|line| line.starts_with("{\"") && line.contains("\"Action\":\"output\""))
+    {
         return Cow::Borrowed(text);
     }
     let mut output = String::new();
@@ -41,7 +44,14 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn new(groups: &'a mut Groups) -> Self {
         let (logs, running, last_failed) = (HashMap::new(), String::new(), String::new());
-        Self { groups, logs, running, failed: None, last_failed, panic: None }
+        Self {
+            groups,
+            logs,
+            running,
+            failed: None,
+            last_failed,
+            panic: None,
+        }
     }
 
     fn take(&mut self, line: &str) {
@@ -94,7 +104,11 @@ impl<'a> Reader<'a> {
             self.last_failed = name;
         }
         if let Some((place, message)) = self.panic.take() {
-            let test = if self.running.is_empty() { &self.last_failed } else { &self.running };
+            let test = if self.running.is_empty() {
+                &self.last_failed
+            } else {
+                &self.running
+            };
             self.groups.add(test, &place, &message.join("\n"));
         }
     }
@@ -103,13 +117,19 @@ impl<'a> Reader<'a> {
 fn add_log(name: &str, log: &[String], groups: &mut Groups) {
     let first = log.first().map_or("", |line| line.trim());
     let (place, message) = placed(first).unwrap_or(("", first));
-    let others: String = log[1..].iter().map(|line| format!("\n{}", line.trim())).collect();
+    let others: String = log[1..]
+        .iter()
+        .map(|line| format!("\n{}", line.trim()))
+        .collect();
     groups.add(name, place, &format!("{message}{others}"));
 }
 
 fn running(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("=== ")?;
-    ["RUN ", "CONT ", "NAME "].iter().find_map(|word| rest.strip_prefix(word)).map(|name| clipped(name.trim()))
+    ["RUN ", "CONT ", "NAME "]
+        .iter()
+        .find_map(|word| rest.strip_prefix(word))
+        .map(|name| clipped(name.trim()))
 }
 
 /// `--- FAIL: TestAdd (0.00s)`.
@@ -122,7 +142,9 @@ fn verdict(line: &str) -> Option<(&str, &str)> {
 /// The place of a frame, unless it is one of the runtime or the test runner.
 fn frame(line: &str) -> Option<&str> {
     let place = line.split(" +0x").next()?;
-    let is_foreign = ["/src/testing/", "/src/runtime/", "/src/internal/"].iter().any(|path| place.contains(path));
+    let is_foreign = ["/src/testing/", "/src/runtime/", "/src/internal/"]
+        .iter()
+        .any(|path| place.contains(path));
     (place.contains(".go:") && !is_foreign).then_some(place)
 }
 

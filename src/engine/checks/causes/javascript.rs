@@ -11,9 +11,18 @@ pub fn jest_and_vitest(text: &str, groups: &mut Groups) {
         file = line.strip_prefix("FAIL ").unwrap_or(file);
         if let Some(name) = jest_heading(line).or_else(|| vitest_heading(line)) {
             // Jest gives the file above what befell it as a whole.
-            let name = if name == "Test suite failed to run" { file } else { name };
+            let name = if name == "Test suite failed to run" {
+                file
+            } else {
+                name
+            };
             finish(
-                block.replace(Block { name, message: Vec::new(), place: String::new(), is_in_source: false }),
+                block.replace(Block {
+                    name,
+                    message: Vec::new(),
+                    place: String::new(),
+                    is_in_source: false,
+                }),
                 groups,
             );
         } else if is_end(line) {
@@ -35,7 +44,8 @@ fn finish(block: Option<Block>, groups: &mut Groups) {
 
 /// `  ● suite › adds`.
 fn jest_heading(line: &str) -> Option<&str> {
-    line.strip_prefix("  ● ").filter(|name| !name.starts_with("Console") && !name.ends_with("Deprecation Warning:"))
+    line.strip_prefix("  ● ")
+        .filter(|name| !name.starts_with("Console") && !name.ends_with("Deprecation Warning:"))
 }
 
 /// ` FAIL  a.test.js > suite > adds`; jest writes `FAIL a.test.js`, which names no test.
@@ -44,7 +54,15 @@ fn vitest_heading(line: &str) -> Option<&str> {
 }
 
 fn is_end(line: &str) -> bool {
-    ["FAIL ", "PASS ", "Test Suites: ", "Tests: ", "Snapshot Summary"].iter().any(|start| line.starts_with(start))
+    [
+        "FAIL ",
+        "PASS ",
+        "Test Suites: ",
+        "Tests: ",
+        "Snapshot Summary",
+    ]
+    .iter()
+    .any(|start| line.starts_with(start))
         || line.starts_with("⎯⎯⎯")
 }
 
@@ -79,12 +97,18 @@ impl Block<'_> {
 /// `at Object.toBe (a.test.js:2:32)`.
 fn thrown_at(line: &str) -> Option<&str> {
     let frame = line.strip_prefix("at ")?;
-    Some(frame.rsplit_once('(').and_then(|(_, place)| place.strip_suffix(')')).unwrap_or(frame))
+    Some(
+        frame
+            .rsplit_once('(')
+            .and_then(|(_, place)| place.strip_suffix(')'))
+            .unwrap_or(frame),
+    )
 }
 
 /// `> 2 | code`, `  3 | code`.
 fn is_source(line: &str) -> bool {
     let line = line.strip_prefix("> ").unwrap_or(line);
-    line.split_once(" |")
-        .is_some_and(|(number, _)| !number.trim().is_empty() && number.trim().bytes().all(|byte| byte.is_ascii_digit()))
+    line.split_once(" |").is_some_and(|(number, _)| {
+        !number.trim().is_empty() && number.trim().bytes().all(|byte| byte.is_ascii_digit())
+    })
 }

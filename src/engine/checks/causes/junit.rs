@@ -5,18 +5,37 @@ use super::{Groups, clipped, push_line};
 
 /// Reads the test cases with a failure or an error.
 pub fn junit(text: &str, groups: &mut Groups) {
-    let Some(document) = junit_document(text) else { return };
+    let Some(document) = junit_document(text) else {
+        return;
+    };
     let mut case = Case::default();
     let mut failure: Option<Failure> = None;
     for piece in pieces(document) {
         match piece {
-            Piece::Open { name: "testcase", attributes, .. } => case = Case::read(attributes),
-            Piece::Open { name: "failure" | "error", attributes, is_empty } => {
+            Piece::Open {
+                name: "testcase",
+                attributes,
+                ..
+            } => case = Case::read(attributes),
+            Piece::Open {
+                name: "failure" | "error",
+                attributes,
+                is_empty,
+            } => {
                 let message = attribute(attributes, "message").unwrap_or_default();
-                let found = Failure { message, text: Vec::new() };
-                if is_empty { found.finish(&case, groups) } else { failure = Some(found) }
+                let found = Failure {
+                    message,
+                    text: Vec::new(),
+                };
+                if is_empty {
+                    found.finish(&case, groups)
+                } else {
+                    failure = Some(found)
+                }
             }
-            Piece::Close { name: "failure" | "error" } => {
+            Piece::Close {
+                name: "failure" | "error",
+            } => {
                 if let Some(found) = failure.take() {
                     found.finish(&case, groups);
                 }
@@ -30,7 +49,9 @@ pub fn junit(text: &str, groups: &mut Groups) {
 
 fn keep(failure: &mut Option<Failure>, text: &str) {
     if let Some(failure) = failure {
-        text.trim().lines().for_each(|line| push_line(&mut failure.text, line));
+        text.trim()
+            .lines()
+            .for_each(|line| push_line(&mut failure.text, line));
     }
 }
 
@@ -44,10 +65,21 @@ impl Case {
     fn read(attributes: &str) -> Self {
         let value = |name| attribute(attributes, name).unwrap_or_default();
         let (class, name) = (value("classname"), value("name"));
-        let name = if class.is_empty() { name } else { format!("{class}.{name}") };
+        let name = if class.is_empty() {
+            name
+        } else {
+            format!("{class}.{name}")
+        };
         let (file, line) = (value("file"), value("line"));
-        let place = if line.is_empty() { file } else { format!("{file}:{line}") };
-        Self { name: clipped(&name).to_owned(), place: clipped(&place).to_owned() }
+        let place = if line.is_empty() {
+            file
+        } else {
+            format!("{file}:{line}")
+        };
+        Self {
+            name: clipped(&name).to_owned(),
+            place: clipped(&place).to_owned(),
+        }
     }
 }
 
@@ -59,7 +91,11 @@ struct Failure {
 impl Failure {
     /// The message is what the runner thinks matters; the text stands in where there is none.
     fn finish(self, case: &Case, groups: &mut Groups) {
-        let message = if self.message.trim().is_empty() { self.text.join("\n") } else { self.message };
+        let message = if self.message.trim().is_empty() {
+            self.text.join("\n")
+        } else {
+            self.message
+        };
         groups.add(&case.name, &case.place, &message);
     }
 }

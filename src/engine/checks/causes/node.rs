@@ -16,7 +16,9 @@ pub fn tap(text: &str, groups: &mut Groups) {
     for line in text.lines() {
         let trimmed = line.trim_start();
         let depth = ((line.len() - trimmed.len()) / 4).min(MAX_DEPTH);
-        let is_over = point.as_mut().is_some_and(|point| !point.take(trimmed, line));
+        let is_over = point
+            .as_mut()
+            .is_some_and(|point| !point.take(trimmed, line));
         if is_over && let Some(point) = point.take() {
             has_crashed |= point.has_no_reason();
             point.finish(groups);
@@ -35,7 +37,10 @@ pub fn tap(text: &str, groups: &mut Groups) {
         point.finish(groups);
     }
     if has_crashed {
-        let printed: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# ")).collect();
+        let printed: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("# "))
+            .collect();
         generic(&printed.join("\n"), groups);
     }
 }
@@ -43,9 +48,12 @@ pub fn tap(text: &str, groups: &mut Groups) {
 /// `not ok 2 - name`; one that is marked as to do may fail.
 fn failed_point(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("not ok ")?;
-    let name = rest.trim_start_matches(|character: char| character.is_ascii_digit()).trim_start();
-    let is_to_do =
-        rest.rsplit_once("# ").is_some_and(|(_, directive)| directive.to_ascii_uppercase().starts_with("TODO"));
+    let name = rest
+        .trim_start_matches(|character: char| character.is_ascii_digit())
+        .trim_start();
+    let is_to_do = rest
+        .rsplit_once("# ")
+        .is_some_and(|(_, directive)| directive.to_ascii_uppercase().starts_with("TODO"));
     (!is_to_do).then(|| name.strip_prefix("- ").unwrap_or(name))
 }
 
@@ -64,7 +72,15 @@ struct Point {
 impl Point {
     fn new(name: String) -> Self {
         let (message, place) = (Vec::new(), String::new());
-        Self { name, message, place, is_parent: false, is_in_details: false, is_in_error: false, value_indentation: 0 }
+        Self {
+            name,
+            message,
+            place,
+            is_parent: false,
+            is_in_details: false,
+            is_in_error: false,
+            value_indentation: 0,
+        }
     }
 
     /// Takes a line that belongs to the point, or says that it is over.
@@ -88,19 +104,28 @@ impl Point {
                 self.value_indentation = indentation;
             }
             if trimmed.is_empty() || self.value_indentation <= indentation {
-                push_line(&mut self.message, line.get(self.value_indentation..).unwrap_or_default());
+                push_line(
+                    &mut self.message,
+                    line.get(self.value_indentation..).unwrap_or_default(),
+                );
                 return;
             }
             self.is_in_error = false;
         }
-        let Some((key, value)) = trimmed.split_once(": ") else { return };
+        let Some((key, value)) = trimmed.split_once(": ") else {
+            return;
+        };
         match key {
             "error" | "message" if value.starts_with(['|', '>']) => {
                 (self.is_in_error, self.value_indentation) = (true, 0)
             }
             "error" | "message" => push_line(&mut self.message, unquoted(value)),
-            "expected" | "actual" => push_line(&mut self.message, &format!("{key}: {}", unquoted(value))),
-            "location" | "at" if self.place.is_empty() => unquoted(value).clone_into(&mut self.place),
+            "expected" | "actual" => {
+                push_line(&mut self.message, &format!("{key}: {}", unquoted(value)))
+            }
+            "location" | "at" if self.place.is_empty() => {
+                unquoted(value).clone_into(&mut self.place)
+            }
             "failureType" => self.is_parent = unquoted(value) == "subtestsFailed",
             _ => {}
         }
@@ -118,11 +143,22 @@ impl Point {
 }
 
 fn is_summary(comment: &str) -> bool {
-    ["# Subtest", "# tests ", "# suites ", "# pass ", "# duration"].iter().any(|prefix| comment.starts_with(prefix))
+    [
+        "# Subtest",
+        "# tests ",
+        "# suites ",
+        "# pass ",
+        "# duration",
+    ]
+    .iter()
+    .any(|prefix| comment.starts_with(prefix))
 }
 
 fn unquoted(value: &str) -> &str {
-    value.strip_prefix(['\'', '"']).and_then(|value| value.strip_suffix(['\'', '"'])).unwrap_or(value)
+    value
+        .strip_prefix(['\'', '"'])
+        .and_then(|value| value.strip_suffix(['\'', '"']))
+        .unwrap_or(value)
 }
 
 /// Reads the list of failing tests at the end of the `spec` reporter.
@@ -136,7 +172,10 @@ pub fn spec(text: &str, groups: &mut Groups) {
             place = clipped(location);
         } else if let Some(name) = line.strip_prefix("✖ ").filter(|_| !place.is_empty()) {
             add(&mut test, place, groups);
-            test = Some((name.rsplit_once(" (").map_or(name, |(name, _)| name), Vec::new()));
+            test = Some((
+                name.rsplit_once(" (").map_or(name, |(name, _)| name),
+                Vec::new(),
+            ));
         } else if line.trim_start().starts_with("at ") {
             add(&mut test, place, groups);
         } else if let Some((_, message)) = &mut test {

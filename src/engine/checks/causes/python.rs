@@ -14,7 +14,10 @@ pub fn pytest(text: &str, groups: &mut Groups) {
             is_inside = matches!(heading, "FAILURES" | "ERRORS");
         } else if let Some(title) = section_title(line, is_inside) {
             finish(section.take(), &mut names, groups);
-            section = Some(Section { title: title.to_owned(), ..Section::default() });
+            section = Some(Section {
+                title: title.to_owned(),
+                ..Section::default()
+            });
         } else if let Some(section) = &mut section {
             section.take(line);
         }
@@ -28,12 +31,19 @@ pub fn pytest(text: &str, groups: &mut Groups) {
 /// A broken conftest.py is told before any section, in the same words.
 fn section_title(line: &str, is_inside: bool) -> Option<&str> {
     let title = if is_inside { rule(line, '_') } else { None };
-    title.or_else(|| line.strip_suffix('.').unwrap_or(line).strip_prefix("ImportError while loading "))
+    title.or_else(|| {
+        line.strip_suffix('.')
+            .unwrap_or(line)
+            .strip_prefix("ImportError while loading ")
+    })
 }
 
 fn finish(section: Option<Section>, names: &mut Names, groups: &mut Groups) {
     if let Some(section) = section {
-        let full_name = names.take(&section.title).unwrap_or(&section.title).to_owned();
+        let full_name = names
+            .take(&section.title)
+            .unwrap_or(&section.title)
+            .to_owned();
         section.finish(&full_name, groups);
     }
 }
@@ -56,13 +66,20 @@ struct Names<'a> {
 
 impl<'a> Names<'a> {
     fn read(text: &'a str) -> Self {
-        let mut names = Names { listed: Vec::new(), by_title: HashMap::new() };
+        let mut names = Names {
+            listed: Vec::new(),
+            by_title: HashMap::new(),
+        };
         let mut is_inside = false;
         for line in text.lines() {
             if let Some(heading) = rule(line, '=') {
                 is_inside = heading == "short test summary info";
             } else if let Some(entry) = is_inside.then(|| summary_line(line)).flatten() {
-                names.by_title.entry(title(entry.0)).or_default().push_back(names.listed.len());
+                names
+                    .by_title
+                    .entry(title(entry.0))
+                    .or_default()
+                    .push_back(names.listed.len());
                 names.listed.push(Some(entry));
             }
         }
@@ -71,10 +88,14 @@ impl<'a> Names<'a> {
 
     /// The full name of the section's test. Each is used up once: two files may have tests of one name.
     fn take(&mut self, section: &str) -> Option<&'a str> {
-        let key = ["ERROR at setup of ", "ERROR at teardown of ", "ERROR collecting "]
-            .iter()
-            .find_map(|prefix| section.strip_prefix(prefix))
-            .unwrap_or(section);
+        let key = [
+            "ERROR at setup of ",
+            "ERROR at teardown of ",
+            "ERROR collecting ",
+        ]
+        .iter()
+        .find_map(|prefix| section.strip_prefix(prefix))
+        .unwrap_or(section);
         let index = self.by_title.get_mut(key)?.pop_front()?;
         self.listed[index].take().map(|(name, _)| name)
     }
@@ -86,13 +107,17 @@ impl<'a> Names<'a> {
 
 /// `FAILED test_calc.py::test_add - assert -1 == 3`, `ERROR test_imp.py`.
 fn summary_line(line: &str) -> Option<(&str, &str)> {
-    let rest = line.strip_prefix("FAILED ").or_else(|| line.strip_prefix("ERROR "))?;
+    let rest = line
+        .strip_prefix("FAILED ")
+        .or_else(|| line.strip_prefix("ERROR "))?;
     Some(rest.split_once(" - ").unwrap_or((rest, "")))
 }
 
 /// `a.py::TestX::test_m[1]` has the section `TestX.test_m[1]`; `a.py` has its own name.
 fn title(name: &str) -> String {
-    let Some((_, inside)) = name.split_once("::") else { return name.to_owned() };
+    let Some((_, inside)) = name.split_once("::") else {
+        return name.to_owned();
+    };
     let (path, parameters) = inside.split_at(inside.find('[').unwrap_or(inside.len()));
     path.replace("::", ".") + parameters
 }
@@ -115,7 +140,9 @@ impl Section {
         if self.is_over {
             return;
         }
-        if let Some(message) = line.strip_prefix("E ").or_else(|| line.strip_prefix('E').filter(|rest| rest.is_empty()))
+        if let Some(message) = line
+            .strip_prefix("E ")
+            .or_else(|| line.strip_prefix('E').filter(|rest| rest.is_empty()))
         {
             push_line(&mut self.message, message);
         } else if let Some(source) = line.strip_prefix("> ") {
@@ -136,8 +163,15 @@ impl Section {
         }
         // E lines are indented as the source is; the message is not.
         let said = self.message.iter().filter(|line| !line.trim().is_empty());
-        let indentation = said.map(|line| line.len() - line.trim_start_matches(' ').len()).min().unwrap_or(0);
-        let message: Vec<&str> = self.message.iter().map(|line| line.get(indentation..).unwrap_or_default()).collect();
+        let indentation = said
+            .map(|line| line.len() - line.trim_start_matches(' ').len())
+            .min()
+            .unwrap_or(0);
+        let message: Vec<&str> = self
+            .message
+            .iter()
+            .map(|line| line.get(indentation..).unwrap_or_default())
+            .collect();
         groups.add(name, &self.place, &message.join("\n"));
     }
 }
@@ -148,10 +182,13 @@ pub fn unittest(text: &str, groups: &mut Groups) {
     let mut was_double_rule = false;
     for line in text.lines() {
         let is_double_rule = is_line_of(line, '=');
-        let heading = line.strip_prefix("FAIL: ").or_else(|| line.strip_prefix("ERROR: "));
+        let heading = line
+            .strip_prefix("FAIL: ")
+            .or_else(|| line.strip_prefix("ERROR: "));
         if let (true, Some(name)) = (was_double_rule, heading) {
             block = Some((name.to_owned(), Traceback::default()));
-        } else if is_double_rule || (is_line_of(line, '-') && block.as_ref().is_some_and(|(_, found)| found.has_begun))
+        } else if is_double_rule
+            || (is_line_of(line, '-') && block.as_ref().is_some_and(|(_, found)| found.has_begun))
         {
             finish_block(block.take(), groups);
         } else if let Some((_, traceback)) = &mut block {
@@ -210,13 +247,19 @@ impl Traceback {
     }
 
     pub fn place(&self) -> String {
-        if self.source.is_empty() { self.frame.clone() } else { format!("{}: {}", self.frame, self.source) }
+        if self.source.is_empty() {
+            self.frame.clone()
+        } else {
+            format!("{}: {}", self.frame, self.source)
+        }
     }
 }
 
 /// `calc.py", line 3, in add` as `calc.py:3`.
 fn frame_place(frame: &str) -> String {
-    let Some((path, rest)) = frame.split_once("\", line ") else { return frame.to_owned() };
+    let Some((path, rest)) = frame.split_once("\", line ") else {
+        return frame.to_owned();
+    };
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
     format!("{path}:{digits}")
 }

@@ -7,9 +7,14 @@ use std::fmt::Write;
 /// What is expected: for each cause its tests, joined with commas, and its text.
 fn check(output: &str, expected: &[(&str, &str)]) {
     for (stdout, stderr) in [(output, ""), ("", output)] {
-        let found: Vec<(String, String)> =
-            causes(stdout, stderr).into_iter().map(|cause| (cause.tests.join(", "), cause.text)).collect();
-        let found: Vec<(&str, &str)> = found.iter().map(|(tests, text)| (tests.as_str(), text.as_str())).collect();
+        let found: Vec<(String, String)> = causes(stdout, stderr)
+            .into_iter()
+            .map(|cause| (cause.tests.join(", "), cause.text))
+            .collect();
+        let found: Vec<(&str, &str)> = found
+            .iter()
+            .map(|(tests, text)| (tests.as_str(), text.as_str()))
+            .collect();
         assert_eq!(found, expected);
     }
 }
@@ -85,10 +90,22 @@ fn pytest_that_cannot_collect() {
         test_imp.py:1: in <module>\n    import nothere\nE   ModuleNotFoundError: No module named 'nothere'\n\
         =========================== short test summary info ============================\nERROR test_imp.py\n\
         !!!!!!!!!!!!!!!!!!!! Interrupted: 1 error during collection !!!!!!!!!!!!!!!!!!!!\n1 error in 0.10s\n";
-    check(output, &[("test_imp.py", "ModuleNotFoundError: No module named 'nothere'\n  at test_imp.py:1")]);
+    check(
+        output,
+        &[(
+            "test_imp.py",
+            "ModuleNotFoundError: No module named 'nothere'\n  at test_imp.py:1",
+        )],
+    );
     let conftest = "ImportError while loading conftest 'conftest.py'.\nconftest.py:1: in <module>\n    import zzz\n\
         E   ModuleNotFoundError: No module named 'zzz'\n";
-    check(conftest, &[("conftest 'conftest.py'", "ModuleNotFoundError: No module named 'zzz'\n  at conftest.py:1")]);
+    check(
+        conftest,
+        &[(
+            "conftest 'conftest.py'",
+            "ModuleNotFoundError: No module named 'zzz'\n  at conftest.py:1",
+        )],
+    );
 }
 
 #[test]
@@ -178,14 +195,20 @@ fn nextest() {
         assertion `left == right` failed: sum\n      left: -1\n     right: 3\n    stack backtrace:\n";
     check(
         output,
-        &[("tests::adds", "assertion `left == right` failed: sum\n  left: -1\n right: 3\n  at src/lib.rs:7:22")],
+        &[(
+            "tests::adds",
+            "assertion `left == right` failed: sum\n  left: -1\n right: 3\n  at src/lib.rs:7:22",
+        )],
     );
 }
 
 const GO: [(&str, &str); 3] = [
     ("TestAdd", "Add(1,2) = -1\nwant 3\n  at a_test.go:3"),
     ("TestSub/a", "log\na_test.go:4: no\n  at a_test.go:4"),
-    ("TestP", "panic: assignment to entry in nil map [recovered]\n  at sub/a_test.go:3"),
+    (
+        "TestP",
+        "panic: assignment to entry in nil map [recovered]\n  at sub/a_test.go:3",
+    ),
 ];
 
 #[test]
@@ -255,12 +278,21 @@ fn node() {
 fn a_file_that_node_could_not_run() {
     let said = "/w/calc.js:1\nexports.add = (;\n\nSyntaxError: Unexpected token ';'\n    at wrapSafe (node:internal/modules/cjs/loader:1464:18)\n    \
         at Object.<anonymous> (/w/a.test.js:1:81)\n\nNode.js v20.20.2\n";
-    let why = ("", "SyntaxError: Unexpected token ';'\n  at Object.<anonymous> (/w/a.test.js:1:81)");
+    let why = (
+        "",
+        "SyntaxError: Unexpected token ';'\n  at Object.<anonymous> (/w/a.test.js:1:81)",
+    );
     let comments: String = said.lines().map(|line| format!("# {line}\n")).collect();
     let tap = "# Subtest: /w/a.test.js\nnot ok 1 - /w/a.test.js\n  ---\n  location: '/w/a.test.js:1:1'\n  error: 'test failed'\n  ...\n1..1\n";
-    check(&format!("TAP version 13\n{comments}{tap}"), &[("/w/a.test.js", "test failed\n  at /w/a.test.js:1:1"), why]);
+    check(
+        &format!("TAP version 13\n{comments}{tap}"),
+        &[("/w/a.test.js", "test failed\n  at /w/a.test.js:1:1"), why],
+    );
     let spec = "✖ a.test.js (40ms)\n\n✖ failing tests:\n\ntest at a.test.js:1:1\n✖ a.test.js (40ms)\n  'test failed'\n";
-    check(&format!("{said}{spec}"), &[("a.test.js", "'test failed'\n  at a.test.js:1:1"), why]);
+    check(
+        &format!("{said}{spec}"),
+        &[("a.test.js", "'test failed'\n  at a.test.js:1:1"), why],
+    );
 }
 
 #[test]
@@ -268,7 +300,13 @@ fn a_file_that_jest_could_not_run() {
     let output = "FAIL ./a.test.js\n  ● Test suite failed to run\n\n    Cannot find module './nope' from 'a.test.js'\n\n    \
         > 1 | require('./nope')\n        | ^\n\n      at Resolver.x (node_modules/jest-resolve/build/index.js:1031:11)\n      \
         at Object.require (a.test.js:1:1)\n\nTest Suites: 1 failed, 1 total\n";
-    check(output, &[("./a.test.js", "Cannot find module './nope' from 'a.test.js'\n  at a.test.js:1:1")]);
+    check(
+        output,
+        &[(
+            "./a.test.js",
+            "Cannot find module './nope' from 'a.test.js'\n  at a.test.js:1:1",
+        )],
+    );
 }
 
 #[test]
@@ -308,7 +346,10 @@ fn junit() {
     check(
         output,
         &[
-            ("test_calc.test_add", "assert \"a\" < 3\n +  where\n  at a.py:4"),
+            (
+                "test_calc.test_add",
+                "assert \"a\" < 3\n +  where\n  at a.py:4",
+            ),
             ("bare", "java.lang.Error: <no>\n\tat A.b(A.java:3)"),
             ("x", "gone"),
         ],
@@ -321,7 +362,10 @@ fn anything_else() {
         x.c:1:20: note: each undeclared identifier\na.ts(3,5): error TS2304: Cannot find name 'y'.\n";
     check(
         gcc,
-        &[("", "error: 'y' undeclared\n  at x.c:1:20"), ("", "error TS2304: Cannot find name 'y'.\n  at a.ts(3,5)")],
+        &[
+            ("", "error: 'y' undeclared\n  at x.c:1:20"),
+            ("", "error TS2304: Cannot find name 'y'.\n  at a.ts(3,5)"),
+        ],
     );
     let python = "Traceback (most recent call last):\n  File \"t.py\", line 2, in f\n    f()\n  \
         [Previous line repeated 995 more times]\nRecursionError: too deep\nbye\n  File \"t2.py\", line 1\n    def f(:\n\
@@ -344,13 +388,23 @@ fn anything_else() {
 fn equal_causes_are_told_once() {
     let mut output = "=== short test summary info ===\n".to_owned();
     for number in 1..=30 {
-        writeln!(output, "FAILED a.py::t{number} - <C at 0x7ff3{number}> took 0.{number}s").unwrap();
+        writeln!(
+            output,
+            "FAILED a.py::t{number} - <C at 0x7ff3{number}> took 0.{number}s"
+        )
+        .unwrap();
     }
     let found = causes(&output, "");
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].text, "<C at 0x7ff31> took 0.1s");
     assert_eq!(found[0].tests.len(), MAX_TESTS + 1);
-    assert_eq!((found[0].tests[0].as_str(), found[0].tests[MAX_TESTS].as_str()), ("a.py::t1", "and 10 more"));
+    assert_eq!(
+        (
+            found[0].tests[0].as_str(),
+            found[0].tests[MAX_TESTS].as_str()
+        ),
+        ("a.py::t1", "and 10 more")
+    );
 }
 
 #[test]
@@ -365,7 +419,12 @@ fn numbers_that_matter_keep_causes_apart() {
 fn many_and_long_causes_are_bounded() {
     let mut output = "=== short test summary info ===\n".to_owned();
     for number in 1..=300 {
-        writeln!(output, "FAILED a.py::t{number} - {} {number}", "long ".repeat(2000)).unwrap();
+        writeln!(
+            output,
+            "FAILED a.py::t{number} - {} {number}",
+            "long ".repeat(2000)
+        )
+        .unwrap();
     }
     let found = causes(&output, &output);
     assert_eq!(found.len(), MAX_GROUPS + 1);
@@ -379,9 +438,18 @@ fn hostile_output_takes_one_pass() {
     for hostile in [
         format!("# Subtest: {name}\n{}", "    not ok 1 - x\n".repeat(30_000)),
         format!("=== RUN   {name}\n{}", "    log\n".repeat(30_000)),
-        format!("✖ failing tests:\ntest at {name}\n{}", "✖ x\n".repeat(30_000)),
-        format!("---- {name} stdout ----\n{}", "thread 'main' panicked at a.rs:1:1:\n".repeat(30_000)),
-        format!("<testsuite><testcase name=\"{name}\">{}", "<failure/>".repeat(30_000)),
+        format!(
+            "✖ failing tests:\ntest at {name}\n{}",
+            "✖ x\n".repeat(30_000)
+        ),
+        format!(
+            "---- {name} stdout ----\n{}",
+            "thread 'main' panicked at a.rs:1:1:\n".repeat(30_000)
+        ),
+        format!(
+            "<testsuite><testcase name=\"{name}\">{}",
+            "<failure/>".repeat(30_000)
+        ),
         format!("=== FAILURES ===\n{}", "_ x _\nE a\n".repeat(30_000)),
         "  File \"a\", line 1\n".repeat(50_000),
         "<testsuite ".to_owned() + &"<a \"".repeat(50_000),

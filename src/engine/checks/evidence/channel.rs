@@ -67,7 +67,9 @@ impl Listener for Heard {
             return Some(token.into_bytes());
         }
         let text = String::from_utf8_lossy(packet);
-        let known = text.split_once(' ').filter(|(token, _)| self.tokens.contains(*token));
+        let known = text
+            .split_once(' ')
+            .filter(|(token, _)| self.tokens.contains(*token));
         match known.and_then(|(token, record)| self.record(token, record)) {
             Some(()) => {}
             None => self.has_foreign = true,
@@ -108,7 +110,11 @@ impl Heard {
             }
             "end" => {
                 let index = self.open.remove(token)?;
-                let end = if rest.is_empty() { End::default() } else { serde_json::from_str(rest).ok()? };
+                let end = if rest.is_empty() {
+                    End::default()
+                } else {
+                    serde_json::from_str(rest).ok()?
+                };
                 self.sessions.get_mut(index)?.end = Some(end);
             }
             _ => return None,
@@ -120,11 +126,37 @@ impl Heard {
 impl Session {
     fn add(&mut self, outcome: &str, name: &str) -> Option<()> {
         let (outcome, counts) = match outcome {
-            "passed" => (Outcome::Passed, Counts { executed: 1, passed: 1, ..Counts::default() }),
-            "failed" => (Outcome::Failed, Counts { executed: 1, failed: 1, ..Counts::default() }),
+            "passed" => (
+                Outcome::Passed,
+                Counts {
+                    executed: 1,
+                    passed: 1,
+                    ..Counts::default()
+                },
+            ),
+            "failed" => (
+                Outcome::Failed,
+                Counts {
+                    executed: 1,
+                    failed: 1,
+                    ..Counts::default()
+                },
+            ),
             // A fixture, an import: it failed before or after the test itself.
-            "error" => (Outcome::Failed, Counts { failed: 1, ..Counts::default() }),
-            "skipped" => (Outcome::Skipped, Counts { skipped: 1, ..Counts::default() }),
+            "error" => (
+                Outcome::Failed,
+                Counts {
+                    failed: 1,
+                    ..Counts::default()
+                },
+            ),
+            "skipped" => (
+                Outcome::Skipped,
+                Counts {
+                    skipped: 1,
+                    ..Counts::default()
+                },
+            ),
             _ => return None,
         };
         self.counts = self.counts.plus(counts);
@@ -136,16 +168,22 @@ impl Session {
     pub fn agrees(&self, counts: Counts) -> bool {
         let said = self.end.as_ref().and_then(|end| end.summary);
         said.is_none_or(|said| {
-            said == Said { executed: counts.executed, failed: counts.failed, skipped: counts.skipped }
+            said == Said {
+                executed: counts.executed,
+                failed: counts.failed,
+                skipped: counts.skipped,
+            }
         })
     }
 }
 
 fn runner(name: &str) -> Option<Runner> {
-    [Runner::Pytest, Runner::Unittest, Runner::Node, Runner::Jest].into_iter().find(|runner| match runner {
-        Runner::Node => name == "node",
-        runner => runner.to_string() == name,
-    })
+    [Runner::Pytest, Runner::Unittest, Runner::Node, Runner::Jest]
+        .into_iter()
+        .find(|runner| match runner {
+            Runner::Node => name == "node",
+            runner => runner.to_string() == name,
+        })
 }
 
 #[cfg(test)]
@@ -164,19 +202,51 @@ mod tests {
     fn a_session_has_tests_and_an_end() {
         let mut heard = Heard::default();
         let end = r#"end {"summary":{"executed":2,"failed":1,"skipped":1},"problem":null}"#;
-        say(&mut heard, &["start pytest", "begin pytest", "test passed a", "test failed b", "test skipped c", end]);
+        say(
+            &mut heard,
+            &[
+                "start pytest",
+                "begin pytest",
+                "test passed a",
+                "test failed b",
+                "test skipped c",
+                end,
+            ],
+        );
         say(&mut heard, &["begin node a.test.js"]);
         assert!(!heard.has_foreign);
         assert_eq!(heard.started, [Runner::Pytest]);
-        let [first, second] = heard.sessions.as_slice() else { panic!("{heard:?}") };
-        assert_eq!(first.counts, Counts { executed: 2, passed: 1, failed: 1, skipped: 1 });
-        assert!(first.agrees(first.counts) && !first.agrees(Counts { executed: 3, ..first.counts }));
+        let [first, second] = heard.sessions.as_slice() else {
+            panic!("{heard:?}")
+        };
+        assert_eq!(
+            first.counts,
+            Counts {
+                executed: 2,
+                passed: 1,
+                failed: 1,
+                skipped: 1
+            }
+        );
+        assert!(
+            first.agrees(first.counts)
+                && !first.agrees(Counts {
+                    executed: 3,
+                    ..first.counts
+                })
+        );
         assert!(second.end.is_none() && second.what == "a.test.js");
     }
 
     #[test]
     fn what_has_no_token_is_foreign() {
-        for packet in [&b"2 passed in 0.01s"[..], b"end {}", b"", b"0123 begin pytest", b"\xff\xfe"] {
+        for packet in [
+            &b"2 passed in 0.01s"[..],
+            b"end {}",
+            b"",
+            b"0123 begin pytest",
+            b"\xff\xfe",
+        ] {
             let mut heard = Heard::default();
             heard.hear(b"hello");
             assert_eq!(heard.hear(packet), None);

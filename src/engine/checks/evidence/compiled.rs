@@ -9,7 +9,10 @@ pub fn cargo(text: &str) -> Option<Found> {
     for line in text.lines() {
         if let Some(announced) = announced(line) {
             is_complete &= block.is_none();
-            block = Some(Block { announced, shown: 0 });
+            block = Some(Block {
+                announced,
+                shown: 0,
+            });
         } else if let Some((counts, listed)) = cargo_line(line) {
             // The binary is told apart from what it runs by what it said before and while it ran.
             is_complete &= block.take().is_none_or(|block| block.agrees(listed));
@@ -19,8 +22,14 @@ pub fn cargo(text: &str) -> Option<Found> {
         }
     }
     match (sum, block) {
-        (Some(counts), None) => Some(Found { is_complete, ..Found::whole(counts) }),
-        (Some(counts), Some(_)) => Some(Found { is_complete: false, ..Found::whole(counts) }),
+        (Some(counts), None) => Some(Found {
+            is_complete,
+            ..Found::whole(counts)
+        }),
+        (Some(counts), Some(_)) => Some(Found {
+            is_complete: false,
+            ..Found::whole(counts)
+        }),
         (None, Some(_)) => Some(Found::BROKEN_OFF),
         (None, None) => None,
     }
@@ -41,7 +50,10 @@ impl Block {
 /// `running 2 tests`.
 fn announced(line: &str) -> Option<u32> {
     let rest = line.strip_prefix("running ")?;
-    count(rest.strip_suffix(" tests").or_else(|| rest.strip_suffix(" test"))?)
+    count(
+        rest.strip_suffix(" tests")
+            .or_else(|| rest.strip_suffix(" test"))?,
+    )
 }
 
 /// How many tests a line shows: one each, or a letter each with `-q`.
@@ -51,16 +63,30 @@ fn shown(line: &str) -> u32 {
     }
     let letters = line.split_once(' ').map_or(line, |(letters, _)| letters);
     let is_terse = !letters.is_empty() && letters.chars().all(|letter| ".FiMb".contains(letter));
-    if is_terse { u32::try_from(letters.len()).unwrap_or(u32::MAX) } else { 0 }
+    if is_terse {
+        u32::try_from(letters.len()).unwrap_or(u32::MAX)
+    } else {
+        0
+    }
 }
 
 /// Returns the counts, and how many tests the line accounts for.
 fn cargo_line(line: &str) -> Option<(Counts, u32)> {
     let verdict = line.strip_prefix("test result: ")?;
-    let list = verdict.strip_prefix("ok. ").or_else(|| verdict.strip_prefix("FAILED. "))?;
-    let list = list.split_once("; finished in ").map_or(list, |(list, _)| list);
+    let list = verdict
+        .strip_prefix("ok. ")
+        .or_else(|| verdict.strip_prefix("FAILED. "))?;
+    let list = list
+        .split_once("; finished in ")
+        .map_or(list, |(list, _)| list);
     let items = items(list.trim_end(), ';')?;
-    let counts = Counts::of(&items, &["passed", "measured"], &["failed"], &["ignored"], &["filtered out"])?;
+    let counts = Counts::of(
+        &items,
+        &["passed", "measured"],
+        &["failed"],
+        &["ignored"],
+        &["filtered out"],
+    )?;
     Some((counts, counts.executed.saturating_add(counts.skipped)))
 }
 
@@ -86,20 +112,41 @@ fn is_running(line: &str) -> bool {
 
 /// `Summary [   0.084s] 4 tests run: 1 passed (1 slow), 3 failed, 1 skipped`; `2/4` where it was cancelled.
 pub fn nextest(text: &str) -> Option<Found> {
-    let began = |line: &str| line.trim_start().strip_prefix("Starting ").is_some_and(|rest| rest.contains(" across "));
-    let found = text.lines().filter_map(nextest_line).next_back().map(Found::whole);
+    let began = |line: &str| {
+        line.trim_start()
+            .strip_prefix("Starting ")
+            .is_some_and(|rest| rest.contains(" across "))
+    };
+    let found = text
+        .lines()
+        .filter_map(nextest_line)
+        .next_back()
+        .map(Found::whole);
     found.or_else(|| text.lines().any(began).then_some(Found::BROKEN_OFF))
 }
 
 fn nextest_line(line: &str) -> Option<Counts> {
-    let (time, rest) = line.trim_start().strip_prefix("Summary [")?.split_once("] ")?;
-    let (ran, list) = rest.split_once(" tests run: ").or_else(|| rest.split_once(" test run: "))?;
+    let (time, rest) = line
+        .trim_start()
+        .strip_prefix("Summary [")?
+        .split_once("] ")?;
+    let (ran, list) = rest
+        .split_once(" tests run: ")
+        .or_else(|| rest.split_once(" test run: "))?;
     let executed = count(ran.split('/').next()?).filter(|_| is_duration(time.trim()))?;
     let sum = |words: &[&str]| {
-        let chosen = list.split(", ").filter(|item| words.iter().any(|word| item.contains(word)));
-        chosen.filter_map(|item| count(item.split(' ').next()?)).fold(0, u32::saturating_add)
+        let chosen = list
+            .split(", ")
+            .filter(|item| words.iter().any(|word| item.contains(word)));
+        chosen
+            .filter_map(|item| count(item.split(' ').next()?))
+            .fold(0, u32::saturating_add)
     };
-    Some(Counts::new(executed, sum(&["failed", "timed out"]), sum(&["skipped"])))
+    Some(Counts::new(
+        executed,
+        sum(&["failed", "timed out"]),
+        sum(&["skipped"]),
+    ))
 }
 
 /// `50% tests passed, 1 tests failed out of 2`.

@@ -37,7 +37,11 @@ impl Go {
             self.package.begun.remove(name);
             self.package.is_verbose |= verdict != "FAIL";
             let number = |is: bool| u32::from(is);
-            let counts = Counts::new(number(verdict != "SKIP"), number(verdict == "FAIL"), number(verdict == "SKIP"));
+            let counts = Counts::new(
+                number(verdict != "SKIP"),
+                number(verdict == "FAIL"),
+                number(verdict == "SKIP"),
+            );
             self.counts = self.counts.plus(counts);
         } else if let Some(name) = line.strip_prefix("=== RUN   ") {
             self.is_recognised = true;
@@ -55,7 +59,11 @@ impl Go {
     }
 
     fn end(&mut self, result: &Result) {
-        let Package { begun, is_verbose, has_verdict } = std::mem::take(&mut self.package);
+        let Package {
+            begun,
+            is_verbose,
+            has_verdict,
+        } = std::mem::take(&mut self.package);
         match result {
             Result::Ok => {
                 self.is_silent |= !is_verbose;
@@ -81,7 +89,8 @@ impl Go {
 pub(super) fn test_line(rest: &str) -> Option<(&str, &str)> {
     let (verdict, named) = rest.split_once(": ")?;
     let (name, time) = named.trim_end().rsplit_once(" (")?;
-    let is_known = matches!(verdict, "PASS" | "FAIL" | "SKIP") && time.strip_suffix(')').is_some_and(is_duration);
+    let is_known = matches!(verdict, "PASS" | "FAIL" | "SKIP")
+        && time.strip_suffix(')').is_some_and(is_duration);
     is_known.then_some((verdict, name))
 }
 
@@ -96,8 +105,14 @@ fn package_line(line: &str) -> Option<Result> {
     let words: Vec<&str> = line.split_whitespace().take(4).collect();
     match words.as_slice() {
         ["?", _, "[no", ..] if line.trim_end().ends_with("[no test files]") => Some(Result::Empty),
-        ["ok", _, time, ..] if line.starts_with("ok  ") && (*time == "(cached)" || is_duration(time)) => {
-            Some(if line.trim_end().ends_with("[no tests to run]") { Result::Empty } else { Result::Ok })
+        ["ok", _, time, ..]
+            if line.starts_with("ok  ") && (*time == "(cached)" || is_duration(time)) =>
+        {
+            Some(if line.trim_end().ends_with("[no tests to run]") {
+                Result::Empty
+            } else {
+                Result::Ok
+            })
         }
         ["FAIL", _, time] if is_duration(time) => Some(Result::Failed),
         ["FAIL", _, "[build" | "[setup", "failed]"] => Some(Result::Failed),
@@ -112,21 +127,33 @@ pub fn json(text: &str) -> Option<Found> {
     let mut has_verdict: HashMap<String, bool> = HashMap::new();
     for event in events(text) {
         is_recognised = true;
-        let (failed, skipped) = (u32::from(event.action == "fail"), u32::from(event.action == "skip"));
+        let (failed, skipped) = (
+            u32::from(event.action == "fail"),
+            u32::from(event.action == "skip"),
+        );
         match (event.test.is_some(), event.action.as_str()) {
             (true, "pass" | "fail" | "skip") => {
                 counts = counts.plus(Counts::new(1 - skipped, failed, skipped));
             }
             (false, "output") => {
                 let has_verdict = has_verdict.entry(event.package).or_default();
-                *has_verdict |= matches!(event.output.as_str(), "PASS\n" | "testing: warning: no tests to run\n");
+                *has_verdict |= matches!(
+                    event.output.as_str(),
+                    "PASS\n" | "testing: warning: no tests to run\n"
+                );
             }
-            (false, "pass") => is_complete &= has_verdict.remove(&event.package).unwrap_or_default(),
+            (false, "pass") => {
+                is_complete &= has_verdict.remove(&event.package).unwrap_or_default()
+            }
             (false, "fail") => failed_packages = failed_packages.saturating_add(1),
             _ => {}
         }
     }
-    is_recognised.then(|| Found { counts: Some(counts), failed: counts.failed.max(failed_packages), is_complete })
+    is_recognised.then(|| Found {
+        counts: Some(counts),
+        failed: counts.failed.max(failed_packages),
+        is_complete,
+    })
 }
 
 /// An event of `-json`.
@@ -139,18 +166,22 @@ pub(super) struct Event {
 
 /// Returns the events that are lines of their own.
 pub(super) fn events(text: &str) -> impl Iterator<Item = Event> + '_ {
-    text.lines().filter(|line| line.starts_with('{')).filter_map(|line| {
-        let value: serde_json::Value = serde_json::from_str(line).ok()?;
-        let word = |name: &str| value[name].as_str().map(str::to_owned);
-        const ACTIONS: [&str; 9] = ["start", "run", "pause", "cont", "pass", "bench", "fail", "output", "skip"];
-        let action = word("Action").filter(|action| ACTIONS.contains(&action.as_str()))?;
-        Some(Event {
-            action,
-            package: word("Package")?,
-            test: word("Test"),
-            output: word("Output").unwrap_or_default(),
+    text.lines()
+        .filter(|line| line.starts_with('{'))
+        .filter_map(|line| {
+            let value: serde_json::Value = serde_json::from_str(line).ok()?;
+            let word = |name: &str| value[name].as_str().map(str::to_owned);
+            const ACTIONS: [&str; 9] = [
+                "start", "run", "pause", "cont", "pass", "bench", "fail", "output", "skip",
+            ];
+            let action = word("Action").filter(|action| ACTIONS.contains(&action.as_str()))?;
+            Some(Event {
+                action,
+                package: word("Package")?,
+                test: word("Test"),
+                output: word("Output").unwrap_or_default(),
+            })
         })
-    })
 }
 
 /// Returns what go would have printed without the `-v` that is ours: of what passed, the package's line alone; of what
@@ -179,8 +210,9 @@ struct Quiet {
 impl Quiet {
     fn take(&mut self, line: &str) {
         let words = line.trim_start();
-        let marker =
-            ["=== RUN   ", "=== CONT  ", "=== PAUSE ", "=== NAME  "].iter().find_map(|word| line.strip_prefix(word));
+        let marker = ["=== RUN   ", "=== CONT  ", "=== PAUSE ", "=== NAME  "]
+            .iter()
+            .find_map(|word| line.strip_prefix(word));
         if let Some(name) = marker {
             self.current = name.trim_end().to_owned();
         } else if let Some((verdict, name)) = words.strip_prefix("--- ").and_then(test_line) {
@@ -190,7 +222,10 @@ impl Quiet {
             self.out.push(line.to_owned());
         } else if line == "PASS" {
         } else if line.starts_with("    ") && !self.current.is_empty() {
-            self.logged.entry(self.current.clone()).or_default().push(line.to_owned());
+            self.logged
+                .entry(self.current.clone())
+                .or_default()
+                .push(line.to_owned());
         } else {
             self.kept.push(line.to_owned());
         }
@@ -201,7 +236,8 @@ impl Quiet {
         if verdict == "FAIL" {
             let indent = &line[..line.len() - line.trim_start().len()];
             self.kept.push(line.to_owned());
-            self.kept.extend(logged.iter().map(|logged| format!("{indent}{logged}")));
+            self.kept
+                .extend(logged.iter().map(|logged| format!("{indent}{logged}")));
         }
         self.current.clear();
     }
@@ -214,7 +250,8 @@ impl Quiet {
         if is_shown {
             logged.sort();
             self.out.extend(kept);
-            self.out.extend(logged.into_iter().flat_map(|(_, lines)| lines));
+            self.out
+                .extend(logged.into_iter().flat_map(|(_, lines)| lines));
         }
     }
 }

@@ -6,7 +6,10 @@ use super::{Counts, Found, count, is_duration, items};
 
 /// `Tests:       1 failed, 1 skipped, 2 passed, 4 total`.
 pub fn jest(text: &str) -> Option<Found> {
-    text.lines().filter_map(jest_line).next_back().map(Found::whole)
+    text.lines()
+        .filter_map(jest_line)
+        .next_back()
+        .map(Found::whole)
 }
 
 fn jest_line(line: &str) -> Option<Counts> {
@@ -16,20 +19,36 @@ fn jest_line(line: &str) -> Option<Counts> {
     }
     let items = items(line.strip_prefix("Tests:")?, ',')?;
     items.last().filter(|(_, word)| *word == "total")?;
-    Counts::of(&items, &["passed"], &["failed"], &["skipped", "todo", "pending"], &["total"])
+    Counts::of(
+        &items,
+        &["passed"],
+        &["failed"],
+        &["skipped", "todo", "pending"],
+        &["total"],
+    )
 }
 
 /// ` Tests  2 failed | 1 passed | 1 skipped (4)`.
 pub fn vitest(text: &str) -> Option<Found> {
-    let found = text.lines().filter_map(vitest_line).next_back().map(Found::whole);
-    found.or_else(|| text.lines().any(is_vitest_header).then_some(Found::BROKEN_OFF))
+    let found = text
+        .lines()
+        .filter_map(vitest_line)
+        .next_back()
+        .map(Found::whole);
+    found.or_else(|| {
+        text.lines()
+            .any(is_vitest_header)
+            .then_some(Found::BROKEN_OFF)
+    })
 }
 
 /// ` RUN  v3.2.4 /project`.
 fn is_vitest_header(line: &str) -> bool {
     let mut words = line.split_whitespace();
-    let version =
-        |word: &str| word.strip_prefix('v').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    let version = |word: &str| {
+        word.strip_prefix('v')
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
     words.next() == Some("RUN")
         && words.next().is_some_and(version)
         && words.next().is_some_and(|word| word.starts_with('/'))
@@ -40,34 +59,68 @@ fn vitest_line(line: &str) -> Option<Counts> {
     if line == "Tests  no tests" || line.starts_with("No test files found, exiting with code ") {
         return Some(Counts::default());
     }
-    let (list, total) = line.strip_prefix("Tests ")?.trim().strip_suffix(')')?.rsplit_once(" (")?;
+    let (list, total) = line
+        .strip_prefix("Tests ")?
+        .trim()
+        .strip_suffix(')')?
+        .rsplit_once(" (")?;
     count(total)?;
-    Counts::of(&items(list, '|')?, &["passed", "expected fail"], &["failed"], &["skipped", "todo"], &[])
+    Counts::of(
+        &items(list, '|')?,
+        &["passed", "expected fail"],
+        &["failed"],
+        &["skipped", "todo"],
+        &[],
+    )
 }
 
 /// The JSON of jest and vitest, alone on its stream.
 pub fn jest_json(text: &str) -> Option<Found> {
     let report = report(text)?;
-    let number = |name: &str| report[name].as_u64().map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+    let number = |name: &str| {
+        report[name]
+            .as_u64()
+            .map(|number| u32::try_from(number).unwrap_or(u32::MAX))
+    };
     let (passed, failed) = (number("numPassedTests")?, number("numFailedTests")?);
     number("numTotalTests")?;
-    let skipped = number("numPendingTests").unwrap_or(0).saturating_add(number("numTodoTests").unwrap_or(0));
-    Some(Found::whole(Counts { executed: passed.saturating_add(failed), passed, failed, skipped }))
+    let skipped = number("numPendingTests")
+        .unwrap_or(0)
+        .saturating_add(number("numTodoTests").unwrap_or(0));
+    Some(Found::whole(Counts {
+        executed: passed.saturating_add(failed),
+        passed,
+        failed,
+        skipped,
+    }))
 }
 
 /// The JSON of mocha, alone on its stream.
 pub fn mocha_json(text: &str) -> Option<Found> {
     let report = report(text)?;
-    let number = |name: &str| report["stats"][name].as_u64().map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+    let number = |name: &str| {
+        report["stats"][name]
+            .as_u64()
+            .map(|number| u32::try_from(number).unwrap_or(u32::MAX))
+    };
     let (passed, failed, skipped) = (number("passes")?, number("failures")?, number("pending")?);
-    Some(Found::whole(Counts { executed: passed.saturating_add(failed), passed, failed, skipped }))
+    Some(Found::whole(Counts {
+        executed: passed.saturating_add(failed),
+        passed,
+        failed,
+        skipped,
+    }))
 }
 
 /// Returns the object that a stream is, but for lines before it.
 pub(super) fn report(text: &str) -> Option<Value> {
     let text = text.trim_end();
-    let starts = text.starts_with('{').then_some(0).or_else(|| text.find("\n{").map(|place| place + 1))?;
-    text.ends_with('}').then(|| serde_json::from_str(&text[starts..]).ok())?
+    let starts = text
+        .starts_with('{')
+        .then_some(0)
+        .or_else(|| text.find("\n{").map(|place| place + 1))?;
+    text.ends_with('}')
+        .then(|| serde_json::from_str(&text[starts..]).ok())?
 }
 
 /// A block of `# tests 3`, `# pass 2`, ...; the spec reporter writes `ℹ` for `#`. Tape prints the same, with less.
@@ -79,22 +132,39 @@ pub fn node(text: &str) -> Option<Found> {
         let Some((name, number)) = node_line(line) else {
             let is_point = passed_point(line).is_some() || line.starts_with("not ok ");
             empty_files += u32::from(!has_inner && passed_point(line).is_some_and(is_file_name));
-            has_inner = if is_point { false } else { has_inner || is_inner_point(line) };
+            has_inner = if is_point {
+                false
+            } else {
+                has_inner || is_inner_point(line)
+            };
             continue;
         };
         match (name, &mut block) {
             ("tests", _) => {
-                block = Some(Block { tests: number.saturating_sub(empty_files), skipped: 0, failed: 0 });
+                block = Some(Block {
+                    tests: number.saturating_sub(empty_files),
+                    skipped: 0,
+                    failed: 0,
+                });
                 empty_files = 0;
             }
             ("skipped", Some(block)) => block.skipped = number,
-            ("fail" | "cancelled", Some(block)) => block.failed = block.failed.saturating_add(number),
+            ("fail" | "cancelled", Some(block)) => {
+                block.failed = block.failed.saturating_add(number)
+            }
             _ => {}
         }
         // The word alone could be a comment; with what passed beside it, it is a summary.
-        if let (Some(block), true) = (&block, matches!(name, "pass" | "fail" | "cancelled" | "skipped")) {
+        if let (Some(block), true) = (
+            &block,
+            matches!(name, "pass" | "fail" | "cancelled" | "skipped"),
+        ) {
             let executed = block.tests.saturating_sub(block.skipped);
-            last = Some(Found::whole(Counts::new(executed, block.failed, block.skipped)));
+            last = Some(Found::whole(Counts::new(
+                executed,
+                block.failed,
+                block.skipped,
+            )));
         }
     }
     last
@@ -107,7 +177,9 @@ struct Block {
 }
 
 fn node_line(line: &str) -> Option<(&str, u32)> {
-    let rest = line.strip_prefix("# ").or_else(|| line.strip_prefix("ℹ "))?;
+    let rest = line
+        .strip_prefix("# ")
+        .or_else(|| line.strip_prefix("ℹ "))?;
     let (name, number) = rest.trim_end().split_once(' ')?;
     Some((name, count(number.trim_start())?))
 }
@@ -117,7 +189,9 @@ fn passed_point(line: &str) -> Option<&str> {
     if let Some(rest) = line.strip_prefix("✔ ") {
         return Some(rest.rsplit_once(" (").map_or(rest, |(name, _)| name));
     }
-    line.strip_prefix("ok ")?.split_once(" - ").map(|(_, name)| name.trim_end())
+    line.strip_prefix("ok ")?
+        .split_once(" - ")
+        .map(|(_, name)| name.trim_end())
 }
 
 fn is_inner_point(line: &str) -> bool {
@@ -150,7 +224,11 @@ pub fn mocha(text: &str) -> Option<Found> {
 
 fn mocha_line(line: &str) -> Option<(&str, u32)> {
     let words: Vec<&str> = line.split_whitespace().take(4).collect();
-    let is_time = |text: &str| text.strip_prefix('(').and_then(|text| text.strip_suffix(')')).is_some_and(is_duration);
+    let is_time = |text: &str| {
+        text.strip_prefix('(')
+            .and_then(|text| text.strip_suffix(')'))
+            .is_some_and(is_duration)
+    };
     match words.as_slice() {
         [number, "passing"] => Some(("passing", count(number)?)),
         [number, "passing", time] if is_time(time) => Some(("passing", count(number)?)),

@@ -73,7 +73,9 @@ pub(super) fn read(runner: Runner, stdout: &str, stderr: &str) -> Names {
 type Line<'a> = Option<(&'a str, Outcome)>;
 
 fn lines(text: &str, read: fn(&str) -> Line<'_>, names: &mut Names) {
-    text.lines().filter_map(read).for_each(|(name, outcome)| names.add(name, outcome));
+    text.lines()
+        .filter_map(read)
+        .for_each(|(name, outcome)| names.add(name, outcome));
 }
 
 /// `tests/test_a.py::test_x PASSED [ 50%]`, and `FAILED tests/test_a.py::test_x - assert ...` at the end.
@@ -87,13 +89,19 @@ fn pytest(line: &str) -> Line<'_> {
         ("SKIPPED", Outcome::Skipped),
     ];
     for (word, outcome) in WORDS {
-        if let Some(name) = line.strip_prefix(word).and_then(|rest| rest.strip_prefix(' ')) {
+        if let Some(name) = line
+            .strip_prefix(word)
+            .and_then(|rest| rest.strip_prefix(' '))
+        {
             let name = name.split_once(" - ").map_or(name, |(name, _)| name);
             return name.contains("::").then_some((name, outcome));
         }
-        if let Some((name, rest)) = line.split_once(word).filter(|(name, _)| name.contains("::") && name.ends_with(' '))
+        if let Some((name, rest)) = line
+            .split_once(word)
+            .filter(|(name, _)| name.contains("::") && name.ends_with(' '))
         {
-            let is_end = rest.trim().is_empty() || rest.trim().ends_with("%]") || rest.starts_with(" (");
+            let is_end =
+                rest.trim().is_empty() || rest.trim().ends_with("%]") || rest.starts_with(" (");
             return is_end.then_some((name, outcome));
         }
     }
@@ -102,7 +110,10 @@ fn pytest(line: &str) -> Line<'_> {
 
 /// `test_x (mod.Class.test_x) ... ok`, and `FAIL: test_x (mod.Class.test_x)`.
 fn unittest(line: &str) -> Line<'_> {
-    if let Some(name) = line.strip_prefix("FAIL: ").or_else(|| line.strip_prefix("ERROR: ")) {
+    if let Some(name) = line
+        .strip_prefix("FAIL: ")
+        .or_else(|| line.strip_prefix("ERROR: "))
+    {
         return Some((name, Outcome::Failed));
     }
     let (name, verdict) = line.rsplit_once(" ... ")?;
@@ -129,8 +140,11 @@ fn cargo(line: &str) -> Line<'_> {
 fn nextest(line: &str) -> Line<'_> {
     let (word, rest) = line.trim_start().split_once(' ')?;
     let (_, name) = rest.trim_start().strip_prefix('[')?.split_once("] ")?;
-    let name =
-        name.trim_start().strip_prefix('(').and_then(|rest| rest.split_once(") ")).map_or(name, |(_, name)| name);
+    let name = name
+        .trim_start()
+        .strip_prefix('(')
+        .and_then(|rest| rest.split_once(") "))
+        .map_or(name, |(_, name)| name);
     match word {
         "PASS" | "LEAK" => Some((name, Outcome::Passed)),
         "FAIL" | "ABORT" | "TIMEOUT" => Some((name, Outcome::Failed)),
@@ -141,15 +155,23 @@ fn nextest(line: &str) -> Line<'_> {
 
 /// `1/2 Test #1: adds .......   Passed    0.00 sec`.
 fn ctest(line: &str) -> Line<'_> {
-    let (_, rest) = line.split_once(" Test ").and_then(|(_, rest)| rest.split_once(": "))?;
+    let (_, rest) = line
+        .split_once(" Test ")
+        .and_then(|(_, rest)| rest.split_once(": "))?;
     let (name, verdict) = rest.split_once(" ..").or_else(|| rest.split_once("  "))?;
     let verdict = verdict.trim_start_matches(['.', ' ']);
     if verdict.starts_with("***Skipped") {
         return Some((name, Outcome::Skipped));
     }
     let is_failed = verdict.starts_with("***");
-    (is_failed || verdict.starts_with("Passed"))
-        .then_some((name, if is_failed { Outcome::Failed } else { Outcome::Passed }))
+    (is_failed || verdict.starts_with("Passed")).then_some((
+        name,
+        if is_failed {
+            Outcome::Failed
+        } else {
+            Outcome::Passed
+        },
+    ))
 }
 
 fn go(text: &str, names: &mut Names) {
@@ -176,18 +198,37 @@ fn go(text: &str, names: &mut Names) {
 /// as failed too.
 fn node(text: &str, names: &mut Names) {
     for line in text.lines().map(str::trim_start) {
-        let point = line.strip_prefix("not ok ").map(|rest| (rest, Outcome::Failed));
+        let point = line
+            .strip_prefix("not ok ")
+            .map(|rest| (rest, Outcome::Failed));
         let point = point.or_else(|| line.strip_prefix("ok ").map(|rest| (rest, Outcome::Passed)));
-        let mark = [("✔ ", Outcome::Passed), ("✖ ", Outcome::Failed), ("﹣ ", Outcome::Skipped)];
-        let mark = mark.iter().find_map(|(mark, outcome)| Some((line.strip_prefix(mark)?, *outcome)));
+        let mark = [
+            ("✔ ", Outcome::Passed),
+            ("✖ ", Outcome::Failed),
+            ("﹣ ", Outcome::Skipped),
+        ];
+        let mark = mark
+            .iter()
+            .find_map(|(mark, outcome)| Some((line.strip_prefix(mark)?, *outcome)));
         let (name, outcome) = match (point, mark) {
             (Some((rest, outcome)), _) => {
-                let Some((_, name)) = rest.split_once(" - ") else { continue };
+                let Some((_, name)) = rest.split_once(" - ") else {
+                    continue;
+                };
                 (name, outcome)
             }
             (None, Some((rest, outcome))) => {
-                let Some((name, time)) = rest.rsplit_once(" (") else { continue };
-                (name, if time.contains(") # SKIP") { Outcome::Skipped } else { outcome })
+                let Some((name, time)) = rest.rsplit_once(" (") else {
+                    continue;
+                };
+                (
+                    name,
+                    if time.contains(") # SKIP") {
+                        Outcome::Skipped
+                    } else {
+                        outcome
+                    },
+                )
             }
             (None, None) => continue,
         };
@@ -217,11 +258,20 @@ fn javascript(text: &str, names: &mut Names) {
             continue;
         }
         let words = line.trim_start();
-        if let Some((rest, outcome)) =
-            marks.iter().find_map(|(mark, outcome)| Some((words.strip_prefix(mark)?, *outcome)))
+        if let Some((rest, outcome)) = marks
+            .iter()
+            .find_map(|(mark, outcome)| Some((words.strip_prefix(mark)?, *outcome)))
         {
-            let name = rest.rsplit_once(" (").filter(|(_, time)| time.ends_with("ms)")).map_or(rest, |(name, _)| name);
-            names.add(name.strip_prefix("skipped ").filter(|_| outcome == Outcome::Skipped).unwrap_or(name), outcome);
+            let name = rest
+                .rsplit_once(" (")
+                .filter(|(_, time)| time.ends_with("ms)"))
+                .map_or(rest, |(name, _)| name);
+            names.add(
+                name.strip_prefix("skipped ")
+                    .filter(|_| outcome == Outcome::Skipped)
+                    .unwrap_or(name),
+                outcome,
+            );
         }
     }
     let Some(report) = report(text) else { return };
@@ -234,7 +284,11 @@ fn javascript(text: &str, names: &mut Names) {
         };
         names.add(test["fullName"].as_str().unwrap_or_default(), outcome);
     }
-    for (list, outcome) in [("passes", Outcome::Passed), ("failures", Outcome::Failed), ("pending", Outcome::Skipped)] {
+    for (list, outcome) in [
+        ("passes", Outcome::Passed),
+        ("failures", Outcome::Failed),
+        ("pending", Outcome::Skipped),
+    ] {
         for test in report[list].as_array().into_iter().flatten() {
             names.add(test["fullTitle"].as_str().unwrap_or_default(), outcome);
         }
@@ -242,17 +296,27 @@ fn javascript(text: &str, names: &mut Names) {
 }
 
 fn junit(text: &str, names: &mut Names) {
-    let Some(document) = junit_document(text) else { return };
+    let Some(document) = junit_document(text) else {
+        return;
+    };
     let mut last: Option<(String, Outcome)> = None;
     for piece in pieces(document) {
-        let Piece::Open { name, attributes, .. } = piece else { continue };
+        let Piece::Open {
+            name, attributes, ..
+        } = piece
+        else {
+            continue;
+        };
         match (name, &mut last) {
             ("testcase", last) => {
                 if let Some((name, outcome)) = last.take() {
                     names.add(&name, outcome);
                 }
                 let part = |name| attribute(attributes, name).unwrap_or_default();
-                *last = Some((format!("{} {}", part("classname"), part("name")), Outcome::Passed));
+                *last = Some((
+                    format!("{} {}", part("classname"), part("name")),
+                    Outcome::Passed,
+                ));
             }
             ("failure" | "error", Some((_, outcome))) => *outcome = Outcome::Failed,
             ("skipped", Some((_, outcome))) => *outcome = Outcome::Skipped,

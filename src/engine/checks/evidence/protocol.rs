@@ -9,7 +9,12 @@ pub fn junit(text: &str) -> Option<Found> {
     let mut suites = Counts::default();
     let mut is_listed = false;
     for piece in pieces(junit_document(text)?) {
-        let Piece::Open { name, attributes, .. } = piece else { continue };
+        let Piece::Open {
+            name, attributes, ..
+        } = piece
+        else {
+            continue;
+        };
         match name {
             "testsuite" => suites = suites.plus(suite(attributes)),
             "testcase" => {
@@ -24,12 +29,21 @@ pub fn junit(text: &str) -> Option<Found> {
             _ => {}
         }
     }
-    let Counts { executed, failed, skipped, .. } = if is_listed { cases } else { suites };
+    let Counts {
+        executed,
+        failed,
+        skipped,
+        ..
+    } = if is_listed { cases } else { suites };
     Some(Found::whole(Counts::new(executed, failed, skipped)))
 }
 
 fn suite(attributes: &str) -> Counts {
-    let number = |name| attribute(attributes, name).and_then(|value| count(&value)).unwrap_or(0);
+    let number = |name| {
+        attribute(attributes, name)
+            .and_then(|value| count(&value))
+            .unwrap_or(0)
+    };
     let skipped = number("skipped").saturating_add(number("disabled"));
     let failed = number("failures").saturating_add(number("errors"));
     Counts::new(number("tests").saturating_sub(skipped), failed, skipped)
@@ -53,7 +67,9 @@ pub fn tap(text: &str) -> Option<Found> {
             counts = counts.plus(Counts::new(1 - skipped, failed, skipped));
         }
     }
-    let planned = plan.filter(|tests| is_tap || *tests == 0).map(|_| Found::whole(counts));
+    let planned = plan
+        .filter(|tests| is_tap || *tests == 0)
+        .map(|_| Found::whole(counts));
     planned.or(has_version.then_some(Found::BROKEN_OFF))
 }
 
@@ -66,6 +82,15 @@ fn point(line: &str) -> Option<(bool, String)> {
     if !(rest.is_empty() || rest.starts_with(' ')) {
         return None;
     }
-    let directive = rest.rsplit_once("# ").map_or("", |(_, directive)| directive);
-    Some((is_ok, directive.chars().take(4).collect::<String>().to_ascii_uppercase()))
+    let directive = rest
+        .rsplit_once("# ")
+        .map_or("", |(_, directive)| directive);
+    Some((
+        is_ok,
+        directive
+            .chars()
+            .take(4)
+            .collect::<String>()
+            .to_ascii_uppercase(),
+    ))
 }

@@ -14,7 +14,10 @@ pub fn pytest(text: &str) -> Option<Found> {
         } else if line.starts_with("!!!") && line.contains("_pytest.outcomes.Exit: ") {
             is_left = true;
         } else if let Some(counts) = pytest_line(words) {
-            last = Some(Found { is_complete: !is_left, ..Found::whole(counts) });
+            last = Some(Found {
+                is_complete: !is_left,
+                ..Found::whole(counts)
+            });
         }
     }
     last
@@ -30,7 +33,13 @@ fn pytest_line(words: &str) -> Option<Counts> {
         return Some(Counts::default());
     }
     let items = items(list, ',')?;
-    let mut counts = Counts::of(&items, &["passed", "xfailed", "xpassed"], &["failed"], &["skipped"], &PYTEST_BESIDE)?;
+    let mut counts = Counts::of(
+        &items,
+        &["passed", "xfailed", "xpassed"],
+        &["failed"],
+        &["skipped"],
+        &PYTEST_BESIDE,
+    )?;
     counts.failed = counts.failed.saturating_add(errors(list));
     Some(counts)
 }
@@ -50,7 +59,9 @@ const PYTEST_BESIDE: [&str; 10] = [
 
 /// `7 tests collected`, `1/7 tests collected (6 deselected)`, `1 test collected, 1 error`.
 fn is_collection(list: &str) -> bool {
-    let Some((number, rest)) = list.split_once(' ') else { return false };
+    let Some((number, rest)) = list.split_once(' ') else {
+        return false;
+    };
     number.split('/').all(|part| count(part).is_some())
         && (rest.starts_with("tests collected") || rest.starts_with("test collected"))
 }
@@ -69,10 +80,17 @@ fn errors(list: &str) -> u32 {
 pub fn unittest(text: &str) -> Option<Found> {
     let mut last = None;
     let mut has_ruler = false;
-    let mut lines = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).peekable();
+    let mut lines = text
+        .lines()
+        .map(str::trim_end)
+        .filter(|line| !line.is_empty())
+        .peekable();
     while let Some(line) = lines.next() {
         if let Some(ran) = unittest_ran(line) {
-            let begun = Found { is_complete: false, ..Found::whole(Counts::new(ran, 0, 0)) };
+            let begun = Found {
+                is_complete: false,
+                ..Found::whole(Counts::new(ran, 0, 0))
+            };
             let found = lines.peek().map_or(begun, |next| verdict(next, begun));
             if found.is_complete || has_ruler {
                 last = Some(found);
@@ -85,16 +103,23 @@ pub fn unittest(text: &str) -> Option<Found> {
 
 fn unittest_ran(line: &str) -> Option<u32> {
     let (number, rest) = line.strip_prefix("Ran ")?.split_once(' ')?;
-    let time = rest.strip_prefix("tests in ").or_else(|| rest.strip_prefix("test in "))?;
+    let time = rest
+        .strip_prefix("tests in ")
+        .or_else(|| rest.strip_prefix("test in "))?;
     count(number).filter(|_| is_duration(time))
 }
 
 /// `OK (skipped=1)`, `FAILED (failures=1, errors=2, expected failures=1)`.
 fn verdict(line: &str, found: Found) -> Found {
     let word = line.split_once(" (").map_or(line, |(word, _)| word);
-    let details = line.split_once(" (").and_then(|(_, details)| details.strip_suffix(')')).unwrap_or_default();
+    let details = line
+        .split_once(" (")
+        .and_then(|(_, details)| details.strip_suffix(')'))
+        .unwrap_or_default();
     let total = |names: &[&str]| -> u32 {
-        let named = details.split(", ").filter_map(|detail| detail.split_once('='));
+        let named = details
+            .split(", ")
+            .filter_map(|detail| detail.split_once('='));
         named
             .filter(|(name, _)| names.contains(name))
             .filter_map(|(_, number)| count(number))
@@ -104,5 +129,8 @@ fn verdict(line: &str, found: Found) -> Found {
     let ran = found.counts.unwrap_or_default().executed;
     let failed = total(&["failures", "errors", "unexpected successes"]);
     let is_complete = matches!(word, "OK" | "FAILED" | "NO TESTS RAN");
-    Found { is_complete, ..Found::whole(Counts::new(ran.saturating_sub(skipped), failed, skipped)) }
+    Found {
+        is_complete,
+        ..Found::whole(Counts::new(ran.saturating_sub(skipped), failed, skipped))
+    }
 }

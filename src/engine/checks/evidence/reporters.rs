@@ -15,7 +15,10 @@ use crate::error::{Error, Result};
 use crate::process::private::PrivateDir;
 
 /// The interpreter imports a module of this name before anything else.
-const PYTHON: (&str, &str) = ("python/sitecustomize.py", include_str!("report/sitecustomize.py"));
+const PYTHON: (&str, &str) = (
+    "python/sitecustomize.py",
+    include_str!("report/sitecustomize.py"),
+);
 const NODE: (&str, &str) = ("node/report.cjs", include_str!("report/report.cjs"));
 
 /// The programs of one root. They go when this goes.
@@ -29,8 +32,14 @@ impl Reporters {
     /// Writes the programs to a folder of `root` below `temporary`.
     pub fn create(temporary: &Path, root: &Path) -> Result<Reporters> {
         let folder = PrivateDir::create(temporary, root, "report")?;
-        let path = folder.path().canonicalize().map_err(|error| Error::io("use", folder.path(), error))?;
-        let reporters = Reporters { _folder: folder, path };
+        let path = folder
+            .path()
+            .canonicalize()
+            .map_err(|error| Error::io("use", folder.path(), error))?;
+        let reporters = Reporters {
+            _folder: folder,
+            path,
+        };
         reporters.renew()?;
         Ok(reporters)
     }
@@ -51,7 +60,10 @@ impl Reporters {
     /// Adds the variables with which a check's runner finds its program.
     pub fn add_variables(&self, known: Option<Runner>, env: &mut Vec<(OsString, OsString)>) {
         let is_python = matches!(known, None | Some(Runner::Pytest | Runner::Unittest));
-        let is_node = matches!(known, None | Some(Runner::Node | Runner::Jest | Runner::Vitest | Runner::Mocha));
+        let is_node = matches!(
+            known,
+            None | Some(Runner::Node | Runner::Jest | Runner::Vitest | Runner::Mocha)
+        );
         let python = self.path.join("python");
         // A path with the separator in it cannot be an entry.
         if is_python && !python.as_os_str().as_bytes().contains(&b':') {
@@ -59,7 +71,12 @@ impl Reporters {
         }
         if let Some(path) = self.path.join(NODE.0).to_str().filter(|_| is_node) {
             let quoted = path.replace('\\', "\\\\").replace('"', "\\\"");
-            put_first(env, "NODE_OPTIONS", OsStr::new(&format!("--require=\"{quoted}\"")), " ");
+            put_first(
+                env,
+                "NODE_OPTIONS",
+                OsStr::new(&format!("--require=\"{quoted}\"")),
+                " ",
+            );
         }
     }
 }
@@ -78,7 +95,10 @@ fn put_first(env: &mut Vec<(OsString, OsString)>, name: &str, first: &OsStr, sep
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a file in a private directory of ours")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a file in a private directory of ours"
+)]
 fn put(path: &Path, text: &str) -> io::Result<()> {
     let is_file = fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
     if is_file && fs::read(path).is_ok_and(|content| content == text.as_bytes()) {

@@ -29,7 +29,12 @@ impl Runner {
             Runner::Vitest => Some("vitest: use the default, verbose or json reporter"),
             Runner::Go => Some("go test: let it have -v or -json"),
             Runner::Ctest => Some("ctest: do not use -N or -Q"),
-            Runner::Pytest | Runner::Unittest | Runner::Cargo | Runner::Nextest | Runner::Junit | Runner::Tap => None,
+            Runner::Pytest
+            | Runner::Unittest
+            | Runner::Cargo
+            | Runner::Nextest
+            | Runner::Junit
+            | Runner::Tap => None,
         }
     }
 }
@@ -68,10 +73,15 @@ fn of_words(words: &[&str], script: &dyn Fn(&str) -> Option<String>, depth: u32)
     let again = |rest: &[&str]| of_words(rest, script, depth);
     match base_name(program) {
         "env" => again(after_assignments(rest)),
-        "nice" | "nohup" | "time" | "command" | "exec" | "xvfb-run" | "stdbuf" => again(after_options(rest, &["-n"])),
+        "nice" | "nohup" | "time" | "command" | "exec" | "xvfb-run" | "stdbuf" => {
+            again(after_options(rest, &["-n"]))
+        }
         "timeout" => again(after_options(rest, &["-s", "-k"]).get(1..)?),
         "uv" | "poetry" | "pipenv" | "pdm" | "hatch" | "rye" => match after_options(rest, &[]) {
-            ["run", rest @ ..] => again(after_options(rest, &["--with", "-p", "--python", "--group", "--extra"])),
+            ["run", rest @ ..] => again(after_options(
+                rest,
+                &["--with", "-p", "--python", "--group", "--extra"],
+            )),
             _ => None,
         },
         "coverage" => match rest {
@@ -102,7 +112,10 @@ fn base_name(path: &str) -> &str {
 
 /// Runners that are programs, also as the script that one of them is.
 fn by_name(name: &str) -> Option<Runner> {
-    let name = [".js", ".cjs", ".mjs", ".cmd", ".py"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+    let name = [".js", ".cjs", ".mjs", ".cmd", ".py"]
+        .iter()
+        .find_map(|end| name.strip_suffix(end))
+        .unwrap_or(name);
     match name {
         "pytest" | "py.test" => Some(Runner::Pytest),
         "jest" => Some(Runner::Jest),
@@ -117,18 +130,29 @@ fn by_name(name: &str) -> Option<Runner> {
 /// `pytest-3`, as Debian calls it.
 fn numbered_pytest(name: &str) -> Option<Runner> {
     let version = name.strip_prefix("pytest-")?;
-    version.chars().all(|letter| letter.is_ascii_digit() || letter == '.').then_some(Runner::Pytest)
+    version
+        .chars()
+        .all(|letter| letter.is_ascii_digit() || letter == '.')
+        .then_some(Runner::Pytest)
 }
 
 /// `python`, `python3`, `python3.12`, `pypy3`.
 fn is_python(name: &str) -> bool {
-    let version = name.strip_prefix("python").or_else(|| name.strip_prefix("pypy"));
-    version.is_some_and(|version| version.chars().all(|letter| letter.is_ascii_digit() || matches!(letter, '.' | 't')))
+    let version = name
+        .strip_prefix("python")
+        .or_else(|| name.strip_prefix("pypy"));
+    version.is_some_and(|version| {
+        version
+            .chars()
+            .all(|letter| letter.is_ascii_digit() || matches!(letter, '.' | 't'))
+    })
 }
 
 fn python(mut rest: &[&str], again: &dyn Fn(&[&str]) -> Option<Runner>) -> Option<Runner> {
     while let [word, following @ ..] = rest {
-        let letters = word.strip_prefix('-').filter(|letters| !letters.starts_with('-'));
+        let letters = word
+            .strip_prefix('-')
+            .filter(|letters| !letters.starts_with('-'));
         match letters {
             // A script, or `--` and one.
             None if !word.starts_with("--") => return by_name(base_name(word)),
@@ -167,9 +191,23 @@ fn module(name: &str, rest: &[&str], again: &dyn Fn(&[&str]) -> Option<Runner>) 
 
 fn cargo(rest: &[&str]) -> Option<Runner> {
     let rest = rest
-        .strip_prefix(&[rest.first().filter(|word| word.starts_with('+')).copied().unwrap_or_default()])
+        .strip_prefix(&[rest
+            .first()
+            .filter(|word| word.starts_with('+'))
+            .copied()
+            .unwrap_or_default()])
         .unwrap_or(rest);
-    let rest = after_options(rest, &["--config", "--manifest-path", "-C", "-Z", "--color", "--target-dir"]);
+    let rest = after_options(
+        rest,
+        &[
+            "--config",
+            "--manifest-path",
+            "-C",
+            "-Z",
+            "--color",
+            "--target-dir",
+        ],
+    );
     match rest {
         ["test" | "t", rest @ ..] if !rest.contains(&"--no-run") => Some(Runner::Cargo),
         ["nextest", "run" | "r", ..] => Some(Runner::Nextest),
@@ -178,8 +216,16 @@ fn cargo(rest: &[&str]) -> Option<Runner> {
 }
 
 fn node(mut rest: &[&str]) -> Option<Runner> {
-    const WITH_VALUE: [&str; 8] =
-        ["-r", "--require", "--import", "--loader", "--experimental-loader", "-C", "--conditions", "--test-reporter"];
+    const WITH_VALUE: [&str; 8] = [
+        "-r",
+        "--require",
+        "--import",
+        "--loader",
+        "--experimental-loader",
+        "-C",
+        "--conditions",
+        "--test-reporter",
+    ];
     while let [word, following @ ..] = rest {
         match *word {
             "--test" => return Some(Runner::Node),
@@ -192,11 +238,32 @@ fn node(mut rest: &[&str]) -> Option<Runner> {
 }
 
 /// `npm test`, `npm run unit`, `npm exec jest`, `yarn jest`.
-fn package_manager(rest: &[&str], script: &dyn Fn(&str) -> Option<String>, depth: u32) -> Option<Runner> {
-    match after_options(rest, &["--prefix", "-C", "--dir", "--cwd", "-w", "--workspace", "--filter"]) {
+fn package_manager(
+    rest: &[&str],
+    script: &dyn Fn(&str) -> Option<String>,
+    depth: u32,
+) -> Option<Runner> {
+    match after_options(
+        rest,
+        &[
+            "--prefix",
+            "-C",
+            "--dir",
+            "--cwd",
+            "-w",
+            "--workspace",
+            "--filter",
+        ],
+    ) {
         ["test" | "t" | "tst", ..] => of_line(&script("test")?, script, depth),
-        ["run" | "run-script", rest @ ..] => of_line(&script(after_options(rest, &[]).first()?)?, script, depth),
-        ["exec" | "dlx" | "x", rest @ ..] => of_words(after_options(rest, &["-p", "--package", "-c"]), script, depth),
+        ["run" | "run-script", rest @ ..] => {
+            of_line(&script(after_options(rest, &[]).first()?)?, script, depth)
+        }
+        ["exec" | "dlx" | "x", rest @ ..] => of_words(
+            after_options(rest, &["-p", "--package", "-c"]),
+            script,
+            depth,
+        ),
         [name, ..] => match script(name) {
             Some(line) => of_line(&line, script, depth),
             None => by_name(name),
@@ -226,7 +293,9 @@ fn last_command(line: &str) -> Option<Vec<String>> {
             (None, '\\') => last.extend(characters.next()),
             (None, '>' | '`' | '(' | ')') => return None,
             (None, ';' | '&' | '|' | '\n') => {
-                let is_end = characters.clone().all(|rest| rest.is_whitespace() || rest == ';');
+                let is_end = characters
+                    .clone()
+                    .all(|rest| rest.is_whitespace() || rest == ';');
                 if !is_end {
                     words = vec![String::new()];
                 } else if character != ';' && character != '\n' {
@@ -247,7 +316,11 @@ fn after_options<'a, 'b>(mut words: &'b [&'a str], with_value: &[&str]) -> &'b [
         if !word.starts_with('-') {
             break;
         }
-        words = if with_value.contains(word) { rest.get(1..).unwrap_or_default() } else { rest };
+        words = if with_value.contains(word) {
+            rest.get(1..).unwrap_or_default()
+        } else {
+            rest
+        };
         if *word == "--" {
             break;
         }
@@ -257,8 +330,12 @@ fn after_options<'a, 'b>(mut words: &'b [&'a str], with_value: &[&str]) -> &'b [
 
 /// Skips `NAME=value` and the options of `env`.
 fn after_assignments<'a, 'b>(words: &'b [&'a str]) -> &'b [&'a str] {
-    let is_name =
-        |name: &str| !name.is_empty() && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_');
+    let is_name = |name: &str| {
+        !name.is_empty()
+            && name
+                .chars()
+                .all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+    };
     let mut words = after_options(words, &["-u", "-C"]);
     while let [word, rest @ ..] = words {
         if !word.split_once('=').is_some_and(|(name, _)| is_name(name)) {
@@ -283,7 +360,11 @@ mod tests {
             _ => None,
         };
         let command: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
-        assert_eq!(of_command(&command, &script), expected.into(), "{command:?}");
+        assert_eq!(
+            of_command(&command, &script),
+            expected.into(),
+            "{command:?}"
+        );
     }
 
     fn check_line(line: &str, expected: impl Into<Option<Runner>>) {
@@ -313,9 +394,13 @@ mod tests {
         }
         check_line("python3 -m unittest discover", Runner::Unittest);
         check_line("python3 -I -m unittest", Runner::Unittest);
-        for line in
-            ["python3 run.py", "python3 -c pytest", "python3 -m pip install pytest", "python3", "pythonic -m pytest"]
-        {
+        for line in [
+            "python3 run.py",
+            "python3 -c pytest",
+            "python3 -m pip install pytest",
+            "python3",
+            "pythonic -m pytest",
+        ] {
             check_line(line, None);
         }
         check_line("python3 -m", None);
@@ -323,16 +408,25 @@ mod tests {
 
     #[test]
     fn compiled_runners() {
-        for line in ["cargo test", "cargo +nightly test --offline", "/x/cargo -q --config a.b=1 t"] {
+        for line in [
+            "cargo test",
+            "cargo +nightly test --offline",
+            "/x/cargo -q --config a.b=1 t",
+        ] {
             check_line(line, Runner::Cargo);
         }
         check_line("cargo nextest run", Runner::Nextest);
         check_line("go test ./...", Runner::Go);
         check_line("go -C sub test", Runner::Go);
         check_line("ctest --test-dir build", Runner::Ctest);
-        for line in
-            ["cargo build", "cargo test --no-run", "cargo nextest list", "go build test", "go vet", "go test -c"]
-        {
+        for line in [
+            "cargo build",
+            "cargo test --no-run",
+            "cargo nextest list",
+            "go build test",
+            "go vet",
+            "go test -c",
+        ] {
             check_line(line, None);
         }
     }
@@ -341,7 +435,10 @@ mod tests {
     fn javascript_runners() {
         check_line("node --test", Runner::Node);
         check_line("node -r x --test tests/", Runner::Node);
-        check_line("node --experimental-vm-modules node_modules/jest/bin/jest.js", Runner::Jest);
+        check_line(
+            "node --experimental-vm-modules node_modules/jest/bin/jest.js",
+            Runner::Jest,
+        );
         check_line("node_modules/.bin/vitest run", Runner::Vitest);
         check_line("npx --yes mocha", Runner::Mocha);
         check_line("npm test", Runner::Jest);
@@ -350,7 +447,14 @@ mod tests {
         check_line("yarn unit", Runner::Node);
         check_line("yarn jest", Runner::Jest);
         check_line("npm exec -- vitest", Runner::Vitest);
-        for line in ["node app.js --test", "npm run loop", "npm run build", "npm run logged", "npm install", "npm"] {
+        for line in [
+            "node app.js --test",
+            "npm run loop",
+            "npm run build",
+            "npm run logged",
+            "npm install",
+            "npm",
+        ] {
             check_line(line, None);
         }
     }

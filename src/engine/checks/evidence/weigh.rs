@@ -30,26 +30,44 @@ pub struct Evidence {
 /// Returns what is known of a check's tests.
 pub fn weigh(facts: &Facts<'_>) -> Evidence {
     let said = summary(facts.known, facts.stdout, facts.stderr);
-    let reported: Vec<&Session> =
-        facts.heard.sessions.iter().filter(|session| session.runner != Runner::Node).collect();
+    let reported: Vec<&Session> = facts
+        .heard
+        .sessions
+        .iter()
+        .filter(|session| session.runner != Runner::Node)
+        .collect();
     let problem = broken_off(facts).or_else(|| disagreement(&reported, said.as_ref()));
     if !reported.is_empty() {
         return of_reports(&reported, problem);
     }
     let Some(said) = said else {
         let problem = problem.or_else(|| facts.known.map(without_summary));
-        return Evidence { runner: facts.known, problem, ..Evidence::default() };
+        return Evidence {
+            runner: facts.known,
+            problem,
+            ..Evidence::default()
+        };
     };
     let problem = problem.or_else(|| incomplete(facts.known, &said));
     let counts = said.counts.filter(|_| problem.is_none());
-    Evidence { runner: Some(said.runner), counts, failed: said.failed, names: said.names, problem }
+    Evidence {
+        runner: Some(said.runner),
+        counts,
+        failed: said.failed,
+        names: said.names,
+        problem,
+    }
 }
 
 fn of_reports(sessions: &[&Session], problem: Option<String>) -> Evidence {
-    let counts = sessions.iter().fold(Counts::default(), |sum, session| sum.plus(session.counts));
+    let counts = sessions
+        .iter()
+        .fold(Counts::default(), |sum, session| sum.plus(session.counts));
     let mut names = Names::default();
     for session in sessions {
-        names.executed.extend(session.names.executed.iter().cloned());
+        names
+            .executed
+            .extend(session.names.executed.iter().cloned());
         names.failed.extend(session.names.failed.iter().cloned());
         names.skipped.extend(session.names.skipped.iter().cloned());
     }
@@ -69,14 +87,25 @@ fn broken_off(facts: &Facts<'_>) -> Option<String> {
         let Session { runner, what, .. } = session;
         match session.end.as_ref().map(|end| &end.problem) {
             Some(None) => {}
-            Some(Some(problem)) => return Some(format!("{runner} stopped before all tests had run: {problem}")),
+            Some(Some(problem)) => {
+                return Some(format!(
+                    "{runner} stopped before all tests had run: {problem}"
+                ));
+            }
             None if what.is_empty() => return Some(without_summary(*runner)),
             None => return Some(format!("{}: {what}", without_summary(*runner))),
         }
     }
-    let has_begun = |runner: &Runner| heard.sessions.iter().any(|session| session.runner == *runner);
+    let has_begun = |runner: &Runner| {
+        heard
+            .sessions
+            .iter()
+            .any(|session| session.runner == *runner)
+    };
     let silent = heard.started.iter().find(|runner| !has_begun(runner));
-    let silent = silent.filter(|runner| facts.known == Some(**runner)).map(|runner| without_summary(*runner));
+    let silent = silent
+        .filter(|runner| facts.known == Some(**runner))
+        .map(|runner| without_summary(*runner));
     let foreign = || "something else wrote to the channel on which the test runner reports".into();
     silent.or_else(|| heard.has_foreign.then(foreign))
 }
@@ -84,9 +113,16 @@ fn broken_off(facts: &Facts<'_>) -> Option<String> {
 fn disagreement(reported: &[&Session], said: Option<&Summary>) -> Option<String> {
     let said = said.filter(|said| reported.iter().any(|session| session.runner == said.runner))?;
     let counts = said.counts?;
-    let mut own = reported.iter().filter(|session| session.runner == said.runner);
+    let mut own = reported
+        .iter()
+        .filter(|session| session.runner == said.runner);
     let is_known = own.any(|session| session.agrees(counts));
-    (!is_known).then(|| format!("the summary of {} in the output is not what it reported itself", said.runner))
+    (!is_known).then(|| {
+        format!(
+            "the summary of {} in the output is not what it reported itself",
+            said.runner
+        )
+    })
 }
 
 fn incomplete(known: Option<Runner>, said: &Summary) -> Option<String> {
@@ -107,7 +143,9 @@ fn incomplete(known: Option<Runner>, said: &Summary) -> Option<String> {
 
 fn without_summary(runner: Runner) -> String {
     match runner.advice() {
-        Some(advice) if runner != Runner::Go => format!("{runner} ended without its summary ({advice})"),
+        Some(advice) if runner != Runner::Go => {
+            format!("{runner} ended without its summary ({advice})")
+        }
         _ => format!("{runner} ended without its summary"),
     }
 }

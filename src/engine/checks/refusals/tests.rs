@@ -6,7 +6,11 @@ use super::refusals;
 use crate::process::sandbox::{Limits, Mode, Walls};
 
 fn walls(network: bool) -> Walls {
-    let limits = Limits { processes: 60, memory: 512 << 20, ..Limits::default() };
+    let limits = Limits {
+        processes: 60,
+        memory: 512 << 20,
+        ..Limits::default()
+    };
     Walls {
         mode: Mode::Full,
         write: vec!["/root/p/workspace".into()],
@@ -42,11 +46,17 @@ fn a_write_outside_is_named() {
         "  failed to create directory `/mnt/ro/x`\n\nCaused by:\n  Read-only file system (os error 30)",
     ] {
         let told = told(line);
-        assert!(told.starts_with("write outside workspace refused: /mnt/ro/x;"), "{line}: {told}");
+        assert!(
+            told.starts_with("write outside workspace refused: /mnt/ro/x;"),
+            "{line}: {told}"
+        );
         assert!(told.contains("$TMPDIR"), "{told}");
     }
     let told = told("OSError: [Errno 30] Read-only file system: '/root/p/workspace/tests/a.py'");
-    assert_eq!(told, "write to /root/p/workspace/tests/a.py refused: it is protected");
+    assert_eq!(
+        told,
+        "write to /root/p/workspace/tests/a.py refused: it is protected"
+    );
 }
 
 #[test]
@@ -98,9 +108,18 @@ fn the_network_is_missed_in_many_words() {
 fn only_an_errors_own_form_is_a_sign() {
     let signs = [
         // Python, pip
-        ("PermissionError: [Errno 1] Operation not permitted: '/dev/mem'", "beyond"),
-        ("E   PermissionError: [Errno 1] Operation not permitted", "beyond"),
-        ("socket.gaierror: [Errno -2] Name or service not known", "network"),
+        (
+            "PermissionError: [Errno 1] Operation not permitted: '/dev/mem'",
+            "beyond",
+        ),
+        (
+            "E   PermissionError: [Errno 1] Operation not permitted",
+            "beyond",
+        ),
+        (
+            "socket.gaierror: [Errno -2] Name or service not known",
+            "network",
+        ),
         (
             "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='x.org', port=443): Max retries exceeded with url: / (Caused by NewConnectionError('<urllib3.connection.HTTPSConnection object at 0x7f>: Failed to establish a new connection: [Errno 101] Network is unreachable'))",
             "network",
@@ -109,40 +128,85 @@ fn only_an_errors_own_form_is_a_sign() {
             "WARNING: Retrying (Retry(total=4, connect=None, read=None, redirect=None, status=None)) after connection broken by 'NewConnectionError('<pip._vendor.urllib3.connection.HTTPSConnection object at 0x7f>: Failed to establish a new connection: [Errno -3] Temporary failure in name resolution')': /simple/left-pad/",
             "network",
         ),
-        ("ERROR: No matching distribution found for left-pad", "packages"),
+        (
+            "ERROR: No matching distribution found for left-pad",
+            "packages",
+        ),
         // Node, npm
-        ("Error: getaddrinfo ENOTFOUND registry.example.org", "network"),
-        ("RuntimeError: CAUSE Error: getaddrinfo ENOTFOUND registry.example.org", "network"),
+        (
+            "Error: getaddrinfo ENOTFOUND registry.example.org",
+            "network",
+        ),
+        (
+            "RuntimeError: CAUSE Error: getaddrinfo ENOTFOUND registry.example.org",
+            "network",
+        ),
         ("  code: 'ENOTFOUND',", "network"),
-        ("Error: EPERM: operation not permitted, chown '/x'", "beyond"),
+        (
+            "Error: EPERM: operation not permitted, chown '/x'",
+            "beyond",
+        ),
         ("npm error code ENOTCACHED", "packages"),
-        ("FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory", "memory"),
+        (
+            "FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory",
+            "memory",
+        ),
         // curl, git, ssh
         ("curl: (6) Could not resolve host: example.org", "network"),
-        ("curl: (7) Failed to connect to 10.1.2.3 port 80 after 0 ms: Couldn't connect to server", "network"),
-        ("fatal: unable to access 'https://example.org/a.git/': Could not resolve host: example.org", "network"),
-        ("ssh: Could not resolve hostname example.org: Temporary failure in name resolution", "network"),
+        (
+            "curl: (7) Failed to connect to 10.1.2.3 port 80 after 0 ms: Couldn't connect to server",
+            "network",
+        ),
+        (
+            "fatal: unable to access 'https://example.org/a.git/': Could not resolve host: example.org",
+            "network",
+        ),
+        (
+            "ssh: Could not resolve hostname example.org: Temporary failure in name resolution",
+            "network",
+        ),
         ("ping: connect: Network is unreachable", "network"),
         // Go
         ("dial tcp: lookup example.org: no such host", "network"),
-        ("dial tcp 10.1.2.3:80: connect: network is unreachable", "network"),
-        ("    main_test.go:9: open /mnt/ro/x: read-only file system", "write"),
+        (
+            "dial tcp 10.1.2.3:80: connect: network is unreachable",
+            "network",
+        ),
+        (
+            "    main_test.go:9: open /mnt/ro/x: read-only file system",
+            "write",
+        ),
         ("fork/exec /bin/true: operation not permitted", "beyond"),
         ("fatal error: runtime: out of memory", "memory"),
         // cargo, Rust
-        ("  [6] Could not resolve hostname (Could not resolve host: index.example.org)", "network"),
-        ("  attempting to make an HTTP request, but --offline was specified", "packages"),
+        (
+            "  [6] Could not resolve hostname (Could not resolve host: index.example.org)",
+            "network",
+        ),
+        (
+            "  attempting to make an HTTP request, but --offline was specified",
+            "packages",
+        ),
         (
             "called `Result::unwrap()` on an `Err` value: Os { code: 1, kind: PermissionDenied, message: \"Operation not permitted\" }",
             "beyond",
         ),
         ("Error: Operation not permitted (os error 1)", "beyond"),
         // the shell and others
-        ("chroot: cannot change root directory to '/': Operation not permitted", "beyond"),
+        (
+            "chroot: cannot change root directory to '/': Operation not permitted",
+            "beyond",
+        ),
         ("mount: /mnt: must be superuser to use mount.", "beyond"),
-        ("t.rb:1:in 'initialize': Operation not permitted @ rb_sysopen - /x (Errno::EPERM)", "beyond"),
+        (
+            "t.rb:1:in 'initialize': Operation not permitted @ rb_sysopen - /x (Errno::EPERM)",
+            "beyond",
+        ),
         ("java.io.IOException: Operation not permitted", "beyond"),
-        ("Can't change owner: Operation not permitted at t.pl line 3.", "beyond"),
+        (
+            "Can't change owner: Operation not permitted at t.pl line 3.",
+            "beyond",
+        ),
     ];
     for (line, word) in signs {
         assert!(told(line).contains(word), "{line}: {:?}", told(line));
@@ -185,17 +249,29 @@ fn every_expression_is_valid() {
 #[test]
 fn limits_are_named_with_their_number() {
     for (line, words) in [
-        ("RuntimeError: can't start new thread", "the limit is 60 (sandbox.limits.processes)"),
-        ("bash: fork: retry: Resource temporarily unavailable", "process or thread was refused: the limit is 60"),
+        (
+            "RuntimeError: can't start new thread",
+            "the limit is 60 (sandbox.limits.processes)",
+        ),
+        (
+            "bash: fork: retry: Resource temporarily unavailable",
+            "process or thread was refused: the limit is 60",
+        ),
         ("sh: 0: Cannot fork", "process"),
         (
             "    pid = os.fork()\n          ^^^^^^^^^\nBlockingIOError: [Errno 11] Resource temporarily unavailable",
             "the limit is 60",
         ),
-        ("MemoryError", "the limit is 512 MiB (sandbox.limits.memory)"),
+        (
+            "MemoryError",
+            "the limit is 512 MiB (sandbox.limits.memory)",
+        ),
         ("OSError: [Errno 28] No space left on device", "2 GiB"),
         ("OSError: [Errno 27] File too large", "one file holds 4 GiB"),
-        ("unshare: unshare failed: Operation not permitted", "beyond the sandbox"),
+        (
+            "unshare: unshare failed: Operation not permitted",
+            "beyond the sandbox",
+        ),
     ] {
         assert!(told(line).contains(words), "{line}: {}", told(line));
     }
@@ -203,15 +279,28 @@ fn limits_are_named_with_their_number() {
 
 #[test]
 fn it_is_said_once_and_briefly() {
-    let many: String = (0..100).map(|n| format!("touch: cannot touch '/mnt/{n}': Read-only file system\n")).collect();
+    let many: String = (0..100)
+        .map(|n| format!("touch: cannot touch '/mnt/{n}': Read-only file system\n"))
+        .collect();
     assert_eq!(refusals(&many, &many, &walls(false)).len(), 6);
-    let long = format!("OSError: [Errno 30] Read-only file system: '/{}'", "x".repeat(1000));
+    let long = format!(
+        "OSError: [Errno 30] Read-only file system: '/{}'",
+        "x".repeat(1000)
+    );
     assert!(told(&long).len() < 400);
-    assert_eq!(told("curl: (6) Could not resolve host: a\ncurl: (6) Could not resolve host: b").lines().count(), 1);
+    assert_eq!(
+        told("curl: (6) Could not resolve host: a\ncurl: (6) Could not resolve host: b")
+            .lines()
+            .count(),
+        1
+    );
 }
 
 #[test]
 fn what_a_program_prints_stays_a_name() {
     let told = told("touch: cannot touch '/a\u{1b}[31m\u{202e}b': Read-only file system");
-    assert!(!told.contains('\u{1b}') && !told.contains('\u{202e}'), "{told}");
+    assert!(
+        !told.contains('\u{1b}') && !told.contains('\u{202e}'),
+        "{told}"
+    );
 }

@@ -12,8 +12,12 @@ const SPEC: &str = "name: calc\ndescription: Write it.\nworkspace:\n  copy: [../
 /// Returns the hash of a spec in `specs/` of the folder.
 fn hash_in(folder: &Folder, name: &str, text: &str) -> String {
     folder.put(name, text);
-    let spec = folder.read(name).unwrap_or_else(|error| panic!("{text}\n{error}"));
-    collect(&spec, folder.path(), &Stop::never().unwrap()).unwrap().hash
+    let spec = folder
+        .read(name)
+        .unwrap_or_else(|error| panic!("{text}\n{error}"));
+    collect(&spec, folder.path(), &Stop::never().unwrap())
+        .unwrap()
+        .hash
 }
 
 fn hash(text: &str) -> String {
@@ -35,9 +39,18 @@ fn what_is_asked_for_makes_another_run() {
         with("copy: [../tests]", "copy: [{from: ../tests, to: other}]"),
         with("copy: [../tests]", "copy: [../tests, ../empty]"),
         with("copy: [../tests]", "copy: []"),
-        with("copy: [../tests]", "copy: [{from: ../tests, exclude: ['*.csv']}]"),
-        with("protect: [../one.txt]", "protect: [{from: ../one.txt, to: two.txt}]"),
-        with("copy: [../tests]\n  protect: [../one.txt]", "copy: [../one.txt]\n  protect: [../tests]"),
+        with(
+            "copy: [../tests]",
+            "copy: [{from: ../tests, exclude: ['*.csv']}]",
+        ),
+        with(
+            "protect: [../one.txt]",
+            "protect: [{from: ../one.txt, to: two.txt}]",
+        ),
+        with(
+            "copy: [../tests]\n  protect: [../one.txt]",
+            "copy: [../one.txt]\n  protect: [../tests]",
+        ),
         with("name: unit", "name: other"),
         with("[make, test]", "[make, check]"),
         with("[make, test]", "[maketest]"),
@@ -100,19 +113,34 @@ fn the_hash_is_taken_of_the_meaning() {
         "workspace": {"protect": ["./../one.txt"], "copy": [{"from": "..//tests/", "to": "./tests"}]},
         "description": "Write it.", "name": "calc"}"#;
     let same = [
-        ("specs/spec.yaml", format!("# a comment\n\n{SPEC}\n# another\n")),
-        ("specs/spec.yaml", with("name: calc", "name: \"calc\" # the name")),
+        (
+            "specs/spec.yaml",
+            format!("# a comment\n\n{SPEC}\n# another\n"),
+        ),
+        (
+            "specs/spec.yaml",
+            with("name: calc", "name: \"calc\" # the name"),
+        ),
         ("specs/spec.yaml", json.to_owned()),
         ("specs/other.json", json.to_owned()),
         ("specs/other.yml", SPEC.to_owned()),
     ];
     for (name, text) in same {
-        assert_eq!(hash_in(&Folder::new(), name, &text), first, "{name}\n{text}");
+        assert_eq!(
+            hash_in(&Folder::new(), name, &text),
+            first,
+            "{name}\n{text}"
+        );
     }
     let default = "name: calc\ndescription: Write it.\n";
-    let written =
-        format!("{default}checks: [{{name: pytest, command: [python3, -m, pytest]}}]\nworkspace: {{copy: []}}\n");
+    let written = format!(
+        "{default}checks: [{{name: pytest, command: [python3, -m, pytest]}}]\nworkspace: {{copy: []}}\n"
+    );
     assert_eq!(hash(&written), hash(default));
     let markdown = "---\nname: calc\n---\nWrite it.";
-    assert_eq!(hash_in(&Folder::new(), "specs/spec.md", markdown), hash(default), "Markdown says the same");
+    assert_eq!(
+        hash_in(&Folder::new(), "specs/spec.md", markdown),
+        hash(default),
+        "Markdown says the same"
+    );
 }

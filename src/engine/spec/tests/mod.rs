@@ -18,8 +18,14 @@ struct Folder(TempDir);
 impl Folder {
     fn new() -> Folder {
         let folder = Folder(TempDir::new().unwrap());
-        let folder = folder.write("tests/t.py", "assert True\n").write("tests/deep/u.py", "").write("one.txt", "1");
-        folder.write("template/0/calc.py", "{{ name }}").write("empty/file", "").write("prompts/system.md", "{{spec}}")
+        let folder = folder
+            .write("tests/t.py", "assert True\n")
+            .write("tests/deep/u.py", "")
+            .write("one.txt", "1");
+        folder
+            .write("template/0/calc.py", "{{ name }}")
+            .write("empty/file", "")
+            .write("prompts/system.md", "{{spec}}")
     }
 
     fn path(&self) -> &Path {
@@ -45,6 +51,8 @@ impl Folder {
     fn message(&self, name: &str) -> String {
         let error = self.read(name).expect_err("the spec was accepted");
         assert_eq!(error.exit_code(), 65);
-        error.to_string().replace(&format!("{}/", self.path().display()), "")
+        error
+            .to_string()
+            .replace(&format!("{}/", self.path().display()), "")
     }
 }

@@ -35,12 +35,25 @@ fn paths_and_links_that_lead_out_are_refused() {
         let viewed = scene.refused(&format!("view {path} /start/ /end/"));
         let edited = scene.refused(&format!("edit {path} 1\nx"));
         let created = scene.refused(&format!("create {path}\nx"));
-        let searched = scene.editor.begin(&format!("search \"needle\" {path}")).unwrap().output;
+        let searched = scene
+            .editor
+            .begin(&format!("search \"needle\" {path}"))
+            .unwrap()
+            .output;
         for output in [viewed, edited, created, searched] {
-            assert!(!output.contains("needle") && !output.contains("root:"), "{output}");
+            assert!(
+                !output.contains("needle") && !output.contains("root:"),
+                "{output}"
+            );
         }
     }
-    for path in ["folder/new", "../new", "sub/up/new", "new/../../new", "/new-file-of-the-editor"] {
+    for path in [
+        "folder/new",
+        "../new",
+        "sub/up/new",
+        "new/../../new",
+        "/new-file-of-the-editor",
+    ] {
         scene.refused(&format!("create {path}\nx"));
     }
     assert!(!scene.path("new").exists());
@@ -55,7 +68,12 @@ fn links_that_stay_inside_are_followed() {
     symlink("../../folder/real", scene.path("a/b/round")).unwrap();
     symlink(scene.path("a/b/real"), scene.path("absolute")).unwrap();
     symlink("a/b/not yet", scene.path("dangling")).unwrap();
-    for path in ["folder/real", "folder/round", "absolute", "folder/../b/real"] {
+    for path in [
+        "folder/real",
+        "folder/round",
+        "absolute",
+        "folder/../b/real",
+    ] {
         scene.ok(&format!("view {path} /start/ /end/"));
     }
     scene.ok("edit a/b/real 1\nSTART");
@@ -69,20 +87,57 @@ fn links_that_stay_inside_are_followed() {
 #[test]
 fn special_files_are_refused_at_once() {
     let mut scene = Scene::new([("f", "a\nneedle\n")]);
-    mknodat(CWD, scene.path("pipe"), FileType::Fifo, Mode::from_raw_mode(0o666), 0).unwrap();
-    mknodat(CWD, scene.path(".gitignore"), FileType::Fifo, Mode::from_raw_mode(0o666), 0).unwrap();
+    mknodat(
+        CWD,
+        scene.path("pipe"),
+        FileType::Fifo,
+        Mode::from_raw_mode(0o666),
+        0,
+    )
+    .unwrap();
+    mknodat(
+        CWD,
+        scene.path(".gitignore"),
+        FileType::Fifo,
+        Mode::from_raw_mode(0o666),
+        0,
+    )
+    .unwrap();
     symlink("/dev/zero", scene.path(".ignore")).unwrap();
     symlink("pipe", scene.path("to-pipe")).unwrap();
     for path in ["pipe", "to-pipe"] {
-        assert!(scene.refused(&format!("view {path} /a/ /b/")).contains("pipe, socket or device"));
-        assert!(scene.refused(&format!("create {path}\nx")).contains("pipe, socket or device"));
-        assert!(scene.refused(&format!("search \"a\" {path}")).contains("pipe, socket or device"));
+        assert!(
+            scene
+                .refused(&format!("view {path} /a/ /b/"))
+                .contains("pipe, socket or device")
+        );
+        assert!(
+            scene
+                .refused(&format!("create {path}\nx"))
+                .contains("pipe, socket or device")
+        );
+        assert!(
+            scene
+                .refused(&format!("search \"a\" {path}"))
+                .contains("pipe, socket or device")
+        );
     }
     assert_eq!(scene.ok("search \"needle\""), "Matches:\n  f:2: needle");
     scene.ok("view f /a/ /needle/");
     fs::remove_file(scene.path("f")).unwrap();
-    mknodat(CWD, scene.path("f"), FileType::Fifo, Mode::from_raw_mode(0o666), 0).unwrap();
-    assert!(scene.screen().contains("[ERROR: it is a pipe, socket or device]"));
+    mknodat(
+        CWD,
+        scene.path("f"),
+        FileType::Fifo,
+        Mode::from_raw_mode(0o666),
+        0,
+    )
+    .unwrap();
+    assert!(
+        scene
+            .screen()
+            .contains("[ERROR: it is a pipe, socket or device]")
+    );
 }
 
 #[test]
@@ -91,7 +146,11 @@ fn a_folder_that_is_swapped_for_a_link_leads_nowhere() {
     fs::write(outside.path().join("f"), "start\nneedle\nend\n").unwrap();
     let mut scene = Scene::new([("sub/f", "start\nharmless\nend\n")]);
     symlink(outside.path(), scene.path("link")).unwrap();
-    let (one, other, stop) = (scene.path("sub"), scene.path("link"), AtomicBool::new(false));
+    let (one, other, stop) = (
+        scene.path("sub"),
+        scene.path("link"),
+        AtomicBool::new(false),
+    );
     thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
@@ -99,9 +158,12 @@ fn a_folder_that_is_swapped_for_a_link_leads_nowhere() {
             }
         });
         for _ in 0..300 {
-            for command in
-                ["view sub/f /start/ /end/", "edit sub/f 2\nmine", "search \"needle\"", "search \"needle\" sub/f"]
-            {
+            for command in [
+                "view sub/f /start/ /end/",
+                "edit sub/f 2\nmine",
+                "search \"needle\"",
+                "search \"needle\" sub/f",
+            ] {
                 let output = scene.editor.begin(command).unwrap().output;
                 assert!(!output.contains("f:2: needle"), "{output}");
             }
@@ -109,7 +171,10 @@ fn a_folder_that_is_swapped_for_a_link_leads_nowhere() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    assert_eq!(fs::read_to_string(outside.path().join("f")).unwrap(), "start\nneedle\nend\n");
+    assert_eq!(
+        fs::read_to_string(outside.path().join("f")).unwrap(),
+        "start\nneedle\nend\n"
+    );
 }
 
 #[test]
@@ -118,7 +183,11 @@ fn a_file_that_may_not_be_written_is_not_replaced() {
     let mut scene = Scene::new([("f", "start\na\nend\n")]);
     scene.ok("view f /start/ /end/");
     fs::set_permissions(scene.path("f"), fs::Permissions::from_mode(0o444)).unwrap();
-    if fs::OpenOptions::new().write(true).open(scene.path("f")).is_err() {
+    if fs::OpenOptions::new()
+        .write(true)
+        .open(scene.path("f"))
+        .is_err()
+    {
         assert!(scene.refused("edit f 2\nx").contains("Permission denied"));
         assert_eq!(scene.read("f"), "start\na\nend\n");
     }

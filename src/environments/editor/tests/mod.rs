@@ -70,14 +70,23 @@ impl Scene {
     /// The numbers and texts that a view shows.
     fn shown(&mut self, id: u64) -> Vec<(usize, String)> {
         let screen = self.screen();
-        let blocks = screen.split("\n\n").flat_map(|block| block.strip_prefix("Views:\n").or(Some(block)));
+        let blocks = screen
+            .split("\n\n")
+            .flat_map(|block| block.strip_prefix("Views:\n").or(Some(block)));
         // A line of a view is never empty, so an empty one ends it.
-        let block = blocks.into_iter().find(|block| block.starts_with(&format!("  [{id}] ")));
+        let block = blocks
+            .into_iter()
+            .find(|block| block.starts_with(&format!("  [{id}] ")));
         let numbered = |line: &str| {
             let (number, text) = line.trim_start().split_once("  ")?;
             Some((number.parse().ok()?, text.to_owned()))
         };
-        block.unwrap_or_else(|| panic!("no view [{id}]: {screen}")).lines().skip(1).filter_map(numbered).collect()
+        block
+            .unwrap_or_else(|| panic!("no view [{id}]: {screen}"))
+            .lines()
+            .skip(1)
+            .filter_map(numbered)
+            .collect()
     }
 
     fn texts(&mut self, id: u64) -> Vec<String> {
@@ -92,7 +101,11 @@ impl Scene {
 
     fn header(&mut self, id: u64) -> String {
         let screen = self.screen();
-        let header = screen.lines().find(|line| line.starts_with(&format!("  [{id}] ")));
-        header.unwrap_or_else(|| panic!("no view [{id}]: {screen}")).to_owned()
+        let header = screen
+            .lines()
+            .find(|line| line.starts_with(&format!("  [{id}] ")));
+        header
+            .unwrap_or_else(|| panic!("no view [{id}]: {screen}"))
+            .to_owned()
     }
 }

@@ -8,7 +8,11 @@ use super::Scene;
 type Step = (usize, usize, Vec<String>);
 
 fn step() -> impl Strategy<Value = Step> {
-    (0_usize..9, 1_usize..4, prop::collection::vec("[ab}(]{0,2}", 0..4))
+    (
+        0_usize..9,
+        1_usize..4,
+        prop::collection::vec("[ab}(]{0,2}", 0..4),
+    )
 }
 
 fn lines(text: &str) -> Vec<String> {

@@ -10,7 +10,10 @@ use crate::environments::Environment;
 fn a_view_is_told_and_shown() {
     let mut scene = Scene::new([("src/m.py", FUNCTIONS)]);
     assert_eq!(scene.screen(), "Editor (no views)");
-    assert_eq!(scene.ok("view src/m.py /^def beta/ /return/"), "Added view [1] src/m.py /^def beta/ to /return/");
+    assert_eq!(
+        scene.ok("view src/m.py /^def beta/ /return/"),
+        "Added view [1] src/m.py /^def beta/ to /return/"
+    );
     let screen = "Views:\n  [1] src/m.py /^def beta/ to /return/ (match 1/1)\n      6  def beta(y):\n      7      z = y\n\
                   \x20     8  \n      9      return z";
     assert_eq!(scene.screen(), screen);
@@ -99,7 +102,12 @@ fn five_lines_of_a_thousand_fit_the_section() {
 
 #[test]
 fn views_that_are_lost_say_so_once() {
-    let mut scene = Scene::new([("gone", "a\nb\n"), ("broken", "a\nb\n"), ("binary", "a\nb\n"), ("fine", "a\nb\n")]);
+    let mut scene = Scene::new([
+        ("gone", "a\nb\n"),
+        ("broken", "a\nb\n"),
+        ("binary", "a\nb\n"),
+        ("fine", "a\nb\n"),
+    ]);
     for name in ["gone", "broken", "binary", "fine"] {
         scene.ok(&format!("view {name} /a/ /b/"));
     }
@@ -107,12 +115,25 @@ fn views_that_are_lost_say_so_once() {
     scene.write("broken", "x\n");
     scene.write("binary", "a\0b\n");
     let screen = scene.screen();
-    assert!(screen.starts_with("Views:\n  [1] gone [ERROR: file not found]\n"), "{screen}");
-    assert!(screen.contains("\n  [2] broken [BROKEN: patterns not found]\n"), "{screen}");
-    assert!(screen.contains("\n  [3] binary [ERROR: it is a binary file]\n"), "{screen}");
+    assert!(
+        screen.starts_with("Views:\n  [1] gone [ERROR: file not found]\n"),
+        "{screen}"
+    );
+    assert!(
+        screen.contains("\n  [2] broken [BROKEN: patterns not found]\n"),
+        "{screen}"
+    );
+    assert!(
+        screen.contains("\n  [3] binary [ERROR: it is a binary file]\n"),
+        "{screen}"
+    );
     assert!(scene.screen().starts_with("Views:\n  [4] fine "));
     scene.write("gone", "a\nb\n");
-    assert!(scene.refused("next_match 1").contains("no view [1]. Open views: [4]"));
+    assert!(
+        scene
+            .refused("next_match 1")
+            .contains("no view [1]. Open views: [4]")
+    );
 }
 
 #[test]
@@ -123,7 +144,10 @@ fn a_sixth_view_closes_the_first_and_ids_are_not_used_again() {
     }
     scene.refused("view f /x/ /b/");
     let answer = scene.ok("view f /a/ /b/");
-    assert!(answer.starts_with("Added view [6] f /a/ to /b/\nClosed view [1]"), "{answer}");
+    assert!(
+        answer.starts_with("Added view [6] f /a/ to /b/\nClosed view [1]"),
+        "{answer}"
+    );
     assert!(scene.screen().starts_with("Views:\n  [2] "));
     scene.editor.restart();
     assert_eq!(scene.screen(), "Editor (no views)");
@@ -132,7 +156,12 @@ fn a_sixth_view_closes_the_first_and_ids_are_not_used_again() {
 
 #[test]
 fn what_cannot_be_viewed_opens_nothing() {
-    let mut scene = Scene::new([("f", "a\nb\n"), ("empty", ""), ("b.bin", "a\n\0\nb\n"), ("sub/x", "")]);
+    let mut scene = Scene::new([
+        ("f", "a\nb\n"),
+        ("empty", ""),
+        ("b.bin", "a\n\0\nb\n"),
+        ("sub/x", ""),
+    ]);
     for (command, reason) in [
         ("view f /nowhere/ /b/", "no line matches /nowhere/"),
         ("view empty /^/ /x/", "no line matches"),
@@ -161,7 +190,10 @@ fn large_files_and_long_lines_are_bounded() {
     scene.write("fine", format!("line\n{}\nlast\n", "y".repeat(4_000_000)));
     assert!(scene.refused("view big /line/ /last/").contains("32 MB"));
     scene.ok("view fine /line/ /last/");
-    assert_eq!(scene.texts(1)[1], format!("{}… (+3998000)", "y".repeat(2000)));
+    assert_eq!(
+        scene.texts(1)[1],
+        format!("{}… (+3998000)", "y".repeat(2000))
+    );
     assert!(scene.screen().len() < 10_000);
 }
 
@@ -174,17 +206,35 @@ fn patterns_that_blow_up_are_refused_in_time() {
     let slow = r"view f /(?:(?:\w?){100}x|a?){40}b$/ /x/";
     assert!(!scene.editor.begin(slow).unwrap().success);
     // Generous, for a build without optimisation on a busy machine.
-    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        begun.elapsed()
+    );
 }
 
 #[test]
 fn odd_paths_and_names() {
     let mut scene = Scene::new([("a b.txt", "a\nb\n"), ("sub/f", "a\nb\n")]);
-    assert_eq!(scene.ok("view \"a b.txt\" /a/ /b/"), "Added view [1] a b.txt /a/ to /b/");
-    assert_eq!(scene.ok("view sub//../sub/./f /a/ /b/"), "Added view [2] sub/f /a/ to /b/");
+    assert_eq!(
+        scene.ok("view \"a b.txt\" /a/ /b/"),
+        "Added view [1] a b.txt /a/ to /b/"
+    );
+    assert_eq!(
+        scene.ok("view sub//../sub/./f /a/ /b/"),
+        "Added view [2] sub/f /a/ to /b/"
+    );
     let absolute = scene.path("sub/f").display().to_string();
-    assert_eq!(scene.ok(&format!("view {absolute} /a/ /b/")), "Added view [3] sub/f /a/ to /b/");
-    let absolute = scene.path("sub/f").canonicalize().unwrap().display().to_string();
+    assert_eq!(
+        scene.ok(&format!("view {absolute} /a/ /b/")),
+        "Added view [3] sub/f /a/ to /b/"
+    );
+    let absolute = scene
+        .path("sub/f")
+        .canonicalize()
+        .unwrap()
+        .display()
+        .to_string();
     scene.ok(&format!("view {absolute} /a/ /b/"));
     assert!(scene.header(4).starts_with("  [4] sub/f "));
 }

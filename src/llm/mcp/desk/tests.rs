@@ -20,21 +20,39 @@ struct Tools {
 
 impl Toolbox for Tools {
     fn offers(&self) -> Vec<ToolOffer> {
-        vec![ToolOffer { name: "echo".into(), description: "says it".into(), schema: json!({"type": "object"}) }]
+        vec![ToolOffer {
+            name: "echo".into(),
+            description: "says it".into(),
+            schema: json!({"type": "object"}),
+        }]
     }
 
     fn call(&mut self, call: ToolCall<'_>) -> Option<ToolOutcome> {
-        let ToolCall { name, arguments, cancelled, .. } = call;
+        let ToolCall {
+            name,
+            arguments,
+            cancelled,
+            ..
+        } = call;
         self.calls.push(name.to_owned());
         match name {
             "end" => return None,
             "wait" => {
-                self.begun.iter_mut().for_each(|begun| begun.write_all(&[0]).unwrap());
-                poll(&mut [PollFd::from_borrowed_fd(cancelled, PollFlags::IN)], None).unwrap();
+                self.begun
+                    .iter_mut()
+                    .for_each(|begun| begun.write_all(&[0]).unwrap());
+                poll(
+                    &mut [PollFd::from_borrowed_fd(cancelled, PollFlags::IN)],
+                    None,
+                )
+                .unwrap();
             }
             _ => {}
         }
-        Some(ToolOutcome { text: arguments.to_string(), is_error: name != "echo" })
+        Some(ToolOutcome {
+            text: arguments.to_string(),
+            is_error: name != "echo",
+        })
     }
 }
 
@@ -43,17 +61,24 @@ struct Client(BufReader<UnixStream>);
 impl Client {
     fn new(desk: &Desk) -> Client {
         let stream = UnixStream::connect(desk.path()).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
         Client(BufReader::new(stream))
     }
 
     fn say(&mut self, text: &str) {
-        self.0.get_mut().write_all(format!("{text}\n").as_bytes()).unwrap();
+        self.0
+            .get_mut()
+            .write_all(format!("{text}\n").as_bytes())
+            .unwrap();
     }
 
     fn ask(&mut self, id: impl Into<Value>, method: &str, params: Value) {
         let id: Value = id.into();
-        self.say(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string());
+        self.say(
+            &json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string(),
+        );
     }
 
     fn hear(&mut self) -> Value {
@@ -65,13 +90,20 @@ impl Client {
 
 fn desk() -> (tempfile::TempDir, Desk) {
     // Longer than any address of a socket may be.
-    let folder = tempfile::Builder::new().prefix(&"long-".repeat(30)).tempdir().unwrap();
+    let folder = tempfile::Builder::new()
+        .prefix(&"long-".repeat(30))
+        .tempdir()
+        .unwrap();
     let desk = Desk::open(folder.path()).unwrap();
     (folder, desk)
 }
 
 fn wait_for_the_bell(desk: &Desk) {
-    poll(&mut [PollFd::from_borrowed_fd(desk.bell(), PollFlags::IN)], None).unwrap();
+    poll(
+        &mut [PollFd::from_borrowed_fd(desk.bell(), PollFlags::IN)],
+        None,
+    )
+    .unwrap();
 }
 
 fn short_desk() -> (tempfile::TempDir, Desk) {
@@ -96,7 +128,11 @@ fn calls_are_answered_in_their_order() {
     assert_eq!(client.hear()["result"]["protocolVersion"], "2025-06-18");
     client.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
     client.ask(0, "tools/list", json!({}));
-    client.ask(1, "tools/call", json!({"name": "echo", "arguments": {"x": 1}}));
+    client.ask(
+        1,
+        "tools/call",
+        json!({"name": "echo", "arguments": {"x": 1}}),
+    );
     client.ask(2, "tools/call", json!({"name": "other"}));
     let mut answers = Vec::new();
     while answers.len() < 3 {
@@ -106,8 +142,14 @@ fn calls_are_answered_in_their_order() {
     }
     assert_eq!(answers[0]["result"]["tools"][0]["name"], "echo");
     assert_eq!(answers[1]["result"]["content"][0]["text"], "{\"x\":1}");
-    assert_eq!((&answers[1]["id"], &answers[1]["result"]["isError"]), (&json!(1), &json!(false)));
-    assert_eq!((&answers[2]["id"], &answers[2]["result"]["isError"]), (&json!(2), &json!(true)));
+    assert_eq!(
+        (&answers[1]["id"], &answers[1]["result"]["isError"]),
+        (&json!(1), &json!(false))
+    );
+    assert_eq!(
+        (&answers[2]["id"], &answers[2]["result"]["isError"]),
+        (&json!(2), &json!(true))
+    );
 }
 
 /// Runs one call of `wait` while the client does something else.
@@ -119,7 +161,10 @@ fn while_waiting(
     client.ask(1, "tools/call", json!({"name": "wait"}));
     wait_for_the_bell(&desk);
     let (begun, theirs) = UnixStream::pair().unwrap();
-    let mut tools = Tools { begun: Some(theirs), ..Tools::default() };
+    let mut tools = Tools {
+        begun: Some(theirs),
+        ..Tools::default()
+    };
     let client = std::thread::scope(|scope| {
         let acting = scope.spawn(move || {
             std::io::Read::read_exact(&mut &begun, &mut [0]).unwrap();
@@ -138,16 +183,26 @@ fn a_long_call_keeps_no_ping_waiting_and_can_be_cancelled() {
         assert_eq!(client.hear()["id"], 9);
         client.ask(2, "tools/call", json!({"name": "echo"}));
         client.ask(3, "tools/call", json!({"name": "echo"}));
-        client.say(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}"#);
-        client.say(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":77}}"#);
-        client.say(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
+        client.say(
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}"#,
+        );
+        client.say(
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":77}}"#,
+        );
+        client.say(
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#,
+        );
         Some(client)
     });
     assert_eq!(calls[0], "wait");
     let mut client = client.unwrap();
     let mut tools = Tools::default();
     desk.serve(&mut tools, 1);
-    assert_eq!(client.hear()["id"], 3, "neither the cancelled call nor the one that waited behind it is answered");
+    assert_eq!(
+        client.hear()["id"],
+        3,
+        "neither the cancelled call nor the one that waited behind it is answered"
+    );
 }
 
 #[test]
@@ -173,5 +228,8 @@ fn nonsense_is_refused_and_the_next_line_is_heard() {
     client.say("");
     client.ask("é", "nothing/of/the/kind", json!({}));
     let answer = client.hear();
-    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!("é"), &json!(-32601)));
+    assert_eq!(
+        (&answer["id"], &answer["error"]["code"]),
+        (&json!("é"), &json!(-32601))
+    );
 }

@@ -178,8 +178,18 @@ const INSIDE_TOOLCHAINS: [&str; 9] = [
 ];
 
 /// How the name of a secret ends, in lower case.
-const SECRETS: [&str; 10] =
-    ["token", "password", "passwd", "passphrase", "secret", "_auth", "apikey", "api_key", "access_key", "credential"];
+const SECRETS: [&str; 10] = [
+    "token",
+    "password",
+    "passwd",
+    "passphrase",
+    "secret",
+    "_auth",
+    "apikey",
+    "api_key",
+    "access_key",
+    "credential",
+];
 
 /// How much of a file is looked at, and of what is opened by name: how deep, and how many names in all.
 const LOOKED_AT: u64 = 64 << 10;
@@ -188,20 +198,33 @@ const MAX_NAMES: usize = 20_000;
 
 /// Returns what the system hides from everybody, as far as this user could see it.
 pub(super) fn of_the_system() -> Vec<PathBuf> {
-    SYSTEM.iter().flat_map(|pattern| matches(Path::new("/"), &pattern[1..])).filter(|path| is_visible(path)).collect()
+    SYSTEM
+        .iter()
+        .flat_map(|pattern| matches(Path::new("/"), &pattern[1..]))
+        .filter(|path| is_visible(path))
+        .collect()
 }
 
 /// Returns the credentials of a home that have their fixed places.
 pub(super) fn of_the_home(home: &Path) -> Vec<PathBuf> {
     let places = OF_A_HOME.iter().map(|below| home.join(below));
-    places.chain(matches(home, ".m2/settings*.xml")).filter(|path| path.exists()).collect()
+    places
+        .chain(matches(home, ".m2/settings*.xml"))
+        .filter(|path| path.exists())
+        .collect()
 }
 
 /// Returns the credentials at the top of a toolchain, and in the few places inside where they are known to be.
 pub(super) fn at_the_top(toolchain: &Path) -> Vec<PathBuf> {
-    let inside = INSIDE_TOOLCHAINS.iter().flat_map(|pattern| matches(toolchain, pattern));
+    let inside = INSIDE_TOOLCHAINS
+        .iter()
+        .flat_map(|pattern| matches(toolchain, pattern));
     let inside = inside.filter(|path| is_credential(path));
-    names(toolchain).into_iter().filter(|path| is_credential(path)).chain(inside).collect()
+    names(toolchain)
+        .into_iter()
+        .filter(|path| is_credential(path))
+        .chain(inside)
+        .collect()
 }
 
 /// Returns the credentials in something that is opened by name (but is none itself), as deep as the search goes; a
@@ -217,8 +240,9 @@ pub(super) fn below(top: &Path) -> Vec<PathBuf> {
             if MAX_NAMES < seen {
                 return found;
             }
-            let (credentials, others): (Vec<_>, Vec<_>) =
-                inner.into_iter().partition(|path| is_credential(path) || leads_to_somebody(path));
+            let (credentials, others): (Vec<_>, Vec<_>) = inner
+                .into_iter()
+                .partition(|path| is_credential(path) || leads_to_somebody(path));
             found.extend(credentials);
             next.extend(others.into_iter().filter(|path| is_folder(path)));
         }
@@ -229,7 +253,9 @@ pub(super) fn below(top: &Path) -> Vec<PathBuf> {
 
 /// Whether a path is a credential by its name, or by that and what stands in it.
 pub(super) fn is_credential(path: &Path) -> bool {
-    let Some(name) = path.file_name().and_then(OsStr::to_str) else { return false };
+    let Some(name) = path.file_name().and_then(OsStr::to_str) else {
+        return false;
+    };
     ANYWHERE.iter().any(|pattern| is_match(name, pattern)) && !name.ends_with(".pub")
         || WHERE_SECRET.iter().any(|pattern| is_match(name, pattern)) && holds_a_secret(path)
 }
@@ -241,7 +267,10 @@ fn holds_a_secret(path: &Path) -> bool {
     }
     let mut bytes = Vec::new();
     let _ = File::open(path).and_then(|file| file.take(LOOKED_AT).read_to_end(&mut bytes));
-    String::from_utf8_lossy(&bytes).to_lowercase().lines().any(is_secret_line)
+    String::from_utf8_lossy(&bytes)
+        .to_lowercase()
+        .lines()
+        .any(is_secret_line)
 }
 
 fn is_secret_line(line: &str) -> bool {
@@ -249,9 +278,15 @@ fn is_secret_line(line: &str) -> bool {
         let name = name.trim_matches(|c: char| c.is_whitespace() || "\"'</".contains(c));
         SECRETS.iter().any(|ending| name.ends_with(ending))
     };
-    let has_user = |address: &str| address.split(['/', '"', '\'', ' ']).next().is_some_and(|host| host.contains('@'));
-    let named =
-        line.split_once(['=', ':', '>']).is_some_and(|(name, value)| names_one(name) && !value.trim().is_empty());
+    let has_user = |address: &str| {
+        address
+            .split(['/', '"', '\'', ' '])
+            .next()
+            .is_some_and(|host| host.contains('@'))
+    };
+    let named = line
+        .split_once(['=', ':', '>'])
+        .is_some_and(|(name, value)| names_one(name) && !value.trim().is_empty());
     named || line.contains("private key-----") || line.split("://").skip(1).any(has_user)
 }
 
@@ -261,7 +296,8 @@ fn is_visible(path: &Path) -> bool {
 }
 
 fn leads_to_somebody(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket() || found.file_type().is_fifo())
+    fs::symlink_metadata(path)
+        .is_ok_and(|found| found.file_type().is_socket() || found.file_type().is_fifo())
 }
 
 fn is_folder(path: &Path) -> bool {
@@ -269,7 +305,13 @@ fn is_folder(path: &Path) -> bool {
 }
 
 fn names(folder: &Path) -> Vec<PathBuf> {
-    fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).take(MAX_NAMES).collect()
+    fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .take(MAX_NAMES)
+        .collect()
 }
 
 /// Returns the paths below a folder that a pattern of plain names and `*` stands for, as far as they are there.
@@ -282,20 +324,28 @@ fn matches(top: &Path, pattern: &str) -> Vec<PathBuf> {
                 .map(|folder| folder.join(part))
                 .filter(|path| fs::symlink_metadata(path).is_ok())
                 .collect(),
-            true => found.iter().flat_map(|folder| names(folder)).filter(|path| is_named(path, part)).collect(),
+            true => found
+                .iter()
+                .flat_map(|folder| names(folder))
+                .filter(|path| is_named(path, part))
+                .collect(),
         };
     }
     found
 }
 
 fn is_named(path: &Path, pattern: &str) -> bool {
-    path.file_name().and_then(OsStr::to_str).is_some_and(|name| is_match(name, pattern))
+    path.file_name()
+        .and_then(OsStr::to_str)
+        .is_some_and(|name| is_match(name, pattern))
 }
 
 /// Whether a name fits a pattern with at most one `*`.
 fn is_match(name: &str, pattern: &str) -> bool {
     match pattern.split_once('*') {
         None => name == pattern,
-        Some((head, tail)) => head.len() + tail.len() <= name.len() && name.starts_with(head) && name.ends_with(tail),
+        Some((head, tail)) => {
+            head.len() + tail.len() <= name.len() && name.starts_with(head) && name.ends_with(tail)
+        }
     }
 }

@@ -7,7 +7,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 /// What every system keeps its programs and settings in; what begins with `/lib` joins them.
-const SYSTEM: [&str; 8] = ["/usr", "/bin", "/sbin", "/etc", "/opt", "/nix", "/snap", "/sys"];
+const SYSTEM: [&str; 8] = [
+    "/usr", "/bin", "/sbin", "/etc", "/opt", "/nix", "/snap", "/sys",
+];
 const PACKAGES: &str = "/var/lib/dpkg";
 
 /// Toolchains, below the home.
@@ -75,7 +77,11 @@ pub(super) struct Found {
 pub(super) fn trace(path: &Path) -> Option<Found> {
     let mut ahead: Vec<OsString> = Vec::new();
     push(&mut ahead, path);
-    let mut found = Found { real: PathBuf::from("/"), links: Vec::new(), is_toolchain: false };
+    let mut found = Found {
+        real: PathBuf::from("/"),
+        links: Vec::new(),
+        is_toolchain: false,
+    };
     while let Some(name) = ahead.pop() {
         match name.as_encoded_bytes() {
             b"/" => found.real = PathBuf::from("/"),
@@ -100,16 +106,28 @@ fn step(found: &mut Found, ahead: &mut Vec<OsString>, name: &OsStr) -> Option<()
 
 /// Puts the parts of a path before what is ahead already; the next one is the last.
 fn push(ahead: &mut Vec<OsString>, path: &Path) {
-    let parts = path.components().rev().filter(|part| !matches!(part, Component::CurDir));
+    let parts = path
+        .components()
+        .rev()
+        .filter(|part| !matches!(part, Component::CurDir));
     ahead.extend(parts.map(|part| part.as_os_str().to_owned()));
 }
 
 /// Returns the places of the system.
 pub(super) fn system() -> Vec<Found> {
-    let libraries = fs::read_dir("/").into_iter().flatten().flatten().map(|entry| entry.path());
-    let libraries = libraries.filter(|path| path.as_os_str().as_encoded_bytes().starts_with(b"/lib"));
+    let libraries = fs::read_dir("/")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
+    let libraries =
+        libraries.filter(|path| path.as_os_str().as_encoded_bytes().starts_with(b"/lib"));
     let named = SYSTEM.iter().chain([&PACKAGES]).map(PathBuf::from);
-    named.chain(libraries).filter_map(|path| trace(&path)).filter(|found| found.real.is_dir()).collect()
+    named
+        .chain(libraries)
+        .filter_map(|path| trace(&path))
+        .filter(|found| found.real.is_dir())
+        .collect()
 }
 
 /// Whether nothing would run any more if a place were hidden.
@@ -121,7 +139,10 @@ pub(super) fn is_vital(place: &Path) -> bool {
 pub(super) fn toolchains(home: &Path, named: Vec<PathBuf>) -> Vec<Found> {
     let named = named.into_iter().filter(|place| is_below(place, home));
     let usual = TOOLCHAINS.iter().map(|below| home.join(below));
-    usual.chain(named).filter_map(|place| opened(&place, home, None)).collect()
+    usual
+        .chain(named)
+        .filter_map(|place| opened(&place, home, None))
+        .collect()
 }
 
 /// Returns what the entries of PATH below a home lead to: the folder above each, and the targets of the links in it.
@@ -130,20 +151,30 @@ pub(super) fn programs(home: &Path, root: Option<&Path>, path: &OsStr) -> Vec<Fo
     for entry in split_paths(path).filter(|entry| entry.is_absolute() && is_below(entry, home)) {
         all.extend(entry.parent().and_then(|above| opened(above, home, root)));
         all.extend(opened(&entry, home, root));
-        all.extend(linked(&entry).iter().filter_map(|link| target_place(link, home, root)));
+        all.extend(
+            linked(&entry)
+                .iter()
+                .filter_map(|link| target_place(link, home, root)),
+        );
     }
     all
 }
 
 /// Returns the links on the way to entries of PATH; what they lead to is not opened by that.
 pub(super) fn links_on_the_way(path: &OsStr) -> Vec<(PathBuf, PathBuf)> {
-    let entries = split_paths(path).filter(|entry| entry.is_absolute()).filter_map(|entry| trace(&entry));
+    let entries = split_paths(path)
+        .filter(|entry| entry.is_absolute())
+        .filter_map(|entry| trace(&entry));
     entries.flat_map(|found| found.links).collect()
 }
 
 /// Returns the links in a folder.
 fn linked(folder: &Path) -> Vec<PathBuf> {
-    let names = fs::read_dir(folder).into_iter().flatten().flatten().take(MAX_NAMES);
+    let names = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .take(MAX_NAMES);
     let links = names.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink()));
     links.map(|entry| entry.path()).collect()
 }
@@ -151,12 +182,22 @@ fn linked(folder: &Path) -> Vec<PathBuf> {
 /// Returns what a link on PATH needs: its target, with the folder above where that lies in a `bin`. What is no program
 /// is not needed, and may be a key.
 fn target_place(link: &Path, home: &Path, root: Option<&Path>) -> Option<Found> {
-    let is_program = |file: &Path| fs::metadata(file).is_ok_and(|found| found.is_file() && found.mode() & 0o111 != 0);
+    let is_program = |file: &Path| {
+        fs::metadata(file).is_ok_and(|found| found.is_file() && found.mode() & 0o111 != 0)
+    };
     let target = opened(link, home, root).filter(|target| is_program(&target.real))?;
     let folder = target.real.parent()?;
-    let is_kit = ["bin", "sbin", "libexec"].iter().any(|name| folder.file_name() == Some(OsStr::new(name)));
-    let kit = folder.parent().filter(|_| is_kit).and_then(|above| opened(above, home, root));
-    Some(Found { real: kit.map_or(target.real, |kit| kit.real), ..target })
+    let is_kit = ["bin", "sbin", "libexec"]
+        .iter()
+        .any(|name| folder.file_name() == Some(OsStr::new(name)));
+    let kit = folder
+        .parent()
+        .filter(|_| is_kit)
+        .and_then(|above| opened(above, home, root));
+    Some(Found {
+        real: kit.map_or(target.real, |kit| kit.real),
+        ..target
+    })
 }
 
 /// Returns a place of the home that may be opened: never the home, a shared folder of it, the root, or what is above.
@@ -165,8 +206,13 @@ fn opened(place: &Path, home: &Path, root: Option<&Path>) -> Option<Found> {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let home = real(home);
     let is_shared = SHARED.iter().any(|shared| found.real == home.join(shared));
-    let is_too_much = is_shared || home.starts_with(&found.real) || root.is_some_and(|root| real(root) == found.real);
-    (!is_too_much).then_some(Found { is_toolchain: true, ..found })
+    let is_too_much = is_shared
+        || home.starts_with(&found.real)
+        || root.is_some_and(|root| real(root) == found.real);
+    (!is_too_much).then_some(Found {
+        is_toolchain: true,
+        ..found
+    })
 }
 
 /// Whether a path lies below a folder, as it is written or where its links lead.

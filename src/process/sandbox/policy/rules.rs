@@ -22,17 +22,30 @@ impl Walls {
 
     /// Whether a canonical path is there inside: open, or on the way to something that is.
     pub fn shows(&self, path: &Path) -> bool {
-        let is_on_the_way = self.read.iter().chain(&self.write).any(|open| open.starts_with(path));
+        let is_on_the_way = self
+            .read
+            .iter()
+            .chain(&self.write)
+            .any(|open| open.starts_with(path));
         is_on_the_way || self.reach(path) != Reach::Nothing
     }
 
     /// Returns what on the way to something that exists, each link and its end, is not there inside; nothing of it where
     /// the path leads there inside too.
     pub fn unseen(&self, path: &Path) -> Vec<PathBuf> {
-        let Some(found) = trace(path) else { return vec![path.to_owned()] };
+        let Some(found) = trace(path) else {
+            return vec![path.to_owned()];
+        };
         let is_made = |place: &Path| self.links.iter().any(|(link, _)| link == place);
-        let links = found.links.into_iter().map(|(place, _)| place).filter(|place| !is_made(place));
-        links.chain([found.real]).filter(|place| self.reach(place) == Reach::Nothing).collect()
+        let links = found
+            .links
+            .into_iter()
+            .map(|(place, _)| place)
+            .filter(|place| !is_made(place));
+        links
+            .chain([found.real])
+            .filter(|place| self.reach(place) == Reach::Nothing)
+            .collect()
     }
 
     /// Returns what may be read without a look at `hide`, for a wall that can only add: where something is hidden
@@ -43,7 +56,11 @@ impl Walls {
         while let Some(place) = whole.pop() {
             if self.hide.iter().any(|hidden| hidden.starts_with(&place)) {
                 let inner = fs::read_dir(&place).into_iter().flatten().flatten();
-                whole.extend(inner.filter(|entry| !is_link(&entry.path())).map(|entry| entry.path()));
+                whole.extend(
+                    inner
+                        .filter(|entry| !is_link(&entry.path()))
+                        .map(|entry| entry.path()),
+                );
                 whole.retain(|inner| !self.hide.contains(inner));
             } else {
                 parts.push(place);
@@ -61,8 +78,15 @@ fn is_link(path: &Path) -> bool {
 
 /// Returns those of `read` and `hide` that change something, sorted: what is readable or out of reach anyway is
 /// left out. Where both name the same path, it is hidden.
-pub(super) fn settle(write: &[PathBuf], read: Vec<PathBuf>, hide: Vec<PathBuf>) -> (Vec<PathBuf>, Vec<PathBuf>) {
-    let mut wanted: Vec<(PathBuf, Reach)> = hide.into_iter().map(|path| (path, Reach::Nothing)).collect();
+pub(super) fn settle(
+    write: &[PathBuf],
+    read: Vec<PathBuf>,
+    hide: Vec<PathBuf>,
+) -> (Vec<PathBuf>, Vec<PathBuf>) {
+    let mut wanted: Vec<(PathBuf, Reach)> = hide
+        .into_iter()
+        .map(|path| (path, Reach::Nothing))
+        .collect();
     wanted.extend(read.into_iter().map(|path| (path, Reach::Read)));
     // A path stands before all that it holds; the sort is stable, so that what is hidden comes first.
     wanted.sort_by(|one, other| one.0.cmp(&other.0));
@@ -73,7 +97,9 @@ pub(super) fn settle(write: &[PathBuf], read: Vec<PathBuf>, hide: Vec<PathBuf>) 
         match wish {
             // What may be written may be read, and may not be closed to writing by the way.
             Reach::Read if before == Reach::Nothing => kept_read.push(path),
-            Reach::Nothing if before != Reach::Nothing && fs::symlink_metadata(&path).is_ok() => kept_hide.push(path),
+            Reach::Nothing if before != Reach::Nothing && fs::symlink_metadata(&path).is_ok() => {
+                kept_hide.push(path)
+            }
             _ => {}
         }
     }
@@ -85,7 +111,10 @@ pub(super) fn settle(write: &[PathBuf], read: Vec<PathBuf>, hide: Vec<PathBuf>) 
 fn reach(path: &Path, write: &[PathBuf], read: &[PathBuf], hide: &[PathBuf]) -> Reach {
     let depth = |places: &[PathBuf]| {
         let holding = places.iter().filter(|place| path.starts_with(place));
-        holding.map(|place| place.components().count()).max().unwrap_or(0)
+        holding
+            .map(|place| place.components().count())
+            .max()
+            .unwrap_or(0)
     };
     let (written, read, hidden) = (depth(write), depth(read), depth(hide));
     match written.max(read) {
@@ -97,9 +126,14 @@ fn reach(path: &Path, write: &[PathBuf], read: &[PathBuf], hide: &[PathBuf]) -> 
 }
 
 /// Returns the links that have to be made: those that lead to something and lie where nothing is shown.
-pub(super) fn needed_links(walls: &Walls, links: Vec<(PathBuf, PathBuf)>) -> Vec<(PathBuf, PathBuf)> {
+pub(super) fn needed_links(
+    walls: &Walls,
+    links: Vec<(PathBuf, PathBuf)>,
+) -> Vec<(PathBuf, PathBuf)> {
     let is_needed = |(place, _): &(PathBuf, PathBuf)| {
-        let leads = place.canonicalize().is_ok_and(|target| walls.shows(&target));
+        let leads = place
+            .canonicalize()
+            .is_ok_and(|target| walls.shows(&target));
         leads && walls.reach(place) == Reach::Nothing && !walls.hide.contains(place)
     };
     let mut needed: Vec<_> = links.into_iter().filter(is_needed).collect();

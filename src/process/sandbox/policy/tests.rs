@@ -33,7 +33,11 @@ impl World {
             originals: Vec::new(),
             network: false,
         };
-        world.files(&["home/me/project/workspace/x", "home/me/project/state.json", "home/me/private.txt"])
+        world.files(&[
+            "home/me/project/workspace/x",
+            "home/me/project/state.json",
+            "home/me/private.txt",
+        ])
     }
 
     fn at(&self, below: &str) -> PathBuf {
@@ -57,8 +61,14 @@ impl World {
     }
 
     fn path(mut self, entries: &[&str]) -> World {
-        let entries: Vec<String> = entries.iter().map(|entry| self.at(entry).display().to_string()).collect();
-        self.variables.push(("PATH".into(), format!("/usr/bin:/bin:.::relative:{}", entries.join(":"))));
+        let entries: Vec<String> = entries
+            .iter()
+            .map(|entry| self.at(entry).display().to_string())
+            .collect();
+        self.variables.push((
+            "PATH".into(),
+            format!("/usr/bin:/bin:.::relative:{}", entries.join(":")),
+        ));
         self
     }
 
@@ -68,7 +78,9 @@ impl World {
     }
 
     fn walls_of(&self, variables: impl IntoIterator<Item = (String, String)>) -> Walls {
-        let variables = variables.into_iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let variables = variables
+            .into_iter()
+            .map(|(name, value)| (OsString::from(name), OsString::from(value)));
         let read: Vec<PathBuf> = self.read.iter().map(|path| self.at(path)).collect();
         let originals: Vec<PathBuf> = self.originals.iter().map(|path| self.at(path)).collect();
         let root = self.at(self.root);
@@ -106,15 +118,34 @@ fn the_system_is_there_but_not_its_secrets() {
     for place in ["/usr/bin", "/etc/passwd"] {
         assert_eq!(walls.reach(Path::new(place)), Reach::Read, "{place}");
     }
-    for place in ["/", "/etc/shadow", "/var", "/var/tmp", "/root", "/home", "/run", "/srv", "/mnt", "/boot", "/proc"] {
+    for place in [
+        "/",
+        "/etc/shadow",
+        "/var",
+        "/var/tmp",
+        "/root",
+        "/home",
+        "/run",
+        "/srv",
+        "/mnt",
+        "/boot",
+        "/proc",
+    ] {
         let is_hidden = walls.reach(Path::new(place)) == Reach::Nothing;
         // Who is not root cannot read it anyway, and needs no wall for it.
         assert!(is_hidden || fs::File::open(place).is_err(), "{place}");
     }
     let bin = fs::symlink_metadata("/bin").unwrap();
-    let is_linked = walls.links.contains(&("/bin".into(), fs::read_link("/bin").unwrap_or_default()));
+    let is_linked = walls
+        .links
+        .contains(&("/bin".into(), fs::read_link("/bin").unwrap_or_default()));
     assert_eq!(bin.is_symlink(), is_linked, "{:?}", walls.links);
-    assert!(walls.read.iter().all(|path| path.is_absolute() && path.canonicalize().unwrap() == *path));
+    assert!(
+        walls
+            .read
+            .iter()
+            .all(|path| path.is_absolute() && path.canonicalize().unwrap() == *path)
+    );
 }
 
 #[test]
@@ -164,15 +195,31 @@ fn of_the_home_only_toolchains_and_of_the_root_only_the_workspace() {
         ],
     );
     assert_eq!(walls.write, [world.at("home/me/project/workspace")]);
-    assert_eq!((walls.tmp.as_path(), walls.home.file_name().unwrap()), (Path::new("/tmp"), "orchestrator".as_ref()));
+    assert_eq!(
+        (walls.tmp.as_path(), walls.home.file_name().unwrap()),
+        (Path::new("/tmp"), "orchestrator".as_ref())
+    );
 }
 
 #[test]
 fn path_opens_the_folder_above_but_never_the_home() {
     let world = World::new()
-        .files(&["home/me/tools/x/bin/tool", "home/me/tools/x/lib/l", "home/me/bin/own", "home/me/.config/bin/c"])
-        .files(&["home/me/.config/secret", "home/me/.local/bin/t", "home/me/.local/share/app/db"])
-        .files(&["home/me/project/.venv/bin/python", "home/me/project/bin/helper", "elsewhere/bin/foreign"])
+        .files(&[
+            "home/me/tools/x/bin/tool",
+            "home/me/tools/x/lib/l",
+            "home/me/bin/own",
+            "home/me/.config/bin/c",
+        ])
+        .files(&[
+            "home/me/.config/secret",
+            "home/me/.local/bin/t",
+            "home/me/.local/share/app/db",
+        ])
+        .files(&[
+            "home/me/project/.venv/bin/python",
+            "home/me/project/bin/helper",
+            "elsewhere/bin/foreign",
+        ])
         .path(&[
             "home/me/tools/x/bin",
             "home/me/bin",
@@ -189,7 +236,10 @@ fn path_opens_the_folder_above_but_never_the_home() {
         world.at("home/me/project/bin").display(),
         world.at("elsewhere/bin").display()
     );
-    let world = World { variables: vec![("PATH".into(), more)], ..world };
+    let world = World {
+        variables: vec![("PATH".into(), more)],
+        ..world
+    };
     world.expect(
         &world.walls(),
         &[
@@ -212,14 +262,24 @@ fn path_opens_the_folder_above_but_never_the_home() {
 
 #[test]
 fn links_are_followed_and_made_again() {
-    let world = World::new().files(&["disk/cargo/bin/cargo", "disk/node/v1/bin/node", "disk/node/v1/lib/l", "disk/o"]);
-    world.link("home/me/.cargo", &world.at("disk/cargo").display().to_string());
+    let world = World::new().files(&[
+        "disk/cargo/bin/cargo",
+        "disk/node/v1/bin/node",
+        "disk/node/v1/lib/l",
+        "disk/o",
+    ]);
+    world.link(
+        "home/me/.cargo",
+        &world.at("disk/cargo").display().to_string(),
+    );
     world.link("home/me/apps/node/current", "../../../../disk/node/v1");
     world.link("home/me/bin/node", "../apps/node/current/bin/node");
     world.link("home/me/bin/secret", "../.ssh");
     world.link("home/me/bin/home", "..");
     world.link("home/me/bin/loop", "loop");
-    let world = world.files(&["home/me/.ssh/id_rsa"]).path(&["home/me/bin", "home/me/apps/node/current/bin"]);
+    let world = world
+        .files(&["home/me/.ssh/id_rsa"])
+        .path(&["home/me/bin", "home/me/apps/node/current/bin"]);
     let walls = world.walls();
     world.expect(
         &walls,
@@ -231,29 +291,66 @@ fn links_are_followed_and_made_again() {
             ("home/me/private.txt", '-'),
         ],
     );
-    let places: Vec<&Path> = walls.links.iter().map(|(place, _)| place.as_path()).collect();
-    assert!(places.contains(&world.at("home/me/.cargo").as_path()), "{places:?}");
-    assert!(places.contains(&world.at("home/me/apps/node/current").as_path()), "{places:?}");
+    let places: Vec<&Path> = walls
+        .links
+        .iter()
+        .map(|(place, _)| place.as_path())
+        .collect();
+    assert!(
+        places.contains(&world.at("home/me/.cargo").as_path()),
+        "{places:?}"
+    );
+    assert!(
+        places.contains(&world.at("home/me/apps/node/current").as_path()),
+        "{places:?}"
+    );
     // This one is in a folder that is shown anyway.
-    assert!(!places.contains(&world.at("home/me/bin/node").as_path()), "{places:?}");
+    assert!(
+        !places.contains(&world.at("home/me/bin/node").as_path()),
+        "{places:?}"
+    );
 }
 
 #[test]
 fn a_home_behind_a_link_is_the_same_home() {
-    let world = World::new().files(&["disk/me/.cargo/bin/cargo", "disk/me/private.txt", "disk/me/t/x/bin/y"]);
+    let world = World::new().files(&[
+        "disk/me/.cargo/bin/cargo",
+        "disk/me/private.txt",
+        "disk/me/t/x/bin/y",
+    ]);
     world.link("people", "disk");
-    let world = World { home: "people/me", ..world }.path(&["people/me/t/x/bin"]);
+    let world = World {
+        home: "people/me",
+        ..world
+    }
+    .path(&["people/me/t/x/bin"]);
     let walls = world.walls();
-    world
-        .expect(&walls, &[("disk/me/.cargo/bin/cargo", 'r'), ("disk/me/private.txt", '-'), ("disk/me/t/x/bin/y", 'r')]);
-    assert!(walls.links.contains(&(world.at("people"), "disk".into())), "{:?}", walls.links);
+    world.expect(
+        &walls,
+        &[
+            ("disk/me/.cargo/bin/cargo", 'r'),
+            ("disk/me/private.txt", '-'),
+            ("disk/me/t/x/bin/y", 'r'),
+        ],
+    );
+    assert!(
+        walls.links.contains(&(world.at("people"), "disk".into())),
+        "{:?}",
+        walls.links
+    );
 }
 
 #[test]
 fn a_root_in_a_readable_place_shows_its_workspace_alone() {
-    let world =
-        World::new().files(&["home/me/go/src/p/state.json", "home/me/go/src/p/workspace/x", "home/me/go/src/q"]);
-    let world = World { root: "home/me/go/src/p", ..world };
+    let world = World::new().files(&[
+        "home/me/go/src/p/state.json",
+        "home/me/go/src/p/workspace/x",
+        "home/me/go/src/q",
+    ]);
+    let world = World {
+        root: "home/me/go/src/p",
+        ..world
+    };
     let walls = world.walls();
     world.expect(
         &walls,
@@ -266,13 +363,26 @@ fn a_root_in_a_readable_place_shows_its_workspace_alone() {
     );
     let parts = walls.readable_parts();
     assert!(parts.contains(&world.at("home/me/go/src/q")), "{parts:?}");
-    assert!(!parts.iter().any(|part| world.at("home/me/go/src/p").starts_with(part)), "{parts:?}");
+    assert!(
+        !parts
+            .iter()
+            .any(|part| world.at("home/me/go/src/p").starts_with(part)),
+        "{parts:?}"
+    );
 }
 
 #[test]
 fn a_root_that_is_the_home_leaves_the_toolchains() {
-    let world = World::new().files(&["home/me/.cargo/bin/cargo", "home/me/workspace/x", "home/me/bin/tool"]);
-    let world = World { root: "home/me", ..world }.path(&["home/me/bin"]);
+    let world = World::new().files(&[
+        "home/me/.cargo/bin/cargo",
+        "home/me/workspace/x",
+        "home/me/bin/tool",
+    ]);
+    let world = World {
+        root: "home/me",
+        ..world
+    }
+    .path(&["home/me/bin"]);
     world.expect(
         &world.walls(),
         &[
@@ -287,7 +397,11 @@ fn a_root_that_is_the_home_leaves_the_toolchains() {
 #[test]
 fn what_is_named_is_open_but_for_credentials_in_it() {
     let world = World::new()
-        .files(&["home/me/project/sdk/lib", "home/me/project/specs/secret/t.py", "home/me/project/specs/open.txt"])
+        .files(&[
+            "home/me/project/sdk/lib",
+            "home/me/project/specs/secret/t.py",
+            "home/me/project/specs/open.txt",
+        ])
         .files(&[
             "sdk/deep/er/.aws/credentials",
             "sdk/.netrc",
@@ -295,14 +409,31 @@ fn what_is_named_is_open_but_for_credentials_in_it() {
             "sdk/id_rsa",
             "sdk/id_rsa.pub",
         ])
-        .files(&["secrets/.aws/credentials", "home/me/.ssh/config", "home/me/notes"]);
+        .files(&[
+            "secrets/.aws/credentials",
+            "home/me/.ssh/config",
+            "home/me/notes",
+        ]);
     world.file("sdk/config.toml", "[registry]\ntoken = \"abc\"\n");
-    world.file("sdk/lib/config.toml", "tokenizer = \"bert\"\nurl = \"https://example.org/a@b\"\n");
+    world.file(
+        "sdk/lib/config.toml",
+        "tokenizer = \"bert\"\nurl = \"https://example.org/a@b\"\n",
+    );
     world.file("sdk/key.pem", "-----BEGIN PRIVATE KEY-----\nabc\n");
     world.file("sdk/cert.pem", "-----BEGIN CERTIFICATE-----\nabc\n");
-    world.file("sdk/pip.conf", "[global]\nindex-url = https://me:pw@example.org/simple\n");
+    world.file(
+        "sdk/pip.conf",
+        "[global]\nindex-url = https://me:pw@example.org/simple\n",
+    );
     let world = World {
-        read: vec!["home/me/project/sdk", "home/me/project/specs", "sdk", "secrets/.aws", "missing", "home/me/project"],
+        read: vec![
+            "home/me/project/sdk",
+            "home/me/project/specs",
+            "sdk",
+            "secrets/.aws",
+            "missing",
+            "home/me/project",
+        ],
         originals: vec!["home/me/project/specs/secret"],
         ..world
     };
@@ -332,9 +463,15 @@ fn what_is_named_is_open_but_for_credentials_in_it() {
 
 #[test]
 fn a_home_can_be_named_and_keeps_its_secrets() {
-    let world =
-        World::new().files(&["home/me/.ssh/id_rsa", "home/me/.config/gh/hosts.yml", "home/me/.cargo/credentials"]);
-    let world = World { read: vec!["home/me", "home/me/.ssh"], ..world };
+    let world = World::new().files(&[
+        "home/me/.ssh/id_rsa",
+        "home/me/.config/gh/hosts.yml",
+        "home/me/.cargo/credentials",
+    ]);
+    let world = World {
+        read: vec!["home/me", "home/me/.ssh"],
+        ..world
+    };
     world.expect(
         &world.walls(),
         &[
@@ -346,44 +483,96 @@ fn a_home_can_be_named_and_keeps_its_secrets() {
         ],
     );
     // What is above the home does not open it.
-    let world = World { read: vec!["home"], ..world }.files(&["home/you/x"]);
-    world.expect(&world.walls(), &[("home/you/x", 'r'), ("home/me/private.txt", '-')]);
+    let world = World {
+        read: vec!["home"],
+        ..world
+    }
+    .files(&["home/you/x"]);
+    world.expect(
+        &world.walls(),
+        &[("home/you/x", 'r'), ("home/me/private.txt", '-')],
+    );
 }
 
 #[test]
 fn a_named_place_in_or_around_the_workspace_takes_nothing_away() {
-    let world = World::new().files(&["home/me/project/workspace/lib/.env", "home/me/project/workspace/lib/x"]);
-    let world = World { read: vec!["home/me/project/workspace/lib", "home/me/project"], ..world };
-    let expected = [("home/me/project/workspace/lib/x", 'w'), ("home/me/project/workspace/lib/.env", 'w')];
+    let world = World::new().files(&[
+        "home/me/project/workspace/lib/.env",
+        "home/me/project/workspace/lib/x",
+    ]);
+    let world = World {
+        read: vec!["home/me/project/workspace/lib", "home/me/project"],
+        ..world
+    };
+    let expected = [
+        ("home/me/project/workspace/lib/x", 'w'),
+        ("home/me/project/workspace/lib/.env", 'w'),
+    ];
     world.expect(&world.walls(), &expected);
 }
 
 #[test]
 fn without_a_home_there_is_still_a_system() {
     let world = World::new();
-    for home in [None, Some(""), Some("/"), Some("relative"), Some("/missing/home"), Some("/tmp"), Some("/usr")] {
+    for home in [
+        None,
+        Some(""),
+        Some("/"),
+        Some("relative"),
+        Some("/missing/home"),
+        Some("/tmp"),
+        Some("/usr"),
+    ] {
         let variables = home.map(|home| ("HOME".to_owned(), home.to_owned()));
         let walls = world.walls_of(variables);
         assert_eq!(walls.reach(Path::new("/usr/bin")), Reach::Read, "{home:?}");
-        world.expect(&walls, &[("home/me/private.txt", '-'), ("home/me/project/workspace/x", 'w')]);
+        world.expect(
+            &walls,
+            &[
+                ("home/me/private.txt", '-'),
+                ("home/me/project/workspace/x", 'w'),
+            ],
+        );
     }
 }
 
 #[test]
 fn variables_open_toolchains_of_the_home_alone() {
-    let world = World::new().files(&["home/me/jdk/bin/java", "srv/rust/x", "home/me/gocode/pkg/mod/m"]);
-    let variables = [("JAVA_HOME", "home/me/jdk"), ("RUSTUP_HOME", "srv/rust"), ("GOPATH", "home/me/gocode")];
-    let variables = variables.map(|(name, place)| (name.to_owned(), world.at(place).display().to_string()));
-    let world = World { variables: variables.to_vec(), ..world };
-    let expected = [("home/me/jdk/bin/java", 'r'), ("srv/rust/x", '-'), ("home/me/gocode/pkg/mod/m", 'r')];
+    let world = World::new().files(&[
+        "home/me/jdk/bin/java",
+        "srv/rust/x",
+        "home/me/gocode/pkg/mod/m",
+    ]);
+    let variables = [
+        ("JAVA_HOME", "home/me/jdk"),
+        ("RUSTUP_HOME", "srv/rust"),
+        ("GOPATH", "home/me/gocode"),
+    ];
+    let variables =
+        variables.map(|(name, place)| (name.to_owned(), world.at(place).display().to_string()));
+    let world = World {
+        variables: variables.to_vec(),
+        ..world
+    };
+    let expected = [
+        ("home/me/jdk/bin/java", 'r'),
+        ("srv/rust/x", '-'),
+        ("home/me/gocode/pkg/mod/m", 'r'),
+    ];
     world.expect(&world.walls(), &expected);
 }
 
 #[test]
 fn with_the_network_come_its_settings() {
     let world = World::new().files(&["home/me/corporate.crt"]);
-    let certificates = ("SSL_CERT_FILE".to_owned(), world.at("home/me/corporate.crt").display().to_string());
-    let mut world = World { variables: vec![certificates], ..world };
+    let certificates = (
+        "SSL_CERT_FILE".to_owned(),
+        world.at("home/me/corporate.crt").display().to_string(),
+    );
+    let mut world = World {
+        variables: vec![certificates],
+        ..world
+    };
     world.expect(&world.walls(), &[("home/me/corporate.crt", '-')]);
     world.network = true;
     let walls = world.walls();
@@ -406,9 +595,22 @@ fn what_is_private_inside_cannot_be_opened() {
 
 #[test]
 fn parts_stand_for_a_whole_with_something_hidden() {
-    let world = World::new().files(&["home/me/.cargo/bin/cargo", "home/me/.cargo/credentials", "home/me/.cargo/env"]);
+    let world = World::new().files(&[
+        "home/me/.cargo/bin/cargo",
+        "home/me/.cargo/credentials",
+        "home/me/.cargo/env",
+    ]);
     let parts = world.walls().readable_parts();
-    for (part, is_there) in [("bin", true), ("env", true), ("credentials", false), ("", false)] {
-        assert_eq!(parts.contains(&world.at("home/me/.cargo").join(part)), is_there, "{part}: {parts:?}");
+    for (part, is_there) in [
+        ("bin", true),
+        ("env", true),
+        ("credentials", false),
+        ("", false),
+    ] {
+        assert_eq!(
+            parts.contains(&world.at("home/me/.cargo").join(part)),
+            is_there,
+            "{part}: {parts:?}"
+        );
     }
 }

@@ -18,10 +18,18 @@ fn files_are_written_and_deleted() {
     let place = Place::new();
     place.file("old/deep/x", "x");
     place.file("old.py", "x");
-    let changes =
-        [write("a.py", "1"), write("pkg/sub/b.py", "2"), delete("old"), delete("old.py"), delete("never/was")];
+    let changes = [
+        write("a.py", "1"),
+        write("pkg/sub/b.py", "2"),
+        delete("old"),
+        delete("old.py"),
+        delete("never/was"),
+    ];
     place.change(&changes).expect("change");
-    assert_eq!((place.read("a.py"), place.read("pkg/sub/b.py")), ("1".into(), "2".into()));
+    assert_eq!(
+        (place.read("a.py"), place.read("pkg/sub/b.py")),
+        ("1".into(), "2".into())
+    );
     assert_eq!(place.names(), ["a.py", "pkg"]);
 }
 
@@ -31,19 +39,30 @@ fn the_same_changes_again_lead_to_the_same_tree() {
     place.file("d/old", "x");
     place.file("real/x", "x");
     place.link("l", "real");
-    let changes = [delete("d"), write("d/new", "1"), delete("l"), write("l/f", "2"), delete("real/x")];
+    let changes = [
+        delete("d"),
+        write("d/new", "1"),
+        delete("l"),
+        write("l/f", "2"),
+        delete("real/x"),
+    ];
     for _ in 0..3 {
         place.change(&changes).expect("change");
         assert_eq!(place.names(), ["d", "l", "real"]);
         assert!(!place.path("d/old").exists() && !place.path("real/f").exists());
-        assert_eq!((place.read("d/new"), place.read("l/f")), ("1".into(), "2".into()));
+        assert_eq!(
+            (place.read("d/new"), place.read("l/f")),
+            ("1".into(), "2".into())
+        );
     }
 }
 
 #[test]
 fn many_files_at_once() {
     let place = Place::new();
-    let changes: Vec<Change> = (0..500).map(|n| write(&format!("d{}/f{n}", n % 7), &n.to_string())).collect();
+    let changes: Vec<Change> = (0..500)
+        .map(|n| write(&format!("d{}/f{n}", n % 7), &n.to_string()))
+        .collect();
     place.change(&changes).expect("change");
     assert_eq!(place.read("d2/f499"), "499");
     assert_eq!(place.names().len(), 7);
@@ -57,15 +76,38 @@ fn modes() {
     place.file("locked", "old");
     place.chmod("locked", 0o000);
     place.file("plain", "");
-    place.change(&[write("script", "new"), write("locked", "new"), write("fresh", "new")]).expect("change");
+    place
+        .change(&[
+            write("script", "new"),
+            write("locked", "new"),
+            write("fresh", "new"),
+        ])
+        .expect("change");
     assert_eq!((place.mode("script"), place.mode("locked")), (0o755, 0o600));
     assert_eq!(place.mode("fresh"), place.mode("plain"));
-    place.change(&[write("new/run", "#!/bin/sh\n"), write("plain", "#!/bin/sh\n")]).expect("change");
-    assert_eq!(place.mode("new/run"), place.mode("fresh") | (place.mode("fresh") & 0o444) >> 2);
-    assert_eq!(place.mode("plain"), place.mode("fresh"), "a file that is there keeps its mode");
+    place
+        .change(&[
+            write("new/run", "#!/bin/sh\n"),
+            write("plain", "#!/bin/sh\n"),
+        ])
+        .expect("change");
+    assert_eq!(
+        place.mode("new/run"),
+        place.mode("fresh") | (place.mode("fresh") & 0o444) >> 2
+    );
+    assert_eq!(
+        place.mode("plain"),
+        place.mode("fresh"),
+        "a file that is there keeps its mode"
+    );
     // The same answer once more, as after a crash.
-    place.change(&[write("new/run", "#!/bin/sh\n")]).expect("change");
-    assert_eq!(place.mode("new/run") & 0o111, (place.mode("fresh") & 0o444) >> 2);
+    place
+        .change(&[write("new/run", "#!/bin/sh\n")])
+        .expect("change");
+    assert_eq!(
+        place.mode("new/run") & 0o111,
+        (place.mode("fresh") & 0o444) >> 2
+    );
 }
 
 #[test]
@@ -76,8 +118,18 @@ fn locked_folders_are_opened_up() {
     place.chmod("d/e", 0o000);
     place.chmod("d", 0o000);
     place.chmod("r", 0o555);
-    place.change(&[write("d/e/new", "1"), delete("d/e/old"), write("r/new", "1"), delete("r/old")]).expect("change");
-    assert_eq!((place.read("d/e/new"), place.read("r/new")), ("1".into(), "1".into()));
+    place
+        .change(&[
+            write("d/e/new", "1"),
+            delete("d/e/old"),
+            write("r/new", "1"),
+            delete("r/old"),
+        ])
+        .expect("change");
+    assert_eq!(
+        (place.read("d/e/new"), place.read("r/new")),
+        ("1".into(), "1".into())
+    );
     assert!(!place.path("d/e/old").exists() && !place.path("r/old").exists());
 }
 
@@ -102,8 +154,18 @@ fn files_and_folders_in_each_others_way() {
         Err(Refusal::Conflict(text)) => assert!(text.contains("`file` is a file"), "{text}"),
         other => panic!("{other:?}"),
     }
-    place.change(&[write("file/x", "1"), delete("file"), delete("folder"), write("folder", "2")]).expect("change");
-    assert_eq!((place.read("file/x"), place.read("folder")), ("1".into(), "2".into()));
+    place
+        .change(&[
+            write("file/x", "1"),
+            delete("file"),
+            delete("folder"),
+            write("folder", "2"),
+        ])
+        .expect("change");
+    assert_eq!(
+        (place.read("file/x"), place.read("folder")),
+        ("1".into(), "2".into())
+    );
 }
 
 #[test]
@@ -130,8 +192,15 @@ fn links_inside_are_folders_to_go_through_and_files_to_replace() {
             (place.read("real/a"), place.read("other/b"), place.read("f")),
             ("1".into(), "2".into(), "3".into())
         );
-        assert_eq!((place.read("loop"), place.read("not/yet/c")), ("4".into(), "5".into()));
-        assert!(!place.path("real/x").exists() && place.path("l").is_symlink() && !place.path("f").is_symlink());
+        assert_eq!(
+            (place.read("loop"), place.read("not/yet/c")),
+            ("4".into(), "5".into())
+        );
+        assert!(
+            !place.path("real/x").exists()
+                && place.path("l").is_symlink()
+                && !place.path("f").is_symlink()
+        );
     }
 }
 
@@ -147,8 +216,13 @@ fn conflicts_through_links() {
     place.assert_conflict(&[write("l", ""), write("m/y", "")]);
     place.assert_conflict(&[write("l/x/y", "")]);
     place.assert_conflict(&[write("one/x", "")]);
-    place.change(&[delete("l"), write("real/y", "1"), write("l/y", "2")]).expect("change");
-    assert_eq!((place.read("real/y"), place.read("l/y")), ("1".into(), "2".into()));
+    place
+        .change(&[delete("l"), write("real/y", "1"), write("l/y", "2")])
+        .expect("change");
+    assert_eq!(
+        (place.read("real/y"), place.read("l/y")),
+        ("1".into(), "2".into())
+    );
 }
 
 #[test]
@@ -166,7 +240,17 @@ fn links_that_lead_out_are_violations() {
     place.link("chain2", "d/climbing");
     place.link("proc", "/proc/self/cwd/..");
     place.link("inside", place.path("d"));
-    for link in ["absolute", "climbing", "d/climbing", "dangling", "later", "file", "chain", "proc", "inside"] {
+    for link in [
+        "absolute",
+        "climbing",
+        "d/climbing",
+        "dangling",
+        "later",
+        "file",
+        "chain",
+        "proc",
+        "inside",
+    ] {
         place.assert_violation(&[write("fine", "1"), write(&format!("{link}/f"), "")]);
         place.assert_violation(&[write("fine", "1"), write(link, "")]);
         place.assert_violation(&[write("fine", "1"), delete(&format!("{link}/precious"))]);
@@ -179,7 +263,9 @@ fn a_deleted_link_goes_and_its_target_stays() {
     let place = Place::new();
     place.link("out", place.outside());
     place.link("file", place.outside().join("precious"));
-    place.change(&[delete("out"), delete("file"), write("out/f", "1")]).expect("change");
+    place
+        .change(&[delete("out"), delete("file"), write("out/f", "1")])
+        .expect("change");
     assert_eq!(place.names(), ["out"]);
     place.assert_outside_is_whole();
 }
@@ -194,7 +280,9 @@ fn special_files_are_violations_at_once() {
         place.assert_violation(&[write(name, "")]);
     }
     assert!(start.elapsed() < Duration::from_secs(1));
-    place.change(&[delete("pipe"), write("pipe", "1")]).expect("change");
+    place
+        .change(&[delete("pipe"), write("pipe", "1")])
+        .expect("change");
     assert_eq!(place.read("pipe"), "1");
 }
 
@@ -205,7 +293,12 @@ fn mounts_are_never_entered() {
     if !mount(&place.outside(), &place.path("d/m")) {
         return;
     }
-    for changes in [[write("d/m/f", "")], [write("d/m", "")], [delete("d/m/precious")], [delete("d/m")]] {
+    for changes in [
+        [write("d/m/f", "")],
+        [write("d/m", "")],
+        [delete("d/m/precious")],
+        [delete("d/m")],
+    ] {
         place.assert_violation(&changes);
     }
     assert!(place.door.apply(&[delete("d")]).is_err());
@@ -268,7 +361,11 @@ fn race(enough: usize, attempt: impl Fn(&Place, usize) -> bool) -> (usize, usize
 fn a_swap_of_folder_and_link_leads_nowhere() {
     let broken = Mutex::new(Vec::new());
     let (written, refused) = race(2_000, |place, n| {
-        let change = if n % 2 == 0 { delete("d/precious") } else { write(&format!("d/e{n}/f"), "x") };
+        let change = if n % 2 == 0 {
+            delete("d/precious")
+        } else {
+            write(&format!("d/e{n}/f"), "x")
+        };
         let done = place.door.apply(&[change]);
         if let Err(error @ Error::Io { .. }) = &done {
             broken.lock().expect("lock").push(error.to_string());
@@ -276,14 +373,20 @@ fn a_swap_of_folder_and_link_leads_nowhere() {
         n % 2 == 1 && done.is_ok()
     });
     assert_eq!(broken.into_inner().expect("lock"), [""; 0]);
-    assert!(written > 0 && refused > 0, "{written} written, {refused} refused");
+    assert!(
+        written > 0 && refused > 0,
+        "{written} written, {refused} refused"
+    );
 }
 
 #[test]
 fn a_swap_leads_forced_writes_nowhere_either() {
     let (written, _) = race(2_000, |place, n| {
         let path = format!("d/e{n}/f");
-        let put = place.door.put_file(Path::new(&path), &mut "x".as_bytes(), 0o644, false).is_ok();
+        let put = place
+            .door
+            .put_file(Path::new(&path), &mut "x".as_bytes(), 0o644, false)
+            .is_ok();
         let _ = place.door.remove(Path::new("d/precious"));
         let _ = place.door.make_dir(Path::new("d/precious"), 0o700);
         put

@@ -9,7 +9,9 @@ use crate::error::Error;
 use crate::safety::door::tests::{Place, mount, unmount};
 
 fn put(place: &Place, path: &str, content: &str) -> Result<(), Error> {
-    place.door.put_file(Path::new(path), &mut content.as_bytes(), 0o4644, true)
+    place
+        .door
+        .put_file(Path::new(path), &mut content.as_bytes(), 0o4644, true)
 }
 
 #[test]
@@ -51,10 +53,16 @@ fn links_and_folders_take_their_place() {
     place.file("a/full/x", "");
     place.link("b", place.outside());
     place.file("c/x", "");
-    place.door.put_link(Path::new("a"), OsStr::new("c/x")).expect("link");
+    place
+        .door
+        .put_link(Path::new("a"), OsStr::new("c/x"))
+        .expect("link");
     place.door.make_dir(Path::new("b"), 0o2750).expect("dir");
     place.door.make_dir(Path::new("c"), 0o700).expect("dir");
-    assert_eq!(fs::read_link(place.path("a")).expect("readlink"), Path::new("c/x"));
+    assert_eq!(
+        fs::read_link(place.path("a")).expect("readlink"),
+        Path::new("c/x")
+    );
     assert_eq!((place.mode("b"), place.mode("c")), (0o750, 0o700));
     assert!(place.path("c/x").exists());
     place.assert_outside_is_whole();
@@ -64,7 +72,10 @@ fn links_and_folders_take_their_place() {
 fn names_need_not_be_text() {
     let place = Place::new();
     let odd = Path::new(OsStr::from_bytes(b"d/-\xff "));
-    place.door.put_file(odd, &mut "x".as_bytes(), 0o600, false).expect("put");
+    place
+        .door
+        .put_file(odd, &mut "x".as_bytes(), 0o600, false)
+        .expect("put");
     assert!(place.path(odd).is_file());
     assert!(place.door.remove(odd).expect("remove"));
     assert!(!place.door.remove(odd).expect("remove"));
@@ -74,10 +85,28 @@ fn names_need_not_be_text() {
 fn places_outside_are_violations() {
     let place = Place::new();
     for path in ["", ".", "..", "../x", "a/../../x", "/etc/x"] {
-        assert!(matches!(put(&place, path, "x"), Err(Error::Safety(_))), "{path}");
-        assert!(matches!(place.door.remove(Path::new(path)), Err(Error::Safety(_))), "{path}");
-        assert!(matches!(place.door.make_dir(Path::new(path), 0o755), Err(Error::Safety(_))), "{path}");
-        assert!(matches!(place.door.put_link(Path::new(path), OsStr::new("x")), Err(Error::Safety(_))), "{path}");
+        assert!(
+            matches!(put(&place, path, "x"), Err(Error::Safety(_))),
+            "{path}"
+        );
+        assert!(
+            matches!(place.door.remove(Path::new(path)), Err(Error::Safety(_))),
+            "{path}"
+        );
+        assert!(
+            matches!(
+                place.door.make_dir(Path::new(path), 0o755),
+                Err(Error::Safety(_))
+            ),
+            "{path}"
+        );
+        assert!(
+            matches!(
+                place.door.put_link(Path::new(path), OsStr::new("x")),
+                Err(Error::Safety(_))
+            ),
+            "{path}"
+        );
     }
     assert!(place.names().is_empty());
 }
@@ -92,9 +121,15 @@ fn a_source_that_breaks_leaves_nothing() {
     }
     let place = Place::new();
     place.file("f", "old");
-    let error = place.door.put_file(Path::new("f"), &mut Broken, 0o644, false).expect_err("broken");
+    let error = place
+        .door
+        .put_file(Path::new("f"), &mut Broken, 0o644, false)
+        .expect_err("broken");
     assert!(error.to_string().contains("workspace/f: broken"), "{error}");
-    assert_eq!((place.names(), place.read("f")), (vec!["f".to_owned()], "old".into()));
+    assert_eq!(
+        (place.names(), place.read("f")),
+        (vec!["f".to_owned()], "old".into())
+    );
 }
 
 #[test]
@@ -105,7 +140,10 @@ fn mounts_are_not_forced() {
         return;
     }
     assert!(put(&place, "m/f", "x").is_err() && put(&place, "m", "x").is_err());
-    assert!(place.door.remove(Path::new("m/precious")).is_err() && place.door.remove(Path::new("m")).is_err());
+    assert!(
+        place.door.remove(Path::new("m/precious")).is_err()
+            && place.door.remove(Path::new("m")).is_err()
+    );
     place.assert_outside_is_whole();
     assert_eq!(place.names(), ["m"]);
     unmount(&place.path("m"));

@@ -28,7 +28,10 @@ impl Place {
 
     /// A place in memory, if there is one: for tests that would mostly wait for the disk.
     pub fn in_memory() -> Place {
-        Place::at(tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().expect("tempdir")))
+        Place::at(
+            tempfile::tempdir_in("/dev/shm")
+                .unwrap_or_else(|_| tempfile::tempdir().expect("tempdir")),
+        )
     }
 
     fn at(root: TempDir) -> Place {
@@ -60,7 +63,11 @@ impl Place {
     }
 
     pub fn mode(&self, path: &str) -> u32 {
-        fs::symlink_metadata(self.path(path)).expect("stat").permissions().mode() & 0o7777
+        fs::symlink_metadata(self.path(path))
+            .expect("stat")
+            .permissions()
+            .mode()
+            & 0o7777
     }
 
     pub fn read(&self, path: &str) -> String {
@@ -71,17 +78,28 @@ impl Place {
     pub fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(self.path(""))
             .expect("readdir")
-            .map(|entry| entry.expect("entry").file_name().into_string().expect("UTF-8"))
+            .map(|entry| {
+                entry
+                    .expect("entry")
+                    .file_name()
+                    .into_string()
+                    .expect("UTF-8")
+            })
             .collect();
         names.sort();
         names
     }
 
     pub fn assert_outside_is_whole(&self) {
-        let names: Vec<_> =
-            fs::read_dir(self.outside()).expect("readdir").map(|e| e.expect("entry").file_name()).collect();
+        let names: Vec<_> = fs::read_dir(self.outside())
+            .expect("readdir")
+            .map(|e| e.expect("entry").file_name())
+            .collect();
         assert_eq!(names, ["precious"]);
-        assert_eq!(fs::read_to_string(self.outside().join("precious")).expect("read"), "precious");
+        assert_eq!(
+            fs::read_to_string(self.outside().join("precious")).expect("read"),
+            "precious"
+        );
     }
 
     /// Judges, and applies what was judged well.
@@ -92,39 +110,74 @@ impl Place {
 
     pub fn assert_conflict(&self, changes: &[Change]) {
         let before = self.names();
-        assert!(matches!(self.door.judge(changes), Err(Refusal::Conflict(_))), "{:?}", self.door.judge(changes));
+        assert!(
+            matches!(self.door.judge(changes), Err(Refusal::Conflict(_))),
+            "{:?}",
+            self.door.judge(changes)
+        );
         assert_eq!(self.names(), before);
     }
 
     /// Neither judging nor applying gets past it.
     pub fn assert_violation(&self, changes: &[Change]) {
-        assert!(matches!(self.door.judge(changes), Err(Refusal::Violation(_))), "{:?}", self.door.judge(changes));
+        assert!(
+            matches!(self.door.judge(changes), Err(Refusal::Violation(_))),
+            "{:?}",
+            self.door.judge(changes)
+        );
         assert!(matches!(self.door.apply(changes), Err(Error::Safety(_))));
-        assert!(!self.names().iter().any(|name| name.starts_with(".orchestrator-stage-")));
+        assert!(
+            !self
+                .names()
+                .iter()
+                .any(|name| name.starts_with(".orchestrator-stage-"))
+        );
         self.assert_outside_is_whole();
     }
 }
 
 pub(in crate::safety) fn open(workspace: &Path) -> Result<Door, Error> {
     let root = fs::File::open(workspace.parent().expect("parent")).expect("open");
-    Door::open(root.as_fd(), workspace.file_name().and_then(|name| name.to_str()).expect("name"), workspace)
+    Door::open(
+        root.as_fd(),
+        workspace
+            .file_name()
+            .and_then(|name| name.to_str())
+            .expect("name"),
+        workspace,
+    )
 }
 
 fn write(path: &str, content: &str) -> Change {
-    Change::Write { path: SafePath::parse(path).expect(path), content: content.into() }
+    Change::Write {
+        path: SafePath::parse(path).expect(path),
+        content: content.into(),
+    }
 }
 
 fn delete(path: &str) -> Change {
-    Change::Delete { path: SafePath::parse(path).expect(path) }
+    Change::Delete {
+        path: SafePath::parse(path).expect(path),
+    }
 }
 
 /// Mounts `what` over `place`, where that is allowed.
 fn mount(what: &Path, place: &Path) -> bool {
-    std::process::Command::new("mount").arg("--bind").args([what, place]).output().is_ok_and(|o| o.status.success())
+    std::process::Command::new("mount")
+        .arg("--bind")
+        .args([what, place])
+        .output()
+        .is_ok_and(|o| o.status.success())
 }
 
 fn unmount(place: &Path) {
-    assert!(std::process::Command::new("umount").arg(place).status().expect("umount").success());
+    assert!(
+        std::process::Command::new("umount")
+            .arg(place)
+            .status()
+            .expect("umount")
+            .success()
+    );
 }
 
 #[test]
@@ -141,7 +194,9 @@ fn a_workspace_that_is_a_link_or_a_file_is_refused() {
     let elsewhere = place.outside().parent().expect("root").join("elsewhere");
     symlink(place.outside(), &elsewhere).expect("symlink");
     match open(&elsewhere) {
-        Err(Error::Safety(violation)) => assert!(violation.what.ends_with("elsewhere"), "{violation}"),
+        Err(Error::Safety(violation)) => {
+            assert!(violation.what.ends_with("elsewhere"), "{violation}")
+        }
         other => panic!("{other:?}"),
     }
     fs::remove_file(&elsewhere).expect("rm");

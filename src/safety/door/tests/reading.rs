@@ -19,7 +19,11 @@ fn walked(door: &Door) -> Vec<String> {
     let mut seen = Vec::new();
     let ended = door.walk(&mut |entry| {
         seen.push(entry.path.to_string_lossy().into_owned());
-        if entry.path.ends_with("skipped") { Walk::Skip } else { Walk::On }
+        if entry.path.ends_with("skipped") {
+            Walk::Skip
+        } else {
+            Walk::On
+        }
     });
     assert_eq!(ended.expect("walk"), Walked::Whole);
     seen
@@ -38,7 +42,15 @@ fn only_regular_files_of_a_size_are_read() {
     for path in ["missing", "missing/x"] {
         assert_eq!(read(&place, path), Read::Missing);
     }
-    for path in ["out", "folder/four", "pipe", "d", "five/x", "../outside/precious", ""] {
+    for path in [
+        "out",
+        "folder/four",
+        "pipe",
+        "d",
+        "five/x",
+        "../outside/precious",
+        "",
+    ] {
         assert_eq!(read(&place, path), Read::Other, "{path}");
     }
 }
@@ -53,8 +65,10 @@ fn a_walk_is_sorted_and_follows_nothing() {
     place.link("out", place.outside());
     fs::write(place.path(OsStr::from_bytes(b"\xff")), "").expect("write");
     mknodat(CWD, place.path("pipe"), FileType::Fifo, Mode::RWXU, 0).expect("mkfifo");
-    let expected =
-        ["a", "b", "b/a", "b/a/x", "b/up", "b/z", "c.py", "out", "pipe", "skipped", "\u{fffd}"].map(String::from);
+    let expected = [
+        "a", "b", "b/a", "b/a/x", "b/up", "b/z", "c.py", "out", "pipe", "skipped", "\u{fffd}",
+    ]
+    .map(String::from);
     assert_eq!(walked(&place.door), expected);
 }
 
@@ -75,8 +89,21 @@ fn entries_are_described() {
         })
         .expect("walk");
     let mode = place.mode("d");
-    let link = Kind::Link { target: "../x".into() };
-    assert_eq!(kinds, [Kind::Dir { mode }, Kind::File { size: 2, mode: 0o640 }, link, Kind::Special]);
+    let link = Kind::Link {
+        target: "../x".into(),
+    };
+    assert_eq!(
+        kinds,
+        [
+            Kind::Dir { mode },
+            Kind::File {
+                size: 2,
+                mode: 0o640
+            },
+            link,
+            Kind::Special
+        ]
+    );
 }
 
 #[test]
@@ -85,7 +112,10 @@ fn a_walk_is_bounded() {
     let deep = "d/".repeat(300);
     fs::create_dir_all(place.path(deep)).expect("mkdir");
     assert_eq!(walked(&place.door).len(), 256);
-    let reach = Reach { entries: 10, access: Access::AsIs };
+    let reach = Reach {
+        entries: 10,
+        access: Access::AsIs,
+    };
     let mut seen = 0;
     let ended = place.door.walk_far(reach, &mut |_| {
         seen += 1;
@@ -104,7 +134,14 @@ fn what_cannot_be_entered_is_visited() {
     place.chmod("locked", 0o000);
     let is_root = rustix::process::geteuid().is_root();
     let seen: Vec<String> = walked(&place.door);
-    assert_eq!(seen, if is_root { vec!["locked", "locked/x", "m", "m/x"] } else { vec!["locked", "m", "m/x"] });
+    assert_eq!(
+        seen,
+        if is_root {
+            vec!["locked", "locked/x", "m", "m/x"]
+        } else {
+            vec!["locked", "m", "m/x"]
+        }
+    );
     place.chmod("locked", 0o700);
     if mount(&place.outside(), &place.path("m")) {
         let seen = walked(&place.door);

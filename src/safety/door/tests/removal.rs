@@ -32,9 +32,20 @@ fn everything_goes_but_what_is_kept() {
     place.link("out", place.outside());
     place.link("b/out", place.outside().join("precious"));
     mknodat(CWD, place.path("pipe"), FileType::Fifo, Mode::RWXU, 0).expect("mkfifo");
-    assert!(place.door.clear(&[".gitkeep", ".gitignore"]).expect("clear").is_empty());
+    assert!(
+        place
+            .door
+            .clear(&[".gitkeep", ".gitignore"])
+            .expect("clear")
+            .is_empty()
+    );
     assert_eq!(place.names(), [".gitignore", ".gitkeep"]);
-    assert!(place.door.is_empty_but(&[".gitkeep", ".gitignore"]).expect("look"));
+    assert!(
+        place
+            .door
+            .is_empty_but(&[".gitkeep", ".gitignore"])
+            .expect("look")
+    );
     assert!(!place.door.is_empty_but(&[".gitkeep"]).expect("look"));
     place.assert_outside_is_whole();
 }
@@ -68,7 +79,12 @@ fn deep_trees_go_by_name_too() {
     dig(&place.path("a/b"), 1_000);
     assert!(place.door.remove(Path::new("a/b")).expect("remove"));
     assert_eq!(place.names(), ["a"]);
-    assert!(fs::read_dir(place.path("a")).expect("readdir").next().is_none());
+    assert!(
+        fs::read_dir(place.path("a"))
+            .expect("readdir")
+            .next()
+            .is_none()
+    );
 }
 
 #[test]
@@ -78,7 +94,10 @@ fn locked_folders_go() {
     let deep = "l/".repeat(70);
     place.file(&format!("{deep}x/y"), "");
     for levels in (1..=70).rev() {
-        place.chmod(&"l/".repeat(levels), if levels % 2 == 0 { 0o000 } else { 0o500 });
+        place.chmod(
+            &"l/".repeat(levels),
+            if levels % 2 == 0 { 0o000 } else { 0o500 },
+        );
     }
     place.chmod("", 0o000);
     assert!(place.door.clear(&[]).expect("clear").is_empty());
@@ -92,7 +111,12 @@ fn links_on_the_way_are_not_followed() {
     symlink("real", place.path("l")).expect("symlink");
     place.link("out", place.outside());
     assert!(!place.door.remove(Path::new("l/x")).expect("remove"));
-    assert!(!place.door.remove(Path::new("out/precious")).expect("remove"));
+    assert!(
+        !place
+            .door
+            .remove(Path::new("out/precious"))
+            .expect("remove")
+    );
     assert!(!place.door.remove(Path::new("real/x/y")).expect("remove"));
     assert!(place.door.remove(Path::new("out")).expect("remove"));
     assert_eq!(place.names(), ["l", "real"]);
@@ -110,7 +134,10 @@ fn mounts_stay_and_are_named() {
         return;
     }
     let stuck = place.door.clear(&[]).expect("clear");
-    assert!(stuck.len() == 1 && stuck[0].starts_with("a/m ("), "{stuck:?}");
+    assert!(
+        stuck.len() == 1 && stuck[0].starts_with("a/m ("),
+        "{stuck:?}"
+    );
     assert_eq!(place.names(), ["a"]);
     assert!(!place.path("a/gone").exists());
     place.assert_outside_is_whole();
@@ -123,13 +150,20 @@ fn immutable_files_stay_and_are_named() {
     place.file("a/fixed", "");
     place.file("a/gone", "");
     let attribute = |sign: &str| {
-        Command::new("chattr").arg(sign).arg(place.path("a/fixed")).output().is_ok_and(|output| output.status.success())
+        Command::new("chattr")
+            .arg(sign)
+            .arg(place.path("a/fixed"))
+            .output()
+            .is_ok_and(|output| output.status.success())
     };
     if !attribute("+i") {
         return;
     }
     let stuck = place.door.clear(&[]).expect("clear");
     assert!(attribute("-i"));
-    assert!(stuck.len() == 1 && stuck[0].starts_with("a/fixed ("), "{stuck:?}");
+    assert!(
+        stuck.len() == 1 && stuck[0].starts_with("a/fixed ("),
+        "{stuck:?}"
+    );
     assert!(!place.path("a/gone").exists());
 }
