@@ -34,8 +34,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use chrono::DateTime;
+use orchestrator::cancel::Stop;
 use orchestrator::process::{self, Job, Launcher};
-use orchestrator::stop::Stop;
 use serde_json::Value;
 use tempfile::TempDir;
 

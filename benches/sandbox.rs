@@ -24,12 +24,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
-use orchestrator::process::environment::{Base, find_program};
-use orchestrator::process::sandbox::pocket::Pocket;
+use orchestrator::cancel::Stop;
+use orchestrator::process::check_env::{Base, find_program};
 use orchestrator::process::sandbox::policy::{Plan, walls};
-use orchestrator::process::sandbox::{Limits, Mode, trial};
+use orchestrator::process::sandbox::shared_namespaces::Pocket;
+use orchestrator::process::sandbox::{Limits, Mode, probe};
 use orchestrator::process::{self, Ended, Job, Launcher};
-use orchestrator::stop::Stop;
 
 const ROUNDS: usize = 200;
 
@@ -108,7 +108,7 @@ fn main() {
         }
         rows[7].1.push((
             plain,
-            cost(|| drop(trial::find(&open, &env::temp_dir(), false).unwrap())),
+            cost(|| drop(probe::find(&open, &env::temp_dir(), false).unwrap())),
         ));
     }
     println!("ms                     baseline measured   ratio    more     p10  processor");

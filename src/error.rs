@@ -6,8 +6,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::cancel::Signal;
 use crate::state::reason::Reason;
-use crate::stop::Signal;
 
 /// How much of an offending name is shown.
 const SHOWN_CHARACTERS: usize = 200;

@@ -14,6 +14,8 @@ compile_error!(
 
 // Each module is left out there as well, so that the message above is the only one.
 #[cfg(target_os = "linux")]
+pub mod cancel;
+#[cfg(target_os = "linux")]
 pub mod error;
 #[cfg(target_os = "linux")]
 pub mod events;
@@ -21,11 +23,9 @@ pub mod events;
 pub mod secrets;
 #[cfg(target_os = "linux")]
 pub mod state;
-#[cfg(target_os = "linux")]
-pub mod stop;
 
 #[cfg(target_os = "linux")]
-pub mod safety;
+pub mod workspace;
 
 #[cfg(target_os = "linux")]
 pub mod process;
@@ -36,7 +36,7 @@ pub mod environments;
 pub mod llm;
 
 #[cfg(target_os = "linux")]
-pub mod engine;
+pub mod build;
 #[cfg(target_os = "linux")]
 pub mod server;
 

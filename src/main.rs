@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use orchestrator::cli;
 use orchestrator::llm::mcp::{RELAY_COMMAND, relay};
-use orchestrator::process::{KEEPER_COMMAND, keeper};
+use orchestrator::process::{KEEPER_COMMAND, supervisor};
 
 fn main() -> ExitCode {
     let argv: Vec<_> = std::env::args_os().collect();
     if argv.get(1).is_some_and(|word| word == KEEPER_COMMAND) {
-        return keeper::main().into();
+        return supervisor::main().into();
     }
     if argv.get(1).is_some_and(|word| word == RELAY_COMMAND) {
         return relay::main(argv.get(2).map(OsString::as_os_str)).into();

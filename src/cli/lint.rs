@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
+use crate::build::spec::{inputs, read};
+use crate::cli::env::Surroundings;
 use crate::cli::programs;
-use crate::cli::surroundings::Surroundings;
 use crate::cli::target::Target;
 use crate::cli::{complain, not_there_yet, signals, write_stdout};
-use crate::engine::spec::{inputs, read};
 use crate::error::Result;
-use crate::observers::plain::plain_text;
+use crate::observers::printable::plain_text;
 use crate::process::sandbox::Mode;
 
 /// Checks the spec that a flag or a bare path names, and returns the exit code.
@@ -60,7 +60,7 @@ fn check(surroundings: &Surroundings, file: &Path) -> Result<Vec<String>> {
     let spec = read::read(file, surroundings.home().as_deref())?;
     let inputs = inputs::collect(&spec, &surroundings.root, &signals()?)?;
     inputs.left_out.iter().for_each(|line| complain(line));
-    crate::cli::order::known_price(&spec)?;
+    crate::cli::run_config::known_price(&spec)?;
     // Without trying what this system gives: the full sandbox shows what the others show.
     programs::look_up(&spec, surroundings, Some(Mode::Full))?;
     Ok(spec.warnings.into_iter().chain(inputs.warnings).collect())

@@ -3,18 +3,18 @@
 //! A command is a file: `run.rs`, `status.rs`, `reset.rs`, `lint.rs`. `ending.rs` is how a run's end is said,
 //! `surroundings.rs` what is taken from the environment, `target.rs` whether a path is a spec or a workflow.
 
-mod ending;
+mod env;
 mod lint;
-mod order;
-mod parts;
+mod outcome;
 mod programs;
 mod reset;
 mod run;
+mod run_config;
+mod sandbox;
 mod serve;
 mod status;
-mod surroundings;
 mod target;
-mod walls;
+mod wiring;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -24,12 +24,12 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 
-use crate::cli::ending::Ending;
-use crate::cli::surroundings::Surroundings;
+use crate::cancel::Stop;
+use crate::cli::env::Surroundings;
+use crate::cli::outcome::Ending;
 use crate::cli::target::Target;
 use crate::error::{Error, Result};
-use crate::observers::plain::plain_text;
-use crate::stop::Stop;
+use crate::observers::printable::plain_text;
 
 const EXIT_CODES: &str = "\
 Exit codes:

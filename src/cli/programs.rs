@@ -3,11 +3,11 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use crate::cli::surroundings::Surroundings;
-use crate::cli::walls::{self, Site};
-use crate::engine::spec::{Check, Spec, yaml_word};
+use crate::build::spec::{Check, Spec, yaml_word};
+use crate::cli::env::Surroundings;
+use crate::cli::sandbox::{self, Site};
 use crate::error::{Error, Result};
-use crate::process::environment::Base;
+use crate::process::check_env::Base;
 use crate::process::program::{Lookup, Missing};
 use crate::process::sandbox::{Mode, Walls, policy};
 
@@ -46,7 +46,7 @@ impl<'a> Programs<'a> {
             .root
             .canonicalize()
             .unwrap_or_else(|_| surroundings.root.clone());
-        let originals = walls::originals(spec)
+        let originals = sandbox::originals(spec)
             .iter()
             .filter_map(|path| path.canonicalize().ok())
             .collect();
@@ -73,7 +73,7 @@ impl<'a> Programs<'a> {
             private: None,
             caches: None,
         };
-        self.mode.map(|mode| walls::of_checks(&spec, &site(mode)))
+        self.mode.map(|mode| sandbox::of_checks(&spec, &site(mode)))
     }
 
     fn missing(&self, check: &Check, walls: Option<&Walls>) -> Option<Missing> {

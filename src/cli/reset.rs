@@ -1,11 +1,11 @@
 //! `reset`: an empty workspace and no run. `state.json` goes last, so that a reset that was stopped goes on.
 
-use crate::cli::parts;
-use crate::cli::surroundings::Surroundings;
-use crate::engine::step::KEPT_NAMES;
+use crate::build::steps::KEPT_NAMES;
+use crate::cli::env::Surroundings;
+use crate::cli::wiring;
 use crate::error::{Error, Result};
-use crate::safety::door::Door;
 use crate::state::store::{Loaded, Root};
+use crate::workspace::Door;
 
 /// Empties the workspace and forgets the run; returns what is printed.
 pub fn main(surroundings: &Surroundings) -> Result<String> {
@@ -27,7 +27,7 @@ pub fn main(surroundings: &Surroundings) -> Result<String> {
             return Err(Error::io("empty", &workspace, left));
         }
     }
-    parts::forget_caches(surroundings);
+    wiring::forget_caches(surroundings);
     root.forget()?;
     Ok(if is_ours {
         "reset: workspace/ is empty, the run is forgotten\n"

@@ -7,32 +7,34 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::cli::ending::{Ending, next_command};
-use crate::cli::order::Order;
-use crate::cli::parts;
+use crate::build::context::Context;
+use crate::build::event_log::Scribe;
+use crate::build::log_state::Memory;
+use crate::build::replaced_run;
+use crate::build::replay::true_path;
+use crate::build::steps::KEPT_NAMES;
+use crate::build::tested_files;
+use crate::build::{self, Run};
+use crate::cancel::Stop;
+use crate::cli::env::Surroundings;
+use crate::cli::outcome::{Ending, next_command};
 use crate::cli::programs;
 use crate::cli::reset::foreign;
-use crate::cli::surroundings::Surroundings;
+use crate::cli::run_config::Order;
+use crate::cli::wiring;
 use crate::cli::{RunArguments, complain, signals};
-use crate::engine::context::Context;
-use crate::engine::memory::Memory;
-use crate::engine::replay::true_path;
-use crate::engine::scribe::Scribe;
-use crate::engine::step::KEPT_NAMES;
-use crate::engine::{self, Run, kept, tested};
 use crate::error::{Error, Result};
 use crate::events::bus::Bus;
 use crate::events::{Event, MAIN_AGENT, Replaced};
 use crate::observers::console::{Console, ConsoleOptions};
 use crate::observers::debug::Debug;
-use crate::process::sandbox::trial::Found;
-use crate::safety::door::Door;
+use crate::process::sandbox::probe::Found;
 use crate::state::journal::{CutOff, Journal, Mended};
 use crate::state::phase::Phase;
 use crate::state::reason::Reason;
 use crate::state::run::RunState;
 use crate::state::store::{Loaded, Root};
-use crate::stop::Stop;
+use crate::workspace::Door;
 
 /// What becomes of the root's run.
 enum Decision {
@@ -76,7 +78,7 @@ fn carry_out(order: &Order<'_>, stop: Stop, next: &str) -> Result<Ending> {
     let (decision, found) = decide(order, &root)?;
     match decision {
         Decision::Over(state) => {
-            parts::forget_caches(order.surroundings);
+            wiring::forget_caches(order.surroundings);
             let memory = close_log(order, &root, &state)?;
             let changes = changes_since(&root, &state, &memory, &stop)?;
             let ending = Ending::of_state(&state, memory.notes().to_vec())
@@ -92,7 +94,7 @@ fn carry_out(order: &Order<'_>, stop: Stop, next: &str) -> Result<Ending> {
         }
         Decision::GoOn(state) => drive(order, found, root, stop, *state, None, next),
         Decision::Begin(beginning) => {
-            parts::forget_caches(order.surroundings);
+            wiring::forget_caches(order.surroundings);
             drive(
                 order,
                 found,
@@ -233,7 +235,7 @@ fn close_log(order: &Order<'_>, root: &Root, state: &RunState) -> Result<Memory>
         let mut hear = |seq, event| memory.hear_line(seq, event);
         let (mut journal, _) =
             Journal::open(directory.as_fd(), &logs, &state.run_id, &secrets, &mut hear)?;
-        for event in engine::missing_transitions(&memory, state) {
+        for event in build::missing_transitions(&memory, state) {
             journal.append(&event)?;
         }
     }
@@ -256,7 +258,7 @@ fn changes_since(
         .exists()
         .then(|| Door::open(root.handle(), "workspace", &workspace))
         .transpose()?;
-    tested::changes(door.as_ref(), tested, stop)
+    tested_files::changes(door.as_ref(), tested, stop)
 }
 
 /// Drives a run; one that goes on has no beginning.
@@ -291,7 +293,7 @@ fn drive(
         Debug::attach(&mut bus, logs_path.join(&state.run_id));
     }
     let scribe = Scribe::new(journal, bus, arguments.debug, memory.notes().to_vec());
-    let mut run = parts::assemble(
+    let mut run = wiring::assemble(
         order,
         found.as_ref().map(|found| found.mode),
         root,
@@ -305,12 +307,12 @@ fn drive(
     if is_new && let Err(error) = started {
         // Nothing was saved: there is no run, and a log of it would be nobody's.
         let _ = std::fs::remove_file(logs_path.join(format!("{}.log", run.context.state.run_id)));
-        parts::forget_caches(order.surroundings);
+        wiring::forget_caches(order.surroundings);
         return Err(error);
     }
-    let result = started.and_then(|()| engine::run(&mut run));
+    let result = started.and_then(|()| build::run(&mut run));
     if result.is_ok() {
-        parts::forget_caches(order.surroundings);
+        wiring::forget_caches(order.surroundings);
     }
     let ending = conclude(&mut run, result, next);
     console.finish();
@@ -348,7 +350,7 @@ fn start(
     let goes_on = beginning.is_none();
     let Beginning { words, replaces } = beginning.unwrap_or_default();
     if let Some(replaced) = &replaces {
-        kept::keep_state(&context.root, replaced)?;
+        replaced_run::keep_state(&context.root, replaced)?;
         context.memory.keep_replaced(replaces.clone());
     }
     context.scribe.tell_synced(Event::WorkflowStarted {

@@ -7,9 +7,10 @@ use std::time::Instant;
 
 use tempfile::TempDir;
 
-use crate::cli::parts::OWN_PROGRAM;
-use crate::cli::surroundings::Surroundings;
-use crate::cli::walls::{self, Site, Wishes};
+use crate::cancel::Stop;
+use crate::cli::env::Surroundings;
+use crate::cli::sandbox::{self, Site, Wishes};
+use crate::cli::wiring::OWN_PROGRAM;
 use crate::cli::{ServeArguments, complain};
 use crate::environments::Environment;
 use crate::environments::adhoc;
@@ -19,14 +20,13 @@ use crate::environments::editor::{EditorEnvironment, Frozen};
 use crate::environments::python::PythonEnvironment;
 use crate::environments::registry::Registry;
 use crate::error::{Error, Result};
-use crate::process::caller::for_environments;
-use crate::process::environment::{Base, Places, find_program};
-use crate::process::sandbox::pocket::Pocket;
-use crate::process::sandbox::trial::{self, Found};
+use crate::process::check_env::{Base, Places, find_program};
+use crate::process::env::for_environments;
+use crate::process::sandbox::probe::{self, Found};
+use crate::process::sandbox::shared_namespaces::Pocket;
 use crate::process::sandbox::{Mode, Walls, policy};
 use crate::process::{Launcher, adopt_orphans};
 use crate::server::{self, Served};
-use crate::stop::Stop;
 
 const BUILT_IN: [&str; 3] = ["bash", "python", "editor"];
 
@@ -140,7 +140,7 @@ impl Place {
             });
         }
         let read = opened(arguments, surroundings)?;
-        let found = trial::find(&launcher, &surroundings.temporary(), arguments.network)?;
+        let found = probe::find(&launcher, &surroundings.temporary(), arguments.network)?;
         let private = if found.mode == Mode::Reduced {
             Some(private_directories(surroundings)?)
         } else {
@@ -158,7 +158,7 @@ impl Place {
             private: private.as_ref().map(TempDir::path),
             caches: None,
         };
-        let walls = walls::of_project(&wishes, &site);
+        let walls = sandbox::of_project(&wishes, &site);
         let pocket = match found.mode {
             Mode::Reduced => None,
             Mode::Full | Mode::FullWithoutLandlock => {

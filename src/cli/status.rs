@@ -5,11 +5,11 @@ use std::io::BufReader;
 
 use rustix::fs::{Mode, OFlags, openat};
 
-use crate::cli::surroundings::Surroundings;
-use crate::engine::rounds::{CheckResult, Rounds};
+use crate::build::rounds::{CheckResult, Rounds};
+use crate::cli::env::Surroundings;
 use crate::error::{Error, Result};
 use crate::events::Tests;
-use crate::observers::plain::plain_text;
+use crate::observers::printable::plain_text;
 use crate::state::run::RunState;
 use crate::state::store::{Loaded, Root};
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::RunArguments;
 use crate::error::{Error, Result};
-use crate::observers::plain::plain_text;
+use crate::observers::printable::plain_text;
 
 /// What is to be run or checked.
 #[derive(Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use self::record::{BackgroundJob, Record, Records, Report};
 use crate::environments::session::{Ready, Session, in_words};
 use crate::environments::{Environment, Response, ScreenSection, Until, Waited};
-use crate::process::living::How;
+use crate::process::child::How;
 use crate::process::{Ended, Job, Launcher};
 
 const READY: &str = "Bash shell (ready)";

@@ -19,8 +19,8 @@ use rustix::process::Signal;
 use self::record::{End, MOST_VARIABLES, Records};
 use crate::environments::session::{Session, in_words};
 use crate::environments::{Environment, Response, ScreenSection, Until, Waited};
-use crate::process::environment::find_program;
-use crate::process::living::How;
+use crate::process::check_env::find_program;
+use crate::process::child::How;
 use crate::process::{Job, Launcher};
 
 const DRIVER: &str = include_str!("python/driver.py");

@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionread};
 
 use crate::environments::output::Output;
-use crate::process::living::Living;
+use crate::process::child::Living;
 use crate::process::{Ended, Job, Launcher};
 
 const CHUNK: usize = 64 * 1024;

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 
+use crate::cancel::Stop;
 use crate::llm::http::{Exchange, Failure, Part, Post, Transport};
-use crate::llm::refusal::{EXCERPT_BYTES, excerpt, names, refusal, said};
+use crate::llm::http_error::{EXCERPT_BYTES, excerpt, names, refusal, said};
 use crate::llm::secret::Secret;
 use crate::llm::sse::{BYTE_ORDER_MARK, MAX_EVENT, SseParser};
 use crate::llm::{Answer, Block, LlmError, Spent, Usage};
-use crate::stop::Stop;
 
 /// No attempt takes longer, however steadily it streams.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(60 * 60);

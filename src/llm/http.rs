@@ -16,7 +16,7 @@ use reqwest::blocking::{Client, RequestBuilder, Response};
 use reqwest::header::HeaderMap;
 use reqwest::redirect::Policy;
 
-use crate::stop::{Stop, Woken};
+use crate::cancel::{Stop, Woken};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -294,8 +294,8 @@ mod tests {
     use reqwest::header::HeaderMap;
 
     use super::{Exchange, Failure, MAX_BODY, Part, Post, Transport};
-    use crate::llm::scripted::{Server, Step};
-    use crate::stop::Stop;
+    use crate::cancel::Stop;
+    use crate::llm::test_server::{Server, Step};
 
     const LONG: Duration = Duration::from_secs(60);
 

@@ -7,7 +7,7 @@ pub mod anthropic;
 pub mod claude_code;
 pub mod endpoint;
 pub mod http;
-pub mod lines;
+pub mod line_buffer;
 pub mod mcp;
 pub mod openai;
 pub mod price;
@@ -15,9 +15,9 @@ pub mod retry;
 pub mod secret;
 pub mod sse;
 
-mod refusal;
+mod http_error;
 #[cfg(test)]
-mod scripted;
+mod test_server;
 
 use std::time::{Duration, Instant};
 

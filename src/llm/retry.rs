@@ -5,9 +5,9 @@
 
 use std::time::{Duration, Instant};
 
+use crate::cancel::{Stop, Woken};
 use crate::error::Error;
 use crate::llm::{Answer, LlmClient, LlmError, Spent};
-use crate::stop::{Stop, Woken};
 
 /// Seconds before each retry, where the server does not say otherwise.
 const DELAYS: [u64; 4] = [1, 2, 4, 8];
@@ -180,9 +180,9 @@ mod tests {
     use std::time::Duration;
 
     use super::{GaveUp, LONGEST_DELAY, Policy, Told, ask, delay};
+    use crate::cancel::Stop;
     use crate::error::Error;
     use crate::llm::{Answer, LlmClient, LlmError, Request, Spent, StopReason, Usage};
-    use crate::stop::Stop;
 
     /// A client that gives these outcomes in turn, each with one piece before it.
     struct Scripted(VecDeque<Result<Answer, LlmError>>);

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use anstyle::{AnsiColor, Style};
 
-use super::lines::{Line, Tone, line_of, minutes, money, name, phase};
-use super::plain::plain_text;
+use super::event_text::{Line, Tone, line_of, minutes, money, name, phase};
+use super::printable::plain_text;
 use crate::events::bus::Bus;
 use crate::events::{Event, Kind};
 

@@ -5,5 +5,5 @@
 
 pub mod console;
 pub mod debug;
-mod lines;
-pub mod plain;
+mod event_text;
+pub mod printable;

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::process::private::{claim, empty, name_of};
+use crate::process::scratch::{claim, empty, name_of};
 
 /// Says that the cache folder itself is of our making.
 const MADE: &str = ".made";

@@ -5,16 +5,16 @@
 //! may reach is not decided here, what it sees of its caller's environment is (`environment`).
 
 pub mod cache;
-pub mod caller;
 pub mod capture;
-pub mod environment;
-pub mod keeper;
-pub mod living;
-pub mod private;
+pub mod check_env;
+pub mod child;
+pub mod env;
+mod process_tree;
 pub mod program;
-pub mod report;
+pub mod report_channel;
 pub mod sandbox;
-mod tree;
+pub mod scratch;
+pub mod supervisor;
 pub mod wire;
 
 use std::ffi::OsString;
@@ -34,13 +34,13 @@ use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid,
 };
 
+use crate::cancel::{Stop, Woken};
 use crate::error::{Error, Result};
 use crate::process::capture::{Captured, Reader};
-use crate::process::sandbox::pocket::Pocket;
-use crate::process::sandbox::watch::{INTERVAL, Watch};
+use crate::process::sandbox::limits::{INTERVAL, Watch};
+use crate::process::sandbox::shared_namespaces::Pocket;
 use crate::process::sandbox::{Failure, Mode, Walls};
 use crate::process::wire::{Order, Task};
-use crate::stop::{Stop, Woken};
 
 /// The word that makes this binary a keeper when it is the first argument.
 pub const KEEPER_COMMAND: &str = "__keeper";
@@ -338,9 +338,9 @@ fn keepers() -> MutexGuard<'static, Vec<Pid>> {
 )]
 fn end_orphans() {
     let deadline = Instant::now() + GRACE;
-    let (keepers, session) = (keepers(), tree::own().and_then(|own| own.session));
+    let (keepers, session) = (keepers(), process_tree::own().and_then(|own| own.session));
     while IS_ADOPTING.load(Ordering::SeqCst) && Instant::now() < deadline {
-        let orphans = tree::kill_descendants(|entry| {
+        let orphans = process_tree::kill_descendants(|entry| {
             entry.session == session || keepers.contains(&entry.pid)
         });
         if orphans.is_empty() {

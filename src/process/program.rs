@@ -1,6 +1,6 @@
 //! Looks up the program of a command before it is started: whether it is there, and whether the sandbox shows it.
 //!
-//! The lookup is the one that a job does (`environment::find_program`), seen from outside the sandbox. A relative path
+//! The lookup is the one that a job does (`check_env::find_program`), seen from outside the sandbox. A relative path
 //! with a slash is not looked up: it lies in the workspace and may be generated.
 
 use std::ffi::OsStr;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, OFlags, access};
 
-use crate::process::environment::{Workspace, trusted_entries};
+use crate::process::check_env::{Workspace, trusted_entries};
 use crate::process::sandbox::Walls;
 
 /// How much of a script the kernel reads for its `#!` line.

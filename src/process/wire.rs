@@ -4,7 +4,7 @@
 //! back. A message is its length and its bytes; names and values are bytes, for neither a path nor an argument has to be
 //! text.
 
-mod order;
+mod task;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -18,7 +18,7 @@ use rustix::io::retry_on_intr;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-pub(super) use self::order::{Order, Task};
+pub(super) use self::task::{Order, Task};
 use crate::process::sandbox::{Failure, Layer};
 use crate::process::{Ended, Job};
 

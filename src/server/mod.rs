@@ -17,10 +17,10 @@ use std::thread;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::pipe::fcntl_setpipe_size;
 
+use crate::cancel::{Signal, Stop};
 use crate::environments::registry::{Action, Registry, Urgent, Waiter};
 use crate::server::input::{Item, Queue};
 use crate::server::protocol::{Reply, Request, Wish};
-use crate::stop::{Signal, Stop};
 
 const PIPE_SIZE: usize = 1 << 20;
 

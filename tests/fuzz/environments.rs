@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::net::UnixStream;
 
-use orchestrator::environments::adhoc::lines::{Lines, Said, section};
+use orchestrator::environments::adhoc::messages::{Lines, Said, section};
 use orchestrator::environments::adhoc::program;
 use orchestrator::environments::editor::EditorEnvironment;
 use orchestrator::environments::{Environment, Response, bash, python};

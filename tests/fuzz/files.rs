@@ -4,18 +4,18 @@ use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use orchestrator::engine::generators::reply;
-use orchestrator::engine::ledger::Ledger;
-use orchestrator::engine::memory::Memory;
-use orchestrator::engine::missing_transitions;
-use orchestrator::engine::replay::Replay;
-use orchestrator::engine::spec::{Budget, read};
+use orchestrator::build::budget::Ledger;
+use orchestrator::build::generators::answer_format;
+use orchestrator::build::log_state::Memory;
+use orchestrator::build::missing_transitions;
+use orchestrator::build::replay::Replay;
+use orchestrator::build::spec::{Budget, read};
 use orchestrator::events::{Charge, Event, Place};
-use orchestrator::safety::path::SafePath;
 use orchestrator::secrets::Secrets;
 use orchestrator::state::journal::{Journal, Mended};
 use orchestrator::state::phase::Phase;
 use orchestrator::state::run::{Parsed, RunState, Totals};
+use orchestrator::workspace::safe_path::SafePath;
 use serde_json::Value;
 
 use crate::trial::fuzz;
@@ -226,9 +226,9 @@ fn reply() {
     ];
     fuzz("reply", &words, |bytes| {
         let text = String::from_utf8_lossy(bytes);
-        let found = reply::parse(&text);
+        let found = answer_format::parse(&text);
         for block in &found.blocks {
-            if let reply::Block::Write { content, .. } = block {
+            if let answer_format::Block::Write { content, .. } = block {
                 assert!(text.contains(content));
             }
         }

@@ -2,10 +2,10 @@
 
 use std::slice::from_ref;
 
-use orchestrator::engine::checks::causes::causes;
-use orchestrator::engine::checks::evidence::summary;
-use orchestrator::engine::checks::report::{FailedCheck, MAX_REPORT, report};
-use orchestrator::engine::checks::text::{cut_middle, escaped, plain, printable};
+use orchestrator::build::checks::causes::causes;
+use orchestrator::build::checks::evidence::summary;
+use orchestrator::build::checks::report::{FailedCheck, MAX_REPORT, report};
+use orchestrator::build::checks::text::{cut_middle, escaped, plain, printable};
 use orchestrator::environments::output::Output;
 
 use crate::trial::fuzz;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use orchestrator::process::living::{How, Living};
+use orchestrator::process::child::{How, Living};
 use orchestrator::process::sandbox::{Limits, Mode, Walls};
 use orchestrator::process::{Ended, Job, Launcher};
 

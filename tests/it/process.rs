@@ -13,10 +13,10 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use orchestrator::cancel::{Signal, Stop};
 use orchestrator::error::Error;
 use orchestrator::process::capture::KEPT_AT_EACH_END;
 use orchestrator::process::{self, Ended, Finished, Job, Launcher};
-use orchestrator::stop::{Signal, Stop};
 use rustix::process::{Pid, kill_process};
 
 const LONG: Duration = Duration::from_secs(100);

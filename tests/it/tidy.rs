@@ -96,11 +96,11 @@ fn room(path: &str) -> &str {
 /// The floor of a room; errors are named on all of them.
 fn floor(room: &str) -> Option<u32> {
     match room {
-        "secrets" | "state" | "events" | "stop" => Some(0),
-        "safety" => Some(1),
+        "secrets" | "state" | "events" | "cancel" => Some(0),
+        "workspace" => Some(1),
         "process" => Some(2),
         "environments" | "llm" => Some(3),
-        "engine" | "workflow" | "server" => Some(4),
+        "build" | "workflow" | "server" => Some(4),
         "cli" => Some(5),
         _ => None,
     }

@@ -15,10 +15,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::lines::{Lines, Said, cleaned, section};
+use super::messages::{Lines, Said, cleaned, section};
 use super::{Found, Kind, program};
 use crate::environments::{Environment, Response, ScreenSection, Until, Waited};
-use crate::process::living::{How, Living};
+use crate::process::child::{How, Living};
 use crate::process::{Ended, Job, Launcher};
 
 /// How long a host may take until it is loaded before others stop waiting for it.

@@ -5,7 +5,7 @@
 //! `lines.rs` what it says.
 
 pub mod host;
-pub mod lines;
+pub mod messages;
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;

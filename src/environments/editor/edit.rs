@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::fs::Stat;
 
-use super::place::{Folders, Place, Trouble};
+use super::resolve::{Folders, Place, Trouble};
 use super::text::{Line, Text, lines_of};
 use super::view::{Change, push_line};
 use super::write::{put, standing};

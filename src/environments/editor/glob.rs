@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use globset::{Error, GlobBuilder, GlobMatcher};
 
 use super::cannot;
-use super::place::{Folders, Project, Spot, Trouble};
+use super::resolve::{Folders, Project, Spot, Trouble};
 use super::write::standing;
 
 /// The files that a glob names.

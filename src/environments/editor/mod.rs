@@ -9,7 +9,7 @@ mod command;
 mod edit;
 mod glob;
 mod pattern;
-mod place;
+mod resolve;
 mod search;
 #[cfg(test)]
 mod tests;
@@ -23,8 +23,8 @@ use std::path::{Component, Path};
 
 use self::command::Command;
 use self::pattern::{Effort, Pattern};
-pub use self::place::Frozen;
-use self::place::{Place, Project, Trouble};
+pub use self::resolve::Frozen;
+use self::resolve::{Place, Project, Trouble};
 use self::view::{Lost, MAX_LINES, View};
 use crate::environments::{Environment, Response, ScreenSection, Until, Waited};
 use crate::error::Error;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use super::cannot;
 use super::glob::Filter;
 use super::pattern::{Effort, Pattern, TooSlow};
-use super::place::{MAX_SIZE, Project, Trouble};
+use super::resolve::{MAX_SIZE, Project, Trouble};
 use super::text::{Text, shown};
 use super::walk;
 

@@ -15,7 +15,7 @@ use rustix::fs::{AtFlags, Dir, DirEntry, FileType, Mode, OFlags, openat, statat}
 use rustix::io::Errno;
 
 use super::glob::{Filter, is_hidden};
-use super::place::{Project, read};
+use super::resolve::{Project, read};
 
 /// Entries deeper than this many folders are not searched.
 const MAX_DEPTH: usize = 256;

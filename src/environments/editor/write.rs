@@ -15,8 +15,8 @@ use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 use uuid::Uuid;
 
-use super::place::{MAX_SIZE, Place, Trouble};
-use crate::safety::door::make_executable;
+use super::resolve::{MAX_SIZE, Place, Trouble};
+use crate::workspace::make_executable;
 
 /// Replaces the file that `old` tells of, or makes a new one where nothing is.
 pub(super) fn put(place: &Place, content: &[u8], old: Option<&Stat>) -> Result<(), Trouble> {

@@ -5,14 +5,14 @@
 //! out between them. The cost is one pass, and memory is a few times what may be kept. When a command begins and ends
 //! is for its session to say.
 
+mod bounded;
 mod cleaner;
-mod kept;
 mod page;
 #[cfg(test)]
 mod tests;
 
+use bounded::{Kept, Limits};
 use cleaner::Cleaner;
-use kept::{Kept, Limits};
 use page::Page;
 
 /// The most of one answer that comes whole; of more, half of it from either end.

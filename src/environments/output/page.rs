@@ -3,7 +3,7 @@
 //! A carriage return may undo a line up to its newline, however long it has become. So a line is kept apart until it is
 //! finished, and the lines above it never lose what they kept.
 
-use super::kept::{Kept, Limits};
+use super::bounded::{Kept, Limits};
 
 /// Text with its last line still open.
 #[derive(Debug)]

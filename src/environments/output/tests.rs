@@ -5,8 +5,8 @@ use std::time::Instant;
 use proptest::prelude::{any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::strategy::{Just, Strategy};
 
+use super::bounded::Limits;
 use super::cleaner::Cleaner;
-use super::kept::Limits;
 use super::page::Page;
 use super::{Output, cut};
 

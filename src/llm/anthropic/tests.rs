@@ -6,13 +6,13 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{Anthropic, Draft};
+use crate::cancel::Stop;
 use crate::llm::endpoint::{Assembly, Endpoint};
-use crate::llm::scripted::Server;
 use crate::llm::secret::Secret;
+use crate::llm::test_server::Server;
 use crate::llm::{
     Answer, Block, LlmClient, LlmError, Message, Request, Role, Spent, StopReason, ToolOffer, Usage,
 };
-use crate::stop::Stop;
 
 const SSE: &str = "200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\nrequest-id: req_7";
 const JSON: &str = "200 OK\r\ncontent-type: application/json";

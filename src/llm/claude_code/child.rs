@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::llm::lines::{Lines, TooLong};
-use crate::process::living::{How, Living};
+use crate::cancel::Stop;
+use crate::llm::line_buffer::{Lines, TooLong};
+use crate::process::child::{How, Living};
 use crate::process::{Ended, Job, Launcher};
-use crate::stop::Stop;
 
 /// How long it may take to end by itself after its last word, for it writes its session down and runs the user's hooks.
 const PARTING_PATIENCE: Duration = Duration::from_secs(5);

@@ -9,15 +9,15 @@ use serde_json::json;
 
 use crate::error::Error;
 use crate::llm::claude_code::child::{Child, Next};
-use crate::llm::claude_code::story::{Heard, Story};
-use crate::llm::claude_code::verdict::{Failure, judge, judge_silence};
+use crate::llm::claude_code::result::{Failure, judge, judge_silence};
+use crate::llm::claude_code::stream::{Heard, Story};
 use crate::llm::claude_code::{ClaudeCode, PROGRAM, Said, Setup};
-use crate::llm::lines::MAX_LINE;
-use crate::llm::mcp::desk::Desk;
+use crate::llm::line_buffer::MAX_LINE;
+use crate::llm::mcp::server::Desk;
 use crate::llm::mcp::{RELAY_COMMAND, Toolbox};
 use crate::llm::{Answer, LlmError, Session, Spent};
 use crate::process::Job;
-use crate::process::private::PrivateDir;
+use crate::process::scratch::PrivateDir;
 
 /// No answer takes longer, however steadily it streams; a conversation has a limit of its own.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(60 * 60);

@@ -7,8 +7,8 @@
 
 mod child;
 mod invocation;
-pub mod story;
-pub mod verdict;
+pub mod result;
+pub mod stream;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -18,13 +18,13 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::cancel::Stop;
 use crate::events::Place;
-use crate::llm::claude_code::verdict::Failure;
+use crate::llm::claude_code::result::Failure;
 use crate::llm::mcp::Toolbox;
 use crate::llm::{Answer, Block, LlmClient, LlmError, Message, Request, Role, Session, Spent};
 use crate::process::Launcher;
 use crate::secrets::Secrets;
-use crate::stop::Stop;
 
 /// The program's name on PATH.
 pub const PROGRAM: &str = "claude";

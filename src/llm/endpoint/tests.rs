@@ -5,12 +5,12 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{Endpoint, MAX_EVENT};
+use crate::cancel::Stop;
 use crate::llm::anthropic::Anthropic;
 use crate::llm::openai::OpenAi;
-use crate::llm::scripted::{Server, Step};
 use crate::llm::secret::Secret;
+use crate::llm::test_server::{Server, Step};
 use crate::llm::{Answer, LlmClient, LlmError, Spent, Usage};
-use crate::stop::Stop;
 
 const KEY: &str = "sk-0123456789abcdef";
 const SSE: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";

@@ -4,9 +4,9 @@
 //! the orchestrator (`desk.rs`); there alone the tools are, and what is said about them (`protocol.rs`). So the tools
 //! belong to whoever writes the log, whatever becomes of the client.
 
-pub mod desk;
 pub mod protocol;
 pub mod relay;
+pub mod server;
 
 use std::os::fd::BorrowedFd;
 

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::{Console, ConsoleOptions};
 use crate::events::bus::Bus;
 use crate::events::{Event, Place};
-use crate::observers::plain::plain_text;
+use crate::observers::printable::plain_text;
 use crate::state::phase::Phase;
 
 /// Hands on each write as one message.

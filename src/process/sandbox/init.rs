@@ -11,11 +11,12 @@ use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, set_dumpable_b
 use rustix::process::{set_parent_process_death_signal, wait};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::process::keeper::{end_of, let_go_of_streams};
-use crate::process::sandbox::calls::{Flags, Side, close_all_but, fork};
+use crate::process::sandbox::mounts;
 use crate::process::sandbox::namespaces::{Owner, loopback_up};
 use crate::process::sandbox::restrict::restrict;
-use crate::process::sandbox::{Failure, Layer, Mode, Walls, tree};
+use crate::process::sandbox::syscalls::{Flags, Side, close_all_but, fork};
+use crate::process::sandbox::{Failure, Layer, Mode, Walls};
+use crate::process::supervisor::{end_of, let_go_of_streams};
 use crate::process::{Ended, wire};
 
 /// Becomes the command: returns only where it cannot, with the reason.
@@ -69,7 +70,7 @@ pub(crate) fn start(
                 }),
                 false => join(shared, &theirs, || {
                     be_init(walls, &theirs, afterwards, become_command, || {
-                        tree::own_proc(walls)
+                        mounts::own_proc(walls)
                     })
                 }),
             }
@@ -189,7 +190,7 @@ fn prepare(walls: &Walls, owner: Owner) -> Result<(), Failure> {
     if !walls.network {
         loopback_up()?;
     }
-    tree::build(walls)
+    mounts::build(walls)
 }
 
 /// Enters namespaces that are there, and forks into processes and mounts of its own.

@@ -6,21 +6,18 @@
 //! seccomp. Each step works or the command does not start. `watch` looks after the limits that no kernel keeps for a
 //! whole tree.
 
-mod advice;
-mod calls;
-mod count;
-pub mod group;
 mod init;
 mod landlock;
+pub mod limits;
+mod messages;
+mod mounts;
 mod namespaces;
-pub mod pocket;
 pub mod policy;
+pub mod probe;
 mod restrict;
 mod seccomp;
-mod tree;
-pub mod trial;
-mod usage;
-pub mod watch;
+pub mod shared_namespaces;
+mod syscalls;
 
 pub(super) use self::init::{Afterwards, make_namespaces, start};
 

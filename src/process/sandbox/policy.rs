@@ -5,7 +5,7 @@
 //! entry that holds a path decides. Nothing is read from the environment, and nothing is changed.
 
 mod credentials;
-mod places;
+mod program_dirs;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -13,9 +13,9 @@ mod tests;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use self::places::{Found, trace};
+use self::program_dirs::{Found, trace};
 pub use self::rules::Reach;
-use crate::process::environment::Base;
+use crate::process::check_env::Base;
 use crate::process::sandbox::{Limits, Mode, Walls};
 
 const GIB: u64 = 1 << 30;
@@ -57,7 +57,7 @@ pub fn walls(plan: &Plan<'_>) -> Walls {
     let implied = implied(plan, home);
     let named: Vec<Found> = plan.read.iter().filter_map(|path| trace(path)).collect();
     let hide = hidden(plan, &implied, &named, &write);
-    let mut links = places::links_on_the_way(plan.base.path());
+    let mut links = program_dirs::links_on_the_way(plan.base.path());
     links.extend(
         implied
             .iter()
@@ -123,13 +123,13 @@ fn hidden(plan: &Plan<'_>, implied: &[Found], named: &[Found], write: &[PathBuf]
     let is_named = |home: &Path| named.iter().any(|found| found.real == home);
     hide.extend(
         home.map(real)
-            .filter(|home| !is_named(home) && !places::is_vital(home)),
+            .filter(|home| !is_named(home) && !program_dirs::is_vital(home)),
     );
     hide.extend(
         plan.originals
             .iter()
             .map(real)
-            .filter(|path| !places::is_vital(path)),
+            .filter(|path| !program_dirs::is_vital(path)),
     );
     hide.extend(
         plan.root
@@ -158,10 +158,10 @@ pub fn refusal(path: &Path) -> Option<&'static str> {
 
 /// What may be read without being named.
 fn implied(plan: &Plan<'_>, home: Option<&Path>) -> Vec<Found> {
-    let mut all = places::system();
+    let mut all = program_dirs::system();
     if let Some(home) = home {
-        all.extend(places::toolchains(home, plan.base.named_toolchains()));
-        all.extend(places::programs(home, plan.root, plan.base.path()));
+        all.extend(program_dirs::toolchains(home, plan.base.named_toolchains()));
+        all.extend(program_dirs::programs(home, plan.root, plan.base.path()));
     }
     if plan.network {
         all.extend(trace(Path::new("/etc/resolv.conf")));
@@ -177,7 +177,7 @@ fn implied(plan: &Plan<'_>, home: Option<&Path>) -> Vec<Found> {
 
 /// What is hidden of a root: all of it, or where it is so high up that everything would be gone, what is ours in it.
 fn of_the_root(root: &Path) -> Vec<PathBuf> {
-    match places::is_vital(root) {
+    match program_dirs::is_vital(root) {
         false => vec![root.to_owned()],
         true => ["state.json", "logs", "specs"]
             .map(|name| root.join(name))

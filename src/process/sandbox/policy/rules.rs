@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::places::trace;
+use super::program_dirs::trace;
 use crate::process::sandbox::Walls;
 
 /// What may be done with a path.

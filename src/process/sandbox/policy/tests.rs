@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::rules::Reach;
 use super::{Plan, refusal, walls};
-use crate::process::environment::Base;
+use crate::process::check_env::Base;
 use crate::process::sandbox::{Limits, Mode, Walls};
 
 /// A little world: a home, a root with a workspace, and whatever else a test puts there.

@@ -1,0 +1,141 @@
+//! What a damaged line of the log took from a conversation, made up for from the lines around it.
+//!
+//! A lost answer is known by its calls and by the request that followed it; a lost request by the results that it
+//! carried. Nothing is asked for again, and no call is run again, because of one unreadable line.
+
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::build::agent::history::Step;
+use crate::build::agent::state::{Next, REMINDER, Talk};
+use crate::build::agent::toolset::{Limits, UNKNOWN, refused};
+use crate::build::agent::{cut_off_words, restart, result};
+use crate::build::context::Context;
+use crate::build::log_state::Asked;
+use crate::events::Place;
+use crate::llm::{Answer, Block, StopReason, Usage};
+
+const UNREADABLE: &str = "[this answer could not be read from the log]";
+
+/// Returns what is known of an answer that was given, and whose line cannot be read.
+pub fn lost_answer(context: &Context, place: Place) -> Option<Answer> {
+    let (memory, talks) = (&context.memory, context.memory.talks());
+    let after = Place {
+        turn: place.turn + 1,
+        ..place
+    };
+    let followed = memory.request(after).is_some() || memory.answer(after).is_some();
+    let count = talks.next_number(place);
+    if !followed && count == 0 {
+        return None;
+    }
+    let ids = memory.request(after).map(result_ids).unwrap_or_default();
+    let count = count.max(u32::try_from(ids.len()).unwrap_or(u32::MAX));
+    let call = |number: u32| Block::ToolUse {
+        // An empty one is made up for, as where a server gives none.
+        id: ids.get(number as usize).cloned().unwrap_or_default(),
+        name: talks.tool(place, number).unwrap_or("bash").to_owned(),
+        input: arguments(talks.course(place), number),
+        raw: None,
+    };
+    let mut content: Vec<Block> = (0..count).map(call).collect();
+    let stop = if content.is_empty() {
+        StopReason::EndTurn
+    } else {
+        StopReason::ToolUse
+    };
+    if content.is_empty() {
+        content.push(Block::text(UNREADABLE));
+    }
+    Some(Answer {
+        content,
+        stop,
+        usage: Usage::default(),
+        model: String::new(),
+        request_id: None,
+        bill: None,
+    })
+}
+
+/// Says what a request said whose line cannot be read; `before` is what the answer before it asked for.
+pub fn say_lost_words(context: &Context, talk: &mut Talk, before: Option<&Next>) {
+    let turns_left = context.spec.generator.max_turns.saturating_sub(talk.turns);
+    let limits = Limits {
+        deadline: Instant::now(),
+        turns_left,
+    };
+    let place = context.place(talk.index);
+    let said = match before {
+        None | Some(Next::Nothing) => Vec::new(),
+        Some(Next::CutOff(ids)) => cut_off_words(ids, context, limits),
+        Some(Next::Calls(calls)) => results(
+            context,
+            Place {
+                turn: place.turn - 1,
+                ..place
+            },
+            calls,
+            limits,
+        ),
+        Some(Next::End) => {
+            talk.reminders += 1;
+            vec![Block::text(REMINDER)]
+        }
+    };
+    talk.say(said);
+    if let Some(words) = context.memory.talks().restart(place) {
+        talk.say(vec![Block::text(restart::recorded_words(words))]);
+    }
+    // Where its own line was is not known; what follows still continues a request.
+    talk.line.get_or_insert(0);
+    let said = std::mem::take(&mut talk.new);
+    said.into_iter()
+        .for_each(|message| talk.conversation.add(message));
+}
+
+fn results(context: &Context, place: Place, calls: &[Block], limits: Limits) -> Vec<Block> {
+    let known = |number| context.memory.talks().result(place, number).cloned();
+    let ids = calls.iter().filter_map(|call| {
+        if let Block::ToolUse { id, .. } = call {
+            Some(id)
+        } else {
+            None
+        }
+    });
+    (0..)
+        .zip(ids)
+        .map(|(number, id)| {
+            result(
+                id,
+                known(number).unwrap_or_else(|| refused(UNKNOWN, limits)),
+            )
+        })
+        .collect()
+}
+
+fn arguments(course: &[Step], number: u32) -> Value {
+    let of_call = |step: &Step| match step {
+        Step::Call {
+            number: of,
+            arguments,
+            ..
+        } if *of == number => Some(arguments.clone()),
+        _ => None,
+    };
+    course.iter().find_map(of_call).unwrap_or_else(|| json!({}))
+}
+
+/// The ids of the calls that a request has results for, in order.
+fn result_ids(asked: &Asked) -> Vec<String> {
+    let blocks = asked.messages().flat_map(|message| message.content);
+    blocks
+        .filter_map(|block| {
+            if let Block::ToolResult { id, .. } = block {
+                Some(id)
+            } else {
+                None
+            }
+        })
+        .collect()
+}

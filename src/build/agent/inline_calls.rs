@@ -1,0 +1,155 @@
+//! An answer in whose course the provider calls tools itself: one request, any number of calls, then the last words.
+//!
+//! The calls stand in the log between the request and its answer. After a crash the provider's session goes on, and is
+//! told what was lost; a replay runs the recorded calls for their effect before it takes the recorded answer.
+
+use std::time::Instant;
+
+use crate::build::agent::AgentModel;
+use crate::build::agent::history::{Returned, Step};
+use crate::build::agent::state::Talk;
+use crate::build::agent::toolset::{Call, Hands, Limits};
+use crate::build::context::Context;
+use crate::build::log_state::{Asked, Recorded};
+use crate::build::model_call::Continued;
+use crate::build::tool_bridge::Equipment;
+use crate::error::Result;
+use crate::events::Place;
+use crate::llm::mcp::{ToolCall, ToolOutcome};
+
+impl AgentModel {
+    /// Returns the request whose answer was interrupted, where calls are made in the course of one.
+    pub(super) fn under_way<'a>(&mut self, context: &'a Context, index: u32) -> Option<&'a Asked> {
+        context
+            .memory
+            .request(context.place(index))
+            .filter(|_| self.voice.calls_by_itself())
+    }
+
+    /// Asks with our hands at the provider's disposal.
+    pub(super) fn ask_with(
+        &mut self,
+        context: &mut Context,
+        talk: &mut Talk,
+        continued: Option<Continued<'_>>,
+        hands: &mut Hands,
+        deadline: Instant,
+    ) -> Result<Recorded> {
+        let place = context.place(talk.index);
+        let turns_left = context.spec.generator.max_turns.saturating_sub(talk.turns);
+        let mut number = context.memory.talks().next_number(place);
+        let secrets = self.voice.secrets.clone();
+        let mut call = |context: &mut Context, call: ToolCall<'_>| {
+            let ToolCall {
+                name: tool,
+                arguments,
+                turn,
+                cancelled,
+            } = call;
+            // What is run is what the log has.
+            let mut input = arguments.clone();
+            secrets.redact_value(&mut input);
+            let limits = Limits {
+                deadline,
+                turns_left: turns_left.saturating_sub(turn),
+            };
+            let call = Call {
+                place,
+                number,
+                tool,
+                input: &input,
+                raw: None,
+                cancelled: Some(cancelled),
+            };
+            number += 1;
+            let Returned {
+                is_error,
+                output,
+                screen,
+                ..
+            } = hands.call(context, call, limits, None)?;
+            Ok(ToolOutcome {
+                text: output + &screen,
+                is_error,
+            })
+        };
+        let word = (talk.index == 0)
+            .then(|| interrupted_words(context, place, talk.restart.as_deref()))
+            .flatten();
+        let offers = talk.request.tools.clone();
+        let equipment = Equipment {
+            offers,
+            call: &mut call,
+            word,
+            turns_left,
+        };
+        self.voice.exchange(
+            context,
+            place,
+            &talk.request,
+            continued,
+            &mut talk.line,
+            Some(equipment),
+        )
+    }
+
+    /// Runs what was called in the course of the next recorded answer, for its effect.
+    pub(super) fn replay_course(
+        &mut self,
+        context: &mut Context,
+        hands: &mut Hands,
+        talk: &Talk,
+        deadline: Instant,
+    ) -> Result<()> {
+        let (place, calls_by_itself) = (context.place(talk.index), self.voice.calls_by_itself());
+        let Some(replay) = self.replayed().filter(|_| calls_by_itself) else {
+            return Ok(());
+        };
+        for step in replay.talks().course(place) {
+            context.heed_stop()?;
+            match step {
+                Step::Restart => hands.restart(),
+                Step::Call {
+                    number,
+                    tool,
+                    arguments: input,
+                } => {
+                    let call = Call {
+                        place,
+                        number: *number,
+                        tool,
+                        input,
+                        raw: None,
+                        cancelled: None,
+                    };
+                    hands.call(
+                        context,
+                        call,
+                        self.limits(context, talk, deadline),
+                        Some(replay),
+                    )?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns what a session is told that was interrupted in the course of an answer.
+fn interrupted_words(context: &Context, place: Place, restart: Option<&str>) -> Option<String> {
+    context.memory.request(place)?;
+    let talks = context.memory.talks();
+    let mut words = restart.unwrap_or_default().to_owned();
+    for step in talks.course(place) {
+        if let Step::Call {
+            number,
+            tool,
+            arguments,
+        } = step
+            && talks.result(place, *number).is_none()
+        {
+            words += &format!("\n[outcome unknown, and it was not repeated: {tool} {arguments}]");
+        }
+    }
+    Some(words + "\nGo on with the task.")
+}

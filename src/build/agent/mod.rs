@@ -1,0 +1,464 @@
+//! Agent mode: a phase is a conversation in which the model works with tools in the workspace, until it ends its turn
+//! or a bound does; then the checks decide.
+//!
+//! The loop below is the same for a fresh phase, a resumed one and a replay. A resumed one first hears what the log
+//! has (`catch_up`) and goes on where it ends, with fresh environments. `conversation.rs` keeps what was said within
+//! the context, `hands.rs` carries out calls and writes them down.
+
+pub mod changes;
+pub mod context_window;
+mod damaged_log;
+pub mod history;
+mod inline_calls;
+pub mod prompt;
+mod restart;
+pub mod state;
+pub mod tools;
+pub mod toolset;
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use crate::build::agent::changes::Files;
+use crate::build::agent::context_window::Conversation;
+use crate::build::agent::history::{Closed, Returned};
+use crate::build::agent::restart::Restart;
+use crate::build::agent::state::{Next, REMINDER, STEERS, Talk};
+use crate::build::agent::toolset::{Call, Hands, Limits, refused};
+use crate::build::child_env::Surroundings;
+use crate::build::context::Context;
+use crate::build::generators::prompt::Prompts;
+use crate::build::generators::{Generator, Written};
+use crate::build::log_state::Recorded;
+use crate::build::model_call::{Continued, Voice};
+use crate::build::replay::Replay;
+use crate::build::tampering;
+use crate::error::{Error, Result};
+use crate::events::{Bound, Event, MAIN_AGENT};
+use crate::llm::{Block, Request};
+use crate::state::phase::Phase;
+use crate::state::reason::Reason;
+
+const CUT_OFF: &str = "not run: cut off";
+/// So many files that decide the checks are told at once.
+const MOST_TOLD: usize = 20;
+
+/// A model that works with tools.
+pub struct AgentModel {
+    pub voice: Voice,
+    pub prompts: Prompts,
+    pub model: String,
+    pub context_tokens: usize,
+    pub surroundings: Rc<Surroundings>,
+}
+
+impl Generator for AgentModel {
+    fn write(&mut self, context: &mut Context) -> Result<Written> {
+        let (phase, retry_count) = (context.state.phase, context.state.retry_count);
+        let deadline = Instant::now() + context.spec.generator.phase_timeout;
+        let before = open(context)?;
+        if context.memory.talks().closed(phase, retry_count).is_none() {
+            let mut hands = Hands::new(&self.surroundings, context)?;
+            self.voice.hurry(Some(deadline));
+            let ended = self.converse(context, &mut hands, &before, deadline);
+            self.voice.hurry(None);
+            let (words, bound) = ended?;
+            let killed = self.killed(context, hands.close());
+            tell_differences(context, &hands)?;
+            // What tools wrote is durable before the log says that the conversation is over: it is not held again.
+            context.reopen_door()?;
+            context.door.sync()?;
+            close(
+                context,
+                Closed {
+                    words,
+                    killed,
+                    bound,
+                },
+            )?;
+        }
+        context.reopen_door()?;
+        let after = changes::look(context)?;
+        Ok(changes::between(&before, &after, context))
+    }
+
+    fn has_begun(&self, context: &Context) -> bool {
+        context.memory.answer(context.place(0)).is_some()
+    }
+
+    fn replay(&self) -> Option<&Replay> {
+        self.replayed()
+    }
+}
+
+impl AgentModel {
+    /// Talks until the model ends its turn or a bound does; returns its last words.
+    fn converse(
+        &mut self,
+        context: &mut Context,
+        hands: &mut Hands,
+        before: &Files,
+        deadline: Instant,
+    ) -> Result<(String, Option<Bound>)> {
+        let mut talk = self.opening(context, hands)?;
+        let mut next = self.catch_up(context, &mut talk)?;
+        let mut is_resumed = next.is_some();
+        if let Some(asked) = self.under_way(context, talk.index) {
+            is_resumed = true;
+            talk.say_again(asked);
+        }
+        loop {
+            let said = match &next {
+                None | Some(Next::Nothing) => Vec::new(),
+                Some(Next::CutOff(ids)) => {
+                    cut_off_words(ids, context, self.limits(context, &talk, deadline))
+                }
+                Some(Next::Calls(calls)) => {
+                    self.call_all(context, hands, &talk, calls, deadline, is_resumed)?
+                }
+                Some(Next::End) => match objection(context, &mut talk, before)? {
+                    Some(text) => vec![Block::text(text)],
+                    None => return Ok((talk.words, None)),
+                },
+            };
+            talk.say(said);
+            if let Some(Restart { words, changed }) =
+                self.restart(context, talk.index, is_resumed)?
+            {
+                hands.restart();
+                talk.say(vec![Block::text(words.clone())]);
+                talk.restart = Some(words.clone());
+                let (agent_id, place) = (MAIN_AGENT.into(), context.place(talk.index));
+                context.scribe.tell_synced(Event::EnvironmentsRestarted {
+                    agent_id,
+                    place,
+                    words,
+                    changed,
+                })?;
+                is_resumed = false;
+            }
+            self.replay_course(context, hands, &talk, deadline)?;
+            if let Some(bound) = self.bound(context, &talk, deadline) {
+                return Ok((talk.words, Some(bound)));
+            }
+            let recorded = match self.ask(context, &mut talk, hands, deadline) {
+                Err(Error::Failed(reason @ (Reason::Budget | Reason::PhaseTimeout), message)) => {
+                    return Ok((talk.words, Some(Bound { reason, message })));
+                }
+                asked => asked?,
+            };
+            next = Some(talk.hear(context, recorded)?);
+        }
+    }
+
+    /// Returns the conversation with its first message.
+    fn opening(&self, context: &Context, hands: &Hands) -> Result<Talk> {
+        let generator = &context.spec.generator;
+        let offers = hands.offers();
+        let tools = prompt::tools(context, &offers);
+        let report = prompt::report(context, context.memory.talks().last_closed());
+        let files = prompt::files(context)?;
+        let request = Request {
+            model: self.model.clone(),
+            max_tokens: generator.max_tokens,
+            temperature: generator.temperature,
+            effort: generator.effort.clone(),
+            system: self.prompts.system(&context.spec, &tools),
+            tools: offers,
+            messages: Vec::new(),
+            varying: report.clone().into_iter().collect(),
+        };
+        let opening = self
+            .prompts
+            .task(&context.spec, &tools, &files, report.as_deref());
+        let conversation = Conversation::new(&request.system, &request.tools, self.context_tokens);
+        Ok(Talk::new(request, conversation, opening))
+    }
+
+    /// Hears what the log has of this conversation; returns what its last answer asks for. What a damaged line kept
+    /// from us is made up for, so that everything behind it still counts.
+    fn catch_up(&mut self, context: &Context, talk: &mut Talk) -> Result<Option<Next>> {
+        let calls_by_itself = self.voice.calls_by_itself();
+        let mut next = None;
+        loop {
+            let place = context.place(talk.index);
+            let recorded = context.memory.answer(place).cloned();
+            let lost = || {
+                damaged_log::lost_answer(context, place)
+                    .filter(|_| !calls_by_itself)
+                    .map(Ok)
+            };
+            let Some(recorded) = recorded.or_else(lost) else {
+                return Ok(next);
+            };
+            match context.memory.request(place) {
+                Some(asked) => {
+                    talk.line = Some(asked.line);
+                    talk.take_over(asked);
+                }
+                None => damaged_log::say_lost_words(context, talk, next.as_ref()),
+            }
+            talk.conversation.keep_small();
+            next = Some(talk.hear(context, recorded)?);
+        }
+    }
+
+    /// Sends what is new.
+    fn ask(
+        &mut self,
+        context: &mut Context,
+        talk: &mut Talk,
+        hands: &mut Hands,
+        deadline: Instant,
+    ) -> Result<Recorded> {
+        let new = std::mem::take(&mut talk.new);
+        new.iter()
+            .for_each(|message| talk.conversation.add(message.clone()));
+        talk.conversation.keep_small();
+        talk.request.messages = talk.conversation.messages();
+        let continued = talk.line.map(|line| Continued {
+            line,
+            messages: &new,
+        });
+        let place = context.place(talk.index);
+        if !self.voice.calls_by_itself() {
+            return self.voice.exchange(
+                context,
+                place,
+                &talk.request,
+                continued,
+                &mut talk.line,
+                None,
+            );
+        }
+        self.ask_with(context, talk, continued, hands, deadline)
+    }
+
+    fn call_all(
+        &self,
+        context: &mut Context,
+        hands: &mut Hands,
+        talk: &Talk,
+        calls: &[Block],
+        deadline: Instant,
+        is_resumed: bool,
+    ) -> Result<Vec<Block>> {
+        let place = context.place(talk.index - 1);
+        let mut results = Vec::new();
+        for (number, block) in (0..).zip(calls) {
+            let Block::ToolUse {
+                id,
+                name,
+                input,
+                raw,
+            } = block
+            else {
+                continue;
+            };
+            context.heed_stop()?;
+            let call = Call {
+                place,
+                number,
+                tool: name,
+                input,
+                raw: raw.as_deref(),
+                cancelled: None,
+            };
+            let limits = self.limits(context, talk, deadline);
+            let returned = match is_resumed {
+                true => hands.call_again(context, call, limits)?,
+                false => hands.call(context, call, limits, self.voice.replay.as_ref())?,
+            };
+            results.push(result(id, returned));
+        }
+        // Only the newest result shows the screens.
+        let older = results.len().saturating_sub(1);
+        for block in &mut results[..older] {
+            if let Block::ToolResult { screen, .. } = block {
+                screen.clear();
+            }
+        }
+        Ok(results)
+    }
+
+    /// In a replay each call has the phase's time for itself: when that was over is as in the log.
+    fn limits(&self, context: &Context, talk: &Talk, deadline: Instant) -> Limits {
+        let generator = &context.spec.generator;
+        let own = self
+            .replayed()
+            .map(|_| Instant::now() + generator.phase_timeout);
+        Limits {
+            deadline: own.unwrap_or(deadline),
+            turns_left: generator.max_turns.saturating_sub(talk.turns),
+        }
+    }
+
+    /// Returns the bound that ends the conversation here, if one does: in a replay the one that the log has.
+    fn bound(&self, context: &Context, talk: &Talk, deadline: Instant) -> Option<Bound> {
+        let place = context.place(talk.index);
+        let generator = &context.spec.generator;
+        if let Some(replay) = self.replayed().filter(|replay| !replay.has_answer(place)) {
+            let closed = replay.talks().closed(place.phase, place.retry_count);
+            return closed.and_then(|closed| closed.bound.clone());
+        }
+        if talk.turns >= generator.max_turns {
+            let message = format!(
+                "the model used all {} turns of the phase",
+                generator.max_turns
+            );
+            return Some(Bound {
+                reason: Reason::MaxTurns,
+                message,
+            });
+        }
+        let is_over = self.replayed().is_none() && deadline <= Instant::now();
+        is_over.then(|| Bound {
+            reason: Reason::PhaseTimeout,
+            message: format!(
+                "the phase took longer than {} seconds",
+                generator.phase_timeout.as_secs_f64()
+            ),
+        })
+    }
+
+    fn replayed(&self) -> Option<&Replay> {
+        self.voice.replay.as_ref()
+    }
+
+    /// Returns what is to be told of a restart at this point, if there is one: in a replay as the log has it.
+    fn restart(&self, context: &Context, index: u32, is_resumed: bool) -> Result<Option<Restart>> {
+        if is_resumed {
+            return restart::find(context).map(Some);
+        }
+        let recorded = self
+            .replayed()
+            .and_then(|replay| replay.talks().restart(context.place(index)));
+        Ok(recorded.map(|words| Restart {
+            words: restart::recorded_words(words),
+            changed: None,
+        }))
+    }
+
+    /// What was running at the end is said in the next prompt: in a replay as the log has it.
+    fn killed(&self, context: &Context, now: Vec<String>) -> Vec<String> {
+        let (phase, retry_count) = (context.state.phase, context.state.retry_count);
+        let recorded = self
+            .replayed()
+            .and_then(|replay| replay.talks().closed(phase, retry_count));
+        recorded.map_or(now, |closed| closed.killed.clone())
+    }
+}
+
+/// Returns the files with which the phase began, and writes them down where it begins now.
+fn open(context: &mut Context) -> Result<Files> {
+    let (phase, retry_count) = (context.state.phase, context.state.retry_count);
+    let (first, talks) = (context.place(0), context.memory.talks());
+    let is_under_way = context.memory.answer(first).is_some() || !talks.course(first).is_empty();
+    if is_under_way && let Some(files) = context.memory.talks().files(phase, retry_count) {
+        return Ok(files.clone());
+    }
+    let mut files = changes::look(context)?;
+    // Where the line that says how it began cannot be read, what calls have changed is known all the same.
+    if is_under_way && let Some(changed) = context.memory.talks().changed(phase, retry_count) {
+        files.retain(|path, _| !changed.marks.contains_key(path));
+    }
+    let agent_id = MAIN_AGENT.into();
+    context.scribe.tell(Event::ConversationOpened {
+        agent_id,
+        phase,
+        retry_count,
+        files: files.clone(),
+    })?;
+    Ok(files)
+}
+
+fn close(context: &mut Context, closed: Closed) -> Result<()> {
+    let Closed {
+        words,
+        killed,
+        bound,
+    } = closed;
+    if let Some(Bound { reason, message }) = &bound {
+        context
+            .scribe
+            .progress(format!("{reason}: {message}; the checks decide"))?;
+    }
+    let event = Event::ConversationClosed {
+        agent_id: MAIN_AGENT.into(),
+        phase: context.state.phase,
+        retry_count: context.state.retry_count,
+        words,
+        killed,
+        bound,
+    };
+    context.memory.keep(&event);
+    context.scribe.tell_synced(event)
+}
+
+fn tell_differences(context: &mut Context, hands: &Hands) -> Result<()> {
+    match hands.differing() {
+        (_, 0) => Ok(()),
+        (all, differing) => context.scribe.progress(format!(
+            "replay: {differing} of {all} results differ from the recorded ones"
+        )),
+    }
+}
+
+/// Returns why a turn cannot end like this, to be told to the model.
+fn objection(context: &mut Context, talk: &mut Talk, before: &Files) -> Result<Option<String>> {
+    context.reopen_door()?;
+    if !std::mem::replace(&mut talk.is_warned, true) {
+        let violations = tampering::all_violations(context)?;
+        if !violations.is_empty() {
+            let told: Vec<String> = violations
+                .iter()
+                .take(MOST_TOLD)
+                .map(ToString::to_string)
+                .collect();
+            return Ok(Some(format!("{STEERS}{}]", told.join("; "))));
+        }
+        talk.is_warned = false;
+    }
+    let has_changed = |now: &Files| {
+        !changes::between(before, now, context)
+            .attempt_files
+            .is_empty()
+    };
+    if context.state.phase != Phase::Generating || has_changed(&changes::look(context)?) {
+        return Ok(None);
+    }
+    if talk.reminders == context.spec.generator.format_retries {
+        let text = "the model ended its turn without a change in the workspace";
+        return Err(Error::Failed(Reason::NoOutput, text.into()));
+    }
+    talk.reminders += 1;
+    Ok(Some(REMINDER.into()))
+}
+
+fn cut_off_words(ids: &[String], context: &Context, limits: Limits) -> Vec<Block> {
+    let mut words: Vec<Block> = ids
+        .iter()
+        .map(|id| result(id, refused(CUT_OFF, limits)))
+        .collect();
+    words.push(Block::text(format!(
+        "[your answer was cut off after {} tokens, and no call of it was run; go on in smaller steps]",
+        context.spec.generator.max_tokens
+    )));
+    words
+}
+
+fn result(id: &str, returned: Returned) -> Block {
+    let Returned {
+        is_error,
+        output,
+        screen,
+        ..
+    } = returned;
+    Block::ToolResult {
+        id: id.to_owned(),
+        text: output,
+        screen,
+        is_error,
+        cache: false,
+    }
+}

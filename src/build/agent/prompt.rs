@@ -1,0 +1,142 @@
+//! What a conversation opens with: the walls, the task, the names of the files, and, after a failed attempt, what the
+//! checks said and how the conversation before ended.
+
+use crate::build::agent::history::Closed;
+use crate::build::agent::tools::DEFAULT_TIMEOUT;
+use crate::build::context::Context;
+use crate::build::generators::prompt::BuiltIn;
+use crate::build::steps::is_kept;
+use crate::error::Result;
+use crate::llm::ToolOffer;
+use crate::state::phase::Phase;
+use crate::workspace::generated::{TOOL_FOLDERS, is_never_taken};
+use crate::workspace::{Kind, Walk};
+
+/// The templates of a conversation.
+pub const AGENT_MODE: BuiltIn = BuiltIn {
+    system: include_str!("prompts/system.md"),
+    generate: include_str!("prompts/generate.md"),
+    patch: include_str!("prompts/patch.md"),
+    format: include_str!("prompts/format.md"),
+};
+const WALLS: &str = include_str!("prompts/walls.md");
+/// So many files are named.
+const MOST_FILES: usize = 200;
+/// So many protected files are named.
+const MOST_PROTECTED: usize = 50;
+/// How much of the closing words is repeated.
+const CLOSING_CHARACTERS: usize = 4000;
+
+/// Returns what is said of the tools and of the walls around them.
+pub fn tools(context: &Context, offers: &[ToolOffer]) -> String {
+    let mut text = String::from("# Tools\n\n");
+    for offer in offers {
+        text += &format!("- {}: {}\n", offer.name, offer.description);
+    }
+    text + "\n" + &walls(context)
+}
+
+fn walls(context: &Context) -> String {
+    let network = match context.spec.sandbox.network {
+        true => "it can be reached",
+        false => "none but the loopback of your tools",
+    };
+    let values = [
+        (
+            "{{directory}}",
+            context.root.join("workspace").display().to_string(),
+        ),
+        ("{{network}}", network.to_owned()),
+        ("{{protected}}", protected(context)),
+        ("{{seconds}}", DEFAULT_TIMEOUT.as_secs().to_string()),
+        ("{{turns}}", context.spec.generator.max_turns.to_string()),
+    ];
+    values.iter().fold(WALLS.to_owned(), |text, (name, value)| {
+        text.replace(name, value)
+    })
+}
+
+fn protected(context: &Context) -> String {
+    let names: Vec<&str> = context
+        .inputs
+        .protect
+        .iter()
+        .map(|input| input.to.as_str())
+        .collect();
+    let more = names.len().saturating_sub(MOST_PROTECTED);
+    match names.len() {
+        0 => "the system and the toolchains.".into(),
+        _ => format!(
+            "the system, the toolchains, and these protected files, which are restored if they change: {}{}.",
+            names[..names.len() - more].join(", "),
+            if more > 0 {
+                format!(" and {more} more")
+            } else {
+                String::new()
+            }
+        ),
+    }
+}
+
+/// Returns the names and sizes of the workspace's files.
+pub fn files(context: &Context) -> Result<String> {
+    let mut lines = Vec::new();
+    let mut count = 0;
+    context.door.walk(&mut |entry| {
+        if entry.path.file_name().is_some_and(is_never_taken) {
+            return Walk::Skip;
+        }
+        let name = entry.path.display().to_string().escape_debug().to_string();
+        let is_one = entry
+            .path
+            .file_name()
+            .is_some_and(|name| TOOL_FOLDERS.contains(&&*name.to_string_lossy()));
+        let (line, next) = match &entry.kind {
+            Kind::Dir { .. } if is_one => (format!("- {name}/ (generated)"), Walk::Skip),
+            Kind::Dir { .. } => return Walk::On,
+            Kind::File { size, .. } => (format!("- {name} ({size} bytes)"), Walk::On),
+            Kind::Link { target } => (
+                format!("- {name} (a link to {:?})", target.to_string_lossy()),
+                Walk::On,
+            ),
+            Kind::Special => (format!("- {name} (no regular file)"), Walk::On),
+        };
+        if is_kept(&entry.path) {
+            return next;
+        }
+        count += 1;
+        if count <= MOST_FILES {
+            lines.push(line);
+        }
+        next
+    })?;
+    if lines.is_empty() {
+        return Ok("# Files in the workspace\n\nThere are none yet.".into());
+    }
+    if count > MOST_FILES {
+        lines.push(format!("- and {} more", count - MOST_FILES));
+    }
+    Ok(format!("# Files in the workspace\n\n{}", lines.join("\n")))
+}
+
+/// Returns what the checks said and how the conversation before ended, in PATCHING.
+pub fn report(context: &Context, before: Option<&Closed>) -> Option<String> {
+    if context.state.phase != Phase::Patching {
+        return None;
+    }
+    let mut text = context.state.last_test_output.trim_end().to_owned();
+    let Some(Closed { words, killed, .. }) = before else {
+        return Some(text);
+    };
+    if !words.trim().is_empty() {
+        let words: String = words.trim().chars().take(CLOSING_CHARACTERS).collect();
+        text += &format!("\n\n# What you said at the end of the last attempt\n\n{words}");
+    }
+    if !killed.is_empty() {
+        text += "\n\n# Commands that were still running at the end of the last attempt, and were stopped\n";
+        killed
+            .iter()
+            .for_each(|command| text += &format!("\n- {command}"));
+    }
+    Some(text)
+}

@@ -1,0 +1,203 @@
+//! Where a conversation stands: what was said, what is to be said next, what the last answer asks for.
+//!
+//! Follows from the recorded exchanges alone: a resume hears them again and stands at the same point.
+
+use std::collections::HashSet;
+
+use crate::build::agent::context_window::Conversation;
+use crate::build::agent::restart;
+use crate::build::context::Context;
+use crate::build::generators::answer_format::without_thinking;
+use crate::build::log_state::{Asked, Recorded};
+use crate::build::model_call::usable;
+use crate::error::Result;
+use crate::llm::claude_code::result::MAX_TURNS;
+use crate::llm::{Answer, Block, Message, Request, Role, StopReason, is_too_long};
+
+/// Said where a phase would end with nothing done; counted when it is heard again.
+pub const REMINDER: &str =
+    "[nothing in the workspace has changed; write the files with your tools, then end your turn]";
+/// How a warning of a file that steers the checks begins.
+pub const STEERS: &str =
+    "[a file that steers the checks is refused; remove it, then end your turn: ";
+/// So many answers in a row that were cut off are the end.
+const MOST_CUT_OFF: u32 = 3;
+
+/// A conversation under way.
+pub struct Talk {
+    pub request: Request,
+    pub conversation: Conversation,
+    /// What the next request adds to the one before it.
+    pub new: Vec<Message>,
+    /// The line of the last request.
+    pub line: Option<u64>,
+    /// The place of the next request.
+    pub index: u32,
+    pub turns: u32,
+    cut_off: u32,
+    /// The ids of all calls: each is one call's.
+    ids: HashSet<String>,
+    pub reminders: u32,
+    pub is_warned: bool,
+    is_too_long: bool,
+    pub words: String,
+    /// What was told of a restart of the environments.
+    pub restart: Option<String>,
+}
+
+/// What an answer asks for.
+pub enum Next {
+    Calls(Vec<Block>),
+    /// Nothing is to be said: the same goes out again, or goes on.
+    Nothing,
+    /// It was cut off; these calls of it were not run.
+    CutOff(Vec<String>),
+    End,
+}
+
+impl Talk {
+    /// Returns a conversation that opens with this message.
+    pub fn new(request: Request, conversation: Conversation, opening: Message) -> Talk {
+        Talk {
+            request,
+            conversation,
+            new: vec![opening],
+            line: None,
+            index: 0,
+            turns: 0,
+            cut_off: 0,
+            ids: HashSet::new(),
+            reminders: 0,
+            is_warned: false,
+            is_too_long: false,
+            words: String::new(),
+            restart: None,
+        }
+    }
+
+    /// Adds words of ours to the next request.
+    pub fn say(&mut self, content: Vec<Block>) {
+        match self.new.last_mut() {
+            _ if content.is_empty() => {}
+            Some(message) => message.content.extend(content),
+            None => self.new.push(Message {
+                role: Role::User,
+                content,
+            }),
+        }
+    }
+
+    /// Says what a recorded request said, instead of what would be said now.
+    pub fn take_over(&mut self, asked: &Asked) {
+        self.new.clear();
+        for message in asked.messages() {
+            for block in &message.content {
+                if let Block::Text { text, .. } = block {
+                    self.reminders += u32::from(text == REMINDER);
+                    self.is_warned |= text.starts_with(STEERS);
+                }
+            }
+            self.conversation.add(message);
+        }
+    }
+
+    /// Says what a request said whose answer never came, for its calls may have changed what would be said now.
+    pub fn say_again(&mut self, asked: &Asked) {
+        self.new = asked.messages().collect();
+        let is_note =
+            |block: &Block| matches!(block, Block::Text { text, .. } if restart::is_note(text));
+        self.new
+            .iter_mut()
+            .for_each(|message| message.content.retain(|block| !is_note(block)));
+    }
+
+    /// Takes an answer into the conversation; returns what it asks for.
+    pub fn hear(&mut self, context: &Context, recorded: Recorded) -> Result<Next> {
+        self.index += 1;
+        if let Err(message) = &recorded
+            && is_too_long(message)
+            && !std::mem::replace(&mut self.is_too_long, true)
+        {
+            self.conversation.halve();
+            return Ok(Next::Nothing);
+        }
+        let mut answer = usable(context, recorded)?;
+        self.is_too_long = false;
+        self.turns = self
+            .turns
+            .saturating_add(u32::try_from(answer.calls().max(1)).unwrap_or(u32::MAX));
+        if let StopReason::Refusal(category) = &answer.stop {
+            return Err(context.unusable(format!("the model refused to answer ({category})")));
+        }
+        let is_cut_off = answer.stop == StopReason::MaxTokens;
+        self.cut_off = if is_cut_off { self.cut_off + 1 } else { 0 };
+        if self.cut_off == MOST_CUT_OFF {
+            let limit = context.spec.generator.max_tokens;
+            return Err(context.unusable(format!(
+                "{MOST_CUT_OFF} answers in a row were cut off after {limit} tokens; raise generator.max_tokens"
+            )));
+        }
+        if is_cut_off {
+            leave_out_the_incomplete(&mut answer);
+        }
+        self.tell_calls_apart(&mut answer);
+        self.words = without_thinking(&answer.text()).to_owned();
+        let is_paused = answer.stop == StopReason::PauseTurn;
+        let is_out_of_turns = answer.stop == StopReason::Other(MAX_TURNS.into());
+        let calls: Vec<Block> = answer
+            .content
+            .iter()
+            .filter(|block| matches!(block, Block::ToolUse { .. }))
+            .cloned()
+            .collect();
+        if !calls.is_empty() || !self.words.trim().is_empty() || is_paused {
+            self.conversation.add(Message {
+                role: Role::Assistant,
+                content: answer.content,
+            });
+        }
+        Ok(match () {
+            () if is_cut_off => Next::CutOff(calls.iter().filter_map(id_of).collect()),
+            () if !calls.is_empty() => Next::Calls(calls),
+            () if is_paused => Next::Nothing,
+            () if is_out_of_turns => {
+                self.turns = self.turns.max(context.spec.generator.max_turns);
+                Next::Nothing
+            }
+            () => Next::End,
+        })
+    }
+
+    /// Gives calls an id of their own where a server gave none, or one that another call has: results name calls by it.
+    fn tell_calls_apart(&mut self, answer: &mut Answer) {
+        for (number, block) in answer.content.iter_mut().enumerate() {
+            let Block::ToolUse { id, .. } = block else {
+                continue;
+            };
+            if id.is_empty() || self.ids.contains(id) {
+                *id = format!("call-{}-{number}", self.index);
+            }
+            self.ids.insert(id.clone());
+        }
+    }
+}
+
+/// A call that the limit cut in two cannot be answered: it goes.
+fn leave_out_the_incomplete(answer: &mut Answer) {
+    let is_incomplete = |block: &Block| match block {
+        Block::ToolUse { input, raw, .. } => {
+            raw.is_some() || input.as_object().is_none_or(|fields| fields.is_empty())
+        }
+        _ => false,
+    };
+    if answer.content.last().is_some_and(is_incomplete) {
+        answer.content.pop();
+    }
+}
+
+fn id_of(block: &Block) -> Option<String> {
+    match block {
+        Block::ToolUse { id, .. } => Some(id.clone()),
+        _ => None,
+    }
+}

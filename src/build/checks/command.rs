@@ -1,0 +1,359 @@
+//! A check that runs a program in the workspace and judges it by exit code and evidence.
+
+use std::cell::OnceCell;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use rustix::fs::{Mode as FileMode, OFlags, open};
+use serde_json::Value;
+
+use crate::build::checks::evidence::channel::Heard;
+use crate::build::checks::evidence::runner::of_command;
+use crate::build::checks::evidence::weigh::{Evidence, Facts, weigh};
+use crate::build::checks::evidence::{Counts, Names, Runner, without_passed_tests};
+use crate::build::checks::sandbox_hints::{protected_hints, refusals, refused_process, too_large};
+use crate::build::checks::{CANNOT_START, Output, TIMED_OUT, Tool, ToolResult, text};
+use crate::build::child_env::Surroundings;
+use crate::build::spec::Check;
+use crate::error::{Error, Result};
+use crate::events::Tests;
+use crate::process::cache::Keeping;
+use crate::process::capture::Captured;
+use crate::process::check_env::{Places, for_check};
+use crate::process::program::Lookup;
+use crate::process::report_channel::Report;
+use crate::process::{self, Ended, Finished, Job, Launcher};
+
+const SIGKILL: i32 = 9;
+const SIGXFSZ: i32 = 25;
+/// The largest `package.json` that is read.
+const MAX_PACKAGE: u64 = 1 << 20;
+/// How many failed tests are named in the log and in the result.
+const MAX_FAILED_NAMES: usize = 1000;
+
+/// A check of the spec as a tool.
+pub struct CommandCheck {
+    pub check: Check,
+    /// What it cannot write where the walls can hold that, in the workspace.
+    pub frozen: Vec<PathBuf>,
+    pub surroundings: Rc<Surroundings>,
+}
+
+impl Tool for CommandCheck {
+    fn name(&self) -> &str {
+        &self.check.name
+    }
+
+    fn run(&mut self) -> Result<ToolResult> {
+        let around = &self.surroundings;
+        let (tmp, home) = around.dwelling.renew()?;
+        let cache = self.cache();
+        let launcher = self.launcher();
+        let places = Places {
+            workspace: &around.workspace,
+            tmp: &tmp,
+            home: &home,
+            cache: cache.as_deref(),
+            network: around.network,
+            walls: launcher.walls.as_ref(),
+        };
+        let mut env = for_check(&around.base, &places, &self.check.env);
+        let known = self.known_runner();
+        let_go_tell(&mut env);
+        around.reporters.renew()?;
+        around.reporters.add_variables(known, &mut env);
+        let variables = env
+            .iter()
+            .map(|(name, _)| name.to_string_lossy().into_owned())
+            .collect();
+        let job = Job {
+            command: self.check.command.iter().map(Into::into).collect(),
+            cwd: around.workspace.clone(),
+            env,
+            timeout: self.check.timeout,
+        };
+        let report = Report::open(Heard::default())
+            .map_err(|error| Error::io("open", Path::new("a socket"), error))?;
+        let finished = process::run_with(&launcher, &job, Some(report.end()), &around.stop)?;
+        let heard = report.close().unwrap_or_default();
+        Ok(self.judge(finished, known, &heard, variables))
+    }
+}
+
+impl CommandCheck {
+    /// Returns why the program of this check cannot start, where that can be seen from outside the sandbox.
+    fn missing(&self) -> Option<String> {
+        let Surroundings {
+            launcher,
+            base,
+            workspace,
+            ..
+        } = &*self.surroundings;
+        let program = self.check.command.first()?;
+        let path = self.check.env.get("PATH").map_or(base.path(), OsStr::new);
+        let lookup = Lookup {
+            path,
+            workspace,
+            walls: launcher.walls.as_ref(),
+        };
+        lookup
+            .missing(program)
+            .map(|missing| format!("{program}: {missing}"))
+    }
+
+    /// Returns where compilers find what they made in earlier rounds: hidden checks and others do not share it.
+    fn cache(&self) -> Option<PathBuf> {
+        self.surroundings.cache(if self.check.hidden {
+            Keeping::HiddenChecks
+        } else {
+            Keeping::Checks
+        })
+    }
+
+    /// Returns the launcher of this check: it sees the programs that report its tests, and its walls hold what is
+    /// protected.
+    fn launcher(&self) -> Launcher {
+        let Surroundings {
+            launcher,
+            workspace,
+            reporters,
+            ..
+        } = &*self.surroundings;
+        let Some(mut walls) = launcher.walls.clone() else {
+            return launcher.clone();
+        };
+        walls.read.push(reporters.path().to_owned());
+        walls.write.extend(self.cache());
+        walls
+            .freeze
+            .extend(self.frozen.iter().map(|place| workspace.join(place)));
+        walls.reopen.extend(
+            self.check
+                .writable
+                .iter()
+                .map(|folder| workspace.join(folder.path.as_str())),
+        );
+        launcher.behind(walls)
+    }
+
+    fn judge(
+        &self,
+        finished: Finished,
+        known: Option<Runner>,
+        heard: &Heard,
+        variables: Vec<String>,
+    ) -> ToolResult {
+        let (stdout, stderr) = (self.output(&finished.stdout), self.output(&finished.stderr));
+        let evidence = weigh(&Facts {
+            known,
+            stdout: &stdout.text,
+            stderr: &stderr.text,
+            heard,
+        });
+        let (stdout, stderr) = (self.shown(known, stdout), self.shown(known, stderr));
+        let (exit_code, mut died) = verdict(&finished.ended, &self.check);
+        if matches!(finished.ended, Ended::CannotStart(_)) {
+            died = self
+                .missing()
+                .map(|missing| format!("cannot start: {missing}"))
+                .or(died);
+        }
+        let problem = died.or_else(|| {
+            Some(format!(
+                "exit code 0, but {}",
+                self.lacks_evidence(&evidence)?
+            ))
+        });
+        let launcher = self.launcher();
+        let hints = launcher
+            .walls
+            .as_ref()
+            .map(|walls| protected_hints(&stdout.text, &stderr.text, walls));
+        let walls = launcher.walls.as_ref().filter(|_| problem.is_some());
+        let mut refused = walls
+            .map(|walls| refusals(&stdout.text, &stderr.text, walls))
+            .unwrap_or_default();
+        // Who is ended by it has no words for it.
+        let unsaid = walls.filter(|_| exit_code == 128 + SIGXFSZ).map(too_large);
+        refused.extend(unsaid.filter(|words| !refused.contains(words)));
+        let crowded = walls.and_then(|walls| refused_process(&stdout.text, &stderr.text, walls));
+        let problem =
+            problem.map(|own| crowded.map_or(own.clone(), |limit| format!("{own}; {limit}")));
+        ToolResult {
+            refused,
+            hints: hints.unwrap_or_default(),
+            passed: problem.is_none(),
+            problem,
+            exit_code,
+            timed_out: finished.ended == Ended::TimedOut,
+            tests: evidence.counts.map(|counts| tests(counts, &evidence.names)),
+            names: evidence.names,
+            stdout,
+            stderr,
+            took: finished.took,
+            variables,
+        }
+    }
+
+    fn output(&self, captured: &Captured) -> Output {
+        let plain = text::plain(&captured.joined());
+        Output {
+            text: self.surroundings.secrets.redact(&plain).into_owned(),
+            bytes: captured.total(),
+            dropped: captured.dropped,
+        }
+    }
+
+    /// Returns a stream without what go printed because of our `-v`.
+    fn shown(&self, known: Option<Runner>, stream: Output) -> Output {
+        let is_asked_for = |word: &String| {
+            ["-v", "-json", "-test.v"]
+                .iter()
+                .any(|flag| word.contains(flag))
+        };
+        let is_ours =
+            known.is_none_or(|known| known == Runner::Go) && stream.text.contains("=== RUN   ");
+        if !is_ours || self.check.command.iter().any(is_asked_for) {
+            return stream;
+        }
+        Output {
+            text: without_passed_tests(&stream.text),
+            ..stream
+        }
+    }
+
+    /// A pass needs evidence where the runner is known, or where the user wants it.
+    fn lacks_evidence(&self, evidence: &Evidence) -> Option<String> {
+        let (failed, wanted) = (evidence.failed, self.check.min_tests);
+        // An exit status can be forged by a hook; the runner's own count is harder to.
+        if 0 < failed {
+            return Some(format!("the summary says that {failed} tests failed"));
+        }
+        match (evidence.counts.map(|counts| counts.executed), wanted) {
+            _ if evidence.problem.is_some() => evidence.problem.clone(),
+            (Some(executed), wanted) if executed < wanted.unwrap_or(1) => Some(match executed {
+                0 => "no test was executed".into(),
+                _ => format!(
+                    "only {executed} tests were executed, and min_tests is {}",
+                    wanted.unwrap_or(1)
+                ),
+            }),
+            (None, Some(wanted)) if wanted > 0 => {
+                let advice = evidence
+                    .runner
+                    .and_then(Runner::advice)
+                    .map(|advice| format!(" ({advice})"));
+                Some(format!(
+                    "no known summary says how many tests were executed, and min_tests is {wanted}{}",
+                    advice.unwrap_or_default()
+                ))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the runner that the command names, or the script of `package.json` that it leads to.
+    fn known_runner(&self) -> Option<Runner> {
+        let scripts = OnceCell::new();
+        of_command(&self.check.command, &|name| {
+            let scripts = scripts
+                .get_or_init(|| scripts_of(&self.surroundings.workspace).unwrap_or_default());
+            scripts[name].as_str().map(str::to_owned)
+        })
+    }
+}
+
+/// Returns the scripts in a workspace's `package.json`. Whatever lies there by that name is read as a plain file of a
+/// sensible size or not at all.
+fn scripts_of(workspace: &Path) -> Option<Value> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(open(workspace.join("package.json"), flags, FileMode::empty()).ok()?);
+    let metadata = file
+        .metadata()
+        .ok()
+        .filter(|found| found.is_file() && found.len() <= MAX_PACKAGE)?;
+    let mut text = String::new();
+    file.take(metadata.len()).read_to_string(&mut text).ok()?;
+    serde_json::from_str::<Value>(&text)
+        .ok()
+        .map(|mut package| package["scripts"].take())
+}
+
+/// Lets go name its tests: without it a package that is ok says nothing about them.
+fn let_go_tell(env: &mut Vec<(OsString, OsString)>) {
+    const NAME: &str = "GOFLAGS";
+    match env.iter_mut().find(|(name, _)| name == NAME) {
+        Some((_, flags)) => flags.push(" -v"),
+        None => env.push((NAME.into(), "-v".into())),
+    }
+}
+
+fn tests(counts: Counts, names: &Names) -> Tests {
+    let Counts {
+        executed,
+        passed,
+        failed,
+        skipped,
+    } = counts;
+    let failed_names = names
+        .failed
+        .iter()
+        .take(MAX_FAILED_NAMES)
+        .cloned()
+        .collect();
+    Tests {
+        executed,
+        passed,
+        failed,
+        skipped,
+        failed_names,
+    }
+}
+
+/// The exit code that stands for an end, and what was wrong with it.
+fn verdict(ended: &Ended, check: &Check) -> (i32, Option<String>) {
+    match ended {
+        Ended::Exited(0) => (0, None),
+        Ended::Exited(code) => (*code, Some(format!("exit code {code}"))),
+        Ended::Signalled(number) => (
+            128 + number,
+            Some(format!("killed by {}", signal_name(*number))),
+        ),
+        Ended::TimedOut => (
+            TIMED_OUT,
+            Some(format!(
+                "timed out after {} seconds",
+                check.timeout.as_secs_f64()
+            )),
+        ),
+        Ended::CannotStart(why) => (CANNOT_START, Some(format!("cannot start: {why}"))),
+        Ended::NoWalls(failure) => (
+            CANNOT_START,
+            Some(format!("cannot start: no sandbox: {failure}")),
+        ),
+        Ended::Limit(which) => (128 + SIGKILL, Some(format!("ended: {which}"))),
+    }
+}
+
+fn signal_name(number: i32) -> String {
+    let name = match number {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        11 => "SIGSEGV",
+        13 => "SIGPIPE",
+        15 => "SIGTERM",
+        24 => "SIGXCPU",
+        25 => "SIGXFSZ",
+        _ => return format!("signal {number}"),
+    };
+    format!("signal {number} ({name})")
+}

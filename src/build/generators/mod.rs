@@ -1,0 +1,69 @@
+//! Who writes the code: a model, or, offline, a folder of prepared answers.
+
+pub mod answer_format;
+pub mod file_selection;
+pub mod model;
+pub mod prompt;
+pub mod template;
+
+use std::collections::BTreeMap;
+
+use sha2::{Digest, Sha256};
+
+use crate::build::context::Context;
+use crate::build::model_call::hex;
+use crate::build::replay::Replay;
+use crate::error::Result;
+use crate::workspace::Change;
+
+/// What a phase has changed in the workspace, by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Written {
+    pub written: Vec<String>,
+    pub deleted: Vec<String>,
+    /// What counts as the files of this attempt, sorted.
+    pub attempt_files: Vec<String>,
+    /// What tells the content of each file that was written.
+    pub hashes: BTreeMap<String, String>,
+}
+
+/// How much of a hash tells contents apart.
+const HASH_BYTES: usize = 8;
+
+/// Returns what tells a content: the first digits of its SHA-256.
+pub fn content_hash(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes)[..HASH_BYTES])
+}
+
+/// Gives a phase its answer.
+pub trait Generator {
+    /// Writes this phase's files into the workspace; when it returns they are on disk.
+    fn write(&mut self, context: &mut Context) -> Result<Written>;
+
+    /// Whether the answer of the phase in which a run is found is there already, at least its beginning, so that
+    /// going on asks for nothing twice.
+    fn has_begun(&self, context: &Context) -> bool;
+
+    /// Returns the recorded run that answers in place of a model, if one does.
+    fn replay(&self) -> Option<&Replay> {
+        None
+    }
+}
+
+/// Applies the changes of an answer, all or none.
+pub fn apply(context: &Context, changes: &[Change]) -> Result<Written> {
+    context.door.apply(changes)?;
+    let mut all = Written::default();
+    for change in changes {
+        match change {
+            Change::Write { path, content } => {
+                all.written.push(path.to_string());
+                all.hashes.insert(path.to_string(), content_hash(content));
+            }
+            Change::Delete { path } => all.deleted.push(path.to_string()),
+        }
+    }
+    all.attempt_files = all.written.clone();
+    all.attempt_files.sort();
+    Ok(all)
+}

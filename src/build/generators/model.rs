@@ -1,0 +1,489 @@
+//! Files mode: one request a phase, the answer's files in full; an answer that is not in the format gets a reminder
+//! in the same phase, a bounded number of times.
+
+use crate::build::checks::text::cut_middle;
+use crate::build::context::Context;
+use crate::build::generators::answer_format::{self, Block as FileBlock, Fault};
+use crate::build::generators::file_selection::shown_files;
+use crate::build::generators::prompt::{Opening, Prompts};
+use crate::build::generators::{Generator, Written, apply};
+use crate::build::log_state::Refused;
+use crate::build::model_call::{Voice, usable};
+use crate::build::replay::Replay;
+use crate::build::spec::inputs::{Input, InputKind};
+use crate::build::tampering;
+use crate::error::{Error, Result};
+use crate::events::{Event, MAIN_AGENT, Place};
+use crate::llm::{Answer, Block, Message, Request, Role, StopReason, is_too_long};
+use crate::state::phase::Phase;
+use crate::state::reason::Reason;
+use crate::workspace::safe_path::SafePath;
+use crate::workspace::{Change, Refusal};
+
+/// Bytes that are taken for one token.
+const BYTES_PER_TOKEN: usize = 3;
+
+/// A model that answers with files.
+pub struct FilesModel {
+    pub voice: Voice,
+    pub prompts: Prompts,
+    pub model: String,
+    /// How many tokens the model can hold, the answer included.
+    pub context_tokens: usize,
+}
+
+/// What a request may hold, in tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Room {
+    input: usize,
+    output: u32,
+}
+
+impl Room {
+    /// Returns the room of a context. An answer that would leave less than a quarter of it for the prompt gets half.
+    fn of(context_tokens: usize, max_tokens: u32) -> Room {
+        let wanted = max_tokens as usize;
+        let output = if context_tokens / 4 * 3 < wanted {
+            (context_tokens / 2).max(1)
+        } else {
+            wanted
+        };
+        Room {
+            input: context_tokens.saturating_sub(output),
+            output: u32::try_from(output).unwrap_or(max_tokens),
+        }
+    }
+
+    /// Returns less room, after the provider has said that a request of so many bytes is too long.
+    fn smaller(self, bytes: usize, message: &str) -> Room {
+        let input = self.input.min(bytes / BYTES_PER_TOKEN) / 2;
+        match limit_in(message).filter(|limit| *limit < self.input + self.output as usize) {
+            Some(limit) => {
+                let room = Room::of(limit, self.output);
+                Room {
+                    input: room.input.min(input),
+                    output: room.output,
+                }
+            }
+            // What does not fit may be the answer that was asked for.
+            None => Room {
+                input,
+                output: (self.output / 2).max(1),
+            },
+        }
+    }
+}
+
+/// Whether a refusal says that a request of so many bytes of text was too long. A small one that is too large for a server
+/// (413) is not made acceptable by leaving files out.
+fn asks_for_less(message: &str, bytes: usize) -> bool {
+    is_too_long(message) || (message.starts_with("HTTP 413") && LARGE_REQUEST <= bytes)
+}
+
+const LARGE_REQUEST: usize = 16 << 10;
+
+/// Returns the limit that a refusal names, the smallest of its numbers that can be one.
+fn limit_in(message: &str) -> Option<usize> {
+    let numbers = message
+        .split(|character: char| !character.is_ascii_digit())
+        .filter_map(|word| word.parse().ok());
+    numbers.filter(|number| 1000 <= *number).min()
+}
+
+impl Generator for FilesModel {
+    fn write(&mut self, context: &mut Context) -> Result<Written> {
+        let room = self.room(context)?;
+        let mut request = self.opening(context, room)?;
+        let mut had_a_block = false;
+        let mut turn = 0;
+        let mut reminders = 0;
+        let mut is_smaller = false;
+        loop {
+            let judged = match known_refusal(context, turn) {
+                Some(refused) => Judged::Refused(refused),
+                None => self.judged(context, turn, &request)?,
+            };
+            let next = context.place(turn + 1);
+            match judged {
+                Judged::Usable(changes) => return apply(context, &changes),
+                Judged::TooLong(message) if is_smaller => {
+                    return usable(context, Err(message)).map(|_| Written::default());
+                }
+                Judged::TooLong(message) => {
+                    is_smaller = true;
+                    request =
+                        self.opening(context, room.smaller(request_bytes(&request), &message))?;
+                    if let Some(said) = logged_messages(context, next) {
+                        request.messages = said;
+                    }
+                }
+                Judged::Refused(refused) => {
+                    had_a_block |= refused.had_a_block;
+                    if reminders >= context.spec.generator.format_retries
+                        && context.memory.answer(next).is_none()
+                    {
+                        return Err(match had_a_block {
+                            true => context.unusable(refused.fault),
+                            false => Error::Failed(Reason::NoOutput, refused.fault),
+                        });
+                    }
+                    reminders += 1;
+                    match logged_messages(context, next) {
+                        Some(said) => request.messages = said,
+                        None => remind(&mut request, &refused),
+                    }
+                }
+            }
+            turn += 1;
+        }
+    }
+
+    fn has_begun(&self, context: &Context) -> bool {
+        context.memory.answer(context.place(0)).is_some()
+    }
+
+    fn replay(&self) -> Option<&Replay> {
+        self.voice.replay.as_ref()
+    }
+}
+
+/// What an answer is good for.
+enum Judged {
+    Usable(Vec<Change>),
+    Refused(RefusedAnswer),
+    /// There was none: the provider says that the request was too long.
+    TooLong(String),
+}
+
+/// Returns what a request of an interrupted run said: what a later answer did to the workspace must not change it.
+fn logged_messages(context: &Context, place: Place) -> Option<Vec<Message>> {
+    let said: Vec<Message> = context.memory.request(place)?.messages().collect();
+    (!said.is_empty()).then_some(said)
+}
+
+/// An answer that is not used.
+struct RefusedAnswer {
+    text: String,
+    fault: String,
+    had_a_block: bool,
+}
+
+/// Returns what the log knows of an answer that was refused. It is not judged again: what a later answer did to the
+/// workspace, before a crash, may have taken the reason away.
+fn known_refusal(context: &Context, turn: u32) -> Option<RefusedAnswer> {
+    let (place, memory) = (context.place(turn), &context.memory);
+    if matches!(memory.answer(place), Some(Err(_))) {
+        return None;
+    }
+    let text = memory
+        .answer(place)
+        .and_then(|answer| answer.as_ref().ok())
+        .map(Answer::text)
+        .unwrap_or_default();
+    let had_a_block = !answer_format::parse(&text).blocks.is_empty();
+    match memory.refused(place) {
+        Some(Refused { fault, had_a_block }) => Some(RefusedAnswer {
+            text,
+            fault: fault.clone(),
+            had_a_block: *had_a_block,
+        }),
+        // The line that says so is missing, but nothing else makes the next request.
+        None if memory.request(context.place(turn + 1)).is_some() => Some(RefusedAnswer {
+            text,
+            fault: "it was refused before".into(),
+            had_a_block,
+        }),
+        None => None,
+    }
+}
+
+impl FilesModel {
+    /// Asks, and reads the answer; why one cannot be used is in the log before anything follows from it.
+    fn judged(&mut self, context: &mut Context, turn: u32, request: &Request) -> Result<Judged> {
+        let place = context.place(turn);
+        let answer = match self
+            .voice
+            .exchange(context, place, request, None, &mut None, None)?
+        {
+            Err(message) if asks_for_less(&message, request_bytes(request)) => {
+                return Ok(Judged::TooLong(message));
+            }
+            recorded => usable(context, recorded)?,
+        };
+        if let StopReason::Refusal(category) = &answer.stop {
+            return Err(context.unusable(format!("the model refused to answer ({category})")));
+        }
+        let fault = match read(&answer, context)? {
+            Ok(changes) => return Ok(Judged::Usable(changes)),
+            Err(fault) => fault.to_string(),
+        };
+        let text = answer.text();
+        let had_a_block = !answer_format::parse(&text).blocks.is_empty();
+        let agent_id = MAIN_AGENT.into();
+        context.scribe.tell(Event::AnswerRefused {
+            agent_id,
+            place,
+            fault: fault.clone(),
+            had_a_block,
+        })?;
+        Ok(Judged::Refused(RefusedAnswer {
+            text,
+            fault,
+            had_a_block,
+        }))
+    }
+
+    /// Returns what a request may hold. Where less is asked for than the spec says, the user is told.
+    fn room(&self, context: &mut Context) -> Result<Room> {
+        let wanted = context.spec.generator.max_tokens;
+        let room = Room::of(self.context_tokens, wanted);
+        if room.output < wanted {
+            context.scribe.note(format!(
+                "generator.max_tokens ({wanted}) leaves no room for a prompt in a context of {} tokens: answers get {}",
+                self.context_tokens, room.output
+            ))?;
+        }
+        Ok(room)
+    }
+
+    /// Returns the first request of a phase, as large as the room allows: the report gets at most half of what the task
+    /// leaves, the files the rest.
+    fn opening(&self, context: &Context, room: Room) -> Result<Request> {
+        let generator = &context.spec.generator;
+        let mut request = Request {
+            model: self.model.clone(),
+            max_tokens: room.output,
+            temperature: generator.temperature,
+            effort: generator.effort.clone(),
+            system: self.prompts.system(&context.spec, ""),
+            tools: Vec::new(),
+            messages: Vec::new(),
+            varying: Vec::new(),
+        };
+        let report = (context.state.phase == Phase::Patching)
+            .then_some(context.state.last_test_output.as_str());
+        let mut opening = Opening {
+            files: Vec::new(),
+            report: report.map(|_| String::new()),
+            attempts: context.memory.attempts().told(&context.state),
+            read_only: read_only(&context.inputs.protect),
+        };
+        request.messages = vec![self.prompts.opening(&context.spec, &opening)];
+        let left = (room.input * BYTES_PER_TOKEN).saturating_sub(request_bytes(&request));
+        opening.report = report.map(|report| cut_middle(report, (left / 2).max(LEAST_REPORT)));
+        let left = left.saturating_sub(opening.report.as_ref().map_or(0, String::len));
+        opening.files = shown_files(context, report.unwrap_or_default(), left)?;
+        request.messages = vec![self.prompts.opening(&context.spec, &opening)];
+        request.varying = opening
+            .report
+            .into_iter()
+            .chain([opening.attempts])
+            .collect();
+        Ok(request)
+    }
+}
+
+/// Returns the names of protected files; a folder stands for what is in it.
+fn read_only(protect: &[Input]) -> Vec<String> {
+    let is_folder = |input: &&Input| input.kind == InputKind::Dir;
+    let folders: Vec<String> = protect
+        .iter()
+        .filter(is_folder)
+        .map(|input| format!("{}/", input.to))
+        .collect();
+    let files = protect
+        .iter()
+        .filter(|input| !is_folder(input))
+        .map(|input| input.to.to_string());
+    let is_below_another = |name: &String| {
+        folders
+            .iter()
+            .any(|folder| folder != name && name.starts_with(folder))
+    };
+    folders
+        .iter()
+        .cloned()
+        .chain(files)
+        .filter(|name| !is_below_another(name))
+        .collect()
+}
+
+/// What a report gets, however small the model is.
+const LEAST_REPORT: usize = 1500;
+
+/// Returns how many bytes of text a request has.
+fn request_bytes(request: &Request) -> usize {
+    let blocks = request.messages.iter().flat_map(|message| &message.content);
+    let text = |block: &Block| match block {
+        Block::Text { text, .. } => text.len(),
+        _ => 0,
+    };
+    request.system.len() + blocks.map(text).sum::<usize>()
+}
+
+/// Reads an answer: names first, then the format, then what is in its way in the workspace.
+fn read(answer: &Answer, context: &mut Context) -> Result<std::result::Result<Vec<Change>, Fault>> {
+    let reply = answer_format::parse(&answer.text());
+    let paths = reply
+        .blocks
+        .iter()
+        .map(|block| SafePath::parse(block.path()))
+        .collect::<std::result::Result<Vec<_>, _>>()?;
+    let written = reply
+        .blocks
+        .iter()
+        .zip(&paths)
+        .map(|(block, path)| match block {
+            FileBlock::Write { content, .. } => Some((path, content.as_bytes())),
+            FileBlock::Delete { .. } => None,
+        });
+    tampering::judge_answer(written, context)?;
+    if let Some(fault) = reply.fault(&paths, answer.stop == StopReason::MaxTokens) {
+        return Ok(Err(fault));
+    }
+    let changes: Vec<Change> = reply
+        .blocks
+        .into_iter()
+        .zip(paths)
+        .map(|(block, path)| change(block, path))
+        .collect();
+    match context.door.judge(&changes) {
+        Ok(()) => Ok(Ok(changes)),
+        Err(Refusal::Conflict(text)) => Ok(Err(Fault::Conflict(text))),
+        Err(Refusal::Violation(violation)) => Err(Error::Safety(violation)),
+        Err(Refusal::Io(error)) => Err(error),
+    }
+}
+
+fn change(block: FileBlock, path: SafePath) -> Change {
+    match block {
+        FileBlock::Write { content, .. } => Change::Write {
+            path,
+            content: content.into_bytes(),
+        },
+        FileBlock::Delete { .. } => Change::Delete { path },
+    }
+}
+
+/// Adds the answer and what was wrong with it. An empty answer cannot be sent back: the words follow the question.
+fn remind(request: &mut Request, refused: &RefusedAnswer) {
+    let RefusedAnswer { text, fault, .. } = refused;
+    let reminder = format!(
+        "Your answer was not used: {fault}. Nothing of it was written. Answer again, in full: every file between a line \
+         <file path=\"NAME\"> and a line </file>, without Markdown fences."
+    );
+    let text = answer_format::without_thinking(text);
+    match request.messages.last_mut() {
+        Some(last) if text.trim().is_empty() && last.role == Role::User => {
+            last.content.push(Block::text(reminder))
+        }
+        _ => {
+            request.messages.push(Message {
+                role: Role::Assistant,
+                content: vec![Block::text(text.trim_end())],
+            });
+            request.messages.push(Message {
+                role: Role::User,
+                content: vec![Block::text(reminder)],
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prompt_always_has_room() {
+        assert_eq!(
+            Room::of(200_000, 16_000),
+            Room {
+                input: 184_000,
+                output: 16_000
+            }
+        );
+        assert_eq!(
+            Room::of(32_000, 16_000),
+            Room {
+                input: 16_000,
+                output: 16_000
+            }
+        );
+        assert_eq!(
+            Room::of(9_000, 1_000),
+            Room {
+                input: 8_000,
+                output: 1_000
+            }
+        );
+        assert_eq!(
+            Room::of(4_096, 16_000),
+            Room {
+                input: 2_048,
+                output: 2_048
+            }
+        );
+        assert_eq!(
+            Room::of(4_096, 3_072),
+            Room {
+                input: 1_024,
+                output: 3_072
+            }
+        );
+        assert_eq!(
+            Room::of(4_096, 3_073),
+            Room {
+                input: 2_048,
+                output: 2_048
+            }
+        );
+        assert_eq!(
+            Room::of(1, 16_000),
+            Room {
+                input: 0,
+                output: 1
+            }
+        );
+    }
+
+    #[test]
+    fn a_refusal_says_how_much_less() {
+        let room = Room::of(32_000, 16_000);
+        let check = |message: &str, input, output| {
+            assert_eq!(room.smaller(30_000, message), Room { input, output })
+        };
+        check("HTTP 400: prompt is too long", 5_000, 8_000);
+        check(
+            "HTTP 400: prompt is too long: 210000 tokens > 200000 maximum",
+            5_000,
+            8_000,
+        );
+        check(
+            "HTTP 400: the request exceeds the available context size (4096 tokens)",
+            2_048,
+            2_048,
+        );
+        check(
+            "HTTP 400: maximum context length is 8192 tokens, you requested 26000",
+            4_096,
+            4_096,
+        );
+        check(
+            "HTTP 400: maximum context length is 99999999999999999999999999 tokens",
+            5_000,
+            8_000,
+        );
+    }
+
+    #[test]
+    fn only_a_large_request_is_too_large_for_a_server() {
+        assert!(asks_for_less(
+            "HTTP 400 (x): This model's maximum context length is 8192 tokens",
+            100
+        ));
+        assert!(asks_for_less("HTTP 413 (request_too_large): x", 1 << 20));
+        assert!(!asks_for_less("HTTP 413 (request_too_large): x", 1000));
+        assert!(!asks_for_less("HTTP 404: x", 1 << 20));
+    }
+}

@@ -1,0 +1,344 @@
+//! What the model is shown, above all in files mode: the task, the files, the failure, in an order that keeps the long stable
+//! part first, so that a provider's cache can serve it.
+//!
+//! The texts are templates in `prompts/`; a user's own take their place (`generator.prompts`).
+
+use crate::build::spec::{Check, Prompts as OwnPrompts, Spec, VARIABLES};
+use crate::llm::{Block, Message, Role};
+
+const SYSTEM: &str = include_str!("prompts/system.md");
+const GENERATE: &str = include_str!("prompts/generate.md");
+const PATCH: &str = include_str!("prompts/patch.md");
+const FORMAT: &str = include_str!("prompts/format.md");
+/// The format in short, at the end of each message that opens a phase.
+const REMINDER: &str = include_str!("prompts/reminder.md");
+/// Read-only files that are named at the end.
+const NAMED_READ_ONLY: usize = 20;
+
+/// The templates of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prompts {
+    system: String,
+    generate: String,
+    patch: String,
+    /// What `{{format}}` says.
+    format: String,
+}
+
+/// The built-in templates of a mode.
+#[derive(Debug, Clone, Copy)]
+pub struct BuiltIn {
+    pub system: &'static str,
+    pub generate: &'static str,
+    pub patch: &'static str,
+    pub format: &'static str,
+}
+
+/// Those of files mode.
+pub const FILES_MODE: BuiltIn = BuiltIn {
+    system: SYSTEM,
+    generate: GENERATE,
+    patch: PATCH,
+    format: FORMAT,
+};
+
+/// A file of the workspace as the model is shown it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShownFile {
+    pub path: String,
+    pub protected: bool,
+    pub content: Shown,
+}
+
+/// How a file is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shown {
+    Text(String),
+    /// Only that it is there, and why not more: "binary, 12 bytes".
+    Name(String),
+    /// Only that it is there: there was no room for it.
+    LeftOut,
+}
+
+/// What the message that opens a phase of files mode says beside the task.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Opening {
+    pub files: Vec<ShownFile>,
+    /// What the checks said, in PATCHING.
+    pub report: Option<String>,
+    /// Which attempt this is, and what became of earlier ones.
+    pub attempts: String,
+    /// The files that the model must not write.
+    pub read_only: Vec<String>,
+}
+
+impl Prompts {
+    /// Returns the built-in templates, or the user's where there are any.
+    pub fn new(own: &OwnPrompts, built_in: BuiltIn) -> Prompts {
+        let choose = |own: &Option<String>, built_in: &str| {
+            own.clone().unwrap_or_else(|| built_in.to_owned())
+        };
+        Prompts {
+            system: choose(&own.system, built_in.system),
+            generate: choose(&own.generate, built_in.generate),
+            patch: choose(&own.patch, built_in.patch),
+            format: built_in.format.trim_end().to_owned(),
+        }
+    }
+
+    /// Returns the system prompt; `tools` is what it says of them.
+    pub fn system(&self, spec: &Spec, tools: &str) -> String {
+        render(&self.system, &|name| self.stable(name, spec, tools))
+            .trim_end()
+            .to_owned()
+    }
+
+    /// Returns the message that opens a conversation, in one piece.
+    pub fn task(&self, spec: &Spec, tools: &str, files: &str, report: Option<&str>) -> Message {
+        let template = if report.is_some() {
+            &self.patch
+        } else {
+            &self.generate
+        };
+        let values = |name: &str| match name {
+            "report" => report.unwrap_or_default().trim_end().to_owned(),
+            "files" => files.trim_end().to_owned(),
+            name => self.stable(name, spec, tools),
+        };
+        Message {
+            role: Role::User,
+            content: vec![Block::cached(render(template, &values).trim_end())],
+        }
+    }
+
+    /// Returns the message that opens a phase. It ends with the attempts and the format, also behind the user's templates.
+    pub fn opening(&self, spec: &Spec, opening: &Opening) -> Message {
+        let template = if opening.report.is_some() {
+            &self.patch
+        } else {
+            &self.generate
+        };
+        let values = |name: &str| match name {
+            "report" => opening
+                .report
+                .as_deref()
+                .unwrap_or_default()
+                .trim_end()
+                .to_owned(),
+            name => self.stable(name, spec, ""),
+        };
+        let (before, after) = template.split_once("{{files}}").unwrap_or((template, ""));
+        let (read_only, changing): (Vec<_>, Vec<_>) =
+            opening.files.iter().partition(|file| file.protected);
+        let mut content = vec![Block::cached(
+            render(before, &values) + &read_only_files(&read_only),
+        )];
+        content.push(Block::cached(workspace_files(&changing)));
+        let end = render(after, &values).trim().to_owned() + "\n\n" + &ending(opening);
+        content.push(Block::text(end));
+        content
+            .retain(|block| !matches!(block, Block::Text { text, .. } if text.trim().is_empty()));
+        Message {
+            role: Role::User,
+            content,
+        }
+    }
+
+    /// Returns the value of a variable that is the same in every phase.
+    fn stable(&self, name: &str, spec: &Spec, tools: &str) -> String {
+        match name {
+            "spec" => format!("# Task: {}\n\n{}", spec.name, spec.description.trim_end()),
+            "checks" => checks(&spec.checks),
+            "format" => self.format.clone(),
+            "tools" => tools.trim_end().to_owned(),
+            _ => String::new(),
+        }
+    }
+}
+
+/// The `{{name}}`s of a text, each with where it begins.
+fn variables(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.match_indices("{{").filter_map(|(at, _)| {
+        let name = text[at + 2..].split_once("}}")?.0;
+        name.bytes()
+            .all(|b| b.is_ascii_lowercase() || b == b'_')
+            .then_some((at, name))
+    })
+}
+
+/// Fills a template in one pass, so that a value's own braces stay as they are.
+pub fn render(template: &str, value: &dyn Fn(&str) -> String) -> String {
+    let mut out = String::new();
+    let mut from = 0;
+    for (at, name) in variables(template) {
+        if VARIABLES.contains(&name) {
+            out += &template[from..at];
+            out += &value(name);
+            from = at + name.len() + 4;
+        }
+    }
+    out + &template[from..]
+}
+
+fn checks(checks: &[Check]) -> String {
+    let visible: Vec<_> = checks.iter().filter(|check| !check.hidden).collect();
+    let mut out = String::from("# Checks\n");
+    if visible.is_empty() {
+        out += "\nThe solution is checked, but you are not told how.";
+    }
+    for check in visible {
+        let words: Vec<_> = check
+            .command
+            .iter()
+            .map(|word| format!("{word:?}"))
+            .collect();
+        out += &format!("\n- {}: [{}]", check.name, words.join(", "));
+    }
+    out
+}
+
+/// What the model reads last: where it stands, what it may write, and how.
+fn ending(opening: &Opening) -> String {
+    let mut text = format!("# Attempts\n\n{}\n", opening.attempts);
+    if opening.report.is_some() {
+        text += "\nThe files above are those of the last attempt. The same files would fail again: change what caused the failure.\n";
+    }
+    text += "\n# Your answer\n\n";
+    if !opening.read_only.is_empty() {
+        let names = first_names(opening.read_only.iter().map(String::as_str));
+        text += &format!(
+            "The read-only files ({names}) are in place already: do not write or delete them.\n"
+        );
+    }
+    text += "Files that are not shown above must not be rewritten: their content would be lost.\n";
+    text + REMINDER.trim_end()
+}
+
+fn first_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<String> = names.map(|name| name.escape_debug().to_string()).collect();
+    let more = names.len().saturating_sub(NAMED_READ_ONLY);
+    let mut text = names[..names.len() - more].join(", ");
+    if more > 0 {
+        text += &format!(" and {more} more");
+    }
+    text
+}
+
+/// Shows files that must stay as they are in a form that is not the form of an answer.
+fn read_only_files(files: &[&ShownFile]) -> String {
+    if files.is_empty() {
+        return String::new();
+    }
+    let shown = sections(files, read_only_block);
+    format!("# Read-only files\n\nThey are given and stay as they are.\n\n{shown}\n")
+}
+
+fn workspace_files(files: &[&ShownFile]) -> String {
+    if files.is_empty() {
+        return "# Files that you may change\n\nThere are none yet.\n".into();
+    }
+    format!(
+        "# Files that you may change, as they are now\n\n{}\n",
+        sections(files, block)
+    )
+}
+
+/// Shows each file; those that had no room are named in one line at the end.
+fn sections(files: &[&ShownFile], show_text: fn(&str, &str) -> String) -> String {
+    let mut shown = Vec::new();
+    let mut left_out = Vec::new();
+    for file in files {
+        let path = file.path.escape_debug().to_string();
+        match &file.content {
+            Shown::Text(text) => shown.push(show_text(&path, text)),
+            Shown::Name(why) => shown.push(format!("({path}: {why}, not shown)")),
+            Shown::LeftOut => left_out.push(path),
+        }
+    }
+    if !left_out.is_empty() {
+        shown.push(format!(
+            "({} files are not shown, there is no room: {})",
+            left_out.len(),
+            left_out.join(", ")
+        ));
+    }
+    shown.join("\n\n")
+}
+
+/// A given file. The tag is not one of an answer, so an answer that repeats it writes nothing. Small models take it for an
+/// example of the form and go on with the next file; what stands behind bars or in fences they repeat (`benches/prompts`).
+fn read_only_block(path: &str, text: &str) -> String {
+    block_with(path, " read-only", text)
+}
+
+/// A file in the form of an answer.
+fn block(path: &str, text: &str) -> String {
+    block_with(path, "", text)
+}
+
+fn block_with(path: &str, mark: &str, text: &str) -> String {
+    let end = closing_line(text);
+    let word = if end == "</file>" {
+        String::new()
+    } else {
+        format!(" end=\"{end}\"")
+    };
+    let gap = if text.is_empty() || text.ends_with('\n') {
+        ""
+    } else {
+        "\n"
+    };
+    let note = if gap.is_empty() {
+        String::new()
+    } else {
+        format!("\n({path} has no newline at its end)")
+    };
+    format!("<file path=\"{path}\"{mark}{word}>\n{text}{gap}{end}{note}")
+}
+
+/// Returns a closing line that the content does not have; counted, not drawn, so that equal runs ask alike.
+fn closing_line(text: &str) -> String {
+    let mut end = String::from("</file>");
+    let mut number = 0;
+    while text.lines().any(|line| line == end) {
+        number += 1;
+        end = format!("END-{number}");
+    }
+    end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::generators::answer_format;
+
+    #[test]
+    fn a_template_is_filled_in_one_pass() {
+        let value = |name: &str| format!("<{name} {{{{files}}}}>");
+        assert_eq!(
+            render("a {{spec}} b {{what}} {{report}}", &value),
+            "a <spec {{files}}> b {{what}} <report {{files}}>"
+        );
+        assert_eq!(render("{{", &value), "{{");
+    }
+
+    #[test]
+    fn a_file_cannot_close_its_own_block() {
+        assert_eq!(block("a", "x\n"), "<file path=\"a\">\nx\n</file>");
+        assert_eq!(
+            block("a", "</file>\nEND-1\n"),
+            "<file path=\"a\" end=\"END-2\">\n</file>\nEND-1\nEND-2"
+        );
+        assert!(block("a", "x").contains("no newline"));
+        assert_eq!(
+            read_only_block("a", "x\n"),
+            "<file path=\"a\" read-only>\nx\n</file>"
+        );
+        assert!(
+            answer_format::parse(&read_only_block("a", "x\n"))
+                .blocks
+                .is_empty(),
+            "repeated, it writes nothing"
+        );
+    }
+}

@@ -1,0 +1,75 @@
+//! Answers from a folder: `0/` is the first, `1/`, `2/` … the patches. No model, no key, no network.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use crate::build::context::Context;
+use crate::build::generators::{Generator, Written, apply};
+use crate::build::spec::{OnTimeout, Spec};
+use crate::build::tampering;
+use crate::error::{Error, Result};
+use crate::state::phase::Phase;
+use crate::workspace::{Change, Refusal};
+
+/// The template of a spec; its files were read with the spec.
+pub struct Template;
+
+impl Generator for Template {
+    fn write(&mut self, context: &mut Context) -> Result<Written> {
+        let round = match context.state.phase {
+            Phase::Patching => context.state.retry_count as usize + 1,
+            _ => 0,
+        };
+        let rounds = context.inputs.template.as_deref().unwrap_or_default();
+        let Some(answer) = rounds.get(round) else {
+            return Err(context.unusable(format!("the template has no answer {round}/")));
+        };
+        let changes: Vec<Change> = answer
+            .files
+            .iter()
+            .map(|(path, content)| Change::Write {
+                path: path.clone(),
+                content: filled(content, &context.spec),
+            })
+            .collect();
+        tampering::judge_answer(changes.iter().map(tampering::written), context)?;
+        match context.door.judge(&changes) {
+            Ok(()) => apply(context, &changes),
+            Err(Refusal::Conflict(text)) => Err(context.unusable(text)),
+            Err(Refusal::Violation(violation)) => Err(Error::Safety(violation)),
+            Err(Refusal::Io(error)) => Err(error),
+        }
+    }
+
+    /// A prepared answer is always there.
+    fn has_begun(&self, _context: &Context) -> bool {
+        true
+    }
+}
+
+#[expect(
+    clippy::unwrap_used,
+    reason = "the pattern is a constant, and a test uses it"
+)]
+static FIELD: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\{\{\s*(\w+)\s*\}\}").unwrap());
+
+/// Fills in the spec's fields; what is no field, and what is no text, stays as it stands.
+fn filled(content: &[u8], spec: &Spec) -> Vec<u8> {
+    let Ok(text) = std::str::from_utf8(content) else {
+        return content.to_vec();
+    };
+    FIELD
+        .replace_all(text, |found: &regex::Captures<'_>| match &found[1] {
+            "name" => spec.name.clone(),
+            "description" => spec.description.clone(),
+            "max_retries" => spec.max_retries.to_string(),
+            "on_timeout" => match spec.on_timeout {
+                OnTimeout::Fail => "fail".to_owned(),
+                OnTimeout::Patch => "patch".to_owned(),
+            },
+            _ => found[0].to_owned(),
+        })
+        .into_owned()
+        .into_bytes()
+}

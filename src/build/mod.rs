@@ -1,0 +1,202 @@
+//! The build loop: spec, generate, test, patch, stop.
+//!
+//! `run` looks at the phase, does its step and calls `advance`, until the phase is terminal; resuming is entering
+//! the same loop at the saved phase. `advance` alone decides (the table), remembers (`state.json`, then the log's
+//! line) and tells (the bus), in that order.
+
+pub mod agent;
+pub mod attempts;
+pub mod budget;
+pub mod checks;
+pub mod child_env;
+pub mod context;
+pub mod event_log;
+pub mod generators;
+pub mod log_state;
+pub mod model_call;
+pub mod protection;
+pub mod replaced_run;
+pub mod replay;
+pub mod rounds;
+pub mod spec;
+pub mod steps;
+pub mod tampering;
+pub mod tested_files;
+pub mod tool_bridge;
+
+use std::path::Path;
+use std::time::Instant;
+
+use serde_json::json;
+
+use crate::build::attempts::{CAUSE, cause_of};
+use crate::build::checks::ToolRegistry;
+use crate::build::context::Context;
+use crate::build::generators::Generator;
+use crate::build::log_state::Memory;
+use crate::error::{Error, Result};
+use crate::events::{Event, MAIN_AGENT};
+use crate::state::phase::{Outcome, Phase};
+use crate::state::reason::Reason;
+use crate::state::run::RunState;
+
+/// A run under way.
+pub struct Run {
+    pub context: Context,
+    pub generator: Box<dyn Generator>,
+    pub checks: ToolRegistry,
+}
+
+/// Drives the run to its end. An `Err` leaves the state as it is: the run was stopped, paused, or could go no
+/// further; FAILED is an `Ok`.
+pub fn run(run: &mut Run) -> Result<Phase> {
+    loop {
+        let phase = run.context.state.phase;
+        if phase.is_terminal() {
+            return Ok(phase);
+        }
+        let started = Instant::now();
+        let cost = run.context.state.usage.cost_usd;
+        run.begin(phase)?;
+        let outcome = match phase {
+            Phase::Init => steps::prepare(run),
+            Phase::Generating | Phase::Patching => steps::write(run),
+            Phase::Testing => steps::test(run),
+            Phase::Success | Phase::Failed => return Ok(phase),
+        };
+        if matches!(outcome, Ok(_) | Err(Error::Failed(..) | Error::Safety(_))) {
+            run.complete(phase, started, cost)?;
+        }
+        run.advance(outcome)?;
+    }
+}
+
+impl Run {
+    /// Goes on where a crash, a pause or a signal left the run.
+    pub fn resume(&mut self) -> Result<()> {
+        self.mend_log()?;
+        self.context.door.sweep()?;
+        for path in self.context.memory.hidden().to_vec() {
+            self.context.door.remove(Path::new(&path))?;
+        }
+        let waits_for_a_patch = self.context.state.phase == Phase::Patching;
+        if waits_for_a_patch && !self.generator.has_begun(&self.context) {
+            self.advance(Ok(Outcome::Resumed))?;
+        }
+        Ok(())
+    }
+
+    /// Adds the lines of transitions that `state.json` knows and the log does not.
+    fn mend_log(&mut self) -> Result<()> {
+        let missing = missing_transitions(&self.context.memory, &self.context.state);
+        missing
+            .into_iter()
+            .try_for_each(|event| self.context.record(event))
+    }
+
+    fn begin(&mut self, phase: Phase) -> Result<()> {
+        let (attempt, of) = self.context.state.attempt();
+        self.context.record(Event::StateStarted {
+            agent_id: MAIN_AGENT.into(),
+            state_name: phase.name().into(),
+            state_type: "build".into(),
+            attempt,
+            of,
+        })
+    }
+
+    fn complete(&mut self, phase: Phase, started: Instant, cost_before: Option<f64>) -> Result<()> {
+        let total = self.context.state.usage.cost_usd;
+        self.context.scribe.tell(Event::StateCompleted {
+            agent_id: MAIN_AGENT.into(),
+            state_name: phase.name().into(),
+            cost_usd: total.zip(cost_before).map(|(now, before)| now - before),
+            total_cost_usd: total,
+            session_id: None,
+            duration_ms: started.elapsed().as_millis() as u64,
+        })
+    }
+
+    /// Decides, remembers, tells. What ends the run is recorded as FAILED; what only stops it is passed on.
+    fn advance(&mut self, outcome: Result<Outcome>) -> Result<()> {
+        let (outcome, mut end) = match outcome {
+            Ok(outcome) => (outcome, None),
+            Err(error @ (Error::Failed(..) | Error::Safety(_))) => (Outcome::Broke, Some(error)),
+            Err(error) => return Err(error),
+        };
+        let state = &mut self.context.state;
+        let from = state.phase;
+        let to = from
+            .next(outcome, state.retries_left())
+            .map_err(|illegal| match end.take() {
+                // The table has no way from INIT to FAILED: what breaks there was never a run.
+                Some(error) => error,
+                None => Error::Bug(illegal.to_string()),
+            })?;
+        state.phase = to;
+        if from == Phase::Patching && outcome == Outcome::Written {
+            state.retry_count += 1;
+            // A resume may have lowered the limit while this patch was under way.
+            state.max_retries = state.max_retries.max(state.retry_count);
+        }
+        match (to, end.map(|end| (end.reason(), end.to_string()))) {
+            (Phase::Failed, Some((reason, text))) => {
+                state.reason = Some(reason);
+                state.last_error = Some(text);
+            }
+            (Phase::Failed, None) => {
+                state.reason = Some(Reason::RetriesExhausted);
+                state.last_error = Some(steps::failure_line(state));
+            }
+            (Phase::Success, _) => state.reason = Some(Reason::TestsPassed),
+            _ => {}
+        }
+        let to = self.compare_end(from, to)?;
+        self.context.save()?;
+        self.context
+            .record(transition(&self.context.state, from, to, "advance"))
+    }
+
+    /// The end of a replay is the recorded one, or the run has failed. Returns the phase that it comes to.
+    fn compare_end(&mut self, from: Phase, to: Phase) -> Result<Phase> {
+        let Context { state, memory, .. } = &mut self.context;
+        let is_over = to.is_terminal() && state.reason != Some(Reason::ReplayMismatch);
+        let replay = self.generator.replay().filter(|_| is_over);
+        let Some(difference) = replay.and_then(|replay| replay.end_difference(state, memory))
+        else {
+            return Ok(to);
+        };
+        state.phase = from
+            .next(Outcome::Broke, 0)
+            .map_err(|illegal| Error::Bug(illegal.to_string()))?;
+        state.reason = Some(Reason::ReplayMismatch);
+        state.last_error = Some(difference);
+        Ok(state.phase)
+    }
+}
+
+/// Returns the lines of transitions that a crash kept out of the log: `state.json` comes first, and stands.
+pub fn missing_transitions(memory: &Memory, state: &RunState) -> Vec<Event> {
+    let Some(known) = memory.phase() else {
+        return Vec::new();
+    };
+    let way = known.way_to(state.phase);
+    let from = std::iter::once(known).chain(way.iter().copied());
+    from.zip(way.iter().copied())
+        .map(|(from, to)| transition(state, from, to, "resumed"))
+        .collect()
+}
+
+fn transition(state: &RunState, from_state: Phase, to_state: Phase, how: &str) -> Event {
+    let mut metadata = json!({"retry_count": state.retry_count, "reason": state.reason});
+    if let Some(cause) = cause_of(state, to_state) {
+        metadata[CAUSE] = cause.into();
+    }
+    Event::TransitionOccurred {
+        agent_id: MAIN_AGENT.into(),
+        from_state,
+        to_state,
+        transition_type: how.into(),
+        metadata,
+    }
+}

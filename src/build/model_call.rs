@@ -1,0 +1,378 @@
+//! Asks a model exactly once: what the log has is not asked again, what comes back is in the log before it is used.
+//!
+//! A request is written down with its place and its worst case, then sent; the answer is written and synced before
+//! anything is done with it. A replay takes the place of the provider and of nothing else.
+
+use std::cell::RefCell;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::build::budget::Ledger;
+use crate::build::context::Context;
+use crate::build::log_state::{MODEL_ERROR, Recorded};
+use crate::build::replay::Replay;
+use crate::build::tool_bridge::{Equipment, Equipped};
+use crate::error::{Error, Result};
+use crate::events::{Charge, Event, MAIN_AGENT, Place};
+use crate::llm::claude_code::session_id;
+use crate::llm::retry::{self, GaveUp, Policy, Told};
+use crate::llm::{Answer, LlmClient, Message, Request, Session, Usage};
+use crate::secrets::Secrets;
+use crate::state::reason::Reason;
+
+/// A model, its price, and the log that remembers what it said.
+pub struct Voice {
+    pub client: Box<dyn LlmClient>,
+    pub provider: &'static str,
+    pub ledger: Ledger,
+    pub policy: Policy,
+    pub replay: Option<Replay>,
+    /// What a provider says may hold keys, also ones of other providers.
+    pub secrets: Secrets,
+}
+
+/// What a request in a conversation adds to the one before it.
+#[derive(Debug, Clone, Copy)]
+pub struct Continued<'a> {
+    /// The line of the one before.
+    pub line: u64,
+    pub messages: &'a [Message],
+}
+
+/// A request on its way.
+struct Question<'a> {
+    place: Place,
+    model: &'a str,
+    continues: Option<u64>,
+    body: String,
+    hash: String,
+    worst: Charge,
+    value: Value,
+}
+
+impl Voice {
+    /// Returns the answer for a place in the run, from the log or from the provider.
+    pub fn ask(
+        &mut self,
+        context: &mut Context,
+        place: Place,
+        request: &Request,
+    ) -> Result<Answer> {
+        let recorded = self.exchange(context, place, request, None, &mut None, None)?;
+        usable(context, recorded)
+    }
+
+    /// Like `ask`, in a conversation: only what is new is written down, in the returned line, and a permanent error is for
+    /// the caller to judge.
+    pub fn exchange(
+        &mut self,
+        context: &mut Context,
+        place: Place,
+        request: &Request,
+        continued: Option<Continued<'_>>,
+        line: &mut Option<u64>,
+        equipment: Option<Equipment<'_>>,
+    ) -> Result<Recorded> {
+        if let Some(recorded) = context.memory.answer(place).cloned() {
+            return Ok(recorded);
+        }
+        let mut equipment = equipment;
+        let (question, started, recorded) = loop {
+            let question = self.question(place, request, continued)?;
+            self.promise(context, &question, equipment.as_ref())?;
+            if continued.is_some() {
+                let whole = || serde_json::to_value(request).unwrap_or_default();
+                context.scribe.show(|| Event::PromptSent {
+                    agent_id: MAIN_AGENT.into(),
+                    place,
+                    request: whole(),
+                });
+            }
+            self.write_down(context, &question)?;
+            *line = Some(context.scribe.lines());
+            let started = Instant::now();
+            let recorded = match &self.replay {
+                Some(replay) => Some(replay.answer(
+                    place,
+                    &self.redacted(question.value.clone()),
+                    &request.varying,
+                )?),
+                None => self.send(context, &question, equipment.take())?,
+            };
+            // What was refused for a field's sake is another request without it, with its own line, hash and worst case.
+            if let Some(recorded) = recorded {
+                break (question, started, recorded);
+            }
+        };
+        let recorded = recorded.map(|answer| self.as_logged(answer));
+        self.keep(context, &question, &recorded, started)?;
+        Ok(recorded)
+    }
+
+    /// Returns a request as it is sent now.
+    fn question<'a>(
+        &self,
+        place: Place,
+        request: &'a Request,
+        continued: Option<Continued<'_>>,
+    ) -> Result<Question<'a>> {
+        let body = self.client.encode(request);
+        Ok(Question {
+            place,
+            model: &request.model,
+            hash: format!("sha256:{}", hex(&Sha256::digest(body.as_bytes()))),
+            worst: self.ledger.worst(body.len(), request.max_tokens),
+            continues: continued.map(|continued| continued.line),
+            value: match continued {
+                Some(continued) => json!({"messages": continued.messages}),
+                None => {
+                    serde_json::to_value(request).map_err(|error| Error::Bug(error.to_string()))?
+                }
+            },
+            body,
+        })
+    }
+
+    /// Returns an answer as the log will have it: the run, a resume and a replay use the same text.
+    fn as_logged(&self, answer: Answer) -> Answer {
+        let value = serde_json::to_value(&answer).unwrap_or_default();
+        if !self.secrets.is_in(&value.to_string()) {
+            return answer;
+        }
+        serde_json::from_value(self.redacted(value)).unwrap_or(answer)
+    }
+
+    fn redacted(&self, mut value: Value) -> Value {
+        self.secrets.redact_value(&mut value);
+        value
+    }
+
+    /// Makes sure that the budget has room, and tells a provider that keeps sessions which one is meant.
+    fn promise(
+        &mut self,
+        context: &Context,
+        question: &Question<'_>,
+        equipment: Option<&Equipment<'_>>,
+    ) -> Result<()> {
+        let Some(session) = self.client.session() else {
+            return self.ledger.promise(question.worst, &context.state.usage);
+        };
+        let usd_left = self.ledger.left(&context.state.usage)?;
+        let is_again = context.memory.request(question.place).is_some();
+        *session = match equipment {
+            // A conversation is one session; an answer with files is one by itself.
+            Some(equipment) => Session {
+                id: session_id(
+                    &context.state.run_id,
+                    Place {
+                        turn: 0,
+                        ..question.place
+                    },
+                ),
+                has_begun: is_again || question.place.turn > 0,
+                word: equipment.word.clone(),
+                usd_left,
+                turns_left: Some(equipment.turns_left),
+            },
+            None => Session {
+                id: session_id(&context.state.run_id, question.place),
+                has_begun: is_again,
+                usd_left,
+                ..Session::default()
+            },
+        };
+        Ok(())
+    }
+
+    /// Whether the provider calls tools itself while it answers, in a session that it keeps.
+    pub fn calls_by_itself(&mut self) -> bool {
+        self.client.session().is_some()
+    }
+
+    /// Sets the time at which asking ends, whatever is under way.
+    pub fn hurry(&mut self, until: Option<Instant>) {
+        self.policy.until = until;
+        self.client.hurry(until);
+    }
+
+    fn write_down(&mut self, context: &mut Context, question: &Question<'_>) -> Result<()> {
+        if let Some(session) = self.client.session() {
+            context.scribe.tell(Event::ClaudeInvocationStarted {
+                agent_id: MAIN_AGENT.into(),
+                state_name: context.state.phase.name().into(),
+                session_id: session.id.clone(),
+                is_fork: false,
+                is_reminder: question.place.turn > 0,
+                reminder_attempt: question.place.turn,
+            })?;
+        }
+        context.scribe.tell_synced(Event::ModelRequested {
+            agent_id: MAIN_AGENT.into(),
+            place: question.place,
+            provider: self.provider.into(),
+            model: question.model.into(),
+            hash: question.hash.clone(),
+            worst: question.worst,
+            continues: question.continues,
+            request: question.value.clone(),
+        })
+    }
+
+    /// Writes down what came back, and what it cost, before anybody uses it.
+    fn keep(
+        &mut self,
+        context: &mut Context,
+        question: &Question<'_>,
+        recorded: &Recorded,
+        started: Instant,
+    ) -> Result<()> {
+        let cost = recorded
+            .as_ref()
+            .ok()
+            .and_then(|answer| self.ledger.cost(answer));
+        context.scribe.tell_synced(Event::ModelAnswered {
+            agent_id: MAIN_AGENT.into(),
+            place: question.place,
+            hash: question.hash.clone(),
+            cost_usd: cost,
+            duration_ms: started.elapsed().as_millis() as u64,
+            answer: recorded
+                .as_ref()
+                .ok()
+                .and_then(|answer| serde_json::to_value(answer).ok()),
+            error: recorded.as_ref().err().cloned(),
+        })?;
+        if let Ok(answer) = recorded {
+            // A server that counts nothing must not make a budget mean nothing.
+            if answer.usage == Usage::default() {
+                self.ledger.add(question.worst);
+            }
+            context.state.usage.add(
+                answer.calls(),
+                answer.usage.all_input(),
+                answer.usage.output,
+                cost,
+            );
+            context.save()?;
+        }
+        Ok(())
+    }
+
+    /// Returns what came back; nothing where the client wants to send it in other words.
+    fn send(
+        &mut self,
+        context: &mut Context,
+        question: &Question<'_>,
+        equipment: Option<Equipment<'_>>,
+    ) -> Result<Option<Recorded>> {
+        let Voice {
+            client,
+            ledger,
+            policy,
+            secrets,
+            ..
+        } = self;
+        let keeps_its_limit = client.session().is_some();
+        let state_name = context.state.phase.name();
+        let (usage, stop) = (context.state.usage, context.stop.clone());
+        // Who tells and who carries out calls both write into the log, one at a time.
+        let shared = RefCell::new(&mut *context);
+        let mut tell = |told: Told<'_>| match told {
+            Told::Piece(piece) => shared.borrow_mut().scribe.stream(Event::ModelStreamed {
+                agent_id: MAIN_AGENT.into(),
+                place: question.place,
+                piece: piece.to_owned(),
+            }),
+            Told::Sending { attempt } => {
+                match keeps_its_limit {
+                    true => ledger.left(&usage).map(drop)?,
+                    false => ledger.promise(question.worst, &usage)?,
+                }
+                let agent_id = MAIN_AGENT.into();
+                let retried = Event::ModelRetried {
+                    agent_id,
+                    place: question.place,
+                    attempt,
+                };
+                shared.borrow_mut().scribe.tell_synced(retried)
+            }
+            Told::Failed {
+                attempt,
+                message,
+                spent,
+                again_after,
+            } => {
+                let charge = ledger.charge(spent, question.worst);
+                charge.into_iter().for_each(|charge| ledger.add(charge));
+                let wait =
+                    again_after.map(|delay| format!("; next try in {} s", delay.as_secs_f64()));
+                let mut context = shared.borrow_mut();
+                context.scribe.tell_synced(Event::ErrorOccurred {
+                    agent_id: MAIN_AGENT.into(),
+                    error_type: MODEL_ERROR.into(),
+                    error_message: format!(
+                        "{}{}",
+                        secrets.redact(message),
+                        wait.unwrap_or_default()
+                    ),
+                    current_state: state_name.into(),
+                    is_retryable: again_after.is_some(),
+                    retry_count: attempt,
+                    max_retries: retry::RETRIES,
+                    charge,
+                })?;
+                let Some(charge) = charge else { return Ok(()) };
+                context.state.usage.lose(charge.cost_usd);
+                context.save()
+            }
+        };
+        let got = match equipment {
+            None => retry::ask(client.as_mut(), &question.body, policy, &stop, &mut tell)?,
+            Some(equipment) => {
+                let mut equipped = Equipped::new(client.as_mut(), &shared, equipment);
+                let got = retry::ask(&mut equipped, &question.body, policy, &stop, &mut tell);
+                equipped.failure().map_or(Ok(()), Err)?;
+                got?
+            }
+        };
+        let clean = |message: String| secrets.redact(&message).into_owned();
+        match got {
+            Ok(answer) => Ok(Some(Ok(answer))),
+            Err(GaveUp::FieldRefused) => Ok(None),
+            Err(GaveUp::Permanent(message)) => Ok(Some(Err(clean(message)))),
+            Err(GaveUp::OverBudget(message)) => Err(Error::Failed(Reason::Budget, clean(message))),
+            Err(GaveUp::Unavailable(message)) => {
+                Err(Error::Paused(Reason::ProviderUnavailable, clean(message)))
+            }
+            Err(GaveUp::Unauthorized(message)) => {
+                Err(Error::Paused(Reason::ProviderUnauthorized, clean(message)))
+            }
+            Err(GaveUp::Stopped) => {
+                context.heed_stop()?;
+                if self
+                    .policy
+                    .until
+                    .is_some_and(|until| until <= Instant::now())
+                {
+                    let text = "the time of the phase was over before the model had answered";
+                    return Err(Error::Failed(Reason::PhaseTimeout, text.into()));
+                }
+                Err(Error::Bug(
+                    "a request ended although nobody asked for it".into(),
+                ))
+            }
+        }
+    }
+}
+
+/// A permanent error ends the run, also when it is met again in the log.
+pub fn usable(context: &Context, recorded: Recorded) -> Result<Answer> {
+    recorded.map_err(|message| context.unusable(format!("the model could not be asked: {message}")))
+}
+
+/// Returns bytes as lower-case hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

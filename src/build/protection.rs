@@ -1,0 +1,387 @@
+//! The user's files in the workspace: brought in before generation, and what is protected put back.
+//!
+//! What is protected is exactly what the user gave: contents and modes are compared with trusted copies in memory,
+//! and what somebody added inside a protected folder goes. A file whose content was compared once is known by its inode,
+//! size and times from then on. `guard.rs` tells what changed while a check ran.
+
+pub mod guard;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+use crate::build::context::Context;
+use crate::build::spec::inputs::{Input, InputKind};
+use crate::build::spec::read::open_file;
+use crate::error::{Error, Result};
+use crate::events::{Event, MAIN_AGENT};
+use crate::workspace::generated::is_in_never_taken;
+use crate::workspace::safe_path::SafePath;
+use crate::workspace::{Door, Entry, Kind, Read, Time, Walk, now_of_files};
+
+/// The mode of a folder that is brought in.
+const FOLDER_MODE: u32 = 0o755;
+/// Where Python keeps bytecode, and believes what it finds.
+const BYTECODE: &str = "__pycache__";
+
+/// What had to be mended, by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PutBack {
+    pub restored: Vec<String>,
+    pub removed: Vec<String>,
+}
+
+impl PutBack {
+    /// Adds more, each name once.
+    pub fn add(&mut self, more: PutBack) {
+        let add = |all: &mut Vec<String>, more: Vec<String>| {
+            for name in more {
+                if !all.contains(&name) {
+                    all.push(name);
+                }
+            }
+        };
+        add(&mut self.restored, more.restored);
+        add(&mut self.removed, more.removed);
+    }
+}
+
+/// Brings the user's files into the workspace.
+pub fn bring_in(context: &Context, inputs: &[Input]) -> Result<()> {
+    inputs.iter().try_for_each(|input| {
+        context
+            .heed_stop()
+            .and_then(|()| place(&context.door, input))
+    })
+}
+
+fn place(door: &Door, input: &Input) -> Result<()> {
+    let to = Path::new(input.to.as_str());
+    match &input.kind {
+        InputKind::Dir => door.make_dir(to, FOLDER_MODE),
+        InputKind::Link { target } => door.put_link(to, target.as_os_str()),
+        InputKind::File {
+            mode,
+            content: Some(content),
+            ..
+        } => door.put_file(to, &mut &content[..], *mode, false),
+        InputKind::File {
+            source,
+            mode,
+            content: None,
+            ..
+        } => {
+            let mut file = open_file(source, OFlags::NOFOLLOW)
+                .map_err(|error| Error::io("open", source, error))?;
+            door.put_file(to, &mut file, *mode, false)
+        }
+    }
+}
+
+/// What is known of protected files since their contents were last compared with what the user gave.
+#[derive(Debug, Default)]
+pub struct Known {
+    /// Entries that were as given when it was taken.
+    look: Option<Look>,
+    /// Whether it holds everything, and nothing ran since.
+    is_current: bool,
+}
+
+/// Everything in protected places as it stands, links not followed; the folders on the way to them included.
+#[derive(Debug)]
+struct Look {
+    /// In the order of a walk, so that two looks at equal trees are equal.
+    entries: Vec<Entry>,
+    /// The time of files when it began: what is changed later has this time or a later one.
+    begun: Time,
+    times_tell: bool,
+}
+
+type ByPath<'a> = HashMap<&'a Path, &'a Entry>;
+
+impl Look {
+    fn at(door: &Door, inputs: &[&Input]) -> Result<Look> {
+        let (begun, times_tell) = (now_of_files(), door.times_tell());
+        let places: HashSet<&Path> = outermost(inputs.iter().copied()).map(path_of).collect();
+        let ways: HashSet<&Path> = places.iter().flat_map(|place| place.ancestors()).collect();
+        let mut entries = Vec::new();
+        // The last place that was met: a walk leaves it when it has seen all of it.
+        let mut around: Option<PathBuf> = None;
+        door.walk_whole(&mut |entry| {
+            let is_inside = around
+                .as_ref()
+                .is_some_and(|place| entry.path.starts_with(place));
+            if !is_inside {
+                around = places
+                    .contains(entry.path.as_path())
+                    .then(|| entry.path.clone());
+            }
+            if !is_inside && around.is_none() && !ways.contains(entry.path.as_path()) {
+                return Walk::Skip;
+            }
+            entries.push(entry.clone());
+            Walk::On
+        })?;
+        Ok(Look {
+            entries,
+            begun,
+            times_tell,
+        })
+    }
+
+    fn by_path(&self) -> ByPath<'_> {
+        self.entries
+            .iter()
+            .map(|entry| (entry.path.as_path(), entry))
+            .collect()
+    }
+
+    /// Whether a later look that finds the same entry finds the same content: a change within the step of the clock in
+    /// which the look began would leave no trace in the times.
+    fn is_settled(&self, entry: &Entry) -> bool {
+        self.times_tell && entry.ctime < self.begun
+    }
+
+    /// Whether nothing has changed from this look to a later one, as far as times tell.
+    fn is_same(&self, later: &Look) -> bool {
+        self.entries == later.entries && self.entries.iter().all(|entry| self.is_settled(entry))
+    }
+}
+
+fn get<'a>(entries: &ByPath<'a>, input: &Input) -> Option<&'a Entry> {
+    entries.get(Path::new(input.to.as_str())).copied()
+}
+
+/// Puts protected files back, removes foreign ones from protected folders, and writes both down. What lies in a folder
+/// that a check may write is left alone.
+pub fn put_back(context: &mut Context) -> Result<PutBack> {
+    if context.inputs.protect.is_empty() || context.known.is_current {
+        return Ok(PutBack::default());
+    }
+    let writable = writable(context);
+    let inputs: Vec<&Input> = context
+        .inputs
+        .protect
+        .iter()
+        .filter(|input| !is_below(&input.to, &writable))
+        .collect();
+    let mut look = Look::at(&context.door, &inputs)?;
+    let known = context.known.look.take();
+    let mut done = PutBack::default();
+    if !known.as_ref().is_some_and(|known| known.is_same(&look)) {
+        let wrong = compare(context, &inputs, known.as_ref(), &look)?;
+        let foreign = foreign(context, &look, &writable);
+        for input in &wrong {
+            place(&context.door, input)?;
+            done.restored.push(input.to.as_str().to_owned());
+        }
+        for path in &foreign {
+            context.door.remove(path)?;
+        }
+        let told = foreign.iter().filter(|path| !is_in_never_taken(path));
+        done.removed
+            .extend(told.map(|path| path.to_string_lossy().into_owned()));
+        let wrong: HashSet<PathBuf> = wrong
+            .iter()
+            .map(|input| PathBuf::from(input.to.as_str()))
+            .collect();
+        context.known.is_current = wrong.is_empty() && foreign.is_empty();
+        look.entries.retain(|entry| !wrong.contains(&entry.path));
+    } else {
+        context.known.is_current = true;
+    }
+    context.known.look = Some(look);
+    if done != PutBack::default() {
+        context
+            .door
+            .settle(done.restored.iter().chain(&done.removed).map(Path::new))?;
+        context.scribe.tell(Event::ProtectedRestored {
+            agent_id: MAIN_AGENT.into(),
+            restored: done.restored.clone(),
+            removed: done.removed.clone(),
+        })?;
+    }
+    Ok(done)
+}
+
+/// Returns what is not as the user gave it.
+fn compare<'a>(
+    context: &Context,
+    inputs: &[&'a Input],
+    known: Option<&Look>,
+    look: &Look,
+) -> Result<Vec<&'a Input>> {
+    let (before, now) = (known.map(Look::by_path).unwrap_or_default(), look.by_path());
+    let mut wrong = Vec::new();
+    for input in inputs {
+        let is_known = |found: &Entry| {
+            let known = known.filter(|known| known.is_settled(found));
+            known.is_some() && before.get(found.path.as_path()) == Some(&found)
+        };
+        let is_right = match get(&now, input) {
+            None => false,
+            Some(found) => is_known(found) || is_as_given(&context.door, input, found)?,
+        };
+        if !is_right {
+            wrong.push(*input);
+        }
+    }
+    Ok(wrong)
+}
+
+/// The folders below protected ones that a check may write, of all checks.
+fn writable(context: &Context) -> Vec<SafePath> {
+    context
+        .spec
+        .checks
+        .iter()
+        .flat_map(|check| check.writable.iter().map(|folder| folder.path.clone()))
+        .collect()
+}
+
+fn is_below(path: &SafePath, folders: &[SafePath]) -> bool {
+    folders.iter().any(|folder| path.starts_with(folder))
+}
+
+/// A file with a second name could be changed by that, so it is made anew.
+fn is_as_given(door: &Door, input: &Input, found: &Entry) -> Result<bool> {
+    Ok(match (&input.kind, &found.kind) {
+        (InputKind::Dir, Kind::Dir { mode }) => mode & 0o700 == 0o700,
+        (InputKind::Link { target }, Kind::Link { target: now }) => {
+            now.as_os_str() == target.as_os_str()
+        }
+        (
+            InputKind::File {
+                mode,
+                content: Some(content),
+                ..
+            },
+            Kind::File { size, mode: now },
+        ) => {
+            mode & 0o777 == now & 0o777
+                && found.links == 1
+                && *size == content.len() as u64
+                && has_content(door, &found.path, content)?
+        }
+        _ => false,
+    })
+}
+
+fn has_content(door: &Door, path: &Path, content: &[u8]) -> Result<bool> {
+    Ok(
+        matches!(door.read_file(path, content.len() as u64)?, Read::File(bytes) if bytes[..] == content[..]),
+    )
+}
+
+/// What lies inside a protected folder and was given by nobody; of a foreign folder only the folder itself.
+fn foreign(context: &Context, look: &Look, writable: &[SafePath]) -> Vec<PathBuf> {
+    let inputs = &context.inputs;
+    let mut given: HashSet<&Path> = HashSet::new();
+    for to in inputs
+        .protect
+        .iter()
+        .chain(&inputs.copy)
+        .map(|input| &input.to)
+        .chain(writable)
+    {
+        given.extend(Path::new(to.as_str()).ancestors());
+    }
+    let folders: BTreeSet<&Path> = inputs
+        .protect
+        .iter()
+        .filter(|input| matches!(input.kind, InputKind::Dir))
+        .map(|input| Path::new(input.to.as_str()))
+        .collect();
+    let is_writable = |path: &Path| {
+        writable
+            .iter()
+            .any(|folder| path.starts_with(folder.as_str()))
+    };
+    let mut foreign: Vec<PathBuf> = Vec::new();
+    let paths: BTreeSet<&Path> = look
+        .entries
+        .iter()
+        .map(|entry| entry.path.as_path())
+        .collect();
+    for path in paths
+        .into_iter()
+        .filter(|path| !given.contains(path) && !is_writable(path))
+    {
+        let inside = path
+            .ancestors()
+            .skip(1)
+            .any(|folder| folders.contains(folder));
+        let below_another = foreign.last().is_some_and(|last| path.starts_with(last));
+        if inside && !below_another {
+            foreign.push(path.to_owned());
+        }
+    }
+    foreign
+}
+
+/// Makes the workspace ready for a check: folders that checks may write hold no more than the user gave, this check's
+/// are there, and no bytecode is left that an earlier program may have forged.
+pub fn make_ready(context: &Context, index: usize) -> Result<()> {
+    for folder in writable(context) {
+        context.door.remove(Path::new(folder.as_str()))?;
+        let mut given = context
+            .inputs
+            .protect
+            .iter()
+            .filter(|input| input.to.starts_with(&folder));
+        given.try_for_each(|input| place(&context.door, input))?;
+    }
+    for folder in &context.spec.checks[index].writable {
+        context
+            .door
+            .make_dir(Path::new(folder.path.as_str()), FOLDER_MODE)?;
+    }
+    let inputs = &context.inputs;
+    let named = inputs
+        .copy
+        .iter()
+        .chain(&inputs.protect)
+        .filter(|input| input.to.as_str().contains(BYTECODE));
+    let given: HashSet<&Path> = named.flat_map(|input| path_of(input).ancestors()).collect();
+    context
+        .door
+        .remove_everywhere(BYTECODE, &|path| given.contains(path))
+}
+
+/// Says that programs may have changed protected files since they were last looked at.
+pub fn may_have_changed(context: &mut Context) {
+    context.known.is_current = false;
+}
+
+/// Returns the places that cannot be written where the walls can hold that: protected files and folders. What lies in a
+/// protected folder is one with it, so that a thousand files make one mount.
+pub fn frozen_places(inputs: &[Input]) -> Vec<PathBuf> {
+    let places =
+        outermost(inputs.iter()).filter(|input| !matches!(input.kind, InputKind::Link { .. }));
+    places.map(|input| path_of(input).to_owned()).collect()
+}
+
+/// Returns what lies in no folder of the same list.
+fn outermost<'a>(inputs: impl Iterator<Item = &'a Input>) -> impl Iterator<Item = &'a Input> {
+    let mut folders: HashSet<&Path> = HashSet::new();
+    let mut last: Option<&Path> = None;
+    // A folder stands before what is in it, and most often right before it.
+    inputs.filter(move |input| {
+        let path = path_of(input);
+        if last.is_some_and(|last| path.starts_with(last))
+            || path.ancestors().any(|folder| folders.contains(folder))
+        {
+            return false;
+        }
+        if input.kind == InputKind::Dir {
+            folders.insert(path);
+            last = Some(path);
+        }
+        true
+    })
+}
+
+fn path_of(input: &Input) -> &Path {
+    Path::new(input.to.as_str())
+}

@@ -1,0 +1,237 @@
+//! What changed in protected files while a check ran.
+//!
+//! Inode, size and times are compared first, and contents where these differ, so that thousands of files cost
+//! milliseconds. A rewrite that was undone has left its trace in the times: nobody but the clock sets a change time.
+//! The files of a hidden check are guarded with it.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use crate::build::checks::ToolResult;
+use crate::build::context::Context;
+use crate::build::protection::{ByPath, Known, Look, get, has_content, is_below, writable};
+use crate::build::spec::inputs::{Input, InputKind};
+use crate::error::Result;
+use crate::workspace::safe_path::SafePath;
+use crate::workspace::{Door, Entry, Kind};
+
+/// So many files are named in a problem.
+const MOST_NAMES: usize = 10;
+
+/// Protected files as they were when a check began.
+#[derive(Debug)]
+pub struct Guard {
+    before: Option<Look>,
+    /// Whether it is of what every check must leave alone, and that alone.
+    is_of_all: bool,
+    index: usize,
+}
+
+/// What happened to a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Rewritten,
+    Removed,
+    Replaced,
+    Touched,
+}
+
+impl Change {
+    fn name(self) -> &'static str {
+        match self {
+            Change::Rewritten => "rewritten",
+            Change::Removed => "removed",
+            Change::Replaced => "replaced",
+            Change::Touched => "touched, or changed and put back",
+        }
+    }
+}
+
+impl Guard {
+    /// Looks at everything that must not change while this check runs.
+    pub fn begin(context: &mut Context, index: usize) -> Result<Guard> {
+        let (is_current, known) = (
+            std::mem::take(&mut context.known.is_current),
+            context.known.look.take(),
+        );
+        let is_of_all = !context.spec.checks[index].hidden && writable(context).is_empty();
+        if is_current && is_of_all {
+            return Ok(Guard {
+                before: known,
+                is_of_all: true,
+                index,
+            });
+        }
+        context.known.look = known;
+        let inputs = guarded(context, index);
+        let before = (!inputs.is_empty())
+            .then(|| Look::at(&context.door, &inputs))
+            .transpose()?;
+        Ok(Guard {
+            before,
+            is_of_all: false,
+            index,
+        })
+    }
+
+    /// Looks again: a check during which something changed has failed, whatever it printed.
+    pub fn end(self, context: &mut Context, result: &mut ToolResult) -> Result<()> {
+        let Some(before) = self.before else {
+            return Ok(());
+        };
+        let after = Look::at(&context.door, &guarded(context, self.index))?;
+        let is_same = before.is_same(&after);
+        let changed = if is_same {
+            BTreeMap::new()
+        } else {
+            changes(context, self.index, &before, &after)?
+        };
+        if self.is_of_all {
+            context.known = Known {
+                look: Some(before),
+                is_current: is_same,
+            };
+        }
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let check = &context.spec.checks[self.index];
+        let problem = problem(&changed, &|path| check.hidden && !is_shown(context, path));
+        let note = format!(
+            "check {}: {problem}; what the user gave is put back",
+            check.name
+        );
+        result.passed = false;
+        result.problem = Some(match result.problem.take().filter(|_| !check.hidden) {
+            Some(own) => format!("{problem}; {own}"),
+            None => problem,
+        });
+        context.scribe.note(note)
+    }
+}
+
+/// Everything that must not change while a check runs; of a file that a hidden one of the same name covers, the latter.
+fn guarded(context: &Context, index: usize) -> Vec<&Input> {
+    let writable: Vec<SafePath> = context.spec.checks[index]
+        .writable
+        .iter()
+        .map(|folder| folder.path.clone())
+        .collect();
+    let hidden = &context.inputs.hidden[index];
+    let covered: HashSet<&SafePath> = hidden.iter().map(|input| &input.to).collect();
+    let protected = context
+        .inputs
+        .protect
+        .iter()
+        .filter(|input| covered.is_empty() || !covered.contains(&input.to));
+    let mut all: Vec<&Input> = protected
+        .chain(hidden)
+        .filter(|input| !is_below(&input.to, &writable))
+        .collect();
+    if !hidden.is_empty() {
+        all.sort_by(|one, other| one.to.cmp(&other.to));
+    }
+    all
+}
+
+/// Whether the model may read of a path: the names of hidden files are not told.
+fn is_shown(context: &Context, path: &Path) -> bool {
+    context
+        .inputs
+        .protect
+        .iter()
+        .any(|input| Path::new(input.to.as_str()).starts_with(path))
+}
+
+fn changes(
+    context: &Context,
+    index: usize,
+    before: &Look,
+    after: &Look,
+) -> Result<BTreeMap<PathBuf, Change>> {
+    let (earlier, now) = (before.by_path(), after.by_path());
+    let mut changed = folders_moved(before, &now);
+    for input in guarded(context, index) {
+        let Some(was) = get(&earlier, input) else {
+            continue;
+        };
+        if let Some(change) = compare(&context.door, input, before, was, get(&now, input))? {
+            changed.insert(was.path.clone(), change);
+        }
+    }
+    let lost: HashSet<PathBuf> = changed
+        .iter()
+        .filter(|(_, change)| matches!(change, Change::Removed | Change::Replaced))
+        .map(|(path, _)| path.clone())
+        .collect();
+    changed.retain(|path, _| !path.ancestors().skip(1).any(|folder| lost.contains(folder)));
+    Ok(changed)
+}
+
+/// A folder whose time of change alone is another was moved and came back: what is added or removed in it changes both.
+fn folders_moved(before: &Look, now: &ByPath<'_>) -> BTreeMap<PathBuf, Change> {
+    let is_moved = |was: &Entry, now: &Entry| {
+        let is_same = was.ino == now.ino && was.kind == now.kind && was.mtime == now.mtime;
+        is_same && matches!(was.kind, Kind::Dir { .. }) && was.ctime != now.ctime
+    };
+    let moved = before.entries.iter().filter(|was| {
+        now.get(was.path.as_path())
+            .is_some_and(|now| is_moved(was, now))
+    });
+    moved
+        .map(|was| (was.path.clone(), Change::Touched))
+        .collect()
+}
+
+fn compare(
+    door: &Door,
+    input: &Input,
+    before: &Look,
+    was: &Entry,
+    now: Option<&Entry>,
+) -> Result<Option<Change>> {
+    let Some(now) = now else {
+        return Ok(Some(Change::Removed));
+    };
+    Ok(match (&input.kind, &was.kind, &now.kind) {
+        (InputKind::Dir, Kind::Dir { .. }, Kind::Dir { .. }) if was.ino == now.ino => {
+            (was.kind != now.kind).then_some(Change::Touched)
+        }
+        (_, Kind::Link { target }, Kind::Link { target: other })
+            if target == other && was.ino == now.ino =>
+        {
+            None
+        }
+        (_, Kind::File { .. }, Kind::File { .. }) if was.ino == now.ino => match &input.kind {
+            _ if was == now && before.is_settled(was) => None,
+            InputKind::File {
+                content: Some(content),
+                ..
+            } if !has_content(door, &now.path, content)? => Some(Change::Rewritten),
+            _ => (was != now).then_some(Change::Touched),
+        },
+        _ => Some(Change::Replaced),
+    })
+}
+
+/// Names what changed, but for what is secret.
+fn problem(changed: &BTreeMap<PathBuf, Change>, is_secret: &dyn Fn(&Path) -> bool) -> String {
+    let named: Vec<String> = changed
+        .iter()
+        .filter(|(path, _)| !is_secret(path))
+        .map(|(path, change)| format!("{} ({})", path.display(), change.name()))
+        .collect();
+    let more = match named.len().saturating_sub(MOST_NAMES) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    match named.is_empty() {
+        true => "files of the check changed while it ran".to_owned(),
+        false => {
+            format!(
+                "protected files changed while it ran: {}{more}",
+                named[..named.len().min(MOST_NAMES)].join(", ")
+            )
+        }
+    }
+}

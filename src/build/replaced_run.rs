@@ -1,0 +1,111 @@
+//! What a run of another spec left in the root is kept when a new one takes its place.
+//!
+//! The log of the new run names the old one before anything is moved; the files go to `logs/<run_id>/workspace` by
+//! renames, and the log says so before new ones come in. A crash in between is followed by the rest of the renames.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use tempfile::NamedTempFile;
+
+use crate::build::context::Context;
+use crate::build::steps::KEPT_NAMES;
+use crate::error::{Error, Result};
+use crate::events::{Event, MAIN_AGENT, Replaced};
+use crate::state::run::is_run_id;
+use crate::state::store::{Root, STATE_FILE};
+
+/// How many workspaces of earlier runs a root keeps; the oldest go first.
+const MOST_KEPT: usize = 20;
+const FOLDER: &str = "workspace";
+
+/// Keeps the `state.json` that is there beside the log of its run, durably; the workspace follows in INIT.
+pub fn keep_state(root: &Root, replaced: &Replaced) -> Result<()> {
+    let folder = folder_of(root, replaced);
+    let file = folder.join(STATE_FILE);
+    fs::create_dir_all(&folder).map_err(|error| Error::io("make", &folder, error))?;
+    make_room(&folder).map_err(|error| Error::io("make room in", &folder, error))?;
+    let state = root.read_state()?;
+    let written = NamedTempFile::new_in(&folder).and_then(|mut new| {
+        new.write_all(&state)?;
+        new.as_file().sync_all()?;
+        new.persist(&file).map_err(|error| error.error)?;
+        fs::File::open(&folder)?.sync_all()
+    });
+    written.map_err(|error| Error::io("write", &file, error))
+}
+
+/// Moves what the replaced run left out of the workspace, once, and says how to get it back.
+pub fn keep_workspace(context: &mut Context) -> Result<()> {
+    let Some(replaced) = context.memory.take_replaced() else {
+        return Ok(());
+    };
+    let folder = folder_of(&context.root, &replaced).join(FOLDER);
+    fs::create_dir_all(&folder).map_err(|error| Error::io("make", &folder, error))?;
+    let failed = |error| Error::io("move workspace/ to", &folder, error);
+    let target = fs::File::open(&folder).map_err(failed)?;
+    context.door.move_to(target.as_fd(), &folder, &KEPT_NAMES)?;
+    target.sync_all().map_err(failed)?;
+    fs::File::open(folder.parent().unwrap_or(&folder))
+        .and_then(|parent| parent.sync_all())
+        .map_err(failed)?;
+    let Replaced { run_id, spec_file } = &replaced;
+    let note = format!(
+        "the run {run_id} of {spec_file} is kept: its workspace is logs/{run_id}/workspace; to restore it, in the root: \
+         orchestrator reset && cp -a logs/{run_id}/workspace logs/{run_id}/{STATE_FILE} ."
+    );
+    context.scribe.note(note)?;
+    context.scribe.tell_synced(Event::WorkspaceKept {
+        agent_id: MAIN_AGENT.into(),
+        kept: replaced,
+    })?;
+    forget_the_oldest(&context.root.join("logs"));
+    Ok(())
+}
+
+/// Gives a workspace that is here already, of a run that was restored by hand, another name.
+fn make_room(folder: &Path) -> io::Result<()> {
+    let earlier = folder.join(FOLDER);
+    let mut names = (1..).map(|number| folder.join(format!("{FOLDER}-{number}")));
+    match names
+        .find(|name| !name.exists())
+        .filter(|_| earlier.is_dir())
+    {
+        Some(name) => fs::rename(earlier, name),
+        None => Ok(()),
+    }
+}
+
+fn folder_of(root: &Root, replaced: &Replaced) -> PathBuf {
+    root.join("logs").join(&replaced.run_id)
+}
+
+/// Removes workspaces beyond the number that is kept; what will not go does no harm and stays.
+fn forget_the_oldest(logs: &Path) {
+    let runs = fs::read_dir(logs)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| {
+            entry.file_name().to_str().is_some_and(is_run_id)
+                && entry.file_type().is_ok_and(|kind| kind.is_dir())
+        });
+    let time_of = |path: &PathBuf| {
+        fs::symlink_metadata(path.join(STATE_FILE))
+            .and_then(|data| data.modified())
+            .ok()
+    };
+    let mut kept: Vec<(SystemTime, PathBuf)> = runs
+        .map(|entry| entry.path())
+        .filter(|path| path.join(FOLDER).is_dir())
+        .filter_map(|path| Some((time_of(&path)?, path)))
+        .collect();
+    kept.sort();
+    let too_many = kept.len().saturating_sub(MOST_KEPT);
+    for (_, path) in kept.into_iter().take(too_many) {
+        let _ = fs::remove_dir_all(path.join(FOLDER));
+    }
+}

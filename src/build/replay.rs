@@ -1,0 +1,534 @@
+//! A run again from its log, offline: every request is compared with the recorded one and gets its answer, and the end
+//! is compared with the recorded end.
+//!
+//! Task and files are compared as they are, but for the root's own path. In reports and in the output of tools, what
+//! varies by nature (durations, addresses, dates, temporary paths) is made equal first. The first difference is shown.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use regex::Regex;
+use rustix::fs::OFlags;
+use serde_json::Value;
+
+use crate::build::agent::changes::counts_as_one;
+use crate::build::agent::history::Talks;
+use crate::build::log_state::{Memory, Recorded};
+use crate::build::spec::read::open_file;
+use crate::error::{Error, Result};
+use crate::events::Place;
+use crate::state::journal::read_lines;
+use crate::state::reason::Reason;
+use crate::state::run::RunState;
+
+/// How much of a line that differs is shown.
+const SHOWN: usize = 160;
+/// How much of that comes before the difference.
+const SHOWN_BEFORE: usize = 60;
+
+/// A recorded run to answer from.
+#[derive(Debug)]
+pub struct Replay {
+    memory: Memory,
+    /// Some of its lines could not be read, so what was written last is not known for sure.
+    is_damaged: bool,
+    /// The places whose answers were used.
+    used: RefCell<BTreeSet<Place>>,
+    /// Paths that stand for the root: of the recorded run and of this one.
+    roots: Vec<String>,
+}
+
+impl Replay {
+    /// Reads a log; one that is no log of a run with answers is refused.
+    pub fn load(path: &Path, root: &Path) -> Result<Replay> {
+        let file = open_file(path, OFlags::empty()).map_err(|error| {
+            Error::Usage(format!("cannot open the log {}: {error}", path.display()))
+        })?;
+        let mut memory = Memory::default();
+        let read = read_lines(&file, None, &mut |seq, event| memory.hear_line(seq, event))
+            .map_err(|error| {
+                Error::Usage(format!("cannot read the log {}: {error}", path.display()))
+            })?;
+        if read.lines == 0 {
+            return Err(Error::Spec(format!(
+                "{}:1:1: this is no log of a run",
+                path.display()
+            )));
+        }
+        let mut roots: Vec<String> = memory.root().map(str::to_owned).into_iter().collect();
+        roots.extend([root, &true_path(root)].map(|root| root.display().to_string()));
+        roots = roots
+            .iter()
+            .map(|root| root.trim_end_matches('/').to_owned())
+            .filter(|root| !root.is_empty())
+            .collect();
+        roots.sort_by_key(|root| std::cmp::Reverse(root.len()));
+        Ok(Replay {
+            memory,
+            is_damaged: !read.skipped.is_empty(),
+            used: RefCell::default(),
+            roots,
+        })
+    }
+
+    /// Returns the recorded answer to a request, or fails with what differs. `varying` are the parts of it that vary by
+    /// nature.
+    pub fn answer(&self, place: Place, request: &Value, varying: &[String]) -> Result<Recorded> {
+        let at = shown(place);
+        let mismatch = |text: String| Error::Failed(Reason::ReplayMismatch, text);
+        let Some(recorded) = self.memory.answer(place) else {
+            return Err(mismatch(format!(
+                "the log has no answer for this request ({at})"
+            )));
+        };
+        // A damaged line can be missing; its answer is there all the same.
+        let asked = self.memory.request(place).map(|asked| &asked.said);
+        if let Some(difference) = asked.and_then(|asked| self.difference(asked, request, varying)) {
+            return Err(mismatch(format!(
+                "the request differs from the recorded one ({at}): {difference}"
+            )));
+        }
+        self.used.borrow_mut().insert(place);
+        Ok(recorded.clone())
+    }
+
+    /// Returns how the end of a run differs from the recorded one: in its outcome, in answers that nobody asked for, or
+    /// in the files that answers and tools wrote.
+    pub fn end_difference(&self, state: &RunState, memory: &Memory) -> Option<String> {
+        let outcome = || {
+            let now = (
+                state.phase.name(),
+                state
+                    .reason
+                    .map(|reason| reason.to_string())
+                    .unwrap_or_default(),
+            );
+            let (outcome, reason) = self.memory.end()?;
+            let differs = (outcome, reason) != (now.0, now.1.as_str())
+                && reason != Reason::ReplayMismatch.to_string();
+            let why = state
+                .last_error
+                .as_ref()
+                .map(|why| format!(": {why}"))
+                .unwrap_or_default();
+            differs.then(|| {
+                format!(
+                    "recorded {outcome} ({reason}), now {} ({}){why}",
+                    now.0, now.1
+                )
+            })
+        };
+        let unused = || {
+            let unused: Vec<Place> = self
+                .memory
+                .answer_places()
+                .difference(&self.used.borrow())
+                .copied()
+                .collect();
+            let first = shown(*unused.first()?);
+            Some(format!(
+                "{} of its answers were not asked for, the first one at {first}",
+                unused.len()
+            ))
+        };
+        let is_repeatable = !self.is_damaged && !self.talks().has_unknown_outcomes();
+        let files = || {
+            is_repeatable
+                .then(|| file_difference(self.memory.files(), memory.files()))
+                .flatten()
+        };
+        let difference = outcome().or_else(unused).or_else(files)?;
+        Some(format!(
+            "the end differs from the recorded one: {difference}"
+        ))
+    }
+
+    /// Whether the log has an answer for a place.
+    pub fn has_answer(&self, place: Place) -> bool {
+        self.memory.answer(place).is_some()
+    }
+
+    /// Returns what the log knows of conversations.
+    pub fn talks(&self) -> &Talks {
+        self.memory.talks()
+    }
+
+    /// Returns the first line in which two texts differ by more than by nature, both shown.
+    pub fn first_difference(&self, recorded: &str, now: &str) -> Option<String> {
+        let (recorded, now) = (self.plain(recorded.to_owned()), self.plain(now.to_owned()));
+        first_difference(recorded.lines(), now.lines())
+    }
+
+    fn difference(&self, recorded: &Value, request: &Value, varying: &[String]) -> Option<String> {
+        let (recorded, request) = (said(recorded, &[]), said(request, varying));
+        let mut lines = (Vec::new(), Vec::new());
+        for index in 0..recorded.len().max(request.len()) {
+            let (old, new) = (recorded.get(index), request.get(index));
+            // What a line is, is known of the request that is made now.
+            let varies = new.or(old).is_some_and(|line| line.varies);
+            let plain = |line: &Line| {
+                let text = self.without_roots(line.text.clone());
+                if varies { normalised(&text) } else { text }
+            };
+            lines.0.extend(old.map(plain));
+            lines.1.extend(new.map(plain));
+        }
+        first_difference(
+            lines.0.iter().map(String::as_str),
+            lines.1.iter().map(String::as_str),
+        )
+    }
+
+    fn plain(&self, text: String) -> String {
+        normalised(&self.without_roots(text))
+    }
+
+    fn without_roots(&self, mut text: String) -> String {
+        for root in &self.roots {
+            text = text.replace(root.as_str(), "<root>");
+        }
+        text
+    }
+}
+
+/// A line of what a request says.
+#[derive(Debug, PartialEq, Eq)]
+struct Line {
+    text: String,
+    /// It is, at least in part, of a report or of a tool's output.
+    varies: bool,
+}
+
+/// Everything that a request says, line by line.
+fn said(request: &Value, varying: &[String]) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let mut add = |text: &str, parts: Option<&[String]>| {
+        // Without parts all of it varies.
+        let ranges: Vec<_> = parts
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|part| range_of(text, part))
+            .collect();
+        let mut at = 0;
+        for line in text.split('\n') {
+            let end = at + line.len();
+            let varies = parts.is_none()
+                || ranges
+                    .iter()
+                    .any(|range| range.start <= end && at < range.end);
+            lines.push(Line {
+                text: line.to_owned(),
+                varies,
+            });
+            at = end + 1;
+        }
+    };
+    for part in ["system", "tools", "messages"] {
+        add(&format!("[{part}]"), Some(&[]));
+        let mut texts = Vec::new();
+        strings(&request[part], false, &mut texts);
+        for (text, is_output) in texts {
+            add(&text, (!is_output).then_some(varying));
+        }
+    }
+    lines
+}
+
+/// Where a part stands in a text; a report comes late in a prompt.
+fn range_of(text: &str, part: &str) -> Option<Range<usize>> {
+    let part = part.trim();
+    let start = text.rfind(part).filter(|_| !part.is_empty())?;
+    Some(start..start + part.len())
+}
+
+fn shown(place: Place) -> String {
+    format!(
+        "{}, retry {}, turn {}",
+        place.phase, place.retry_count, place.turn
+    )
+}
+
+type Written = BTreeMap<String, Option<String>>;
+
+/// Returns the first file that differs. Of what an older version recorded only the name is known.
+fn file_difference(recorded: &Written, now: &Written) -> Option<String> {
+    let names: BTreeSet<&String> = recorded.keys().chain(now.keys()).collect();
+    names
+        .into_iter()
+        .filter(|name| !counts_as_one(name))
+        .find_map(|name| {
+            let path = name.escape_debug();
+            match (recorded.get(name), now.get(name)) {
+                (Some(_), None) => Some(format!("{path} was written, and is not now")),
+                (None, _) => Some(format!("{path} was not written, and is now")),
+                (Some(Some(old)), Some(Some(new))) if old != new => Some(format!(
+                    "{path} has another content (recorded {old}, now {new})"
+                )),
+                _ => None,
+            }
+        })
+}
+
+fn first_difference<'a>(
+    mut old: impl Iterator<Item = &'a str>,
+    mut new: impl Iterator<Item = &'a str>,
+) -> Option<String> {
+    for number in 1.. {
+        match (old.next(), new.next()) {
+            (None, None) => return None,
+            (old, new) if old == new => {}
+            (old, new) => {
+                let from = old.zip(new).map_or(0, |(old, new)| {
+                    difference_begins(old, new).saturating_sub(SHOWN_BEFORE)
+                });
+                let show = |line: Option<&str>| {
+                    line.map_or("(its end)".into(), |line| shortened(line, from))
+                };
+                return Some(format!(
+                    "line {number}: recorded {}, now {}",
+                    show(old),
+                    show(new)
+                ));
+            }
+        }
+    }
+    None
+}
+
+/// Returns a path with its links resolved, where it can be.
+pub fn true_path(path: &Path) -> PathBuf {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// Returns how many characters two lines have in common before they differ.
+fn difference_begins(old: &str, new: &str) -> usize {
+    old.chars()
+        .zip(new.chars())
+        .take_while(|(old, new)| old == new)
+        .count()
+}
+
+fn shortened(line: &str, from: usize) -> String {
+    let before = if from > 0 { "…" } else { "" };
+    let cut: String = line.chars().skip(from).take(SHOWN).collect();
+    let after = if line.chars().nth(from + SHOWN).is_some() {
+        "…"
+    } else {
+        ""
+    };
+    format!("{before}{cut:?}{after}")
+}
+
+/// Every string inside a value, in order, and whether it is what a tool gave back.
+fn strings(value: &Value, is_output: bool, out: &mut Vec<(String, bool)>) {
+    match value {
+        Value::String(text) => out.push((text.clone(), is_output)),
+        Value::Array(items) => items.iter().for_each(|item| strings(item, is_output, out)),
+        Value::Object(fields) => {
+            let is_output =
+                is_output || fields.get("type").is_some_and(|kind| kind == "tool_result");
+            fields
+                .values()
+                .for_each(|field| strings(field, is_output, out));
+        }
+        other => out.push((other.to_string(), is_output)),
+    }
+}
+
+static VARYING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
+    const WEEKDAY: &str = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)";
+    const MONTH: &str = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)";
+    let rules = [
+        (r"(?:/[\w.+@-]+)*/orchestrator(?:-\d+)?/[0-9a-f]{16}(?:/[\w.+@-]+)*".to_owned(), "<tmp>"),
+        (r"(?:/private)?/(?:tmp|var/tmp|var/folders)(?:/[\w.+@-]+)+".to_owned(), "<tmp>"),
+        (
+            r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?)?".to_owned(),
+            "<date>",
+        ),
+        (format!(r"{WEEKDAY},? (?:{MONTH} +\d+|\d+ {MONTH})[ \d:]*(?:[A-Z]{{3,4}})?(?: \d{{4}})?"), "<date>"),
+        (format!(r"\b{MONTH} +\d{{1,2}}(?:,? +(?:\d{{4}}|\d\d:\d\d(?::\d\d)?))\b"), "<date>"),
+        (r"\b\d{1,2}([/.])\d{1,2}[/.]\d{4}\b".to_owned(), "<date>"),
+        // Seconds since 1970, of the years around now.
+        (r"\b1[6-9]\d{8}(?:\.\d+)?\b".to_owned(), "<date>"),
+        (r"\b\d{1,2}:\d\d:\d\d(?:[.,]\d+)?\b".to_owned(), "<time>"),
+        (r"(\b(?:127\.0\.0\.1|localhost)|\[::1\]):\d+\b".to_owned(), "<address>"),
+        (r"\b0x[0-9a-fA-F]+\b".to_owned(), "<address>"),
+        // What was in use when a limit was broken.
+        (r"(grew (?:by|to)|fell to|there were) [\d.]+ (?:[KMG]iB|bytes|files|processes)".to_owned(), "$1 <number>"),
+        (
+            r"\b(?:\d+h ?)?(?:\d+m ?)?\d+(?:\.\d+)?(?:e-?\d+)? ?(?:ns|µs|us|ms|s|secs?|seconds?|m|mins?|minutes?|h|hours?)\b".to_owned(),
+            "<duration>",
+        ),
+        (r"duration_ms:? [\d.]+".to_owned(), "<duration>"),
+        (r"\b\d+ bytes\b".to_owned(), "<size>"),
+        // A summary is centred in its line, so its length decides how many there are.
+        (r"={3,}(?:\[\d+\])?".to_owned(), "==="),
+    ];
+    rules
+        .into_iter()
+        .filter_map(|(pattern, word)| Some((Regex::new(&pattern).ok()?, word)))
+        .collect()
+});
+
+/// Returns a text with durations, dates, times, addresses and temporary paths made equal.
+fn normalised(text: &str) -> String {
+    VARYING
+        .iter()
+        .fold(text.to_owned(), |text, (pattern, word)| {
+            pattern.replace_all(&text, *word).into_owned()
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn all_patterns_compile() {
+        assert_eq!(VARYING.len(), 15);
+    }
+
+    #[test]
+    fn what_varies_by_nature_is_equal() {
+        let pairs = [
+            ("Ran 3 tests in 0.031s", "Ran 3 tests in 0.104s"),
+            ("passed in 61.02s (0:01:01)", "passed in 62.90s (0:01:02)"),
+            ("<f at 0x7f12ab>", "<f at 0x55aa01>"),
+            ("2026-11-17T03:16:07Z x", "2025-01-02T13:00:59.123+00:00 x"),
+            (
+                "Tue Nov 17 03:16:07 UTC 2026",
+                "Wed Nov 18 23:16:07 UTC 2026",
+            ),
+            ("/tmp/abc/x.py:3", "/tmp/def1/y/x.py:3"),
+            (
+                "at /home/a/.cache/orchestrator/0123456789abcdef/x",
+                "at /root/.cache/orchestrator/fedcba9876543210/x",
+            ),
+            (
+                "at /run/orchestrator-1000/0123456789abcdef/tmp/x",
+                "at /tmp/orchestrator-0/fedcba9876543210/tmp/x",
+            ),
+            ("duration_ms 0.5", "duration_ms 1.25"),
+            (
+                "memory in use grew to 210.3 MiB, the limit",
+                "memory in use grew to 1.2 GiB, the limit",
+            ),
+            ("took 3 ms", "took 12 ms"),
+            ("real 0m0.003s", "real 1m2.100s"),
+            (
+                "===== 1 failed in 9.99s =====",
+                "==== 1 failed in 10.01s ====",
+            ),
+            (
+                "===[89] 1 failed in 9.99s ===[88]",
+                "===[88] 1 failed in 10.01s ===[88]",
+            ),
+            (
+                "-rw-r--r-- 1 u u 3 Nov 17 03:16 a",
+                "-rw-r--r-- 1 u u 3 Dec  1  2025 a",
+            ),
+            ("at 1794887973.25", "at 1794887999.5"),
+            ("connect to 127.0.0.1:40123", "connect to 127.0.0.1:5321"),
+        ];
+        for (a, b) in pairs {
+            assert_eq!(normalised(a), normalised(b), "{a} / {b}");
+        }
+        for (a, b) in [
+            ("3 passed", "4 passed"),
+            ("line 3", "line 4"),
+            ("expected 4 got 5", "expected 4 got 6"),
+        ] {
+            assert_ne!(normalised(a), normalised(b));
+        }
+    }
+
+    fn replay() -> Replay {
+        Replay {
+            memory: Memory::default(),
+            is_damaged: false,
+            used: RefCell::default(),
+            roots: vec!["/a/root".into()],
+        }
+    }
+
+    fn request(text: &str) -> Value {
+        json!({"model": "x", "system": "s", "messages": [{"content": [{"type": "text", "text": text}]}]})
+    }
+
+    #[test]
+    fn the_first_difference_is_shown() {
+        let difference =
+            |old: &str, new: &str| replay().difference(&request(old), &request(new), &[]);
+        assert_eq!(difference("in /a/root/x\nok", "in <root>/x\nok"), None);
+        let two = difference("one\ntwo", "one\nthree").unwrap();
+        assert!(
+            two.contains("\"two\"") && two.contains("\"three\""),
+            "{two}"
+        );
+        assert!(difference("one\ntwo", "one").unwrap().contains("\"two\""));
+    }
+
+    #[test]
+    fn only_reports_and_output_are_normalised() {
+        let prompt = |task: &str, report: &str| {
+            format!("# Task\nWait {task}.\n\n# Report\n{report}\n\nAnswer.")
+        };
+        let difference = |task: &str, old: &str, new: &str| {
+            let varying = [new.to_owned()];
+            replay().difference(
+                &request(&prompt("5 seconds", old)),
+                &request(&prompt(task, new)),
+                &varying,
+            )
+        };
+        assert_eq!(
+            difference("5 seconds", "failed in 0.03s\nx", "failed in 0.04s\nx"),
+            None
+        );
+        assert!(
+            difference("90 minutes", "in 0.03s", "in 0.04s")
+                .unwrap()
+                .contains("90 minutes")
+        );
+        assert!(difference("5 seconds", "3 failed in 0.03s", "4 failed in 0.04s").is_some());
+        let result = |text: &str| json!({"messages": [{"content": [{"type": "tool_result", "text": text}]}]});
+        assert_eq!(
+            replay().difference(&result("took 3 ms"), &result("took 4 ms"), &[]),
+            None
+        );
+        assert!(
+            replay()
+                .difference(&result("a"), &result("b"), &[])
+                .is_some()
+        );
+    }
+
+    #[test]
+    fn the_files_of_two_ends_are_compared_by_name_and_content() {
+        let files = |list: &[(&str, Option<&str>)]| -> Written {
+            list.iter()
+                .map(|(name, hash)| ((*name).to_owned(), hash.map(str::to_owned)))
+                .collect()
+        };
+        let recorded = files(&[("a", Some("1")), ("b", None), ("target", None)]);
+        assert_eq!(
+            file_difference(&recorded, &files(&[("a", Some("1")), ("b", Some("2"))])),
+            None
+        );
+        for other in [
+            &[("a", Some("2")), ("b", None)][..],
+            &[("a", Some("1"))],
+            &[("a", None), ("b", None), ("c", None)],
+        ] {
+            assert!(
+                file_difference(&recorded, &files(other)).is_some(),
+                "{other:?}"
+            );
+        }
+    }
+}

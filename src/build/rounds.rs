@@ -1,0 +1,216 @@
+//! What earlier rounds of checks came to, from the log: how many tests each executed, which ones, and what the last round
+//! says. It is rebuilt from the log on a resume.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, BufRead};
+
+use serde::Serialize;
+
+use crate::build::checks::ToolResult;
+use crate::events::{Event, Tests};
+use crate::state::phase::Phase;
+
+/// How many names a sentence has.
+const SHOWN_NAMES: usize = 5;
+
+/// The rounds of a run so far.
+#[derive(Debug, Default)]
+pub struct Rounds {
+    checks: BTreeMap<String, Earlier>,
+    last: Vec<CheckResult>,
+}
+
+/// What is known of a check from all its runs.
+#[derive(Debug, Default)]
+struct Earlier {
+    most: u32,
+    executed: BTreeSet<String>,
+}
+
+/// What a check came to in the last round.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CheckResult {
+    pub name: String,
+    pub passed: bool,
+    pub flaky: bool,
+    pub tests: Option<Tests>,
+}
+
+impl Rounds {
+    /// Reads the rounds out of a log that may be written to meanwhile; what is no whole line of it is passed over.
+    pub fn of_log(log: impl BufRead) -> Rounds {
+        let mut rounds = Rounds::default();
+        let is_of_a_round = |line: &String| {
+            ["\"event\":\"ScriptOutput\"", "\"event\":\"StateStarted\""]
+                .iter()
+                .any(|word| line.contains(word))
+        };
+        for line in log.lines().map_while(io::Result::ok).filter(is_of_a_round) {
+            if let Ok(event) = serde_json::from_str::<Event>(&line) {
+                rounds.hear(&event);
+            }
+        }
+        rounds
+    }
+
+    /// Takes in what happened. The checks that run before the first request are no round.
+    pub fn hear(&mut self, event: &Event) {
+        match event {
+            Event::StateStarted { state_name, .. } if state_name == Phase::Testing.name() => {
+                self.last.clear()
+            }
+            Event::ScriptOutput {
+                state_name,
+                tool_name,
+                passed,
+                flaky,
+                tests,
+                first_executed,
+                ..
+            } if state_name == Phase::Testing.name() => {
+                let earlier = self.checks.entry(tool_name.clone()).or_default();
+                earlier.most = earlier
+                    .most
+                    .max(tests.as_ref().map_or(0, |tests| tests.executed));
+                earlier.executed.extend(first_executed.iter().cloned());
+                self.last.retain(|result| result.name != *tool_name);
+                let (name, tests) = (tool_name.clone(), tests.clone());
+                self.last.push(CheckResult {
+                    name,
+                    passed: *passed,
+                    flaky: *flaky,
+                    tests,
+                });
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns what the checks of the last round came to, in the order in which they ran.
+    pub fn last(&self) -> &[CheckResult] {
+        &self.last
+    }
+
+    /// Returns the tests of a result that no earlier one has.
+    pub fn first_executed(&self, check: &str, result: &ToolResult) -> Vec<String> {
+        let earlier = self.checks.get(check);
+        let is_new =
+            |name: &&String| earlier.is_none_or(|earlier| !earlier.executed.contains(*name));
+        result
+            .names
+            .executed
+            .iter()
+            .filter(is_new)
+            .cloned()
+            .collect()
+    }
+
+    /// Returns what an earlier round had and this result has not: tests that were executed.
+    pub fn lost(&self, check: &str, result: &ToolResult) -> Option<String> {
+        let (earlier, tests) = (self.checks.get(check)?, result.tests.as_ref()?);
+        if tests.executed < earlier.most {
+            let executed = tests.executed;
+            return Some(format!(
+                "{executed} tests were executed, and {} in an earlier round",
+                earlier.most
+            ));
+        }
+        let names = &result.names;
+        let skipped = names
+            .skipped
+            .iter()
+            .filter(|name| !names.executed.contains(*name));
+        let lost: Vec<&str> = skipped
+            .filter(|name| earlier.executed.contains(*name))
+            .map(String::as_str)
+            .collect();
+        let shown = lost
+            .iter()
+            .take(SHOWN_NAMES)
+            .copied()
+            .collect::<Vec<_>>()
+            .join(", ");
+        match lost.len() {
+            0 => None,
+            few if few <= SHOWN_NAMES => Some(format!(
+                "tests of an earlier round are skipped now: {shown}"
+            )),
+            many => Some(format!(
+                "tests of an earlier round are skipped now: {shown} and {} more",
+                many - SHOWN_NAMES
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn result(executed: &[&str], skipped: &[&str]) -> ToolResult {
+        let mut result = ToolResult::broken(String::new());
+        result.tests = Some(Tests {
+            executed: executed.len() as u32,
+            ..Tests::default()
+        });
+        result.names.executed = executed.iter().map(|name| (*name).to_owned()).collect();
+        result.names.skipped = skipped.iter().map(|name| (*name).to_owned()).collect();
+        result
+    }
+
+    fn ran(rounds: &Rounds, state: &str, result: &ToolResult) -> Event {
+        Event::ScriptOutput {
+            agent_id: "main".into(),
+            state_name: state.into(),
+            step_number: 1,
+            tool_name: "unit".into(),
+            hidden: false,
+            passed: true,
+            problem: None,
+            exit_code: 0,
+            execution_time_ms: 1,
+            tests: result.tests.clone(),
+            flaky: false,
+            first_executed: rounds.first_executed("unit", result),
+            skipped_names: Vec::new(),
+            stdout: String::new(),
+            stdout_bytes: 0,
+            stderr: String::new(),
+            stderr_bytes: 0,
+            env_vars: Vec::new(),
+        }
+    }
+
+    fn check(executed: &[&str], skipped: &[&str], expected: Option<&str>) {
+        let mut rounds = Rounds::default();
+        for (state, executed) in [
+            ("INIT", &["a", "b", "c", "d", "e"][..]),
+            ("TESTING", &["a", "b"]),
+            ("TESTING", &["a"]),
+        ] {
+            let event = ran(&rounds, state, &result(executed, &[]));
+            rounds.hear(&event);
+        }
+        let lost = rounds.lost("unit", &result(executed, skipped));
+        assert_eq!(lost.as_deref(), expected, "{executed:?} {skipped:?}");
+        assert_eq!(rounds.lost("another", &result(executed, skipped)), None);
+    }
+
+    #[test]
+    fn a_round_has_at_least_the_tests_of_earlier_ones() {
+        check(&["a", "b"], &[], None);
+        check(&["c", "d", "e"], &["f"], None);
+        check(
+            &["a"],
+            &[],
+            Some("1 tests were executed, and 2 in an earlier round"),
+        );
+        check(
+            &["a", "c"],
+            &["b"],
+            Some("tests of an earlier round are skipped now: b"),
+        );
+        // One of the same name is still executed.
+        check(&["a", "b"], &["b"], None);
+    }
+}

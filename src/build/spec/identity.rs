@@ -1,0 +1,182 @@
+//! Which run it is: the hash over what a spec asks for.
+//!
+//! It is taken of the parsed values and of the contents that they bring, so comments, the order of keys, YAML against
+//! JSON, defaults that are written out and the place of the root make no difference. How long, how often, at what
+//! price and with which model something is done is not part of it: a run goes on when that changes.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::inputs::{Input, InputKind, Inputs};
+use super::walk::sha256;
+use super::{Check, Mode, Provider, Source, Spec};
+
+/// Returns the hash: every part with its length before it, so that no two different specs spell the same bytes.
+pub(super) fn hash(spec: &Spec, inputs: &Inputs) -> String {
+    let mut hasher = Hasher {
+        sha: Sha256::new(),
+        folder: spec.file.parent().unwrap_or(&spec.file),
+    };
+    hasher.record(["name"], spec.name.as_bytes());
+    hasher.record(["description"], spec.description.as_bytes());
+    hasher.sources("copy", &spec.copy, &inputs.copy);
+    hasher.sources("protect", &spec.protect, &inputs.protect);
+    for (check, files) in spec.checks.iter().zip(&inputs.hidden) {
+        hasher.check(check, files);
+    }
+    hasher.generator(spec, inputs);
+    hasher.record(["network"], &[u8::from(spec.sandbox.network)]);
+    let mut read: Vec<PathBuf> = spec
+        .sandbox
+        .read
+        .iter()
+        .map(|path| normalised(hasher.folder, path))
+        .collect();
+    read.sort();
+    read.dedup();
+    for path in read {
+        hasher.record(["read"], path.as_os_str().as_bytes());
+    }
+    let hex: String = hasher
+        .sha
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    format!("sha256:{hex}")
+}
+
+/// Returns a path as the spec means it: relative to the spec's folder where it was given so or leads inside, without
+/// dots, without a slash at its end.
+fn normalised(folder: &Path, path: &Path) -> PathBuf {
+    let mut parts = PathBuf::new();
+    for component in path.strip_prefix(folder).unwrap_or(path).components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir
+                if matches!(parts.components().next_back(), Some(Component::Normal(_))) =>
+            {
+                parts.pop();
+            }
+            other => parts.push(other),
+        }
+    }
+    parts
+}
+
+struct Hasher<'a> {
+    sha: Sha256,
+    folder: &'a Path,
+}
+
+impl Hasher<'_> {
+    /// Adds what is taken in: where it comes from, where it goes, and what it is.
+    fn sources(&mut self, role: &str, sources: &[Source], inputs: &[Input]) {
+        for source in sources {
+            let from = normalised(self.folder, &source.from);
+            let to = source.to.as_ref().map_or("", |to| to.as_str());
+            self.record([role, "from", to], from.as_os_str().as_bytes());
+            for pattern in &source.exclude {
+                self.record([role, "exclude"], pattern.as_bytes());
+            }
+        }
+        self.inputs(role, inputs);
+    }
+
+    fn inputs(&mut self, role: &str, inputs: &[Input]) {
+        for input in inputs {
+            let to = input.to.as_str();
+            match &input.kind {
+                InputKind::Dir => self.record([role, to, "dir"], b""),
+                InputKind::Link { target } => {
+                    self.record([role, to, "link"], target.as_os_str().as_bytes())
+                }
+                // Of the mode only whether it can be executed: the rest is the user's umask.
+                InputKind::File { mode, sha256, .. } if mode & 0o111 != 0 => {
+                    self.record([role, to, "program"], sha256)
+                }
+                InputKind::File { sha256, .. } => self.record([role, to, "file"], sha256),
+            }
+        }
+    }
+
+    /// Adds a check without what may change: `timeout`, `rerun`, `writable`.
+    fn check(&mut self, check: &Check, files: &[Input]) {
+        self.record(["check", &check.name], &[u8::from(check.hidden)]);
+        for word in &check.command {
+            self.record(["word"], word.as_bytes());
+        }
+        for (name, value) in &check.env {
+            self.record(["variable", name], value.as_bytes());
+        }
+        if let Some(least) = check.min_tests {
+            self.record(["min_tests"], &least.to_le_bytes());
+        }
+        self.sources("hidden", &check.files, files);
+    }
+
+    /// Adds who generates, in which mode, and with the user's own templates, prompts and environments.
+    fn generator(&mut self, spec: &Spec, inputs: &Inputs) {
+        let provider = Provider::NAMES
+            .iter()
+            .find(|(_, known)| *known == spec.generator.provider);
+        self.record(
+            ["provider"],
+            provider.map_or("", |(name, _)| name).as_bytes(),
+        );
+        self.record(["agent"], &[u8::from(spec.generator.mode == Mode::Agent)]);
+        for (index, round) in inputs.template.iter().flatten().enumerate() {
+            for (to, content) in &round.files {
+                self.record(
+                    ["template", &index.to_string(), to.as_str()],
+                    &sha256(content),
+                );
+            }
+        }
+        self.inputs("env", &inputs.environments);
+        for (name, text) in inputs.prompts.named() {
+            self.record(["prompt", name], &sha256(text.as_bytes()));
+        }
+    }
+
+    fn record<const N: usize>(&mut self, words: [&str; N], content: &[u8]) {
+        self.sha.update((N as u64 + 1).to_le_bytes());
+        for part in words.map(str::as_bytes).into_iter().chain([content]) {
+            self.sha.update((part.len() as u64).to_le_bytes());
+            self.sha.update(part);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_count_normalised() {
+        let folder = Path::new("/r/specs");
+        let check = |text: &str, expected: &str| {
+            assert_eq!(
+                normalised(folder, &folder.join(text)),
+                Path::new(expected),
+                "{text}"
+            );
+        };
+        check("tests", "tests");
+        check("./tests/", "tests");
+        check("tests//a/.", "tests/a");
+        check("a/../tests", "tests");
+        check("../tests/", "../tests");
+        check("../a/../../tests", "../../tests");
+        check("/r/specs/tests/", "tests");
+        check("/opt/sdk/./", "/opt/sdk");
+        check("/opt/../sdk", "/sdk");
+        check(".", "");
+        assert_ne!(
+            normalised(folder, Path::new("/r/specs2/tests")),
+            Path::new("2/tests")
+        );
+    }
+}

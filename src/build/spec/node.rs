@@ -1,0 +1,276 @@
+//! A spec's text as a tree in which every value knows its place, whatever the format was.
+//!
+//! The questions asked of it (`text`, `whole`, `fields`) coerce nothing: `"5"` is no number and `5` is no text. What
+//! the fields mean is said in `validate.rs`.
+
+use super::diagnostic::{Refusal, escape};
+
+/// A value and the byte where it stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Node {
+    pub at: usize,
+    pub value: Value,
+}
+
+/// What a value can be in YAML and JSON alike. A whole number beyond `i128` is the nearest one inside.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    Null,
+    Bool(bool),
+    Whole(i128),
+    Fraction(f64),
+    Text(String),
+    List(Vec<Node>),
+    Map(Vec<Entry>),
+}
+
+impl Value {
+    /// Returns the whole number that a word spells in decimal digits, the nearest possible one if it is too large.
+    pub fn whole(word: &str) -> Option<Value> {
+        let digits = word.strip_prefix(['-', '+']).unwrap_or(word);
+        if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        let limit = if word.starts_with('-') {
+            i128::MIN
+        } else {
+            i128::MAX
+        };
+        Some(Value::Whole(word.parse().unwrap_or(limit)))
+    }
+}
+
+/// A key of a mapping, where it stands, and its value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    pub at: usize,
+    pub key: String,
+    pub value: Node,
+}
+
+/// The fields of a mapping whose names are all known.
+pub struct Fields<'a> {
+    pub at: usize,
+    entries: &'a [Entry],
+}
+
+impl Node {
+    /// Returns a refusal of this value.
+    pub fn refuse(&self, what: impl Into<String>) -> Refusal {
+        Refusal::new(self.at, what)
+    }
+
+    /// Returns the name of the field whose value or key stands at a byte, as in `checks[1].command[0]`; the outermost,
+    /// where a mapping begins with its first key. Empty for the whole.
+    pub fn field_at(&self, at: usize) -> Option<String> {
+        if self.at == at {
+            return Some(String::new());
+        }
+        let joined = |name: String, inner: String| match inner.is_empty() || inner.starts_with('[')
+        {
+            true => name + &inner,
+            false => format!("{name}.{inner}"),
+        };
+        match &self.value {
+            Value::List(items) => {
+                let mut all = items.iter().enumerate();
+                all.find_map(|(index, item)| Some(joined(format!("[{index}]"), item.field_at(at)?)))
+            }
+            Value::Map(entries) => {
+                entries
+                    .iter()
+                    .find_map(|entry| match entry.value.field_at(at) {
+                        Some(inner) => Some(joined(brief(&entry.key), inner)),
+                        None => (entry.at == at).then(String::new),
+                    })
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the text; NUL is refused, since no path, argument or variable can hold it.
+    pub fn text(&self) -> Result<&str, Refusal> {
+        match &self.value {
+            Value::Text(text) if text.contains('\0') => {
+                Err(self.refuse("text with a NUL character"))
+            }
+            Value::Text(text) => Ok(text),
+            Value::Bool(_) | Value::Whole(_) | Value::Fraction(_) => {
+                Err(self.expected("text").hint("quotes make it text"))
+            }
+            _ => Err(self.expected("text")),
+        }
+    }
+
+    /// Returns the text, which has more than blanks.
+    pub fn some_text(&self) -> Result<&str, Refusal> {
+        match self.text()? {
+            text if text.trim().is_empty() => Err(self.refuse("must not be empty")),
+            text => Ok(text),
+        }
+    }
+
+    /// Returns the boolean.
+    pub fn boolean(&self) -> Result<bool, Refusal> {
+        match self.value {
+            Value::Bool(value) => Ok(value),
+            _ => Err(self.expected("true or false")),
+        }
+    }
+
+    /// Returns the whole number; `5.0` is none.
+    pub fn whole(&self) -> Result<i128, Refusal> {
+        match self.value {
+            Value::Whole(number) => Ok(number),
+            _ => Err(self.expected("a whole number")),
+        }
+    }
+
+    /// Returns the whole number if it lies between the bounds, which are the target type's or narrower.
+    pub fn whole_in<T: TryFrom<i128>>(&self, least: i128, most: i128) -> Result<T, Refusal> {
+        let number = self.whole()?;
+        match T::try_from(number) {
+            _ if number < least => {
+                Err(self.refuse(format!("must be at least {least}, found {number}")))
+            }
+            Ok(value) if number <= most => Ok(value),
+            _ => Err(self.refuse(format!("must be at most {most}, found {number}"))),
+        }
+    }
+
+    /// Returns the number, whole or not; it is finite.
+    pub fn number(&self) -> Result<f64, Refusal> {
+        match self.value {
+            Value::Whole(number) => Ok(number as f64),
+            Value::Fraction(number) if number.is_finite() => Ok(number),
+            _ => Err(self.expected("a number")),
+        }
+    }
+
+    /// Returns the items of a list.
+    pub fn list(&self) -> Result<&[Node], Refusal> {
+        match &self.value {
+            Value::List(items) => Ok(items),
+            _ => Err(self.expected("a list")),
+        }
+    }
+
+    /// Returns the entries of a mapping with free keys.
+    pub fn entries(&self) -> Result<&[Entry], Refusal> {
+        match &self.value {
+            Value::Map(entries) => Ok(entries),
+            _ => Err(self.expected("a mapping of fields")),
+        }
+    }
+
+    /// Returns the fields of a mapping, or the refusal of the first whose name is not allowed.
+    pub fn fields(&self, allowed: &[&str]) -> Result<Fields<'_>, Refusal> {
+        let entries = self.entries()?;
+        match entries
+            .iter()
+            .find(|entry| !allowed.contains(&entry.key.as_str()))
+        {
+            Some(entry) => Err(unknown("field", entry.at, &entry.key, allowed)),
+            None => Ok(Fields {
+                at: self.at,
+                entries,
+            }),
+        }
+    }
+
+    /// Returns what stands beside this word in a table of choices.
+    pub fn choice<T: Copy>(&self, what: &str, choices: &[(&str, T)]) -> Result<T, Refusal> {
+        let word = self.text()?;
+        let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
+        let found = choices.iter().find(|(name, _)| *name == word);
+        found
+            .map(|(_, choice)| *choice)
+            .ok_or_else(|| unknown(what, self.at, word, &words))
+    }
+
+    fn expected(&self, what: &str) -> Refusal {
+        self.refuse(format!("expected {what}, found {}", self.described()))
+    }
+
+    fn described(&self) -> String {
+        match &self.value {
+            Value::Null => "nothing".to_owned(),
+            Value::Bool(value) => value.to_string(),
+            Value::Whole(number) => number.to_string(),
+            Value::Fraction(number) => format!("{number:?}"),
+            Value::Text(text) => format!("the text \"{}\"", brief(text)),
+            Value::List(_) => "a list".to_owned(),
+            Value::Map(_) => "a mapping".to_owned(),
+        }
+    }
+}
+
+impl<'a> Fields<'a> {
+    /// Returns the value of a field, if it was given.
+    pub fn optional(&self, key: &str) -> Option<&'a Node> {
+        self.entry(key).map(|entry| &entry.value)
+    }
+
+    /// Returns the value of a field that must be given.
+    pub fn required(&self, key: &str) -> Result<&'a Node, Refusal> {
+        self.optional(key)
+            .ok_or_else(|| Refusal::new(self.at, format!("missing field `{key}`")))
+    }
+
+    /// Returns a field with the place of its name.
+    pub fn entry(&self, key: &str) -> Option<&'a Entry> {
+        self.entries.iter().find(|entry| entry.key == key)
+    }
+}
+
+fn unknown(what: &str, at: usize, word: &str, allowed: &[&str]) -> Refusal {
+    let near = allowed.iter().find(|name| is_near(word, name));
+    let guess = near.map_or(String::new(), |name| format!("did you mean `{name}`? "));
+    Refusal::new(at, format!("unknown {what} `{}`", brief(word)))
+        .hint(format!("{guess}allowed: {}", allowed.join(", ")))
+}
+
+/// Returns text of the user's as it may stand in a message: escaped, and short.
+pub fn brief(text: &str) -> String {
+    let head: String = text.chars().take(60).collect();
+    let more = if head.len() < text.len() { "…" } else { "" };
+    format!("{}{more}", escape(&head))
+}
+
+/// Returns whether at most two letters have to be added, dropped or changed; long words are never near.
+fn is_near(word: &str, name: &str) -> bool {
+    let (word, name): (Vec<char>, Vec<char>) =
+        (word.chars().take(40).collect(), name.chars().collect());
+    let mut row: Vec<usize> = (0..=name.len()).collect();
+    for (i, letter) in word.iter().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, other) in name.iter().enumerate() {
+            let changed = diagonal + usize::from(letter != other);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(row[j] + 1).min(row[j + 1] + 1);
+        }
+    }
+    row[name.len()] <= 2.min(name.len() / 3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_near;
+
+    #[test]
+    fn words_are_near_within_two_letters() {
+        for (word, name, near) in [
+            ("chekcs", "checks", true),
+            ("max_retry", "max_retries", false),
+            ("max_retrys", "max_retries", true),
+            ("discription", "description", true),
+            ("colour", "copy", false),
+            ("nme", "name", true),
+            ("base", "name", false),
+            ("x", "to", false),
+            ("", "to", false),
+        ] {
+            assert_eq!(is_near(word, name), near, "{word} {name}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The user's own prompts: `system.md`, `generate.md`, `patch.md` in the folder of `generator.prompts`.
+//!
+//! Read and checked once, before anything runs; filling in the variables is left to the generators.
+
+use std::io;
+use std::path::Path;
+
+use super::diagnostic::{Document, Refusal, shown_path};
+use super::node::brief;
+use super::read::{decode, load};
+use crate::error::Error;
+
+/// What may stand between `{{` and `}}` in a prompt.
+pub const VARIABLES: [&str; 6] = ["spec", "files", "report", "format", "checks", "tools"];
+
+/// The prompts that the user gives; `None` is the built-in one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Prompts {
+    pub system: Option<String>,
+    pub generate: Option<String>,
+    pub patch: Option<String>,
+}
+
+impl Prompts {
+    /// Returns the prompts that are there, with the names of their files.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let all = [
+            ("system.md", &self.system),
+            ("generate.md", &self.generate),
+            ("patch.md", &self.patch),
+        ];
+        all.into_iter()
+            .filter_map(|(name, text)| Some((name, text.as_deref()?)))
+    }
+}
+
+/// Reads the prompts of a folder; an unknown variable is refused at its place.
+pub(super) fn read(folder: &Path) -> Result<Prompts, Error> {
+    let prompt = |name: &str| read_one(&folder.join(name));
+    Ok(Prompts {
+        system: prompt("system.md")?,
+        generate: prompt("generate.md")?,
+        patch: prompt("patch.md")?,
+    })
+}
+
+fn read_one(path: &Path) -> Result<Option<String>, Error> {
+    let bytes = match load(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => {
+            return Ok(None);
+        }
+        Err(error) => {
+            return Err(Error::Spec(format!(
+                "{}: cannot read the prompt: {error}",
+                shown_path(path)
+            )));
+        }
+    };
+    let text = decode(path, &bytes)?;
+    match unknown_variable(text) {
+        Some(refusal) => Err(Document { file: path, text }.error(&refusal)),
+        None => Ok(Some(text.to_owned())),
+    }
+}
+
+/// Returns the first `{{ word }}` that is no variable; braces around anything but one word are text.
+fn unknown_variable(text: &str) -> Option<Refusal> {
+    let is_word = |word: &str| {
+        !word.is_empty()
+            && word
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    for (at, _) in text.match_indices("{{") {
+        let rest = &text[at + 2..];
+        let end = rest.find(['}', '{', '\n']).unwrap_or(0);
+        let word = rest[..end].trim();
+        if is_word(word) && rest[end..].starts_with("}}") && !VARIABLES.contains(&word) {
+            let refusal = Refusal::new(at, format!("unknown variable `{}`", brief(word)));
+            return Some(refusal.hint(format!("allowed: {}", VARIABLES.join(", "))));
+        }
+    }
+    None
+}

@@ -1,0 +1,796 @@
+//! Specs that are read and specs that are refused, each with the place that the message names.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::time::Duration;
+
+use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptest};
+use tempfile::TempDir;
+
+use super::Folder;
+use crate::build::spec::read::read;
+use crate::build::spec::{Mode, OnTimeout, Provider, Source, Spec};
+
+const HEAD: &str = "name: calc\ndescription: Write it.\n";
+const CHECK: &str = "name: calc\ndescription: Write it.\nchecks:\n  - command: [make]\n";
+const GENERATOR: &str = "name: calc\ndescription: Write it.\ngenerator:\n";
+
+fn accept(text: &str) -> Spec {
+    Folder::new()
+        .write("spec.yaml", text)
+        .read("spec.yaml")
+        .unwrap_or_else(|error| panic!("{text}\n{error}"))
+}
+
+/// Expects the message to begin with the place and to hold the words.
+fn refuse(name: &str, text: impl AsRef<[u8]>, place: &str, words: &str) {
+    let shown = String::from_utf8_lossy(text.as_ref()).into_owned();
+    let message = Folder::new().write(name, text).message(name);
+    let place = format!("{name}:{place}: ");
+    assert!(
+        message.starts_with(&place) && message.contains(words),
+        "{shown}\n{message}\nexpected {place}…{words}"
+    );
+    assert!(
+        message
+            .lines()
+            .nth(2)
+            .is_some_and(|line| line.trim_end().ends_with('^')),
+        "no caret:\n{message}"
+    );
+}
+
+fn refuse_yaml(text: &str, place: &str, words: &str) {
+    refuse("spec.yaml", text, place, words);
+}
+
+fn below(head: &str, rest: &str, place: &str, words: &str) {
+    refuse_yaml(&format!("{head}{rest}\n"), place, words);
+}
+
+#[test]
+fn what_nobody_says_is_the_default() {
+    let spec = accept(HEAD);
+    assert_eq!(
+        (spec.name.as_str(), spec.description.as_str()),
+        ("calc", "Write it.")
+    );
+    assert_eq!((spec.max_retries, spec.on_timeout), (5, OnTimeout::Fail));
+    assert_eq!(spec.checks.len(), 1);
+    assert_eq!(
+        (spec.checks[0].name.as_str(), spec.checks[0].timeout),
+        ("pytest", Duration::from_secs(300))
+    );
+    assert_eq!(spec.checks[0].command, ["python3", "-m", "pytest"]);
+    let generator = &spec.generator;
+    assert_eq!(
+        (generator.provider, generator.mode),
+        (Provider::Anthropic, Mode::Files)
+    );
+    assert_eq!(
+        (
+            generator.max_tokens,
+            generator.max_turns,
+            generator.format_retries
+        ),
+        (16_000, 50, 2)
+    );
+    assert_eq!(generator.idle_timeout, Duration::from_secs(600));
+    assert_eq!(generator.phase_timeout, Duration::from_secs(3600));
+    assert!(spec.warnings.is_empty() && spec.file.is_absolute() && !spec.sandbox.network);
+    assert_eq!(
+        (spec.baseline, spec.stuck_after, spec.kept_snapshots),
+        (true, 4, 200)
+    );
+}
+
+#[test]
+fn fields_of_attempts_are_read_and_judged() {
+    let spec = accept(&format!(
+        "{HEAD}baseline: false\nstuck_after: 0\nsnapshots: {{keep: 3}}\n"
+    ));
+    assert_eq!(
+        (spec.baseline, spec.stuck_after, spec.kept_snapshots),
+        (false, 0, 3)
+    );
+    assert_eq!(
+        accept(&format!("{HEAD}snapshots: {{}}\n")).kept_snapshots,
+        200
+    );
+    below(HEAD, "baseline: 1", "3:11", "true or false");
+    below(HEAD, "baseline: 'no'", "3:11", "true or false");
+    below(HEAD, "stuck_after: -1", "3:14", "at least 0");
+    below(HEAD, "stuck_after: 1.5", "3:14", "whole number");
+    below(HEAD, "snapshots: 3", "3:12", "mapping");
+    below(HEAD, "snapshots: {keep: many}", "3:19", "whole number");
+    below(HEAD, "snapshots: {kept: 3}", "3:13", "unknown field");
+}
+
+#[test]
+fn every_field_arrives() {
+    let spec = accept(
+        "# comment\nname: 'calc'\ndescription: |\n  Do:\n\n    this\nworkspace:\n  copy: [., one.txt, {from: one.txt, to: a/b}, {from: \
+         tests, to: .}]\n  protect: [tests/, ./tests/deep]\nchecks:\n- {name: unit, command: [make, \"\"], timeout: 1.5, \
+         env: {A: \"1\", B: ''}, min_tests: 0}\n- command: ['true']\n  hidden: true\n  files: [tests]\non_timeout: \
+         patch\nmax_retries: 2\ngenerator: {provider: openai, model: m, mode: agent, base_url: 'http://localhost:1/v1', \
+         max_tokens: 1, max_turns: 2, temperature: 0, format_retries: 0, idle_timeout: 0.5, price: {input: 3, output: \
+         1.5}, template: template/, context: 9, phase_timeout: 8, prompts: prompts, effort: high}\nbudget: {usd: 2, \
+         tokens: 18446744073709551615}\nsandbox: {network: true, read: [/usr, ~/tests, tests], devices: [/dev/null], \
+         limits: {processes: 1, memory: 2 GiB, disk: 3KiB, files: 4}}\n",
+    );
+    assert_eq!(spec.description, "Do:\n\n  this\n");
+    let to = |sources: &[Source]| -> Vec<String> {
+        sources
+            .iter()
+            .map(|source| {
+                source
+                    .to
+                    .as_ref()
+                    .map_or(".".to_owned(), |to| to.to_string())
+            })
+            .collect()
+    };
+    assert_eq!(to(&spec.copy), [".", "one.txt", "a/b", "."]);
+    assert_eq!(to(&spec.protect), ["tests", "deep"]);
+    assert_eq!(
+        (spec.checks[0].env["A"].as_str(), spec.checks[0].min_tests),
+        ("1", Some(0))
+    );
+    assert_eq!(
+        (spec.checks[0].timeout, spec.checks[1].name.as_str()),
+        (Duration::from_millis(1500), "check 2")
+    );
+    assert_eq!(
+        (spec.checks[1].hidden, to(&spec.checks[1].files)),
+        (true, vec!["tests".to_owned()])
+    );
+    assert_eq!((spec.on_timeout, spec.max_retries), (OnTimeout::Patch, 2));
+    assert_eq!(
+        (spec.generator.provider, spec.generator.mode),
+        (Provider::OpenAi, Mode::Agent)
+    );
+    assert_eq!(
+        (spec.generator.temperature, spec.generator.context),
+        (Some(0.0), Some(9))
+    );
+    assert_eq!(
+        (spec.budget.usd, spec.budget.tokens),
+        (Some(2.0), Some(u64::MAX))
+    );
+    assert_eq!(spec.sandbox.limits.memory, Some(2 << 30));
+    assert_eq!(
+        (spec.sandbox.limits.disk, spec.sandbox.read.len()),
+        (Some(3 << 10), 3)
+    );
+    assert!(spec.sandbox.read.iter().all(|path| path.is_absolute()));
+    let message = spec.usd_place.unwrap().refuse("no price").to_string();
+    assert!(message.contains("spec.yaml:18:15: no price\n"), "{message}");
+}
+
+#[test]
+fn formats_are_told_by_the_ending() {
+    let folder = Folder::new()
+        .write("a.json", "{\"name\": \"\\ud83d\\ude00\", \"description\": \"b\\n\", \"checks\": [{\"command\": [\"x\"]}], \"budget\": {}}")
+        .write("b.YML", "\u{feff}name: 'n'\r\ndescription: d\r\n")
+        .write("adder.md", "# Adder\n\n---\nnot front matter\n")
+        .write("front.markdown", "---\r\nmax_retries: 2 # two\r\n---\r\n\n# Text\n---\nmore\n")
+        .write("named.md", "---\nname: other\n---\nText")
+        .write("bare.md", "---\n---\nText")
+        .write("merge.yaml", "name: a\ndescription: d\nchecks:\n- &c {command: [x], timeout: 7}\n- {<<: *c, name: b}\n");
+    assert_eq!(folder.read("a.json").unwrap().name, "😀");
+    assert_eq!(folder.read("b.YML").unwrap().name, "n");
+    let adder = folder.read("adder.md").unwrap();
+    assert_eq!(
+        (adder.name.as_str(), adder.description.as_str()),
+        ("adder", "# Adder\n\n---\nnot front matter\n")
+    );
+    let front = folder.read("front.markdown").unwrap();
+    assert_eq!(
+        (
+            front.name.as_str(),
+            front.description.as_str(),
+            front.max_retries
+        ),
+        ("front", "\n# Text\n---\nmore\n", 2)
+    );
+    assert_eq!(folder.read("named.md").unwrap().name, "other");
+    assert_eq!(folder.read("bare.md").unwrap().description, "Text");
+    assert_eq!(
+        folder.read("merge.yaml").unwrap().checks[1].timeout,
+        Duration::from_secs(7)
+    );
+}
+
+#[test]
+fn two_numbers_are_clamped_with_a_warning() {
+    for (asked, kept) in [
+        ("-1", 1),
+        ("0", 1),
+        ("51", 50),
+        ("1000", 50),
+        ("18446744073709551616", 50),
+        ("-99999999999999999999", 1),
+    ] {
+        let spec = accept(&format!("{HEAD}max_retries: {asked}\n"));
+        assert_eq!(spec.max_retries, kept, "{asked}");
+        assert!(spec.warnings[0].contains(&format!(
+            "spec.yaml:3:14: `max_retries` is out of range and clamped to {kept}"
+        )));
+    }
+    for (asked, warned) in [("600", 0), ("600.5", 1), ("601", 1), ("1e300", 1)] {
+        let spec = accept(&format!("{CHECK}    timeout: {asked}\n"));
+        assert_eq!(
+            (spec.checks[0].timeout.as_secs(), spec.warnings.len()),
+            (600, warned),
+            "{asked}"
+        );
+    }
+    let spec = Folder::new().write(
+        "s.json",
+        "{\"name\":\"a\",\"description\":\"b\",\"max_retries\":340282366920938463463374607431768211456}",
+    );
+    assert_eq!(spec.read("s.json").unwrap().max_retries, 50);
+}
+
+#[test]
+fn shapes_are_refused_at_their_place() {
+    below(HEAD, "colour: red", "3:1", "unknown field `colour`");
+    below(HEAD, "chekcs: red", "3:1", "did you mean `checks`?");
+    below(
+        CHECK,
+        "    shell: true",
+        "5:5",
+        "allowed: name, command, timeout",
+    );
+    below(HEAD, "name: b", "3:1", "duplicate mapping key: name");
+    below(
+        HEAD,
+        "budget: {usd: 1.0, euro: 1.0}",
+        "3:20",
+        "unknown field `euro`",
+    );
+    below(
+        HEAD,
+        "workspace:\n  copy:\n    - {from: tests, to: b, mode: c}",
+        "5:28",
+        "unknown field `mode`",
+    );
+    below(HEAD, "sandbox: {enabled: false}", "3:11", "unknown field");
+    refuse_yaml(
+        "name: x\nchecks: []\n",
+        "1:1",
+        "missing field `description`",
+    );
+    refuse_yaml(
+        "name: [a]\ndescription: x\n",
+        "1:7",
+        "expected text, found a list",
+    );
+    refuse_yaml("name: 5\ndescription: x\n", "1:7", "quotes make it text");
+    refuse_yaml(
+        "name: ~\ndescription: x\n",
+        "1:7",
+        "expected text, found nothing",
+    );
+    refuse_yaml("name: ' '\ndescription: x\n", "1:7", "must not be empty");
+    refuse_yaml("name: x\ndescription: ''\n", "2:14", "must not be empty");
+    refuse_yaml("name: \"a\\0b\"\ndescription: x\n", "1:7", "NUL");
+    below(HEAD, "checks: make test", "3:9", "expected a list");
+    below(HEAD, "checks:\n", "3:7", "expected a list, found nothing");
+    below(HEAD, "checks: []", "3:9", "at least one check");
+    below(
+        HEAD,
+        "checks: [{name: a}]",
+        "3:10",
+        "missing field `command`",
+    );
+    below(
+        HEAD,
+        "checks:\n  - command: make test",
+        "4:14",
+        "not a shell line",
+    );
+    below(HEAD, "checks: [{command: []}]", "3:20", "must not be empty");
+    below(
+        HEAD,
+        "checks: [{command: ['']}]",
+        "3:21",
+        "must not be empty",
+    );
+    below(
+        HEAD,
+        "checks: [{command: [a, 5]}]",
+        "3:24",
+        "`checks[0].command[1]`: expected text, found 5",
+    );
+    below(
+        HEAD,
+        "checks:\n  - command: [a]\n  - command:\n    - b\n    - 5",
+        "7:7",
+        "`checks[1].command[1]`: expected",
+    );
+    below(
+        HEAD,
+        "checks: [{command: [a]}, b]",
+        "3:26",
+        "`checks[1]`: expected a mapping of fields",
+    );
+    below(
+        HEAD,
+        "workspace:\n  copy:\n    - {from: 7, to: b}",
+        "5:14",
+        "`workspace.copy[0].from`: expected text",
+    );
+    below(
+        HEAD,
+        "sandbox: {limits: {processes: x}}",
+        "3:31",
+        "`sandbox.limits.processes`: ",
+    );
+    below(
+        HEAD,
+        "sandbox: {network: true, enabled: false}",
+        "3:26",
+        "`sandbox`: unknown field `enabled`",
+    );
+    below(
+        HEAD,
+        "checks: [{command: [a, 5]}]",
+        "3:24",
+        "quotes make it text",
+    );
+    below(
+        HEAD,
+        "checks: [{command: [a], env: {'': b}}]",
+        "3:31",
+        "variable's name",
+    );
+    below(
+        HEAD,
+        "checks: [{command: [a], env: {A=B: b}}]",
+        "3:31",
+        "variable's name",
+    );
+    below(
+        HEAD,
+        "checks: [{command: [a], env: {A: 1}}]",
+        "3:34",
+        "expected text, found 1",
+    );
+    below(
+        HEAD,
+        "checks: [{command: [a], env: {A: a, A: b}}]",
+        "3:37",
+        "duplicate",
+    );
+    below(
+        CHECK,
+        "    hidden: yes",
+        "5:13",
+        "expected true or false, found the text \"yes\"",
+    );
+    below(
+        CHECK,
+        "    files: [tests]",
+        "5:5",
+        "`files` needs `hidden: true`",
+    );
+    below(
+        CHECK,
+        "    hidden: true\n    files: tests",
+        "6:12",
+        "expected a list",
+    );
+    below(
+        HEAD,
+        "workspace: {copy: [nowhere]}",
+        "3:20",
+        "cannot read nowhere",
+    );
+    below(
+        HEAD,
+        "workspace: {copy: [{to: b}]}",
+        "3:20",
+        "missing field `from`",
+    );
+    below(HEAD, "workspace: {copy: ['']}", "3:20", "must not be empty");
+    below(
+        HEAD,
+        "workspace: {copy: [{from: tests, to: ''}]}",
+        "3:38",
+        "must not be empty",
+    );
+    below(
+        HEAD,
+        "workspace: {copy: [..]}",
+        "3:20",
+        "no name of its own",
+    );
+    below(HEAD, "on_timeout: retry", "3:13", "allowed: fail, patch");
+    below(HEAD, "budget: []", "3:9", "expected a mapping");
+}
+
+#[test]
+fn values_are_refused_at_their_place() {
+    for value in ["\"5\"", "5.0", "true", "five", "[5]", "1e309", ".inf"] {
+        below(HEAD, &format!("max_retries: {value}"), "3:14", "");
+    }
+    for value in ["-3", "0", "0.0", "-0.0", "soon", "'5'", ".nan"] {
+        below(CHECK, &format!("    timeout: {value}"), "5:14", "");
+    }
+    for value in ["-1", "1.0", "4294967296", "many"] {
+        below(CHECK, &format!("    min_tests: {value}"), "5:16", "");
+    }
+    for (field, column, words) in [
+        ("provider: oracle", 13, "unknown provider `oracle`"),
+        ("mode: telepathy", 9, "unknown mode"),
+        ("max_tokens: 0", 15, "at least 1"),
+        ("max_tokens: lots", 15, "whole number"),
+        ("max_turns: 0", 14, "at least 1"),
+        ("context: 0", 12, "at least 1"),
+        ("temperature: 2.5", 16, "between 0 and 2"),
+        ("temperature: -1", 16, "between 0 and 2"),
+        ("temperature: hot", 16, "a number"),
+        ("format_retries: 4", 19, "at most 3"),
+        ("format_retries: -1", 19, "at least 0"),
+        ("idle_timeout: 0", 17, "more than 0"),
+        ("idle_timeout: 1e30", 17, "at most a year"),
+        ("phase_timeout: -1", 18, "more than 0"),
+        ("price: {input: -1, output: 1}", 18, "negative"),
+        ("price: {input: 1}", 10, "missing field `output`"),
+        ("base_url: localhost", 13, "http://"),
+        ("base_url: 'http://a b'", 13, "http://"),
+        ("model: ''", 10, "empty"),
+        ("effort: 3", 11, "expected text"),
+        ("template: nowhere", 13, "cannot read nowhere"),
+        ("template: one.txt", 13, "not a folder"),
+        ("template: empty", 13, "has no folder 0/"),
+        ("prompts: one.txt", 12, "not a folder"),
+        ("provider: template", 13, "needs `generator.template`"),
+        (
+            "provider: template\n  template: template\n  mode: agent",
+            13,
+            "no `mode: agent`",
+        ),
+    ] {
+        below(
+            GENERATOR,
+            &format!("  {field}"),
+            &format!("4:{column}"),
+            words,
+        );
+    }
+    below(HEAD, "budget: {usd: -1}", "3:15", "negative");
+    below(HEAD, "budget: {tokens: -1}", "3:18", "at least 0");
+    below(HEAD, "budget: {tokens: 1.5}", "3:18", "whole number");
+    below(HEAD, "sandbox: {network: perhaps}", "3:20", "true or false");
+    below(HEAD, "sandbox: {read: /opt}", "3:17", "a list");
+    below(
+        HEAD,
+        "sandbox: {read: [/nowhere/x]}",
+        "3:18",
+        "cannot read /nowhere/x",
+    );
+    below(
+        HEAD,
+        "sandbox: {read: [~/nowhere]}",
+        "3:18",
+        "cannot read nowhere",
+    );
+    below(
+        HEAD,
+        "sandbox: {devices: [/etc/passwd]}",
+        "3:21",
+        "below /dev",
+    );
+    below(
+        HEAD,
+        "sandbox: {devices: [/dev/../etc]}",
+        "3:21",
+        "below /dev",
+    );
+    for limit in [
+        "processes: 0",
+        "processes: many",
+        "files: -1",
+        "memory: 0",
+        "memory: 5 MB",
+        "disk: '+1'",
+        "disk: 99999999999 GiB",
+        "disk: ''",
+        "memory: 1.5",
+        "memory: []",
+    ] {
+        let column = 20 + limit.find(' ').unwrap() + 1;
+        below(
+            HEAD,
+            &format!("sandbox: {{limits: {{{limit}}}}}"),
+            &format!("3:{column}"),
+            "",
+        );
+    }
+}
+
+#[test]
+fn what_is_no_yaml_is_refused() {
+    below(HEAD, "checks:\n\t- name: unit", "4:2", "tabs");
+    below(HEAD, "checks: [", "3:9", "unclosed");
+    refuse_yaml("name: a\n---\nname: b\n", "3:1", "document");
+    refuse_yaml("just words\n", "1:1", "expected a mapping");
+    refuse_yaml("# nothing\n", "2:1", "empty");
+    refuse_yaml("", "1:1", "empty");
+    refuse_yaml(
+        "name: !!python/object x\ndescription: b\n",
+        "1:23",
+        "unsupported tag",
+    );
+    refuse_yaml("name: *zz\ndescription: b\n", "1:7", "unknown");
+    refuse("spec.yaml", b"name: a\nd\xc3\xa4\xff\n", "2:3", "not UTF-8");
+    refuse("spec.yaml", b"name: a\nd\0\n", "2:2", "NUL");
+    refuse_yaml("name: \u{7}\u{202e}\n", "1:7", "");
+}
+
+#[test]
+fn json_is_refused_at_its_place() {
+    let cases = [
+        ("{\n \"name\": \"a\",\n}\n", "3:1", "trailing comma"),
+        ("{\n \"name\": \"a", "2:11", "EOF"),
+        (
+            "{\"name\": \"a\",\n \"description\": \"b\",\n \"extra\": 1}\n",
+            "3:2",
+            "unknown field `extra`",
+        ),
+        (
+            "{\"name\": \"a\",\n \"description\": 7}\n",
+            "2:17",
+            "expected text, found 7",
+        ),
+        (
+            "{\"name\": \"a\", \"name\": \"b\"}",
+            "1:15",
+            "duplicate key `name`",
+        ),
+        (
+            "{\"name\": \"ä\", \"description\": \"b\", \"max_retries\": 5.0}",
+            "1:50",
+            "whole number",
+        ),
+        (
+            "{\"name\": \"a\", \"description\": \"b\", \"max_retries\": 1e309}",
+            "1:54",
+            "number out of range",
+        ),
+        (
+            "{\"name\": \"a\", \"description\": \"b\", \"checks\": [ {\"command\": [ ] } ]}",
+            "1:59",
+            "must not be empty",
+        ),
+        (
+            "{\"a\\\"b\": {}, \"c\" : [ 1 , 2 ]}",
+            "1:2",
+            "unknown field `a\"b`",
+        ),
+        ("[]", "1:1", "expected a mapping"),
+        ("", "1:1", "EOF"),
+        ("{} {}", "1:4", "trailing"),
+    ];
+    for (text, place, words) in cases {
+        refuse("spec.json", text, place, words);
+    }
+}
+
+#[test]
+fn markdown_is_refused_at_its_place() {
+    refuse(
+        "task.md",
+        "---\nmax_retries: 2\ncolour: red\n---\n# Task\n",
+        "3:1",
+        "unknown field `colour`",
+    );
+    refuse(
+        "task.md",
+        "---\ndescription: x\n---\n# Task\n",
+        "2:1",
+        "below the front matter",
+    );
+    refuse("task.md", "---\nname: x\n# Task\n", "1:1", "not closed");
+    refuse("task.md", "---\nname: x\n---\n \n", "3:1", "no text");
+    refuse("task.md", "", "1:1", "no text");
+    refuse(
+        "task.md",
+        "---\njust words\n---\n# Task\n",
+        "2:1",
+        "expected a mapping",
+    );
+}
+
+#[test]
+fn bombs_are_refused() {
+    let mut laughs =
+        format!("{HEAD}workspace:\n  copy:\n    - &a [x, x, x, x, x, x, x, x, x, x]\n");
+    for (before, this) in "abcdefghi".chars().zip("bcdefghij".chars()) {
+        laughs += &format!(
+            "    - &{this} [{}]\n",
+            vec![format!("*{before}"); 10].join(", ")
+        );
+    }
+    let wide = format!(
+        "a: &a [{}]\nb: [{}]\n",
+        "x, ".repeat(8000),
+        "*a, ".repeat(8000)
+    );
+    let long = format!(
+        "name: &a \"{}\"\nb: [{}]\n",
+        "x".repeat(500_000),
+        "*a, ".repeat(900)
+    );
+    for text in [
+        laughs,
+        wide,
+        long,
+        "[".repeat(100_000),
+        "{a: ".repeat(100_000),
+        "- ".repeat(100_000),
+        "? ".repeat(100_000),
+    ] {
+        Folder::new().write("spec.yaml", &text).message("spec.yaml");
+        Folder::new().write("spec.json", &text).message("spec.json");
+    }
+    for (text, words) in [
+        (
+            format!(
+                "{HEAD}workspace: {{copy: [{}]}}\n",
+                "one.txt, ".repeat(45_000)
+            ),
+            "more than 1000 files",
+        ),
+        (
+            format!(
+                "{HEAD}checks: [{}]\n",
+                "{command: [x], timeout: 900}, ".repeat(15_000)
+            ),
+            "more than 1000 checks",
+        ),
+        (
+            format!(
+                "{HEAD}{}",
+                (0..60_000)
+                    .map(|n| format!("k{n}: 1\n"))
+                    .collect::<String>()
+            ),
+            "YAML document too large",
+        ),
+        (
+            format!(
+                "{HEAD}{}",
+                (0..40_000)
+                    .map(|n| format!("k{n}: 1\n"))
+                    .collect::<String>()
+            ),
+            "unknown field `k0`",
+        ),
+    ] {
+        let message = Folder::new().write("spec.yaml", text).message("spec.yaml");
+        assert!(message.contains(words), "{message}");
+    }
+    let large = Folder::new().write("spec.yaml", format!("{HEAD}#{}", "x".repeat(1 << 20)));
+    assert!(large.message("spec.yaml").contains("larger than 1 MiB"));
+    let long_key = format!("{{\"{}\": 1}}", "k".repeat(5000));
+    refuse("spec.json", long_key, "1:2", "unknown field");
+}
+
+#[test]
+fn only_regular_files_are_read() {
+    let folder = Folder::new();
+    symlink("nowhere", folder.path().join("dangling.yaml")).unwrap();
+    symlink(
+        "dangling.yaml/../loop.yaml",
+        folder.path().join("loop.yaml"),
+    )
+    .unwrap();
+    let fifo = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        folder.path().join("fifo.yaml"),
+        fifo,
+        0o600.into(),
+        0,
+    )
+    .unwrap();
+    for name in [
+        "dangling.yaml",
+        "loop.yaml",
+        "fifo.yaml",
+        "tests",
+        "missing.yaml",
+        "/dev/zero",
+        "/proc/self/mem",
+    ] {
+        assert!(
+            folder
+                .message(name)
+                .starts_with(&format!("{name}: cannot read the spec: ")),
+            "{name}"
+        );
+    }
+    folder.put("real.yaml", HEAD);
+    symlink("real.yaml", folder.path().join("link.yaml")).unwrap();
+    assert!(folder.read("link.yaml").is_ok());
+}
+
+#[test]
+fn messages_carry_no_control_characters() {
+    for (name, text) in [
+        ("a.json", "{\"\\u001b[31m\\u202e\": 1}"),
+        ("b\u{1b}[2J.yaml", "\"\\e[31m\": 1\n"),
+        ("c.yaml", "name: \u{9b}\u{202e}x\n"),
+        (
+            "d.yaml",
+            "name: a\ndescription: b\nworkspace: {copy: [\"\\e]0;x\\a\"]}\n",
+        ),
+        ("e.yaml", "name: !<\u{202e}> x\n"),
+        ("f.yaml", "name: a\n\"\\u202ea\": 1\n\"\\u202ea\": 2\n"),
+    ] {
+        let message = Folder::new().write(name, text).message(name);
+        let is_raw =
+            |c: char| c != '\n' && c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c);
+        assert!(!message.contains(is_raw), "{message:?}");
+    }
+}
+
+fn words() -> impl Strategy<Value = String> {
+    let word = prop_oneof![
+        Just("name: a\n"),
+        Just("description: b\n"),
+        Just("checks:\n"),
+        Just("  - "),
+        Just("command: [x]\n"),
+        Just("{"),
+        Just("}"),
+        Just("["),
+        Just("]"),
+        Just(", "),
+        Just(": "),
+        Just("\""),
+        Just("'"),
+        Just("\\"),
+        Just("---\n"),
+        Just("&a "),
+        Just("*a "),
+        Just("<<: "),
+        Just("\n"),
+        Just("\t"),
+        Just("max_retries: "),
+        Just("9999999999999999999999"),
+        Just("1e5"),
+        Just("!!str "),
+        Just("|\n"),
+        Just("ä\u{feff}"),
+        Just("\r\n"),
+        Just("\"name\":"),
+        Just("null"),
+        Just("\\ud83d"),
+        Just("generator: "),
+        Just("\u{2028}"),
+        Just("%YAML 1.2\n"),
+        Just("...\n"),
+        Just("? "),
+        Just("# x\n"),
+    ];
+    proptest::collection::vec(word, 0..30).prop_map(|words| words.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in words()) {
+        let folder = TempDir::new().unwrap();
+        for name in ["s.yaml", "s.json", "s.md"] {
+            for content in [bytes.as_slice(), text.as_bytes(), format!("---\n{text}\n---\nx").as_bytes()] {
+                fs::write(folder.path().join(name), content).unwrap();
+                let _ = read(&folder.path().join(name), None);
+            }
+        }
+    }
+}

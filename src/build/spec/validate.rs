@@ -1,0 +1,475 @@
+//! A tree to a `Spec`: which fields there are, what they may be, what they are when nobody says.
+//!
+//! Two numbers are clamped with a warning, `max_retries` and a check's `timeout`; all else that is out of range is
+//! refused at its place. Paths are made absolute against the spec's folder, and must lead somewhere.
+
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+
+use super::diagnostic::{Document, Place, Refusal, shown_path};
+use super::exclusions;
+use super::node::{Entry, Fields, Node, Value, brief};
+use super::{
+    Budget, CHECK_TIMEOUT_CEILING, Check, GeneratorSpec, MAX_RETRIES_CEILING, OnTimeout, Sandbox,
+    Source, Spec, Writable,
+};
+use crate::workspace::safe_path::{SafePath, Violation};
+
+const FIELDS: [&str; 12] = [
+    "name",
+    "description",
+    "workspace",
+    "checks",
+    "on_timeout",
+    "max_retries",
+    "generator",
+    "budget",
+    "sandbox",
+    "baseline",
+    "stuck_after",
+    "snapshots",
+];
+const CHECK_FIELDS: [&str; 9] = [
+    "name",
+    "command",
+    "timeout",
+    "env",
+    "min_tests",
+    "rerun",
+    "hidden",
+    "files",
+    "writable",
+];
+const MAX_RERUN: i128 = 3;
+const ON_TIMEOUT: [(&str, OnTimeout); 2] = [("fail", OnTimeout::Fail), ("patch", OnTimeout::Patch)];
+
+const DEFAULT_CHECK_TIMEOUT: Duration = Duration::from_secs(300);
+const DEFAULT_MAX_RETRIES: u32 = 5;
+const DEFAULT_STUCK_AFTER: u32 = 4;
+const DEFAULT_KEPT_SNAPSHOTS: u32 = 200;
+/// The longest time that can be asked for; clocks can be moved by it without harm.
+const MAX_SECONDS: f64 = 366.0 * 24.0 * 3600.0;
+
+/// What tells a shell line from the name of a program, beside white space.
+const SHELL_SIGNS: &str = "&|;<>";
+const SHELL_HINT: &str = "a list of words, not a shell line; for a shell: `[sh, -c, \"…\"]`";
+
+/// How many checks a spec may have, and how many places are kept; each costs a walk over the text.
+const MAX_CHECKS: usize = 1_000;
+const MAX_PLACES: usize = 1_000;
+
+/// What a Markdown spec says outside its front matter.
+pub struct Markdown {
+    pub name: String,
+    pub description: String,
+}
+
+/// Walks one spec's tree; collects warnings.
+pub struct Validator<'a> {
+    document: Document<'a>,
+    folder: PathBuf,
+    pub(super) home: Option<&'a Path>,
+    pub warnings: Vec<String>,
+    places: usize,
+}
+
+impl<'a> Validator<'a> {
+    /// Returns a validator for the text of `file`, which is absolute.
+    pub fn new(document: Document<'a>, file: &Path, home: Option<&'a Path>) -> Validator<'a> {
+        let folder = file.parent().unwrap_or(file).to_owned();
+        Validator {
+            document,
+            folder,
+            home,
+            warnings: Vec::new(),
+            places: 0,
+        }
+    }
+
+    /// Returns the spec, without what only the file itself knows (`file`, `warnings`).
+    pub fn spec(&mut self, tree: &Node, markdown: Option<Markdown>) -> Result<Spec, Refusal> {
+        if tree.value == Value::Null {
+            return Err(tree
+                .refuse("the spec is empty")
+                .hint("`name` and `description` are required"));
+        }
+        let fields = tree.fields(&FIELDS)?;
+        let (name, description) = self.title(&fields, markdown)?;
+        let (copy, protect) = fields
+            .optional("workspace")
+            .map_or(Ok(Default::default()), |node| self.workspace(node))?;
+        let budget = fields.optional("budget");
+        Ok(Spec {
+            name,
+            description,
+            copy,
+            protect,
+            checks: self.checks(tree, fields.optional("checks"))?,
+            on_timeout: fields
+                .optional("on_timeout")
+                .map_or(Ok(OnTimeout::Fail), |node| node.choice("word", &ON_TIMEOUT))?,
+            max_retries: fields
+                .optional("max_retries")
+                .map_or(Ok(DEFAULT_MAX_RETRIES), |node| self.max_retries(node))?,
+            generator: fields
+                .optional("generator")
+                .map_or_else(|| Ok(GeneratorSpec::default()), |node| self.generator(node))?,
+            budget: budget.map_or(Ok(Budget::default()), budget_of)?,
+            usd_place: budget
+                .and_then(usd_of)
+                .map(|node| self.place(node))
+                .transpose()?,
+            sandbox: fields
+                .optional("sandbox")
+                .map_or(Ok(Sandbox::default()), |node| self.sandbox(node))?,
+            baseline: fields
+                .optional("baseline")
+                .map_or(Ok(true), Node::boolean)?,
+            stuck_after: fields
+                .optional("stuck_after")
+                .map_or(Ok(DEFAULT_STUCK_AFTER), |node| {
+                    node.whole_in(0, u32::MAX.into())
+                })?,
+            kept_snapshots: fields
+                .optional("snapshots")
+                .map_or(Ok(DEFAULT_KEPT_SNAPSHOTS), kept_snapshots)?,
+            file: PathBuf::new(),
+            warnings: Vec::new(),
+        })
+    }
+
+    fn title(
+        &self,
+        fields: &Fields<'_>,
+        markdown: Option<Markdown>,
+    ) -> Result<(String, String), Refusal> {
+        let Some(markdown) = markdown else {
+            let (name, description) = (fields.required("name")?, fields.required("description")?);
+            return Ok((
+                name.some_text()?.to_owned(),
+                description.some_text()?.to_owned(),
+            ));
+        };
+        if let Some(entry) = fields.entry("description") {
+            return Err(Refusal::new(
+                entry.at,
+                "in Markdown the text below the front matter is the description",
+            ));
+        }
+        let name = fields
+            .optional("name")
+            .map_or(Ok(markdown.name.as_str()), Node::some_text)?;
+        Ok((name.to_owned(), markdown.description))
+    }
+
+    fn workspace(&mut self, node: &Node) -> Result<(Vec<Source>, Vec<Source>), Refusal> {
+        let fields = node.fields(&["copy", "protect"])?;
+        let mut sources = |key| {
+            fields
+                .optional(key)
+                .map_or(Ok(Vec::new()), |node| self.sources(node))
+        };
+        Ok((sources("copy")?, sources("protect")?))
+    }
+
+    fn sources(&mut self, node: &Node) -> Result<Vec<Source>, Refusal> {
+        node.list()?.iter().map(|item| self.source(item)).collect()
+    }
+
+    fn source(&mut self, node: &Node) -> Result<Source, Refusal> {
+        let Value::Map(_) = node.value else {
+            let from = self.existing(node)?;
+            let written = node.text()?.to_owned();
+            let to = own_name(node, &from)?;
+            return Ok(Source {
+                from,
+                written,
+                to,
+                exclude: Vec::new(),
+                place: self.place(node)?,
+            });
+        };
+        let fields = node.fields(&["from", "to", "exclude"])?;
+        let named = fields.required("from")?;
+        let from = self.existing(named)?;
+        let to = match fields.optional("to") {
+            Some(to) if !is_top(to.some_text()?) => Some(safe(to, to.some_text()?)?),
+            // A file cannot be the top itself, so there it keeps its name.
+            Some(_) if from.is_dir() => None,
+            _ => own_name(named, &from)?,
+        };
+        let exclude = match fields.entry("exclude") {
+            Some(entry) if !from.is_dir() => {
+                return Err(Refusal::new(entry.at, "`exclude` needs a folder"));
+            }
+            Some(entry) => entry
+                .value
+                .list()?
+                .iter()
+                .map(excluded)
+                .collect::<Result<_, _>>()?,
+            None => Vec::new(),
+        };
+        Ok(Source {
+            from,
+            written: named.text()?.to_owned(),
+            to,
+            exclude,
+            place: self.place(node)?,
+        })
+    }
+
+    fn checks(&mut self, spec: &Node, node: Option<&Node>) -> Result<Vec<Check>, Refusal> {
+        let Some(node) = node else {
+            return Ok(vec![default_check(self.document.place(spec.at))]);
+        };
+        match node.list()? {
+            [] => Err(node
+                .refuse("there must be at least one check")
+                .hint("without `checks`, pytest is the one check")),
+            items if MAX_CHECKS < items.len() => {
+                Err(node.refuse(format!("there are more than {MAX_CHECKS} checks")))
+            }
+            items => items
+                .iter()
+                .enumerate()
+                .map(|(index, item)| self.check(index, item))
+                .collect(),
+        }
+    }
+
+    fn check(&mut self, index: usize, node: &Node) -> Result<Check, Refusal> {
+        let fields = node.fields(&CHECK_FIELDS)?;
+        let hidden = fields.optional("hidden").map_or(Ok(false), Node::boolean)?;
+        if let Some(entry) = fields.entry("files").filter(|_| !hidden) {
+            return Err(Refusal::new(entry.at, "`files` needs `hidden: true`"));
+        }
+        let words = fields.required("command")?;
+        Ok(Check {
+            name: match fields.optional("name") {
+                Some(name) => name.some_text()?.to_owned(),
+                None => format!("check {}", index + 1),
+            },
+            command: command(words)?,
+            place: self
+                .document
+                .place(words.list()?.first().unwrap_or(words).at),
+            timeout: fields
+                .optional("timeout")
+                .map_or(Ok(DEFAULT_CHECK_TIMEOUT), |node| self.timeout(node))?,
+            env: fields.optional("env").map_or(Ok(BTreeMap::new()), env)?,
+            min_tests: fields
+                .optional("min_tests")
+                .map(|node| node.whole_in(0, u32::MAX.into()))
+                .transpose()?,
+            rerun: fields
+                .optional("rerun")
+                .map_or(Ok(0), |node| node.whole_in(0, MAX_RERUN))?,
+            hidden,
+            files: fields
+                .optional("files")
+                .map_or(Ok(Vec::new()), |node| self.sources(node))?,
+            writable: fields
+                .optional("writable")
+                .map_or(Ok(Vec::new()), |node| self.writable(node))?,
+        })
+    }
+
+    fn writable(&mut self, node: &Node) -> Result<Vec<Writable>, Refusal> {
+        let folder = |item: &Node| {
+            Ok(Writable {
+                path: safe(item, item.some_text()?)?,
+                place: self.place(item)?,
+            })
+        };
+        node.list()?.iter().map(folder).collect()
+    }
+
+    fn timeout(&mut self, node: &Node) -> Result<Duration, Refusal> {
+        let asked = node.number()?;
+        let ceiling = CHECK_TIMEOUT_CEILING.as_secs();
+        if ceiling as f64 <= asked {
+            self.clamped(node, "timeout", asked > ceiling as f64, ceiling);
+            return Ok(CHECK_TIMEOUT_CEILING);
+        }
+        seconds(node)
+    }
+
+    fn max_retries(&mut self, node: &Node) -> Result<u32, Refusal> {
+        let asked = node.whole()?;
+        let kept = asked.clamp(1, MAX_RETRIES_CEILING.into());
+        self.clamped(node, "max_retries", asked != kept, kept);
+        Ok(u32::try_from(kept).unwrap_or(MAX_RETRIES_CEILING))
+    }
+
+    fn clamped(
+        &mut self,
+        node: &Node,
+        field: &str,
+        is_clamped: bool,
+        kept: impl std::fmt::Display,
+    ) {
+        if is_clamped {
+            let warning = format!(
+                "{}: `{field}` is out of range and clamped to {kept}",
+                self.document.place(node.at).head
+            );
+            self.warnings.push(warning);
+        }
+    }
+
+    /// Returns the path that a text names, absolute; it exists.
+    pub(super) fn existing(&self, node: &Node) -> Result<PathBuf, Refusal> {
+        let path = self.folder.join(node.some_text()?);
+        match path.metadata() {
+            Ok(_) => Ok(path),
+            Err(error) => Err(node.refuse(format!("cannot read {}: {error}", shown_path(&path)))),
+        }
+    }
+
+    /// Returns the folder that a text names, absolute; it exists.
+    pub(super) fn existing_folder(&self, node: &Node) -> Result<PathBuf, Refusal> {
+        match self.existing(node)? {
+            path if path.is_dir() => Ok(path),
+            path => Err(node.refuse(format!("{} is not a folder", shown_path(&path)))),
+        }
+    }
+
+    /// Returns a place to keep. Their number is bounded, see `MAX_PLACES`.
+    fn place(&mut self, node: &Node) -> Result<Place, Refusal> {
+        self.places += 1;
+        match self.places <= MAX_PLACES {
+            true => Ok(self.document.place(node.at)),
+            false => Err(node.refuse(format!(
+                "there are more than {MAX_PLACES} files and folders named"
+            ))),
+        }
+    }
+}
+
+/// Returns the time that a number of seconds, whole or not, stands for.
+pub(super) fn seconds(node: &Node) -> Result<Duration, Refusal> {
+    match node.number()? {
+        number if number <= 0.0 => Err(node.refuse("must be more than 0 seconds")),
+        number if MAX_SECONDS < number => Err(node.refuse("must be at most a year of seconds")),
+        number => Ok(Duration::from_secs_f64(number).max(Duration::from_millis(1))),
+    }
+}
+
+/// Returns a number of money: finite and not negative.
+pub(super) fn amount(node: &Node) -> Result<f64, Refusal> {
+    match node.number()? {
+        number if number < 0.0 => Err(node.refuse("must not be negative")),
+        number => Ok(number),
+    }
+}
+
+/// Returns the check that there is when the spec names none.
+fn default_check(place: Place) -> Check {
+    Check {
+        name: "pytest".to_owned(),
+        command: ["python3", "-m", "pytest"].map(str::to_owned).to_vec(),
+        place,
+        timeout: DEFAULT_CHECK_TIMEOUT,
+        env: BTreeMap::new(),
+        min_tests: None,
+        rerun: 0,
+        hidden: false,
+        files: Vec::new(),
+        writable: Vec::new(),
+    }
+}
+
+fn command(node: &Node) -> Result<Vec<String>, Refusal> {
+    let items = node.list().map_err(|refusal| refusal.hint(SHELL_HINT))?;
+    let Some(program) = items.first() else {
+        return Err(node.refuse("must not be empty"));
+    };
+    if program
+        .some_text()?
+        .contains(|c: char| c.is_whitespace() || SHELL_SIGNS.contains(c))
+    {
+        let what = format!(
+            "\"{}\" cannot be the name of a program",
+            brief(program.some_text()?)
+        );
+        return Err(program.refuse(what).hint(SHELL_HINT));
+    }
+    items
+        .iter()
+        .map(|item| Ok(item.text()?.to_owned()))
+        .collect()
+}
+
+fn excluded(node: &Node) -> Result<String, Refusal> {
+    let text = node.some_text()?;
+    let hint = "as in .gitignore: *.csv, data/, /only/here";
+    exclusions::pattern(text).map_err(|_| {
+        node.refuse(format!("`{}` is not a pattern", brief(text)))
+            .hint(hint)
+    })
+}
+
+fn env(node: &Node) -> Result<BTreeMap<String, String>, Refusal> {
+    node.entries()?.iter().map(variable).collect()
+}
+
+fn variable(entry: &Entry) -> Result<(String, String), Refusal> {
+    if entry.key.is_empty() || entry.key.contains(['=', '\0']) {
+        return Err(Refusal::new(
+            entry.at,
+            "a variable's name must not be empty or hold `=` or NUL",
+        ));
+    }
+    Ok((entry.key.clone(), entry.value.text()?.to_owned()))
+}
+
+fn budget_of(node: &Node) -> Result<Budget, Refusal> {
+    let fields = node.fields(&["usd", "tokens"])?;
+    Ok(Budget {
+        usd: fields.optional("usd").map(amount).transpose()?,
+        tokens: fields
+            .optional("tokens")
+            .map(|node| node.whole_in(0, u64::MAX.into()))
+            .transpose()?,
+    })
+}
+
+fn kept_snapshots(node: &Node) -> Result<u32, Refusal> {
+    let keep = node.fields(&["keep"])?.optional("keep");
+    keep.map_or(Ok(DEFAULT_KEPT_SNAPSHOTS), |node| {
+        node.whole_in(0, u32::MAX.into())
+    })
+}
+
+fn usd_of(budget: &Node) -> Option<&Node> {
+    budget.fields(&["usd", "tokens"]).ok()?.optional("usd")
+}
+
+/// Returns where a source arrives when nobody says: under its own name, `.` at the top.
+fn own_name(node: &Node, from: &Path) -> Result<Option<SafePath>, Refusal> {
+    if from.is_dir() && is_top(node.text()?) {
+        return Ok(None);
+    }
+    let name = Path::new(node.text()?)
+        .file_name()
+        .and_then(|name| name.to_str());
+    let name = name.ok_or_else(|| {
+        node.refuse("this has no name of its own")
+            .hint("say {from: …, to: …}")
+    })?;
+    safe(node, name).map(Some)
+}
+
+fn is_top(text: &str) -> bool {
+    !text.is_empty()
+        && Path::new(text)
+            .components()
+            .all(|component| component == Component::CurDir)
+}
+
+fn safe(node: &Node, text: &str) -> Result<SafePath, Refusal> {
+    SafePath::parse(text)
+        .map_err(|Violation { what, rule }| node.refuse(format!("\"{what}\": {rule}")))
+}

@@ -1,0 +1,391 @@
+//! One function per working phase: what is done, and what it came to.
+
+use std::path::Path;
+
+use crate::build::Run;
+use crate::build::checks::report::{FailedCheck, report};
+use crate::build::checks::text::cut_middle;
+use crate::build::checks::{CANNOT_START, ToolResult};
+use crate::build::context::Context;
+use crate::build::generators::Written;
+use crate::build::protection::guard::Guard;
+use crate::build::protection::{self, PutBack};
+use crate::build::replaced_run;
+use crate::build::spec::{Check, OnTimeout};
+use crate::build::tampering;
+use crate::build::tested_files;
+use crate::error::{Error, Result};
+use crate::events::{Event, MAIN_AGENT};
+use crate::state::phase::Outcome;
+use crate::state::reason::Reason;
+use crate::state::run::RunState;
+use crate::workspace::snapshot::Snapshot;
+
+/// How much of a stream a line of the log takes.
+const LOGGED_STREAM: usize = 64 << 10;
+/// How much of `last_test_stderr` is kept.
+const KEPT_STDERR: usize = 64 << 10;
+/// What stays at the top of `workspace/` when it is emptied.
+pub const KEPT_NAMES: [&str; 2] = [".gitkeep", ".gitignore"];
+
+/// Whether a path stays when the workspace is emptied: it is the user's repository's, no part of the project.
+pub fn is_kept(path: &Path) -> bool {
+    KEPT_NAMES.iter().any(|name| path == Path::new(name))
+}
+
+/// INIT: an empty workspace with the user's files in it.
+pub fn prepare(run: &mut Run) -> Result<Outcome> {
+    let context = &mut run.context;
+    replaced_run::keep_workspace(context)?;
+    if !context.door.is_empty_but(&KEPT_NAMES)? {
+        context
+            .scribe
+            .progress("emptying workspace/ for a fresh start")?;
+        let left = context.door.clear(&KEPT_NAMES)?;
+        if !left.is_empty() {
+            let left = left
+                .iter()
+                .map(|name| name.escape_debug().to_string())
+                .collect::<Vec<_>>()
+                .join(", ");
+            return Err(Error::io(
+                "empty",
+                &context.root.join("workspace"),
+                std::io::Error::other(format!("still there: {left}")),
+            ));
+        }
+    }
+    if let Some(line) = context.inputs.left_out.clone() {
+        context.scribe.progress(line)?;
+    }
+    protection::bring_in(context, &context.inputs.copy)?;
+    protection::bring_in(context, &context.inputs.protect)?;
+    // What was removed and what was brought in is on disk before the state says so.
+    let given = context.inputs.copy.iter().chain(&context.inputs.protect);
+    context
+        .door
+        .settle(given.map(|input| Path::new(input.to.as_str())))?;
+    Ok(Outcome::Started)
+}
+
+/// GENERATING and PATCHING: an answer, and its files on disk.
+pub fn write(run: &mut Run) -> Result<Outcome> {
+    let context = &mut run.context;
+    context.heed_stop()?;
+    let all = run.generator.write(context)?;
+    let Written {
+        written,
+        deleted,
+        attempt_files,
+        hashes,
+    } = all.clone();
+    context.state.attempt_files = attempt_files;
+    context.record(Event::FilesApplied {
+        agent_id: MAIN_AGENT.into(),
+        written,
+        deleted,
+        hashes,
+    })?;
+    tampering::note_written(context, &all)?;
+    Ok(Outcome::Written)
+}
+
+/// One round of checks.
+#[derive(Default)]
+struct Round {
+    /// In the order in which they ran: the check's index and its result.
+    results: Vec<(usize, ToolResult)>,
+    put_back: PutBack,
+}
+
+impl Round {
+    fn all_passed(&self) -> bool {
+        self.results.iter().all(|(_, result)| result.passed)
+    }
+
+    fn first_failed(&self) -> Option<&(usize, ToolResult)> {
+        self.results.iter().find(|(_, result)| !result.passed)
+    }
+
+    fn mend(&mut self, context: &mut Context) -> Result<()> {
+        self.put_back.add(protection::put_back(context)?);
+        Ok(())
+    }
+}
+
+/// TESTING: all visible checks, then, once they pass, the hidden ones.
+pub fn test(run: &mut Run) -> Result<Outcome> {
+    protection::may_have_changed(&mut run.context);
+    let mut round = Round {
+        put_back: run.context.memory.take_put_back(),
+        ..Round::default()
+    };
+    let (hidden, visible): (Vec<usize>, Vec<usize>) =
+        (0..run.checks.len()).partition(|index| run.context.spec.checks[*index].hidden);
+    for index in visible {
+        check(run, index, &mut round)?;
+    }
+    if round.all_passed() {
+        for index in hidden {
+            check(run, index, &mut round)?;
+        }
+    }
+    round.mend(&mut run.context)?;
+    tampering::note_all(&mut run.context)?;
+    remember(&mut run.context, &round);
+    let outcome = verdict(&run.context, &round)?;
+    if outcome == Outcome::Passed {
+        tested_files::record(&mut run.context)?;
+    }
+    Ok(outcome)
+}
+
+/// Runs a check to its result; a failure is run again as often as the spec says before it counts.
+fn check(run: &mut Run, index: usize, round: &mut Round) -> Result<()> {
+    let check = run.context.spec.checks[index].clone();
+    let mut failures = 0;
+    loop {
+        let result = check_once(run, index, &check, round)?;
+        let step_number = round.results.len() as u32 + 1;
+        let is_flaky = result.passed && 0 < failures;
+        let context = &mut run.context;
+        context.record(output_event(
+            context,
+            &check,
+            step_number,
+            &result,
+            is_flaky,
+        ))?;
+        for sentence in result.refused.iter().chain(&result.hints) {
+            context
+                .scribe
+                .note(format!("check {}: {sentence}", check.name))?;
+        }
+        if is_flaky {
+            let times = if failures == 1 {
+                "once".into()
+            } else {
+                format!("{failures} times")
+            };
+            context.scribe.note(format!(
+                "check {} is flaky: it failed {times}, then passed unchanged",
+                check.name
+            ))?;
+        }
+        let is_final = result.passed || failures == check.rerun || result.exit_code == CANNOT_START;
+        if is_final {
+            round.results.push((index, result));
+            return Ok(());
+        }
+        failures += 1;
+        context.scribe.progress(format!(
+            "check {} failed and is run again ({failures} of {})",
+            check.name, check.rerun
+        ))?;
+    }
+}
+
+fn check_once(run: &mut Run, index: usize, check: &Check, round: &mut Round) -> Result<ToolResult> {
+    let context = &mut run.context;
+    context.heed_stop()?;
+    context.door.refuse_moved()?;
+    round.mend(context)?;
+    protection::make_ready(context, index)?;
+    tampering::judge_workspace(context, check)?;
+    context.scribe.tell(Event::ToolInvocation {
+        agent_id: MAIN_AGENT.into(),
+        tool_name: check.name.clone(),
+        detail: check.command.join(" "),
+    })?;
+    let mut result = if check.hidden {
+        run_hidden(run, index, check)?
+    } else {
+        run_visible(run, index)?
+    };
+    hold_against_earlier_rounds(&run.context, check, &mut result);
+    Ok(result)
+}
+
+/// Tests that an earlier round executed are executed in this one, too, unless the user has set another bound.
+fn hold_against_earlier_rounds(context: &Context, check: &Check, result: &mut ToolResult) {
+    if !result.passed || check.min_tests.is_some() || !context.rules.has_tests() {
+        return;
+    }
+    if let Some(lost) = context.memory.rounds().lost(&check.name, result) {
+        result.passed = false;
+        result.problem = Some(format!("exit code 0, but {lost}"));
+    }
+}
+
+/// Runs a check, and finds the workspace again, whatever it did to it. One that changes protected files has failed.
+fn run_tool(run: &mut Run, index: usize) -> Result<ToolResult> {
+    let guard = Guard::begin(&mut run.context, index)?;
+    let result = run.checks.run(index);
+    let reopened = run.context.reopen_door();
+    let mut result = result.and_then(|result| reopened.map(|()| result))?;
+    guard.end(&mut run.context, &mut result)?;
+    Ok(result)
+}
+
+/// Runs a visible check. One that leaves nothing of the workspace has not passed, whatever it says.
+fn run_visible(run: &mut Run, index: usize) -> Result<ToolResult> {
+    let was_empty = run.context.door.is_empty_but(&KEPT_NAMES)?;
+    let mut result = run_tool(run, index)?;
+    if result.passed && !was_empty && run.context.door.is_empty_but(&KEPT_NAMES)? {
+        result.passed = false;
+        result.problem = Some("exit code 0, but it emptied the workspace".into());
+    }
+    Ok(result)
+}
+
+/// Runs a hidden check: its files are there only meanwhile, and what it leaves is undone, whatever becomes of it.
+fn run_hidden(run: &mut Run, index: usize, check: &Check) -> Result<ToolResult> {
+    let snapshot = Snapshot::take(&run.context.door, &run.context.root.path)?;
+    let files = run.context.inputs.hidden[index].clone();
+    // A folder that others use too is not theirs to take along, should a crash leave them behind.
+    let shared = snapshot.folders();
+    let own = files
+        .iter()
+        .map(|input| input.to.as_str())
+        .filter(|path| !shared.contains(Path::new(path)));
+    let paths: Vec<String> = own.map(str::to_owned).collect();
+    if !paths.is_empty() {
+        run.context.scribe.tell_synced(Event::HiddenFilesPlaced {
+            agent_id: MAIN_AGENT.into(),
+            tool_name: check.name.clone(),
+            paths: paths.clone(),
+        })?;
+    }
+    let result = protection::bring_in(&run.context, &files).and_then(|()| run_tool(run, index));
+    snapshot.restore(&run.context.door)?;
+    protection::may_have_changed(&mut run.context);
+    if !paths.is_empty() {
+        run.context.scribe.tell(Event::HiddenFilesRemoved {
+            agent_id: MAIN_AGENT.into(),
+            tool_name: check.name.clone(),
+        })?;
+    }
+    result
+}
+
+fn output_event(
+    context: &Context,
+    check: &Check,
+    step_number: u32,
+    result: &ToolResult,
+    flaky: bool,
+) -> Event {
+    let keeps_names = context.rules.has_tests();
+    let first_executed =
+        keeps_names.then(|| context.memory.rounds().first_executed(&check.name, result));
+    let skipped_names = keeps_names.then(|| result.names.skipped.iter().cloned().collect());
+    Event::ScriptOutput {
+        agent_id: MAIN_AGENT.into(),
+        state_name: context.state.phase.name().into(),
+        step_number,
+        tool_name: check.name.clone(),
+        hidden: check.hidden,
+        passed: result.passed,
+        problem: result.problem.clone(),
+        exit_code: result.exit_code,
+        execution_time_ms: result.took.as_millis() as u64,
+        tests: result.tests.clone(),
+        flaky,
+        first_executed: first_executed.unwrap_or_default(),
+        skipped_names: skipped_names.unwrap_or_default(),
+        stdout: cut_middle(&result.stdout.text, LOGGED_STREAM),
+        stdout_bytes: result.stdout.bytes,
+        stderr: cut_middle(&result.stderr.text, LOGGED_STREAM),
+        stderr_bytes: result.stderr.bytes,
+        env_vars: result.variables.clone(),
+    }
+}
+
+/// Keeps what the next patch is asked with.
+fn remember(context: &mut Context, round: &Round) {
+    let checks = &context.spec.checks;
+    let failed: Vec<FailedCheck<'_>> = round
+        .results
+        .iter()
+        .filter(|(_, result)| !result.passed)
+        .map(|(index, result)| failed_check(&checks[*index], result))
+        .collect();
+    let passed: Vec<&str> = round
+        .results
+        .iter()
+        .filter(|(index, result)| result.passed && !checks[*index].hidden)
+        .map(|(index, _)| checks[*index].name.as_str())
+        .collect();
+    let PutBack { restored, removed } = &round.put_back;
+    let output = if failed.is_empty() {
+        String::new()
+    } else {
+        report(&failed, &passed, restored, removed)
+    };
+    let state = &mut context.state;
+    state.test_passed = round.all_passed();
+    state.last_test_output = output;
+    let first = round.first_failed();
+    state.last_test_exit_code = Some(first.map_or(0, |(_, result)| result.exit_code));
+    state.last_test_stderr = first
+        .map(|(_, result)| cut_middle(&result.stderr.text, KEPT_STDERR))
+        .unwrap_or_default();
+}
+
+fn failed_check<'a>(check: &'a Check, result: &'a ToolResult) -> FailedCheck<'a> {
+    FailedCheck {
+        name: &check.name,
+        command: &check.command,
+        hidden: check.hidden,
+        problem: result.problem.as_deref().unwrap_or("failed"),
+        stdout: &result.stdout.text,
+        stderr: &result.stderr.text,
+        stdout_dropped: result.stdout.dropped,
+        stderr_dropped: result.stderr.dropped,
+        refused: &result.refused,
+        tests: result.tests.as_ref(),
+    }
+}
+
+fn verdict(context: &Context, round: &Round) -> Result<Outcome> {
+    if round.all_passed() {
+        return Ok(Outcome::Passed);
+    }
+    if let Some(bound) = context
+        .memory
+        .talks()
+        .last_closed()
+        .and_then(|closed| closed.bound.clone())
+    {
+        return Err(Error::Failed(
+            bound.reason,
+            format!("{}; the checks fail", bound.message),
+        ));
+    }
+    let timed_out = round.results.iter().find(|(_, result)| result.timed_out);
+    match (timed_out, context.spec.on_timeout) {
+        (Some((index, result)), OnTimeout::Fail) => {
+            let name = &context.spec.checks[*index].name;
+            let problem = result.problem.as_deref().unwrap_or("timed out");
+            Err(Error::Failed(
+                Reason::CheckTimeout,
+                format!("check {name}: {problem}"),
+            ))
+        }
+        _ => Ok(Outcome::TestsFailed),
+    }
+}
+
+/// Says in one line what failed in the last round, for a run that has no retries left.
+pub fn failure_line(state: &RunState) -> String {
+    // The first heading of the report names the first check that failed, and says how; an exit code may be 0.
+    let first = state
+        .last_test_output
+        .lines()
+        .find_map(|line| line.strip_prefix("## "))
+        .unwrap_or("no report is left");
+    format!(
+        "the checks still fail after {} of {} retries: {first}",
+        state.retry_count, state.max_retries
+    )
+}

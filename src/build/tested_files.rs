@@ -1,0 +1,136 @@
+//! The workspace as the checks left it when they passed, and what is different since.
+//!
+//! A file is known by its content; its size, times and inode are kept too, so that a workspace that nobody touched is
+//! compared without reading it. What tools leave behind (bytecode, caches, dependencies, repositories) is no part of it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use crate::build::context::Context;
+use crate::build::model_call::hex;
+use crate::build::steps::is_kept;
+use crate::cancel::Stop;
+use crate::error::{Error, Result};
+use crate::events::{Event, MAIN_AGENT, TestedFile};
+use crate::workspace::generated::{TOOL_FOLDERS, is_never_taken};
+use crate::workspace::{Door, Entry, Kind, Read, Walk, Walked};
+
+const BYTECODE: [&str; 2] = ["pyc", "pyo"];
+/// A file longer than this is known by its length and its time.
+const HASHED_LIMIT: u64 = 64 << 20;
+/// How much of a hash tells contents apart.
+const HASH_BYTES: usize = 16;
+/// A workspace with more files than this is not compared.
+pub const MOST_FILES: usize = 100_000;
+
+/// Files by name.
+pub type Files = BTreeMap<String, TestedFile>;
+
+/// Writes down, durably, what the checks have passed on.
+pub fn record(context: &mut Context) -> Result<()> {
+    match look(&context.door, &Files::new(), &context.stop)? {
+        Some(files) => context.scribe.tell_synced(Event::WorkspaceTested { agent_id: MAIN_AGENT.into(), files }),
+        None => context.scribe.note(format!(
+            "workspace/ has more than {MOST_FILES} files, so later changes to this result will not be noticed"
+        )),
+    }
+}
+
+/// Returns what is different from what was tested, each name with what became of it; nothing where it is the same.
+pub fn changes(door: Option<&Door>, tested: &Files, stop: &Stop) -> Result<Vec<String>> {
+    let now = door.map_or(Ok(Some(Files::new())), |door| look(door, tested, stop))?;
+    let Some(now) = now else {
+        return Ok(vec![format!("more than {MOST_FILES} files")]);
+    };
+    let mut changes = Vec::new();
+    for (name, before) in tested {
+        match now.get(name) {
+            None => changes.push(format!("{name} (deleted)")),
+            Some(mark) if mark.content != before.content => changes.push(name.clone()),
+            Some(_) => {}
+        }
+    }
+    changes.extend(
+        now.keys()
+            .filter(|name| !tested.contains_key(*name))
+            .map(|name| format!("{name} (new)")),
+    );
+    Ok(changes)
+}
+
+/// Looks at the workspace; `known` files that look untouched are not read. Nothing, where there are too many files.
+fn look(door: &Door, known: &Files, stop: &Stop) -> Result<Option<Files>> {
+    let mut entries = Vec::new();
+    let walked = door.walk(&mut |entry| {
+        if is_of_tools(&entry.path) || is_kept(&entry.path) {
+            return Walk::Skip;
+        }
+        if !matches!(entry.kind, Kind::Dir { .. }) {
+            entries.push(entry.clone());
+        }
+        if entries.len() > MOST_FILES {
+            Walk::Stop
+        } else {
+            Walk::On
+        }
+    })?;
+    if walked == Walked::Cut || entries.len() > MOST_FILES {
+        return Ok(None);
+    }
+    let mut files = Files::new();
+    for entry in entries {
+        stop.requested()
+            .map_or(Ok(()), |signal| Err(Error::Stopped(signal)))?;
+        let (name, stamp) = (entry.path.to_string_lossy().into_owned(), stamp(&entry));
+        let content = match known.get(&name).filter(|known| known.stamp == stamp) {
+            Some(known) => known.content.clone(),
+            None => content(door, &entry)?,
+        };
+        files.insert(name, TestedFile { content, stamp });
+    }
+    Ok(Some(files))
+}
+
+fn is_of_tools(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default();
+    let ending = path.extension().unwrap_or_default();
+    is_never_taken(name)
+        || TOOL_FOLDERS.iter().any(|known| name == *known)
+        || BYTECODE.iter().any(|known| ending == *known)
+}
+
+/// Returns what cannot stay the same when a file is written to.
+fn stamp(entry: &Entry) -> String {
+    let (size, mode) = if let Kind::File { size, mode } = entry.kind {
+        (size, mode)
+    } else {
+        (0, 0)
+    };
+    let Entry {
+        ino, ctime, mtime, ..
+    } = entry;
+    format!(
+        "{ino} {size} {mode:o} {}.{:09} {}.{:09}",
+        mtime.0, mtime.1, ctime.0, ctime.1
+    )
+}
+
+/// Returns what tells one content from another; whether a file can be executed belongs to it.
+fn content(door: &Door, entry: &Entry) -> Result<String> {
+    let (size, mode) = match &entry.kind {
+        Kind::File { size, mode } => (*size, *mode),
+        Kind::Link { target } => return Ok(format!("link {}", target.to_string_lossy())),
+        Kind::Dir { .. } | Kind::Special => return Ok("special".into()),
+    };
+    let kind = if mode & 0o111 == 0 { "file" } else { "program" };
+    Ok(match door.read_file(&entry.path, size.min(HASHED_LIMIT))? {
+        Read::File(bytes) => format!("{kind} {}", hex(&Sha256::digest(&bytes)[..HASH_BYTES])),
+        Read::TooLarge(size) => format!(
+            "{kind} of {size} bytes, {}.{:09}",
+            entry.mtime.0, entry.mtime.1
+        ),
+        Read::Other | Read::Missing => format!("{kind} that cannot be read"),
+    })
+}

@@ -1,0 +1,396 @@
+//! What the command line and the spec ask for, put together and checked before anything is touched.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use crate::build::replay::Replay;
+use crate::build::spec::inputs::{self, Inputs};
+use crate::build::spec::{MAX_RETRIES_CEILING, Provider, Spec, read};
+use crate::cancel::Stop;
+use crate::cli::env::{ANTHROPIC_ADDRESS, KEYS, OPENAI_ADDRESS, Surroundings};
+use crate::cli::target::refuse_flags_of_workflows;
+use crate::cli::wiring::OWN_PROGRAM;
+use crate::cli::{RunArguments, not_there_yet};
+use crate::error::{Error, Result};
+use crate::llm::claude_code::PROGRAM;
+use crate::llm::price::{Price, context_of_model};
+use crate::llm::secret::Secret;
+use crate::process::Launcher;
+use crate::process::check_env::find_program;
+use crate::process::sandbox::probe::{self, Found};
+use crate::secrets::Secrets;
+use crate::state::run::{Birth, RunState, new_run_id};
+use crate::state::store::Root;
+
+const ANTHROPIC_URL: &str = "https://api.anthropic.com";
+const OPENAI_URL: &str = "https://api.openai.com/v1";
+const ANTHROPIC_MODEL: &str = "claude-sonnet-5-5";
+const OPENAI_MODEL: &str = "gpt-5";
+/// What a model is taken to hold where nothing is known of it.
+const SMALL_CONTEXT: u64 = 32_000;
+/// A key for a server on this machine is a secret from so many characters on.
+const SHORTEST_LOCAL_KEY: usize = 16;
+
+/// An order for a run.
+pub struct Order<'a> {
+    pub arguments: &'a RunArguments,
+    pub surroundings: &'a Surroundings,
+    pub spec: Spec,
+    pub inputs: Inputs,
+    /// Of the command line, clamped.
+    pub max_retries: Option<u32>,
+    pub price: Option<Price>,
+}
+
+impl<'a> Order<'a> {
+    /// Reads everything that is asked for, or refuses it.
+    pub fn read(
+        arguments: &'a RunArguments,
+        surroundings: &'a Surroundings,
+        stop: &Stop,
+    ) -> Result<Order<'a>> {
+        let Some(file) = &arguments.spec else {
+            return Err(not_there_yet("run of a workflow"));
+        };
+        refuse_flags_of_workflows(arguments)?;
+        if let Some(flag) = [
+            ("--continue", arguments.continues),
+            ("--keep-best", arguments.keep_best),
+        ]
+        .iter()
+        .find_map(|(flag, is_given)| is_given.then_some(flag))
+        {
+            return Err(not_there_yet(flag));
+        }
+        refuse_colon(&surroundings.root)?;
+        Root::open(&surroundings.root)?;
+        let mut spec = read::read(file, surroundings.home().as_deref())?;
+        take_over(&mut spec, arguments)?;
+        let inputs = inputs::collect(&spec, &surroundings.root, stop)?;
+        spec.warnings.extend_from_slice(&inputs.warnings);
+        let price = known_price(&spec)?;
+        let max_retries = arguments
+            .max_retries
+            .map(|asked| clamped(asked, &mut spec.warnings));
+        let order = Order {
+            arguments,
+            surroundings,
+            spec,
+            inputs,
+            max_retries,
+            price,
+        };
+        order.replay()?;
+        Ok(order)
+    }
+
+    /// Returns the recorded run to answer from, where one is asked for.
+    pub fn replay(&self) -> Result<Option<Replay>> {
+        let log = self.arguments.replay.as_ref();
+        log.map(|log| Replay::load(&self.surroundings.absolute(log), &self.surroundings.root))
+            .transpose()
+    }
+
+    /// Returns a new run that stands in INIT.
+    pub fn new_run(&self) -> RunState {
+        RunState::new(Birth {
+            run_id: new_run_id(),
+            spec_file: &self.spec_file(),
+            spec_hash: &self.inputs.hash,
+            max_retries: self.max_retries.unwrap_or(self.spec.max_retries),
+            price_is_known: self.price_is_known(),
+        })
+    }
+
+    /// Whether what the model is asked has a price: one that is known here, or one that the provider tells.
+    pub fn price_is_known(&self) -> bool {
+        self.price.is_some()
+            || matches!(
+                self.spec.generator.provider,
+                Provider::ClaudeCode | Provider::Template
+            )
+    }
+
+    /// The spec's file as the state names it: relative to the root where it lies inside.
+    pub fn spec_file(&self) -> String {
+        let file = &self.spec.file;
+        let root = std::fs::canonicalize(&self.surroundings.root).unwrap_or_default();
+        let inside = file
+            .strip_prefix(&self.surroundings.root)
+            .or_else(|_| file.strip_prefix(&root));
+        inside.unwrap_or(file).display().to_string()
+    }
+
+    /// Returns the address of the provider.
+    pub fn base_url(&self) -> String {
+        let public = if self.spec.generator.provider == Provider::OpenAi {
+            OPENAI_URL
+        } else {
+            ANTHROPIC_URL
+        };
+        self.address(self.address_variable())
+            .unwrap_or_else(|| public.to_owned())
+    }
+
+    fn address_variable(&self) -> &'static str {
+        if self.spec.generator.provider == Provider::OpenAi {
+            OPENAI_ADDRESS
+        } else {
+            ANTHROPIC_ADDRESS
+        }
+    }
+
+    /// Returns the address that a variable stands for, where one is given: that of the provider may be in the spec.
+    fn address(&self, variable: &str) -> Option<String> {
+        let given = self
+            .spec
+            .generator
+            .base_url
+            .clone()
+            .filter(|_| variable == self.address_variable());
+        given.or_else(|| self.surroundings.text(variable))
+    }
+
+    /// Returns the values that must appear nowhere. A short key for this machine is a placeholder such as `lm-studio`:
+    /// it protects nothing, and code may well contain the word.
+    pub fn secrets(&self) -> Secrets {
+        let is_placeholder = |key: &str, address: &str| {
+            key.chars().count() < SHORTEST_LOCAL_KEY
+                && self.address(address).is_some_and(|url| is_loopback(&url))
+        };
+        let keys = KEYS
+            .iter()
+            .filter_map(|(key, address)| Some((self.surroundings.text(key)?, *address)));
+        Secrets::new(
+            keys.filter(|(key, address)| !is_placeholder(key.trim(), address))
+                .map(|(key, _)| key),
+        )
+    }
+
+    /// Returns the provider's key, or refuses where it needs one and has none.
+    pub fn key(&self) -> Result<Option<Secret>> {
+        let variable = match self.spec.generator.provider {
+            Provider::Anthropic => "ANTHROPIC_API_KEY",
+            Provider::OpenAi => "OPENAI_API_KEY",
+            Provider::ClaudeCode | Provider::Template => return Ok(None),
+        };
+        let may_lack = self.arguments.replay.is_some()
+            || (self.spec.generator.provider == Provider::OpenAi && is_loopback(&self.base_url()));
+        match self.surroundings.text(variable) {
+            Some(key) if key.chars().all(|c| c.is_ascii_graphic()) => Ok(Secret::new(&key)),
+            Some(_) => Err(Error::Usage(format!(
+                "{variable} holds characters that no key has"
+            ))),
+            None if may_lack => Ok(None),
+            None => Err(Error::Usage(format!(
+                "{variable} is not set; set it to your key"
+            ))),
+        }
+    }
+
+    /// Returns the program that asks the model, or refuses where the provider is one that is not there.
+    pub fn client_program(&self) -> Result<Option<PathBuf>> {
+        if self.spec.generator.provider != Provider::ClaudeCode || self.arguments.replay.is_some() {
+            return Ok(None);
+        }
+        let path = self.surroundings.text("PATH").unwrap_or_default();
+        let workspace = self.surroundings.root.join("workspace");
+        match find_program(OsStr::new(&path), OsStr::new(PROGRAM), &workspace) {
+            Some(program) => Ok(Some(program)),
+            None => Err(Error::Usage(format!(
+                "{PROGRAM} is not on PATH; provider claude-code needs it (npm install -g @anthropic-ai/claude-code)"
+            ))),
+        }
+    }
+
+    /// Returns the name of the model that is asked.
+    pub fn model_name(&self) -> String {
+        model_name(&self.spec)
+    }
+
+    /// Returns how many tokens the model can hold.
+    pub fn context_tokens(&self) -> usize {
+        let given = self.spec.generator.context.map(u64::from);
+        let tokens = given
+            .or_else(|| context_of_model(&self.model_name()))
+            .unwrap_or(SMALL_CONTEXT);
+        usize::try_from(tokens).unwrap_or(usize::MAX)
+    }
+
+    /// Returns the provider's name.
+    pub fn provider_name(&self) -> &'static str {
+        let provider = self.spec.generator.provider;
+        Provider::NAMES
+            .iter()
+            .find(|(_, known)| *known == provider)
+            .map_or("", |(name, _)| name)
+    }
+
+    /// Returns what this system gives to keep programs in, or nothing where the command line wants none of it.
+    pub fn sandbox(&self) -> Result<Option<Found>> {
+        if self.arguments.no_sandbox {
+            return Ok(None);
+        }
+        let launcher = Launcher::open(Path::new(OWN_PROGRAM));
+        probe::find(
+            &launcher,
+            &self.surroundings.temporary(),
+            self.spec.sandbox.network,
+        )
+        .map(Some)
+    }
+}
+
+/// Refuses a root whose path, as written or where its links lead, cannot stand in PATH and PYTHONPATH.
+fn refuse_colon(root: &Path) -> Result<()> {
+    let real = root.canonicalize();
+    let paths = std::iter::once(root).chain(real.as_deref());
+    match paths
+        .into_iter()
+        .find(|path| path.as_os_str().as_encoded_bytes().contains(&b':'))
+    {
+        Some(path) => Err(Error::Usage(format!(
+            "the root {} has a `:` in its path, which PATH and PYTHONPATH cannot hold; run in a folder without one",
+            path.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// The command line wins over the spec.
+fn take_over(spec: &mut Spec, arguments: &RunArguments) -> Result<()> {
+    if let Some(name) = &arguments.provider {
+        let known = Provider::NAMES
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, provider)| *provider);
+        let names: Vec<_> = Provider::NAMES.iter().map(|(name, _)| *name).collect();
+        spec.generator.provider = known.ok_or_else(|| {
+            Error::Usage(format!(
+                "unknown provider {name:?}; there are {}",
+                names.join(", ")
+            ))
+        })?;
+    }
+    if let Some(model) = &arguments.model {
+        spec.generator.model = Some(model.clone());
+    }
+    if let Some(usd) = arguments.budget {
+        spec.budget.usd = Some(usd);
+        spec.usd_place = None;
+    }
+    match spec.generator.contradiction() {
+        Some(problem) => Err(Error::Usage(problem.into())),
+        None => Ok(()),
+    }
+}
+
+fn clamped(asked: i128, warnings: &mut Vec<String>) -> u32 {
+    let clamped = asked.clamp(1, i128::from(MAX_RETRIES_CEILING)) as u32;
+    if i128::from(clamped) != asked {
+        warnings.push(format!(
+            "--max-retries {asked} is clamped to {clamped} (1..{MAX_RETRIES_CEILING})"
+        ));
+    }
+    clamped
+}
+
+/// Returns the price of the spec's model; a budget in USD needs one.
+pub fn known_price(spec: &Spec) -> Result<Option<Price>> {
+    let given = spec
+        .generator
+        .price
+        .map(|price| Price::given(price.input, price.output));
+    let price = given.or_else(|| Price::of_model(&model_name(spec)));
+    let is_priced = matches!(
+        spec.generator.provider,
+        Provider::Anthropic | Provider::OpenAi
+    );
+    if !is_priced || price.is_some() || spec.budget.usd.is_none() {
+        return Ok(price);
+    }
+    let problem = format!(
+        "the price of the model {:?} is not known, so a budget in USD cannot be kept; give generator.price",
+        model_name(spec)
+    );
+    Err(match &spec.usd_place {
+        Some(place) => place.refuse(&problem),
+        None => Error::Usage(format!("--budget: {problem} in the spec")),
+    })
+}
+
+fn model_name(spec: &Spec) -> String {
+    let default = match spec.generator.provider {
+        Provider::Anthropic => ANTHROPIC_MODEL,
+        Provider::OpenAi => OPENAI_MODEL,
+        Provider::ClaudeCode | Provider::Template => "",
+    };
+    spec.generator
+        .model
+        .clone()
+        .unwrap_or_else(|| default.to_owned())
+}
+
+/// Whether an address leads to this machine.
+fn is_loopback(url: &str) -> bool {
+    let after_scheme = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = after_scheme
+        .split(['/', '?', '#'])
+        .next()
+        .unwrap_or_default();
+    let host = authority
+        .rsplit_once('@')
+        .map_or(authority, |(_, host)| host);
+    let host = match host.strip_prefix('[') {
+        Some(bracketed) => bracketed.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    let is_address = host
+        .parse::<std::net::IpAddr>()
+        .is_ok_and(|address| address.is_loopback());
+    is_address || host.eq_ignore_ascii_case("localhost")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_known_by_its_address() {
+        for url in [
+            "http://127.0.0.1:8080/v1",
+            "http://localhost/v1",
+            "http://[::1]:1/",
+            "https://u:p@127.9.9.9/",
+        ] {
+            assert!(is_loopback(url), "{url}");
+        }
+        for url in [
+            "https://api.openai.com/v1",
+            "http://192.0.2.1:9/v1",
+            "http://localhost.evil.example/",
+            "http://127.0.0.1@evil.example/",
+        ] {
+            assert!(!is_loopback(url), "{url}");
+        }
+    }
+
+    #[test]
+    fn retries_are_clamped_with_a_warning() {
+        for (asked, expected, warned) in [
+            (1, 1, 0),
+            (50, 50, 0),
+            (0, 1, 1),
+            (-7, 1, 1),
+            (51, 50, 1),
+            (1 << 90, 50, 1),
+        ] {
+            let mut warnings = Vec::new();
+            assert_eq!(
+                (clamped(asked, &mut warnings), warnings.len()),
+                (expected, warned),
+                "{asked}"
+            );
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Wires what a run is made of: the checks behind the door for children, the generator and its voice, the context.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use crate::build::Run;
+use crate::build::agent::AgentModel;
+use crate::build::agent::prompt::AGENT_MODE;
+use crate::build::budget::Ledger;
+use crate::build::checks::ToolRegistry;
+use crate::build::checks::command::CommandCheck;
+use crate::build::checks::evidence::reporters::Reporters;
+use crate::build::child_env::{Dwelling, Surroundings};
+use crate::build::context::Context;
+use crate::build::event_log::Scribe;
+use crate::build::generators::Generator;
+use crate::build::generators::model::FilesModel;
+use crate::build::generators::prompt::{FILES_MODE, Prompts};
+use crate::build::generators::template::Template;
+use crate::build::log_state::{Charges, Memory};
+use crate::build::model_call::Voice;
+use crate::build::protection::{Known, frozen_places};
+use crate::build::replay::true_path;
+use crate::build::spec::inputs::InputKind;
+use crate::build::spec::{Mode, Provider};
+use crate::build::tampering::Rules;
+use crate::cancel::Stop;
+use crate::cli;
+use crate::cli::run_config::Order;
+use crate::cli::sandbox::{self, Site};
+use crate::error::{Error, Result};
+use crate::llm::LlmClient;
+use crate::llm::anthropic::Anthropic;
+use crate::llm::claude_code::{ClaudeCode, PROGRAM, Setup};
+use crate::llm::endpoint::Endpoint;
+use crate::llm::openai::OpenAi;
+use crate::llm::retry::Policy;
+use crate::process::cache::{CacheDir, Caches};
+use crate::process::check_env::Base;
+use crate::process::env::for_client;
+use crate::process::sandbox::Mode as Containment;
+use crate::process::scratch::PrivateDirs;
+use crate::process::{Launcher, adopt_orphans};
+use crate::state::run::{RunState, Totals};
+use crate::state::store::Root;
+use crate::workspace::Door;
+
+/// This program, also after it was replaced or deleted on disk.
+pub(super) const OWN_PROGRAM: &str = "/proc/self/exe";
+
+/// Puts a run together.
+pub fn assemble(
+    order: &Order<'_>,
+    mode: Option<Containment>,
+    root: Root,
+    stop: Stop,
+    mut state: RunState,
+    scribe: Scribe,
+    memory: Memory,
+) -> Result<Run> {
+    adopt_orphans().map_err(|error| Error::Bug(format!("cannot adopt orphans: {error}")))?;
+    let door = Door::open(root.handle(), "workspace", &root.join("workspace"))?;
+    // What the command line said at an earlier start holds until it, or the spec, says something else.
+    let changed = memory
+        .max_retries()
+        .is_some_and(|before| before != order.spec.max_retries);
+    if let Some(max_retries) = order
+        .max_retries
+        .or(changed.then_some(order.spec.max_retries))
+    {
+        state.max_retries = max_retries.max(state.retry_count);
+    }
+    // Another file may ask for the same.
+    state.spec_file = order.spec_file();
+    // The log is ahead of the state where a crash came between an answer and its save.
+    if let Some(totals) = memory
+        .totals()
+        .filter(|totals| totals.llm_calls >= state.usage.llm_calls)
+    {
+        state.usage = Totals {
+            lost_usd: state.usage.lost_usd,
+            ..totals
+        };
+    }
+    // What the log knows is not less than what the state says, unless the log is gone.
+    let lost = memory
+        .lost_usd()
+        .map(|lost| lost.max(state.usage.lost_usd.unwrap_or_default()));
+    state.usage.lost_usd = lost.filter(|_| order.price_is_known());
+    let mut charges = memory.charges();
+    charges.usd = charges.usd.max(state.usage.lost_usd.unwrap_or_default());
+    let surroundings = surroundings(order, mode, &root, &stop)?;
+    let checks = checks(order, &surroundings);
+    let rules = Rules::new(
+        &order.spec,
+        &order.inputs,
+        &surroundings.workspace,
+        &surroundings.base,
+    );
+    let generator = generator(order, &root, charges, &stop, surroundings)?;
+    let (spec, inputs) = (order.spec.clone(), order.inputs.clone());
+    let context = Context {
+        spec,
+        inputs,
+        state,
+        root,
+        door,
+        known: Known::default(),
+        scribe,
+        memory,
+        rules,
+        stop,
+    };
+    Ok(Run {
+        context,
+        generator,
+        checks,
+    })
+}
+
+fn surroundings(
+    order: &Order<'_>,
+    mode: Option<Containment>,
+    root: &Root,
+    stop: &Stop,
+) -> Result<Rc<Surroundings>> {
+    let base = Base::new(order.surroundings.variables());
+    let workspace = true_path(&root.join("workspace"));
+    let make_private = || PrivateDirs::create(&order.surroundings.temporary(), &root.path);
+    // Without a cache the compilers start from nothing each time, which is slow and nothing else.
+    let caches = caches(order.surroundings).and_then(|cache| cache.create().ok());
+    let private = match mode {
+        Some(Containment::Full | Containment::FullWithoutLandlock) => None,
+        Some(Containment::Reduced) | None => Some(make_private()?),
+    };
+    let walls = mode.map(|mode| {
+        let private = private.as_ref().map(PrivateDirs::base);
+        sandbox::of_checks(
+            &order.spec,
+            &Site {
+                mode,
+                root: &root.path,
+                base: &base,
+                private,
+                caches: caches.as_ref().map(Caches::base),
+            },
+        )
+    });
+    let launcher = Launcher {
+        walls,
+        ..Launcher::open(Path::new(OWN_PROGRAM))
+    };
+    let dwelling = match (&launcher.walls, private) {
+        (Some(walls), None) => Dwelling::Inside {
+            tmp: walls.tmpdir(),
+            home: walls.home.clone(),
+        },
+        (Some(_), Some(private)) => Dwelling::Outside {
+            private,
+            home: None,
+        },
+        (None, private) => {
+            let private = private.map_or_else(make_private, Ok)?;
+            Dwelling::Outside {
+                private,
+                home: order.surroundings.home(),
+            }
+        }
+    };
+    Ok(Rc::new(Surroundings {
+        launcher,
+        base,
+        dwelling,
+        workspace,
+        caches,
+        reporters: Reporters::create(&order.surroundings.temporary(), &root.path)?,
+        network: order.spec.sandbox.network,
+        temporary: order.surroundings.temporary(),
+        root: root.path.clone(),
+        secrets: order.secrets(),
+        stop: stop.clone(),
+    }))
+}
+
+fn checks(order: &Order<'_>, surroundings: &Rc<Surroundings>) -> ToolRegistry {
+    let mut registry = ToolRegistry::default();
+    let protected = frozen_places(&order.inputs.protect);
+    for (check, files) in order.spec.checks.iter().zip(&order.inputs.hidden) {
+        // A folder that a hidden check brings may be one of the project's, where programs write.
+        let own = files
+            .iter()
+            .filter(|input| matches!(input.kind, InputKind::File { .. }));
+        let own = own.map(|input| PathBuf::from(input.to.as_str()));
+        let frozen = protected.iter().cloned().chain(own).collect();
+        registry.add(Box::new(CommandCheck {
+            check: check.clone(),
+            frozen,
+            surroundings: surroundings.clone(),
+        }));
+    }
+    registry
+}
+
+/// Returns where the compiler caches of the root's run are, whether they are there or not.
+pub fn caches(surroundings: &cli::env::Surroundings) -> Option<CacheDir> {
+    surroundings
+        .cache_folder()
+        .map(|folder| CacheDir::of(&folder, &surroundings.root))
+}
+
+/// Removes the compiler caches of the root's run; what cannot be removed is in nobody's way.
+pub fn forget_caches(surroundings: &cli::env::Surroundings) {
+    if let Some(cache) = caches(surroundings) {
+        let _ = cache.remove();
+    }
+}
+
+fn generator(
+    order: &Order<'_>,
+    root: &Root,
+    charges: Charges,
+    stop: &Stop,
+    surroundings: Rc<Surroundings>,
+) -> Result<Box<dyn Generator>> {
+    let generator = &order.spec.generator;
+    let endpoint = Endpoint {
+        base_url: order.base_url(),
+        key: order.key()?,
+        idle_timeout: order
+            .surroundings
+            .idle_timeout()
+            .unwrap_or(generator.idle_timeout),
+        stop: stop.clone(),
+    };
+    let client: Box<dyn LlmClient> = match generator.provider {
+        Provider::Template => return Ok(Box::new(Template)),
+        Provider::OpenAi => Box::new(OpenAi::new(endpoint)),
+        Provider::Anthropic => Box::new(Anthropic::new(endpoint)),
+        Provider::ClaudeCode => Box::new(claude_code(order, root, &endpoint)?),
+    };
+    let voice = Voice {
+        client,
+        provider: order.provider_name(),
+        ledger: Ledger::new(order.spec.budget, order.price, charges),
+        policy: Policy {
+            scale: order.surroundings.retry_scale(),
+            until: None,
+        },
+        replay: order.replay()?,
+        secrets: order.secrets(),
+    };
+    let (own, model) = (&order.inputs.prompts, order.model_name());
+    Ok(match generator.mode {
+        Mode::Files => Box::new(FilesModel {
+            voice,
+            prompts: Prompts::new(own, FILES_MODE),
+            context_tokens: order.context_tokens(),
+            model,
+        }),
+        Mode::Agent => Box::new(AgentModel {
+            voice,
+            prompts: Prompts::new(own, AGENT_MODE),
+            context_tokens: order.context_tokens(),
+            model,
+            surroundings,
+        }),
+    })
+}
+
+fn claude_code(order: &Order<'_>, root: &Root, endpoint: &Endpoint) -> Result<ClaudeCode> {
+    let mut env = for_client(order.surroundings.variables());
+    if let Some(address) = &order.spec.generator.base_url {
+        env.insert("ANTHROPIC_BASE_URL".into(), address.into());
+    }
+    Ok(ClaudeCode::new(Setup {
+        launcher: Launcher::open(Path::new(OWN_PROGRAM)),
+        program: order
+            .client_program()?
+            .unwrap_or_else(|| PathBuf::from(PROGRAM)),
+        temporary: order.surroundings.temporary(),
+        root: true_path(&root.path),
+        env,
+        idle_timeout: endpoint.idle_timeout,
+        secrets: order.secrets(),
+        stop: endpoint.stop.clone(),
+    }))
+}

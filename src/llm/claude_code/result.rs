@@ -1,0 +1,198 @@
+//! What the last word of `claude` means, or that there was none.
+//!
+//! Goes by its own words for what happened and by the status of its server where it tells one, and by its wording only
+//! where it tells neither.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+use serde_json::Value;
+
+use crate::llm::claude_code::stream::{Story, read_usage};
+use crate::llm::endpoint::tokens;
+use crate::llm::http_error::{MESSAGE, clean, says_no_credit};
+use crate::llm::{Answer, Bill, Block, LlmError, Spent, StopReason, Usage};
+use crate::process::Ended;
+
+/// Why an answer ended that used up its turns.
+pub const MAX_TURNS: &str = "max_turns";
+
+/// How an invocation ended that gave no answer.
+#[derive(Debug, PartialEq)]
+pub enum Failure {
+    /// There is no session of this id.
+    NoSession,
+    /// There is a session of this id already.
+    SessionInUse,
+    Other(LlmError),
+}
+
+/// Wording of the program where it gives neither a status nor a word of its own.
+static LOGIN: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(r"(?i)not logged in|run /login|invalid api key|oauth token|authentication_error|credit balance").ok()
+});
+static LIMIT: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(r"(?i)\b(?:usage|session|weekly|hour|spending|rate) limit\b|hit your .{0,40}limit")
+        .ok()
+});
+
+/// Judges a result.
+pub fn judge(result: &Value, story: &Story) -> Result<Answer, Failure> {
+    let subtype = result["subtype"].as_str().unwrap_or_default();
+    let is_error = result["is_error"].as_bool().unwrap_or(subtype != "success");
+    let answer = answer(result, story);
+    let is_whole = result["stop_reason"] == "end_turn" && !answer.text().trim().is_empty();
+    match subtype {
+        "success" if !is_error && !is_notice_of_a_limit(&answer.text()) => Ok(answer),
+        // It may pass the limit by one answer, and this one is whole and paid for.
+        "error_max_budget_usd" if is_whole => Ok(answer),
+        "error_max_turns" => Ok(Answer {
+            stop: StopReason::Other(MAX_TURNS.into()),
+            ..answer
+        }),
+        _ => Err(refuse(result, subtype, story, spent(&answer, story))),
+    }
+}
+
+/// Judges an invocation that ended without a result.
+pub fn judge_silence(ended: &Ended, complaints: &str, story: &Story) -> Failure {
+    let said = if complaints.trim().is_empty() {
+        story.oddity()
+    } else {
+        format!(": {}", clean(complaints, MESSAGE))
+    };
+    let how = match ended {
+        Ended::Exited(code) => format!("exit status {code}"),
+        Ended::Signalled(number) => format!("signal {number}"),
+        Ended::TimedOut | Ended::Limit(_) => "it had to be ended".to_owned(),
+        Ended::CannotStart(reason) => format!("cannot start: {reason}"),
+        Ended::NoWalls(failure) => format!("cannot start: {failure}"),
+    };
+    let message = format!("claude ended without a result ({how}){said}");
+    by_wording(complaints, message, story.spent())
+}
+
+fn refuse(result: &Value, subtype: &str, story: &Story, spent: Spent) -> Failure {
+    let errors = result["errors"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect::<Vec<_>>();
+    let said = result["result"]
+        .as_str()
+        .map_or_else(|| errors.join("; "), str::to_owned);
+    let message = format!("claude ({subtype}): {}", clean(&said, MESSAGE));
+    if subtype == "error_max_budget_usd" {
+        return Failure::Other(LlmError::OverBudget { message, spent });
+    }
+    match (
+        result["api_error_status"].as_u64(),
+        story.trouble.as_deref(),
+    ) {
+        (Some(401..=403), _) | (_, Some("authentication_failed" | "billing_error")) => {
+            Failure::Other(LlmError::Unauthorized { message })
+        }
+        (Some(400..), _) if says_no_credit(&said) => {
+            Failure::Other(LlmError::Unauthorized { message })
+        }
+        (Some(429), _) | (_, Some("rate_limit")) => {
+            Failure::Other(LlmError::LimitReached { message })
+        }
+        (Some(408 | 409 | 500..), _) => transient(message, spent),
+        (Some(400..), _) | (_, Some("invalid_request")) => {
+            Failure::Other(LlmError::Permanent { message })
+        }
+        _ => by_wording(&said, message, spent),
+    }
+}
+
+fn by_wording(said: &str, message: String, spent: Spent) -> Failure {
+    let is = |pattern: &LazyLock<Option<Regex>>| {
+        pattern
+            .as_ref()
+            .is_some_and(|pattern| pattern.is_match(said))
+    };
+    match () {
+        () if said.contains("No conversation found") => Failure::NoSession,
+        () if said.contains("Session ID") && said.contains("already in use") => {
+            Failure::SessionInUse
+        }
+        () if is(&LOGIN) => Failure::Other(LlmError::Unauthorized { message }),
+        () if is(&LIMIT) => Failure::Other(LlmError::LimitReached { message }),
+        () => transient(message, spent),
+    }
+}
+
+fn transient(message: String, spent: Spent) -> Failure {
+    Failure::Other(LlmError::Transient {
+        message,
+        retry_after: None,
+        spent,
+    })
+}
+
+/// Some versions tell of a used-up account as if it were an answer.
+fn is_notice_of_a_limit(text: &str) -> bool {
+    text.starts_with("Claude AI usage limit reached")
+}
+
+fn answer(result: &Value, story: &Story) -> Answer {
+    let last = result["result"].as_str().unwrap_or_default();
+    // What was cut off and continued is whole in the story alone.
+    let text = if story.text.ends_with(last) {
+        story.text.as_str()
+    } else {
+        last
+    };
+    let stop = match result["stop_reason"].as_str() {
+        Some("max_tokens" | "model_context_window_exceeded") => StopReason::MaxTokens,
+        Some("refusal") => StopReason::Refusal("refusal".into()),
+        _ => StopReason::EndTurn,
+    };
+    let cost_usd = result["total_cost_usd"]
+        .as_f64()
+        .filter(|cost| cost.is_finite() && 0.0 <= *cost);
+    Answer {
+        content: vec![Block::text(text)],
+        stop,
+        usage: usage(result),
+        model: story.model.clone(),
+        request_id: None,
+        bill: Some(Bill {
+            calls: tokens(&result["num_turns"]).unwrap_or(1),
+            cost_usd,
+        }),
+    }
+}
+
+/// The usage of a result; where that counts nothing, of the models that it names.
+fn usage(result: &Value) -> Usage {
+    let total = read_usage(&result["usage"]);
+    if total != Usage::default() {
+        return total;
+    }
+    let mut sum = Usage::default();
+    for model in result["modelUsage"]
+        .as_object()
+        .into_iter()
+        .flat_map(|models| models.values())
+    {
+        let count = |name: &str| tokens(&model[name]).unwrap_or_default();
+        sum.input = sum.input.saturating_add(count("inputTokens"));
+        sum.cache_write = sum
+            .cache_write
+            .saturating_add(count("cacheCreationInputTokens"));
+        sum.cache_read = sum.cache_read.saturating_add(count("cacheReadInputTokens"));
+        sum.output = sum.output.saturating_add(count("outputTokens"));
+    }
+    sum
+}
+
+fn spent(answer: &Answer, story: &Story) -> Spent {
+    match answer.bill.and_then(|bill| bill.cost_usd) {
+        Some(cost) if 0.0 < cost => Spent::Billed(answer.usage, cost),
+        Some(_) if answer.usage == Usage::default() => Spent::Nothing,
+        _ => story.spent(),
+    }
+}

@@ -1,0 +1,247 @@
+//! A child that stays: a shell, an interpreter, a program on a terminal.
+//!
+//! It starts behind the same door as a check, in the hands of a keeper. Instead of an empty stdin it gets a channel, or a
+//! terminal; what it prints to stdout and stderr comes through one pipe, in the order of writing. Who drives it decides
+//! what is said over the channel.
+
+use std::io::{self, PipeReader, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::Child;
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::pipe::fcntl_setpipe_size;
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, OptionalActions, Winsize, tcgetattr, tcsetattr, tcsetwinsize};
+
+use crate::process::sandbox::limits::group::Watched;
+use crate::process::wire::{self, Input, Task};
+use crate::process::{Ended, GRACE, Job, Launcher, bury, order, spawn_keeper};
+
+const PIPE_SIZE: usize = 1 << 20;
+
+/// How an end is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// SIGTERM, and after half a second SIGKILL.
+    Soon,
+    /// SIGKILL.
+    Now,
+}
+
+/// A child that stays, and everything below it. Dropping it ends them all.
+#[derive(Debug)]
+pub struct Living {
+    keeper: Child,
+    control: UnixStream,
+    output: PipeReader,
+    ended: Option<Ended>,
+    watched: Option<Watched>,
+}
+
+/// The master's side of a terminal.
+pub type Terminal = OwnedFd;
+
+impl Living {
+    /// Starts a command whose stdin is the other end of the returned channel. The job's time limit means nothing here.
+    pub fn start(launcher: &Launcher, job: &Job) -> io::Result<(Living, UnixStream)> {
+        let (channel, theirs) = UnixStream::pair()?;
+        let living = Living::begin(launcher, job, Input::Channel, theirs.as_fd())?;
+        Ok((living, channel))
+    }
+
+    /// Starts a command whose stdin and stdout are the other end of the returned channel; `output` is its stderr.
+    pub fn start_duplex(launcher: &Launcher, job: &Job) -> io::Result<(Living, UnixStream)> {
+        let (channel, theirs) = UnixStream::pair()?;
+        let living = Living::begin(launcher, job, Input::Duplex, theirs.as_fd())?;
+        Ok((living, channel))
+    }
+
+    /// Starts a command on a terminal of its own, with that many rows and columns and no echo.
+    pub fn start_on_terminal(
+        launcher: &Launcher,
+        job: &Job,
+        rows: u16,
+        columns: u16,
+    ) -> io::Result<(Living, Terminal)> {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+        grantpt(&master)?;
+        unlockpt(&master)?;
+        let name = ptsname(&master, Vec::new())?;
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let slave = rustix::fs::open(name.as_c_str(), flags, rustix::fs::Mode::empty())?;
+        let mut modes = tcgetattr(&slave)?;
+        modes
+            .local_modes
+            .remove(LocalModes::ECHO | LocalModes::ECHONL);
+        tcsetattr(&slave, OptionalActions::Now, &modes)?;
+        tcsetwinsize(
+            &slave,
+            Winsize {
+                ws_row: rows,
+                ws_col: columns,
+                ws_xpixel: 0,
+                ws_ypixel: 0,
+            },
+        )?;
+        set_nonblocking(&master)?;
+        let living = Living::begin(launcher, job, Input::Terminal, slave.as_fd())?;
+        Ok((living, master))
+    }
+
+    fn begin(
+        launcher: &Launcher,
+        job: &Job,
+        input: Input,
+        descriptor: BorrowedFd<'_>,
+    ) -> io::Result<Living> {
+        let (output, theirs) = io::pipe()?;
+        // A larger pipe spares a flood most of its waiting; the usual size serves as well.
+        let _ = fcntl_setpipe_size(&theirs, PIPE_SIZE);
+        set_nonblocking(&output)?;
+        let (keeper, control) = spawn_keeper(launcher, theirs.try_clone()?.into(), theirs.into())?;
+        let mut living = Living {
+            keeper,
+            control,
+            output,
+            ended: None,
+            watched: None,
+        };
+        if let Some(walls) = &launcher.walls {
+            let keeper = Pid::from_child(&living.keeper);
+            living.watched = Some(Watched::begin(walls, keeper, &living.control)?);
+        }
+        // A keeper that is gone before it has its job is found out by its silence.
+        let _ = order(&living.control, launcher, Task::Keep)
+            .and_then(|()| wire::send(&living.control, &wire::encode_job(job, input, false)))
+            .and_then(|()| wire::send_descriptor(&living.control, descriptor));
+        Ok(living)
+    }
+
+    /// Returns what the command prints; reading never blocks.
+    pub fn output(&self) -> &PipeReader {
+        &self.output
+    }
+
+    /// Returns a descriptor that is readable once it is over.
+    pub fn over(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+
+    /// Returns how the command ended, if its whole tree is gone; never blocks where it is not.
+    pub fn ended(&mut self) -> Option<&Ended> {
+        if self.ended.is_none() && is_readable(self.over()) {
+            self.hear_the_end();
+        }
+        self.ended.as_ref()
+    }
+
+    /// Sends a signal to the command's process group; returns when it is sent, so that what comes later is not hit.
+    pub fn signal_group(&mut self, signal: Signal) {
+        self.ask(&[wire::SIGNAL_GROUP, signal.as_raw() as u8]);
+    }
+
+    /// Sends SIGINT to the command and to what it runs in the foreground, whatever groups that has put itself into, but
+    /// not to `spared` and theirs; returns when it is sent.
+    pub fn interrupt_foreground(&mut self, spared: &[u32]) {
+        self.ask_about(wire::INTERRUPT, spared);
+    }
+
+    /// Returns those of some processes that live, numbered as the command does.
+    pub fn who_lives(&mut self, processes: &[u32]) -> Vec<u32> {
+        if processes.is_empty() {
+            return Vec::new();
+        }
+        wire::decode_pids(
+            &self
+                .ask_about(wire::WHO_LIVES, processes)
+                .unwrap_or_default(),
+        )
+    }
+
+    fn ask_about(&mut self, wish: u8, processes: &[u32]) -> Option<Vec<u8>> {
+        let mut wish = vec![wish];
+        let _ = wire::send(&mut wish, &wire::encode_pids(processes));
+        self.ask(&wish)
+    }
+
+    /// Returns the keeper's answer, unless the end was on its way already.
+    fn ask(&mut self, wish: &[u8]) -> Option<Vec<u8>> {
+        if self.ended().is_some() {
+            return None;
+        }
+        self.wake_the_keeper();
+        let asked = self.control.write_all(wish);
+        match asked.and_then(|()| wire::receive(&mut self.control)) {
+            Ok(answer) if wire::decode_ended(&answer).is_none() => Some(answer),
+            told => {
+                self.bury(told.ok());
+                None
+            }
+        }
+    }
+
+    /// Ends the command and everything below it; returns when they are gone.
+    pub fn end(&mut self, how: How) -> Ended {
+        if self.ended().is_none() {
+            let wish = match how {
+                How::Soon => wire::END_SOON,
+                How::Now => wire::END_NOW,
+            };
+            self.wake_the_keeper();
+            let _ = self.control.write_all(&[wish]);
+            self.hear_the_end();
+        }
+        self.ended.clone().unwrap_or(Ended::TimedOut)
+    }
+
+    fn hear_the_end(&mut self) {
+        let told = wire::receive(&mut self.control).ok();
+        self.bury(told);
+    }
+
+    fn bury(&mut self, told: Option<Vec<u8>>) {
+        let told = told.and_then(|message| wire::decode_ended(&message));
+        // From here on the keeper's number may be somebody else's.
+        let broken = self.watched.take().and_then(|watched| watched.broken());
+        bury(&mut self.keeper, told.is_some());
+        let told = told.unwrap_or(Ended::Signalled(Signal::KILL.as_raw()));
+        self.ended = Some(broken.map_or(told, Ended::Limit));
+    }
+
+    /// The command may have stopped its keeper.
+    fn wake_the_keeper(&self) {
+        let _ = kill_process(Pid::from_child(&self.keeper), Signal::CONT);
+    }
+}
+
+impl Drop for Living {
+    fn drop(&mut self) {
+        self.end(How::Now);
+    }
+}
+
+/// Whether something can be read at once, or the other side is gone.
+fn is_readable(descriptor: BorrowedFd<'_>) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut fds = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
+    poll(
+        &mut fds,
+        Some(&Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        }),
+    )
+    .is_ok_and(|ready| 0 < ready)
+}
+
+fn set_nonblocking(descriptor: impl AsFd) -> io::Result<()> {
+    let flags = fcntl_getfl(&descriptor)?;
+    Ok(fcntl_setfl(&descriptor, flags | OFlags::NONBLOCK)?)
+}
+
+const _: () = assert!(
+    GRACE.as_secs() > 1,
+    "the keeper's own grace must fit into ours"
+);

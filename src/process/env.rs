@@ -1,0 +1,326 @@
+//! What programs other than checks see of their caller.
+//!
+//! The environments of `serve` get its variables, but for secrets, for what would steer a shell or an interpreter, and
+//! for what would wait for a person. A client of a model gets what it needs to find its login and the network.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+
+use crate::process::check_env::{Base, Places, leads_to_a_toolchain};
+
+/// Values that keep a program from asking anybody, and Python from leaving bytecode that others believe.
+const REPLACED: [(&str, &str); 12] = [
+    ("PAGER", "cat"),
+    ("GIT_PAGER", "cat"),
+    ("MANPAGER", "cat"),
+    ("EDITOR", "true"),
+    ("VISUAL", "true"),
+    ("GIT_EDITOR", "true"),
+    ("GIT_SEQUENCE_EDITOR", "true"),
+    ("GIT_TERMINAL_PROMPT", "0"),
+    ("SSH_ASKPASS_REQUIRE", "never"),
+    ("TERM", "dumb"),
+    ("PYTHONUNBUFFERED", "1"),
+    ("PYTHONDONTWRITEBYTECODE", "1"),
+];
+
+/// What steers a shell or an interpreter from outside.
+const STEERING: [&str; 8] = [
+    "BASH_ENV",
+    "ENV",
+    "SHELLOPTS",
+    "BASHOPTS",
+    "PROMPT_COMMAND",
+    "PYTHONSTARTUP",
+    "PYTHONINSPECT",
+    "PYTHONPYCACHEPREFIX",
+];
+
+/// Model keys, and how the names of other secrets end.
+const KEYS: [&str; 3] = [
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "OPENAI_API_KEY",
+];
+const SECRET_ENDINGS: [&str; 4] = ["_TOKEN", "_SECRET", "_PASSWORD", "_KEY"];
+
+/// What a client of a model needs of its caller: to be found and to speak, its login, the way out.
+const CLIENT: [&str; 18] = [
+    "HOME",
+    "PATH",
+    "USER",
+    "LOGNAME",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "TMPDIR",
+    "XDG_CONFIG_HOME",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "NODE_EXTRA_CA_CERTS",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "CLOUD_ML_REGION",
+];
+const CLIENT_PREFIXES: [&str; 2] = ["ANTHROPIC_", "CLAUDE_"];
+/// A cloud that takes the provider's place, as the client is told to use it, and the variables of its login.
+const CLOUDS: [(&str, &[&str]); 3] = [
+    ("CLAUDE_CODE_USE_BEDROCK", &["AWS_"]),
+    (
+        "CLAUDE_CODE_USE_VERTEX",
+        &["GOOGLE_", "GCLOUD_", "VERTEX_", "CLOUDSDK_"],
+    ),
+    ("CLAUDE_CODE_USE_FOUNDRY", &["AZURE_"]),
+];
+/// What a session of the same client sets for what it starts, and a new one must not take for its own.
+const OUTER_SESSION: [&str; 5] = [
+    "CLAUDE_CODE_ENTRYPOINT",
+    "CLAUDE_CODE_SESSION_ID",
+    "CLAUDE_CODE_CHILD_SESSION",
+    "CLAUDE_CODE_SSE_PORT",
+    "CLAUDE_CODE_EXECPATH",
+];
+
+/// Returns the variables of a client of a model: those that lead to its login and to the network, and no others.
+pub fn for_client(
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
+) -> BTreeMap<OsString, OsString> {
+    let caller: BTreeMap<OsString, OsString> = variables
+        .into_iter()
+        .filter(|(_, value)| !value.is_empty())
+        .collect();
+    let clouds = CLOUDS
+        .iter()
+        .filter(|(switch, _)| caller.contains_key(OsStr::new(switch)));
+    let prefixes: Vec<&str> = clouds
+        .flat_map(|(_, prefixes)| *prefixes)
+        .chain(&CLIENT_PREFIXES)
+        .copied()
+        .collect();
+    let passes = |name: &OsStr| {
+        let Some(name) = name.to_str() else {
+            return false;
+        };
+        let is_named = CLIENT.contains(&name) || CLIENT.contains(&name.to_uppercase().as_str());
+        let is_its_own = prefixes.iter().any(|prefix| name.starts_with(prefix))
+            && !OUTER_SESSION.contains(&name);
+        is_named || is_its_own
+    };
+    caller
+        .into_iter()
+        .filter(|(name, _)| passes(name))
+        .collect()
+}
+
+/// Returns the variables of environments. `places` are the private directories that take the place of the caller's;
+/// where there are none, its own stay. What `keep` names passes in any case.
+pub fn for_environments(
+    variables: impl IntoIterator<Item = (OsString, OsString)>,
+    places: Option<&Places<'_>>,
+    keep: &[String],
+) -> Vec<(OsString, OsString)> {
+    let caller: BTreeMap<OsString, OsString> = variables.into_iter().collect();
+    let is_kept = |name: &OsStr| keep.iter().any(|kept| name == kept.as_str());
+    let passes =
+        |name: &OsStr| is_kept(name) || !(is_dropped(name) || places.is_some() && is_ours(name));
+    let mut all: BTreeMap<OsString, OsString> = caller
+        .iter()
+        .filter(|(name, _)| passes(name))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    all.extend(REPLACED.map(|(name, value)| (name.into(), value.into())));
+    all.entry("MPLBACKEND".into())
+        .or_insert_with(|| "Agg".into());
+    if let Some(places) = places {
+        let base = Base::new(caller);
+        all.retain(|name, _| is_kept(name) || !leads_to_a_toolchain(name));
+        let mut ours = places.variables();
+        // Whoever builds in a project looks for the result there, unless the caller wanted another place, which is not
+        // in reach.
+        ours.retain(|(name, _)| name != "CARGO_TARGET_DIR" || all.contains_key(name));
+        ours.extend(base.network(places.network));
+        ours.extend(base.toolchains(places));
+        all.extend(ours.into_iter().filter(|(name, _)| !is_kept(name)));
+        for (name, place) in [("HOME", places.home), ("TMPDIR", places.tmp)] {
+            if !all.contains_key(OsStr::new(name)) {
+                all.insert(name.into(), place.into());
+            }
+        }
+    }
+    all.into_iter().collect()
+}
+
+fn is_dropped(name: &OsStr) -> bool {
+    let Some(name) = name.to_str() else {
+        return true;
+    };
+    STEERING.contains(&name)
+        || KEYS.contains(&name)
+        || SECRET_ENDINGS.iter().any(|ending| name.ends_with(ending))
+}
+
+/// Whether a variable leads to a place or a service of the caller's session.
+fn is_ours(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    ["HOME", "TMPDIR", "SSH_AUTH_SOCK"].contains(&name.as_ref())
+        || name.starts_with("XDG_")
+        || name.starts_with("DBUS_")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn environment(
+        caller: &[(&str, &str)],
+        private: bool,
+        keep: &[&str],
+    ) -> BTreeMap<String, String> {
+        let [workspace, tmp, home] = ["/p", "/t", "/h"].map(Path::new);
+        let places = Places {
+            workspace,
+            tmp,
+            home,
+            cache: None,
+            network: false,
+            walls: None,
+        };
+        let keep: Vec<String> = keep.iter().map(|name| name.to_string()).collect();
+        let caller = caller
+            .iter()
+            .map(|(name, value)| (name.into(), value.into()));
+        let all = for_environments(caller, private.then_some(&places), &keep);
+        all.into_iter()
+            .map(|(name, value)| (name.into_string().unwrap(), value.into_string().unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn the_callers_variables_pass_but_for_some() {
+        let caller = [
+            ("MINE", "1"),
+            ("EDITOR", "vi"),
+            ("BASH_ENV", "x"),
+            ("PYTHONSTARTUP", "x"),
+            ("PYTHONPYCACHEPREFIX", "x"),
+            ("OPENAI_API_KEY", "x"),
+            ("MY_TOKEN", "x"),
+            ("HOME", "/real"),
+            ("XDG_RUNTIME_DIR", "/run"),
+            ("RUSTUP_HOME", "/missing"),
+            ("DBUS_SESSION_BUS_ADDRESS", "x"),
+            ("MPLBACKEND", "Qt"),
+            ("KEYBOARD", "de"),
+        ];
+        let all = environment(&caller, true, &[]);
+        let value = |name: &str| all.get(name).map(String::as_str);
+        assert_eq!(
+            (value("MINE"), value("KEYBOARD"), value("MPLBACKEND")),
+            (Some("1"), Some("de"), Some("Qt"))
+        );
+        assert_eq!(
+            (value("EDITOR"), value("TERM")),
+            (Some("true"), Some("dumb"))
+        );
+        assert_eq!((value("HOME"), value("TMPDIR")), (Some("/h"), Some("/t")));
+        for dropped in [
+            "BASH_ENV",
+            "PYTHONSTARTUP",
+            "OPENAI_API_KEY",
+            "MY_TOKEN",
+            "XDG_RUNTIME_DIR",
+            "DBUS_SESSION_BUS_ADDRESS",
+        ] {
+            assert_eq!(value(dropped), None, "{dropped}");
+        }
+        assert_eq!(
+            (value("GOCACHE"), value("CARGO_TARGET_DIR")),
+            (Some("/t/cache/go-build"), None)
+        );
+        assert_eq!(
+            (value("PYTHONPYCACHEPREFIX"), value("PIP_NO_INDEX")),
+            (None, Some("1"))
+        );
+        assert_eq!(value("PYTHONDONTWRITEBYTECODE"), Some("1"));
+        assert_eq!(
+            (value("XDG_CACHE_HOME"), value("RUSTUP_HOME")),
+            (Some("/h/.cache"), None)
+        );
+        let kept = environment(
+            &caller,
+            true,
+            &[
+                "XDG_RUNTIME_DIR",
+                "GOCACHE",
+                "OPENAI_API_KEY",
+                "RUSTUP_HOME",
+            ],
+        );
+        let value = |name: &str| kept.get(name).map(String::as_str);
+        assert_eq!(
+            (value("XDG_RUNTIME_DIR"), value("OPENAI_API_KEY")),
+            (Some("/run"), Some("x"))
+        );
+        assert_eq!(
+            (value("GOCACHE"), value("RUSTUP_HOME")),
+            (None, Some("/missing"))
+        );
+        let kept = environment(&caller, true, &["HOME"]);
+        assert_eq!(
+            (
+                kept.get("HOME").map(String::as_str),
+                kept.get("TMPDIR").map(String::as_str)
+            ),
+            (Some("/real"), Some("/t"))
+        );
+        let kept = environment(&caller, false, &["MY_TOKEN"]);
+        assert_eq!(kept.get("MY_TOKEN").map(String::as_str), Some("x"));
+        assert_eq!(kept.get("HOME").map(String::as_str), Some("/real"));
+        assert_eq!(
+            kept.get("XDG_RUNTIME_DIR").map(String::as_str),
+            Some("/run")
+        );
+    }
+    #[test]
+    fn a_client_gets_its_login_and_no_other() {
+        let caller = [
+            ("HOME", "/real"),
+            ("PATH", "/usr/bin"),
+            ("https_proxy", "http://p"),
+            ("ANTHROPIC_API_KEY", "k"),
+            ("CLAUDE_CODE_OAUTH_TOKEN", "t"),
+            ("CLAUDE_CODE_SESSION_ID", "outer"),
+            ("CLAUDECODE", "1"),
+            ("OPENAI_API_KEY", "k"),
+            ("AWS_SECRET_ACCESS_KEY", "k"),
+            ("MINE", "1"),
+            ("CLAUDE_CODE_USE_VERTEX", ""),
+        ];
+        let names = |caller: &[(&str, &str)]| -> Vec<String> {
+            let passed = for_client(
+                caller
+                    .iter()
+                    .map(|(name, value)| (name.into(), value.into())),
+            );
+            passed
+                .into_keys()
+                .map(|name| name.into_string().unwrap())
+                .collect()
+        };
+        let expected = [
+            "ANTHROPIC_API_KEY",
+            "CLAUDE_CODE_OAUTH_TOKEN",
+            "HOME",
+            "PATH",
+            "https_proxy",
+        ];
+        assert_eq!(names(&caller), expected);
+        let with_cloud = [caller.as_slice(), &[("CLAUDE_CODE_USE_BEDROCK", "1")]].concat();
+        assert!(names(&with_cloud).contains(&"AWS_SECRET_ACCESS_KEY".to_owned()));
+    }
+}

@@ -1,0 +1,148 @@
+//! The watch over children that stay: those that share a workspace share the limits, and one thread looks after them.
+
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::process::sandbox::Walls;
+use crate::process::sandbox::limits::{INTERVAL, Watch};
+use crate::process::wire;
+
+static GROUPS: Mutex<Vec<Group>> = Mutex::new(Vec::new());
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
+/// Children that share a workspace. It is there as long as it has members.
+struct Group {
+    number: u64,
+    workspace: PathBuf,
+    walls: Walls,
+    watch: Watch,
+    members: Vec<Member>,
+    watcher: JoinHandle<()>,
+}
+
+struct Member {
+    keeper: Pid,
+    /// The way to ask its keeper for the end.
+    control: UnixStream,
+    broken: Arc<Mutex<Option<String>>>,
+}
+
+/// A child that is watched, for as long as this is there.
+#[derive(Debug)]
+pub struct Watched {
+    workspace: PathBuf,
+    keeper: Pid,
+    broken: Arc<Mutex<Option<String>>>,
+}
+
+impl Watched {
+    /// Watches over a child. Where it breaks a limit, its keeper is asked to end it at once.
+    pub(in crate::process) fn begin(
+        walls: &Walls,
+        keeper: Pid,
+        control: &UnixStream,
+    ) -> std::io::Result<Watched> {
+        let workspace = walls.write.first().cloned().unwrap_or_default();
+        let broken = Arc::default();
+        let member = Member {
+            keeper,
+            control: control.try_clone()?,
+            broken: Arc::clone(&broken),
+        };
+        let mut groups = groups();
+        match groups.iter_mut().find(|group| group.workspace == workspace) {
+            Some(group) => group.members.push(member),
+            None => {
+                let number = COUNT.fetch_add(1, Ordering::Relaxed);
+                let watcher = thread::Builder::new()
+                    .name("watch".to_owned())
+                    .spawn(move || look_after(number))?;
+                let (watch, walls, members) = (Watch::begin(walls), walls.clone(), vec![member]);
+                groups.push(Group {
+                    number,
+                    workspace: workspace.clone(),
+                    walls,
+                    watch,
+                    members,
+                    watcher,
+                });
+            }
+        }
+        Ok(Watched {
+            workspace,
+            keeper,
+            broken,
+        })
+    }
+
+    /// Returns the limit that the child was ended for, in words.
+    pub fn broken(&self) -> Option<String> {
+        self.broken
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let mut groups = groups();
+        for group in groups
+            .iter_mut()
+            .filter(|group| group.workspace == self.workspace)
+        {
+            group.members.retain(|member| member.keeper != self.keeper);
+        }
+        let over: Vec<Group> = groups
+            .extract_if(.., |group| group.members.is_empty())
+            .collect();
+        drop(groups);
+        for group in over {
+            group.watcher.thread().unpark();
+            let _ = group.watcher.join();
+        }
+    }
+}
+
+fn groups() -> MutexGuard<'static, Vec<Group>> {
+    GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Looks at a group from time to time, until it is gone.
+fn look_after(number: u64) {
+    loop {
+        thread::park_timeout(INTERVAL);
+        match groups().iter_mut().find(|group| group.number == number) {
+            Some(group) => group.look(),
+            None => return,
+        }
+    }
+}
+
+impl Group {
+    fn look(&mut self) {
+        let keepers: Vec<Pid> = self.members.iter().map(|member| member.keeper).collect();
+        let Some(broken) = self.watch.look(&keepers) else {
+            return;
+        };
+        if broken.culprit < self.members.len() {
+            self.members.remove(broken.culprit).end(broken.words);
+        }
+        // What it left counts no more: the others, and whoever tidies up, begin anew.
+        self.watch = Watch::begin(&self.walls);
+    }
+}
+
+impl Member {
+    fn end(self, words: String) {
+        *self.broken.lock().unwrap_or_else(PoisonError::into_inner) = Some(words);
+        // The command may have stopped its keeper. The wish is one byte, so it falls between two other wishes.
+        let _ = kill_process(self.keeper, Signal::CONT);
+        let _ = wire::ask(&self.control, wire::END_NOW);
+    }
+}

@@ -1,0 +1,120 @@
+//! What is said about the walls: what holds, what is lost, and what mends it here.
+
+use std::fs;
+use std::path::Path;
+
+use landlock::ABI;
+use rustix::process::geteuid;
+
+use crate::process::sandbox::mounts;
+use crate::process::sandbox::{Failure, landlock as rights};
+
+/// What there is to say of full walls.
+pub(super) fn full() -> String {
+    unbounded().to_owned()
+}
+
+/// What there is to say of full walls on a kernel without Landlock.
+pub(super) fn without_landlock(why: &Failure) -> String {
+    format!(
+        " — {why}; namespaces, a read-only tree and seccomp hold{}",
+        unbounded()
+    )
+}
+
+/// What does not hold even in full: before Linux 6.14 nothing bounds the number of root's processes.
+fn unbounded() -> &'static str {
+    match geteuid().is_root() && !mounts::has_own_pid_max() {
+        true => "; as root on this kernel the number of processes has no limit",
+        false => "",
+    }
+}
+
+/// What there is to say of reduced walls.
+pub(super) fn reduced(why: &Failure, network: bool) -> String {
+    let (has_network, no_sockets) = match network {
+        true => (
+            "and have the network, the host's loopback too",
+            "there are no unix sockets and no shared memory",
+        ),
+        false => (
+            "and have no network",
+            "there are no unix sockets, no loopback and no shared memory",
+        ),
+    };
+    let lost = [
+        "modes and times of your own files outside can be changed",
+        "other processes can be seen",
+        no_sockets,
+        "there are no terminals but for environments of env/, which can open yours",
+        "files of the workspace that should be read-only are not",
+    ];
+    let lost: Vec<&str> = lost.into_iter().chain(missing_rights()).collect();
+    format!(
+        " — this system refuses namespaces ({why}). Programs cannot write outside the workspace {has_network}, \
+         but: {}. Fix: {}",
+        lost.join("; "),
+        fix()
+    )
+}
+
+/// What newer kernels could refuse beyond what this one can.
+fn missing_rights() -> impl Iterator<Item = &'static str> {
+    let version = rights::version();
+    let missing = [
+        (ABI::V5, "this kernel cannot refuse requests to devices"),
+        (
+            ABI::V6,
+            "this kernel cannot refuse signals to your own processes",
+        ),
+    ];
+    missing
+        .into_iter()
+        .filter(move |(needed, _)| version < *needed)
+        .map(|(_, words)| words)
+}
+
+/// The refusal where nothing holds.
+pub(super) fn none(full: &Failure, other: &Failure) -> String {
+    let tried = if full == other {
+        full.to_string()
+    } else {
+        format!("{full}; without that: {other}")
+    };
+    format!(
+        "no sandbox available: {tried}. Nothing was run. Fix: {}",
+        fix()
+    )
+}
+
+/// What mends it in this place, ready to paste.
+fn fix() -> String {
+    let setting = |name: &str| {
+        fs::read_to_string(format!("/proc/sys/{name}"))
+            .unwrap_or_default()
+            .trim()
+            .to_owned()
+    };
+    if setting("kernel/apparmor_restrict_unprivileged_userns") == "1" {
+        return apparmor();
+    }
+    if setting("kernel/unprivileged_userns_clone") == "0" {
+        return "sudo sysctl -w kernel.unprivileged_userns_clone=1".to_owned();
+    }
+    if setting("user/max_user_namespaces") == "0" {
+        return "sudo sysctl -w user.max_user_namespaces=15000".to_owned();
+    }
+    "in a container start it with --security-opt seccomp=unconfined, or where the container is the wall use --no-sandbox"
+        .to_owned()
+}
+
+/// The profile that lets this program make user namespaces where Ubuntu lets nobody.
+fn apparmor() -> String {
+    let program =
+        fs::read_link("/proc/self/exe").unwrap_or_else(|_| Path::new("orchestrator").to_owned());
+    format!(
+        "printf 'abi <abi/4.0>,\\nprofile orchestrator \"{}\" flags=(unconfined) {{\\n  userns,\\n}}\\n' \
+         | sudo tee /etc/apparmor.d/orchestrator && sudo apparmor_parser -r /etc/apparmor.d/orchestrator",
+        program.display()
+    )
+}

@@ -1,0 +1,221 @@
+//! Finds out by trying how much of the walls this system gives.
+//!
+//! A keeper raises them around a small program of ours that then tries to get out: to write where it may not, to talk
+//! to the one who started it, to see it. Full walls are tried first, then what is left where a layer fails; nothing is
+//! concluded from versions or settings. Those only help to say how it can be mended.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use crate::error::{Error, Result};
+use crate::process::sandbox::messages;
+use crate::process::sandbox::{Failure, Layer, Limits, Mode, Walls};
+use crate::process::wire::{self, Input, Task};
+use crate::process::{Ended, Job, Launcher, bury, order, spawn_keeper};
+
+/// What this system gives, and what there is to say about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    pub mode: Mode,
+    /// What is lost, why, and what mends it; nothing where everything holds.
+    why: String,
+}
+
+impl Found {
+    /// Returns the line for the user; `opened` is what the user has opened.
+    pub fn line(&self, opened: &str) -> String {
+        format!("sandbox: {}{opened}{}", self.mode.name(), self.why)
+    }
+
+    /// Whether the user has to know also when nothing but problems is to be said.
+    pub fn is_noteworthy(&self) -> bool {
+        self.mode != Mode::Full
+    }
+}
+
+/// Returns the best mode that holds here; where none does, that is `Error::NoSandbox`.
+///
+/// `temporary` is a directory outside the walls, and `network` whether they let the network through.
+pub fn find(launcher: &Launcher, temporary: &Path, network: bool) -> Result<Found> {
+    let found = |mode, why| Ok(Found { mode, why });
+    let full = match attempt(launcher, temporary, network, Mode::Full)? {
+        Ok(()) => return found(Mode::Full, messages::full()),
+        Err(failure) => failure,
+    };
+    let second = if full.layer == Layer::Landlock {
+        Mode::FullWithoutLandlock
+    } else {
+        Mode::Reduced
+    };
+    match (second, attempt(launcher, temporary, network, second)?) {
+        (Mode::Reduced, Ok(())) => found(second, messages::reduced(&full, network)),
+        (_, Ok(())) => found(second, messages::without_landlock(&full)),
+        (_, Err(failure)) => Err(Error::NoSandbox(messages::none(&full, &failure))),
+    }
+}
+
+/// Tries one mode.
+fn attempt(
+    launcher: &Launcher,
+    temporary: &Path,
+    network: bool,
+    mode: Mode,
+) -> Result<std::result::Result<(), Failure>> {
+    let broken = |error| Error::io("start", &launcher.program, error);
+    let outside = tempfile::Builder::new()
+        .prefix("orchestrator-trial-")
+        .tempdir_in(temporary);
+    let outside = outside.map_err(|error| Error::io("make a directory in", temporary, error))?;
+    let launcher = launcher.behind(walls(mode, network, outside.path()));
+    let bait = Bait::lay(outside.path(), network).map_err(broken)?;
+    let (mut keeper, mut control) =
+        spawn_keeper(&launcher, Stdio::null(), Stdio::null()).map_err(broken)?;
+    let job = Job {
+        command: bait.arguments(),
+        cwd: "/".into(),
+        env: Vec::new(),
+        timeout: Duration::MAX,
+    };
+    let told = order(&control, &launcher, Task::Try)
+        .and_then(|()| wire::send(&control, &wire::encode_job(&job, Input::Empty, false)))
+        .and_then(|()| wire::receive(&mut control));
+    let told = told.ok().and_then(|message| wire::decode_ended(&message));
+    bury(&mut keeper, told.is_some());
+    let escaped = |what: &str| Failure {
+        layer: Layer::Namespaces,
+        what: what.to_owned(),
+    };
+    Ok(match told {
+        _ if bait.marker.exists() => Err(escaped("a file outside could be written")),
+        Some(Ended::Exited(0)) => Ok(()),
+        Some(Ended::NoWalls(failure)) => Err(failure),
+        Some(Ended::CannotStart(what)) => Err(escaped(&what)),
+        Some(Ended::Exited(_) | Ended::Signalled(_) | Ended::TimedOut | Ended::Limit(_)) | None => {
+            Err(escaped(
+                "what was started behind the walls ended without a word",
+            ))
+        }
+    })
+}
+
+/// The smallest walls: nothing that differs from run to run.
+fn walls(mode: Mode, network: bool, outside: &Path) -> Walls {
+    let (tmp, home) = match mode {
+        Mode::Reduced => (outside.join("tmp"), outside.join("home")),
+        Mode::Full | Mode::FullWithoutLandlock => ("/tmp".into(), "/home/orchestrator".into()),
+    };
+    Walls {
+        mode,
+        write: Vec::new(),
+        freeze: Vec::new(),
+        reopen: Vec::new(),
+        read: [PathBuf::from("/usr")]
+            .into_iter()
+            .filter(|path| path.is_dir())
+            .collect(),
+        links: Vec::new(),
+        hide: Vec::new(),
+        home,
+        tmp,
+        private: None,
+        devices: Vec::new(),
+        network,
+        limits: Limits::default(),
+    }
+}
+
+/// What an escape would reach: a place for a file, a listener.
+struct Bait {
+    marker: PathBuf,
+    /// Where the network passes, it may be reached.
+    listener: Option<TcpListener>,
+}
+
+impl Bait {
+    fn lay(outside: &Path, network: bool) -> std::io::Result<Bait> {
+        let listener = if network {
+            None
+        } else {
+            TcpListener::bind(("127.0.0.1", 0)).ok()
+        };
+        Ok(Bait {
+            marker: outside.canonicalize()?.join("escaped"),
+            listener,
+        })
+    }
+
+    fn arguments(&self) -> Vec<OsString> {
+        let address = self
+            .listener
+            .as_ref()
+            .and_then(|listener| listener.local_addr().ok());
+        let address = address
+            .map(|address| address.to_string())
+            .unwrap_or_default();
+        vec![self.marker.clone().into(), address.into()]
+    }
+}
+
+/// Tries to get out, from behind the walls; an escape that works is a reason not to trust them.
+pub(in crate::process) fn try_to_escape(mode: Mode, arguments: &[OsString]) -> Ended {
+    let [marker, address] = arguments else {
+        return Ended::CannotStart("no arguments".to_owned());
+    };
+    let attempts = [
+        (
+            can_write(Path::new(marker)),
+            "a file outside could be written",
+        ),
+        (
+            can_change(Path::new("/usr")) && mode != Mode::Reduced,
+            "what is read-only could be changed",
+        ),
+        (can_talk(address), "something outside could be talked to"),
+        (
+            can_see_others() && mode != Mode::Reduced,
+            "processes outside could be seen",
+        ),
+    ];
+    match attempts.into_iter().find(|(works, _)| *works) {
+        Some((_, escape)) => Ended::CannotStart(escape.to_owned()),
+        None => Ended::Exited(0),
+    }
+}
+
+fn can_write(path: &Path) -> bool {
+    fs::File::create(path).is_ok() || rustix::fs::symlink("x", path).is_ok()
+}
+
+fn can_change(path: &Path) -> bool {
+    let Ok(found) = fs::metadata(path) else {
+        return false;
+    };
+    !matches!(fs::set_permissions(path, found.permissions()).map_err(|error| error.raw_os_error()),
+        Err(Some(code)) if code == Errno::ROFS.raw_os_error())
+}
+
+fn can_talk(address: &OsStr) -> bool {
+    let Some(address) = address
+        .to_str()
+        .and_then(|text| text.parse::<SocketAddr>().ok())
+    else {
+        return false;
+    };
+    TcpStream::connect_timeout(&address, Duration::from_millis(500)).is_ok()
+        // In a network of one's own this goes nowhere, and there is no way to know.
+        || UdpSocket::bind(("0.0.0.0", 0)).is_ok_and(|socket| socket.connect(("192.0.2.1", 9)).is_ok())
+}
+
+/// Whether there is anybody but this process and its init.
+fn can_see_others() -> bool {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    2 < entries
+        .filter(|entry| entry.file_name().as_encoded_bytes()[0].is_ascii_digit())
+        .count()
+}

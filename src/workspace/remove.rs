@@ -1,0 +1,319 @@
+//! What goes out of the workspace: one place, or everything.
+//!
+//! Trees are taken down by handle and on a list, not on the stack. Only so many levels are held open; what lies deeper
+//! is moved up to the top and taken down from there, so a hostile depth costs no more than its folders.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, FileType, fsync, renameat, unlinkat};
+use rustix::io::Errno;
+
+use crate::error::Error;
+use crate::workspace::Door;
+use crate::workspace::entry::{Access, STAGE_PREFIX, enter, names, stage_name, unlock};
+use crate::workspace::walk::DEPTH_LIMIT;
+
+/// How many levels of a tree are held open at once.
+const LEVELS_HELD: usize = 64;
+/// How often a folder that is not empty after all is emptied again.
+const MAX_PASSES: u32 = 4;
+
+/// Something that could not be removed, where it is now, and why.
+struct Stuck {
+    path: PathBuf,
+    errno: Errno,
+}
+
+impl Stuck {
+    fn reason(&self) -> String {
+        match self.errno {
+            Errno::XDEV | Errno::BUSY => "another file system is mounted there".to_owned(),
+            errno => io::Error::from(errno).to_string(),
+        }
+    }
+}
+
+/// A folder that is being emptied.
+struct Level {
+    handle: OwnedFd,
+    name: OsString,
+    left: Vec<OsString>,
+    passes: u32,
+    /// Something in it stays, so it stays.
+    is_stuck: bool,
+}
+
+/// A tree that is being taken down.
+struct Felling<'a> {
+    top: BorrowedFd<'a>,
+    /// Folders that were moved to the top, by name.
+    moved: Vec<String>,
+    stuck: Vec<Stuck>,
+}
+
+impl Door {
+    /// Removes whatever is at `path`, with all below it, and returns whether something was there.
+    ///
+    /// Links are removed themselves; a link on the way means that nothing is there.
+    pub fn remove(&self, path: &Path) -> Result<bool, Error> {
+        match self.parent_of(path, Access::Force) {
+            Ok((folder, name)) => self.remove_at(folder.as_fd(), name, path),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(false),
+            Err(errno) => Err(self.failed("remove", path, errno)),
+        }
+    }
+
+    /// Empties the workspace but for regular files of the names in `keep` at its top, durably; returns what would not go.
+    pub fn clear(&self, keep: &[&str]) -> Result<Vec<String>, Error> {
+        let mut stuck = Vec::new();
+        for name in self.top_names()? {
+            if !self.is_spared(&name, keep) {
+                stuck.extend(self.fell(self.top(), &name, Path::new(&name)).1);
+            }
+        }
+        // A power cut must not bring back what a later step, such as forgetting the run, relies on being gone.
+        fsync(self.top()).map_err(|errno| self.failed("sync", Path::new(""), errno))?;
+        let told = |one: &Stuck| {
+            format!(
+                "{} ({})",
+                one.path.to_string_lossy().escape_debug(),
+                one.reason()
+            )
+        };
+        Ok(stuck.iter().map(told).collect())
+    }
+
+    /// Moves everything at the top but regular files of these names to an open folder of the same file system.
+    pub fn move_to(
+        &self,
+        target: BorrowedFd<'_>,
+        display: &Path,
+        keep: &[&str],
+    ) -> Result<(), Error> {
+        for name in self.top_names()? {
+            if self.is_spared(&name, keep) || name.to_string_lossy().starts_with(STAGE_PREFIX) {
+                continue;
+            }
+            let moved = || renameat(self.top(), &name, target, &name);
+            // A folder that cannot be written to cannot get another parent, either.
+            let moved = moved().or_else(|errno| match errno {
+                Errno::ACCESS => unlock(self.top(), &name, 0o700).and_then(|()| moved()),
+                other => Err(other),
+            });
+            moved.map_err(|errno| {
+                Error::io("move a part of workspace/ to", &display.join(&name), errno)
+            })?;
+        }
+        fsync(self.top()).map_err(|errno| self.failed("sync", Path::new(""), errno))
+    }
+
+    /// Removes every folder or file of this name, wherever it lies, but for those that are spared. Only names and types
+    /// are read. What cannot be entered is nobody's to read either.
+    pub fn remove_everywhere(
+        &self,
+        name: &str,
+        is_spared: &dyn Fn(&Path) -> bool,
+    ) -> Result<(), Error> {
+        let failed = |path: &Path, errno| self.failed("read", path, errno);
+        let top = self
+            .top()
+            .try_clone_to_owned()
+            .map_err(|error| Error::io("read", &self.display, error))?;
+        let inner = folders(top.as_fd(), name).map_err(|errno| failed(Path::new(""), errno))?;
+        let mut levels = vec![(top, PathBuf::new(), inner)];
+        while let Some((handle, around, left)) = levels.last_mut() {
+            let Some(next) = left.pop() else {
+                levels.pop();
+                continue;
+            };
+            let path = around.join(&next);
+            if next == name && !is_spared(&path) {
+                self.remove_at(handle.as_fd(), &next, &path)?;
+                continue;
+            }
+            let inner = enter(handle.as_fd(), &next, Access::AsIs)
+                .and_then(|handle| Ok((folders(handle.as_fd(), name)?, handle)));
+            match inner {
+                Ok((inner, handle)) if levels.len() < DEPTH_LIMIT => {
+                    levels.push((handle, path, inner))
+                }
+                Ok(_)
+                | Err(Errno::ACCESS | Errno::NOENT | Errno::XDEV | Errno::NOTDIR | Errno::LOOP) => {
+                }
+                Err(errno) => return Err(failed(&path, errno)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what an interrupted change left at the top. What will not go does no harm and stays.
+    pub fn sweep(&self) -> Result<(), Error> {
+        for name in self.top_names()? {
+            if name.to_string_lossy().starts_with(STAGE_PREFIX) {
+                self.fell(self.top(), &name, Path::new(&name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes `name` from an open folder; `path` is what an error names.
+    pub(super) fn remove_at(
+        &self,
+        folder: BorrowedFd<'_>,
+        name: &OsStr,
+        path: &Path,
+    ) -> Result<bool, Error> {
+        let (found, stuck) = self.fell(folder, name, path);
+        match stuck.first() {
+            Some(first) => Err(Error::io(
+                "remove",
+                &self.display.join(&first.path),
+                first.errno,
+            )),
+            None => Ok(found),
+        }
+    }
+
+    fn top_names(&self) -> Result<Vec<OsString>, Error> {
+        names(self.top(), usize::MAX).map_err(|errno| self.failed("read", Path::new(""), errno))
+    }
+
+    /// Takes down whatever `name` is; returns whether it was there, and what would not go.
+    fn fell(&self, folder: BorrowedFd<'_>, name: &OsStr, path: &Path) -> (bool, Vec<Stuck>) {
+        let mut felling = Felling {
+            top: self.top(),
+            moved: Vec::new(),
+            stuck: Vec::new(),
+        };
+        match unlinkat(folder, name, AtFlags::empty()) {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return (false, Vec::new()),
+            Err(Errno::ISDIR) => felling.take_down(folder, name, path),
+            Err(errno) => felling.stuck.push(Stuck {
+                path: path.to_owned(),
+                errno,
+            }),
+        }
+        while let Some(name) = felling.moved.pop() {
+            felling.take_down(felling.top, OsStr::new(&name), Path::new(&name));
+        }
+        (true, felling.stuck)
+    }
+}
+
+/// Returns the folders in a folder, and whatever has this name.
+fn folders(dir: BorrowedFd<'_>, wanted: &str) -> Result<Vec<OsString>, Errno> {
+    let mut found = Vec::new();
+    for entry in Dir::read_from(dir)? {
+        let entry = entry?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        let may_be_folder = matches!(entry.file_type(), FileType::Directory | FileType::Unknown);
+        if name != "." && name != ".." && (may_be_folder || name == wanted) {
+            found.push(name.to_owned());
+        }
+    }
+    Ok(found)
+}
+
+impl Felling<'_> {
+    /// Empties and removes the folder `name` in `base`, except what lies too deep: that is in `moved` afterwards.
+    fn take_down(&mut self, base: BorrowedFd<'_>, name: &OsStr, path: &Path) {
+        let mut levels = Vec::new();
+        self.descend(&mut levels, base, name.to_owned(), path);
+        while let Some(level) = levels.last_mut() {
+            let Some(child) = level.left.pop() else {
+                self.finish_level(&mut levels, base, path);
+                continue;
+            };
+            match unlinkat(&level.handle, &child, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(Errno::ISDIR) if levels.len() < LEVELS_HELD => {
+                    self.descend(&mut levels, base, child, path)
+                }
+                Err(Errno::ISDIR) => self.move_up(&mut levels, child, path),
+                Err(errno) => self.keep(&mut levels, path, Some(&child), errno),
+            }
+        }
+    }
+
+    /// Opens the folder `name` in the innermost level, to be emptied next.
+    fn descend(
+        &mut self,
+        levels: &mut Vec<Level>,
+        base: BorrowedFd<'_>,
+        name: OsString,
+        path: &Path,
+    ) {
+        let around = levels.last().map_or(base, |level| level.handle.as_fd());
+        let opened = enter(around, &name, Access::Force)
+            .and_then(|handle| Ok((names(handle.as_fd(), usize::MAX)?, handle)));
+        match opened {
+            Ok((left, handle)) => levels.push(Level {
+                handle,
+                name,
+                left,
+                passes: 1,
+                is_stuck: false,
+            }),
+            Err(Errno::NOENT) => {}
+            // The given folder itself is at `path`; all others are below it.
+            Err(errno) => {
+                let name = (!levels.is_empty()).then_some(name);
+                self.keep(levels, path, name.as_deref(), errno);
+            }
+        }
+    }
+
+    /// Removes the innermost level, which was emptied, from the one around it.
+    fn finish_level(&mut self, levels: &mut Vec<Level>, base: BorrowedFd<'_>, path: &Path) {
+        let Some(mut level) = levels.pop() else {
+            return;
+        };
+        if level.is_stuck {
+            return;
+        }
+        let around = levels.last().map_or(base, |outer| outer.handle.as_fd());
+        match unlinkat(around, &level.name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            // Somebody fills it, or the file system skipped names while others were removed.
+            Err(Errno::NOTEMPTY | Errno::EXIST) if level.passes < MAX_PASSES => {
+                level.passes += 1;
+                level.left = names(level.handle.as_fd(), usize::MAX).unwrap_or_default();
+                levels.push(level);
+            }
+            Err(errno) => {
+                let name = (!levels.is_empty()).then_some(level.name);
+                self.keep(levels, path, name.as_deref(), errno);
+            }
+        }
+    }
+
+    /// Moves the folder `child` of the innermost level to the top, to be taken down from there.
+    fn move_up(&mut self, levels: &mut [Level], child: OsString, path: &Path) {
+        let Some(level) = levels.last() else { return };
+        let name = stage_name();
+        let moved = renameat(&level.handle, &child, self.top, &name).or_else(|errno| match errno {
+            // To move a folder one has to be allowed to write it: its `..` changes.
+            Errno::ACCESS => unlock(level.handle.as_fd(), &child, 0o700)
+                .and_then(|()| renameat(&level.handle, &child, self.top, &name)),
+            _ => Err(errno),
+        });
+        match moved {
+            Ok(()) => self.moved.push(name),
+            Err(errno) => self.keep(levels, path, Some(&child), errno),
+        }
+    }
+
+    /// Notes that something stays, and with it the folders around it.
+    fn keep(&mut self, levels: &mut [Level], path: &Path, name: Option<&OsStr>, errno: Errno) {
+        let mut stays = path.to_owned();
+        stays.extend(levels.iter().skip(1).map(|level| &level.name));
+        stays.extend(name);
+        levels.iter_mut().for_each(|level| level.is_stuck = true);
+        self.stuck.push(Stuck { path: stays, errno });
+    }
+}

@@ -1,0 +1,199 @@
+//! A tree remembered, and put back: what a check leaves in the workspace is undone.
+//!
+//! Contents are copied to the root, where the next start finds what a crash left of them. Putting back forces its way
+//! through whatever the check left, and touches nothing that is still as it was. Pipes, sockets and devices are not
+//! brought back, nor is what lies deeper than a walk goes.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use tempfile::TempDir;
+
+use crate::error::Error;
+use crate::state::store::COPIES;
+use crate::workspace::{Access, DEPTH_LIMIT, Door, Entry, Kind, Meta, Reach, Walk};
+
+/// Everything within reach, and nothing hides behind its mode.
+const ALL: Reach = Reach {
+    entries: usize::MAX,
+    access: Access::Force,
+};
+
+/// The workspace as it was.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// A folder comes before what is in it; the content of entry `n` is the file `n` in `copies`.
+    entries: Vec<Entry>,
+    copies: TempDir,
+}
+
+impl Snapshot {
+    /// Remembers everything in the workspace, with copies in `root`. Own files and folders that cannot be read are
+    /// opened up for it.
+    pub fn take(door: &Door, root: &Path) -> Result<Snapshot, Error> {
+        let copies = TempDir::with_prefix_in(COPIES, root)
+            .map_err(|error| Error::io("make a folder in", root, error))?;
+        let mut entries = Vec::new();
+        let mut failure = None;
+        door.walk_far(ALL, &mut |entry| match remember(
+            door,
+            entry,
+            &copies.path().join(entries.len().to_string()),
+        ) {
+            Ok(remembered) => {
+                entries.extend(remembered);
+                Walk::On
+            }
+            Err(error) => {
+                failure = Some(error);
+                Walk::Stop
+            }
+        })?;
+        failure.map_or(Ok(Snapshot { entries, copies }), Err)
+    }
+
+    /// Returns the folders that there were.
+    pub fn folders(&self) -> HashSet<&Path> {
+        let folders = self
+            .entries
+            .iter()
+            .filter(|entry| matches!(entry.kind, Kind::Dir { .. }));
+        folders.map(|entry| entry.path.as_path()).collect()
+    }
+
+    /// Puts the workspace back as it was, durably.
+    pub fn restore(self, door: &Door) -> Result<(), Error> {
+        let (kept, foreign) = self.compare(door)?;
+        for path in &foreign {
+            door.remove(path)?;
+        }
+        let mut touched: Vec<&Path> = foreign.iter().map(PathBuf::as_path).collect();
+        for (index, entry) in self.entries.iter().enumerate() {
+            if !kept.contains(&index) {
+                touched.push(&entry.path);
+                put_back(door, entry, &self.copies.path().join(index.to_string()))?;
+            }
+        }
+        // From the inside out, since whatever happens in a folder changes its time.
+        self.entries
+            .iter()
+            .rev()
+            .try_for_each(|entry| settle_folder(door, entry))?;
+        if touched.is_empty() {
+            Ok(())
+        } else {
+            door.settle(touched)
+        }
+    }
+
+    /// Returns the entries that are still as they were, by index, and the paths of whatever is not.
+    fn compare(&self, door: &Door) -> Result<(HashSet<usize>, Vec<PathBuf>), Error> {
+        let places: HashMap<&Path, usize> = self
+            .entries
+            .iter()
+            .enumerate()
+            .map(|(index, entry)| (entry.path.as_path(), index))
+            .collect();
+        let (mut kept, mut foreign) = (HashSet::new(), Vec::new());
+        door.walk_far(ALL, &mut |now| match places
+            .get(now.path.as_path())
+            .filter(|index| is_same(&self.entries[**index], now))
+        {
+            Some(index) => {
+                kept.insert(*index);
+                Walk::On
+            }
+            None => {
+                foreign.push(now.path.clone());
+                Walk::Skip
+            }
+        })?;
+        Ok((kept, foreign))
+    }
+}
+
+/// Copies a file's content to `copy`; returns the entry as it is to be compared later, or nothing if it is gone.
+fn remember(door: &Door, entry: &Entry, copy: &Path) -> Result<Option<Entry>, Error> {
+    if !matches!(entry.kind, Kind::File { .. }) {
+        return Ok(Some(entry.clone()));
+    }
+    let (mut file, meta) = match door.open_file(&entry.path, Access::Force) {
+        Ok(opened) => opened,
+        Err(Errno::NOENT) => return Ok(None),
+        // Somebody else's: it can be recognised, and not be brought back.
+        Err(Errno::ACCESS) => {
+            return Ok(Some(Entry {
+                kind: Kind::Special,
+                ..entry.clone()
+            }));
+        }
+        Err(errno) => return Err(door.failed("read", &entry.path, errno)),
+    };
+    File::create_new(copy)
+        .and_then(|mut to| io::copy(&mut file, &mut to))
+        .map_err(|error| Error::io("write", copy, error))?;
+    let kind = Kind::File {
+        size: meta.size,
+        mode: meta.mode,
+    };
+    let Meta {
+        ino,
+        links,
+        ctime,
+        mtime,
+        ..
+    } = meta;
+    Ok(Some(Entry {
+        path: entry.path.clone(),
+        kind,
+        ino,
+        links,
+        ctime,
+        mtime,
+    }))
+}
+
+fn is_same(was: &Entry, now: &Entry) -> bool {
+    match (&was.kind, &now.kind) {
+        (Kind::File { .. }, Kind::File { .. }) => was == now,
+        // What is in the deepest folders was not seen, so it goes.
+        (Kind::Dir { .. }, Kind::Dir { .. }) => was.path.iter().count() < DEPTH_LIMIT,
+        (Kind::Link { target: before }, Kind::Link { target: after }) => before == after,
+        (Kind::Special, Kind::Special | Kind::File { .. }) => was.ino == now.ino,
+        _ => false,
+    }
+}
+
+fn put_back(door: &Door, entry: &Entry, copy: &Path) -> Result<(), Error> {
+    match &entry.kind {
+        Kind::File { mode, .. } => {
+            let mut content = File::open(copy).map_err(|error| Error::io("read", copy, error))?;
+            door.put_file(&entry.path, &mut content, *mode, false)?;
+        }
+        Kind::Link { target } => door.put_link(&entry.path, target.as_os_str())?,
+        Kind::Dir { mode } => return door.make_dir(&entry.path, *mode),
+        Kind::Special => return Ok(()),
+    }
+    door.set_mtime(&entry.path, entry.mtime)
+}
+
+/// Gives a folder its mode and time again.
+fn settle_folder(door: &Door, entry: &Entry) -> Result<(), Error> {
+    let Kind::Dir { mode } = entry.kind else {
+        return Ok(());
+    };
+    let now = door.look_at(&entry.path)?.filter(|now| !now.is_mount);
+    if now.is_some_and(|now| now.mode & 0o777 != mode & 0o777) {
+        door.make_dir(&entry.path, mode)?;
+    }
+    if now.is_some_and(|now| now.mtime != entry.mtime) {
+        door.set_mtime(&entry.path, entry.mtime)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+//! The door on real trees: each test has a root of its own with `workspace/` and a precious `outside/` beside it.
+
+mod changes;
+mod forced;
+mod reading;
+mod removal;
+
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use crate::error::Error;
+use crate::workspace::safe_path::SafePath;
+use crate::workspace::{Change, Door, Refusal};
+
+pub(in crate::workspace) struct Place {
+    root: TempDir,
+    pub door: Door,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        Place::at(tempfile::tempdir().expect("tempdir"))
+    }
+
+    /// A place in memory, if there is one: for tests that would mostly wait for the disk.
+    pub fn in_memory() -> Place {
+        Place::at(
+            tempfile::tempdir_in("/dev/shm")
+                .unwrap_or_else(|_| tempfile::tempdir().expect("tempdir")),
+        )
+    }
+
+    fn at(root: TempDir) -> Place {
+        fs::create_dir(root.path().join("outside")).expect("mkdir");
+        fs::write(root.path().join("outside/precious"), "precious").expect("write");
+        let door = open(&root.path().join("workspace")).expect("door");
+        Place { root, door }
+    }
+
+    pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.root.path().join("workspace").join(path)
+    }
+
+    pub fn outside(&self) -> PathBuf {
+        self.root.path().join("outside")
+    }
+
+    pub fn file(&self, path: &str, content: &str) {
+        fs::create_dir_all(self.path(path).parent().expect("parent")).expect("mkdir");
+        fs::write(self.path(path), content).expect("write");
+    }
+
+    pub fn link(&self, path: &str, target: impl AsRef<Path>) {
+        symlink(target, self.path(path)).expect("symlink");
+    }
+
+    pub fn chmod(&self, path: &str, mode: u32) {
+        fs::set_permissions(self.path(path), fs::Permissions::from_mode(mode)).expect("chmod");
+    }
+
+    pub fn mode(&self, path: &str) -> u32 {
+        fs::symlink_metadata(self.path(path))
+            .expect("stat")
+            .permissions()
+            .mode()
+            & 0o7777
+    }
+
+    pub fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.path(path)).expect(path)
+    }
+
+    /// The names at the top, so that what was left behind shows.
+    pub fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(self.path(""))
+            .expect("readdir")
+            .map(|entry| {
+                entry
+                    .expect("entry")
+                    .file_name()
+                    .into_string()
+                    .expect("UTF-8")
+            })
+            .collect();
+        names.sort();
+        names
+    }
+
+    pub fn assert_outside_is_whole(&self) {
+        let names: Vec<_> = fs::read_dir(self.outside())
+            .expect("readdir")
+            .map(|e| e.expect("entry").file_name())
+            .collect();
+        assert_eq!(names, ["precious"]);
+        assert_eq!(
+            fs::read_to_string(self.outside().join("precious")).expect("read"),
+            "precious"
+        );
+    }
+
+    /// Judges, and applies what was judged well.
+    pub fn change(&self, changes: &[Change]) -> Result<(), Refusal> {
+        self.door.judge(changes)?;
+        self.door.apply(changes).map_err(Refusal::from)
+    }
+
+    pub fn assert_conflict(&self, changes: &[Change]) {
+        let before = self.names();
+        assert!(
+            matches!(self.door.judge(changes), Err(Refusal::Conflict(_))),
+            "{:?}",
+            self.door.judge(changes)
+        );
+        assert_eq!(self.names(), before);
+    }
+
+    /// Neither judging nor applying gets past it.
+    pub fn assert_violation(&self, changes: &[Change]) {
+        assert!(
+            matches!(self.door.judge(changes), Err(Refusal::Violation(_))),
+            "{:?}",
+            self.door.judge(changes)
+        );
+        assert!(matches!(self.door.apply(changes), Err(Error::Safety(_))));
+        assert!(
+            !self
+                .names()
+                .iter()
+                .any(|name| name.starts_with(".orchestrator-stage-"))
+        );
+        self.assert_outside_is_whole();
+    }
+}
+
+pub(in crate::workspace) fn open(workspace: &Path) -> Result<Door, Error> {
+    let root = fs::File::open(workspace.parent().expect("parent")).expect("open");
+    Door::open(
+        root.as_fd(),
+        workspace
+            .file_name()
+            .and_then(|name| name.to_str())
+            .expect("name"),
+        workspace,
+    )
+}
+
+fn write(path: &str, content: &str) -> Change {
+    Change::Write {
+        path: SafePath::parse(path).expect(path),
+        content: content.into(),
+    }
+}
+
+fn delete(path: &str) -> Change {
+    Change::Delete {
+        path: SafePath::parse(path).expect(path),
+    }
+}
+
+/// Mounts `what` over `place`, where that is allowed.
+fn mount(what: &Path, place: &Path) -> bool {
+    std::process::Command::new("mount")
+        .arg("--bind")
+        .args([what, place])
+        .output()
+        .is_ok_and(|o| o.status.success())
+}
+
+fn unmount(place: &Path) {
+    assert!(
+        std::process::Command::new("umount")
+            .arg(place)
+            .status()
+            .expect("umount")
+            .success()
+    );
+}
+
+#[test]
+fn the_workspace_is_made() {
+    let place = Place::new();
+    assert!(place.path("").is_dir());
+    assert!(place.names().is_empty());
+    assert!(open(&place.path("")).is_ok());
+}
+
+#[test]
+fn a_workspace_that_is_a_link_or_a_file_is_refused() {
+    let place = Place::new();
+    let elsewhere = place.outside().parent().expect("root").join("elsewhere");
+    symlink(place.outside(), &elsewhere).expect("symlink");
+    match open(&elsewhere) {
+        Err(Error::Safety(violation)) => {
+            assert!(violation.what.ends_with("elsewhere"), "{violation}")
+        }
+        other => panic!("{other:?}"),
+    }
+    fs::remove_file(&elsewhere).expect("rm");
+    symlink("missing", &elsewhere).expect("symlink");
+    assert!(matches!(open(&elsewhere), Err(Error::Safety(_))));
+    fs::remove_file(&elsewhere).expect("rm");
+    fs::write(&elsewhere, "").expect("write");
+    assert!(matches!(open(&elsewhere), Err(Error::Safety(_))));
+    place.assert_outside_is_whole();
+}
+
+#[test]
+fn a_locked_workspace_is_opened_up() {
+    let place = Place::new();
+    place.chmod("", 0o000);
+    let door = open(&place.path("")).expect("door");
+    place.chmod("", 0o000);
+    door.apply(&[write("a", "1")]).expect("apply");
+    assert_eq!(place.read("a"), "1");
+}

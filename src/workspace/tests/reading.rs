@@ -1,0 +1,151 @@
+//! Reading and walking: nothing is followed, nothing blocks, everything is bounded.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+use crate::workspace::entry::Access;
+use crate::workspace::tests::{Place, mount, unmount};
+use crate::workspace::{Door, Kind, Reach, Read, Walk, Walked};
+
+fn read(place: &Place, path: &str) -> Read {
+    place.door.read_file(Path::new(path), 4).expect(path)
+}
+
+fn walked(door: &Door) -> Vec<String> {
+    let mut seen = Vec::new();
+    let ended = door.walk(&mut |entry| {
+        seen.push(entry.path.to_string_lossy().into_owned());
+        if entry.path.ends_with("skipped") {
+            Walk::Skip
+        } else {
+            Walk::On
+        }
+    });
+    assert_eq!(ended.expect("walk"), Walked::Whole);
+    seen
+}
+
+#[test]
+fn only_regular_files_of_a_size_are_read() {
+    let place = Place::new();
+    place.file("d/four", "1234");
+    place.file("five", "12345");
+    place.link("out", place.outside().join("precious"));
+    place.link("folder", "d");
+    mknodat(CWD, place.path("pipe"), FileType::Fifo, Mode::RWXU, 0).expect("mkfifo");
+    assert_eq!(read(&place, "d/four"), Read::File(b"1234".into()));
+    assert_eq!(read(&place, "five"), Read::TooLarge(5));
+    for path in ["missing", "missing/x"] {
+        assert_eq!(read(&place, path), Read::Missing);
+    }
+    for path in [
+        "out",
+        "folder/four",
+        "pipe",
+        "d",
+        "five/x",
+        "../outside/precious",
+        "",
+    ] {
+        assert_eq!(read(&place, path), Read::Other, "{path}");
+    }
+}
+
+#[test]
+fn a_walk_is_sorted_and_follows_nothing() {
+    let place = Place::new();
+    for path in ["b/z", "b/a/x", "a", "c.py", "skipped/x"] {
+        place.file(path, "12");
+    }
+    place.link("b/up", "..");
+    place.link("out", place.outside());
+    fs::write(place.path(OsStr::from_bytes(b"\xff")), "").expect("write");
+    mknodat(CWD, place.path("pipe"), FileType::Fifo, Mode::RWXU, 0).expect("mkfifo");
+    let expected = [
+        "a", "b", "b/a", "b/a/x", "b/up", "b/z", "c.py", "out", "pipe", "skipped", "\u{fffd}",
+    ]
+    .map(String::from);
+    assert_eq!(walked(&place.door), expected);
+}
+
+#[test]
+fn entries_are_described() {
+    let place = Place::new();
+    place.file("d/f", "12");
+    place.chmod("d/f", 0o640);
+    place.link("d/l", "../x");
+    mknodat(CWD, place.path("d/p"), FileType::Fifo, Mode::RWXU, 0).expect("mkfifo");
+    let mut kinds = Vec::new();
+    place
+        .door
+        .walk(&mut |entry| {
+            assert!(entry.ino > 0 && entry.mtime.0 > 0 && entry.ctime.0 > 0);
+            kinds.push(entry.kind.clone());
+            Walk::On
+        })
+        .expect("walk");
+    let mode = place.mode("d");
+    let link = Kind::Link {
+        target: "../x".into(),
+    };
+    assert_eq!(
+        kinds,
+        [
+            Kind::Dir { mode },
+            Kind::File {
+                size: 2,
+                mode: 0o640
+            },
+            link,
+            Kind::Special
+        ]
+    );
+}
+
+#[test]
+fn a_walk_is_bounded() {
+    let place = Place::new();
+    let deep = "d/".repeat(300);
+    fs::create_dir_all(place.path(deep)).expect("mkdir");
+    assert_eq!(walked(&place.door).len(), 256);
+    let reach = Reach {
+        entries: 10,
+        access: Access::AsIs,
+    };
+    let mut seen = 0;
+    let ended = place.door.walk_far(reach, &mut |_| {
+        seen += 1;
+        Walk::On
+    });
+    assert_eq!((ended.expect("walk"), seen), (Walked::Cut, 10));
+    let ended = place.door.walk(&mut |_| Walk::Stop);
+    assert_eq!(ended.expect("walk"), Walked::Whole);
+}
+
+#[test]
+fn what_cannot_be_entered_is_visited() {
+    let place = Place::new();
+    place.file("locked/x", "");
+    place.file("m/x", "");
+    place.chmod("locked", 0o000);
+    let is_root = rustix::process::geteuid().is_root();
+    let seen: Vec<String> = walked(&place.door);
+    assert_eq!(
+        seen,
+        if is_root {
+            vec!["locked", "locked/x", "m", "m/x"]
+        } else {
+            vec!["locked", "m", "m/x"]
+        }
+    );
+    place.chmod("locked", 0o700);
+    if mount(&place.outside(), &place.path("m")) {
+        let seen = walked(&place.door);
+        unmount(&place.path("m"));
+        assert_eq!(seen, ["locked", "locked/x", "m"]);
+    }
+}

@@ -1,0 +1,218 @@
+//! What is in the workspace: every entry, in one order, without following a link or entering a mount.
+//!
+//! Depth and number are bounded, so a tree made to be endless costs little to look at.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::vec;
+
+use rustix::fs::FileType;
+use rustix::io::Errno;
+
+use crate::error::Error;
+use crate::workspace::Door;
+use crate::workspace::entry::{Access, Meta, enter, look, names, read_link};
+
+/// Entries deeper than this many levels are not visited.
+pub(in crate::workspace) const DEPTH_LIMIT: usize = 256;
+/// After this many entries a walk ends.
+const ENTRY_LIMIT: usize = 200_000;
+
+/// A point in time: seconds and nanoseconds since 1970.
+pub type Time = (i64, u32);
+
+/// Something in the workspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Relative to the workspace; not always UTF-8.
+    pub path: PathBuf,
+    pub kind: Kind,
+    pub ino: u64,
+    /// How many names it has, in the workspace and elsewhere.
+    pub links: u32,
+    pub ctime: Time,
+    pub mtime: Time,
+}
+
+/// What an entry is; `mode` holds the permission bits and the set-id and sticky ones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    File {
+        size: u64,
+        mode: u32,
+    },
+    Dir {
+        mode: u32,
+    },
+    Link {
+        target: PathBuf,
+    },
+    /// A pipe, a socket, a device.
+    Special,
+}
+
+/// What a visitor wants next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Walk {
+    /// Go on, into the folder if it is one.
+    On,
+    /// Go on, but not into it.
+    Skip,
+    /// End the walk.
+    Stop,
+}
+
+/// How a walk ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Walked {
+    /// Everything within the depth was offered, or the visitor ended it.
+    Whole,
+    /// There are more entries than a walk visits.
+    Cut,
+}
+
+/// How far a walk goes.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::workspace) struct Reach {
+    pub entries: usize,
+    /// Whether own folders that cannot be read are opened up.
+    pub access: Access,
+}
+
+/// A folder on the way from the top to where the walk is.
+struct Level {
+    handle: OwnedFd,
+    path: PathBuf,
+    left: vec::IntoIter<OsString>,
+}
+
+impl Door {
+    /// Visits every entry, a folder before what is in it, sorted by name in each; what cannot be entered is visited
+    /// all the same.
+    pub fn walk(&self, visit: &mut dyn FnMut(&Entry) -> Walk) -> Result<Walked, Error> {
+        self.walk_far(
+            Reach {
+                entries: ENTRY_LIMIT,
+                access: Access::AsIs,
+            },
+            visit,
+        )
+    }
+
+    /// Visits every entry like `walk`, however many there are, and opens up own folders that cannot be read: for what
+    /// must not be missed.
+    pub fn walk_whole(&self, visit: &mut dyn FnMut(&Entry) -> Walk) -> Result<(), Error> {
+        self.walk_far(
+            Reach {
+                entries: usize::MAX,
+                access: Access::Force,
+            },
+            visit,
+        )
+        .map(drop)
+    }
+
+    pub(in crate::workspace) fn walk_far(
+        &self,
+        reach: Reach,
+        visit: &mut dyn FnMut(&Entry) -> Walk,
+    ) -> Result<Walked, Error> {
+        let failed = |path: &Path, errno| self.failed("read", path, errno);
+        let top = self
+            .top()
+            .try_clone_to_owned()
+            .map_err(|error| Error::io("read", &self.display, error))?;
+        let mut levels =
+            vec![level(top, PathBuf::new(), reach.entries).map_err(|e| failed(Path::new(""), e))?];
+        let mut seen = 0;
+        loop {
+            let depth = levels.len();
+            let Some(innermost) = levels.last_mut() else {
+                return Ok(Walked::Whole);
+            };
+            let Some(name) = innermost.left.next() else {
+                levels.pop();
+                continue;
+            };
+            let path = innermost.path.join(&name);
+            let Some(entry) =
+                entry(innermost, &name, &path).map_err(|errno| failed(&path, errno))?
+            else {
+                continue;
+            };
+            seen += 1;
+            if seen > reach.entries {
+                return Ok(Walked::Cut);
+            }
+            match visit(&entry) {
+                Walk::Stop => return Ok(Walked::Whole),
+                Walk::On if matches!(entry.kind, Kind::Dir { .. }) && depth < DEPTH_LIMIT => {
+                    let inner = descend(innermost, &name, path, reach, reach.entries - seen);
+                    levels.extend(inner.map_err(|errno| failed(&entry.path, errno))?);
+                }
+                Walk::On | Walk::Skip => {}
+            }
+        }
+    }
+}
+
+/// Lists a folder. One name more than may be visited is read, so that the walk sees that it is cut.
+fn level(handle: OwnedFd, path: PathBuf, room: usize) -> Result<Level, Errno> {
+    let left = names(handle.as_fd(), room.saturating_add(1))?.into_iter();
+    Ok(Level { handle, path, left })
+}
+
+/// Opens a folder, unless it may not be entered or is none any more.
+fn descend(
+    around: &Level,
+    name: &OsStr,
+    path: PathBuf,
+    reach: Reach,
+    room: usize,
+) -> Result<Option<Level>, Errno> {
+    match enter(around.handle.as_fd(), name, reach.access)
+        .and_then(|handle| level(handle, path, room))
+    {
+        Ok(level) => Ok(Some(level)),
+        Err(Errno::ACCESS | Errno::NOENT | Errno::XDEV | Errno::NOTDIR | Errno::LOOP) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Looks at one name; nothing, if it is gone or may not be looked at.
+fn entry(level: &Level, name: &OsStr, path: &Path) -> Result<Option<Entry>, Errno> {
+    let meta = match look(level.handle.as_fd(), name) {
+        Ok(Some(meta)) => meta,
+        Ok(None) | Err(Errno::ACCESS) => return Ok(None),
+        Err(errno) => return Err(errno),
+    };
+    let kind = match meta.kind {
+        FileType::RegularFile => Kind::File {
+            size: meta.size,
+            mode: meta.mode,
+        },
+        FileType::Directory => Kind::Dir { mode: meta.mode },
+        FileType::Symlink => match read_link(level.handle.as_fd(), name) {
+            Ok(target) => Kind::Link { target },
+            Err(Errno::NOENT | Errno::INVAL) => return Ok(None),
+            Err(errno) => return Err(errno),
+        },
+        _ => Kind::Special,
+    };
+    let Meta {
+        ino,
+        links,
+        ctime,
+        mtime,
+        ..
+    } = meta;
+    Ok(Some(Entry {
+        path: path.to_owned(),
+        kind,
+        ino,
+        links,
+        ctime,
+        mtime,
+    }))
+}
