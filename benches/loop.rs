@@ -34,7 +34,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use chrono::DateTime;
-use orchestrator::cancel::Stop;
+use orchestrator::cancel::CancelToken;
 use orchestrator::process::{self, Job, Launcher};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -128,7 +128,7 @@ fn starts(place: &Path) {
         env: Vec::new(),
         timeout,
     };
-    let stop = Stop::never().unwrap();
+    let stop = CancelToken::never().unwrap();
     let [mut version, mut status, mut keeper] = [(); 3].map(|()| Pairs::default());
     for _ in 0..STARTS {
         let [floor, _] = cost(|| finish(&mut Command::new("/bin/true")));

@@ -24,12 +24,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
-use orchestrator::cancel::Stop;
-use orchestrator::process::check_env::{Base, find_program};
-use orchestrator::process::sandbox::policy::{Plan, walls};
-use orchestrator::process::sandbox::shared_namespaces::Pocket;
-use orchestrator::process::sandbox::{Limits, Mode, probe};
-use orchestrator::process::{self, Ended, Job, Launcher};
+use orchestrator::cancel::CancelToken;
+use orchestrator::process::check_env::{CallerEnv, find_program};
+use orchestrator::process::sandbox::policy::{PolicyPlan, walls};
+use orchestrator::process::sandbox::shared_namespaces::SharedNamespaces;
+use orchestrator::process::sandbox::{ResourceLimits, SandboxMode, probe};
+use orchestrator::process::{self, Job, JobEnd, Launcher};
 
 const ROUNDS: usize = 200;
 
@@ -37,10 +37,10 @@ fn main() {
     let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let place = place.path().canonicalize().unwrap();
     let open = Launcher::open(Path::new(env!("CARGO_BIN_EXE_orchestrator")));
-    let base = Base::new(env::vars_os());
-    let behind = |mode: Mode| {
-        let private = (mode == Mode::Reduced).then_some(place.as_path());
-        open.behind(walls(&Plan {
+    let base = CallerEnv::new(env::vars_os());
+    let behind = |mode: SandboxMode| {
+        let private = (mode == SandboxMode::Reduced).then_some(place.as_path());
+        open.behind(walls(&PolicyPlan {
             mode,
             workspace: &place,
             root: None,
@@ -51,12 +51,12 @@ fn main() {
             private,
             devices: &[],
             network: false,
-            limits: Limits::default(),
+            limits: ResourceLimits::default(),
         }))
     };
-    let (full, reduced) = (behind(Mode::Full), behind(Mode::Reduced));
+    let (full, reduced) = (behind(SandboxMode::Full), behind(SandboxMode::Reduced));
     let pocket = Some(Arc::new(
-        Pocket::make(&open, full.walls.as_ref().unwrap()).unwrap(),
+        SharedNamespaces::make(&open, full.walls.as_ref().unwrap()).unwrap(),
     ));
     let member = Launcher {
         pocket,
@@ -125,8 +125,8 @@ fn start(launcher: &Launcher, place: &Path, words: &[&str]) {
         env: Vec::new(),
         timeout: Duration::from_secs(60),
     };
-    let finished = process::run(launcher, &job, &Stop::never().unwrap()).unwrap();
-    assert_eq!(finished.ended, Ended::Exited(0));
+    let finished = process::run(launcher, &job, &CancelToken::never().unwrap()).unwrap();
+    assert_eq!(finished.ended, JobEnd::Exited(0));
 }
 
 /// Milliseconds.

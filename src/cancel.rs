@@ -43,7 +43,7 @@ impl Signal {
 
 /// What a wait ended with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Woken {
+pub enum WakeReason {
     /// The descriptor that was waited for has something to read, or its other end is gone.
     Ready,
     /// The time was over first.
@@ -54,18 +54,18 @@ pub enum Woken {
 
 /// A handle on the wish to end. Clones share it.
 #[derive(Debug, Clone)]
-pub struct Stop {
+pub struct CancelToken {
     signal: Arc<AtomicUsize>,
     /// Becomes readable with the first signal and is never drained, so every later wait sees it too.
     pipe: Arc<OwnedFd>,
     _write_end: Arc<OwnedFd>,
 }
 
-impl Stop {
+impl CancelToken {
     /// Returns a handle that no signal reaches.
-    pub fn never() -> io::Result<Stop> {
+    pub fn never() -> io::Result<CancelToken> {
         let (read, write) = UnixStream::pair()?;
-        Ok(Stop {
+        Ok(CancelToken {
             signal: Arc::new(AtomicUsize::new(0)),
             pipe: Arc::new(read.into()),
             _write_end: Arc::new(write.into()),
@@ -74,9 +74,9 @@ impl Stop {
 
     /// Returns a handle that SIGINT, SIGTERM and SIGHUP reach. A SIGHUP that the caller ignores (`nohup`) stays
     /// ignored: a run that was meant to outlive its terminal does.
-    pub fn on_signals() -> io::Result<Stop> {
+    pub fn on_signals() -> io::Result<CancelToken> {
         let (read, write) = UnixStream::pair()?;
-        let stop = Stop {
+        let stop = CancelToken {
             signal: Arc::new(AtomicUsize::new(0)),
             pipe: Arc::new(read.into()),
             _write_end: Arc::new(write.try_clone()?.into()),
@@ -110,10 +110,14 @@ impl Stop {
     }
 
     /// Waits until `fd` is readable or closed, `deadline` has passed, or a signal came; the signal wins.
-    pub fn wait(&self, fd: Option<BorrowedFd<'_>>, deadline: Option<Instant>) -> io::Result<Woken> {
+    pub fn wait(
+        &self,
+        fd: Option<BorrowedFd<'_>>,
+        deadline: Option<Instant>,
+    ) -> io::Result<WakeReason> {
         loop {
             if let Some(signal) = self.requested() {
-                return Ok(Woken::Stopped(signal));
+                return Ok(WakeReason::Stopped(signal));
             }
             let mut fds = vec![PollFd::from_borrowed_fd(self.pipe.as_fd(), PollFlags::IN)];
             fds.extend(fd.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
@@ -121,17 +125,17 @@ impl Stop {
             match poll(&mut fds, left.map(timespec).as_ref()) {
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
-                Ok(0) => return Ok(Woken::TimedOut),
+                Ok(0) => return Ok(WakeReason::TimedOut),
                 Ok(_) => {}
             }
             if fds.len() == 2 && !fds[1].revents().is_empty() && self.requested().is_none() {
-                return Ok(Woken::Ready);
+                return Ok(WakeReason::Ready);
             }
         }
     }
 
     /// Sleeps for `delay`, or until a signal comes.
-    pub fn sleep(&self, delay: Duration) -> io::Result<Woken> {
+    pub fn sleep(&self, delay: Duration) -> io::Result<WakeReason> {
         self.wait(None, Some(Instant::now() + delay))
     }
 

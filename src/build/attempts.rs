@@ -173,7 +173,7 @@ mod tests {
 
     use super::*;
     use crate::events::MAIN_AGENT;
-    use crate::state::run::{Birth, new_run_id};
+    use crate::state::run::{NewRun, new_run_id};
 
     #[test]
     fn the_first_cause_is_one_line() {
@@ -221,7 +221,7 @@ mod tests {
     }
 
     fn state(phase: Phase, retry_count: u32) -> RunState {
-        let birth = Birth {
+        let birth = NewRun {
             run_id: new_run_id(),
             spec_file: "s.yaml",
             spec_hash: "",

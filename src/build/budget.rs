@@ -1,27 +1,27 @@
 //! The budget as a promise: before a request is sent, the worst it can cost must fit what is left.
 
-use crate::build::log_state::Charges;
-use crate::build::spec::Budget;
+use crate::build::log_state::ChargeTotal;
+use crate::build::spec::BudgetSpec;
 use crate::error::{Error, Result};
 use crate::events::Charge;
 use crate::llm::endpoint::BYTES_PER_TOKEN;
 use crate::llm::price::Price;
-use crate::llm::{Answer, Spent, Usage};
+use crate::llm::{Answer, Spent, TokenUsage};
 use crate::state::reason::Reason;
-use crate::state::run::Totals;
+use crate::state::run::UsageTotals;
 
 /// Counts what was spent and what may have been.
 #[derive(Debug)]
-pub struct Ledger {
-    budget: Budget,
+pub struct Budget {
+    budget: BudgetSpec,
     price: Option<Price>,
-    charges: Charges,
+    charges: ChargeTotal,
 }
 
-impl Ledger {
+impl Budget {
     /// Returns a ledger; `charges` are those of earlier, broken-off requests.
-    pub fn new(budget: Budget, price: Option<Price>, charges: Charges) -> Ledger {
-        Ledger {
+    pub fn new(budget: BudgetSpec, price: Option<Price>, charges: ChargeTotal) -> Budget {
+        Budget {
             budget,
             price,
             charges,
@@ -35,7 +35,7 @@ impl Ledger {
             .map_or_else(|| self.price_of(&answer.usage), |bill| bill.cost_usd)
     }
 
-    fn price_of(&self, usage: &Usage) -> Option<f64> {
+    fn price_of(&self, usage: &TokenUsage) -> Option<f64> {
         self.price.map(|price| price.cost(usage))
     }
 
@@ -72,7 +72,7 @@ impl Ledger {
 
     /// Returns the USD that are left for a provider that keeps to a limit by itself, nothing where there is no limit;
     /// fails the run where the budget is used up.
-    pub fn left(&self, spent: &Totals) -> Result<Option<f64>> {
+    pub fn left(&self, spent: &UsageTotals) -> Result<Option<f64>> {
         let (tokens, usd) = self.used(spent);
         let is_over = self.budget.tokens.is_some_and(|limit| limit <= tokens);
         if is_over || self.budget.usd.is_some_and(|limit| limit <= usd) {
@@ -84,7 +84,7 @@ impl Ledger {
     }
 
     /// Promises that the worst case fits, or fails the run with the sum.
-    pub fn promise(&self, worst: Charge, spent: &Totals) -> Result<()> {
+    pub fn promise(&self, worst: Charge, spent: &UsageTotals) -> Result<()> {
         let over = |sum: String| Err(Error::Failed(Reason::Budget, sum));
         let (tokens, usd) = self.used(spent);
         if let Some(limit) = self.budget.tokens
@@ -105,7 +105,7 @@ impl Ledger {
     }
 
     /// Tokens and USD that count, those of broken-off requests too.
-    fn used(&self, spent: &Totals) -> (u64, f64) {
+    fn used(&self, spent: &UsageTotals) -> (u64, f64) {
         let tokens = spent
             .input_tokens
             .saturating_add(spent.output_tokens)
@@ -127,20 +127,20 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    fn ledger(usd: Option<f64>, tokens: Option<u64>) -> Ledger {
-        Ledger::new(
-            Budget { usd, tokens },
+    fn ledger(usd: Option<f64>, tokens: Option<u64>) -> Budget {
+        Budget::new(
+            BudgetSpec { usd, tokens },
             Some(Price::given(3.0, 15.0)),
-            Charges::default(),
+            ChargeTotal::default(),
         )
     }
 
-    fn spent(input_tokens: u64, cost_usd: f64) -> Totals {
-        Totals {
+    fn spent(input_tokens: u64, cost_usd: f64) -> UsageTotals {
+        UsageTotals {
             llm_calls: 1,
             input_tokens,
             cost_usd: Some(cost_usd),
-            ..Totals::none(true)
+            ..UsageTotals::none(true)
         }
     }
 
@@ -182,10 +182,10 @@ mod tests {
         let mut ledger = ledger(None, Some(300));
         let worst = ledger.worst(300, 50);
         assert_eq!(worst.tokens, 150);
-        let shown = Usage {
+        let shown = TokenUsage {
             input: 10,
             output: 5,
-            ..Usage::default()
+            ..TokenUsage::default()
         };
         assert_eq!(ledger.charge(Spent::Nothing, worst), None);
         assert_eq!(ledger.charge(Spent::Unknown, worst), Some(worst));
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn answers_from_before_the_price_was_known_count_with_it() {
-        let before = Totals {
+        let before = UsageTotals {
             cost_usd: None,
             ..spent(1_000_000, 0.0)
         };

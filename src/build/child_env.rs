@@ -8,36 +8,36 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::build::checks::evidence::reporters::Reporters;
-use crate::build::spec::inputs::{Input, InputKind};
-use crate::cancel::Stop;
+use crate::build::spec::inputs::{InputKind, WorkspaceInput};
+use crate::cancel::CancelToken;
 use crate::environments::adhoc::FOLDER;
-use crate::environments::adhoc::host::Start;
+use crate::environments::adhoc::host::HostStart;
 use crate::error::{Error, Result};
 use crate::process::Launcher;
-use crate::process::cache::{Caches, Keeping};
-use crate::process::check_env::{Base, Places, find_program, for_check};
-use crate::process::sandbox::Mode;
-use crate::process::sandbox::shared_namespaces::Pocket;
-use crate::process::scratch::PrivateDirs;
+use crate::process::cache::{CacheOwner, Caches};
+use crate::process::check_env::{CallerEnv, ChildDirs, find_program, for_check};
+use crate::process::sandbox::SandboxMode;
+use crate::process::sandbox::shared_namespaces::SharedNamespaces;
+use crate::process::scratch::ScratchDirs;
 use crate::secrets::Secrets;
 
 /// Where the private directories of a child are.
-pub enum Dwelling {
+pub enum HomeDirs {
     /// In a tree of its own, new for each check.
     Inside { tmp: PathBuf, home: PathBuf },
     /// In the host's, made anew for each check; the home is the user's where none is private.
     Outside {
-        private: PrivateDirs,
+        private: ScratchDirs,
         home: Option<PathBuf>,
     },
 }
 
-impl Dwelling {
+impl HomeDirs {
     /// Returns the temporary directory and the home, both as new as they can be.
     pub fn renew(&self) -> Result<(PathBuf, PathBuf)> {
         match self {
-            Dwelling::Inside { tmp, home } => Ok((tmp.clone(), home.clone())),
-            Dwelling::Outside { private, home } => {
+            HomeDirs::Inside { tmp, home } => Ok((tmp.clone(), home.clone())),
+            HomeDirs::Outside { private, home } => {
                 private.renew()?;
                 Ok((
                     private.tmp(),
@@ -49,11 +49,11 @@ impl Dwelling {
 }
 
 /// What the checks and the environments of a run share.
-pub struct Surroundings {
+pub struct ChildEnv {
     /// With the walls, where there are some.
     pub launcher: Launcher,
-    pub base: Base,
-    pub dwelling: Dwelling,
+    pub base: CallerEnv,
+    pub dwelling: HomeDirs,
     pub workspace: PathBuf,
     /// Where the system keeps what is temporary.
     pub temporary: PathBuf,
@@ -64,40 +64,40 @@ pub struct Surroundings {
     pub reporters: Reporters,
     pub network: bool,
     pub secrets: Secrets,
-    pub stop: Stop,
+    pub stop: CancelToken,
 }
 
 /// What the environments of a phase are started with.
-pub struct Workshop {
-    pub start: Start,
+pub struct ToolEnv {
+    pub start: HostStart,
     /// The folder that holds the user's own ones, in `env/`; nothing where there are none.
     pub folder: Option<PathBuf>,
     /// It lives as long as this.
-    _kept: Option<PrivateDirs>,
+    _kept: Option<ScratchDirs>,
 }
 
-impl Surroundings {
+impl ChildEnv {
     /// Returns what environments are started with, in fresh private places that they share; `frozen`, in the workspace,
     /// cannot be changed by them where the walls can hold that. They get what checks get, without anything of the spec's.
-    pub fn workshop(&self, own: &[Input], frozen: &[PathBuf]) -> Result<Workshop> {
+    pub fn workshop(&self, own: &[WorkspaceInput], frozen: &[PathBuf]) -> Result<ToolEnv> {
         let (tmp, home) = self.dwelling.renew()?;
         let kept = match &self.dwelling {
-            Dwelling::Inside { .. } if !own.is_empty() => {
-                Some(PrivateDirs::create(&self.temporary, &self.root)?)
+            HomeDirs::Inside { .. } if !own.is_empty() => {
+                Some(ScratchDirs::create(&self.temporary, &self.root)?)
             }
             _ => None,
         };
         let folder = match (&kept, &self.dwelling) {
             _ if own.is_empty() => None,
-            (Some(private), _) | (None, Dwelling::Outside { private, .. }) => Some(private.kept()),
-            (None, Dwelling::Inside { .. }) => None,
+            (Some(private), _) | (None, HomeDirs::Outside { private, .. }) => Some(private.kept()),
+            (None, HomeDirs::Inside { .. }) => None,
         };
         folder
             .iter()
             .try_for_each(|folder| bring(own, &folder.join(FOLDER)))?;
-        let cache = self.cache(Keeping::Environments);
+        let cache = self.cache(CacheOwner::Environments);
         let launcher = self.launcher_of_workshop(folder.as_deref(), frozen)?;
-        let places = Places {
+        let places = ChildDirs {
             workspace: &self.workspace,
             tmp: &tmp,
             home: &home,
@@ -105,13 +105,13 @@ impl Surroundings {
             network: self.network,
             walls: launcher.walls.as_ref(),
         };
-        let start = Start {
+        let start = HostStart {
             project: self.workspace.clone(),
             env: for_check(&self.base, &places, &BTreeMap::new()),
             launcher: launcher.clone(),
             python: find_program(self.base.path(), OsStr::new("python3"), &self.workspace),
         };
-        Ok(Workshop {
+        Ok(ToolEnv {
             start,
             folder,
             _kept: kept,
@@ -119,7 +119,7 @@ impl Surroundings {
     }
 
     /// Returns where these children keep what compilers made; the others' is not in their reach.
-    pub fn cache(&self, of: Keeping) -> Option<PathBuf> {
+    pub fn cache(&self, of: CacheOwner) -> Option<PathBuf> {
         self.caches.as_ref().map(|caches| caches.folder(of))
     }
 
@@ -130,15 +130,15 @@ impl Surroundings {
         walls
             .freeze
             .extend(frozen.iter().map(|place| self.workspace.join(place)));
-        walls.write.extend(self.cache(Keeping::Environments));
+        walls.write.extend(self.cache(CacheOwner::Environments));
         walls
             .read
             .extend(folder.and_then(|folder| folder.canonicalize().ok()));
         let launcher = self.launcher.behind(walls.clone());
         let pocket = match walls.mode {
-            Mode::Reduced => None,
-            Mode::Full | Mode::FullWithoutLandlock => {
-                Some(Arc::new(Pocket::make(&launcher, &walls)?))
+            SandboxMode::Reduced => None,
+            SandboxMode::Full | SandboxMode::FullWithoutLandlock => {
+                Some(Arc::new(SharedNamespaces::make(&launcher, &walls)?))
             }
         };
         Ok(Launcher { pocket, ..launcher })
@@ -150,7 +150,7 @@ impl Surroundings {
     clippy::disallowed_methods,
     reason = "a new file in a new directory of ours"
 )]
-fn bring(inputs: &[Input], folder: &Path) -> Result<()> {
+fn bring(inputs: &[WorkspaceInput], folder: &Path) -> Result<()> {
     for input in inputs {
         let path = folder.join(input.to.as_str());
         let made =

@@ -1,19 +1,19 @@
 //! What every step of a run works with: the spec, the state, the workspace, and the pen.
 
-use crate::build::event_log::Scribe;
-use crate::build::log_state::Memory;
-use crate::build::protection::Known;
+use crate::build::event_log::EventLog;
+use crate::build::log_state::LogState;
+use crate::build::protection::VerifiedFiles;
 use crate::build::spec::Spec;
 use crate::build::spec::inputs::Inputs;
-use crate::build::tampering::Rules;
-use crate::cancel::Stop;
+use crate::build::tampering::TamperingRules;
+use crate::cancel::CancelToken;
 use crate::error::{Error, Result};
-use crate::events::{Event, Place};
+use crate::events::{Event, RequestPlace};
 use crate::state::phase::Phase;
 use crate::state::reason::Reason;
 use crate::state::run::RunState;
 use crate::state::store::Root;
-use crate::workspace::Door;
+use crate::workspace::Workspace;
 
 /// A run's things, apart from who generates and who checks.
 pub struct Context {
@@ -21,12 +21,12 @@ pub struct Context {
     pub inputs: Inputs,
     pub state: RunState,
     pub root: Root,
-    pub door: Door,
-    pub known: Known,
-    pub scribe: Scribe,
-    pub memory: Memory,
-    pub rules: Rules,
-    pub stop: Stop,
+    pub door: Workspace,
+    pub known: VerifiedFiles,
+    pub scribe: EventLog,
+    pub memory: LogState,
+    pub rules: TamperingRules,
+    pub stop: CancelToken,
 }
 
 impl Context {
@@ -43,7 +43,7 @@ impl Context {
 
     /// Takes hold of `workspace/` again: what ran in it may have removed it, or put something else in its place.
     pub fn reopen_door(&mut self) -> Result<()> {
-        self.door = Door::open(
+        self.door = Workspace::open(
             self.root.handle(),
             "workspace",
             &self.root.join("workspace"),
@@ -52,8 +52,8 @@ impl Context {
     }
 
     /// Returns the place of a request in the run as it stands.
-    pub fn place(&self, turn: u32) -> Place {
-        Place {
+    pub fn place(&self, turn: u32) -> RequestPlace {
+        RequestPlace {
             phase: self.state.phase,
             retry_count: self.state.retry_count,
             turn,

@@ -6,7 +6,7 @@ use crate::events::{Event, MAIN_AGENT};
 use crate::state::journal::Journal;
 
 /// The one way in which a run says what happened.
-pub struct Scribe {
+pub struct EventLog {
     journal: Journal,
     bus: Bus,
     /// Stream pieces are written down only when somebody asked for them.
@@ -14,10 +14,10 @@ pub struct Scribe {
     notes: Vec<String>,
 }
 
-impl Scribe {
+impl EventLog {
     /// Returns a scribe; `notes` are those that the run has already.
-    pub fn new(journal: Journal, bus: Bus, journals_streams: bool, notes: Vec<String>) -> Scribe {
-        Scribe {
+    pub fn new(journal: Journal, bus: Bus, journals_streams: bool, notes: Vec<String>) -> EventLog {
+        EventLog {
             journal,
             bus,
             journals_streams,

@@ -5,32 +5,32 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::build::agent::history::Talks;
+use crate::build::agent::history::ConversationHistory;
 use crate::build::attempts::Attempts;
-use crate::build::protection::PutBack;
+use crate::build::protection::RestoredFiles;
 use crate::build::rounds::Rounds;
-use crate::events::{Charge, Event, Place, Replaced, TestedFile};
-use crate::llm::{Answer, Message, Usage};
+use crate::events::{Charge, Event, ReplacedRun, RequestPlace, TestedFile};
+use crate::llm::{Answer, Message, TokenUsage};
 use crate::state::phase::Phase;
-use crate::state::run::Totals;
+use crate::state::run::UsageTotals;
 
 /// What came back for a request: an answer, or a permanent error's text.
-pub type Recorded = std::result::Result<Answer, String>;
+pub type RecordedAnswer = std::result::Result<Answer, String>;
 
 /// The sum of a log. Events are handed to `hear` in their order.
 #[derive(Debug, Default)]
-pub struct Memory {
-    answers: HashMap<Place, Recorded>,
-    requests: HashMap<Place, Asked>,
-    refused: HashMap<Place, Refused>,
-    talks: Talks,
+pub struct LogState {
+    answers: HashMap<RequestPlace, RecordedAnswer>,
+    requests: HashMap<RequestPlace, RecordedRequest>,
+    refused: HashMap<RequestPlace, AnswerRefusal>,
+    talks: ConversationHistory,
     rounds: Rounds,
     attempts: Attempts,
-    totals: Option<Totals>,
+    totals: Option<UsageTotals>,
     /// What requests that broke off may have cost.
     lost: Vec<Charge>,
     /// What answers that show no usage count as.
-    uncounted: Charges,
+    uncounted: ChargeTotal,
     /// A request that is under way as far as the log knows, and its worst case.
     open: Option<Charge>,
     worst: Charge,
@@ -38,14 +38,14 @@ pub struct Memory {
     sandbox: Option<String>,
     phase: Option<Phase>,
     hidden: Vec<String>,
-    put_back: PutBack,
+    put_back: RestoredFiles,
     /// The files that answers and tools wrote and did not delete since, with what tells their contents where that is known.
     files: BTreeMap<String, Option<String>>,
     /// Outcome and reason of a run that is over.
     end: Option<(String, String)>,
     root: Option<String>,
     max_retries: Option<u32>,
-    replaced: Option<Replaced>,
+    replaced: Option<ReplacedRun>,
     tested: Option<BTreeMap<String, TestedFile>>,
     /// The number of the line that is being heard.
     line: u64,
@@ -53,12 +53,12 @@ pub struct Memory {
 
 /// A request as the log has it: its line's number, and what it says, or, in a conversation, what was new in it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Asked {
+pub struct RecordedRequest {
     pub line: u64,
     pub said: Value,
 }
 
-impl Asked {
+impl RecordedRequest {
     /// Returns the messages that it said.
     pub fn messages(&self) -> impl Iterator<Item = Message> {
         let all = self.said["messages"].as_array().into_iter().flatten();
@@ -68,19 +68,19 @@ impl Asked {
 
 /// Why an answer was not used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refused {
+pub struct AnswerRefusal {
     pub fault: String,
     pub had_a_block: bool,
 }
 
 /// Tokens and USD that count against the budget beside the recorded answers.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Charges {
+pub struct ChargeTotal {
     pub tokens: u64,
     pub usd: f64,
 }
 
-impl Charges {
+impl ChargeTotal {
     /// Adds a charge.
     pub fn add(&mut self, charge: Charge) {
         self.tokens = self.tokens.saturating_add(charge.tokens);
@@ -88,7 +88,7 @@ impl Charges {
     }
 }
 
-impl Memory {
+impl LogState {
     /// Takes in one event of the log.
     pub fn hear(&mut self, event: Event) {
         self.rounds.hear(&event);
@@ -118,7 +118,7 @@ impl Memory {
                 self.open = Some(worst);
                 self.requests.insert(
                     place,
-                    Asked {
+                    RecordedRequest {
                         line: self.line,
                         said: request,
                     },
@@ -147,7 +147,8 @@ impl Memory {
                 had_a_block,
                 ..
             } => {
-                self.refused.insert(place, Refused { fault, had_a_block });
+                self.refused
+                    .insert(place, AnswerRefusal { fault, had_a_block });
             }
             Event::TransitionOccurred { to_state, .. } => {
                 self.phase = Some(to_state);
@@ -179,7 +180,7 @@ impl Memory {
             } => self.end = Some((outcome, reason)),
             Event::ProtectedRestored {
                 restored, removed, ..
-            } => self.put_back.add(PutBack { restored, removed }),
+            } => self.put_back.add(RestoredFiles { restored, removed }),
             Event::HiddenFilesPlaced { paths, .. } => self.hidden = paths,
             Event::HiddenFilesRemoved { .. } => self.hidden.clear(),
             other => self.talks.hear(other),
@@ -193,7 +194,7 @@ impl Memory {
         deleted: &[String],
         hashes: &BTreeMap<String, String>,
     ) {
-        self.put_back = PutBack::default();
+        self.put_back = RestoredFiles::default();
         deleted
             .iter()
             .for_each(|path| drop(self.files.remove(path)));
@@ -212,7 +213,7 @@ impl Memory {
 
     fn answered(
         &mut self,
-        place: Place,
+        place: RequestPlace,
         answer: Option<Value>,
         error: Option<String>,
         cost_usd: Option<f64>,
@@ -221,12 +222,12 @@ impl Memory {
         let answer = answer.and_then(|value| serde_json::from_value::<Answer>(value).ok());
         if answer
             .as_ref()
-            .is_some_and(|answer| answer.usage == Usage::default())
+            .is_some_and(|answer| answer.usage == TokenUsage::default())
         {
             self.uncounted.add(self.worst);
         }
         if let Some(answer) = &answer {
-            let totals = self.totals.get_or_insert(Totals::none(true));
+            let totals = self.totals.get_or_insert(UsageTotals::none(true));
             totals.add(
                 answer.calls(),
                 answer.usage.all_input(),
@@ -245,22 +246,22 @@ impl Memory {
     }
 
     /// Returns what came back for a place.
-    pub fn answer(&self, place: Place) -> Option<&Recorded> {
+    pub fn answer(&self, place: RequestPlace) -> Option<&RecordedAnswer> {
         self.answers.get(&place)
     }
 
     /// Returns why the answer at a place was not used, if it was not.
-    pub fn refused(&self, place: Place) -> Option<&Refused> {
+    pub fn refused(&self, place: RequestPlace) -> Option<&AnswerRefusal> {
         self.refused.get(&place)
     }
 
     /// Returns what was asked at a place.
-    pub fn request(&self, place: Place) -> Option<&Asked> {
+    pub fn request(&self, place: RequestPlace) -> Option<&RecordedRequest> {
         self.requests.get(&place)
     }
 
     /// Returns what is known of conversations.
-    pub fn talks(&self) -> &Talks {
+    pub fn talks(&self) -> &ConversationHistory {
         &self.talks
     }
 
@@ -305,7 +306,7 @@ impl Memory {
     }
 
     /// Returns the places of all answers, in their order.
-    pub fn answer_places(&self) -> BTreeSet<Place> {
+    pub fn answer_places(&self) -> BTreeSet<RequestPlace> {
         self.answers.keys().copied().collect()
     }
 
@@ -315,12 +316,12 @@ impl Memory {
     }
 
     /// Returns what the recorded answers came to, where there are any.
-    pub fn totals(&self) -> Option<Totals> {
+    pub fn totals(&self) -> Option<UsageTotals> {
         self.totals
     }
 
     /// Returns what counts beside the recorded answers: requests that broke off, and answers that show no usage.
-    pub fn charges(&self) -> Charges {
+    pub fn charges(&self) -> ChargeTotal {
         let mut charges = self.uncounted;
         self.losses().for_each(|charge| charges.add(charge));
         charges
@@ -358,7 +359,7 @@ impl Memory {
     }
 
     /// Hands over, once, what was put back since the last files were written: the model has not been told yet.
-    pub fn take_put_back(&mut self) -> PutBack {
+    pub fn take_put_back(&mut self) -> RestoredFiles {
         std::mem::take(&mut self.put_back)
     }
 
@@ -368,12 +369,12 @@ impl Memory {
     }
 
     /// Remembers the run whose files are still in the workspace.
-    pub fn keep_replaced(&mut self, replaced: Option<Replaced>) {
+    pub fn keep_replaced(&mut self, replaced: Option<ReplacedRun>) {
         self.replaced = replaced;
     }
 
     /// Hands over, once, the run whose files are still in the workspace.
-    pub fn take_replaced(&mut self) -> Option<Replaced> {
+    pub fn take_replaced(&mut self) -> Option<ReplacedRun> {
         self.replaced.take()
     }
 
@@ -394,10 +395,10 @@ pub const MODEL_ERROR: &str = "model";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::llm::{Block, StopReason, Usage};
+    use crate::llm::{ContentBlock, StopReason, TokenUsage};
 
-    fn place(turn: u32) -> Place {
-        Place {
+    fn place(turn: u32) -> RequestPlace {
+        RequestPlace {
             phase: Phase::Generating,
             retry_count: 0,
             turn,
@@ -439,11 +440,11 @@ mod tests {
 
     fn answered(turn: u32, input: u64) -> Event {
         let answer = Answer {
-            content: vec![Block::text("x")],
+            content: vec![ContentBlock::text("x")],
             stop: StopReason::EndTurn,
-            usage: Usage {
+            usage: TokenUsage {
                 input,
-                ..Usage::default()
+                ..TokenUsage::default()
             },
             model: String::new(),
             request_id: None,
@@ -460,8 +461,8 @@ mod tests {
         }
     }
 
-    fn sum(events: Vec<Event>) -> Memory {
-        let mut memory = Memory::default();
+    fn sum(events: Vec<Event>) -> LogState {
+        let mut memory = LogState::default();
         for event in events {
             memory.hear(event);
         }

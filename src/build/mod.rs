@@ -33,7 +33,7 @@ use crate::build::attempts::{CAUSE, cause_of};
 use crate::build::checks::ToolRegistry;
 use crate::build::context::Context;
 use crate::build::generators::Generator;
-use crate::build::log_state::Memory;
+use crate::build::log_state::LogState;
 use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT};
 use crate::state::phase::{Outcome, Phase};
@@ -176,7 +176,7 @@ impl Run {
 }
 
 /// Returns the lines of transitions that a crash kept out of the log: `state.json` comes first, and stands.
-pub fn missing_transitions(memory: &Memory, state: &RunState) -> Vec<Event> {
+pub fn missing_transitions(memory: &LogState, state: &RunState) -> Vec<Event> {
     let Some(known) = memory.phase() else {
         return Vec::new();
     };

@@ -9,25 +9,25 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::build::budget::Ledger;
+use crate::build::budget::Budget;
 use crate::build::context::Context;
-use crate::build::log_state::{MODEL_ERROR, Recorded};
+use crate::build::log_state::{MODEL_ERROR, RecordedAnswer};
 use crate::build::replay::Replay;
-use crate::build::tool_bridge::{Equipment, Equipped};
+use crate::build::tool_bridge::{InlineTools, ToolBridge};
 use crate::error::{Error, Result};
-use crate::events::{Charge, Event, MAIN_AGENT, Place};
+use crate::events::{Charge, Event, MAIN_AGENT, RequestPlace};
 use crate::llm::claude_code::session_id;
-use crate::llm::retry::{self, GaveUp, Policy, Told};
-use crate::llm::{Answer, LlmClient, Message, Request, Session, Usage};
+use crate::llm::retry::{self, GaveUp, RetryEvent, RetryPolicy};
+use crate::llm::{Answer, Message, ModelClient, ModelRequest, ProviderSession, TokenUsage};
 use crate::secrets::Secrets;
 use crate::state::reason::Reason;
 
 /// A model, its price, and the log that remembers what it said.
-pub struct Voice {
-    pub client: Box<dyn LlmClient>,
+pub struct RecordedModel {
+    pub client: Box<dyn ModelClient>,
     pub provider: &'static str,
-    pub ledger: Ledger,
-    pub policy: Policy,
+    pub ledger: Budget,
+    pub policy: RetryPolicy,
     pub replay: Option<Replay>,
     /// What a provider says may hold keys, also ones of other providers.
     pub secrets: Secrets,
@@ -35,15 +35,15 @@ pub struct Voice {
 
 /// What a request in a conversation adds to the one before it.
 #[derive(Debug, Clone, Copy)]
-pub struct Continued<'a> {
+pub struct Continuation<'a> {
     /// The line of the one before.
     pub line: u64,
     pub messages: &'a [Message],
 }
 
 /// A request on its way.
-struct Question<'a> {
-    place: Place,
+struct PendingRequest<'a> {
+    place: RequestPlace,
     model: &'a str,
     continues: Option<u64>,
     body: String,
@@ -52,13 +52,13 @@ struct Question<'a> {
     value: Value,
 }
 
-impl Voice {
+impl RecordedModel {
     /// Returns the answer for a place in the run, from the log or from the provider.
     pub fn ask(
         &mut self,
         context: &mut Context,
-        place: Place,
-        request: &Request,
+        place: RequestPlace,
+        request: &ModelRequest,
     ) -> Result<Answer> {
         let recorded = self.exchange(context, place, request, None, &mut None, None)?;
         usable(context, recorded)
@@ -69,12 +69,12 @@ impl Voice {
     pub fn exchange(
         &mut self,
         context: &mut Context,
-        place: Place,
-        request: &Request,
-        continued: Option<Continued<'_>>,
+        place: RequestPlace,
+        request: &ModelRequest,
+        continued: Option<Continuation<'_>>,
         line: &mut Option<u64>,
-        equipment: Option<Equipment<'_>>,
-    ) -> Result<Recorded> {
+        equipment: Option<InlineTools<'_>>,
+    ) -> Result<RecordedAnswer> {
         if let Some(recorded) = context.memory.answer(place).cloned() {
             return Ok(recorded);
         }
@@ -114,12 +114,12 @@ impl Voice {
     /// Returns a request as it is sent now.
     fn question<'a>(
         &self,
-        place: Place,
-        request: &'a Request,
-        continued: Option<Continued<'_>>,
-    ) -> Result<Question<'a>> {
+        place: RequestPlace,
+        request: &'a ModelRequest,
+        continued: Option<Continuation<'_>>,
+    ) -> Result<PendingRequest<'a>> {
         let body = self.client.encode(request);
-        Ok(Question {
+        Ok(PendingRequest {
             place,
             model: &request.model,
             hash: format!("sha256:{}", hex(&Sha256::digest(body.as_bytes()))),
@@ -153,8 +153,8 @@ impl Voice {
     fn promise(
         &mut self,
         context: &Context,
-        question: &Question<'_>,
-        equipment: Option<&Equipment<'_>>,
+        question: &PendingRequest<'_>,
+        equipment: Option<&InlineTools<'_>>,
     ) -> Result<()> {
         let Some(session) = self.client.session() else {
             return self.ledger.promise(question.worst, &context.state.usage);
@@ -163,10 +163,10 @@ impl Voice {
         let is_again = context.memory.request(question.place).is_some();
         *session = match equipment {
             // A conversation is one session; an answer with files is one by itself.
-            Some(equipment) => Session {
+            Some(equipment) => ProviderSession {
                 id: session_id(
                     &context.state.run_id,
-                    Place {
+                    RequestPlace {
                         turn: 0,
                         ..question.place
                     },
@@ -176,11 +176,11 @@ impl Voice {
                 usd_left,
                 turns_left: Some(equipment.turns_left),
             },
-            None => Session {
+            None => ProviderSession {
                 id: session_id(&context.state.run_id, question.place),
                 has_begun: is_again,
                 usd_left,
-                ..Session::default()
+                ..ProviderSession::default()
             },
         };
         Ok(())
@@ -197,7 +197,7 @@ impl Voice {
         self.client.hurry(until);
     }
 
-    fn write_down(&mut self, context: &mut Context, question: &Question<'_>) -> Result<()> {
+    fn write_down(&mut self, context: &mut Context, question: &PendingRequest<'_>) -> Result<()> {
         if let Some(session) = self.client.session() {
             context.scribe.tell(Event::ClaudeInvocationStarted {
                 agent_id: MAIN_AGENT.into(),
@@ -224,8 +224,8 @@ impl Voice {
     fn keep(
         &mut self,
         context: &mut Context,
-        question: &Question<'_>,
-        recorded: &Recorded,
+        question: &PendingRequest<'_>,
+        recorded: &RecordedAnswer,
         started: Instant,
     ) -> Result<()> {
         let cost = recorded
@@ -246,7 +246,7 @@ impl Voice {
         })?;
         if let Ok(answer) = recorded {
             // A server that counts nothing must not make a budget mean nothing.
-            if answer.usage == Usage::default() {
+            if answer.usage == TokenUsage::default() {
                 self.ledger.add(question.worst);
             }
             context.state.usage.add(
@@ -264,10 +264,10 @@ impl Voice {
     fn send(
         &mut self,
         context: &mut Context,
-        question: &Question<'_>,
-        equipment: Option<Equipment<'_>>,
-    ) -> Result<Option<Recorded>> {
-        let Voice {
+        question: &PendingRequest<'_>,
+        equipment: Option<InlineTools<'_>>,
+    ) -> Result<Option<RecordedAnswer>> {
+        let RecordedModel {
             client,
             ledger,
             policy,
@@ -279,13 +279,13 @@ impl Voice {
         let (usage, stop) = (context.state.usage, context.stop.clone());
         // Who tells and who carries out calls both write into the log, one at a time.
         let shared = RefCell::new(&mut *context);
-        let mut tell = |told: Told<'_>| match told {
-            Told::Piece(piece) => shared.borrow_mut().scribe.stream(Event::ModelStreamed {
+        let mut tell = |told: RetryEvent<'_>| match told {
+            RetryEvent::Piece(piece) => shared.borrow_mut().scribe.stream(Event::ModelStreamed {
                 agent_id: MAIN_AGENT.into(),
                 place: question.place,
                 piece: piece.to_owned(),
             }),
-            Told::Sending { attempt } => {
+            RetryEvent::Sending { attempt } => {
                 match keeps_its_limit {
                     true => ledger.left(&usage).map(drop)?,
                     false => ledger.promise(question.worst, &usage)?,
@@ -298,7 +298,7 @@ impl Voice {
                 };
                 shared.borrow_mut().scribe.tell_synced(retried)
             }
-            Told::Failed {
+            RetryEvent::Failed {
                 attempt,
                 message,
                 spent,
@@ -331,7 +331,7 @@ impl Voice {
         let got = match equipment {
             None => retry::ask(client.as_mut(), &question.body, policy, &stop, &mut tell)?,
             Some(equipment) => {
-                let mut equipped = Equipped::new(client.as_mut(), &shared, equipment);
+                let mut equipped = ToolBridge::new(client.as_mut(), &shared, equipment);
                 let got = retry::ask(&mut equipped, &question.body, policy, &stop, &mut tell);
                 equipped.failure().map_or(Ok(()), Err)?;
                 got?
@@ -368,7 +368,7 @@ impl Voice {
 }
 
 /// A permanent error ends the run, also when it is met again in the log.
-pub fn usable(context: &Context, recorded: Recorded) -> Result<Answer> {
+pub fn usable(context: &Context, recorded: RecordedAnswer) -> Result<Answer> {
     recorded.map_err(|message| context.unusable(format!("the model could not be asked: {message}")))
 }
 

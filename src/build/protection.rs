@@ -12,13 +12,15 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 
 use crate::build::context::Context;
-use crate::build::spec::inputs::{Input, InputKind};
+use crate::build::spec::inputs::{InputKind, WorkspaceInput};
 use crate::build::spec::read::open_file;
 use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT};
 use crate::workspace::generated::is_in_never_taken;
 use crate::workspace::safe_path::SafePath;
-use crate::workspace::{Door, Entry, Kind, Read, Time, Walk, now_of_files};
+use crate::workspace::{
+    EntryKind, FileTime, ReadOutcome, WalkStep, Workspace, WorkspaceEntry, now_of_files,
+};
 
 /// The mode of a folder that is brought in.
 const FOLDER_MODE: u32 = 0o755;
@@ -27,14 +29,14 @@ const BYTECODE: &str = "__pycache__";
 
 /// What had to be mended, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PutBack {
+pub struct RestoredFiles {
     pub restored: Vec<String>,
     pub removed: Vec<String>,
 }
 
-impl PutBack {
+impl RestoredFiles {
     /// Adds more, each name once.
-    pub fn add(&mut self, more: PutBack) {
+    pub fn add(&mut self, more: RestoredFiles) {
         let add = |all: &mut Vec<String>, more: Vec<String>| {
             for name in more {
                 if !all.contains(&name) {
@@ -48,7 +50,7 @@ impl PutBack {
 }
 
 /// Brings the user's files into the workspace.
-pub fn bring_in(context: &Context, inputs: &[Input]) -> Result<()> {
+pub fn bring_in(context: &Context, inputs: &[WorkspaceInput]) -> Result<()> {
     inputs.iter().try_for_each(|input| {
         context
             .heed_stop()
@@ -56,7 +58,7 @@ pub fn bring_in(context: &Context, inputs: &[Input]) -> Result<()> {
     })
 }
 
-fn place(door: &Door, input: &Input) -> Result<()> {
+fn place(door: &Workspace, input: &WorkspaceInput) -> Result<()> {
     let to = Path::new(input.to.as_str());
     match &input.kind {
         InputKind::Dir => door.make_dir(to, FOLDER_MODE),
@@ -81,27 +83,27 @@ fn place(door: &Door, input: &Input) -> Result<()> {
 
 /// What is known of protected files since their contents were last compared with what the user gave.
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct VerifiedFiles {
     /// Entries that were as given when it was taken.
-    look: Option<Look>,
+    look: Option<ProtectedTree>,
     /// Whether it holds everything, and nothing ran since.
     is_current: bool,
 }
 
 /// Everything in protected places as it stands, links not followed; the folders on the way to them included.
 #[derive(Debug)]
-struct Look {
+struct ProtectedTree {
     /// In the order of a walk, so that two looks at equal trees are equal.
-    entries: Vec<Entry>,
+    entries: Vec<WorkspaceEntry>,
     /// The time of files when it began: what is changed later has this time or a later one.
-    begun: Time,
+    begun: FileTime,
     times_tell: bool,
 }
 
-type ByPath<'a> = HashMap<&'a Path, &'a Entry>;
+type ByPath<'a> = HashMap<&'a Path, &'a WorkspaceEntry>;
 
-impl Look {
-    fn at(door: &Door, inputs: &[&Input]) -> Result<Look> {
+impl ProtectedTree {
+    fn at(door: &Workspace, inputs: &[&WorkspaceInput]) -> Result<ProtectedTree> {
         let (begun, times_tell) = (now_of_files(), door.times_tell());
         let places: HashSet<&Path> = outermost(inputs.iter().copied()).map(path_of).collect();
         let ways: HashSet<&Path> = places.iter().flat_map(|place| place.ancestors()).collect();
@@ -118,12 +120,12 @@ impl Look {
                     .then(|| entry.path.clone());
             }
             if !is_inside && around.is_none() && !ways.contains(entry.path.as_path()) {
-                return Walk::Skip;
+                return WalkStep::Skip;
             }
             entries.push(entry.clone());
-            Walk::On
+            WalkStep::On
         })?;
-        Ok(Look {
+        Ok(ProtectedTree {
             entries,
             begun,
             times_tell,
@@ -139,36 +141,36 @@ impl Look {
 
     /// Whether a later look that finds the same entry finds the same content: a change within the step of the clock in
     /// which the look began would leave no trace in the times.
-    fn is_settled(&self, entry: &Entry) -> bool {
+    fn is_settled(&self, entry: &WorkspaceEntry) -> bool {
         self.times_tell && entry.ctime < self.begun
     }
 
     /// Whether nothing has changed from this look to a later one, as far as times tell.
-    fn is_same(&self, later: &Look) -> bool {
+    fn is_same(&self, later: &ProtectedTree) -> bool {
         self.entries == later.entries && self.entries.iter().all(|entry| self.is_settled(entry))
     }
 }
 
-fn get<'a>(entries: &ByPath<'a>, input: &Input) -> Option<&'a Entry> {
+fn get<'a>(entries: &ByPath<'a>, input: &WorkspaceInput) -> Option<&'a WorkspaceEntry> {
     entries.get(Path::new(input.to.as_str())).copied()
 }
 
 /// Puts protected files back, removes foreign ones from protected folders, and writes both down. What lies in a folder
 /// that a check may write is left alone.
-pub fn put_back(context: &mut Context) -> Result<PutBack> {
+pub fn put_back(context: &mut Context) -> Result<RestoredFiles> {
     if context.inputs.protect.is_empty() || context.known.is_current {
-        return Ok(PutBack::default());
+        return Ok(RestoredFiles::default());
     }
     let writable = writable(context);
-    let inputs: Vec<&Input> = context
+    let inputs: Vec<&WorkspaceInput> = context
         .inputs
         .protect
         .iter()
         .filter(|input| !is_below(&input.to, &writable))
         .collect();
-    let mut look = Look::at(&context.door, &inputs)?;
+    let mut look = ProtectedTree::at(&context.door, &inputs)?;
     let known = context.known.look.take();
-    let mut done = PutBack::default();
+    let mut done = RestoredFiles::default();
     if !known.as_ref().is_some_and(|known| known.is_same(&look)) {
         let wrong = compare(context, &inputs, known.as_ref(), &look)?;
         let foreign = foreign(context, &look, &writable);
@@ -192,7 +194,7 @@ pub fn put_back(context: &mut Context) -> Result<PutBack> {
         context.known.is_current = true;
     }
     context.known.look = Some(look);
-    if done != PutBack::default() {
+    if done != RestoredFiles::default() {
         context
             .door
             .settle(done.restored.iter().chain(&done.removed).map(Path::new))?;
@@ -208,14 +210,17 @@ pub fn put_back(context: &mut Context) -> Result<PutBack> {
 /// Returns what is not as the user gave it.
 fn compare<'a>(
     context: &Context,
-    inputs: &[&'a Input],
-    known: Option<&Look>,
-    look: &Look,
-) -> Result<Vec<&'a Input>> {
-    let (before, now) = (known.map(Look::by_path).unwrap_or_default(), look.by_path());
+    inputs: &[&'a WorkspaceInput],
+    known: Option<&ProtectedTree>,
+    look: &ProtectedTree,
+) -> Result<Vec<&'a WorkspaceInput>> {
+    let (before, now) = (
+        known.map(ProtectedTree::by_path).unwrap_or_default(),
+        look.by_path(),
+    );
     let mut wrong = Vec::new();
     for input in inputs {
-        let is_known = |found: &Entry| {
+        let is_known = |found: &WorkspaceEntry| {
             let known = known.filter(|known| known.is_settled(found));
             known.is_some() && before.get(found.path.as_path()) == Some(&found)
         };
@@ -245,10 +250,10 @@ fn is_below(path: &SafePath, folders: &[SafePath]) -> bool {
 }
 
 /// A file with a second name could be changed by that, so it is made anew.
-fn is_as_given(door: &Door, input: &Input, found: &Entry) -> Result<bool> {
+fn is_as_given(door: &Workspace, input: &WorkspaceInput, found: &WorkspaceEntry) -> Result<bool> {
     Ok(match (&input.kind, &found.kind) {
-        (InputKind::Dir, Kind::Dir { mode }) => mode & 0o700 == 0o700,
-        (InputKind::Link { target }, Kind::Link { target: now }) => {
+        (InputKind::Dir, EntryKind::Dir { mode }) => mode & 0o700 == 0o700,
+        (InputKind::Link { target }, EntryKind::Link { target: now }) => {
             now.as_os_str() == target.as_os_str()
         }
         (
@@ -257,7 +262,7 @@ fn is_as_given(door: &Door, input: &Input, found: &Entry) -> Result<bool> {
                 content: Some(content),
                 ..
             },
-            Kind::File { size, mode: now },
+            EntryKind::File { size, mode: now },
         ) => {
             mode & 0o777 == now & 0o777
                 && found.links == 1
@@ -268,14 +273,14 @@ fn is_as_given(door: &Door, input: &Input, found: &Entry) -> Result<bool> {
     })
 }
 
-fn has_content(door: &Door, path: &Path, content: &[u8]) -> Result<bool> {
+fn has_content(door: &Workspace, path: &Path, content: &[u8]) -> Result<bool> {
     Ok(
-        matches!(door.read_file(path, content.len() as u64)?, Read::File(bytes) if bytes[..] == content[..]),
+        matches!(door.read_file(path, content.len() as u64)?, ReadOutcome::File(bytes) if bytes[..] == content[..]),
     )
 }
 
 /// What lies inside a protected folder and was given by nobody; of a foreign folder only the folder itself.
-fn foreign(context: &Context, look: &Look, writable: &[SafePath]) -> Vec<PathBuf> {
+fn foreign(context: &Context, look: &ProtectedTree, writable: &[SafePath]) -> Vec<PathBuf> {
     let inputs = &context.inputs;
     let mut given: HashSet<&Path> = HashSet::new();
     for to in inputs
@@ -356,14 +361,16 @@ pub fn may_have_changed(context: &mut Context) {
 
 /// Returns the places that cannot be written where the walls can hold that: protected files and folders. What lies in a
 /// protected folder is one with it, so that a thousand files make one mount.
-pub fn frozen_places(inputs: &[Input]) -> Vec<PathBuf> {
+pub fn frozen_places(inputs: &[WorkspaceInput]) -> Vec<PathBuf> {
     let places =
         outermost(inputs.iter()).filter(|input| !matches!(input.kind, InputKind::Link { .. }));
     places.map(|input| path_of(input).to_owned()).collect()
 }
 
 /// Returns what lies in no folder of the same list.
-fn outermost<'a>(inputs: impl Iterator<Item = &'a Input>) -> impl Iterator<Item = &'a Input> {
+fn outermost<'a>(
+    inputs: impl Iterator<Item = &'a WorkspaceInput>,
+) -> impl Iterator<Item = &'a WorkspaceInput> {
     let mut folders: HashSet<&Path> = HashSet::new();
     let mut last: Option<&Path> = None;
     // A folder stands before what is in it, and most often right before it.
@@ -382,6 +389,6 @@ fn outermost<'a>(inputs: impl Iterator<Item = &'a Input>) -> impl Iterator<Item 
     })
 }
 
-fn path_of(input: &Input) -> &Path {
+fn path_of(input: &WorkspaceInput) -> &Path {
     Path::new(input.to.as_str())
 }

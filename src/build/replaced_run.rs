@@ -14,7 +14,7 @@ use tempfile::NamedTempFile;
 use crate::build::context::Context;
 use crate::build::steps::KEPT_NAMES;
 use crate::error::{Error, Result};
-use crate::events::{Event, MAIN_AGENT, Replaced};
+use crate::events::{Event, MAIN_AGENT, ReplacedRun};
 use crate::state::run::is_run_id;
 use crate::state::store::{Root, STATE_FILE};
 
@@ -23,7 +23,7 @@ const MOST_KEPT: usize = 20;
 const FOLDER: &str = "workspace";
 
 /// Keeps the `state.json` that is there beside the log of its run, durably; the workspace follows in INIT.
-pub fn keep_state(root: &Root, replaced: &Replaced) -> Result<()> {
+pub fn keep_state(root: &Root, replaced: &ReplacedRun) -> Result<()> {
     let folder = folder_of(root, replaced);
     let file = folder.join(STATE_FILE);
     fs::create_dir_all(&folder).map_err(|error| Error::io("make", &folder, error))?;
@@ -52,7 +52,7 @@ pub fn keep_workspace(context: &mut Context) -> Result<()> {
     fs::File::open(folder.parent().unwrap_or(&folder))
         .and_then(|parent| parent.sync_all())
         .map_err(failed)?;
-    let Replaced { run_id, spec_file } = &replaced;
+    let ReplacedRun { run_id, spec_file } = &replaced;
     let note = format!(
         "the run {run_id} of {spec_file} is kept: its workspace is logs/{run_id}/workspace; to restore it, in the root: \
          orchestrator reset && cp -a logs/{run_id}/workspace logs/{run_id}/{STATE_FILE} ."
@@ -79,7 +79,7 @@ fn make_room(folder: &Path) -> io::Result<()> {
     }
 }
 
-fn folder_of(root: &Root, replaced: &Replaced) -> PathBuf {
+fn folder_of(root: &Root, replaced: &ReplacedRun) -> PathBuf {
     root.join("logs").join(&replaced.run_id)
 }
 

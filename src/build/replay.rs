@@ -15,11 +15,11 @@ use rustix::fs::OFlags;
 use serde_json::Value;
 
 use crate::build::agent::changes::counts_as_one;
-use crate::build::agent::history::Talks;
-use crate::build::log_state::{Memory, Recorded};
+use crate::build::agent::history::ConversationHistory;
+use crate::build::log_state::{LogState, RecordedAnswer};
 use crate::build::spec::read::open_file;
 use crate::error::{Error, Result};
-use crate::events::Place;
+use crate::events::RequestPlace;
 use crate::state::journal::read_lines;
 use crate::state::reason::Reason;
 use crate::state::run::RunState;
@@ -32,11 +32,11 @@ const SHOWN_BEFORE: usize = 60;
 /// A recorded run to answer from.
 #[derive(Debug)]
 pub struct Replay {
-    memory: Memory,
+    memory: LogState,
     /// Some of its lines could not be read, so what was written last is not known for sure.
     is_damaged: bool,
     /// The places whose answers were used.
-    used: RefCell<BTreeSet<Place>>,
+    used: RefCell<BTreeSet<RequestPlace>>,
     /// Paths that stand for the root: of the recorded run and of this one.
     roots: Vec<String>,
 }
@@ -47,7 +47,7 @@ impl Replay {
         let file = open_file(path, OFlags::empty()).map_err(|error| {
             Error::Usage(format!("cannot open the log {}: {error}", path.display()))
         })?;
-        let mut memory = Memory::default();
+        let mut memory = LogState::default();
         let read = read_lines(&file, None, &mut |seq, event| memory.hear_line(seq, event))
             .map_err(|error| {
                 Error::Usage(format!("cannot read the log {}: {error}", path.display()))
@@ -76,7 +76,12 @@ impl Replay {
 
     /// Returns the recorded answer to a request, or fails with what differs. `varying` are the parts of it that vary by
     /// nature.
-    pub fn answer(&self, place: Place, request: &Value, varying: &[String]) -> Result<Recorded> {
+    pub fn answer(
+        &self,
+        place: RequestPlace,
+        request: &Value,
+        varying: &[String],
+    ) -> Result<RecordedAnswer> {
         let at = shown(place);
         let mismatch = |text: String| Error::Failed(Reason::ReplayMismatch, text);
         let Some(recorded) = self.memory.answer(place) else {
@@ -97,7 +102,7 @@ impl Replay {
 
     /// Returns how the end of a run differs from the recorded one: in its outcome, in answers that nobody asked for, or
     /// in the files that answers and tools wrote.
-    pub fn end_difference(&self, state: &RunState, memory: &Memory) -> Option<String> {
+    pub fn end_difference(&self, state: &RunState, memory: &LogState) -> Option<String> {
         let outcome = || {
             let now = (
                 state.phase.name(),
@@ -122,7 +127,7 @@ impl Replay {
             })
         };
         let unused = || {
-            let unused: Vec<Place> = self
+            let unused: Vec<RequestPlace> = self
                 .memory
                 .answer_places()
                 .difference(&self.used.borrow())
@@ -147,12 +152,12 @@ impl Replay {
     }
 
     /// Whether the log has an answer for a place.
-    pub fn has_answer(&self, place: Place) -> bool {
+    pub fn has_answer(&self, place: RequestPlace) -> bool {
         self.memory.answer(place).is_some()
     }
 
     /// Returns what the log knows of conversations.
-    pub fn talks(&self) -> &Talks {
+    pub fn talks(&self) -> &ConversationHistory {
         self.memory.talks()
     }
 
@@ -169,7 +174,7 @@ impl Replay {
             let (old, new) = (recorded.get(index), request.get(index));
             // What a line is, is known of the request that is made now.
             let varies = new.or(old).is_some_and(|line| line.varies);
-            let plain = |line: &Line| {
+            let plain = |line: &RequestLine| {
                 let text = self.without_roots(line.text.clone());
                 if varies { normalised(&text) } else { text }
             };
@@ -196,14 +201,14 @@ impl Replay {
 
 /// A line of what a request says.
 #[derive(Debug, PartialEq, Eq)]
-struct Line {
+struct RequestLine {
     text: String,
     /// It is, at least in part, of a report or of a tool's output.
     varies: bool,
 }
 
 /// Everything that a request says, line by line.
-fn said(request: &Value, varying: &[String]) -> Vec<Line> {
+fn said(request: &Value, varying: &[String]) -> Vec<RequestLine> {
     let mut lines = Vec::new();
     let mut add = |text: &str, parts: Option<&[String]>| {
         // Without parts all of it varies.
@@ -219,7 +224,7 @@ fn said(request: &Value, varying: &[String]) -> Vec<Line> {
                 || ranges
                     .iter()
                     .any(|range| range.start <= end && at < range.end);
-            lines.push(Line {
+            lines.push(RequestLine {
                 text: line.to_owned(),
                 varies,
             });
@@ -244,17 +249,17 @@ fn range_of(text: &str, part: &str) -> Option<Range<usize>> {
     Some(start..start + part.len())
 }
 
-fn shown(place: Place) -> String {
+fn shown(place: RequestPlace) -> String {
     format!(
         "{}, retry {}, turn {}",
         place.phase, place.retry_count, place.turn
     )
 }
 
-type Written = BTreeMap<String, Option<String>>;
+type RecordedFiles = BTreeMap<String, Option<String>>;
 
 /// Returns the first file that differs. Of what an older version recorded only the name is known.
-fn file_difference(recorded: &Written, now: &Written) -> Option<String> {
+fn file_difference(recorded: &RecordedFiles, now: &RecordedFiles) -> Option<String> {
     let names: BTreeSet<&String> = recorded.keys().chain(now.keys()).collect();
     names
         .into_iter()
@@ -449,7 +454,7 @@ mod tests {
 
     fn replay() -> Replay {
         Replay {
-            memory: Memory::default(),
+            memory: LogState::default(),
             is_damaged: false,
             used: RefCell::default(),
             roots: vec!["/a/root".into()],
@@ -510,7 +515,7 @@ mod tests {
 
     #[test]
     fn the_files_of_two_ends_are_compared_by_name_and_content() {
-        let files = |list: &[(&str, Option<&str>)]| -> Written {
+        let files = |list: &[(&str, Option<&str>)]| -> RecordedFiles {
             list.iter()
                 .map(|(name, hash)| ((*name).to_owned(), hash.map(str::to_owned)))
                 .collect()

@@ -7,7 +7,7 @@ use std::io::{self, BufRead};
 use serde::Serialize;
 
 use crate::build::checks::ToolResult;
-use crate::events::{Event, Tests};
+use crate::events::{Event, TestTotals};
 use crate::state::phase::Phase;
 
 /// How many names a sentence has.
@@ -16,13 +16,13 @@ const SHOWN_NAMES: usize = 5;
 /// The rounds of a run so far.
 #[derive(Debug, Default)]
 pub struct Rounds {
-    checks: BTreeMap<String, Earlier>,
+    checks: BTreeMap<String, CheckHistory>,
     last: Vec<CheckResult>,
 }
 
 /// What is known of a check from all its runs.
 #[derive(Debug, Default)]
-struct Earlier {
+struct CheckHistory {
     most: u32,
     executed: BTreeSet<String>,
 }
@@ -33,7 +33,7 @@ pub struct CheckResult {
     pub name: String,
     pub passed: bool,
     pub flaky: bool,
-    pub tests: Option<Tests>,
+    pub tests: Option<TestTotals>,
 }
 
 impl Rounds {
@@ -149,9 +149,9 @@ mod tests {
 
     fn result(executed: &[&str], skipped: &[&str]) -> ToolResult {
         let mut result = ToolResult::broken(String::new());
-        result.tests = Some(Tests {
+        result.tests = Some(TestTotals {
             executed: executed.len() as u32,
-            ..Tests::default()
+            ..TestTotals::default()
         });
         result.names.executed = executed.iter().map(|name| (*name).to_owned()).collect();
         result.names.skipped = skipped.iter().map(|name| (*name).to_owned()).collect();

@@ -7,11 +7,11 @@ use crate::build::checks::report::{FailedCheck, report};
 use crate::build::checks::text::cut_middle;
 use crate::build::checks::{CANNOT_START, ToolResult};
 use crate::build::context::Context;
-use crate::build::generators::Written;
-use crate::build::protection::guard::Guard;
-use crate::build::protection::{self, PutBack};
+use crate::build::generators::WrittenFiles;
+use crate::build::protection::guard::ProtectedGuard;
+use crate::build::protection::{self, RestoredFiles};
 use crate::build::replaced_run;
-use crate::build::spec::{Check, OnTimeout};
+use crate::build::spec::{CheckSpec, OnTimeout};
 use crate::build::tampering;
 use crate::build::tested_files;
 use crate::error::{Error, Result};
@@ -73,7 +73,7 @@ pub fn write(run: &mut Run) -> Result<Outcome> {
     let context = &mut run.context;
     context.heed_stop()?;
     let all = run.generator.write(context)?;
-    let Written {
+    let WrittenFiles {
         written,
         deleted,
         attempt_files,
@@ -92,13 +92,13 @@ pub fn write(run: &mut Run) -> Result<Outcome> {
 
 /// One round of checks.
 #[derive(Default)]
-struct Round {
+struct CheckRound {
     /// In the order in which they ran: the check's index and its result.
     results: Vec<(usize, ToolResult)>,
-    put_back: PutBack,
+    put_back: RestoredFiles,
 }
 
-impl Round {
+impl CheckRound {
     fn all_passed(&self) -> bool {
         self.results.iter().all(|(_, result)| result.passed)
     }
@@ -116,9 +116,9 @@ impl Round {
 /// TESTING: all visible checks, then, once they pass, the hidden ones.
 pub fn test(run: &mut Run) -> Result<Outcome> {
     protection::may_have_changed(&mut run.context);
-    let mut round = Round {
+    let mut round = CheckRound {
         put_back: run.context.memory.take_put_back(),
-        ..Round::default()
+        ..CheckRound::default()
     };
     let (hidden, visible): (Vec<usize>, Vec<usize>) =
         (0..run.checks.len()).partition(|index| run.context.spec.checks[*index].hidden);
@@ -141,7 +141,7 @@ pub fn test(run: &mut Run) -> Result<Outcome> {
 }
 
 /// Runs a check to its result; a failure is run again as often as the spec says before it counts.
-fn check(run: &mut Run, index: usize, round: &mut Round) -> Result<()> {
+fn check(run: &mut Run, index: usize, round: &mut CheckRound) -> Result<()> {
     let check = run.context.spec.checks[index].clone();
     let mut failures = 0;
     loop {
@@ -185,7 +185,12 @@ fn check(run: &mut Run, index: usize, round: &mut Round) -> Result<()> {
     }
 }
 
-fn check_once(run: &mut Run, index: usize, check: &Check, round: &mut Round) -> Result<ToolResult> {
+fn check_once(
+    run: &mut Run,
+    index: usize,
+    check: &CheckSpec,
+    round: &mut CheckRound,
+) -> Result<ToolResult> {
     let context = &mut run.context;
     context.heed_stop()?;
     context.door.refuse_moved()?;
@@ -207,7 +212,7 @@ fn check_once(run: &mut Run, index: usize, check: &Check, round: &mut Round) -> 
 }
 
 /// Tests that an earlier round executed are executed in this one, too, unless the user has set another bound.
-fn hold_against_earlier_rounds(context: &Context, check: &Check, result: &mut ToolResult) {
+fn hold_against_earlier_rounds(context: &Context, check: &CheckSpec, result: &mut ToolResult) {
     if !result.passed || check.min_tests.is_some() || !context.rules.has_tests() {
         return;
     }
@@ -219,7 +224,7 @@ fn hold_against_earlier_rounds(context: &Context, check: &Check, result: &mut To
 
 /// Runs a check, and finds the workspace again, whatever it did to it. One that changes protected files has failed.
 fn run_tool(run: &mut Run, index: usize) -> Result<ToolResult> {
-    let guard = Guard::begin(&mut run.context, index)?;
+    let guard = ProtectedGuard::begin(&mut run.context, index)?;
     let result = run.checks.run(index);
     let reopened = run.context.reopen_door();
     let mut result = result.and_then(|result| reopened.map(|()| result))?;
@@ -239,7 +244,7 @@ fn run_visible(run: &mut Run, index: usize) -> Result<ToolResult> {
 }
 
 /// Runs a hidden check: its files are there only meanwhile, and what it leaves is undone, whatever becomes of it.
-fn run_hidden(run: &mut Run, index: usize, check: &Check) -> Result<ToolResult> {
+fn run_hidden(run: &mut Run, index: usize, check: &CheckSpec) -> Result<ToolResult> {
     let snapshot = Snapshot::take(&run.context.door, &run.context.root.path)?;
     let files = run.context.inputs.hidden[index].clone();
     // A folder that others use too is not theirs to take along, should a crash leave them behind.
@@ -270,7 +275,7 @@ fn run_hidden(run: &mut Run, index: usize, check: &Check) -> Result<ToolResult> 
 
 fn output_event(
     context: &Context,
-    check: &Check,
+    check: &CheckSpec,
     step_number: u32,
     result: &ToolResult,
     flaky: bool,
@@ -302,7 +307,7 @@ fn output_event(
 }
 
 /// Keeps what the next patch is asked with.
-fn remember(context: &mut Context, round: &Round) {
+fn remember(context: &mut Context, round: &CheckRound) {
     let checks = &context.spec.checks;
     let failed: Vec<FailedCheck<'_>> = round
         .results
@@ -316,7 +321,7 @@ fn remember(context: &mut Context, round: &Round) {
         .filter(|(index, result)| result.passed && !checks[*index].hidden)
         .map(|(index, _)| checks[*index].name.as_str())
         .collect();
-    let PutBack { restored, removed } = &round.put_back;
+    let RestoredFiles { restored, removed } = &round.put_back;
     let output = if failed.is_empty() {
         String::new()
     } else {
@@ -332,7 +337,7 @@ fn remember(context: &mut Context, round: &Round) {
         .unwrap_or_default();
 }
 
-fn failed_check<'a>(check: &'a Check, result: &'a ToolResult) -> FailedCheck<'a> {
+fn failed_check<'a>(check: &'a CheckSpec, result: &'a ToolResult) -> FailedCheck<'a> {
     FailedCheck {
         name: &check.name,
         command: &check.command,
@@ -347,7 +352,7 @@ fn failed_check<'a>(check: &'a Check, result: &'a ToolResult) -> FailedCheck<'a>
     }
 }
 
-fn verdict(context: &Context, round: &Round) -> Result<Outcome> {
+fn verdict(context: &Context, round: &CheckRound) -> Result<Outcome> {
     if round.all_passed() {
         return Ok(Outcome::Passed);
     }

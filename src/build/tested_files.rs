@@ -11,11 +11,11 @@ use sha2::{Digest, Sha256};
 use crate::build::context::Context;
 use crate::build::model_call::hex;
 use crate::build::steps::is_kept;
-use crate::cancel::Stop;
+use crate::cancel::CancelToken;
 use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT, TestedFile};
 use crate::workspace::generated::{TOOL_FOLDERS, is_never_taken};
-use crate::workspace::{Door, Entry, Kind, Read, Walk, Walked};
+use crate::workspace::{EntryKind, ReadOutcome, WalkEnd, WalkStep, Workspace, WorkspaceEntry};
 
 const BYTECODE: [&str; 2] = ["pyc", "pyo"];
 /// A file longer than this is known by its length and its time.
@@ -26,11 +26,11 @@ const HASH_BYTES: usize = 16;
 pub const MOST_FILES: usize = 100_000;
 
 /// Files by name.
-pub type Files = BTreeMap<String, TestedFile>;
+pub type TestedFiles = BTreeMap<String, TestedFile>;
 
 /// Writes down, durably, what the checks have passed on.
 pub fn record(context: &mut Context) -> Result<()> {
-    match look(&context.door, &Files::new(), &context.stop)? {
+    match look(&context.door, &TestedFiles::new(), &context.stop)? {
         Some(files) => context.scribe.tell_synced(Event::WorkspaceTested { agent_id: MAIN_AGENT.into(), files }),
         None => context.scribe.note(format!(
             "workspace/ has more than {MOST_FILES} files, so later changes to this result will not be noticed"
@@ -39,8 +39,14 @@ pub fn record(context: &mut Context) -> Result<()> {
 }
 
 /// Returns what is different from what was tested, each name with what became of it; nothing where it is the same.
-pub fn changes(door: Option<&Door>, tested: &Files, stop: &Stop) -> Result<Vec<String>> {
-    let now = door.map_or(Ok(Some(Files::new())), |door| look(door, tested, stop))?;
+pub fn changes(
+    door: Option<&Workspace>,
+    tested: &TestedFiles,
+    stop: &CancelToken,
+) -> Result<Vec<String>> {
+    let now = door.map_or(Ok(Some(TestedFiles::new())), |door| {
+        look(door, tested, stop)
+    })?;
     let Some(now) = now else {
         return Ok(vec![format!("more than {MOST_FILES} files")]);
     };
@@ -61,25 +67,25 @@ pub fn changes(door: Option<&Door>, tested: &Files, stop: &Stop) -> Result<Vec<S
 }
 
 /// Looks at the workspace; `known` files that look untouched are not read. Nothing, where there are too many files.
-fn look(door: &Door, known: &Files, stop: &Stop) -> Result<Option<Files>> {
+fn look(door: &Workspace, known: &TestedFiles, stop: &CancelToken) -> Result<Option<TestedFiles>> {
     let mut entries = Vec::new();
     let walked = door.walk(&mut |entry| {
         if is_of_tools(&entry.path) || is_kept(&entry.path) {
-            return Walk::Skip;
+            return WalkStep::Skip;
         }
-        if !matches!(entry.kind, Kind::Dir { .. }) {
+        if !matches!(entry.kind, EntryKind::Dir { .. }) {
             entries.push(entry.clone());
         }
         if entries.len() > MOST_FILES {
-            Walk::Stop
+            WalkStep::Stop
         } else {
-            Walk::On
+            WalkStep::On
         }
     })?;
-    if walked == Walked::Cut || entries.len() > MOST_FILES {
+    if walked == WalkEnd::Cut || entries.len() > MOST_FILES {
         return Ok(None);
     }
-    let mut files = Files::new();
+    let mut files = TestedFiles::new();
     for entry in entries {
         stop.requested()
             .map_or(Ok(()), |signal| Err(Error::Stopped(signal)))?;
@@ -102,13 +108,13 @@ fn is_of_tools(path: &Path) -> bool {
 }
 
 /// Returns what cannot stay the same when a file is written to.
-fn stamp(entry: &Entry) -> String {
-    let (size, mode) = if let Kind::File { size, mode } = entry.kind {
+fn stamp(entry: &WorkspaceEntry) -> String {
+    let (size, mode) = if let EntryKind::File { size, mode } = entry.kind {
         (size, mode)
     } else {
         (0, 0)
     };
-    let Entry {
+    let WorkspaceEntry {
         ino, ctime, mtime, ..
     } = entry;
     format!(
@@ -118,19 +124,21 @@ fn stamp(entry: &Entry) -> String {
 }
 
 /// Returns what tells one content from another; whether a file can be executed belongs to it.
-fn content(door: &Door, entry: &Entry) -> Result<String> {
+fn content(door: &Workspace, entry: &WorkspaceEntry) -> Result<String> {
     let (size, mode) = match &entry.kind {
-        Kind::File { size, mode } => (*size, *mode),
-        Kind::Link { target } => return Ok(format!("link {}", target.to_string_lossy())),
-        Kind::Dir { .. } | Kind::Special => return Ok("special".into()),
+        EntryKind::File { size, mode } => (*size, *mode),
+        EntryKind::Link { target } => return Ok(format!("link {}", target.to_string_lossy())),
+        EntryKind::Dir { .. } | EntryKind::Special => return Ok("special".into()),
     };
     let kind = if mode & 0o111 == 0 { "file" } else { "program" };
     Ok(match door.read_file(&entry.path, size.min(HASHED_LIMIT))? {
-        Read::File(bytes) => format!("{kind} {}", hex(&Sha256::digest(&bytes)[..HASH_BYTES])),
-        Read::TooLarge(size) => format!(
+        ReadOutcome::File(bytes) => {
+            format!("{kind} {}", hex(&Sha256::digest(&bytes)[..HASH_BYTES]))
+        }
+        ReadOutcome::TooLarge(size) => format!(
             "{kind} of {size} bytes, {}.{:09}",
             entry.mtime.0, entry.mtime.1
         ),
-        Read::Other | Read::Missing => format!("{kind} that cannot be read"),
+        ReadOutcome::Other | ReadOutcome::Missing => format!("{kind} that cannot be read"),
     })
 }

@@ -9,10 +9,10 @@ use std::time::Instant;
 use crate::build::context::Context;
 use crate::error::{Error, Result};
 use crate::llm::mcp::{ToolCall, ToolOutcome, Toolbox};
-use crate::llm::{Answer, LlmClient, LlmError, Request, ToolOffer};
+use crate::llm::{Answer, LlmError, ModelClient, ModelRequest, ToolOffer};
 
 /// What carries out the calls of a provider that makes them while it answers.
-pub struct Equipment<'a> {
+pub struct InlineTools<'a> {
     pub offers: Vec<ToolOffer>,
     pub call: &'a mut dyn FnMut(&mut Context, ToolCall<'_>) -> Result<ToolOutcome>,
     /// What is said to a session that a crash has interrupted, instead of all of it again.
@@ -21,27 +21,27 @@ pub struct Equipment<'a> {
 }
 
 /// A client together with what carries out its calls.
-pub struct Equipped<'a, 'b, 'c> {
-    client: &'a mut dyn LlmClient,
-    tools: Tools<'a, 'b, 'c>,
+pub struct ToolBridge<'a, 'b, 'c> {
+    client: &'a mut dyn ModelClient,
+    tools: BridgedTools<'a, 'b, 'c>,
 }
 
-struct Tools<'a, 'b, 'c> {
+struct BridgedTools<'a, 'b, 'c> {
     context: &'a RefCell<&'b mut Context>,
-    equipment: Equipment<'c>,
+    equipment: InlineTools<'c>,
     failure: Option<Error>,
 }
 
-impl<'a, 'b, 'c> Equipped<'a, 'b, 'c> {
+impl<'a, 'b, 'c> ToolBridge<'a, 'b, 'c> {
     /// Returns a client whose every attempt has these tools.
     pub fn new(
-        client: &'a mut dyn LlmClient,
+        client: &'a mut dyn ModelClient,
         context: &'a RefCell<&'b mut Context>,
-        equipment: Equipment<'c>,
-    ) -> Equipped<'a, 'b, 'c> {
-        Equipped {
+        equipment: InlineTools<'c>,
+    ) -> ToolBridge<'a, 'b, 'c> {
+        ToolBridge {
             client,
-            tools: Tools {
+            tools: BridgedTools {
                 context,
                 equipment,
                 failure: None,
@@ -55,7 +55,7 @@ impl<'a, 'b, 'c> Equipped<'a, 'b, 'c> {
     }
 }
 
-impl Toolbox for Tools<'_, '_, '_> {
+impl Toolbox for BridgedTools<'_, '_, '_> {
     fn offers(&self) -> Vec<ToolOffer> {
         self.equipment.offers.clone()
     }
@@ -66,8 +66,8 @@ impl Toolbox for Tools<'_, '_, '_> {
     }
 }
 
-impl LlmClient for Equipped<'_, '_, '_> {
-    fn encode(&self, request: &Request) -> String {
+impl ModelClient for ToolBridge<'_, '_, '_> {
+    fn encode(&self, request: &ModelRequest) -> String {
         self.client.encode(request)
     }
 

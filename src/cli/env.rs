@@ -16,7 +16,7 @@ pub const ANTHROPIC_ADDRESS: &str = "ANTHROPIC_BASE_URL";
 pub const OPENAI_ADDRESS: &str = "OPENAI_BASE_URL";
 
 /// The environment of a command.
-pub struct Surroundings {
+pub struct CliEnv {
     variables: BTreeMap<OsString, OsString>,
     /// The root as the user named it, for the command that goes on.
     pub named_root: Option<PathBuf>,
@@ -24,13 +24,13 @@ pub struct Surroundings {
     pub current: PathBuf,
 }
 
-impl Surroundings {
+impl CliEnv {
     /// Takes everything that a command may need.
     #[expect(
         clippy::disallowed_methods,
         reason = "this is the one place that reads the environment"
     )]
-    pub fn take(named_root: Option<PathBuf>) -> Surroundings {
+    pub fn take(named_root: Option<PathBuf>) -> CliEnv {
         let variables: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
         // Where the current directory is gone, what is relative leads nowhere.
         let current = std::env::current_dir().unwrap_or_default();
@@ -38,7 +38,7 @@ impl Surroundings {
             .get(&OsString::from("ORCHESTRATOR_ROOT"))
             .filter(|value| !value.is_empty());
         let named_root = named_root.or_else(|| from_environment.map(PathBuf::from));
-        Surroundings {
+        CliEnv {
             root: current.join(named_root.clone().unwrap_or_default()),
             named_root,
             current,

@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::build::spec::{inputs, read};
-use crate::cli::env::Surroundings;
+use crate::cli::env::CliEnv;
 use crate::cli::programs;
-use crate::cli::target::Target;
+use crate::cli::target::RunTarget;
 use crate::cli::{complain, not_there_yet, signals, write_stdout};
 use crate::error::Result;
 use crate::observers::printable::plain_text;
-use crate::process::sandbox::Mode;
+use crate::process::sandbox::SandboxMode;
 
 /// Checks the spec that a flag or a bare path names, and returns the exit code.
 pub fn main(
-    surroundings: &Surroundings,
+    surroundings: &CliEnv,
     path: Option<PathBuf>,
     spec: Option<PathBuf>,
     as_json: bool,
@@ -47,21 +47,21 @@ pub fn main(
 
 fn file_of(path: Option<PathBuf>, spec: Option<PathBuf>) -> Result<PathBuf> {
     match path
-        .map(|path| Target::of_path(&path, &["--spec"]))
+        .map(|path| RunTarget::of_path(&path, &["--spec"]))
         .transpose()?
     {
-        Some(Target::Spec(file)) => Ok(file),
-        Some(Target::Workflow(_)) => Err(not_there_yet("lint of a workflow")),
+        Some(RunTarget::Spec(file)) => Ok(file),
+        Some(RunTarget::Workflow(_)) => Err(not_there_yet("lint of a workflow")),
         None => Ok(spec.unwrap_or_default()),
     }
 }
 
-fn check(surroundings: &Surroundings, file: &Path) -> Result<Vec<String>> {
+fn check(surroundings: &CliEnv, file: &Path) -> Result<Vec<String>> {
     let spec = read::read(file, surroundings.home().as_deref())?;
     let inputs = inputs::collect(&spec, &surroundings.root, &signals()?)?;
     inputs.left_out.iter().for_each(|line| complain(line));
     crate::cli::run_config::known_price(&spec)?;
     // Without trying what this system gives: the full sandbox shows what the others show.
-    programs::look_up(&spec, surroundings, Some(Mode::Full))?;
+    programs::look_up(&spec, surroundings, Some(SandboxMode::Full))?;
     Ok(spec.warnings.into_iter().chain(inputs.warnings).collect())
 }

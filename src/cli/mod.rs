@@ -24,10 +24,10 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 
-use crate::cancel::Stop;
-use crate::cli::env::Surroundings;
-use crate::cli::outcome::Ending;
-use crate::cli::target::Target;
+use crate::cancel::CancelToken;
+use crate::cli::env::CliEnv;
+use crate::cli::outcome::RunOutcome;
+use crate::cli::target::RunTarget;
 use crate::error::{Error, Result};
 use crate::observers::printable::plain_text;
 
@@ -46,16 +46,16 @@ ORCHESTRATOR_IDLE_TIMEOUT, ORCHESTRATOR_RETRY_SCALE, NO_COLOR";
 /// Lets a model build software on a laptop: bounded, resumable at any instant, contained.
 #[derive(Debug, Parser)]
 #[command(name = "orchestrator", version, after_help = EXIT_CODES, disable_help_subcommand = false)]
-struct Arguments {
+struct CliArguments {
     /// Where the run happens [default: ORCHESTRATOR_ROOT, else the current directory]
     #[arg(long, global = true, value_name = "DIR")]
     root: Option<PathBuf>,
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     /// Build what a spec describes, or run a workflow; goes on by itself where it was stopped
     #[command(after_help = EXIT_CODES)]
     Run(Box<RunArguments>),
@@ -170,11 +170,11 @@ impl RunArguments {
         match self
             .path
             .take()
-            .map(|path| Target::of_path(&path, &["--spec", "--workflow"]))
+            .map(|path| RunTarget::of_path(&path, &["--spec", "--workflow"]))
             .transpose()?
         {
-            Some(Target::Spec(path)) => self.spec = Some(path),
-            Some(Target::Workflow(path)) => self.workflow = Some(path),
+            Some(RunTarget::Spec(path)) => self.spec = Some(path),
+            Some(RunTarget::Workflow(path)) => self.workflow = Some(path),
             None => {}
         }
         Ok(())
@@ -227,7 +227,7 @@ fn guarded(argv: &[OsString], command: impl FnOnce() -> u8) -> u8 {
     catch_unwind(AssertUnwindSafe(command)).unwrap_or_else(|_| {
         let bug = Error::Bug("it panicked; the run goes on with the same command".into());
         if wants_json(argv) {
-            Ending::refused(&bug, None).print_json()
+            RunOutcome::refused(&bug, None).print_json()
         } else {
             bug.exit_code()
         }
@@ -235,26 +235,26 @@ fn guarded(argv: &[OsString], command: impl FnOnce() -> u8) -> u8 {
 }
 
 fn dispatch(argv: &[OsString]) -> u8 {
-    let arguments = match Arguments::try_parse_from(argv) {
+    let arguments = match CliArguments::try_parse_from(argv) {
         Ok(arguments) => arguments,
         Err(error) => return refuse_command_line(&error, argv),
     };
-    let surroundings = Surroundings::take(arguments.root);
+    let surroundings = CliEnv::take(arguments.root);
     match arguments.command {
-        Command::Run(mut run) => {
+        CliCommand::Run(mut run) => {
             let json = run.json;
             match run.resolve_path() {
                 Ok(()) => run::main(&run, &surroundings).print(json),
-                Err(error) => Ending::refused(&error, None).print(json),
+                Err(error) => RunOutcome::refused(&error, None).print(json),
             }
         }
-        Command::Status { json } => said(status::main(&surroundings, json)),
-        Command::Reset => said(reset::main(&surroundings)),
-        Command::Lint(LintArguments { path, spec, json }) => {
+        CliCommand::Status { json } => said(status::main(&surroundings, json)),
+        CliCommand::Reset => said(reset::main(&surroundings)),
+        CliCommand::Lint(LintArguments { path, spec, json }) => {
             lint::main(&surroundings, path, spec, json)
         }
-        Command::Serve(serve) => serve::main(&serve, &surroundings),
-        Command::Diagram { .. } => said(Err(not_there_yet("diagram"))),
+        CliCommand::Serve(serve) => serve::main(&serve, &surroundings),
+        CliCommand::Diagram { .. } => said(Err(not_there_yet("diagram"))),
     }
 }
 
@@ -279,8 +279,8 @@ fn said(result: Result<String>) -> u8 {
 }
 
 /// Returns the handle that signals reach from now on.
-fn signals() -> Result<Stop> {
-    Stop::on_signals().map_err(|error| Error::Bug(format!("no signals: {error}")))
+fn signals() -> Result<CancelToken> {
+    CancelToken::on_signals().map_err(|error| Error::Bug(format!("no signals: {error}")))
 }
 
 /// Writes to stdout; whether it arrived. A closed or full stdout is no reason to panic.
@@ -317,7 +317,7 @@ fn refuse_command_line(error: &clap::Error, argv: &[OsString]) -> u8 {
             .unwrap_or_default()
             .trim_start_matches("error: ")
             .to_owned();
-        return Ending::refused(&Error::Usage(first), None).print_json();
+        return RunOutcome::refused(&Error::Usage(first), None).print_json();
     }
     Error::Usage(text).exit_code()
 }

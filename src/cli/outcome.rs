@@ -7,26 +7,26 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::build::rounds::CheckResult;
-use crate::cli::env::Surroundings;
+use crate::cli::env::CliEnv;
 use crate::cli::{RunArguments, complain, write_stdout};
 use crate::error::Error;
 use crate::observers::printable::{plain_name, plain_text};
 use crate::state::phase::Phase;
 use crate::state::reason::Reason;
-use crate::state::run::{RunState, Totals};
+use crate::state::run::{RunState, UsageTotals};
 
 /// How many files a message names.
 const SHOWN_CHANGES: usize = 20;
 
 /// The end of a `run`, in the fields of its result.
 #[derive(Debug, Serialize)]
-pub struct Ending {
+pub struct RunOutcome {
     outcome: &'static str,
     exit_code: u8,
     reason: Reason,
     run_id: Option<String>,
     retry_count: u32,
-    usage: Totals,
+    usage: UsageTotals,
     message: String,
     notes: Vec<String>,
     checks: Vec<CheckResult>,
@@ -36,21 +36,21 @@ pub struct Ending {
     is_told: bool,
 }
 
-impl Ending {
+impl RunOutcome {
     /// Returns the end of a command that ran nothing.
-    pub fn refused(error: &Error, next: Option<String>) -> Ending {
+    pub fn refused(error: &Error, next: Option<String>) -> RunOutcome {
         let outcome = match error {
             Error::Stopped(_) => "INTERRUPTED",
             Error::StateCorrupt(_) => "FAILED",
             _ => "REFUSED",
         };
-        Ending {
+        RunOutcome {
             outcome,
             exit_code: error.exit_code(),
             reason: error.reason(),
             run_id: None,
             retry_count: 0,
-            usage: Totals::none(true),
+            usage: UsageTotals::none(true),
             message: error.to_string(),
             notes: Vec::new(),
             checks: Vec::new(),
@@ -60,10 +60,10 @@ impl Ending {
     }
 
     /// Returns the end of a run that is over.
-    pub fn of_state(state: &RunState, notes: Vec<String>) -> Ending {
+    pub fn of_state(state: &RunState, notes: Vec<String>) -> RunOutcome {
         let reason = state.reason.unwrap_or(Reason::InternalError);
         let succeeded = state.phase == Phase::Success;
-        Ending {
+        RunOutcome {
             outcome: if succeeded { "SUCCESS" } else { "FAILED" },
             exit_code: reason.exit_code(),
             reason,
@@ -80,7 +80,7 @@ impl Ending {
 
     /// Returns the end of a SUCCESS that is asked for again: where the workspace is not the one that was tested, what was
     /// true of it is not told again.
-    pub fn unless_changed(self, changes: &[String]) -> Ending {
+    pub fn unless_changed(self, changes: &[String]) -> RunOutcome {
         if changes.is_empty() {
             return self;
         }
@@ -99,7 +99,7 @@ impl Ending {
         }
         let reason = Reason::WorkspaceChanged;
         let message = format!("workspace changed since: {files}; --no-resume starts afresh");
-        Ending {
+        RunOutcome {
             outcome: "FAILED",
             exit_code: reason.exit_code(),
             reason,
@@ -109,9 +109,14 @@ impl Ending {
     }
 
     /// Returns the end of a command whose run can go on.
-    pub fn unfinished(error: &Error, state: &RunState, notes: Vec<String>, next: String) -> Ending {
-        let refused = Ending::refused(error, Some(next));
-        Ending {
+    pub fn unfinished(
+        error: &Error,
+        state: &RunState,
+        notes: Vec<String>,
+        next: String,
+    ) -> RunOutcome {
+        let refused = RunOutcome::refused(error, Some(next));
+        RunOutcome {
             outcome: if matches!(error, Error::Paused(..)) {
                 "PAUSED"
             } else {
@@ -126,13 +131,13 @@ impl Ending {
     }
 
     /// Returns the same with what the checks of the last round came to.
-    pub fn with_checks(mut self, checks: &[CheckResult]) -> Ending {
+    pub fn with_checks(mut self, checks: &[CheckResult]) -> RunOutcome {
         self.checks = checks.to_vec();
         self
     }
 
     /// Says that the console has told the end.
-    pub fn told(mut self) -> Ending {
+    pub fn told(mut self) -> RunOutcome {
         self.is_told = true;
         self
     }
@@ -199,7 +204,7 @@ fn goes_on(error: &Error) -> bool {
 }
 
 /// Returns the command that goes on, ready to be pasted into a shell.
-pub fn next_command(arguments: &RunArguments, surroundings: &Surroundings) -> String {
+pub fn next_command(arguments: &RunArguments, surroundings: &CliEnv) -> String {
     let mut words = vec!["orchestrator".to_owned(), "run".to_owned()];
     let mut option = |name: &str, value: Option<&OsStr>| match value {
         // What begins like an option is a value only after `=`.

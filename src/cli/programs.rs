@@ -3,20 +3,20 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use crate::build::spec::{Check, Spec, yaml_word};
-use crate::cli::env::Surroundings;
-use crate::cli::sandbox::{self, Site};
+use crate::build::spec::{CheckSpec, Spec, yaml_word};
+use crate::cli::env::CliEnv;
+use crate::cli::sandbox::{self, SandboxSite};
 use crate::error::{Error, Result};
-use crate::process::check_env::Base;
-use crate::process::program::{Lookup, Missing};
-use crate::process::sandbox::{Mode, Walls, policy};
+use crate::process::check_env::CallerEnv;
+use crate::process::program::{MissingProgram, ProgramSearch};
+use crate::process::sandbox::{SandboxMode, SandboxPolicy, policy};
 
 /// Where the folder of a program belongs to an installation that it needs whole.
 const KIT_FOLDERS: [&str; 3] = ["bin", "sbin", "libexec"];
 
 /// Looks up the program of every check; `mode` is the sandbox that they get, if any. All that is missing is told at once.
-pub fn look_up(spec: &Spec, surroundings: &Surroundings, mode: Option<Mode>) -> Result<()> {
-    let site = Programs::new(spec, surroundings, mode);
+pub fn look_up(spec: &Spec, surroundings: &CliEnv, mode: Option<SandboxMode>) -> Result<()> {
+    let site = CheckPrograms::new(spec, surroundings, mode);
     let refusals: Vec<String> = spec
         .checks
         .iter()
@@ -30,18 +30,18 @@ pub fn look_up(spec: &Spec, surroundings: &Surroundings, mode: Option<Mode>) -> 
 }
 
 /// What the programs of a spec's checks will find.
-struct Programs<'a> {
+struct CheckPrograms<'a> {
     spec: &'a Spec,
-    base: Base,
+    base: CallerEnv,
     root: PathBuf,
-    mode: Option<Mode>,
-    walls: Option<Walls>,
+    mode: Option<SandboxMode>,
+    walls: Option<SandboxPolicy>,
     originals: Vec<PathBuf>,
 }
 
-impl<'a> Programs<'a> {
-    fn new(spec: &'a Spec, surroundings: &Surroundings, mode: Option<Mode>) -> Programs<'a> {
-        let base = Base::new(surroundings.variables());
+impl<'a> CheckPrograms<'a> {
+    fn new(spec: &'a Spec, surroundings: &CliEnv, mode: Option<SandboxMode>) -> CheckPrograms<'a> {
+        let base = CallerEnv::new(surroundings.variables());
         let root = surroundings
             .root
             .canonicalize()
@@ -50,7 +50,7 @@ impl<'a> Programs<'a> {
             .iter()
             .filter_map(|path| path.canonicalize().ok())
             .collect();
-        let programs = Programs {
+        let programs = CheckPrograms {
             spec,
             base,
             root,
@@ -59,14 +59,14 @@ impl<'a> Programs<'a> {
             originals,
         };
         let walls = programs.walls_with(&[]);
-        Programs { walls, ..programs }
+        CheckPrograms { walls, ..programs }
     }
 
     /// Returns the walls of the checks where the spec opened this, too. Private directories and caches hold no programs.
-    fn walls_with(&self, read: &[PathBuf]) -> Option<Walls> {
+    fn walls_with(&self, read: &[PathBuf]) -> Option<SandboxPolicy> {
         let mut spec = self.spec.clone();
         spec.sandbox.read.extend_from_slice(read);
-        let site = |mode| Site {
+        let site = |mode| SandboxSite {
             mode,
             root: &self.root,
             base: &self.base,
@@ -76,9 +76,9 @@ impl<'a> Programs<'a> {
         self.mode.map(|mode| sandbox::of_checks(&spec, &site(mode)))
     }
 
-    fn missing(&self, check: &Check, walls: Option<&Walls>) -> Option<Missing> {
+    fn missing(&self, check: &CheckSpec, walls: Option<&SandboxPolicy>) -> Option<MissingProgram> {
         let path = check.env.get("PATH").map_or(self.base.path(), OsStr::new);
-        let lookup = Lookup {
+        let lookup = ProgramSearch {
             path,
             workspace: &self.root.join("workspace"),
             walls,
@@ -87,7 +87,7 @@ impl<'a> Programs<'a> {
     }
 
     /// Returns the whole message about a check that can never start.
-    fn refusal(&self, check: &Check) -> Option<String> {
+    fn refusal(&self, check: &CheckSpec) -> Option<String> {
         let missing = self.missing(check, self.walls.as_ref())?;
         let program = check
             .command
@@ -115,7 +115,7 @@ impl<'a> Programs<'a> {
 
     /// Returns what `sandbox.read` would have to name for the check to start: as much as its installation needs, as
     /// little as works.
-    fn remedy(&self, check: &Check, unseen: &[PathBuf]) -> Option<Vec<PathBuf>> {
+    fn remedy(&self, check: &CheckSpec, unseen: &[PathBuf]) -> Option<Vec<PathBuf>> {
         let options = [kit as fn(&Path) -> Option<&Path>, Path::parent, |place| {
             Some(place)
         }];

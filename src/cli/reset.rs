@@ -1,22 +1,22 @@
 //! `reset`: an empty workspace and no run. `state.json` goes last, so that a reset that was stopped goes on.
 
 use crate::build::steps::KEPT_NAMES;
-use crate::cli::env::Surroundings;
+use crate::cli::env::CliEnv;
 use crate::cli::wiring;
 use crate::error::{Error, Result};
-use crate::state::store::{Loaded, Root};
-use crate::workspace::Door;
+use crate::state::store::{LoadedState, Root};
+use crate::workspace::Workspace;
 
 /// Empties the workspace and forgets the run; returns what is printed.
-pub fn main(surroundings: &Surroundings) -> Result<String> {
+pub fn main(surroundings: &CliEnv) -> Result<String> {
     let root = Root::open(&surroundings.root)?;
     root.refuse_links(&["workspace"])?;
     let _lock = root.lock()?;
     root.sweep();
     let workspace = root.join("workspace");
-    let is_ours = !matches!(root.load()?, Loaded::Nothing);
+    let is_ours = !matches!(root.load()?, LoadedState::Nothing);
     if workspace.exists() {
-        let door = Door::open(root.handle(), "workspace", &workspace)?;
+        let door = Workspace::open(root.handle(), "workspace", &workspace)?;
         if !is_ours && door.has_files_but(&KEPT_NAMES)? {
             return Err(foreign(&root));
         }

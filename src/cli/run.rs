@@ -8,52 +8,52 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::build::context::Context;
-use crate::build::event_log::Scribe;
-use crate::build::log_state::Memory;
+use crate::build::event_log::EventLog;
+use crate::build::log_state::LogState;
 use crate::build::replaced_run;
 use crate::build::replay::true_path;
 use crate::build::steps::KEPT_NAMES;
 use crate::build::tested_files;
 use crate::build::{self, Run};
-use crate::cancel::Stop;
-use crate::cli::env::Surroundings;
-use crate::cli::outcome::{Ending, next_command};
+use crate::cancel::CancelToken;
+use crate::cli::env::CliEnv;
+use crate::cli::outcome::{RunOutcome, next_command};
 use crate::cli::programs;
 use crate::cli::reset::foreign;
-use crate::cli::run_config::Order;
+use crate::cli::run_config::RunConfig;
 use crate::cli::wiring;
 use crate::cli::{RunArguments, complain, signals};
 use crate::error::{Error, Result};
 use crate::events::bus::Bus;
-use crate::events::{Event, MAIN_AGENT, Replaced};
+use crate::events::{Event, MAIN_AGENT, ReplacedRun};
 use crate::observers::console::{Console, ConsoleOptions};
-use crate::observers::debug::Debug;
-use crate::process::sandbox::probe::Found;
-use crate::state::journal::{CutOff, Journal, Mended};
+use crate::observers::debug::DebugFiles;
+use crate::process::sandbox::probe::ProbeResult;
+use crate::state::journal::{CutTail, Journal, JournalRepair};
 use crate::state::phase::Phase;
 use crate::state::reason::Reason;
 use crate::state::run::RunState;
-use crate::state::store::{Loaded, Root};
-use crate::workspace::Door;
+use crate::state::store::{LoadedState, Root};
+use crate::workspace::Workspace;
 
 /// What becomes of the root's run.
-enum Decision {
+enum RunDecision {
     /// It is over: its result is all there is to say.
     Over(Box<RunState>),
     GoOn(Box<RunState>),
-    Begin(Beginning),
+    Begin(FreshStart),
 }
 
 /// A new run: words that say what became of the old one, and which one has left something that is kept.
 #[derive(Default)]
-struct Beginning {
+struct FreshStart {
     words: Vec<String>,
-    replaces: Option<Replaced>,
+    replaces: Option<ReplacedRun>,
 }
 
-impl Beginning {
-    fn saying(word: String) -> Beginning {
-        Beginning {
+impl FreshStart {
+    fn saying(word: String) -> FreshStart {
+        FreshStart {
             words: vec![word],
             replaces: None,
         }
@@ -61,27 +61,27 @@ impl Beginning {
 }
 
 /// Runs the command to its end.
-pub fn main(arguments: &RunArguments, surroundings: &Surroundings) -> Ending {
+pub fn main(arguments: &RunArguments, surroundings: &CliEnv) -> RunOutcome {
     let next = next_command(arguments, surroundings);
     let ending = signals().and_then(|stop| {
-        let order = Order::read(arguments, surroundings, &stop)?;
+        let order = RunConfig::read(arguments, surroundings, &stop)?;
         carry_out(&order, stop, &next)
     });
-    ending.unwrap_or_else(|error| Ending::refused(&error, Some(next)))
+    ending.unwrap_or_else(|error| RunOutcome::refused(&error, Some(next)))
 }
 
-fn carry_out(order: &Order<'_>, stop: Stop, next: &str) -> Result<Ending> {
+fn carry_out(order: &RunConfig<'_>, stop: CancelToken, next: &str) -> Result<RunOutcome> {
     let root = Root::open(&order.surroundings.root)?;
     root.refuse_links(&["workspace", "logs"])?;
     let _lock = root.lock()?;
     root.sweep();
     let (decision, found) = decide(order, &root)?;
     match decision {
-        Decision::Over(state) => {
+        RunDecision::Over(state) => {
             wiring::forget_caches(order.surroundings);
             let memory = close_log(order, &root, &state)?;
             let changes = changes_since(&root, &state, &memory, &stop)?;
-            let ending = Ending::of_state(&state, memory.notes().to_vec())
+            let ending = RunOutcome::of_state(&state, memory.notes().to_vec())
                 .with_checks(memory.rounds().last());
             let ending = ending.unless_changed(&changes);
             let words = if changes.is_empty() {
@@ -92,8 +92,8 @@ fn carry_out(order: &Order<'_>, stop: Stop, next: &str) -> Result<Ending> {
             complain(&format!("this run is {words}: {}", ending.message()));
             Ok(ending.told())
         }
-        Decision::GoOn(state) => drive(order, found, root, stop, *state, None, next),
-        Decision::Begin(beginning) => {
+        RunDecision::GoOn(state) => drive(order, found, root, stop, *state, None, next),
+        RunDecision::Begin(beginning) => {
             wiring::forget_caches(order.surroundings);
             drive(
                 order,
@@ -109,34 +109,36 @@ fn carry_out(order: &Order<'_>, stop: Stop, next: &str) -> Result<Ending> {
 }
 
 /// Decides, and finds out what this system gives where something will be run.
-fn decide(order: &Order<'_>, root: &Root) -> Result<(Decision, Option<Found>)> {
+fn decide(order: &RunConfig<'_>, root: &Root) -> Result<(RunDecision, Option<ProbeResult>)> {
     let afresh = order.arguments.no_resume || order.arguments.replay.is_some();
     let loaded = root.load()?;
     let decision = match &loaded {
-        Loaded::Workflow => {
+        LoadedState::Workflow => {
             let text = "the root holds the run of a workflow; `orchestrator reset` forgets it";
             return Err(Error::Usage(text.into()));
         }
-        Loaded::Nothing => Decision::Begin(Beginning::default()),
-        Loaded::Corrupt(problem) if afresh => Decision::Begin(Beginning::saying(format!(
+        LoadedState::Nothing => RunDecision::Begin(FreshStart::default()),
+        LoadedState::Corrupt(problem) if afresh => RunDecision::Begin(FreshStart::saying(format!(
             "state.json was corrupt: {problem}"
         ))),
-        Loaded::Corrupt(problem) => return Ok((record_corruption(order, root, problem)?, None)),
-        Loaded::Build(state) if afresh => Decision::Begin(Beginning::saying(format!(
+        LoadedState::Corrupt(problem) => {
+            return Ok((record_corruption(order, root, problem)?, None));
+        }
+        LoadedState::Build(state) if afresh => RunDecision::Begin(FreshStart::saying(format!(
             "the run {} is thrown away",
             state.run_id
         ))),
-        Loaded::Build(state) if state.reason == Some(Reason::StateCorrupt) => {
-            Decision::Over(state.clone())
+        LoadedState::Build(state) if state.reason == Some(Reason::StateCorrupt) => {
+            RunDecision::Over(state.clone())
         }
-        Loaded::Build(state) if state.spec_hash != order.inputs.hash => {
-            Decision::Begin(take_over_root(root, state)?)
+        LoadedState::Build(state) if state.spec_hash != order.inputs.hash => {
+            RunDecision::Begin(take_over_root(root, state)?)
         }
-        Loaded::Build(state) if state.phase.is_terminal() => Decision::Over(state.clone()),
-        Loaded::Build(state) => Decision::GoOn(state.clone()),
+        LoadedState::Build(state) if state.phase.is_terminal() => RunDecision::Over(state.clone()),
+        LoadedState::Build(state) => RunDecision::GoOn(state.clone()),
     };
     let mut found = None;
-    if !matches!(decision, Decision::Over(_)) {
+    if !matches!(decision, RunDecision::Over(_)) {
         order.key()?;
         order.client_program()?;
         found = order.sandbox()?;
@@ -146,17 +148,17 @@ fn decide(order: &Order<'_>, root: &Root) -> Result<(Decision, Option<Found>)> {
             found.as_ref().map(|found| found.mode),
         )?;
     }
-    if matches!(loaded, Loaded::Nothing) {
+    if matches!(loaded, LoadedState::Nothing) {
         refuse_foreign_files(root)?;
     }
-    if matches!(loaded, Loaded::Corrupt(_)) {
+    if matches!(loaded, LoadedState::Corrupt(_)) {
         root.set_aside()?;
     }
     Ok((decision, found))
 }
 
 /// Returns the beginning of a run where one of another spec stands: what it has left is kept.
-fn take_over_root(root: &Root, state: &RunState) -> Result<Beginning> {
+fn take_over_root(root: &Root, state: &RunState) -> Result<FreshStart> {
     let RunState {
         run_id,
         spec_file,
@@ -169,11 +171,11 @@ fn take_over_root(root: &Root, state: &RunState) -> Result<Beginning> {
     );
     let workspace = root.join("workspace");
     if !workspace.exists() {
-        return Ok(Beginning::saying(left));
+        return Ok(FreshStart::saying(left));
     }
-    let door = Door::open(root.handle(), "workspace", &workspace)?;
+    let door = Workspace::open(root.handle(), "workspace", &workspace)?;
     if !door.has_files_but(&KEPT_NAMES)? && state.usage.llm_calls == 0 {
-        return Ok(Beginning::saying(left));
+        return Ok(FreshStart::saying(left));
     }
     let device = |path: &Path| {
         std::fs::metadata(path)
@@ -187,11 +189,11 @@ fn take_over_root(root: &Root, state: &RunState) -> Result<Beginning> {
              and run `orchestrator reset`, or start afresh without them: --no-resume"
         )));
     }
-    let replaces = Some(Replaced {
+    let replaces = Some(ReplacedRun {
         run_id: run_id.clone(),
         spec_file: spec_file.clone(),
     });
-    Ok(Beginning {
+    Ok(FreshStart {
         words: vec![left],
         replaces,
     })
@@ -203,7 +205,7 @@ fn refuse_foreign_files(root: &Root) -> Result<()> {
     if !workspace.exists() {
         return Ok(());
     }
-    let door = Door::open(root.handle(), "workspace", &workspace)?;
+    let door = Workspace::open(root.handle(), "workspace", &workspace)?;
     if door.has_files_but(&KEPT_NAMES)? {
         Err(foreign(root))
     } else {
@@ -212,7 +214,7 @@ fn refuse_foreign_files(root: &Root) -> Result<()> {
 }
 
 /// Keeps a corrupt `state.json` aside and lets a FAILED one that says so take its place.
-fn record_corruption(order: &Order<'_>, root: &Root, problem: &str) -> Result<Decision> {
+fn record_corruption(order: &RunConfig<'_>, root: &Root, problem: &str) -> Result<RunDecision> {
     let name = root.set_aside()?;
     let mut state = order.new_run();
     state.phase = Phase::Failed;
@@ -221,13 +223,13 @@ fn record_corruption(order: &Order<'_>, root: &Root, problem: &str) -> Result<De
         "state.json is corrupt ({problem}); it is kept as {name}; `orchestrator reset` or --no-resume starts afresh"
     ));
     root.save(&mut state)?;
-    Ok(Decision::Over(Box::new(state)))
+    Ok(RunDecision::Over(Box::new(state)))
 }
 
 /// Adds what a crash at the very end kept out of the log of a run that is over, and returns what the log
 /// knows. A log that is gone stays gone.
-fn close_log(order: &Order<'_>, root: &Root, state: &RunState) -> Result<Memory> {
-    let mut memory = Memory::default();
+fn close_log(order: &RunConfig<'_>, root: &Root, state: &RunState) -> Result<LogState> {
+    let mut memory = LogState::default();
     let logs = root.join("logs");
     if logs.join(format!("{}.log", state.run_id)).is_file() {
         let secrets = order.secrets();
@@ -247,8 +249,8 @@ fn close_log(order: &Order<'_>, root: &Root, state: &RunState) -> Result<Memory>
 fn changes_since(
     root: &Root,
     state: &RunState,
-    memory: &Memory,
-    stop: &Stop,
+    memory: &LogState,
+    stop: &CancelToken,
 ) -> Result<Vec<String>> {
     let Some(tested) = memory.tested().filter(|_| state.phase == Phase::Success) else {
         return Ok(Vec::new());
@@ -256,25 +258,25 @@ fn changes_since(
     let workspace = root.join("workspace");
     let door = workspace
         .exists()
-        .then(|| Door::open(root.handle(), "workspace", &workspace))
+        .then(|| Workspace::open(root.handle(), "workspace", &workspace))
         .transpose()?;
     tested_files::changes(door.as_ref(), tested, stop)
 }
 
 /// Drives a run; one that goes on has no beginning.
 fn drive(
-    order: &Order<'_>,
-    found: Option<Found>,
+    order: &RunConfig<'_>,
+    found: Option<ProbeResult>,
     root: Root,
-    stop: Stop,
+    stop: CancelToken,
     state: RunState,
-    beginning: Option<Beginning>,
+    beginning: Option<FreshStart>,
     next: &str,
-) -> Result<Ending> {
+) -> Result<RunOutcome> {
     let arguments = order.arguments;
     let logs = root.directory("logs")?;
     let logs_path = root.join("logs");
-    let mut memory = Memory::default();
+    let mut memory = LogState::default();
     let secrets = order.secrets();
     let (journal, mended) = Journal::open(
         logs.as_fd(),
@@ -290,9 +292,9 @@ fn drive(
     }
     let console = Console::attach(&mut bus, options);
     if arguments.debug {
-        Debug::attach(&mut bus, logs_path.join(&state.run_id));
+        DebugFiles::attach(&mut bus, logs_path.join(&state.run_id));
     }
-    let scribe = Scribe::new(journal, bus, arguments.debug, memory.notes().to_vec());
+    let scribe = EventLog::new(journal, bus, arguments.debug, memory.notes().to_vec());
     let mut run = wiring::assemble(
         order,
         found.as_ref().map(|found| found.mode),
@@ -321,15 +323,15 @@ fn drive(
 
 /// Tells the beginning, saves, and picks up what a crash left.
 fn start(
-    order: &Order<'_>,
-    found: Option<&Found>,
+    order: &RunConfig<'_>,
+    found: Option<&ProbeResult>,
     run: &mut Run,
-    mended: Option<Mended>,
-    beginning: Option<Beginning>,
+    mended: Option<JournalRepair>,
+    beginning: Option<FreshStart>,
 ) -> Result<()> {
     let context = &mut run.context;
-    let Mended { skipped, cut } = mended.unwrap_or_default();
-    if let Some(CutOff {
+    let JournalRepair { skipped, cut } = mended.unwrap_or_default();
+    if let Some(CutTail {
         dropped_bytes,
         dropped,
         kept_as,
@@ -348,7 +350,7 @@ fn start(
         ))?;
     }
     let goes_on = beginning.is_none();
-    let Beginning { words, replaces } = beginning.unwrap_or_default();
+    let FreshStart { words, replaces } = beginning.unwrap_or_default();
     if let Some(replaced) = &replaces {
         replaced_run::keep_state(&context.root, replaced)?;
         context.memory.keep_replaced(replaces.clone());
@@ -382,7 +384,11 @@ fn start(
 }
 
 /// Tells behind which walls the programs of the run are, and where those are not the ones it began with.
-fn tell_mode(order: &Order<'_>, found: Option<&Found>, context: &mut Context) -> Result<()> {
+fn tell_mode(
+    order: &RunConfig<'_>,
+    found: Option<&ProbeResult>,
+    context: &mut Context,
+) -> Result<()> {
     let (mode, mut message) = match found {
         Some(found) => (found.mode.name(), found.line(&opened(order))),
         None => (
@@ -395,11 +401,11 @@ fn tell_mode(order: &Order<'_>, found: Option<&Found>, context: &mut Context) ->
     }
     context
         .scribe
-        .sandbox(mode, message, found.is_none_or(Found::is_noteworthy))
+        .sandbox(mode, message, found.is_none_or(ProbeResult::is_noteworthy))
 }
 
 /// What the spec opens beyond the usual.
-fn opened(order: &Order<'_>) -> String {
+fn opened(order: &RunConfig<'_>) -> String {
     let sandbox = &order.spec.sandbox;
     let paths: Vec<String> = sandbox
         .read
@@ -426,14 +432,14 @@ fn and_where_it_leads(path: &Path) -> String {
 }
 
 /// Tells the end of the command and returns it as a result.
-fn conclude(run: &mut Run, result: Result<Phase>, next: &str) -> Ending {
+fn conclude(run: &mut Run, result: Result<Phase>, next: &str) -> RunOutcome {
     let context = &mut run.context;
     let workflow_id = context.state.run_id.clone();
     let total_cost_usd = context.state.usage.cost_usd;
     let notes = context.scribe.notes().to_vec();
     let ending = match &result {
-        Ok(_) => Ending::of_state(&context.state, notes),
-        Err(error) => Ending::unfinished(error, &context.state, notes, next.to_owned()),
+        Ok(_) => RunOutcome::of_state(&context.state, notes),
+        Err(error) => RunOutcome::unfinished(error, &context.state, notes, next.to_owned()),
     };
     let ending = ending.with_checks(context.memory.rounds().last());
     let message = ending.message().to_owned();

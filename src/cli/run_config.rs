@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 use crate::build::replay::Replay;
 use crate::build::spec::inputs::{self, Inputs};
 use crate::build::spec::{MAX_RETRIES_CEILING, Provider, Spec, read};
-use crate::cancel::Stop;
-use crate::cli::env::{ANTHROPIC_ADDRESS, KEYS, OPENAI_ADDRESS, Surroundings};
+use crate::cancel::CancelToken;
+use crate::cli::env::{ANTHROPIC_ADDRESS, CliEnv, KEYS, OPENAI_ADDRESS};
 use crate::cli::target::refuse_flags_of_workflows;
 use crate::cli::wiring::OWN_PROGRAM;
 use crate::cli::{RunArguments, not_there_yet};
 use crate::error::{Error, Result};
 use crate::llm::claude_code::PROGRAM;
 use crate::llm::price::{Price, context_of_model};
-use crate::llm::secret::Secret;
+use crate::llm::secret::ApiKey;
 use crate::process::Launcher;
 use crate::process::check_env::find_program;
-use crate::process::sandbox::probe::{self, Found};
+use crate::process::sandbox::probe::{self, ProbeResult};
 use crate::secrets::Secrets;
-use crate::state::run::{Birth, RunState, new_run_id};
+use crate::state::run::{NewRun, RunState, new_run_id};
 use crate::state::store::Root;
 
 const ANTHROPIC_URL: &str = "https://api.anthropic.com";
@@ -32,9 +32,9 @@ const SMALL_CONTEXT: u64 = 32_000;
 const SHORTEST_LOCAL_KEY: usize = 16;
 
 /// An order for a run.
-pub struct Order<'a> {
+pub struct RunConfig<'a> {
     pub arguments: &'a RunArguments,
-    pub surroundings: &'a Surroundings,
+    pub surroundings: &'a CliEnv,
     pub spec: Spec,
     pub inputs: Inputs,
     /// Of the command line, clamped.
@@ -42,13 +42,13 @@ pub struct Order<'a> {
     pub price: Option<Price>,
 }
 
-impl<'a> Order<'a> {
+impl<'a> RunConfig<'a> {
     /// Reads everything that is asked for, or refuses it.
     pub fn read(
         arguments: &'a RunArguments,
-        surroundings: &'a Surroundings,
-        stop: &Stop,
-    ) -> Result<Order<'a>> {
+        surroundings: &'a CliEnv,
+        stop: &CancelToken,
+    ) -> Result<RunConfig<'a>> {
         let Some(file) = &arguments.spec else {
             return Err(not_there_yet("run of a workflow"));
         };
@@ -72,7 +72,7 @@ impl<'a> Order<'a> {
         let max_retries = arguments
             .max_retries
             .map(|asked| clamped(asked, &mut spec.warnings));
-        let order = Order {
+        let order = RunConfig {
             arguments,
             surroundings,
             spec,
@@ -93,7 +93,7 @@ impl<'a> Order<'a> {
 
     /// Returns a new run that stands in INIT.
     pub fn new_run(&self) -> RunState {
-        RunState::new(Birth {
+        RunState::new(NewRun {
             run_id: new_run_id(),
             spec_file: &self.spec_file(),
             spec_hash: &self.inputs.hash,
@@ -168,7 +168,7 @@ impl<'a> Order<'a> {
     }
 
     /// Returns the provider's key, or refuses where it needs one and has none.
-    pub fn key(&self) -> Result<Option<Secret>> {
+    pub fn key(&self) -> Result<Option<ApiKey>> {
         let variable = match self.spec.generator.provider {
             Provider::Anthropic => "ANTHROPIC_API_KEY",
             Provider::OpenAi => "OPENAI_API_KEY",
@@ -177,7 +177,7 @@ impl<'a> Order<'a> {
         let may_lack = self.arguments.replay.is_some()
             || (self.spec.generator.provider == Provider::OpenAi && is_loopback(&self.base_url()));
         match self.surroundings.text(variable) {
-            Some(key) if key.chars().all(|c| c.is_ascii_graphic()) => Ok(Secret::new(&key)),
+            Some(key) if key.chars().all(|c| c.is_ascii_graphic()) => Ok(ApiKey::new(&key)),
             Some(_) => Err(Error::Usage(format!(
                 "{variable} holds characters that no key has"
             ))),
@@ -227,7 +227,7 @@ impl<'a> Order<'a> {
     }
 
     /// Returns what this system gives to keep programs in, or nothing where the command line wants none of it.
-    pub fn sandbox(&self) -> Result<Option<Found>> {
+    pub fn sandbox(&self) -> Result<Option<ProbeResult>> {
         if self.arguments.no_sandbox {
             return Ok(None);
         }

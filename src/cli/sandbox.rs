@@ -2,17 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::build::spec::{self, Source, Spec};
-use crate::process::check_env::Base;
-use crate::process::sandbox::policy::{Plan, walls};
-use crate::process::sandbox::{Limits, Mode, Walls};
+use crate::build::spec::{self, InputSource, Spec};
+use crate::process::check_env::CallerEnv;
+use crate::process::sandbox::policy::{PolicyPlan, walls};
+use crate::process::sandbox::{ResourceLimits, SandboxMode, SandboxPolicy};
 
 /// Where walls stand.
-pub struct Site<'a> {
-    pub mode: Mode,
+pub struct SandboxSite<'a> {
+    pub mode: SandboxMode,
     /// The root of a build, or the project directory of a server.
     pub root: &'a Path,
-    pub base: &'a Base,
+    pub base: &'a CallerEnv,
     /// In reduced mode: where the private directories are.
     pub private: Option<&'a Path>,
     /// What compilers made in earlier rounds, of all who do not share it: each gets its own.
@@ -20,12 +20,12 @@ pub struct Site<'a> {
 }
 
 /// Returns the walls of a build's checks.
-pub fn of_checks(spec: &Spec, site: &Site<'_>) -> Walls {
+pub fn of_checks(spec: &Spec, site: &SandboxSite<'_>) -> SandboxPolicy {
     let originals: Vec<PathBuf> = originals(spec)
         .into_iter()
         .chain(site.caches.map(Path::to_owned))
         .collect();
-    walls(&Plan {
+    walls(&PolicyPlan {
         mode: site.mode,
         workspace: &site.root.join("workspace"),
         root: Some(site.root),
@@ -42,7 +42,7 @@ pub fn of_checks(spec: &Spec, site: &Site<'_>) -> Walls {
 
 /// Returns what checks never see where it comes from: hidden, protected and template files, and the spec itself.
 pub fn originals(spec: &Spec) -> Vec<PathBuf> {
-    let path = |source: &Source| source.from.clone();
+    let path = |source: &InputSource| source.from.clone();
     let hidden = spec
         .checks
         .iter()
@@ -57,19 +57,19 @@ pub fn originals(spec: &Spec) -> Vec<PathBuf> {
 }
 
 /// What an environment of a project may do beyond the usual.
-pub struct Wishes<'a> {
+pub struct ExtraAccess<'a> {
     pub read: &'a [PathBuf],
     pub network: bool,
 }
 
 /// Returns the walls of a project's environments: what steers git was there before and stays as it is.
-pub fn of_project(wishes: &Wishes<'_>, site: &Site<'_>) -> Walls {
+pub fn of_project(wishes: &ExtraAccess<'_>, site: &SandboxSite<'_>) -> SandboxPolicy {
     let freeze: Vec<PathBuf> = [".git/hooks", ".git/config"]
         .map(|name| site.root.join(name))
         .into_iter()
         .filter(|path| path.exists())
         .collect();
-    walls(&Plan {
+    walls(&PolicyPlan {
         mode: site.mode,
         workspace: site.root,
         root: None,
@@ -80,13 +80,13 @@ pub fn of_project(wishes: &Wishes<'_>, site: &Site<'_>) -> Walls {
         private: site.private,
         devices: &[],
         network: wishes.network,
-        limits: Limits::default(),
+        limits: ResourceLimits::default(),
     })
 }
 
-fn limits(asked: &spec::Limits) -> Limits {
-    let usual = Limits::default();
-    Limits {
+fn limits(asked: &spec::LimitsSpec) -> ResourceLimits {
+    let usual = ResourceLimits::default();
+    ResourceLimits {
         processes: asked.processes.unwrap_or(usual.processes),
         memory: asked.memory.unwrap_or(usual.memory),
         disk: asked.disk.unwrap_or(usual.disk),

@@ -7,34 +7,34 @@ use std::time::Instant;
 
 use tempfile::TempDir;
 
-use crate::cancel::Stop;
-use crate::cli::env::Surroundings;
-use crate::cli::sandbox::{self, Site, Wishes};
+use crate::cancel::CancelToken;
+use crate::cli::env::CliEnv;
+use crate::cli::sandbox::{self, ExtraAccess, SandboxSite};
 use crate::cli::wiring::OWN_PROGRAM;
 use crate::cli::{ServeArguments, complain};
 use crate::environments::Environment;
 use crate::environments::adhoc;
-use crate::environments::adhoc::host::{HostEnvironment, LOADING_PATIENCE, Start};
+use crate::environments::adhoc::host::{HostEnvironment, HostStart, LOADING_PATIENCE};
 use crate::environments::bash::BashEnvironment;
-use crate::environments::editor::{EditorEnvironment, Frozen};
+use crate::environments::editor::{EditorEnvironment, FrozenPaths};
 use crate::environments::python::PythonEnvironment;
 use crate::environments::registry::Registry;
 use crate::error::{Error, Result};
-use crate::process::check_env::{Base, Places, find_program};
+use crate::process::check_env::{CallerEnv, ChildDirs, find_program};
 use crate::process::env::for_environments;
-use crate::process::sandbox::probe::{self, Found};
-use crate::process::sandbox::shared_namespaces::Pocket;
-use crate::process::sandbox::{Mode, Walls, policy};
+use crate::process::sandbox::probe::{self, ProbeResult};
+use crate::process::sandbox::shared_namespaces::SharedNamespaces;
+use crate::process::sandbox::{SandboxMode, SandboxPolicy, policy};
 use crate::process::{Launcher, adopt_orphans};
-use crate::server::{self, Served};
+use crate::server::{self, ServeEnd};
 
 const BUILT_IN: [&str; 3] = ["bash", "python", "editor"];
 
 /// Serves, and returns the exit code.
-pub fn main(arguments: &ServeArguments, surroundings: &Surroundings) -> u8 {
+pub fn main(arguments: &ServeArguments, surroundings: &CliEnv) -> u8 {
     match serve(arguments, surroundings) {
-        Ok(Served::ToTheEnd | Served::Unread) => 0,
-        Ok(Served::Stopped(signal)) => signal.exit_code(),
+        Ok(ServeEnd::ToTheEnd | ServeEnd::Unread) => 0,
+        Ok(ServeEnd::Stopped(signal)) => signal.exit_code(),
         Err(error) => {
             complain(&format!("error: {error}"));
             error.exit_code()
@@ -42,18 +42,19 @@ pub fn main(arguments: &ServeArguments, surroundings: &Surroundings) -> u8 {
     }
 }
 
-fn serve(arguments: &ServeArguments, surroundings: &Surroundings) -> Result<Served> {
-    let stop = Stop::on_signals().map_err(|error| Error::Bug(format!("no signals: {error}")))?;
+fn serve(arguments: &ServeArguments, surroundings: &CliEnv) -> Result<ServeEnd> {
+    let stop =
+        CancelToken::on_signals().map_err(|error| Error::Bug(format!("no signals: {error}")))?;
     adopt_orphans().map_err(|error| Error::Bug(format!("cannot adopt orphans: {error}")))?;
     let project = project(arguments, surroundings)?;
-    let place = Place::prepare(arguments, surroundings, &project)?;
+    let place = ServeSandbox::prepare(arguments, surroundings, &project)?;
     let tmp = place
         .launcher
         .walls
         .as_ref()
-        .map(Walls::tmpdir)
+        .map(SandboxPolicy::tmpdir)
         .unwrap_or_default();
-    let places = place.launcher.walls.as_ref().map(|walls| Places {
+    let places = place.launcher.walls.as_ref().map(|walls| ChildDirs {
         workspace: &project,
         tmp: &tmp,
         home: &walls.home,
@@ -67,7 +68,7 @@ fn serve(arguments: &ServeArguments, surroundings: &Surroundings) -> Result<Serv
         &arguments.keep_env,
     );
     complain(&place.words);
-    let start = Start {
+    let start = HostStart {
         launcher: place.launcher.clone(),
         python: find_program(
             OsStr::new(&surroundings.text("PATH").unwrap_or_default()),
@@ -83,7 +84,7 @@ fn serve(arguments: &ServeArguments, surroundings: &Surroundings) -> Result<Serv
 }
 
 /// Returns the project directory, absolute; one that is missing, or too much, is refused.
-fn project(arguments: &ServeArguments, surroundings: &Surroundings) -> Result<PathBuf> {
+fn project(arguments: &ServeArguments, surroundings: &CliEnv) -> Result<PathBuf> {
     let named = arguments
         .project_dir
         .clone()
@@ -113,7 +114,7 @@ fn project(arguments: &ServeArguments, surroundings: &Surroundings) -> Result<Pa
 }
 
 /// Where the environments of this server run.
-struct Place {
+struct ServeSandbox {
     launcher: Launcher,
     /// The line about it.
     words: String,
@@ -121,19 +122,19 @@ struct Place {
     _private: Option<TempDir>,
 }
 
-impl Place {
+impl ServeSandbox {
     fn prepare(
         arguments: &ServeArguments,
-        surroundings: &Surroundings,
+        surroundings: &CliEnv,
         project: &Path,
-    ) -> Result<Place> {
+    ) -> Result<ServeSandbox> {
         let launcher = Launcher::open(Path::new(OWN_PROGRAM));
         if arguments.no_sandbox {
             let words = format!(
                 "serve: --no-sandbox: programs run with your rights and your HOME in {}; --keep-env NAME passes a variable",
                 project.display()
             );
-            return Ok(Place {
+            return Ok(ServeSandbox {
                 launcher,
                 words,
                 _private: None,
@@ -141,17 +142,17 @@ impl Place {
         }
         let read = opened(arguments, surroundings)?;
         let found = probe::find(&launcher, &surroundings.temporary(), arguments.network)?;
-        let private = if found.mode == Mode::Reduced {
+        let private = if found.mode == SandboxMode::Reduced {
             Some(private_directories(surroundings)?)
         } else {
             None
         };
-        let base = Base::new(surroundings.variables());
-        let wishes = Wishes {
+        let base = CallerEnv::new(surroundings.variables());
+        let wishes = ExtraAccess {
             read: &read,
             network: arguments.network,
         };
-        let site = Site {
+        let site = SandboxSite {
             mode: found.mode,
             root: project,
             base: &base,
@@ -160,13 +161,13 @@ impl Place {
         };
         let walls = sandbox::of_project(&wishes, &site);
         let pocket = match found.mode {
-            Mode::Reduced => None,
-            Mode::Full | Mode::FullWithoutLandlock => {
-                Some(Arc::new(Pocket::make(&launcher, &walls)?))
+            SandboxMode::Reduced => None,
+            SandboxMode::Full | SandboxMode::FullWithoutLandlock => {
+                Some(Arc::new(SharedNamespaces::make(&launcher, &walls)?))
             }
         };
         let words = what_holds(&found, project, &wishes);
-        Ok(Place {
+        Ok(ServeSandbox {
             launcher: Launcher {
                 walls: Some(walls),
                 pocket,
@@ -179,7 +180,7 @@ impl Place {
 }
 
 /// Returns what `--read` names, absolute; what is not there, or private inside, is refused.
-fn opened(arguments: &ServeArguments, surroundings: &Surroundings) -> Result<Vec<PathBuf>> {
+fn opened(arguments: &ServeArguments, surroundings: &CliEnv) -> Result<Vec<PathBuf>> {
     let open = |path: &PathBuf| {
         let path = surroundings.absolute(path);
         let refuse = |problem: &str| Error::Usage(format!("--read {} {problem}", path.display()));
@@ -193,7 +194,7 @@ fn opened(arguments: &ServeArguments, surroundings: &Surroundings) -> Result<Vec
 }
 
 /// Makes a home and a temporary directory for all environments of this server.
-fn private_directories(surroundings: &Surroundings) -> Result<TempDir> {
+fn private_directories(surroundings: &CliEnv) -> Result<TempDir> {
     let temporary = surroundings.temporary();
     let made = tempfile::Builder::new()
         .prefix("orchestrator-serve-")
@@ -206,7 +207,7 @@ fn private_directories(surroundings: &Surroundings) -> Result<TempDir> {
 }
 
 /// Returns the line about the walls, with the flags that change them.
-fn what_holds(found: &Found, project: &Path, wishes: &Wishes<'_>) -> String {
+fn what_holds(found: &ProbeResult, project: &Path, wishes: &ExtraAccess<'_>) -> String {
     let network = match wishes.network {
         true => "the network is open, the host's loopback too",
         false => "no network (--network opens it)",
@@ -224,7 +225,7 @@ fn what_holds(found: &Found, project: &Path, wishes: &Wishes<'_>) -> String {
     format!("serve: {}", found.line(&opened))
 }
 
-fn registry(start: &Start, stop: &Stop) -> Result<Registry> {
+fn registry(start: &HostStart, stop: &CancelToken) -> Result<Registry> {
     let (found, words) = adhoc::find(&start.project, &BUILT_IN);
     words.iter().for_each(|word| complain(word));
     let mut hosts: Vec<(String, HostEnvironment)> = found
@@ -236,7 +237,7 @@ fn registry(start: &Start, stop: &Stop) -> Result<Registry> {
             )
         })
         .collect();
-    let Start {
+    let HostStart {
         launcher,
         project,
         env,
@@ -274,7 +275,7 @@ fn registry(start: &Start, stop: &Stop) -> Result<Registry> {
 }
 
 /// Returns what the walls close in the project: the editor works inside this program, so they do not hold it.
-fn frozen(launcher: &Launcher) -> Frozen {
+fn frozen(launcher: &Launcher) -> FrozenPaths {
     let walls = launcher.walls.iter();
     let closed = walls.flat_map(|walls| {
         walls
@@ -282,16 +283,16 @@ fn frozen(launcher: &Launcher) -> Frozen {
             .iter()
             .filter_map(|path| path.strip_prefix(&walls.write[0]).ok())
     });
-    Frozen {
+    FrozenPaths {
         paths: closed.map(Path::to_owned).collect(),
-        ..Frozen::default()
+        ..FrozenPaths::default()
     }
 }
 
 /// Starts an environment whose file is new, or could not be loaded before.
 fn newcomer(
     name: &str,
-    start: &Start,
+    start: &HostStart,
 ) -> Option<std::result::Result<Box<dyn Environment>, String>> {
     let mut host = HostEnvironment::new(
         adhoc::find_one(&start.project, name)?,

@@ -6,33 +6,33 @@ use std::io::BufReader;
 use rustix::fs::{Mode, OFlags, openat};
 
 use crate::build::rounds::{CheckResult, Rounds};
-use crate::cli::env::Surroundings;
+use crate::cli::env::CliEnv;
 use crate::error::{Error, Result};
-use crate::events::Tests;
+use crate::events::TestTotals;
 use crate::observers::printable::plain_text;
 use crate::state::run::RunState;
-use crate::state::store::{Loaded, Root};
+use crate::state::store::{LoadedState, Root};
 
 /// How much of the last test output is shown.
 const SHOWN_LINES: usize = 12;
 
 /// Returns what is printed.
-pub fn main(surroundings: &Surroundings, json: bool) -> Result<String> {
+pub fn main(surroundings: &CliEnv, json: bool) -> Result<String> {
     let root = Root::open(&surroundings.root)?;
     match root.load()? {
-        Loaded::Nothing if json => Ok("null\n".into()),
-        Loaded::Nothing => Ok(format!(
+        LoadedState::Nothing if json => Ok("null\n".into()),
+        LoadedState::Nothing => Ok(format!(
             "no run in {}\n",
             plain_text(&surroundings.root.to_string_lossy())
         )),
-        Loaded::Corrupt(problem) => Err(Error::StateCorrupt(format!(
+        LoadedState::Corrupt(problem) => Err(Error::StateCorrupt(format!(
             "{} is corrupt: {problem}; `orchestrator reset` forgets it",
             root.join("state.json").display()
         ))),
-        Loaded::Workflow if !json => Ok("a workflow; status --json shows its state\n".into()),
+        LoadedState::Workflow if !json => Ok("a workflow; status --json shows its state\n".into()),
         _ if json => Ok(String::from_utf8_lossy(&root.read_state()?).into_owned()),
-        Loaded::Build(state) => Ok(readable(&state, &rounds(&root, &state.run_id))),
-        Loaded::Workflow => Ok(String::new()),
+        LoadedState::Build(state) => Ok(readable(&state, &rounds(&root, &state.run_id))),
+        LoadedState::Workflow => Ok(String::new()),
     }
 }
 
@@ -63,7 +63,7 @@ fn of_check(result: &CheckResult) -> String {
     if result.flaky {
         text += " (flaky)";
     }
-    if let Some(Tests {
+    if let Some(TestTotals {
         executed,
         passed,
         failed,

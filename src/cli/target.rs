@@ -8,20 +8,20 @@ use crate::observers::printable::plain_text;
 
 /// What is to be run or checked.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Target {
+pub enum RunTarget {
     Spec(PathBuf),
     Workflow(PathBuf),
 }
 
-impl Target {
+impl RunTarget {
     /// Returns what a path without a flag names: a folder is a workflow, a YAML or JSON file a spec.
     ///
     /// `flags` are those of the command that say it where the path does not.
-    pub fn of_path(path: &Path, flags: &[&str]) -> Result<Target> {
+    pub fn of_path(path: &Path, flags: &[&str]) -> Result<RunTarget> {
         let ending = path.extension().unwrap_or_default().to_ascii_lowercase();
         match ending.to_str() {
-            _ if path.is_dir() => Ok(Target::Workflow(path.to_owned())),
-            Some("yaml" | "yml" | "json") => Ok(Target::Spec(path.to_owned())),
+            _ if path.is_dir() => Ok(RunTarget::Workflow(path.to_owned())),
+            Some("yaml" | "yml" | "json") => Ok(RunTarget::Spec(path.to_owned())),
             _ => Err(ambiguous(path, flags)),
         }
     }

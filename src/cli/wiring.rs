@@ -6,60 +6,60 @@ use std::rc::Rc;
 use crate::build::Run;
 use crate::build::agent::AgentModel;
 use crate::build::agent::prompt::AGENT_MODE;
-use crate::build::budget::Ledger;
+use crate::build::budget::Budget;
 use crate::build::checks::ToolRegistry;
 use crate::build::checks::command::CommandCheck;
 use crate::build::checks::evidence::reporters::Reporters;
-use crate::build::child_env::{Dwelling, Surroundings};
+use crate::build::child_env::{ChildEnv, HomeDirs};
 use crate::build::context::Context;
-use crate::build::event_log::Scribe;
+use crate::build::event_log::EventLog;
 use crate::build::generators::Generator;
 use crate::build::generators::model::FilesModel;
-use crate::build::generators::prompt::{FILES_MODE, Prompts};
-use crate::build::generators::template::Template;
-use crate::build::log_state::{Charges, Memory};
-use crate::build::model_call::Voice;
-use crate::build::protection::{Known, frozen_places};
+use crate::build::generators::prompt::{FILES_MODE, PromptTemplates};
+use crate::build::generators::template::TemplateGenerator;
+use crate::build::log_state::{ChargeTotal, LogState};
+use crate::build::model_call::RecordedModel;
+use crate::build::protection::{VerifiedFiles, frozen_places};
 use crate::build::replay::true_path;
 use crate::build::spec::inputs::InputKind;
-use crate::build::spec::{Mode, Provider};
-use crate::build::tampering::Rules;
-use crate::cancel::Stop;
+use crate::build::spec::{GeneratorMode, Provider};
+use crate::build::tampering::TamperingRules;
+use crate::cancel::CancelToken;
 use crate::cli;
-use crate::cli::run_config::Order;
-use crate::cli::sandbox::{self, Site};
+use crate::cli::run_config::RunConfig;
+use crate::cli::sandbox::{self, SandboxSite};
 use crate::error::{Error, Result};
-use crate::llm::LlmClient;
+use crate::llm::ModelClient;
 use crate::llm::anthropic::Anthropic;
-use crate::llm::claude_code::{ClaudeCode, PROGRAM, Setup};
+use crate::llm::claude_code::{ClaudeCode, ClaudeSetup, PROGRAM};
 use crate::llm::endpoint::Endpoint;
 use crate::llm::openai::OpenAi;
-use crate::llm::retry::Policy;
+use crate::llm::retry::RetryPolicy;
 use crate::process::cache::{CacheDir, Caches};
-use crate::process::check_env::Base;
+use crate::process::check_env::CallerEnv;
 use crate::process::env::for_client;
-use crate::process::sandbox::Mode as Containment;
-use crate::process::scratch::PrivateDirs;
+use crate::process::sandbox::SandboxMode;
+use crate::process::scratch::ScratchDirs;
 use crate::process::{Launcher, adopt_orphans};
-use crate::state::run::{RunState, Totals};
+use crate::state::run::{RunState, UsageTotals};
 use crate::state::store::Root;
-use crate::workspace::Door;
+use crate::workspace::Workspace;
 
 /// This program, also after it was replaced or deleted on disk.
 pub(super) const OWN_PROGRAM: &str = "/proc/self/exe";
 
 /// Puts a run together.
 pub fn assemble(
-    order: &Order<'_>,
-    mode: Option<Containment>,
+    order: &RunConfig<'_>,
+    mode: Option<SandboxMode>,
     root: Root,
-    stop: Stop,
+    stop: CancelToken,
     mut state: RunState,
-    scribe: Scribe,
-    memory: Memory,
+    scribe: EventLog,
+    memory: LogState,
 ) -> Result<Run> {
     adopt_orphans().map_err(|error| Error::Bug(format!("cannot adopt orphans: {error}")))?;
-    let door = Door::open(root.handle(), "workspace", &root.join("workspace"))?;
+    let door = Workspace::open(root.handle(), "workspace", &root.join("workspace"))?;
     // What the command line said at an earlier start holds until it, or the spec, says something else.
     let changed = memory
         .max_retries()
@@ -77,7 +77,7 @@ pub fn assemble(
         .totals()
         .filter(|totals| totals.llm_calls >= state.usage.llm_calls)
     {
-        state.usage = Totals {
+        state.usage = UsageTotals {
             lost_usd: state.usage.lost_usd,
             ..totals
         };
@@ -91,7 +91,7 @@ pub fn assemble(
     charges.usd = charges.usd.max(state.usage.lost_usd.unwrap_or_default());
     let surroundings = surroundings(order, mode, &root, &stop)?;
     let checks = checks(order, &surroundings);
-    let rules = Rules::new(
+    let rules = TamperingRules::new(
         &order.spec,
         &order.inputs,
         &surroundings.workspace,
@@ -105,7 +105,7 @@ pub fn assemble(
         state,
         root,
         door,
-        known: Known::default(),
+        known: VerifiedFiles::default(),
         scribe,
         memory,
         rules,
@@ -119,25 +119,25 @@ pub fn assemble(
 }
 
 fn surroundings(
-    order: &Order<'_>,
-    mode: Option<Containment>,
+    order: &RunConfig<'_>,
+    mode: Option<SandboxMode>,
     root: &Root,
-    stop: &Stop,
-) -> Result<Rc<Surroundings>> {
-    let base = Base::new(order.surroundings.variables());
+    stop: &CancelToken,
+) -> Result<Rc<ChildEnv>> {
+    let base = CallerEnv::new(order.surroundings.variables());
     let workspace = true_path(&root.join("workspace"));
-    let make_private = || PrivateDirs::create(&order.surroundings.temporary(), &root.path);
+    let make_private = || ScratchDirs::create(&order.surroundings.temporary(), &root.path);
     // Without a cache the compilers start from nothing each time, which is slow and nothing else.
     let caches = caches(order.surroundings).and_then(|cache| cache.create().ok());
     let private = match mode {
-        Some(Containment::Full | Containment::FullWithoutLandlock) => None,
-        Some(Containment::Reduced) | None => Some(make_private()?),
+        Some(SandboxMode::Full | SandboxMode::FullWithoutLandlock) => None,
+        Some(SandboxMode::Reduced) | None => Some(make_private()?),
     };
     let walls = mode.map(|mode| {
-        let private = private.as_ref().map(PrivateDirs::base);
+        let private = private.as_ref().map(ScratchDirs::base);
         sandbox::of_checks(
             &order.spec,
-            &Site {
+            &SandboxSite {
                 mode,
                 root: &root.path,
                 base: &base,
@@ -151,23 +151,23 @@ fn surroundings(
         ..Launcher::open(Path::new(OWN_PROGRAM))
     };
     let dwelling = match (&launcher.walls, private) {
-        (Some(walls), None) => Dwelling::Inside {
+        (Some(walls), None) => HomeDirs::Inside {
             tmp: walls.tmpdir(),
             home: walls.home.clone(),
         },
-        (Some(_), Some(private)) => Dwelling::Outside {
+        (Some(_), Some(private)) => HomeDirs::Outside {
             private,
             home: None,
         },
         (None, private) => {
             let private = private.map_or_else(make_private, Ok)?;
-            Dwelling::Outside {
+            HomeDirs::Outside {
                 private,
                 home: order.surroundings.home(),
             }
         }
     };
-    Ok(Rc::new(Surroundings {
+    Ok(Rc::new(ChildEnv {
         launcher,
         base,
         dwelling,
@@ -182,7 +182,7 @@ fn surroundings(
     }))
 }
 
-fn checks(order: &Order<'_>, surroundings: &Rc<Surroundings>) -> ToolRegistry {
+fn checks(order: &RunConfig<'_>, surroundings: &Rc<ChildEnv>) -> ToolRegistry {
     let mut registry = ToolRegistry::default();
     let protected = frozen_places(&order.inputs.protect);
     for (check, files) in order.spec.checks.iter().zip(&order.inputs.hidden) {
@@ -202,25 +202,25 @@ fn checks(order: &Order<'_>, surroundings: &Rc<Surroundings>) -> ToolRegistry {
 }
 
 /// Returns where the compiler caches of the root's run are, whether they are there or not.
-pub fn caches(surroundings: &cli::env::Surroundings) -> Option<CacheDir> {
+pub fn caches(surroundings: &cli::env::CliEnv) -> Option<CacheDir> {
     surroundings
         .cache_folder()
         .map(|folder| CacheDir::of(&folder, &surroundings.root))
 }
 
 /// Removes the compiler caches of the root's run; what cannot be removed is in nobody's way.
-pub fn forget_caches(surroundings: &cli::env::Surroundings) {
+pub fn forget_caches(surroundings: &cli::env::CliEnv) {
     if let Some(cache) = caches(surroundings) {
         let _ = cache.remove();
     }
 }
 
 fn generator(
-    order: &Order<'_>,
+    order: &RunConfig<'_>,
     root: &Root,
-    charges: Charges,
-    stop: &Stop,
-    surroundings: Rc<Surroundings>,
+    charges: ChargeTotal,
+    stop: &CancelToken,
+    surroundings: Rc<ChildEnv>,
 ) -> Result<Box<dyn Generator>> {
     let generator = &order.spec.generator;
     let endpoint = Endpoint {
@@ -232,17 +232,17 @@ fn generator(
             .unwrap_or(generator.idle_timeout),
         stop: stop.clone(),
     };
-    let client: Box<dyn LlmClient> = match generator.provider {
-        Provider::Template => return Ok(Box::new(Template)),
+    let client: Box<dyn ModelClient> = match generator.provider {
+        Provider::Template => return Ok(Box::new(TemplateGenerator)),
         Provider::OpenAi => Box::new(OpenAi::new(endpoint)),
         Provider::Anthropic => Box::new(Anthropic::new(endpoint)),
         Provider::ClaudeCode => Box::new(claude_code(order, root, &endpoint)?),
     };
-    let voice = Voice {
+    let voice = RecordedModel {
         client,
         provider: order.provider_name(),
-        ledger: Ledger::new(order.spec.budget, order.price, charges),
-        policy: Policy {
+        ledger: Budget::new(order.spec.budget, order.price, charges),
+        policy: RetryPolicy {
             scale: order.surroundings.retry_scale(),
             until: None,
         },
@@ -251,15 +251,15 @@ fn generator(
     };
     let (own, model) = (&order.inputs.prompts, order.model_name());
     Ok(match generator.mode {
-        Mode::Files => Box::new(FilesModel {
+        GeneratorMode::Files => Box::new(FilesModel {
             voice,
-            prompts: Prompts::new(own, FILES_MODE),
+            prompts: PromptTemplates::new(own, FILES_MODE),
             context_tokens: order.context_tokens(),
             model,
         }),
-        Mode::Agent => Box::new(AgentModel {
+        GeneratorMode::Agent => Box::new(AgentModel {
             voice,
-            prompts: Prompts::new(own, AGENT_MODE),
+            prompts: PromptTemplates::new(own, AGENT_MODE),
             context_tokens: order.context_tokens(),
             model,
             surroundings,
@@ -267,12 +267,12 @@ fn generator(
     })
 }
 
-fn claude_code(order: &Order<'_>, root: &Root, endpoint: &Endpoint) -> Result<ClaudeCode> {
+fn claude_code(order: &RunConfig<'_>, root: &Root, endpoint: &Endpoint) -> Result<ClaudeCode> {
     let mut env = for_client(order.surroundings.variables());
     if let Some(address) = &order.spec.generator.base_url {
         env.insert("ANTHROPIC_BASE_URL".into(), address.into());
     }
-    Ok(ClaudeCode::new(Setup {
+    Ok(ClaudeCode::new(ClaudeSetup {
         launcher: Launcher::open(Path::new(OWN_PROGRAM)),
         program: order
             .client_program()?

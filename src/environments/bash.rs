@@ -14,11 +14,11 @@ use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use self::record::{BackgroundJob, Record, Records, Report};
-use crate::environments::session::{Ready, Session, in_words};
-use crate::environments::{Environment, Response, ScreenSection, Until, Waited};
-use crate::process::child::How;
-use crate::process::{Ended, Job, Launcher};
+use self::record::{BackgroundJob, BashRecord, BashRecords, ShellReport};
+use crate::environments::session::{ChildSession, SessionEvent, in_words};
+use crate::environments::{Environment, Response, ScreenSection, WaitLimit, WaitResult};
+use crate::process::child::StopMode;
+use crate::process::{Job, JobEnd, Launcher};
 
 const READY: &str = "Bash shell (ready)";
 const LOST: &str = "variables, functions and background processes are lost; the next command starts a fresh shell in the project";
@@ -81,19 +81,19 @@ impl BashEnvironment {
             env: self.env.clone(),
             timeout: Duration::MAX,
         };
-        let session = Session::start(&self.launcher, &job)
+        let session = ChildSession::start(&self.launcher, &job)
             .map_err(|error| format!("bash cannot be started: {error}"))?;
         Shell::new(session)
     }
 
     /// Notes that the shell is gone; returns how it went, and what is to be said.
-    fn died(&mut self) -> (Ended, String) {
+    fn died(&mut self) -> (JobEnd, String) {
         let Some(mut shell) = self.shell.take() else {
-            return (Ended::TimedOut, String::new());
+            return (JobEnd::TimedOut, String::new());
         };
-        let ended = shell.session.living.end(How::Now);
+        let ended = shell.session.living.end(StopMode::Now);
         let how = in_words(&ended);
-        let hint = if shell.has_errexit() && ended != Ended::Exited(0) {
+        let hint = if shell.has_errexit() && ended != JobEnd::Exited(0) {
             ERREXIT
         } else {
             ""
@@ -154,25 +154,25 @@ impl Environment for BashEnvironment {
         }
     }
 
-    fn wait(&mut self, until: Until<'_>) -> Waited {
+    fn wait(&mut self, until: WaitLimit<'_>) -> WaitResult {
         let Some(shell) = self.shell.as_mut() else {
-            return Waited::Ended(Response::default());
+            return WaitResult::Ended(Response::default());
         };
         match shell.listen(until.deadline, Some(until.wake)) {
-            Heard::End(status) => {
+            BashWait::End(status) => {
                 let output = shell.session.finish();
-                Waited::Ended(self.ended(status, output))
+                WaitResult::Ended(self.ended(status, output))
             }
-            Heard::Death => {
+            BashWait::Death => {
                 let (ended, output) = self.died();
-                Waited::Ended(Response {
+                WaitResult::Ended(Response {
                     output,
-                    success: ended == Ended::Exited(0),
+                    success: ended == JobEnd::Exited(0),
                     running: false,
                 })
             }
-            Heard::Wake => Waited::Woken,
-            Heard::Nothing => Waited::Late,
+            BashWait::Wake => WaitResult::Woken,
+            BashWait::Nothing => WaitResult::Late,
         }
     }
 
@@ -214,7 +214,7 @@ impl Environment for BashEnvironment {
 
     fn shutdown(&mut self) {
         if let Some(mut shell) = self.shell.take() {
-            shell.session.living.end(How::Soon);
+            shell.session.living.end(StopMode::Soon);
         }
     }
 }
@@ -222,13 +222,13 @@ impl Environment for BashEnvironment {
 /// A living shell, and how far the talk with its loop has come.
 #[derive(Debug)]
 struct Shell {
-    session: Session,
-    records: Records,
+    session: ChildSession,
+    records: BashRecords,
     /// The shell between its commands, as it was told last.
-    report: Report,
+    report: ShellReport,
     /// Whether a command has ended in this shell.
     is_used: bool,
-    command: Option<Command>,
+    command: Option<BashCommand>,
     /// Whether a line that enters the loop is under way: nothing else may be sent, for the prompt would read on into it.
     is_entering: bool,
     /// Whether an interrupt was sent after that line.
@@ -237,7 +237,7 @@ struct Shell {
 
 /// A command under way.
 #[derive(Debug)]
-struct Command {
+struct BashCommand {
     text: String,
     has_begun: bool,
     /// Whether an interrupt waits for it to begin.
@@ -247,7 +247,7 @@ struct Command {
 }
 
 /// What listening ended with.
-enum Heard {
+enum BashWait {
     End(i32),
     Death,
     Wake,
@@ -256,11 +256,11 @@ enum Heard {
 
 impl Shell {
     /// Returns a shell that has entered the loop.
-    fn new(session: Session) -> Result<Shell, String> {
+    fn new(session: ChildSession) -> Result<Shell, String> {
         let mut shell = Shell {
             session,
-            records: Records::default(),
-            report: Report::default(),
+            records: BashRecords::default(),
+            report: ShellReport::default(),
             is_used: false,
             command: None,
             is_entering: true,
@@ -271,7 +271,8 @@ impl Shell {
         let deadline = Instant::now().checked_add(PATIENCE);
         while shell.is_entering && sent.is_ok() {
             let ready = shell.session.wait(deadline, None);
-            if !shell.hear() && (ready == Ready::Nothing || shell.session.living.ended().is_some())
+            if !shell.hear()
+                && (ready == SessionEvent::Nothing || shell.session.living.ended().is_some())
             {
                 break;
             }
@@ -279,7 +280,7 @@ impl Shell {
         // It says that it has no terminal.
         let printed = shell.session.finish();
         if shell.is_entering {
-            let how = in_words(&shell.session.living.end(How::Now));
+            let how = in_words(&shell.session.living.end(StopMode::Now));
             return Err(format!("{printed}bash cannot be started: {how}"));
         }
         shell.report.status = 0;
@@ -294,7 +295,7 @@ impl Shell {
         self.session.begin(before);
         let message = message::command(text, &self.report);
         let text = text.to_owned();
-        self.command = Some(Command {
+        self.command = Some(BashCommand {
             text,
             has_begun: false,
             is_unwanted: false,
@@ -305,10 +306,10 @@ impl Shell {
     }
 
     /// Waits for the end of the command.
-    fn listen(&mut self, deadline: Option<Instant>, wake: Option<BorrowedFd<'_>>) -> Heard {
+    fn listen(&mut self, deadline: Option<Instant>, wake: Option<BorrowedFd<'_>>) -> BashWait {
         loop {
             if let Some(status) = self.take_end() {
-                return Heard::End(status);
+                return BashWait::End(status);
             }
             let ready = self.session.wait(deadline, wake);
             let is_over = self.session.living.ended().is_some();
@@ -317,10 +318,10 @@ impl Shell {
                 continue;
             }
             match ready {
-                _ if is_over => return Heard::Death,
-                Ready::Wake => return Heard::Wake,
-                Ready::Nothing => return Heard::Nothing,
-                Ready::Something => {}
+                _ if is_over => return BashWait::Death,
+                SessionEvent::Wake => return BashWait::Wake,
+                SessionEvent::Nothing => return BashWait::Nothing,
+                SessionEvent::Something => {}
             }
         }
     }
@@ -348,9 +349,9 @@ impl Shell {
         !told.is_empty()
     }
 
-    fn note(&mut self, record: Record) {
+    fn note(&mut self, record: BashRecord) {
         match record {
-            Record::Begun => {
+            BashRecord::Begun => {
                 let Some(command) = self.command.as_mut() else {
                     return;
                 };
@@ -359,11 +360,11 @@ impl Shell {
                     self.interrupt_now();
                 }
             }
-            Record::Ended(report) => {
+            BashRecord::Ended(report) => {
                 self.note_status(report.status);
                 self.report = report;
             }
-            Record::Entered(report) => {
+            BashRecord::Entered(report) => {
                 let has_fallen_out = self
                     .command
                     .as_ref()
@@ -376,8 +377,8 @@ impl Shell {
                 self.report = report;
                 self.has_entered();
             }
-            Record::Skipped => self.has_entered(),
-            Record::FellOut => {
+            BashRecord::Skipped => self.has_entered(),
+            BashRecord::FellOut => {
                 if let Some(command) = self.command.as_mut() {
                     command.has_fallen_out = true;
                 }
@@ -409,7 +410,7 @@ impl Shell {
         self.hear();
         let deadline = Instant::now().checked_add(ENTERING);
         while self.is_entering
-            && self.session.wait(deadline, None) == Ready::Something
+            && self.session.wait(deadline, None) == SessionEvent::Something
             && self.hear()
         {}
         match self.command.as_mut() {

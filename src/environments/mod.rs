@@ -66,14 +66,14 @@ impl ScreenSection {
 
 /// How long to wait for a command: until `deadline`, or until `wake` is readable.
 #[derive(Debug, Clone, Copy)]
-pub struct Until<'a> {
+pub struct WaitLimit<'a> {
     pub deadline: Option<Instant>,
     pub wake: BorrowedFd<'a>,
 }
 
 /// What a wait ended with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Waited {
+pub enum WaitResult {
     /// The command has ended; all it printed since the last answer is in the response.
     Ended(Response),
     /// The deadline has passed and the command goes on.
@@ -89,7 +89,7 @@ pub trait Environment {
     fn begin(&mut self, command: &str) -> Option<Response>;
 
     /// Waits for the command that is under way. Called only while `is_running`.
-    fn wait(&mut self, until: Until<'_>) -> Waited;
+    fn wait(&mut self, until: WaitLimit<'_>) -> WaitResult;
 
     /// Takes what was printed since the last answer, while the command goes on.
     fn take_output(&mut self) -> String;

@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
-use self::record::{End, MOST_VARIABLES, Records};
-use crate::environments::session::{Session, in_words};
-use crate::environments::{Environment, Response, ScreenSection, Until, Waited};
+use self::record::{CommandEnd, MOST_VARIABLES, PythonRecords};
+use crate::environments::session::{ChildSession, in_words};
+use crate::environments::{Environment, Response, ScreenSection, WaitLimit, WaitResult};
 use crate::process::check_env::find_program;
-use crate::process::child::How;
+use crate::process::child::StopMode;
 use crate::process::{Job, Launcher};
 
 const DRIVER: &str = include_str!("python/driver.py");
@@ -89,11 +89,11 @@ impl PythonEnvironment {
             timeout: Duration::MAX,
         };
         let refuse = |error: io::Error| format!("python3 cannot be started: {error}");
-        let session = Session::start(&self.launcher, &job).map_err(refuse)?;
+        let session = ChildSession::start(&self.launcher, &job).map_err(refuse)?;
         let mut interpreter = Interpreter {
             session,
             is_open: true,
-            records: Records::default(),
+            records: PythonRecords::default(),
             number: 0,
             is_running: false,
         };
@@ -108,7 +108,7 @@ impl PythonEnvironment {
     }
 
     /// Notes the end of a command, and returns its response.
-    fn ended(&mut self, end: End, output: String) -> Response {
+    fn ended(&mut self, end: CommandEnd, output: String) -> Response {
         self.section = end.section();
         self.last_end = match end.status {
             0 => "nothing was raised".to_owned(),
@@ -126,7 +126,7 @@ impl PythonEnvironment {
         let Some(mut interpreter) = self.interpreter.take() else {
             return String::new();
         };
-        let how = in_words(&interpreter.session.living.end(How::Now));
+        let how = in_words(&interpreter.session.living.end(StopMode::Now));
         self.section = format!("{READY} (ended: {how})");
         self.last_end = format!("python ended, {how}");
         on_own_line(interpreter.session.finish()) + &format!("[python ended: {how}; {LOST}]\n")
@@ -169,18 +169,18 @@ impl Environment for PythonEnvironment {
         }
     }
 
-    fn wait(&mut self, until: Until<'_>) -> Waited {
+    fn wait(&mut self, until: WaitLimit<'_>) -> WaitResult {
         let Some(interpreter) = self.interpreter.as_mut() else {
-            return Waited::Ended(Response::default());
+            return WaitResult::Ended(Response::default());
         };
-        match interpreter.listen(until.deadline, Some(until.wake), Records::has_end) {
-            Heard::It => match interpreter.finish() {
-                Some((end, output)) => Waited::Ended(self.ended(end, output)),
-                None => Waited::Woken,
+        match interpreter.listen(until.deadline, Some(until.wake), PythonRecords::has_end) {
+            PythonWait::It => match interpreter.finish() {
+                Some((end, output)) => WaitResult::Ended(self.ended(end, output)),
+                None => WaitResult::Woken,
             },
-            Heard::Death => Waited::Ended(Response::failed(self.died())),
-            Heard::Wake => Waited::Woken,
-            Heard::Nothing => Waited::Late,
+            PythonWait::Death => WaitResult::Ended(Response::failed(self.died())),
+            PythonWait::Wake => WaitResult::Woken,
+            PythonWait::Nothing => WaitResult::Late,
         }
     }
 
@@ -227,7 +227,7 @@ impl Environment for PythonEnvironment {
 
     fn shutdown(&mut self) {
         if let Some(mut interpreter) = self.interpreter.take() {
-            interpreter.session.living.end(How::Soon);
+            interpreter.session.living.end(StopMode::Soon);
         }
     }
 }
@@ -235,17 +235,17 @@ impl Environment for PythonEnvironment {
 /// A living interpreter, and how far the talk with its driver has come.
 #[derive(Debug)]
 struct Interpreter {
-    session: Session,
+    session: ChildSession,
     /// Whether more can come over the channel.
     is_open: bool,
-    records: Records,
+    records: PythonRecords,
     /// Of the last command.
     number: u64,
     is_running: bool,
 }
 
 /// What listening ended with.
-enum Heard {
+enum PythonWait {
     It,
     Death,
     Wake,
@@ -266,7 +266,7 @@ impl Interpreter {
     }
 
     /// Returns the end that was told, and what was printed before it.
-    fn finish(&mut self) -> Option<(End, String)> {
+    fn finish(&mut self) -> Option<(CommandEnd, String)> {
         let end = self.records.take_end()?;
         self.is_running = false;
         Some((end, self.session.finish()))
@@ -280,7 +280,7 @@ impl Interpreter {
         let deadline = Instant::now().checked_add(PATIENCE);
         if matches!(
             self.listen(deadline, None, |records| records.is_ready()),
-            Heard::It
+            PythonWait::It
         ) && !self.records.has_end()
         {
             self.session.living.signal_group(Signal::INT);
@@ -292,11 +292,11 @@ impl Interpreter {
         &mut self,
         deadline: Option<Instant>,
         wake: Option<BorrowedFd<'_>>,
-        is_it: impl Fn(&Records) -> bool,
-    ) -> Heard {
+        is_it: impl Fn(&PythonRecords) -> bool,
+    ) -> PythonWait {
         loop {
             if is_it(&self.records) {
-                return Heard::It;
+                return PythonWait::It;
             }
             let ready = self.poll(PollFlags::IN, wake, deadline);
             // What was told before the death counts.
@@ -304,10 +304,10 @@ impl Interpreter {
                 continue;
             }
             match ready {
-                Ready::Over => return Heard::Death,
-                Ready::Wake => return Heard::Wake,
-                Ready::Nothing => return Heard::Nothing,
-                Ready::Channel => {}
+                PollResult::Over => return PythonWait::Death,
+                PollResult::Wake => return PythonWait::Wake,
+                PollResult::Nothing => return PythonWait::Nothing,
+                PollResult::Channel => {}
             }
         }
     }
@@ -338,7 +338,7 @@ impl Interpreter {
                 Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     if self.poll(PollFlags::OUT, None, Instant::now().checked_add(PATIENCE))
-                        != Ready::Channel
+                        != PollResult::Channel
                     {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
@@ -355,7 +355,7 @@ impl Interpreter {
         channel: PollFlags,
         wake: Option<BorrowedFd<'_>>,
         deadline: Option<Instant>,
-    ) -> Ready {
+    ) -> PollResult {
         let over = self.session.living.over();
         // Who is not there is replaced by one who is.
         let watched = if self.is_open {
@@ -375,17 +375,17 @@ impl Interpreter {
             poll(&mut fds, left.as_ref()),
             fds.map(|fd| !fd.revents().is_empty()),
         ) {
-            (Ok(0), _) => Ready::Nothing,
-            (Ok(_), [true, ..]) => Ready::Over,
-            (Ok(_), [.., true]) => Ready::Wake,
-            _ => Ready::Channel,
+            (Ok(0), _) => PollResult::Nothing,
+            (Ok(_), [true, ..]) => PollResult::Over,
+            (Ok(_), [.., true]) => PollResult::Wake,
+            _ => PollResult::Channel,
         }
     }
 }
 
 /// What a poll found.
 #[derive(PartialEq, Eq)]
-enum Ready {
+enum PollResult {
     Channel,
     Over,
     Wake,

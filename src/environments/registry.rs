@@ -6,7 +6,7 @@
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use super::{Environment, Response, ScreenSection, Until, Waited};
+use super::{Environment, Response, ScreenSection, WaitLimit, WaitResult};
 
 /// How long `interrupt` waits for the command's end where nothing else is said.
 const INTERRUPT_PATIENCE: Duration = Duration::from_secs(5);
@@ -16,7 +16,7 @@ const RESTARTED: &str = "Restarted\n";
 
 /// What an agent can do to a command that is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub enum ControlAction {
     Wait,
     Interrupt,
     Restart,
@@ -24,7 +24,7 @@ pub enum Action {
 
 /// What should happen to the command that is being waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Urgent {
+pub enum UrgentAction {
     Nothing,
     Interrupt,
     Restart,
@@ -35,29 +35,29 @@ pub enum Urgent {
 /// Who waits: what wakes it, and what is to be done then, by the name of the environment that is waited for.
 pub struct Waiter<'a> {
     pub wake: BorrowedFd<'a>,
-    pub urgent: &'a mut dyn FnMut(&str) -> Urgent,
+    pub urgent: &'a mut dyn FnMut(&str) -> UrgentAction,
 }
 
 /// Finds an environment that is not there yet, by name: none, why it cannot be had, or itself.
-pub type Newcomers = Box<dyn FnMut(&str) -> Option<Result<Box<dyn Environment>, String>>>;
+pub type EnvironmentFinder = Box<dyn FnMut(&str) -> Option<Result<Box<dyn Environment>, String>>>;
 
 /// The environments, in the order of their screens.
 #[derive(Default)]
 pub struct Registry {
-    entries: Vec<Entry>,
-    newcomers: Option<Newcomers>,
+    entries: Vec<RegistryEntry>,
+    newcomers: Option<EnvironmentFinder>,
 }
 
-struct Entry {
+struct RegistryEntry {
     name: String,
     environment: Box<dyn Environment>,
     /// The command under way.
-    running: Option<Running>,
+    running: Option<RunningCommand>,
     /// What a command came to that ended while nobody waited for it, until somebody asks.
     unseen: Option<Response>,
 }
 
-struct Running {
+struct RunningCommand {
     first_line: String,
     since: Instant,
     is_interrupted: bool,
@@ -66,7 +66,7 @@ struct Running {
 impl Registry {
     /// Adds an environment behind the others.
     pub fn add(&mut self, name: &str, environment: Box<dyn Environment>) {
-        self.entries.push(Entry {
+        self.entries.push(RegistryEntry {
             name: name.to_owned(),
             environment,
             running: None,
@@ -75,7 +75,7 @@ impl Registry {
     }
 
     /// Says where a restart finds an environment that is not there yet.
-    pub fn find_newcomers(&mut self, newcomers: Newcomers) {
+    pub fn find_newcomers(&mut self, newcomers: EnvironmentFinder) {
         self.newcomers = Some(newcomers);
     }
 
@@ -106,13 +106,13 @@ impl Registry {
     pub fn control(
         &mut self,
         name: &str,
-        action: Action,
+        action: ControlAction,
         timeout: Option<Duration>,
         is_done: bool,
         waiter: &mut Waiter<'_>,
     ) -> Response {
         match self.entries.iter_mut().find(|entry| entry.name == name) {
-            None if action == Action::Restart => self.welcome(name),
+            None if action == ControlAction::Restart => self.welcome(name),
             None => self.unknown(name),
             Some(entry) => entry.control(action, timeout, is_done, waiter),
         }
@@ -132,7 +132,7 @@ impl Registry {
 
     /// Returns the commands that are under way, each with its environment.
     pub fn running(&mut self) -> Vec<String> {
-        self.entries.iter_mut().for_each(Entry::look);
+        self.entries.iter_mut().for_each(RegistryEntry::look);
         let running = self
             .entries
             .iter()
@@ -178,7 +178,7 @@ impl Registry {
     }
 }
 
-impl Entry {
+impl RegistryEntry {
     fn command(
         &mut self,
         command: &str,
@@ -205,7 +205,7 @@ impl Entry {
                     .chars()
                     .take(SHOWN_CHARACTERS)
                     .collect();
-                self.running = Some(Running {
+                self.running = Some(RunningCommand {
                     first_line,
                     since,
                     is_interrupted: false,
@@ -226,7 +226,7 @@ impl Entry {
     /// Looks whether the command under way has ended, and keeps what it came to until somebody asks.
     fn look(&mut self) {
         if self.environment.is_running()
-            && let Waited::Ended(response) = self.environment.wait(Until {
+            && let WaitResult::Ended(response) = self.environment.wait(WaitLimit {
                 deadline: Some(Instant::now()),
                 wake: never(),
             })
@@ -246,7 +246,7 @@ impl Entry {
 
     fn refuse(&self) -> Response {
         let output = match &self.running {
-            Some(Running {
+            Some(RunningCommand {
                 first_line, since, ..
             }) => format!(
                 "Not run: the command before is still running after {:.1} s ({first_line}); use wait, interrupt or restart\n",
@@ -266,12 +266,12 @@ impl Entry {
 
     fn control(
         &mut self,
-        action: Action,
+        action: ControlAction,
         timeout: Option<Duration>,
         is_done: bool,
         waiter: &mut Waiter<'_>,
     ) -> Response {
-        if action == Action::Restart {
+        if action == ControlAction::Restart {
             return self.restart(is_done);
         }
         self.look();
@@ -282,7 +282,7 @@ impl Entry {
             return Response::done("Nothing is running");
         }
         let mut patience = timeout;
-        if action == Action::Interrupt {
+        if action == ControlAction::Interrupt {
             patience = patience.or(Some(INTERRUPT_PATIENCE));
             // What acted at once may have hit a command before this one.
             if !is_done
@@ -327,29 +327,29 @@ impl Entry {
             if let Some(response) = self.act(urgent) {
                 return response;
             }
-            match self.environment.wait(Until {
+            match self.environment.wait(WaitLimit {
                 deadline,
                 wake: waiter.wake,
             }) {
-                Waited::Ended(response) => {
+                WaitResult::Ended(response) => {
                     self.running = None;
                     return response;
                 }
-                Waited::Late => return self.late(),
-                Waited::Woken => {}
+                WaitResult::Late => return self.late(),
+                WaitResult::Woken => {}
             }
         }
     }
 
     /// Does what is urgent; a response is the end of the wait.
-    fn act(&mut self, urgent: Urgent) -> Option<Response> {
+    fn act(&mut self, urgent: UrgentAction) -> Option<Response> {
         match urgent {
-            Urgent::Nothing => None,
-            Urgent::Interrupt => {
+            UrgentAction::Nothing => None,
+            UrgentAction::Interrupt => {
                 self.interrupt();
                 None
             }
-            Urgent::Restart => {
+            UrgentAction::Restart => {
                 let output = self.environment.take_output();
                 self.environment.restart();
                 self.running = None;
@@ -357,7 +357,7 @@ impl Entry {
                     on_own_line(output) + "[ended by restart]\n",
                 ))
             }
-            Urgent::End => Some(Response::default()),
+            UrgentAction::End => Some(Response::default()),
         }
     }
 
@@ -368,7 +368,7 @@ impl Entry {
             false => "",
         };
         let line = match &self.running {
-            Some(Running { since, .. }) => {
+            Some(RunningCommand { since, .. }) => {
                 let seconds = since.elapsed().as_secs_f64();
                 format!(
                     "[still running after {seconds:.1} s; use wait, interrupt or restart]{hint}\n"
@@ -395,7 +395,7 @@ impl Entry {
                 .map(str::len)
                 .sum(),
         );
-        if let Some(Running { first_line, .. }) = &self.running {
+        if let Some(RunningCommand { first_line, .. }) = &self.running {
             content = on_own_line(content) + &format!("Running: {first_line}");
         }
         ScreenSection { content, max_lines }

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionread};
 
-use crate::environments::output::Output;
-use crate::process::child::Living;
-use crate::process::{Ended, Job, Launcher};
+use crate::environments::output::ChildOutput;
+use crate::process::child::ChildProcess;
+use crate::process::{Job, JobEnd, Launcher};
 
 const CHUNK: usize = 64 * 1024;
 /// How long a child that should listen may take to do so.
@@ -23,18 +23,18 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A living child with its channel and its output. Dropping it ends the child and everything below it.
 #[derive(Debug)]
-pub struct Session {
-    pub living: Living,
+pub struct ChildSession {
+    pub living: ChildProcess,
     /// The other end of the child's stdin; reading and writing never block.
     pub channel: UnixStream,
-    output: Arc<Mutex<Output>>,
+    output: Arc<Mutex<ChildOutput>>,
     /// Whether more can come over the channel.
     is_open: bool,
 }
 
 /// What a wait ended with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ready {
+pub enum SessionEvent {
     /// The child has told something, or is over.
     Something,
     /// Something more urgent came up.
@@ -43,17 +43,17 @@ pub enum Ready {
     Nothing,
 }
 
-impl Session {
+impl ChildSession {
     /// Starts a command, and the thread that reads what it prints.
-    pub fn start(launcher: &Launcher, job: &Job) -> io::Result<Session> {
-        let (living, channel) = Living::start(launcher, job)?;
+    pub fn start(launcher: &Launcher, job: &Job) -> io::Result<ChildSession> {
+        let (living, channel) = ChildProcess::start(launcher, job)?;
         channel.set_nonblocking(true)?;
-        let output = Arc::new(Mutex::new(Output::default()));
+        let output = Arc::new(Mutex::new(ChildOutput::default()));
         let (pipe, shared) = (living.output().try_clone()?, Arc::clone(&output));
         thread::Builder::new()
             .name("output".to_owned())
             .spawn(move || read_on(pipe, &shared))?;
-        Ok(Session {
+        Ok(ChildSession {
             living,
             channel,
             output,
@@ -84,7 +84,7 @@ impl Session {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let deadline = Instant::now().checked_add(PATIENCE);
                     let ready = self.poll(PollFlags::OUT, deadline, None);
-                    if ready == Ready::Nothing || self.living.ended().is_some() {
+                    if ready == SessionEvent::Nothing || self.living.ended().is_some() {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
                 }
@@ -118,7 +118,7 @@ impl Session {
     }
 
     /// Waits until the child tells something or is over, the deadline has passed, or `wake` is readable, which wins.
-    pub fn wait(&self, deadline: Option<Instant>, wake: Option<BorrowedFd<'_>>) -> Ready {
+    pub fn wait(&self, deadline: Option<Instant>, wake: Option<BorrowedFd<'_>>) -> SessionEvent {
         self.poll(PollFlags::IN, deadline, wake)
     }
 
@@ -127,7 +127,7 @@ impl Session {
         channel: PollFlags,
         deadline: Option<Instant>,
         wake: Option<BorrowedFd<'_>>,
-    ) -> Ready {
+    ) -> SessionEvent {
         let fds = [
             (wake, PollFlags::IN),
             (Some(self.living.over()), PollFlags::IN),
@@ -140,18 +140,18 @@ impl Session {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let left = left.and_then(|left| Timespec::try_from(left).ok());
         match poll(&mut fds, left.as_ref()) {
-            Ok(0) => Ready::Nothing,
+            Ok(0) => SessionEvent::Nothing,
             Ok(_)
                 if wake.is_some() && fds.first().is_some_and(|wake| !wake.revents().is_empty()) =>
             {
-                Ready::Wake
+                SessionEvent::Wake
             }
-            _ => Ready::Something,
+            _ => SessionEvent::Something,
         }
     }
 
     /// Reads what is in the pipe at this moment, and no more, for the background may print for ever.
-    fn read_now(&self) -> MutexGuard<'_, Output> {
+    fn read_now(&self) -> MutexGuard<'_, ChildOutput> {
         let mut output = lock(&self.output);
         let mut waiting = ioctl_fionread(self.living.output()).unwrap_or(0);
         while 0 < waiting {
@@ -165,16 +165,16 @@ impl Session {
 }
 
 /// Returns how a child ended, in words.
-pub fn in_words(ended: &Ended) -> String {
+pub fn in_words(ended: &JobEnd) -> String {
     match ended {
-        Ended::Exited(code) => format!("exit status {code}"),
-        Ended::Signalled(number) => match name_of_signal(*number) {
+        JobEnd::Exited(code) => format!("exit status {code}"),
+        JobEnd::Signalled(number) => match name_of_signal(*number) {
             Some(name) => format!("killed by signal {number}, {name}"),
             None => format!("killed by signal {number}"),
         },
-        Ended::TimedOut => "ended from outside".to_owned(),
-        Ended::CannotStart(reason) | Ended::Limit(reason) => reason.clone(),
-        Ended::NoWalls(failure) => format!("no sandbox: {failure}"),
+        JobEnd::TimedOut => "ended from outside".to_owned(),
+        JobEnd::CannotStart(reason) | JobEnd::Limit(reason) => reason.clone(),
+        JobEnd::NoWalls(failure) => format!("no sandbox: {failure}"),
     }
 }
 
@@ -202,7 +202,7 @@ fn name_of_signal(number: i32) -> Option<&'static str> {
 }
 
 /// Reads until nobody can write any more.
-fn read_on(pipe: PipeReader, output: &Mutex<Output>) {
+fn read_on(pipe: PipeReader, output: &Mutex<ChildOutput>) {
     loop {
         let mut fds = [PollFd::from_borrowed_fd(pipe.as_fd(), PollFlags::IN)];
         if poll(&mut fds, None).is_err_and(|errno| errno != Errno::INTR) {
@@ -221,13 +221,13 @@ fn read_on(pipe: PipeReader, output: &Mutex<Output>) {
     }
 }
 
-fn read(mut pipe: &PipeReader, output: &mut Output) -> io::Result<usize> {
+fn read(mut pipe: &PipeReader, output: &mut ChildOutput) -> io::Result<usize> {
     let mut bytes = [0; CHUNK];
     let count = pipe.read(&mut bytes)?;
     output.push(&bytes[..count]);
     Ok(count)
 }
 
-fn lock(output: &Mutex<Output>) -> MutexGuard<'_, Output> {
+fn lock(output: &Mutex<ChildOutput>) -> MutexGuard<'_, ChildOutput> {
     output.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,10 +5,10 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::{Event, Kind};
+use super::{Event, EventKind};
 
 /// What a handler answers: an error is noted, nothing more.
-pub type Told = Result<(), String>;
+pub type HandlerResult = Result<(), String>;
 
 /// Names one subscription, for `off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,8 +16,8 @@ pub struct Subscription(u64);
 
 struct Handler {
     id: Subscription,
-    kind: Kind,
-    tell: Box<dyn FnMut(&Event) -> Told>,
+    kind: EventKind,
+    tell: Box<dyn FnMut(&Event) -> HandlerResult>,
 }
 
 /// Delivers events.
@@ -30,7 +30,11 @@ pub struct Bus {
 
 impl Bus {
     /// Subscribes a handler to one kind of event.
-    pub fn on(&mut self, kind: Kind, tell: impl FnMut(&Event) -> Told + 'static) -> Subscription {
+    pub fn on(
+        &mut self,
+        kind: EventKind,
+        tell: impl FnMut(&Event) -> HandlerResult + 'static,
+    ) -> Subscription {
         self.next_id += 1;
         let id = Subscription(self.next_id);
         self.handlers.push(Handler {
@@ -88,7 +92,7 @@ mod tests {
     fn listener(
         heard: &Rc<RefCell<Vec<String>>>,
         name: &'static str,
-    ) -> impl FnMut(&Event) -> Told + 'static {
+    ) -> impl FnMut(&Event) -> HandlerResult + 'static {
         let heard = heard.clone();
         move |event| {
             let Event::ProgressMessage { message, .. } = event else {
@@ -103,9 +107,9 @@ mod tests {
     fn every_subscriber_of_the_kind_hears_it_in_order() {
         let heard = Rc::default();
         let mut bus = Bus::default();
-        bus.on(Kind::ProgressMessage, listener(&heard, "a"));
-        bus.on(Kind::ProgressMessage, listener(&heard, "b"));
-        bus.on(Kind::NoteAdded, listener(&heard, "c"));
+        bus.on(EventKind::ProgressMessage, listener(&heard, "a"));
+        bus.on(EventKind::ProgressMessage, listener(&heard, "b"));
+        bus.on(EventKind::NoteAdded, listener(&heard, "c"));
         bus.emit(&progress("x"));
         assert_eq!(*heard.borrow(), ["a:x", "b:x"]);
     }
@@ -114,8 +118,8 @@ mod tests {
     fn off_ends_one_subscription_and_is_idempotent() {
         let heard = Rc::default();
         let mut bus = Bus::default();
-        let first = bus.on(Kind::ProgressMessage, listener(&heard, "a"));
-        bus.on(Kind::ProgressMessage, listener(&heard, "b"));
+        let first = bus.on(EventKind::ProgressMessage, listener(&heard, "a"));
+        bus.on(EventKind::ProgressMessage, listener(&heard, "b"));
         bus.off(first);
         bus.off(first);
         bus.emit(&progress("x"));
@@ -126,9 +130,9 @@ mod tests {
     fn a_failing_or_panicking_handler_is_noted_and_the_others_still_hear() {
         let heard = Rc::default();
         let mut bus = Bus::default();
-        bus.on(Kind::ProgressMessage, |_| Err("no room".into()));
-        bus.on(Kind::ProgressMessage, |_| panic!("boom"));
-        bus.on(Kind::ProgressMessage, listener(&heard, "a"));
+        bus.on(EventKind::ProgressMessage, |_| Err("no room".into()));
+        bus.on(EventKind::ProgressMessage, |_| panic!("boom"));
+        bus.on(EventKind::ProgressMessage, listener(&heard, "a"));
         bus.emit(&progress("x"));
         assert_eq!(*heard.borrow(), ["a:x"]);
         let failures = bus.take_failures();

@@ -18,7 +18,7 @@ pub const MAIN_AGENT: &str = "main";
 
 /// Where in a run a model request stands. No two answers of a run share a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Place {
+pub struct RequestPlace {
     pub phase: Phase,
     pub retry_count: u32,
     /// 0 is the phase's first request; reminders count on.
@@ -41,7 +41,7 @@ pub struct Bound {
 
 /// What the tests of a check came to. What failed without being executed (a fixture, an import) is in `failed` alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tests {
+pub struct TestTotals {
     pub executed: u32,
     pub passed: u32,
     pub failed: u32,
@@ -51,19 +51,21 @@ pub struct Tests {
 }
 
 /// Logs of earlier versions have the number of executed tests alone.
-fn tests_of_any_version<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Tests>, D::Error> {
+fn tests_of_any_version<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<TestTotals>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum AnyVersion {
-        Whole(Tests),
+        Whole(TestTotals),
         Executed(u32),
     }
     Ok(
         Option::<AnyVersion>::deserialize(from)?.map(|tests| match tests {
             AnyVersion::Whole(tests) => tests,
-            AnyVersion::Executed(executed) => Tests {
+            AnyVersion::Executed(executed) => TestTotals {
                 executed,
-                ..Tests::default()
+                ..TestTotals::default()
             },
         }),
     )
@@ -80,7 +82,7 @@ pub struct FileMark {
 
 /// A run that another one takes the place of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Replaced {
+pub struct ReplacedRun {
     pub run_id: String,
     pub spec_file: String,
 }
@@ -111,7 +113,7 @@ pub enum Event {
         max_retries: Option<u32>,
         /// The run of another spec that this one takes the place of, where it has left something to keep.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        replaces: Option<Replaced>,
+        replaces: Option<ReplacedRun>,
     },
     WorkflowCompleted {
         workflow_id: String,
@@ -159,7 +161,7 @@ pub enum Event {
     ModelRequested {
         agent_id: String,
         #[serde(flatten)]
-        place: Place,
+        place: RequestPlace,
         provider: String,
         model: String,
         hash: String,
@@ -182,21 +184,21 @@ pub enum Event {
     PromptSent {
         agent_id: String,
         #[serde(flatten)]
-        place: Place,
+        place: RequestPlace,
         request: Value,
     },
     /// The same request is sent once more.
     ModelRetried {
         agent_id: String,
         #[serde(flatten)]
-        place: Place,
+        place: RequestPlace,
         attempt: u32,
     },
     /// What came back: `answer`, or `error` where it is a permanent one.
     ModelAnswered {
         agent_id: String,
         #[serde(flatten)]
-        place: Place,
+        place: RequestPlace,
         hash: String,
         cost_usd: Option<f64>,
         duration_ms: u64,
@@ -209,7 +211,7 @@ pub enum Event {
     AnswerRefused {
         agent_id: String,
         #[serde(flatten)]
-        place: Place,
+        place: RequestPlace,
         fault: String,
         had_a_block: bool,
     },
@@ -217,7 +219,7 @@ pub enum Event {
     ModelStreamed {
         agent_id: String,
         #[serde(flatten)]
-        place: Place,
+        place: RequestPlace,
         piece: String,
     },
     /// The files of a phase are on disk; `hashes` has the first 16 digits of the SHA-256 of each that was written.
@@ -239,7 +241,7 @@ pub enum Event {
     ToolCalled {
         agent_id: String,
         #[serde(flatten)]
-        place: Place,
+        place: RequestPlace,
         call: u32,
         tool_name: String,
         arguments: Value,
@@ -248,7 +250,7 @@ pub enum Event {
     ToolReturned {
         agent_id: String,
         #[serde(flatten)]
-        place: Place,
+        place: RequestPlace,
         call: u32,
         tool_name: String,
         ran: bool,
@@ -265,7 +267,7 @@ pub enum Event {
     EnvironmentsRestarted {
         agent_id: String,
         #[serde(flatten)]
-        place: Place,
+        place: RequestPlace,
         #[serde(default)]
         words: String,
         #[serde(default)]
@@ -300,7 +302,7 @@ pub enum Event {
         execution_time_ms: u64,
         /// Nothing where no runner said how many tests there were.
         #[serde(default, deserialize_with = "tests_of_any_version")]
-        tests: Option<Tests>,
+        tests: Option<TestTotals>,
         /// It passed after it had failed in the same round.
         #[serde(default)]
         flaky: bool,
@@ -320,7 +322,7 @@ pub enum Event {
     /// What another run left in the workspace is in its folder of the logs.
     WorkspaceKept {
         agent_id: String,
-        kept: Replaced,
+        kept: ReplacedRun,
     },
     /// All checks have passed on these files.
     WorkspaceTested {
@@ -382,7 +384,7 @@ pub enum Event {
 
 /// The kind of an event, for subscribing to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum EventKind {
     WorkflowStarted,
     WorkflowCompleted,
     WorkflowPaused,
@@ -419,40 +421,40 @@ pub enum Kind {
 
 impl Event {
     /// Returns the kind of this event.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> EventKind {
         match self {
-            Event::WorkflowStarted { .. } => Kind::WorkflowStarted,
-            Event::WorkflowCompleted { .. } => Kind::WorkflowCompleted,
-            Event::WorkflowPaused { .. } => Kind::WorkflowPaused,
-            Event::WorkflowInterrupted { .. } => Kind::WorkflowInterrupted,
-            Event::StateStarted { .. } => Kind::StateStarted,
-            Event::StateCompleted { .. } => Kind::StateCompleted,
-            Event::TransitionOccurred { .. } => Kind::TransitionOccurred,
-            Event::ModelRequested { .. } => Kind::ModelRequested,
-            Event::ClaudeInvocationStarted { .. } => Kind::ClaudeInvocationStarted,
-            Event::PromptSent { .. } => Kind::PromptSent,
-            Event::ModelRetried { .. } => Kind::ModelRetried,
-            Event::ModelAnswered { .. } => Kind::ModelAnswered,
-            Event::AnswerRefused { .. } => Kind::AnswerRefused,
-            Event::ModelStreamed { .. } => Kind::ModelStreamed,
-            Event::FilesApplied { .. } => Kind::FilesApplied,
-            Event::ConversationOpened { .. } => Kind::ConversationOpened,
-            Event::ToolCalled { .. } => Kind::ToolCalled,
-            Event::ToolReturned { .. } => Kind::ToolReturned,
-            Event::EnvironmentsRestarted { .. } => Kind::EnvironmentsRestarted,
-            Event::ConversationClosed { .. } => Kind::ConversationClosed,
-            Event::ToolInvocation { .. } => Kind::ToolInvocation,
-            Event::ScriptOutput { .. } => Kind::ScriptOutput,
-            Event::WorkspaceKept { .. } => Kind::WorkspaceKept,
-            Event::WorkspaceTested { .. } => Kind::WorkspaceTested,
-            Event::ProtectedRestored { .. } => Kind::ProtectedRestored,
-            Event::HiddenFilesPlaced { .. } => Kind::HiddenFilesPlaced,
-            Event::HiddenFilesRemoved { .. } => Kind::HiddenFilesRemoved,
-            Event::SandboxFound { .. } => Kind::SandboxFound,
-            Event::NoteAdded { .. } => Kind::NoteAdded,
-            Event::ProgressMessage { .. } => Kind::ProgressMessage,
-            Event::ErrorOccurred { .. } => Kind::ErrorOccurred,
-            Event::LogMended { .. } => Kind::LogMended,
+            Event::WorkflowStarted { .. } => EventKind::WorkflowStarted,
+            Event::WorkflowCompleted { .. } => EventKind::WorkflowCompleted,
+            Event::WorkflowPaused { .. } => EventKind::WorkflowPaused,
+            Event::WorkflowInterrupted { .. } => EventKind::WorkflowInterrupted,
+            Event::StateStarted { .. } => EventKind::StateStarted,
+            Event::StateCompleted { .. } => EventKind::StateCompleted,
+            Event::TransitionOccurred { .. } => EventKind::TransitionOccurred,
+            Event::ModelRequested { .. } => EventKind::ModelRequested,
+            Event::ClaudeInvocationStarted { .. } => EventKind::ClaudeInvocationStarted,
+            Event::PromptSent { .. } => EventKind::PromptSent,
+            Event::ModelRetried { .. } => EventKind::ModelRetried,
+            Event::ModelAnswered { .. } => EventKind::ModelAnswered,
+            Event::AnswerRefused { .. } => EventKind::AnswerRefused,
+            Event::ModelStreamed { .. } => EventKind::ModelStreamed,
+            Event::FilesApplied { .. } => EventKind::FilesApplied,
+            Event::ConversationOpened { .. } => EventKind::ConversationOpened,
+            Event::ToolCalled { .. } => EventKind::ToolCalled,
+            Event::ToolReturned { .. } => EventKind::ToolReturned,
+            Event::EnvironmentsRestarted { .. } => EventKind::EnvironmentsRestarted,
+            Event::ConversationClosed { .. } => EventKind::ConversationClosed,
+            Event::ToolInvocation { .. } => EventKind::ToolInvocation,
+            Event::ScriptOutput { .. } => EventKind::ScriptOutput,
+            Event::WorkspaceKept { .. } => EventKind::WorkspaceKept,
+            Event::WorkspaceTested { .. } => EventKind::WorkspaceTested,
+            Event::ProtectedRestored { .. } => EventKind::ProtectedRestored,
+            Event::HiddenFilesPlaced { .. } => EventKind::HiddenFilesPlaced,
+            Event::HiddenFilesRemoved { .. } => EventKind::HiddenFilesRemoved,
+            Event::SandboxFound { .. } => EventKind::SandboxFound,
+            Event::NoteAdded { .. } => EventKind::NoteAdded,
+            Event::ProgressMessage { .. } => EventKind::ProgressMessage,
+            Event::ErrorOccurred { .. } => EventKind::ErrorOccurred,
+            Event::LogMended { .. } => EventKind::LogMended,
         }
     }
 }

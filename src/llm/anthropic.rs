@@ -10,11 +10,14 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value, json};
 
 use crate::llm::endpoint::{
-    self, Assembly, Call, Caller, Endpoint, Heard, Kept, parse_event, refuse_intricate, tokens,
-    tool_use, weight,
+    self, AnswerAssembly, AnswerSize, Endpoint, EndpointClient, EndpointRequest, StreamEvent,
+    parse_event, refuse_intricate, tokens, tool_use, weight,
 };
-use crate::llm::http::Part;
-use crate::llm::{Answer, Block, LlmClient, LlmError, Message, Request, Role, StopReason, Usage};
+use crate::llm::http::HttpPart;
+use crate::llm::{
+    Answer, ContentBlock, LlmError, Message, ModelClient, ModelRequest, Role, StopReason,
+    TokenUsage,
+};
 
 /// Every compatible server and every model takes this one.
 const VERSION: &str = "2023-06-01";
@@ -28,14 +31,14 @@ const DRAFT_OVERHEAD: usize = 512;
 /// A client of the Messages API.
 #[derive(Debug)]
 pub struct Anthropic {
-    caller: Caller,
+    caller: EndpointClient,
 }
 
 impl Anthropic {
     /// Returns a client; the base URL is meant without `/v1`, one with it is understood.
     pub fn new(endpoint: Endpoint) -> Anthropic {
         Anthropic {
-            caller: Caller::new(endpoint),
+            caller: EndpointClient::new(endpoint),
         }
     }
 
@@ -50,8 +53,8 @@ impl Anthropic {
     }
 }
 
-impl LlmClient for Anthropic {
-    fn encode(&self, request: &Request) -> String {
+impl ModelClient for Anthropic {
+    fn encode(&self, request: &ModelRequest) -> String {
         let mut body =
             json!({"model": request.model, "max_tokens": request.max_tokens, "stream": true});
         if let Some(temperature) = request.temperature {
@@ -88,21 +91,22 @@ impl LlmClient for Anthropic {
             HeaderValue::from_static(VERSION),
         )]);
         let key_header = (HeaderName::from_static("x-api-key"), "");
-        let call = Call {
+        let call = EndpointRequest {
             url: self.url(),
             headers,
             key_header,
             body,
         };
-        self.caller.attempt(call, &mut Draft::default(), watch)
+        self.caller
+            .attempt(call, &mut AnthropicDraft::default(), watch)
     }
 }
 
 fn messages(messages: &[Message]) -> Value {
-    let is_marked = |block: &&Block| {
+    let is_marked = |block: &&ContentBlock| {
         matches!(
             block,
-            Block::Text { cache: true, .. } | Block::ToolResult { cache: true, .. }
+            ContentBlock::Text { cache: true, .. } | ContentBlock::ToolResult { cache: true, .. }
         )
     };
     let marks = messages
@@ -121,9 +125,9 @@ fn messages(messages: &[Message]) -> Value {
 
 /// `unmarked` is how many marks, from the first, are still to be left out.
 fn encode_message(message: &Message, unmarked: &mut usize) -> Value {
-    let mut blocks: Vec<&Block> = message.content.iter().collect();
+    let mut blocks: Vec<&ContentBlock> = message.content.iter().collect();
     // The API wants the results of tools before any text.
-    blocks.sort_by_key(|block| !matches!(block, Block::ToolResult { .. }));
+    blocks.sort_by_key(|block| !matches!(block, ContentBlock::ToolResult { .. }));
     let content: Vec<Value> = blocks
         .into_iter()
         .filter_map(|block| encode_block(block, unmarked))
@@ -136,14 +140,14 @@ fn encode_message(message: &Message, unmarked: &mut usize) -> Value {
     json!({"role": role, "content": content})
 }
 
-fn encode_block(block: &Block, unmarked: &mut usize) -> Option<Value> {
+fn encode_block(block: &ContentBlock, unmarked: &mut usize) -> Option<Value> {
     Some(match block {
         // The API refuses blank texts.
-        Block::Text { text, .. } if text.trim().is_empty() => return None,
-        Block::Text { text: given, cache } => {
+        ContentBlock::Text { text, .. } if text.trim().is_empty() => return None,
+        ContentBlock::Text { text: given, cache } => {
             marked(json!({"type": "text", "text": given}), *cache, unmarked)
         }
-        Block::ToolUse {
+        ContentBlock::ToolUse {
             id, name, input, ..
         } => {
             let input = if input.is_object() {
@@ -153,7 +157,7 @@ fn encode_block(block: &Block, unmarked: &mut usize) -> Option<Value> {
             };
             json!({"type": "tool_use", "id": id, "name": name, "input": input})
         }
-        Block::ToolResult {
+        ContentBlock::ToolResult {
             id,
             text,
             screen,
@@ -164,7 +168,7 @@ fn encode_block(block: &Block, unmarked: &mut usize) -> Option<Value> {
             let result = json!({"type": "tool_result", "tool_use_id": id, "content": content, "is_error": is_error});
             marked(result, *cache, unmarked)
         }
-        Block::Opaque { value } => value.clone(),
+        ContentBlock::Opaque { value } => value.clone(),
     })
 }
 
@@ -178,21 +182,21 @@ fn marked(mut block: Value, cache: bool, unmarked: &mut usize) -> Value {
 }
 
 /// Reads what a server of this dialect has sent, where all of it is there.
-pub fn read(parts: Vec<Part>) -> Result<Answer, LlmError> {
-    endpoint::read(parts, &mut Draft::default())
+pub fn read(parts: Vec<HttpPart>) -> Result<Answer, LlmError> {
+    endpoint::read(parts, &mut AnthropicDraft::default())
 }
 
 /// An answer as far as it has come.
 #[derive(Debug, Default)]
-struct Draft {
+struct AnthropicDraft {
     blocks: BTreeMap<u64, BlockDraft>,
     model: String,
     stop_reason: Option<String>,
     /// The category of a refusal.
     category: Option<String>,
-    usage: Usage,
+    usage: TokenUsage,
     is_complete: bool,
-    kept: Kept,
+    kept: AnswerSize,
 }
 
 /// A block as it started, and what was added to its fields.
@@ -205,8 +209,8 @@ struct BlockDraft {
     signature: String,
 }
 
-impl Assembly for Draft {
-    fn event(&mut self, data: &str) -> Result<Heard, String> {
+impl AnswerAssembly for AnthropicDraft {
+    fn event(&mut self, data: &str) -> Result<StreamEvent, String> {
         let mut event = parse_event(data)?;
         let index = event["index"].as_u64().unwrap_or_default();
         match event["type"].as_str().unwrap_or_default() {
@@ -224,11 +228,11 @@ impl Assembly for Draft {
             }
             "message_stop" => {
                 self.is_complete = true;
-                return Ok(Heard::End);
+                return Ok(StreamEvent::End);
             }
-            _ => return Ok(Heard::Nothing),
+            _ => return Ok(StreamEvent::Nothing),
         }
-        Ok(Heard::Something)
+        Ok(StreamEvent::Something)
     }
 
     fn whole(&mut self, body: &Value) -> Result<(), String> {
@@ -245,7 +249,7 @@ impl Assembly for Draft {
         Ok(())
     }
 
-    fn usage(&self) -> Usage {
+    fn usage(&self) -> TokenUsage {
         self.usage
     }
 
@@ -258,13 +262,13 @@ impl Assembly for Draft {
             return Err("the stream ended before the answer was complete".into());
         }
         refuse_intricate(self.blocks.values().map(|block| block.json.as_str()))?;
-        let content: Vec<Block> = std::mem::take(&mut self.blocks)
+        let content: Vec<ContentBlock> = std::mem::take(&mut self.blocks)
             .into_values()
             .map(BlockDraft::finish)
             .collect();
         let calls_tools = content
             .iter()
-            .any(|block| matches!(block, Block::ToolUse { .. }));
+            .any(|block| matches!(block, ContentBlock::ToolUse { .. }));
         let stop = match self.stop_reason.take().as_deref() {
             Some("tool_use") => StopReason::ToolUse,
             None if calls_tools => StopReason::ToolUse,
@@ -287,7 +291,7 @@ impl Assembly for Draft {
     }
 }
 
-impl Draft {
+impl AnthropicDraft {
     fn envelope(&mut self, message: &Value) {
         self.model = message["model"].as_str().unwrap_or_default().to_owned();
         self.stop(message);
@@ -361,7 +365,7 @@ impl BlockDraft {
         }
     }
 
-    fn finish(mut self) -> Block {
+    fn finish(mut self) -> ContentBlock {
         let field = |name: &str| {
             self.start
                 .get(name)
@@ -370,7 +374,7 @@ impl BlockDraft {
                 .to_owned()
         };
         match field("type").as_str() {
-            "text" => Block::text(field("text") + &self.text),
+            "text" => ContentBlock::text(field("text") + &self.text),
             "tool_use" => {
                 // Some servers give the whole input with the start.
                 let given = self
@@ -392,7 +396,7 @@ impl BlockDraft {
                 if let Ok(input) = serde_json::from_str(&self.json) {
                     self.start.insert("input".into(), input);
                 }
-                Block::Opaque {
+                ContentBlock::Opaque {
                     value: Value::Object(self.start),
                 }
             }

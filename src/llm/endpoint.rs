@@ -1,6 +1,6 @@
 //! One attempt at one endpoint: send, wait no longer than allowed, take the answer or say what came instead.
 //!
-//! Common to all dialects. A dialect gives the request and an `Assembly` that understands what comes back; whether
+//! Common to all dialects. A dialect gives the request and an `AnswerAssembly` that understands what comes back; whether
 //! that is a stream or one body is decided by what it begins with, whatever was asked for and whatever it is called.
 
 use std::collections::VecDeque;
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 
-use crate::cancel::Stop;
-use crate::llm::http::{Exchange, Failure, Part, Post, Transport};
+use crate::cancel::CancelToken;
+use crate::llm::http::{HttpExchange, HttpFailure, HttpPart, HttpPost, Transport};
 use crate::llm::http_error::{EXCERPT_BYTES, excerpt, names, refusal, said};
-use crate::llm::secret::Secret;
+use crate::llm::secret::ApiKey;
 use crate::llm::sse::{BYTE_ORDER_MARK, MAX_EVENT, SseParser};
-use crate::llm::{Answer, Block, LlmError, Spent, Usage};
+use crate::llm::{Answer, ContentBlock, LlmError, Spent, TokenUsage};
 
 /// No attempt takes longer, however steadily it streams.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(60 * 60);
@@ -44,14 +44,14 @@ const MAX_TOKENS_SHOWN: u64 = 1 << 40;
 #[derive(Debug, Clone)]
 pub struct Endpoint {
     pub base_url: String,
-    pub key: Option<Secret>,
+    pub key: Option<ApiKey>,
     pub idle_timeout: Duration,
-    pub stop: Stop,
+    pub stop: CancelToken,
 }
 
 /// What an event was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Heard {
+pub(super) enum StreamEvent {
     /// A ping, or something unknown: no sign of life.
     Nothing,
     Something,
@@ -60,13 +60,13 @@ pub(super) enum Heard {
 }
 
 /// Puts an answer together; the texts of its errors say what was wrong with it.
-pub(super) trait Assembly {
+pub(super) trait AnswerAssembly {
     /// Takes one event of a stream.
-    fn event(&mut self, data: &str) -> Result<Heard, String>;
+    fn event(&mut self, data: &str) -> Result<StreamEvent, String>;
     /// Takes a whole answer at once.
     fn whole(&mut self, body: &Value) -> Result<(), String>;
     /// Returns the usage shown so far.
-    fn usage(&self) -> Usage;
+    fn usage(&self) -> TokenUsage;
     /// Returns how many bytes of the model's own words have come so far: text, thinking, arguments of calls.
     fn words(&self) -> u64;
     /// Learns of a refusal; `names` says whether that speaks of a field.
@@ -137,10 +137,10 @@ pub(super) fn refuse_intricate<'a>(pieces: impl Iterator<Item = &'a str>) -> Res
 }
 
 /// Returns a tool call; arguments that are no JSON object are kept as they came.
-pub(super) fn tool_use(id: &str, name: &str, arguments: &str) -> Block {
+pub(super) fn tool_use(id: &str, name: &str, arguments: &str) -> ContentBlock {
     let (id, name) = (id.to_owned(), name.to_owned());
     if arguments.trim().is_empty() {
-        return Block::ToolUse {
+        return ContentBlock::ToolUse {
             id,
             name,
             input: Value::Object(Default::default()),
@@ -148,13 +148,13 @@ pub(super) fn tool_use(id: &str, name: &str, arguments: &str) -> Block {
         };
     }
     match serde_json::from_str::<Value>(arguments) {
-        Ok(input) if input.is_object() => Block::ToolUse {
+        Ok(input) if input.is_object() => ContentBlock::ToolUse {
             id,
             name,
             input,
             raw: None,
         },
-        _ => Block::ToolUse {
+        _ => ContentBlock::ToolUse {
             id,
             name,
             input: Value::Null,
@@ -170,12 +170,12 @@ pub(super) fn tokens(value: &Value) -> Option<u64> {
 
 /// Counts what is kept of an answer, and how much of it the model has written.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct AnswerSize {
     bytes: usize,
     words: u64,
 }
 
-impl Kept {
+impl AnswerSize {
     /// Adds to the count, or refuses.
     pub fn add(&mut self, bytes: usize) -> Result<(), String> {
         self.bytes += bytes;
@@ -206,31 +206,31 @@ impl Kept {
 /// Returns what a request that broke off has cost as far as it showed: its input, or that of a body of so many bytes;
 /// and the larger of the output it showed and what so many bytes of words come to. Some servers show zeros until the
 /// end: that is no knowledge.
-pub(super) fn spent(shown: Usage, words: u64, asked: usize) -> Spent {
-    if shown == Usage::default() && words == 0 {
+pub(super) fn spent(shown: TokenUsage, words: u64, asked: usize) -> Spent {
+    if shown == TokenUsage::default() && words == 0 {
         return Spent::Unknown;
     }
     let output = shown.output.max(words.div_ceil(BYTES_PER_TOKEN));
     match shown.all_input() {
-        0 => Spent::Shown(Usage {
+        0 => Spent::Shown(TokenUsage {
             input: (asked as u64).div_ceil(BYTES_PER_TOKEN),
             output,
             ..shown
         }),
-        _ => Spent::Shown(Usage { output, ..shown }),
+        _ => Spent::Shown(TokenUsage { output, ..shown }),
     }
 }
 
 /// An endpoint with its connections.
 #[derive(Debug)]
-pub(super) struct Caller {
+pub(super) struct EndpointClient {
     endpoint: Endpoint,
     transport: Transport,
     hurry: Option<Instant>,
 }
 
 /// What one dialect wants sent.
-pub(super) struct Call<'a> {
+pub(super) struct EndpointRequest<'a> {
     pub url: String,
     pub headers: HeaderMap,
     /// The header for the key, and what stands before the key in it.
@@ -238,9 +238,9 @@ pub(super) struct Call<'a> {
     pub body: &'a str,
 }
 
-impl Caller {
-    pub fn new(endpoint: Endpoint) -> Caller {
-        Caller {
+impl EndpointClient {
+    pub fn new(endpoint: Endpoint) -> EndpointClient {
+        EndpointClient {
             transport: Transport::new(endpoint.idle_timeout),
             endpoint,
             hurry: None,
@@ -258,8 +258,8 @@ impl Caller {
     /// Makes one attempt. Nothing that it returns or shows to `watch` contains the key.
     pub fn attempt(
         &mut self,
-        call: Call<'_>,
-        assembly: &mut dyn Assembly,
+        call: EndpointRequest<'_>,
+        assembly: &mut dyn AnswerAssembly,
         watch: &mut dyn FnMut(&str),
     ) -> Result<Answer, LlmError> {
         let Some(key) = self.endpoint.key.clone() else {
@@ -277,8 +277,8 @@ impl Caller {
 
     fn exchange(
         &mut self,
-        call: Call<'_>,
-        assembly: &mut dyn Assembly,
+        call: EndpointRequest<'_>,
+        assembly: &mut dyn AnswerAssembly,
         watch: &mut dyn FnMut(&str),
     ) -> Result<Answer, LlmError> {
         if self.endpoint.stop.requested().is_some() {
@@ -288,10 +288,10 @@ impl Caller {
         }
         let asked = call.body.len();
         let post = self.post(call)?;
-        let clock = Clock::start(self.endpoint.idle_timeout, self.hurry);
+        let clock = AttemptClock::start(self.endpoint.idle_timeout, self.hurry);
         let started = self.transport.start(post, &self.endpoint.stop);
         let exchange = started.map_err(|failure| clock.error(failure, Spent::Nothing))?;
-        Reading {
+        AnswerReader {
             exchange,
             clock,
             assembly,
@@ -302,7 +302,7 @@ impl Caller {
         .answer()
     }
 
-    fn post(&self, call: Call<'_>) -> Result<Post, LlmError> {
+    fn post(&self, call: EndpointRequest<'_>) -> Result<HttpPost, LlmError> {
         let mut headers = call.headers;
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(key) = &self.endpoint.key {
@@ -312,7 +312,7 @@ impl Caller {
             };
             headers.insert(name, key.header(prefix).ok_or_else(unfit)?);
         }
-        Ok(Post {
+        Ok(HttpPost {
             url: call.url,
             headers,
             body: call.body.to_owned(),
@@ -321,7 +321,7 @@ impl Caller {
 }
 
 /// The two limits of an attempt.
-struct Clock {
+struct AttemptClock {
     idle: Duration,
     idle_until: Instant,
     total_until: Instant,
@@ -329,10 +329,10 @@ struct Clock {
     hurry: Option<Instant>,
 }
 
-impl Clock {
-    fn start(idle: Duration, hurry: Option<Instant>) -> Clock {
+impl AttemptClock {
+    fn start(idle: Duration, hurry: Option<Instant>) -> AttemptClock {
         let total_until = Instant::now() + TOTAL_TIMEOUT;
-        let mut clock = Clock {
+        let mut clock = AttemptClock {
             idle,
             idle_until: total_until,
             total_until,
@@ -353,28 +353,28 @@ impl Clock {
         self.hurry.map_or(until, |hurry| hurry.min(until))
     }
 
-    fn error(&self, failure: Failure, spent: Spent) -> LlmError {
+    fn error(&self, failure: HttpFailure, spent: Spent) -> LlmError {
         let message = match failure {
-            Failure::Unsendable(message) => return LlmError::Permanent { message },
-            Failure::NotSent(message) => {
+            HttpFailure::Unsendable(message) => return LlmError::Permanent { message },
+            HttpFailure::NotSent(message) => {
                 return LlmError::Transient {
                     message,
                     retry_after: None,
                     spent: Spent::Nothing,
                 };
             }
-            Failure::Stopped => return LlmError::Stopped { spent },
-            Failure::TimedOut if self.hurry.is_some_and(|hurry| hurry <= Instant::now()) => {
+            HttpFailure::Stopped => return LlmError::Stopped { spent },
+            HttpFailure::TimedOut if self.hurry.is_some_and(|hurry| hurry <= Instant::now()) => {
                 return LlmError::Stopped { spent };
             }
-            Failure::Broken(message) => message,
-            Failure::TimedOut if self.total_until <= self.idle_until => {
+            HttpFailure::Broken(message) => message,
+            HttpFailure::TimedOut if self.total_until <= self.idle_until => {
                 format!(
                     "the answer was not complete after {} s",
                     TOTAL_TIMEOUT.as_secs()
                 )
             }
-            Failure::TimedOut => {
+            HttpFailure::TimedOut => {
                 format!("silence for {} s (idle timeout)", self.idle.as_secs_f64())
             }
         };
@@ -387,20 +387,20 @@ impl Clock {
 }
 
 /// An answer on its way in.
-struct Reading<'a> {
-    exchange: Exchange,
-    clock: Clock,
-    assembly: &'a mut dyn Assembly,
+struct AnswerReader<'a> {
+    exchange: HttpExchange,
+    clock: AttemptClock,
+    assembly: &'a mut dyn AnswerAssembly,
     watch: &'a mut dyn FnMut(&str),
     /// How many bytes were sent.
     asked: usize,
     /// Parts that were looked at and not yet taken.
-    ahead: VecDeque<Part>,
+    ahead: VecDeque<HttpPart>,
 }
 
-impl Reading<'_> {
+impl AnswerReader<'_> {
     fn answer(mut self) -> Result<Answer, LlmError> {
-        let Part::Head { status, headers } = self.next()? else {
+        let HttpPart::Head { status, headers } = self.next()? else {
             return Err(self.transient("a body without a head".into()));
         };
         if !(200..300).contains(&status) {
@@ -419,7 +419,7 @@ impl Reading<'_> {
         Ok(answer)
     }
 
-    fn next(&mut self) -> Result<Part, LlmError> {
+    fn next(&mut self) -> Result<HttpPart, LlmError> {
         if let Some(part) = self.ahead.pop_front() {
             return Ok(part);
         }
@@ -444,8 +444,8 @@ impl Reading<'_> {
         let mut body = Vec::new();
         while body.len() < MAX_ERROR_BODY {
             match self.exchange.next(self.clock.deadline()) {
-                Ok(Part::Chunk(bytes)) => body.extend(bytes),
-                Err(Failure::Stopped) => {
+                Ok(HttpPart::Chunk(bytes)) => body.extend(bytes),
+                Err(HttpFailure::Stopped) => {
                     return LlmError::Stopped {
                         spent: Spent::Nothing,
                     };
@@ -470,13 +470,13 @@ impl Reading<'_> {
                 found => found,
             };
             if let Some(is_stream) = found {
-                self.ahead.push_front(Part::Chunk(start));
+                self.ahead.push_front(HttpPart::Chunk(start));
                 return Ok(is_stream);
             }
             match self.next()? {
-                Part::Chunk(bytes) => start.extend(bytes),
+                HttpPart::Chunk(bytes) => start.extend(bytes),
                 end => {
-                    self.ahead.extend([Part::Chunk(start), end]);
+                    self.ahead.extend([HttpPart::Chunk(start), end]);
                     return Ok(is_called_stream);
                 }
             }
@@ -488,15 +488,15 @@ impl Reading<'_> {
 
     fn stream(&mut self) -> Result<(), LlmError> {
         let (mut parser, mut start, mut understood) = (SseParser::new(), Vec::new(), false);
-        while let Part::Chunk(bytes) = self.next()? {
+        while let HttpPart::Chunk(bytes) = self.next()? {
             start.extend(bytes.iter().take(EXCERPT_BYTES.saturating_sub(start.len())));
             match self
                 .hear(&mut parser, &bytes)
                 .map_err(|problem| self.transient(problem))?
             {
-                Heard::Nothing => {}
-                Heard::Something => understood = true,
-                Heard::End => return Ok(()),
+                StreamEvent::Nothing => {}
+                StreamEvent::Something => understood = true,
+                StreamEvent::End => return Ok(()),
             }
         }
         if understood {
@@ -507,28 +507,28 @@ impl Reading<'_> {
     }
 
     /// Returns the most that was heard in these bytes; after an end or an error nothing more is looked at.
-    fn hear(&mut self, parser: &mut SseParser, bytes: &[u8]) -> Result<Heard, String> {
-        let mut most = Ok(Heard::Nothing);
+    fn hear(&mut self, parser: &mut SseParser, bytes: &[u8]) -> Result<StreamEvent, String> {
+        let mut most = Ok(StreamEvent::Nothing);
         let pushed = parser.push(bytes, &mut |_, data| {
-            if let Ok(before @ (Heard::Nothing | Heard::Something)) = most {
+            if let Ok(before @ (StreamEvent::Nothing | StreamEvent::Something)) = most {
                 most = self.event(data).map(|heard| heard.max(before));
             }
         });
         match most? {
-            Heard::End => Ok(Heard::End),
+            StreamEvent::End => Ok(StreamEvent::End),
             heard => pushed.map(|()| heard).map_err(|error| error.to_string()),
         }
     }
 
-    fn event(&mut self, data: &str) -> Result<Heard, String> {
+    fn event(&mut self, data: &str) -> Result<StreamEvent, String> {
         if data.is_empty() {
-            return Ok(Heard::Nothing);
+            return Ok(StreamEvent::Nothing);
         }
         if data.starts_with('{') {
             (self.watch)(data);
         }
         let heard = self.assembly.event(data)?;
-        if heard == Heard::Something {
+        if heard == StreamEvent::Something {
             self.clock.heard();
         }
         Ok(heard)
@@ -536,7 +536,7 @@ impl Reading<'_> {
 
     fn whole(&mut self, status: u16, content_type: &str) -> Result<(), LlmError> {
         let mut body = Vec::new();
-        while let Part::Chunk(bytes) = self.next()? {
+        while let HttpPart::Chunk(bytes) = self.next()? {
             self.clock.heard();
             body.extend(bytes);
             if body.len() > MAX_EVENT {
@@ -563,13 +563,16 @@ impl Reading<'_> {
 }
 
 /// Reads an answer out of parts that are all there.
-pub(super) fn read(parts: Vec<Part>, assembly: &mut dyn Assembly) -> Result<Answer, LlmError> {
+pub(super) fn read(
+    parts: Vec<HttpPart>,
+    assembly: &mut dyn AnswerAssembly,
+) -> Result<Answer, LlmError> {
     let broken = |error: io::Error| LlmError::Permanent {
         message: error.to_string(),
     };
-    let exchange = Exchange::of(parts).map_err(broken)?;
-    let (clock, ahead) = (Clock::start(TOTAL_TIMEOUT, None), VecDeque::new());
-    Reading {
+    let exchange = HttpExchange::of(parts).map_err(broken)?;
+    let (clock, ahead) = (AttemptClock::start(TOTAL_TIMEOUT, None), VecDeque::new());
+    AnswerReader {
         exchange,
         clock,
         assembly,
@@ -614,7 +617,11 @@ fn content_type(headers: &HeaderMap) -> String {
         .to_ascii_lowercase()
 }
 
-fn take_whole(content_type: &str, body: &[u8], assembly: &mut dyn Assembly) -> Result<(), String> {
+fn take_whole(
+    content_type: &str,
+    body: &[u8],
+    assembly: &mut dyn AnswerAssembly,
+) -> Result<(), String> {
     let is_json = ["", "application/json", EVENT_STREAM].contains(&content_type)
         || content_type.ends_with("+json");
     if !is_json {
@@ -632,7 +639,7 @@ fn request_id(headers: &HeaderMap) -> Option<String> {
     Some(excerpt(value.as_bytes())).filter(|id| !id.is_empty())
 }
 
-fn redact_answer(answer: Answer, key: &Secret) -> Result<Answer, LlmError> {
+fn redact_answer(answer: Answer, key: &ApiKey) -> Result<Answer, LlmError> {
     // A stream may have cut the key in pieces, so it is looked for in the whole.
     let text = serde_json::to_string(&answer).unwrap_or_default();
     let Some(redacted) = key.redact_answer(&text) else {
@@ -645,7 +652,7 @@ fn redact_answer(answer: Answer, key: &Secret) -> Result<Answer, LlmError> {
     })
 }
 
-fn redact_error(error: LlmError, key: &Secret) -> LlmError {
+fn redact_error(error: LlmError, key: &ApiKey) -> LlmError {
     match error {
         LlmError::Transient {
             message,

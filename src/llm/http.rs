@@ -16,7 +16,7 @@ use reqwest::blocking::{Client, RequestBuilder, Response};
 use reqwest::header::HeaderMap;
 use reqwest::redirect::Policy;
 
-use crate::cancel::{Stop, Woken};
+use crate::cancel::{CancelToken, WakeReason};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -30,7 +30,7 @@ const PARTS_AHEAD: usize = 8;
 
 /// What is sent.
 #[derive(Debug)]
-pub struct Post {
+pub struct HttpPost {
     pub url: String,
     pub headers: HeaderMap,
     pub body: String,
@@ -38,7 +38,7 @@ pub struct Post {
 
 /// What comes back, in this order: one head, chunks, the end.
 #[derive(Debug)]
-pub enum Part {
+pub enum HttpPart {
     Head { status: u16, headers: HeaderMap },
     Chunk(Vec<u8>),
     End,
@@ -46,7 +46,7 @@ pub enum Part {
 
 /// Why nothing more comes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Failure {
+pub enum HttpFailure {
     /// This cannot be sent at all: the URL is none.
     Unsendable(String),
     /// The server was not reached.
@@ -77,18 +77,22 @@ impl Transport {
     }
 
     /// Sends `post` in the background.
-    pub fn start(&mut self, post: Post, stop: &Stop) -> Result<Exchange, Failure> {
+    pub fn start(
+        &mut self,
+        post: HttpPost,
+        stop: &CancelToken,
+    ) -> Result<HttpExchange, HttpFailure> {
         let url = Url::parse(&post.url)
-            .map_err(|error| Failure::Unsendable(format!("{error} in {:?}", post.url)))?;
+            .map_err(|error| HttpFailure::Unsendable(format!("{error} in {:?}", post.url)))?;
         let request = self
             .client(&url)?
             .post(url)
             .headers(post.headers)
             .body(post.body);
         let (sender, parts) = sync_channel(PARTS_AHEAD);
-        let not_sent = |error| Failure::NotSent(format!("cannot start a request: {error}"));
+        let not_sent = |error| HttpFailure::NotSent(format!("cannot start a request: {error}"));
         let (wake, waker) = UnixStream::pair().map_err(not_sent)?;
-        let line = Line {
+        let line = ExchangeSender {
             parts: sender,
             waker,
         };
@@ -96,20 +100,20 @@ impl Transport {
             .name("model".into())
             .spawn(move || run(request, line))
             .map_err(not_sent)?;
-        Ok(Exchange {
+        Ok(HttpExchange {
             parts,
             wake,
             stop: stop.clone(),
         })
     }
 
-    fn client(&mut self, url: &Url) -> Result<Client, Failure> {
+    fn client(&mut self, url: &Url) -> Result<Client, HttpFailure> {
         if self.client.is_none() {
             self.client = Some(build(url, self.read_timeout)?);
         }
         self.client
             .clone()
-            .ok_or_else(|| Failure::NotSent("no HTTP client".into()))
+            .ok_or_else(|| HttpFailure::NotSent("no HTTP client".into()))
     }
 }
 
@@ -120,7 +124,7 @@ impl Drop for Transport {
     }
 }
 
-fn build(url: &Url, read_timeout: Duration) -> Result<Client, Failure> {
+fn build(url: &Url, read_timeout: Duration) -> Result<Client, HttpFailure> {
     // An error says that another part of the program has installed one already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut builder = Client::builder()
@@ -138,7 +142,7 @@ fn build(url: &Url, read_timeout: Duration) -> Result<Client, Failure> {
     }
     builder
         .build()
-        .map_err(|error| Failure::NotSent(format!("cannot set up HTTP: {}", explain(error))))
+        .map_err(|error| HttpFailure::NotSent(format!("cannot set up HTTP: {}", explain(error))))
 }
 
 fn is_loopback(url: &Url) -> bool {
@@ -151,16 +155,16 @@ fn is_loopback(url: &Url) -> bool {
 
 /// One request and what comes back. Dropping it ends the reading.
 #[derive(Debug)]
-pub struct Exchange {
-    parts: Receiver<Result<Part, Failure>>,
+pub struct HttpExchange {
+    parts: Receiver<Result<HttpPart, HttpFailure>>,
     /// One byte for each part that can be received.
     wake: UnixStream,
-    stop: Stop,
+    stop: CancelToken,
 }
 
-impl Exchange {
+impl HttpExchange {
     /// Returns an exchange whose parts are all there, to be read like any other.
-    pub fn of(parts: Vec<Part>) -> io::Result<Exchange> {
+    pub fn of(parts: Vec<HttpPart>) -> io::Result<HttpExchange> {
         let (sender, receiver) = sync_channel(parts.len());
         let (wake, mut waker) = UnixStream::pair()?;
         for part in parts {
@@ -168,52 +172,54 @@ impl Exchange {
             let _ = sender.send(Ok(part));
             waker.write_all(&[0])?;
         }
-        Ok(Exchange {
+        Ok(HttpExchange {
             parts: receiver,
             wake,
-            stop: Stop::never()?,
+            stop: CancelToken::never()?,
         })
     }
 
     /// Waits for the next part until `deadline`. A signal wins over a part, and so does a deadline that has passed.
-    pub fn next(&mut self, deadline: Instant) -> Result<Part, Failure> {
+    pub fn next(&mut self, deadline: Instant) -> Result<HttpPart, HttpFailure> {
         if Instant::now() >= deadline && self.stop.requested().is_none() {
-            return Err(Failure::TimedOut);
+            return Err(HttpFailure::TimedOut);
         }
-        let broken = |error| Failure::Broken(format!("cannot wait for the model: {error}"));
+        let broken = |error| HttpFailure::Broken(format!("cannot wait for the model: {error}"));
         match self
             .stop
             .wait(Some(self.wake.as_fd()), Some(deadline))
             .map_err(broken)?
         {
-            Woken::Stopped(_) => return Err(Failure::Stopped),
-            Woken::TimedOut => return Err(Failure::TimedOut),
-            Woken::Ready => {}
+            WakeReason::Stopped(_) => return Err(HttpFailure::Stopped),
+            WakeReason::TimedOut => return Err(HttpFailure::TimedOut),
+            WakeReason::Ready => {}
         }
         self.wake.read(&mut [0]).map_err(broken)?;
-        self.parts
-            .recv()
-            .unwrap_or_else(|_| Err(Failure::Broken("the request ended without a word".into())))
+        self.parts.recv().unwrap_or_else(|_| {
+            Err(HttpFailure::Broken(
+                "the request ended without a word".into(),
+            ))
+        })
     }
 }
 
 /// The thread's end of an exchange.
-struct Line {
-    parts: SyncSender<Result<Part, Failure>>,
+struct ExchangeSender {
+    parts: SyncSender<Result<HttpPart, HttpFailure>>,
     waker: UnixStream,
 }
 
-impl Line {
+impl ExchangeSender {
     /// Returns whether someone still listens.
-    fn say(&mut self, part: Result<Part, Failure>) -> bool {
+    fn say(&mut self, part: Result<HttpPart, HttpFailure>) -> bool {
         self.parts.send(part).is_ok() && self.waker.write_all(&[0]).is_ok()
     }
 }
 
-fn run(request: RequestBuilder, mut line: Line) {
+fn run(request: RequestBuilder, mut line: ExchangeSender) {
     match request.send() {
         Ok(response) => {
-            let head = Part::Head {
+            let head = HttpPart::Head {
                 status: response.status().as_u16(),
                 headers: response.headers().clone(),
             };
@@ -227,44 +233,44 @@ fn run(request: RequestBuilder, mut line: Line) {
     }
 }
 
-fn read(mut response: Response, line: &mut Line) {
+fn read(mut response: Response, line: &mut ExchangeSender) {
     let mut buffer = [0; READ_SIZE];
     let mut total = 0;
     loop {
         let part = match response.read(&mut buffer) {
-            Ok(0) => Ok(Part::End),
+            Ok(0) => Ok(HttpPart::End),
             Ok(count) if total + count as u64 <= MAX_BODY => {
-                Ok(Part::Chunk(buffer[..count].to_vec()))
+                Ok(HttpPart::Chunk(buffer[..count].to_vec()))
             }
-            Ok(_) => Err(Failure::Broken(format!(
+            Ok(_) => Err(HttpFailure::Broken(format!(
                 "the answer is larger than {MAX_BODY} bytes"
             ))),
-            Err(error) => Err(Failure::Broken(format!(
+            Err(error) => Err(HttpFailure::Broken(format!(
                 "the answer broke off: {}",
                 chain(&error)
             ))),
         };
         total += part.as_ref().map_or(0, |part| {
-            if let Part::Chunk(bytes) = part {
+            if let HttpPart::Chunk(bytes) = part {
                 bytes.len() as u64
             } else {
                 0
             }
         });
-        let is_last = !matches!(part, Ok(Part::Chunk(_)));
+        let is_last = !matches!(part, Ok(HttpPart::Chunk(_)));
         if !line.say(part) || is_last {
             return;
         }
     }
 }
 
-fn failure(error: reqwest::Error) -> Failure {
+fn failure(error: reqwest::Error) -> HttpFailure {
     if error.is_builder() {
-        Failure::Unsendable(explain(error))
+        HttpFailure::Unsendable(explain(error))
     } else if error.is_connect() {
-        Failure::NotSent(format!("cannot connect: {}", explain(error)))
+        HttpFailure::NotSent(format!("cannot connect: {}", explain(error)))
     } else {
-        Failure::Broken(format!("no answer to the request: {}", explain(error)))
+        HttpFailure::Broken(format!("no answer to the request: {}", explain(error)))
     }
 }
 
@@ -293,14 +299,14 @@ mod tests {
 
     use reqwest::header::HeaderMap;
 
-    use super::{Exchange, Failure, MAX_BODY, Part, Post, Transport};
-    use crate::cancel::Stop;
-    use crate::llm::test_server::{Server, Step};
+    use super::{HttpExchange, HttpFailure, HttpPart, HttpPost, MAX_BODY, Transport};
+    use crate::cancel::CancelToken;
+    use crate::llm::test_server::{ScriptStep, TestServer};
 
     const LONG: Duration = Duration::from_secs(60);
 
-    fn start(url: &str, stop: &Stop) -> Result<Exchange, Failure> {
-        let post = Post {
+    fn start(url: &str, stop: &CancelToken) -> Result<HttpExchange, HttpFailure> {
+        let post = HttpPost {
             url: url.into(),
             headers: HeaderMap::new(),
             body: "{}".into(),
@@ -309,36 +315,39 @@ mod tests {
     }
 
     /// Everything up to the end or the failure: the status and the body.
-    fn collect(mut exchange: Exchange) -> (u16, Result<Vec<u8>, Failure>) {
+    fn collect(mut exchange: HttpExchange) -> (u16, Result<Vec<u8>, HttpFailure>) {
         let (mut status, mut body) = (0, Vec::new());
         loop {
             match exchange.next(Instant::now() + LONG) {
-                Ok(Part::Head { status: given, .. }) => status = given,
-                Ok(Part::Chunk(bytes)) => body.extend(bytes),
-                Ok(Part::End) => return (status, Ok(body)),
+                Ok(HttpPart::Head { status: given, .. }) => status = given,
+                Ok(HttpPart::Chunk(bytes)) => body.extend(bytes),
+                Ok(HttpPart::End) => return (status, Ok(body)),
                 Err(failure) => return (status, Err(failure)),
             }
         }
     }
 
-    fn exchange(steps: Vec<Step>) -> (u16, Result<Vec<u8>, Failure>) {
-        let server = Server::start(vec![steps]);
-        collect(start(&server.url, &Stop::never().unwrap()).unwrap())
+    fn exchange(steps: Vec<ScriptStep>) -> (u16, Result<Vec<u8>, HttpFailure>) {
+        let server = TestServer::start(vec![steps]);
+        collect(start(&server.url, &CancelToken::never().unwrap()).unwrap())
     }
 
     #[test]
     fn head_and_body_come_in_order() {
         let chunked = "HTTP/1.1 201 Fine\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n";
-        let (status, body) = exchange(vec![Step::send(chunked), Step::send("1\r\nc\r\n0\r\n\r\n")]);
+        let (status, body) = exchange(vec![
+            ScriptStep::send(chunked),
+            ScriptStep::send("1\r\nc\r\n0\r\n\r\n"),
+        ]);
         assert_eq!((status, body.unwrap()), (201, b"abc".to_vec()));
     }
 
     #[test]
     fn a_body_that_breaks_off_is_no_end() {
         let head = "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc";
-        for cut in [Step::Close, Step::Reset] {
-            let (_, body) = exchange(vec![Step::send(head), cut]);
-            assert!(matches!(body, Err(Failure::Broken(_))), "{body:?}");
+        for cut in [ScriptStep::Close, ScriptStep::Reset] {
+            let (_, body) = exchange(vec![ScriptStep::send(head), cut]);
+            assert!(matches!(body, Err(HttpFailure::Broken(_))), "{body:?}");
         }
     }
 
@@ -346,45 +355,45 @@ mod tests {
     fn a_chunk_size_that_lies_is_no_end() {
         let lie = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nffffff\r\nabc";
         assert!(matches!(
-            exchange(vec![Step::send(lie), Step::Close]).1,
-            Err(Failure::Broken(_))
+            exchange(vec![ScriptStep::send(lie), ScriptStep::Close]).1,
+            Err(HttpFailure::Broken(_))
         ));
     }
 
     #[test]
     fn sent_without_an_answer_is_broken_and_not_connected_is_not_sent() {
-        for cut in [Step::Close, Step::Reset] {
-            assert!(matches!(exchange(vec![cut]).1, Err(Failure::Broken(_))));
+        for cut in [ScriptStep::Close, ScriptStep::Reset] {
+            assert!(matches!(exchange(vec![cut]).1, Err(HttpFailure::Broken(_))));
         }
         let free = TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
             .unwrap();
         let refused =
-            collect(start(&format!("http://{free}/"), &Stop::never().unwrap()).unwrap()).1;
+            collect(start(&format!("http://{free}/"), &CancelToken::never().unwrap()).unwrap()).1;
         assert!(
-            matches!(&refused, Err(Failure::NotSent(text)) if text.contains("refused")),
+            matches!(&refused, Err(HttpFailure::NotSent(text)) if text.contains("refused")),
             "{refused:?}"
         );
     }
 
     #[test]
     fn tls_with_a_server_that_knows_none_is_not_sent() {
-        let server = Server::start(vec![vec![Step::send("HTTP/1.1 200 OK\r\n\r\n")]]);
+        let server = TestServer::start(vec![vec![ScriptStep::send("HTTP/1.1 200 OK\r\n\r\n")]]);
         let url = server.url.replace("http:", "https:");
-        let failed = collect(start(&url, &Stop::never().unwrap()).unwrap()).1;
-        assert!(matches!(failed, Err(Failure::NotSent(_))), "{failed:?}");
+        let failed = collect(start(&url, &CancelToken::never().unwrap()).unwrap()).1;
+        assert!(matches!(failed, Err(HttpFailure::NotSent(_))), "{failed:?}");
     }
 
     #[test]
     fn a_url_that_is_none_is_unsendable() {
         for url in ["", "localhost", "ftp://localhost/", "http://"] {
-            let failed = match start(url, &Stop::never().unwrap()) {
+            let failed = match start(url, &CancelToken::never().unwrap()) {
                 Ok(exchange) => collect(exchange).1.map(|_| ()),
                 Err(failure) => Err(failure),
             };
             assert!(
-                matches!(failed, Err(Failure::Unsendable(_))),
+                matches!(failed, Err(HttpFailure::Unsendable(_))),
                 "{url}: {failed:?}"
             );
         }
@@ -393,51 +402,54 @@ mod tests {
     #[test]
     fn an_endless_body_is_cut_at_the_limit() {
         let head = "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n";
-        let server = Server::start(vec![vec![
-            Step::send(head),
-            Step::Endless(vec![b'x'; 1 << 20]),
+        let server = TestServer::start(vec![vec![
+            ScriptStep::send(head),
+            ScriptStep::Endless(vec![b'x'; 1 << 20]),
         ]]);
-        let mut exchange = start(&server.url, &Stop::never().unwrap()).unwrap();
+        let mut exchange = start(&server.url, &CancelToken::never().unwrap()).unwrap();
         let mut total = 0;
         let end = loop {
             match exchange.next(Instant::now() + LONG) {
-                Ok(Part::Chunk(bytes)) => total += bytes.len() as u64,
+                Ok(HttpPart::Chunk(bytes)) => total += bytes.len() as u64,
                 Ok(_) => {}
                 Err(failure) => break failure,
             }
         };
-        assert!(matches!(end, Failure::Broken(text) if text.contains("larger")));
+        assert!(matches!(end, HttpFailure::Broken(text) if text.contains("larger")));
         assert!(total <= MAX_BODY);
     }
 
     #[test]
     fn a_wait_ends_at_its_deadline_and_at_a_signal() {
-        let server = Server::start(vec![vec![Step::Hold]]);
-        let stop = Stop::never().unwrap();
+        let server = TestServer::start(vec![vec![ScriptStep::Hold]]);
+        let stop = CancelToken::never().unwrap();
         let mut silent = start(&server.url, &stop).unwrap();
         assert_eq!(
             silent
                 .next(Instant::now() + Duration::from_millis(20))
                 .unwrap_err(),
-            Failure::TimedOut
+            HttpFailure::TimedOut
         );
         let asked = stop.clone();
         let signal = std::thread::spawn(move || asked.request());
         assert_eq!(
             silent.next(Instant::now() + LONG).unwrap_err(),
-            Failure::Stopped
+            HttpFailure::Stopped
         );
         signal.join().unwrap();
     }
 
     #[test]
     fn a_flood_does_not_hide_a_passed_deadline() {
-        let server = Server::start(vec![vec![
-            Step::send("HTTP/1.1 200 OK\r\n\r\n"),
-            Step::Endless(vec![b'x'; 4096]),
+        let server = TestServer::start(vec![vec![
+            ScriptStep::send("HTTP/1.1 200 OK\r\n\r\n"),
+            ScriptStep::Endless(vec![b'x'; 4096]),
         ]]);
-        let mut flood = start(&server.url, &Stop::never().unwrap()).unwrap();
+        let mut flood = start(&server.url, &CancelToken::never().unwrap()).unwrap();
         flood.next(Instant::now() + LONG).unwrap();
-        assert_eq!(flood.next(Instant::now()).unwrap_err(), Failure::TimedOut);
+        assert_eq!(
+            flood.next(Instant::now()).unwrap_err(),
+            HttpFailure::TimedOut
+        );
     }
 }

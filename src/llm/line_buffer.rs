@@ -5,11 +5,11 @@ pub const MAX_LINE: usize = 16 << 20;
 
 /// A line grew beyond the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TooLong;
+pub struct LineTooLong;
 
 /// A stream of bytes as far as it has come.
 #[derive(Debug, Default)]
-pub struct Lines {
+pub struct LineBuffer {
     buffer: Vec<u8>,
     /// Where the next line begins.
     start: usize,
@@ -17,7 +17,7 @@ pub struct Lines {
     searched: usize,
 }
 
-impl Lines {
+impl LineBuffer {
     /// Takes the next bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.start > 0 {
@@ -28,13 +28,13 @@ impl Lines {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Returns the next whole line without its end; after `TooLong` there is no going on.
-    pub fn take(&mut self) -> Result<Option<Vec<u8>>, TooLong> {
+    /// Returns the next whole line without its end; after `LineTooLong` there is no going on.
+    pub fn take(&mut self) -> Result<Option<Vec<u8>>, LineTooLong> {
         let from = self.searched;
         let Some(length) = memchr::memchr(b'\n', &self.buffer[from..]) else {
             self.searched = self.buffer.len();
             return if self.buffer.len() - self.start > MAX_LINE {
-                Err(TooLong)
+                Err(LineTooLong)
             } else {
                 Ok(None)
             };
@@ -48,7 +48,7 @@ impl Lines {
     /// Returns what stands behind the last end of a line, once.
     pub fn rest(&mut self) -> Option<Vec<u8>> {
         let rest = self.buffer.split_off(self.start);
-        *self = Lines::default();
+        *self = LineBuffer::default();
         (!rest.is_empty()).then_some(rest)
     }
 }
@@ -57,7 +57,7 @@ impl Lines {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{Lines, MAX_LINE, TooLong};
+    use super::{LineBuffer, LineTooLong, MAX_LINE};
 
     proptest! {
         #[test]
@@ -65,7 +65,7 @@ mod tests {
             text in "[a-c\n]{0,60}",
             sizes in prop::collection::vec(1usize..9, 1..40),
         ) {
-            let (mut lines, mut got, mut rest) = (Lines::default(), Vec::new(), text.as_bytes());
+            let (mut lines, mut got, mut rest) = (LineBuffer::default(), Vec::new(), text.as_bytes());
             for size in sizes.iter().cycle() {
                 if rest.is_empty() {
                     break;
@@ -85,12 +85,12 @@ mod tests {
 
     #[test]
     fn a_line_has_a_largest_length() {
-        let mut lines = Lines::default();
+        let mut lines = LineBuffer::default();
         let piece = vec![b'x'; 1 << 20];
         let outcome = (0..=MAX_LINE >> 20).map(|_| {
             lines.push(&piece);
             lines.take()
         });
-        assert_eq!(outcome.last(), Some(Err(TooLong)));
+        assert_eq!(outcome.last(), Some(Err(LineTooLong)));
     }
 }

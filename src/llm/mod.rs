@@ -28,7 +28,7 @@ use crate::llm::mcp::Toolbox;
 
 /// One question to a model, complete in itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Request {
+pub struct ModelRequest {
     pub model: String,
     pub max_tokens: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,13 +63,13 @@ pub enum Role {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Message {
     pub role: Role,
-    pub content: Vec<Block>,
+    pub content: Vec<ContentBlock>,
 }
 
 /// A piece of a message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum Block {
+pub enum ContentBlock {
     /// `cache` marks the end of a stable prefix (Anthropic's `cache_control`; others ignore it).
     Text {
         text: String,
@@ -98,18 +98,18 @@ pub enum Block {
     Opaque { value: Value },
 }
 
-impl Block {
+impl ContentBlock {
     /// Returns a text block without a cache mark.
-    pub fn text(text: impl Into<String>) -> Block {
-        Block::Text {
+    pub fn text(text: impl Into<String>) -> ContentBlock {
+        ContentBlock::Text {
             text: text.into(),
             cache: false,
         }
     }
 
     /// Returns a text block that ends a stable prefix.
-    pub fn cached(text: impl Into<String>) -> Block {
-        Block::Text {
+    pub fn cached(text: impl Into<String>) -> ContentBlock {
+        ContentBlock::Text {
             text: text.into(),
             cache: true,
         }
@@ -119,9 +119,9 @@ impl Block {
 /// A whole answer; a stream that broke off never becomes one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    pub content: Vec<Block>,
+    pub content: Vec<ContentBlock>,
     pub stop: StopReason,
-    pub usage: Usage,
+    pub usage: TokenUsage,
     /// The model that says it answered.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub model: String,
@@ -149,7 +149,7 @@ impl Answer {
     /// Returns all text blocks, joined with a newline where one is missing; thinking and tool calls are no text.
     pub fn text(&self) -> String {
         let texts = self.content.iter().filter_map(|block| match block {
-            Block::Text { text, .. } => Some(text.as_str()),
+            ContentBlock::Text { text, .. } => Some(text.as_str()),
             _ => None,
         });
         join_texts(texts)
@@ -190,14 +190,14 @@ pub enum StopReason {
 
 /// Tokens of one answer. The three kinds of input exclude each other; their sum is all input.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Usage {
+pub struct TokenUsage {
     pub input: u64,
     pub cache_write: u64,
     pub cache_read: u64,
     pub output: u64,
 }
 
-impl Usage {
+impl TokenUsage {
     /// Returns all input tokens, cached or not.
     pub fn all_input(&self) -> u64 {
         self.input
@@ -217,9 +217,9 @@ pub enum Spent {
     /// Answered with an error status, or never sent.
     Nothing,
     /// It broke off after it had shown this.
-    Shown(Usage),
+    Shown(TokenUsage),
     /// It failed, and the provider says that it cost this.
-    Billed(Usage, f64),
+    Billed(TokenUsage, f64),
     /// It was sent and nothing is known: the worst case.
     Unknown,
 }
@@ -249,7 +249,7 @@ pub enum LlmError {
 
 /// The conversation that a provider keeps for us, and how far its purse reaches.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Session {
+pub struct ProviderSession {
     pub id: String,
     /// Whether something was said under this id before.
     pub has_begun: bool,
@@ -260,9 +260,9 @@ pub struct Session {
 }
 
 /// A provider's dialect over some transport.
-pub trait LlmClient {
+pub trait ModelClient {
     /// Returns the body that `attempt` would send: the same request gives the same bytes, until a field was refused.
-    fn encode(&self, request: &Request) -> String;
+    fn encode(&self, request: &ModelRequest) -> String;
 
     /// Sets the time at which an attempt under way ends, as if the run had been asked to stop.
     fn hurry(&mut self, until: Option<Instant>);
@@ -281,7 +281,7 @@ pub trait LlmClient {
     }
 
     /// Returns the session that the next attempts belong to, to be filled in; nothing where the provider keeps none.
-    fn session(&mut self) -> Option<&mut Session> {
+    fn session(&mut self) -> Option<&mut ProviderSession> {
         None
     }
 }

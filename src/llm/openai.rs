@@ -12,25 +12,26 @@ use reqwest::header::{AUTHORIZATION, HeaderMap};
 use serde_json::{Value, json};
 
 use crate::llm::endpoint::{
-    self, Assembly, Call, Caller, Endpoint, Heard, Kept, parse_event, tokens,
+    self, AnswerAssembly, AnswerSize, Endpoint, EndpointClient, EndpointRequest, StreamEvent,
+    parse_event, tokens,
 };
-use crate::llm::http::Part;
-use crate::llm::openai::calls::Calls;
+use crate::llm::http::HttpPart;
+use crate::llm::openai::calls::CallDrafts;
 use crate::llm::{
-    Answer, Block, LlmClient, LlmError, Message, Request, Role, StopReason, Usage, is_too_long,
-    join_texts,
+    Answer, ContentBlock, LlmError, Message, ModelClient, ModelRequest, Role, StopReason,
+    TokenUsage, is_too_long, join_texts,
 };
 
 /// A client of the Chat Completions API.
 #[derive(Debug)]
 pub struct OpenAi {
-    caller: Caller,
-    fields: Fields,
+    caller: EndpointClient,
+    fields: ServerFields,
 }
 
 /// The fields in which servers differ, as this one takes them as far as is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Fields {
+struct ServerFields {
     limit: &'static str,
     limit_was_refused: bool,
     temperature: bool,
@@ -49,20 +50,20 @@ impl OpenAi {
         // OpenAI's reasoning models refuse the old name, and many other servers know only that.
         let is_openai = url.is_ok_and(|url| url.host_str() == Some("api.openai.com"));
         let limit = if is_openai { NEW_LIMIT } else { OLD_LIMIT };
-        let fields = Fields {
+        let fields = ServerFields {
             limit,
             limit_was_refused: false,
             temperature: true,
             stream_options: true,
         };
         OpenAi {
-            caller: Caller::new(endpoint),
+            caller: EndpointClient::new(endpoint),
             fields,
         }
     }
 }
 
-impl Fields {
+impl ServerFields {
     /// Does without what was refused, once for each field; returns how, or nothing where that changes nothing.
     fn adapt(&mut self, refused: &[&str], sent: &Value) -> Option<String> {
         let is_refused = |field: &str| refused.contains(&field) && sent.get(field).is_some();
@@ -88,8 +89,8 @@ impl Fields {
     }
 }
 
-impl LlmClient for OpenAi {
-    fn encode(&self, request: &Request) -> String {
+impl ModelClient for OpenAi {
+    fn encode(&self, request: &ModelRequest) -> String {
         let mut body = json!({"model": request.model, "stream": true});
         if self.fields.stream_options {
             body[STREAM_OPTIONS] = json!({"include_usage": true});
@@ -127,13 +128,13 @@ impl LlmClient for OpenAi {
 
     fn attempt(&mut self, body: &str, watch: &mut dyn FnMut(&str)) -> Result<Answer, LlmError> {
         let url = format!("{}/chat/completions", self.caller.base_url());
-        let call = Call {
+        let call = EndpointRequest {
             url,
             headers: HeaderMap::new(),
             key_header: (AUTHORIZATION, "Bearer "),
             body,
         };
-        let mut draft = Draft::default();
+        let mut draft = OpenAiDraft::default();
         let outcome = self.caller.attempt(call, &mut draft, watch);
         let Err(LlmError::Permanent { message }) = outcome else {
             return outcome;
@@ -173,8 +174,8 @@ fn encode_message(message: &Message) -> Vec<Value> {
     encoded
 }
 
-fn encode_result(block: &Block) -> Option<Value> {
-    let Block::ToolResult {
+fn encode_result(block: &ContentBlock) -> Option<Value> {
+    let ContentBlock::ToolResult {
         id, text, screen, ..
     } = block
     else {
@@ -183,8 +184,8 @@ fn encode_result(block: &Block) -> Option<Value> {
     Some(json!({"role": "tool", "tool_call_id": id, "content": format!("{text}{screen}")}))
 }
 
-fn encode_call(block: &Block) -> Option<Value> {
-    let Block::ToolUse {
+fn encode_call(block: &ContentBlock) -> Option<Value> {
+    let ContentBlock::ToolUse {
         id, name, input, ..
     } = block
     else {
@@ -200,25 +201,25 @@ fn encode_call(block: &Block) -> Option<Value> {
 }
 
 /// A list of parts is not understood by every server; a string is.
-fn joined_text(content: &[Block]) -> String {
+fn joined_text(content: &[ContentBlock]) -> String {
     let texts = content.iter().filter_map(|block| match block {
-        Block::Text { text, .. } if !text.is_empty() => Some(text.as_str()),
+        ContentBlock::Text { text, .. } if !text.is_empty() => Some(text.as_str()),
         _ => None,
     });
     texts.collect::<Vec<_>>().join("\n")
 }
 
 /// Reads what a server of this dialect has sent, where all of it is there.
-pub fn read(parts: Vec<Part>) -> Result<Answer, LlmError> {
-    endpoint::read(parts, &mut Draft::default())
+pub fn read(parts: Vec<HttpPart>) -> Result<Answer, LlmError> {
+    endpoint::read(parts, &mut OpenAiDraft::default())
 }
 
 /// An answer as far as it has come.
 #[derive(Debug, Default)]
-struct Draft {
+struct OpenAiDraft {
     text: String,
     refusal: String,
-    calls: Calls,
+    calls: CallDrafts,
     model: String,
     finish_reason: Option<String>,
     prompt: u64,
@@ -228,22 +229,22 @@ struct Draft {
     has_choice: bool,
     /// Fields that a refusal speaks of.
     refused: Vec<&'static str>,
-    kept: Kept,
+    kept: AnswerSize,
 }
 
-impl Assembly for Draft {
-    fn event(&mut self, data: &str) -> Result<Heard, String> {
+impl AnswerAssembly for OpenAiDraft {
+    fn event(&mut self, data: &str) -> Result<StreamEvent, String> {
         if data.trim() == "[DONE]" {
             self.is_complete = self.has_choice;
-            return Ok(Heard::End);
+            return Ok(StreamEvent::End);
         }
         let chunk = parse_event(data)?;
         self.envelope(&chunk);
         let Some(choice) = first_choice(&chunk) else {
             return Ok(if chunk["usage"].is_object() {
-                Heard::Something
+                StreamEvent::Something
             } else {
-                Heard::Nothing
+                StreamEvent::Nothing
             });
         };
         let delta = &choice["delta"];
@@ -255,7 +256,7 @@ impl Assembly for Draft {
             &texts(&delta["content"]).concat(),
             delta["refusal"].as_str().unwrap_or_default(),
         )?;
-        Ok(Heard::Something)
+        Ok(StreamEvent::Something)
     }
 
     fn whole(&mut self, body: &Value) -> Result<(), String> {
@@ -274,9 +275,9 @@ impl Assembly for Draft {
     }
 
     /// Here the cached tokens are part of the prompt's.
-    fn usage(&self) -> Usage {
+    fn usage(&self) -> TokenUsage {
         let input = self.prompt.saturating_sub(self.cached);
-        Usage {
+        TokenUsage {
             input,
             cache_write: 0,
             cache_read: self.cached,
@@ -311,7 +312,7 @@ impl Assembly for Draft {
         };
         let text = Some(std::mem::take(text))
             .filter(|text| !text.is_empty())
-            .map(Block::text);
+            .map(ContentBlock::text);
         let content = text.into_iter().chain(calls).collect();
         Ok(Answer {
             content,
@@ -324,7 +325,7 @@ impl Assembly for Draft {
     }
 }
 
-impl Draft {
+impl OpenAiDraft {
     fn envelope(&mut self, chunk: &Value) {
         if let Some(model) = chunk["model"].as_str() {
             self.model = model.to_owned();

@@ -2,7 +2,7 @@
 //!
 //! An unknown model has no price, never a price of zero; the user may give one.
 
-use crate::llm::Usage;
+use crate::llm::TokenUsage;
 
 const MILLION: f64 = 1e6;
 
@@ -54,7 +54,7 @@ impl Price {
     }
 
     /// Returns what this usage costs, in USD.
-    pub fn cost(&self, usage: &Usage) -> f64 {
+    pub fn cost(&self, usage: &TokenUsage) -> f64 {
         let kinds = [
             (usage.input, self.input),
             (usage.cache_write, self.cache_write),
@@ -119,7 +119,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{PRICES, Price, context_of_model};
-    use crate::llm::Usage;
+    use crate::llm::TokenUsage;
 
     fn input_price(model: &str) -> Option<f64> {
         Price::of_model(model).map(|price| price.input)
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn each_kind_of_token_has_its_price() {
         let price = Price::of_model("claude-sonnet-5-5").unwrap();
-        let usage = Usage {
+        let usage = TokenUsage {
             input: 1_000_000,
             cache_write: 2_000_000,
             cache_read: 10_000_000,
@@ -196,7 +196,7 @@ mod tests {
         ) {
             let price = Price::of_model(PRICES[model].0).unwrap();
             let [input, cache_write, cache_read, output] = counts.map(u64::from);
-            let usage = Usage { input, cache_write, cache_read, output };
+            let usage = TokenUsage { input, cache_write, cache_read, output };
             prop_assert!(price.cost(&usage) <= price.worst(usage.all_input(), output) * (1.0 + 1e-12));
         }
 

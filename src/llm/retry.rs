@@ -5,9 +5,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::cancel::{Stop, Woken};
+use crate::cancel::{CancelToken, WakeReason};
 use crate::error::Error;
-use crate::llm::{Answer, LlmClient, LlmError, Spent};
+use crate::llm::{Answer, LlmError, ModelClient, Spent};
 
 /// Seconds before each retry, where the server does not say otherwise.
 const DELAYS: [u64; 4] = [1, 2, 4, 8];
@@ -23,7 +23,7 @@ const LONGEST_DELAY: Duration = Duration::from_secs(60 * 60);
 
 /// How retries are made.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Policy {
+pub struct RetryPolicy {
     /// Multiplies every delay.
     pub scale: f64,
     /// When it is too late for another attempt.
@@ -32,7 +32,7 @@ pub struct Policy {
 
 /// What the caller learns while a request is made.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Told<'a> {
+pub enum RetryEvent<'a> {
     /// The request is about to be sent once more; `attempt` counts from 1 and is 2 here at least.
     Sending { attempt: u32 },
     /// A piece of the stream, as it came.
@@ -66,11 +66,11 @@ pub enum GaveUp {
 /// Makes attempts until one gives an answer or no further one makes sense. An error of `tell` ends it at once, one over
 /// a piece of a stream when that stream has ended.
 pub fn ask(
-    client: &mut dyn LlmClient,
+    client: &mut dyn ModelClient,
     body: &str,
-    policy: &Policy,
-    stop: &Stop,
-    tell: &mut dyn FnMut(Told<'_>) -> Result<(), Error>,
+    policy: &RetryPolicy,
+    stop: &CancelToken,
+    tell: &mut dyn FnMut(RetryEvent<'_>) -> Result<(), Error>,
 ) -> Result<Result<Answer, GaveUp>, Error> {
     let mut attempt = 1;
     loop {
@@ -84,7 +84,7 @@ pub fn ask(
             Err(GaveUp::FieldRefused) => Some(Duration::ZERO),
             Err(_) => None,
         };
-        tell(Told::Failed {
+        tell(RetryEvent::Failed {
             attempt,
             message: &message,
             spent,
@@ -102,25 +102,25 @@ pub fn ask(
             .sleep(delay)
             .map_err(|error| Error::Bug(format!("cannot wait: {error}")))?
         {
-            Woken::Stopped(_) => return Ok(Err(GaveUp::Stopped)),
+            WakeReason::Stopped(_) => return Ok(Err(GaveUp::Stopped)),
             _ if policy.until.is_some_and(|until| until <= Instant::now()) => {
                 return Ok(Err(GaveUp::Stopped));
             }
-            Woken::Ready | Woken::TimedOut => attempt += 1,
+            WakeReason::Ready | WakeReason::TimedOut => attempt += 1,
         }
-        tell(Told::Sending { attempt })?;
+        tell(RetryEvent::Sending { attempt })?;
     }
 }
 
 fn make(
-    client: &mut dyn LlmClient,
+    client: &mut dyn ModelClient,
     body: &str,
-    tell: &mut dyn FnMut(Told<'_>) -> Result<(), Error>,
+    tell: &mut dyn FnMut(RetryEvent<'_>) -> Result<(), Error>,
 ) -> Result<Result<Answer, LlmError>, Error> {
     let mut told = Ok(());
     let outcome = client.attempt(body, &mut |piece| {
         if told.is_ok() {
-            told = tell(Told::Piece(piece));
+            told = tell(RetryEvent::Piece(piece));
         }
     });
     told.map(|()| outcome)
@@ -130,7 +130,7 @@ fn make(
 fn judge(
     error: LlmError,
     attempt: u32,
-    policy: &Policy,
+    policy: &RetryPolicy,
 ) -> (String, Spent, Result<Duration, GaveUp>) {
     let give_up = |message: String, kind: fn(String) -> GaveUp| {
         (message.clone(), Spent::Nothing, Err(kind(message)))
@@ -161,7 +161,11 @@ fn judge(
 }
 
 /// The delay before the next attempt, or why there is none.
-fn delay(attempt: u32, retry_after: Option<Duration>, policy: &Policy) -> Result<Duration, String> {
+fn delay(
+    attempt: u32,
+    retry_after: Option<Duration>,
+    policy: &RetryPolicy,
+) -> Result<Duration, String> {
     if let Some(asked) = retry_after.filter(|asked| *asked > LONGEST_ASKED) {
         return Err(format!("; the server asks to wait {} s", asked.as_secs()));
     }
@@ -179,16 +183,16 @@ mod tests {
     use std::collections::VecDeque;
     use std::time::Duration;
 
-    use super::{GaveUp, LONGEST_DELAY, Policy, Told, ask, delay};
-    use crate::cancel::Stop;
+    use super::{GaveUp, LONGEST_DELAY, RetryEvent, RetryPolicy, ask, delay};
+    use crate::cancel::CancelToken;
     use crate::error::Error;
-    use crate::llm::{Answer, LlmClient, LlmError, Request, Spent, StopReason, Usage};
+    use crate::llm::{Answer, LlmError, ModelClient, ModelRequest, Spent, StopReason, TokenUsage};
 
     /// A client that gives these outcomes in turn, each with one piece before it.
     struct Scripted(VecDeque<Result<Answer, LlmError>>);
 
-    impl LlmClient for Scripted {
-        fn encode(&self, request: &Request) -> String {
+    impl ModelClient for Scripted {
+        fn encode(&self, request: &ModelRequest) -> String {
             request.system.clone()
         }
 
@@ -204,7 +208,7 @@ mod tests {
         Answer {
             content: vec![],
             stop: StopReason::EndTurn,
-            usage: Usage::default(),
+            usage: TokenUsage::default(),
             model: "m".into(),
             request_id: None,
             bill: None,
@@ -223,7 +227,7 @@ mod tests {
     /// What came of it, and what was told, in short.
     fn run(
         scale: f64,
-        stop: &Stop,
+        stop: &CancelToken,
         outcomes: Vec<Result<Answer, LlmError>>,
     ) -> (Result<Answer, GaveUp>, Vec<String>) {
         let mut told = Vec::new();
@@ -231,13 +235,13 @@ mod tests {
         let outcome = ask(
             &mut client,
             "piece",
-            &Policy { scale, until: None },
+            &RetryPolicy { scale, until: None },
             stop,
             &mut |what| {
                 told.push(match what {
-                    Told::Sending { attempt } => format!("sending {attempt}"),
-                    Told::Piece(piece) => piece.to_owned(),
-                    Told::Failed {
+                    RetryEvent::Sending { attempt } => format!("sending {attempt}"),
+                    RetryEvent::Piece(piece) => piece.to_owned(),
+                    RetryEvent::Failed {
                         attempt,
                         message,
                         spent,
@@ -254,7 +258,7 @@ mod tests {
     }
 
     fn asked(outcomes: Vec<Result<Answer, LlmError>>) -> (Result<Answer, GaveUp>, Vec<String>) {
-        run(0.0, &Stop::never().unwrap(), outcomes)
+        run(0.0, &CancelToken::never().unwrap(), outcomes)
     }
 
     #[test]
@@ -351,7 +355,7 @@ mod tests {
 
     #[test]
     fn a_wish_to_stop_ends_the_wait() {
-        let stop = Stop::never().unwrap();
+        let stop = CancelToken::never().unwrap();
         stop.request();
         let (outcome, told) = run(1e9, &stop, vec![transient(None)]);
         assert_eq!((outcome, told.len()), (Err(GaveUp::Stopped), 2));
@@ -363,7 +367,7 @@ mod tests {
             let delay = delay(
                 attempt,
                 retry_after.map(Duration::from_secs),
-                &Policy { scale, until: None },
+                &RetryPolicy { scale, until: None },
             )
             .unwrap();
             assert_eq!(delay, Duration::from_secs_f64(expected));
@@ -390,11 +394,11 @@ mod tests {
             let outcome = ask(
                 &mut client,
                 "p",
-                &Policy {
+                &RetryPolicy {
                     scale: 0.0,
                     until: None,
                 },
-                &Stop::never().unwrap(),
+                &CancelToken::never().unwrap(),
                 &mut |_| {
                     count += 1;
                     if count == nth {

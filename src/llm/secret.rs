@@ -16,14 +16,14 @@ const SHORTEST_CUT: usize = 8;
 
 /// A key that cannot be printed by accident.
 #[derive(Clone)]
-pub struct Secret(String);
+pub struct ApiKey(String);
 
-impl Secret {
+impl ApiKey {
     /// Returns the secret, or nothing for a blank text: an empty variable counts as unset.
-    pub fn new(text: &str) -> Option<Secret> {
+    pub fn new(text: &str) -> Option<ApiKey> {
         Some(text.trim())
             .filter(|text| !text.is_empty())
-            .map(|text| Secret(text.to_owned()))
+            .map(|text| ApiKey(text.to_owned()))
     }
 
     /// Returns `text` with every occurrence of the secret replaced, one that was cut at the end of the text too.
@@ -55,7 +55,7 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for ApiKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret")
     }
@@ -63,11 +63,11 @@ impl fmt::Debug for Secret {
 
 #[cfg(test)]
 mod tests {
-    use super::Secret;
+    use super::ApiKey;
 
     #[test]
     fn a_secret_is_not_shown() {
-        let secret = Secret::new(" sk-ant-0123456789 \n").unwrap();
+        let secret = ApiKey::new(" sk-ant-0123456789 \n").unwrap();
         assert_eq!(format!("{secret:?}"), "Secret");
         assert_eq!(
             format!("{:?}", secret.header("Bearer ").unwrap()),
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_word_as_a_key_does_not_spoil_answers() {
-        let secret = Secret::new("calc").unwrap();
+        let secret = ApiKey::new("calc").unwrap();
         assert_eq!(secret.redact_answer("calc.py"), None);
         assert_eq!(
             secret.redact("no such key: calc"),
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn what_no_header_can_carry_is_found_out() {
-        assert!(Secret::new("  ").is_none());
-        assert!(Secret::new("a\nb").unwrap().header("").is_none());
+        assert!(ApiKey::new("  ").is_none());
+        assert!(ApiKey::new("a\nb").unwrap().header("").is_none());
     }
 }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 /// One step of an answer. After the last one the connection is closed.
-pub enum Step {
+pub enum ScriptStep {
     Send(Vec<u8>),
     /// Sends this again and again until the client is gone.
     Endless(Vec<u8>),
@@ -17,21 +17,21 @@ pub enum Step {
     Reset,
 }
 
-impl Step {
-    pub fn send(bytes: impl Into<Vec<u8>>) -> Step {
-        Step::Send(bytes.into())
+impl ScriptStep {
+    pub fn send(bytes: impl Into<Vec<u8>>) -> ScriptStep {
+        ScriptStep::Send(bytes.into())
     }
 }
 
 /// A server that answers one connection per script, in order.
-pub struct Server {
+pub struct TestServer {
     pub url: String,
     /// The requests as they came, head and body.
     pub requests: Receiver<String>,
 }
 
-impl Server {
-    pub fn start(scripts: Vec<Vec<Step>>) -> Server {
+impl TestServer {
+    pub fn start(scripts: Vec<Vec<ScriptStep>>) -> TestServer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (sender, requests) = channel();
@@ -42,13 +42,16 @@ impl Server {
                 thread::spawn(move || play(connection, script));
             }
         });
-        Server { url, requests }
+        TestServer { url, requests }
     }
 
     /// Returns a server with one answer: this status line and headers, then the body, then the end.
-    pub fn answering(head: &str, body: impl AsRef<[u8]>) -> Server {
+    pub fn answering(head: &str, body: impl AsRef<[u8]>) -> TestServer {
         let head = format!("HTTP/1.1 {head}\r\nconnection: close\r\n\r\n");
-        Server::start(vec![vec![Step::send(head), Step::send(body.as_ref())]])
+        TestServer::start(vec![vec![
+            ScriptStep::send(head),
+            ScriptStep::send(body.as_ref()),
+        ]])
     }
 }
 
@@ -72,14 +75,14 @@ fn read_request(connection: &TcpStream) -> std::io::Result<String> {
     Ok(text)
 }
 
-fn play(mut connection: TcpStream, script: Vec<Step>) {
+fn play(mut connection: TcpStream, script: Vec<ScriptStep>) {
     for step in script {
         match step {
-            Step::Send(bytes) => drop(connection.write_all(&bytes)),
-            Step::Endless(bytes) => while connection.write_all(&bytes).is_ok() {},
-            Step::Hold => drop(connection.read(&mut [0])),
-            Step::Close => return,
-            Step::Reset => {
+            ScriptStep::Send(bytes) => drop(connection.write_all(&bytes)),
+            ScriptStep::Endless(bytes) => while connection.write_all(&bytes).is_ok() {},
+            ScriptStep::Hold => drop(connection.read(&mut [0])),
+            ScriptStep::Close => return,
+            ScriptStep::Reset => {
                 rustix::net::sockopt::set_socket_linger(&connection, Some(Duration::ZERO)).unwrap();
                 return;
             }

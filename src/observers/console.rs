@@ -11,39 +11,39 @@ use std::time::{Duration, Instant};
 
 use anstyle::{AnsiColor, Style};
 
-use super::event_text::{Line, Tone, line_of, minutes, money, name, phase};
+use super::event_text::{EventText, Tone, line_of, minutes, money, name, phase};
 use super::printable::plain_text;
 use crate::events::bus::Bus;
-use crate::events::{Event, Kind};
+use crate::events::{Event, EventKind};
 
 const TICK: Duration = Duration::from_secs(1);
 /// Back to the first column, and away with what stands there.
 const ERASE: &str = "\r\x1b[K";
 const USUAL_WIDTH: u16 = 80;
 
-const HEARD: &[Kind] = &[
-    Kind::WorkflowStarted,
-    Kind::WorkflowCompleted,
-    Kind::WorkflowPaused,
-    Kind::WorkflowInterrupted,
-    Kind::StateStarted,
-    Kind::StateCompleted,
-    Kind::ModelRequested,
-    Kind::ModelRetried,
-    Kind::ModelAnswered,
-    Kind::FilesApplied,
-    Kind::ToolCalled,
-    Kind::ToolReturned,
-    Kind::EnvironmentsRestarted,
-    Kind::ToolInvocation,
-    Kind::ScriptOutput,
-    Kind::ProtectedRestored,
-    Kind::SandboxFound,
-    Kind::NoteAdded,
-    Kind::AnswerRefused,
-    Kind::ProgressMessage,
-    Kind::ErrorOccurred,
-    Kind::LogMended,
+const HEARD: &[EventKind] = &[
+    EventKind::WorkflowStarted,
+    EventKind::WorkflowCompleted,
+    EventKind::WorkflowPaused,
+    EventKind::WorkflowInterrupted,
+    EventKind::StateStarted,
+    EventKind::StateCompleted,
+    EventKind::ModelRequested,
+    EventKind::ModelRetried,
+    EventKind::ModelAnswered,
+    EventKind::FilesApplied,
+    EventKind::ToolCalled,
+    EventKind::ToolReturned,
+    EventKind::EnvironmentsRestarted,
+    EventKind::ToolInvocation,
+    EventKind::ScriptOutput,
+    EventKind::ProtectedRestored,
+    EventKind::SandboxFound,
+    EventKind::NoteAdded,
+    EventKind::AnswerRefused,
+    EventKind::ProgressMessage,
+    EventKind::ErrorOccurred,
+    EventKind::LogMended,
 ];
 
 /// How the console behaves and where it writes.
@@ -76,7 +76,7 @@ impl ConsoleOptions {
 
 /// A console that listens. Dropping it ends the live line; the lines of later events are still written.
 pub struct Console {
-    screen: Arc<Mutex<Screen>>,
+    screen: Arc<Mutex<ConsoleScreen>>,
     ticker: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
@@ -93,7 +93,7 @@ impl Console {
         let has_live_line = terminal.is_some() && !quiet;
         let color = terminal.is_some() && color;
         let terminal = terminal.filter(|_| has_live_line);
-        let screen = Screen {
+        let screen = ConsoleScreen {
             quiet,
             color,
             terminal,
@@ -119,7 +119,7 @@ impl Console {
 
     /// Writes a line of the caller's own, quiet or not, made harmless like all others.
     pub fn line(&self, text: &str) {
-        lock(&self.screen).say(&Line {
+        lock(&self.screen).say(&EventText {
             tone: Tone::Progress,
             text: plain_text(text),
         });
@@ -141,24 +141,24 @@ impl Drop for Console {
 }
 
 /// What the live line tells.
-struct Live {
+struct LiveLine {
     phase: String,
     doing: Option<String>,
 }
 
-struct Screen {
+struct ConsoleScreen {
     quiet: bool,
     color: bool,
     /// Set as long as there is to be a live line.
     terminal: Option<fn() -> u16>,
     started: Instant,
     sink: Box<dyn Write + Send>,
-    live: Option<Live>,
+    live: Option<LiveLine>,
     spend: Option<f64>,
     is_drawn: bool,
 }
 
-impl Screen {
+impl ConsoleScreen {
     fn hear(&mut self, event: &Event) {
         self.follow(event);
         match line_of(event, self.started.elapsed()) {
@@ -176,7 +176,7 @@ impl Screen {
                 of,
                 ..
             } => {
-                self.live = Some(Live {
+                self.live = Some(LiveLine {
                     phase: phase(state_name, *attempt, *of),
                     doing: None,
                 });
@@ -213,7 +213,7 @@ impl Screen {
         }
     }
 
-    fn say(&mut self, line: &Line) {
+    fn say(&mut self, line: &EventText) {
         let style = match line.tone {
             Tone::Progress => Style::new(),
             Tone::Good => AnsiColor::Green.on_default(),
@@ -262,12 +262,12 @@ impl Screen {
     }
 }
 
-fn lock(screen: &Mutex<Screen>) -> MutexGuard<'_, Screen> {
+fn lock(screen: &Mutex<ConsoleScreen>) -> MutexGuard<'_, ConsoleScreen> {
     screen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Starts the thread that draws the live line anew; without it the line changes with events alone.
-fn start_ticker(screen: Arc<Mutex<Screen>>) -> Option<(Sender<()>, JoinHandle<()>)> {
+fn start_ticker(screen: Arc<Mutex<ConsoleScreen>>) -> Option<(Sender<()>, JoinHandle<()>)> {
     let (end, ended) = mpsc::channel();
     let ticker = thread::Builder::new()
         .name("console".to_owned())
@@ -275,7 +275,7 @@ fn start_ticker(screen: Arc<Mutex<Screen>>) -> Option<(Sender<()>, JoinHandle<()
     ticker.ok().map(|ticker| (end, ticker))
 }
 
-fn tick(screen: &Mutex<Screen>, ended: &Receiver<()>) {
+fn tick(screen: &Mutex<ConsoleScreen>, ended: &Receiver<()>) {
     while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
         lock(screen).show("");
     }

@@ -16,20 +16,20 @@ use rustix::io::Errno;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::events::bus::{Bus, Told};
-use crate::events::{Event, Kind, Place};
+use crate::events::bus::{Bus, HandlerResult};
+use crate::events::{Event, EventKind, RequestPlace};
 use crate::state::run::timestamp;
 
-const HEARD: [Kind; 9] = [
-    Kind::PromptSent,
-    Kind::ModelRequested,
-    Kind::ModelRetried,
-    Kind::ModelStreamed,
-    Kind::ModelAnswered,
-    Kind::ToolCalled,
-    Kind::ToolReturned,
-    Kind::ScriptOutput,
-    Kind::TransitionOccurred,
+const HEARD: [EventKind; 9] = [
+    EventKind::PromptSent,
+    EventKind::ModelRequested,
+    EventKind::ModelRetried,
+    EventKind::ModelStreamed,
+    EventKind::ModelAnswered,
+    EventKind::ToolCalled,
+    EventKind::ToolReturned,
+    EventKind::ScriptOutput,
+    EventKind::TransitionOccurred,
 ];
 const TRANSITIONS: &str = "transitions.log";
 const MAX_NAME_BYTES: usize = 60;
@@ -37,16 +37,16 @@ const MAX_NAME_BYTES: usize = 60;
 const MAX_TRIES: u32 = 100;
 
 /// Listens, and remembers whether it could not write.
-pub struct Debug {
+pub struct DebugFiles {
     path: PathBuf,
-    files: Option<Files>,
+    files: Option<DebugDir>,
     has_failed: bool,
 }
 
-impl Debug {
+impl DebugFiles {
     /// Subscribes debug files in the directory at `path`, which is made with the first of them; its parent is there.
     pub fn attach(bus: &mut Bus, path: PathBuf) {
-        let debug = Rc::new(RefCell::new(Debug {
+        let debug = Rc::new(RefCell::new(DebugFiles {
             path,
             files: None,
             has_failed: false,
@@ -58,7 +58,7 @@ impl Debug {
     }
 
     /// Writes down an event. Only the first failure is told: on a full disk each piece of a stream would be one.
-    fn hear(&mut self, event: &Event) -> Told {
+    fn hear(&mut self, event: &Event) -> HandlerResult {
         match self.write(event) {
             Err(failure) if !self.has_failed => {
                 self.has_failed = true;
@@ -71,10 +71,10 @@ impl Debug {
         }
     }
 
-    fn write(&mut self, event: &Event) -> Told {
+    fn write(&mut self, event: &Event) -> HandlerResult {
         let files = match self.files.take() {
             Some(files) => files,
-            None => Files::open(&self.path)
+            None => DebugDir::open(&self.path)
                 .map_err(|error| format!("cannot open the directory: {error}"))?,
         };
         self.files.insert(files).write(event)
@@ -82,7 +82,7 @@ impl Debug {
 }
 
 /// The open directory and where in it we are.
-struct Files {
+struct DebugDir {
     directory: OwnedFd,
     /// The highest number in use.
     step: u32,
@@ -99,8 +99,8 @@ struct RequestStep {
     stream: Option<File>,
 }
 
-impl Files {
-    fn open(path: &Path) -> Result<Files, Errno> {
+impl DebugDir {
+    fn open(path: &Path) -> Result<DebugDir, Errno> {
         match mkdir(path, Mode::from_raw_mode(0o755)) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(error),
@@ -108,7 +108,7 @@ impl Files {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = open(path, flags, Mode::empty())?;
         let step = highest_step(&directory)?;
-        Ok(Files {
+        Ok(DebugDir {
             directory,
             step,
             request: None,
@@ -117,7 +117,7 @@ impl Files {
         })
     }
 
-    fn write(&mut self, event: &Event) -> Told {
+    fn write(&mut self, event: &Event) -> HandlerResult {
         match event {
             Event::PromptSent { request, .. } => {
                 self.prompt = Some(request.clone());
@@ -170,7 +170,12 @@ impl Files {
         }
     }
 
-    fn begin_request(&mut self, agent_id: &str, place: Place, request: &Value) -> Told {
+    fn begin_request(
+        &mut self,
+        agent_id: &str,
+        place: RequestPlace,
+        request: &Value,
+    ) -> HandlerResult {
         self.request = None;
         let (stem, file) = self.begin(agent_id, place.phase.name(), "", "prompt.json")?;
         self.request = Some(RequestStep { stem, stream: None });
@@ -181,7 +186,7 @@ impl Files {
     }
 
     /// Appends to the stream of the request under way, unbuffered, so that all that came is there when no more does.
-    fn append(&mut self, agent_id: &str, place: Place, line: &Value) -> Told {
+    fn append(&mut self, agent_id: &str, place: RequestPlace, line: &Value) -> HandlerResult {
         let (stem, stream) = match self.request.take() {
             Some(RequestStep {
                 stem,
@@ -201,7 +206,7 @@ impl Files {
         told
     }
 
-    fn answer(&mut self, agent_id: &str, place: Place, event: &Event) -> Told {
+    fn answer(&mut self, agent_id: &str, place: RequestPlace, event: &Event) -> HandlerResult {
         let file = match self.request.take() {
             Some(request) => self.create(&format!("{}.answer.json", request.stem))?,
             None => {
@@ -213,7 +218,7 @@ impl Files {
     }
 
     /// Writes what a call came to; one that was refused has not begun a step yet.
-    fn result(&mut self, event: &Event) -> Told {
+    fn result(&mut self, event: &Event) -> HandlerResult {
         let Event::ToolReturned {
             agent_id,
             place,
@@ -244,7 +249,7 @@ impl Files {
         )
     }
 
-    fn check(&mut self, event: &Event) -> Told {
+    fn check(&mut self, event: &Event) -> HandlerResult {
         let Event::ScriptOutput {
             agent_id,
             state_name,
@@ -270,7 +275,7 @@ impl Files {
         )
     }
 
-    fn transition(&mut self, event: &Event) -> Told {
+    fn transition(&mut self, event: &Event) -> HandlerResult {
         let Event::TransitionOccurred {
             agent_id,
             from_state,
@@ -329,7 +334,7 @@ impl Files {
     }
 }
 
-fn fill(mut file: impl Write, text: &str) -> Told {
+fn fill(mut file: impl Write, text: &str) -> HandlerResult {
     file.write_all(text.as_bytes())
         .map_err(|error| format!("cannot write: {error}"))
 }

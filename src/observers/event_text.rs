@@ -32,13 +32,13 @@ impl Tone {
 
 /// One thing worth saying: plain text, more than one line only where a foreign text has more.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
+pub struct EventText {
     pub tone: Tone,
     pub text: String,
 }
 
 /// Returns what to say of an event, if anything; `elapsed` is the time since the command began.
-pub fn line_of(event: &Event, elapsed: Duration) -> Option<Line> {
+pub fn line_of(event: &Event, elapsed: Duration) -> Option<EventText> {
     let (tone, text) = match event {
         Event::WorkflowStarted { .. } => (Tone::Progress, started(event)?),
         Event::WorkflowCompleted {
@@ -145,7 +145,7 @@ pub fn line_of(event: &Event, elapsed: Duration) -> Option<Line> {
         | Event::HiddenFilesPlaced { .. }
         | Event::HiddenFilesRemoved { .. } => return None,
     };
-    Some(Line { tone, text })
+    Some(EventText { tone, text })
 }
 
 /// Returns a phase with its attempt, such as `testing (attempt 2 of 6)`.
@@ -204,14 +204,14 @@ fn started(event: &Event) -> Option<String> {
     Some(text)
 }
 
-fn completed(success: bool, reason: &str, message: &str, spent: &str) -> Line {
+fn completed(success: bool, reason: &str, message: &str, spent: &str) -> EventText {
     if success {
-        Line {
+        EventText {
             tone: Tone::Good,
             text: format!("succeeded after {spent}: {}", few_lines(message)),
         }
     } else {
-        Line {
+        EventText {
             tone: Tone::Error,
             text: ending("failed", spent, reason, message),
         }
@@ -226,7 +226,7 @@ fn ending(verb: &str, spent: &str, reason: &str, message: &str) -> String {
     )
 }
 
-fn answered(event: &Event) -> Option<Line> {
+fn answered(event: &Event) -> Option<EventText> {
     let Event::ModelAnswered {
         cost_usd,
         duration_ms,
@@ -238,11 +238,11 @@ fn answered(event: &Event) -> Option<Line> {
     };
     let spent = spent(Duration::from_millis(*duration_ms), *cost_usd);
     Some(match error {
-        None => Line {
+        None => EventText {
             tone: Tone::Progress,
             text: format!("the model answered ({spent})"),
         },
-        Some(error) => Line {
+        Some(error) => EventText {
             tone: Tone::Error,
             text: with_aside(&format!("error: {}", few_lines(error)), &spent),
         },
@@ -263,7 +263,7 @@ fn called(tool_name: &str, arguments: &serde_json::Value) -> String {
     )
 }
 
-fn checked(event: &Event) -> Option<Line> {
+fn checked(event: &Event) -> Option<EventText> {
     let Event::ScriptOutput {
         tool_name,
         hidden,
@@ -286,13 +286,13 @@ fn checked(event: &Event) -> Option<Line> {
         (false, None, _) => format!("failed, exit code {exit_code}"),
     };
     let tone = if *passed { Tone::Good } else { Tone::Bad };
-    Some(Line {
+    Some(EventText {
         tone,
         text: with_aside(&format!("{kind} {}: {verdict}", name(tool_name)), &time),
     })
 }
 
-fn broke(event: &Event) -> Option<Line> {
+fn broke(event: &Event) -> Option<EventText> {
     let Event::ErrorOccurred {
         error_type,
         error_message,
@@ -311,12 +311,12 @@ fn broke(event: &Event) -> Option<Line> {
     let message = few_lines(error_message);
     Some(if *is_retryable {
         let aside = format!("retry {retry_count} of {max_retries}");
-        Line {
+        EventText {
             tone: Tone::Warning,
             text: with_aside(&message, &aside),
         }
     } else {
-        Line {
+        EventText {
             tone: Tone::Error,
             text: format!("error: {message}"),
         }

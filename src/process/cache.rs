@@ -22,7 +22,7 @@ const RECORD: &str = "root";
 
 /// Whose cache it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keeping {
+pub enum CacheOwner {
     Checks,
     HiddenChecks,
     Environments,
@@ -43,23 +43,23 @@ impl Caches {
     }
 
     /// Returns one of them.
-    pub fn folder(&self, of: Keeping) -> PathBuf {
+    pub fn folder(&self, of: CacheOwner) -> PathBuf {
         self.base.join(of.name())
     }
 }
 
-impl Keeping {
-    const ALL: [Keeping; 3] = [
-        Keeping::Checks,
-        Keeping::HiddenChecks,
-        Keeping::Environments,
+impl CacheOwner {
+    const ALL: [CacheOwner; 3] = [
+        CacheOwner::Checks,
+        CacheOwner::HiddenChecks,
+        CacheOwner::Environments,
     ];
 
     fn name(self) -> &'static str {
         match self {
-            Keeping::Checks => "checks",
-            Keeping::HiddenChecks => "hidden",
-            Keeping::Environments => "agent",
+            CacheOwner::Checks => "checks",
+            CacheOwner::HiddenChecks => "hidden",
+            CacheOwner::Environments => "agent",
         }
     }
 }
@@ -102,7 +102,7 @@ impl CacheDir {
         }
         claim(&self.path())?;
         let lock = record(&self.path(), &self.root)?;
-        for of in Keeping::ALL {
+        for of in CacheOwner::ALL {
             claim(&self.path().join(of.name()))?;
         }
         self.sweep();
@@ -193,7 +193,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
 
-    use super::{CacheDir, Keeping};
+    use super::{CacheDir, CacheOwner};
 
     #[test]
     fn nothing_is_left_of_it() {
@@ -229,7 +229,7 @@ mod tests {
         let of_gone = CacheDir::of(&folder, gone.path());
         for cache in [&of_here, &of_gone] {
             let caches = cache.create().unwrap();
-            fs::write(caches.folder(Keeping::Checks).join("x"), "").unwrap();
+            fs::write(caches.folder(CacheOwner::Checks).join("x"), "").unwrap();
         }
         // One that says nothing of its root may belong to an older version of us.
         fs::create_dir(folder.join("orchestrator/0123")).unwrap();

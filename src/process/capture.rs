@@ -117,15 +117,15 @@ impl Capture {
 }
 
 /// A thread that reads one stream.
-pub(super) struct Reader {
+pub(super) struct StreamReader {
     thread: JoinHandle<Captured>,
     /// Its end is what tells the thread to take what is there and leave.
     awaited: PipeWriter,
 }
 
-impl Reader {
+impl StreamReader {
     /// Returns a reader and the end of the pipe that a child writes to.
-    pub(super) fn start() -> io::Result<(Reader, PipeWriter)> {
+    pub(super) fn start() -> io::Result<(StreamReader, PipeWriter)> {
         let (read, write) = io::pipe()?;
         let (until, awaited) = io::pipe()?;
         // A system that refuses the larger pipe costs speed alone.
@@ -133,7 +133,7 @@ impl Reader {
         let thread = thread::Builder::new()
             .name("capture".to_owned())
             .spawn(move || drain(read, &until))?;
-        Ok((Reader { thread, awaited }, write))
+        Ok((StreamReader { thread, awaited }, write))
     }
 
     /// Returns what came; what is in the pipe by now still counts, what comes later does not.

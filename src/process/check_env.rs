@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
-use crate::process::sandbox::Walls;
+use crate::process::sandbox::SandboxPolicy;
 
 /// Values that make the output of a program repeatable and keep it from asking anybody.
 const FIXED: [(&str, &str); 13] = [
@@ -80,13 +80,13 @@ const TOOLCHAINS: [(&str, Option<&str>); 7] = [
 
 /// What the orchestrator's caller has that checks need.
 #[derive(Debug, Clone, Default)]
-pub struct Base {
+pub struct CallerEnv {
     variables: BTreeMap<OsString, OsString>,
 }
 
-impl Base {
+impl CallerEnv {
     /// Returns what checks need of the caller's variables; the rest, keys above all, is not kept.
-    pub fn new(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Base {
+    pub fn new(variables: impl IntoIterator<Item = (OsString, OsString)>) -> CallerEnv {
         let is_needed = |name: &OsStr| {
             ["PATH", "LANG", "HOME", "GOPATH"]
                 .iter()
@@ -97,7 +97,7 @@ impl Base {
         let kept = variables
             .into_iter()
             .filter(|(name, value)| is_needed(name) && !value.is_empty());
-        Base {
+        CallerEnv {
             variables: kept.collect(),
         }
     }
@@ -146,8 +146,8 @@ impl Base {
 
     /// Returns the variables that lead to the user's toolchains, which a private home would hide; none leads into the
     /// workspace, or to where nothing is shown.
-    pub fn toolchains(&self, places: &Places<'_>) -> Vec<(OsString, OsString)> {
-        let workspace = Workspace::new(places.workspace);
+    pub fn toolchains(&self, places: &ChildDirs<'_>) -> Vec<(OsString, OsString)> {
+        let workspace = WorkspacePaths::new(places.workspace);
         let is_usable = |place: &PathBuf| {
             place.is_dir() && is_trusted(place, &workspace) && places.shows(place)
         };
@@ -196,17 +196,17 @@ impl Base {
 
 /// What a child finds around itself.
 #[derive(Debug, Clone, Copy)]
-pub struct Places<'a> {
+pub struct ChildDirs<'a> {
     pub workspace: &'a Path,
     pub tmp: &'a Path,
     pub home: &'a Path,
     /// Where compilers find what they made in an earlier round; without one, nothing of it outlives the child.
     pub cache: Option<&'a Path>,
     pub network: bool,
-    pub walls: Option<&'a Walls>,
+    pub walls: Option<&'a SandboxPolicy>,
 }
 
-impl Places<'_> {
+impl ChildDirs<'_> {
     /// Returns the variables of caches and private folders.
     pub fn variables(&self) -> Vec<(OsString, OsString)> {
         let fresh = self.tmp.join("cache");
@@ -226,11 +226,11 @@ impl Places<'_> {
 
 /// Returns the whole environment of a check, sorted by name; what the spec says wins.
 pub fn for_check(
-    base: &Base,
-    places: &Places<'_>,
+    base: &CallerEnv,
+    places: &ChildDirs<'_>,
     spec_env: &BTreeMap<String, String>,
 ) -> Vec<(OsString, OsString)> {
-    let workspace = Workspace::new(places.workspace);
+    let workspace = WorkspacePaths::new(places.workspace);
     let entries = trusted_entries(base.path(), &workspace).filter(|entry| places.shows(entry));
     let mut all: BTreeMap<OsString, OsString> = FIXED
         .map(|(name, value)| (name.into(), value.into()))
@@ -264,28 +264,28 @@ pub fn leads_to_a_toolchain(name: &OsStr) -> bool {
 /// Returns the program of that name on a `PATH`, looked for as a job in `workspace` does: entries that are relative,
 /// empty or inside it do not count.
 pub fn find_program(path: &OsStr, name: &OsStr, workspace: &Path) -> Option<PathBuf> {
-    let workspace = Workspace::new(workspace);
+    let workspace = WorkspacePaths::new(workspace);
     let mut candidates = trusted_entries(path, &workspace).map(|entry| entry.join(name));
     candidates.find(|program| program.is_file() && access(program, Access::EXEC_OK).is_ok())
 }
 
 pub(super) fn trusted_entries(
     path: &OsStr,
-    workspace: &Workspace<'_>,
+    workspace: &WorkspacePaths<'_>,
 ) -> impl Iterator<Item = PathBuf> {
     split_paths(path).filter(move |entry| is_trusted(entry, workspace))
 }
 
 /// The workspace as it is written and where its links lead: asked once for all the places that are held against it,
 /// for it takes a system call for each of its components.
-pub(super) struct Workspace<'a> {
+pub(super) struct WorkspacePaths<'a> {
     written: &'a Path,
     pub(super) real: PathBuf,
 }
 
-impl Workspace<'_> {
-    pub(super) fn new(written: &Path) -> Workspace<'_> {
-        Workspace {
+impl WorkspacePaths<'_> {
+    pub(super) fn new(written: &Path) -> WorkspacePaths<'_> {
+        WorkspacePaths {
             written,
             real: real(written),
         }
@@ -293,7 +293,7 @@ impl Workspace<'_> {
 }
 
 /// Whether a place is outside the workspace, as it is written and where its links lead.
-fn is_trusted(place: &Path, workspace: &Workspace<'_>) -> bool {
+fn is_trusted(place: &Path, workspace: &WorkspacePaths<'_>) -> bool {
     place.is_absolute()
         && !place.starts_with(workspace.written)
         && !real(place).starts_with(&workspace.real)
@@ -311,14 +311,14 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
     use std::path::Path;
 
-    use super::{Base, Places, find_program, for_check};
+    use super::{CallerEnv, ChildDirs, find_program, for_check};
 
     fn environment(
         caller: &[(&str, &str)],
         root: &Path,
         spec: &[(&str, &str)],
     ) -> BTreeMap<String, String> {
-        let base = Base::new(
+        let base = CallerEnv::new(
             caller
                 .iter()
                 .map(|(name, value)| (OsString::from(name), OsString::from(value))),
@@ -328,7 +328,7 @@ mod tests {
             .iter()
             .map(|(name, value)| (name.to_string(), value.to_string()))
             .collect();
-        let places = Places {
+        let places = ChildDirs {
             workspace: &workspace,
             tmp: &tmp,
             home: &home,

@@ -15,15 +15,15 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, OptionalActions, Winsize, tcgetattr, tcsetattr, tcsetwinsize};
 
-use crate::process::sandbox::limits::group::Watched;
-use crate::process::wire::{self, Input, Task};
-use crate::process::{Ended, GRACE, Job, Launcher, bury, order, spawn_keeper};
+use crate::process::sandbox::limits::group::WatchGuard;
+use crate::process::wire::{self, ChildInput, Task};
+use crate::process::{GRACE, Job, JobEnd, Launcher, bury, order, spawn_keeper};
 
 const PIPE_SIZE: usize = 1 << 20;
 
 /// How an end is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum How {
+pub enum StopMode {
     /// SIGTERM, and after half a second SIGKILL.
     Soon,
     /// SIGKILL.
@@ -32,29 +32,29 @@ pub enum How {
 
 /// A child that stays, and everything below it. Dropping it ends them all.
 #[derive(Debug)]
-pub struct Living {
+pub struct ChildProcess {
     keeper: Child,
     control: UnixStream,
     output: PipeReader,
-    ended: Option<Ended>,
-    watched: Option<Watched>,
+    ended: Option<JobEnd>,
+    watched: Option<WatchGuard>,
 }
 
 /// The master's side of a terminal.
 pub type Terminal = OwnedFd;
 
-impl Living {
+impl ChildProcess {
     /// Starts a command whose stdin is the other end of the returned channel. The job's time limit means nothing here.
-    pub fn start(launcher: &Launcher, job: &Job) -> io::Result<(Living, UnixStream)> {
+    pub fn start(launcher: &Launcher, job: &Job) -> io::Result<(ChildProcess, UnixStream)> {
         let (channel, theirs) = UnixStream::pair()?;
-        let living = Living::begin(launcher, job, Input::Channel, theirs.as_fd())?;
+        let living = ChildProcess::begin(launcher, job, ChildInput::Channel, theirs.as_fd())?;
         Ok((living, channel))
     }
 
     /// Starts a command whose stdin and stdout are the other end of the returned channel; `output` is its stderr.
-    pub fn start_duplex(launcher: &Launcher, job: &Job) -> io::Result<(Living, UnixStream)> {
+    pub fn start_duplex(launcher: &Launcher, job: &Job) -> io::Result<(ChildProcess, UnixStream)> {
         let (channel, theirs) = UnixStream::pair()?;
-        let living = Living::begin(launcher, job, Input::Duplex, theirs.as_fd())?;
+        let living = ChildProcess::begin(launcher, job, ChildInput::Duplex, theirs.as_fd())?;
         Ok((living, channel))
     }
 
@@ -64,7 +64,7 @@ impl Living {
         job: &Job,
         rows: u16,
         columns: u16,
-    ) -> io::Result<(Living, Terminal)> {
+    ) -> io::Result<(ChildProcess, Terminal)> {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
         grantpt(&master)?;
         unlockpt(&master)?;
@@ -86,22 +86,22 @@ impl Living {
             },
         )?;
         set_nonblocking(&master)?;
-        let living = Living::begin(launcher, job, Input::Terminal, slave.as_fd())?;
+        let living = ChildProcess::begin(launcher, job, ChildInput::Terminal, slave.as_fd())?;
         Ok((living, master))
     }
 
     fn begin(
         launcher: &Launcher,
         job: &Job,
-        input: Input,
+        input: ChildInput,
         descriptor: BorrowedFd<'_>,
-    ) -> io::Result<Living> {
+    ) -> io::Result<ChildProcess> {
         let (output, theirs) = io::pipe()?;
         // A larger pipe spares a flood most of its waiting; the usual size serves as well.
         let _ = fcntl_setpipe_size(&theirs, PIPE_SIZE);
         set_nonblocking(&output)?;
         let (keeper, control) = spawn_keeper(launcher, theirs.try_clone()?.into(), theirs.into())?;
-        let mut living = Living {
+        let mut living = ChildProcess {
             keeper,
             control,
             output,
@@ -110,7 +110,7 @@ impl Living {
         };
         if let Some(walls) = &launcher.walls {
             let keeper = Pid::from_child(&living.keeper);
-            living.watched = Some(Watched::begin(walls, keeper, &living.control)?);
+            living.watched = Some(WatchGuard::begin(walls, keeper, &living.control)?);
         }
         // A keeper that is gone before it has its job is found out by its silence.
         let _ = order(&living.control, launcher, Task::Keep)
@@ -130,7 +130,7 @@ impl Living {
     }
 
     /// Returns how the command ended, if its whole tree is gone; never blocks where it is not.
-    pub fn ended(&mut self) -> Option<&Ended> {
+    pub fn ended(&mut self) -> Option<&JobEnd> {
         if self.ended.is_none() && is_readable(self.over()) {
             self.hear_the_end();
         }
@@ -183,17 +183,17 @@ impl Living {
     }
 
     /// Ends the command and everything below it; returns when they are gone.
-    pub fn end(&mut self, how: How) -> Ended {
+    pub fn end(&mut self, how: StopMode) -> JobEnd {
         if self.ended().is_none() {
             let wish = match how {
-                How::Soon => wire::END_SOON,
-                How::Now => wire::END_NOW,
+                StopMode::Soon => wire::END_SOON,
+                StopMode::Now => wire::END_NOW,
             };
             self.wake_the_keeper();
             let _ = self.control.write_all(&[wish]);
             self.hear_the_end();
         }
-        self.ended.clone().unwrap_or(Ended::TimedOut)
+        self.ended.clone().unwrap_or(JobEnd::TimedOut)
     }
 
     fn hear_the_end(&mut self) {
@@ -206,8 +206,8 @@ impl Living {
         // From here on the keeper's number may be somebody else's.
         let broken = self.watched.take().and_then(|watched| watched.broken());
         bury(&mut self.keeper, told.is_some());
-        let told = told.unwrap_or(Ended::Signalled(Signal::KILL.as_raw()));
-        self.ended = Some(broken.map_or(told, Ended::Limit));
+        let told = told.unwrap_or(JobEnd::Signalled(Signal::KILL.as_raw()));
+        self.ended = Some(broken.map_or(told, JobEnd::Limit));
     }
 
     /// The command may have stopped its keeper.
@@ -216,9 +216,9 @@ impl Living {
     }
 }
 
-impl Drop for Living {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
-        self.end(How::Now);
+        self.end(StopMode::Now);
     }
 }
 

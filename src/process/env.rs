@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
-use crate::process::check_env::{Base, Places, leads_to_a_toolchain};
+use crate::process::check_env::{CallerEnv, ChildDirs, leads_to_a_toolchain};
 
 /// Values that keep a program from asking anybody, and Python from leaving bytecode that others believe.
 const REPLACED: [(&str, &str); 12] = [
@@ -119,7 +119,7 @@ pub fn for_client(
 /// where there are none, its own stay. What `keep` names passes in any case.
 pub fn for_environments(
     variables: impl IntoIterator<Item = (OsString, OsString)>,
-    places: Option<&Places<'_>>,
+    places: Option<&ChildDirs<'_>>,
     keep: &[String],
 ) -> Vec<(OsString, OsString)> {
     let caller: BTreeMap<OsString, OsString> = variables.into_iter().collect();
@@ -135,7 +135,7 @@ pub fn for_environments(
     all.entry("MPLBACKEND".into())
         .or_insert_with(|| "Agg".into());
     if let Some(places) = places {
-        let base = Base::new(caller);
+        let base = CallerEnv::new(caller);
         all.retain(|name, _| is_kept(name) || !leads_to_a_toolchain(name));
         let mut ours = places.variables();
         // Whoever builds in a project looks for the result there, unless the caller wanted another place, which is not
@@ -182,7 +182,7 @@ mod tests {
         keep: &[&str],
     ) -> BTreeMap<String, String> {
         let [workspace, tmp, home] = ["/p", "/t", "/h"].map(Path::new);
-        let places = Places {
+        let places = ChildDirs {
             workspace,
             tmp,
             home,

@@ -34,13 +34,13 @@ use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid,
 };
 
-use crate::cancel::{Stop, Woken};
+use crate::cancel::{CancelToken, WakeReason};
 use crate::error::{Error, Result};
-use crate::process::capture::{Captured, Reader};
-use crate::process::sandbox::limits::{INTERVAL, Watch};
-use crate::process::sandbox::shared_namespaces::Pocket;
-use crate::process::sandbox::{Failure, Mode, Walls};
-use crate::process::wire::{Order, Task};
+use crate::process::capture::{Captured, StreamReader};
+use crate::process::sandbox::limits::{INTERVAL, LimitWatch};
+use crate::process::sandbox::shared_namespaces::SharedNamespaces;
+use crate::process::sandbox::{SandboxFailure, SandboxMode, SandboxPolicy};
+use crate::process::wire::{Task, TaskMessage};
 
 /// The word that makes this binary a keeper when it is the first argument.
 pub const KEEPER_COMMAND: &str = "__keeper";
@@ -60,14 +60,14 @@ pub struct Job {
 
 /// How a job ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ended {
+pub enum JobEnd {
     Exited(i32),
     Signalled(i32),
     TimedOut,
     /// It could not be started, and why.
     CannotStart(String),
     /// The walls that it should run behind could not be raised: it has not run.
-    NoWalls(Failure),
+    NoWalls(SandboxFailure),
     /// It was ended because it broke a limit: which, and by how much.
     Limit(String),
 }
@@ -75,7 +75,7 @@ pub enum Ended {
 /// What is left of a job.
 #[derive(Debug)]
 pub struct Finished {
-    pub ended: Ended,
+    pub ended: JobEnd,
     pub stdout: Captured,
     pub stderr: Captured,
     pub took: Duration,
@@ -86,9 +86,9 @@ pub struct Finished {
 pub struct Launcher {
     pub program: PathBuf,
     /// Nothing: what it starts runs with the user's rights.
-    pub walls: Option<Walls>,
+    pub walls: Option<SandboxPolicy>,
     /// Where several share a network and private places; nothing: each child has its own.
-    pub pocket: Option<Arc<Pocket>>,
+    pub pocket: Option<Arc<SharedNamespaces>>,
 }
 
 impl Launcher {
@@ -107,7 +107,7 @@ impl Launcher {
         if let Some(walls) = launcher
             .walls
             .as_mut()
-            .filter(|walls| walls.mode == Mode::Reduced)
+            .filter(|walls| walls.mode == SandboxMode::Reduced)
         {
             walls
                 .devices
@@ -117,7 +117,7 @@ impl Launcher {
     }
 
     /// Returns a launcher of children behind walls, each behind its own.
-    pub fn behind(&self, walls: Walls) -> Launcher {
+    pub fn behind(&self, walls: SandboxPolicy) -> Launcher {
         Launcher {
             program: self.program.clone(),
             walls: Some(walls),
@@ -141,7 +141,7 @@ pub fn adopt_orphans() -> io::Result<()> {
 ///
 /// A program that cannot start, fails or runs out of time is a `Finished`; a signal to the orchestrator is
 /// `Error::Stopped`.
-pub fn run(launcher: &Launcher, job: &Job, stop: &Stop) -> Result<Finished> {
+pub fn run(launcher: &Launcher, job: &Job, stop: &CancelToken) -> Result<Finished> {
     run_with(launcher, job, None, stop)
 }
 
@@ -150,16 +150,16 @@ pub fn run_with(
     launcher: &Launcher,
     job: &Job,
     report: Option<BorrowedFd<'_>>,
-    stop: &Stop,
+    stop: &CancelToken,
 ) -> Result<Finished> {
     if let Some(signal) = stop.requested() {
         return Err(Error::Stopped(signal));
     }
     let begun = Instant::now();
-    let mut kept = Kept::start(launcher, job, report)
+    let mut kept = SupervisedJob::start(launcher, job, report)
         .map_err(|source| Error::io("start", &launcher.program, source))?;
     let (woken, limit) = kept.wait(launcher, stop, begun.checked_add(job.timeout));
-    if !matches!(woken, Ok(Woken::Ready)) {
+    if !matches!(woken, Ok(WakeReason::Ready)) {
         kept.ask_for_the_end();
     }
     let told = wire::receive(&mut kept.control)
@@ -172,14 +172,14 @@ pub fn run_with(
         woken.map_err(|source| Error::io("wait for", &launcher.program, source))?,
         told,
     ) {
-        (Woken::Stopped(signal), _) => return Err(Error::Stopped(signal)),
-        (_, Some(Ended::NoWalls(failure))) => return Err(failure.into()),
+        (WakeReason::Stopped(signal), _) => return Err(Error::Stopped(signal)),
+        (_, Some(JobEnd::NoWalls(failure))) => return Err(failure.into()),
         (_, Some(ended)) => ended,
-        (Woken::TimedOut, None) => Ended::TimedOut,
-        (Woken::Ready, None) => end_of_silent_keeper(keeper_status)?,
+        (WakeReason::TimedOut, None) => JobEnd::TimedOut,
+        (WakeReason::Ready, None) => end_of_silent_keeper(keeper_status)?,
     };
     Ok(Finished {
-        ended: limit.map_or(ended, Ended::Limit),
+        ended: limit.map_or(ended, JobEnd::Limit),
         stdout,
         stderr,
         took,
@@ -187,33 +187,37 @@ pub fn run_with(
 }
 
 /// A keeper that was killed counts as its job killed; one that left without a word is no keeper.
-fn end_of_silent_keeper(status: Option<ExitStatus>) -> Result<Ended> {
+fn end_of_silent_keeper(status: Option<ExitStatus>) -> Result<JobEnd> {
     match status {
         Some(status) if status.signal().is_none() => Err(Error::Bug(format!(
             "a keeper ended without a word: {status}"
         ))),
-        _ => Ok(Ended::Signalled(Signal::KILL.as_raw())),
+        _ => Ok(JobEnd::Signalled(Signal::KILL.as_raw())),
     }
 }
 
 /// A job in the hands of its keeper.
-struct Kept {
+struct SupervisedJob {
     keeper: Child,
     control: UnixStream,
-    stdout: Reader,
-    stderr: Reader,
+    stdout: StreamReader,
+    stderr: StreamReader,
 }
 
-impl Kept {
-    fn start(launcher: &Launcher, job: &Job, report: Option<BorrowedFd<'_>>) -> io::Result<Kept> {
-        let (stdout, stdout_end) = Reader::start()?;
-        let (stderr, stderr_end) = Reader::start()?;
+impl SupervisedJob {
+    fn start(
+        launcher: &Launcher,
+        job: &Job,
+        report: Option<BorrowedFd<'_>>,
+    ) -> io::Result<SupervisedJob> {
+        let (stdout, stdout_end) = StreamReader::start()?;
+        let (stderr, stderr_end) = StreamReader::start()?;
         let (keeper, control) = spawn_keeper(launcher, stdout_end.into(), stderr_end.into())?;
         let sent = order(&control, launcher, Task::Keep)
             .and_then(|()| {
                 wire::send(
                     &control,
-                    &wire::encode_job(job, wire::Input::Empty, report.is_some()),
+                    &wire::encode_job(job, wire::ChildInput::Empty, report.is_some()),
                 )
             })
             .and_then(|()| report.map_or(Ok(()), |report| wire::send_descriptor(&control, report)));
@@ -221,7 +225,7 @@ impl Kept {
         if sent.is_err() {
             let _ = control.shutdown(Shutdown::Both);
         }
-        Ok(Kept {
+        Ok(SupervisedJob {
             keeper,
             control,
             stdout,
@@ -233,10 +237,10 @@ impl Kept {
     fn wait(
         &self,
         launcher: &Launcher,
-        stop: &Stop,
+        stop: &CancelToken,
         deadline: Option<Instant>,
-    ) -> (io::Result<Woken>, Option<String>) {
-        let mut watch = launcher.walls.as_ref().map(Watch::begin);
+    ) -> (io::Result<WakeReason>, Option<String>) {
+        let mut watch = launcher.walls.as_ref().map(LimitWatch::begin);
         loop {
             let next_look = watch
                 .as_ref()
@@ -246,8 +250,8 @@ impl Kept {
                 deadline.into_iter().chain(next_look).min(),
             );
             let is_late = deadline.is_some_and(|deadline| deadline <= Instant::now());
-            if is_late || !matches!(woken, Ok(Woken::TimedOut)) {
-                let has_ended = matches!(woken, Ok(Woken::Ready));
+            if is_late || !matches!(woken, Ok(WakeReason::TimedOut)) {
+                let has_ended = matches!(woken, Ok(WakeReason::Ready));
                 return (
                     woken,
                     watch
@@ -303,7 +307,7 @@ fn order(control: &UnixStream, launcher: &Launcher, task: Task) -> io::Result<()
         .as_ref()
         .map(|pocket| pocket.namespaces())
         .unwrap_or_default();
-    let order = Order {
+    let order = TaskMessage {
         task,
         walls: launcher.walls.clone(),
         namespaces: namespaces.len() as u8,

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
 
 /// A process as `/proc` shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct ProcessEntry {
     pub(super) pid: Pid,
     pub(super) parent: Option<Pid>,
     group: Option<Pid>,
@@ -26,7 +26,7 @@ pub(super) struct Entry {
 ///
 /// Each is killed the moment it is found, with its group: the kernel lets no member of a group fork its way out of a
 /// signal to the whole, while a list that is made first is old when it is used.
-pub(super) fn kill_descendants(is_spared: impl Fn(&Entry) -> bool) -> Vec<Pid> {
+pub(super) fn kill_descendants(is_spared: impl Fn(&ProcessEntry) -> bool) -> Vec<Pid> {
     let me = getpid();
     let our_group = own().and_then(|own| own.group);
     let mut line = HashSet::from([me]);
@@ -64,7 +64,7 @@ pub(super) fn interrupt_foreground(command: Pid, spared: &[u32]) -> Vec<Pid> {
     // A shell that stands still starts nobody who is not on the list.
     let _ = kill_process(command, Signal::STOP);
     let mut line = HashMap::from([(command, 0)]);
-    let entries: Vec<Entry> = processes().collect();
+    let entries: Vec<ProcessEntry> = processes().collect();
     let children = || entries.iter().filter(|entry| entry.parent == Some(command));
     let youngest = children().map(|entry| number(entry.pid)).max();
     for entry in &entries {
@@ -122,7 +122,7 @@ pub(super) fn by_inner_number(ancestor: Pid, numbers: &[u32]) -> Vec<(u32, u32)>
     if numbers.is_empty() {
         return Vec::new();
     }
-    let mut rest: Vec<Entry> = processes().collect();
+    let mut rest: Vec<ProcessEntry> = processes().collect();
     let mut line = HashSet::from([ancestor]);
     // Where numbers have begun anew, a child may be listed before its parent.
     loop {
@@ -167,7 +167,7 @@ fn program(pid: Pid) -> Option<PathBuf> {
 ///
 /// A shell without job control has it ignore SIGINT. Some programs put that back to the default at their start; they
 /// still have the empty stdin that it gave them, which in the foreground only the last one to start has by its own wish.
-fn is_in_background(entry: &Entry, has_younger: bool) -> bool {
+fn is_in_background(entry: &ProcessEntry, has_younger: bool) -> bool {
     let of_process = |name: &str| format!("/proc/{}/{name}", entry.pid);
     let read = |name: &str| fs::read_to_string(of_process(name)).unwrap_or_default();
     let field = |text: &str, name: &str, radix: u32| {
@@ -188,7 +188,7 @@ fn is_in_background(entry: &Entry, has_younger: bool) -> bool {
     ignores || has_younger && is_empty()
 }
 
-fn kill(entry: &Entry, our_group: Option<Pid>) {
+fn kill(entry: &ProcessEntry, our_group: Option<Pid>) {
     // A group of a descendant holds descendants alone, for it cannot cross a session's border; ours holds us too.
     if let Some(group) = entry.group.filter(|group| Some(*group) != our_group) {
         let _ = kill_process_group(group, Signal::KILL);
@@ -197,11 +197,11 @@ fn kill(entry: &Entry, our_group: Option<Pid>) {
 }
 
 /// This process as `/proc` shows it; its group and session are nobody where their leaders are outside this namespace.
-pub(super) fn own() -> Option<Entry> {
+pub(super) fn own() -> Option<ProcessEntry> {
     parse(&beginning("/proc/self/stat").ok()?)
 }
 
-pub(super) fn processes() -> impl Iterator<Item = Entry> {
+pub(super) fn processes() -> impl Iterator<Item = ProcessEntry> {
     let names = fs::read_dir("/proc")
         .into_iter()
         .flatten()
@@ -220,7 +220,7 @@ fn beginning(path: &str) -> io::Result<Vec<u8>> {
 }
 
 /// Reads `pid (name) state parent group session …`; the name is the process's own choice and may hold `) (`.
-fn parse(stat: &[u8]) -> Option<Entry> {
+fn parse(stat: &[u8]) -> Option<ProcessEntry> {
     let name_start = stat.iter().position(|byte| *byte == b'(')?;
     let name_end = stat.iter().rposition(|byte| *byte == b')')?;
     // Of a process that is about to vanish group and session are -1: none.
@@ -241,7 +241,7 @@ fn parse(stat: &[u8]) -> Option<Entry> {
         .skip(2)
         .map(pid);
     let mut next = || fields.next();
-    Some(Entry {
+    Some(ProcessEntry {
         pid: pid(&stat[..name_start])?,
         parent: next()?,
         group: next()?,
@@ -253,7 +253,7 @@ fn parse(stat: &[u8]) -> Option<Entry> {
 mod tests {
     use rustix::process::{Pid, getpid, getppid};
 
-    use super::{Entry, own, parse, processes};
+    use super::{ProcessEntry, own, parse, processes};
 
     #[test]
     fn a_hostile_name_is_no_obstacle() {
@@ -261,7 +261,7 @@ mod tests {
         let pid = |number| Pid::from_raw(number);
         assert_eq!(
             entry,
-            Entry {
+            ProcessEntry {
                 pid: pid(12).unwrap(),
                 parent: pid(7),
                 group: pid(8),

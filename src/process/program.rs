@@ -14,25 +14,25 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, OFlags, access};
 
-use crate::process::check_env::{Workspace, trusted_entries};
-use crate::process::sandbox::Walls;
+use crate::process::check_env::{WorkspacePaths, trusted_entries};
+use crate::process::sandbox::SandboxPolicy;
 
 /// How much of a script the kernel reads for its `#!` line.
 const INTERPRETER_LINE: u64 = 256;
 
 /// Where the programs of a check are looked up.
 #[derive(Debug, Clone, Copy)]
-pub struct Lookup<'a> {
+pub struct ProgramSearch<'a> {
     /// The value of PATH that the check gets, before entries that the sandbox does not show are left out.
     pub path: &'a OsStr,
     pub workspace: &'a Path,
     /// `None`: without a sandbox.
-    pub walls: Option<&'a Walls>,
+    pub walls: Option<&'a SandboxPolicy>,
 }
 
 /// Why a program cannot start.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Missing {
+pub enum MissingProgram {
     NotOnPath,
     NotThere(PathBuf),
     DanglingLink(PathBuf),
@@ -42,12 +42,12 @@ pub enum Missing {
     /// A program, and what on the way to it, its links included, is not there inside the sandbox.
     NotShown(PathBuf, Vec<PathBuf>),
     /// A script, and what is wrong with its interpreter.
-    Interpreter(PathBuf, Box<Missing>),
+    Interpreter(PathBuf, Box<MissingProgram>),
 }
 
-impl Lookup<'_> {
+impl ProgramSearch<'_> {
     /// Returns why a program will not start, where that is known before it is tried.
-    pub fn missing(&self, program: &str) -> Option<Missing> {
+    pub fn missing(&self, program: &str) -> Option<MissingProgram> {
         let path = Path::new(program);
         let found = match program.contains('/') {
             false => self.on_path(program),
@@ -57,51 +57,53 @@ impl Lookup<'_> {
         found.and_then(|place| self.interpreter(&place)).err()
     }
 
-    fn on_path(&self, name: &str) -> Result<PathBuf, Missing> {
-        let workspace = Workspace::new(self.workspace);
+    fn on_path(&self, name: &str) -> Result<PathBuf, MissingProgram> {
+        let workspace = WorkspacePaths::new(self.workspace);
         let mut problem = None;
         for place in trusted_entries(self.path, &workspace).map(|entry| entry.join(name)) {
             match self.at(&place) {
                 Ok(place) => return Ok(place),
-                Err(found @ (Missing::NotShown(..) | Missing::NotExecutable(_))) => {
+                Err(found @ (MissingProgram::NotShown(..) | MissingProgram::NotExecutable(_))) => {
                     problem = problem.or(Some(found));
                 }
                 Err(_) => {}
             }
         }
-        Err(problem.unwrap_or(Missing::NotOnPath))
+        Err(problem.unwrap_or(MissingProgram::NotOnPath))
     }
 
     /// Judges an absolute path.
-    fn at(&self, path: &Path) -> Result<PathBuf, Missing> {
+    fn at(&self, path: &Path) -> Result<PathBuf, MissingProgram> {
         let place = path.to_owned();
         match fs::metadata(path) {
             Err(_) if fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) => {
-                Err(Missing::DanglingLink(place))
+                Err(MissingProgram::DanglingLink(place))
             }
-            Err(_) => Err(Missing::NotThere(place)),
-            Ok(found) if found.is_dir() => Err(Missing::Folder(place)),
-            Ok(found) if !found.is_file() => Err(Missing::NotAFile(place)),
-            Ok(_) if access(path, Access::EXEC_OK).is_err() => Err(Missing::NotExecutable(place)),
+            Err(_) => Err(MissingProgram::NotThere(place)),
+            Ok(found) if found.is_dir() => Err(MissingProgram::Folder(place)),
+            Ok(found) if !found.is_file() => Err(MissingProgram::NotAFile(place)),
+            Ok(_) if access(path, Access::EXEC_OK).is_err() => {
+                Err(MissingProgram::NotExecutable(place))
+            }
             Ok(_) => match self
                 .walls
                 .map(|walls| walls.unseen(path))
                 .unwrap_or_default()
             {
                 unseen if unseen.is_empty() => Ok(place),
-                unseen => Err(Missing::NotShown(place, unseen)),
+                unseen => Err(MissingProgram::NotShown(place, unseen)),
             },
         }
     }
 
-    fn interpreter(&self, program: &Path) -> Result<(), Missing> {
+    fn interpreter(&self, program: &Path) -> Result<(), MissingProgram> {
         match interpreter_of(program) {
             Some(interpreter)
                 if interpreter.is_absolute() && !self.is_in_workspace(&interpreter) =>
             {
-                self.at(&interpreter)
-                    .map(drop)
-                    .map_err(|missing| Missing::Interpreter(program.to_owned(), Box::new(missing)))
+                self.at(&interpreter).map(drop).map_err(|missing| {
+                    MissingProgram::Interpreter(program.to_owned(), Box::new(missing))
+                })
             }
             _ => Ok(()),
         }
@@ -109,7 +111,8 @@ impl Lookup<'_> {
 
     /// Whether a path may still be generated.
     fn is_in_workspace(&self, path: &Path) -> bool {
-        path.starts_with(self.workspace) || path.starts_with(Workspace::new(self.workspace).real)
+        path.starts_with(self.workspace)
+            || path.starts_with(WorkspacePaths::new(self.workspace).real)
     }
 }
 
@@ -135,12 +138,12 @@ pub(super) fn interpreter_of(program: &Path) -> Option<PathBuf> {
         .map(|word| PathBuf::from(OsStr::from_bytes(word)))
 }
 
-impl Missing {
+impl MissingProgram {
     /// Returns what the sandbox would have to show, where that is what is missing.
     pub fn unseen(&self) -> &[PathBuf] {
         match self {
-            Missing::NotShown(_, unseen) => unseen,
-            Missing::Interpreter(_, missing) => missing.unseen(),
+            MissingProgram::NotShown(_, unseen) => unseen,
+            MissingProgram::Interpreter(_, missing) => missing.unseen(),
             _ => &[],
         }
     }
@@ -148,42 +151,48 @@ impl Missing {
     /// Returns what the user can do about it, apart from what the sandbox would have to show.
     pub fn help(&self, program: &str) -> String {
         match self {
-            Missing::NotOnPath => {
+            MissingProgram::NotOnPath => {
                 format!(
                     "install it, or name it by its path; one of the project itself is `./{program}`"
                 )
             }
-            Missing::NotThere(_) | Missing::DanglingLink(_) => {
+            MissingProgram::NotThere(_) | MissingProgram::DanglingLink(_) => {
                 "install it, or correct the path".to_owned()
             }
-            Missing::NotExecutable(place) => format!("chmod +x {}", place.display()),
-            Missing::Folder(_) | Missing::NotAFile(_) => "name the program itself".to_owned(),
-            Missing::NotShown(..) => "name its folder in `sandbox.read`".to_owned(),
-            Missing::Interpreter(script, missing) => match **missing {
-                Missing::NotShown(..) => missing.help(program),
+            MissingProgram::NotExecutable(place) => format!("chmod +x {}", place.display()),
+            MissingProgram::Folder(_) | MissingProgram::NotAFile(_) => {
+                "name the program itself".to_owned()
+            }
+            MissingProgram::NotShown(..) => "name its folder in `sandbox.read`".to_owned(),
+            MissingProgram::Interpreter(script, missing) => match **missing {
+                MissingProgram::NotShown(..) => missing.help(program),
                 _ => format!("correct the first line of {}", script.display()),
             },
         }
     }
 }
 
-impl fmt::Display for Missing {
+impl fmt::Display for MissingProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Missing::NotOnPath => write!(f, "it is not on the PATH that checks get"),
-            Missing::NotThere(place) => write!(f, "{} does not exist", place.display()),
-            Missing::DanglingLink(place) => {
+            MissingProgram::NotOnPath => write!(f, "it is not on the PATH that checks get"),
+            MissingProgram::NotThere(place) => write!(f, "{} does not exist", place.display()),
+            MissingProgram::DanglingLink(place) => {
                 write!(f, "{} is a link that leads nowhere", place.display())
             }
-            Missing::Folder(place) => write!(f, "{} is a folder", place.display()),
-            Missing::NotAFile(place) => write!(f, "{} is not a regular file", place.display()),
-            Missing::NotExecutable(place) => write!(f, "{} is not executable", place.display()),
-            Missing::NotShown(place, _) => write!(
+            MissingProgram::Folder(place) => write!(f, "{} is a folder", place.display()),
+            MissingProgram::NotAFile(place) => {
+                write!(f, "{} is not a regular file", place.display())
+            }
+            MissingProgram::NotExecutable(place) => {
+                write!(f, "{} is not executable", place.display())
+            }
+            MissingProgram::NotShown(place, _) => write!(
                 f,
                 "{} exists, but the sandbox does not show it",
                 place.display()
             ),
-            Missing::Interpreter(script, missing) => {
+            MissingProgram::Interpreter(script, missing) => {
                 write!(
                     f,
                     "of the interpreter that {} asks for: {missing}",

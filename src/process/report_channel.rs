@@ -18,21 +18,21 @@ pub const REPORT_VARIABLE: &str = "TEST_REPORT_FD";
 const MAX_PACKET: usize = 64 << 10;
 
 /// What takes in packets.
-pub trait Listener: Send + 'static {
+pub trait PacketListener: Send + 'static {
     /// Takes in one packet, and returns what is answered.
     fn hear(&mut self, packet: &[u8]) -> Option<Vec<u8>>;
 }
 
 /// A channel with somebody who listens.
-pub struct Report<L> {
+pub struct ReportChannel<L> {
     ours: OwnedFd,
     theirs: OwnedFd,
     thread: JoinHandle<L>,
 }
 
-impl<L: Listener> Report<L> {
+impl<L: PacketListener> ReportChannel<L> {
     /// Opens a channel.
-    pub fn open(listener: L) -> io::Result<Report<L>> {
+    pub fn open(listener: L) -> io::Result<ReportChannel<L>> {
         let (ours, theirs) = socketpair(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
@@ -43,7 +43,7 @@ impl<L: Listener> Report<L> {
         let thread = thread::Builder::new()
             .name("report".to_owned())
             .spawn(move || listen(&own, listener))?;
-        Ok(Report {
+        Ok(ReportChannel {
             ours,
             theirs,
             thread,
@@ -63,7 +63,7 @@ impl<L: Listener> Report<L> {
     }
 }
 
-fn listen<L: Listener>(channel: &OwnedFd, mut listener: L) -> L {
+fn listen<L: PacketListener>(channel: &OwnedFd, mut listener: L) -> L {
     let mut packet = vec![0; MAX_PACKET];
     loop {
         match recv(channel, packet.as_mut_slice(), RecvFlags::empty()) {
@@ -86,12 +86,12 @@ fn listen<L: Listener>(channel: &OwnedFd, mut listener: L) -> L {
 mod tests {
     use rustix::io::{read, write};
 
-    use super::{Listener, Report};
+    use super::{PacketListener, ReportChannel};
 
     #[derive(Default)]
     struct Counting(Vec<usize>);
 
-    impl Listener for Counting {
+    impl PacketListener for Counting {
         fn hear(&mut self, packet: &[u8]) -> Option<Vec<u8>> {
             self.0.push(packet.len());
             (packet == b"hello").then(|| b"token".to_vec())
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn packets_stay_apart_and_all_of_them_count() {
-        let report = Report::open(Counting::default()).unwrap();
+        let report = ReportChannel::open(Counting::default()).unwrap();
         write(report.end(), b"hello").unwrap();
         let mut answer = [0; 64];
         assert_eq!(read(report.end(), &mut answer).unwrap(), 5);

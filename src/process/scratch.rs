@@ -20,27 +20,27 @@ pub(super) const GITCONFIG: &str = "[user]\n\tname = orchestrator\n\temail = orc
 
 /// A home and a temporary directory that belong to one root. They go when this goes.
 #[derive(Debug)]
-pub struct PrivateDirs {
+pub struct ScratchDirs {
     base: PathBuf,
 }
 
 /// A directory of one root for something that runs outside the sandbox; what checks reach is another one. It goes when
 /// this goes.
 #[derive(Debug)]
-pub struct PrivateDir {
+pub struct ScratchDir {
     path: PathBuf,
 }
 
-impl PrivateDir {
+impl ScratchDir {
     /// Makes the directory of `root` for that purpose below `temporary`, empty.
-    pub fn create(temporary: &Path, root: &Path, purpose: &str) -> Result<PrivateDir> {
+    pub fn create(temporary: &Path, root: &Path, purpose: &str) -> Result<ScratchDir> {
         let mut path = place(temporary, root)?.into_os_string();
         path.push(format!("-{purpose}"));
         let path = PathBuf::from(path);
         claim(&path)
             .and_then(|()| empty(&path))
             .map_err(|source| Error::io("use", &path, source))?;
-        Ok(PrivateDir { path })
+        Ok(ScratchDir { path })
     }
 
     /// Returns where it is.
@@ -49,7 +49,7 @@ impl PrivateDir {
     }
 }
 
-impl Drop for PrivateDir {
+impl Drop for ScratchDir {
     fn drop(&mut self) {
         let _ = empty(&self.path).and_then(|()| fs::remove_dir(&self.path));
     }
@@ -62,10 +62,10 @@ fn place(temporary: &Path, root: &Path) -> Result<PathBuf> {
     Ok(ours.join(name_of(root)))
 }
 
-impl PrivateDirs {
+impl ScratchDirs {
     /// Makes the directories of `root` below `temporary`, empty but for what a home needs.
-    pub fn create(temporary: &Path, root: &Path) -> Result<PrivateDirs> {
-        let private = PrivateDirs {
+    pub fn create(temporary: &Path, root: &Path) -> Result<ScratchDirs> {
+        let private = ScratchDirs {
             base: place(temporary, root)?,
         };
         private.renew()?;
@@ -122,7 +122,7 @@ impl PrivateDirs {
     }
 }
 
-impl Drop for PrivateDirs {
+impl Drop for ScratchDirs {
     fn drop(&mut self) {
         let _ = self.clear();
     }
@@ -210,12 +210,12 @@ mod tests {
 
     use rustix::fs::{Mode, OFlags, mkdirat, open, openat};
 
-    use super::{PrivateDir, PrivateDirs};
+    use super::{ScratchDir, ScratchDirs};
 
     #[test]
     fn the_path_is_of_the_root_and_the_content_is_new() {
         let temporary = tempfile::tempdir().unwrap();
-        let create = |root: &str| PrivateDirs::create(temporary.path(), Path::new(root)).unwrap();
+        let create = |root: &str| ScratchDirs::create(temporary.path(), Path::new(root)).unwrap();
         let first = create("/a");
         let (tmp, home) = (first.tmp(), first.home());
         fs::write(tmp.join("left"), "").unwrap();
@@ -241,10 +241,10 @@ mod tests {
     fn another_purpose_has_a_directory_of_its_own() {
         let temporary = tempfile::tempdir().unwrap();
         let create =
-            |root: &str| PrivateDir::create(temporary.path(), Path::new(root), "x").unwrap();
+            |root: &str| ScratchDir::create(temporary.path(), Path::new(root), "x").unwrap();
         let (first, other) = (create("/a"), create("/b"));
         fs::write(first.path().join("left"), "").unwrap();
-        let private = PrivateDirs::create(temporary.path(), Path::new("/a")).unwrap();
+        let private = ScratchDirs::create(temporary.path(), Path::new("/a")).unwrap();
         assert!(!private.tmp().starts_with(first.path()) && first.path().join("left").exists());
         assert_eq!(
             fs::metadata(first.path()).unwrap().permissions().mode() & 0o777,
@@ -271,7 +271,7 @@ mod tests {
         let elsewhere = temporary.path().join("elsewhere");
         fs::create_dir(&elsewhere).unwrap();
         symlink(&elsewhere, &ours).unwrap();
-        let error = PrivateDirs::create(temporary.path(), Path::new("/a")).unwrap_err();
+        let error = ScratchDirs::create(temporary.path(), Path::new("/a")).unwrap_err();
         assert!(error.to_string().contains("not a directory"), "{error}");
         assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
     }
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn hostile_content_goes() {
         let temporary = tempfile::tempdir().unwrap();
-        let private = PrivateDirs::create(temporary.path(), Path::new("/a")).unwrap();
+        let private = ScratchDirs::create(temporary.path(), Path::new("/a")).unwrap();
         let outside = temporary.path().join("outside");
         fs::create_dir(&outside).unwrap();
         fs::write(outside.join("file"), "").unwrap();
@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn what_is_around_them_is_made_anew_too() {
         let temporary = tempfile::tempdir().unwrap();
-        let private = PrivateDirs::create(temporary.path(), Path::new("/a")).unwrap();
+        let private = ScratchDirs::create(temporary.path(), Path::new("/a")).unwrap();
         fs::set_permissions(&private.base, Permissions::from_mode(0o000)).unwrap();
         private.renew().unwrap();
         assert_eq!(

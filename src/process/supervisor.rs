@@ -32,9 +32,9 @@ use crate::process::check_env;
 use crate::process::process_tree;
 use crate::process::program::interpreter_of;
 use crate::process::report_channel::REPORT_VARIABLE;
-use crate::process::sandbox::{self, Afterwards, Walls};
-use crate::process::wire::{Input, Order, Task};
-use crate::process::{Ended, Job, wire};
+use crate::process::sandbox::{self, AfterCommand, SandboxPolicy};
+use crate::process::wire::{ChildInput, Task, TaskMessage};
+use crate::process::{Job, JobEnd, wire};
 
 /// How long everybody has to end after being asked to.
 const GRACE: Duration = Duration::from_millis(500);
@@ -58,22 +58,27 @@ fn keep() -> io::Result<()> {
     let mut children = on_child_signals()?;
     swallow_signals()?;
     seal_descriptors()?;
-    let order = Order::decode(&wire::receive(&mut control)?).ok_or(io::ErrorKind::InvalidData)?;
+    let order =
+        TaskMessage::decode(&wire::receive(&mut control)?).ok_or(io::ErrorKind::InvalidData)?;
     match order.task {
         Task::MakeNamespaces => make_namespaces(&order, &control),
         Task::Keep | Task::Try => keep_job(&order, &mut control, &mut children),
     }
 }
 
-fn keep_job(order: &Order, control: &mut UnixStream, children: &mut UnixStream) -> io::Result<()> {
+fn keep_job(
+    order: &TaskMessage,
+    control: &mut UnixStream,
+    children: &mut UnixStream,
+) -> io::Result<()> {
     let namespaces = (0..order.namespaces)
         .map(|_| wire::receive_descriptor(control))
         .collect::<io::Result<Vec<_>>>()?;
     let (job, input, reports) =
         wire::decode_job(&wire::receive(&mut *control)?).ok_or(io::ErrorKind::InvalidData)?;
     let descriptor = match input {
-        Input::Empty => None,
-        Input::Channel | Input::Duplex | Input::Terminal => {
+        ChildInput::Empty => None,
+        ChildInput::Channel | ChildInput::Duplex | ChildInput::Terminal => {
             Some(wire::receive_descriptor(control)?)
         }
     };
@@ -82,7 +87,7 @@ fn keep_job(order: &Order, control: &mut UnixStream, children: &mut UnixStream) 
     } else {
         None
     };
-    let given = Given {
+    let given = CommandInput {
         input,
         descriptor,
         report,
@@ -99,13 +104,13 @@ fn keep_job(order: &Order, control: &mut UnixStream, children: &mut UnixStream) 
 }
 
 /// Makes namespaces, tells how many there are, and sends them.
-fn make_namespaces(order: &Order, control: &UnixStream) -> io::Result<()> {
+fn make_namespaces(order: &TaskMessage, control: &UnixStream) -> io::Result<()> {
     let walls = order.walls.as_ref().ok_or(io::ErrorKind::InvalidData)?;
     match sandbox::make_namespaces(walls) {
-        Err(failure) => wire::send(control, &wire::encode_ended(&Ended::NoWalls(failure))),
+        Err(failure) => wire::send(control, &wire::encode_ended(&JobEnd::NoWalls(failure))),
         Ok(namespaces) => {
             let count = namespaces.len() as i32;
-            wire::send(control, &wire::encode_ended(&Ended::Exited(count)))?;
+            wire::send(control, &wire::encode_ended(&JobEnd::Exited(count)))?;
             namespaces
                 .iter()
                 .try_for_each(|namespace| wire::send_descriptor(control, namespace.as_fd()))
@@ -153,21 +158,21 @@ fn seal_descriptors() -> io::Result<()> {
 }
 
 /// What a command is started with: its input, and the end of a channel on which it reports.
-struct Given {
-    input: Input,
+struct CommandInput {
+    input: ChildInput,
     descriptor: Option<OwnedFd>,
     report: Option<OwnedFd>,
 }
 
 /// A command in our hands.
-struct Kept {
+struct SupervisedCommand {
     /// Our child: the command, or the first process of the namespace that it is in.
     child: Pid,
     /// Where the command is in a namespace: its number there, and the socket over which its end is told.
     inside: Option<(u32, UnixStream)>,
 }
 
-impl Kept {
+impl SupervisedCommand {
     /// Returns the command, as we number it.
     fn command(&self) -> Option<Pid> {
         match &self.inside {
@@ -188,7 +193,7 @@ impl Kept {
     }
 
     /// Returns how the command ended, if that was told.
-    fn told(&mut self) -> Option<Ended> {
+    fn told(&mut self) -> Option<JobEnd> {
         let (_, word) = self.inside.as_ref()?;
         let mut fds = [PollFd::from_borrowed_fd(word.as_fd(), PollFlags::IN)];
         let is_told = poll(
@@ -208,19 +213,20 @@ impl Kept {
 }
 
 /// Starts the command, or says why it cannot be.
-fn start(job: &Job, given: Given) -> Result<Kept, Ended> {
-    if let (Input::Terminal, Some(terminal)) = (given.input, &given.descriptor) {
+fn start(job: &Job, given: CommandInput) -> Result<SupervisedCommand, JobEnd> {
+    if let (ChildInput::Terminal, Some(terminal)) = (given.input, &given.descriptor) {
         // The command stays in our group, the terminal's foreground: its Ctrl+C is one that passes us by.
-        ioctl_tiocsctty(terminal)
-            .map_err(|errno| Ended::CannotStart(format!("no terminal: {}", words(errno.into()))))?;
+        ioctl_tiocsctty(terminal).map_err(|errno| {
+            JobEnd::CannotStart(format!("no terminal: {}", words(errno.into())))
+        })?;
     }
-    let (mut command, program, report) = command(job, given).map_err(Ended::CannotStart)?;
+    let (mut command, program, report) = command(job, given).map_err(JobEnd::CannotStart)?;
     let child = command
         .spawn()
-        .map_err(|error| Ended::CannotStart(refusal(&job.command[0], &program, error)))?;
+        .map_err(|error| JobEnd::CannotStart(refusal(&job.command[0], &program, error)))?;
     drop((command, report));
     let_go_of_output();
-    Ok(Kept {
+    Ok(SupervisedCommand {
         child: Pid::from_child(&child),
         inside: None,
     })
@@ -228,47 +234,47 @@ fn start(job: &Job, given: Given) -> Result<Kept, Ended> {
 
 /// Starts the command behind walls, or says why it cannot be.
 fn start_behind(
-    walls: &Walls,
+    walls: &SandboxPolicy,
     task: Task,
     namespaces: &[OwnedFd],
     job: &Job,
-    given: Given,
-) -> Result<Kept, Ended> {
+    given: CommandInput,
+) -> Result<SupervisedCommand, JobEnd> {
     let input = given.input;
     let mut given = Some(given);
     let mut become_command = || match task {
         Task::Try => sandbox::probe::try_to_escape(walls.mode, &job.command),
         Task::Keep | Task::MakeNamespaces => match given.take() {
             Some(given) => exec(job, given),
-            None => Ended::CannotStart("it was started before".into()),
+            None => JobEnd::CannotStart("it was started before".into()),
         },
     };
-    let afterwards = if input == Input::Empty {
-        Afterwards::End
+    let afterwards = if input == ChildInput::Empty {
+        AfterCommand::End
     } else {
-        Afterwards::Linger
+        AfterCommand::Linger
     };
     let walled = sandbox::start(walls, namespaces, afterwards, &mut become_command)?;
     drop(given);
     let_go_of_output();
-    Ok(Kept {
+    Ok(SupervisedCommand {
         child: walled.child,
         inside: walled.inside,
     })
 }
 
 /// Becomes the command, or says why not.
-fn exec(job: &Job, given: Given) -> Ended {
-    if let (Input::Terminal, Some(terminal)) = (given.input, &given.descriptor) {
+fn exec(job: &Job, given: CommandInput) -> JobEnd {
+    if let (ChildInput::Terminal, Some(terminal)) = (given.input, &given.descriptor) {
         let controls = setsid().and_then(|_| ioctl_tiocsctty(terminal));
         if let Err(errno) = controls {
-            return Ended::CannotStart(format!("no terminal: {}", words(errno.into())));
+            return JobEnd::CannotStart(format!("no terminal: {}", words(errno.into())));
         }
     }
     match command(job, given) {
-        Err(reason) => Ended::CannotStart(reason),
+        Err(reason) => JobEnd::CannotStart(reason),
         Ok((mut command, program, _report)) => {
-            Ended::CannotStart(refusal(&job.command[0], &program, command.exec()))
+            JobEnd::CannotStart(refusal(&job.command[0], &program, command.exec()))
         }
     }
 }
@@ -279,8 +285,8 @@ fn exec(job: &Job, given: Given) -> Ended {
     clippy::disallowed_methods,
     reason = "this is the door: here the command starts"
 )]
-fn command(job: &Job, given: Given) -> Result<(Command, PathBuf, Option<OwnedFd>), String> {
-    let Given {
+fn command(job: &Job, given: CommandInput) -> Result<(Command, PathBuf, Option<OwnedFd>), String> {
+    let CommandInput {
         input,
         descriptor,
         report,
@@ -306,13 +312,13 @@ fn command(job: &Job, given: Given) -> Result<(Command, PathBuf, Option<OwnedFd>
             .map_err(|error| format!("no descriptor: {}", words(error)))
     };
     match (input, descriptor) {
-        (Input::Terminal, Some(terminal)) => {
+        (ChildInput::Terminal, Some(terminal)) => {
             command
                 .stdout(copy(&terminal)?)
                 .stderr(copy(&terminal)?)
                 .stdin(terminal);
         }
-        (Input::Duplex, Some(channel)) => drop(
+        (ChildInput::Duplex, Some(channel)) => drop(
             command
                 .process_group(0)
                 .stdout(copy(&channel)?)
@@ -406,26 +412,31 @@ pub(super) fn let_go_of_streams() {
 
 /// What the orchestrator wants.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wish {
+enum SupervisorRequest {
     None,
     EndSoon,
     EndNow,
 }
 
 /// Waits for the command's end or the wish to end it, and returns once the whole tree is gone.
-fn watch(mut kept: Kept, control: &UnixStream, children: &mut UnixStream, input: Input) -> Ended {
+fn watch(
+    mut kept: SupervisedCommand,
+    control: &UnixStream,
+    children: &mut UnixStream,
+    input: ChildInput,
+) -> JobEnd {
     let mut ended = None;
-    let mut wish = Wish::None;
-    while ended.is_none() && wish == Wish::None {
+    let mut wish = SupervisorRequest::None;
+    while ended.is_none() && wish == SupervisorRequest::None {
         wish = wait_for(&kept, control, children);
         reap(&mut kept, &mut ended);
     }
     // What lives in an environment may put its things in order; a check that is over has nothing left to do.
-    if input != Input::Empty && wish != Wish::EndNow {
+    if input != ChildInput::Empty && wish != SupervisorRequest::EndNow {
         give_grace(&mut kept, children);
     }
     // From here on the command's status is of our own making.
-    while reap(&mut kept, &mut None) == Tree::Alive {
+    while reap(&mut kept, &mut None) == TreeStatus::Alive {
         if kept.inside.is_some() {
             let _ = kill_process(kept.child, Signal::KILL);
         } else {
@@ -433,20 +444,24 @@ fn watch(mut kept: Kept, control: &UnixStream, children: &mut UnixStream, input:
         }
         wait_briefly(children);
     }
-    ended.unwrap_or(Ended::TimedOut)
+    ended.unwrap_or(JobEnd::TimedOut)
 }
 
 /// Asks everybody to end, and waits for half a second at the most until they have.
-fn give_grace(kept: &mut Kept, children: &mut UnixStream) {
+fn give_grace(kept: &mut SupervisedCommand, children: &mut UnixStream) {
     let deadline = Instant::now() + GRACE;
     process_tree::signal_descendants(Signal::TERM);
-    while reap(kept, &mut None) == Tree::Alive && Instant::now() < deadline {
+    while reap(kept, &mut None) == TreeStatus::Alive && Instant::now() < deadline {
         wait_briefly(children);
     }
 }
 
 /// Waits until a child or the command has ended or the orchestrator wants something; returns what.
-fn wait_for(kept: &Kept, control: &UnixStream, children: &mut UnixStream) -> Wish {
+fn wait_for(
+    kept: &SupervisedCommand,
+    control: &UnixStream,
+    children: &mut UnixStream,
+) -> SupervisorRequest {
     let is_asked = {
         let word = kept.inside.as_ref().map(|(_, word)| word);
         let streams = [Some(control), Some(&*children), word]
@@ -464,12 +479,16 @@ fn wait_for(kept: &Kept, control: &UnixStream, children: &mut UnixStream) -> Wis
     if is_asked {
         hear(kept, control, children)
     } else {
-        Wish::None
+        SupervisorRequest::None
     }
 }
 
 /// Hears one wish; the end of the stream is the wish to end.
-fn hear(kept: &Kept, mut control: &UnixStream, children: &mut UnixStream) -> Wish {
+fn hear(
+    kept: &SupervisedCommand,
+    mut control: &UnixStream,
+    children: &mut UnixStream,
+) -> SupervisorRequest {
     let mut byte = [0];
     match control.read_exact(&mut byte).map(|()| byte[0]) {
         Ok(wire::SIGNAL_GROUP) => {
@@ -481,7 +500,7 @@ fn hear(kept: &Kept, mut control: &UnixStream, children: &mut UnixStream) -> Wis
                 .zip(kept.command())
                 .map(|(signal, command)| kill_process_group(command, signal));
             let _ = wire::send(control, &[]);
-            Wish::None
+            SupervisorRequest::None
         }
         Ok(wire::INTERRUPT) => {
             let spared = wire::receive(control)
@@ -496,7 +515,7 @@ fn hear(kept: &Kept, mut control: &UnixStream, children: &mut UnixStream) -> Wis
                 interrupt(command, &spared, children);
             }
             let _ = wire::send(control, &[]);
-            Wish::None
+            SupervisorRequest::None
         }
         Ok(wire::WHO_LIVES) => {
             let asked = wire::receive(control)
@@ -510,10 +529,10 @@ fn hear(kept: &Kept, mut control: &UnixStream, children: &mut UnixStream) -> Wis
                 control,
                 &wire::encode_pids(&living.map(|(theirs, _)| theirs).collect::<Vec<_>>()),
             );
-            Wish::None
+            SupervisorRequest::None
         }
-        Ok(wire::END_SOON) => Wish::EndSoon,
-        _ => Wish::EndNow,
+        Ok(wire::END_SOON) => SupervisorRequest::EndSoon,
+        _ => SupervisorRequest::EndNow,
     }
 }
 
@@ -547,13 +566,13 @@ fn empty(children: &mut UnixStream) {
 }
 
 #[derive(PartialEq, Eq)]
-enum Tree {
+enum TreeStatus {
     Alive,
     Gone,
 }
 
 /// Reaps whoever has ended, notes how the command did, and returns whether anybody is left.
-fn reap(kept: &mut Kept, ended: &mut Option<Ended>) -> Tree {
+fn reap(kept: &mut SupervisedCommand, ended: &mut Option<JobEnd>) -> TreeStatus {
     if ended.is_none() {
         *ended = kept.told();
     }
@@ -567,15 +586,15 @@ fn reap(kept: &mut Kept, ended: &mut Option<Ended>) -> Tree {
                     .or(Some(end_of(status)));
             }
             Ok(Some(_)) | Err(Errno::INTR) => {}
-            Ok(None) => return Tree::Alive,
-            Err(_) => return Tree::Gone,
+            Ok(None) => return TreeStatus::Alive,
+            Err(_) => return TreeStatus::Gone,
         }
     }
 }
 
-pub(super) fn end_of(status: WaitStatus) -> Ended {
+pub(super) fn end_of(status: WaitStatus) -> JobEnd {
     match status.terminating_signal() {
-        Some(number) => Ended::Signalled(number),
-        None => Ended::Exited(status.exit_status().unwrap_or_default()),
+        Some(number) => JobEnd::Signalled(number),
+        None => JobEnd::Exited(status.exit_status().unwrap_or_default()),
     }
 }

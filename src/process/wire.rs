@@ -1,6 +1,6 @@
 //! What the orchestrator and a keeper say to each other over their socket.
 //!
-//! One job goes down, with a descriptor where the command gets one; wishes of a byte or two follow it, one `Ended` comes
+//! One job goes down, with a descriptor where the command gets one; wishes of a byte or two follow it, one `JobEnd` comes
 //! back. A message is its length and its bytes; names and values are bytes, for neither a path nor an argument has to be
 //! text.
 
@@ -18,9 +18,9 @@ use rustix::io::retry_on_intr;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-pub(super) use self::task::{Order, Task};
-use crate::process::sandbox::{Failure, Layer};
-use crate::process::{Ended, Job};
+pub(super) use self::task::{Task, TaskMessage};
+use crate::process::sandbox::{SandboxFailure, SandboxLayer};
+use crate::process::{Job, JobEnd};
 
 /// Asks a keeper to end everything now; the end of the stream asks for the same.
 pub(super) const END_NOW: u8 = b'!';
@@ -38,7 +38,7 @@ pub(super) const WHO_LIVES: u8 = b'l';
 
 /// What the command's stdin is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Input {
+pub(super) enum ChildInput {
     Empty,
     /// A descriptor that follows the job.
     Channel,
@@ -53,9 +53,14 @@ pub(super) fn ask(mut keeper: impl Write, wish: u8) -> io::Result<()> {
     keeper.write_all(&[wish])
 }
 
-impl Input {
+impl ChildInput {
     /// All of them; their places in it are their numbers in a message.
-    const ALL: [Input; 4] = [Input::Empty, Input::Channel, Input::Duplex, Input::Terminal];
+    const ALL: [ChildInput; 4] = [
+        ChildInput::Empty,
+        ChildInput::Channel,
+        ChildInput::Duplex,
+        ChildInput::Terminal,
+    ];
 }
 
 /// Sends one message.
@@ -120,7 +125,7 @@ pub(super) fn receive_descriptor(from: &UnixStream) -> io::Result<OwnedFd> {
 const REPORTS: u8 = 0x80;
 
 /// Returns a job as a message; its time limit stays with the orchestrator. `reports`: the end of a channel follows.
-pub(super) fn encode_job(job: &Job, input: Input, reports: bool) -> Vec<u8> {
+pub(super) fn encode_job(job: &Job, input: ChildInput, reports: bool) -> Vec<u8> {
     let mut message = vec![input as u8 | if reports { REPORTS } else { 0 }];
     put_bytes(&mut message, job.cwd.as_os_str().as_bytes());
     put_list(&mut message, job.command.iter().map(OsString::as_os_str));
@@ -134,9 +139,9 @@ pub(super) fn encode_job(job: &Job, input: Input, reports: bool) -> Vec<u8> {
 }
 
 /// Returns the job in a message, or nothing where it holds none.
-pub(super) fn decode_job(message: &[u8]) -> Option<(Job, Input, bool)> {
+pub(super) fn decode_job(message: &[u8]) -> Option<(Job, ChildInput, bool)> {
     let (kind, mut message) = message.split_first()?;
-    let input = *Input::ALL.get(usize::from(*kind & !REPORTS))?;
+    let input = *ChildInput::ALL.get(usize::from(*kind & !REPORTS))?;
     let cwd = take_bytes(&mut message)?.into();
     let command = take_list(&mut message)?;
     let mut words = take_list(&mut message)?.into_iter();
@@ -172,39 +177,39 @@ pub(super) fn decode_pids(message: &[u8]) -> Vec<u32> {
 }
 
 /// Returns an end as a message.
-pub(super) fn encode_ended(ended: &Ended) -> Vec<u8> {
+pub(super) fn encode_ended(ended: &JobEnd) -> Vec<u8> {
     let (kind, rest) = match ended {
-        Ended::Exited(code) => (b'e', code.to_le_bytes().to_vec()),
-        Ended::Signalled(number) => (b's', number.to_le_bytes().to_vec()),
-        Ended::TimedOut => (b't', Vec::new()),
-        Ended::CannotStart(reason) => (b'c', reason.clone().into_bytes()),
-        Ended::NoWalls(Failure { layer, what }) => {
+        JobEnd::Exited(code) => (b'e', code.to_le_bytes().to_vec()),
+        JobEnd::Signalled(number) => (b's', number.to_le_bytes().to_vec()),
+        JobEnd::TimedOut => (b't', Vec::new()),
+        JobEnd::CannotStart(reason) => (b'c', reason.clone().into_bytes()),
+        JobEnd::NoWalls(SandboxFailure { layer, what }) => {
             (b'w', [&[*layer as u8], what.as_bytes()].concat())
         }
-        Ended::Limit(which) => (b'l', which.clone().into_bytes()),
+        JobEnd::Limit(which) => (b'l', which.clone().into_bytes()),
     };
     [vec![kind], rest].concat()
 }
 
 /// Returns the end in a message, or nothing where it holds none.
-pub(super) fn decode_ended(message: &[u8]) -> Option<Ended> {
+pub(super) fn decode_ended(message: &[u8]) -> Option<JobEnd> {
     let (kind, rest) = message.split_first()?;
     match kind {
-        b'e' => Some(Ended::Exited(i32::from_le_bytes(rest.try_into().ok()?))),
-        b's' => Some(Ended::Signalled(i32::from_le_bytes(rest.try_into().ok()?))),
-        b't' => Some(Ended::TimedOut),
-        b'c' => Some(Ended::CannotStart(
+        b'e' => Some(JobEnd::Exited(i32::from_le_bytes(rest.try_into().ok()?))),
+        b's' => Some(JobEnd::Signalled(i32::from_le_bytes(rest.try_into().ok()?))),
+        b't' => Some(JobEnd::TimedOut),
+        b'c' => Some(JobEnd::CannotStart(
             String::from_utf8_lossy(rest).into_owned(),
         )),
         b'w' => {
             let (layer, what) = rest.split_first()?;
-            let layer = *Layer::ALL.get(usize::from(*layer))?;
-            Some(Ended::NoWalls(Failure {
+            let layer = *SandboxLayer::ALL.get(usize::from(*layer))?;
+            Some(JobEnd::NoWalls(SandboxFailure {
                 layer,
                 what: String::from_utf8_lossy(what).into_owned(),
             }))
         }
-        b'l' => Some(Ended::Limit(String::from_utf8_lossy(rest).into_owned())),
+        b'l' => Some(JobEnd::Limit(String::from_utf8_lossy(rest).into_owned())),
         _ => None,
     }
 }
@@ -258,8 +263,8 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{Input, decode_ended, decode_job, encode_ended, encode_job, receive, send};
-    use crate::process::{Ended, Job};
+    use super::{ChildInput, decode_ended, decode_job, encode_ended, encode_job, receive, send};
+    use crate::process::{Job, JobEnd};
 
     fn word() -> impl Strategy<Value = OsString> {
         prop::collection::vec(any::<u8>(), 0..20).prop_map(OsString::from_vec)
@@ -274,9 +279,9 @@ mod tests {
         ) {
             let job = Job { command, cwd: cwd.into(), env, timeout: Duration::MAX };
             let mut stream = Vec::new();
-            send(&mut stream, &encode_job(&job, Input::Channel, true)).unwrap();
+            send(&mut stream, &encode_job(&job, ChildInput::Channel, true)).unwrap();
             let (arrived, input, reports) = decode_job(&receive(stream.as_slice()).unwrap()).unwrap();
-            prop_assert_eq!((input, reports), (Input::Channel, true));
+            prop_assert_eq!((input, reports), (ChildInput::Channel, true));
             prop_assert_eq!((arrived.command, arrived.cwd, arrived.env), (job.command, job.cwd, job.env));
         }
 
@@ -291,11 +296,11 @@ mod tests {
     #[test]
     fn an_end_arrives_as_it_was() {
         for ended in [
-            Ended::Exited(255),
-            Ended::Signalled(11),
-            Ended::TimedOut,
-            Ended::CannotStart("no ünlucky".to_owned()),
-            Ended::Limit("too much".to_owned()),
+            JobEnd::Exited(255),
+            JobEnd::Signalled(11),
+            JobEnd::TimedOut,
+            JobEnd::CannotStart("no ünlucky".to_owned()),
+            JobEnd::Limit("too much".to_owned()),
         ] {
             assert_eq!(decode_ended(&encode_ended(&ended)), Some(ended));
         }

@@ -5,40 +5,40 @@ use std::io::{BufRead, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::environments::registry::Urgent;
-use crate::server::protocol::{Malformed, Request, parse};
+use crate::environments::registry::UrgentAction;
+use crate::server::protocol::{MalformedRequest, ServeRequest, parse};
 
 /// A line longer than this is skipped to its end.
 const LONGEST_LINE: usize = 128 << 20;
 
 /// Something to answer.
 #[derive(Debug)]
-pub enum Item {
-    Malformed(Malformed),
+pub enum QueueItem {
+    Malformed(MalformedRequest),
     /// `is_done`: it was urgent and acted at once; its answer keeps its place.
     Request {
-        request: Request,
+        request: ServeRequest,
         is_done: bool,
     },
 }
 
-impl Item {
+impl QueueItem {
     /// Whether it is said to this environment and has not acted.
     fn waits_for(&self, environment: &str) -> bool {
-        matches!(self, Item::Request { request, is_done: false } if request.environment == environment)
+        matches!(self, QueueItem::Request { request, is_done: false } if request.environment == environment)
     }
 }
 
 /// Requests in the order in which they were read.
 pub struct Queue {
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     changed: Condvar,
     waker: UnixStream,
 }
 
 #[derive(Default)]
-struct State {
-    items: VecDeque<Item>,
+struct QueueState {
+    items: VecDeque<QueueItem>,
     /// How many items were taken out.
     taken: usize,
     /// Interrupts and restarts that have not acted, by how many items were read before them.
@@ -61,20 +61,20 @@ impl Queue {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut QueueState)) {
         change(&mut self.state());
         self.changed.notify_all();
         // A full stream has woken enough.
         let _ = (&self.waker).write(b".");
     }
 
-    fn push(&self, item: Item) {
+    fn push(&self, item: QueueItem) {
         self.change(|state| {
-            if matches!(&item, Item::Request { request, .. } if request.urgent().is_some()) {
+            if matches!(&item, QueueItem::Request { request, .. } if request.urgent().is_some()) {
                 state.urgent.push_back(state.taken + state.items.len());
             }
             state.items.push_back(item);
@@ -92,7 +92,7 @@ impl Queue {
     }
 
     /// Waits for the next item; none is the end.
-    pub fn next(&self) -> Option<Item> {
+    pub fn next(&self) -> Option<QueueItem> {
         let mut state = self.state();
         loop {
             if state.is_over {
@@ -128,9 +128,9 @@ impl Queue {
 
     /// Takes what should happen at once to the command that runs in this environment: an interrupt or restart that is
     /// the next thing said to it, or that was read after the command began, whatever waits before it.
-    pub fn take_urgent(&self, environment: &str) -> Urgent {
+    pub fn take_urgent(&self, environment: &str) -> UrgentAction {
         let mut state = self.state();
-        let State {
+        let QueueState {
             items,
             taken,
             urgent,
@@ -138,7 +138,7 @@ impl Queue {
             ..
         } = &mut *state;
         let begun = begun.get(environment).copied().unwrap_or_default();
-        let is_for_it = |item: &Item| item.waits_for(environment);
+        let is_for_it = |item: &QueueItem| item.waits_for(environment);
         let found = urgent.iter().position(|number| {
             let index = *number - *taken;
             items.get(index).is_some_and(is_for_it)
@@ -146,11 +146,11 @@ impl Queue {
         });
         let number = found.and_then(|found| urgent.remove(found));
         match number.and_then(|number| items.get_mut(number - *taken)) {
-            Some(Item::Request { request, is_done }) => {
+            Some(QueueItem::Request { request, is_done }) => {
                 *is_done = true;
-                request.urgent().unwrap_or(Urgent::Nothing)
+                request.urgent().unwrap_or(UrgentAction::Nothing)
             }
-            _ => Urgent::Nothing,
+            _ => UrgentAction::Nothing,
         }
     }
 }
@@ -160,34 +160,34 @@ pub fn read_lines(mut input: impl BufRead, queue: &Queue) {
     let mut line = Vec::new();
     loop {
         match read_line(&mut input, &mut line) {
-            Line::End => return queue.change(|state| state.is_closed = true),
-            Line::TooLong => {
+            InputLine::End => return queue.change(|state| state.is_closed = true),
+            InputLine::TooLong => {
                 let message = format!(
                     "Failed to parse command: the line is longer than {LONGEST_LINE} bytes"
                 );
-                queue.push(Item::Malformed(Malformed { id: None, message }));
+                queue.push(QueueItem::Malformed(MalformedRequest { id: None, message }));
             }
-            Line::Whole if line.iter().all(u8::is_ascii_whitespace) => {}
-            Line::Whole => queue.push(match parse(&line) {
-                Ok(request) => Item::Request {
+            InputLine::Whole if line.iter().all(u8::is_ascii_whitespace) => {}
+            InputLine::Whole => queue.push(match parse(&line) {
+                Ok(request) => QueueItem::Request {
                     request,
                     is_done: false,
                 },
-                Err(malformed) => Item::Malformed(malformed),
+                Err(malformed) => QueueItem::Malformed(malformed),
             }),
         }
         line = Vec::new();
     }
 }
 
-enum Line {
+enum InputLine {
     Whole,
     TooLong,
     End,
 }
 
 /// Reads one line without its newline; a last one may lack it.
-fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> Line {
+fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> InputLine {
     let mut is_long = false;
     loop {
         let available = match input.fill_buf() {
@@ -197,9 +197,9 @@ fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> Line {
         };
         if available.is_empty() {
             return match (is_long, line.is_empty()) {
-                (true, _) => Line::TooLong,
-                (false, true) => Line::End,
-                (false, false) => Line::Whole,
+                (true, _) => InputLine::TooLong,
+                (false, true) => InputLine::End,
+                (false, false) => InputLine::Whole,
             };
         }
         let end = available.iter().position(|byte| *byte == b'\n');
@@ -213,7 +213,11 @@ fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> Line {
         let used = end.map_or(available.len(), |end| end + 1);
         input.consume(used);
         if end.is_some() {
-            return if is_long { Line::TooLong } else { Line::Whole };
+            return if is_long {
+                InputLine::TooLong
+            } else {
+                InputLine::Whole
+            };
         }
     }
 }
@@ -241,7 +245,7 @@ mod tests {
                 serde_json::json!({"type": "command", "environment": environment, "command": wish})
             }
         };
-        queue.push(Item::Request {
+        queue.push(QueueItem::Request {
             request: parse(request.to_string().as_bytes()).unwrap(),
             is_done: false,
         });
@@ -250,7 +254,7 @@ mod tests {
     fn done(queue: &Queue) -> Option<bool> {
         queue
             .next()
-            .map(|item| matches!(item, Item::Request { is_done: true, .. }))
+            .map(|item| matches!(item, QueueItem::Request { is_done: true, .. }))
     }
 
     #[test]
@@ -263,10 +267,10 @@ mod tests {
         ]);
         assert_eq!(done(&queue), Some(false));
         queue.begin("a");
-        assert_eq!(queue.take_urgent("b"), Urgent::Nothing);
-        assert_eq!(queue.take_urgent("a"), Urgent::Interrupt);
-        assert_eq!(queue.take_urgent("a"), Urgent::Restart);
-        assert_eq!(queue.take_urgent("a"), Urgent::Nothing);
+        assert_eq!(queue.take_urgent("b"), UrgentAction::Nothing);
+        assert_eq!(queue.take_urgent("a"), UrgentAction::Interrupt);
+        assert_eq!(queue.take_urgent("a"), UrgentAction::Restart);
+        assert_eq!(queue.take_urgent("a"), UrgentAction::Nothing);
         assert_eq!(
             [done(&queue), done(&queue), done(&queue)],
             [Some(false), Some(true), Some(true)]
@@ -278,12 +282,12 @@ mod tests {
         let (queue, _wake) = queue(&[("a", "x"), ("a", "y"), ("a", "!interrupt")]);
         done(&queue);
         queue.begin("a");
-        assert_eq!(queue.take_urgent("a"), Urgent::Nothing);
+        assert_eq!(queue.take_urgent("a"), UrgentAction::Nothing);
         push(&queue, "a", "!restart");
-        assert_eq!(queue.take_urgent("a"), Urgent::Restart);
+        assert_eq!(queue.take_urgent("a"), UrgentAction::Restart);
         done(&queue);
         queue.begin("a");
-        assert_eq!(queue.take_urgent("a"), Urgent::Interrupt);
+        assert_eq!(queue.take_urgent("a"), UrgentAction::Interrupt);
     }
 
     #[test]
@@ -291,8 +295,8 @@ mod tests {
         let (queue, _wake) = queue(&[("a", "!interrupt"), ("a", "!wait"), ("a", "!restart")]);
         queue.begin("a");
         done(&queue);
-        assert_eq!(queue.take_urgent("a"), Urgent::Nothing);
+        assert_eq!(queue.take_urgent("a"), UrgentAction::Nothing);
         done(&queue);
-        assert_eq!(queue.take_urgent("a"), Urgent::Restart);
+        assert_eq!(queue.take_urgent("a"), UrgentAction::Restart);
     }
 }

@@ -17,16 +17,16 @@ use std::thread;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::pipe::fcntl_setpipe_size;
 
-use crate::cancel::{Signal, Stop};
-use crate::environments::registry::{Action, Registry, Urgent, Waiter};
-use crate::server::input::{Item, Queue};
-use crate::server::protocol::{Reply, Request, Wish};
+use crate::cancel::{CancelToken, Signal};
+use crate::environments::registry::{ControlAction, Registry, UrgentAction, Waiter};
+use crate::server::input::{Queue, QueueItem};
+use crate::server::protocol::{ServeAction, ServeReply, ServeRequest};
 
 const PIPE_SIZE: usize = 1 << 20;
 
 /// How the loop came to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Served {
+pub enum ServeEnd {
     /// All requests were answered.
     ToTheEnd,
     Stopped(Signal),
@@ -35,7 +35,7 @@ pub enum Served {
 }
 
 /// Serves until the input ends, a signal comes, or nobody reads the answers; then ends every environment.
-pub fn serve(registry: &mut Registry, stop: &Stop) -> io::Result<Served> {
+pub fn serve(registry: &mut Registry, stop: &CancelToken) -> io::Result<ServeEnd> {
     let (wake, waker) = UnixStream::pair()?;
     wake.set_nonblocking(true)?;
     waker.set_nonblocking(true)?;
@@ -50,7 +50,7 @@ pub fn serve(registry: &mut Registry, stop: &Stop) -> io::Result<Served> {
 }
 
 /// Waits for the wish to end, or for the end of whoever reads our stdout.
-fn watch(stop: &Stop, queue: &Queue) {
+fn watch(stop: &CancelToken, queue: &Queue) {
     let stdout = io::stdout();
     loop {
         let mut fds = [
@@ -68,27 +68,27 @@ fn answer_all(
     registry: &mut Registry,
     queue: &Queue,
     wake: &UnixStream,
-    stop: &Stop,
-) -> io::Result<Served> {
+    stop: &CancelToken,
+) -> io::Result<ServeEnd> {
     let stdout = io::stdout().as_fd().try_clone_to_owned()?;
     // A larger pipe spares a large answer most of its waiting; the usual size serves as well.
     let _ = fcntl_setpipe_size(&stdout, PIPE_SIZE);
     let mut out = BufWriter::with_capacity(1 << 16, File::from(stdout));
-    let over = || stop.requested().map_or(Served::Unread, Served::Stopped);
+    let over = || stop.requested().map_or(ServeEnd::Unread, ServeEnd::Stopped);
     while let Some(item) = queue.next() {
         let written = match item {
-            Item::Malformed(malformed) => Reply::Error {
+            QueueItem::Malformed(malformed) => ServeReply::Error {
                 id: malformed.id.as_ref(),
                 message: &malformed.message,
             }
             .write(&mut out),
-            Item::Request { request, is_done } => {
+            QueueItem::Request { request, is_done } => {
                 let response = carry_out(registry, &request, is_done, queue, wake.as_fd());
                 if queue.is_over() {
                     return Ok(over());
                 }
                 let (id, screens) = (request.id.as_ref(), &registry.screens());
-                Reply::Response {
+                ServeReply::Response {
                     id,
                     response: &response,
                     screens,
@@ -103,25 +103,25 @@ fn answer_all(
     Ok(if queue.is_over() {
         over()
     } else {
-        Served::ToTheEnd
+        ServeEnd::ToTheEnd
     })
 }
 
 fn carry_out(
     registry: &mut Registry,
-    request: &Request,
+    request: &ServeRequest,
     is_done: bool,
     queue: &Queue,
     wake: BorrowedFd<'_>,
 ) -> crate::environments::Response {
-    let mut is_begun = matches!(request.wish, Wish::Control(_));
+    let mut is_begun = matches!(request.wish, ServeAction::Control(_));
     let mut urgent = |environment: &str| {
         drain(wake);
         if !std::mem::replace(&mut is_begun, true) {
             queue.begin(environment);
         }
         if queue.is_over() {
-            Urgent::End
+            UrgentAction::End
         } else {
             queue.take_urgent(environment)
         }
@@ -131,10 +131,10 @@ fn carry_out(
         urgent: &mut urgent,
     };
     match &request.wish {
-        Wish::Command(command) => {
+        ServeAction::Command(command) => {
             registry.command(&request.environment, command, request.timeout, &mut waiter)
         }
-        Wish::Control(action) => registry.control(
+        ServeAction::Control(action) => registry.control(
             &request.environment,
             *action,
             request.timeout,
@@ -150,12 +150,12 @@ fn drain(wake: BorrowedFd<'_>) {
     while rustix::io::read(wake, &mut bytes).is_ok_and(|count| 0 < count) {}
 }
 
-impl Request {
+impl ServeRequest {
     /// Returns what the request does at once to a command that runs, where it does.
-    fn urgent(&self) -> Option<Urgent> {
+    fn urgent(&self) -> Option<UrgentAction> {
         match self.wish {
-            Wish::Control(Action::Interrupt) => Some(Urgent::Interrupt),
-            Wish::Control(Action::Restart) => Some(Urgent::Restart),
+            ServeAction::Control(ControlAction::Interrupt) => Some(UrgentAction::Interrupt),
+            ServeAction::Control(ControlAction::Restart) => Some(UrgentAction::Restart),
             _ => None,
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::environments::registry::Action;
+use crate::environments::registry::ControlAction;
 use crate::environments::{Response, ScreenSection};
 
 /// No timeout counts as more.
@@ -17,50 +17,50 @@ const MOST_VALUES: usize = 1 << 20;
 
 /// What an agent asks.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Request {
+pub struct ServeRequest {
     pub id: Option<Value>,
     pub environment: String,
     pub timeout: Option<Duration>,
-    pub wish: Wish,
+    pub wish: ServeAction,
 }
 
 /// What is wanted of the environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wish {
+pub enum ServeAction {
     Command(String),
-    Control(Action),
+    Control(ControlAction),
 }
 
 /// A line that is no request: its id, where it has one, and what is wrong with it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Malformed {
+pub struct MalformedRequest {
     pub id: Option<Value>,
     pub message: String,
 }
 
 /// The id of a line that is an object and yet no request: a text in it may have no meaning.
 #[derive(Deserialize)]
-struct Named {
+struct RequestId {
     #[serde(default)]
     id: Option<Value>,
 }
 
-impl Named {
+impl RequestId {
     fn id_of(line: &[u8]) -> Option<Value> {
-        let Named { id } = serde_json::from_slice(line).ok()?;
+        let RequestId { id } = serde_json::from_slice(line).ok()?;
         id.filter(|id| id.is_string() || id.is_number())
     }
 }
 
 /// Reads one line.
-pub fn parse(line: &[u8]) -> Result<Request, Malformed> {
+pub fn parse(line: &[u8]) -> Result<ServeRequest, MalformedRequest> {
     if is_intricate(line) {
         let message =
             format!("Failed to parse command: the line has more than {MOST_VALUES} values");
-        return Err(Malformed { id: None, message });
+        return Err(MalformedRequest { id: None, message });
     }
-    let refuse = |message: String| Malformed {
-        id: Named::id_of(line),
+    let refuse = |message: String| MalformedRequest {
+        id: RequestId::id_of(line),
         message,
     };
     let text = std::str::from_utf8(line)
@@ -81,11 +81,11 @@ pub fn parse(line: &[u8]) -> Result<Request, Malformed> {
             ));
         }
     };
-    let request = Fields {
+    let request = RequestFields {
         id: id.clone(),
         fields,
     };
-    request.read().map_err(|message| Malformed {
+    request.read().map_err(|message| MalformedRequest {
         id,
         message: format!("Failed to parse command: {message}"),
     })
@@ -123,13 +123,13 @@ fn after_text(mut rest: &[u8]) -> &[u8] {
     &[]
 }
 
-struct Fields {
+struct RequestFields {
     id: Option<Value>,
     fields: serde_json::Map<String, Value>,
 }
 
-impl Fields {
-    fn read(mut self) -> Result<Request, String> {
+impl RequestFields {
+    fn read(mut self) -> Result<ServeRequest, String> {
         let kind = self.text("type")?;
         if kind != "command" && kind != "control" {
             return Err(format!(
@@ -138,11 +138,11 @@ impl Fields {
         }
         let environment = self.text("environment")?;
         let wish = match kind.as_str() {
-            "command" => Wish::Command(self.text("command")?),
-            _ => Wish::Control(self.action()?),
+            "command" => ServeAction::Command(self.text("command")?),
+            _ => ServeAction::Control(self.action()?),
         };
         let timeout = self.timeout()?;
-        Ok(Request {
+        Ok(ServeRequest {
             id: self.id,
             environment,
             timeout,
@@ -158,11 +158,11 @@ impl Fields {
         }
     }
 
-    fn action(&mut self) -> Result<Action, String> {
+    fn action(&mut self) -> Result<ControlAction, String> {
         match self.text("action")?.as_str() {
-            "wait" => Ok(Action::Wait),
-            "interrupt" => Ok(Action::Interrupt),
-            "restart" => Ok(Action::Restart),
+            "wait" => Ok(ControlAction::Wait),
+            "interrupt" => Ok(ControlAction::Interrupt),
+            "restart" => Ok(ControlAction::Restart),
             other => Err(format!(
                 "unknown action {other:?}; there are \"wait\", \"interrupt\" and \"restart\""
             )),
@@ -184,7 +184,7 @@ impl Fields {
 
 /// What is answered.
 #[derive(Debug, Clone, Copy)]
-pub enum Reply<'a> {
+pub enum ServeReply<'a> {
     Response {
         id: Option<&'a Value>,
         response: &'a Response,
@@ -196,11 +196,11 @@ pub enum Reply<'a> {
     },
 }
 
-impl Reply<'_> {
+impl ServeReply<'_> {
     /// Writes it, and a newline.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         match self {
-            Reply::Response {
+            ServeReply::Response {
                 id,
                 response,
                 screens,
@@ -209,7 +209,7 @@ impl Reply<'_> {
                 write_response(out, response)?;
                 write_screens(out, screens)
             }
-            Reply::Error { id, message } => {
+            ServeReply::Error { id, message } => {
                 begin(out, "error", *id)?;
                 write_field(out, r#","message":"#, message)
             }
@@ -300,7 +300,7 @@ mod tests {
 
     use super::*;
 
-    fn wrong(line: &str) -> Malformed {
+    fn wrong(line: &str) -> MalformedRequest {
         parse(line.as_bytes()).unwrap_err()
     }
 
@@ -310,7 +310,7 @@ mod tests {
             br#"{"type":"command","environment":"bash","command":"ls","timeout":1.5,"id":7}"#,
         )
         .unwrap();
-        assert_eq!(command.wish, Wish::Command("ls".into()));
+        assert_eq!(command.wish, ServeAction::Command("ls".into()));
         assert_eq!(
             (command.timeout, command.id),
             (Some(Duration::from_millis(1500)), Some(7.into()))
@@ -320,7 +320,7 @@ mod tests {
                 .unwrap();
         assert_eq!(
             (control.wish, control.timeout),
-            (Wish::Control(Action::Wait), None)
+            (ServeAction::Control(ControlAction::Wait), None)
         );
         let long =
             parse(br#"{"type":"command","environment":"bash","command":"","timeout":1e300}"#)
@@ -374,7 +374,7 @@ mod tests {
         assert!(command(&many, &many[..many.len() - 20]).is_ok());
     }
 
-    fn written(reply: Reply<'_>) -> String {
+    fn written(reply: ServeReply<'_>) -> String {
         let mut line = Vec::new();
         reply.write(&mut line).unwrap();
         String::from_utf8(line).unwrap()
@@ -391,13 +391,13 @@ mod tests {
         };
         let head = r#"{"type":"response","id":7,"response":{"output":"\u001b\t","success":false,"running":true},"#;
         let tail = r#""screen":{"a\"b":{"content":"x\n","max_lines":50},"c":{"content":"","max_lines":50}}}"#;
-        let reply = Reply::Response {
+        let reply = ServeReply::Response {
             id: Some(&7.into()),
             response: &response,
             screens: &screens,
         };
         assert_eq!(written(reply), format!("{head}{tail}\n"));
-        let error = Reply::Error {
+        let error = ServeReply::Error {
             id: Some(&"é".into()),
             message: "a\\",
         };

@@ -21,7 +21,7 @@ use crate::events::Event;
 use crate::secrets::Secrets;
 use crate::state::run::{now, timestamp};
 
-pub use crate::state::journal::read::{ReadUp, read_lines};
+pub use crate::state::journal::read::{JournalRead, read_lines};
 
 /// How much of a cut-off tail is shown in the note about it.
 const TAIL_SHOWN: usize = 512;
@@ -40,22 +40,22 @@ pub struct Journal {
 
 /// What had to be done about a damaged log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Mended {
+pub struct JournalRepair {
     /// The numbers of unreadable lines in the middle, which stay where they are.
     pub skipped: Vec<u64>,
-    pub cut: Option<CutOff>,
+    pub cut: Option<CutTail>,
 }
 
 /// A tail that could not be read, and the file in `logs/` that keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CutOff {
+pub struct CutTail {
     pub dropped_bytes: u64,
     pub dropped: String,
     pub kept_as: String,
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct JournalLine<'a> {
     ts: String,
     run_id: &'a str,
     seq: u64,
@@ -71,7 +71,7 @@ impl Journal {
         run_id: &str,
         secrets: &Secrets,
         visit: &mut dyn FnMut(u64, Event),
-    ) -> Result<(Journal, Option<Mended>)> {
+    ) -> Result<(Journal, Option<JournalRepair>)> {
         let name = file_name(run_id);
         let path = logs_path.join(&name);
         let flags =
@@ -98,11 +98,14 @@ impl Journal {
             length: read.whole_bytes,
             secrets: secrets.clone(),
         };
-        let mended = Mended {
+        let mended = JournalRepair {
             skipped: read.skipped,
             cut: journal.mend()?,
         };
-        Ok((journal, (mended != Mended::default()).then_some(mended)))
+        Ok((
+            journal,
+            (mended != JournalRepair::default()).then_some(mended),
+        ))
     }
 
     /// Writes an event down. Where it held a secret, the event as it was written is returned, for whoever is told of it.
@@ -128,7 +131,7 @@ impl Journal {
     }
 
     fn line(&self, event: &Event) -> Result<String> {
-        let line = Line {
+        let line = JournalLine {
             ts: timestamp(),
             run_id: &self.run_id,
             seq: self.seq + 1,
@@ -185,7 +188,7 @@ impl Journal {
     }
 
     /// Cuts off what follows the last line that could be read, once that is safe in a file of its own.
-    fn mend(&mut self) -> Result<Option<CutOff>> {
+    fn mend(&mut self) -> Result<Option<CutTail>> {
         let io = |action, path: &Path| {
             let path = path.to_owned();
             move |error| Error::Io {
@@ -211,7 +214,7 @@ impl Journal {
             .map_err(io("mend", &self.path))?;
         self.file.sync_all().map_err(io("sync", &self.path))?;
         let dropped = tail.escape_ascii().to_string();
-        Ok(Some(CutOff {
+        Ok(Some(CutTail {
             dropped_bytes: end - self.length,
             dropped,
             kept_as,
@@ -288,7 +291,7 @@ mod tests {
             self.folder.path().join(format!("{}.log", self.run_id))
         }
 
-        fn open(&self) -> (Journal, Option<Mended>, Vec<Event>) {
+        fn open(&self) -> (Journal, Option<JournalRepair>, Vec<Event>) {
             let directory = File::open(self.folder.path()).unwrap();
             let mut events = Vec::new();
             let secrets = Secrets::new(["sk-secret-12345".to_owned()]);
@@ -427,7 +430,7 @@ mod tests {
         (whole.clone(), std::iter::once(0).chain(ends).collect())
     }
 
-    fn read_back(logs: &Logs) -> (ReadUp, Vec<Event>) {
+    fn read_back(logs: &Logs) -> (JournalRead, Vec<Event>) {
         let mut events = Vec::new();
         let file = File::open(logs.path()).unwrap();
         let read = read_lines(&file, Some(&logs.run_id), &mut |_, event| {
@@ -489,7 +492,7 @@ mod tests {
         assert_eq!((journal.lines(), events.len()), (7, 6));
         assert_eq!(
             mended,
-            Some(Mended {
+            Some(JournalRepair {
                 skipped: vec![3],
                 cut: None
             })

@@ -16,7 +16,7 @@ pub const VERSION: u64 = 1;
 #[serde(deny_unknown_fields)]
 pub struct RunState {
     pub version: u64,
-    pub kind: Kind,
+    pub kind: RunKind,
     pub run_id: String,
     pub spec_file: String,
     pub spec_hash: String,
@@ -34,7 +34,7 @@ pub struct RunState {
     pub reason: Option<Reason>,
     #[serde(deserialize_with = "present")]
     pub last_error: Option<String>,
-    pub usage: Totals,
+    pub usage: UsageTotals,
     pub created_at: String,
     pub updated_at: String,
 }
@@ -42,7 +42,7 @@ pub struct RunState {
 /// What kind of run a root holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum RunKind {
     Build,
     Workflow,
 }
@@ -50,7 +50,7 @@ pub enum Kind {
 /// What the recorded answers of a run came to. Costs are null where the price is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Totals {
+pub struct UsageTotals {
     pub llm_calls: u64,
     pub input_tokens: u64,
     pub output_tokens: u64,
@@ -61,11 +61,11 @@ pub struct Totals {
     pub lost_usd: Option<f64>,
 }
 
-impl Totals {
+impl UsageTotals {
     /// Returns totals of no call at all, at a known or an unknown price.
-    pub fn none(price_is_known: bool) -> Totals {
+    pub fn none(price_is_known: bool) -> UsageTotals {
         let nothing = price_is_known.then_some(0.0);
-        Totals {
+        UsageTotals {
             llm_calls: 0,
             input_tokens: 0,
             output_tokens: 0,
@@ -95,7 +95,7 @@ impl Totals {
 }
 
 /// What a new run is made of.
-pub struct Birth<'a> {
+pub struct NewRun<'a> {
     pub run_id: String,
     pub spec_file: &'a str,
     pub spec_hash: &'a str,
@@ -105,11 +105,11 @@ pub struct Birth<'a> {
 
 impl RunState {
     /// Returns a run that stands in INIT.
-    pub fn new(birth: Birth<'_>) -> RunState {
+    pub fn new(birth: NewRun<'_>) -> RunState {
         let now = timestamp();
         RunState {
             version: VERSION,
-            kind: Kind::Build,
+            kind: RunKind::Build,
             run_id: birth.run_id,
             spec_file: birth.spec_file.to_owned(),
             spec_hash: birth.spec_hash.to_owned(),
@@ -123,7 +123,7 @@ impl RunState {
             attempt_files: Vec::new(),
             reason: None,
             last_error: None,
-            usage: Totals::none(birth.price_is_known),
+            usage: UsageTotals::none(birth.price_is_known),
             created_at: now.clone(),
             updated_at: now,
         }
@@ -141,8 +141,9 @@ impl RunState {
     }
 
     /// Reads a file's content; the error says what is wrong with it.
-    pub fn parse(bytes: &[u8]) -> Result<Parsed, String> {
-        let header: Header = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    pub fn parse(bytes: &[u8]) -> Result<ParsedState, String> {
+        let header: StateHeader =
+            serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
         if header.version > VERSION {
             return Err(format!(
                 "made by a newer version of this program (version {})",
@@ -152,12 +153,12 @@ impl RunState {
         if header.version != VERSION {
             return Err(format!("unknown version {}", header.version));
         }
-        if header.kind == Kind::Workflow {
-            return Ok(Parsed::Workflow);
+        if header.kind == RunKind::Workflow {
+            return Ok(ParsedState::Workflow);
         }
         let state: RunState = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
         state.check()?;
-        Ok(Parsed::Build(Box::new(state)))
+        Ok(ParsedState::Build(Box::new(state)))
     }
 
     /// What the types cannot say.
@@ -198,7 +199,7 @@ impl RunState {
 
 /// A state file that could be read.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Parsed {
+pub enum ParsedState {
     Build(Box<RunState>),
     /// The state of a workflow, which is not ours to judge.
     Workflow,
@@ -206,9 +207,9 @@ pub enum Parsed {
 
 /// What every version and kind of the file has; all else is looked at afterwards.
 #[derive(Deserialize)]
-struct Header {
+struct StateHeader {
     version: u64,
-    kind: Kind,
+    kind: RunKind,
 }
 
 /// Reads a field that may be null but not absent.
@@ -253,7 +254,7 @@ mod tests {
 
     fn example() -> RunState {
         let hash = format!("sha256:{}", "0".repeat(64));
-        RunState::new(Birth {
+        RunState::new(NewRun {
             run_id: new_run_id(),
             spec_file: "specs/x.yaml",
             spec_hash: &hash,
@@ -262,7 +263,7 @@ mod tests {
         })
     }
 
-    fn with(change: impl FnOnce(&mut Value)) -> Result<Parsed, String> {
+    fn with(change: impl FnOnce(&mut Value)) -> Result<ParsedState, String> {
         let mut value = serde_json::to_value(example()).unwrap();
         change(&mut value);
         RunState::parse(value.to_string().as_bytes())
@@ -274,7 +275,7 @@ mod tests {
         let text = serde_json::to_string(&state).unwrap();
         assert_eq!(
             RunState::parse(text.as_bytes()),
-            Ok(Parsed::Build(Box::new(state)))
+            Ok(ParsedState::Build(Box::new(state)))
         );
     }
 
@@ -323,7 +324,7 @@ mod tests {
         );
         assert_eq!(
             with(|state| state["kind"] = json!("workflow")),
-            Ok(Parsed::Workflow)
+            Ok(ParsedState::Workflow)
         );
     }
 

@@ -18,7 +18,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::error::{Error, Result, Violation};
-use crate::state::run::{Parsed, RunState, now, timestamp};
+use crate::state::run::{ParsedState, RunState, now, timestamp};
 
 pub const STATE_FILE: &str = "state.json";
 pub const LOCK_FILE: &str = ".orchestrator.lock";
@@ -43,7 +43,7 @@ pub struct Lock {
 
 /// What `state.json` holds.
 #[derive(Debug)]
-pub enum Loaded {
+pub enum LoadedState {
     Nothing,
     Build(Box<RunState>),
     Workflow,
@@ -152,24 +152,24 @@ impl Root {
     }
 
     /// Reads `state.json`, whatever stands there.
-    pub fn load(&self) -> Result<Loaded> {
+    pub fn load(&self) -> Result<LoadedState> {
         let Some(stat) = self.stat(STATE_FILE)? else {
-            return Ok(Loaded::Nothing);
+            return Ok(LoadedState::Nothing);
         };
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Ok(Loaded::Corrupt("it is not a regular file".into()));
+            return Ok(LoadedState::Corrupt("it is not a regular file".into()));
         }
         if stat.st_size as u64 > STATE_LIMIT {
-            return Ok(Loaded::Corrupt(format!(
+            return Ok(LoadedState::Corrupt(format!(
                 "it has {} bytes, more than any state",
                 stat.st_size
             )));
         }
         let bytes = self.read_state()?;
         Ok(match RunState::parse(&bytes) {
-            Ok(Parsed::Build(state)) => Loaded::Build(state),
-            Ok(Parsed::Workflow) => Loaded::Workflow,
-            Err(problem) => Loaded::Corrupt(problem),
+            Ok(ParsedState::Build(state)) => LoadedState::Build(state),
+            Ok(ParsedState::Workflow) => LoadedState::Workflow,
+            Err(problem) => LoadedState::Corrupt(problem),
         })
     }
 

@@ -30,7 +30,7 @@ pub(in crate::workspace) enum Access {
 
 /// What is known of an entry without opening it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::workspace) struct Meta {
+pub(in crate::workspace) struct EntryMeta {
     pub kind: FileType,
     /// The permission bits.
     pub mode: u32,
@@ -46,14 +46,17 @@ pub(in crate::workspace) struct Meta {
 }
 
 /// Looks at `name` itself, or, when it is empty, at what `dir` is; returns nothing when it is not there.
-pub(in crate::workspace) fn look(dir: BorrowedFd<'_>, name: &OsStr) -> Result<Option<Meta>, Errno> {
+pub(in crate::workspace) fn look(
+    dir: BorrowedFd<'_>,
+    name: &OsStr,
+) -> Result<Option<EntryMeta>, Errno> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::EMPTY_PATH;
     let found = match statx(dir, name, flags, StatxFlags::BASIC_STATS) {
         Ok(found) => found,
         Err(Errno::NOENT) => return Ok(None),
         Err(errno) => return Err(errno),
     };
-    Ok(Some(Meta {
+    Ok(Some(EntryMeta {
         kind: FileType::from_raw_mode(found.stx_mode.into()),
         mode: u32::from(found.stx_mode) & 0o7777,
         size: found.stx_size,

@@ -1,4 +1,4 @@
-//! The one door to `workspace/`: everything that reads, writes or removes there goes through a `Door`.
+//! The one door to `workspace/`: everything that reads, writes or removes there goes through a `Workspace`.
 //!
 //! It holds a handle on the directory and goes from it one component at a time, never through a link and never into
 //! a mount, so what is swapped in between cannot lead out. Links that stay inside are followed here, in `locate.rs`,
@@ -30,30 +30,30 @@ use crate::error::Error;
 use crate::workspace::entry::{enter, look, loosen, names, unlock};
 use crate::workspace::safe_path::{SafePath, Violation};
 
-pub(in crate::workspace) use crate::workspace::entry::{Access, Meta};
-pub(in crate::workspace) use crate::workspace::walk::{DEPTH_LIMIT, Reach};
-pub use crate::workspace::walk::{Entry, Kind, Time, Walk, Walked};
+pub(in crate::workspace) use crate::workspace::entry::{Access, EntryMeta};
+pub(in crate::workspace) use crate::workspace::walk::{DEPTH_LIMIT, WalkReach};
+pub use crate::workspace::walk::{EntryKind, FileTime, WalkEnd, WalkStep, WorkspaceEntry};
 pub use crate::workspace::write::make_executable;
 
 /// File systems that change a file's times with every change of it: ext4, XFS, Btrfs, F2FS.
 const TELLING: [u64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
 
 /// Returns the time as files get it: it goes in steps of a few milliseconds.
-pub fn now_of_files() -> Time {
+pub fn now_of_files() -> FileTime {
     let now = clock_gettime(ClockId::RealtimeCoarse);
     (now.tv_sec, u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 /// What an answer wants done to one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum FileChange {
     Write { path: SafePath, content: Vec<u8> },
     Delete { path: SafePath },
 }
 
 /// Why changes cannot be made.
 #[derive(Debug)]
-pub enum Refusal {
+pub enum ChangeRefusal {
     /// The tree does not allow it as it is; the words are for the model.
     Conflict(String),
     /// It would leave the workspace, or meets a special file.
@@ -64,7 +64,7 @@ pub enum Refusal {
 
 /// What was found where a file was to be read.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Read {
+pub enum ReadOutcome {
     File(Vec<u8>),
     /// A regular file over the limit; its size.
     TooLarge(u64),
@@ -75,15 +75,15 @@ pub enum Read {
 
 /// A handle on `workspace/`, and every way to touch what is in it.
 #[derive(Debug)]
-pub struct Door {
+pub struct Workspace {
     top: OwnedFd,
     /// How the directory is called in messages.
     display: PathBuf,
 }
 
-impl Door {
+impl Workspace {
     /// Opens the directory `name` in `root`, and makes it when it is missing; a link or a file there is refused.
-    pub fn open(root: BorrowedFd<'_>, name: &str, display: &Path) -> Result<Door, Error> {
+    pub fn open(root: BorrowedFd<'_>, name: &str, display: &Path) -> Result<Workspace, Error> {
         let failed = |errno: Errno| Error::io("open", display, errno);
         match mkdirat(root, name, Mode::from_raw_mode(0o755)) {
             Ok(()) | Err(Errno::EXIST) => {}
@@ -96,7 +96,7 @@ impl Door {
             _ => Err(errno),
         });
         match opened {
-            Ok(top) => Ok(Door {
+            Ok(top) => Ok(Workspace {
                 top,
                 display: display.to_owned(),
             }),
@@ -123,20 +123,24 @@ impl Door {
         let walked = self.walk(&mut |entry| {
             let is_spared = entry.path.components().count() == 1
                 && self.is_spared(entry.path.as_os_str(), spared);
-            has_files |=
-                !is_spared && !matches!(entry.kind, Kind::Dir { mode } if mode & 0o500 == 0o500);
-            if has_files { Walk::Stop } else { Walk::On }
+            has_files |= !is_spared
+                && !matches!(entry.kind, EntryKind::Dir { mode } if mode & 0o500 == 0o500);
+            if has_files {
+                WalkStep::Stop
+            } else {
+                WalkStep::On
+            }
         })?;
-        Ok(has_files || walked == Walked::Cut)
+        Ok(has_files || walked == WalkEnd::Cut)
     }
 
     /// Reads a regular file of at most `limit` bytes; no link is followed, at the end or on the way.
-    pub fn read_file(&self, path: &Path, limit: u64) -> Result<Read, Error> {
+    pub fn read_file(&self, path: &Path, limit: u64) -> Result<ReadOutcome, Error> {
         let (file, meta) = match self.open_file(path, Access::AsIs) {
             Ok(opened) => opened,
-            Err(Errno::NOENT) => return Ok(Read::Missing),
+            Err(Errno::NOENT) => return Ok(ReadOutcome::Missing),
             Err(Errno::LOOP | Errno::NOTDIR | Errno::ACCESS | Errno::XDEV | Errno::INVAL) => {
-                return Ok(Read::Other);
+                return Ok(ReadOutcome::Other);
             }
             Err(errno) => return Err(self.failed("read", path, errno)),
         };
@@ -149,9 +153,9 @@ impl Door {
         .map_err(|error| Error::io("read", &self.display.join(path), error))?;
         let size = meta.size.max(content.len() as u64);
         Ok(if size > limit {
-            Read::TooLarge(size)
+            ReadOutcome::TooLarge(size)
         } else {
-            Read::File(content)
+            ReadOutcome::File(content)
         })
     }
 
@@ -193,7 +197,7 @@ impl Door {
         &self,
         path: &Path,
         access: Access,
-    ) -> Result<(File, Meta), Errno> {
+    ) -> Result<(File, EntryMeta), Errno> {
         let (folder, name) = self.parent_of(path, access)?;
         if look(folder.as_fd(), name)?.ok_or(Errno::NOENT)?.kind != FileType::RegularFile {
             return Err(Errno::INVAL);
@@ -208,7 +212,7 @@ impl Door {
     }
 
     /// Looks at what is at `path`; nothing, if the way there is not one of folders.
-    pub(in crate::workspace) fn look_at(&self, path: &Path) -> Result<Option<Meta>, Error> {
+    pub(in crate::workspace) fn look_at(&self, path: &Path) -> Result<Option<EntryMeta>, Error> {
         match self
             .parent_of(path, Access::Force)
             .and_then(|(folder, name)| look(folder.as_fd(), name))
@@ -256,17 +260,17 @@ impl Door {
     }
 }
 
-impl From<Violation> for Refusal {
-    fn from(violation: Violation) -> Refusal {
-        Refusal::Violation(violation)
+impl From<Violation> for ChangeRefusal {
+    fn from(violation: Violation) -> ChangeRefusal {
+        ChangeRefusal::Violation(violation)
     }
 }
 
-impl From<Error> for Refusal {
-    fn from(error: Error) -> Refusal {
+impl From<Error> for ChangeRefusal {
+    fn from(error: Error) -> ChangeRefusal {
         match error {
-            Error::Safety(violation) => Refusal::Violation(violation),
-            other => Refusal::Io(other),
+            Error::Safety(violation) => ChangeRefusal::Violation(violation),
+            other => ChangeRefusal::Io(other),
         }
     }
 }

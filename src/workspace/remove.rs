@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, Dir, FileType, fsync, renameat, unlinkat};
 use rustix::io::Errno;
 
 use crate::error::Error;
-use crate::workspace::Door;
+use crate::workspace::Workspace;
 use crate::workspace::entry::{Access, STAGE_PREFIX, enter, names, stage_name, unlock};
 use crate::workspace::walk::DEPTH_LIMIT;
 
@@ -23,12 +23,12 @@ const LEVELS_HELD: usize = 64;
 const MAX_PASSES: u32 = 4;
 
 /// Something that could not be removed, where it is now, and why.
-struct Stuck {
+struct StuckEntry {
     path: PathBuf,
     errno: Errno,
 }
 
-impl Stuck {
+impl StuckEntry {
     fn reason(&self) -> String {
         match self.errno {
             Errno::XDEV | Errno::BUSY => "another file system is mounted there".to_owned(),
@@ -38,7 +38,7 @@ impl Stuck {
 }
 
 /// A folder that is being emptied.
-struct Level {
+struct RemovalLevel {
     handle: OwnedFd,
     name: OsString,
     left: Vec<OsString>,
@@ -48,14 +48,14 @@ struct Level {
 }
 
 /// A tree that is being taken down.
-struct Felling<'a> {
+struct TreeRemoval<'a> {
     top: BorrowedFd<'a>,
     /// Folders that were moved to the top, by name.
     moved: Vec<String>,
-    stuck: Vec<Stuck>,
+    stuck: Vec<StuckEntry>,
 }
 
-impl Door {
+impl Workspace {
     /// Removes whatever is at `path`, with all below it, and returns whether something was there.
     ///
     /// Links are removed themselves; a link on the way means that nothing is there.
@@ -77,7 +77,7 @@ impl Door {
         }
         // A power cut must not bring back what a later step, such as forgetting the run, relies on being gone.
         fsync(self.top()).map_err(|errno| self.failed("sync", Path::new(""), errno))?;
-        let told = |one: &Stuck| {
+        let told = |one: &StuckEntry| {
             format!(
                 "{} ({})",
                 one.path.to_string_lossy().escape_debug(),
@@ -183,8 +183,8 @@ impl Door {
     }
 
     /// Takes down whatever `name` is; returns whether it was there, and what would not go.
-    fn fell(&self, folder: BorrowedFd<'_>, name: &OsStr, path: &Path) -> (bool, Vec<Stuck>) {
-        let mut felling = Felling {
+    fn fell(&self, folder: BorrowedFd<'_>, name: &OsStr, path: &Path) -> (bool, Vec<StuckEntry>) {
+        let mut felling = TreeRemoval {
             top: self.top(),
             moved: Vec::new(),
             stuck: Vec::new(),
@@ -193,7 +193,7 @@ impl Door {
             Ok(()) => {}
             Err(Errno::NOENT) => return (false, Vec::new()),
             Err(Errno::ISDIR) => felling.take_down(folder, name, path),
-            Err(errno) => felling.stuck.push(Stuck {
+            Err(errno) => felling.stuck.push(StuckEntry {
                 path: path.to_owned(),
                 errno,
             }),
@@ -219,7 +219,7 @@ fn folders(dir: BorrowedFd<'_>, wanted: &str) -> Result<Vec<OsString>, Errno> {
     Ok(found)
 }
 
-impl Felling<'_> {
+impl TreeRemoval<'_> {
     /// Empties and removes the folder `name` in `base`, except what lies too deep: that is in `moved` afterwards.
     fn take_down(&mut self, base: BorrowedFd<'_>, name: &OsStr, path: &Path) {
         let mut levels = Vec::new();
@@ -243,7 +243,7 @@ impl Felling<'_> {
     /// Opens the folder `name` in the innermost level, to be emptied next.
     fn descend(
         &mut self,
-        levels: &mut Vec<Level>,
+        levels: &mut Vec<RemovalLevel>,
         base: BorrowedFd<'_>,
         name: OsString,
         path: &Path,
@@ -252,7 +252,7 @@ impl Felling<'_> {
         let opened = enter(around, &name, Access::Force)
             .and_then(|handle| Ok((names(handle.as_fd(), usize::MAX)?, handle)));
         match opened {
-            Ok((left, handle)) => levels.push(Level {
+            Ok((left, handle)) => levels.push(RemovalLevel {
                 handle,
                 name,
                 left,
@@ -269,7 +269,7 @@ impl Felling<'_> {
     }
 
     /// Removes the innermost level, which was emptied, from the one around it.
-    fn finish_level(&mut self, levels: &mut Vec<Level>, base: BorrowedFd<'_>, path: &Path) {
+    fn finish_level(&mut self, levels: &mut Vec<RemovalLevel>, base: BorrowedFd<'_>, path: &Path) {
         let Some(mut level) = levels.pop() else {
             return;
         };
@@ -293,7 +293,7 @@ impl Felling<'_> {
     }
 
     /// Moves the folder `child` of the innermost level to the top, to be taken down from there.
-    fn move_up(&mut self, levels: &mut [Level], child: OsString, path: &Path) {
+    fn move_up(&mut self, levels: &mut [RemovalLevel], child: OsString, path: &Path) {
         let Some(level) = levels.last() else { return };
         let name = stage_name();
         let moved = renameat(&level.handle, &child, self.top, &name).or_else(|errno| match errno {
@@ -309,11 +309,17 @@ impl Felling<'_> {
     }
 
     /// Notes that something stays, and with it the folders around it.
-    fn keep(&mut self, levels: &mut [Level], path: &Path, name: Option<&OsStr>, errno: Errno) {
+    fn keep(
+        &mut self,
+        levels: &mut [RemovalLevel],
+        path: &Path,
+        name: Option<&OsStr>,
+        errno: Errno,
+    ) {
         let mut stays = path.to_owned();
         stays.extend(levels.iter().skip(1).map(|level| &level.name));
         stays.extend(name);
         levels.iter_mut().for_each(|level| level.is_stuck = true);
-        self.stuck.push(Stuck { path: stays, errno });
+        self.stuck.push(StuckEntry { path: stays, errno });
     }
 }

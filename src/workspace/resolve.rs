@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::workspace::entry::{Access, enter, look, read_link};
 use crate::workspace::safe_path::{SafePath, Violation};
-use crate::workspace::{Change, Door, Refusal};
+use crate::workspace::{ChangeRefusal, FileChange, Workspace};
 
 /// As many links as the kernel follows before it calls them a loop.
 const MAX_LINKS: usize = 40;
@@ -25,7 +25,7 @@ const LEADS_OUT: &str = "a link at its name or on its way leads out of the works
 
 /// How the tree is looked at.
 #[derive(Debug)]
-pub(super) struct View {
+pub(super) struct TreeView {
     /// Places that will be gone.
     deleted: HashSet<PathBuf>,
     /// Places that will be files.
@@ -33,10 +33,10 @@ pub(super) struct View {
     access: Access,
 }
 
-impl View {
+impl TreeView {
     /// The tree as it is.
-    pub fn of_now(access: Access) -> View {
-        View {
+    pub fn of_now(access: Access) -> TreeView {
+        TreeView {
             deleted: HashSet::new(),
             written: HashSet::new(),
             access,
@@ -46,7 +46,7 @@ impl View {
 
 /// A folder, there or still to be made, that a path leads to when all links are followed.
 #[derive(Debug, Default)]
-pub(super) struct Spot {
+pub(super) struct ResolvedFolder {
     /// Its path without links.
     pub real: PathBuf,
     /// How many components that path has.
@@ -55,14 +55,14 @@ pub(super) struct Spot {
     folders: Vec<OwnedFd>,
 }
 
-impl Spot {
+impl ResolvedFolder {
     /// Returns the handle of the folder, if all of it exists.
-    pub fn handle<'a>(&'a self, door: &'a Door) -> Option<BorrowedFd<'a>> {
+    pub fn handle<'a>(&'a self, door: &'a Workspace) -> Option<BorrowedFd<'a>> {
         (self.folders.len() == self.depth).then(|| self.innermost(door))
     }
 
     /// Returns the handle of the deepest folder that exists.
-    pub fn innermost<'a>(&'a self, door: &'a Door) -> BorrowedFd<'a> {
+    pub fn innermost<'a>(&'a self, door: &'a Workspace) -> BorrowedFd<'a> {
         self.folders
             .last()
             .map_or(door.top.as_fd(), |folder| folder.as_fd())
@@ -92,7 +92,7 @@ impl Spot {
 }
 
 /// What stands at a name.
-enum Standing {
+enum ExistingEntry {
     Nothing,
     Folder,
     /// With these permission bits.
@@ -102,15 +102,15 @@ enum Standing {
     Mount,
 }
 
-impl Door {
+impl Workspace {
     /// Says whether the changes can be made, on the tree as it is after the deletions, and changes nothing.
     ///
     /// Folders that may not be looked into count as empty: applying opens them up, and looks again.
-    pub fn judge(&self, changes: &[Change]) -> Result<(), Refusal> {
+    pub fn judge(&self, changes: &[FileChange]) -> Result<(), ChangeRefusal> {
         self.top();
-        let mut view = View::of_now(Access::AsIs);
+        let mut view = TreeView::of_now(Access::AsIs);
         for change in changes {
-            if let Change::Delete { path } = change
+            if let FileChange::Delete { path } = change
                 && let Some(spot) = self.locate_for_delete(path, &view)?
             {
                 view.deleted.insert(spot.real.join(path.file_name()));
@@ -118,7 +118,7 @@ impl Door {
         }
         let writes = || {
             changes.iter().filter_map(|c| {
-                if let Change::Write { path, .. } = c {
+                if let FileChange::Write { path, .. } = c {
                     Some(path)
                 } else {
                     None
@@ -129,7 +129,7 @@ impl Door {
         for path in writes() {
             let (spot, _) = self.locate_for_write(path, &view)?;
             if !written.insert(spot.real.join(path.file_name())) {
-                return Err(Refusal::Conflict(format!(
+                return Err(ChangeRefusal::Conflict(format!(
                     "`{path}` is written twice: a link leads to the same file"
                 )));
             }
@@ -142,24 +142,26 @@ impl Door {
     pub(super) fn locate_for_write(
         &self,
         path: &SafePath,
-        view: &View,
-    ) -> Result<(Spot, Option<u32>), Refusal> {
+        view: &TreeView,
+    ) -> Result<(ResolvedFolder, Option<u32>), ChangeRefusal> {
         let spot = self.locate_folder(path, view)?;
         let old = match self.standing(&spot, OsStr::new(path.file_name()), view, path)? {
-            Standing::Nothing => None,
-            Standing::File(mode) => Some(mode),
-            Standing::Link(_) => {
+            ExistingEntry::Nothing => None,
+            ExistingEntry::File(mode) => Some(mode),
+            ExistingEntry::Link(_) => {
                 // It is replaced, never followed; only whether it leads out is asked.
-                if let Err(refusal @ Refusal::Violation(_)) =
+                if let Err(refusal @ ChangeRefusal::Violation(_)) =
                     self.locate(path, path.components(), view)
                 {
                     return Err(refusal);
                 }
                 None
             }
-            Standing::Folder => return Err(conflict(path, path.as_str(), "a folder", "a file")),
-            Standing::Special => return Err(special(path)),
-            Standing::Mount => return Err(mount(path)),
+            ExistingEntry::Folder => {
+                return Err(conflict(path, path.as_str(), "a folder", "a file"));
+            }
+            ExistingEntry::Special => return Err(special(path)),
+            ExistingEntry::Mount => return Err(mount(path)),
         };
         Ok((spot, old))
     }
@@ -168,20 +170,24 @@ impl Door {
     pub(super) fn locate_for_delete(
         &self,
         path: &SafePath,
-        view: &View,
-    ) -> Result<Option<Spot>, Refusal> {
+        view: &TreeView,
+    ) -> Result<Option<ResolvedFolder>, ChangeRefusal> {
         let spot = match self.locate_folder(path, view) {
             Ok(spot) => spot,
-            Err(Refusal::Conflict(_)) => return Ok(None),
+            Err(ChangeRefusal::Conflict(_)) => return Ok(None),
             Err(refusal) => return Err(refusal),
         };
         match self.standing(&spot, OsStr::new(path.file_name()), view, path)? {
-            Standing::Mount => Err(mount(path)),
+            ExistingEntry::Mount => Err(mount(path)),
             _ => Ok(Some(spot)),
         }
     }
 
-    fn locate_folder(&self, path: &SafePath, view: &View) -> Result<Spot, Refusal> {
+    fn locate_folder(
+        &self,
+        path: &SafePath,
+        view: &TreeView,
+    ) -> Result<ResolvedFolder, ChangeRefusal> {
         self.locate(
             path,
             path.components()
@@ -199,9 +205,9 @@ impl Door {
         &self,
         path: &SafePath,
         components: impl DoubleEndedIterator<Item = &'a str>,
-        view: &View,
-    ) -> Result<Spot, Refusal> {
-        let mut spot = Spot::default();
+        view: &TreeView,
+    ) -> Result<ResolvedFolder, ChangeRefusal> {
+        let mut spot = ResolvedFolder::default();
         let mut ahead: Vec<OsString> = components.rev().map(OsString::from).collect();
         let mut links = 0;
         while let Some(name) = ahead.pop() {
@@ -216,7 +222,7 @@ impl Door {
                 push_target(&mut ahead, &target, path)?;
             }
             if links > MAX_LINKS || spot.depth > MAX_DEPTH {
-                return Err(Refusal::Conflict(format!(
+                return Err(ChangeRefusal::Conflict(format!(
                     "`{path}`: too many links or folders on its way"
                 )));
             }
@@ -227,14 +233,14 @@ impl Door {
     /// Goes into the folder `name`, or returns where the link of that name points.
     fn step(
         &self,
-        spot: &mut Spot,
+        spot: &mut ResolvedFolder,
         name: &OsStr,
-        view: &View,
+        view: &TreeView,
         path: &SafePath,
-    ) -> Result<Option<PathBuf>, Refusal> {
+    ) -> Result<Option<PathBuf>, ChangeRefusal> {
         let folder = match self.standing(spot, name, view, path)? {
-            Standing::Link(target) => return Ok(Some(target)),
-            Standing::File(_) => {
+            ExistingEntry::Link(target) => return Ok(Some(target)),
+            ExistingEntry::File(_) => {
                 let file = spot.real.join(name);
                 return Err(conflict(
                     path,
@@ -243,10 +249,10 @@ impl Door {
                     "a folder",
                 ));
             }
-            Standing::Special => return Err(special(path)),
-            Standing::Mount => return Err(mount(path)),
-            Standing::Nothing => None,
-            Standing::Folder => match enter(spot.innermost(self), name, view.access) {
+            ExistingEntry::Special => return Err(special(path)),
+            ExistingEntry::Mount => return Err(mount(path)),
+            ExistingEntry::Nothing => None,
+            ExistingEntry::Folder => match enter(spot.innermost(self), name, view.access) {
                 Err(Errno::ACCESS) if view.access == Access::AsIs => None,
                 entered => Some(
                     entered.map_err(|errno| self.failed("open", &spot.real.join(name), errno))?,
@@ -259,40 +265,45 @@ impl Door {
 
     fn standing(
         &self,
-        spot: &Spot,
+        spot: &ResolvedFolder,
         name: &OsStr,
-        view: &View,
+        view: &TreeView,
         path: &SafePath,
-    ) -> Result<Standing, Refusal> {
+    ) -> Result<ExistingEntry, ChangeRefusal> {
         let real = spot.real.join(name);
         if view.written.contains(&real) {
-            return Ok(Standing::File(0));
+            return Ok(ExistingEntry::File(0));
         }
         let Some(folder) = spot.handle(self).filter(|_| !view.deleted.contains(&real)) else {
-            return Ok(Standing::Nothing);
+            return Ok(ExistingEntry::Nothing);
         };
-        let failed = |errno| Refusal::from(self.failed("look at", Path::new(path.as_str()), errno));
+        let failed =
+            |errno| ChangeRefusal::from(self.failed("look at", Path::new(path.as_str()), errno));
         let meta = match look(folder, name) {
             Ok(Some(meta)) => meta,
-            Ok(None) => return Ok(Standing::Nothing),
-            Err(Errno::ACCESS) if view.access == Access::AsIs => return Ok(Standing::Nothing),
+            Ok(None) => return Ok(ExistingEntry::Nothing),
+            Err(Errno::ACCESS) if view.access == Access::AsIs => return Ok(ExistingEntry::Nothing),
             Err(errno) => return Err(failed(errno)),
         };
         Ok(match meta.kind {
-            _ if meta.is_mount => Standing::Mount,
-            FileType::Directory => Standing::Folder,
-            FileType::RegularFile => Standing::File(meta.mode),
+            _ if meta.is_mount => ExistingEntry::Mount,
+            FileType::Directory => ExistingEntry::Folder,
+            FileType::RegularFile => ExistingEntry::File(meta.mode),
             // A link that is none any more was swapped at this moment.
             FileType::Symlink => {
-                Standing::Link(read_link(folder, name).map_err(|_| failed(Errno::LOOP))?)
+                ExistingEntry::Link(read_link(folder, name).map_err(|_| failed(Errno::LOOP))?)
             }
-            _ => Standing::Special,
+            _ => ExistingEntry::Special,
         })
     }
 }
 
 /// Puts the way of a link before what is ahead.
-fn push_target(ahead: &mut Vec<OsString>, target: &Path, path: &SafePath) -> Result<(), Refusal> {
+fn push_target(
+    ahead: &mut Vec<OsString>,
+    target: &Path,
+    path: &SafePath,
+) -> Result<(), ChangeRefusal> {
     for component in target.components().rev() {
         match component {
             Component::Normal(name) => ahead.push(name.to_owned()),
@@ -306,14 +317,14 @@ fn push_target(ahead: &mut Vec<OsString>, target: &Path, path: &SafePath) -> Res
     Ok(())
 }
 
-fn conflict(path: &SafePath, place: &str, is: &str, wanted: &str) -> Refusal {
-    Refusal::Conflict(format!(
+fn conflict(path: &SafePath, place: &str, is: &str, wanted: &str) -> ChangeRefusal {
+    ChangeRefusal::Conflict(format!(
         "`{path}` cannot be written: `{place}` is {is} and would have to be {wanted}; delete it in the same answer or \
          choose another name"
     ))
 }
 
-fn special(path: &SafePath) -> Refusal {
+fn special(path: &SafePath) -> ChangeRefusal {
     Violation::new(
         path.as_str(),
         "a pipe, socket or device stands there, and those are never written to",
@@ -321,7 +332,7 @@ fn special(path: &SafePath) -> Refusal {
     .into()
 }
 
-fn mount(path: &SafePath) -> Refusal {
+fn mount(path: &SafePath) -> ChangeRefusal {
     Violation::new(
         path.as_str(),
         "another file system is mounted there, and mounts are never entered",

@@ -14,10 +14,12 @@ use tempfile::TempDir;
 
 use crate::error::Error;
 use crate::state::store::COPIES;
-use crate::workspace::{Access, DEPTH_LIMIT, Door, Entry, Kind, Meta, Reach, Walk};
+use crate::workspace::{
+    Access, DEPTH_LIMIT, EntryKind, EntryMeta, WalkReach, WalkStep, Workspace, WorkspaceEntry,
+};
 
 /// Everything within reach, and nothing hides behind its mode.
-const ALL: Reach = Reach {
+const ALL: WalkReach = WalkReach {
     entries: usize::MAX,
     access: Access::Force,
 };
@@ -26,14 +28,14 @@ const ALL: Reach = Reach {
 #[derive(Debug)]
 pub struct Snapshot {
     /// A folder comes before what is in it; the content of entry `n` is the file `n` in `copies`.
-    entries: Vec<Entry>,
+    entries: Vec<WorkspaceEntry>,
     copies: TempDir,
 }
 
 impl Snapshot {
     /// Remembers everything in the workspace, with copies in `root`. Own files and folders that cannot be read are
     /// opened up for it.
-    pub fn take(door: &Door, root: &Path) -> Result<Snapshot, Error> {
+    pub fn take(door: &Workspace, root: &Path) -> Result<Snapshot, Error> {
         let copies = TempDir::with_prefix_in(COPIES, root)
             .map_err(|error| Error::io("make a folder in", root, error))?;
         let mut entries = Vec::new();
@@ -45,11 +47,11 @@ impl Snapshot {
         ) {
             Ok(remembered) => {
                 entries.extend(remembered);
-                Walk::On
+                WalkStep::On
             }
             Err(error) => {
                 failure = Some(error);
-                Walk::Stop
+                WalkStep::Stop
             }
         })?;
         failure.map_or(Ok(Snapshot { entries, copies }), Err)
@@ -60,12 +62,12 @@ impl Snapshot {
         let folders = self
             .entries
             .iter()
-            .filter(|entry| matches!(entry.kind, Kind::Dir { .. }));
+            .filter(|entry| matches!(entry.kind, EntryKind::Dir { .. }));
         folders.map(|entry| entry.path.as_path()).collect()
     }
 
     /// Puts the workspace back as it was, durably.
-    pub fn restore(self, door: &Door) -> Result<(), Error> {
+    pub fn restore(self, door: &Workspace) -> Result<(), Error> {
         let (kept, foreign) = self.compare(door)?;
         for path in &foreign {
             door.remove(path)?;
@@ -90,7 +92,7 @@ impl Snapshot {
     }
 
     /// Returns the entries that are still as they were, by index, and the paths of whatever is not.
-    fn compare(&self, door: &Door) -> Result<(HashSet<usize>, Vec<PathBuf>), Error> {
+    fn compare(&self, door: &Workspace) -> Result<(HashSet<usize>, Vec<PathBuf>), Error> {
         let places: HashMap<&Path, usize> = self
             .entries
             .iter()
@@ -104,11 +106,11 @@ impl Snapshot {
         {
             Some(index) => {
                 kept.insert(*index);
-                Walk::On
+                WalkStep::On
             }
             None => {
                 foreign.push(now.path.clone());
-                Walk::Skip
+                WalkStep::Skip
             }
         })?;
         Ok((kept, foreign))
@@ -116,8 +118,12 @@ impl Snapshot {
 }
 
 /// Copies a file's content to `copy`; returns the entry as it is to be compared later, or nothing if it is gone.
-fn remember(door: &Door, entry: &Entry, copy: &Path) -> Result<Option<Entry>, Error> {
-    if !matches!(entry.kind, Kind::File { .. }) {
+fn remember(
+    door: &Workspace,
+    entry: &WorkspaceEntry,
+    copy: &Path,
+) -> Result<Option<WorkspaceEntry>, Error> {
+    if !matches!(entry.kind, EntryKind::File { .. }) {
         return Ok(Some(entry.clone()));
     }
     let (mut file, meta) = match door.open_file(&entry.path, Access::Force) {
@@ -125,8 +131,8 @@ fn remember(door: &Door, entry: &Entry, copy: &Path) -> Result<Option<Entry>, Er
         Err(Errno::NOENT) => return Ok(None),
         // Somebody else's: it can be recognised, and not be brought back.
         Err(Errno::ACCESS) => {
-            return Ok(Some(Entry {
-                kind: Kind::Special,
+            return Ok(Some(WorkspaceEntry {
+                kind: EntryKind::Special,
                 ..entry.clone()
             }));
         }
@@ -135,18 +141,18 @@ fn remember(door: &Door, entry: &Entry, copy: &Path) -> Result<Option<Entry>, Er
     File::create_new(copy)
         .and_then(|mut to| io::copy(&mut file, &mut to))
         .map_err(|error| Error::io("write", copy, error))?;
-    let kind = Kind::File {
+    let kind = EntryKind::File {
         size: meta.size,
         mode: meta.mode,
     };
-    let Meta {
+    let EntryMeta {
         ino,
         links,
         ctime,
         mtime,
         ..
     } = meta;
-    Ok(Some(Entry {
+    Ok(Some(WorkspaceEntry {
         path: entry.path.clone(),
         kind,
         ino,
@@ -156,33 +162,33 @@ fn remember(door: &Door, entry: &Entry, copy: &Path) -> Result<Option<Entry>, Er
     }))
 }
 
-fn is_same(was: &Entry, now: &Entry) -> bool {
+fn is_same(was: &WorkspaceEntry, now: &WorkspaceEntry) -> bool {
     match (&was.kind, &now.kind) {
-        (Kind::File { .. }, Kind::File { .. }) => was == now,
+        (EntryKind::File { .. }, EntryKind::File { .. }) => was == now,
         // What is in the deepest folders was not seen, so it goes.
-        (Kind::Dir { .. }, Kind::Dir { .. }) => was.path.iter().count() < DEPTH_LIMIT,
-        (Kind::Link { target: before }, Kind::Link { target: after }) => before == after,
-        (Kind::Special, Kind::Special | Kind::File { .. }) => was.ino == now.ino,
+        (EntryKind::Dir { .. }, EntryKind::Dir { .. }) => was.path.iter().count() < DEPTH_LIMIT,
+        (EntryKind::Link { target: before }, EntryKind::Link { target: after }) => before == after,
+        (EntryKind::Special, EntryKind::Special | EntryKind::File { .. }) => was.ino == now.ino,
         _ => false,
     }
 }
 
-fn put_back(door: &Door, entry: &Entry, copy: &Path) -> Result<(), Error> {
+fn put_back(door: &Workspace, entry: &WorkspaceEntry, copy: &Path) -> Result<(), Error> {
     match &entry.kind {
-        Kind::File { mode, .. } => {
+        EntryKind::File { mode, .. } => {
             let mut content = File::open(copy).map_err(|error| Error::io("read", copy, error))?;
             door.put_file(&entry.path, &mut content, *mode, false)?;
         }
-        Kind::Link { target } => door.put_link(&entry.path, target.as_os_str())?,
-        Kind::Dir { mode } => return door.make_dir(&entry.path, *mode),
-        Kind::Special => return Ok(()),
+        EntryKind::Link { target } => door.put_link(&entry.path, target.as_os_str())?,
+        EntryKind::Dir { mode } => return door.make_dir(&entry.path, *mode),
+        EntryKind::Special => return Ok(()),
     }
     door.set_mtime(&entry.path, entry.mtime)
 }
 
 /// Gives a folder its mode and time again.
-fn settle_folder(door: &Door, entry: &Entry) -> Result<(), Error> {
-    let Kind::Dir { mode } = entry.kind else {
+fn settle_folder(door: &Workspace, entry: &WorkspaceEntry) -> Result<(), Error> {
+    let EntryKind::Dir { mode } = entry.kind else {
         return Ok(());
     };
     let now = door.look_at(&entry.path)?.filter(|now| !now.is_mount);

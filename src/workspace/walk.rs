@@ -11,8 +11,8 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use crate::error::Error;
-use crate::workspace::Door;
-use crate::workspace::entry::{Access, Meta, enter, look, names, read_link};
+use crate::workspace::Workspace;
+use crate::workspace::entry::{Access, EntryMeta, enter, look, names, read_link};
 
 /// Entries deeper than this many levels are not visited.
 pub(in crate::workspace) const DEPTH_LIMIT: usize = 256;
@@ -20,24 +20,24 @@ pub(in crate::workspace) const DEPTH_LIMIT: usize = 256;
 const ENTRY_LIMIT: usize = 200_000;
 
 /// A point in time: seconds and nanoseconds since 1970.
-pub type Time = (i64, u32);
+pub type FileTime = (i64, u32);
 
 /// Something in the workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct WorkspaceEntry {
     /// Relative to the workspace; not always UTF-8.
     pub path: PathBuf,
-    pub kind: Kind,
+    pub kind: EntryKind,
     pub ino: u64,
     /// How many names it has, in the workspace and elsewhere.
     pub links: u32,
-    pub ctime: Time,
-    pub mtime: Time,
+    pub ctime: FileTime,
+    pub mtime: FileTime,
 }
 
 /// What an entry is; `mode` holds the permission bits and the set-id and sticky ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kind {
+pub enum EntryKind {
     File {
         size: u64,
         mode: u32,
@@ -54,7 +54,7 @@ pub enum Kind {
 
 /// What a visitor wants next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Walk {
+pub enum WalkStep {
     /// Go on, into the folder if it is one.
     On,
     /// Go on, but not into it.
@@ -65,7 +65,7 @@ pub enum Walk {
 
 /// How a walk ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Walked {
+pub enum WalkEnd {
     /// Everything within the depth was offered, or the visitor ended it.
     Whole,
     /// There are more entries than a walk visits.
@@ -74,25 +74,28 @@ pub enum Walked {
 
 /// How far a walk goes.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::workspace) struct Reach {
+pub(in crate::workspace) struct WalkReach {
     pub entries: usize,
     /// Whether own folders that cannot be read are opened up.
     pub access: Access,
 }
 
 /// A folder on the way from the top to where the walk is.
-struct Level {
+struct WalkLevel {
     handle: OwnedFd,
     path: PathBuf,
     left: vec::IntoIter<OsString>,
 }
 
-impl Door {
+impl Workspace {
     /// Visits every entry, a folder before what is in it, sorted by name in each; what cannot be entered is visited
     /// all the same.
-    pub fn walk(&self, visit: &mut dyn FnMut(&Entry) -> Walk) -> Result<Walked, Error> {
+    pub fn walk(
+        &self,
+        visit: &mut dyn FnMut(&WorkspaceEntry) -> WalkStep,
+    ) -> Result<WalkEnd, Error> {
         self.walk_far(
-            Reach {
+            WalkReach {
                 entries: ENTRY_LIMIT,
                 access: Access::AsIs,
             },
@@ -102,9 +105,12 @@ impl Door {
 
     /// Visits every entry like `walk`, however many there are, and opens up own folders that cannot be read: for what
     /// must not be missed.
-    pub fn walk_whole(&self, visit: &mut dyn FnMut(&Entry) -> Walk) -> Result<(), Error> {
+    pub fn walk_whole(
+        &self,
+        visit: &mut dyn FnMut(&WorkspaceEntry) -> WalkStep,
+    ) -> Result<(), Error> {
         self.walk_far(
-            Reach {
+            WalkReach {
                 entries: usize::MAX,
                 access: Access::Force,
             },
@@ -115,9 +121,9 @@ impl Door {
 
     pub(in crate::workspace) fn walk_far(
         &self,
-        reach: Reach,
-        visit: &mut dyn FnMut(&Entry) -> Walk,
-    ) -> Result<Walked, Error> {
+        reach: WalkReach,
+        visit: &mut dyn FnMut(&WorkspaceEntry) -> WalkStep,
+    ) -> Result<WalkEnd, Error> {
         let failed = |path: &Path, errno| self.failed("read", path, errno);
         let top = self
             .top()
@@ -129,7 +135,7 @@ impl Door {
         loop {
             let depth = levels.len();
             let Some(innermost) = levels.last_mut() else {
-                return Ok(Walked::Whole);
+                return Ok(WalkEnd::Whole);
             };
             let Some(name) = innermost.left.next() else {
                 levels.pop();
@@ -143,34 +149,36 @@ impl Door {
             };
             seen += 1;
             if seen > reach.entries {
-                return Ok(Walked::Cut);
+                return Ok(WalkEnd::Cut);
             }
             match visit(&entry) {
-                Walk::Stop => return Ok(Walked::Whole),
-                Walk::On if matches!(entry.kind, Kind::Dir { .. }) && depth < DEPTH_LIMIT => {
+                WalkStep::Stop => return Ok(WalkEnd::Whole),
+                WalkStep::On
+                    if matches!(entry.kind, EntryKind::Dir { .. }) && depth < DEPTH_LIMIT =>
+                {
                     let inner = descend(innermost, &name, path, reach, reach.entries - seen);
                     levels.extend(inner.map_err(|errno| failed(&entry.path, errno))?);
                 }
-                Walk::On | Walk::Skip => {}
+                WalkStep::On | WalkStep::Skip => {}
             }
         }
     }
 }
 
 /// Lists a folder. One name more than may be visited is read, so that the walk sees that it is cut.
-fn level(handle: OwnedFd, path: PathBuf, room: usize) -> Result<Level, Errno> {
+fn level(handle: OwnedFd, path: PathBuf, room: usize) -> Result<WalkLevel, Errno> {
     let left = names(handle.as_fd(), room.saturating_add(1))?.into_iter();
-    Ok(Level { handle, path, left })
+    Ok(WalkLevel { handle, path, left })
 }
 
 /// Opens a folder, unless it may not be entered or is none any more.
 fn descend(
-    around: &Level,
+    around: &WalkLevel,
     name: &OsStr,
     path: PathBuf,
-    reach: Reach,
+    reach: WalkReach,
     room: usize,
-) -> Result<Option<Level>, Errno> {
+) -> Result<Option<WalkLevel>, Errno> {
     match enter(around.handle.as_fd(), name, reach.access)
         .and_then(|handle| level(handle, path, room))
     {
@@ -181,33 +189,33 @@ fn descend(
 }
 
 /// Looks at one name; nothing, if it is gone or may not be looked at.
-fn entry(level: &Level, name: &OsStr, path: &Path) -> Result<Option<Entry>, Errno> {
+fn entry(level: &WalkLevel, name: &OsStr, path: &Path) -> Result<Option<WorkspaceEntry>, Errno> {
     let meta = match look(level.handle.as_fd(), name) {
         Ok(Some(meta)) => meta,
         Ok(None) | Err(Errno::ACCESS) => return Ok(None),
         Err(errno) => return Err(errno),
     };
     let kind = match meta.kind {
-        FileType::RegularFile => Kind::File {
+        FileType::RegularFile => EntryKind::File {
             size: meta.size,
             mode: meta.mode,
         },
-        FileType::Directory => Kind::Dir { mode: meta.mode },
+        FileType::Directory => EntryKind::Dir { mode: meta.mode },
         FileType::Symlink => match read_link(level.handle.as_fd(), name) {
-            Ok(target) => Kind::Link { target },
+            Ok(target) => EntryKind::Link { target },
             Err(Errno::NOENT | Errno::INVAL) => return Ok(None),
             Err(errno) => return Err(errno),
         },
-        _ => Kind::Special,
+        _ => EntryKind::Special,
     };
-    let Meta {
+    let EntryMeta {
         ino,
         links,
         ctime,
         mtime,
         ..
     } = meta;
-    Ok(Some(Entry {
+    Ok(Some(WorkspaceEntry {
         path: path.to_owned(),
         kind,
         ino,

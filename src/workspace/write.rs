@@ -19,29 +19,29 @@ use rustix::io::Errno;
 
 use crate::error::Error;
 use crate::workspace::entry::{Access, enter, look, stage_name};
-use crate::workspace::resolve::{Spot, View};
+use crate::workspace::resolve::{ResolvedFolder, TreeView};
 use crate::workspace::safe_path::SafePath;
-use crate::workspace::{Change, Door, Refusal, Time, plain};
+use crate::workspace::{ChangeRefusal, FileChange, FileTime, Workspace, plain};
 
 /// Up to this many changes are made durable one by one; more are cheaper with one sync of the file system.
 const SYNC_EACH: usize = 16;
 /// How often a place is cleared for a folder before whoever keeps filling it wins.
 const FORCE_ATTEMPTS: u32 = 64;
 
-impl Door {
+impl Workspace {
     /// Makes all changes and makes them durable. After a crash the same call again leads to the same tree.
-    pub fn apply(&self, changes: &[Change]) -> Result<(), Error> {
+    pub fn apply(&self, changes: &[FileChange]) -> Result<(), Error> {
         self.top();
         let mut touched = BTreeSet::new();
         for change in changes {
-            if let Change::Delete { path } = change {
+            if let FileChange::Delete { path } = change {
                 self.delete(path, &mut touched)?;
             }
         }
         let each = changes.len() <= SYNC_EACH;
         if changes
             .iter()
-            .any(|change| matches!(change, Change::Write { .. }))
+            .any(|change| matches!(change, FileChange::Write { .. }))
         {
             self.write_all(changes, each, &mut touched)?;
         }
@@ -138,7 +138,11 @@ impl Door {
     }
 
     /// Sets the time of the last change of content of what is at `path`, a link included.
-    pub(in crate::workspace) fn set_mtime(&self, path: &Path, mtime: Time) -> Result<(), Error> {
+    pub(in crate::workspace) fn set_mtime(
+        &self,
+        path: &Path,
+        mtime: FileTime,
+    ) -> Result<(), Error> {
         let times = Timestamps {
             last_access: Timespec {
                 tv_sec: 0,
@@ -156,7 +160,7 @@ impl Door {
 
     fn delete(&self, path: &SafePath, touched: &mut BTreeSet<PathBuf>) -> Result<(), Error> {
         let spot = self
-            .locate_for_delete(path, &View::of_now(Access::Force))
+            .locate_for_delete(path, &TreeView::of_now(Access::Force))
             .map_err(|r| self.refused(path, r))?;
         if let Some(spot) = spot
             && let Some(folder) = spot.handle(self)
@@ -171,7 +175,7 @@ impl Door {
     /// Writes all contents to a folder of their own, then moves each to its place.
     fn write_all(
         &self,
-        changes: &[Change],
+        changes: &[FileChange],
         sync: bool,
         touched: &mut BTreeSet<PathBuf>,
     ) -> Result<(), Error> {
@@ -190,12 +194,12 @@ impl Door {
     fn stage_all(
         &self,
         stage: BorrowedFd<'_>,
-        changes: &[Change],
+        changes: &[FileChange],
         sync: bool,
     ) -> Result<(), Error> {
-        let view = View::of_now(Access::Force);
+        let view = TreeView::of_now(Access::Force);
         for (index, change) in changes.iter().enumerate() {
-            let Change::Write { path, content } = change else {
+            let FileChange::Write { path, content } = change else {
                 continue;
             };
             let (_, old_mode) = self
@@ -210,12 +214,12 @@ impl Door {
     fn move_all(
         &self,
         stage: BorrowedFd<'_>,
-        changes: &[Change],
+        changes: &[FileChange],
         touched: &mut BTreeSet<PathBuf>,
     ) -> Result<(), Error> {
-        let view = View::of_now(Access::Force);
+        let view = TreeView::of_now(Access::Force);
         for (index, change) in changes.iter().enumerate() {
-            let Change::Write { path, .. } = change else {
+            let FileChange::Write { path, .. } = change else {
                 continue;
             };
             let (spot, _) = self
@@ -230,7 +234,7 @@ impl Door {
     }
 
     /// Makes the folders that a spot still lacks, and opens the innermost.
-    fn make_missing(&self, spot: &Spot) -> Result<OwnedFd, Errno> {
+    fn make_missing(&self, spot: &ResolvedFolder) -> Result<OwnedFd, Errno> {
         let mut folder = spot
             .innermost(self)
             .try_clone_to_owned()
@@ -286,15 +290,15 @@ impl Door {
     }
 
     /// The error of a change that was judged well and met something else in the tree.
-    fn refused(&self, path: &SafePath, refusal: Refusal) -> Error {
+    fn refused(&self, path: &SafePath, refusal: ChangeRefusal) -> Error {
         match refusal {
-            Refusal::Conflict(text) => Error::io(
+            ChangeRefusal::Conflict(text) => Error::io(
                 "write",
                 &self.display.join(path.as_str()),
                 io::Error::other(text),
             ),
-            Refusal::Violation(violation) => violation.into(),
-            Refusal::Io(error) => error,
+            ChangeRefusal::Violation(violation) => violation.into(),
+            ChangeRefusal::Io(error) => error,
         }
     }
 }

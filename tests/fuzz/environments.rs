@@ -3,31 +3,31 @@
 use std::fs;
 use std::os::unix::net::UnixStream;
 
-use orchestrator::environments::adhoc::messages::{Lines, Said, section};
+use orchestrator::environments::adhoc::messages::{HostLines, HostMessage, section};
 use orchestrator::environments::adhoc::program;
 use orchestrator::environments::editor::EditorEnvironment;
 use orchestrator::environments::{Environment, Response, bash, python};
 use orchestrator::process::wire;
-use orchestrator::server::input::{Item, Queue, read_lines};
-use orchestrator::server::protocol::{Reply, Wish};
+use orchestrator::server::input::{Queue, QueueItem, read_lines};
+use orchestrator::server::protocol::{ServeAction, ServeReply};
 use serde_json::Value;
 
 use crate::files::folder;
 use crate::trial::fuzz;
 
-fn answer(item: &Item, out: &mut Vec<u8>) {
+fn answer(item: &QueueItem, out: &mut Vec<u8>) {
     let reply = match item {
-        Item::Malformed(malformed) => Reply::Error {
+        QueueItem::Malformed(malformed) => ServeReply::Error {
             id: malformed.id.as_ref(),
             message: &malformed.message,
         },
-        Item::Request { request, .. } => {
+        QueueItem::Request { request, .. } => {
             let output = match &request.wish {
-                Wish::Command(command) => command.clone(),
-                Wish::Control(action) => format!("{action:?}"),
+                ServeAction::Command(command) => command.clone(),
+                ServeAction::Control(action) => format!("{action:?}"),
             };
             let response = Response::done(output);
-            return Reply::Response {
+            return ServeReply::Response {
                 id: request.id.as_ref(),
                 response: &response,
                 screens: &[],
@@ -98,7 +98,7 @@ fn bash_records() {
     ];
     fuzz("bash_records", &words, |bytes| {
         let read = |piece: usize| {
-            let (mut records, mut all) = (bash::record::Records::default(), Vec::new());
+            let (mut records, mut all) = (bash::record::BashRecords::default(), Vec::new());
             for chunk in bytes.chunks(piece) {
                 records.push(chunk);
                 all.extend(std::iter::from_fn(|| records.take()));
@@ -124,7 +124,7 @@ fn python_records() {
     ];
     fuzz("python_records", &words, |bytes| {
         let read = |piece: usize| {
-            let mut records = python::record::Records::default();
+            let mut records = python::record::PythonRecords::default();
             records.await_end(7);
             bytes.chunks(piece).for_each(|chunk| records.push(chunk));
             (
@@ -169,11 +169,11 @@ fn host_lines() {
         "\n",
     ];
     fuzz("host_lines", &words, |bytes| {
-        let mut lines = Lines::default();
+        let mut lines = HostLines::default();
         for chunk in bytes.chunks(1 + bytes.len() / 50) {
             lines.push(chunk);
             while let Some(said) = lines.take() {
-                if let Said::Line(value) = said {
+                if let HostMessage::Line(value) = said {
                     let screen = section(&value);
                     assert!(!screen.content.contains('\x1b') && screen.max_lines < usize::MAX / 2);
                 }

@@ -4,17 +4,17 @@ use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use orchestrator::build::budget::Ledger;
+use orchestrator::build::budget::Budget;
 use orchestrator::build::generators::answer_format;
-use orchestrator::build::log_state::Memory;
+use orchestrator::build::log_state::LogState;
 use orchestrator::build::missing_transitions;
 use orchestrator::build::replay::Replay;
-use orchestrator::build::spec::{Budget, read};
-use orchestrator::events::{Charge, Event, Place};
+use orchestrator::build::spec::{BudgetSpec, read};
+use orchestrator::events::{Charge, Event, RequestPlace};
 use orchestrator::secrets::Secrets;
-use orchestrator::state::journal::{Journal, Mended};
+use orchestrator::state::journal::{Journal, JournalRepair};
 use orchestrator::state::phase::Phase;
-use orchestrator::state::run::{Parsed, RunState, Totals};
+use orchestrator::state::run::{ParsedState, RunState, UsageTotals};
 use orchestrator::workspace::safe_path::SafePath;
 use serde_json::Value;
 
@@ -98,9 +98,9 @@ fn spec_markdown() {
 }
 
 /// What a run does with sums of earlier ones.
-fn spend(memory: &Memory, spent: &Totals) {
-    let ledger = Ledger::new(
-        Budget {
+fn spend(memory: &LogState, spent: &UsageTotals) {
+    let ledger = Budget::new(
+        BudgetSpec {
             usd: Some(1.0),
             tokens: Some(1000),
         },
@@ -133,10 +133,10 @@ fn state() {
         "\\u0000",
     ];
     fuzz("state", &words, |bytes| {
-        if let Ok(Parsed::Build(state)) = RunState::parse(bytes) {
-            spend(&Memory::default(), &state.usage);
+        if let Ok(ParsedState::Build(state)) = RunState::parse(bytes) {
+            spend(&LogState::default(), &state.usage);
             state.retries_left();
-            missing_transitions(&Memory::default(), &state);
+            missing_transitions(&LogState::default(), &state);
             let again = serde_json::to_vec(&state).unwrap();
             assert!(RunState::parse(&again).is_ok(), "{state:?}");
         }
@@ -144,7 +144,7 @@ fn state() {
 }
 
 /// Opens the log as a resume does.
-fn open(folder: &Path) -> (u64, Option<Mended>, Vec<Event>) {
+fn open(folder: &Path) -> (u64, Option<JournalRepair>, Vec<Event>) {
     let (mut events, logs) = (Vec::new(), File::open(folder).unwrap());
     let (journal, mended) = Journal::open(
         logs.as_fd(),
@@ -179,22 +179,22 @@ fn log() {
         fs::write(&path, bytes).unwrap();
         let (lines, mended, events) = open(folder.path());
         let whole = fs::read(&path).unwrap();
-        let Mended { skipped, cut } = mended.unwrap_or_default();
+        let JournalRepair { skipped, cut } = mended.unwrap_or_default();
         assert!(bytes.starts_with(&whole) && (cut.is_some() == (whole.len() < bytes.len())));
         if let Some(cut) = cut {
             let kept = folder.path().join(cut.kept_as);
             assert_eq!([whole, fs::read(&kept).unwrap()].concat(), bytes);
             fs::remove_file(kept).unwrap();
         }
-        let mended = (!skipped.is_empty()).then_some(Mended { skipped, cut: None });
+        let mended = (!skipped.is_empty()).then_some(JournalRepair { skipped, cut: None });
         assert_eq!(open(folder.path()), (lines, mended, events.clone()));
-        let mut memory = Memory::default();
+        let mut memory = LogState::default();
         events.into_iter().for_each(|event| memory.hear(event));
-        spend(&memory, &memory.totals().unwrap_or(Totals::none(true)));
+        spend(&memory, &memory.totals().unwrap_or(UsageTotals::none(true)));
         if let Ok(replay) = Replay::load(&path, folder.path()) {
             for turn in 0..2 {
                 let _ = replay.answer(
-                    Place {
+                    RequestPlace {
                         phase: Phase::Generating,
                         retry_count: 0,
                         turn,
@@ -228,7 +228,7 @@ fn reply() {
         let text = String::from_utf8_lossy(bytes);
         let found = answer_format::parse(&text);
         for block in &found.blocks {
-            if let answer_format::Block::Write { content, .. } = block {
+            if let answer_format::FileBlock::Write { content, .. } = block {
                 assert!(text.contains(content));
             }
         }

@@ -6,7 +6,7 @@ use orchestrator::build::checks::causes::causes;
 use orchestrator::build::checks::evidence::summary;
 use orchestrator::build::checks::report::{FailedCheck, MAX_REPORT, report};
 use orchestrator::build::checks::text::{cut_middle, escaped, plain, printable};
-use orchestrator::environments::output::Output;
+use orchestrator::environments::output::ChildOutput;
 
 use crate::trial::fuzz;
 
@@ -110,7 +110,7 @@ fn checks() {
 }
 
 fn cleaned(bytes: &[u8], piece: usize) -> String {
-    let mut output = Output::default();
+    let mut output = ChildOutput::default();
     output.begin("");
     bytes.chunks(piece).for_each(|chunk| output.push(chunk));
     output.finish()

@@ -1,6 +1,6 @@
 //! What comes back from a model's server: streams, bodies and refusals of both dialects.
 
-use orchestrator::llm::http::Part;
+use orchestrator::llm::http::HttpPart;
 use orchestrator::llm::sse::SseParser;
 use orchestrator::llm::{Answer, LlmError, anthropic, openai};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
@@ -52,7 +52,7 @@ const WORDS: [&str; 40] = [
 ];
 
 /// Reads an example: a line with the status, headers, an empty line, the body; the body comes in so many pieces.
-fn parts(bytes: &[u8], pieces: usize) -> Vec<Part> {
+fn parts(bytes: &[u8], pieces: usize) -> Vec<HttpPart> {
     let end = bytes
         .windows(2)
         .position(|window| window == b"\n\n")
@@ -79,10 +79,10 @@ fn parts(bytes: &[u8], pieces: usize) -> Vec<Part> {
     }
     let chunks = body
         .chunks(body.len() / pieces + 1)
-        .map(|chunk| Part::Chunk(chunk.to_vec()));
-    std::iter::once(Part::Head { status, headers })
+        .map(|chunk| HttpPart::Chunk(chunk.to_vec()));
+    std::iter::once(HttpPart::Head { status, headers })
         .chain(chunks)
-        .chain([Part::End])
+        .chain([HttpPart::End])
         .collect()
 }
 
@@ -94,7 +94,7 @@ fn undated(mut answer: Result<Answer, LlmError>) -> Result<Answer, LlmError> {
     answer
 }
 
-fn dialect(name: &str, read: fn(Vec<Part>) -> Result<Answer, LlmError>) {
+fn dialect(name: &str, read: fn(Vec<HttpPart>) -> Result<Answer, LlmError>) {
     fuzz(name, &WORDS, |bytes| {
         let answer = read(parts(bytes, 1));
         assert_eq!(undated(read(parts(bytes, 20))), undated(answer.clone()));
@@ -121,7 +121,7 @@ fn openai_answer() {
 }
 
 /// What breaks off is no answer, unless nothing of the answer is missing.
-fn cut(name: &str, read: fn(Vec<Part>) -> Result<Answer, LlmError>) {
+fn cut(name: &str, read: fn(Vec<HttpPart>) -> Result<Answer, LlmError>) {
     for example in examples(name) {
         let Ok(whole) = read(parts(&example, 1)) else {
             continue;
@@ -174,7 +174,7 @@ fn sse() {
 }
 
 /// A stream of events with many small values each, by how the dialect would keep them.
-fn intricate(event: impl Fn(usize, &str) -> String) -> Vec<Part> {
+fn intricate(event: impl Fn(usize, &str) -> String) -> Vec<HttpPart> {
     let values = "0,".repeat(1 << 17) + "0";
     let body: String = (0..50)
         .map(|index| format!("data: {}\n\n", event(index, &values)))
@@ -209,7 +209,7 @@ fn no_stream_becomes_many_times_larger_in_memory() {
             + if index == 49 { "\n\ndata: [DONE]" } else { "" }
     });
     for (name, read, parts) in [
-        ("blocks", anthropic::read as fn(Vec<Part>) -> _, blocks),
+        ("blocks", anthropic::read as fn(Vec<HttpPart>) -> _, blocks),
         ("inputs", anthropic::read, inputs),
         ("calls", openai::read, calls),
     ] {

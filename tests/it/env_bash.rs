@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use orchestrator::environments::bash::BashEnvironment;
-use orchestrator::environments::{Environment, Response, Until, Waited};
+use orchestrator::environments::{Environment, Response, WaitLimit, WaitResult};
 use orchestrator::process::Launcher;
 
 /// A shell in an empty project.
@@ -41,9 +41,9 @@ impl Bash {
             .to_string()
     }
 
-    fn wait(&mut self, time: Duration) -> Waited {
+    fn wait(&mut self, time: Duration) -> WaitResult {
         let (never, _open) = pipe().unwrap();
-        self.environment.wait(Until {
+        self.environment.wait(WaitLimit {
             deadline: Some(Instant::now() + time),
             wake: never.as_fd(),
         })
@@ -52,7 +52,7 @@ impl Bash {
     /// Waits for the end of what runs.
     fn end(&mut self) -> Response {
         match self.wait(Duration::from_secs(60)) {
-            Waited::Ended(response) => response,
+            WaitResult::Ended(response) => response,
             other => panic!("{other:?}: {}", self.environment.take_output()),
         }
     }
@@ -77,7 +77,7 @@ impl Bash {
         while !seen.contains("up\n") {
             assert_eq!(
                 self.wait(Duration::from_millis(20)),
-                Waited::Late,
+                WaitResult::Late,
                 "{command}"
             );
             seen += &self.environment.take_output();

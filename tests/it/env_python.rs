@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use orchestrator::environments::python::PythonEnvironment;
-use orchestrator::environments::{Environment, Response, Until, Waited};
+use orchestrator::environments::{Environment, Response, WaitLimit, WaitResult};
 use orchestrator::process::Launcher;
 
 const HEADER: &str = "Variables (by recent use):";
@@ -53,11 +53,11 @@ impl Python {
     fn end(&mut self) -> Response {
         let (never, _open) = pipe().unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
-        match self.environment.wait(Until {
+        match self.environment.wait(WaitLimit {
             deadline: Some(deadline),
             wake: never.as_fd(),
         }) {
-            Waited::Ended(response) => response,
+            WaitResult::Ended(response) => response,
             other => panic!("{other:?}: {}", self.environment.take_output()),
         }
     }
@@ -440,11 +440,11 @@ fn a_timeout_gives_what_is_there_and_the_rest_follows() {
     let wait = "import os, time\nprint('first')\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('second')\n7";
     python.begin(wait);
     let (never, _open) = pipe().unwrap();
-    let waited = python.environment.wait(Until {
+    let waited = python.environment.wait(WaitLimit {
         deadline: Some(Instant::now()),
         wake: never.as_fd(),
     });
-    assert_eq!(waited, Waited::Late);
+    assert_eq!(waited, WaitResult::Late);
     assert!(python.environment.is_running());
     let mut output = String::new();
     while !output.ends_with("first\n") {

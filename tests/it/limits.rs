@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use orchestrator::process::child::{How, Living};
-use orchestrator::process::sandbox::{Limits, Mode, Walls};
-use orchestrator::process::{Ended, Job, Launcher};
+use orchestrator::process::child::{ChildProcess, StopMode};
+use orchestrator::process::sandbox::{ResourceLimits, SandboxMode, SandboxPolicy};
+use orchestrator::process::{Job, JobEnd, Launcher};
 
 use crate::project::{BINARY, Project, RUN_JSON, checked_by};
 use crate::reply;
@@ -137,9 +137,9 @@ fn limits_that_make_no_sense_are_refused() {
     }
 }
 
-fn walls(workspace: &Path, limits: Limits) -> Walls {
-    Walls {
-        mode: Mode::Reduced,
+fn walls(workspace: &Path, limits: ResourceLimits) -> SandboxPolicy {
+    SandboxPolicy {
+        mode: SandboxMode::Reduced,
         write: vec![workspace.to_owned()],
         freeze: Vec::new(),
         reopen: Vec::new(),
@@ -159,14 +159,14 @@ fn walls(workspace: &Path, limits: Limits) -> Walls {
     }
 }
 
-fn living(script: &str, walls: &Walls) -> (Living, UnixStream) {
+fn living(script: &str, walls: &SandboxPolicy) -> (ChildProcess, UnixStream) {
     let job = Job {
         command: ["sh", "-c", script].map(Into::into).to_vec(),
         cwd: walls.write[0].clone(),
         env: vec![("PATH".into(), "/usr/bin:/bin".into())],
         timeout: Duration::MAX,
     };
-    Living::start(
+    ChildProcess::start(
         &Launcher::open(Path::new(BINARY)).behind(walls.clone()),
         &job,
     )
@@ -178,9 +178,9 @@ fn of_children_that_stay_the_one_that_breaks_a_limit_is_ended() {
     let folder = tempfile::tempdir().unwrap();
     let walls = walls(
         folder.path(),
-        Limits {
+        ResourceLimits {
             disk: 5 << 20,
-            ..Limits::default()
+            ..ResourceLimits::default()
         },
     );
     let (mut quiet, quiet_channel) = living("read line", &walls);
@@ -190,9 +190,9 @@ fn of_children_that_stay_the_one_that_breaks_a_limit_is_ended() {
     );
     // The channel's other end is the stdin of the child.
     let _ = loud_channel.read(&mut [0]);
-    let ended = loud.end(How::Now);
+    let ended = loud.end(StopMode::Now);
     assert!(
-        matches!(&ended, Ended::Limit(words) if words.contains("the limit is 5 MiB")),
+        matches!(&ended, JobEnd::Limit(words) if words.contains("the limit is 5 MiB")),
         "{ended:?}"
     );
     assert_eq!(quiet.ended(), None);
@@ -205,5 +205,5 @@ fn of_children_that_stay_the_one_that_breaks_a_limit_is_ended() {
         None,
     )
     .unwrap();
-    assert_eq!(next.ended(), Some(&Ended::Exited(0)));
+    assert_eq!(next.ended(), Some(&JobEnd::Exited(0)));
 }

@@ -13,10 +13,10 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use orchestrator::cancel::{Signal, Stop};
+use orchestrator::cancel::{CancelToken, Signal};
 use orchestrator::error::Error;
 use orchestrator::process::capture::KEPT_AT_EACH_END;
-use orchestrator::process::{self, Ended, Finished, Job, Launcher};
+use orchestrator::process::{self, Finished, Job, JobEnd, Launcher};
 use rustix::process::{Pid, kill_process};
 
 const LONG: Duration = Duration::from_secs(100);
@@ -71,7 +71,8 @@ impl Marked {
     }
 
     fn run(&self) -> Finished {
-        let finished = process::run(&launcher(), &self.job, &Stop::never().unwrap()).unwrap();
+        let finished =
+            process::run(&launcher(), &self.job, &CancelToken::never().unwrap()).unwrap();
         assert_eq!(
             self.survivors(),
             Vec::<String>::new(),
@@ -118,33 +119,33 @@ fn text(bytes: Vec<u8>) -> String {
 }
 
 #[track_caller]
-fn ends(script: &str, expected: Ended) {
+fn ends(script: &str, expected: JobEnd) {
     assert_eq!(Marked::shell(script).run().ended, expected, "{script}");
 }
 
 #[track_caller]
 fn cannot_start(job: &Marked, reason: &str) {
     match job.run().ended {
-        Ended::CannotStart(why) => assert!(why.contains(reason), "{why}"),
+        JobEnd::CannotStart(why) => assert!(why.contains(reason), "{why}"),
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
 fn exit_codes_and_signals_are_told_apart() {
-    ends("exit 0", Ended::Exited(0));
-    ends("exit 1", Ended::Exited(1));
-    ends("exit 255", Ended::Exited(255));
-    ends("kill -SEGV $$", Ended::Signalled(11));
-    ends("kill -KILL $$", Ended::Signalled(9));
-    ends("kill -ABRT $$", Ended::Signalled(6));
-    ends("kill -TERM $$", Ended::Signalled(15));
+    ends("exit 0", JobEnd::Exited(0));
+    ends("exit 1", JobEnd::Exited(1));
+    ends("exit 255", JobEnd::Exited(255));
+    ends("kill -SEGV $$", JobEnd::Signalled(11));
+    ends("kill -KILL $$", JobEnd::Signalled(9));
+    ends("kill -ABRT $$", JobEnd::Signalled(6));
+    ends("kill -TERM $$", JobEnd::Signalled(15));
 }
 
 #[test]
 fn both_streams_are_kept_apart() {
     let finished = Marked::shell("echo out; echo err >&2; exit 3").run();
-    assert_eq!(finished.ended, Ended::Exited(3));
+    assert_eq!(finished.ended, JobEnd::Exited(3));
     assert_eq!(
         (
             text(finished.stdout.joined()),
@@ -272,7 +273,7 @@ fn time_over_keeps_the_output_so_far() {
         .run();
     assert_eq!(
         (finished.ended, finished.stdout.joined()),
-        (Ended::TimedOut, b"before\n".to_vec())
+        (JobEnd::TimedOut, b"before\n".to_vec())
     );
 }
 
@@ -290,7 +291,7 @@ fn no_tree_outlives_its_time() {
     ] {
         assert_eq!(
             Marked::shell(script).timing_out().run().ended,
-            Ended::TimedOut,
+            JobEnd::TimedOut,
             "{script}"
         );
     }
@@ -308,11 +309,11 @@ fn a_hostile_tree_is_gone_with_the_exit_and_with_the_limit() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("hostile.sh"), HOSTILE).unwrap();
     let exits = Marked::shell("sh hostile.sh; sleep 0.2; exit 4").within(folder.path());
-    assert_eq!(exits.run().ended, Ended::Exited(4));
+    assert_eq!(exits.run().ended, JobEnd::Exited(4));
     let stays = Marked::shell("sh hostile.sh; sleep 1000")
         .within(folder.path())
         .timing_out();
-    assert_eq!(stays.run().ended, Ended::TimedOut);
+    assert_eq!(stays.run().ended, JobEnd::TimedOut);
 }
 
 #[test]
@@ -320,14 +321,14 @@ fn a_child_that_holds_the_output_delays_nothing() {
     let finished = Marked::shell("sleep 1000 & (setsid sleep 1000 &); echo done").run();
     assert_eq!(
         (finished.ended, finished.stdout.joined()),
-        (Ended::Exited(0), b"done\n".to_vec())
+        (JobEnd::Exited(0), b"done\n".to_vec())
     );
 }
 
 #[test]
 fn a_flood_is_counted_and_its_ends_are_kept() {
     let finished = Marked::shell("echo first; yes | head -c 1000000000; printf last >&1").run();
-    assert_eq!(finished.ended, Ended::Exited(0));
+    assert_eq!(finished.ended, JobEnd::Exited(0));
     assert_eq!(finished.stdout.total(), 1_000_000_010);
     assert_eq!(
         [finished.stdout.head.len(), finished.stdout.tail.len()],
@@ -341,12 +342,20 @@ fn a_flood_is_counted_and_its_ends_are_kept() {
 #[test]
 fn a_keeper_that_is_no_keeper_is_a_bug() {
     let launcher = Launcher::open(Path::new("/bin/true"));
-    let error =
-        process::run(&launcher, &Marked::shell("").job, &Stop::never().unwrap()).unwrap_err();
+    let error = process::run(
+        &launcher,
+        &Marked::shell("").job,
+        &CancelToken::never().unwrap(),
+    )
+    .unwrap_err();
     assert!(matches!(error, Error::Bug(_)), "{error}");
     let launcher = Launcher::open(Path::new("/no/such/binary"));
-    let error =
-        process::run(&launcher, &Marked::shell("").job, &Stop::never().unwrap()).unwrap_err();
+    let error = process::run(
+        &launcher,
+        &Marked::shell("").job,
+        &CancelToken::never().unwrap(),
+    )
+    .unwrap_err();
     assert!(matches!(error, Error::Io { .. }), "{error}");
 }
 
@@ -359,7 +368,7 @@ fn as_an_orchestrator() {
     process::adopt_orphans().unwrap();
     let mut job = Marked::shell(&script);
     job.job.env[1].1 = std::env::var_os(MARK).unwrap();
-    let ended = process::run(&launcher(), &job.job, &Stop::on_signals().unwrap())
+    let ended = process::run(&launcher(), &job.job, &CancelToken::on_signals().unwrap())
         .map(|finished| finished.ended);
     println!("ended: {ended:?}");
 }

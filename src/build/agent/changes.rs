@@ -8,13 +8,15 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use crate::build::context::Context;
-use crate::build::generators::{Written, content_hash};
+use crate::build::generators::{WrittenFiles, content_hash};
 use crate::build::model_call::hex;
 use crate::build::spec::inputs::InputKind;
 use crate::error::Result;
 use crate::events::FileMark;
 use crate::workspace::generated::is_in_never_taken;
-use crate::workspace::{Door, Entry, Kind, Read, Time, Walk, Walked};
+use crate::workspace::{
+    EntryKind, FileTime, ReadOutcome, WalkEnd, WalkStep, Workspace, WorkspaceEntry,
+};
 
 /// Folders that hold what tools made.
 const AS_ONE: [&str; 5] = [".git", "node_modules", "target", ".venv", "__pycache__"];
@@ -28,16 +30,16 @@ const MOST_NAMES: usize = 1000;
 const MOST_LISTED: usize = 20_000;
 
 /// Files by name, each with what tells its content.
-pub type Files = BTreeMap<String, String>;
+pub type FileDigests = BTreeMap<String, String>;
 
 /// Looks at the workspace.
-pub fn look(context: &Context) -> Result<Files> {
+pub fn look(context: &Context) -> Result<FileDigests> {
     let mut entries = Vec::new();
     context.door.walk(&mut |entry| {
         entries.push(entry.clone());
-        Walk::On
+        WalkStep::On
     })?;
-    let mut files = Files::new();
+    let mut files = FileDigests::new();
     let mut folders: BTreeMap<String, Sha256> = BTreeMap::new();
     for entry in entries {
         match folder_as_one(&entry.path) {
@@ -59,12 +61,12 @@ pub fn look(context: &Context) -> Result<Files> {
 
 /// The files of a workspace with their sizes and times; folders that tools fill are named alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Listing {
-    pub files: BTreeMap<String, (u64, Time)>,
+pub struct WorkspaceListing {
+    pub files: BTreeMap<String, (u64, FileTime)>,
     pub as_one: Vec<String>,
 }
 
-impl Listing {
+impl WorkspaceListing {
     /// Returns a file as it is, or as one that is not there.
     pub fn mark(&self, path: &str) -> FileMark {
         let found = self.files.get(path);
@@ -77,7 +79,7 @@ impl Listing {
     }
 
     /// Returns what differs in a later one, or nothing where that is too much to keep.
-    pub fn changed(&self, later: &Listing) -> Option<Vec<FileMark>> {
+    pub fn changed(&self, later: &WorkspaceListing) -> Option<Vec<FileMark>> {
         let paths: BTreeSet<&String> = self.files.keys().chain(later.files.keys()).collect();
         let differs = |path: &&&String| self.files.get(**path) != later.files.get(**path);
         bounded(
@@ -96,28 +98,28 @@ pub fn bounded(marks: Vec<FileMark>) -> Option<Vec<FileMark>> {
 }
 
 /// Lists the workspace, or returns nothing where there is too much in it to look at after each call.
-pub fn list(door: &Door) -> Option<Listing> {
-    let mut listing = Listing::default();
+pub fn list(door: &Workspace) -> Option<WorkspaceListing> {
+    let mut listing = WorkspaceListing::default();
     let walked = door.walk(&mut |entry| {
         let size = match &entry.kind {
-            Kind::Dir { .. } if counts_as_one(&shown(&entry.path)) => {
+            EntryKind::Dir { .. } if counts_as_one(&shown(&entry.path)) => {
                 listing.as_one.push(shown(&entry.path));
-                return Walk::Skip;
+                return WalkStep::Skip;
             }
-            Kind::Dir { .. } => return Walk::On,
-            Kind::File { size, .. } => *size,
-            Kind::Link { .. } | Kind::Special => 0,
+            EntryKind::Dir { .. } => return WalkStep::On,
+            EntryKind::File { size, .. } => *size,
+            EntryKind::Link { .. } | EntryKind::Special => 0,
         };
         listing
             .files
             .insert(shown(&entry.path), (size, entry.mtime));
         if listing.files.len() <= MOST_LISTED {
-            Walk::On
+            WalkStep::On
         } else {
-            Walk::Stop
+            WalkStep::Stop
         }
     });
-    (walked.ok()? == Walked::Whole && listing.files.len() <= MOST_LISTED).then_some(listing)
+    (walked.ok()? == WalkEnd::Whole && listing.files.len() <= MOST_LISTED).then_some(listing)
 }
 
 /// Whether a path is, or lies in, a folder that counts as one thing.
@@ -126,8 +128,8 @@ pub fn counts_as_one(path: &str) -> bool {
 }
 
 /// Returns what differs, without what is protected.
-pub fn between(before: &Files, after: &Files, context: &Context) -> Written {
-    let protected = Protected::of(context);
+pub fn between(before: &FileDigests, after: &FileDigests, context: &Context) -> WrittenFiles {
+    let protected = ProtectedPaths::of(context);
     let is_ours = |name: &&String| !protected.holds(name);
     let written: Vec<String> = after
         .iter()
@@ -147,7 +149,7 @@ pub fn between(before: &Files, after: &Files, context: &Context) -> Written {
     let hashes = attempt_files
         .iter()
         .filter_map(|path| Some((path.clone(), comparable(path, after.get(path)?)?)));
-    Written {
+    WrittenFiles {
         hashes: hashes.collect(),
         attempt_files,
         written,
@@ -162,16 +164,16 @@ fn comparable(path: &str, told: &str) -> Option<String> {
 }
 
 /// The places that the user protects.
-struct Protected<'a> {
+struct ProtectedPaths<'a> {
     files: BTreeSet<&'a str>,
     folders: Vec<&'a Path>,
 }
 
-impl Protected<'_> {
-    fn of(context: &Context) -> Protected<'_> {
+impl ProtectedPaths<'_> {
+    fn of(context: &Context) -> ProtectedPaths<'_> {
         let inputs = &context.inputs.protect;
         let folders = inputs.iter().filter(|input| input.kind == InputKind::Dir);
-        Protected {
+        ProtectedPaths {
             files: inputs.iter().map(|input| input.to.as_str()).collect(),
             folders: folders.map(|input| Path::new(input.to.as_str())).collect(),
         }
@@ -198,8 +200,8 @@ fn folder_as_one(path: &Path) -> Option<String> {
     None
 }
 
-fn told_by_time(entry: &Entry) -> Vec<u8> {
-    let size = if let Kind::File { size, .. } = &entry.kind {
+fn told_by_time(entry: &WorkspaceEntry) -> Vec<u8> {
+    let size = if let EntryKind::File { size, .. } = &entry.kind {
         *size
     } else {
         0
@@ -207,18 +209,18 @@ fn told_by_time(entry: &Entry) -> Vec<u8> {
     format!("{}\0{size}\0{:?}\0", shown(&entry.path), entry.mtime).into_bytes()
 }
 
-fn told(context: &Context, entry: &Entry) -> Result<Option<String>> {
+fn told(context: &Context, entry: &WorkspaceEntry) -> Result<Option<String>> {
     Ok(match &entry.kind {
-        Kind::Dir { .. } => None,
-        Kind::Link { target } => Some(format!("link {}", target.to_string_lossy())),
-        Kind::Special => Some("special".into()),
-        Kind::File { size, .. } if *size > HASHED_LIMIT => {
+        EntryKind::Dir { .. } => None,
+        EntryKind::Link { target } => Some(format!("link {}", target.to_string_lossy())),
+        EntryKind::Special => Some("special".into()),
+        EntryKind::File { size, .. } if *size > HASHED_LIMIT => {
             Some(format!("{size}{BY_TIME}{:?}", entry.mtime))
         }
-        Kind::File { size, .. } => match context.door.read_file(&entry.path, *size)? {
-            Read::File(bytes) => Some(content_hash(&bytes)),
-            Read::TooLarge(size) => Some(format!("{size} and growing")),
-            Read::Other | Read::Missing => Some("not readable".into()),
+        EntryKind::File { size, .. } => match context.door.read_file(&entry.path, *size)? {
+            ReadOutcome::File(bytes) => Some(content_hash(&bytes)),
+            ReadOutcome::TooLarge(size) => Some(format!("{size} and growing")),
+            ReadOutcome::Other | ReadOutcome::Missing => Some("not readable".into()),
         },
     })
 }

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use crate::llm::{Block, Message, Role, ToolOffer};
+use crate::llm::{ContentBlock, Message, Role, ToolOffer};
 
 /// Bytes that are taken for one token.
 const BYTES_PER_TOKEN: usize = 3;
@@ -20,21 +20,21 @@ const EARLIER: &str = "# Earlier turns, in short";
 
 /// A conversation so far.
 #[derive(Debug, Clone)]
-pub struct Conversation {
+pub struct ContextWindow {
     messages: Vec<Message>,
     /// What system prompt and tools take.
     base_bytes: usize,
     context_tokens: usize,
 }
 
-impl Conversation {
+impl ContextWindow {
     /// Returns a conversation in which nothing was said.
-    pub fn new(system: &str, tools: &[ToolOffer], context_tokens: usize) -> Conversation {
+    pub fn new(system: &str, tools: &[ToolOffer], context_tokens: usize) -> ContextWindow {
         let offered = |tool: &ToolOffer| {
             tool.name.len() + tool.description.len() + tool.schema.to_string().len()
         };
         let base_bytes = system.len() + tools.iter().map(offered).sum::<usize>();
-        Conversation {
+        ContextWindow {
             messages: Vec::new(),
             base_bytes,
             context_tokens,
@@ -46,7 +46,7 @@ impl Conversation {
         if message
             .content
             .iter()
-            .any(|block| matches!(block, Block::ToolResult { .. }))
+            .any(|block| matches!(block, ContentBlock::ToolResult { .. }))
         {
             self.results().for_each(|(_, screen)| screen.clear());
         }
@@ -81,7 +81,7 @@ impl Conversation {
             .filter(|message| message.role == Role::User);
         // The newest one loses its screen with the next request: the part before it is the stable one.
         if let Some(stable) = users.rev().nth(1)
-            && let Some(Block::ToolResult { cache, .. } | Block::Text { cache, .. }) =
+            && let Some(ContentBlock::ToolResult { cache, .. } | ContentBlock::Text { cache, .. }) =
                 stable.content.last_mut()
         {
             *cache = true;
@@ -105,7 +105,7 @@ impl Conversation {
             .iter_mut()
             .flat_map(|message| &mut message.content)
             .filter_map(|block| match block {
-                Block::ToolResult { text, screen, .. } => Some((text, screen)),
+                ContentBlock::ToolResult { text, screen, .. } => Some((text, screen)),
                 _ => None,
             })
     }
@@ -143,7 +143,7 @@ impl Conversation {
     }
 
     fn newest_result(&self) -> Option<(usize, usize)> {
-        let is_result = |block: &Block| matches!(block, Block::ToolResult { .. });
+        let is_result = |block: &ContentBlock| matches!(block, ContentBlock::ToolResult { .. });
         let messages = self.messages.iter().enumerate().rev();
         messages
             .filter_map(|(index, message)| {
@@ -155,12 +155,13 @@ impl Conversation {
     /// Makes a result one line; returns how many bytes that spares.
     fn fold_result(&mut self, index: usize, position: usize) -> usize {
         let calls = self.messages[index - 1].content.clone();
-        let Block::ToolResult { id, text, .. } = &mut self.messages[index].content[position] else {
+        let ContentBlock::ToolResult { id, text, .. } = &mut self.messages[index].content[position]
+        else {
             return 0;
         };
         let call = calls
             .iter()
-            .find(|block| matches!(block, Block::ToolUse { id: of, .. } if of == id));
+            .find(|block| matches!(block, ContentBlock::ToolUse { id: of, .. } if of == id));
         let line = format!(
             "{FOLDED}{} bytes of {}]",
             text.len(),
@@ -190,33 +191,35 @@ impl Conversation {
             .collect();
         if let Some(opening) = self.messages.first_mut() {
             match opening.content.last_mut() {
-                Some(Block::Text { text, .. }) if text.starts_with(EARLIER) => *text += &lines,
+                Some(ContentBlock::Text { text, .. }) if text.starts_with(EARLIER) => {
+                    *text += &lines
+                }
                 _ => opening
                     .content
-                    .push(Block::text(format!("{EARLIER}\n{lines}"))),
+                    .push(ContentBlock::text(format!("{EARLIER}\n{lines}"))),
             }
         }
         before.saturating_sub(self.bytes())
     }
 }
 
-fn size(block: &Block) -> usize {
+fn size(block: &ContentBlock) -> usize {
     BLOCK_OVERHEAD
         + match block {
-            Block::Text { text, .. } => text.len(),
-            Block::ToolUse {
+            ContentBlock::Text { text, .. } => text.len(),
+            ContentBlock::ToolUse {
                 id, name, input, ..
             } => id.len() + name.len() + input.to_string().len(),
-            Block::ToolResult {
+            ContentBlock::ToolResult {
                 id, text, screen, ..
             } => id.len() + text.len() + screen.len(),
-            Block::Opaque { value } => value.to_string().len(),
+            ContentBlock::Opaque { value } => value.to_string().len(),
         }
 }
 
 /// A call in a few words.
-fn told(call: &Block) -> String {
-    let Block::ToolUse { name, input, .. } = call else {
+fn told(call: &ContentBlock) -> String {
+    let ContentBlock::ToolUse { name, input, .. } = call else {
         return String::new();
     };
     let what = input["command"]
@@ -226,10 +229,10 @@ fn told(call: &Block) -> String {
     format!("{name}: {}", brief(what))
 }
 
-fn told_of_turn(block: &Block) -> Option<String> {
+fn told_of_turn(block: &ContentBlock) -> Option<String> {
     match block {
-        Block::ToolUse { .. } => Some(format!("- {}\n", told(block))),
-        Block::Text { text, .. } if !text.trim().is_empty() => {
+        ContentBlock::ToolUse { .. } => Some(format!("- {}\n", told(block))),
+        ContentBlock::Text { text, .. } if !text.trim().is_empty() => {
             Some(format!("- said: {}\n", brief(text)))
         }
         _ => None,

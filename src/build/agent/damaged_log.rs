@@ -7,21 +7,21 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::build::agent::history::Step;
-use crate::build::agent::state::{Next, REMINDER, Talk};
-use crate::build::agent::toolset::{Limits, UNKNOWN, refused};
+use crate::build::agent::history::InlineStep;
+use crate::build::agent::state::{ConversationState, NextStep, REMINDER};
+use crate::build::agent::toolset::{CallLimits, UNKNOWN, refused};
 use crate::build::agent::{cut_off_words, restart, result};
 use crate::build::context::Context;
-use crate::build::log_state::Asked;
-use crate::events::Place;
-use crate::llm::{Answer, Block, StopReason, Usage};
+use crate::build::log_state::RecordedRequest;
+use crate::events::RequestPlace;
+use crate::llm::{Answer, ContentBlock, StopReason, TokenUsage};
 
 const UNREADABLE: &str = "[this answer could not be read from the log]";
 
 /// Returns what is known of an answer that was given, and whose line cannot be read.
-pub fn lost_answer(context: &Context, place: Place) -> Option<Answer> {
+pub fn lost_answer(context: &Context, place: RequestPlace) -> Option<Answer> {
     let (memory, talks) = (&context.memory, context.memory.talks());
-    let after = Place {
+    let after = RequestPlace {
         turn: place.turn + 1,
         ..place
     };
@@ -32,26 +32,26 @@ pub fn lost_answer(context: &Context, place: Place) -> Option<Answer> {
     }
     let ids = memory.request(after).map(result_ids).unwrap_or_default();
     let count = count.max(u32::try_from(ids.len()).unwrap_or(u32::MAX));
-    let call = |number: u32| Block::ToolUse {
+    let call = |number: u32| ContentBlock::ToolUse {
         // An empty one is made up for, as where a server gives none.
         id: ids.get(number as usize).cloned().unwrap_or_default(),
         name: talks.tool(place, number).unwrap_or("bash").to_owned(),
         input: arguments(talks.course(place), number),
         raw: None,
     };
-    let mut content: Vec<Block> = (0..count).map(call).collect();
+    let mut content: Vec<ContentBlock> = (0..count).map(call).collect();
     let stop = if content.is_empty() {
         StopReason::EndTurn
     } else {
         StopReason::ToolUse
     };
     if content.is_empty() {
-        content.push(Block::text(UNREADABLE));
+        content.push(ContentBlock::text(UNREADABLE));
     }
     Some(Answer {
         content,
         stop,
-        usage: Usage::default(),
+        usage: TokenUsage::default(),
         model: String::new(),
         request_id: None,
         bill: None,
@@ -59,33 +59,33 @@ pub fn lost_answer(context: &Context, place: Place) -> Option<Answer> {
 }
 
 /// Says what a request said whose line cannot be read; `before` is what the answer before it asked for.
-pub fn say_lost_words(context: &Context, talk: &mut Talk, before: Option<&Next>) {
+pub fn say_lost_words(context: &Context, talk: &mut ConversationState, before: Option<&NextStep>) {
     let turns_left = context.spec.generator.max_turns.saturating_sub(talk.turns);
-    let limits = Limits {
+    let limits = CallLimits {
         deadline: Instant::now(),
         turns_left,
     };
     let place = context.place(talk.index);
     let said = match before {
-        None | Some(Next::Nothing) => Vec::new(),
-        Some(Next::CutOff(ids)) => cut_off_words(ids, context, limits),
-        Some(Next::Calls(calls)) => results(
+        None | Some(NextStep::Nothing) => Vec::new(),
+        Some(NextStep::CutOff(ids)) => cut_off_words(ids, context, limits),
+        Some(NextStep::Calls(calls)) => results(
             context,
-            Place {
+            RequestPlace {
                 turn: place.turn - 1,
                 ..place
             },
             calls,
             limits,
         ),
-        Some(Next::End) => {
+        Some(NextStep::End) => {
             talk.reminders += 1;
-            vec![Block::text(REMINDER)]
+            vec![ContentBlock::text(REMINDER)]
         }
     };
     talk.say(said);
     if let Some(words) = context.memory.talks().restart(place) {
-        talk.say(vec![Block::text(restart::recorded_words(words))]);
+        talk.say(vec![ContentBlock::text(restart::recorded_words(words))]);
     }
     // Where its own line was is not known; what follows still continues a request.
     talk.line.get_or_insert(0);
@@ -94,10 +94,15 @@ pub fn say_lost_words(context: &Context, talk: &mut Talk, before: Option<&Next>)
         .for_each(|message| talk.conversation.add(message));
 }
 
-fn results(context: &Context, place: Place, calls: &[Block], limits: Limits) -> Vec<Block> {
+fn results(
+    context: &Context,
+    place: RequestPlace,
+    calls: &[ContentBlock],
+    limits: CallLimits,
+) -> Vec<ContentBlock> {
     let known = |number| context.memory.talks().result(place, number).cloned();
     let ids = calls.iter().filter_map(|call| {
-        if let Block::ToolUse { id, .. } = call {
+        if let ContentBlock::ToolUse { id, .. } = call {
             Some(id)
         } else {
             None
@@ -114,9 +119,9 @@ fn results(context: &Context, place: Place, calls: &[Block], limits: Limits) -> 
         .collect()
 }
 
-fn arguments(course: &[Step], number: u32) -> Value {
-    let of_call = |step: &Step| match step {
-        Step::Call {
+fn arguments(course: &[InlineStep], number: u32) -> Value {
+    let of_call = |step: &InlineStep| match step {
+        InlineStep::Call {
             number: of,
             arguments,
             ..
@@ -127,11 +132,11 @@ fn arguments(course: &[Step], number: u32) -> Value {
 }
 
 /// The ids of the calls that a request has results for, in order.
-fn result_ids(asked: &Asked) -> Vec<String> {
+fn result_ids(asked: &RecordedRequest) -> Vec<String> {
     let blocks = asked.messages().flat_map(|message| message.content);
     blocks
         .filter_map(|block| {
-            if let Block::ToolResult { id, .. } = block {
+            if let ContentBlock::ToolResult { id, .. } = block {
                 Some(id)
             } else {
                 None

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::Value;
 
-use crate::events::{Bound, Event, FileMark, Place};
+use crate::events::{Bound, Event, FileMark, RequestPlace};
 use crate::state::phase::Phase;
 
 /// What a call of a tool came to; one that did not run says why.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Returned {
+pub struct CallResult {
     pub ran: bool,
     pub is_error: bool,
     pub output: String,
@@ -18,7 +18,7 @@ pub struct Returned {
 
 /// How a conversation ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Closed {
+pub struct ClosedConversation {
     pub words: String,
     /// Commands that were still running, each with its environment.
     pub killed: Vec<String>,
@@ -27,7 +27,7 @@ pub struct Closed {
 
 /// What happened while an answer was being made.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Step {
+pub enum InlineStep {
     /// A call began.
     Call {
         number: u32,
@@ -39,14 +39,14 @@ pub enum Step {
 
 /// What calls changed in the files since a conversation began.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Changed {
+pub struct RecordedChanges {
     /// By path: each as it was last recorded.
     pub marks: BTreeMap<String, FileMark>,
     /// Some call's changes were not recorded.
     pub is_incomplete: bool,
 }
 
-impl Changed {
+impl RecordedChanges {
     fn add(&mut self, changed: Option<Vec<FileMark>>) {
         self.is_incomplete |= changed.is_none();
         self.marks.extend(
@@ -60,22 +60,22 @@ impl Changed {
 
 /// The conversations of a run, by phase and place.
 #[derive(Debug, Default)]
-pub struct Talks {
+pub struct ConversationHistory {
     opened: HashMap<(Phase, u32), BTreeMap<String, String>>,
-    begun: HashSet<(Place, u32)>,
+    begun: HashSet<(RequestPlace, u32)>,
     /// The tool of each call.
-    tools: HashMap<(Place, u32), String>,
+    tools: HashMap<(RequestPlace, u32), String>,
     /// What happened in the course of one answer, in order.
-    courses: HashMap<Place, Vec<Step>>,
-    results: HashMap<(Place, u32), Returned>,
+    courses: HashMap<RequestPlace, Vec<InlineStep>>,
+    results: HashMap<(RequestPlace, u32), CallResult>,
     /// With the words that the request has.
-    restarts: HashMap<Place, String>,
-    changed: HashMap<(Phase, u32), Changed>,
-    closed: HashMap<(Phase, u32), Closed>,
+    restarts: HashMap<RequestPlace, String>,
+    changed: HashMap<(Phase, u32), RecordedChanges>,
+    closed: HashMap<(Phase, u32), ClosedConversation>,
     last: Option<(Phase, u32)>,
 }
 
-impl Talks {
+impl ConversationHistory {
     /// Takes in one event.
     pub fn hear(&mut self, event: Event) {
         match event {
@@ -87,7 +87,7 @@ impl Talks {
             } => {
                 self.opened.insert((phase, retry_count), files);
                 self.changed
-                    .insert((phase, retry_count), Changed::default());
+                    .insert((phase, retry_count), RecordedChanges::default());
             }
             Event::ToolCalled {
                 place,
@@ -98,7 +98,7 @@ impl Talks {
             } => {
                 self.begun.insert((place, call));
                 self.tools.insert((place, call), tool_name.clone());
-                let step = Step::Call {
+                let step = InlineStep::Call {
                     number: call,
                     tool: tool_name,
                     arguments,
@@ -123,7 +123,7 @@ impl Talks {
                 self.tools.insert((place, call), tool_name);
                 self.results.insert(
                     (place, call),
-                    Returned {
+                    CallResult {
                         ran,
                         is_error,
                         output,
@@ -142,7 +142,10 @@ impl Talks {
                     .or_default()
                     .add(changed);
                 self.restarts.insert(place, words);
-                self.courses.entry(place).or_default().push(Step::Restart);
+                self.courses
+                    .entry(place)
+                    .or_default()
+                    .push(InlineStep::Restart);
             }
             Event::ConversationClosed {
                 phase,
@@ -154,7 +157,7 @@ impl Talks {
             } => {
                 self.closed.insert(
                     (phase, retry_count),
-                    Closed {
+                    ClosedConversation {
                         words,
                         killed,
                         bound,
@@ -172,7 +175,7 @@ impl Talks {
     }
 
     /// Whether a call had begun.
-    pub fn has_begun(&self, place: Place, call: u32) -> bool {
+    pub fn has_begun(&self, place: RequestPlace, call: u32) -> bool {
         self.begun.contains(&(place, call))
     }
 
@@ -184,44 +187,44 @@ impl Talks {
     }
 
     /// Returns what happened while the answer at this place was being made, in order.
-    pub fn course(&self, place: Place) -> &[Step] {
+    pub fn course(&self, place: RequestPlace) -> &[InlineStep] {
         self.courses.get(&place).map_or(&[], Vec::as_slice)
     }
 
     /// Returns the number of a call at this place that the log does not know.
-    pub fn next_number(&self, place: Place) -> u32 {
+    pub fn next_number(&self, place: RequestPlace) -> u32 {
         let known = self.tools.keys().filter(|(of, _)| *of == place);
         known.map(|(_, number)| number + 1).max().unwrap_or(0)
     }
 
     /// Returns the tool that a call named.
-    pub fn tool(&self, place: Place, call: u32) -> Option<&str> {
+    pub fn tool(&self, place: RequestPlace, call: u32) -> Option<&str> {
         self.tools.get(&(place, call)).map(String::as_str)
     }
 
     /// Returns what a call came to.
-    pub fn result(&self, place: Place, call: u32) -> Option<&Returned> {
+    pub fn result(&self, place: RequestPlace, call: u32) -> Option<&CallResult> {
         self.results.get(&(place, call))
     }
 
     /// Returns the words with which the request at this place tells of a restart, if it does; empty ones where an
     /// older version did not record them.
-    pub fn restart(&self, place: Place) -> Option<&str> {
+    pub fn restart(&self, place: RequestPlace) -> Option<&str> {
         self.restarts.get(&place).map(String::as_str)
     }
 
     /// Returns what calls changed since the conversation of a phase began, as far as that was recorded.
-    pub fn changed(&self, phase: Phase, retry_count: u32) -> Option<&Changed> {
+    pub fn changed(&self, phase: Phase, retry_count: u32) -> Option<&RecordedChanges> {
         self.changed.get(&(phase, retry_count))
     }
 
     /// Returns how the conversation of a phase ended, if it did.
-    pub fn closed(&self, phase: Phase, retry_count: u32) -> Option<&Closed> {
+    pub fn closed(&self, phase: Phase, retry_count: u32) -> Option<&ClosedConversation> {
         self.closed.get(&(phase, retry_count))
     }
 
     /// Returns how the last conversation ended.
-    pub fn last_closed(&self) -> Option<&Closed> {
+    pub fn last_closed(&self) -> Option<&ClosedConversation> {
         self.closed.get(&self.last?)
     }
 }

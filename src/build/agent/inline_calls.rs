@@ -6,20 +6,24 @@
 use std::time::Instant;
 
 use crate::build::agent::AgentModel;
-use crate::build::agent::history::{Returned, Step};
-use crate::build::agent::state::Talk;
-use crate::build::agent::toolset::{Call, Hands, Limits};
+use crate::build::agent::history::{CallResult, InlineStep};
+use crate::build::agent::state::ConversationState;
+use crate::build::agent::toolset::{CallLimits, PendingCall, Toolset};
 use crate::build::context::Context;
-use crate::build::log_state::{Asked, Recorded};
-use crate::build::model_call::Continued;
-use crate::build::tool_bridge::Equipment;
+use crate::build::log_state::{RecordedAnswer, RecordedRequest};
+use crate::build::model_call::Continuation;
+use crate::build::tool_bridge::InlineTools;
 use crate::error::Result;
-use crate::events::Place;
+use crate::events::RequestPlace;
 use crate::llm::mcp::{ToolCall, ToolOutcome};
 
 impl AgentModel {
     /// Returns the request whose answer was interrupted, where calls are made in the course of one.
-    pub(super) fn under_way<'a>(&mut self, context: &'a Context, index: u32) -> Option<&'a Asked> {
+    pub(super) fn under_way<'a>(
+        &mut self,
+        context: &'a Context,
+        index: u32,
+    ) -> Option<&'a RecordedRequest> {
         context
             .memory
             .request(context.place(index))
@@ -30,11 +34,11 @@ impl AgentModel {
     pub(super) fn ask_with(
         &mut self,
         context: &mut Context,
-        talk: &mut Talk,
-        continued: Option<Continued<'_>>,
-        hands: &mut Hands,
+        talk: &mut ConversationState,
+        continued: Option<Continuation<'_>>,
+        hands: &mut Toolset,
         deadline: Instant,
-    ) -> Result<Recorded> {
+    ) -> Result<RecordedAnswer> {
         let place = context.place(talk.index);
         let turns_left = context.spec.generator.max_turns.saturating_sub(talk.turns);
         let mut number = context.memory.talks().next_number(place);
@@ -49,11 +53,11 @@ impl AgentModel {
             // What is run is what the log has.
             let mut input = arguments.clone();
             secrets.redact_value(&mut input);
-            let limits = Limits {
+            let limits = CallLimits {
                 deadline,
                 turns_left: turns_left.saturating_sub(turn),
             };
-            let call = Call {
+            let call = PendingCall {
                 place,
                 number,
                 tool,
@@ -62,7 +66,7 @@ impl AgentModel {
                 cancelled: Some(cancelled),
             };
             number += 1;
-            let Returned {
+            let CallResult {
                 is_error,
                 output,
                 screen,
@@ -77,7 +81,7 @@ impl AgentModel {
             .then(|| interrupted_words(context, place, talk.restart.as_deref()))
             .flatten();
         let offers = talk.request.tools.clone();
-        let equipment = Equipment {
+        let equipment = InlineTools {
             offers,
             call: &mut call,
             word,
@@ -97,8 +101,8 @@ impl AgentModel {
     pub(super) fn replay_course(
         &mut self,
         context: &mut Context,
-        hands: &mut Hands,
-        talk: &Talk,
+        hands: &mut Toolset,
+        talk: &ConversationState,
         deadline: Instant,
     ) -> Result<()> {
         let (place, calls_by_itself) = (context.place(talk.index), self.voice.calls_by_itself());
@@ -108,13 +112,13 @@ impl AgentModel {
         for step in replay.talks().course(place) {
             context.heed_stop()?;
             match step {
-                Step::Restart => hands.restart(),
-                Step::Call {
+                InlineStep::Restart => hands.restart(),
+                InlineStep::Call {
                     number,
                     tool,
                     arguments: input,
                 } => {
-                    let call = Call {
+                    let call = PendingCall {
                         place,
                         number: *number,
                         tool,
@@ -136,12 +140,16 @@ impl AgentModel {
 }
 
 /// Returns what a session is told that was interrupted in the course of an answer.
-fn interrupted_words(context: &Context, place: Place, restart: Option<&str>) -> Option<String> {
+fn interrupted_words(
+    context: &Context,
+    place: RequestPlace,
+    restart: Option<&str>,
+) -> Option<String> {
     context.memory.request(place)?;
     let talks = context.memory.talks();
     let mut words = restart.unwrap_or_default().to_owned();
     for step in talks.course(place) {
-        if let Step::Call {
+        if let InlineStep::Call {
             number,
             tool,
             arguments,

@@ -19,23 +19,23 @@ pub mod toolset;
 use std::rc::Rc;
 use std::time::Instant;
 
-use crate::build::agent::changes::Files;
-use crate::build::agent::context_window::Conversation;
-use crate::build::agent::history::{Closed, Returned};
-use crate::build::agent::restart::Restart;
-use crate::build::agent::state::{Next, REMINDER, STEERS, Talk};
-use crate::build::agent::toolset::{Call, Hands, Limits, refused};
-use crate::build::child_env::Surroundings;
+use crate::build::agent::changes::FileDigests;
+use crate::build::agent::context_window::ContextWindow;
+use crate::build::agent::history::{CallResult, ClosedConversation};
+use crate::build::agent::restart::RestartNotice;
+use crate::build::agent::state::{ConversationState, NextStep, REMINDER, STEERS};
+use crate::build::agent::toolset::{CallLimits, PendingCall, Toolset, refused};
+use crate::build::child_env::ChildEnv;
 use crate::build::context::Context;
-use crate::build::generators::prompt::Prompts;
-use crate::build::generators::{Generator, Written};
-use crate::build::log_state::Recorded;
-use crate::build::model_call::{Continued, Voice};
+use crate::build::generators::prompt::PromptTemplates;
+use crate::build::generators::{Generator, WrittenFiles};
+use crate::build::log_state::RecordedAnswer;
+use crate::build::model_call::{Continuation, RecordedModel};
 use crate::build::replay::Replay;
 use crate::build::tampering;
 use crate::error::{Error, Result};
 use crate::events::{Bound, Event, MAIN_AGENT};
-use crate::llm::{Block, Request};
+use crate::llm::{ContentBlock, ModelRequest};
 use crate::state::phase::Phase;
 use crate::state::reason::Reason;
 
@@ -45,20 +45,20 @@ const MOST_TOLD: usize = 20;
 
 /// A model that works with tools.
 pub struct AgentModel {
-    pub voice: Voice,
-    pub prompts: Prompts,
+    pub voice: RecordedModel,
+    pub prompts: PromptTemplates,
     pub model: String,
     pub context_tokens: usize,
-    pub surroundings: Rc<Surroundings>,
+    pub surroundings: Rc<ChildEnv>,
 }
 
 impl Generator for AgentModel {
-    fn write(&mut self, context: &mut Context) -> Result<Written> {
+    fn write(&mut self, context: &mut Context) -> Result<WrittenFiles> {
         let (phase, retry_count) = (context.state.phase, context.state.retry_count);
         let deadline = Instant::now() + context.spec.generator.phase_timeout;
         let before = open(context)?;
         if context.memory.talks().closed(phase, retry_count).is_none() {
-            let mut hands = Hands::new(&self.surroundings, context)?;
+            let mut hands = Toolset::new(&self.surroundings, context)?;
             self.voice.hurry(Some(deadline));
             let ended = self.converse(context, &mut hands, &before, deadline);
             self.voice.hurry(None);
@@ -70,7 +70,7 @@ impl Generator for AgentModel {
             context.door.sync()?;
             close(
                 context,
-                Closed {
+                ClosedConversation {
                     words,
                     killed,
                     bound,
@@ -96,8 +96,8 @@ impl AgentModel {
     fn converse(
         &mut self,
         context: &mut Context,
-        hands: &mut Hands,
-        before: &Files,
+        hands: &mut Toolset,
+        before: &FileDigests,
         deadline: Instant,
     ) -> Result<(String, Option<Bound>)> {
         let mut talk = self.opening(context, hands)?;
@@ -109,24 +109,24 @@ impl AgentModel {
         }
         loop {
             let said = match &next {
-                None | Some(Next::Nothing) => Vec::new(),
-                Some(Next::CutOff(ids)) => {
+                None | Some(NextStep::Nothing) => Vec::new(),
+                Some(NextStep::CutOff(ids)) => {
                     cut_off_words(ids, context, self.limits(context, &talk, deadline))
                 }
-                Some(Next::Calls(calls)) => {
+                Some(NextStep::Calls(calls)) => {
                     self.call_all(context, hands, &talk, calls, deadline, is_resumed)?
                 }
-                Some(Next::End) => match objection(context, &mut talk, before)? {
-                    Some(text) => vec![Block::text(text)],
+                Some(NextStep::End) => match objection(context, &mut talk, before)? {
+                    Some(text) => vec![ContentBlock::text(text)],
                     None => return Ok((talk.words, None)),
                 },
             };
             talk.say(said);
-            if let Some(Restart { words, changed }) =
+            if let Some(RestartNotice { words, changed }) =
                 self.restart(context, talk.index, is_resumed)?
             {
                 hands.restart();
-                talk.say(vec![Block::text(words.clone())]);
+                talk.say(vec![ContentBlock::text(words.clone())]);
                 talk.restart = Some(words.clone());
                 let (agent_id, place) = (MAIN_AGENT.into(), context.place(talk.index));
                 context.scribe.tell_synced(Event::EnvironmentsRestarted {
@@ -152,13 +152,13 @@ impl AgentModel {
     }
 
     /// Returns the conversation with its first message.
-    fn opening(&self, context: &Context, hands: &Hands) -> Result<Talk> {
+    fn opening(&self, context: &Context, hands: &Toolset) -> Result<ConversationState> {
         let generator = &context.spec.generator;
         let offers = hands.offers();
         let tools = prompt::tools(context, &offers);
         let report = prompt::report(context, context.memory.talks().last_closed());
         let files = prompt::files(context)?;
-        let request = Request {
+        let request = ModelRequest {
             model: self.model.clone(),
             max_tokens: generator.max_tokens,
             temperature: generator.temperature,
@@ -171,13 +171,17 @@ impl AgentModel {
         let opening = self
             .prompts
             .task(&context.spec, &tools, &files, report.as_deref());
-        let conversation = Conversation::new(&request.system, &request.tools, self.context_tokens);
-        Ok(Talk::new(request, conversation, opening))
+        let conversation = ContextWindow::new(&request.system, &request.tools, self.context_tokens);
+        Ok(ConversationState::new(request, conversation, opening))
     }
 
     /// Hears what the log has of this conversation; returns what its last answer asks for. What a damaged line kept
     /// from us is made up for, so that everything behind it still counts.
-    fn catch_up(&mut self, context: &Context, talk: &mut Talk) -> Result<Option<Next>> {
+    fn catch_up(
+        &mut self,
+        context: &Context,
+        talk: &mut ConversationState,
+    ) -> Result<Option<NextStep>> {
         let calls_by_itself = self.voice.calls_by_itself();
         let mut next = None;
         loop {
@@ -207,16 +211,16 @@ impl AgentModel {
     fn ask(
         &mut self,
         context: &mut Context,
-        talk: &mut Talk,
-        hands: &mut Hands,
+        talk: &mut ConversationState,
+        hands: &mut Toolset,
         deadline: Instant,
-    ) -> Result<Recorded> {
+    ) -> Result<RecordedAnswer> {
         let new = std::mem::take(&mut talk.new);
         new.iter()
             .for_each(|message| talk.conversation.add(message.clone()));
         talk.conversation.keep_small();
         talk.request.messages = talk.conversation.messages();
-        let continued = talk.line.map(|line| Continued {
+        let continued = talk.line.map(|line| Continuation {
             line,
             messages: &new,
         });
@@ -237,16 +241,16 @@ impl AgentModel {
     fn call_all(
         &self,
         context: &mut Context,
-        hands: &mut Hands,
-        talk: &Talk,
-        calls: &[Block],
+        hands: &mut Toolset,
+        talk: &ConversationState,
+        calls: &[ContentBlock],
         deadline: Instant,
         is_resumed: bool,
-    ) -> Result<Vec<Block>> {
+    ) -> Result<Vec<ContentBlock>> {
         let place = context.place(talk.index - 1);
         let mut results = Vec::new();
         for (number, block) in (0..).zip(calls) {
-            let Block::ToolUse {
+            let ContentBlock::ToolUse {
                 id,
                 name,
                 input,
@@ -256,7 +260,7 @@ impl AgentModel {
                 continue;
             };
             context.heed_stop()?;
-            let call = Call {
+            let call = PendingCall {
                 place,
                 number,
                 tool: name,
@@ -274,7 +278,7 @@ impl AgentModel {
         // Only the newest result shows the screens.
         let older = results.len().saturating_sub(1);
         for block in &mut results[..older] {
-            if let Block::ToolResult { screen, .. } = block {
+            if let ContentBlock::ToolResult { screen, .. } = block {
                 screen.clear();
             }
         }
@@ -282,19 +286,24 @@ impl AgentModel {
     }
 
     /// In a replay each call has the phase's time for itself: when that was over is as in the log.
-    fn limits(&self, context: &Context, talk: &Talk, deadline: Instant) -> Limits {
+    fn limits(&self, context: &Context, talk: &ConversationState, deadline: Instant) -> CallLimits {
         let generator = &context.spec.generator;
         let own = self
             .replayed()
             .map(|_| Instant::now() + generator.phase_timeout);
-        Limits {
+        CallLimits {
             deadline: own.unwrap_or(deadline),
             turns_left: generator.max_turns.saturating_sub(talk.turns),
         }
     }
 
     /// Returns the bound that ends the conversation here, if one does: in a replay the one that the log has.
-    fn bound(&self, context: &Context, talk: &Talk, deadline: Instant) -> Option<Bound> {
+    fn bound(
+        &self,
+        context: &Context,
+        talk: &ConversationState,
+        deadline: Instant,
+    ) -> Option<Bound> {
         let place = context.place(talk.index);
         let generator = &context.spec.generator;
         if let Some(replay) = self.replayed().filter(|replay| !replay.has_answer(place)) {
@@ -326,14 +335,19 @@ impl AgentModel {
     }
 
     /// Returns what is to be told of a restart at this point, if there is one: in a replay as the log has it.
-    fn restart(&self, context: &Context, index: u32, is_resumed: bool) -> Result<Option<Restart>> {
+    fn restart(
+        &self,
+        context: &Context,
+        index: u32,
+        is_resumed: bool,
+    ) -> Result<Option<RestartNotice>> {
         if is_resumed {
             return restart::find(context).map(Some);
         }
         let recorded = self
             .replayed()
             .and_then(|replay| replay.talks().restart(context.place(index)));
-        Ok(recorded.map(|words| Restart {
+        Ok(recorded.map(|words| RestartNotice {
             words: restart::recorded_words(words),
             changed: None,
         }))
@@ -350,7 +364,7 @@ impl AgentModel {
 }
 
 /// Returns the files with which the phase began, and writes them down where it begins now.
-fn open(context: &mut Context) -> Result<Files> {
+fn open(context: &mut Context) -> Result<FileDigests> {
     let (phase, retry_count) = (context.state.phase, context.state.retry_count);
     let (first, talks) = (context.place(0), context.memory.talks());
     let is_under_way = context.memory.answer(first).is_some() || !talks.course(first).is_empty();
@@ -372,8 +386,8 @@ fn open(context: &mut Context) -> Result<Files> {
     Ok(files)
 }
 
-fn close(context: &mut Context, closed: Closed) -> Result<()> {
-    let Closed {
+fn close(context: &mut Context, closed: ClosedConversation) -> Result<()> {
+    let ClosedConversation {
         words,
         killed,
         bound,
@@ -395,7 +409,7 @@ fn close(context: &mut Context, closed: Closed) -> Result<()> {
     context.scribe.tell_synced(event)
 }
 
-fn tell_differences(context: &mut Context, hands: &Hands) -> Result<()> {
+fn tell_differences(context: &mut Context, hands: &Toolset) -> Result<()> {
     match hands.differing() {
         (_, 0) => Ok(()),
         (all, differing) => context.scribe.progress(format!(
@@ -405,7 +419,11 @@ fn tell_differences(context: &mut Context, hands: &Hands) -> Result<()> {
 }
 
 /// Returns why a turn cannot end like this, to be told to the model.
-fn objection(context: &mut Context, talk: &mut Talk, before: &Files) -> Result<Option<String>> {
+fn objection(
+    context: &mut Context,
+    talk: &mut ConversationState,
+    before: &FileDigests,
+) -> Result<Option<String>> {
     context.reopen_door()?;
     if !std::mem::replace(&mut talk.is_warned, true) {
         let violations = tampering::all_violations(context)?;
@@ -419,7 +437,7 @@ fn objection(context: &mut Context, talk: &mut Talk, before: &Files) -> Result<O
         }
         talk.is_warned = false;
     }
-    let has_changed = |now: &Files| {
+    let has_changed = |now: &FileDigests| {
         !changes::between(before, now, context)
             .attempt_files
             .is_empty()
@@ -435,26 +453,26 @@ fn objection(context: &mut Context, talk: &mut Talk, before: &Files) -> Result<O
     Ok(Some(REMINDER.into()))
 }
 
-fn cut_off_words(ids: &[String], context: &Context, limits: Limits) -> Vec<Block> {
-    let mut words: Vec<Block> = ids
+fn cut_off_words(ids: &[String], context: &Context, limits: CallLimits) -> Vec<ContentBlock> {
+    let mut words: Vec<ContentBlock> = ids
         .iter()
         .map(|id| result(id, refused(CUT_OFF, limits)))
         .collect();
-    words.push(Block::text(format!(
+    words.push(ContentBlock::text(format!(
         "[your answer was cut off after {} tokens, and no call of it was run; go on in smaller steps]",
         context.spec.generator.max_tokens
     )));
     words
 }
 
-fn result(id: &str, returned: Returned) -> Block {
-    let Returned {
+fn result(id: &str, returned: CallResult) -> ContentBlock {
+    let CallResult {
         is_error,
         output,
         screen,
         ..
     } = returned;
-    Block::ToolResult {
+    ContentBlock::ToolResult {
         id: id.to_owned(),
         text: output,
         screen,

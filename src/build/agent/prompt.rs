@@ -1,19 +1,19 @@
 //! What a conversation opens with: the walls, the task, the names of the files, and, after a failed attempt, what the
 //! checks said and how the conversation before ended.
 
-use crate::build::agent::history::Closed;
+use crate::build::agent::history::ClosedConversation;
 use crate::build::agent::tools::DEFAULT_TIMEOUT;
 use crate::build::context::Context;
-use crate::build::generators::prompt::BuiltIn;
+use crate::build::generators::prompt::BuiltInPrompts;
 use crate::build::steps::is_kept;
 use crate::error::Result;
 use crate::llm::ToolOffer;
 use crate::state::phase::Phase;
 use crate::workspace::generated::{TOOL_FOLDERS, is_never_taken};
-use crate::workspace::{Kind, Walk};
+use crate::workspace::{EntryKind, WalkStep};
 
 /// The templates of a conversation.
-pub const AGENT_MODE: BuiltIn = BuiltIn {
+pub const AGENT_MODE: BuiltInPrompts = BuiltInPrompts {
     system: include_str!("prompts/system.md"),
     generate: include_str!("prompts/generate.md"),
     patch: include_str!("prompts/patch.md"),
@@ -84,7 +84,7 @@ pub fn files(context: &Context) -> Result<String> {
     let mut count = 0;
     context.door.walk(&mut |entry| {
         if entry.path.file_name().is_some_and(is_never_taken) {
-            return Walk::Skip;
+            return WalkStep::Skip;
         }
         let name = entry.path.display().to_string().escape_debug().to_string();
         let is_one = entry
@@ -92,14 +92,14 @@ pub fn files(context: &Context) -> Result<String> {
             .file_name()
             .is_some_and(|name| TOOL_FOLDERS.contains(&&*name.to_string_lossy()));
         let (line, next) = match &entry.kind {
-            Kind::Dir { .. } if is_one => (format!("- {name}/ (generated)"), Walk::Skip),
-            Kind::Dir { .. } => return Walk::On,
-            Kind::File { size, .. } => (format!("- {name} ({size} bytes)"), Walk::On),
-            Kind::Link { target } => (
+            EntryKind::Dir { .. } if is_one => (format!("- {name}/ (generated)"), WalkStep::Skip),
+            EntryKind::Dir { .. } => return WalkStep::On,
+            EntryKind::File { size, .. } => (format!("- {name} ({size} bytes)"), WalkStep::On),
+            EntryKind::Link { target } => (
                 format!("- {name} (a link to {:?})", target.to_string_lossy()),
-                Walk::On,
+                WalkStep::On,
             ),
-            Kind::Special => (format!("- {name} (no regular file)"), Walk::On),
+            EntryKind::Special => (format!("- {name} (no regular file)"), WalkStep::On),
         };
         if is_kept(&entry.path) {
             return next;
@@ -120,12 +120,12 @@ pub fn files(context: &Context) -> Result<String> {
 }
 
 /// Returns what the checks said and how the conversation before ended, in PATCHING.
-pub fn report(context: &Context, before: Option<&Closed>) -> Option<String> {
+pub fn report(context: &Context, before: Option<&ClosedConversation>) -> Option<String> {
     if context.state.phase != Phase::Patching {
         return None;
     }
     let mut text = context.state.last_test_output.trim_end().to_owned();
-    let Some(Closed { words, killed, .. }) = before else {
+    let Some(ClosedConversation { words, killed, .. }) = before else {
         return Some(text);
     };
     if !words.trim().is_empty() {

@@ -4,8 +4,8 @@
 //! What tools write is made durable at the end of a phase only, so after a power cut the disk may hold less than the
 //! model was told; a call that was under way may have left anything.
 
-use crate::build::agent::changes::{self, Listing};
-use crate::build::agent::history::Changed;
+use crate::build::agent::changes::{self, WorkspaceListing};
+use crate::build::agent::history::RecordedChanges;
 use crate::build::context::Context;
 use crate::error::Result;
 use crate::events::FileMark;
@@ -19,7 +19,7 @@ const UNKNOWN: &str =
 const MOST_NAMED: usize = 50;
 
 /// What is told of a restart, and what it adds to what the log knows.
-pub struct Restart {
+pub struct RestartNotice {
     pub words: String,
     pub changed: Option<Vec<FileMark>>,
 }
@@ -39,9 +39,9 @@ pub fn recorded_words(words: &str) -> String {
 }
 
 /// Compares the workspace with what the log knows of it.
-pub fn find(context: &Context) -> Result<Restart> {
+pub fn find(context: &Context) -> Result<RestartNotice> {
     let Some((listing, differing)) = differing(context)? else {
-        return Ok(Restart {
+        return Ok(RestartNotice {
             words: told(UNKNOWN),
             changed: None,
         });
@@ -67,7 +67,7 @@ pub fn find(context: &Context) -> Result<Restart> {
         }
     };
     let changed = differing.into_iter().map(|one| one.mark).collect();
-    Ok(Restart {
+    Ok(RestartNotice {
         words: told(&tail),
         changed: changes::bounded(changed),
     })
@@ -78,18 +78,18 @@ fn told(tail: &str) -> String {
 }
 
 /// A file that is not as the log has it.
-struct Differing {
+struct DifferingFile {
     mark: FileMark,
     words: String,
 }
 
 /// Returns the files that differ, or nothing where the log does not know enough.
-fn differing(context: &Context) -> Result<Option<(Listing, Vec<Differing>)>> {
+fn differing(context: &Context) -> Result<Option<(WorkspaceListing, Vec<DifferingFile>)>> {
     let (phase, retry_count) = (context.state.phase, context.state.retry_count);
     let talks = context.memory.talks();
     let (
         Some(opened),
-        Some(Changed {
+        Some(RecordedChanges {
             marks,
             is_incomplete: false,
         }),
@@ -123,13 +123,13 @@ fn differing(context: &Context) -> Result<Option<(Listing, Vec<Differing>)>> {
             path.escape_debug(),
             mark.size.unwrap_or(0)
         );
-        differing.push(Differing { mark, words });
+        differing.push(DifferingFile { mark, words });
     }
     differing.sort_by(|a, b| a.mark.path.cmp(&b.mark.path));
     Ok(Some((listing, differing)))
 }
 
-fn differs(listing: &Listing, path: &str, was: Option<u64>) -> Differing {
+fn differs(listing: &WorkspaceListing, path: &str, was: Option<u64>) -> DifferingFile {
     let mark = listing.mark(path);
     let how = match (was, mark.size) {
         (_, None) => "gone".into(),
@@ -137,5 +137,5 @@ fn differs(listing: &Listing, path: &str, was: Option<u64>) -> Differing {
         (_, Some(now)) => format!("changed, now {now} bytes"),
     };
     let words = format!("{} ({how})", path.escape_debug());
-    Differing { mark, words }
+    DifferingFile { mark, words }
 }

@@ -4,15 +4,15 @@
 
 use std::collections::HashSet;
 
-use crate::build::agent::context_window::Conversation;
+use crate::build::agent::context_window::ContextWindow;
 use crate::build::agent::restart;
 use crate::build::context::Context;
 use crate::build::generators::answer_format::without_thinking;
-use crate::build::log_state::{Asked, Recorded};
+use crate::build::log_state::{RecordedAnswer, RecordedRequest};
 use crate::build::model_call::usable;
 use crate::error::Result;
 use crate::llm::claude_code::result::MAX_TURNS;
-use crate::llm::{Answer, Block, Message, Request, Role, StopReason, is_too_long};
+use crate::llm::{Answer, ContentBlock, Message, ModelRequest, Role, StopReason, is_too_long};
 
 /// Said where a phase would end with nothing done; counted when it is heard again.
 pub const REMINDER: &str =
@@ -24,9 +24,9 @@ pub const STEERS: &str =
 const MOST_CUT_OFF: u32 = 3;
 
 /// A conversation under way.
-pub struct Talk {
-    pub request: Request,
-    pub conversation: Conversation,
+pub struct ConversationState {
+    pub request: ModelRequest,
+    pub conversation: ContextWindow,
     /// What the next request adds to the one before it.
     pub new: Vec<Message>,
     /// The line of the last request.
@@ -46,8 +46,8 @@ pub struct Talk {
 }
 
 /// What an answer asks for.
-pub enum Next {
-    Calls(Vec<Block>),
+pub enum NextStep {
+    Calls(Vec<ContentBlock>),
     /// Nothing is to be said: the same goes out again, or goes on.
     Nothing,
     /// It was cut off; these calls of it were not run.
@@ -55,10 +55,14 @@ pub enum Next {
     End,
 }
 
-impl Talk {
+impl ConversationState {
     /// Returns a conversation that opens with this message.
-    pub fn new(request: Request, conversation: Conversation, opening: Message) -> Talk {
-        Talk {
+    pub fn new(
+        request: ModelRequest,
+        conversation: ContextWindow,
+        opening: Message,
+    ) -> ConversationState {
+        ConversationState {
             request,
             conversation,
             new: vec![opening],
@@ -76,7 +80,7 @@ impl Talk {
     }
 
     /// Adds words of ours to the next request.
-    pub fn say(&mut self, content: Vec<Block>) {
+    pub fn say(&mut self, content: Vec<ContentBlock>) {
         match self.new.last_mut() {
             _ if content.is_empty() => {}
             Some(message) => message.content.extend(content),
@@ -88,11 +92,11 @@ impl Talk {
     }
 
     /// Says what a recorded request said, instead of what would be said now.
-    pub fn take_over(&mut self, asked: &Asked) {
+    pub fn take_over(&mut self, asked: &RecordedRequest) {
         self.new.clear();
         for message in asked.messages() {
             for block in &message.content {
-                if let Block::Text { text, .. } = block {
+                if let ContentBlock::Text { text, .. } = block {
                     self.reminders += u32::from(text == REMINDER);
                     self.is_warned |= text.starts_with(STEERS);
                 }
@@ -102,24 +106,23 @@ impl Talk {
     }
 
     /// Says what a request said whose answer never came, for its calls may have changed what would be said now.
-    pub fn say_again(&mut self, asked: &Asked) {
+    pub fn say_again(&mut self, asked: &RecordedRequest) {
         self.new = asked.messages().collect();
-        let is_note =
-            |block: &Block| matches!(block, Block::Text { text, .. } if restart::is_note(text));
+        let is_note = |block: &ContentBlock| matches!(block, ContentBlock::Text { text, .. } if restart::is_note(text));
         self.new
             .iter_mut()
             .for_each(|message| message.content.retain(|block| !is_note(block)));
     }
 
     /// Takes an answer into the conversation; returns what it asks for.
-    pub fn hear(&mut self, context: &Context, recorded: Recorded) -> Result<Next> {
+    pub fn hear(&mut self, context: &Context, recorded: RecordedAnswer) -> Result<NextStep> {
         self.index += 1;
         if let Err(message) = &recorded
             && is_too_long(message)
             && !std::mem::replace(&mut self.is_too_long, true)
         {
             self.conversation.halve();
-            return Ok(Next::Nothing);
+            return Ok(NextStep::Nothing);
         }
         let mut answer = usable(context, recorded)?;
         self.is_too_long = false;
@@ -144,10 +147,10 @@ impl Talk {
         self.words = without_thinking(&answer.text()).to_owned();
         let is_paused = answer.stop == StopReason::PauseTurn;
         let is_out_of_turns = answer.stop == StopReason::Other(MAX_TURNS.into());
-        let calls: Vec<Block> = answer
+        let calls: Vec<ContentBlock> = answer
             .content
             .iter()
-            .filter(|block| matches!(block, Block::ToolUse { .. }))
+            .filter(|block| matches!(block, ContentBlock::ToolUse { .. }))
             .cloned()
             .collect();
         if !calls.is_empty() || !self.words.trim().is_empty() || is_paused {
@@ -157,21 +160,21 @@ impl Talk {
             });
         }
         Ok(match () {
-            () if is_cut_off => Next::CutOff(calls.iter().filter_map(id_of).collect()),
-            () if !calls.is_empty() => Next::Calls(calls),
-            () if is_paused => Next::Nothing,
+            () if is_cut_off => NextStep::CutOff(calls.iter().filter_map(id_of).collect()),
+            () if !calls.is_empty() => NextStep::Calls(calls),
+            () if is_paused => NextStep::Nothing,
             () if is_out_of_turns => {
                 self.turns = self.turns.max(context.spec.generator.max_turns);
-                Next::Nothing
+                NextStep::Nothing
             }
-            () => Next::End,
+            () => NextStep::End,
         })
     }
 
     /// Gives calls an id of their own where a server gave none, or one that another call has: results name calls by it.
     fn tell_calls_apart(&mut self, answer: &mut Answer) {
         for (number, block) in answer.content.iter_mut().enumerate() {
-            let Block::ToolUse { id, .. } = block else {
+            let ContentBlock::ToolUse { id, .. } = block else {
                 continue;
             };
             if id.is_empty() || self.ids.contains(id) {
@@ -184,8 +187,8 @@ impl Talk {
 
 /// A call that the limit cut in two cannot be answered: it goes.
 fn leave_out_the_incomplete(answer: &mut Answer) {
-    let is_incomplete = |block: &Block| match block {
-        Block::ToolUse { input, raw, .. } => {
+    let is_incomplete = |block: &ContentBlock| match block {
+        ContentBlock::ToolUse { input, raw, .. } => {
             raw.is_some() || input.as_object().is_none_or(|fields| fields.is_empty())
         }
         _ => false,
@@ -195,9 +198,9 @@ fn leave_out_the_incomplete(answer: &mut Answer) {
     }
 }
 
-fn id_of(block: &Block) -> Option<String> {
+fn id_of(block: &ContentBlock) -> Option<String> {
     match block {
-        Block::ToolUse { id, .. } => Some(id.clone()),
+        ContentBlock::ToolUse { id, .. } => Some(id.clone()),
         _ => None,
     }
 }

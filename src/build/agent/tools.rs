@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::environments::registry::Action;
+use crate::environments::registry::ControlAction;
 use crate::llm::ToolOffer;
 
 /// How long a command may take where nothing else is said.
@@ -19,15 +19,15 @@ const SHOWN: usize = 200;
 
 /// What a call wants of its environment.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Wish {
+pub enum ToolAction {
     Run(String),
-    Control(Action),
+    Control(ControlAction),
 }
 
 /// A call that can be carried out.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Order {
-    pub wish: Wish,
+pub struct ToolCommand {
+    pub wish: ToolAction,
     pub timeout: Duration,
 }
 
@@ -57,7 +57,7 @@ pub fn offer(name: &str, description: &str) -> ToolOffer {
 }
 
 /// Reads the arguments of a call; the error says to the model what is wrong with them.
-pub fn read(input: &Value, raw: Option<&str>) -> Result<Order, String> {
+pub fn read(input: &Value, raw: Option<&str>) -> Result<ToolCommand, String> {
     let Some(fields) = input.as_object() else {
         let shown: String = raw.unwrap_or_default().chars().take(SHOWN).collect();
         return Err(format!(
@@ -75,14 +75,14 @@ pub fn read(input: &Value, raw: Option<&str>) -> Result<Order, String> {
         }
     };
     let wish = match (action, given("command")) {
-        (Some(action), _) => Wish::Control(action),
-        (None, Some(Value::String(command))) => Wish::Run(command.clone()),
+        (Some(action), _) => ToolAction::Control(action),
+        (None, Some(Value::String(command))) => ToolAction::Run(command.clone()),
         (None, Some(_)) => return Err("command must be a string".into()),
         (None, None) => return Err("command is missing".into()),
     };
     let seconds = match given("timeout") {
         None => {
-            return Ok(Order {
+            return Ok(ToolCommand {
                 wish,
                 timeout: DEFAULT_TIMEOUT,
             });
@@ -91,19 +91,19 @@ pub fn read(input: &Value, raw: Option<&str>) -> Result<Order, String> {
             .as_f64()
             .ok_or("timeout must be a number of seconds, 1 to 600")?,
     };
-    Ok(Order {
+    Ok(ToolCommand {
         wish,
         timeout: Duration::from_secs_f64(seconds.clamp(SHORTEST, LONGEST)),
     })
 }
 
 /// Returns a control action, or nothing where the word asks to run the command.
-fn action(word: &str) -> Result<Option<Action>, String> {
+fn action(word: &str) -> Result<Option<ControlAction>, String> {
     match word {
         "run" => Ok(None),
-        "wait" => Ok(Some(Action::Wait)),
-        "interrupt" => Ok(Some(Action::Interrupt)),
-        "restart" => Ok(Some(Action::Restart)),
+        "wait" => Ok(Some(ControlAction::Wait)),
+        "interrupt" => Ok(Some(ControlAction::Interrupt)),
+        "restart" => Ok(Some(ControlAction::Restart)),
         other => {
             let shown: String = other.chars().take(SHOWN).collect();
             Err(format!(
@@ -119,13 +119,13 @@ mod tests {
 
     use super::*;
 
-    fn order(input: Value) -> Result<(Wish, f64), String> {
+    fn order(input: Value) -> Result<(ToolAction, f64), String> {
         read(&input, None).map(|order| (order.wish, order.timeout.as_secs_f64()))
     }
 
     #[test]
     fn arguments_are_read() {
-        let run = |command: &str| Wish::Run(command.into());
+        let run = |command: &str| ToolAction::Run(command.into());
         assert_eq!(order(json!({"command": "ls"})), Ok((run("ls"), 120.0)));
         assert_eq!(
             order(json!({"command": "", "action": "run", "timeout": 5})),
@@ -137,11 +137,11 @@ mod tests {
         );
         assert_eq!(
             order(json!({"command": 5, "action": "wait"})),
-            Ok((Wish::Control(Action::Wait), 120.0))
+            Ok((ToolAction::Control(ControlAction::Wait), 120.0))
         );
         assert_eq!(
             order(json!({"action": "restart", "more": []})),
-            Ok((Wish::Control(Action::Restart), 120.0))
+            Ok((ToolAction::Control(ControlAction::Restart), 120.0))
         );
     }
 

@@ -12,25 +12,25 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use serde_json::Value;
 
-use crate::build::agent::changes::{self, Listing};
-use crate::build::agent::history::Returned;
-use crate::build::agent::tools::{self, Order, Wish};
+use crate::build::agent::changes::{self, WorkspaceListing};
+use crate::build::agent::history::CallResult;
+use crate::build::agent::tools::{self, ToolAction, ToolCommand};
 use crate::build::checks::sandbox_hints::refusals;
 use crate::build::checks::text::cut_middle;
-use crate::build::child_env::{Surroundings, Workshop};
+use crate::build::child_env::{ChildEnv, ToolEnv};
 use crate::build::context::Context;
 use crate::build::protection::frozen_places;
 use crate::build::replay::Replay;
-use crate::build::spec::inputs::Input;
-use crate::environments::adhoc::host::{HostEnvironment, LOADING_PATIENCE, Start};
-use crate::environments::adhoc::{self, Found};
+use crate::build::spec::inputs::WorkspaceInput;
+use crate::environments::adhoc::host::{HostEnvironment, HostStart, LOADING_PATIENCE};
+use crate::environments::adhoc::{self, FoundEnvironment};
 use crate::environments::bash::BashEnvironment;
-use crate::environments::editor::{EditorEnvironment, Frozen};
+use crate::environments::editor::{EditorEnvironment, FrozenPaths};
 use crate::environments::python::PythonEnvironment;
-use crate::environments::registry::{Action, Registry, Urgent, Waiter};
+use crate::environments::registry::{ControlAction, Registry, UrgentAction, Waiter};
 use crate::environments::{Environment, Response, ScreenSection};
 use crate::error::{Error, Result};
-use crate::events::{Event, FileMark, MAIN_AGENT, Place};
+use crate::events::{Event, FileMark, MAIN_AGENT, RequestPlace};
 use crate::llm::ToolOffer;
 use crate::secrets::Secrets;
 
@@ -66,8 +66,8 @@ const BUILT_IN: [(&str, &str); 3] = [
 
 /// A call of the model's: where it stands, and what it says.
 #[derive(Debug, Clone, Copy)]
-pub struct Call<'a> {
-    pub place: Place,
+pub struct PendingCall<'a> {
+    pub place: RequestPlace,
     pub number: u32,
     pub tool: &'a str,
     pub input: &'a Value,
@@ -78,27 +78,27 @@ pub struct Call<'a> {
 
 /// What limits a call from outside.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct CallLimits {
     pub deadline: Instant,
     pub turns_left: u32,
 }
 
 /// The environments of one phase.
-pub struct Hands {
+pub struct Toolset {
     secrets: Secrets,
-    workshop: Workshop,
-    own: Vec<Found>,
+    workshop: ToolEnv,
+    own: Vec<FoundEnvironment>,
     registry: Registry,
     used: Vec<String>,
     compared: u32,
     differing: u32,
     /// The workspace as the log knows it, or nothing where there is too much in it.
-    seen: Option<Listing>,
+    seen: Option<WorkspaceListing>,
 }
 
-impl Hands {
+impl Toolset {
     /// Returns hands that hold nothing yet, with fresh private places.
-    pub fn new(surroundings: &Rc<Surroundings>, context: &mut Context) -> Result<Hands> {
+    pub fn new(surroundings: &Rc<ChildEnv>, context: &mut Context) -> Result<Toolset> {
         let workshop = surroundings.workshop(
             &context.inputs.environments,
             &frozen_places(&context.inputs.protect),
@@ -115,7 +115,7 @@ impl Hands {
         let secrets = surroundings.secrets.clone();
         let seen = changes::list(&context.door);
         let (registry, used) = (Registry::default(), Vec::new());
-        Ok(Hands {
+        Ok(Toolset {
             secrets,
             workshop,
             own,
@@ -143,10 +143,10 @@ impl Hands {
     pub fn call(
         &mut self,
         context: &mut Context,
-        call: Call<'_>,
-        limits: Limits,
+        call: PendingCall<'_>,
+        limits: CallLimits,
         replay: Option<&Replay>,
-    ) -> Result<Returned> {
+    ) -> Result<CallResult> {
         let recorded = replay.and_then(|replay| replay.talks().result(call.place, call.number));
         if replay.is_some() && recorded.is_none_or(|recorded| !recorded.ran) {
             let returned = recorded
@@ -172,9 +172,9 @@ impl Hands {
     pub fn call_again(
         &mut self,
         context: &mut Context,
-        call: Call<'_>,
-        limits: Limits,
-    ) -> Result<Returned> {
+        call: PendingCall<'_>,
+        limits: CallLimits,
+    ) -> Result<CallResult> {
         if let Some(returned) = context.memory.talks().result(call.place, call.number) {
             return Ok(returned.clone());
         }
@@ -208,7 +208,11 @@ impl Hands {
         (self.compared, self.differing)
     }
 
-    fn understood(&self, call: Call<'_>, limits: Limits) -> std::result::Result<Order, String> {
+    fn understood(
+        &self,
+        call: PendingCall<'_>,
+        limits: CallLimits,
+    ) -> std::result::Result<ToolCommand, String> {
         if !self.knows(call.tool) {
             let names: Vec<String> = self.offers().into_iter().map(|offer| offer.name).collect();
             return Err(format!(
@@ -233,12 +237,12 @@ impl Hands {
         &mut self,
         context: &Context,
         name: &str,
-        limits: Limits,
+        limits: CallLimits,
     ) -> std::result::Result<(), String> {
         if self.registry.has(name) {
             return Ok(());
         }
-        let Start {
+        let HostStart {
             launcher,
             project,
             env,
@@ -258,7 +262,7 @@ impl Hands {
         &self,
         context: &Context,
         name: &str,
-        limits: Limits,
+        limits: CallLimits,
     ) -> std::result::Result<Box<dyn Environment>, String> {
         let found = self
             .own
@@ -271,7 +275,7 @@ impl Hands {
         host.problem().map_or(Ok(Box::new(host)), Err)
     }
 
-    fn announce(&self, context: &mut Context, call: Call<'_>) -> Result<()> {
+    fn announce(&self, context: &mut Context, call: PendingCall<'_>) -> Result<()> {
         context.scribe.tell_synced(Event::ToolCalled {
             agent_id: MAIN_AGENT.into(),
             place: call.place,
@@ -281,8 +285,8 @@ impl Hands {
         })
     }
 
-    fn refuse(&mut self, tool: &str, problem: &str, limits: Limits) -> Returned {
-        Returned {
+    fn refuse(&mut self, tool: &str, problem: &str, limits: CallLimits) -> CallResult {
+        CallResult {
             screen: self.screen(tool),
             ..refused(&format!("not run: {problem}"), limits)
         }
@@ -292,10 +296,10 @@ impl Hands {
     fn carry_out(
         &mut self,
         context: &mut Context,
-        call: Call<'_>,
-        order: &Order,
-        limits: Limits,
-    ) -> Result<Returned> {
+        call: PendingCall<'_>,
+        order: &ToolCommand,
+        limits: CallLimits,
+    ) -> Result<CallResult> {
         self.announce(context, call)?;
         if let Err(problem) = self.take_up(context, call.tool, limits) {
             return Ok(self.refuse(call.tool, &problem, limits));
@@ -307,22 +311,22 @@ impl Hands {
     fn respond(
         &mut self,
         context: &Context,
-        call: Call<'_>,
-        order: &Order,
-        limits: Limits,
+        call: PendingCall<'_>,
+        order: &ToolCommand,
+        limits: CallLimits,
     ) -> Result<Response> {
         let left = limits.deadline.saturating_duration_since(Instant::now());
         let timeout = Some(order.timeout.min(left.max(Duration::from_millis(1))));
         let stop = context.stop.clone();
         let mut urgent = |_: &str| match () {
-            () if stop.requested().is_some() => Urgent::End,
+            () if stop.requested().is_some() => UrgentAction::End,
             () if call
                 .cancelled
                 .is_some_and(|bell| rustix::io::read(bell, &mut [0; 8]).is_ok()) =>
             {
-                Urgent::Interrupt
+                UrgentAction::Interrupt
             }
-            () => Urgent::Nothing,
+            () => UrgentAction::Nothing,
         };
         let either = either(context.stop.as_fd(), call.cancelled)?;
         let mut waiter = Waiter {
@@ -330,18 +334,19 @@ impl Hands {
             urgent: &mut urgent,
         };
         Ok(match &order.wish {
-            Wish::Run(command) => self
-                .registry
-                .command(call.tool, command, timeout, &mut waiter),
-            Wish::Control(action) => {
-                let timeout = timeout.filter(|_| *action == Action::Wait);
+            ToolAction::Run(command) => {
+                self.registry
+                    .command(call.tool, command, timeout, &mut waiter)
+            }
+            ToolAction::Control(action) => {
+                let timeout = timeout.filter(|_| *action == ControlAction::Wait);
                 self.registry
                     .control(call.tool, *action, timeout, false, &mut waiter)
             }
         })
     }
 
-    fn returned(&mut self, name: &str, response: Response, limits: Limits) -> Returned {
+    fn returned(&mut self, name: &str, response: Response, limits: CallLimits) -> CallResult {
         if !self.used.iter().any(|used| used == name) {
             self.used.push(name.to_owned());
         }
@@ -371,7 +376,7 @@ impl Hands {
                 .map(|refusal| format!("[sandbox: {refusal}]\n")),
         );
         output += &turns_left(limits);
-        Returned {
+        CallResult {
             ran: true,
             is_error: !response.success,
             output,
@@ -399,9 +404,9 @@ impl Hands {
         &mut self,
         context: &mut Context,
         replay: &Replay,
-        call: Call<'_>,
-        recorded: &Returned,
-        now: &Returned,
+        call: PendingCall<'_>,
+        recorded: &CallResult,
+        now: &CallResult,
     ) -> Result<()> {
         self.compared += 1;
         let Some(difference) = replay.first_difference(&recorded.output, &now.output) else {
@@ -411,7 +416,7 @@ impl Hands {
         if self.differing > 1 {
             return Ok(());
         }
-        let Place { phase, turn, .. } = call.place;
+        let RequestPlace { phase, turn, .. } = call.place;
         context.scribe.note(format!(
             "replay: a result differs from the recorded one, which is used ({phase}, turn {turn}, {}): {difference}",
             call.tool
@@ -419,7 +424,7 @@ impl Hands {
     }
 }
 
-impl Drop for Hands {
+impl Drop for Toolset {
     fn drop(&mut self) {
         self.registry.shutdown();
     }
@@ -445,13 +450,13 @@ fn either(one: BorrowedFd<'_>, other: Option<BorrowedFd<'_>>) -> Result<OwnedFd>
 
 /// It works inside this program, so no wall holds it: what is protected it has to know.
 fn editor(context: &Context, project: &Path) -> std::result::Result<EditorEnvironment, String> {
-    let places = |inputs: &[Input]| {
+    let places = |inputs: &[WorkspaceInput]| {
         inputs
             .iter()
             .map(|input| PathBuf::from(input.to.as_str()))
             .collect()
     };
-    let frozen = Frozen {
+    let frozen = FrozenPaths {
         paths: places(&context.inputs.protect),
         except: places(&context.inputs.copy),
     };
@@ -459,8 +464,8 @@ fn editor(context: &Context, project: &Path) -> std::result::Result<EditorEnviro
     Ok(editor.freezing(frozen))
 }
 
-fn described(found: &Found) -> String {
-    let said = (found.kind == adhoc::Kind::Yaml)
+fn described(found: &FoundEnvironment) -> String {
+    let said = (found.kind == adhoc::AdhocKind::Yaml)
         .then(|| adhoc::program(&found.path).ok())
         .flatten();
     said.map_or_else(
@@ -470,9 +475,9 @@ fn described(found: &Found) -> String {
 }
 
 /// Returns the result of a call that was not run, or whose end nobody saw.
-pub fn refused(why: &str, limits: Limits) -> Returned {
+pub fn refused(why: &str, limits: CallLimits) -> CallResult {
     let output = format!("{why}\n{}", turns_left(limits));
-    Returned {
+    CallResult {
         ran: false,
         is_error: true,
         output,
@@ -480,7 +485,7 @@ pub fn refused(why: &str, limits: Limits) -> Returned {
     }
 }
 
-fn turns_left(limits: Limits) -> String {
+fn turns_left(limits: CallLimits) -> String {
     match limits.turns_left {
         0 => "[no turns left: the checks run next]\n".into(),
         1 => "[1 turn left]\n".into(),
@@ -502,12 +507,12 @@ fn cut_end(text: &str, room: usize) -> String {
 
 fn write_down(
     context: &mut Context,
-    call: Call<'_>,
-    returned: Returned,
+    call: PendingCall<'_>,
+    returned: CallResult,
     began: Instant,
     changed: Option<Vec<FileMark>>,
-) -> Result<Returned> {
-    let Returned {
+) -> Result<CallResult> {
+    let CallResult {
         ran,
         is_error,
         output,

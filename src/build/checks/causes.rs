@@ -40,7 +40,7 @@ const MAX_LINES: usize = 40;
 
 /// Returns why tests failed, for each runner in order of appearance.
 pub fn causes(stdout: &str, stderr: &str) -> Vec<Cause> {
-    const RUNNERS: [fn(&str, &mut Groups); 8] = [
+    const RUNNERS: [fn(&str, &mut CauseGroups); 8] = [
         python::pytest,
         python::unittest,
         compiled::cargo,
@@ -50,7 +50,7 @@ pub fn causes(stdout: &str, stderr: &str) -> Vec<Cause> {
         javascript::jest_and_vitest,
         junit::junit,
     ];
-    let mut groups = Groups::default();
+    let mut groups = CauseGroups::default();
     for read in RUNNERS {
         read(stdout, &mut groups);
         read(stderr, &mut groups);
@@ -64,28 +64,28 @@ pub fn causes(stdout: &str, stderr: &str) -> Vec<Cause> {
 
 /// The causes found so far.
 #[derive(Default)]
-struct Groups {
-    list: Vec<Group>,
+struct CauseGroups {
+    list: Vec<CauseGroup>,
     by_message: HashMap<String, usize>,
     seen: HashSet<(usize, String)>,
     /// Failures that came when there were groups enough.
     left_out: usize,
 }
 
-struct Group {
+struct CauseGroup {
     message: String,
-    tests: Names,
-    places: Names,
+    tests: NameList,
+    places: NameList,
 }
 
 /// The first names of many.
-struct Names {
+struct NameList {
     first: Vec<String>,
     most: usize,
     others: usize,
 }
 
-impl Groups {
+impl CauseGroups {
     /// Adds a failure; the test and the place may be empty.
     fn add(&mut self, test: &str, place: &str, message: &str) {
         let message = message.trim_end().trim_start_matches('\n');
@@ -122,16 +122,16 @@ impl Groups {
             return None;
         }
         self.by_message.insert(key, self.list.len());
-        self.list.push(Group {
+        self.list.push(CauseGroup {
             message,
-            tests: Names::new(MAX_TESTS),
-            places: Names::new(MAX_PLACES),
+            tests: NameList::new(MAX_TESTS),
+            places: NameList::new(MAX_PLACES),
         });
         Some(self.list.len() - 1)
     }
 
     fn finish(self) -> Vec<Cause> {
-        let mut causes: Vec<Cause> = self.list.into_iter().map(Group::finish).collect();
+        let mut causes: Vec<Cause> = self.list.into_iter().map(CauseGroup::finish).collect();
         if 0 < self.left_out {
             let text = format!("{} more failures are not listed", self.left_out);
             causes.push(Cause {
@@ -144,7 +144,7 @@ impl Groups {
     }
 }
 
-impl Group {
+impl CauseGroup {
     fn finish(self) -> Cause {
         let places: String = self
             .places
@@ -161,9 +161,9 @@ impl Group {
     }
 }
 
-impl Names {
-    fn new(most: usize) -> Names {
-        Names {
+impl NameList {
+    fn new(most: usize) -> NameList {
+        NameList {
             first: Vec::new(),
             most,
             others: 0,

@@ -10,22 +10,22 @@ use std::rc::Rc;
 use rustix::fs::{Mode as FileMode, OFlags, open};
 use serde_json::Value;
 
-use crate::build::checks::evidence::channel::Heard;
+use crate::build::checks::evidence::channel::ChannelReports;
 use crate::build::checks::evidence::runner::of_command;
-use crate::build::checks::evidence::weigh::{Evidence, Facts, weigh};
-use crate::build::checks::evidence::{Counts, Names, Runner, without_passed_tests};
+use crate::build::checks::evidence::weigh::{CheckFacts, Evidence, weigh};
+use crate::build::checks::evidence::{Runner, TestCounts, TestNames, without_passed_tests};
 use crate::build::checks::sandbox_hints::{protected_hints, refusals, refused_process, too_large};
-use crate::build::checks::{CANNOT_START, Output, TIMED_OUT, Tool, ToolResult, text};
-use crate::build::child_env::Surroundings;
-use crate::build::spec::Check;
+use crate::build::checks::{CANNOT_START, TIMED_OUT, Tool, ToolOutput, ToolResult, text};
+use crate::build::child_env::ChildEnv;
+use crate::build::spec::CheckSpec;
 use crate::error::{Error, Result};
-use crate::events::Tests;
-use crate::process::cache::Keeping;
+use crate::events::TestTotals;
+use crate::process::cache::CacheOwner;
 use crate::process::capture::Captured;
-use crate::process::check_env::{Places, for_check};
-use crate::process::program::Lookup;
-use crate::process::report_channel::Report;
-use crate::process::{self, Ended, Finished, Job, Launcher};
+use crate::process::check_env::{ChildDirs, for_check};
+use crate::process::program::ProgramSearch;
+use crate::process::report_channel::ReportChannel;
+use crate::process::{self, Finished, Job, JobEnd, Launcher};
 
 const SIGKILL: i32 = 9;
 const SIGXFSZ: i32 = 25;
@@ -36,10 +36,10 @@ const MAX_FAILED_NAMES: usize = 1000;
 
 /// A check of the spec as a tool.
 pub struct CommandCheck {
-    pub check: Check,
+    pub check: CheckSpec,
     /// What it cannot write where the walls can hold that, in the workspace.
     pub frozen: Vec<PathBuf>,
-    pub surroundings: Rc<Surroundings>,
+    pub surroundings: Rc<ChildEnv>,
 }
 
 impl Tool for CommandCheck {
@@ -52,7 +52,7 @@ impl Tool for CommandCheck {
         let (tmp, home) = around.dwelling.renew()?;
         let cache = self.cache();
         let launcher = self.launcher();
-        let places = Places {
+        let places = ChildDirs {
             workspace: &around.workspace,
             tmp: &tmp,
             home: &home,
@@ -75,7 +75,7 @@ impl Tool for CommandCheck {
             env,
             timeout: self.check.timeout,
         };
-        let report = Report::open(Heard::default())
+        let report = ReportChannel::open(ChannelReports::default())
             .map_err(|error| Error::io("open", Path::new("a socket"), error))?;
         let finished = process::run_with(&launcher, &job, Some(report.end()), &around.stop)?;
         let heard = report.close().unwrap_or_default();
@@ -86,7 +86,7 @@ impl Tool for CommandCheck {
 impl CommandCheck {
     /// Returns why the program of this check cannot start, where that can be seen from outside the sandbox.
     fn missing(&self) -> Option<String> {
-        let Surroundings {
+        let ChildEnv {
             launcher,
             base,
             workspace,
@@ -94,7 +94,7 @@ impl CommandCheck {
         } = &*self.surroundings;
         let program = self.check.command.first()?;
         let path = self.check.env.get("PATH").map_or(base.path(), OsStr::new);
-        let lookup = Lookup {
+        let lookup = ProgramSearch {
             path,
             workspace,
             walls: launcher.walls.as_ref(),
@@ -107,16 +107,16 @@ impl CommandCheck {
     /// Returns where compilers find what they made in earlier rounds: hidden checks and others do not share it.
     fn cache(&self) -> Option<PathBuf> {
         self.surroundings.cache(if self.check.hidden {
-            Keeping::HiddenChecks
+            CacheOwner::HiddenChecks
         } else {
-            Keeping::Checks
+            CacheOwner::Checks
         })
     }
 
     /// Returns the launcher of this check: it sees the programs that report its tests, and its walls hold what is
     /// protected.
     fn launcher(&self) -> Launcher {
-        let Surroundings {
+        let ChildEnv {
             launcher,
             workspace,
             reporters,
@@ -143,11 +143,11 @@ impl CommandCheck {
         &self,
         finished: Finished,
         known: Option<Runner>,
-        heard: &Heard,
+        heard: &ChannelReports,
         variables: Vec<String>,
     ) -> ToolResult {
         let (stdout, stderr) = (self.output(&finished.stdout), self.output(&finished.stderr));
-        let evidence = weigh(&Facts {
+        let evidence = weigh(&CheckFacts {
             known,
             stdout: &stdout.text,
             stderr: &stderr.text,
@@ -155,7 +155,7 @@ impl CommandCheck {
         });
         let (stdout, stderr) = (self.shown(known, stdout), self.shown(known, stderr));
         let (exit_code, mut died) = verdict(&finished.ended, &self.check);
-        if matches!(finished.ended, Ended::CannotStart(_)) {
+        if matches!(finished.ended, JobEnd::CannotStart(_)) {
             died = self
                 .missing()
                 .map(|missing| format!("cannot start: {missing}"))
@@ -188,7 +188,7 @@ impl CommandCheck {
             passed: problem.is_none(),
             problem,
             exit_code,
-            timed_out: finished.ended == Ended::TimedOut,
+            timed_out: finished.ended == JobEnd::TimedOut,
             tests: evidence.counts.map(|counts| tests(counts, &evidence.names)),
             names: evidence.names,
             stdout,
@@ -198,9 +198,9 @@ impl CommandCheck {
         }
     }
 
-    fn output(&self, captured: &Captured) -> Output {
+    fn output(&self, captured: &Captured) -> ToolOutput {
         let plain = text::plain(&captured.joined());
-        Output {
+        ToolOutput {
             text: self.surroundings.secrets.redact(&plain).into_owned(),
             bytes: captured.total(),
             dropped: captured.dropped,
@@ -208,7 +208,7 @@ impl CommandCheck {
     }
 
     /// Returns a stream without what go printed because of our `-v`.
-    fn shown(&self, known: Option<Runner>, stream: Output) -> Output {
+    fn shown(&self, known: Option<Runner>, stream: ToolOutput) -> ToolOutput {
         let is_asked_for = |word: &String| {
             ["-v", "-json", "-test.v"]
                 .iter()
@@ -219,7 +219,7 @@ impl CommandCheck {
         if !is_ours || self.check.command.iter().any(is_asked_for) {
             return stream;
         }
-        Output {
+        ToolOutput {
             text: without_passed_tests(&stream.text),
             ..stream
         }
@@ -291,8 +291,8 @@ fn let_go_tell(env: &mut Vec<(OsString, OsString)>) {
     }
 }
 
-fn tests(counts: Counts, names: &Names) -> Tests {
-    let Counts {
+fn tests(counts: TestCounts, names: &TestNames) -> TestTotals {
+    let TestCounts {
         executed,
         passed,
         failed,
@@ -304,7 +304,7 @@ fn tests(counts: Counts, names: &Names) -> Tests {
         .take(MAX_FAILED_NAMES)
         .cloned()
         .collect();
-    Tests {
+    TestTotals {
         executed,
         passed,
         failed,
@@ -314,27 +314,27 @@ fn tests(counts: Counts, names: &Names) -> Tests {
 }
 
 /// The exit code that stands for an end, and what was wrong with it.
-fn verdict(ended: &Ended, check: &Check) -> (i32, Option<String>) {
+fn verdict(ended: &JobEnd, check: &CheckSpec) -> (i32, Option<String>) {
     match ended {
-        Ended::Exited(0) => (0, None),
-        Ended::Exited(code) => (*code, Some(format!("exit code {code}"))),
-        Ended::Signalled(number) => (
+        JobEnd::Exited(0) => (0, None),
+        JobEnd::Exited(code) => (*code, Some(format!("exit code {code}"))),
+        JobEnd::Signalled(number) => (
             128 + number,
             Some(format!("killed by {}", signal_name(*number))),
         ),
-        Ended::TimedOut => (
+        JobEnd::TimedOut => (
             TIMED_OUT,
             Some(format!(
                 "timed out after {} seconds",
                 check.timeout.as_secs_f64()
             )),
         ),
-        Ended::CannotStart(why) => (CANNOT_START, Some(format!("cannot start: {why}"))),
-        Ended::NoWalls(failure) => (
+        JobEnd::CannotStart(why) => (CANNOT_START, Some(format!("cannot start: {why}"))),
+        JobEnd::NoWalls(failure) => (
             CANNOT_START,
             Some(format!("cannot start: no sandbox: {failure}")),
         ),
-        Ended::Limit(which) => (128 + SIGKILL, Some(format!("ended: {which}"))),
+        JobEnd::Limit(which) => (128 + SIGKILL, Some(format!("ended: {which}"))),
     }
 }
 

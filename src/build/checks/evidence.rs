@@ -19,26 +19,26 @@ mod tests;
 pub mod weigh;
 
 pub use self::go::without_passed_tests;
-pub use self::names::Names;
+pub use self::names::TestNames;
 pub use self::runner::Runner;
 
 /// What a runner's output says at its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Summary {
+pub struct TestSummary {
     pub runner: Runner,
     /// Nothing where the output does not say how many tests were executed.
-    pub counts: Option<Counts>,
+    pub counts: Option<TestCounts>,
     /// Failures and errors that the output admits, whatever the exit code was.
     pub failed: u32,
     /// Whether everything that began has its result.
     pub is_complete: bool,
-    pub names: Names,
+    pub names: TestNames,
 }
 
 /// How many tests there were, by what became of them. What failed without being executed (a fixture, an import) is in
 /// `failed` alone.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct TestCounts {
     pub executed: u32,
     pub passed: u32,
     pub failed: u32,
@@ -46,18 +46,18 @@ pub struct Counts {
 }
 
 /// Reads one runner's summary out of one stream.
-type Reader = fn(&str) -> Option<Found>;
+type SummaryReader = fn(&str) -> Option<StreamSummary>;
 
 /// What a reader found in a stream; without counts the runner is known all the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Found {
-    counts: Option<Counts>,
+struct StreamSummary {
+    counts: Option<TestCounts>,
     failed: u32,
     is_complete: bool,
 }
 
 /// The most particular format goes first: a jest run may print the TAP of what it loads, nobody prints pytest's line.
-const FORMATS: [(Runner, Reader); 15] = [
+const FORMATS: [(Runner, SummaryReader); 15] = [
     (Runner::Pytest, python::pytest),
     (Runner::Unittest, python::unittest),
     (Runner::Nextest, compiled::nextest),
@@ -77,17 +77,17 @@ const FORMATS: [(Runner, Reader); 15] = [
 
 /// Returns what the output says at its end, or nothing where no runner is recognised. A runner that the command names
 /// is looked for first.
-pub fn summary(known: Option<Runner>, stdout: &str, stderr: &str) -> Option<Summary> {
-    let is_named = |(runner, _): &&(Runner, Reader)| known == Some(*runner);
-    let read = |(runner, read): &(Runner, Reader)| {
+pub fn summary(known: Option<Runner>, stdout: &str, stderr: &str) -> Option<TestSummary> {
+    let is_named = |(runner, _): &&(Runner, SummaryReader)| known == Some(*runner);
+    let read = |(runner, read): &(Runner, SummaryReader)| {
         let found = read(stdout).or_else(|| read(stderr))?;
-        let Found {
+        let StreamSummary {
             counts,
             failed,
             is_complete,
         } = found;
         let is_complete = is_complete && is_whole(*runner, stdout, stderr);
-        Some(Summary {
+        Some(TestSummary {
             runner: *runner,
             counts,
             failed,
@@ -110,9 +110,9 @@ fn is_whole(runner: Runner, stdout: &str, stderr: &str) -> bool {
     }
 }
 
-impl Found {
-    fn whole(counts: Counts) -> Found {
-        Found {
+impl StreamSummary {
+    fn whole(counts: TestCounts) -> StreamSummary {
+        StreamSummary {
             counts: Some(counts),
             failed: counts.failed,
             is_complete: true,
@@ -120,14 +120,14 @@ impl Found {
     }
 
     /// Something began, and there is no result.
-    const BROKEN_OFF: Found = Found {
+    const BROKEN_OFF: StreamSummary = StreamSummary {
         counts: None,
         failed: 0,
         is_complete: false,
     };
 }
 
-impl Counts {
+impl TestCounts {
     /// Adds up items such as `3 passed`; refuses a list with a word that is in none of the lists.
     fn of(
         items: &[(u32, &str)],

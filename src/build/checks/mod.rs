@@ -15,9 +15,9 @@ mod xml;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use crate::build::checks::evidence::Names;
+use crate::build::checks::evidence::TestNames;
 use crate::error::{Error, Result};
-use crate::events::Tests;
+use crate::events::TestTotals;
 
 /// The exit code of a check whose time was over.
 pub const TIMED_OUT: i32 = 124;
@@ -42,11 +42,11 @@ pub struct ToolResult {
     pub exit_code: i32,
     pub timed_out: bool,
     /// What the tests came to, where that is known.
-    pub tests: Option<Tests>,
+    pub tests: Option<TestTotals>,
     /// The names of tests that were executed, and of those that were skipped.
-    pub names: Names,
-    pub stdout: Output,
-    pub stderr: Output,
+    pub names: TestNames,
+    pub stdout: ToolOutput,
+    pub stderr: ToolOutput,
     pub took: Duration,
     /// The names of the variables it was given.
     pub variables: Vec<String>,
@@ -58,7 +58,7 @@ pub struct ToolResult {
 
 /// A stream of a tool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Output {
+pub struct ToolOutput {
     /// Plain text: head and tail where it was long.
     pub text: String,
     pub bytes: u64,
@@ -110,9 +110,9 @@ impl ToolResult {
             exit_code: CANNOT_START,
             timed_out: false,
             tests: None,
-            names: Names::default(),
-            stdout: Output::default(),
-            stderr: Output::default(),
+            names: TestNames::default(),
+            stdout: ToolOutput::default(),
+            stderr: ToolOutput::default(),
             took: Duration::ZERO,
             variables: Vec::new(),
             refused: Vec::new(),

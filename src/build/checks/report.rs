@@ -6,7 +6,7 @@
 
 use super::causes::{Cause, causes};
 use super::text::{cut_middle, escaped, printable, with_short_rulers, without_repetitions};
-use crate::events::Tests;
+use crate::events::TestTotals;
 use std::collections::HashSet;
 use std::fmt::Write;
 
@@ -26,7 +26,7 @@ pub struct FailedCheck<'a> {
     /// What the sandbox refused, in words of ours.
     pub refused: &'a [String],
     /// What its tests came to, where that is known.
-    pub tests: Option<&'a Tests>,
+    pub tests: Option<&'a TestTotals>,
 }
 
 /// The longest report.
@@ -52,9 +52,9 @@ pub fn report(
     restored: &[String],
     removed: &[String],
 ) -> String {
-    let mut parts = vec![Part::Ours(opening(failed, passed))];
+    let mut parts = vec![ReportPart::Ours(opening(failed, passed))];
     failed.iter().for_each(|check| tell(check, &mut parts));
-    parts.push(Part::Ours(put_back(restored, removed)));
+    parts.push(ReportPart::Ours(put_back(restored, removed)));
     fit(&mut parts);
     let marker = marker(&parts);
     let text: String = parts.iter().map(|part| part.render(&marker)).collect();
@@ -62,22 +62,22 @@ pub fn report(
 }
 
 /// A piece of the report, by whose words it holds.
-enum Part {
+enum ReportPart {
     Ours(String),
     Causes(String),
     Stream(String),
 }
 
-impl Part {
+impl ReportPart {
     fn text(&self) -> &str {
-        let (Part::Ours(text) | Part::Causes(text) | Part::Stream(text)) = self;
+        let (ReportPart::Ours(text) | ReportPart::Causes(text) | ReportPart::Stream(text)) = self;
         text
     }
 
     fn render(&self, marker: &str) -> String {
         match self {
-            Part::Ours(text) => text.clone(),
-            Part::Causes(text) | Part::Stream(text) => {
+            ReportPart::Ours(text) => text.clone(),
+            ReportPart::Causes(text) | ReportPart::Stream(text) => {
                 let border = if text.ends_with('\n') { "" } else { "\n" };
                 format!("----- begin {marker} -----\n{text}{border}----- end {marker} -----\n")
             }
@@ -111,16 +111,16 @@ fn opening(failed: &[FailedCheck], passed: &[&str]) -> String {
     text + "\n"
 }
 
-fn tell(check: &FailedCheck, parts: &mut Vec<Part>) {
+fn tell(check: &FailedCheck, parts: &mut Vec<ReportPart>) {
     if check.hidden {
-        parts.push(Part::Ours(hidden(check.problem)));
+        parts.push(ReportPart::Ours(hidden(check.problem)));
         return;
     }
-    parts.push(Part::Ours(heading(check)));
+    parts.push(ReportPart::Ours(heading(check)));
     let causes = causes(check.stdout, check.stderr);
     if !causes.is_empty() {
-        parts.push(Part::Ours("\nWhat failed:\n".to_owned()));
-        parts.push(Part::Causes(listed(&causes)));
+        parts.push(ReportPart::Ours("\nWhat failed:\n".to_owned()));
+        parts.push(ReportPart::Causes(listed(&causes)));
     }
     tell_stream(
         "Standard output",
@@ -143,7 +143,7 @@ fn tell(check: &FailedCheck, parts: &mut Vec<Part>) {
             .iter()
             .map(|sentence| format!("- {sentence}\n"))
             .collect();
-        parts.push(Part::Ours(format!(
+        parts.push(ReportPart::Ours(format!(
             "\nHint: by its words, the output tells of something that the sandbox refused:\n{list}"
         )));
     }
@@ -169,7 +169,7 @@ fn heading(check: &FailedCheck) -> String {
     );
     let words: Vec<String> = check.command.iter().map(|word| quoted(word)).collect();
     let tests = check.tests.map(
-        |Tests {
+        |TestTotals {
              executed,
              passed,
              failed,
@@ -189,20 +189,26 @@ fn heading(check: &FailedCheck) -> String {
 }
 
 /// Adds what a stream printed. Of many failures, which the causes tell, lines that repeat are left out.
-fn tell_stream(title: &str, text: &str, dropped: u64, causes: &[Cause], parts: &mut Vec<Part>) {
+fn tell_stream(
+    title: &str,
+    text: &str,
+    dropped: u64,
+    causes: &[Cause],
+    parts: &mut Vec<ReportPart>,
+) {
     let missing = match dropped {
         0 => String::new(),
         bytes => format!(" ({bytes} bytes more were printed than could be kept)"),
     };
     if text.trim().is_empty() {
-        parts.push(Part::Ours(format!("\n{title}: empty{missing}\n")));
+        parts.push(ReportPart::Ours(format!("\n{title}: empty{missing}\n")));
     } else {
-        parts.push(Part::Ours(format!("\n{title}{missing}:\n")));
+        parts.push(ReportPart::Ours(format!("\n{title}{missing}:\n")));
         let mut text = with_short_rulers(&printable(text));
         if MANY_FAILURES < causes.iter().map(|cause| cause.count).sum() {
             text = cut_middle(&without_repetitions(&text), MAX_STREAM_OF_MANY);
         }
-        parts.push(Part::Stream(text));
+        parts.push(ReportPart::Stream(text));
     }
 }
 
@@ -278,8 +284,8 @@ fn quoted(word: &str) -> String {
 }
 
 /// Cuts what checks printed until all of it fits: the causes to their share, then the streams to what is left.
-fn fit(parts: &mut [Part]) {
-    let is_ours = |part: &&Part| matches!(part, Part::Ours(_));
+fn fit(parts: &mut [ReportPart]) {
+    let is_ours = |part: &&ReportPart| matches!(part, ReportPart::Ours(_));
     let ours: usize = parts
         .iter()
         .filter(is_ours)
@@ -288,15 +294,20 @@ fn fit(parts: &mut [Part]) {
     let frames = parts.iter().filter(|part| !is_ours(part)).count() * BLOCK_FRAME;
     let room = MAX_REPORT.saturating_sub(ours + frames);
     let taken = share(parts, room.min(MAX_CAUSES), MAX_CAUSES, |part| {
-        matches!(part, Part::Causes(_))
+        matches!(part, ReportPart::Causes(_))
     });
     share(parts, room - taken, MAX_STREAM, |part| {
-        matches!(part, Part::Stream(_))
+        matches!(part, ReportPart::Stream(_))
     });
 }
 
 /// Cuts the chosen parts to one length at which they fit the room together, and returns what they take.
-fn share(parts: &mut [Part], room: usize, most: usize, is_chosen: fn(&Part) -> bool) -> usize {
+fn share(
+    parts: &mut [ReportPart],
+    room: usize,
+    most: usize,
+    is_chosen: fn(&ReportPart) -> bool,
+) -> usize {
     let lengths: Vec<usize> = parts
         .iter()
         .filter(|part| is_chosen(part))
@@ -305,7 +316,7 @@ fn share(parts: &mut [Part], room: usize, most: usize, is_chosen: fn(&Part) -> b
     let limit = fair_limit(lengths, room).min(most);
     let mut taken = 0;
     for part in parts.iter_mut().filter(|part| is_chosen(part)) {
-        if let Part::Causes(text) | Part::Stream(text) = part {
+        if let ReportPart::Causes(text) | ReportPart::Stream(text) = part {
             *text = cut_middle(text, limit);
             taken += text.len();
         }
@@ -328,7 +339,7 @@ fn fair_limit(mut lengths: Vec<usize>, room: usize) -> usize {
 }
 
 /// The first of `output-1`, `output-2`, ... that is in no part. Nothing random: a replayed run must say the same.
-fn marker(parts: &[Part]) -> String {
+fn marker(parts: &[ReportPart]) -> String {
     let mut taken = HashSet::new();
     for part in parts {
         for (start, word) in part.text().match_indices("output-") {

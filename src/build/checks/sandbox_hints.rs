@@ -11,40 +11,40 @@ use std::sync::LazyLock;
 use regex::RegexSet;
 
 use super::text::escaped;
-use crate::process::sandbox::Walls;
+use crate::process::sandbox::SandboxPolicy;
 use crate::process::sandbox::limits::size;
-use crate::process::sandbox::policy::Reach;
+use crate::process::sandbox::policy::PathAccess;
 use crate::workspace::generated::is_in_never_taken;
 
 /// What can be refused, and how it is reported: error codes, messages of the system (`strerror`), and expressions for
 /// the words of certain programs. The first kind that a line matches counts.
-const SIGNS: [Sign; 11] = [
-    Sign {
-        kind: Kind::Write,
+const SIGNS: [DenialSign; 11] = [
+    DenialSign {
+        kind: DenialKind::Write,
         codes: &["EROFS"],
         messages: &["Read-only file system"],
         own: &[],
     },
-    Sign {
-        kind: Kind::Busy,
+    DenialSign {
+        kind: DenialKind::Busy,
         codes: &["EBUSY"],
         messages: &["Device or resource busy"],
         own: &[],
     },
-    Sign {
-        kind: Kind::Access,
+    DenialSign {
+        kind: DenialKind::Access,
         codes: &["EACCES"],
         messages: &["Permission denied"],
         own: &[],
     },
-    Sign {
-        kind: Kind::Missing,
+    DenialSign {
+        kind: DenialKind::Missing,
         codes: &["ENOENT"],
         messages: &["No such file or directory"],
         own: &[],
     },
-    Sign {
-        kind: Kind::Package,
+    DenialSign {
+        kind: DenialKind::Package,
         codes: &["ENOTCACHED"],
         messages: &[],
         own: &[
@@ -56,8 +56,8 @@ const SIGNS: [Sign; 11] = [
             r"unable to download while in offline mode",
         ],
     },
-    Sign {
-        kind: Kind::Network,
+    DenialSign {
+        kind: DenialKind::Network,
         codes: &["ENOTFOUND", "EAI_AGAIN", "ENETUNREACH"],
         messages: &[
             "Network is unreachable",
@@ -72,8 +72,8 @@ const SIGNS: [Sign; 11] = [
             r"\bUnknownHostException: ",
         ],
     },
-    Sign {
-        kind: Kind::Processes,
+    DenialSign {
+        kind: DenialKind::Processes,
         codes: &[],
         messages: &["Resource temporarily unavailable", "Cannot fork"],
         own: &[
@@ -84,14 +84,14 @@ const SIGNS: [Sign; 11] = [
             r"\bunable to create native thread\b",
         ],
     },
-    Sign {
-        kind: Kind::Space,
+    DenialSign {
+        kind: DenialKind::Space,
         codes: &["ENOSPC"],
         messages: &["No space left on device"],
         own: &[],
     },
-    Sign {
-        kind: Kind::Memory,
+    DenialSign {
+        kind: DenialKind::Memory,
         codes: &["ENOMEM"],
         messages: &["Cannot allocate memory"],
         own: &[
@@ -102,14 +102,14 @@ const SIGNS: [Sign; 11] = [
             r"\bstd::bad_alloc\b",
         ],
     },
-    Sign {
-        kind: Kind::FileSize,
+    DenialSign {
+        kind: DenialKind::FileSize,
         codes: &["EFBIG"],
         messages: &["File too large"],
         own: &[r"(?:^|: )File size limit exceeded"],
     },
-    Sign {
-        kind: Kind::Rights,
+    DenialSign {
+        kind: DenialKind::Rights,
         codes: &["EPERM"],
         messages: &["Operation not permitted"],
         own: &[
@@ -124,29 +124,29 @@ const CALLS: &str = "accept|bind|chmod|chown|chroot|clone|connect|dup|exec|fork|
                      |open|openat|pipe|ptrace|read|remove|rename|sendto|setgid|setns|setuid|socket|stat|symlink|truncate\
                      |unlink|unlinkat|unshare|write";
 
-struct Sign {
-    kind: Kind,
+struct DenialSign {
+    kind: DenialKind,
     codes: &'static [&'static str],
     messages: &'static [&'static str],
     own: &'static [&'static str],
 }
 
 /// The expressions of all signs, each with its kind.
-struct Table {
-    kinds: Vec<Kind>,
+struct DenialTable {
+    kinds: Vec<DenialKind>,
     set: RegexSet,
 }
 
-impl Table {
-    fn new(patterns: impl Iterator<Item = (Kind, String)>) -> Table {
-        let (kinds, patterns): (Vec<Kind>, Vec<String>) = patterns.unzip();
-        Table {
+impl DenialTable {
+    fn new(patterns: impl Iterator<Item = (DenialKind, String)>) -> DenialTable {
+        let (kinds, patterns): (Vec<DenialKind>, Vec<String>) = patterns.unzip();
+        DenialTable {
             kinds,
             set: RegexSet::new(patterns).unwrap_or_default(),
         }
     }
 
-    fn kind(&self, line: &str) -> Option<Kind> {
+    fn kind(&self, line: &str) -> Option<DenialKind> {
         self.set
             .matches(line)
             .iter()
@@ -156,8 +156,8 @@ impl Table {
 }
 
 /// What is an error wherever it stands in a line.
-static FORMS: LazyLock<Table> = LazyLock::new(|| {
-    Table::new(SIGNS.iter().flat_map(|sign| {
+static FORMS: LazyLock<DenialTable> = LazyLock::new(|| {
+    DenialTable::new(SIGNS.iter().flat_map(|sign| {
         let codes = sign.codes.iter().map(|code| code_form(code));
         let numbered = sign
             .messages
@@ -172,8 +172,8 @@ static FORMS: LazyLock<Table> = LazyLock::new(|| {
 });
 
 /// Messages of the system without a code or a number.
-static MESSAGES: LazyLock<Table> = LazyLock::new(|| {
-    Table::new(SIGNS.iter().flat_map(|sign| {
+static MESSAGES: LazyLock<DenialTable> = LazyLock::new(|| {
+    DenialTable::new(SIGNS.iter().flat_map(|sign| {
         sign.messages
             .iter()
             .map(|message| (sign.kind, message_form(message)))
@@ -201,7 +201,7 @@ const MAX_TOLD: usize = 6;
 const MAX_PATH: usize = 200;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum DenialKind {
     Write,
     Busy,
     Access,
@@ -216,7 +216,7 @@ enum Kind {
 }
 
 /// Returns what the walls refused, as far as the output tells: one sentence for each, without repetition.
-pub fn refusals(stdout: &str, stderr: &str, walls: &Walls) -> Vec<String> {
+pub fn refusals(stdout: &str, stderr: &str, walls: &SandboxPolicy) -> Vec<String> {
     let mut told: Vec<String> = Vec::new();
     for text in [stderr, stdout] {
         let mut before = "";
@@ -239,13 +239,15 @@ pub fn refusals(stdout: &str, stderr: &str, walls: &Walls) -> Vec<String> {
 }
 
 /// Returns what to tell the user of writes to protected files that were refused, whether the check passed or not.
-pub fn protected_hints(stdout: &str, stderr: &str, walls: &Walls) -> Vec<String> {
+pub fn protected_hints(stdout: &str, stderr: &str, walls: &SandboxPolicy) -> Vec<String> {
     let mut hints: Vec<String> = Vec::new();
     for line in [stderr, stdout]
         .into_iter()
         .flat_map(|text| text.lines().take(MAX_LINES))
     {
-        if MAX_LINE < line.len() || !matches!(kind_of(line), Some(Kind::Write | Kind::Busy)) {
+        if MAX_LINE < line.len()
+            || !matches!(kind_of(line), Some(DenialKind::Write | DenialKind::Busy))
+        {
             continue;
         }
         let found = frozen_in(line, walls).filter(|(path, _)| !is_in_never_taken(Path::new(path)));
@@ -279,7 +281,7 @@ fn hint(path: &str, around: &str) -> String {
 
 /// Returns the first path in a line that is protected, and the protected place that it lies in, both as they are named
 /// in the workspace.
-fn frozen_in(line: &str, walls: &Walls) -> Option<(String, String)> {
+fn frozen_in(line: &str, walls: &SandboxPolicy) -> Option<(String, String)> {
     let workspace = walls.write.first()?;
     let named = |path: &Path| {
         path.strip_prefix(workspace)
@@ -295,58 +297,59 @@ fn frozen_in(line: &str, walls: &Walls) -> Option<(String, String)> {
         })
 }
 
-fn kind_of(line: &str) -> Option<Kind> {
+fn kind_of(line: &str) -> Option<DenialKind> {
     let is_about_words = || line.to_lowercase().contains("expected");
     let kind = FORMS
         .kind(line)
         .or_else(|| MESSAGES.kind(line).filter(|_| !is_about_words()))?;
-    (kind != Kind::Network || !LOOPBACK.iter().any(|name| line.contains(name))).then_some(kind)
+    (kind != DenialKind::Network || !LOOPBACK.iter().any(|name| line.contains(name)))
+        .then_some(kind)
 }
 
 /// What the sandbox does not refuse: a server of the test's own that is not there is a fault of the test.
 const LOOPBACK: [&str; 3] = ["127.0.0.1", "localhost", "[::1]"];
 
-fn sentence(kind: Kind, line: &str, before: &str, walls: &Walls) -> Option<String> {
+fn sentence(kind: DenialKind, line: &str, before: &str, walls: &SandboxPolicy) -> Option<String> {
     let limits = &walls.limits;
     match kind {
-        Kind::Write => Some(match frozen_in(line, walls).or_else(|| frozen_in(before, walls)) {
+        DenialKind::Write => Some(match frozen_in(line, walls).or_else(|| frozen_in(before, walls)) {
             Some((path, _)) => format!("write to {} refused: it is protected", shown(&path)),
             None => write_refused(path_in(line).or_else(|| path_in(before)), walls),
         }),
-        Kind::Busy => {
+        DenialKind::Busy => {
             let (path, _) = frozen_in(line, walls)?;
             Some(format!("{} cannot be moved or removed: it is protected", shown(&path)))
         }
-        Kind::Access => {
+        DenialKind::Access => {
             let path = path_in(line).filter(|path| is_outside(path, walls))?;
             Some(format!("access to {} was refused: {ONLY}", shown(path)))
         }
-        Kind::Missing => {
+        DenialKind::Missing => {
             let path = path_in(line).filter(|path| is_outside(path, walls) && is_closed(path, walls))?;
             Some(format!("{} is not there inside the sandbox: {ONLY}", shown(path)))
         }
-        Kind::Package if walls.network => None,
-        Kind::Package => Some(
+        DenialKind::Package if walls.network => None,
+        DenialKind::Package => Some(
             "packages cannot be downloaded, there is no network: use what is installed, or write what is needed".into(),
         ),
-        Kind::Network if walls.network => None,
-        Kind::Network => Some(
+        DenialKind::Network if walls.network => None,
+        DenialKind::Network => Some(
             "the network was refused: nothing but an own loopback can be reached; do without it, or stand in for the \
              server in the test"
                 .into(),
         ),
         // A socket that has nothing to say yet is told of in the same words.
-        Kind::Processes if !speaks_of_a_start(line) && !speaks_of_a_start(before) => None,
-        Kind::Processes => Some(too_many(walls)),
-        Kind::Space => Some(format!(
+        DenialKind::Processes if !speaks_of_a_start(line) && !speaks_of_a_start(before) => None,
+        DenialKind::Processes => Some(too_many(walls)),
+        DenialKind::Space => Some(format!(
             "there was no space left: /tmp and the home hold {} together; keep large files in the workspace",
             size(limits.private)
         )),
-        Kind::Memory => {
+        DenialKind::Memory => {
             Some(format!("memory was refused: the limit is {} (sandbox.limits.memory)", size(limits.memory)))
         }
-        Kind::FileSize => Some(too_large(walls)),
-        Kind::Rights => Some(
+        DenialKind::FileSize => Some(too_large(walls)),
+        DenialKind::Rights => Some(
             "an operation that reaches beyond the sandbox was refused (mounts, other users, foreign processes); do \
              without it"
                 .into(),
@@ -356,14 +359,14 @@ fn sentence(kind: Kind, line: &str, before: &str, walls: &Walls) -> Option<Strin
 
 /// Returns the limit of processes where the output says that one was refused: a program that is refused another process
 /// ends by itself, and its exit code does not tell why.
-pub fn refused_process(stdout: &str, stderr: &str, walls: &Walls) -> Option<String> {
+pub fn refused_process(stdout: &str, stderr: &str, walls: &SandboxPolicy) -> Option<String> {
     let words = too_many(walls);
     refusals(stdout, stderr, walls)
         .into_iter()
         .find(|sentence| *sentence == words)
 }
 
-fn too_many(walls: &Walls) -> String {
+fn too_many(walls: &SandboxPolicy) -> String {
     format!(
         "a process or thread was refused: the limit is {} (sandbox.limits.processes)",
         walls.limits.processes
@@ -371,7 +374,7 @@ fn too_many(walls: &Walls) -> String {
 }
 
 /// Returns what is said of a file that is larger than a file may be.
-pub fn too_large(walls: &Walls) -> String {
+pub fn too_large(walls: &SandboxPolicy) -> String {
     format!(
         "a file that grew too large was refused: one file holds {}",
         size(walls.limits.file_size)
@@ -387,7 +390,7 @@ fn speaks_of_a_start(line: &str) -> bool {
 
 const ONLY: &str = "only the workspace, the system and the toolchains can be read";
 
-fn write_refused(path: Option<&str>, walls: &Walls) -> String {
+fn write_refused(path: Option<&str>, walls: &SandboxPolicy) -> String {
     let inside = |path: &str| {
         walls
             .write
@@ -407,15 +410,15 @@ fn write_refused(path: Option<&str>, walls: &Walls) -> String {
 const INSTEAD: &str = "write below the workspace, $TMPDIR or $HOME instead";
 
 /// Whether a path is none of those that a check has for itself.
-fn is_outside(path: &str, walls: &Walls) -> bool {
+fn is_outside(path: &str, walls: &SandboxPolicy) -> bool {
     let own = walls.write.iter().chain([&walls.home, &walls.tmp]);
     !own.into_iter()
         .any(|place| Path::new(path).starts_with(place))
         && !path.starts_with("/dev/")
 }
 
-fn is_closed(path: &str, walls: &Walls) -> bool {
-    walls.reach(Path::new(path)) == Reach::Nothing && !path.starts_with("/proc/")
+fn is_closed(path: &str, walls: &SandboxPolicy) -> bool {
+    walls.reach(Path::new(path)) == PathAccess::Nothing && !path.starts_with("/proc/")
 }
 
 fn is_edge(c: char) -> bool {

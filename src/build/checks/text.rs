@@ -8,8 +8,8 @@ use std::collections::HashMap;
 
 /// Returns the text a terminal would show at the end: no character of control is left but newline and tab.
 pub fn plain(bytes: &[u8]) -> String {
-    let mut screen = Screen::default();
-    let mut state = State::Text;
+    let mut screen = TerminalText::default();
+    let mut state = EscapeState::Text;
     for character in String::from_utf8_lossy(bytes).chars() {
         state = screen.take(state, character);
     }
@@ -166,7 +166,7 @@ fn push_visible(shown: &mut String, character: char) {
 
 /// Where we are in a control sequence.
 #[derive(Clone, Copy)]
-enum State {
+enum EscapeState {
     Text,
     Escape,
     /// Within CSI; holds its first parameter digit, which is all that erasing needs.
@@ -179,44 +179,46 @@ enum State {
 
 /// One line under the cursor, and the lines above it.
 #[derive(Default)]
-struct Screen {
+struct TerminalText {
     above: String,
     line: Vec<char>,
     cursor: usize,
 }
 
-impl Screen {
-    fn take(&mut self, state: State, character: char) -> State {
+impl TerminalText {
+    fn take(&mut self, state: EscapeState, character: char) -> EscapeState {
         match (state, character) {
-            (State::String | State::StringEscape, '\n') => self.text(character),
-            (State::String, '\u{7}' | '\u{9c}' | '\u{18}' | '\u{1a}')
-            | (State::StringEscape, '\\') => State::Text,
-            (State::String, '\u{1b}') => State::StringEscape,
-            (State::String, _) => State::String,
-            (State::StringEscape | State::Escape, _) => self.after_escape(character),
-            (State::Control(parameter), '0'..='?') => State::Control(parameter.or(Some(character))),
-            (State::Control(parameter), ' '..='/') => State::Control(parameter),
-            (State::Control(parameter), 'K') => self.erase(parameter),
-            (State::Control(_), '@'..='~') => State::Text,
-            (State::Control(_) | State::Text, _) => self.text(character),
+            (EscapeState::String | EscapeState::StringEscape, '\n') => self.text(character),
+            (EscapeState::String, '\u{7}' | '\u{9c}' | '\u{18}' | '\u{1a}')
+            | (EscapeState::StringEscape, '\\') => EscapeState::Text,
+            (EscapeState::String, '\u{1b}') => EscapeState::StringEscape,
+            (EscapeState::String, _) => EscapeState::String,
+            (EscapeState::StringEscape | EscapeState::Escape, _) => self.after_escape(character),
+            (EscapeState::Control(parameter), '0'..='?') => {
+                EscapeState::Control(parameter.or(Some(character)))
+            }
+            (EscapeState::Control(parameter), ' '..='/') => EscapeState::Control(parameter),
+            (EscapeState::Control(parameter), 'K') => self.erase(parameter),
+            (EscapeState::Control(_), '@'..='~') => EscapeState::Text,
+            (EscapeState::Control(_) | EscapeState::Text, _) => self.text(character),
         }
     }
 
-    fn after_escape(&mut self, character: char) -> State {
+    fn after_escape(&mut self, character: char) -> EscapeState {
         match character {
-            '[' => State::Control(None),
-            ']' | 'P' | 'X' | '^' | '_' => State::String,
-            ' '..='/' => State::Escape,
-            '0'..='~' => State::Text,
+            '[' => EscapeState::Control(None),
+            ']' | 'P' | 'X' | '^' | '_' => EscapeState::String,
+            ' '..='/' => EscapeState::Escape,
+            '0'..='~' => EscapeState::Text,
             other => self.text(other),
         }
     }
 
-    fn text(&mut self, character: char) -> State {
+    fn text(&mut self, character: char) -> EscapeState {
         match character {
-            '\u{1b}' => return State::Escape,
-            '\u{9b}' => return State::Control(None),
-            '\u{90}' | '\u{98}' | '\u{9d}' | '\u{9e}' | '\u{9f}' => return State::String,
+            '\u{1b}' => return EscapeState::Escape,
+            '\u{9b}' => return EscapeState::Control(None),
+            '\u{90}' | '\u{98}' | '\u{9d}' | '\u{9e}' | '\u{9f}' => return EscapeState::String,
             '\n' => self.new_line(),
             '\r' => self.cursor = 0,
             '\u{8}' => self.cursor = self.cursor.saturating_sub(1),
@@ -224,7 +226,7 @@ impl Screen {
             control if control.is_control() => {}
             seen => self.put(seen),
         }
-        State::Text
+        EscapeState::Text
     }
 
     fn put(&mut self, character: char) {
@@ -237,7 +239,7 @@ impl Screen {
 
     /// Progress lines erase what they rewrite; without this the rest of a longer line would stay behind a shorter one.
     /// Each erasing costs what it erases, or at most what was written to get there.
-    fn erase(&mut self, parameter: Option<char>) -> State {
+    fn erase(&mut self, parameter: Option<char>) -> EscapeState {
         match parameter {
             None | Some('0') => self.line.truncate(self.cursor),
             Some('2') => {
@@ -246,7 +248,7 @@ impl Screen {
             }
             Some(_) => {}
         }
-        State::Text
+        EscapeState::Text
     }
 
     fn new_line(&mut self) {

@@ -5,7 +5,7 @@
 
 /// One step through a document.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Piece<'a> {
+pub enum XmlPiece<'a> {
     Open {
         name: &'a str,
         attributes: &'a str,
@@ -20,7 +20,7 @@ pub enum Piece<'a> {
 }
 
 /// Walks over a document from its start.
-pub struct Pieces<'a> {
+pub struct XmlPieces<'a> {
     rest: &'a str,
 }
 
@@ -45,8 +45,8 @@ pub fn junit_document(text: &str) -> Option<&str> {
 }
 
 /// Returns the pieces of a document.
-pub fn pieces(document: &str) -> Pieces<'_> {
-    Pieces { rest: document }
+pub fn pieces(document: &str) -> XmlPieces<'_> {
+    XmlPieces { rest: document }
 }
 
 /// Returns the decoded value of an attribute.
@@ -117,22 +117,22 @@ fn entity(text: &str) -> Option<(char, usize)> {
     Some((character, end + 1))
 }
 
-impl<'a> Iterator for Pieces<'a> {
-    type Item = Piece<'a>;
+impl<'a> Iterator for XmlPieces<'a> {
+    type Item = XmlPiece<'a>;
 
-    fn next(&mut self) -> Option<Piece<'a>> {
+    fn next(&mut self) -> Option<XmlPiece<'a>> {
         loop {
             if self.rest.is_empty() {
                 return None;
             }
             let Some(inside) = self.rest.strip_prefix('<') else {
                 let end = self.rest.find('<').unwrap_or(self.rest.len());
-                return Some(Piece::Text(self.split(end, 0)));
+                return Some(XmlPiece::Text(self.split(end, 0)));
             };
             if let Some(content) = inside.strip_prefix("![CDATA[") {
                 let end = content.find("]]>").unwrap_or(content.len());
                 self.rest = content;
-                return Some(Piece::Verbatim(self.split(end, 3)));
+                return Some(XmlPiece::Verbatim(self.split(end, 3)));
             }
             let (skipped, terminator) = match inside {
                 comment if comment.starts_with("!--") => {
@@ -149,7 +149,7 @@ impl<'a> Iterator for Pieces<'a> {
     }
 }
 
-impl<'a> Pieces<'a> {
+impl<'a> XmlPieces<'a> {
     /// Takes what comes before `end`, and passes over `skipped` bytes more.
     fn split(&mut self, end: usize, skipped: usize) -> &'a str {
         let (taken, rest) = self.rest.split_at(end);
@@ -174,9 +174,9 @@ fn tag_end(tag: &str) -> Option<usize> {
     })
 }
 
-fn piece(tag: &str) -> Piece<'_> {
+fn piece(tag: &str) -> XmlPiece<'_> {
     if let Some(name) = tag.strip_prefix('/') {
-        return Piece::Close { name: name.trim() };
+        return XmlPiece::Close { name: name.trim() };
     }
     let (content, is_empty) = tag
         .strip_suffix('/')
@@ -184,7 +184,7 @@ fn piece(tag: &str) -> Piece<'_> {
     let (name, attributes) = content
         .split_once(char::is_whitespace)
         .unwrap_or((content, ""));
-    Piece::Open {
+    XmlPiece::Open {
         name,
         attributes,
         is_empty,
@@ -193,28 +193,28 @@ fn piece(tag: &str) -> Piece<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Piece, attribute, decoded, junit_document, pieces};
+    use super::{XmlPiece, attribute, decoded, junit_document, pieces};
     use proptest::prelude::{prop_assert, proptest};
 
     #[test]
     fn a_document_is_walked() {
         let document =
             "<?xml version=\"1.0\"?><a x=\"1>2\" y='3'><!-- <no/> -->t<![CDATA[<&]]><b/></a>";
-        let walked: Vec<Piece> = pieces(document).collect();
+        let walked: Vec<XmlPiece> = pieces(document).collect();
         let expected = [
-            Piece::Open {
+            XmlPiece::Open {
                 name: "a",
                 attributes: "x=\"1>2\" y='3'",
                 is_empty: false,
             },
-            Piece::Text("t"),
-            Piece::Verbatim("<&"),
-            Piece::Open {
+            XmlPiece::Text("t"),
+            XmlPiece::Verbatim("<&"),
+            XmlPiece::Open {
                 name: "b",
                 attributes: "",
                 is_empty: true,
             },
-            Piece::Close { name: "a" },
+            XmlPiece::Close { name: "a" },
         ];
         assert_eq!(walked, expected);
     }
@@ -248,9 +248,9 @@ mod tests {
         #[test]
         fn any_text_is_walked_to_its_end(text in "([<>/!\\[\\]\"'=&;?-]|CDATA|a|é| |\n){0,80}") {
             let total: usize = pieces(&text).map(|piece| match piece {
-                Piece::Open { attributes, .. } => { let _ = attribute(attributes, "a"); attributes.len() }
-                Piece::Close { name } => name.len(),
-                Piece::Text(text) | Piece::Verbatim(text) => { let _ = decoded(text); text.len() }
+                XmlPiece::Open { attributes, .. } => { let _ = attribute(attributes, "a"); attributes.len() }
+                XmlPiece::Close { name } => name.len(),
+                XmlPiece::Text(text) | XmlPiece::Verbatim(text) => { let _ = decoded(text); text.len() }
             }).sum();
             prop_assert!(total <= text.len());
             let _ = junit_document(&text);

@@ -16,31 +16,31 @@ pub const MAX_BLOCKS: usize = 10_000;
 
 /// One block of an answer, its path as the model wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Block {
+pub enum FileBlock {
     Write { path: String, content: String },
     Delete { path: String },
 }
 
-impl Block {
+impl FileBlock {
     /// Returns the path as the model wrote it.
     pub fn path(&self) -> &str {
         match self {
-            Block::Write { path, .. } | Block::Delete { path } => path,
+            FileBlock::Write { path, .. } | FileBlock::Delete { path } => path,
         }
     }
 }
 
 /// What was found in an answer: all blocks, an unclosed one included.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Reply {
-    pub blocks: Vec<Block>,
+pub struct ParsedAnswer {
+    pub blocks: Vec<FileBlock>,
     /// The closing line that the last block lacks.
     pub unclosed: Option<String>,
 }
 
 /// Why an answer is not in the format, in words for the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fault {
+pub enum FormatFault {
     CutOff,
     NoBlock,
     TooMany,
@@ -62,31 +62,31 @@ pub enum Fault {
     Conflict(String),
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for FormatFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::CutOff => f.write_str(
+            FormatFault::CutOff => f.write_str(
                 "the answer was cut off at the limit of output tokens (max_tokens), so none of it was used; \
                  answer with fewer or shorter files",
             ),
-            Fault::NoBlock => f.write_str("the answer has no <file> or <delete> block"),
-            Fault::TooMany => write!(f, "the answer has more than {MAX_BLOCKS} blocks"),
-            Fault::Unclosed { path, end } => {
+            FormatFault::NoBlock => f.write_str("the answer has no <file> or <delete> block"),
+            FormatFault::TooMany => write!(f, "the answer has more than {MAX_BLOCKS} blocks"),
+            FormatFault::Unclosed { path, end } => {
                 write!(f, "the block of \"{path}\" is not closed: no line after it is exactly {end}")
             }
-            Fault::Twice { first, second } if first == second => {
+            FormatFault::Twice { first, second } if first == second => {
                 write!(f, "\"{first}\" is named by more than one block")
             }
-            Fault::Twice { first, second } => {
+            FormatFault::Twice { first, second } => {
                 write!(f, "\"{first}\" and \"{second}\" name the same file (or differ only in case)")
             }
-            Fault::FileAndFolder { file, below } => {
+            FormatFault::FileAndFolder { file, below } => {
                 write!(f, "\"{file}\" is written as a file, but \"{below}\" needs it to be a folder")
             }
-            Fault::FolderName(path) => {
+            FormatFault::FolderName(path) => {
                 write!(f, "\"{path}\" ends like a folder, but a <file> block writes a file; name the file")
             }
-            Fault::Conflict(text) => f.write_str(text),
+            FormatFault::Conflict(text) => f.write_str(text),
         }
     }
 }
@@ -122,10 +122,10 @@ const THINKING: &str = "<think>";
 const THINKING_END: &str = "</think>";
 
 /// Finds the blocks of an answer.
-pub fn parse(text: &str) -> Reply {
+pub fn parse(text: &str) -> ParsedAnswer {
     let text = without_thinking(text);
     let lines = ClosingLines::find(text);
-    let mut reply = Reply::default();
+    let mut reply = ParsedAnswer::default();
     // Blocks before this one were only thought of.
     let mut first = 0;
     let mut at = 0;
@@ -141,14 +141,14 @@ pub fn parse(text: &str) -> Reply {
             } else {
                 without_fence(content)
             };
-            reply.blocks.push(Block::Write {
+            reply.blocks.push(FileBlock::Write {
                 path: tag.path.to_owned(),
                 content: content.to_owned(),
             });
             reply.unclosed = closing.is_none().then(|| tag.end.to_owned());
             at = closing.map_or(text.len(), |(_, next)| next);
         } else if let Some(found) = DELETION.captures(line.text) {
-            reply.blocks.push(Block::Delete {
+            reply.blocks.push(FileBlock::Delete {
                 path: attribute(&found, 1).unwrap_or_default().to_owned(),
             });
         } else if line.text.trim() == THINKING_END {
@@ -173,24 +173,24 @@ pub fn without_thinking(text: &str) -> &str {
 }
 
 /// A line without its end, and where the next one begins.
-struct Line<'a> {
+struct AnswerLine<'a> {
     text: &'a str,
     start: usize,
     next: usize,
 }
 
-fn line_at(text: &str, start: usize) -> Option<Line<'_>> {
+fn line_at(text: &str, start: usize) -> Option<AnswerLine<'_>> {
     let rest = text.get(start..).filter(|rest| !rest.is_empty())?;
     let length = rest.find('\n').map_or(rest.len(), |end| end + 1);
     let line = rest[..length].strip_suffix('\n').unwrap_or(rest);
-    Some(Line {
+    Some(AnswerLine {
         text: line.strip_suffix('\r').unwrap_or(line),
         start,
         next: start + length,
     })
 }
 
-fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
+fn lines(text: &str) -> impl Iterator<Item = AnswerLine<'_>> {
     let mut at = 0;
     std::iter::from_fn(move || line_at(text, at).inspect(|line| at = line.next))
 }
@@ -225,14 +225,14 @@ fn attribute<'a>(found: &Captures<'a>, group: usize) -> Option<&'a str> {
 /// Where the lines are that can close a block: found once, so that no answer takes long to read.
 #[derive(Default)]
 struct ClosingLines<'a> {
-    by_word: HashMap<&'a str, Candidates>,
+    by_word: HashMap<&'a str, CandidateLines>,
     /// Opening tags that stand at the very beginning of their line.
     openings: Vec<usize>,
 }
 
 /// Lines by where they begin and where the next one does, in their order.
 #[derive(Default)]
-struct Candidates {
+struct CandidateLines {
     exact: Vec<(usize, usize)>,
     /// Those with blanks around the word.
     blank: Vec<(usize, usize)>,
@@ -299,11 +299,11 @@ fn is_markdown(path: &str) -> bool {
 
 /// Returns a content that is one whole Markdown fence without the fence; blank lines around it go with it.
 fn without_fence(content: &str) -> &str {
-    let is_blank = |line: &Line<'_>| line.text.trim().is_empty();
+    let is_blank = |line: &AnswerLine<'_>| line.text.trim().is_empty();
     let mut lines = lines(content).skip_while(is_blank);
     let Some((opening, fence)) = lines
         .next()
-        .and_then(|line| Some((line.next, Fence::opened_by(line.text)?)))
+        .and_then(|line| Some((line.next, MarkdownFence::opened_by(line.text)?)))
     else {
         return content;
     };
@@ -314,22 +314,22 @@ fn without_fence(content: &str) -> &str {
 }
 
 /// What a fence is made of: so many of these characters.
-struct Fence {
+struct MarkdownFence {
     mark: char,
     length: usize,
 }
 
-impl Fence {
-    fn opened_by(line: &str) -> Option<Fence> {
-        let (mark, length, info) = Fence::read(line)?;
-        (!info.contains(mark)).then_some(Fence { mark, length })
+impl MarkdownFence {
+    fn opened_by(line: &str) -> Option<MarkdownFence> {
+        let (mark, length, info) = MarkdownFence::read(line)?;
+        (!info.contains(mark)).then_some(MarkdownFence { mark, length })
     }
 
     fn is_closed_by(&self, line: &str) -> bool {
         let closes = |(mark, length, rest): (char, usize, &str)| {
             mark == self.mark && length >= self.length && rest.trim().is_empty()
         };
-        Fence::read(line).is_some_and(closes)
+        MarkdownFence::read(line).is_some_and(closes)
     }
 
     /// Returns the mark, how often it stands there, and what follows.
@@ -345,20 +345,20 @@ impl Fence {
     }
 }
 
-impl Reply {
+impl ParsedAnswer {
     /// Returns what is wrong with the answer as such; `paths` are those of the blocks, in order.
-    pub fn fault(&self, paths: &[SafePath], cut_off: bool) -> Option<Fault> {
+    pub fn fault(&self, paths: &[SafePath], cut_off: bool) -> Option<FormatFault> {
         if cut_off {
-            return Some(Fault::CutOff);
+            return Some(FormatFault::CutOff);
         }
         if self.blocks.is_empty() {
-            return Some(Fault::NoBlock);
+            return Some(FormatFault::NoBlock);
         }
         if self.blocks.len() > MAX_BLOCKS {
-            return Some(Fault::TooMany);
+            return Some(FormatFault::TooMany);
         }
         if let (Some(end), Some(last)) = (&self.unclosed, self.blocks.last()) {
-            return Some(Fault::Unclosed {
+            return Some(FormatFault::Unclosed {
                 path: last.path().to_owned(),
                 end: end.clone(),
             });
@@ -367,21 +367,21 @@ impl Reply {
     }
 
     /// A deletion may name a folder like this; a file has a name.
-    fn folder_name(&self) -> Option<Fault> {
+    fn folder_name(&self) -> Option<FormatFault> {
         let mut written = self
             .blocks
             .iter()
-            .filter(|block| matches!(block, Block::Write { .. }))
-            .map(Block::path);
+            .filter(|block| matches!(block, FileBlock::Write { .. }))
+            .map(FileBlock::path);
         let named = written.find(|path| path.ends_with('/') || path.ends_with("/."));
-        named.map(|path| Fault::FolderName(path.to_owned()))
+        named.map(|path| FormatFault::FolderName(path.to_owned()))
     }
 
-    fn collision(&self, paths: &[SafePath]) -> Option<Fault> {
+    fn collision(&self, paths: &[SafePath]) -> Option<FormatFault> {
         let mut seen: HashMap<String, &SafePath> = HashMap::new();
         for path in paths {
             if let Some(first) = seen.insert(path.folded(), path) {
-                return Some(Fault::Twice {
+                return Some(FormatFault::Twice {
                     first: first.to_string(),
                     second: path.to_string(),
                 });
@@ -391,13 +391,13 @@ impl Reply {
             .blocks
             .iter()
             .zip(paths)
-            .filter(|(block, _)| matches!(block, Block::Write { .. }))
+            .filter(|(block, _)| matches!(block, FileBlock::Write { .. }))
             .map(|(_, path)| (path.folded(), path))
             .collect();
         written.iter().find_map(|(key, below)| {
             let parents = key.match_indices('/').map(|(at, _)| &key[..at]);
             let file = parents.into_iter().find_map(|parent| written.get(parent))?;
-            Some(Fault::FileAndFolder {
+            Some(FormatFault::FileAndFolder {
                 file: file.to_string(),
                 below: below.to_string(),
             })
@@ -411,17 +411,17 @@ mod tests {
 
     use super::*;
 
-    fn write(path: &str, content: &str) -> Block {
-        Block::Write {
+    fn write(path: &str, content: &str) -> FileBlock {
+        FileBlock::Write {
             path: path.into(),
             content: content.into(),
         }
     }
 
-    fn check(text: &str, blocks: &[Block]) {
+    fn check(text: &str, blocks: &[FileBlock]) {
         assert_eq!(
             parse(text),
-            Reply {
+            ParsedAnswer {
                 blocks: blocks.to_vec(),
                 unclosed: None
             },
@@ -460,8 +460,8 @@ mod tests {
         check(
             "<delete path=\"a\"/>\n<delete path=\"b\" />",
             &[
-                Block::Delete { path: "a".into() },
-                Block::Delete { path: "b".into() },
+                FileBlock::Delete { path: "a".into() },
+                FileBlock::Delete { path: "b".into() },
             ],
         );
         check(
@@ -514,7 +514,7 @@ mod tests {
         );
         check(
             "<delete path='a'/>\n",
-            &[Block::Delete { path: "a".into() }],
+            &[FileBlock::Delete { path: "a".into() }],
         );
         check("<file path='a\">\nx\n</file>\n", &[]);
     }
@@ -524,11 +524,11 @@ mod tests {
         let content = |path: &str, content: &str| match parse(&format!(
             "<file path=\"{path}\">\n{content}</file>\n"
         )) {
-            Reply {
+            ParsedAnswer {
                 blocks,
                 unclosed: None,
             } => match &blocks[..] {
-                [Block::Write { content, .. }] => content.clone(),
+                [FileBlock::Write { content, .. }] => content.clone(),
                 other => panic!("{other:?}"),
             },
             other => panic!("{other:?}"),
@@ -612,7 +612,7 @@ mod tests {
         );
     }
 
-    fn fault(text: &str) -> Option<Fault> {
+    fn fault(text: &str) -> Option<FormatFault> {
         let reply = parse(text);
         let paths: Vec<_> = reply
             .blocks
@@ -626,41 +626,44 @@ mod tests {
     fn faults() {
         let block = |path: &str| format!("<file path=\"{path}\">\nx\n</file>\n");
         assert_eq!(fault(&block("a")), None);
-        assert_eq!(fault("words"), Some(Fault::NoBlock));
+        assert_eq!(fault("words"), Some(FormatFault::NoBlock));
         assert!(matches!(
             fault("<file path=\"a\">\nx"),
-            Some(Fault::Unclosed { .. })
+            Some(FormatFault::Unclosed { .. })
         ));
         assert!(matches!(
             fault(&(block("a") + &block("./a"))),
-            Some(Fault::Twice { .. })
+            Some(FormatFault::Twice { .. })
         ));
         assert!(matches!(
             fault(&(block("a") + &block("A"))),
-            Some(Fault::Twice { .. })
+            Some(FormatFault::Twice { .. })
         ));
         assert!(matches!(
             fault(&(block("a") + "<delete path=\"a\"/>")),
-            Some(Fault::Twice { .. })
+            Some(FormatFault::Twice { .. })
         ));
         assert!(matches!(
             fault(&(block("a") + &block("a/b/c"))),
-            Some(Fault::FileAndFolder { .. })
+            Some(FormatFault::FileAndFolder { .. })
         ));
         assert!(matches!(
             fault(&(block("a/b/c") + &block("A/B"))),
-            Some(Fault::FileAndFolder { .. })
+            Some(FormatFault::FileAndFolder { .. })
         ));
         assert_eq!(fault(&(block("a/b") + "<delete path=\"a\"/>")), None);
-        assert_eq!(fault(&block("a/")), Some(Fault::FolderName("a/".into())));
+        assert_eq!(
+            fault(&block("a/")),
+            Some(FormatFault::FolderName("a/".into()))
+        );
         assert_eq!(
             fault(&block("a/b/.")),
-            Some(Fault::FolderName("a/b/.".into()))
+            Some(FormatFault::FolderName("a/b/.".into()))
         );
         assert_eq!(fault(&(block("b") + "<delete path=\"a/\"/>")), None);
         assert_eq!(
             parse(&block("a")).fault(&[SafePath::parse("a").unwrap()], true),
-            Some(Fault::CutOff)
+            Some(FormatFault::CutOff)
         );
     }
 
@@ -679,7 +682,7 @@ mod tests {
                 text += &format!("<file path=\"{path}\" end=\"THE-END\">\n{content}THE-END\n");
                 expected.push(write(&path, content));
             }
-            prop_assert_eq!(parse(&text), Reply { blocks: expected, unclosed: None });
+            prop_assert_eq!(parse(&text), ParsedAnswer { blocks: expected, unclosed: None });
         }
     }
 }

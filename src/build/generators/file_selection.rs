@@ -7,11 +7,11 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 
 use crate::build::context::Context;
-use crate::build::generators::prompt::{Shown, ShownFile};
+use crate::build::generators::prompt::{ShownContent, ShownFile};
 use crate::build::steps::is_kept;
 use crate::error::Result;
 use crate::workspace::generated::{TOOL_FOLDERS, is_never_taken};
-use crate::workspace::{Kind, Read, Walk};
+use crate::workspace::{EntryKind, ReadOutcome, WalkStep};
 
 /// A file longer than this is named and not shown.
 const SHOWN_FILE_LIMIT: u64 = 128 << 10;
@@ -25,7 +25,7 @@ const SHOWN_OVERHEAD: usize = 32;
 const NAME_OVERHEAD: usize = 2;
 
 /// Something in the workspace.
-struct Found {
+struct FoundFile {
     path: PathBuf,
     size: u64,
     /// Why it cannot be shown, whatever room there is.
@@ -35,7 +35,7 @@ struct Found {
 /// Returns the files as the model is shown them, in the order of their names, in at most `room` bytes.
 pub fn shown_files(context: &Context, report: &str, room: usize) -> Result<Vec<ShownFile>> {
     let found = find(context)?;
-    let named = Names::of(report);
+    let named = ReportNames::of(report);
     let protected: HashSet<&str> = context
         .inputs
         .protect
@@ -66,7 +66,7 @@ pub fn shown_files(context: &Context, report: &str, room: usize) -> Result<Vec<S
         order.push((rank(&paths[index]), file.size, index));
     }
     order.sort_unstable();
-    let mut room = Room::new(room.min(SHOWN_LIMIT), &paths);
+    let mut room = ByteRoom::new(room.min(SHOWN_LIMIT), &paths);
     let mut files: Vec<(usize, ShownFile)> = Vec::new();
     for (_, _, index) in order {
         let content = room.show(context, &found[index], &paths[index])?;
@@ -84,11 +84,11 @@ pub fn shown_files(context: &Context, report: &str, room: usize) -> Result<Vec<S
     Ok(room.with_few_names(files.into_iter().map(|(_, file)| file).collect()))
 }
 
-fn find(context: &Context) -> Result<Vec<Found>> {
+fn find(context: &Context) -> Result<Vec<FoundFile>> {
     let mut found = Vec::new();
     context.door.walk(&mut |entry| {
         if entry.path.file_name().is_some_and(is_never_taken) {
-            return Walk::Skip;
+            return WalkStep::Skip;
         }
         let name = entry
             .path
@@ -96,29 +96,29 @@ fn find(context: &Context) -> Result<Vec<Found>> {
             .map(|name| name.to_string_lossy().into_owned())
             .unwrap_or_default();
         let (size, why, next) = match &entry.kind {
-            Kind::Dir { .. } if TOOL_FOLDERS.contains(&name.as_str()) => (
+            EntryKind::Dir { .. } if TOOL_FOLDERS.contains(&name.as_str()) => (
                 0,
                 Some("a folder of generated files".to_owned()),
-                Walk::Skip,
+                WalkStep::Skip,
             ),
-            Kind::Dir { .. } => return Walk::On,
-            Kind::File { size, .. } if *size > SHOWN_FILE_LIMIT => {
-                (*size, Some(format!("{size} bytes")), Walk::On)
+            EntryKind::Dir { .. } => return WalkStep::On,
+            EntryKind::File { size, .. } if *size > SHOWN_FILE_LIMIT => {
+                (*size, Some(format!("{size} bytes")), WalkStep::On)
             }
             // Its other name may be that of a file outside.
-            Kind::File { size, .. } if entry.links > 1 => {
-                (*size, Some("a hard link".to_owned()), Walk::On)
+            EntryKind::File { size, .. } if entry.links > 1 => {
+                (*size, Some("a hard link".to_owned()), WalkStep::On)
             }
-            Kind::File { size, .. } => (*size, None, Walk::On),
-            Kind::Link { target } => (
+            EntryKind::File { size, .. } => (*size, None, WalkStep::On),
+            EntryKind::Link { target } => (
                 0,
                 Some(format!("a link to {:?}", target.to_string_lossy())),
-                Walk::On,
+                WalkStep::On,
             ),
-            Kind::Special => (0, Some("not a regular file".to_owned()), Walk::On),
+            EntryKind::Special => (0, Some("not a regular file".to_owned()), WalkStep::On),
         };
         if !is_kept(&entry.path) {
-            found.push(Found {
+            found.push(FoundFile {
                 path: entry.path.clone(),
                 size,
                 why,
@@ -130,57 +130,59 @@ fn find(context: &Context) -> Result<Vec<Found>> {
 }
 
 /// How many bytes are left for contents, and how many for the names of what is left out.
-struct Room {
+struct ByteRoom {
     contents: usize,
     names: usize,
 }
 
-impl Room {
+impl ByteRoom {
     /// Returns the room; names get what they need for all files, at most a third of it.
-    fn new(room: usize, paths: &[String]) -> Room {
+    fn new(room: usize, paths: &[String]) -> ByteRoom {
         let all: usize = paths
             .iter()
             .take(NAMED_LIMIT)
             .map(|path| path.len() + NAME_OVERHEAD)
             .sum();
         let names = all.min(room / 3);
-        Room {
+        ByteRoom {
             contents: room - names,
             names,
         }
     }
 
-    fn show(&mut self, context: &Context, file: &Found, path: &str) -> Result<Shown> {
+    fn show(&mut self, context: &Context, file: &FoundFile, path: &str) -> Result<ShownContent> {
         if let Some(why) = &file.why {
-            return Ok(Shown::Name(why.clone()));
+            return Ok(ShownContent::Name(why.clone()));
         }
         let needed = usize::try_from(file.size)
             .unwrap_or(usize::MAX)
             .saturating_add(path.len() + SHOWN_OVERHEAD);
         if self.contents < needed {
-            return Ok(Shown::LeftOut);
+            return Ok(ShownContent::LeftOut);
         }
         Ok(
             match context.door.read_file(&file.path, SHOWN_FILE_LIMIT)? {
-                Read::File(bytes) => self.take(bytes, path.len() + SHOWN_OVERHEAD),
-                Read::TooLarge(size) => Shown::Name(format!("{size} bytes")),
-                Read::Other | Read::Missing => Shown::Name("not readable".into()),
+                ReadOutcome::File(bytes) => self.take(bytes, path.len() + SHOWN_OVERHEAD),
+                ReadOutcome::TooLarge(size) => ShownContent::Name(format!("{size} bytes")),
+                ReadOutcome::Other | ReadOutcome::Missing => {
+                    ShownContent::Name("not readable".into())
+                }
             },
         )
     }
 
-    fn take(&mut self, bytes: Vec<u8>, overhead: usize) -> Shown {
+    fn take(&mut self, bytes: Vec<u8>, overhead: usize) -> ShownContent {
         let size = bytes.len();
         match String::from_utf8(bytes)
             .ok()
             .filter(|text| !text.contains('\0'))
         {
-            None => Shown::Name(format!("binary, {size} bytes")),
+            None => ShownContent::Name(format!("binary, {size} bytes")),
             Some(text) if size + overhead <= self.contents => {
                 self.contents -= size + overhead;
-                Shown::Text(text)
+                ShownContent::Text(text)
             }
-            Some(_) => Shown::LeftOut,
+            Some(_) => ShownContent::LeftOut,
         }
     }
 
@@ -190,7 +192,7 @@ impl Room {
         files.retain(|file| {
             let needed = file.path.len() + NAME_OVERHEAD;
             let is_kept = match file.content {
-                Shown::Text(_) => return true,
+                ShownContent::Text(_) => return true,
                 _ => named < NAMED_LIMIT && needed <= self.names,
             };
             match is_kept {
@@ -200,7 +202,7 @@ impl Room {
             is_kept
         });
         if more > 0 {
-            let content = Shown::Name("too many to name".into());
+            let content = ShownContent::Name("too many to name".into());
             files.push(ShownFile {
                 path: format!("{more} more files"),
                 protected: false,
@@ -212,13 +214,13 @@ impl Room {
 }
 
 /// The names of files in a report.
-struct Names<'a> {
+struct ReportNames<'a> {
     /// Words as they stand, and what follows each of their slashes.
     ends: HashSet<&'a str>,
 }
 
-impl<'a> Names<'a> {
-    fn of(report: &'a str) -> Names<'a> {
+impl<'a> ReportNames<'a> {
+    fn of(report: &'a str) -> ReportNames<'a> {
         let is_edge =
             |character: char| !(character.is_alphanumeric() || "_-./+@".contains(character));
         let mut ends = HashSet::new();
@@ -230,7 +232,7 @@ impl<'a> Names<'a> {
             ends.insert(word);
             ends.extend(word.match_indices('/').map(|(at, _)| &word[at + 1..]));
         }
-        Names { ends }
+        ReportNames { ends }
     }
 
     /// Whether a file is named: by its path, by a longer one that ends in it, or by its bare name.
@@ -249,7 +251,7 @@ mod tests {
     #[test]
     fn a_report_names_files() {
         let report = "  File \"/home/me/workspace/tests/test_a.py\", line 3\nproj/f0123.py:7: error: wrong, see notes.md.\n";
-        let names = Names::of(report);
+        let names = ReportNames::of(report);
         for path in [
             "tests/test_a.py",
             "test_a.py",

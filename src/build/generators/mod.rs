@@ -14,11 +14,11 @@ use crate::build::context::Context;
 use crate::build::model_call::hex;
 use crate::build::replay::Replay;
 use crate::error::Result;
-use crate::workspace::Change;
+use crate::workspace::FileChange;
 
 /// What a phase has changed in the workspace, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Written {
+pub struct WrittenFiles {
     pub written: Vec<String>,
     pub deleted: Vec<String>,
     /// What counts as the files of this attempt, sorted.
@@ -38,7 +38,7 @@ pub fn content_hash(bytes: &[u8]) -> String {
 /// Gives a phase its answer.
 pub trait Generator {
     /// Writes this phase's files into the workspace; when it returns they are on disk.
-    fn write(&mut self, context: &mut Context) -> Result<Written>;
+    fn write(&mut self, context: &mut Context) -> Result<WrittenFiles>;
 
     /// Whether the answer of the phase in which a run is found is there already, at least its beginning, so that
     /// going on asks for nothing twice.
@@ -51,16 +51,16 @@ pub trait Generator {
 }
 
 /// Applies the changes of an answer, all or none.
-pub fn apply(context: &Context, changes: &[Change]) -> Result<Written> {
+pub fn apply(context: &Context, changes: &[FileChange]) -> Result<WrittenFiles> {
     context.door.apply(changes)?;
-    let mut all = Written::default();
+    let mut all = WrittenFiles::default();
     for change in changes {
         match change {
-            Change::Write { path, content } => {
+            FileChange::Write { path, content } => {
                 all.written.push(path.to_string());
                 all.hashes.insert(path.to_string(), content_hash(content));
             }
-            Change::Delete { path } => all.deleted.push(path.to_string()),
+            FileChange::Delete { path } => all.deleted.push(path.to_string()),
         }
     }
     all.attempt_files = all.written.clone();

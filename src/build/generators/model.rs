@@ -3,30 +3,30 @@
 
 use crate::build::checks::text::cut_middle;
 use crate::build::context::Context;
-use crate::build::generators::answer_format::{self, Block as FileBlock, Fault};
+use crate::build::generators::answer_format::{self, FileBlock, FormatFault};
 use crate::build::generators::file_selection::shown_files;
-use crate::build::generators::prompt::{Opening, Prompts};
-use crate::build::generators::{Generator, Written, apply};
-use crate::build::log_state::Refused;
-use crate::build::model_call::{Voice, usable};
+use crate::build::generators::prompt::{OpeningMessage, PromptTemplates};
+use crate::build::generators::{Generator, WrittenFiles, apply};
+use crate::build::log_state::AnswerRefusal;
+use crate::build::model_call::{RecordedModel, usable};
 use crate::build::replay::Replay;
-use crate::build::spec::inputs::{Input, InputKind};
+use crate::build::spec::inputs::{InputKind, WorkspaceInput};
 use crate::build::tampering;
 use crate::error::{Error, Result};
-use crate::events::{Event, MAIN_AGENT, Place};
-use crate::llm::{Answer, Block, Message, Request, Role, StopReason, is_too_long};
+use crate::events::{Event, MAIN_AGENT, RequestPlace};
+use crate::llm::{Answer, ContentBlock, Message, ModelRequest, Role, StopReason, is_too_long};
 use crate::state::phase::Phase;
 use crate::state::reason::Reason;
 use crate::workspace::safe_path::SafePath;
-use crate::workspace::{Change, Refusal};
+use crate::workspace::{ChangeRefusal, FileChange};
 
 /// Bytes that are taken for one token.
 const BYTES_PER_TOKEN: usize = 3;
 
 /// A model that answers with files.
 pub struct FilesModel {
-    pub voice: Voice,
-    pub prompts: Prompts,
+    pub voice: RecordedModel,
+    pub prompts: PromptTemplates,
     pub model: String,
     /// How many tokens the model can hold, the answer included.
     pub context_tokens: usize,
@@ -34,39 +34,39 @@ pub struct FilesModel {
 
 /// What a request may hold, in tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Room {
+struct TokenRoom {
     input: usize,
     output: u32,
 }
 
-impl Room {
+impl TokenRoom {
     /// Returns the room of a context. An answer that would leave less than a quarter of it for the prompt gets half.
-    fn of(context_tokens: usize, max_tokens: u32) -> Room {
+    fn of(context_tokens: usize, max_tokens: u32) -> TokenRoom {
         let wanted = max_tokens as usize;
         let output = if context_tokens / 4 * 3 < wanted {
             (context_tokens / 2).max(1)
         } else {
             wanted
         };
-        Room {
+        TokenRoom {
             input: context_tokens.saturating_sub(output),
             output: u32::try_from(output).unwrap_or(max_tokens),
         }
     }
 
     /// Returns less room, after the provider has said that a request of so many bytes is too long.
-    fn smaller(self, bytes: usize, message: &str) -> Room {
+    fn smaller(self, bytes: usize, message: &str) -> TokenRoom {
         let input = self.input.min(bytes / BYTES_PER_TOKEN) / 2;
         match limit_in(message).filter(|limit| *limit < self.input + self.output as usize) {
             Some(limit) => {
-                let room = Room::of(limit, self.output);
-                Room {
+                let room = TokenRoom::of(limit, self.output);
+                TokenRoom {
                     input: room.input.min(input),
                     output: room.output,
                 }
             }
             // What does not fit may be the answer that was asked for.
-            None => Room {
+            None => TokenRoom {
                 input,
                 output: (self.output / 2).max(1),
             },
@@ -91,7 +91,7 @@ fn limit_in(message: &str) -> Option<usize> {
 }
 
 impl Generator for FilesModel {
-    fn write(&mut self, context: &mut Context) -> Result<Written> {
+    fn write(&mut self, context: &mut Context) -> Result<WrittenFiles> {
         let room = self.room(context)?;
         let mut request = self.opening(context, room)?;
         let mut had_a_block = false;
@@ -100,16 +100,16 @@ impl Generator for FilesModel {
         let mut is_smaller = false;
         loop {
             let judged = match known_refusal(context, turn) {
-                Some(refused) => Judged::Refused(refused),
+                Some(refused) => AnswerVerdict::Refused(refused),
                 None => self.judged(context, turn, &request)?,
             };
             let next = context.place(turn + 1);
             match judged {
-                Judged::Usable(changes) => return apply(context, &changes),
-                Judged::TooLong(message) if is_smaller => {
-                    return usable(context, Err(message)).map(|_| Written::default());
+                AnswerVerdict::Usable(changes) => return apply(context, &changes),
+                AnswerVerdict::TooLong(message) if is_smaller => {
+                    return usable(context, Err(message)).map(|_| WrittenFiles::default());
                 }
-                Judged::TooLong(message) => {
+                AnswerVerdict::TooLong(message) => {
                     is_smaller = true;
                     request =
                         self.opening(context, room.smaller(request_bytes(&request), &message))?;
@@ -117,7 +117,7 @@ impl Generator for FilesModel {
                         request.messages = said;
                     }
                 }
-                Judged::Refused(refused) => {
+                AnswerVerdict::Refused(refused) => {
                     had_a_block |= refused.had_a_block;
                     if reminders >= context.spec.generator.format_retries
                         && context.memory.answer(next).is_none()
@@ -148,15 +148,15 @@ impl Generator for FilesModel {
 }
 
 /// What an answer is good for.
-enum Judged {
-    Usable(Vec<Change>),
+enum AnswerVerdict {
+    Usable(Vec<FileChange>),
     Refused(RefusedAnswer),
     /// There was none: the provider says that the request was too long.
     TooLong(String),
 }
 
 /// Returns what a request of an interrupted run said: what a later answer did to the workspace must not change it.
-fn logged_messages(context: &Context, place: Place) -> Option<Vec<Message>> {
+fn logged_messages(context: &Context, place: RequestPlace) -> Option<Vec<Message>> {
     let said: Vec<Message> = context.memory.request(place)?.messages().collect();
     (!said.is_empty()).then_some(said)
 }
@@ -182,7 +182,7 @@ fn known_refusal(context: &Context, turn: u32) -> Option<RefusedAnswer> {
         .unwrap_or_default();
     let had_a_block = !answer_format::parse(&text).blocks.is_empty();
     match memory.refused(place) {
-        Some(Refused { fault, had_a_block }) => Some(RefusedAnswer {
+        Some(AnswerRefusal { fault, had_a_block }) => Some(RefusedAnswer {
             text,
             fault: fault.clone(),
             had_a_block: *had_a_block,
@@ -199,14 +199,19 @@ fn known_refusal(context: &Context, turn: u32) -> Option<RefusedAnswer> {
 
 impl FilesModel {
     /// Asks, and reads the answer; why one cannot be used is in the log before anything follows from it.
-    fn judged(&mut self, context: &mut Context, turn: u32, request: &Request) -> Result<Judged> {
+    fn judged(
+        &mut self,
+        context: &mut Context,
+        turn: u32,
+        request: &ModelRequest,
+    ) -> Result<AnswerVerdict> {
         let place = context.place(turn);
         let answer = match self
             .voice
             .exchange(context, place, request, None, &mut None, None)?
         {
             Err(message) if asks_for_less(&message, request_bytes(request)) => {
-                return Ok(Judged::TooLong(message));
+                return Ok(AnswerVerdict::TooLong(message));
             }
             recorded => usable(context, recorded)?,
         };
@@ -214,7 +219,7 @@ impl FilesModel {
             return Err(context.unusable(format!("the model refused to answer ({category})")));
         }
         let fault = match read(&answer, context)? {
-            Ok(changes) => return Ok(Judged::Usable(changes)),
+            Ok(changes) => return Ok(AnswerVerdict::Usable(changes)),
             Err(fault) => fault.to_string(),
         };
         let text = answer.text();
@@ -226,7 +231,7 @@ impl FilesModel {
             fault: fault.clone(),
             had_a_block,
         })?;
-        Ok(Judged::Refused(RefusedAnswer {
+        Ok(AnswerVerdict::Refused(RefusedAnswer {
             text,
             fault,
             had_a_block,
@@ -234,9 +239,9 @@ impl FilesModel {
     }
 
     /// Returns what a request may hold. Where less is asked for than the spec says, the user is told.
-    fn room(&self, context: &mut Context) -> Result<Room> {
+    fn room(&self, context: &mut Context) -> Result<TokenRoom> {
         let wanted = context.spec.generator.max_tokens;
-        let room = Room::of(self.context_tokens, wanted);
+        let room = TokenRoom::of(self.context_tokens, wanted);
         if room.output < wanted {
             context.scribe.note(format!(
                 "generator.max_tokens ({wanted}) leaves no room for a prompt in a context of {} tokens: answers get {}",
@@ -248,9 +253,9 @@ impl FilesModel {
 
     /// Returns the first request of a phase, as large as the room allows: the report gets at most half of what the task
     /// leaves, the files the rest.
-    fn opening(&self, context: &Context, room: Room) -> Result<Request> {
+    fn opening(&self, context: &Context, room: TokenRoom) -> Result<ModelRequest> {
         let generator = &context.spec.generator;
-        let mut request = Request {
+        let mut request = ModelRequest {
             model: self.model.clone(),
             max_tokens: room.output,
             temperature: generator.temperature,
@@ -262,7 +267,7 @@ impl FilesModel {
         };
         let report = (context.state.phase == Phase::Patching)
             .then_some(context.state.last_test_output.as_str());
-        let mut opening = Opening {
+        let mut opening = OpeningMessage {
             files: Vec::new(),
             report: report.map(|_| String::new()),
             attempts: context.memory.attempts().told(&context.state),
@@ -284,8 +289,8 @@ impl FilesModel {
 }
 
 /// Returns the names of protected files; a folder stands for what is in it.
-fn read_only(protect: &[Input]) -> Vec<String> {
-    let is_folder = |input: &&Input| input.kind == InputKind::Dir;
+fn read_only(protect: &[WorkspaceInput]) -> Vec<String> {
+    let is_folder = |input: &&WorkspaceInput| input.kind == InputKind::Dir;
     let folders: Vec<String> = protect
         .iter()
         .filter(is_folder)
@@ -312,17 +317,20 @@ fn read_only(protect: &[Input]) -> Vec<String> {
 const LEAST_REPORT: usize = 1500;
 
 /// Returns how many bytes of text a request has.
-fn request_bytes(request: &Request) -> usize {
+fn request_bytes(request: &ModelRequest) -> usize {
     let blocks = request.messages.iter().flat_map(|message| &message.content);
-    let text = |block: &Block| match block {
-        Block::Text { text, .. } => text.len(),
+    let text = |block: &ContentBlock| match block {
+        ContentBlock::Text { text, .. } => text.len(),
         _ => 0,
     };
     request.system.len() + blocks.map(text).sum::<usize>()
 }
 
 /// Reads an answer: names first, then the format, then what is in its way in the workspace.
-fn read(answer: &Answer, context: &mut Context) -> Result<std::result::Result<Vec<Change>, Fault>> {
+fn read(
+    answer: &Answer,
+    context: &mut Context,
+) -> Result<std::result::Result<Vec<FileChange>, FormatFault>> {
     let reply = answer_format::parse(&answer.text());
     let paths = reply
         .blocks
@@ -341,7 +349,7 @@ fn read(answer: &Answer, context: &mut Context) -> Result<std::result::Result<Ve
     if let Some(fault) = reply.fault(&paths, answer.stop == StopReason::MaxTokens) {
         return Ok(Err(fault));
     }
-    let changes: Vec<Change> = reply
+    let changes: Vec<FileChange> = reply
         .blocks
         .into_iter()
         .zip(paths)
@@ -349,24 +357,24 @@ fn read(answer: &Answer, context: &mut Context) -> Result<std::result::Result<Ve
         .collect();
     match context.door.judge(&changes) {
         Ok(()) => Ok(Ok(changes)),
-        Err(Refusal::Conflict(text)) => Ok(Err(Fault::Conflict(text))),
-        Err(Refusal::Violation(violation)) => Err(Error::Safety(violation)),
-        Err(Refusal::Io(error)) => Err(error),
+        Err(ChangeRefusal::Conflict(text)) => Ok(Err(FormatFault::Conflict(text))),
+        Err(ChangeRefusal::Violation(violation)) => Err(Error::Safety(violation)),
+        Err(ChangeRefusal::Io(error)) => Err(error),
     }
 }
 
-fn change(block: FileBlock, path: SafePath) -> Change {
+fn change(block: FileBlock, path: SafePath) -> FileChange {
     match block {
-        FileBlock::Write { content, .. } => Change::Write {
+        FileBlock::Write { content, .. } => FileChange::Write {
             path,
             content: content.into_bytes(),
         },
-        FileBlock::Delete { .. } => Change::Delete { path },
+        FileBlock::Delete { .. } => FileChange::Delete { path },
     }
 }
 
 /// Adds the answer and what was wrong with it. An empty answer cannot be sent back: the words follow the question.
-fn remind(request: &mut Request, refused: &RefusedAnswer) {
+fn remind(request: &mut ModelRequest, refused: &RefusedAnswer) {
     let RefusedAnswer { text, fault, .. } = refused;
     let reminder = format!(
         "Your answer was not used: {fault}. Nothing of it was written. Answer again, in full: every file between a line \
@@ -375,16 +383,16 @@ fn remind(request: &mut Request, refused: &RefusedAnswer) {
     let text = answer_format::without_thinking(text);
     match request.messages.last_mut() {
         Some(last) if text.trim().is_empty() && last.role == Role::User => {
-            last.content.push(Block::text(reminder))
+            last.content.push(ContentBlock::text(reminder))
         }
         _ => {
             request.messages.push(Message {
                 role: Role::Assistant,
-                content: vec![Block::text(text.trim_end())],
+                content: vec![ContentBlock::text(text.trim_end())],
             });
             request.messages.push(Message {
                 role: Role::User,
-                content: vec![Block::text(reminder)],
+                content: vec![ContentBlock::text(reminder)],
             });
         }
     }
@@ -397,50 +405,50 @@ mod tests {
     #[test]
     fn a_prompt_always_has_room() {
         assert_eq!(
-            Room::of(200_000, 16_000),
-            Room {
+            TokenRoom::of(200_000, 16_000),
+            TokenRoom {
                 input: 184_000,
                 output: 16_000
             }
         );
         assert_eq!(
-            Room::of(32_000, 16_000),
-            Room {
+            TokenRoom::of(32_000, 16_000),
+            TokenRoom {
                 input: 16_000,
                 output: 16_000
             }
         );
         assert_eq!(
-            Room::of(9_000, 1_000),
-            Room {
+            TokenRoom::of(9_000, 1_000),
+            TokenRoom {
                 input: 8_000,
                 output: 1_000
             }
         );
         assert_eq!(
-            Room::of(4_096, 16_000),
-            Room {
+            TokenRoom::of(4_096, 16_000),
+            TokenRoom {
                 input: 2_048,
                 output: 2_048
             }
         );
         assert_eq!(
-            Room::of(4_096, 3_072),
-            Room {
+            TokenRoom::of(4_096, 3_072),
+            TokenRoom {
                 input: 1_024,
                 output: 3_072
             }
         );
         assert_eq!(
-            Room::of(4_096, 3_073),
-            Room {
+            TokenRoom::of(4_096, 3_073),
+            TokenRoom {
                 input: 2_048,
                 output: 2_048
             }
         );
         assert_eq!(
-            Room::of(1, 16_000),
-            Room {
+            TokenRoom::of(1, 16_000),
+            TokenRoom {
                 input: 0,
                 output: 1
             }
@@ -449,9 +457,9 @@ mod tests {
 
     #[test]
     fn a_refusal_says_how_much_less() {
-        let room = Room::of(32_000, 16_000);
+        let room = TokenRoom::of(32_000, 16_000);
         let check = |message: &str, input, output| {
-            assert_eq!(room.smaller(30_000, message), Room { input, output })
+            assert_eq!(room.smaller(30_000, message), TokenRoom { input, output })
         };
         check("HTTP 400: prompt is too long", 5_000, 8_000);
         check(

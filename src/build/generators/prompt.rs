@@ -3,8 +3,8 @@
 //!
 //! The texts are templates in `prompts/`; a user's own take their place (`generator.prompts`).
 
-use crate::build::spec::{Check, Prompts as OwnPrompts, Spec, VARIABLES};
-use crate::llm::{Block, Message, Role};
+use crate::build::spec::{CheckSpec, Spec, UserPrompts, VARIABLES};
+use crate::llm::{ContentBlock, Message, Role};
 
 const SYSTEM: &str = include_str!("prompts/system.md");
 const GENERATE: &str = include_str!("prompts/generate.md");
@@ -17,7 +17,7 @@ const NAMED_READ_ONLY: usize = 20;
 
 /// The templates of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Prompts {
+pub struct PromptTemplates {
     system: String,
     generate: String,
     patch: String,
@@ -27,7 +27,7 @@ pub struct Prompts {
 
 /// The built-in templates of a mode.
 #[derive(Debug, Clone, Copy)]
-pub struct BuiltIn {
+pub struct BuiltInPrompts {
     pub system: &'static str,
     pub generate: &'static str,
     pub patch: &'static str,
@@ -35,7 +35,7 @@ pub struct BuiltIn {
 }
 
 /// Those of files mode.
-pub const FILES_MODE: BuiltIn = BuiltIn {
+pub const FILES_MODE: BuiltInPrompts = BuiltInPrompts {
     system: SYSTEM,
     generate: GENERATE,
     patch: PATCH,
@@ -47,12 +47,12 @@ pub const FILES_MODE: BuiltIn = BuiltIn {
 pub struct ShownFile {
     pub path: String,
     pub protected: bool,
-    pub content: Shown,
+    pub content: ShownContent,
 }
 
 /// How a file is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Shown {
+pub enum ShownContent {
     Text(String),
     /// Only that it is there, and why not more: "binary, 12 bytes".
     Name(String),
@@ -62,7 +62,7 @@ pub enum Shown {
 
 /// What the message that opens a phase of files mode says beside the task.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Opening {
+pub struct OpeningMessage {
     pub files: Vec<ShownFile>,
     /// What the checks said, in PATCHING.
     pub report: Option<String>,
@@ -72,13 +72,13 @@ pub struct Opening {
     pub read_only: Vec<String>,
 }
 
-impl Prompts {
+impl PromptTemplates {
     /// Returns the built-in templates, or the user's where there are any.
-    pub fn new(own: &OwnPrompts, built_in: BuiltIn) -> Prompts {
+    pub fn new(own: &UserPrompts, built_in: BuiltInPrompts) -> PromptTemplates {
         let choose = |own: &Option<String>, built_in: &str| {
             own.clone().unwrap_or_else(|| built_in.to_owned())
         };
-        Prompts {
+        PromptTemplates {
             system: choose(&own.system, built_in.system),
             generate: choose(&own.generate, built_in.generate),
             patch: choose(&own.patch, built_in.patch),
@@ -107,12 +107,12 @@ impl Prompts {
         };
         Message {
             role: Role::User,
-            content: vec![Block::cached(render(template, &values).trim_end())],
+            content: vec![ContentBlock::cached(render(template, &values).trim_end())],
         }
     }
 
     /// Returns the message that opens a phase. It ends with the attempts and the format, also behind the user's templates.
-    pub fn opening(&self, spec: &Spec, opening: &Opening) -> Message {
+    pub fn opening(&self, spec: &Spec, opening: &OpeningMessage) -> Message {
         let template = if opening.report.is_some() {
             &self.patch
         } else {
@@ -130,14 +130,15 @@ impl Prompts {
         let (before, after) = template.split_once("{{files}}").unwrap_or((template, ""));
         let (read_only, changing): (Vec<_>, Vec<_>) =
             opening.files.iter().partition(|file| file.protected);
-        let mut content = vec![Block::cached(
+        let mut content = vec![ContentBlock::cached(
             render(before, &values) + &read_only_files(&read_only),
         )];
-        content.push(Block::cached(workspace_files(&changing)));
+        content.push(ContentBlock::cached(workspace_files(&changing)));
         let end = render(after, &values).trim().to_owned() + "\n\n" + &ending(opening);
-        content.push(Block::text(end));
-        content
-            .retain(|block| !matches!(block, Block::Text { text, .. } if text.trim().is_empty()));
+        content.push(ContentBlock::text(end));
+        content.retain(
+            |block| !matches!(block, ContentBlock::Text { text, .. } if text.trim().is_empty()),
+        );
         Message {
             role: Role::User,
             content,
@@ -180,7 +181,7 @@ pub fn render(template: &str, value: &dyn Fn(&str) -> String) -> String {
     out + &template[from..]
 }
 
-fn checks(checks: &[Check]) -> String {
+fn checks(checks: &[CheckSpec]) -> String {
     let visible: Vec<_> = checks.iter().filter(|check| !check.hidden).collect();
     let mut out = String::from("# Checks\n");
     if visible.is_empty() {
@@ -198,7 +199,7 @@ fn checks(checks: &[Check]) -> String {
 }
 
 /// What the model reads last: where it stands, what it may write, and how.
-fn ending(opening: &Opening) -> String {
+fn ending(opening: &OpeningMessage) -> String {
     let mut text = format!("# Attempts\n\n{}\n", opening.attempts);
     if opening.report.is_some() {
         text += "\nThe files above are those of the last attempt. The same files would fail again: change what caused the failure.\n";
@@ -250,9 +251,9 @@ fn sections(files: &[&ShownFile], show_text: fn(&str, &str) -> String) -> String
     for file in files {
         let path = file.path.escape_debug().to_string();
         match &file.content {
-            Shown::Text(text) => shown.push(show_text(&path, text)),
-            Shown::Name(why) => shown.push(format!("({path}: {why}, not shown)")),
-            Shown::LeftOut => left_out.push(path),
+            ShownContent::Text(text) => shown.push(show_text(&path, text)),
+            ShownContent::Name(why) => shown.push(format!("({path}: {why}, not shown)")),
+            ShownContent::LeftOut => left_out.push(path),
         }
     }
     if !left_out.is_empty() {

@@ -5,18 +5,18 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use crate::build::context::Context;
-use crate::build::generators::{Generator, Written, apply};
+use crate::build::generators::{Generator, WrittenFiles, apply};
 use crate::build::spec::{OnTimeout, Spec};
 use crate::build::tampering;
 use crate::error::{Error, Result};
 use crate::state::phase::Phase;
-use crate::workspace::{Change, Refusal};
+use crate::workspace::{ChangeRefusal, FileChange};
 
 /// The template of a spec; its files were read with the spec.
-pub struct Template;
+pub struct TemplateGenerator;
 
-impl Generator for Template {
-    fn write(&mut self, context: &mut Context) -> Result<Written> {
+impl Generator for TemplateGenerator {
+    fn write(&mut self, context: &mut Context) -> Result<WrittenFiles> {
         let round = match context.state.phase {
             Phase::Patching => context.state.retry_count as usize + 1,
             _ => 0,
@@ -25,10 +25,10 @@ impl Generator for Template {
         let Some(answer) = rounds.get(round) else {
             return Err(context.unusable(format!("the template has no answer {round}/")));
         };
-        let changes: Vec<Change> = answer
+        let changes: Vec<FileChange> = answer
             .files
             .iter()
-            .map(|(path, content)| Change::Write {
+            .map(|(path, content)| FileChange::Write {
                 path: path.clone(),
                 content: filled(content, &context.spec),
             })
@@ -36,9 +36,9 @@ impl Generator for Template {
         tampering::judge_answer(changes.iter().map(tampering::written), context)?;
         match context.door.judge(&changes) {
             Ok(()) => apply(context, &changes),
-            Err(Refusal::Conflict(text)) => Err(context.unusable(text)),
-            Err(Refusal::Violation(violation)) => Err(Error::Safety(violation)),
-            Err(Refusal::Io(error)) => Err(error),
+            Err(ChangeRefusal::Conflict(text)) => Err(context.unusable(text)),
+            Err(ChangeRefusal::Violation(violation)) => Err(Error::Safety(violation)),
+            Err(ChangeRefusal::Io(error)) => Err(error),
         }
     }
 

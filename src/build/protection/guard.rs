@@ -9,19 +9,21 @@ use std::path::{Path, PathBuf};
 
 use crate::build::checks::ToolResult;
 use crate::build::context::Context;
-use crate::build::protection::{ByPath, Known, Look, get, has_content, is_below, writable};
-use crate::build::spec::inputs::{Input, InputKind};
+use crate::build::protection::{
+    ByPath, ProtectedTree, VerifiedFiles, get, has_content, is_below, writable,
+};
+use crate::build::spec::inputs::{InputKind, WorkspaceInput};
 use crate::error::Result;
 use crate::workspace::safe_path::SafePath;
-use crate::workspace::{Door, Entry, Kind};
+use crate::workspace::{EntryKind, Workspace, WorkspaceEntry};
 
 /// So many files are named in a problem.
 const MOST_NAMES: usize = 10;
 
 /// Protected files as they were when a check began.
 #[derive(Debug)]
-pub struct Guard {
-    before: Option<Look>,
+pub struct ProtectedGuard {
+    before: Option<ProtectedTree>,
     /// Whether it is of what every check must leave alone, and that alone.
     is_of_all: bool,
     index: usize,
@@ -29,34 +31,34 @@ pub struct Guard {
 
 /// What happened to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Change {
+enum ProtectedChange {
     Rewritten,
     Removed,
     Replaced,
     Touched,
 }
 
-impl Change {
+impl ProtectedChange {
     fn name(self) -> &'static str {
         match self {
-            Change::Rewritten => "rewritten",
-            Change::Removed => "removed",
-            Change::Replaced => "replaced",
-            Change::Touched => "touched, or changed and put back",
+            ProtectedChange::Rewritten => "rewritten",
+            ProtectedChange::Removed => "removed",
+            ProtectedChange::Replaced => "replaced",
+            ProtectedChange::Touched => "touched, or changed and put back",
         }
     }
 }
 
-impl Guard {
+impl ProtectedGuard {
     /// Looks at everything that must not change while this check runs.
-    pub fn begin(context: &mut Context, index: usize) -> Result<Guard> {
+    pub fn begin(context: &mut Context, index: usize) -> Result<ProtectedGuard> {
         let (is_current, known) = (
             std::mem::take(&mut context.known.is_current),
             context.known.look.take(),
         );
         let is_of_all = !context.spec.checks[index].hidden && writable(context).is_empty();
         if is_current && is_of_all {
-            return Ok(Guard {
+            return Ok(ProtectedGuard {
                 before: known,
                 is_of_all: true,
                 index,
@@ -65,9 +67,9 @@ impl Guard {
         context.known.look = known;
         let inputs = guarded(context, index);
         let before = (!inputs.is_empty())
-            .then(|| Look::at(&context.door, &inputs))
+            .then(|| ProtectedTree::at(&context.door, &inputs))
             .transpose()?;
-        Ok(Guard {
+        Ok(ProtectedGuard {
             before,
             is_of_all: false,
             index,
@@ -79,7 +81,7 @@ impl Guard {
         let Some(before) = self.before else {
             return Ok(());
         };
-        let after = Look::at(&context.door, &guarded(context, self.index))?;
+        let after = ProtectedTree::at(&context.door, &guarded(context, self.index))?;
         let is_same = before.is_same(&after);
         let changed = if is_same {
             BTreeMap::new()
@@ -87,7 +89,7 @@ impl Guard {
             changes(context, self.index, &before, &after)?
         };
         if self.is_of_all {
-            context.known = Known {
+            context.known = VerifiedFiles {
                 look: Some(before),
                 is_current: is_same,
             };
@@ -111,7 +113,7 @@ impl Guard {
 }
 
 /// Everything that must not change while a check runs; of a file that a hidden one of the same name covers, the latter.
-fn guarded(context: &Context, index: usize) -> Vec<&Input> {
+fn guarded(context: &Context, index: usize) -> Vec<&WorkspaceInput> {
     let writable: Vec<SafePath> = context.spec.checks[index]
         .writable
         .iter()
@@ -124,7 +126,7 @@ fn guarded(context: &Context, index: usize) -> Vec<&Input> {
         .protect
         .iter()
         .filter(|input| covered.is_empty() || !covered.contains(&input.to));
-    let mut all: Vec<&Input> = protected
+    let mut all: Vec<&WorkspaceInput> = protected
         .chain(hidden)
         .filter(|input| !is_below(&input.to, &writable))
         .collect();
@@ -146,9 +148,9 @@ fn is_shown(context: &Context, path: &Path) -> bool {
 fn changes(
     context: &Context,
     index: usize,
-    before: &Look,
-    after: &Look,
-) -> Result<BTreeMap<PathBuf, Change>> {
+    before: &ProtectedTree,
+    after: &ProtectedTree,
+) -> Result<BTreeMap<PathBuf, ProtectedChange>> {
     let (earlier, now) = (before.by_path(), after.by_path());
     let mut changed = folders_moved(before, &now);
     for input in guarded(context, index) {
@@ -161,7 +163,9 @@ fn changes(
     }
     let lost: HashSet<PathBuf> = changed
         .iter()
-        .filter(|(_, change)| matches!(change, Change::Removed | Change::Replaced))
+        .filter(|(_, change)| {
+            matches!(change, ProtectedChange::Removed | ProtectedChange::Replaced)
+        })
         .map(|(path, _)| path.clone())
         .collect();
     changed.retain(|path, _| !path.ancestors().skip(1).any(|folder| lost.contains(folder)));
@@ -169,53 +173,58 @@ fn changes(
 }
 
 /// A folder whose time of change alone is another was moved and came back: what is added or removed in it changes both.
-fn folders_moved(before: &Look, now: &ByPath<'_>) -> BTreeMap<PathBuf, Change> {
-    let is_moved = |was: &Entry, now: &Entry| {
+fn folders_moved(before: &ProtectedTree, now: &ByPath<'_>) -> BTreeMap<PathBuf, ProtectedChange> {
+    let is_moved = |was: &WorkspaceEntry, now: &WorkspaceEntry| {
         let is_same = was.ino == now.ino && was.kind == now.kind && was.mtime == now.mtime;
-        is_same && matches!(was.kind, Kind::Dir { .. }) && was.ctime != now.ctime
+        is_same && matches!(was.kind, EntryKind::Dir { .. }) && was.ctime != now.ctime
     };
     let moved = before.entries.iter().filter(|was| {
         now.get(was.path.as_path())
             .is_some_and(|now| is_moved(was, now))
     });
     moved
-        .map(|was| (was.path.clone(), Change::Touched))
+        .map(|was| (was.path.clone(), ProtectedChange::Touched))
         .collect()
 }
 
 fn compare(
-    door: &Door,
-    input: &Input,
-    before: &Look,
-    was: &Entry,
-    now: Option<&Entry>,
-) -> Result<Option<Change>> {
+    door: &Workspace,
+    input: &WorkspaceInput,
+    before: &ProtectedTree,
+    was: &WorkspaceEntry,
+    now: Option<&WorkspaceEntry>,
+) -> Result<Option<ProtectedChange>> {
     let Some(now) = now else {
-        return Ok(Some(Change::Removed));
+        return Ok(Some(ProtectedChange::Removed));
     };
     Ok(match (&input.kind, &was.kind, &now.kind) {
-        (InputKind::Dir, Kind::Dir { .. }, Kind::Dir { .. }) if was.ino == now.ino => {
-            (was.kind != now.kind).then_some(Change::Touched)
+        (InputKind::Dir, EntryKind::Dir { .. }, EntryKind::Dir { .. }) if was.ino == now.ino => {
+            (was.kind != now.kind).then_some(ProtectedChange::Touched)
         }
-        (_, Kind::Link { target }, Kind::Link { target: other })
+        (_, EntryKind::Link { target }, EntryKind::Link { target: other })
             if target == other && was.ino == now.ino =>
         {
             None
         }
-        (_, Kind::File { .. }, Kind::File { .. }) if was.ino == now.ino => match &input.kind {
-            _ if was == now && before.is_settled(was) => None,
-            InputKind::File {
-                content: Some(content),
-                ..
-            } if !has_content(door, &now.path, content)? => Some(Change::Rewritten),
-            _ => (was != now).then_some(Change::Touched),
-        },
-        _ => Some(Change::Replaced),
+        (_, EntryKind::File { .. }, EntryKind::File { .. }) if was.ino == now.ino => {
+            match &input.kind {
+                _ if was == now && before.is_settled(was) => None,
+                InputKind::File {
+                    content: Some(content),
+                    ..
+                } if !has_content(door, &now.path, content)? => Some(ProtectedChange::Rewritten),
+                _ => (was != now).then_some(ProtectedChange::Touched),
+            }
+        }
+        _ => Some(ProtectedChange::Replaced),
     })
 }
 
 /// Names what changed, but for what is secret.
-fn problem(changed: &BTreeMap<PathBuf, Change>, is_secret: &dyn Fn(&Path) -> bool) -> String {
+fn problem(
+    changed: &BTreeMap<PathBuf, ProtectedChange>,
+    is_secret: &dyn Fn(&Path) -> bool,
+) -> String {
     let named: Vec<String> = changed
         .iter()
         .filter(|(path, _)| !is_secret(path))

@@ -14,16 +14,16 @@ const SHOWN_BEFORE: usize = 60;
 
 /// What is wrong at a byte of a text, and where it helps, what would be right.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct Diagnostic {
     pub at: usize,
     pub what: String,
     pub hint: Option<String>,
 }
 
-impl Refusal {
+impl Diagnostic {
     /// Returns a refusal without a hint; `what` is made of words of ours and escaped words of the user's.
-    pub fn new(at: usize, what: impl Into<String>) -> Refusal {
-        Refusal {
+    pub fn new(at: usize, what: impl Into<String>) -> Diagnostic {
+        Diagnostic {
             at,
             what: what.into(),
             hint: None,
@@ -31,8 +31,8 @@ impl Refusal {
     }
 
     /// Returns the same with a line of help.
-    pub fn hint(self, hint: impl Into<String>) -> Refusal {
-        Refusal {
+    pub fn hint(self, hint: impl Into<String>) -> Diagnostic {
+        Diagnostic {
             hint: Some(hint.into()),
             ..self
         }
@@ -41,27 +41,27 @@ impl Refusal {
 
 /// A text and the name under which the user knows it.
 #[derive(Debug, Clone, Copy)]
-pub struct Document<'a> {
+pub struct SourceText<'a> {
     pub file: &'a Path,
     pub text: &'a str,
 }
 
-impl Document<'_> {
+impl SourceText<'_> {
     /// Returns the place of byte `at`, ready to be shown.
-    pub fn place(&self, at: usize) -> Place {
+    pub fn place(&self, at: usize) -> SourceLocation {
         let at = self.text.floor_char_boundary(at);
         let begin = self.text[..at].rfind('\n').map_or(0, |newline| newline + 1);
         let line = self.text[..at].matches('\n').count() + 1;
         let column = self.text[begin..at].chars().count() + 1;
         let source = self.text[begin..].lines().next().unwrap_or("");
-        Place {
+        SourceLocation {
             head: format!("{}:{line}:{column}", shown_path(self.file)),
             excerpt: excerpt(line, column, source),
         }
     }
 
     /// Returns the whole message of a refusal as an error.
-    pub fn error(&self, refusal: &Refusal) -> Error {
+    pub fn error(&self, refusal: &Diagnostic) -> Error {
         let place = self.place(refusal.at);
         let hint = refusal
             .hint
@@ -76,14 +76,14 @@ impl Document<'_> {
 
 /// A place in a file of the user's, kept to speak of it after the text is gone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct SourceLocation {
     /// `file:line:column`.
     pub head: String,
     /// The source line and a caret.
     pub excerpt: String,
 }
 
-impl Place {
+impl SourceLocation {
     /// Returns the error that says what is wrong here.
     pub fn refuse(&self, what: &str) -> Error {
         Error::Spec(format!("{}: {what}\n{}", self.head, self.excerpt))
@@ -149,10 +149,10 @@ fn is_invisible(character: char) -> bool {
 mod tests {
     use std::path::Path;
 
-    use super::{Document, escape};
+    use super::{SourceText, escape};
 
     fn message(text: &str, at: usize) -> String {
-        Document {
+        SourceText {
             file: Path::new("a.yaml"),
             text,
         }

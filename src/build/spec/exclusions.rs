@@ -17,7 +17,7 @@ use rustix::fs::OFlags;
 
 use super::Spec;
 use super::diagnostic::escape;
-use super::inputs::Placed;
+use super::inputs::PlacedInputs;
 use super::read::open_file;
 use crate::workspace::safe_path::SafePath;
 
@@ -35,7 +35,7 @@ const ENV_EXAMPLE: &str = ".env.example";
 
 /// Why something was left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
+pub enum ExclusionReason {
     Ignored,
     Excluded,
     Secret,
@@ -45,16 +45,16 @@ pub enum Why {
 
 /// What a spec keeps apart from what it copies and protects, by its real path.
 #[derive(Debug, Default)]
-pub struct Apart {
+pub struct ReservedPaths {
     spec: BTreeSet<PathBuf>,
     hidden: BTreeSet<PathBuf>,
 }
 
-impl Apart {
+impl ReservedPaths {
     /// Returns what this spec keeps apart: its own file, and what its hidden checks name.
-    pub fn of(spec: &Spec) -> Apart {
+    pub fn of(spec: &Spec) -> ReservedPaths {
         let sources = spec.checks.iter().flat_map(|check| &check.files);
-        Apart {
+        ReservedPaths {
             spec: both_names(&spec.file).into_iter().collect(),
             hidden: sources
                 .flat_map(|source| both_names(&source.from))
@@ -67,10 +67,10 @@ impl Apart {
         self.hidden.contains(path)
     }
 
-    fn why(&self, path: &Path) -> Option<Why> {
+    fn why(&self, path: &Path) -> Option<ExclusionReason> {
         match () {
-            () if self.is_hidden(path) => Some(Why::Hidden),
-            () if self.spec.contains(path) => Some(Why::Spec),
+            () if self.is_hidden(path) => Some(ExclusionReason::Hidden),
+            () if self.spec.contains(path) => Some(ExclusionReason::Spec),
             () => None,
         }
     }
@@ -84,17 +84,17 @@ fn both_names(path: &Path) -> Vec<PathBuf> {
 }
 
 /// The rules of one folder: those of the folders above it, and its own ignore files.
-pub struct Rules {
-    above: Option<Rc<Rules>>,
+pub struct IgnoreRules {
+    above: Option<Rc<IgnoreRules>>,
     gitignore: Option<Gitignore>,
     ignore: Option<Gitignore>,
 }
 
-impl Rules {
+impl IgnoreRules {
     /// Returns the rules in a folder, or why one of its ignore files cannot be understood.
-    pub fn enter(folder: &Path, above: Option<Rc<Rules>>) -> Result<Rc<Rules>, String> {
+    pub fn enter(folder: &Path, above: Option<Rc<IgnoreRules>>) -> Result<Rc<IgnoreRules>, String> {
         let read = |name: &str| ignore_file(folder, name);
-        Ok(Rc::new(Rules {
+        Ok(Rc::new(IgnoreRules {
             above,
             gitignore: read(".gitignore")?,
             ignore: read(".ignore")?,
@@ -113,7 +113,7 @@ impl Rules {
         &self,
         path: &Path,
         is_folder: bool,
-        kind: fn(&Rules) -> Option<&Gitignore>,
+        kind: fn(&IgnoreRules) -> Option<&Gitignore>,
     ) -> Option<bool> {
         let mut next = Some(self);
         while let Some(rules) = next {
@@ -128,36 +128,43 @@ impl Rules {
 }
 
 /// Decides what of a folder stays behind.
-pub struct Filter<'a> {
+pub struct InputFilter<'a> {
     /// `None`: neither ignore files nor secrets count, as for what a hidden check brings.
-    pub apart: Option<&'a Apart>,
+    pub apart: Option<&'a ReservedPaths>,
     exclude: Option<Gitignore>,
 }
 
-impl Filter<'_> {
+impl InputFilter<'_> {
     /// Returns the filter of one entry of a spec whose folder is really at `top`.
     pub fn new<'a>(
-        apart: Option<&'a Apart>,
+        apart: Option<&'a ReservedPaths>,
         exclude: &[String],
         top: &Path,
-    ) -> Result<Filter<'a>, String> {
+    ) -> Result<InputFilter<'a>, String> {
         let exclude = (!exclude.is_empty())
             .then(|| patterns(top, exclude))
             .transpose()?;
-        Ok(Filter { apart, exclude })
+        Ok(InputFilter { apart, exclude })
     }
 
     /// Returns the rules in a folder, where ignore files count.
     pub fn enter(
         &self,
         folder: &Path,
-        above: Option<Rc<Rules>>,
-    ) -> Result<Option<Rc<Rules>>, String> {
-        self.apart.map(|_| Rules::enter(folder, above)).transpose()
+        above: Option<Rc<IgnoreRules>>,
+    ) -> Result<Option<Rc<IgnoreRules>>, String> {
+        self.apart
+            .map(|_| IgnoreRules::enter(folder, above))
+            .transpose()
     }
 
     /// Returns why something of a folder with these rules stays behind.
-    pub fn leaves_out(&self, rules: Option<&Rules>, path: &Path, is_folder: bool) -> Option<Why> {
+    pub fn leaves_out(
+        &self,
+        rules: Option<&IgnoreRules>,
+        path: &Path,
+        is_folder: bool,
+    ) -> Option<ExclusionReason> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let is_excluded = self
             .exclude
@@ -166,10 +173,12 @@ impl Filter<'_> {
         let apart = self.apart.and_then(|apart| apart.why(path));
         match () {
             () if apart.is_some() => apart,
-            () if is_excluded => Some(Why::Excluded),
-            () if self.apart.is_some() && is_secret(&name, is_folder) => Some(Why::Secret),
+            () if is_excluded => Some(ExclusionReason::Excluded),
+            () if self.apart.is_some() && is_secret(&name, is_folder) => {
+                Some(ExclusionReason::Secret)
+            }
             () if rules.is_some_and(|rules| rules.is_ignored(path, is_folder)) => {
-                Some(Why::Ignored)
+                Some(ExclusionReason::Ignored)
             }
             () => None,
         }
@@ -235,31 +244,31 @@ fn ignore_file(folder: &Path, name: &str) -> Result<Option<Gitignore>, String> {
 
 /// What stayed behind, by the place where it would have arrived.
 #[derive(Debug, Default)]
-pub struct LeftOut(BTreeMap<String, Why>);
+pub struct ExcludedFiles(BTreeMap<String, ExclusionReason>);
 
-impl LeftOut {
-    pub fn add(&mut self, to: Option<&SafePath>, name: &str, why: Why) {
+impl ExcludedFiles {
+    pub fn add(&mut self, to: Option<&SafePath>, name: &str, why: ExclusionReason) {
         self.0
             .insert(to.map_or(name.to_owned(), |to| format!("{to}/{name}")), why);
     }
 
     /// Returns the line that says what was left out, if anything was; what another entry brought is not.
-    pub fn line(&self, lists: [&Placed; 2]) -> Option<String> {
+    pub fn line(&self, lists: [&PlacedInputs; 2]) -> Option<String> {
         let came: BTreeSet<&str> = lists
             .into_iter()
             .flatten()
             .map(|(to, _)| to.as_str())
             .collect();
-        let left: Vec<(&str, Why)> = self
+        let left: Vec<(&str, ExclusionReason)> = self
             .0
             .iter()
             .map(|(to, why)| (to.as_str(), *why))
             .filter(|(to, _)| !came.contains(to))
             .collect();
-        let count = |wanted: Why| left.iter().filter(|(_, why)| *why == wanted).count();
+        let count = |wanted: ExclusionReason| left.iter().filter(|(_, why)| *why == wanted).count();
         let counted = [
-            (count(Why::Ignored), "ignored"),
-            (count(Why::Excluded), "excluded"),
+            (count(ExclusionReason::Ignored), "ignored"),
+            (count(ExclusionReason::Excluded), "excluded"),
         ];
         let mut parts: Vec<String> = counted
             .iter()
@@ -268,9 +277,9 @@ impl LeftOut {
             .collect();
         parts.extend(
             [
-                (Why::Secret, ""),
-                (Why::Spec, " (the spec)"),
-                (Why::Hidden, " (hidden)"),
+                (ExclusionReason::Secret, ""),
+                (ExclusionReason::Spec, " (the spec)"),
+                (ExclusionReason::Hidden, " (hidden)"),
             ]
             .iter()
             .flat_map(|(wanted, remark)| {

@@ -6,10 +6,10 @@
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use super::diagnostic::{Refusal, shown_path};
+use super::diagnostic::{Diagnostic, shown_path};
 use super::node::Node;
-use super::validate::{Validator, amount, seconds};
-use super::{GeneratorSpec, Limits, Mode, PriceSpec, Provider, Sandbox};
+use super::validate::{SpecValidator, amount, seconds};
+use super::{GeneratorMode, GeneratorSpec, LimitsSpec, PriceSpec, Provider, SandboxSpec};
 use crate::process::sandbox::policy::refusal;
 
 const FIELDS: [&str; 15] = [
@@ -29,7 +29,10 @@ const FIELDS: [&str; 15] = [
     "prompts",
     "effort",
 ];
-const MODES: [(&str, Mode); 2] = [("files", Mode::Files), ("agent", Mode::Agent)];
+const MODES: [(&str, GeneratorMode); 2] = [
+    ("files", GeneratorMode::Files),
+    ("agent", GeneratorMode::Agent),
+];
 const MAX_FORMAT_RETRIES: i128 = 3;
 const UNITS: [(&str, u64); 3] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
 
@@ -38,7 +41,7 @@ impl Default for GeneratorSpec {
         GeneratorSpec {
             provider: Provider::Anthropic,
             model: None,
-            mode: Mode::Files,
+            mode: GeneratorMode::Files,
             base_url: None,
             max_tokens: 16_000,
             max_turns: 50,
@@ -55,9 +58,9 @@ impl Default for GeneratorSpec {
     }
 }
 
-impl Validator<'_> {
+impl SpecValidator<'_> {
     /// Returns the generator, with defaults for what is not given.
-    pub(super) fn generator(&self, node: &Node) -> Result<GeneratorSpec, Refusal> {
+    pub(super) fn generator(&self, node: &Node) -> Result<GeneratorSpec, Diagnostic> {
         let fields = node.fields(&FIELDS)?;
         let text = |key| {
             fields
@@ -115,7 +118,7 @@ impl Validator<'_> {
             .map_or(Ok(generator), |what| Err(place.refuse(what)))
     }
 
-    fn template(&self, node: &Node) -> Result<PathBuf, Refusal> {
+    fn template(&self, node: &Node) -> Result<PathBuf, Diagnostic> {
         let path = self.existing_folder(node)?;
         match path.join("0").is_dir() {
             true => Ok(path),
@@ -127,11 +130,11 @@ impl Validator<'_> {
     }
 
     /// Returns the walls; what they open exists.
-    pub(super) fn sandbox(&self, node: &Node) -> Result<Sandbox, Refusal> {
+    pub(super) fn sandbox(&self, node: &Node) -> Result<SandboxSpec, Diagnostic> {
         let fields = node.fields(&["network", "read", "devices", "limits"])?;
         let read = fields.optional("read").map_or(Ok(&[][..]), Node::list)?;
         let devices = fields.optional("devices").map_or(Ok(&[][..]), Node::list)?;
-        Ok(Sandbox {
+        Ok(SandboxSpec {
             network: fields
                 .optional("network")
                 .map_or(Ok(false), Node::boolean)?,
@@ -145,11 +148,11 @@ impl Validator<'_> {
                 .collect::<Result<_, _>>()?,
             limits: fields
                 .optional("limits")
-                .map_or(Ok(Limits::default()), limits)?,
+                .map_or(Ok(LimitsSpec::default()), limits)?,
         })
     }
 
-    fn readable(&self, node: &Node) -> Result<PathBuf, Refusal> {
+    fn readable(&self, node: &Node) -> Result<PathBuf, Diagnostic> {
         let text = node.some_text()?;
         let below = text
             .strip_prefix("~/")
@@ -172,7 +175,7 @@ impl Validator<'_> {
         }
     }
 
-    fn device(&self, node: &Node) -> Result<PathBuf, Refusal> {
+    fn device(&self, node: &Node) -> Result<PathBuf, Diagnostic> {
         let path = Path::new(node.some_text()?);
         let is_below = path
             .strip_prefix("/dev")
@@ -192,10 +195,10 @@ impl GeneratorSpec {
     /// Returns why the parts do not go together, if they do not; asked again where the command line changes one.
     pub fn contradiction(&self) -> Option<&'static str> {
         match (self.provider, self.mode, &self.template) {
-            (Provider::Template, Mode::Agent, _) => {
+            (Provider::Template, GeneratorMode::Agent, _) => {
                 Some("provider `template` has no `mode: agent`")
             }
-            (Provider::Template, Mode::Files, None) => {
+            (Provider::Template, GeneratorMode::Files, None) => {
                 Some("provider `template` needs `generator.template`, a folder")
             }
             _ => None,
@@ -203,11 +206,11 @@ impl GeneratorSpec {
     }
 }
 
-fn provider(node: &Node) -> Result<Provider, Refusal> {
+fn provider(node: &Node) -> Result<Provider, Diagnostic> {
     node.choice("provider", &Provider::NAMES)
 }
 
-fn base_url(node: &Node) -> Result<String, Refusal> {
+fn base_url(node: &Node) -> Result<String, Diagnostic> {
     let text = node.some_text()?;
     let host = text
         .strip_prefix("http://")
@@ -220,14 +223,14 @@ fn base_url(node: &Node) -> Result<String, Refusal> {
     }
 }
 
-fn temperature(node: &Node) -> Result<f64, Refusal> {
+fn temperature(node: &Node) -> Result<f64, Diagnostic> {
     match node.number()? {
         number if (0.0..=2.0).contains(&number) => Ok(number),
         number => Err(node.refuse(format!("must be between 0 and 2, found {number}"))),
     }
 }
 
-fn price(node: &Node) -> Result<PriceSpec, Refusal> {
+fn price(node: &Node) -> Result<PriceSpec, Diagnostic> {
     let fields = node.fields(&["input", "output"])?;
     Ok(PriceSpec {
         input: amount(fields.required("input")?)?,
@@ -235,7 +238,7 @@ fn price(node: &Node) -> Result<PriceSpec, Refusal> {
     })
 }
 
-fn limits(node: &Node) -> Result<Limits, Refusal> {
+fn limits(node: &Node) -> Result<LimitsSpec, Diagnostic> {
     let fields = node.fields(&["processes", "memory", "disk", "files"])?;
     let count = |key| {
         fields
@@ -244,7 +247,7 @@ fn limits(node: &Node) -> Result<Limits, Refusal> {
             .transpose()
     };
     let size = |key| fields.optional(key).map(size).transpose();
-    Ok(Limits {
+    Ok(LimitsSpec {
         processes: count("processes")?,
         memory: size("memory")?,
         disk: size("disk")?,
@@ -253,7 +256,7 @@ fn limits(node: &Node) -> Result<Limits, Refusal> {
 }
 
 /// Returns a size in bytes: a whole number, or a text such as `512 MiB`.
-fn size(node: &Node) -> Result<u64, Refusal> {
+fn size(node: &Node) -> Result<u64, Diagnostic> {
     let Ok(text) = node.text() else {
         return node
             .whole_in(1, u64::MAX.into())

@@ -9,13 +9,13 @@ use std::path::{Component, Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::inputs::{Input, InputKind, Inputs};
+use super::inputs::{InputKind, Inputs, WorkspaceInput};
 use super::walk::sha256;
-use super::{Check, Mode, Provider, Source, Spec};
+use super::{CheckSpec, GeneratorMode, InputSource, Provider, Spec};
 
 /// Returns the hash: every part with its length before it, so that no two different specs spell the same bytes.
 pub(super) fn hash(spec: &Spec, inputs: &Inputs) -> String {
-    let mut hasher = Hasher {
+    let mut hasher = SpecHasher {
         sha: Sha256::new(),
         folder: spec.file.parent().unwrap_or(&spec.file),
     };
@@ -66,14 +66,14 @@ fn normalised(folder: &Path, path: &Path) -> PathBuf {
     parts
 }
 
-struct Hasher<'a> {
+struct SpecHasher<'a> {
     sha: Sha256,
     folder: &'a Path,
 }
 
-impl Hasher<'_> {
+impl SpecHasher<'_> {
     /// Adds what is taken in: where it comes from, where it goes, and what it is.
-    fn sources(&mut self, role: &str, sources: &[Source], inputs: &[Input]) {
+    fn sources(&mut self, role: &str, sources: &[InputSource], inputs: &[WorkspaceInput]) {
         for source in sources {
             let from = normalised(self.folder, &source.from);
             let to = source.to.as_ref().map_or("", |to| to.as_str());
@@ -85,7 +85,7 @@ impl Hasher<'_> {
         self.inputs(role, inputs);
     }
 
-    fn inputs(&mut self, role: &str, inputs: &[Input]) {
+    fn inputs(&mut self, role: &str, inputs: &[WorkspaceInput]) {
         for input in inputs {
             let to = input.to.as_str();
             match &input.kind {
@@ -103,7 +103,7 @@ impl Hasher<'_> {
     }
 
     /// Adds a check without what may change: `timeout`, `rerun`, `writable`.
-    fn check(&mut self, check: &Check, files: &[Input]) {
+    fn check(&mut self, check: &CheckSpec, files: &[WorkspaceInput]) {
         self.record(["check", &check.name], &[u8::from(check.hidden)]);
         for word in &check.command {
             self.record(["word"], word.as_bytes());
@@ -126,7 +126,10 @@ impl Hasher<'_> {
             ["provider"],
             provider.map_or("", |(name, _)| name).as_bytes(),
         );
-        self.record(["agent"], &[u8::from(spec.generator.mode == Mode::Agent)]);
+        self.record(
+            ["agent"],
+            &[u8::from(spec.generator.mode == GeneratorMode::Agent)],
+        );
         for (index, round) in inputs.template.iter().flatten().enumerate() {
             for (to, content) in &round.files {
                 self.record(

@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::diagnostic::shown_path;
-use super::exclusions::Apart;
+use super::exclusions::ReservedPaths;
 use super::identity;
-use super::prompts::{self, Prompts};
-use super::walk::{Contents, Untakable, Walk};
-use super::{Mode, Source, Spec, Writable};
-use crate::cancel::Stop;
+use super::prompts::{self, UserPrompts};
+use super::walk::{InputWalk, KeptContents, RejectedInput};
+use super::{GeneratorMode, InputSource, Spec, WritableDir};
+use crate::cancel::CancelToken;
 use crate::environments::adhoc::FOLDER as ENVIRONMENTS;
 use crate::error::Error;
 use crate::workspace::safe_path::SafePath;
@@ -25,15 +25,15 @@ use crate::workspace::safe_path::SafePath;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Inputs {
     /// Sorted by place; what is protected too is not here.
-    pub copy: Vec<Input>,
+    pub copy: Vec<WorkspaceInput>,
     /// Sorted by place.
-    pub protect: Vec<Input>,
+    pub protect: Vec<WorkspaceInput>,
     /// One list for each check, by index; empty for visible ones.
-    pub hidden: Vec<Vec<Input>>,
+    pub hidden: Vec<Vec<WorkspaceInput>>,
     pub template: Option<Vec<TemplateRound>>,
-    pub prompts: Prompts,
+    pub prompts: UserPrompts,
     /// The user's own environments: what lies in the root's `env/`, for a model that works with tools.
-    pub environments: Vec<Input>,
+    pub environments: Vec<WorkspaceInput>,
     /// The line that says what stayed behind of folders in `copy` and `protect`.
     pub left_out: Option<String>,
     /// What of it the user may not have meant.
@@ -44,7 +44,7 @@ pub struct Inputs {
 
 /// Something that goes into the workspace, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Input {
+pub struct WorkspaceInput {
     pub to: SafePath,
     pub kind: InputKind,
 }
@@ -74,23 +74,23 @@ pub struct TemplateRound {
 }
 
 /// The things of one list by their place; what comes later in the spec wins.
-pub(super) type Placed = BTreeMap<SafePath, InputKind>;
+pub(super) type PlacedInputs = BTreeMap<SafePath, InputKind>;
 
 /// Collects what `spec` brings along for a run in `root`, or says what cannot be taken.
 ///
 /// The root's own `workspace/`, `logs/` and state are never taken, and neither is anything named `.git`: a
 /// repository's history is not part of the files that the user gives. `left_out.rs` says what else stays behind.
-pub fn collect(spec: &Spec, root: &Path, stop: &Stop) -> Result<Inputs, Error> {
-    let all = gather_all(spec, &mut Walk::new(root, stop));
+pub fn collect(spec: &Spec, root: &Path, stop: &CancelToken) -> Result<Inputs, Error> {
+    let all = gather_all(spec, &mut InputWalk::new(root, stop));
     // A walk that was stopped has nothing to say of the spec.
     stop.requested()
         .map_or(all, |signal| Err(Error::Stopped(signal)))
 }
 
-fn gather_all(spec: &Spec, walk: &mut Walk<'_>) -> Result<Inputs, Error> {
-    let apart = Apart::of(spec);
-    let mut copy = gather(walk, &spec.copy, Contents::Streamed, Some(&apart))?;
-    let protect = gather(walk, &spec.protect, Contents::Held, Some(&apart))?;
+fn gather_all(spec: &Spec, walk: &mut InputWalk<'_>) -> Result<Inputs, Error> {
+    let apart = ReservedPaths::of(spec);
+    let mut copy = gather(walk, &spec.copy, KeptContents::Streamed, Some(&apart))?;
+    let protect = gather(walk, &spec.protect, KeptContents::Held, Some(&apart))?;
     let left_out = walk.left_out.line([&copy, &protect]);
     let warnings = std::mem::take(&mut walk.warnings);
     no_collision(spec, [&copy, &protect])?;
@@ -101,7 +101,7 @@ fn gather_all(spec: &Spec, walk: &mut Walk<'_>) -> Result<Inputs, Error> {
         .try_for_each(|folder| is_below_protected(folder, &protect))?;
     let mut hidden = Vec::new();
     for check in &spec.checks {
-        let files = gather(walk, &check.files, Contents::Held, None)?;
+        let files = gather(walk, &check.files, KeptContents::Held, None)?;
         no_collision(spec, [&copy, &protect, &files])?;
         hidden.push(list(files));
     }
@@ -115,7 +115,7 @@ fn gather_all(spec: &Spec, walk: &mut Walk<'_>) -> Result<Inputs, Error> {
         .generator
         .prompts
         .as_deref()
-        .map_or(Ok(Prompts::default()), prompts::read)?;
+        .map_or(Ok(UserPrompts::default()), prompts::read)?;
     let environments = own_environments(walk, spec)?;
     let (copy, protect) = (list(copy), list(protect));
     let hash = String::new();
@@ -134,33 +134,34 @@ fn gather_all(spec: &Spec, walk: &mut Walk<'_>) -> Result<Inputs, Error> {
     Ok(inputs)
 }
 
-fn own_environments(walk: &mut Walk<'_>, spec: &Spec) -> Result<Vec<Input>, Error> {
+fn own_environments(walk: &mut InputWalk<'_>, spec: &Spec) -> Result<Vec<WorkspaceInput>, Error> {
     let folder = walk
         .root()
         .map(|root| root.join(ENVIRONMENTS))
         .filter(|folder| folder.is_dir());
-    let mut placed = Placed::new();
-    if let Some(folder) = folder.filter(|_| spec.generator.mode == Mode::Agent) {
-        walk.folder(&folder, Contents::Held, &mut placed)
+    let mut placed = PlacedInputs::new();
+    if let Some(folder) = folder.filter(|_| spec.generator.mode == GeneratorMode::Agent) {
+        walk.folder(&folder, KeptContents::Held, &mut placed)
             .map_err(Error::Spec)?;
     }
     Ok(list(placed))
 }
 
 fn gather(
-    walk: &mut Walk<'_>,
-    sources: &[Source],
-    contents: Contents,
-    apart: Option<&Apart>,
-) -> Result<Placed, Error> {
-    let mut all = Placed::new();
+    walk: &mut InputWalk<'_>,
+    sources: &[InputSource],
+    contents: KeptContents,
+    apart: Option<&ReservedPaths>,
+) -> Result<PlacedInputs, Error> {
+    let mut all = PlacedInputs::new();
     for source in sources {
-        let mut placed = Placed::new();
-        walk.source(source, contents, apart, &mut placed)
-            .map_err(|Untakable { what, help }| match help {
+        let mut placed = PlacedInputs::new();
+        walk.source(source, contents, apart, &mut placed).map_err(
+            |RejectedInput { what, help }| match help {
                 Some(help) => source.place.refuse_with(&what, &help),
                 None => source.place.refuse(&what),
-            })?;
+            },
+        )?;
         for (to, kind) in placed {
             let is_folder = kind == InputKind::Dir;
             let before = all.insert(to.clone(), kind);
@@ -172,15 +173,15 @@ fn gather(
     Ok(all)
 }
 
-fn list(placed: Placed) -> Vec<Input> {
+fn list(placed: PlacedInputs) -> Vec<WorkspaceInput> {
     placed
         .into_iter()
-        .map(|(to, kind)| Input { to, kind })
+        .map(|(to, kind)| WorkspaceInput { to, kind })
         .collect()
 }
 
 /// Refuses a file or a link where something of any list is a folder or lies below it.
-fn no_collision<const N: usize>(spec: &Spec, lists: [&Placed; N]) -> Result<(), Error> {
+fn no_collision<const N: usize>(spec: &Spec, lists: [&PlacedInputs; N]) -> Result<(), Error> {
     let mut folders = BTreeSet::new();
     for (to, kind) in lists.into_iter().flatten() {
         folders.extend(
@@ -205,7 +206,7 @@ fn no_collision<const N: usize>(spec: &Spec, lists: [&Placed; N]) -> Result<(), 
 }
 
 /// Refuses a writable folder that does not lie below a protected one, or is no folder.
-fn is_below_protected(folder: &Writable, protect: &Placed) -> Result<(), Error> {
+fn is_below_protected(folder: &WritableDir, protect: &PlacedInputs) -> Result<(), Error> {
     let shown = shown_path(Path::new(folder.path.as_str()));
     let around: Vec<&InputKind> = std::iter::successors(folder.path.parent(), SafePath::parent)
         .filter_map(|path| protect.get(&path))
@@ -230,7 +231,7 @@ fn both(to: &SafePath) -> String {
     )
 }
 
-fn template(walk: &mut Walk<'_>, path: &Path) -> Result<Vec<TemplateRound>, Error> {
+fn template(walk: &mut InputWalk<'_>, path: &Path) -> Result<Vec<TemplateRound>, Error> {
     let mut rounds = Vec::new();
     while path.join(rounds.len().to_string()).is_dir() {
         let folder = path.join(rounds.len().to_string());
@@ -244,9 +245,9 @@ fn template(walk: &mut Walk<'_>, path: &Path) -> Result<Vec<TemplateRound>, Erro
     }
 }
 
-fn round(walk: &mut Walk<'_>, folder: &Path) -> Result<TemplateRound, String> {
-    let mut placed = Placed::new();
-    walk.folder(folder, Contents::Held, &mut placed)?;
+fn round(walk: &mut InputWalk<'_>, folder: &Path) -> Result<TemplateRound, String> {
+    let mut placed = PlacedInputs::new();
+    walk.folder(folder, KeptContents::Held, &mut placed)?;
     let mut files = Vec::new();
     for (to, kind) in placed {
         match kind {

@@ -5,18 +5,18 @@
 
 use std::collections::HashSet;
 
-use super::diagnostic::Refusal;
-use super::node::{Entry, Node, Value, brief};
+use super::diagnostic::Diagnostic;
+use super::node::{Node, NodeEntry, NodeValue, brief};
 
 /// Returns the tree, or the first error of syntax, or a key that is there twice.
-pub fn parse(text: &str) -> Result<Node, Refusal> {
+pub fn parse(text: &str) -> Result<Node, Diagnostic> {
     match serde_json::from_str::<serde_json::Value>(text) {
-        Ok(_) => Walker { text, at: 0 }.value(),
+        Ok(_) => JsonWalker { text, at: 0 }.value(),
         Err(error) => Err(syntax(text, &error)),
     }
 }
 
-fn syntax(text: &str, error: &serde_json::Error) -> Refusal {
+fn syntax(text: &str, error: &serde_json::Error) -> Diagnostic {
     let line: usize = text
         .split_inclusive('\n')
         .take(error.line().saturating_sub(1))
@@ -26,32 +26,32 @@ fn syntax(text: &str, error: &serde_json::Error) -> Refusal {
     let what = message
         .rsplit_once(" at line ")
         .map_or(message.as_str(), |(what, _)| what);
-    Refusal::new(
+    Diagnostic::new(
         line + error.column().saturating_sub(1),
         format!("this is not JSON: {}", brief(what)),
     )
 }
 
 /// Walks over text that is known to be JSON; nesting is bounded by serde_json's own limit.
-struct Walker<'a> {
+struct JsonWalker<'a> {
     text: &'a str,
     at: usize,
 }
 
-impl Walker<'_> {
-    fn value(&mut self) -> Result<Node, Refusal> {
+impl JsonWalker<'_> {
+    fn value(&mut self) -> Result<Node, Diagnostic> {
         let next = self.peek();
         let at = self.at;
         let value = match next {
             Some(b'{') => self.map()?,
             Some(b'[') => self.list()?,
-            Some(b'"') => Value::Text(self.string()?),
+            Some(b'"') => NodeValue::Text(self.string()?),
             _ => self.word()?,
         };
         Ok(Node { at, value })
     }
 
-    fn map(&mut self) -> Result<Value, Refusal> {
+    fn map(&mut self) -> Result<NodeValue, Diagnostic> {
         let mut entries = Vec::new();
         let mut seen = HashSet::new();
         self.at += 1;
@@ -59,25 +59,28 @@ impl Walker<'_> {
             let at = self.at;
             let key = self.string()?;
             if !seen.insert(key.clone()) {
-                return Err(Refusal::new(at, format!("duplicate key `{}`", brief(&key))));
+                return Err(Diagnostic::new(
+                    at,
+                    format!("duplicate key `{}`", brief(&key)),
+                ));
             }
             self.more(b':');
-            entries.push(Entry {
+            entries.push(NodeEntry {
                 at,
                 key,
                 value: self.value()?,
             });
         }
-        Ok(Value::Map(entries))
+        Ok(NodeValue::Map(entries))
     }
 
-    fn list(&mut self) -> Result<Value, Refusal> {
+    fn list(&mut self) -> Result<NodeValue, Diagnostic> {
         let mut items = Vec::new();
         self.at += 1;
         while self.more(b']') {
             items.push(self.value()?);
         }
-        Ok(Value::List(items))
+        Ok(NodeValue::List(items))
     }
 
     /// Passes a separator, or the end, where there is one; returns whether something stands before the end.
@@ -99,7 +102,7 @@ impl Walker<'_> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    fn string(&mut self) -> Result<String, Refusal> {
+    fn string(&mut self) -> Result<String, Diagnostic> {
         let begin = self.at;
         let mut escaped = false;
         let inside = self.text.as_bytes()[begin..]
@@ -112,10 +115,10 @@ impl Walker<'_> {
             });
         self.at = inside.map_or(self.text.len(), |length| begin + length + 2);
         serde_json::from_str(&self.text[begin..self.at])
-            .map_err(|_| Refusal::new(begin, "this is not a JSON string"))
+            .map_err(|_| Diagnostic::new(begin, "this is not a JSON string"))
     }
 
-    fn word(&mut self) -> Result<Value, Refusal> {
+    fn word(&mut self) -> Result<NodeValue, Diagnostic> {
         let rest = &self.text[self.at..];
         let word = &rest[..rest
             .find(|c: char| c.is_ascii_whitespace() || ",]}".contains(c))
@@ -123,12 +126,12 @@ impl Walker<'_> {
         let begin = self.at;
         self.at += word.len();
         match word {
-            "null" => Ok(Value::Null),
-            "true" => Ok(Value::Bool(true)),
-            "false" => Ok(Value::Bool(false)),
-            _ => Value::whole(word)
-                .or_else(|| word.parse().ok().map(Value::Fraction))
-                .ok_or_else(|| Refusal::new(begin, "this is not JSON")),
+            "null" => Ok(NodeValue::Null),
+            "true" => Ok(NodeValue::Bool(true)),
+            "false" => Ok(NodeValue::Bool(false)),
+            _ => NodeValue::whole(word)
+                .or_else(|| word.parse().ok().map(NodeValue::Fraction))
+                .ok_or_else(|| Diagnostic::new(begin, "this is not JSON")),
         }
     }
 }

@@ -23,8 +23,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use diagnostic::{Place, yaml_word};
-pub use prompts::{Prompts, VARIABLES};
+pub use diagnostic::{SourceLocation, yaml_word};
+pub use prompts::{UserPrompts, VARIABLES};
 
 use crate::workspace::safe_path::SafePath;
 
@@ -36,16 +36,16 @@ pub const CHECK_TIMEOUT_CEILING: Duration = Duration::from_secs(600);
 pub struct Spec {
     pub name: String,
     pub description: String,
-    pub copy: Vec<Source>,
-    pub protect: Vec<Source>,
-    pub checks: Vec<Check>,
+    pub copy: Vec<InputSource>,
+    pub protect: Vec<InputSource>,
+    pub checks: Vec<CheckSpec>,
     pub on_timeout: OnTimeout,
     pub max_retries: u32,
     pub generator: GeneratorSpec,
-    pub budget: Budget,
+    pub budget: BudgetSpec,
     /// Where `budget.usd` stands, for the message of a model whose price is not known.
-    pub usd_place: Option<Place>,
-    pub sandbox: Sandbox,
+    pub usd_place: Option<SourceLocation>,
+    pub sandbox: SandboxSpec,
     /// Whether the checks run once before the first request.
     pub baseline: bool,
     /// After how many equal failures in a row a run ends; 0 is never.
@@ -59,7 +59,7 @@ pub struct Spec {
 
 /// Something of the user's that goes into the workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
+pub struct InputSource {
     pub from: PathBuf,
     /// The same as the spec has it.
     pub written: String,
@@ -68,10 +68,10 @@ pub struct Source {
     /// What of a folder stays behind: lines as in an ignore file, relative to `from`.
     pub exclude: Vec<String>,
     /// Where the spec names it.
-    pub place: Place,
+    pub place: SourceLocation,
 }
 
-impl Source {
+impl InputSource {
     /// Returns this entry as the spec can have it, with one pattern more in `exclude`.
     fn without(&self, pattern: &str) -> String {
         let words: Vec<String> = self
@@ -95,28 +95,28 @@ impl Source {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Check {
+pub struct CheckSpec {
     pub name: String,
     pub command: Vec<String>,
     /// Where the spec names its program.
-    pub place: Place,
+    pub place: SourceLocation,
     pub timeout: Duration,
     pub env: BTreeMap<String, String>,
     pub min_tests: Option<u32>,
     /// How often a failure is run again before it counts.
     pub rerun: u32,
     pub hidden: bool,
-    pub files: Vec<Source>,
+    pub files: Vec<InputSource>,
     /// Folders below protected ones that this check may write.
-    pub writable: Vec<Writable>,
+    pub writable: Vec<WritableDir>,
 }
 
 /// A folder of the workspace that a check may write though it is protected.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Writable {
+pub struct WritableDir {
     pub path: SafePath,
     /// Where the spec names it.
-    pub place: Place,
+    pub place: SourceLocation,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,7 +144,7 @@ impl Provider {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum GeneratorMode {
     Files,
     Agent,
 }
@@ -154,7 +154,7 @@ pub struct GeneratorSpec {
     pub provider: Provider,
     /// `None`: the provider's default.
     pub model: Option<String>,
-    pub mode: Mode,
+    pub mode: GeneratorMode,
     pub base_url: Option<String>,
     pub max_tokens: u32,
     pub max_turns: u32,
@@ -177,22 +177,22 @@ pub struct PriceSpec {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Budget {
+pub struct BudgetSpec {
     pub usd: Option<f64>,
     pub tokens: Option<u64>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Sandbox {
+pub struct SandboxSpec {
     pub network: bool,
     pub read: Vec<PathBuf>,
     pub devices: Vec<PathBuf>,
-    pub limits: Limits,
+    pub limits: LimitsSpec,
 }
 
 /// Limits of `sandbox.limits`, in bytes and counts; `None` is the default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct LimitsSpec {
     pub processes: Option<u64>,
     pub memory: Option<u64>,
     pub disk: Option<u64>,

@@ -3,30 +3,30 @@
 //! The questions asked of it (`text`, `whole`, `fields`) coerce nothing: `"5"` is no number and `5` is no text. What
 //! the fields mean is said in `validate.rs`.
 
-use super::diagnostic::{Refusal, escape};
+use super::diagnostic::{Diagnostic, escape};
 
 /// A value and the byte where it stands.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
     pub at: usize,
-    pub value: Value,
+    pub value: NodeValue,
 }
 
 /// What a value can be in YAML and JSON alike. A whole number beyond `i128` is the nearest one inside.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value {
+pub enum NodeValue {
     Null,
     Bool(bool),
     Whole(i128),
     Fraction(f64),
     Text(String),
     List(Vec<Node>),
-    Map(Vec<Entry>),
+    Map(Vec<NodeEntry>),
 }
 
-impl Value {
+impl NodeValue {
     /// Returns the whole number that a word spells in decimal digits, the nearest possible one if it is too large.
-    pub fn whole(word: &str) -> Option<Value> {
+    pub fn whole(word: &str) -> Option<NodeValue> {
         let digits = word.strip_prefix(['-', '+']).unwrap_or(word);
         if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
             return None;
@@ -36,28 +36,28 @@ impl Value {
         } else {
             i128::MAX
         };
-        Some(Value::Whole(word.parse().unwrap_or(limit)))
+        Some(NodeValue::Whole(word.parse().unwrap_or(limit)))
     }
 }
 
 /// A key of a mapping, where it stands, and its value.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
+pub struct NodeEntry {
     pub at: usize,
     pub key: String,
     pub value: Node,
 }
 
 /// The fields of a mapping whose names are all known.
-pub struct Fields<'a> {
+pub struct NodeFields<'a> {
     pub at: usize,
-    entries: &'a [Entry],
+    entries: &'a [NodeEntry],
 }
 
 impl Node {
     /// Returns a refusal of this value.
-    pub fn refuse(&self, what: impl Into<String>) -> Refusal {
-        Refusal::new(self.at, what)
+    pub fn refuse(&self, what: impl Into<String>) -> Diagnostic {
+        Diagnostic::new(self.at, what)
     }
 
     /// Returns the name of the field whose value or key stands at a byte, as in `checks[1].command[0]`; the outermost,
@@ -72,11 +72,11 @@ impl Node {
             false => format!("{name}.{inner}"),
         };
         match &self.value {
-            Value::List(items) => {
+            NodeValue::List(items) => {
                 let mut all = items.iter().enumerate();
                 all.find_map(|(index, item)| Some(joined(format!("[{index}]"), item.field_at(at)?)))
             }
-            Value::Map(entries) => {
+            NodeValue::Map(entries) => {
                 entries
                     .iter()
                     .find_map(|entry| match entry.value.field_at(at) {
@@ -89,13 +89,13 @@ impl Node {
     }
 
     /// Returns the text; NUL is refused, since no path, argument or variable can hold it.
-    pub fn text(&self) -> Result<&str, Refusal> {
+    pub fn text(&self) -> Result<&str, Diagnostic> {
         match &self.value {
-            Value::Text(text) if text.contains('\0') => {
+            NodeValue::Text(text) if text.contains('\0') => {
                 Err(self.refuse("text with a NUL character"))
             }
-            Value::Text(text) => Ok(text),
-            Value::Bool(_) | Value::Whole(_) | Value::Fraction(_) => {
+            NodeValue::Text(text) => Ok(text),
+            NodeValue::Bool(_) | NodeValue::Whole(_) | NodeValue::Fraction(_) => {
                 Err(self.expected("text").hint("quotes make it text"))
             }
             _ => Err(self.expected("text")),
@@ -103,7 +103,7 @@ impl Node {
     }
 
     /// Returns the text, which has more than blanks.
-    pub fn some_text(&self) -> Result<&str, Refusal> {
+    pub fn some_text(&self) -> Result<&str, Diagnostic> {
         match self.text()? {
             text if text.trim().is_empty() => Err(self.refuse("must not be empty")),
             text => Ok(text),
@@ -111,23 +111,23 @@ impl Node {
     }
 
     /// Returns the boolean.
-    pub fn boolean(&self) -> Result<bool, Refusal> {
+    pub fn boolean(&self) -> Result<bool, Diagnostic> {
         match self.value {
-            Value::Bool(value) => Ok(value),
+            NodeValue::Bool(value) => Ok(value),
             _ => Err(self.expected("true or false")),
         }
     }
 
     /// Returns the whole number; `5.0` is none.
-    pub fn whole(&self) -> Result<i128, Refusal> {
+    pub fn whole(&self) -> Result<i128, Diagnostic> {
         match self.value {
-            Value::Whole(number) => Ok(number),
+            NodeValue::Whole(number) => Ok(number),
             _ => Err(self.expected("a whole number")),
         }
     }
 
     /// Returns the whole number if it lies between the bounds, which are the target type's or narrower.
-    pub fn whole_in<T: TryFrom<i128>>(&self, least: i128, most: i128) -> Result<T, Refusal> {
+    pub fn whole_in<T: TryFrom<i128>>(&self, least: i128, most: i128) -> Result<T, Diagnostic> {
         let number = self.whole()?;
         match T::try_from(number) {
             _ if number < least => {
@@ -139,39 +139,39 @@ impl Node {
     }
 
     /// Returns the number, whole or not; it is finite.
-    pub fn number(&self) -> Result<f64, Refusal> {
+    pub fn number(&self) -> Result<f64, Diagnostic> {
         match self.value {
-            Value::Whole(number) => Ok(number as f64),
-            Value::Fraction(number) if number.is_finite() => Ok(number),
+            NodeValue::Whole(number) => Ok(number as f64),
+            NodeValue::Fraction(number) if number.is_finite() => Ok(number),
             _ => Err(self.expected("a number")),
         }
     }
 
     /// Returns the items of a list.
-    pub fn list(&self) -> Result<&[Node], Refusal> {
+    pub fn list(&self) -> Result<&[Node], Diagnostic> {
         match &self.value {
-            Value::List(items) => Ok(items),
+            NodeValue::List(items) => Ok(items),
             _ => Err(self.expected("a list")),
         }
     }
 
     /// Returns the entries of a mapping with free keys.
-    pub fn entries(&self) -> Result<&[Entry], Refusal> {
+    pub fn entries(&self) -> Result<&[NodeEntry], Diagnostic> {
         match &self.value {
-            Value::Map(entries) => Ok(entries),
+            NodeValue::Map(entries) => Ok(entries),
             _ => Err(self.expected("a mapping of fields")),
         }
     }
 
     /// Returns the fields of a mapping, or the refusal of the first whose name is not allowed.
-    pub fn fields(&self, allowed: &[&str]) -> Result<Fields<'_>, Refusal> {
+    pub fn fields(&self, allowed: &[&str]) -> Result<NodeFields<'_>, Diagnostic> {
         let entries = self.entries()?;
         match entries
             .iter()
             .find(|entry| !allowed.contains(&entry.key.as_str()))
         {
             Some(entry) => Err(unknown("field", entry.at, &entry.key, allowed)),
-            None => Ok(Fields {
+            None => Ok(NodeFields {
                 at: self.at,
                 entries,
             }),
@@ -179,7 +179,7 @@ impl Node {
     }
 
     /// Returns what stands beside this word in a table of choices.
-    pub fn choice<T: Copy>(&self, what: &str, choices: &[(&str, T)]) -> Result<T, Refusal> {
+    pub fn choice<T: Copy>(&self, what: &str, choices: &[(&str, T)]) -> Result<T, Diagnostic> {
         let word = self.text()?;
         let words: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
         let found = choices.iter().find(|(name, _)| *name == word);
@@ -188,45 +188,45 @@ impl Node {
             .ok_or_else(|| unknown(what, self.at, word, &words))
     }
 
-    fn expected(&self, what: &str) -> Refusal {
+    fn expected(&self, what: &str) -> Diagnostic {
         self.refuse(format!("expected {what}, found {}", self.described()))
     }
 
     fn described(&self) -> String {
         match &self.value {
-            Value::Null => "nothing".to_owned(),
-            Value::Bool(value) => value.to_string(),
-            Value::Whole(number) => number.to_string(),
-            Value::Fraction(number) => format!("{number:?}"),
-            Value::Text(text) => format!("the text \"{}\"", brief(text)),
-            Value::List(_) => "a list".to_owned(),
-            Value::Map(_) => "a mapping".to_owned(),
+            NodeValue::Null => "nothing".to_owned(),
+            NodeValue::Bool(value) => value.to_string(),
+            NodeValue::Whole(number) => number.to_string(),
+            NodeValue::Fraction(number) => format!("{number:?}"),
+            NodeValue::Text(text) => format!("the text \"{}\"", brief(text)),
+            NodeValue::List(_) => "a list".to_owned(),
+            NodeValue::Map(_) => "a mapping".to_owned(),
         }
     }
 }
 
-impl<'a> Fields<'a> {
+impl<'a> NodeFields<'a> {
     /// Returns the value of a field, if it was given.
     pub fn optional(&self, key: &str) -> Option<&'a Node> {
         self.entry(key).map(|entry| &entry.value)
     }
 
     /// Returns the value of a field that must be given.
-    pub fn required(&self, key: &str) -> Result<&'a Node, Refusal> {
+    pub fn required(&self, key: &str) -> Result<&'a Node, Diagnostic> {
         self.optional(key)
-            .ok_or_else(|| Refusal::new(self.at, format!("missing field `{key}`")))
+            .ok_or_else(|| Diagnostic::new(self.at, format!("missing field `{key}`")))
     }
 
     /// Returns a field with the place of its name.
-    pub fn entry(&self, key: &str) -> Option<&'a Entry> {
+    pub fn entry(&self, key: &str) -> Option<&'a NodeEntry> {
         self.entries.iter().find(|entry| entry.key == key)
     }
 }
 
-fn unknown(what: &str, at: usize, word: &str, allowed: &[&str]) -> Refusal {
+fn unknown(what: &str, at: usize, word: &str, allowed: &[&str]) -> Diagnostic {
     let near = allowed.iter().find(|name| is_near(word, name));
     let guess = near.map_or(String::new(), |name| format!("did you mean `{name}`? "));
-    Refusal::new(at, format!("unknown {what} `{}`", brief(word)))
+    Diagnostic::new(at, format!("unknown {what} `{}`", brief(word)))
         .hint(format!("{guess}allowed: {}", allowed.join(", ")))
 }
 

@@ -5,7 +5,7 @@
 use std::io;
 use std::path::Path;
 
-use super::diagnostic::{Document, Refusal, shown_path};
+use super::diagnostic::{Diagnostic, SourceText, shown_path};
 use super::node::brief;
 use super::read::{decode, load};
 use crate::error::Error;
@@ -15,13 +15,13 @@ pub const VARIABLES: [&str; 6] = ["spec", "files", "report", "format", "checks",
 
 /// The prompts that the user gives; `None` is the built-in one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Prompts {
+pub struct UserPrompts {
     pub system: Option<String>,
     pub generate: Option<String>,
     pub patch: Option<String>,
 }
 
-impl Prompts {
+impl UserPrompts {
     /// Returns the prompts that are there, with the names of their files.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let all = [
@@ -35,9 +35,9 @@ impl Prompts {
 }
 
 /// Reads the prompts of a folder; an unknown variable is refused at its place.
-pub(super) fn read(folder: &Path) -> Result<Prompts, Error> {
+pub(super) fn read(folder: &Path) -> Result<UserPrompts, Error> {
     let prompt = |name: &str| read_one(&folder.join(name));
-    Ok(Prompts {
+    Ok(UserPrompts {
         system: prompt("system.md")?,
         generate: prompt("generate.md")?,
         patch: prompt("patch.md")?,
@@ -59,13 +59,13 @@ fn read_one(path: &Path) -> Result<Option<String>, Error> {
     };
     let text = decode(path, &bytes)?;
     match unknown_variable(text) {
-        Some(refusal) => Err(Document { file: path, text }.error(&refusal)),
+        Some(refusal) => Err(SourceText { file: path, text }.error(&refusal)),
         None => Ok(Some(text.to_owned())),
     }
 }
 
 /// Returns the first `{{ word }}` that is no variable; braces around anything but one word are text.
-fn unknown_variable(text: &str) -> Option<Refusal> {
+fn unknown_variable(text: &str) -> Option<Diagnostic> {
     let is_word = |word: &str| {
         !word.is_empty()
             && word
@@ -77,7 +77,7 @@ fn unknown_variable(text: &str) -> Option<Refusal> {
         let end = rest.find(['}', '{', '\n']).unwrap_or(0);
         let word = rest[..end].trim();
         if is_word(word) && rest[end..].starts_with("}}") && !VARIABLES.contains(&word) {
-            let refusal = Refusal::new(at, format!("unknown variable `{}`", brief(word)));
+            let refusal = Diagnostic::new(at, format!("unknown variable `{}`", brief(word)));
             return Some(refusal.hint(format!("allowed: {}", VARIABLES.join(", "))));
         }
     }

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf, absolute};
 use rustix::fs::OFlags;
 
 use super::Spec;
-use super::diagnostic::{Document, Refusal, shown_path};
-use super::node::{Node, Value};
-use super::validate::{Markdown, Validator};
+use super::diagnostic::{Diagnostic, SourceText, shown_path};
+use super::node::{Node, NodeValue};
+use super::validate::{MarkdownBody, SpecValidator};
 use super::{json, yaml};
 use crate::error::Error;
 
@@ -38,9 +38,9 @@ pub fn read(path: &Path, home: Option<&Path>) -> Result<Spec, Error> {
 /// Returns the validated spec in the bytes of a file that is shown as `path` and lies at `file`.
 pub fn judge(path: &Path, file: PathBuf, bytes: &[u8], home: Option<&Path>) -> Result<Spec, Error> {
     let text = decode(path, bytes)?;
-    let document = Document { file: path, text };
+    let document = SourceText { file: path, text };
     let (tree, markdown) = parse(path, text).map_err(|refusal| document.error(&refusal))?;
-    let mut validator = Validator::new(document, &file, home);
+    let mut validator = SpecValidator::new(document, &file, home);
     let spec = validator
         .spec(&tree, markdown)
         .map_err(|refusal| document.error(&naming_its_field(&tree, refusal)))?;
@@ -52,9 +52,9 @@ pub fn judge(path: &Path, file: PathBuf, bytes: &[u8], home: Option<&Path>) -> R
 }
 
 /// Says of a refusal which field it speaks of.
-fn naming_its_field(tree: &Node, refusal: Refusal) -> Refusal {
+fn naming_its_field(tree: &Node, refusal: Diagnostic) -> Diagnostic {
     match tree.field_at(refusal.at).filter(|field| !field.is_empty()) {
-        Some(field) => Refusal {
+        Some(field) => Diagnostic {
             what: format!("`{field}`: {}", refusal.what),
             ..refusal
         },
@@ -96,20 +96,20 @@ pub(super) fn decode<'a>(path: &Path, bytes: &'a [u8]) -> Result<&'a str, Error>
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let refusal = match str::from_utf8(bytes) {
         Ok(text) if !text.contains('\0') => return Ok(text),
-        Ok(text) => Refusal::new(
+        Ok(text) => Diagnostic::new(
             text.find('\0').unwrap_or(0),
             "a NUL character; this is no text file",
         ),
-        Err(error) => Refusal::new(error.valid_up_to(), "this byte is not UTF-8"),
+        Err(error) => Diagnostic::new(error.valid_up_to(), "this byte is not UTF-8"),
     };
-    Err(Document {
+    Err(SourceText {
         file: path,
         text: &String::from_utf8_lossy(bytes),
     }
     .error(&refusal))
 }
 
-fn parse(path: &Path, text: &str) -> Result<(Node, Option<Markdown>), Refusal> {
+fn parse(path: &Path, text: &str) -> Result<(Node, Option<MarkdownBody>), Diagnostic> {
     let ending = path.extension().unwrap_or_default().to_ascii_lowercase();
     match ending.to_str() {
         Some("json") => Ok((json::parse(text)?, None)),
@@ -118,21 +118,21 @@ fn parse(path: &Path, text: &str) -> Result<(Node, Option<Markdown>), Refusal> {
     }
 }
 
-fn parse_markdown(path: &Path, text: &str) -> Result<(Node, Option<Markdown>), Refusal> {
+fn parse_markdown(path: &Path, text: &str) -> Result<(Node, Option<MarkdownBody>), Diagnostic> {
     let (front, description) = split_front_matter(text)?;
     // The opening `---` is a document start in YAML, so it stays, and with it every position is that of the file.
     let tree = match yaml::parse(front)? {
         Node {
             at,
-            value: Value::Null,
+            value: NodeValue::Null,
         } => Node {
             at,
-            value: Value::Map(Vec::new()),
+            value: NodeValue::Map(Vec::new()),
         },
         tree => tree,
     };
     if description.trim().is_empty() {
-        return Err(Refusal::new(
+        return Err(Diagnostic::new(
             front.len(),
             "there is no text that says what to build",
         ));
@@ -144,7 +144,7 @@ fn parse_markdown(path: &Path, text: &str) -> Result<(Node, Option<Markdown>), R
         .into_owned();
     Ok((
         tree,
-        Some(Markdown {
+        Some(MarkdownBody {
             name,
             description: description.to_owned(),
         }),
@@ -152,7 +152,7 @@ fn parse_markdown(path: &Path, text: &str) -> Result<(Node, Option<Markdown>), R
 }
 
 /// Returns the front matter with its opening line, and the text after its closing line.
-fn split_front_matter(text: &str) -> Result<(&str, &str), Refusal> {
+fn split_front_matter(text: &str) -> Result<(&str, &str), Diagnostic> {
     let is_fence = |line: &str| line.trim_end() == "---";
     let mut lines = text.split_inclusive('\n');
     let Some(first) = lines.next().filter(|line| is_fence(line)) else {
@@ -165,7 +165,7 @@ fn split_front_matter(text: &str) -> Result<(&str, &str), Refusal> {
         }
         end += line.len();
     }
-    Err(Refusal::new(
+    Err(Diagnostic::new(
         0,
         "the front matter is not closed by a line `---`",
     ))

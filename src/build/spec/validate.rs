@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use super::diagnostic::{Document, Place, Refusal, shown_path};
+use super::diagnostic::{Diagnostic, SourceLocation, SourceText, shown_path};
 use super::exclusions;
-use super::node::{Entry, Fields, Node, Value, brief};
+use super::node::{Node, NodeEntry, NodeFields, NodeValue, brief};
 use super::{
-    Budget, CHECK_TIMEOUT_CEILING, Check, GeneratorSpec, MAX_RETRIES_CEILING, OnTimeout, Sandbox,
-    Source, Spec, Writable,
+    BudgetSpec, CHECK_TIMEOUT_CEILING, CheckSpec, GeneratorSpec, InputSource, MAX_RETRIES_CEILING,
+    OnTimeout, SandboxSpec, Spec, WritableDir,
 };
 use crate::workspace::safe_path::{SafePath, Violation};
 
@@ -60,25 +60,25 @@ const MAX_CHECKS: usize = 1_000;
 const MAX_PLACES: usize = 1_000;
 
 /// What a Markdown spec says outside its front matter.
-pub struct Markdown {
+pub struct MarkdownBody {
     pub name: String,
     pub description: String,
 }
 
 /// Walks one spec's tree; collects warnings.
-pub struct Validator<'a> {
-    document: Document<'a>,
+pub struct SpecValidator<'a> {
+    document: SourceText<'a>,
     folder: PathBuf,
     pub(super) home: Option<&'a Path>,
     pub warnings: Vec<String>,
     places: usize,
 }
 
-impl<'a> Validator<'a> {
+impl<'a> SpecValidator<'a> {
     /// Returns a validator for the text of `file`, which is absolute.
-    pub fn new(document: Document<'a>, file: &Path, home: Option<&'a Path>) -> Validator<'a> {
+    pub fn new(document: SourceText<'a>, file: &Path, home: Option<&'a Path>) -> SpecValidator<'a> {
         let folder = file.parent().unwrap_or(file).to_owned();
-        Validator {
+        SpecValidator {
             document,
             folder,
             home,
@@ -88,8 +88,12 @@ impl<'a> Validator<'a> {
     }
 
     /// Returns the spec, without what only the file itself knows (`file`, `warnings`).
-    pub fn spec(&mut self, tree: &Node, markdown: Option<Markdown>) -> Result<Spec, Refusal> {
-        if tree.value == Value::Null {
+    pub fn spec(
+        &mut self,
+        tree: &Node,
+        markdown: Option<MarkdownBody>,
+    ) -> Result<Spec, Diagnostic> {
+        if tree.value == NodeValue::Null {
             return Err(tree
                 .refuse("the spec is empty")
                 .hint("`name` and `description` are required"));
@@ -115,14 +119,14 @@ impl<'a> Validator<'a> {
             generator: fields
                 .optional("generator")
                 .map_or_else(|| Ok(GeneratorSpec::default()), |node| self.generator(node))?,
-            budget: budget.map_or(Ok(Budget::default()), budget_of)?,
+            budget: budget.map_or(Ok(BudgetSpec::default()), budget_of)?,
             usd_place: budget
                 .and_then(usd_of)
                 .map(|node| self.place(node))
                 .transpose()?,
             sandbox: fields
                 .optional("sandbox")
-                .map_or(Ok(Sandbox::default()), |node| self.sandbox(node))?,
+                .map_or(Ok(SandboxSpec::default()), |node| self.sandbox(node))?,
             baseline: fields
                 .optional("baseline")
                 .map_or(Ok(true), Node::boolean)?,
@@ -141,9 +145,9 @@ impl<'a> Validator<'a> {
 
     fn title(
         &self,
-        fields: &Fields<'_>,
-        markdown: Option<Markdown>,
-    ) -> Result<(String, String), Refusal> {
+        fields: &NodeFields<'_>,
+        markdown: Option<MarkdownBody>,
+    ) -> Result<(String, String), Diagnostic> {
         let Some(markdown) = markdown else {
             let (name, description) = (fields.required("name")?, fields.required("description")?);
             return Ok((
@@ -152,7 +156,7 @@ impl<'a> Validator<'a> {
             ));
         };
         if let Some(entry) = fields.entry("description") {
-            return Err(Refusal::new(
+            return Err(Diagnostic::new(
                 entry.at,
                 "in Markdown the text below the front matter is the description",
             ));
@@ -163,7 +167,10 @@ impl<'a> Validator<'a> {
         Ok((name.to_owned(), markdown.description))
     }
 
-    fn workspace(&mut self, node: &Node) -> Result<(Vec<Source>, Vec<Source>), Refusal> {
+    fn workspace(
+        &mut self,
+        node: &Node,
+    ) -> Result<(Vec<InputSource>, Vec<InputSource>), Diagnostic> {
         let fields = node.fields(&["copy", "protect"])?;
         let mut sources = |key| {
             fields
@@ -173,16 +180,16 @@ impl<'a> Validator<'a> {
         Ok((sources("copy")?, sources("protect")?))
     }
 
-    fn sources(&mut self, node: &Node) -> Result<Vec<Source>, Refusal> {
+    fn sources(&mut self, node: &Node) -> Result<Vec<InputSource>, Diagnostic> {
         node.list()?.iter().map(|item| self.source(item)).collect()
     }
 
-    fn source(&mut self, node: &Node) -> Result<Source, Refusal> {
-        let Value::Map(_) = node.value else {
+    fn source(&mut self, node: &Node) -> Result<InputSource, Diagnostic> {
+        let NodeValue::Map(_) = node.value else {
             let from = self.existing(node)?;
             let written = node.text()?.to_owned();
             let to = own_name(node, &from)?;
-            return Ok(Source {
+            return Ok(InputSource {
                 from,
                 written,
                 to,
@@ -201,7 +208,7 @@ impl<'a> Validator<'a> {
         };
         let exclude = match fields.entry("exclude") {
             Some(entry) if !from.is_dir() => {
-                return Err(Refusal::new(entry.at, "`exclude` needs a folder"));
+                return Err(Diagnostic::new(entry.at, "`exclude` needs a folder"));
             }
             Some(entry) => entry
                 .value
@@ -211,7 +218,7 @@ impl<'a> Validator<'a> {
                 .collect::<Result<_, _>>()?,
             None => Vec::new(),
         };
-        Ok(Source {
+        Ok(InputSource {
             from,
             written: named.text()?.to_owned(),
             to,
@@ -220,7 +227,7 @@ impl<'a> Validator<'a> {
         })
     }
 
-    fn checks(&mut self, spec: &Node, node: Option<&Node>) -> Result<Vec<Check>, Refusal> {
+    fn checks(&mut self, spec: &Node, node: Option<&Node>) -> Result<Vec<CheckSpec>, Diagnostic> {
         let Some(node) = node else {
             return Ok(vec![default_check(self.document.place(spec.at))]);
         };
@@ -239,14 +246,14 @@ impl<'a> Validator<'a> {
         }
     }
 
-    fn check(&mut self, index: usize, node: &Node) -> Result<Check, Refusal> {
+    fn check(&mut self, index: usize, node: &Node) -> Result<CheckSpec, Diagnostic> {
         let fields = node.fields(&CHECK_FIELDS)?;
         let hidden = fields.optional("hidden").map_or(Ok(false), Node::boolean)?;
         if let Some(entry) = fields.entry("files").filter(|_| !hidden) {
-            return Err(Refusal::new(entry.at, "`files` needs `hidden: true`"));
+            return Err(Diagnostic::new(entry.at, "`files` needs `hidden: true`"));
         }
         let words = fields.required("command")?;
-        Ok(Check {
+        Ok(CheckSpec {
             name: match fields.optional("name") {
                 Some(name) => name.some_text()?.to_owned(),
                 None => format!("check {}", index + 1),
@@ -276,9 +283,9 @@ impl<'a> Validator<'a> {
         })
     }
 
-    fn writable(&mut self, node: &Node) -> Result<Vec<Writable>, Refusal> {
+    fn writable(&mut self, node: &Node) -> Result<Vec<WritableDir>, Diagnostic> {
         let folder = |item: &Node| {
-            Ok(Writable {
+            Ok(WritableDir {
                 path: safe(item, item.some_text()?)?,
                 place: self.place(item)?,
             })
@@ -286,7 +293,7 @@ impl<'a> Validator<'a> {
         node.list()?.iter().map(folder).collect()
     }
 
-    fn timeout(&mut self, node: &Node) -> Result<Duration, Refusal> {
+    fn timeout(&mut self, node: &Node) -> Result<Duration, Diagnostic> {
         let asked = node.number()?;
         let ceiling = CHECK_TIMEOUT_CEILING.as_secs();
         if ceiling as f64 <= asked {
@@ -296,7 +303,7 @@ impl<'a> Validator<'a> {
         seconds(node)
     }
 
-    fn max_retries(&mut self, node: &Node) -> Result<u32, Refusal> {
+    fn max_retries(&mut self, node: &Node) -> Result<u32, Diagnostic> {
         let asked = node.whole()?;
         let kept = asked.clamp(1, MAX_RETRIES_CEILING.into());
         self.clamped(node, "max_retries", asked != kept, kept);
@@ -320,7 +327,7 @@ impl<'a> Validator<'a> {
     }
 
     /// Returns the path that a text names, absolute; it exists.
-    pub(super) fn existing(&self, node: &Node) -> Result<PathBuf, Refusal> {
+    pub(super) fn existing(&self, node: &Node) -> Result<PathBuf, Diagnostic> {
         let path = self.folder.join(node.some_text()?);
         match path.metadata() {
             Ok(_) => Ok(path),
@@ -329,7 +336,7 @@ impl<'a> Validator<'a> {
     }
 
     /// Returns the folder that a text names, absolute; it exists.
-    pub(super) fn existing_folder(&self, node: &Node) -> Result<PathBuf, Refusal> {
+    pub(super) fn existing_folder(&self, node: &Node) -> Result<PathBuf, Diagnostic> {
         match self.existing(node)? {
             path if path.is_dir() => Ok(path),
             path => Err(node.refuse(format!("{} is not a folder", shown_path(&path)))),
@@ -337,7 +344,7 @@ impl<'a> Validator<'a> {
     }
 
     /// Returns a place to keep. Their number is bounded, see `MAX_PLACES`.
-    fn place(&mut self, node: &Node) -> Result<Place, Refusal> {
+    fn place(&mut self, node: &Node) -> Result<SourceLocation, Diagnostic> {
         self.places += 1;
         match self.places <= MAX_PLACES {
             true => Ok(self.document.place(node.at)),
@@ -349,7 +356,7 @@ impl<'a> Validator<'a> {
 }
 
 /// Returns the time that a number of seconds, whole or not, stands for.
-pub(super) fn seconds(node: &Node) -> Result<Duration, Refusal> {
+pub(super) fn seconds(node: &Node) -> Result<Duration, Diagnostic> {
     match node.number()? {
         number if number <= 0.0 => Err(node.refuse("must be more than 0 seconds")),
         number if MAX_SECONDS < number => Err(node.refuse("must be at most a year of seconds")),
@@ -358,7 +365,7 @@ pub(super) fn seconds(node: &Node) -> Result<Duration, Refusal> {
 }
 
 /// Returns a number of money: finite and not negative.
-pub(super) fn amount(node: &Node) -> Result<f64, Refusal> {
+pub(super) fn amount(node: &Node) -> Result<f64, Diagnostic> {
     match node.number()? {
         number if number < 0.0 => Err(node.refuse("must not be negative")),
         number => Ok(number),
@@ -366,8 +373,8 @@ pub(super) fn amount(node: &Node) -> Result<f64, Refusal> {
 }
 
 /// Returns the check that there is when the spec names none.
-fn default_check(place: Place) -> Check {
-    Check {
+fn default_check(place: SourceLocation) -> CheckSpec {
+    CheckSpec {
         name: "pytest".to_owned(),
         command: ["python3", "-m", "pytest"].map(str::to_owned).to_vec(),
         place,
@@ -381,7 +388,7 @@ fn default_check(place: Place) -> Check {
     }
 }
 
-fn command(node: &Node) -> Result<Vec<String>, Refusal> {
+fn command(node: &Node) -> Result<Vec<String>, Diagnostic> {
     let items = node.list().map_err(|refusal| refusal.hint(SHELL_HINT))?;
     let Some(program) = items.first() else {
         return Err(node.refuse("must not be empty"));
@@ -402,7 +409,7 @@ fn command(node: &Node) -> Result<Vec<String>, Refusal> {
         .collect()
 }
 
-fn excluded(node: &Node) -> Result<String, Refusal> {
+fn excluded(node: &Node) -> Result<String, Diagnostic> {
     let text = node.some_text()?;
     let hint = "as in .gitignore: *.csv, data/, /only/here";
     exclusions::pattern(text).map_err(|_| {
@@ -411,13 +418,13 @@ fn excluded(node: &Node) -> Result<String, Refusal> {
     })
 }
 
-fn env(node: &Node) -> Result<BTreeMap<String, String>, Refusal> {
+fn env(node: &Node) -> Result<BTreeMap<String, String>, Diagnostic> {
     node.entries()?.iter().map(variable).collect()
 }
 
-fn variable(entry: &Entry) -> Result<(String, String), Refusal> {
+fn variable(entry: &NodeEntry) -> Result<(String, String), Diagnostic> {
     if entry.key.is_empty() || entry.key.contains(['=', '\0']) {
-        return Err(Refusal::new(
+        return Err(Diagnostic::new(
             entry.at,
             "a variable's name must not be empty or hold `=` or NUL",
         ));
@@ -425,9 +432,9 @@ fn variable(entry: &Entry) -> Result<(String, String), Refusal> {
     Ok((entry.key.clone(), entry.value.text()?.to_owned()))
 }
 
-fn budget_of(node: &Node) -> Result<Budget, Refusal> {
+fn budget_of(node: &Node) -> Result<BudgetSpec, Diagnostic> {
     let fields = node.fields(&["usd", "tokens"])?;
-    Ok(Budget {
+    Ok(BudgetSpec {
         usd: fields.optional("usd").map(amount).transpose()?,
         tokens: fields
             .optional("tokens")
@@ -436,7 +443,7 @@ fn budget_of(node: &Node) -> Result<Budget, Refusal> {
     })
 }
 
-fn kept_snapshots(node: &Node) -> Result<u32, Refusal> {
+fn kept_snapshots(node: &Node) -> Result<u32, Diagnostic> {
     let keep = node.fields(&["keep"])?.optional("keep");
     keep.map_or(Ok(DEFAULT_KEPT_SNAPSHOTS), |node| {
         node.whole_in(0, u32::MAX.into())
@@ -448,7 +455,7 @@ fn usd_of(budget: &Node) -> Option<&Node> {
 }
 
 /// Returns where a source arrives when nobody says: under its own name, `.` at the top.
-fn own_name(node: &Node, from: &Path) -> Result<Option<SafePath>, Refusal> {
+fn own_name(node: &Node, from: &Path) -> Result<Option<SafePath>, Diagnostic> {
     if from.is_dir() && is_top(node.text()?) {
         return Ok(None);
     }
@@ -469,7 +476,7 @@ fn is_top(text: &str) -> bool {
             .all(|component| component == Component::CurDir)
 }
 
-fn safe(node: &Node, text: &str) -> Result<SafePath, Refusal> {
+fn safe(node: &Node, text: &str) -> Result<SafePath, Diagnostic> {
     SafePath::parse(text)
         .map_err(|Violation { what, rule }| node.refuse(format!("\"{what}\": {rule}")))
 }

@@ -15,12 +15,12 @@ use std::sync::Arc;
 use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 
-use super::Source;
+use super::InputSource;
 use super::diagnostic::{shown_path, yaml_word};
-use super::exclusions::{Apart, Filter, LeftOut};
-use super::inputs::{InputKind, Placed};
+use super::exclusions::{ExcludedFiles, InputFilter, ReservedPaths};
+use super::inputs::{InputKind, PlacedInputs};
 use super::read::open_file;
-use crate::cancel::Stop;
+use crate::cancel::CancelToken;
 use crate::workspace::generated::is_never_taken;
 use crate::workspace::safe_path::SafePath;
 
@@ -31,45 +31,45 @@ const MAX_ENTRIES: usize = 1_000_000;
 
 /// Whether a file's content is kept with its hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Contents {
+pub enum KeptContents {
     Held,
     Streamed,
 }
 
 /// Something that cannot be taken, and where there is one, the line that would help.
 #[derive(Debug)]
-pub struct Untakable {
+pub struct RejectedInput {
     pub what: String,
     pub help: Option<String>,
 }
 
-impl From<String> for Untakable {
-    fn from(what: String) -> Untakable {
-        Untakable { what, help: None }
+impl From<String> for RejectedInput {
+    fn from(what: String) -> RejectedInput {
+        RejectedInput { what, help: None }
     }
 }
 
 /// A walk that leaves out what is the root's own, and counts what it takes.
-pub struct Walk<'a> {
-    stop: &'a Stop,
+pub struct InputWalk<'a> {
+    stop: &'a CancelToken,
     root: Option<PathBuf>,
     held: u64,
     entries: usize,
-    pub left_out: LeftOut,
+    pub left_out: ExcludedFiles,
     /// What the user may not have meant.
     pub warnings: Vec<String>,
 }
 
-impl Walk<'_> {
+impl InputWalk<'_> {
     /// Returns a walk for a run in `root` that ends early with any error when a signal asks for it.
-    pub fn new<'a>(root: &Path, stop: &'a Stop) -> Walk<'a> {
+    pub fn new<'a>(root: &Path, stop: &'a CancelToken) -> InputWalk<'a> {
         let root = fs::canonicalize(root).ok();
-        Walk {
+        InputWalk {
             stop,
             root,
             held: 0,
             entries: 0,
-            left_out: LeftOut::default(),
+            left_out: ExcludedFiles::default(),
             warnings: Vec::new(),
         }
     }
@@ -82,11 +82,11 @@ impl Walk<'_> {
     /// Adds what one source brings; `apart` is what stays behind though a folder of `copy` or `protect` holds it.
     pub fn source(
         &mut self,
-        source: &Source,
-        contents: Contents,
-        apart: Option<&Apart>,
-        placed: &mut Placed,
-    ) -> Result<(), Untakable> {
+        source: &InputSource,
+        contents: KeptContents,
+        apart: Option<&ReservedPaths>,
+        placed: &mut PlacedInputs,
+    ) -> Result<(), RejectedInput> {
         let from = self.resolved(&source.from)?;
         if apart.is_some_and(|apart| apart.is_hidden(&from)) {
             let (head, name) = (&source.place.head, shown_path(Path::new(&source.written)));
@@ -100,7 +100,7 @@ impl Walk<'_> {
                 Ok(())
             }
             to => {
-                let filter = Filter::new(apart, &source.exclude, &from)?;
+                let filter = InputFilter::new(apart, &source.exclude, &from)?;
                 self.below(&from, to.as_ref(), contents, &filter, placed)
                     .map_err(|problem| problem.explained(source, &from))
             }
@@ -111,11 +111,11 @@ impl Walk<'_> {
     pub fn folder(
         &mut self,
         folder: &Path,
-        contents: Contents,
-        placed: &mut Placed,
+        contents: KeptContents,
+        placed: &mut PlacedInputs,
     ) -> Result<(), String> {
         let top = self.resolved(folder)?;
-        let filter = Filter::new(None, &[], &top)?;
+        let filter = InputFilter::new(None, &[], &top)?;
         self.below(&top, None, contents, &filter, placed)
             .map_err(|problem| problem.what())
     }
@@ -124,10 +124,10 @@ impl Walk<'_> {
         &mut self,
         top: &Path,
         to: Option<&SafePath>,
-        contents: Contents,
-        filter: &Filter<'_>,
-        placed: &mut Placed,
-    ) -> Result<(), Problem> {
+        contents: KeptContents,
+        filter: &InputFilter<'_>,
+        placed: &mut PlacedInputs,
+    ) -> Result<(), WalkProblem> {
         let mut thinned = BTreeSet::new();
         let mut waiting = vec![(top.to_owned(), to.cloned(), filter.enter(top, None)?)];
         while let Some((folder, to, rules)) = waiting.pop() {
@@ -202,7 +202,12 @@ impl Walk<'_> {
         })
     }
 
-    fn entry(&mut self, path: &Path, top: &Path, contents: Contents) -> Result<InputKind, Problem> {
+    fn entry(
+        &mut self,
+        path: &Path,
+        top: &Path,
+        contents: KeptContents,
+    ) -> Result<InputKind, WalkProblem> {
         if self.stop.requested().is_some() {
             return Err("stopped".to_owned().into());
         }
@@ -220,13 +225,13 @@ impl Walk<'_> {
         }
     }
 
-    fn file(&mut self, path: &Path, contents: Contents) -> Result<InputKind, String> {
+    fn file(&mut self, path: &Path, contents: KeptContents) -> Result<InputKind, String> {
         let fail = |error: io::Error| cannot_read(path, &error);
         let mut file = open_file(path, OFlags::NOFOLLOW).map_err(fail)?;
         let metadata = file.metadata().map_err(fail)?;
         let (sha256, content) = match contents {
-            Contents::Streamed => (digest(&mut file).map_err(fail)?, None),
-            Contents::Held => {
+            KeptContents::Streamed => (digest(&mut file).map_err(fail)?, None),
+            KeptContents::Held => {
                 let content = self.hold(&mut file, &metadata).map_err(fail)?;
                 (sha256(&content), Some(content))
             }
@@ -284,7 +289,11 @@ fn below(folder: Option<&SafePath>, name: &OsStr, within: &Path) -> Result<SafeP
 }
 
 /// Removes folders of which nothing came because everything in them was left out; `top` itself stays.
-fn drop_thinned(placed: &mut Placed, mut thinned: BTreeSet<SafePath>, top: Option<&SafePath>) {
+fn drop_thinned(
+    placed: &mut PlacedInputs,
+    mut thinned: BTreeSet<SafePath>,
+    top: Option<&SafePath>,
+) {
     let mut children: BTreeMap<SafePath, usize> = BTreeMap::new();
     for parent in placed.keys().filter_map(SafePath::parent) {
         *children.entry(parent).or_default() += 1;
@@ -305,23 +314,23 @@ fn drop_thinned(placed: &mut Placed, mut thinned: BTreeSet<SafePath>, top: Optio
 }
 
 /// Why a walk ended.
-enum Problem {
+enum WalkProblem {
     Other(String),
     /// A link that leads out of what is copied, and where to.
     LeavingLink(PathBuf, PathBuf),
 }
 
-impl From<String> for Problem {
-    fn from(what: String) -> Problem {
-        Problem::Other(what)
+impl From<String> for WalkProblem {
+    fn from(what: String) -> WalkProblem {
+        WalkProblem::Other(what)
     }
 }
 
-impl Problem {
+impl WalkProblem {
     fn what(&self) -> String {
         match self {
-            Problem::Other(what) => what.clone(),
-            Problem::LeavingLink(link, target) => {
+            WalkProblem::Other(what) => what.clone(),
+            WalkProblem::LeavingLink(link, target) => {
                 format!(
                     "{}: this link leads out of what is copied, to {}",
                     shown_path(link),
@@ -332,10 +341,10 @@ impl Problem {
     }
 
     /// Returns the problem with the line that the user can write in the place of `source`, which is really at `top`.
-    fn explained(&self, source: &Source, top: &Path) -> Untakable {
+    fn explained(&self, source: &InputSource, top: &Path) -> RejectedInput {
         let help = match self {
-            Problem::Other(_) => None,
-            Problem::LeavingLink(link, _) => match virtual_environment(link, top) {
+            WalkProblem::Other(_) => None,
+            WalkProblem::LeavingLink(link, _) => match virtual_environment(link, top) {
                 None => Some(format!(
                     "`{}` leaves it out",
                     source.without(&inside(top, link))
@@ -347,7 +356,7 @@ impl Problem {
                 )),
             },
         };
-        Untakable {
+        RejectedInput {
             what: self.what(),
             help,
         }
@@ -381,7 +390,7 @@ fn inside(top: &Path, path: &Path) -> String {
 }
 
 /// Returns the link if it stays below `top` by its own words and, where it leads somewhere, in fact.
-fn link(path: &Path, top: &Path) -> Result<InputKind, Problem> {
+fn link(path: &Path, top: &Path) -> Result<InputKind, WalkProblem> {
     let target = fs::read_link(path).map_err(|error| cannot_read(path, &error))?;
     let begin = path
         .strip_prefix(top)
@@ -389,7 +398,7 @@ fn link(path: &Path, top: &Path) -> Result<InputKind, Problem> {
     let resolved = fs::canonicalize(path).ok();
     match stays_inside(begin, &target) && resolved.is_none_or(|end| end.starts_with(top)) {
         true => Ok(InputKind::Link { target }),
-        false => Err(Problem::LeavingLink(path.to_owned(), target)),
+        false => Err(WalkProblem::LeavingLink(path.to_owned(), target)),
     }
 }
 

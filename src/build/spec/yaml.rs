@@ -9,8 +9,8 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_yaml::{Location, MessageFormatter, Options, Spanned, UserMessageFormatter};
 
-use super::diagnostic::{Refusal, escape};
-use super::node::{Entry, Node, Value};
+use super::diagnostic::{Diagnostic, escape};
+use super::node::{Node, NodeEntry, NodeValue};
 
 const MAX_DEPTH: usize = 32;
 const MAX_NODES: usize = 100_000;
@@ -18,8 +18,8 @@ const MAX_ALIASES: usize = 1_000;
 const MAX_TEXT_BYTES: usize = 8 << 20;
 
 /// Returns the tree, or the first error; an empty document is `Null`.
-pub fn parse(text: &str) -> Result<Node, Refusal> {
-    let tree: Spanned<Raw> = serde_yaml::from_str_with_options(text, options())
+pub fn parse(text: &str) -> Result<Node, Diagnostic> {
+    let tree: Spanned<YamlValue> = serde_yaml::from_str_with_options(text, options())
         .map_err(|error| refusal(text, &error))?;
     Ok(node(text, tree))
 }
@@ -42,9 +42,9 @@ fn options() -> Options {
     }
 }
 
-fn refusal(text: &str, error: &serde_yaml::Error) -> Refusal {
+fn refusal(text: &str, error: &serde_yaml::Error) -> Diagnostic {
     let what = UserMessageFormatter.format_message(error);
-    Refusal::new(
+    Diagnostic::new(
         error
             .location()
             .map_or(0, |location| offset(text, location)),
@@ -68,23 +68,25 @@ fn offset(text: &str, location: Location) -> usize {
 }
 
 /// What the YAML crate finds, before its numbers are looked up in the text.
-enum Raw {
-    Value(Value),
-    List(Vec<Spanned<Raw>>),
-    Map(Vec<(Spanned<String>, Spanned<Raw>)>),
+enum YamlValue {
+    Value(NodeValue),
+    List(Vec<Spanned<YamlValue>>),
+    Map(Vec<(Spanned<String>, Spanned<YamlValue>)>),
 }
 
-fn node(text: &str, raw: Spanned<Raw>) -> Node {
+fn node(text: &str, raw: Spanned<YamlValue>) -> Node {
     // What an alias or a merge brings is shown where it is written, not where it is used.
     let at = offset(text, raw.defined);
     let value = match raw.value {
         // Whole numbers beyond 64 bits arrive as fractions; the text says what they are.
-        Raw::Value(Value::Fraction(number)) => {
-            Value::whole(spelling(text, at)).unwrap_or(Value::Fraction(number))
+        YamlValue::Value(NodeValue::Fraction(number)) => {
+            NodeValue::whole(spelling(text, at)).unwrap_or(NodeValue::Fraction(number))
         }
-        Raw::Value(value) => value,
-        Raw::List(items) => Value::List(items.into_iter().map(|item| node(text, item)).collect()),
-        Raw::Map(entries) => Value::Map(
+        YamlValue::Value(value) => value,
+        YamlValue::List(items) => {
+            NodeValue::List(items.into_iter().map(|item| node(text, item)).collect())
+        }
+        YamlValue::Map(entries) => NodeValue::Map(
             entries
                 .into_iter()
                 .map(|(key, value)| entry(text, key, value))
@@ -94,8 +96,8 @@ fn node(text: &str, raw: Spanned<Raw>) -> Node {
     Node { at, value }
 }
 
-fn entry(text: &str, key: Spanned<String>, value: Spanned<Raw>) -> Entry {
-    Entry {
+fn entry(text: &str, key: Spanned<String>, value: Spanned<YamlValue>) -> NodeEntry {
+    NodeEntry {
         at: offset(text, key.defined),
         key: key.value,
         value: node(text, value),
@@ -109,62 +111,62 @@ fn spelling(text: &str, at: usize) -> &str {
         .unwrap_or(rest.len())]
 }
 
-impl<'de> Deserialize<'de> for Raw {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Raw, D::Error> {
-        deserializer.deserialize_any(RawVisitor)
+impl<'de> Deserialize<'de> for YamlValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<YamlValue, D::Error> {
+        deserializer.deserialize_any(YamlVisitor)
     }
 }
 
-struct RawVisitor;
+struct YamlVisitor;
 
-impl<'de> Visitor<'de> for RawVisitor {
-    type Value = Raw;
+impl<'de> Visitor<'de> for YamlVisitor {
+    type Value = YamlValue;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("a value")
     }
 
-    fn visit_unit<E>(self) -> Result<Raw, E> {
-        Ok(Raw::Value(Value::Null))
+    fn visit_unit<E>(self) -> Result<YamlValue, E> {
+        Ok(YamlValue::Value(NodeValue::Null))
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Raw, E> {
-        Ok(Raw::Value(Value::Bool(value)))
+    fn visit_bool<E>(self, value: bool) -> Result<YamlValue, E> {
+        Ok(YamlValue::Value(NodeValue::Bool(value)))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Raw, E> {
-        Ok(Raw::Value(Value::Whole(value.into())))
+    fn visit_i64<E>(self, value: i64) -> Result<YamlValue, E> {
+        Ok(YamlValue::Value(NodeValue::Whole(value.into())))
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<Raw, E> {
-        Ok(Raw::Value(Value::Whole(value.into())))
+    fn visit_u64<E>(self, value: u64) -> Result<YamlValue, E> {
+        Ok(YamlValue::Value(NodeValue::Whole(value.into())))
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<Raw, E> {
-        Ok(Raw::Value(Value::Fraction(value)))
+    fn visit_f64<E>(self, value: f64) -> Result<YamlValue, E> {
+        Ok(YamlValue::Value(NodeValue::Fraction(value)))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Raw, E> {
-        Ok(Raw::Value(Value::Text(value.to_owned())))
+    fn visit_str<E>(self, value: &str) -> Result<YamlValue, E> {
+        Ok(YamlValue::Value(NodeValue::Text(value.to_owned())))
     }
 
-    fn visit_string<E>(self, value: String) -> Result<Raw, E> {
-        Ok(Raw::Value(Value::Text(value)))
+    fn visit_string<E>(self, value: String) -> Result<YamlValue, E> {
+        Ok(YamlValue::Value(NodeValue::Text(value)))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Raw, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<YamlValue, A::Error> {
         let mut items = Vec::new();
         while let Some(item) = access.next_element()? {
             items.push(item);
         }
-        Ok(Raw::List(items))
+        Ok(YamlValue::List(items))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Raw, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<YamlValue, A::Error> {
         let mut entries = Vec::new();
         while let Some(entry) = access.next_entry()? {
             entries.push(entry);
         }
-        Ok(Raw::Map(entries))
+        Ok(YamlValue::Map(entries))
     }
 }

@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::process::check_env::{Base, find_program};
+use crate::process::check_env::{CallerEnv, find_program};
 
 /// Names that packages install by mistake, and projects have for good reasons.
 const TOO_COMMON: [&str; 6] = ["tests", "test", "docs", "examples", "src", "scripts"];
@@ -19,7 +19,7 @@ const LONGEST: u64 = 1 << 20;
 /// Returns the names of modules that the interpreters on these `PATH`s import before the tests, besides the standard
 /// library's; `programs` are named by a check with their whole path.
 pub fn imported<'a>(
-    base: &Base,
+    base: &CallerEnv,
     paths: impl Iterator<Item = &'a OsStr>,
     programs: impl Iterator<Item = &'a Path>,
     workspace: &Path,

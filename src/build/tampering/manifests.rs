@@ -183,7 +183,7 @@ const GO_PLAIN: [&str; 3] = ["go", "require", "retract"];
 
 /// How a file is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ManifestKind {
     /// Any change counts.
     Whole,
     PyProject,
@@ -194,23 +194,23 @@ pub enum Kind {
 }
 
 /// What in a manifest can steer a test run: fields with their values.
-pub type Steering = BTreeMap<String, Value>;
+pub type TestSettings = BTreeMap<String, Value>;
 
 /// Returns what kind of configuration a file is.
-pub fn kind(path: &Path) -> Option<Kind> {
+pub fn kind(path: &Path) -> Option<ManifestKind> {
     let name = path.file_name()?.to_str()?;
     Some(match name {
-        "pyproject.toml" => Kind::PyProject,
-        "Cargo.toml" => Kind::Cargo,
-        "package.json" => Kind::Package,
-        "setup.cfg" => Kind::SetupCfg,
-        "go.mod" => Kind::GoMod,
-        _ if WHOLE_STEMS.iter().any(|stem| name.starts_with(stem)) => Kind::Whole,
+        "pyproject.toml" => ManifestKind::PyProject,
+        "Cargo.toml" => ManifestKind::Cargo,
+        "package.json" => ManifestKind::Package,
+        "setup.cfg" => ManifestKind::SetupCfg,
+        "go.mod" => ManifestKind::GoMod,
+        _ if WHOLE_STEMS.iter().any(|stem| name.starts_with(stem)) => ManifestKind::Whole,
         _ if WHOLE
             .iter()
             .any(|known| known.ends_with(name) && path.ends_with(known)) =>
         {
-            Kind::Whole
+            ManifestKind::Whole
         }
         _ => return None,
     })
@@ -218,21 +218,24 @@ pub fn kind(path: &Path) -> Option<Kind> {
 
 /// Returns what in a manifest can steer a test run; nothing where it cannot be parsed. `commands` are the words of the
 /// checks, which may name scripts and profiles.
-pub fn steering(kind: Kind, text: &[u8], commands: &[&str]) -> Option<Steering> {
+pub fn steering(kind: ManifestKind, text: &[u8], commands: &[&str]) -> Option<TestSettings> {
     let text = std::str::from_utf8(text).ok()?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     match kind {
-        Kind::Whole => Some(Steering::from([("content".to_owned(), Value::from(text))])),
-        Kind::PyProject => Some(selected(&toml::from_str(text).ok()?, PYPROJECT)),
-        Kind::Cargo => Some(of_cargo(&toml::from_str(text).ok()?, commands)),
-        Kind::Package => Some(of_package(&serde_json::from_str(text).ok()?, commands)),
-        Kind::SetupCfg => of_setup_cfg(text),
-        Kind::GoMod => Some(of_go_mod(text)),
+        ManifestKind::Whole => Some(TestSettings::from([(
+            "content".to_owned(),
+            Value::from(text),
+        )])),
+        ManifestKind::PyProject => Some(selected(&toml::from_str(text).ok()?, PYPROJECT)),
+        ManifestKind::Cargo => Some(of_cargo(&toml::from_str(text).ok()?, commands)),
+        ManifestKind::Package => Some(of_package(&serde_json::from_str(text).ok()?, commands)),
+        ManifestKind::SetupCfg => of_setup_cfg(text),
+        ManifestKind::GoMod => Some(of_go_mod(text)),
     }
 }
 
 /// Returns the fields that differ.
-pub fn differing(before: &Steering, after: &Steering) -> Vec<String> {
+pub fn differing(before: &TestSettings, after: &TestSettings) -> Vec<String> {
     let all: BTreeMap<&String, ()> = before
         .keys()
         .chain(after.keys())
@@ -244,8 +247,8 @@ pub fn differing(before: &Steering, after: &Steering) -> Vec<String> {
         .collect()
 }
 
-fn selected(value: &Value, patterns: &[&str]) -> Steering {
-    let mut found = Steering::new();
+fn selected(value: &Value, patterns: &[&str]) -> TestSettings {
+    let mut found = TestSettings::new();
     for pattern in patterns {
         let parts: Vec<&str> = pattern.split('.').collect();
         select(value, &parts, String::new(), &mut found);
@@ -253,7 +256,7 @@ fn selected(value: &Value, patterns: &[&str]) -> Steering {
     found
 }
 
-fn select(value: &Value, pattern: &[&str], way: String, found: &mut Steering) {
+fn select(value: &Value, pattern: &[&str], way: String, found: &mut TestSettings) {
     let Some((first, rest)) = pattern.split_first() else {
         found.insert(way, value.clone());
         return;
@@ -285,7 +288,7 @@ fn select(value: &Value, pattern: &[&str], way: String, found: &mut Steering) {
     }
 }
 
-fn of_cargo(manifest: &Value, commands: &[&str]) -> Steering {
+fn of_cargo(manifest: &Value, commands: &[&str]) -> TestSettings {
     let mut patterns: Vec<String> = CARGO.iter().map(|pattern| (*pattern).to_owned()).collect();
     // `[project]` is the old name of `[package]`.
     patterns.extend(
@@ -321,7 +324,7 @@ fn of_cargo(manifest: &Value, commands: &[&str]) -> Steering {
     found
 }
 
-fn of_package(manifest: &Value, commands: &[&str]) -> Steering {
+fn of_package(manifest: &Value, commands: &[&str]) -> TestSettings {
     let mut found = selected(manifest, PACKAGE);
     for table in PACKAGE_DEPENDENCIES {
         let all = selected(manifest, &[&format!("{table}.*")]);
@@ -388,7 +391,7 @@ fn is_local(from: &Value) -> bool {
 }
 
 /// Returns the sections for runners; nothing where the text has no section at all.
-fn of_setup_cfg(text: &str) -> Option<Steering> {
+fn of_setup_cfg(text: &str) -> Option<TestSettings> {
     let mut sections: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     let mut section: Option<String> = None;
     for line in text.lines() {
@@ -415,7 +418,7 @@ fn of_setup_cfg(text: &str) -> Option<Steering> {
     })
 }
 
-fn of_go_mod(text: &str) -> Steering {
+fn of_go_mod(text: &str) -> TestSettings {
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut block: Option<String> = None;
     for line in text.lines() {
@@ -625,7 +628,7 @@ mod tests {
             "build.rs",
             "Rakefile",
         ] {
-            assert_eq!(kind(Path::new(path)), Some(Kind::Whole), "{path}");
+            assert_eq!(kind(Path::new(path)), Some(ManifestKind::Whole), "{path}");
         }
         for path in [
             "config.toml",

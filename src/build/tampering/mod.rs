@@ -21,13 +21,15 @@ use std::path::{Component, Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use crate::build::context::Context;
-use crate::build::spec::inputs::{Input, InputKind, Inputs};
-use crate::build::spec::{Check, Spec};
-use crate::build::tampering::python::{CUSTOMIZE, Form, Module, Names, Runners};
+use crate::build::spec::inputs::{InputKind, Inputs, WorkspaceInput};
+use crate::build::spec::{CheckSpec, Spec};
+use crate::build::tampering::python::{
+    CUSTOMIZE, ModuleForm, PythonModule, PythonRunners, ReservedNames,
+};
 use crate::error::Result;
-use crate::process::check_env::Base;
+use crate::process::check_env::CallerEnv;
 use crate::workspace::safe_path::{SafePath, Violation};
-use crate::workspace::{Change, Door, Kind, Read, Walk};
+use crate::workspace::{EntryKind, FileChange, ReadOutcome, WalkStep, Workspace};
 
 /// Folders that hold what others made: what is in them is judged by nobody, but for `node_modules/.bin`.
 const EXEMPT: [&str; 2] = [".venv", "node_modules"];
@@ -36,12 +38,12 @@ const ENTRY_POINTS: &str = "entry_points.txt";
 const REMEDY: &str = "if it is yours, name it in `workspace.copy`; else it needs another name";
 
 /// What the rules of a run go by: settled once, before anything is generated.
-pub struct Rules {
+pub struct TamperingRules {
     /// What the user gave, by place.
-    given: HashMap<PathBuf, Given>,
+    given: HashMap<PathBuf, GivenFile>,
     /// Whether there are protected or hidden tests.
     has_tests: bool,
-    names: Names,
+    names: ReservedNames,
     tests: TestModules,
     /// For each check the folders in which its interpreter looks for modules, besides the top.
     folders: Vec<Vec<PathBuf>>,
@@ -52,13 +54,18 @@ pub struct Rules {
 }
 
 /// Something that the user gave.
-enum Given {
-    File { sha256: [u8; 32], content: Original },
-    Link { target: PathBuf },
+enum GivenFile {
+    File {
+        sha256: [u8; 32],
+        content: OriginalContent,
+    },
+    Link {
+        target: PathBuf,
+    },
 }
 
 /// Where the content of a given file can be read.
-enum Original {
+enum OriginalContent {
     Held(std::sync::Arc<[u8]>),
     Source(PathBuf),
 }
@@ -76,13 +83,13 @@ struct TestModules {
     open_folders: BTreeSet<PathBuf>,
 }
 
-impl Rules {
+impl TamperingRules {
     /// Returns the rules of a run in `workspace`.
-    pub fn new(spec: &Spec, inputs: &Inputs, workspace: &Path, base: &Base) -> Rules {
+    pub fn new(spec: &Spec, inputs: &Inputs, workspace: &Path, base: &CallerEnv) -> TamperingRules {
         let commands = || spec.checks.iter().map(|check| check.command.as_slice());
         let runners = commands()
-            .map(Runners::of)
-            .fold(Runners::default(), Runners::and);
+            .map(PythonRunners::of)
+            .fold(PythonRunners::default(), PythonRunners::and);
         let installed = match runners.python {
             true => {
                 let own = spec
@@ -101,10 +108,10 @@ impl Rules {
             }
             false => HashSet::new(),
         };
-        Rules {
+        TamperingRules {
             given: given(inputs),
             has_tests: !inputs.protect.is_empty() || spec.checks.iter().any(|check| check.hidden),
-            names: Names::new(runners, installed),
+            names: ReservedNames::new(runners, installed),
             tests: TestModules::of(inputs),
             folders: spec
                 .checks
@@ -131,12 +138,12 @@ impl Rules {
     }
 
     /// Returns why a file may not be in `place`, by its path alone.
-    fn refused(&self, path: &Path, is_link: bool, place: &Place<'_>) -> Option<String> {
+    fn refused(&self, path: &Path, is_link: bool, place: &RuleScope<'_>) -> Option<String> {
         if is_exempt(path) {
             return None;
         }
         let modules = python::modules(path, is_link);
-        let customizes = |module: &&Module| CUSTOMIZE.contains(&module.name.as_str());
+        let customizes = |module: &&PythonModule| CUSTOMIZE.contains(&module.name.as_str());
         if modules
             .iter()
             .filter(customizes)
@@ -189,7 +196,7 @@ impl Rules {
 }
 
 /// Where the rules are applied.
-enum Place<'a> {
+enum RuleScope<'a> {
     /// An answer, and the packages that it writes into.
     Answer {
         folders: BTreeSet<&'a Path>,
@@ -199,19 +206,19 @@ enum Place<'a> {
     Workspace { folders: &'a BTreeSet<&'a Path> },
 }
 
-impl Place<'_> {
+impl RuleScope<'_> {
     /// Whether what lies in a folder is judged, for things that are refused anywhere in an answer.
     fn holds(&self, folder: &Path) -> bool {
         match self {
-            Place::Answer { .. } => true,
-            Place::Workspace { folders } => folders.contains(folder),
+            RuleScope::Answer { .. } => true,
+            RuleScope::Workspace { folders } => folders.contains(folder),
         }
     }
 
     /// Whether a module lies where an interpreter looks, or, in an answer, where one line lets it look.
-    fn is_searched(&self, module: &Module) -> bool {
+    fn is_searched(&self, module: &PythonModule) -> bool {
         match self {
-            Place::Answer {
+            RuleScope::Answer {
                 folders,
                 is_package,
             } => {
@@ -219,7 +226,7 @@ impl Place<'_> {
                 folders.contains(folder)
                     || (python::is_unmistakable(&module.name) && !is_package(folder))
             }
-            Place::Workspace { folders } => folders.contains(module.folder.as_path()),
+            RuleScope::Workspace { folders } => folders.contains(module.folder.as_path()),
         }
     }
 }
@@ -250,7 +257,7 @@ impl TestModules {
                 all.open_folders.insert(around.to_owned());
             }
         }
-        let is_folder = |input: &&Input| input.kind == InputKind::Dir;
+        let is_folder = |input: &&WorkspaceInput| input.kind == InputKind::Dir;
         for folder in inputs
             .protect
             .iter()
@@ -263,12 +270,12 @@ impl TestModules {
     }
 
     /// Whether a module has the import name of a test beside it.
-    fn has_namesake(&self, module: &Module) -> bool {
+    fn has_namesake(&self, module: &PythonModule) -> bool {
         let key = (module.folder.clone(), module.name.clone());
         match module.form {
-            Form::File => self.files.contains(&key) || self.packages.contains(&key),
-            Form::Package => self.files.contains(&key),
-            Form::Portion => false,
+            ModuleForm::File => self.files.contains(&key) || self.packages.contains(&key),
+            ModuleForm::Package => self.files.contains(&key),
+            ModuleForm::Portion => false,
         }
     }
 
@@ -296,7 +303,7 @@ impl TestModules {
     }
 }
 
-fn given(inputs: &Inputs) -> HashMap<PathBuf, Given> {
+fn given(inputs: &Inputs) -> HashMap<PathBuf, GivenFile> {
     let files = inputs
         .hidden
         .iter()
@@ -311,15 +318,16 @@ fn given(inputs: &Inputs) -> HashMap<PathBuf, Given> {
                 source,
                 ..
             } => {
-                let content = content
-                    .clone()
-                    .map_or_else(|| Original::Source(source.clone()), Original::Held);
-                Given::File {
+                let content = content.clone().map_or_else(
+                    || OriginalContent::Source(source.clone()),
+                    OriginalContent::Held,
+                );
+                GivenFile::File {
                     sha256: *sha256,
                     content,
                 }
             }
-            InputKind::Link { target } => Given::Link {
+            InputKind::Link { target } => GivenFile::Link {
                 target: target.clone(),
             },
             InputKind::Dir => return None,
@@ -329,33 +337,33 @@ fn given(inputs: &Inputs) -> HashMap<PathBuf, Given> {
     known.collect()
 }
 
-impl Given {
+impl GivenFile {
     /// Returns the content as it was given, if it still can be read.
     fn content(&self) -> Option<Vec<u8>> {
         match self {
-            Given::File {
-                content: Original::Held(content),
+            GivenFile::File {
+                content: OriginalContent::Held(content),
                 ..
             } => Some(content.to_vec()),
-            Given::File {
-                content: Original::Source(source),
+            GivenFile::File {
+                content: OriginalContent::Source(source),
                 ..
             } => fs::read(source)
                 .ok()
                 .filter(|content| self.has_content(content)),
-            Given::Link { .. } => None,
+            GivenFile::Link { .. } => None,
         }
     }
 
     fn has_content(&self, bytes: &[u8]) -> bool {
-        matches!(self, Given::File { sha256, .. } if Sha256::digest(bytes)[..] == sha256[..])
+        matches!(self, GivenFile::File { sha256, .. } if Sha256::digest(bytes)[..] == sha256[..])
     }
 
-    fn is_unchanged(&self, door: &Door, path: &Path, link: Option<&Path>) -> Result<bool> {
+    fn is_unchanged(&self, door: &Workspace, path: &Path, link: Option<&Path>) -> Result<bool> {
         Ok(match self {
-            Given::Link { target } => link == Some(target),
-            Given::File { .. } => {
-                matches!(door.read_file(path, u64::MAX)?, Read::File(bytes) if self.has_content(&bytes))
+            GivenFile::Link { target } => link == Some(target),
+            GivenFile::File { .. } => {
+                matches!(door.read_file(path, u64::MAX)?, ReadOutcome::File(bytes) if self.has_content(&bytes))
             }
         })
     }
@@ -384,7 +392,7 @@ fn is_exempt(path: &Path) -> bool {
 }
 
 /// The folders below the workspace that the `PYTHONPATH` of a check names.
-fn python_path(check: &Check, workspace: &Path) -> Vec<PathBuf> {
+fn python_path(check: &CheckSpec, workspace: &Path) -> Vec<PathBuf> {
     let path = check
         .env
         .get("PYTHONPATH")
@@ -397,7 +405,7 @@ fn python_path(check: &Check, workspace: &Path) -> Vec<PathBuf> {
 }
 
 /// The folders in which the interpreter of a check looks: that path, and where its command goes or finds its script.
-fn searched_folders(check: &Check, workspace: &Path) -> Vec<PathBuf> {
+fn searched_folders(check: &CheckSpec, workspace: &Path) -> Vec<PathBuf> {
     let scripts = python::script_folders(&check.command);
     let scripts = scripts
         .into_iter()
@@ -424,10 +432,10 @@ fn below(path: &Path, workspace: &Path) -> Option<PathBuf> {
 }
 
 /// Returns what a change writes.
-pub fn written(change: &Change) -> Option<(&SafePath, &[u8])> {
+pub fn written(change: &FileChange) -> Option<(&SafePath, &[u8])> {
     match change {
-        Change::Write { path, content } => Some((path, content)),
-        Change::Delete { .. } => None,
+        FileChange::Write { path, content } => Some((path, content)),
+        FileChange::Delete { .. } => None,
     }
 }
 
@@ -450,9 +458,12 @@ pub fn judge_answer<'a>(
     let is_package = |folder: &Path| {
         let marker = folder.join("__init__.py");
         written.iter().any(|(path, _)| *path == marker)
-            || !matches!(context.door.read_file(&marker, u64::MAX), Ok(Read::Missing))
+            || !matches!(
+                context.door.read_file(&marker, u64::MAX),
+                Ok(ReadOutcome::Missing)
+            )
     };
-    let place = Place::Answer {
+    let place = RuleScope::Answer {
         folders: rules.all_folders(),
         is_package: &is_package,
     };
@@ -477,7 +488,7 @@ fn violation(path: &Path, rule: &str) -> Violation {
 }
 
 /// Refuses a check before which a file stands where its interpreter would take it, and the user did not give it.
-pub fn judge_workspace(context: &Context, check: &Check) -> Result<()> {
+pub fn judge_workspace(context: &Context, check: &CheckSpec) -> Result<()> {
     let checks = &context.spec.checks;
     let index = checks.iter().position(|known| known.name == check.name);
     let own = index
@@ -512,19 +523,19 @@ fn violations(context: &Context, folders: &BTreeSet<&Path>) -> Result<Vec<Violat
         .iter()
         .flat_map(|folder| folder.ancestors())
         .collect();
-    let place = Place::Workspace { folders };
+    let place = RuleScope::Workspace { folders };
     let mut found: Vec<(PathBuf, Option<PathBuf>, String)> = Vec::new();
     context.door.walk_whole(&mut |entry| {
         let path = entry.path.as_path();
-        if matches!(entry.kind, Kind::Dir { .. }) {
+        if matches!(entry.kind, EntryKind::Dir { .. }) {
             let may_hold = || {
                 let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
                 let is_judged = path.parent().is_some_and(|folder| judged.contains(folder));
                 is_judged && (rules.names.may_shadow(name) || is_metadata(path) || rules.tests.may_be_namesake(path))
             };
-            return if ways.contains(path) || may_hold() { Walk::On } else { Walk::Skip };
+            return if ways.contains(path) || may_hold() { WalkStep::On } else { WalkStep::Skip };
         }
-        let link = if let Kind::Link { target } = &entry.kind { Some(target.clone()) } else { None };
+        let link = if let EntryKind::Link { target } = &entry.kind { Some(target.clone()) } else { None };
         let rule = rules.refused(path, link.is_some(), &place);
         let is_no_folder = || searched.contains(path) && rules.path_ways.contains(path);
         let rule = rule.or_else(|| {
@@ -533,7 +544,7 @@ fn violations(context: &Context, folders: &BTreeSet<&Path>) -> Result<Vec<Violat
             })
         });
         found.extend(rule.map(|rule| (path.to_owned(), link, rule)));
-        Walk::On
+        WalkStep::On
     })?;
     let mut violations = Vec::new();
     for (path, link, rule) in found {
@@ -544,7 +555,7 @@ fn violations(context: &Context, folders: &BTreeSet<&Path>) -> Result<Vec<Violat
         let is_harmless = link.is_none()
             && path.ends_with(ENTRY_POINTS)
             && {
-                matches!(context.door.read_file(&path, u64::MAX)?, Read::File(bytes) if !names_entry_points(&bytes))
+                matches!(context.door.read_file(&path, u64::MAX)?, ReadOutcome::File(bytes) if !names_entry_points(&bytes))
             };
         if !is_given && !is_harmless {
             violations.push(violation(&path, &rule));

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::build::context::Context;
-use crate::build::generators::Written;
-use crate::build::tampering::manifests::{self, Steering};
-use crate::build::tampering::{EXEMPT, Given, Rules, is_exempt, python};
+use crate::build::generators::WrittenFiles;
+use crate::build::tampering::manifests::{self, TestSettings};
+use crate::build::tampering::{EXEMPT, GivenFile, TamperingRules, is_exempt, python};
 use crate::error::Result;
-use crate::workspace::{Kind, Read, Walk};
+use crate::workspace::{EntryKind, ReadOutcome, WalkStep};
 
 /// Folders that tools fill: nothing in them is named.
 const NOT_ENTERED: [&str; 3] = [".git", "target", "venv"];
@@ -20,7 +20,7 @@ const MOST_FILES: usize = 50;
 const MOST_NAMES: usize = 8;
 
 /// Names what a phase has just written.
-pub fn note_written(context: &mut Context, written: &Written) -> Result<()> {
+pub fn note_written(context: &mut Context, written: &WrittenFiles) -> Result<()> {
     if !context.rules.has_tests {
         return Ok(());
     }
@@ -58,15 +58,15 @@ pub fn note_all(context: &mut Context) -> Result<()> {
                 .is_some_and(|folder| folder.ends_with("node_modules"))
         };
         match &entry.kind {
-            Kind::Dir { .. } if NOT_ENTERED.contains(&name) || name == EXEMPT[0] => {
-                return Walk::Skip;
+            EntryKind::Dir { .. } if NOT_ENTERED.contains(&name) || name == EXEMPT[0] => {
+                return WalkStep::Skip;
             }
-            Kind::Dir { .. } if in_modules() && name != ".bin" => return Walk::Skip,
-            Kind::Dir { .. } => {}
+            EntryKind::Dir { .. } if in_modules() && name != ".bin" => return WalkStep::Skip,
+            EntryKind::Dir { .. } => {}
             _ if rules.may_steer(&entry.path) => drop(found.insert(entry.path.clone())),
             _ => {}
         }
-        Walk::On
+        WalkStep::On
     })?;
     note(context, found)
 }
@@ -108,7 +108,7 @@ fn note(context: &mut Context, found: BTreeSet<PathBuf>) -> Result<()> {
         .try_for_each(|note| context.scribe.note(note))
 }
 
-impl Rules {
+impl TamperingRules {
     /// Whether a file has a name under which it can steer a test run.
     fn may_steer(&self, path: &Path) -> bool {
         if is_exempt(path) {
@@ -151,7 +151,7 @@ impl Rules {
         }
         let modules = python::modules(path, false)
             .into_iter()
-            .filter(|module| module.form != python::Form::Portion);
+            .filter(|module| module.form != python::ModuleForm::Portion);
         let mut hiding =
             modules.filter(|module| is_near(&module.folder) && python::is_stdlib(&module.name));
         hiding.next().map(|module| module.name)
@@ -163,17 +163,17 @@ fn change(context: &Context, path: &Path) -> Result<Option<String>> {
     let rules = &context.rules;
     let given = rules.given.get(path);
     let now = match context.door.read_file(path, LONGEST)? {
-        Read::File(bytes) => Some(bytes),
-        Read::Missing if given.is_none() => return Ok(None),
-        Read::Missing => return Ok(Some("can steer the checks: it was removed".into())),
-        Read::TooLarge(_) | Read::Other => None,
+        ReadOutcome::File(bytes) => Some(bytes),
+        ReadOutcome::Missing if given.is_none() => return Ok(None),
+        ReadOutcome::Missing => return Ok(Some("can steer the checks: it was removed".into())),
+        ReadOutcome::TooLarge(_) | ReadOutcome::Other => None,
     };
     if let (Some(given), Some(bytes)) = (given, &now)
         && given.has_content(bytes)
     {
         return Ok(None);
     }
-    if let (Some(Given::Link { .. }), None) = (given, &now) {
+    if let (Some(GivenFile::Link { .. }), None) = (given, &now) {
         // A link that was given is either still there, or put back where it is protected.
         return Ok(None);
     }
@@ -198,9 +198,9 @@ fn change(context: &Context, path: &Path) -> Result<Option<String>> {
 
 /// Compares what in a manifest can steer a test run.
 fn steered(
-    rules: &Rules,
-    kind: manifests::Kind,
-    given: Option<&Given>,
+    rules: &TamperingRules,
+    kind: manifests::ManifestKind,
+    given: Option<&GivenFile>,
     now: Option<&[u8]>,
     how: &str,
 ) -> Option<String> {
@@ -211,11 +211,11 @@ fn steered(
             "can steer the checks: {how}, and it could not be read in its format"
         ));
     };
-    if kind == manifests::Kind::Whole {
+    if kind == manifests::ManifestKind::Whole {
         return Some(format!("can steer the checks: {how}"));
     }
     let before = match given {
-        None => Some(Steering::new()),
+        None => Some(TestSettings::new()),
         Some(given) => given.content().and_then(|text| parsed(&text)),
     };
     match before.map(|before| manifests::differing(&before, &after)) {

@@ -57,16 +57,16 @@ const STDLIB: &str = include_str!("stdlib_modules.txt");
 
 /// What Python would import a file as.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Module {
+pub struct PythonModule {
     /// The folder that would have to be on `sys.path`.
     pub folder: PathBuf,
     pub name: String,
-    pub form: Form,
+    pub form: ModuleForm,
 }
 
 /// How a module lies on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum ModuleForm {
     /// `name.py`, `name.pyc`, `name.so`, or a link that may be any of it.
     File,
     /// `name/__init__.py` and the like.
@@ -87,7 +87,7 @@ pub fn module_name(file_name: &str) -> Option<&str> {
 }
 
 /// Returns every way in which Python could import a file or a link of this path.
-pub fn modules(path: &Path, is_link: bool) -> Vec<Module> {
+pub fn modules(path: &Path, is_link: bool) -> Vec<PythonModule> {
     let (Some(name), Some(folder)) = (
         path.file_name().and_then(|name| name.to_str()),
         path.parent(),
@@ -97,20 +97,20 @@ pub fn modules(path: &Path, is_link: bool) -> Vec<Module> {
     let mut found = Vec::new();
     if is_link && !name.contains('.') {
         // It may lead to a folder with anything in it.
-        found.push(Module {
+        found.push(PythonModule {
             folder: folder.to_owned(),
             name: name.to_owned(),
-            form: Form::Package,
+            form: ModuleForm::Package,
         });
     }
     let Some(module) = module_name(name) else {
         return found;
     };
     if module != "__init__" {
-        found.push(Module {
+        found.push(PythonModule {
             folder: folder.to_owned(),
             name: module.to_owned(),
-            form: Form::File,
+            form: ModuleForm::File,
         });
     }
     if let (Some(package), Some(around)) = (
@@ -118,11 +118,11 @@ pub fn modules(path: &Path, is_link: bool) -> Vec<Module> {
         folder.parent(),
     ) {
         let form = if module == "__init__" {
-            Form::Package
+            ModuleForm::Package
         } else {
-            Form::Portion
+            ModuleForm::Portion
         };
-        found.push(Module {
+        found.push(PythonModule {
             folder: around.to_owned(),
             name: package.to_owned(),
             form,
@@ -139,15 +139,15 @@ pub fn is_stdlib(name: &str) -> bool {
 
 /// Which of Python's runners the checks of a run may start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Runners {
+pub struct PythonRunners {
     pub pytest: bool,
     /// Any Python program; most test with unittest, and all start alike.
     pub python: bool,
 }
 
-impl Runners {
+impl PythonRunners {
     /// Returns what a command may start. One that only names a script or a tool that runs others may start all of them.
-    pub fn of(command: &[String]) -> Runners {
+    pub fn of(command: &[String]) -> PythonRunners {
         let words: Vec<&str> = command.iter().flat_map(|word| words(word)).collect();
         let has = |is: &dyn Fn(&str) -> bool| {
             words
@@ -158,11 +158,11 @@ impl Runners {
         let pytest = is_opaque || has(&|word| word.starts_with("pytest") || word == "py.test");
         let python =
             pytest || has(&|word| word == "unittest" || PYTHONS.contains(&word)) || has(&is_python);
-        Runners { pytest, python }
+        PythonRunners { pytest, python }
     }
 
-    pub fn and(self, other: Runners) -> Runners {
-        Runners {
+    pub fn and(self, other: PythonRunners) -> PythonRunners {
+        PythonRunners {
             pytest: self.pytest || other.pytest,
             python: self.python || other.python,
         }
@@ -254,11 +254,11 @@ fn is_script(command: &[String]) -> bool {
 
 /// The names that a module of a project must not have, each with what it belongs to.
 #[derive(Debug, Clone, Default)]
-pub struct Names(HashMap<String, &'static str>);
+pub struct ReservedNames(HashMap<String, &'static str>);
 
-impl Names {
+impl ReservedNames {
     /// `installed` is what pytest, its plugins and the interpreter import besides.
-    pub fn new(runners: Runners, installed: HashSet<String>) -> Names {
+    pub fn new(runners: PythonRunners, installed: HashSet<String>) -> ReservedNames {
         let mut names = HashMap::new();
         if runners.python {
             let installed = installed.into_iter();
@@ -285,13 +285,13 @@ impl Names {
             );
         }
         add(&mut RUNNERS.into_iter(), "is a test runner or part of one");
-        Names(names)
+        ReservedNames(names)
     }
 
     /// Returns what the module is that a file would be imported instead of, if that is a runner's.
-    pub fn shadowed(&self, module: &Module) -> Option<&'static str> {
+    pub fn shadowed(&self, module: &PythonModule) -> Option<&'static str> {
         let is_complete =
-            module.form != Form::Portion || WHOLE_FOLDERS.contains(&module.name.as_str());
+            module.form != ModuleForm::Portion || WHOLE_FOLDERS.contains(&module.name.as_str());
         self.0.get(&module.name).filter(|_| is_complete).copied()
     }
 
@@ -330,10 +330,10 @@ mod tests {
         }
     }
 
-    fn names(command: &str) -> Names {
+    fn names(command: &str) -> ReservedNames {
         let command: Vec<String> = command.split(' ').map(str::to_owned).collect();
-        Names::new(
-            Runners::of(&command),
+        ReservedNames::new(
+            PythonRunners::of(&command),
             HashSet::from(["pytest_mock".to_owned()]),
         )
     }

@@ -15,11 +15,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::messages::{Lines, Said, cleaned, section};
-use super::{Found, Kind, program};
-use crate::environments::{Environment, Response, ScreenSection, Until, Waited};
-use crate::process::child::{How, Living};
-use crate::process::{Ended, Job, Launcher};
+use super::messages::{HostLines, HostMessage, cleaned, section};
+use super::{AdhocKind, FoundEnvironment, program};
+use crate::environments::{Environment, Response, ScreenSection, WaitLimit, WaitResult};
+use crate::process::child::{ChildProcess, StopMode};
+use crate::process::{Job, JobEnd, Launcher};
 
 /// How long a host may take until it is loaded before others stop waiting for it.
 pub const LOADING_PATIENCE: Duration = Duration::from_secs(10);
@@ -34,7 +34,7 @@ const INTERACTIVE: &str = include_str!("interactive.py");
 
 /// What every host is started with.
 #[derive(Debug, Clone)]
-pub struct Start {
+pub struct HostStart {
     pub launcher: Launcher,
     pub project: PathBuf,
     pub env: Vec<(OsString, OsString)>,
@@ -44,10 +44,10 @@ pub struct Start {
 
 /// One of the user's environments.
 pub struct HostEnvironment {
-    found: Found,
-    start: Start,
+    found: FoundEnvironment,
+    start: HostStart,
     tell: fn(&str),
-    alive: Option<Alive>,
+    alive: Option<HostProcess>,
     /// What the last screen said.
     screen: ScreenSection,
     is_running: bool,
@@ -56,11 +56,11 @@ pub struct HostEnvironment {
     problem: Option<String>,
 }
 
-struct Alive {
-    living: Living,
+struct HostProcess {
+    living: ChildProcess,
     channel: UnixStream,
-    lines: Lines,
-    state: State,
+    lines: HostLines,
+    state: HostState,
     /// When an answer about the screen is late.
     screen_due: Option<Instant>,
     /// When its own end is late.
@@ -68,14 +68,14 @@ struct Alive {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum HostState {
     Loading,
     Ready,
 }
 
 impl HostEnvironment {
     /// Starts a host; it loads while others do. `tell` writes a line to the user.
-    pub fn new(found: Found, start: Start, tell: fn(&str)) -> HostEnvironment {
+    pub fn new(found: FoundEnvironment, start: HostStart, tell: fn(&str)) -> HostEnvironment {
         let mut host = HostEnvironment {
             found,
             start,
@@ -118,26 +118,26 @@ impl HostEnvironment {
     }
 
     /// Takes in the first word of a Python host.
-    fn loaded(&mut self, said: Said) {
+    fn loaded(&mut self, said: HostMessage) {
         let name = self.found.name.clone();
         match said {
-            Said::Line(value) if value["ready"] == true => {
+            HostMessage::Line(value) if value["ready"] == true => {
                 (self.tell)(&format!("Loaded ad-hoc environment: {name}"));
                 self.screen = ready(&name);
                 if let Some(alive) = &mut self.alive {
-                    alive.state = State::Ready;
+                    alive.state = HostState::Ready;
                 }
             }
-            Said::Line(value) => self.failed(
+            HostMessage::Line(value) => self.failed(
                 value["failed"]
                     .as_str()
                     .unwrap_or("a host said something odd")
                     .to_owned(),
             ),
-            Said::Nonsense(text) => {
+            HostMessage::Nonsense(text) => {
                 self.failed(format!("Failed to load environment '{name}': {text}"))
             }
-            Said::Gone => {
+            HostMessage::Gone => {
                 self.await_end();
                 let how = self.bury();
                 self.failed(format!(
@@ -149,7 +149,7 @@ impl HostEnvironment {
 
     fn launch(&mut self) -> Result<(), String> {
         self.problem = None;
-        let Start {
+        let HostStart {
             launcher,
             project,
             env,
@@ -157,23 +157,23 @@ impl HostEnvironment {
         } = &self.start;
         let interpreter = || python.clone().ok_or("there is no python3 on PATH");
         let command: Vec<OsString> = match self.found.kind {
-            Kind::Executable => vec![self.found.path.clone().into()],
-            Kind::Python | Kind::Yaml => {
+            AdhocKind::Executable => vec![self.found.path.clone().into()],
+            AdhocKind::Python | AdhocKind::Yaml => {
                 vec![interpreter()?.into(), "-u".into(), "-c".into(), HOST.into()]
             }
         };
         let program = match self.found.kind {
-            Kind::Yaml => Some(program(&self.found.path)?),
+            AdhocKind::Yaml => Some(program(&self.found.path)?),
             _ => None,
         };
         // A host enters the project only after its own imports: nothing there can take their place.
-        let cwd = if self.found.kind == Kind::Executable {
+        let cwd = if self.found.kind == AdhocKind::Executable {
             project.clone()
         } else {
             PathBuf::from("/")
         };
         let mut env = env.clone();
-        let is_host = self.found.kind != Kind::Executable;
+        let is_host = self.found.kind != AdhocKind::Executable;
         let search_path = env
             .iter()
             .rfind(|(name, _)| name == "PYTHONPATH")
@@ -186,21 +186,21 @@ impl HostEnvironment {
             env,
             timeout: Duration::MAX,
         };
-        let (living, channel) = Living::start_duplex(&launcher.with_terminals(), &job)
+        let (living, channel) = ChildProcess::start_duplex(&launcher.with_terminals(), &job)
             .map_err(|error| error.to_string())?;
         forward(&living, &self.found.name, self.tell).map_err(|error| error.to_string())?;
         channel
             .set_nonblocking(true)
             .map_err(|error| error.to_string())?;
-        let state = if self.found.kind == Kind::Executable {
-            State::Ready
+        let state = if self.found.kind == AdhocKind::Executable {
+            HostState::Ready
         } else {
-            State::Loading
+            HostState::Loading
         };
-        let mut alive = Alive {
+        let mut alive = HostProcess {
             living,
             channel,
-            lines: Lines::default(),
+            lines: HostLines::default(),
             state,
             screen_due: None,
             end_due: None,
@@ -218,7 +218,7 @@ impl HostEnvironment {
             }
             alive.say(&job, Instant::now() + LOADING_PATIENCE);
         }
-        self.screen = if alive.state == State::Ready {
+        self.screen = if alive.state == HostState::Ready {
             ready(&self.found.name)
         } else {
             ScreenSection::new("[loading]")
@@ -228,7 +228,11 @@ impl HostEnvironment {
     }
 
     /// Returns the next thing the host says, waiting until `deadline` or until `wake`; nothing is neither.
-    fn hear(&mut self, deadline: Option<Instant>, wake: Option<BorrowedFd<'_>>) -> Option<Said> {
+    fn hear(
+        &mut self,
+        deadline: Option<Instant>,
+        wake: Option<BorrowedFd<'_>>,
+    ) -> Option<HostMessage> {
         let alive = self.alive.as_mut()?;
         loop {
             if let Some(said) = alive.lines.take() {
@@ -247,7 +251,7 @@ impl HostEnvironment {
             }
             if !fds[0].revents().is_empty() {
                 if !alive.read() {
-                    return Some(alive.lines.take().unwrap_or(Said::Gone));
+                    return Some(alive.lines.take().unwrap_or(HostMessage::Gone));
                 }
             } else {
                 return None;
@@ -270,14 +274,14 @@ impl HostEnvironment {
         match self
             .alive
             .take()
-            .map(|mut alive| alive.living.end(How::Soon))
+            .map(|mut alive| alive.living.end(StopMode::Soon))
         {
-            Some(Ended::Exited(code)) => format!("exit status {code}"),
-            Some(Ended::Signalled(number)) => format!("signal {number}"),
-            Some(Ended::CannotStart(why)) => format!("cannot start: {why}"),
-            Some(Ended::NoWalls(failure)) => format!("cannot start: no sandbox: {failure}"),
-            Some(Ended::Limit(which)) => which.clone(),
-            Some(Ended::TimedOut) | None => "ended".into(),
+            Some(JobEnd::Exited(code)) => format!("exit status {code}"),
+            Some(JobEnd::Signalled(number)) => format!("signal {number}"),
+            Some(JobEnd::CannotStart(why)) => format!("cannot start: {why}"),
+            Some(JobEnd::NoWalls(failure)) => format!("cannot start: no sandbox: {failure}"),
+            Some(JobEnd::Limit(which)) => which.clone(),
+            Some(JobEnd::TimedOut) | None => "ended".into(),
         }
     }
 
@@ -356,27 +360,27 @@ impl Environment for HostEnvironment {
         None
     }
 
-    fn wait(&mut self, until: Until<'_>) -> Waited {
+    fn wait(&mut self, until: WaitLimit<'_>) -> WaitResult {
         loop {
             match self.hear(until.deadline, Some(until.wake)) {
                 Some(said) if self.is_loading() => {
                     self.loaded(said);
                     if let Some(response) = self.came_to_load() {
-                        return Waited::Ended(response);
+                        return WaitResult::Ended(response);
                     }
                 }
-                Some(Said::Line(value)) if self.is_late_screen(&value) => {}
-                Some(Said::Line(value)) => return Waited::Ended(self.answered(&value)),
-                Some(Said::Nonsense(text)) => return Waited::Ended(self.babbled(&text)),
-                Some(Said::Gone) => return Waited::Ended(self.died()),
-                None if self.alive.is_none() => return Waited::Ended(self.died()),
+                Some(HostMessage::Line(value)) if self.is_late_screen(&value) => {}
+                Some(HostMessage::Line(value)) => return WaitResult::Ended(self.answered(&value)),
+                Some(HostMessage::Nonsense(text)) => return WaitResult::Ended(self.babbled(&text)),
+                Some(HostMessage::Gone) => return WaitResult::Ended(self.died()),
+                None if self.alive.is_none() => return WaitResult::Ended(self.died()),
                 None if until
                     .deadline
                     .is_some_and(|deadline| deadline <= Instant::now()) =>
                 {
-                    return Waited::Late;
+                    return WaitResult::Late;
                 }
-                None => return Waited::Woken,
+                None => return WaitResult::Woken,
             }
         }
     }
@@ -447,9 +451,9 @@ impl Environment for HostEnvironment {
             return self.screen.clone();
         };
         match self.hear(Some(due), None) {
-            Some(Said::Line(value)) => drop(self.is_late_screen(&value)),
-            Some(Said::Nonsense(text)) => drop(self.babbled(&text)),
-            Some(Said::Gone) => drop(self.died()),
+            Some(HostMessage::Line(value)) => drop(self.is_late_screen(&value)),
+            Some(HostMessage::Nonsense(text)) => drop(self.babbled(&text)),
+            Some(HostMessage::Gone) => drop(self.died()),
             None => {
                 let content = format!(
                     "{}\n[the screen is late; this is the last one]",
@@ -475,7 +479,7 @@ impl Environment for HostEnvironment {
 
     fn shutdown(&mut self) {
         if let Some(due) = self.alive.as_ref().and_then(|alive| alive.end_due) {
-            while let Some(Said::Line(_)) = self.hear(Some(due), None) {}
+            while let Some(HostMessage::Line(_)) = self.hear(Some(due), None) {}
         }
         self.bury();
     }
@@ -485,7 +489,7 @@ impl HostEnvironment {
     fn is_loading(&self) -> bool {
         self.alive
             .as_ref()
-            .is_some_and(|alive| alive.state == State::Loading)
+            .is_some_and(|alive| alive.state == HostState::Loading)
     }
 
     /// Returns what a wait for the loading came to; nothing where a command waits behind it.
@@ -502,7 +506,7 @@ impl HostEnvironment {
     }
 }
 
-impl Alive {
+impl HostProcess {
     /// Says something; a host that does not listen for so long is not told.
     fn say(&mut self, value: &Value, deadline: Instant) {
         let line = format!("{value}\n");
@@ -553,7 +557,7 @@ fn timespec(time: Duration) -> Timespec {
 }
 
 /// Passes what a host prints on to the user, line by line, behind its name; ends with the host.
-fn forward(living: &Living, name: &str, tell: fn(&str)) -> io::Result<()> {
+fn forward(living: &ChildProcess, name: &str, tell: fn(&str)) -> io::Result<()> {
     let mut output = living.output().try_clone()?;
     let name = name.to_owned();
     thread::spawn(move || {

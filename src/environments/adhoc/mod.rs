@@ -20,15 +20,15 @@ const YAML_LIMIT: u64 = 64 << 10;
 
 /// An environment that was found and not yet started.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundEnvironment {
     pub name: String,
-    pub kind: Kind,
+    pub kind: AdhocKind,
     pub path: PathBuf,
 }
 
 /// What stands behind a name; the first of these wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum AdhocKind {
     Python,
     Yaml,
     Executable,
@@ -37,7 +37,7 @@ pub enum Kind {
 /// An interactive program as a file describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Program {
+pub struct InteractiveProgram {
     pub command: String,
     pub prompt: String,
     #[serde(default = "some_program")]
@@ -50,8 +50,8 @@ fn some_program() -> String {
 
 /// Returns the environments of a project, by name, and what has to be said about others. `taken` are names that no
 /// file may have.
-pub fn find(project: &Path, taken: &[&str]) -> (Vec<Found>, Vec<String>) {
-    let mut by_name: BTreeMap<String, Vec<(Kind, PathBuf)>> = BTreeMap::new();
+pub fn find(project: &Path, taken: &[&str]) -> (Vec<FoundEnvironment>, Vec<String>) {
+    let mut by_name: BTreeMap<String, Vec<(AdhocKind, PathBuf)>> = BTreeMap::new();
     for entry in std::fs::read_dir(project.join(FOLDER))
         .into_iter()
         .flatten()
@@ -87,13 +87,13 @@ pub fn find(project: &Path, taken: &[&str]) -> (Vec<Found>, Vec<String>) {
             ));
         }
         let (kind, path) = files.swap_remove(0);
-        found.push(Found { name, kind, path });
+        found.push(FoundEnvironment { name, kind, path });
     }
     (found, words)
 }
 
 /// Returns the environment of that name, as `find` would.
-pub fn find_one(project: &Path, name: &str) -> Option<Found> {
+pub fn find_one(project: &Path, name: &str) -> Option<FoundEnvironment> {
     find(project, &[])
         .0
         .into_iter()
@@ -101,13 +101,13 @@ pub fn find_one(project: &Path, name: &str) -> Option<Found> {
 }
 
 /// Whether a file is an environment by its name and mode: which, and of what kind.
-fn candidate(path: &Path) -> Option<(String, Kind)> {
+fn candidate(path: &Path) -> Option<(String, AdhocKind)> {
     let data = std::fs::metadata(path).ok().filter(|data| data.is_file())?;
     let stem = path.file_stem()?.to_str()?;
     let kind = match path.extension().and_then(|ending| ending.to_str()) {
-        Some("py") => Kind::Python,
-        Some("yaml" | "yml") => Kind::Yaml,
-        None if data.permissions().mode() & 0o111 != 0 => Kind::Executable,
+        Some("py") => AdhocKind::Python,
+        Some("yaml" | "yml") => AdhocKind::Yaml,
+        None if data.permissions().mode() & 0o111 != 0 => AdhocKind::Executable,
         _ => return None,
     };
     let is_name = stem.chars().all(|c| c.is_alphanumeric() || c == '_')
@@ -116,7 +116,7 @@ fn candidate(path: &Path) -> Option<(String, Kind)> {
 }
 
 /// Reads the description of an interactive program; the error says what is wrong.
-pub fn program(path: &Path) -> Result<Program, String> {
+pub fn program(path: &Path) -> Result<InteractiveProgram, String> {
     let size = std::fs::metadata(path)
         .map_err(|error| error.to_string())?
         .len();
@@ -124,7 +124,8 @@ pub fn program(path: &Path) -> Result<Program, String> {
         return Err(format!("it has {size} bytes, more than {YAML_LIMIT}"));
     }
     let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
-    let program: Program = serde_yaml::from_str(&text).map_err(|error| error.to_string())?;
+    let program: InteractiveProgram =
+        serde_yaml::from_str(&text).map_err(|error| error.to_string())?;
     regex::Regex::new(&program.prompt).map_err(|error| format!("prompt: {error}"))?;
     Ok(program)
 }
@@ -167,9 +168,9 @@ mod tests {
         assert_eq!(
             found,
             [
-                ("a", Kind::Yaml),
-                ("b", Kind::Python),
-                ("c", Kind::Executable)
+                ("a", AdhocKind::Yaml),
+                ("b", AdhocKind::Python),
+                ("c", AdhocKind::Executable)
             ]
         );
         assert_eq!(words.len(), 2, "{words:?}");

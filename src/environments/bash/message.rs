@@ -4,7 +4,7 @@
 //! be parsed as a whole, and is taken line by line where not. What the driver had to put aside to stay unseen (the
 //! status, traps, options) is put back by a prologue.
 
-use crate::environments::bash::record::Report;
+use crate::environments::bash::record::ShellReport;
 
 const START: &str = include_str!("start.sh");
 const LOOP: &str = include_str!("loop.sh");
@@ -46,7 +46,7 @@ pub(super) fn enter_or_skip() -> String {
 }
 
 /// Returns a command for the loop, which finds the shell as `before` has it.
-pub(super) fn command(text: &str, before: &Report) -> Vec<u8> {
+pub(super) fn command(text: &str, before: &ShellReport) -> Vec<u8> {
     let prologue = prologue(text, before);
     let is_wrapped = is_worth_wrapping(text, before);
     let text = if is_wrapped {
@@ -74,7 +74,7 @@ pub(super) fn command(text: &str, before: &Report) -> Vec<u8> {
 ///
 /// Reading it line by line shows in nothing where it is a single simple command, unless a failure of the driver's own
 /// `eval` would matter; it is the only way where a line may change how the next one is read.
-fn is_worth_wrapping(text: &str, before: &Report) -> bool {
+fn is_worth_wrapping(text: &str, before: &ShellReport) -> bool {
     let is_watched = before.has_error_trap || before.options.contains('e');
     let changes_reading = text.contains("alias") || before.options.contains('v');
     let is_short = text.len() <= MAX_WRAPPED && text.lines().nth(MAX_WRAPPED_LINES).is_none();
@@ -92,7 +92,7 @@ fn is_blank(text: &str) -> bool {
         .all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'))
 }
 
-fn prologue(text: &str, before: &Report) -> String {
+fn prologue(text: &str, before: &ShellReport) -> String {
     let status = if is_blank(text) { 0 } else { before.status };
     let interrupt_trap = before.interrupt_trap.as_deref().unwrap_or("trap - INT");
     let begin = format!(r"\builtin {interrupt_trap}; {BEGIN}");
@@ -125,9 +125,9 @@ fn code(file: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::{command, enter, enter_or_skip, is_blank, is_simple};
-    use crate::environments::bash::record::Report;
+    use crate::environments::bash::record::ShellReport;
 
-    fn header(text: &str, before: &Report) -> String {
+    fn header(text: &str, before: &ShellReport) -> String {
         String::from_utf8_lossy(&command(text, before)[..20]).into_owned()
     }
 
@@ -169,13 +169,13 @@ mod tests {
 
     #[test]
     fn a_header_has_twenty_bytes() {
-        let quiet = Report::default();
+        let quiet = ShellReport::default();
         assert!(header("true", &quiet).starts_with("LA"));
         assert!(header("echo 'é'", &quiet).starts_with("WB"));
         assert!(
             header(
                 "a; b",
-                &Report {
+                &ShellReport {
                     options: "ev".to_owned(),
                     ..quiet.clone()
                 }
@@ -185,7 +185,7 @@ mod tests {
         assert!(
             header(
                 "true",
-                &Report {
+                &ShellReport {
                     has_error_trap: true,
                     ..quiet
                 }

@@ -13,13 +13,13 @@ const LONGEST: usize = 4 * MAX_BEFORE;
 
 /// One thing that was told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Record {
+pub enum BashRecord {
     /// The command has come whole, and its text runs now.
     Begun,
     /// A command has ended.
-    Ended(Report),
+    Ended(ShellReport),
     /// The loop was entered; what ran before is over.
-    Entered(Report),
+    Entered(ShellReport),
     /// A line that enters the loop was found in the loop.
     Skipped,
     /// The loop was left: a `break` did it.
@@ -28,7 +28,7 @@ pub enum Record {
 
 /// The state of the shell between two commands.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct ShellReport {
     pub status: i32,
     /// The one-letter options.
     pub options: String,
@@ -51,20 +51,20 @@ pub struct BackgroundJob {
 
 /// What was read and not yet understood.
 #[derive(Debug, Default)]
-pub struct Records {
+pub struct BashRecords {
     bytes: Vec<u8>,
     /// No record ends before this.
     searched: usize,
 }
 
-impl Records {
+impl BashRecords {
     /// Takes in bytes, torn anywhere.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend(bytes);
     }
 
     /// Takes the next record that is whole and known.
-    pub fn take(&mut self) -> Option<Record> {
+    pub fn take(&mut self) -> Option<BashRecord> {
         loop {
             let rest = self.bytes.get(self.searched..).unwrap_or_default();
             let Some(end) = find(rest, END) else {
@@ -87,7 +87,7 @@ impl Records {
     }
 }
 
-fn parse(bytes: &[u8]) -> Option<Record> {
+fn parse(bytes: &[u8]) -> Option<BashRecord> {
     // One that was interrupted may stand before it.
     let start = bytes
         .windows(START.len())
@@ -97,18 +97,18 @@ fn parse(bytes: &[u8]) -> Option<Record> {
         .split(|byte| *byte == 0)
         .map(String::from_utf8_lossy);
     match fields.next()?.as_ref() {
-        "B" => Some(Record::Begun),
-        "K" => Some(Record::Skipped),
-        "T" => Some(Record::FellOut),
+        "B" => Some(BashRecord::Begun),
+        "K" => Some(BashRecord::Skipped),
+        "T" => Some(BashRecord::FellOut),
         kind @ ("D" | "R") => {
             let status = fields.next()?.parse().ok()?;
             let (options, cwd) = (fields.next()?.into_owned(), fields.next()?.into_owned());
-            let mut report = Report {
+            let mut report = ShellReport {
                 status,
                 options,
                 cwd,
                 jobs: jobs(&before),
-                ..Report::default()
+                ..ShellReport::default()
             };
             for (name, command) in traps(&before) {
                 match name {
@@ -118,9 +118,9 @@ fn parse(bytes: &[u8]) -> Option<Record> {
                 }
             }
             Some(if kind == "D" {
-                Record::Ended(report)
+                BashRecord::Ended(report)
             } else {
-                Record::Entered(report)
+                BashRecord::Entered(report)
             })
         }
         _ => None,
@@ -194,10 +194,10 @@ fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
 mod tests {
     use proptest::prelude::proptest;
 
-    use super::{BackgroundJob, LONGEST, Record, Records, Report};
+    use super::{BackgroundJob, BashRecord, BashRecords, LONGEST, ShellReport};
 
-    fn read(parts: &[&[u8]]) -> Vec<Record> {
-        let mut records = Records::default();
+    fn read(parts: &[&[u8]]) -> Vec<BashRecord> {
+        let mut records = BashRecords::default();
         let mut all = Vec::new();
         for part in parts {
             records.push(part);
@@ -206,9 +206,9 @@ mod tests {
         all
     }
 
-    fn report(before: &str) -> Report {
+    fn report(before: &str) -> ShellReport {
         match read(&[before.as_bytes(), b"\0\x01D\x003\0hiBs\0/a b\n\0\x02"]).pop() {
-            Some(Record::Ended(report)) => report,
+            Some(BashRecord::Ended(report)) => report,
             other => panic!("{other:?}"),
         }
     }
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn a_record_comes_whole_in_any_pieces() {
         let all = b"noise\0\x01B\0\x02\0\x01K\0\x02more\0\x01T\0\x02";
-        let wanted = vec![Record::Begun, Record::Skipped, Record::FellOut];
+        let wanted = vec![BashRecord::Begun, BashRecord::Skipped, BashRecord::FellOut];
         assert_eq!(read(&[all]), wanted);
         assert_eq!(read(&all.chunks(1).collect::<Vec<_>>()), wanted);
     }
@@ -225,7 +225,7 @@ mod tests {
     fn a_torn_record_gives_way_to_the_next() {
         assert_eq!(
             read(&[b"\0\x01D\x000\0hi", b"\0\x01K\0\x02"]),
-            [Record::Skipped]
+            [BashRecord::Skipped]
         );
     }
 
@@ -275,14 +275,14 @@ mod tests {
 
     #[test]
     fn what_never_becomes_a_record_is_forgotten() {
-        let mut records = Records::default();
+        let mut records = BashRecords::default();
         for _ in 0..100 {
             records.push(&[b'x'; 1 << 16]);
             assert_eq!(records.take(), None);
             assert!(records.bytes.len() <= 3 * LONGEST);
         }
         records.push(b"[1]+  12 Running  sleep 9 &\n\0\x01D\x003\0h\0/\0\x02");
-        assert!(matches!(records.take(), Some(Record::Ended(report)) if report.status == 3));
+        assert!(matches!(records.take(), Some(BashRecord::Ended(report)) if report.status == 3));
     }
 
     proptest! {

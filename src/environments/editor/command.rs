@@ -4,7 +4,7 @@
 
 /// A command as it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Command<'a> {
+pub(super) enum EditorCommand<'a> {
     View {
         path: String,
         start: &'a str,
@@ -40,10 +40,10 @@ const NEXT_MATCH: &str = "next_match <view_id>";
 const PREV_MATCH: &str = "prev_match <view_id>";
 
 /// Reads a command; the error says what was expected.
-pub(super) fn parse(text: &str) -> Result<Command<'_>, String> {
+pub(super) fn parse(text: &str) -> Result<EditorCommand<'_>, String> {
     let text = text.trim_start();
     let (line, content) = text.split_once('\n').unwrap_or((text, ""));
-    let mut rest = Rest(line.trim_end());
+    let mut rest = LineRest(line.trim_end());
     let verb = rest.bare_word();
     let command = match verb {
         "view" => view(&mut rest).map_err(|wrong| usage(&wrong, VIEW)),
@@ -51,13 +51,13 @@ pub(super) fn parse(text: &str) -> Result<Command<'_>, String> {
         "create" => return create(&mut rest, content).map_err(|wrong| usage(&wrong, CREATE)),
         "search" => search(&mut rest).map_err(|wrong| usage(&wrong, SEARCH)),
         "close" => view_id(&mut rest)
-            .map(Command::Close)
+            .map(EditorCommand::Close)
             .map_err(|wrong| usage(&wrong, CLOSE)),
         "next_match" => view_id(&mut rest)
-            .map(Command::NextMatch)
+            .map(EditorCommand::NextMatch)
             .map_err(|wrong| usage(&wrong, NEXT_MATCH)),
         "prev_match" => view_id(&mut rest)
-            .map(Command::PrevMatch)
+            .map(EditorCommand::PrevMatch)
             .map_err(|wrong| usage(&wrong, PREV_MATCH)),
         _ => Err(unknown(verb)),
     }?;
@@ -70,9 +70,9 @@ pub(super) fn parse(text: &str) -> Result<Command<'_>, String> {
 }
 
 /// What of a line is still to be read.
-struct Rest<'a>(&'a str);
+struct LineRest<'a>(&'a str);
 
-impl<'a> Rest<'a> {
+impl<'a> LineRest<'a> {
     fn skip_blanks(&mut self) {
         self.0 = self.0.trim_start();
     }
@@ -170,7 +170,7 @@ impl<'a> Rest<'a> {
     }
 }
 
-fn view<'a>(rest: &mut Rest<'a>) -> Result<Command<'a>, String> {
+fn view<'a>(rest: &mut LineRest<'a>) -> Result<EditorCommand<'a>, String> {
     let path = rest.word("filepath")?;
     let start = rest.pattern("start pattern")?;
     rest.skip_blanks();
@@ -187,7 +187,7 @@ fn view<'a>(rest: &mut Rest<'a>) -> Result<Command<'a>, String> {
         .strip_prefix('"')
         .and_then(|label| label.strip_suffix('"'))
         .unwrap_or(label);
-    Ok(Command::View {
+    Ok(EditorCommand::View {
         path,
         start,
         end,
@@ -195,13 +195,13 @@ fn view<'a>(rest: &mut Rest<'a>) -> Result<Command<'a>, String> {
     })
 }
 
-fn edit<'a>(rest: &mut Rest<'a>, content: &'a str) -> Result<Command<'a>, String> {
+fn edit<'a>(rest: &mut LineRest<'a>, content: &'a str) -> Result<EditorCommand<'a>, String> {
     let path = rest.word("filepath")?;
     let range = rest.word("range of lines")?;
     rest.nothing_more()?;
     let (first, last) = range.split_once('-').unwrap_or((&range, &range));
     match (number(first), number(last)) {
-        (Some(first), Some(last)) if 1 <= first && first <= last => Ok(Command::Edit {
+        (Some(first), Some(last)) if 1 <= first && first <= last => Ok(EditorCommand::Edit {
             path,
             first,
             last,
@@ -213,13 +213,13 @@ fn edit<'a>(rest: &mut Rest<'a>, content: &'a str) -> Result<Command<'a>, String
     }
 }
 
-fn create<'a>(rest: &mut Rest<'a>, content: &'a str) -> Result<Command<'a>, String> {
+fn create<'a>(rest: &mut LineRest<'a>, content: &'a str) -> Result<EditorCommand<'a>, String> {
     let path = rest.word("filepath")?;
     rest.nothing_more()?;
-    Ok(Command::Create { path, content })
+    Ok(EditorCommand::Create { path, content })
 }
 
-fn search<'a>(rest: &mut Rest<'a>) -> Result<Command<'a>, String> {
+fn search<'a>(rest: &mut LineRest<'a>) -> Result<EditorCommand<'a>, String> {
     rest.skip_blanks();
     if !rest.0.starts_with('"') {
         return Err("the pattern is missing: it stands in double quotes".to_owned());
@@ -231,10 +231,10 @@ fn search<'a>(rest: &mut Rest<'a>) -> Result<Command<'a>, String> {
         Some(rest.word("glob")?)
     };
     rest.nothing_more()?;
-    Ok(Command::Search { pattern, glob })
+    Ok(EditorCommand::Search { pattern, glob })
 }
 
-fn view_id(rest: &mut Rest<'_>) -> Result<u64, String> {
+fn view_id(rest: &mut LineRest<'_>) -> Result<u64, String> {
     let word = rest.word("view id")?;
     rest.nothing_more()?;
     let digits = word
@@ -277,8 +277,8 @@ mod tests {
         start: &'a str,
         end: &'a str,
         label: Option<&'a str>,
-    ) -> Result<Command<'a>, String> {
-        Ok(Command::View {
+    ) -> Result<EditorCommand<'a>, String> {
+        Ok(EditorCommand::View {
             path: path.to_owned(),
             start,
             end,
@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn content_is_what_comes_after_the_first_line() {
         let edit = |first, last, content| {
-            Ok(Command::Edit {
+            Ok(EditorCommand::Edit {
                 path: "f".to_owned(),
                 first,
                 last,
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(parse("edit f 2-3\n"), edit(2, 3, ""));
         assert_eq!(parse("edit f 2\r\n  x\n\n"), edit(2, 2, "  x\n\n"));
         let create = |path: &str, content| {
-            Ok(Command::Create {
+            Ok(EditorCommand::Create {
                 path: path.to_owned(),
                 content,
             })
@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn a_search_has_a_quoted_pattern_and_maybe_a_glob() {
         let search = |pattern: &str, glob: Option<&str>| {
-            Ok(Command::Search {
+            Ok(EditorCommand::Search {
                 pattern: pattern.to_owned(),
                 glob: glob.map(str::to_owned),
             })
@@ -352,9 +352,9 @@ mod tests {
 
     #[test]
     fn view_ids_are_numbers() {
-        assert_eq!(parse("close 3"), Ok(Command::Close(3)));
-        assert_eq!(parse("next_match [12]"), Ok(Command::NextMatch(12)));
-        assert_eq!(parse("prev_match 1\n\n"), Ok(Command::PrevMatch(1)));
+        assert_eq!(parse("close 3"), Ok(EditorCommand::Close(3)));
+        assert_eq!(parse("next_match [12]"), Ok(EditorCommand::NextMatch(12)));
+        assert_eq!(parse("prev_match 1\n\n"), Ok(EditorCommand::PrevMatch(1)));
     }
 
     #[test]
@@ -417,7 +417,7 @@ mod tests {
             let text = format!("view \"{path}\" /{start}/ to /{start}/ x\n");
             prop_assert_eq!(parse(&text), viewed(&path, &start, &start, Some("x")));
             let text = format!("edit {path} 3-7\n{content}");
-            prop_assert_eq!(parse(&text), Ok(Command::Edit { path, first: 3, last: 7, content: &content }));
+            prop_assert_eq!(parse(&text), Ok(EditorCommand::Edit { path, first: 3, last: 7, content: &content }));
         }
     }
 }

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use rustix::fs::Stat;
 
-use super::resolve::{Folders, Place, Trouble};
-use super::text::{Line, Text, lines_of};
-use super::view::{Change, push_line};
+use super::resolve::{MissingFolders, PathError, ResolvedPath};
+use super::text::{FileText, TextLine, lines_of};
+use super::view::{LineChange, push_line};
 use super::write::{put, standing};
 use super::{EditorEnvironment, cannot, effort};
 
@@ -17,9 +17,9 @@ const TOLD_LINES: usize = 40;
 const REPLACEMENT: char = '\u{fffd}';
 
 /// A file that is about to be edited.
-struct Target {
-    place: Place,
-    text: Text,
+struct EditTarget {
+    place: ResolvedPath,
+    text: FileText,
     stat: Stat,
     /// How it is called.
     path: String,
@@ -42,7 +42,7 @@ impl EditorEnvironment {
             .refuse_frozen(&place.real, &place.folder)
             .map_err(|trouble| cannot("edit", path, trouble))?;
         let path = self.called(path, &place);
-        let target = Target {
+        let target = EditTarget {
             place,
             text,
             stat,
@@ -67,7 +67,7 @@ impl EditorEnvironment {
                 now(&target, first, last)
             )
         })?;
-        let change = Change {
+        let change = LineChange {
             first,
             last,
             added: new.len(),
@@ -82,11 +82,11 @@ impl EditorEnvironment {
     pub(super) fn create(&self, path: &str, content: &str) -> Result<String, String> {
         let failed = |trouble| cannot("create", path, trouble);
         if path.ends_with('/') {
-            return Err(failed(Trouble::Folder));
+            return Err(failed(PathError::Folder));
         }
         let place = self
             .project
-            .place(Path::new(path), Folders::Made)
+            .place(Path::new(path), MissingFolders::Made)
             .map_err(failed)?;
         self.project
             .refuse_frozen(&place.real, &place.folder)
@@ -103,7 +103,12 @@ impl EditorEnvironment {
     }
 
     /// Returns the lines in question, if a view has shown them as they are.
-    fn verified(&self, target: &Target, first: usize, last: usize) -> Result<Vec<Line>, String> {
+    fn verified(
+        &self,
+        target: &EditTarget,
+        first: usize,
+        last: usize,
+    ) -> Result<Vec<TextLine>, String> {
         let shown: Vec<_> = self
             .views
             .iter()
@@ -133,16 +138,18 @@ impl EditorEnvironment {
     }
 
     /// What is outside is refused as that; a file that is not there has no lines that could be visible.
-    fn cannot_edit(&self, path: &str, trouble: Trouble) -> String {
+    fn cannot_edit(&self, path: &str, trouble: PathError) -> String {
         match trouble {
-            Trouble::Missing => format!("Can only edit lines visible in a view\n{path}: {trouble}"),
+            PathError::Missing => {
+                format!("Can only edit lines visible in a view\n{path}: {trouble}")
+            }
             other => cannot("edit", path, other),
         }
     }
 }
 
 /// Tells how lines are now.
-fn now(target: &Target, first: usize, last: usize) -> String {
+fn now(target: &EditTarget, first: usize, last: usize) -> String {
     let count = target.text.count();
     let lines = target
         .text

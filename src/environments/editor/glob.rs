@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use globset::{Error, GlobBuilder, GlobMatcher};
 
 use super::cannot;
-use super::resolve::{Folders, Project, Spot, Trouble};
+use super::resolve::{MissingFolders, PathError, ProjectDir, ResolvedTarget};
 use super::write::standing;
 
 /// The files that a glob names.
 #[derive(Debug, Default)]
-pub(super) struct Filter {
+pub(super) struct GlobFilter {
     /// A file that is searched whatever rules say.
     pub named: Option<PathBuf>,
     /// Whether the tree is gone through for others.
@@ -29,37 +29,37 @@ pub(super) struct Filter {
     dots: Vec<GlobMatcher>,
 }
 
-impl Filter {
+impl GlobFilter {
     /// Returns the filter that names everything.
-    pub fn all() -> Filter {
-        Filter {
+    pub fn all() -> GlobFilter {
+        GlobFilter {
             walks: true,
-            ..Filter::default()
+            ..GlobFilter::default()
         }
     }
 
     /// Reads a glob; the error says why it cannot be searched.
-    pub fn parse(project: &Project, glob: &str) -> Result<Filter, String> {
+    pub fn parse(project: &ProjectDir, glob: &str) -> Result<GlobFilter, String> {
         let refused = |trouble| cannot("search", glob, trouble);
         let relative = project.relative(Path::new(glob)).map_err(refused)?;
         let parts: Vec<&str> = relative.iter().filter_map(OsStr::to_str).collect();
         if parts.contains(&"..") {
-            return Err(refused(Trouble::Outside));
+            return Err(refused(PathError::Outside));
         }
         if parts.is_empty() {
-            return Ok(Filter::all());
+            return Ok(GlobFilter::all());
         }
         let is_anchored = glob.trim_end_matches('/').contains('/');
-        let everywhere = Filter::of_glob(&parts, is_anchored, glob.ends_with('/'))
+        let everywhere = GlobFilter::of_glob(&parts, is_anchored, glob.ends_with('/'))
             .map_err(|error| format!("Invalid glob {glob}: {}", error.kind()))?;
         if !is_literal(glob) {
             return Ok(everywhere);
         }
-        let named = Filter::of_path(project, &relative).map_err(refused)?;
+        let named = GlobFilter::of_path(project, &relative).map_err(refused)?;
         Ok(if is_anchored || named.walks {
             named
         } else {
-            Filter {
+            GlobFilter {
                 named: named.named,
                 ..everywhere
             }
@@ -67,27 +67,27 @@ impl Filter {
     }
 
     /// Returns the filter that names a file, or a folder with what is in it, or nothing.
-    fn of_path(project: &Project, path: &Path) -> Result<Filter, Trouble> {
+    fn of_path(project: &ProjectDir, path: &Path) -> Result<GlobFilter, PathError> {
         let is_in_git = |real: &Path| real.iter().any(|name| name == ".git");
-        match project.follow(path, Folders::Found) {
-            Ok(Spot::Folder(base)) if !is_in_git(&base) => Ok(Filter {
+        match project.follow(path, MissingFolders::Found) {
+            Ok(ResolvedTarget::Folder(base)) if !is_in_git(&base) => Ok(GlobFilter {
                 base,
                 is_base_named: true,
-                ..Filter::all()
+                ..GlobFilter::all()
             }),
-            Ok(Spot::Place(place)) if !place.real.parent().is_some_and(is_in_git) => {
+            Ok(ResolvedTarget::Place(place)) if !place.real.parent().is_some_and(is_in_git) => {
                 let is_there = standing(&place)?.is_some();
-                Ok(Filter {
+                Ok(GlobFilter {
                     named: is_there.then(|| path.to_owned()),
-                    ..Filter::default()
+                    ..GlobFilter::default()
                 })
             }
-            Ok(_) | Err(Trouble::Missing) => Ok(Filter::default()),
+            Ok(_) | Err(PathError::Missing) => Ok(GlobFilter::default()),
             Err(trouble) => Err(trouble),
         }
     }
 
-    fn of_glob(parts: &[&str], is_anchored: bool, is_folder: bool) -> Result<Filter, Error> {
+    fn of_glob(parts: &[&str], is_anchored: bool, is_folder: bool) -> Result<GlobFilter, Error> {
         let before = if is_anchored { "" } else { "**/" };
         let after = if is_folder { "/**" } else { "" };
         let glob = Some(matcher(&format!("{before}{}{after}", parts.join("/")))?);
@@ -101,12 +101,12 @@ impl Filter {
             .iter()
             .map(|part| matcher(part))
             .collect::<Result<_, _>>()?;
-        Ok(Filter {
+        Ok(GlobFilter {
             walks: true,
             base,
             glob,
             dots,
-            ..Filter::default()
+            ..GlobFilter::default()
         })
     }
 

@@ -21,12 +21,12 @@ mod write;
 use std::fmt::Write;
 use std::path::{Component, Path};
 
-use self::command::Command;
-use self::pattern::{Effort, Pattern};
-pub use self::resolve::Frozen;
-use self::resolve::{Place, Project, Trouble};
-use self::view::{Lost, MAX_LINES, View};
-use crate::environments::{Environment, Response, ScreenSection, Until, Waited};
+use self::command::EditorCommand;
+use self::pattern::{CpuBudget, Pattern};
+pub use self::resolve::FrozenPaths;
+use self::resolve::{PathError, ProjectDir, ResolvedPath};
+use self::view::{FileView, MAX_LINES, ViewProblem};
+use crate::environments::{Environment, Response, ScreenSection, WaitLimit, WaitResult};
 use crate::error::Error;
 
 const MAX_VIEWS: usize = 5;
@@ -36,9 +36,9 @@ const VIEW_MILLISECONDS: i64 = 1000;
 /// The environment `editor`.
 #[derive(Debug)]
 pub struct EditorEnvironment {
-    project: Project,
+    project: ProjectDir,
     /// In the order they were opened.
-    views: Vec<View>,
+    views: Vec<FileView>,
     last_id: u64,
 }
 
@@ -46,14 +46,14 @@ impl EditorEnvironment {
     /// Returns an editor of the files in this directory, without views.
     pub fn new(project_dir: &Path) -> Result<EditorEnvironment, Error> {
         Ok(EditorEnvironment {
-            project: Project::open(project_dir)?,
+            project: ProjectDir::open(project_dir)?,
             views: Vec::new(),
             last_id: 0,
         })
     }
 
     /// Returns the editor with files that it shows and does not change.
-    pub fn freezing(mut self, frozen: Frozen) -> EditorEnvironment {
+    pub fn freezing(mut self, frozen: FrozenPaths) -> EditorEnvironment {
         self.project.freeze(frozen);
         self
     }
@@ -64,23 +64,23 @@ impl EditorEnvironment {
             return Err("A command cannot contain a NUL character".to_owned());
         }
         match command::parse(command)? {
-            Command::View {
+            EditorCommand::View {
                 path,
                 start,
                 end,
                 label,
             } => self.view(&path, start, end, label),
-            Command::Edit {
+            EditorCommand::Edit {
                 path,
                 first,
                 last,
                 content,
             } => self.edit(&path, first, last, content),
-            Command::Search { pattern, glob } => self.search(&pattern, glob.as_deref()),
-            Command::Create { path, content } => self.create(&path, content),
-            Command::Close(id) => self.close(id),
-            Command::NextMatch(id) => self.turn(id, 1),
-            Command::PrevMatch(id) => self.turn(id, -1),
+            EditorCommand::Search { pattern, glob } => self.search(&pattern, glob.as_deref()),
+            EditorCommand::Create { path, content } => self.create(&path, content),
+            EditorCommand::Close(id) => self.close(id),
+            EditorCommand::NextMatch(id) => self.turn(id, 1),
+            EditorCommand::PrevMatch(id) => self.turn(id, -1),
         }
     }
 
@@ -99,7 +99,7 @@ impl EditorEnvironment {
             .read(Path::new(path))
             .map_err(|trouble| cannot("view", path, trouble))?;
         let path = self.called(path, &place);
-        let mut view = View::new(
+        let mut view = FileView::new(
             self.last_id + 1,
             path,
             place.real,
@@ -108,11 +108,13 @@ impl EditorEnvironment {
         );
         view.turn(0, &text, &mut effort())
             .map_err(|lost| match lost {
-                Lost::NoMatch => format!(
+                ViewProblem::NoMatch => format!(
                     "Cannot view {}: no line matches /{}/",
                     view.path, view.start
                 ),
-                Lost::TooSlow => format!("Cannot view {}: its patterns take too long", view.path),
+                ViewProblem::TooSlow => {
+                    format!("Cannot view {}: its patterns take too long", view.path)
+                }
             })?;
         let mut answer = format!(
             "Added view [{}] {} /{}/ to /{}/",
@@ -176,7 +178,7 @@ impl EditorEnvironment {
     }
 
     /// Returns how a file is called: relative to the project, and without `.` and `..`.
-    fn called(&self, path: &str, place: &Place) -> String {
+    fn called(&self, path: &str, place: &ResolvedPath) -> String {
         let relative = self.project.relative(Path::new(path)).unwrap_or_default();
         let is_plain = relative
             .components()
@@ -199,8 +201,8 @@ impl Environment for EditorEnvironment {
         })
     }
 
-    fn wait(&mut self, _: Until<'_>) -> Waited {
-        Waited::Ended(Response::default())
+    fn wait(&mut self, _: WaitLimit<'_>) -> WaitResult {
+        WaitResult::Ended(Response::default())
     }
 
     fn take_output(&mut self) -> String {
@@ -237,15 +239,15 @@ impl Environment for EditorEnvironment {
 }
 
 /// Adds a view to the screen; returns false if it is lost, which the screen then says instead.
-fn show(project: &Project, view: &mut View, screen: &mut String) -> bool {
+fn show(project: &ProjectDir, view: &mut FileView, screen: &mut String) -> bool {
     let wrong = match project.read(Path::new(&view.path)) {
         Err(trouble) => format!("ERROR: {trouble}"),
         Ok((place, text, _)) => {
             view.real = place.real;
             match view.show(&text, &mut effort(), screen) {
                 Ok(()) => return true,
-                Err(Lost::NoMatch) => format!("BROKEN: {}", reason(Lost::NoMatch)),
-                Err(Lost::TooSlow) => format!("ERROR: {}", reason(Lost::TooSlow)),
+                Err(ViewProblem::NoMatch) => format!("BROKEN: {}", reason(ViewProblem::NoMatch)),
+                Err(ViewProblem::TooSlow) => format!("ERROR: {}", reason(ViewProblem::TooSlow)),
             }
         }
     };
@@ -253,18 +255,18 @@ fn show(project: &Project, view: &mut View, screen: &mut String) -> bool {
     false
 }
 
-fn effort() -> Effort {
-    Effort::milliseconds(VIEW_MILLISECONDS)
+fn effort() -> CpuBudget {
+    CpuBudget::milliseconds(VIEW_MILLISECONDS)
 }
 
-fn reason(lost: Lost) -> &'static str {
+fn reason(lost: ViewProblem) -> &'static str {
     match lost {
-        Lost::NoMatch => "patterns not found",
-        Lost::TooSlow => "its patterns take too long",
+        ViewProblem::NoMatch => "patterns not found",
+        ViewProblem::TooSlow => "its patterns take too long",
     }
 }
 
 /// The text of a response that failed at a file.
-fn cannot(verb: &str, path: &str, trouble: Trouble) -> String {
+fn cannot(verb: &str, path: &str, trouble: PathError) -> String {
     format!("Cannot {verb} {path}: {trouble}")
 }

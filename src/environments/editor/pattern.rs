@@ -16,7 +16,7 @@ use regex_automata::nfa::thompson;
 use regex_automata::util::syntax;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::text::{Line, Text, shown};
+use super::text::{FileText, TextLine, shown};
 
 /// The largest program that an expression may become, in bytes.
 const MAX_PROGRAM: usize = 10 << 20;
@@ -32,11 +32,11 @@ const BYTES_BETWEEN_LOOKS: usize = 512;
 pub(super) struct Pattern {
     /// As it stands between the slashes.
     source: String,
-    form: Form,
+    form: PatternForm,
 }
 
 #[derive(Debug, Clone)]
-enum Form {
+enum PatternForm {
     Expression {
         line: Regex,
         /// Matches in the whole text wherever `line` does in one of its lines, and maybe elsewhere.
@@ -68,7 +68,7 @@ impl Pattern {
         let piece = (PIECE_WORK / size.max(1)).clamp(PIECE_SIZES.0, PIECE_SIZES.1);
         Ok(Pattern {
             source: source.to_owned(),
-            form: Form::Expression {
+            form: PatternForm::Expression {
                 line,
                 scan,
                 piece,
@@ -82,20 +82,20 @@ impl Pattern {
         let source = regex::escape(&shown(line)).replace('/', "\\/");
         Pattern {
             source,
-            form: Form::Literal(line.to_owned()),
+            form: PatternForm::Literal(line.to_owned()),
         }
     }
 
     /// Returns whether the pattern is a line taken literally.
     pub fn is_literal(&self) -> bool {
-        matches!(self.form, Form::Literal(_))
+        matches!(self.form, PatternForm::Literal(_))
     }
 
     /// Returns whether the pattern matches this line, given without its ending.
-    pub fn matches(&self, line: &[u8], effort: &mut Effort) -> Result<bool, TooSlow> {
+    pub fn matches(&self, line: &[u8], effort: &mut CpuBudget) -> Result<bool, TooSlow> {
         match &self.form {
-            Form::Literal(wanted) => Ok(line == wanted),
-            Form::Expression {
+            PatternForm::Literal(wanted) => Ok(line == wanted),
+            PatternForm::Expression {
                 line: expression,
                 piece,
                 ..
@@ -103,7 +103,7 @@ impl Pattern {
                 effort.line()?;
                 Ok(expression.is_match(line))
             }
-            Form::Expression {
+            PatternForm::Expression {
                 line: expression,
                 piece,
                 automaton,
@@ -121,10 +121,10 @@ impl Pattern {
     /// Returns the first line that matches, from the one that begins at `start`.
     pub fn next_line(
         &self,
-        text: &Text,
+        text: &FileText,
         start: usize,
-        effort: &mut Effort,
-    ) -> Result<Option<Line>, TooSlow> {
+        effort: &mut CpuBudget,
+    ) -> Result<Option<TextLine>, TooSlow> {
         let mut at = start;
         while let Some(line) = self.candidate(text, at, effort)? {
             if self.matches(text.content(line), effort)? {
@@ -138,11 +138,11 @@ impl Pattern {
     /// Returns a line before which none matches, from the one that begins at `start`.
     fn candidate(
         &self,
-        text: &Text,
+        text: &FileText,
         start: usize,
-        effort: &mut Effort,
-    ) -> Result<Option<Line>, TooSlow> {
-        let Form::Expression {
+        effort: &mut CpuBudget,
+    ) -> Result<Option<TextLine>, TooSlow> {
+        let PatternForm::Expression {
             scan: Some(scan),
             piece,
             ..
@@ -181,15 +181,15 @@ pub(super) struct TooSlow;
 
 /// The processor's time that matching may take.
 #[derive(Debug)]
-pub(super) struct Effort {
+pub(super) struct CpuBudget {
     until: i64,
     lines: u32,
 }
 
-impl Effort {
+impl CpuBudget {
     /// Returns an effort of this thread that ends after so many milliseconds.
-    pub fn milliseconds(most: i64) -> Effort {
-        Effort {
+    pub fn milliseconds(most: i64) -> CpuBudget {
+        CpuBudget {
             until: thread_milliseconds().saturating_add(most),
             lines: 0,
         }
@@ -261,7 +261,7 @@ fn build_automaton(source: &str) -> Option<Box<DFA>> {
 fn matches_by_steps(
     automaton: &DFA,
     line: &[u8],
-    effort: &mut Effort,
+    effort: &mut CpuBudget,
 ) -> Result<Option<bool>, TooSlow> {
     let mut cache = automaton.create_cache();
     let Ok(mut state) = automaton.start_state_forward(&mut cache, &Input::new(line)) else {
@@ -290,7 +290,7 @@ fn matches_in_pieces(
     expression: &Regex,
     line: &[u8],
     piece: usize,
-    effort: &mut Effort,
+    effort: &mut CpuBudget,
 ) -> Result<bool, TooSlow> {
     let mut start = 0;
     loop {
@@ -307,7 +307,7 @@ fn matches_in_pieces(
 }
 
 /// Where the last line ends that begins with `first` and fits into a piece.
-fn last_line_end(text: &Text, first: Line, piece: usize) -> usize {
+fn last_line_end(text: &FileText, first: TextLine, piece: usize) -> usize {
     let room = &text.bytes()[first.start..text.bytes().len().min(first.start + piece)];
     match memchr::memrchr(b'\n', room) {
         _ if first.start + room.len() == text.bytes().len() => text.bytes().len(),
@@ -325,10 +325,10 @@ mod tests {
     fn found(pattern: &str, content: &str) -> Vec<usize> {
         let (pattern, text) = (
             Pattern::parse(pattern).unwrap(),
-            Text::new(content.into()).unwrap(),
+            FileText::new(content.into()).unwrap(),
         );
         let (mut effort, mut at, mut found) =
-            (Effort::milliseconds(60_000), text.top(), Vec::new());
+            (CpuBudget::milliseconds(60_000), text.top(), Vec::new());
         while let Some(line) = pattern.next_line(&text, at, &mut effort).unwrap() {
             found.push(1 + text.newlines(text.top()..line.start));
             at = line.next;
@@ -363,14 +363,14 @@ mod tests {
     fn a_literal_is_the_whole_line() {
         let pattern = Pattern::literal(b"a/b (c)");
         assert_eq!(pattern.to_string(), r"a\/b \(c\)");
-        let mut effort = Effort::milliseconds(1000);
+        let mut effort = CpuBudget::milliseconds(1000);
         assert_eq!(pattern.matches(b"a/b (c)", &mut effort), Ok(true));
         assert_eq!(pattern.matches(b"a/b (c);", &mut effort), Ok(false));
     }
 
     /// Matches as if the line were too long for the engine, by both ways.
     fn matches_long(pattern: &str, line: &str) -> (Option<bool>, bool) {
-        let mut effort = Effort::milliseconds(60_000);
+        let mut effort = CpuBudget::milliseconds(60_000);
         let steps = matches_by_steps(
             &build_automaton(pattern).unwrap(),
             line.as_bytes(),
@@ -417,7 +417,7 @@ mod tests {
         ] {
             let pattern = Pattern::parse(pattern).unwrap();
             assert_eq!(
-                pattern.matches(line.as_bytes(), &mut Effort::milliseconds(60_000)),
+                pattern.matches(line.as_bytes(), &mut CpuBudget::milliseconds(60_000)),
                 Ok(wanted),
                 "{pattern}"
             );
@@ -434,7 +434,7 @@ mod tests {
         ] {
             let pattern = Pattern::parse(pattern).unwrap();
             assert_eq!(
-                pattern.matches(line.as_bytes(), &mut Effort::milliseconds(30)),
+                pattern.matches(line.as_bytes(), &mut CpuBudget::milliseconds(30)),
                 Err(TooSlow),
                 "{pattern}"
             );
@@ -450,13 +450,13 @@ mod tests {
             ]),
             piece in 1_usize..40,
         ) {
-            let text = Text::new(content.into_bytes()).unwrap();
+            let text = FileText::new(content.into_bytes()).unwrap();
             let mut pattern = Pattern::parse(pattern).unwrap();
-            if let Form::Expression { piece: size, .. } = &mut pattern.form {
+            if let PatternForm::Expression { piece: size, .. } = &mut pattern.form {
                 *size = piece.max(1 + text.lines_from(0).map(|line| line.next - line.start).max().unwrap_or(0));
             }
-            let mut effort = Effort::milliseconds(60_000);
-            let wanted: Vec<Line> =
+            let mut effort = CpuBudget::milliseconds(60_000);
+            let wanted: Vec<TextLine> =
                 text.lines_from(0).filter(|line| pattern.matches(text.content(*line), &mut effort).unwrap()).collect();
             let (mut at, mut found) = (0, Vec::new());
             while let Some(line) = pattern.next_line(&text, at, &mut effort).unwrap() {

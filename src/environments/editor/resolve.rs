@@ -19,7 +19,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::text::Text;
+use super::text::FileText;
 use crate::error::Error;
 
 /// The largest file that is read or written, in bytes.
@@ -41,23 +41,23 @@ const FOLDER: OFlags = OFlags::PATH
 
 /// The project directory.
 #[derive(Debug)]
-pub(super) struct Project {
+pub(super) struct ProjectDir {
     top: OwnedFd,
     /// How absolute paths to it begin: as it is, and as it was given.
     names: [PathBuf; 2],
-    frozen: Frozen,
+    frozen: FrozenPaths,
 }
 
 /// What may be read and not changed, by paths in the project.
 #[derive(Debug, Clone, Default)]
-pub struct Frozen {
+pub struct FrozenPaths {
     /// Files, and folders with all that is in them.
     pub paths: BTreeSet<PathBuf>,
     /// What may be changed nevertheless.
     pub except: BTreeSet<PathBuf>,
 }
 
-impl Frozen {
+impl FrozenPaths {
     fn holds(&self, path: &Path) -> bool {
         !self.except.contains(path) && path.ancestors().any(|place| self.paths.contains(place))
     }
@@ -65,7 +65,7 @@ impl Frozen {
 
 /// Where a path leads when all links are followed: a name in a folder. Whether something is there is another question.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ResolvedPath {
     pub folder: OwnedFd,
     pub name: OsString,
     /// Its path in the project, without links.
@@ -74,15 +74,15 @@ pub(super) struct Place {
 
 /// Where a path leads.
 #[derive(Debug)]
-pub(super) enum Spot {
-    Place(Place),
+pub(super) enum ResolvedTarget {
+    Place(ResolvedPath),
     /// A folder that exists; its path in the project, without links.
     Folder(PathBuf),
 }
 
 /// Why a file cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum PathError {
     Missing,
     Outside,
     LeadsOut,
@@ -98,36 +98,36 @@ pub(super) enum Trouble {
 
 /// What is done about folders on the way that do not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Folders {
+pub(super) enum MissingFolders {
     Found,
     Made,
 }
 
-impl Project {
+impl ProjectDir {
     /// Opens the directory.
-    pub fn open(path: &Path) -> Result<Project, Error> {
+    pub fn open(path: &Path) -> Result<ProjectDir, Error> {
         let failed = |error: io::Error| Error::io("open", path, error);
         let real = path.canonicalize().map_err(failed)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let top = openat(CWD, &real, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
         let given = std::path::absolute(path).map_err(failed)?;
-        Ok(Project {
+        Ok(ProjectDir {
             top,
             names: [real, given],
-            frozen: Frozen::default(),
+            frozen: FrozenPaths::default(),
         })
     }
 
     /// Lets some files be read only.
-    pub fn freeze(&mut self, frozen: Frozen) {
+    pub fn freeze(&mut self, frozen: FrozenPaths) {
         self.frozen = frozen;
     }
 
     /// Refuses a place that may only be read, by its path and the folder that it is in.
-    pub fn refuse_frozen(&self, real: &Path, folder: impl AsFd) -> Result<(), Trouble> {
+    pub fn refuse_frozen(&self, real: &Path, folder: impl AsFd) -> Result<(), PathError> {
         match self.frozen.holds(real) {
-            true => Err(Trouble::Protected),
-            false if mount_of(folder) != mount_of(&self.top) => Err(Trouble::Mounted),
+            true => Err(PathError::Protected),
+            false if mount_of(folder) != mount_of(&self.top) => Err(PathError::Mounted),
             false => Ok(()),
         }
     }
@@ -137,35 +137,39 @@ impl Project {
     }
 
     /// Returns a path as one below the project, without `.`; `..` stays, for links decide what it means.
-    pub fn relative(&self, path: &Path) -> Result<PathBuf, Trouble> {
+    pub fn relative(&self, path: &Path) -> Result<PathBuf, PathError> {
         let inside = |name: &PathBuf| path.strip_prefix(name).ok();
         let below = if path.is_absolute() {
             self.names.iter().find_map(inside)
         } else {
             Some(path)
         };
-        let parts = below.ok_or(Trouble::Outside)?.components();
+        let parts = below.ok_or(PathError::Outside)?.components();
         Ok(parts.filter(|part| *part != Component::CurDir).collect())
     }
 
     /// Returns the place that a path leads to; a folder is none.
-    pub fn place(&self, path: &Path, folders: Folders) -> Result<Place, Trouble> {
+    pub fn place(&self, path: &Path, folders: MissingFolders) -> Result<ResolvedPath, PathError> {
         match self.follow(path, folders)? {
-            Spot::Place(place) => Ok(place),
-            Spot::Folder(_) => Err(Trouble::Folder),
+            ResolvedTarget::Place(place) => Ok(place),
+            ResolvedTarget::Folder(_) => Err(PathError::Folder),
         }
     }
 
     /// Returns where a path leads.
-    pub fn follow(&self, path: &Path, folders: Folders) -> Result<Spot, Trouble> {
+    pub fn follow(
+        &self,
+        path: &Path,
+        folders: MissingFolders,
+    ) -> Result<ResolvedTarget, PathError> {
         let below = self.relative(path)?;
         if climbs_out(&below) {
-            return Err(Trouble::Outside);
+            return Err(PathError::Outside);
         }
         if MAX_PATH < below.as_os_str().len() {
-            return Err(Trouble::System(Errno::NAMETOOLONG));
+            return Err(PathError::System(Errno::NAMETOOLONG));
         }
-        let mut way = Way {
+        let mut way = PathWalk {
             project: self,
             inside: Vec::new(),
             ahead: Vec::new(),
@@ -174,25 +178,25 @@ impl Project {
         way.push(&below);
         while let Some(name) = way.ahead.pop() {
             if name == ".." {
-                way.inside.pop().ok_or(Trouble::LeadsOut)?;
+                way.inside.pop().ok_or(PathError::LeadsOut)?;
             } else if let Some(place) = way.step(name, folders)? {
-                return Ok(Spot::Place(place));
+                return Ok(ResolvedTarget::Place(place));
             }
         }
-        Ok(Spot::Folder(
+        Ok(ResolvedTarget::Folder(
             way.inside.into_iter().map(|(name, _)| name).collect(),
         ))
     }
 
     /// Reads a text file, through links that stay inside.
-    pub fn read(&self, path: &Path) -> Result<(Place, Text, Stat), Trouble> {
-        let place = self.place(path, Folders::Found)?;
+    pub fn read(&self, path: &Path) -> Result<(ResolvedPath, FileText, Stat), PathError> {
+        let place = self.place(path, MissingFolders::Found)?;
         let (text, stat) = read(place.folder.as_fd(), &place.name)?;
         Ok((place, text, stat))
     }
 
     /// Reads a text file of at most `limit` bytes; a link on its way is no way.
-    pub fn read_straight(&self, path: &Path, limit: u64) -> Result<Text, Trouble> {
+    pub fn read_straight(&self, path: &Path, limit: u64) -> Result<FileText, PathError> {
         let resolve =
             ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         match openat2(self.top(), path, READ, Mode::empty(), resolve) {
@@ -207,8 +211,8 @@ impl Project {
 }
 
 /// A path on its way from the top.
-struct Way<'a> {
-    project: &'a Project,
+struct PathWalk<'a> {
+    project: &'a ProjectDir,
     /// The folders from the top to here.
     inside: Vec<(OsString, OwnedFd)>,
     /// The names that are left, the next one last.
@@ -216,7 +220,7 @@ struct Way<'a> {
     links: usize,
 }
 
-impl Way<'_> {
+impl PathWalk<'_> {
     fn folder(&self) -> BorrowedFd<'_> {
         self.inside
             .last()
@@ -232,13 +236,17 @@ impl Way<'_> {
     }
 
     /// Goes one name further; returns the place if it is the last one and no folder.
-    fn step(&mut self, name: OsString, folders: Folders) -> Result<Option<Place>, Trouble> {
+    fn step(
+        &mut self,
+        name: OsString,
+        folders: MissingFolders,
+    ) -> Result<Option<ResolvedPath>, PathError> {
         let is_last = self.ahead.is_empty();
         match kind(self.folder(), &name)? {
             Some(FileType::Symlink) => self.follow(&name)?,
             Some(FileType::Directory) => self.enter(name)?,
             _ if is_last => return self.arrive(name).map(Some),
-            None if folders == Folders::Made => {
+            None if folders == MissingFolders::Made => {
                 let real: PathBuf = self
                     .inside
                     .iter()
@@ -252,26 +260,26 @@ impl Way<'_> {
                 }
                 self.enter(name)?;
             }
-            None => return Err(Trouble::Missing),
-            Some(_) => return Err(Trouble::System(Errno::NOTDIR)),
+            None => return Err(PathError::Missing),
+            Some(_) => return Err(PathError::System(Errno::NOTDIR)),
         }
         Ok(None)
     }
 
-    fn enter(&mut self, name: OsString) -> Result<(), Trouble> {
+    fn enter(&mut self, name: OsString) -> Result<(), PathError> {
         let folder = openat(self.folder(), &name, FOLDER, Mode::empty())?;
         self.inside.push((name, folder));
         if MAX_DEPTH < self.inside.len() {
-            Err(Trouble::System(Errno::NAMETOOLONG))
+            Err(PathError::System(Errno::NAMETOOLONG))
         } else {
             Ok(())
         }
     }
 
-    fn follow(&mut self, name: &OsStr) -> Result<(), Trouble> {
+    fn follow(&mut self, name: &OsStr) -> Result<(), PathError> {
         self.links += 1;
         if MAX_LINKS < self.links {
-            return Err(Trouble::System(Errno::LOOP));
+            return Err(PathError::System(Errno::LOOP));
         }
         let target = readlinkat(self.folder(), name, Vec::new())?;
         let target = Path::new(OsStr::from_bytes(target.as_bytes()));
@@ -281,12 +289,12 @@ impl Way<'_> {
         let inner = self
             .project
             .relative(target)
-            .map_err(|_| Trouble::LeadsOut)?;
+            .map_err(|_| PathError::LeadsOut)?;
         self.push(&inner);
         Ok(())
     }
 
-    fn arrive(&mut self, name: OsString) -> Result<Place, Trouble> {
+    fn arrive(&mut self, name: OsString) -> Result<ResolvedPath, PathError> {
         let real = self
             .inside
             .iter()
@@ -301,7 +309,7 @@ impl Way<'_> {
                 .try_clone_to_owned()
                 .map_err(|_| Errno::MFILE)?,
         };
-        Ok(Place { folder, name, real })
+        Ok(ResolvedPath { folder, name, real })
     }
 }
 
@@ -328,7 +336,7 @@ fn climbs_out(path: &Path) -> bool {
 }
 
 /// Returns what stands at a name, without following or opening it.
-fn kind(folder: BorrowedFd<'_>, name: &OsStr) -> Result<Option<FileType>, Trouble> {
+fn kind(folder: BorrowedFd<'_>, name: &OsStr) -> Result<Option<FileType>, PathError> {
     match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(found) => Ok(Some(FileType::from_raw_mode(found.st_mode))),
         Err(Errno::NOENT) => Ok(None),
@@ -337,73 +345,73 @@ fn kind(folder: BorrowedFd<'_>, name: &OsStr) -> Result<Option<FileType>, Troubl
 }
 
 /// Reads the text file of this name in a folder.
-pub(super) fn read(folder: BorrowedFd<'_>, name: &OsStr) -> Result<(Text, Stat), Trouble> {
+pub(super) fn read(folder: BorrowedFd<'_>, name: &OsStr) -> Result<(FileText, Stat), PathError> {
     match kind(folder, name)? {
         Some(FileType::RegularFile) => {
             read_opened(openat(folder, name, READ, Mode::empty())?.into(), MAX_SIZE)
         }
-        Some(FileType::Directory) => Err(Trouble::Folder),
-        Some(_) => Err(Trouble::Special),
-        None => Err(Trouble::Missing),
+        Some(FileType::Directory) => Err(PathError::Folder),
+        Some(_) => Err(PathError::Special),
+        None => Err(PathError::Missing),
     }
 }
 
-fn read_opened(file: File, limit: u64) -> Result<(Text, Stat), Trouble> {
+fn read_opened(file: File, limit: u64) -> Result<(FileText, Stat), PathError> {
     let stat = fstat(&file)?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {}
-        FileType::Directory => return Err(Trouble::Folder),
-        _ => return Err(Trouble::Special),
+        FileType::Directory => return Err(PathError::Folder),
+        _ => return Err(PathError::Special),
     }
     let size = u64::try_from(stat.st_size).unwrap_or(0);
     if limit < size {
-        return Err(Trouble::TooLarge);
+        return Err(PathError::TooLarge);
     }
     let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0) + 1);
     // One byte more than allowed tells a file that has grown since it was looked at.
     let count = file
         .take(limit + 1)
         .read_to_end(&mut bytes)
-        .map_err(|error| Trouble::from(&error))?;
+        .map_err(|error| PathError::from(&error))?;
     if limit < count as u64 {
-        return Err(Trouble::TooLarge);
+        return Err(PathError::TooLarge);
     }
-    Ok((Text::new(bytes).ok_or(Trouble::Binary)?, stat))
+    Ok((FileText::new(bytes).ok_or(PathError::Binary)?, stat))
 }
 
-impl From<Errno> for Trouble {
-    fn from(errno: Errno) -> Trouble {
+impl From<Errno> for PathError {
+    fn from(errno: Errno) -> PathError {
         match errno {
-            Errno::NOENT => Trouble::Missing,
-            other => Trouble::System(other),
+            Errno::NOENT => PathError::Missing,
+            other => PathError::System(other),
         }
     }
 }
 
-impl From<&io::Error> for Trouble {
-    fn from(error: &io::Error) -> Trouble {
+impl From<&io::Error> for PathError {
+    fn from(error: &io::Error) -> PathError {
         Errno::from_io_error(error).unwrap_or(Errno::IO).into()
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for PathError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Trouble::Missing => f.write_str("file not found"),
-            Trouble::Outside => f.write_str("it is outside the project directory"),
-            Trouble::LeadsOut => f.write_str("a link leads out of the project directory"),
-            Trouble::Folder => f.write_str("it is a folder"),
-            Trouble::Special => f.write_str("it is a pipe, socket or device"),
-            Trouble::Binary => f.write_str("it is a binary file"),
-            Trouble::TooLarge => f.write_str("it is larger than 32 MB"),
-            Trouble::Protected => {
+            PathError::Missing => f.write_str("file not found"),
+            PathError::Outside => f.write_str("it is outside the project directory"),
+            PathError::LeadsOut => f.write_str("a link leads out of the project directory"),
+            PathError::Folder => f.write_str("it is a folder"),
+            PathError::Special => f.write_str("it is a pipe, socket or device"),
+            PathError::Binary => f.write_str("it is a binary file"),
+            PathError::TooLarge => f.write_str("it is larger than 32 MB"),
+            PathError::Protected => {
                 f.write_str("it is protected: given by the user, to be read and never changed")
             }
-            Trouble::Mounted => {
+            PathError::Mounted => {
                 f.write_str("another file system is mounted there, to be read and never changed")
             }
-            Trouble::Changed => f.write_str("it was changed at the same time"),
-            Trouble::System(errno) => io::Error::from(*errno).fmt(f),
+            PathError::Changed => f.write_str("it was changed at the same time"),
+            PathError::System(errno) => io::Error::from(*errno).fmt(f),
         }
     }
 }

@@ -13,10 +13,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::cannot;
-use super::glob::Filter;
-use super::pattern::{Effort, Pattern, TooSlow};
-use super::resolve::{MAX_SIZE, Project, Trouble};
-use super::text::{Text, shown};
+use super::glob::GlobFilter;
+use super::pattern::{CpuBudget, Pattern, TooSlow};
+use super::resolve::{MAX_SIZE, PathError, ProjectDir};
+use super::text::{FileText, shown};
 use super::walk;
 
 /// How long a search may take; what was found by then is the answer.
@@ -36,20 +36,23 @@ const MAX_NOTES: usize = 20;
 
 /// Returns the lines that match in the files that the glob names, in all without one.
 pub(super) fn search(
-    project: &Project,
+    project: &ProjectDir,
     pattern: &Pattern,
     glob: Option<&str>,
 ) -> Result<String, String> {
-    let filter = glob.map_or_else(|| Ok(Filter::all()), |glob| Filter::parse(project, glob))?;
-    let hunt = Hunt {
+    let filter = glob.map_or_else(
+        || Ok(GlobFilter::all()),
+        |glob| GlobFilter::parse(project, glob),
+    )?;
+    let hunt = Search {
         project,
         pattern,
         until: Instant::now() + MAX_TIME,
         slow: AtomicUsize::new(0),
     };
-    let mut answer = Answer {
+    let mut answer = SearchAnswer {
         is_whole: true,
-        ..Answer::default()
+        ..SearchAnswer::default()
     };
     let mut paths = Vec::new();
     if filter.walks {
@@ -74,8 +77,8 @@ pub(super) fn search(
 }
 
 /// What is searched for, and for how long.
-struct Hunt<'a> {
-    project: &'a Project,
+struct Search<'a> {
+    project: &'a ProjectDir,
     pattern: &'a Pattern,
     until: Instant,
     /// How many files took too long.
@@ -84,7 +87,7 @@ struct Hunt<'a> {
 
 /// What a file had to tell.
 #[derive(Debug, Clone)]
-enum Found {
+enum FileMatches {
     Lines(String),
     /// It has to be searched alone.
     Much,
@@ -93,7 +96,7 @@ enum Found {
 
 /// What is put together of an answer.
 #[derive(Debug, Default)]
-struct Answer {
+struct SearchAnswer {
     head: String,
     tail: VecDeque<String>,
     tail_bytes: usize,
@@ -103,34 +106,36 @@ struct Answer {
     is_whole: bool,
 }
 
-impl Answer {
-    fn add_files(&mut self, hunt: &Hunt<'_>, paths: &[PathBuf]) {
+impl SearchAnswer {
+    fn add_files(&mut self, hunt: &Search<'_>, paths: &[PathBuf]) {
         for batch in paths.chunks(BATCH) {
             for (path, found) in batch.iter().zip(hunt.search_batch(batch)) {
                 match found {
-                    Found::Lines(lines) => {
+                    FileMatches::Lines(lines) => {
                         lines.split_inclusive('\n').for_each(|line| self.push(line))
                     }
-                    Found::TooSlow => self.note_slow(path),
-                    Found::Much if hunt.is_over() => {
+                    FileMatches::TooSlow => self.note_slow(path),
+                    FileMatches::Much if hunt.is_over() => {
                         self.is_whole = false;
                         return;
                     }
-                    Found::Much => self.add_alone(hunt, path),
+                    FileMatches::Much => self.add_alone(hunt, path),
                 }
             }
         }
     }
 
-    fn add_alone(&mut self, hunt: &Hunt<'_>, path: &Path) {
+    fn add_alone(&mut self, hunt: &Search<'_>, path: &Path) {
         match hunt.project.read_straight(path, MAX_SIZE) {
             Ok(text) => self.add_text(hunt, path, &text),
-            Err(Trouble::TooLarge) => self.note(format!("{} is larger than 32 MB", path.display())),
+            Err(PathError::TooLarge) => {
+                self.note(format!("{} is larger than 32 MB", path.display()))
+            }
             Err(_) => {}
         }
     }
 
-    fn add_text(&mut self, hunt: &Hunt<'_>, path: &Path, text: &Text) {
+    fn add_text(&mut self, hunt: &Search<'_>, path: &Path, text: &FileText) {
         let searched = hunt.search_text(path, text, &mut |line| {
             self.push(line);
             true
@@ -191,13 +196,13 @@ impl Answer {
     }
 }
 
-impl Hunt<'_> {
+impl Search<'_> {
     fn is_over(&self) -> bool {
         MAX_SLOW_FILES <= self.slow.load(Ordering::Relaxed) || self.until < Instant::now()
     }
 
     /// Searches files side by side.
-    fn search_batch(&self, paths: &[PathBuf]) -> Vec<Found> {
+    fn search_batch(&self, paths: &[PathBuf]) -> Vec<FileMatches> {
         let next = AtomicUsize::new(0);
         let work = || {
             let claim =
@@ -210,7 +215,7 @@ impl Hunt<'_> {
         let threads = cores
             .min(MAX_THREADS)
             .min(1 + paths.len() / FILES_WORTH_A_THREAD);
-        let mut all = vec![Found::Much; paths.len()];
+        let mut all = vec![FileMatches::Much; paths.len()];
         thread::scope(|scope| {
             // A thread that cannot be had is not missed: this one does its work too.
             let others: Vec<_> = (1..threads)
@@ -229,15 +234,15 @@ impl Hunt<'_> {
         all
     }
 
-    fn search_small(&self, path: &Path) -> Found {
+    fn search_small(&self, path: &Path) -> FileMatches {
         if self.is_over() {
-            return Found::Much;
+            return FileMatches::Much;
         }
         let text = match self.project.read_straight(path, SMALL_FILE) {
             Ok(text) => text,
-            Err(Trouble::TooLarge) => return Found::Much,
+            Err(PathError::TooLarge) => return FileMatches::Much,
             // Binary, unreadable or gone.
-            Err(_) => return Found::Lines(String::new()),
+            Err(_) => return FileMatches::Lines(String::new()),
         };
         let mut lines = String::new();
         let searched = self.search_text(path, &text, &mut |line| {
@@ -245,9 +250,9 @@ impl Hunt<'_> {
             lines.len() < SMALL_ANSWER
         });
         match searched {
-            Err(TooSlow) => Found::TooSlow,
-            Ok(()) if lines.len() < SMALL_ANSWER => Found::Lines(lines),
-            Ok(()) => Found::Much,
+            Err(TooSlow) => FileMatches::TooSlow,
+            Ok(()) if lines.len() < SMALL_ANSWER => FileMatches::Lines(lines),
+            Ok(()) => FileMatches::Much,
         }
     }
 
@@ -255,10 +260,10 @@ impl Hunt<'_> {
     fn search_text(
         &self,
         path: &Path,
-        text: &Text,
+        text: &FileText,
         give: &mut dyn FnMut(&str) -> bool,
     ) -> Result<(), TooSlow> {
-        let mut effort = Effort::milliseconds(FILE_MILLISECONDS);
+        let mut effort = CpuBudget::milliseconds(FILE_MILLISECONDS);
         let (mut at, mut number) = (text.top(), 1);
         while let Some(line) = self
             .pattern

@@ -15,7 +15,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// The content of a text file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Text {
+pub(super) struct FileText {
     bytes: Vec<u8>,
     /// Where the first line begins.
     top: usize,
@@ -23,7 +23,7 @@ pub(super) struct Text {
 
 /// Where a line is in its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct TextLine {
     pub start: usize,
     /// Where its ending begins.
     pub end: usize,
@@ -31,15 +31,15 @@ pub(super) struct Line {
     pub next: usize,
 }
 
-impl Text {
+impl FileText {
     /// Returns the content as lines, or nothing where it is no text.
-    pub fn new(bytes: Vec<u8>) -> Option<Text> {
+    pub fn new(bytes: Vec<u8>) -> Option<FileText> {
         let top = if bytes.starts_with(BYTE_ORDER_MARK) {
             BYTE_ORDER_MARK.len()
         } else {
             0
         };
-        (!bytes.contains(&0)).then_some(Text { bytes, top })
+        (!bytes.contains(&0)).then_some(FileText { bytes, top })
     }
 
     pub fn bytes(&self) -> &[u8] {
@@ -52,10 +52,10 @@ impl Text {
     }
 
     /// Returns the line that begins at `start`; nothing at the end.
-    pub fn line_at(&self, start: usize) -> Option<Line> {
+    pub fn line_at(&self, start: usize) -> Option<TextLine> {
         let rest = self.bytes.get(start..).filter(|rest| !rest.is_empty())?;
         let Some(length) = memchr(b'\n', rest) else {
-            return Some(Line {
+            return Some(TextLine {
                 start,
                 end: self.bytes.len(),
                 next: self.bytes.len(),
@@ -63,7 +63,7 @@ impl Text {
         };
         let end = start + length;
         let is_pair = rest[..length].ends_with(b"\r");
-        Some(Line {
+        Some(TextLine {
             start,
             end: end - usize::from(is_pair),
             next: end + 1,
@@ -71,7 +71,7 @@ impl Text {
     }
 
     /// Returns the line around the byte at `offset`.
-    pub fn line_around(&self, offset: usize) -> Option<Line> {
+    pub fn line_around(&self, offset: usize) -> Option<TextLine> {
         let before = self.bytes.get(self.top..offset)?;
         self.line_at(
             memchr::memrchr(b'\n', before).map_or(self.top, |newline| self.top + newline + 1),
@@ -79,7 +79,7 @@ impl Text {
     }
 
     /// Returns the lines from the one that begins at `start`.
-    pub fn lines_from(&self, start: usize) -> impl Iterator<Item = Line> {
+    pub fn lines_from(&self, start: usize) -> impl Iterator<Item = TextLine> {
         let mut at = start;
         std::iter::from_fn(move || {
             let line = self.line_at(at)?;
@@ -89,7 +89,7 @@ impl Text {
     }
 
     /// Returns the lines with these numbers, counted from 1, as far as they exist.
-    pub fn numbered(&self, first: usize, last: usize) -> Vec<Line> {
+    pub fn numbered(&self, first: usize, last: usize) -> Vec<TextLine> {
         let wanted = (last + 1).saturating_sub(first);
         let body = &self.bytes[self.top..];
         let start = match first.saturating_sub(2) {
@@ -115,7 +115,7 @@ impl Text {
     }
 
     /// Returns a line without its ending.
-    pub fn content(&self, line: Line) -> &[u8] {
+    pub fn content(&self, line: TextLine) -> &[u8] {
         &self.bytes[line.start..line.end]
     }
 
@@ -123,7 +123,7 @@ impl Text {
     ///
     /// New lines end like the first one that they replace, or else like the one before it; whether the text ends with
     /// a newline stays as it was.
-    pub fn replaced(&self, old: &[Line], new: &[&str]) -> Text {
+    pub fn replaced(&self, old: &[TextLine], new: &[&str]) -> FileText {
         let (start, next) = match (old.first(), old.last()) {
             (Some(first), Some(last)) => (first.start, last.next),
             _ => (self.bytes.len(), self.bytes.len()),
@@ -142,7 +142,7 @@ impl Text {
                 .map(|line| line.strip_suffix(b"\r").unwrap_or(line).len());
             bytes.truncate(kept.unwrap_or(bytes.len()).max(self.top));
         }
-        Text {
+        FileText {
             bytes,
             top: self.top,
         }
@@ -186,11 +186,11 @@ pub(super) fn shown(line: &[u8]) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
-    fn text(content: &str) -> Text {
-        Text::new(content.as_bytes().to_vec()).unwrap()
+    fn text(content: &str) -> FileText {
+        FileText::new(content.as_bytes().to_vec()).unwrap()
     }
 
-    fn contents(text: &Text) -> Vec<&str> {
+    fn contents(text: &FileText) -> Vec<&str> {
         text.lines_from(text.top())
             .map(|line| std::str::from_utf8(text.content(line)).unwrap())
             .collect()
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(contents(&text("")), [""; 0]);
         assert_eq!(contents(&text("\n")), [""]);
         assert_eq!(contents(&text("\u{feff}a\n")), ["a"]);
-        assert_eq!(Text::new(b"a\0b".to_vec()), None);
+        assert_eq!(FileText::new(b"a\0b".to_vec()), None);
     }
 
     #[test]

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use sha2::{Digest, Sha256};
 
-use super::pattern::{Effort, Pattern, TooSlow};
-use super::text::{Line, Text, shown};
+use super::pattern::{CpuBudget, Pattern, TooSlow};
+use super::text::{FileText, TextLine, shown};
 
 /// How many lines a view shows at most.
 pub(super) const MAX_LINES: usize = 1000;
@@ -18,7 +18,7 @@ const REMEMBERED_BYTES: usize = 8192;
 
 /// A view of a file.
 #[derive(Debug)]
-pub(super) struct View {
+pub(super) struct FileView {
     pub id: u64,
     /// How the file is called, relative to the project.
     pub path: String,
@@ -33,12 +33,12 @@ pub(super) struct View {
     passed: usize,
     /// Whether the first line may be the last one too; an edit may leave no other.
     is_single: bool,
-    seen: Seen,
+    seen: SeenView,
 }
 
 /// Which match is wanted.
 #[derive(Debug, Clone, Copy)]
-enum Choice {
+enum MatchChoice {
     /// Counted from 0; the last one, if there are not so many.
     Index(usize),
     /// The one that begins at this line.
@@ -47,19 +47,19 @@ enum Choice {
 
 /// A match in a text.
 #[derive(Debug)]
-struct Found {
+struct PatternMatch {
     index: usize,
     count: usize,
     /// The number of its first line.
     first: usize,
-    lines: Vec<Line>,
+    lines: Vec<TextLine>,
     /// Whether the end was not found.
     is_cut: bool,
 }
 
 /// What was last shown of a view.
 #[derive(Debug, Default)]
-struct Seen {
+struct SeenView {
     first: usize,
     lines: Vec<SeenLine>,
     is_cut: bool,
@@ -75,14 +75,14 @@ struct SeenLine {
 
 /// Why a view shows nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lost {
+pub(super) enum ViewProblem {
     NoMatch,
     TooSlow,
 }
 
 /// What an edit did to the lines of a file.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Change {
+pub(super) struct LineChange {
     /// The lines that were replaced, both included.
     pub first: usize,
     pub last: usize,
@@ -90,7 +90,7 @@ pub(super) struct Change {
     pub added: usize,
 }
 
-impl View {
+impl FileView {
     /// Returns a view of the first match, of which nothing was seen.
     pub fn new(
         id: u64,
@@ -98,9 +98,9 @@ impl View {
         real: PathBuf,
         patterns: (Pattern, Pattern),
         label: Option<String>,
-    ) -> View {
+    ) -> FileView {
         let (start, end) = patterns;
-        View {
+        FileView {
             id,
             path,
             real,
@@ -110,18 +110,18 @@ impl View {
             index: 0,
             passed: 0,
             is_single: false,
-            seen: Seen::default(),
+            seen: SeenView::default(),
         }
     }
 
     /// Finds the view in its file as it is now, remembers it, and adds it to the screen.
     pub fn show(
         &mut self,
-        text: &Text,
-        effort: &mut Effort,
+        text: &FileText,
+        effort: &mut CpuBudget,
         screen: &mut String,
-    ) -> Result<(), Lost> {
-        let found = self.find(text, Choice::Index(self.index), effort)?;
+    ) -> Result<(), ViewProblem> {
+        let found = self.find(text, MatchChoice::Index(self.index), effort)?;
         self.render(text, &found, screen);
         self.remember(text, &found);
         Ok(())
@@ -131,16 +131,16 @@ impl View {
     pub fn turn(
         &mut self,
         steps: isize,
-        text: &Text,
-        effort: &mut Effort,
-    ) -> Result<(usize, usize), Lost> {
-        let found = self.find(text, Choice::Index(self.index), effort)?;
+        text: &FileText,
+        effort: &mut CpuBudget,
+    ) -> Result<(usize, usize), ViewProblem> {
+        let found = self.find(text, MatchChoice::Index(self.index), effort)?;
         let index = match steps {
             0 => found.index,
             1.. => (found.index + 1) % found.count,
             _ => (found.index + found.count - 1) % found.count,
         };
-        let found = self.find(text, Choice::Index(index), effort)?;
+        let found = self.find(text, MatchChoice::Index(index), effort)?;
         self.remember(text, &found);
         Ok((found.index + 1, found.count))
     }
@@ -151,7 +151,7 @@ impl View {
     }
 
     /// Returns whether these lines, which were shown, are still as they were.
-    pub fn agrees(&self, text: &Text, first: usize, lines: &[Line]) -> bool {
+    pub fn agrees(&self, text: &FileText, first: usize, lines: &[TextLine]) -> bool {
         let seen = self.seen.lines.iter().skip(first - self.seen.first);
         seen.zip(lines)
             .all(|(seen, line)| seen.is(text.content(*line)))
@@ -172,7 +172,7 @@ impl View {
     }
 
     /// Follows an edit of the file, whose text is now `after`; returns false if no line of the view remains.
-    pub fn follow(&mut self, change: Change, after: &Text, effort: &mut Effort) -> bool {
+    pub fn follow(&mut self, change: LineChange, after: &FileText, effort: &mut CpuBudget) -> bool {
         if self.seen.lines.is_empty() {
             return true;
         }
@@ -197,22 +197,22 @@ impl View {
             }
             self.settle_end(after, first, last, effort);
         }
-        self.seen = Seen::default();
-        if let Ok(found) = self.find(after, Choice::Line(first), effort) {
+        self.seen = SeenView::default();
+        if let Ok(found) = self.find(after, MatchChoice::Line(first), effort) {
             self.remember(after, &found);
         }
         true
     }
 
     /// Makes the end of the view be found at `last`, as far as a pattern can say so.
-    fn settle_end(&mut self, after: &Text, first: usize, last: usize, effort: &mut Effort) {
+    fn settle_end(&mut self, after: &FileText, first: usize, last: usize, effort: &mut CpuBudget) {
         self.is_single = first == last;
         let between = if self.end.is_literal() {
             after.numbered(first + 1, last.saturating_sub(1))
         } else {
             Vec::new()
         };
-        let is_end = |line: &&Line| {
+        let is_end = |line: &&TextLine| {
             self.end
                 .matches(after.content(**line), effort)
                 .unwrap_or(false)
@@ -220,7 +220,12 @@ impl View {
         self.passed = between.iter().filter(is_end).count();
     }
 
-    fn find(&self, text: &Text, choice: Choice, effort: &mut Effort) -> Result<Found, Lost> {
+    fn find(
+        &self,
+        text: &FileText,
+        choice: MatchChoice,
+        effort: &mut CpuBudget,
+    ) -> Result<PatternMatch, ViewProblem> {
         let (mut at, mut number, mut count) = (text.top(), 1, 0);
         let (mut chosen, mut is_settled) = (None, false);
         while let Some(line) = self.start.next_line(text, at, effort)? {
@@ -228,20 +233,20 @@ impl View {
             if !is_settled {
                 chosen = Some((count, number, line));
                 is_settled = match choice {
-                    Choice::Index(index) => index == count,
-                    Choice::Line(wanted) => wanted == number,
+                    MatchChoice::Index(index) => index == count,
+                    MatchChoice::Line(wanted) => wanted == number,
                 };
             }
             (at, number, count) = (line.next, number + 1, count + 1);
         }
         match (chosen, choice) {
-            (None, _) => Err(Lost::NoMatch),
-            (Some(_), Choice::Line(_)) if !is_settled => {
-                self.find(text, Choice::Index(self.index), effort)
+            (None, _) => Err(ViewProblem::NoMatch),
+            (Some(_), MatchChoice::Line(_)) if !is_settled => {
+                self.find(text, MatchChoice::Index(self.index), effort)
             }
             (Some((index, first, line)), _) => {
                 let (lines, is_cut) = self.extent(text, line, effort)?;
-                Ok(Found {
+                Ok(PatternMatch {
                     index,
                     count,
                     first,
@@ -255,10 +260,10 @@ impl View {
     /// Returns the lines from the first one to the end, and whether the end was not found.
     fn extent(
         &self,
-        text: &Text,
-        first: Line,
-        effort: &mut Effort,
-    ) -> Result<(Vec<Line>, bool), TooSlow> {
+        text: &FileText,
+        first: TextLine,
+        effort: &mut CpuBudget,
+    ) -> Result<(Vec<TextLine>, bool), TooSlow> {
         let (mut lines, mut ends) = (Vec::new(), Vec::new());
         for line in text.lines_from(first.start).take(MAX_LINES) {
             let may_end = self.is_single || !lines.is_empty();
@@ -274,22 +279,22 @@ impl View {
         Ok((lines, ends.is_empty()))
     }
 
-    fn remember(&mut self, text: &Text, found: &Found) {
+    fn remember(&mut self, text: &FileText, found: &PatternMatch) {
         self.index = found.index;
         let lines = found
             .lines
             .iter()
             .map(|line| SeenLine::of(text.content(*line)))
             .collect();
-        self.seen = Seen {
+        self.seen = SeenView {
             first: found.first,
             lines,
             is_cut: found.is_cut,
         };
     }
 
-    fn render(&self, text: &Text, found: &Found, screen: &mut String) {
-        let View {
+    fn render(&self, text: &FileText, found: &PatternMatch, screen: &mut String) {
+        let FileView {
             id,
             path,
             start,
@@ -317,7 +322,7 @@ impl View {
     }
 }
 
-impl Change {
+impl LineChange {
     /// Returns where a line is now, if it was not replaced.
     fn moved(&self, line: usize) -> Option<usize> {
         match line {
@@ -342,9 +347,9 @@ impl SeenLine {
     }
 }
 
-impl From<TooSlow> for Lost {
-    fn from(_: TooSlow) -> Lost {
-        Lost::TooSlow
+impl From<TooSlow> for ViewProblem {
+    fn from(_: TooSlow) -> ViewProblem {
+        ViewProblem::TooSlow
     }
 }
 
@@ -353,7 +358,7 @@ pub(super) fn push_line(screen: &mut String, number: usize, line: &[u8]) {
     let _ = write!(screen, "\n{number:>7}  {}", shown(line));
 }
 
-fn literal(text: &Text, number: usize) -> Option<Pattern> {
+fn literal(text: &FileText, number: usize) -> Option<Pattern> {
     text.numbered(number, number)
         .first()
         .map(|line| Pattern::literal(text.content(*line)))

@@ -14,8 +14,8 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use rustix::fs::{AtFlags, Dir, DirEntry, FileType, Mode, OFlags, openat, statat};
 use rustix::io::Errno;
 
-use super::glob::{Filter, is_hidden};
-use super::resolve::{Project, read};
+use super::glob::{GlobFilter, is_hidden};
+use super::resolve::{ProjectDir, read};
 
 /// Entries deeper than this many folders are not searched.
 const MAX_DEPTH: usize = 256;
@@ -31,17 +31,17 @@ const FOLDER: OFlags = OFlags::RDONLY
 
 /// The files that were found, and whether there was time for all.
 #[derive(Debug)]
-pub(super) struct Files {
+pub(super) struct SearchFiles {
     pub paths: Vec<PathBuf>,
     pub is_whole: bool,
 }
 
 /// Returns the files that the filter names, in the order of the bytes of their paths.
-pub(super) fn files(project: &Project, filter: &Filter, until: Instant) -> Files {
-    let mut walk = Walk {
+pub(super) fn files(project: &ProjectDir, filter: &GlobFilter, until: Instant) -> SearchFiles {
+    let mut walk = SearchWalk {
         filter,
         until,
-        files: Files {
+        files: SearchFiles {
             paths: Vec::new(),
             is_whole: true,
         },
@@ -55,27 +55,27 @@ pub(super) fn files(project: &Project, filter: &Filter, until: Instant) -> Files
     walk.files
 }
 
-struct Walk<'a> {
-    filter: &'a Filter,
+struct SearchWalk<'a> {
+    filter: &'a GlobFilter,
     until: Instant,
-    files: Files,
+    files: SearchFiles,
 }
 
 /// The rules of a folder, and of those around it.
-struct Rules<'a> {
+struct FolderRules<'a> {
     own: [Gitignore; 2],
     /// How long the path of the folder is, its slash included.
     prefix: usize,
-    around: Option<&'a Rules<'a>>,
+    around: Option<&'a FolderRules<'a>>,
 }
 
-impl Walk<'_> {
+impl SearchWalk<'_> {
     /// Goes through a folder. What cannot be read, or is gone, is passed over.
     fn folder(
         &mut self,
         folder: BorrowedFd<'_>,
         path: &Path,
-        around: Option<&Rules<'_>>,
+        around: Option<&FolderRules<'_>>,
         depth: usize,
     ) {
         if self.until < Instant::now() {
@@ -87,7 +87,7 @@ impl Walk<'_> {
         else {
             return;
         };
-        let own = Rules::of(folder, path, &entries, around);
+        let own = FolderRules::of(folder, path, &entries, around);
         let rules = own.as_ref().or(around);
         for entry in &entries {
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
@@ -107,7 +107,7 @@ impl Walk<'_> {
         }
     }
 
-    fn file(&mut self, name: &OsStr, path: PathBuf, rules: Option<&Rules<'_>>) {
+    fn file(&mut self, name: &OsStr, path: PathBuf, rules: Option<&FolderRules<'_>>) {
         if self.filter.names(&path)
             && self.filter.named.as_ref() != Some(&path)
             && (!is_hidden(name) || self.filter.names_hidden(name))
@@ -117,7 +117,7 @@ impl Walk<'_> {
         }
     }
 
-    fn enters(&self, name: &OsStr, path: &Path, rules: Option<&Rules<'_>>) -> bool {
+    fn enters(&self, name: &OsStr, path: &Path, rules: Option<&FolderRules<'_>>) -> bool {
         self.filter.enters(path)
             && (self.filter.names_folder(path)
                 || (!is_hidden(name) || self.filter.names_hidden(name))
@@ -125,14 +125,14 @@ impl Walk<'_> {
     }
 }
 
-impl<'a> Rules<'a> {
+impl<'a> FolderRules<'a> {
     /// Reads the rules that a folder has, if it has any.
     fn of(
         folder: BorrowedFd<'_>,
         path: &Path,
         entries: &[DirEntry],
-        around: Option<&'a Rules<'a>>,
-    ) -> Option<Rules<'a>> {
+        around: Option<&'a FolderRules<'a>>,
+    ) -> Option<FolderRules<'a>> {
         let is_rule_file = |entry: &DirEntry| {
             RULE_FILES
                 .iter()
@@ -143,7 +143,7 @@ impl<'a> Rules<'a> {
         }
         let length = path.as_os_str().len();
         let prefix = if length == 0 { 0 } else { length + 1 };
-        Some(Rules {
+        Some(FolderRules {
             own: RULE_FILES.map(|name| rules_in(folder, name)),
             prefix,
             around,

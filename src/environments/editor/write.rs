@@ -15,13 +15,17 @@ use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 use uuid::Uuid;
 
-use super::resolve::{MAX_SIZE, Place, Trouble};
+use super::resolve::{MAX_SIZE, PathError, ResolvedPath};
 use crate::workspace::make_executable;
 
 /// Replaces the file that `old` tells of, or makes a new one where nothing is.
-pub(super) fn put(place: &Place, content: &[u8], old: Option<&Stat>) -> Result<(), Trouble> {
+pub(super) fn put(
+    place: &ResolvedPath,
+    content: &[u8],
+    old: Option<&Stat>,
+) -> Result<(), PathError> {
     if MAX_SIZE < content.len() as u64 {
-        return Err(Trouble::TooLarge);
+        return Err(PathError::TooLarge);
     }
     let folder = place.folder.as_fd();
     if old.is_some() {
@@ -32,7 +36,7 @@ pub(super) fn put(place: &Place, content: &[u8], old: Option<&Stat>) -> Result<(
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = File::from(openat(folder, &beside, flags, Mode::from_raw_mode(0o666))?);
     let placed = fill(file, content, old)
-        .map_err(|error| Trouble::from(&error))
+        .map_err(|error| PathError::from(&error))
         .and_then(|()| swap(place, &beside, old));
     if placed.is_err() {
         let _ = unlinkat(folder, &beside, AtFlags::empty());
@@ -51,12 +55,12 @@ pub(super) fn put(place: &Place, content: &[u8], old: Option<&Stat>) -> Result<(
 }
 
 /// Returns what is at a place: a regular file, or nothing.
-pub(super) fn standing(place: &Place) -> Result<Option<Stat>, Trouble> {
+pub(super) fn standing(place: &ResolvedPath) -> Result<Option<Stat>, PathError> {
     match statat(&place.folder, &place.name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
             Ok(Some(stat))
         }
-        Ok(_) => Err(Trouble::Special),
+        Ok(_) => Err(PathError::Special),
         Err(Errno::NOENT) => Ok(None),
         Err(errno) => Err(errno.into()),
     }
@@ -82,7 +86,7 @@ fn fill(mut file: File, content: &[u8], old: Option<&Stat>) -> io::Result<()> {
     file.sync_all()
 }
 
-fn swap(place: &Place, beside: &str, old: Option<&Stat>) -> Result<(), Trouble> {
+fn swap(place: &ResolvedPath, beside: &str, old: Option<&Stat>) -> Result<(), PathError> {
     let (folder, name) = (place.folder.as_fd(), &place.name);
     let Some(old) = old else {
         return match renameat_with(folder, beside, folder, name, RenameFlags::NOREPLACE) {
@@ -92,7 +96,7 @@ fn swap(place: &Place, beside: &str, old: Option<&Stat>) -> Result<(), Trouble> 
         };
     };
     if standing(place)?.is_none_or(|now| identity(&now) != identity(old)) {
-        return Err(Trouble::Changed);
+        return Err(PathError::Changed);
     }
     Ok(renameat(folder, beside, folder, name)?)
 }

@@ -12,15 +12,15 @@ const SLACK: usize = 3;
 
 /// How many bytes are kept from either end of a text that is longer than both.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct EndLimits {
     pub head: usize,
     pub tail: usize,
 }
 
 /// A text, or its two ends.
 #[derive(Debug)]
-pub struct Kept {
-    limits: Limits,
+pub struct BoundedText {
+    limits: EndLimits,
     head: String,
     /// UTF-8 from the start of a character on. It may grow past its limit by what the head came short of its own, lest
     /// a text that fits is cut.
@@ -28,10 +28,10 @@ pub struct Kept {
     dropped: usize,
 }
 
-impl Kept {
+impl BoundedText {
     /// Returns an empty text.
-    pub fn new(limits: Limits) -> Kept {
-        Kept {
+    pub fn new(limits: EndLimits) -> BoundedText {
+        BoundedText {
             limits,
             head: String::new(),
             tail: VecDeque::new(),
@@ -54,7 +54,7 @@ impl Kept {
     }
 
     /// Adds another text to the end, and leaves it empty.
-    pub fn append(&mut self, other: &mut Kept) {
+    pub fn append(&mut self, other: &mut BoundedText) {
         self.push(&other.head);
         if 0 < other.dropped {
             self.dropped += self.tail.len() + other.dropped;
@@ -93,12 +93,12 @@ impl Kept {
         if self.limits.head + self.limits.tail < self.head.len() + self.dropped + self.tail.len() {
             self.drop_front(self.tail.len().saturating_sub(self.limits.tail));
         }
-        let Kept {
+        let BoundedText {
             mut head,
             mut tail,
             dropped,
             limits,
-        } = mem::replace(self, Kept::new(self.limits));
+        } = mem::replace(self, BoundedText::new(self.limits));
         if 0 < dropped && 0 < limits.head {
             let border = if head.is_empty() || head.ends_with('\n') {
                 ""
@@ -147,10 +147,10 @@ fn is_inside_character(byte: u8) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Kept, Limits};
+    use super::{BoundedText, EndLimits};
     use proptest::prelude::{prop, prop_assert, prop_assert_eq, proptest};
 
-    const SMALL: Limits = Limits { head: 10, tail: 12 };
+    const SMALL: EndLimits = EndLimits { head: 10, tail: 12 };
 
     fn both_ends(text: &str) -> String {
         let head = &text[..text.floor_char_boundary(SMALL.head)];
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn characters_are_taken_back_through_what_was_dropped() {
-        let mut kept = Kept::new(SMALL);
+        let mut kept = BoundedText::new(SMALL);
         kept.push(&"é".repeat(20));
         (0..7).for_each(|_| kept.pop());
         assert_eq!(kept.tail.len(), 0);
@@ -176,7 +176,7 @@ mod tests {
         #[test]
         fn what_fits_is_whole_and_of_more_both_ends_are_kept(pieces in prop::collection::vec("[a-z\né€]{0,8}", 0..12)) {
             let text = pieces.concat();
-            let mut kept = Kept::new(SMALL);
+            let mut kept = BoundedText::new(SMALL);
             pieces.iter().for_each(|piece| kept.push(piece));
             prop_assert_eq!(kept.is_empty(), text.is_empty());
             let fits = text.len() <= SMALL.head + SMALL.tail;
@@ -185,7 +185,7 @@ mod tests {
 
         #[test]
         fn a_text_kept_apart_first_is_the_same(pieces in prop::collection::vec("[a-zé€]{0,60}", 0..6)) {
-            let (mut straight, mut joined, mut apart) = (Kept::new(SMALL), Kept::new(SMALL), Kept::new(SMALL));
+            let (mut straight, mut joined, mut apart) = (BoundedText::new(SMALL), BoundedText::new(SMALL), BoundedText::new(SMALL));
             for piece in &pieces {
                 straight.push(piece);
                 piece.split_inclusive('e').for_each(|part| apart.push(part));
@@ -196,7 +196,7 @@ mod tests {
 
         #[test]
         fn memory_is_bounded(sizes in prop::collection::vec(0usize..500, 0..50)) {
-            let mut kept = Kept::new(SMALL);
+            let mut kept = BoundedText::new(SMALL);
             for size in sizes {
                 kept.push(&"x".repeat(size));
                 prop_assert!(kept.head.capacity() + kept.tail.capacity() <= 3 * (SMALL.head + SMALL.tail));

@@ -16,14 +16,14 @@ const MAX_SEQUENCE: usize = 4096;
 pub struct Cleaner {
     /// The beginning of a character, at most three bytes.
     torn: Vec<u8>,
-    state: State,
+    state: CleanerState,
     /// The bytes of the sequence so far.
     length: usize,
 }
 
 /// Where we are in a sequence.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum CleanerState {
     #[default]
     Text,
     /// After ESC.
@@ -104,7 +104,7 @@ impl Cleaner {
         let mut rest = text;
         while !rest.is_empty() {
             rest = match self.state {
-                State::Text => self.plain(rest, page),
+                CleanerState::Text => self.plain(rest, page),
                 _ => self.sequence(rest),
             };
         }
@@ -120,16 +120,16 @@ impl Cleaner {
         match characters.next() {
             Some('\r') => page.carriage_return(),
             Some('\u{8}') => page.backspace(),
-            Some('\u{1b}') => self.begin(State::Escape),
-            Some('\u{9b}') => self.begin(State::Control),
-            Some('\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}') => self.begin(State::String),
+            Some('\u{1b}') => self.begin(CleanerState::Escape),
+            Some('\u{9b}') => self.begin(CleanerState::Control),
+            Some('\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}') => self.begin(CleanerState::String),
             Some(seen) if !seen.is_control() => page.write(&rest[..seen.len_utf8()]),
             _ => {}
         }
         characters.as_str()
     }
 
-    fn begin(&mut self, state: State) {
+    fn begin(&mut self, state: CleanerState) {
         self.state = state;
         // An introducer has at most two bytes.
         self.length = 2;
@@ -140,15 +140,15 @@ impl Cleaner {
         for (at, character) in text.char_indices() {
             self.length += character.len_utf8();
             let Some(next) = self.after(character) else {
-                self.state = State::Text;
+                self.state = CleanerState::Text;
                 return &text[at..];
             };
             self.state = if self.length < MAX_SEQUENCE {
                 next
             } else {
-                State::Text
+                CleanerState::Text
             };
-            if self.state == State::Text {
+            if self.state == CleanerState::Text {
                 return &text[at + character.len_utf8()..];
             }
         }
@@ -156,23 +156,29 @@ impl Cleaner {
     }
 
     /// Returns the state after a character of the sequence, or `None` where the sequence has ended before it.
-    fn after(&mut self, character: char) -> Option<State> {
+    fn after(&mut self, character: char) -> Option<CleanerState> {
         match (self.state, character) {
             (_, '\n') => None,
-            (_, '\u{18}' | '\u{1a}') => Some(State::Text),
-            (State::String, '\u{7}' | '\u{9c}') | (State::StringEscape, '\\') => Some(State::Text),
-            (State::String, '\u{1b}') => Some(State::StringEscape),
-            (State::String, _) => Some(State::String),
-            (State::StringEscape, _) => {
-                self.begin(State::Escape);
+            (_, '\u{18}' | '\u{1a}') => Some(CleanerState::Text),
+            (CleanerState::String, '\u{7}' | '\u{9c}') | (CleanerState::StringEscape, '\\') => {
+                Some(CleanerState::Text)
+            }
+            (CleanerState::String, '\u{1b}') => Some(CleanerState::StringEscape),
+            (CleanerState::String, _) => Some(CleanerState::String),
+            (CleanerState::StringEscape, _) => {
+                self.begin(CleanerState::Escape);
                 self.after(character)
             }
-            (State::Escape, '[') => Some(State::Control),
-            (State::Escape, ']' | 'P' | 'X' | '^' | '_') => Some(State::String),
-            (State::Escape | State::Intermediate, ' '..='/') => Some(State::Intermediate),
-            (State::Escape | State::Intermediate, '0'..='~') => Some(State::Text),
-            (State::Control, ' '..='?') => Some(State::Control),
-            (State::Control, '@'..='~') => Some(State::Text),
+            (CleanerState::Escape, '[') => Some(CleanerState::Control),
+            (CleanerState::Escape, ']' | 'P' | 'X' | '^' | '_') => Some(CleanerState::String),
+            (CleanerState::Escape | CleanerState::Intermediate, ' '..='/') => {
+                Some(CleanerState::Intermediate)
+            }
+            (CleanerState::Escape | CleanerState::Intermediate, '0'..='~') => {
+                Some(CleanerState::Text)
+            }
+            (CleanerState::Control, ' '..='?') => Some(CleanerState::Control),
+            (CleanerState::Control, '@'..='~') => Some(CleanerState::Text),
             _ => None,
         }
     }

@@ -1,7 +1,7 @@
 //! What a child printed, as text: cleaned while it comes, bounded however much comes.
 //!
 //! `Cleaner` makes characters of bytes and takes the terminal's language out, `Page` has the line that is still being
-//! written and the lines above it, `Kept` is the text of one answer: its beginning, its end, and a count of what fell
+//! written and the lines above it, `BoundedText` is the text of one answer: its beginning, its end, and a count of what fell
 //! out between them. The cost is one pass, and memory is a few times what may be kept. When a command begins and ends
 //! is for its session to say.
 
@@ -11,17 +11,17 @@ mod page;
 #[cfg(test)]
 mod tests;
 
-use bounded::{Kept, Limits};
+use bounded::{BoundedText, EndLimits};
 use cleaner::Cleaner;
 use page::Page;
 
 /// The most of one answer that comes whole; of more, half of it from either end.
-const ANSWER: Limits = Limits {
+const ANSWER: EndLimits = EndLimits {
     head: 5_000_000,
     tail: 5_000_000,
 };
 /// What is kept of the time between two commands.
-const BACKGROUND: Limits = Limits {
+const BACKGROUND: EndLimits = EndLimits {
     head: 0,
     tail: 64 * 1024,
 };
@@ -30,21 +30,21 @@ const BACKGROUND: Limits = Limits {
 ///
 /// Outside of a command only the last 64 KiB are kept, and stand before the output of the next one.
 #[derive(Debug)]
-pub struct Output {
+pub struct ChildOutput {
     cleaner: Cleaner,
     page: Page,
 }
 
-impl Default for Output {
-    fn default() -> Output {
-        Output {
+impl Default for ChildOutput {
+    fn default() -> ChildOutput {
+        ChildOutput {
             cleaner: Cleaner::default(),
             page: Page::new(BACKGROUND),
         }
     }
 }
 
-impl Output {
+impl ChildOutput {
     /// Begins a command; its answer starts with `before`, which is text already.
     pub fn begin(&mut self, before: &str) {
         let background = self.finish();
@@ -82,7 +82,7 @@ impl Output {
 
 /// Returns the text as an answer may hold it: whole, or its two ends around a line with the number of bytes dropped.
 pub fn cut(text: &str) -> String {
-    let mut kept = Kept::new(ANSWER);
+    let mut kept = BoundedText::new(ANSWER);
     kept.push(text);
     kept.take()
 }

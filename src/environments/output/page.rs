@@ -3,23 +3,23 @@
 //! A carriage return may undo a line up to its newline, however long it has become. So a line is kept apart until it is
 //! finished, and the lines above it never lose what they kept.
 
-use super::bounded::{Kept, Limits};
+use super::bounded::{BoundedText, EndLimits};
 
 /// Text with its last line still open.
 #[derive(Debug)]
 pub struct Page {
-    above: Kept,
-    line: Kept,
+    above: BoundedText,
+    line: BoundedText,
     /// Whether the next character of text starts the line anew.
     returned: bool,
 }
 
 impl Page {
     /// Returns an empty page.
-    pub fn new(limits: Limits) -> Page {
+    pub fn new(limits: EndLimits) -> Page {
         Page {
-            above: Kept::new(limits),
-            line: Kept::new(limits),
+            above: BoundedText::new(limits),
+            line: BoundedText::new(limits),
             returned: false,
         }
     }

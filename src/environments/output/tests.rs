@@ -5,15 +5,15 @@ use std::time::Instant;
 use proptest::prelude::{any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::strategy::{Just, Strategy};
 
-use super::bounded::Limits;
+use super::bounded::EndLimits;
 use super::cleaner::Cleaner;
 use super::page::Page;
-use super::{Output, cut};
+use super::{ChildOutput, cut};
 
 const MEGABYTE: usize = 1_000_000;
 
 fn printed(bytes: &[u8]) -> String {
-    let mut output = Output::default();
+    let mut output = ChildOutput::default();
     output.begin("");
     output.push(bytes);
     output.finish()
@@ -25,7 +25,7 @@ fn check(input: &str, expected: &str) {
 
 /// Checks the two answers to a command whose output is torn by a timeout.
 fn check_torn(first: &[u8], so_far: &str, second: &[u8], rest: &str) {
-    let mut output = Output::default();
+    let mut output = ChildOutput::default();
     output.begin("");
     output.push(first);
     assert_eq!(output.take(), so_far, "{first:?}");
@@ -170,7 +170,7 @@ fn an_unfinished_line_is_given_once() {
 
 #[test]
 fn a_command_ends_what_it_left_open() {
-    let mut output = Output::default();
+    let mut output = ChildOutput::default();
     output.begin("");
     for open in [&b"x\r"[..], b"x\x1b]0;", b"x\x1b[", b"x"] {
         output.push(open);
@@ -184,7 +184,7 @@ fn a_command_ends_what_it_left_open() {
 
 #[test]
 fn the_end_of_the_background_stands_before_the_next_output() {
-    let mut output = Output::default();
+    let mut output = ChildOutput::default();
     output.push(b"job\x1b[1m done\x1b]");
     output.begin("rest\nexited with 3\n");
     output.push(b"\rout\n");
@@ -270,7 +270,7 @@ fn sequences_do_not_count_for_the_cut() {
 
 #[test]
 fn a_line_that_is_undone_costs_nothing_of_what_was_kept() {
-    let mut output = Output::default();
+    let mut output = ChildOutput::default();
     output.begin("");
     let lines = "abcdefghi\n".repeat(2 * MEGABYTE);
     output.push(lines.as_bytes());
@@ -311,7 +311,7 @@ fn hostile_input_takes_one_pass() {
     assert!(started.elapsed().as_secs() < 10);
 }
 
-const SMALL: Limits = Limits { head: 10, tail: 12 };
+const SMALL: EndLimits = EndLimits { head: 10, tail: 12 };
 
 #[rustfmt::skip]
 const KNOWN: &[&str] = &[
@@ -329,7 +329,7 @@ fn terminal_output() -> impl Strategy<Value = Vec<Vec<u8>>> {
     prop::collection::vec(piece, 0..40)
 }
 
-fn cleaned(pieces: &[&[u8]], limits: Limits) -> String {
+fn cleaned(pieces: &[&[u8]], limits: EndLimits) -> String {
     let (mut cleaner, mut page) = (Cleaner::default(), Page::new(limits));
     for piece in pieces {
         cleaner.push(piece, &mut page);
@@ -342,7 +342,7 @@ proptest! {
     #[test]
     fn pieces_make_no_difference(pieces in terminal_output(), size in 1usize..9) {
         let whole = pieces.concat();
-        let large = Limits { head: 1 << 20, tail: 1 << 20 };
+        let large = EndLimits { head: 1 << 20, tail: 1 << 20 };
         for limits in [SMALL, large] {
             let expected = cleaned(&[&whole], limits);
             let by_piece: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
@@ -364,7 +364,7 @@ proptest! {
     fn answers_add_up(before in "[a-z\n\t é€]{0,30}", after in "[a-z\n é€]{0,30}", at in 0usize..60) {
         let whole = format!("{before}{after}");
         let (first, second) = whole.as_bytes().split_at(at.min(whole.len()));
-        let mut output = Output::default();
+        let mut output = ChildOutput::default();
         output.begin("");
         output.push(first);
         let so_far = output.take();

@@ -10,13 +10,13 @@ const LONGEST: usize = 1 << 20;
 
 /// How a command ended, and what the screen shows of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct End {
+pub struct CommandEnd {
     pub status: i32,
     directory: String,
     variables: Vec<(String, String)>,
 }
 
-impl End {
+impl CommandEnd {
     /// Returns the screen's section.
     pub fn section(&self) -> String {
         let mut section = format!(
@@ -32,14 +32,14 @@ impl End {
 
 /// The records as they come in.
 #[derive(Debug, Default)]
-pub struct Records {
+pub struct PythonRecords {
     line: Vec<u8>,
     is_ready: bool,
     number: u64,
-    end: Option<End>,
+    end: Option<CommandEnd>,
 }
 
-impl Records {
+impl PythonRecords {
     /// Waits from now on for the end of this command.
     pub fn await_end(&mut self, number: u64) {
         self.number = number;
@@ -71,7 +71,7 @@ impl Records {
     }
 
     /// Takes the end that was awaited.
-    pub fn take_end(&mut self) -> Option<End> {
+    pub fn take_end(&mut self) -> Option<CommandEnd> {
         self.end.take()
     }
 
@@ -85,7 +85,7 @@ impl Records {
     }
 }
 
-fn decode(line: &[u8]) -> Option<(u64, End)> {
+fn decode(line: &[u8]) -> Option<(u64, CommandEnd)> {
     let mut fields = line.split(|byte| *byte == 0).map(plain);
     if fields.next()? != "end" {
         return None;
@@ -96,7 +96,7 @@ fn decode(line: &[u8]) -> Option<(u64, End)> {
     let variables = std::iter::from_fn(|| fields.next().zip(fields.next())).collect();
     Some((
         number,
-        End {
+        CommandEnd {
             status,
             directory,
             variables,
@@ -122,10 +122,10 @@ fn plain(bytes: &[u8]) -> String {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{LONGEST, Records};
+    use super::{LONGEST, PythonRecords};
 
     fn section(bytes: &[u8], number: u64) -> Option<String> {
-        let mut records = Records::default();
+        let mut records = PythonRecords::default();
         records.await_end(number);
         records.push(bytes);
         records.take_end().map(|end| end.section())
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn an_end_that_is_told_twice_is_heard_once() {
-        let mut records = Records::default();
+        let mut records = PythonRecords::default();
         records.await_end(1);
         records.push(b"\nend\x001\x000\0/p\n");
         assert!(records.take_end().is_some());
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn garbage_without_end_is_forgotten() {
-        let mut records = Records::default();
+        let mut records = PythonRecords::default();
         (0..40).for_each(|_| records.push(&vec![b'x'; LONGEST / 10]));
         assert!(records.line.len() <= LONGEST);
         records.await_end(2);
@@ -181,7 +181,7 @@ mod tests {
         fn torn_anywhere_it_is_the_same(noise in prop::collection::vec(any::<u8>(), 0..40), at in 0..60_usize) {
             let whole = [noise.as_slice(), b"\nend\x003\x000\0/p\0a\0int\n"].concat();
             let (head, tail) = whole.split_at(at.min(whole.len()));
-            let mut records = Records::default();
+            let mut records = PythonRecords::default();
             records.await_end(3);
             records.push(head);
             records.push(tail);

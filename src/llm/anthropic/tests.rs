@@ -5,21 +5,22 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Anthropic, Draft};
-use crate::cancel::Stop;
-use crate::llm::endpoint::{Assembly, Endpoint};
-use crate::llm::secret::Secret;
-use crate::llm::test_server::Server;
+use super::{Anthropic, AnthropicDraft};
+use crate::cancel::CancelToken;
+use crate::llm::endpoint::{AnswerAssembly, Endpoint};
+use crate::llm::secret::ApiKey;
+use crate::llm::test_server::TestServer;
 use crate::llm::{
-    Answer, Block, LlmClient, LlmError, Message, Request, Role, Spent, StopReason, ToolOffer, Usage,
+    Answer, ContentBlock, LlmError, Message, ModelClient, ModelRequest, Role, Spent, StopReason,
+    TokenUsage, ToolOffer,
 };
 
 const SSE: &str = "200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\nrequest-id: req_7";
 const JSON: &str = "200 OK\r\ncontent-type: application/json";
 
 fn client(url: &str) -> Anthropic {
-    let key = Secret::new("sk-ant-0123456789");
-    let stop = Stop::never().unwrap();
+    let key = ApiKey::new("sk-ant-0123456789");
+    let stop = CancelToken::never().unwrap();
     Anthropic::new(Endpoint {
         base_url: url.into(),
         key,
@@ -29,7 +30,7 @@ fn client(url: &str) -> Anthropic {
 }
 
 fn attempt(head: &str, body: &str) -> Result<Answer, LlmError> {
-    client(&Server::answering(head, body).url).attempt("{}", &mut |_| {})
+    client(&TestServer::answering(head, body).url).attempt("{}", &mut |_| {})
 }
 
 /// The stream of these events, each named by its own type as the API does.
@@ -104,7 +105,7 @@ fn tool_stream() -> Vec<Value> {
 
 fn tool_answer() -> Answer {
     let thinking = json!({"type": "thinking", "thinking": "First look.", "signature": "c2ln"});
-    let call = |id: &str, name: &str, input| Block::ToolUse {
+    let call = |id: &str, name: &str, input| ContentBlock::ToolUse {
         id: id.into(),
         name: name.into(),
         input,
@@ -112,13 +113,13 @@ fn tool_answer() -> Answer {
     };
     Answer {
         content: vec![
-            Block::Opaque { value: thinking },
-            Block::text("Listing ä."),
+            ContentBlock::Opaque { value: thinking },
+            ContentBlock::text("Listing ä."),
             call("toolu_1", "bash", json!({"command": "ls"})),
             call("toolu_2", "screen", json!({})),
         ],
         stop: StopReason::ToolUse,
-        usage: Usage {
+        usage: TokenUsage {
             input: 412,
             cache_write: 0,
             cache_read: 2048,
@@ -130,8 +131,8 @@ fn tool_answer() -> Answer {
     }
 }
 
-fn request() -> Request {
-    Request {
+fn request() -> ModelRequest {
+    ModelRequest {
         model: "claude-x".into(),
         max_tokens: 100,
         temperature: None,
@@ -140,13 +141,13 @@ fn request() -> Request {
         tools: vec![],
         messages: vec![Message {
             role: Role::User,
-            content: vec![Block::text("Go.")],
+            content: vec![ContentBlock::text("Go.")],
         }],
         varying: Vec::new(),
     }
 }
 
-fn encoded(request: &Request) -> Value {
+fn encoded(request: &ModelRequest) -> Value {
     serde_json::from_str(&client("http://localhost").encode(request)).unwrap()
 }
 
@@ -174,7 +175,7 @@ fn a_whole_body_becomes_the_same_answer() {
 fn the_request_has_its_headers_and_path() {
     let body = json!({"content": [], "stop_reason": "end_turn"}).to_string();
     for suffix in ["", "/", "/v1", "/v1/", "//"] {
-        let server = Server::answering(JSON, &body);
+        let server = TestServer::answering(JSON, &body);
         client(&format!("{}{suffix}", server.url))
             .attempt("{\"a\":1}", &mut |_| {})
             .unwrap();
@@ -227,7 +228,7 @@ fn usage_is_the_last_value_of_each_field() {
     let usage = attempt(SSE, &events(&stream)).unwrap().usage;
     assert_eq!(
         usage,
-        Usage {
+        TokenUsage {
             input: 30,
             cache_write: 5,
             cache_read: 2,
@@ -260,7 +261,7 @@ fn arguments_that_are_no_object_are_kept_raw() {
         ];
         stream.extend(stop("tool_use", json!({})));
         let content = attempt(SSE, &events(&stream)).unwrap().content;
-        let expected = Block::ToolUse {
+        let expected = ContentBlock::ToolUse {
             id: "t".into(),
             name: "bash".into(),
             input: Value::Null,
@@ -305,9 +306,9 @@ fn an_error_event_is_transient() {
         json!({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}),
     ]);
     let error = attempt(SSE, &stream).unwrap_err();
-    let shown = Spent::Shown(Usage {
+    let shown = Spent::Shown(TokenUsage {
         input: 3,
-        ..Usage::default()
+        ..TokenUsage::default()
     });
     assert!(
         matches!(&error, LlmError::Transient { message, spent, .. }
@@ -334,7 +335,7 @@ fn a_request_says_what_was_asked_and_no_more() {
         description: "Runs.".into(),
         schema: json!({"type": "object"}),
     };
-    let full = Request {
+    let full = ModelRequest {
         temperature: Some(0.0),
         effort: Some("low".into()),
         tools: vec![tool],
@@ -352,13 +353,13 @@ fn a_request_says_what_was_asked_and_no_more() {
 #[test]
 fn blocks_go_back_as_they_came() {
     let answer = tool_answer();
-    let broken = Block::ToolUse {
+    let broken = ContentBlock::ToolUse {
         id: "t".into(),
         name: "bash".into(),
         input: Value::Null,
         raw: Some("{".into()),
     };
-    let result = Block::ToolResult {
+    let result = ContentBlock::ToolResult {
         id: "toolu_1".into(),
         text: "a.py".into(),
         screen: String::new(),
@@ -372,7 +373,7 @@ fn blocks_go_back_as_they_came() {
         },
         Message {
             role: Role::User,
-            content: vec![Block::text("Note."), Block::text(" "), result],
+            content: vec![ContentBlock::text("Note."), ContentBlock::text(" "), result],
         },
         Message {
             role: Role::Assistant,
@@ -380,10 +381,10 @@ fn blocks_go_back_as_they_came() {
         },
         Message {
             role: Role::Assistant,
-            content: vec![Block::text("")],
+            content: vec![ContentBlock::text("")],
         },
     ];
-    let body = encoded(&Request {
+    let body = encoded(&ModelRequest {
         messages,
         system: String::new(),
         ..request()
@@ -405,9 +406,9 @@ fn blocks_go_back_as_they_came() {
 #[test]
 fn only_the_last_cache_marks_are_sent() {
     let content = (0..5)
-        .map(|number| Block::cached(number.to_string()))
+        .map(|number| ContentBlock::cached(number.to_string()))
         .collect();
-    let body = encoded(&Request {
+    let body = encoded(&ModelRequest {
         messages: vec![Message {
             role: Role::User,
             content,
@@ -427,7 +428,7 @@ proptest! {
     fn no_event_panics(kind in 0usize..6, index in any::<u64>(), text in any::<String>(), number in any::<f64>()) {
         let kinds = ["message_start", "content_block_start", "content_block_delta", "message_delta", "ping", "error"];
         let odd = [json!(text), json!(number), json!([text]), json!({"type": text, "text": text, "content": number})];
-        let mut draft = Draft::default();
+        let mut draft = AnthropicDraft::default();
         for odd in odd {
             let event = json!({"type": kinds[kind], "index": index, "message": odd, "content_block": odd, "delta": odd,
                 "usage": odd, "error": odd});

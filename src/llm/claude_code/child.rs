@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::cancel::Stop;
-use crate::llm::line_buffer::{Lines, TooLong};
-use crate::process::child::{How, Living};
-use crate::process::{Ended, Job, Launcher};
+use crate::cancel::CancelToken;
+use crate::llm::line_buffer::{LineBuffer, LineTooLong};
+use crate::process::child::{ChildProcess, StopMode};
+use crate::process::{Job, JobEnd, Launcher};
 
 /// How long it may take to end by itself after its last word, for it writes its session down and runs the user's hooks.
 const PARTING_PATIENCE: Duration = Duration::from_secs(5);
@@ -24,13 +24,13 @@ const KEPT_COMPLAINTS: usize = 16 << 10;
 const CHUNK: usize = 64 << 10;
 
 /// A child at work. Dropping it ends it and everything below it.
-pub(super) struct Child {
-    living: Living,
+pub(super) struct ClaudeChild {
+    living: ChildProcess,
     channel: UnixStream,
-    stop: Stop,
+    stop: CancelToken,
     /// What is still to be sent to its stdin.
     prompt: Vec<u8>,
-    lines: Lines,
+    lines: LineBuffer,
     complaints: Vec<u8>,
     /// Whether more lines can come, and more complaints.
     speaks: bool,
@@ -39,7 +39,7 @@ pub(super) struct Child {
 
 /// What a wait for the next line ended with.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum NextLine {
     Line(Vec<u8>),
     TooLong,
     /// No line will come any more.
@@ -51,17 +51,22 @@ pub(super) enum Next {
     Woken,
 }
 
-impl Child {
+impl ClaudeChild {
     /// Starts a command that gets `prompt` as its whole input.
-    pub fn start(launcher: &Launcher, job: &Job, prompt: &str, stop: &Stop) -> io::Result<Child> {
-        let (living, channel) = Living::start_duplex(launcher, job)?;
+    pub fn start(
+        launcher: &Launcher,
+        job: &Job,
+        prompt: &str,
+        stop: &CancelToken,
+    ) -> io::Result<ClaudeChild> {
+        let (living, channel) = ChildProcess::start_duplex(launcher, job)?;
         channel.set_nonblocking(true)?;
-        Ok(Child {
+        Ok(ClaudeChild {
             living,
             channel,
             stop: stop.clone(),
             prompt: prompt.as_bytes().to_vec(),
-            lines: Lines::default(),
+            lines: LineBuffer::default(),
             complaints: Vec::new(),
             speaks: true,
             complains: true,
@@ -70,16 +75,16 @@ impl Child {
 
     /// Returns the next line, or what came before it: the deadline, a signal, or that `wake` is readable. What was said
     /// before that is heard before it.
-    pub fn next(&mut self, deadline: Instant, wake: Option<BorrowedFd<'_>>) -> Next {
+    pub fn next(&mut self, deadline: Instant, wake: Option<BorrowedFd<'_>>) -> NextLine {
         let mut came = None;
         loop {
             match self.lines.take() {
-                Ok(Some(line)) => return Next::Line(line),
+                Ok(Some(line)) => return NextLine::Line(line),
                 Ok(None) if !self.speaks => {
-                    return self.lines.rest().map_or(Next::Over, Next::Line);
+                    return self.lines.rest().map_or(NextLine::Over, NextLine::Line);
                 }
                 Ok(None) => {}
-                Err(TooLong) => return Next::TooLong,
+                Err(LineTooLong) => return NextLine::TooLong,
             }
             if let Some(next) = came {
                 return next;
@@ -89,7 +94,7 @@ impl Child {
     }
 
     /// Waits until something can be read or written, and does it.
-    fn wait(&mut self, deadline: Instant, wake: Option<BorrowedFd<'_>>) -> Option<Next> {
+    fn wait(&mut self, deadline: Instant, wake: Option<BorrowedFd<'_>>) -> Option<NextLine> {
         let wanted = if self.prompt.is_empty() {
             PollFlags::IN
         } else {
@@ -114,16 +119,16 @@ impl Child {
         let is_over = !fds[1].revents().is_empty();
         let is_woken = wake.is_some() && fds.last().is_some_and(|wake| !wake.revents().is_empty());
         match ready {
-            _ if self.stop.requested().is_some() => return Some(Next::Stopped),
-            Ok(0) => return Some(Next::TimedOut),
+            _ if self.stop.requested().is_some() => return Some(NextLine::Stopped),
+            Ok(0) => return Some(NextLine::TimedOut),
             Ok(_) => {}
             Err(Errno::INTR) => return None,
-            Err(_) => return Some(Next::Over),
+            Err(_) => return Some(NextLine::Over),
         }
         self.hear_complaints();
         self.send();
         self.receive(is_over);
-        is_woken.then_some(Next::Woken)
+        is_woken.then_some(NextLine::Woken)
     }
 
     /// Sends what the child takes at once; one that does not want its prompt is known by its answer.
@@ -170,19 +175,19 @@ impl Child {
     }
 
     /// Waits a little for the child's own end, then makes one; returns how it ended and what it complained of.
-    pub fn finish(mut self) -> (Ended, String) {
+    pub fn finish(mut self) -> (JobEnd, String) {
         let deadline = Instant::now() + PARTING_PATIENCE;
         while self.living.ended().is_none() {
             match self.next(deadline, None) {
-                Next::Line(_) => {}
-                Next::Over => {
+                NextLine::Line(_) => {}
+                NextLine::Over => {
                     let _ = self.stop.wait(Some(self.living.over()), Some(deadline));
                     break;
                 }
                 _ => break,
             }
         }
-        let ended = self.living.end(How::Soon);
+        let ended = self.living.end(StopMode::Soon);
         while self.complains && self.complaints.len() < KEPT_COMPLAINTS {
             let before = self.complaints.len();
             self.hear_complaints();

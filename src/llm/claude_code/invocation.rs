@@ -8,16 +8,16 @@ use rustix::process::getpid;
 use serde_json::json;
 
 use crate::error::Error;
-use crate::llm::claude_code::child::{Child, Next};
-use crate::llm::claude_code::result::{Failure, judge, judge_silence};
-use crate::llm::claude_code::stream::{Heard, Story};
-use crate::llm::claude_code::{ClaudeCode, PROGRAM, Said, Setup};
+use crate::llm::claude_code::child::{ClaudeChild, NextLine};
+use crate::llm::claude_code::result::{ClaudeFailure, judge, judge_silence};
+use crate::llm::claude_code::stream::{ClaudeStream, StreamLine};
+use crate::llm::claude_code::{ClaudeCode, ClaudePrompt, ClaudeSetup, PROGRAM};
 use crate::llm::line_buffer::MAX_LINE;
-use crate::llm::mcp::server::Desk;
+use crate::llm::mcp::server::McpServer;
 use crate::llm::mcp::{RELAY_COMMAND, Toolbox};
-use crate::llm::{Answer, LlmError, Session, Spent};
+use crate::llm::{Answer, LlmError, ProviderSession, Spent};
 use crate::process::Job;
-use crate::process::scratch::PrivateDir;
+use crate::process::scratch::ScratchDir;
 
 /// No answer takes longer, however steadily it streams; a conversation has a limit of its own.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(60 * 60);
@@ -63,41 +63,41 @@ const VARIABLES: [(&str, &str); 8] = [
 ];
 
 /// Tools, and where calls of them arrive.
-struct Counter<'a> {
+struct ServedTools<'a> {
     toolbox: &'a mut dyn Toolbox,
-    desk: Desk,
-    _directory: PrivateDir,
+    desk: McpServer,
+    _directory: ScratchDir,
 }
 
 impl ClaudeCode {
     /// Starts the program once and hears it to its end.
     pub(super) fn invoke(
         &mut self,
-        said: &Said,
+        said: &ClaudePrompt,
         toolbox: Option<&mut dyn Toolbox>,
         watch: &mut dyn FnMut(&str),
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Answer, ClaudeFailure> {
         let setup = &self.setup;
         if setup.stop.requested().is_some() {
             return Err(stopped(Spent::Nothing));
         }
         let counter = toolbox
-            .map(|toolbox| Counter::open(setup, toolbox))
+            .map(|toolbox| ServedTools::open(setup, toolbox))
             .transpose()
             .map_err(unstarted)?;
         let directory =
-            PrivateDir::create(&setup.temporary, &setup.root, PROGRAM).map_err(unstarted)?;
+            ScratchDir::create(&setup.temporary, &setup.root, PROGRAM).map_err(unstarted)?;
         let (arguments, prompt) = words(said, &self.session);
         let mut command = vec![setup.program.clone().into_os_string()];
         command.extend(arguments);
-        command.extend(counter.iter().flat_map(Counter::arguments));
+        command.extend(counter.iter().flat_map(ServedTools::arguments));
         let job = Job {
             command,
             cwd: directory.path().to_owned(),
             env: setup.environment(),
             timeout: Duration::MAX,
         };
-        let child = Child::start(&setup.launcher, &job, &prompt, &setup.stop)
+        let child = ClaudeChild::start(&setup.launcher, &job, &prompt, &setup.stop)
             .map_err(|error| unstarted(Error::io("start", &setup.program, error)))?;
         self.session.has_begun = true;
         let total = if counter.is_some() {
@@ -105,9 +105,9 @@ impl ClaudeCode {
         } else {
             TOTAL_TIMEOUT
         };
-        let clock = Clock::start(setup.idle_timeout, total, self.until);
-        let story = Story::asked(said.system.len() + prompt.len());
-        Hearing {
+        let clock = InvocationClock::start(setup.idle_timeout, total, self.until);
+        let story = ClaudeStream::asked(said.system.len() + prompt.len());
+        Invocation {
             child,
             clock,
             story,
@@ -119,7 +119,7 @@ impl ClaudeCode {
 }
 
 /// Returns the arguments that depend on what is said, and the prompt.
-fn words(said: &Said, session: &Session) -> (Vec<OsString>, String) {
+fn words(said: &ClaudePrompt, session: &ProviderSession) -> (Vec<OsString>, String) {
     let mut prompt = match session.has_begun {
         true => session.word.clone().unwrap_or_else(|| said.new.clone()),
         false => said.all.clone(),
@@ -157,7 +157,7 @@ fn words(said: &Said, session: &Session) -> (Vec<OsString>, String) {
     (arguments, prompt)
 }
 
-impl Setup {
+impl ClaudeSetup {
     fn environment(&self) -> Vec<(OsString, OsString)> {
         let mut env = self.env.clone();
         env.extend(VARIABLES.map(|(name, value)| (name.into(), value.into())));
@@ -165,12 +165,12 @@ impl Setup {
     }
 }
 
-impl<'a> Counter<'a> {
-    fn open(setup: &Setup, toolbox: &'a mut dyn Toolbox) -> Result<Counter<'a>, Error> {
-        let directory = PrivateDir::create(&setup.temporary, &setup.root, SERVER_DIRECTORY)?;
-        let desk = Desk::open(directory.path())
+impl<'a> ServedTools<'a> {
+    fn open(setup: &ClaudeSetup, toolbox: &'a mut dyn Toolbox) -> Result<ServedTools<'a>, Error> {
+        let directory = ScratchDir::create(&setup.temporary, &setup.root, SERVER_DIRECTORY)?;
+        let desk = McpServer::open(directory.path())
             .map_err(|error| Error::io("listen in", directory.path(), error))?;
-        Ok(Counter {
+        Ok(ServedTools {
             toolbox,
             desk,
             _directory: directory,
@@ -191,17 +191,17 @@ impl<'a> Counter<'a> {
 }
 
 /// The limits in time: of silence, of the whole, and of whoever waits for it.
-struct Clock {
+struct InvocationClock {
     idle: Duration,
     idle_until: Instant,
     total_until: Option<Instant>,
     hurry: Option<Instant>,
 }
 
-impl Clock {
-    fn start(idle: Duration, total: Duration, hurry: Option<Instant>) -> Clock {
+impl InvocationClock {
+    fn start(idle: Duration, total: Duration, hurry: Option<Instant>) -> InvocationClock {
         let now = Instant::now();
-        let mut clock = Clock {
+        let mut clock = InvocationClock {
             idle,
             idle_until: now,
             total_until: now.checked_add(total),
@@ -224,7 +224,7 @@ impl Clock {
     }
 
     /// Returns what a deadline that has passed means.
-    fn failure(&self, spent: Spent) -> Failure {
+    fn failure(&self, spent: Spent) -> ClaudeFailure {
         let has_passed =
             |limit: Option<Instant>| limit.is_some_and(|limit| limit <= Instant::now());
         if has_passed(self.hurry) {
@@ -244,26 +244,29 @@ impl Clock {
 }
 
 /// A run of the program that is being heard.
-struct Hearing<'a> {
-    child: Child,
-    clock: Clock,
-    story: Story,
-    setup: &'a Setup,
+struct Invocation<'a> {
+    child: ClaudeChild,
+    clock: InvocationClock,
+    story: ClaudeStream,
+    setup: &'a ClaudeSetup,
     watch: &'a mut dyn FnMut(&str),
 }
 
-impl Hearing<'_> {
-    fn until_the_end(mut self, mut counter: Option<Counter<'_>>) -> Result<Answer, Failure> {
+impl Invocation<'_> {
+    fn until_the_end(
+        mut self,
+        mut counter: Option<ServedTools<'_>>,
+    ) -> Result<Answer, ClaudeFailure> {
         loop {
             let bell: Option<BorrowedFd<'_>> = counter.as_ref().map(|counter| counter.desk.bell());
             match self.child.next(self.clock.deadline(), bell) {
-                Next::Line(line) => {
+                NextLine::Line(line) => {
                     if let Some(result) = self.hear(&line)? {
                         self.child.finish();
                         return judge(&result, &self.story);
                     }
                 }
-                Next::Woken => {
+                NextLine::Woken => {
                     let goes_on = counter.as_mut().is_none_or(|counter| {
                         counter.desk.serve(counter.toolbox, self.story.turns)
                     });
@@ -272,7 +275,7 @@ impl Hearing<'_> {
                     }
                     self.clock.heard();
                 }
-                Next::Over => {
+                NextLine::Over => {
                     let (ended, complaints) = self.child.finish();
                     return Err(judge_silence(
                         &ended,
@@ -280,18 +283,18 @@ impl Hearing<'_> {
                         &self.story,
                     ));
                 }
-                Next::Stopped => return Err(stopped(self.story.spent())),
-                Next::TooLong => {
+                NextLine::Stopped => return Err(stopped(self.story.spent())),
+                NextLine::TooLong => {
                     let problem = format!("a line of claude's is longer than {MAX_LINE} bytes");
                     return Err(broken(problem, self.story.spent()));
                 }
-                Next::TimedOut => return Err(self.clock.failure(self.story.spent())),
+                NextLine::TimedOut => return Err(self.clock.failure(self.story.spent())),
             }
         }
     }
 
     /// Hears one line; returns the result if it is one.
-    fn hear(&mut self, line: &[u8]) -> Result<Option<serde_json::Value>, Failure> {
+    fn hear(&mut self, line: &[u8]) -> Result<Option<serde_json::Value>, ClaudeFailure> {
         let line = String::from_utf8_lossy(line);
         let line = self.setup.secrets.redact(&line);
         if line.starts_with('{') {
@@ -302,40 +305,40 @@ impl Hearing<'_> {
             .hear(&line)
             .map_err(|problem| broken(problem, self.story.spent()))?
         {
-            Heard::Nothing => {}
-            Heard::Something => self.clock.heard(),
-            Heard::Retrying(count, why) if count >= RETRIES_IN_A_ROW => {
+            StreamLine::Nothing => {}
+            StreamLine::Something => self.clock.heard(),
+            StreamLine::Retrying(count, why) if count >= RETRIES_IN_A_ROW => {
                 return Err(given_up(&self.story, &why));
             }
-            Heard::Retrying(..) => {}
-            Heard::Result(result) => return Ok(Some(result)),
+            StreamLine::Retrying(..) => {}
+            StreamLine::Result(result) => return Ok(Some(result)),
         }
         Ok(None)
     }
 }
 
 /// The program goes on trying for minutes; a pause is better.
-fn given_up(story: &Story, why: &str) -> Failure {
+fn given_up(story: &ClaudeStream, why: &str) -> ClaudeFailure {
     let message =
         format!("claude asks its server in vain ({why}), {RETRIES_IN_A_ROW} times in a row");
-    Failure::Other(match story.status {
+    ClaudeFailure::Other(match story.status {
         Some(401..=403) => LlmError::Unauthorized { message },
         _ => LlmError::LimitReached { message },
     })
 }
 
-fn stopped(spent: Spent) -> Failure {
-    Failure::Other(LlmError::Stopped { spent })
+fn stopped(spent: Spent) -> ClaudeFailure {
+    ClaudeFailure::Other(LlmError::Stopped { spent })
 }
 
-fn broken(message: String, spent: Spent) -> Failure {
-    Failure::Other(LlmError::Transient {
+fn broken(message: String, spent: Spent) -> ClaudeFailure {
+    ClaudeFailure::Other(LlmError::Transient {
         message,
         retry_after: None,
         spent,
     })
 }
 
-fn unstarted(error: Error) -> Failure {
+fn unstarted(error: Error) -> ClaudeFailure {
     broken(error.to_string(), Spent::Nothing)
 }

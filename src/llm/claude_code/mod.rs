@@ -18,11 +18,14 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::cancel::Stop;
-use crate::events::Place;
-use crate::llm::claude_code::result::Failure;
+use crate::cancel::CancelToken;
+use crate::events::RequestPlace;
+use crate::llm::claude_code::result::ClaudeFailure;
 use crate::llm::mcp::Toolbox;
-use crate::llm::{Answer, Block, LlmClient, LlmError, Message, Request, Role, Session, Spent};
+use crate::llm::{
+    Answer, ContentBlock, LlmError, Message, ModelClient, ModelRequest, ProviderSession, Role,
+    Spent,
+};
 use crate::process::Launcher;
 use crate::secrets::Secrets;
 
@@ -34,7 +37,7 @@ const SESSION_TRIES: u32 = 3;
 
 /// What `claude` is started with, whatever it is asked.
 #[derive(Debug)]
-pub struct Setup {
+pub struct ClaudeSetup {
     pub launcher: Launcher,
     pub program: PathBuf,
     /// Where its directories are made, and the root that they are for.
@@ -44,20 +47,20 @@ pub struct Setup {
     pub env: BTreeMap<OsString, OsString>,
     pub idle_timeout: Duration,
     pub secrets: Secrets,
-    pub stop: Stop,
+    pub stop: CancelToken,
 }
 
 /// A client that is another program.
 #[derive(Debug)]
 pub struct ClaudeCode {
-    setup: Setup,
-    session: Session,
+    setup: ClaudeSetup,
+    session: ProviderSession,
     until: Option<Instant>,
 }
 
 /// What is said to it: all of it, for a new session, and what is new, for one that knows the rest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Said {
+struct ClaudePrompt {
     model: String,
     effort: Option<String>,
     system: String,
@@ -66,8 +69,8 @@ struct Said {
 }
 
 /// Returns the id of the session for a place of a run: the same again after a crash.
-pub fn session_id(run_id: &str, place: Place) -> String {
-    let Place {
+pub fn session_id(run_id: &str, place: RequestPlace) -> String {
+    let RequestPlace {
         phase,
         retry_count,
         turn,
@@ -85,10 +88,10 @@ pub fn session_id(run_id: &str, place: Place) -> String {
 
 impl ClaudeCode {
     /// Returns a client; nothing is started before it is asked.
-    pub fn new(setup: Setup) -> ClaudeCode {
+    pub fn new(setup: ClaudeSetup) -> ClaudeCode {
         ClaudeCode {
             setup,
-            session: Session::default(),
+            session: ProviderSession::default(),
             until: None,
         }
     }
@@ -100,18 +103,19 @@ impl ClaudeCode {
         mut toolbox: Option<&mut dyn Toolbox>,
         watch: &mut dyn FnMut(&str),
     ) -> Result<Answer, LlmError> {
-        let said: Said = serde_json::from_str(body).map_err(|error| LlmError::Permanent {
-            message: error.to_string(),
-        })?;
+        let said: ClaudePrompt =
+            serde_json::from_str(body).map_err(|error| LlmError::Permanent {
+                message: error.to_string(),
+            })?;
         for _ in 0..SESSION_TRIES {
             let toolbox = toolbox
                 .as_mut()
                 .map(|toolbox| &mut **toolbox as &mut dyn Toolbox);
             match self.invoke(&said, toolbox, watch) {
                 Ok(answer) => return Ok(answer),
-                Err(Failure::NoSession) => self.session.has_begun = false,
-                Err(Failure::SessionInUse) => self.session.has_begun = true,
-                Err(Failure::Other(error)) => return Err(error),
+                Err(ClaudeFailure::NoSession) => self.session.has_begun = false,
+                Err(ClaudeFailure::SessionInUse) => self.session.has_begun = true,
+                Err(ClaudeFailure::Other(error)) => return Err(error),
             }
         }
         let message = format!(
@@ -126,9 +130,9 @@ impl ClaudeCode {
     }
 }
 
-impl LlmClient for ClaudeCode {
-    fn encode(&self, request: &Request) -> String {
-        let said = Said {
+impl ModelClient for ClaudeCode {
+    fn encode(&self, request: &ModelRequest) -> String {
+        let said = ClaudePrompt {
             model: request.model.clone(),
             effort: request.effort.clone(),
             system: request.system.clone(),
@@ -155,7 +159,7 @@ impl LlmClient for ClaudeCode {
         self.ask(body, Some(toolbox), watch)
     }
 
-    fn session(&mut self) -> Option<&mut Session> {
+    fn session(&mut self) -> Option<&mut ProviderSession> {
         Some(&mut self.session)
     }
 }
@@ -179,7 +183,7 @@ fn all(messages: &[Message]) -> String {
 
 fn text(message: &Message) -> String {
     let texts = message.content.iter().filter_map(|block| match block {
-        Block::Text { text, .. } => Some(text.trim_end()),
+        ContentBlock::Text { text, .. } => Some(text.trim_end()),
         _ => None,
     });
     texts.collect::<Vec<_>>().join("\n\n")

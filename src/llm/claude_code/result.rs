@@ -8,18 +8,18 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde_json::Value;
 
-use crate::llm::claude_code::stream::{Story, read_usage};
+use crate::llm::claude_code::stream::{ClaudeStream, read_usage};
 use crate::llm::endpoint::tokens;
 use crate::llm::http_error::{MESSAGE, clean, says_no_credit};
-use crate::llm::{Answer, Bill, Block, LlmError, Spent, StopReason, Usage};
-use crate::process::Ended;
+use crate::llm::{Answer, Bill, ContentBlock, LlmError, Spent, StopReason, TokenUsage};
+use crate::process::JobEnd;
 
 /// Why an answer ended that used up its turns.
 pub const MAX_TURNS: &str = "max_turns";
 
 /// How an invocation ended that gave no answer.
 #[derive(Debug, PartialEq)]
-pub enum Failure {
+pub enum ClaudeFailure {
     /// There is no session of this id.
     NoSession,
     /// There is a session of this id already.
@@ -37,7 +37,7 @@ static LIMIT: LazyLock<Option<Regex>> = LazyLock::new(|| {
 });
 
 /// Judges a result.
-pub fn judge(result: &Value, story: &Story) -> Result<Answer, Failure> {
+pub fn judge(result: &Value, story: &ClaudeStream) -> Result<Answer, ClaudeFailure> {
     let subtype = result["subtype"].as_str().unwrap_or_default();
     let is_error = result["is_error"].as_bool().unwrap_or(subtype != "success");
     let answer = answer(result, story);
@@ -55,24 +55,24 @@ pub fn judge(result: &Value, story: &Story) -> Result<Answer, Failure> {
 }
 
 /// Judges an invocation that ended without a result.
-pub fn judge_silence(ended: &Ended, complaints: &str, story: &Story) -> Failure {
+pub fn judge_silence(ended: &JobEnd, complaints: &str, story: &ClaudeStream) -> ClaudeFailure {
     let said = if complaints.trim().is_empty() {
         story.oddity()
     } else {
         format!(": {}", clean(complaints, MESSAGE))
     };
     let how = match ended {
-        Ended::Exited(code) => format!("exit status {code}"),
-        Ended::Signalled(number) => format!("signal {number}"),
-        Ended::TimedOut | Ended::Limit(_) => "it had to be ended".to_owned(),
-        Ended::CannotStart(reason) => format!("cannot start: {reason}"),
-        Ended::NoWalls(failure) => format!("cannot start: {failure}"),
+        JobEnd::Exited(code) => format!("exit status {code}"),
+        JobEnd::Signalled(number) => format!("signal {number}"),
+        JobEnd::TimedOut | JobEnd::Limit(_) => "it had to be ended".to_owned(),
+        JobEnd::CannotStart(reason) => format!("cannot start: {reason}"),
+        JobEnd::NoWalls(failure) => format!("cannot start: {failure}"),
     };
     let message = format!("claude ended without a result ({how}){said}");
     by_wording(complaints, message, story.spent())
 }
 
-fn refuse(result: &Value, subtype: &str, story: &Story, spent: Spent) -> Failure {
+fn refuse(result: &Value, subtype: &str, story: &ClaudeStream, spent: Spent) -> ClaudeFailure {
     let errors = result["errors"]
         .as_array()
         .into_iter()
@@ -84,48 +84,48 @@ fn refuse(result: &Value, subtype: &str, story: &Story, spent: Spent) -> Failure
         .map_or_else(|| errors.join("; "), str::to_owned);
     let message = format!("claude ({subtype}): {}", clean(&said, MESSAGE));
     if subtype == "error_max_budget_usd" {
-        return Failure::Other(LlmError::OverBudget { message, spent });
+        return ClaudeFailure::Other(LlmError::OverBudget { message, spent });
     }
     match (
         result["api_error_status"].as_u64(),
         story.trouble.as_deref(),
     ) {
         (Some(401..=403), _) | (_, Some("authentication_failed" | "billing_error")) => {
-            Failure::Other(LlmError::Unauthorized { message })
+            ClaudeFailure::Other(LlmError::Unauthorized { message })
         }
         (Some(400..), _) if says_no_credit(&said) => {
-            Failure::Other(LlmError::Unauthorized { message })
+            ClaudeFailure::Other(LlmError::Unauthorized { message })
         }
         (Some(429), _) | (_, Some("rate_limit")) => {
-            Failure::Other(LlmError::LimitReached { message })
+            ClaudeFailure::Other(LlmError::LimitReached { message })
         }
         (Some(408 | 409 | 500..), _) => transient(message, spent),
         (Some(400..), _) | (_, Some("invalid_request")) => {
-            Failure::Other(LlmError::Permanent { message })
+            ClaudeFailure::Other(LlmError::Permanent { message })
         }
         _ => by_wording(&said, message, spent),
     }
 }
 
-fn by_wording(said: &str, message: String, spent: Spent) -> Failure {
+fn by_wording(said: &str, message: String, spent: Spent) -> ClaudeFailure {
     let is = |pattern: &LazyLock<Option<Regex>>| {
         pattern
             .as_ref()
             .is_some_and(|pattern| pattern.is_match(said))
     };
     match () {
-        () if said.contains("No conversation found") => Failure::NoSession,
+        () if said.contains("No conversation found") => ClaudeFailure::NoSession,
         () if said.contains("Session ID") && said.contains("already in use") => {
-            Failure::SessionInUse
+            ClaudeFailure::SessionInUse
         }
-        () if is(&LOGIN) => Failure::Other(LlmError::Unauthorized { message }),
-        () if is(&LIMIT) => Failure::Other(LlmError::LimitReached { message }),
+        () if is(&LOGIN) => ClaudeFailure::Other(LlmError::Unauthorized { message }),
+        () if is(&LIMIT) => ClaudeFailure::Other(LlmError::LimitReached { message }),
         () => transient(message, spent),
     }
 }
 
-fn transient(message: String, spent: Spent) -> Failure {
-    Failure::Other(LlmError::Transient {
+fn transient(message: String, spent: Spent) -> ClaudeFailure {
+    ClaudeFailure::Other(LlmError::Transient {
         message,
         retry_after: None,
         spent,
@@ -137,7 +137,7 @@ fn is_notice_of_a_limit(text: &str) -> bool {
     text.starts_with("Claude AI usage limit reached")
 }
 
-fn answer(result: &Value, story: &Story) -> Answer {
+fn answer(result: &Value, story: &ClaudeStream) -> Answer {
     let last = result["result"].as_str().unwrap_or_default();
     // What was cut off and continued is whole in the story alone.
     let text = if story.text.ends_with(last) {
@@ -154,7 +154,7 @@ fn answer(result: &Value, story: &Story) -> Answer {
         .as_f64()
         .filter(|cost| cost.is_finite() && 0.0 <= *cost);
     Answer {
-        content: vec![Block::text(text)],
+        content: vec![ContentBlock::text(text)],
         stop,
         usage: usage(result),
         model: story.model.clone(),
@@ -167,12 +167,12 @@ fn answer(result: &Value, story: &Story) -> Answer {
 }
 
 /// The usage of a result; where that counts nothing, of the models that it names.
-fn usage(result: &Value) -> Usage {
+fn usage(result: &Value) -> TokenUsage {
     let total = read_usage(&result["usage"]);
-    if total != Usage::default() {
+    if total != TokenUsage::default() {
         return total;
     }
-    let mut sum = Usage::default();
+    let mut sum = TokenUsage::default();
     for model in result["modelUsage"]
         .as_object()
         .into_iter()
@@ -189,10 +189,10 @@ fn usage(result: &Value) -> Usage {
     sum
 }
 
-fn spent(answer: &Answer, story: &Story) -> Spent {
+fn spent(answer: &Answer, story: &ClaudeStream) -> Spent {
     match answer.bill.and_then(|bill| bill.cost_usd) {
         Some(cost) if 0.0 < cost => Spent::Billed(answer.usage, cost),
-        Some(_) if answer.usage == Usage::default() => Spent::Nothing,
+        Some(_) if answer.usage == TokenUsage::default() => Spent::Nothing,
         _ => story.spent(),
     }
 }

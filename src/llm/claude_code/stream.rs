@@ -5,9 +5,9 @@
 
 use serde_json::Value;
 
-use crate::llm::endpoint::{BYTES_PER_TOKEN, Kept, parse, spent, tokens};
+use crate::llm::endpoint::{AnswerSize, BYTES_PER_TOKEN, parse, spent, tokens};
 use crate::llm::http_error::excerpt;
-use crate::llm::{Spent, Usage, add_text};
+use crate::llm::{Spent, TokenUsage, add_text};
 
 /// More of what cannot be understood is not listened to.
 const MOST_STRAY: usize = 16 << 20;
@@ -17,7 +17,7 @@ const SYNTHETIC: &str = "<synthetic>";
 
 /// What a line was.
 #[derive(Debug, PartialEq)]
-pub enum Heard {
+pub enum StreamLine {
     /// No sign of life.
     Nothing,
     Something,
@@ -29,7 +29,7 @@ pub enum Heard {
 
 /// What was told so far.
 #[derive(Debug, Default)]
-pub struct Story {
+pub struct ClaudeStream {
     /// The model's last message; one that was cut off is continued by the next.
     pub text: String,
     pub model: String,
@@ -44,26 +44,26 @@ pub struct Story {
     /// Whether the message under way has given some text.
     has_text: bool,
     retries: u32,
-    usage: Usage,
+    usage: TokenUsage,
     /// How many bytes were sent, and how many bytes of the message under way have come.
     asked: usize,
     words: u64,
-    kept: Kept,
+    kept: AnswerSize,
     stray: usize,
     first_stray: Option<String>,
 }
 
-impl Story {
+impl ClaudeStream {
     /// Returns the begin of a story: so many bytes were sent.
-    pub fn asked(bytes: usize) -> Story {
-        Story {
+    pub fn asked(bytes: usize) -> ClaudeStream {
+        ClaudeStream {
             asked: bytes,
-            ..Story::default()
+            ..ClaudeStream::default()
         }
     }
 
     /// Takes one line; an error says why it is of no use to go on.
-    pub fn hear(&mut self, line: &str) -> Result<Heard, String> {
+    pub fn hear(&mut self, line: &str) -> Result<StreamLine, String> {
         let Some(value) = parse(line.as_bytes()).ok().filter(Value::is_object) else {
             return self.pass_over(line);
         };
@@ -73,18 +73,18 @@ impl Story {
             "assistant" => {
                 self.retries = 0;
                 self.assistant(&value)?;
-                Ok(Heard::Something)
+                Ok(StreamLine::Something)
             }
             "user" => {
                 self.retries = 0;
-                Ok(Heard::Something)
+                Ok(StreamLine::Something)
             }
-            "result" => Ok(Heard::Result(value)),
+            "result" => Ok(StreamLine::Result(value)),
             _ => self.pass_over(line),
         }
     }
 
-    fn pass_over(&mut self, line: &str) -> Result<Heard, String> {
+    fn pass_over(&mut self, line: &str) -> Result<StreamLine, String> {
         self.stray += line.len() + 1;
         if !line.starts_with('{') && !line.trim().is_empty() {
             self.first_stray
@@ -92,15 +92,15 @@ impl Story {
         }
         match self.stray > MOST_STRAY {
             true => Err(format!("claude floods its output{}", self.oddity())),
-            false => Ok(Heard::Nothing),
+            false => Ok(StreamLine::Nothing),
         }
     }
 
-    fn system(&mut self, value: &Value) -> Heard {
+    fn system(&mut self, value: &Value) -> StreamLine {
         match value["subtype"].as_str().unwrap_or_default() {
             "init" => {
                 self.model = value["model"].as_str().unwrap_or_default().to_owned();
-                Heard::Something
+                StreamLine::Something
             }
             "api_retry" => {
                 self.retries += 1;
@@ -109,14 +109,14 @@ impl Story {
                     .status
                     .map_or_else(String::new, |status| format!("HTTP {status}, "));
                 let error = excerpt(value["error"].as_str().unwrap_or("unknown").as_bytes());
-                Heard::Retrying(self.retries, format!("{status}{error}"))
+                StreamLine::Retrying(self.retries, format!("{status}{error}"))
             }
-            _ => Heard::Nothing,
+            _ => StreamLine::Nothing,
         }
     }
 
     /// A raw event of the server's stream.
-    fn piece(&mut self, event: &Value) -> Heard {
+    fn piece(&mut self, event: &Value) -> StreamLine {
         match event["type"].as_str().unwrap_or_default() {
             "message_start" => {
                 let shown = read_usage(&event["message"]["usage"]);
@@ -144,9 +144,9 @@ impl Story {
                     .sum::<u64>();
             }
             "content_block_start" | "content_block_stop" | "message_stop" => {}
-            _ => return Heard::Nothing,
+            _ => return StreamLine::Nothing,
         }
-        Heard::Something
+        StreamLine::Something
     }
 
     fn assistant(&mut self, value: &Value) -> Result<(), String> {
@@ -191,7 +191,7 @@ impl Story {
             .output
             .saturating_add(self.words.div_ceil(BYTES_PER_TOKEN));
         spent(
-            Usage {
+            TokenUsage {
                 output,
                 ..self.usage
             },
@@ -209,9 +209,9 @@ impl Story {
 }
 
 /// Returns a count of tokens as the Messages API words it.
-pub fn read_usage(value: &Value) -> Usage {
+pub fn read_usage(value: &Value) -> TokenUsage {
     let count = |name: &str| tokens(&value[name]).unwrap_or_default();
-    Usage {
+    TokenUsage {
         input: count("input_tokens"),
         cache_write: count("cache_creation_input_tokens"),
         cache_read: count("cache_read_input_tokens"),
@@ -226,8 +226,8 @@ mod tests {
 
     use super::*;
 
-    fn told(lines: &[Value]) -> (Story, Vec<Heard>) {
-        let mut story = Story::default();
+    fn told(lines: &[Value]) -> (ClaudeStream, Vec<StreamLine>) {
+        let mut story = ClaudeStream::default();
         let heard = lines
             .iter()
             .map(|line| story.hear(&line.to_string()).unwrap())
@@ -304,7 +304,10 @@ mod tests {
             retry,
         ]);
         let why = || "HTTP 529, overloaded".to_owned();
-        let (nth, something) = (|count| Heard::Retrying(count, why()), || Heard::Something);
+        let (nth, something) = (
+            |count| StreamLine::Retrying(count, why()),
+            || StreamLine::Something,
+        );
         assert_eq!(heard, [nth(1), something(), nth(2), something(), nth(1)]);
     }
 
@@ -322,14 +325,14 @@ mod tests {
         ]);
         assert_eq!(
             story.spent(),
-            Spent::Shown(Usage {
+            Spent::Shown(TokenUsage {
                 input: 10,
                 cache_read: 4,
                 cache_write: 0,
                 output: 6
             })
         );
-        assert_eq!(Story::default().spent(), Spent::Unknown);
+        assert_eq!(ClaudeStream::default().spent(), Spent::Unknown);
         let words = |text: &str| {
             piece(
                 json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}),
@@ -344,21 +347,21 @@ mod tests {
         ]);
         assert_eq!(
             story.spent(),
-            Spent::Shown(Usage {
+            Spent::Shown(TokenUsage {
                 input: 10,
                 cache_read: 4,
                 cache_write: 0,
                 output: 3 + 2
             })
         );
-        let mut story = Story::asked(300);
+        let mut story = ClaudeStream::asked(300);
         story.hear(&words("four").to_string()).unwrap();
         assert_eq!(
             story.spent(),
-            Spent::Shown(Usage {
+            Spent::Shown(TokenUsage {
                 input: 100,
                 output: 2,
-                ..Usage::default()
+                ..TokenUsage::default()
             })
         );
     }
@@ -371,7 +374,12 @@ mod tests {
             json!({}),
             json!({"type": "system"}),
         ];
-        assert!(told(&lines).1.iter().all(|heard| *heard == Heard::Nothing));
+        assert!(
+            told(&lines)
+                .1
+                .iter()
+                .all(|heard| *heard == StreamLine::Nothing)
+        );
     }
 
     proptest! {
@@ -389,7 +397,7 @@ mod tests {
                 0..20,
             ),
         ) {
-            let mut story = Story::default();
+            let mut story = ClaudeStream::default();
             for line in lines {
                 let _ = story.hear(&line);
             }

@@ -5,12 +5,12 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{Endpoint, MAX_EVENT};
-use crate::cancel::Stop;
+use crate::cancel::CancelToken;
 use crate::llm::anthropic::Anthropic;
 use crate::llm::openai::OpenAi;
-use crate::llm::secret::Secret;
-use crate::llm::test_server::{Server, Step};
-use crate::llm::{Answer, LlmClient, LlmError, Spent, Usage};
+use crate::llm::secret::ApiKey;
+use crate::llm::test_server::{ScriptStep, TestServer};
+use crate::llm::{Answer, LlmError, ModelClient, Spent, TokenUsage};
 
 const KEY: &str = "sk-0123456789abcdef";
 const SSE: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
@@ -18,29 +18,29 @@ const START: &str = "data: {\"type\":\"message_start\",\"message\":{\"model\":\"
 const STOP: &str = "data: {\"type\":\"message_stop\"}\n\n";
 
 fn endpoint(url: &str) -> Endpoint {
-    let stop = Stop::never().unwrap();
+    let stop = CancelToken::never().unwrap();
     Endpoint {
         base_url: url.into(),
-        key: Secret::new(KEY),
+        key: ApiKey::new(KEY),
         idle_timeout: Duration::from_secs(60),
         stop,
     }
 }
 
-fn impatient(server: &Server) -> Anthropic {
+fn impatient(server: &TestServer) -> Anthropic {
     Anthropic::new(Endpoint {
         idle_timeout: Duration::from_millis(200),
         ..endpoint(&server.url)
     })
 }
 
-fn attempt(client: &mut dyn LlmClient) -> Result<Answer, LlmError> {
+fn attempt(client: &mut dyn ModelClient) -> Result<Answer, LlmError> {
     client.attempt("{}", &mut |_| {})
 }
 
-fn play(steps: Vec<Step>) -> Result<Answer, LlmError> {
+fn play(steps: Vec<ScriptStep>) -> Result<Answer, LlmError> {
     attempt(&mut Anthropic::new(endpoint(
-        &Server::start(vec![steps]).url,
+        &TestServer::start(vec![steps]).url,
     )))
 }
 
@@ -55,8 +55,8 @@ fn text_delta(text: &str) -> String {
 /// Both dialects find in this response what is expected.
 fn both(head: &str, body: &[u8], expected: impl Fn(&LlmError) -> bool) {
     for anthropic in [true, false] {
-        let endpoint = endpoint(&Server::answering(head, body).url);
-        let mut client: Box<dyn LlmClient> = if anthropic {
+        let endpoint = endpoint(&TestServer::answering(head, body).url);
+        let mut client: Box<dyn ModelClient> = if anthropic {
             Box::new(Anthropic::new(endpoint))
         } else {
             Box::new(OpenAi::new(endpoint))
@@ -158,7 +158,7 @@ fn an_answer_cut_at_any_byte_is_no_answer() {
         json!({"content": [{"type": "text", "text": "ä"}], "stop_reason": "end_turn"}).to_string();
     let head = "200 OK\r\ncontent-type: application/json";
     for kept in 0..body.len() {
-        let server = Server::answering(head, &body.as_bytes()[..kept]);
+        let server = TestServer::answering(head, &body.as_bytes()[..kept]);
         let error = attempt(&mut Anthropic::new(endpoint(&server.url))).unwrap_err();
         assert!(
             matches!(error, LlmError::Transient { .. }),
@@ -167,7 +167,7 @@ fn an_answer_cut_at_any_byte_is_no_answer() {
     }
     assert_eq!(
         attempt(&mut Anthropic::new(endpoint(
-            &Server::answering(head, &body).url
+            &TestServer::answering(head, &body).url
         )))
         .unwrap()
         .text(),
@@ -193,7 +193,7 @@ fn what_a_body_begins_with_decides_what_it_is() {
             [head.as_bytes()]
                 .into_iter()
                 .chain(body.as_bytes().chunks(piece))
-                .map(Step::send)
+                .map(ScriptStep::send)
                 .collect(),
         )
     };
@@ -235,14 +235,14 @@ fn what_a_body_begins_with_decides_what_it_is() {
 #[test]
 fn what_has_come_of_an_answer_counts() {
     let cut = |pieces: &[String]| {
-        let chunk = |text: &String| Step::send(format!("{:x}\r\n{text}\r\n", text.len()));
+        let chunk = |text: &String| ScriptStep::send(format!("{:x}\r\n{text}\r\n", text.len()));
         let chunked = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
-        let steps = [Step::send(chunked)]
+        let steps = [ScriptStep::send(chunked)]
             .into_iter()
             .chain(pieces.iter().map(chunk))
-            .chain([Step::Close])
+            .chain([ScriptStep::Close])
             .collect();
-        let mut client = Anthropic::new(endpoint(&Server::start(vec![steps]).url));
+        let mut client = Anthropic::new(endpoint(&TestServer::start(vec![steps]).url));
         match client.attempt(&"b".repeat(300), &mut |_| {}).unwrap_err() {
             LlmError::Transient { spent, .. } => spent,
             other => panic!("{other:?}"),
@@ -263,10 +263,10 @@ fn what_has_come_of_an_answer_counts() {
         )
     };
     let shown = |input, output| {
-        Spent::Shown(Usage {
+        Spent::Shown(TokenUsage {
             input,
             output,
-            ..Usage::default()
+            ..TokenUsage::default()
         })
     };
     assert_eq!(cut(&[start(0, 0)]), Spent::Unknown);
@@ -325,9 +325,9 @@ fn a_broken_connection_says_what_it_may_have_cost() {
             "{error:?}"
         );
     };
-    unknown(vec![Step::Close]);
-    unknown(vec![Step::Reset]);
-    unknown(vec![Step::send(SSE), Step::Close]);
+    unknown(vec![ScriptStep::Close]);
+    unknown(vec![ScriptStep::Reset]);
+    unknown(vec![ScriptStep::send(SSE), ScriptStep::Close]);
     let refused = attempt(&mut Anthropic::new(endpoint("http://127.0.0.1:1"))).unwrap_err();
     assert!(
         matches!(
@@ -342,10 +342,15 @@ fn a_broken_connection_says_what_it_may_have_cost() {
     let chunked =
         "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
     let chunk = format!("{:x}\r\n{START}\r\n", START.len());
-    let error = play(vec![Step::send(chunked), Step::send(chunk), Step::Close]).unwrap_err();
-    let shown = Spent::Shown(Usage {
+    let error = play(vec![
+        ScriptStep::send(chunked),
+        ScriptStep::send(chunk),
+        ScriptStep::Close,
+    ])
+    .unwrap_err();
+    let shown = Spent::Shown(TokenUsage {
         input: 9,
-        ..Usage::default()
+        ..TokenUsage::default()
     });
     assert!(
         matches!(error, LlmError::Transient { spent, .. } if spent == shown),
@@ -363,16 +368,16 @@ fn silence_ends_an_attempt_wherever_it_falls() {
         &format!("{SSE}data: {{\"ty"),
         head,
     ] {
-        let server = Server::start(vec![vec![Step::send(before), Step::Hold]]);
+        let server = TestServer::start(vec![vec![ScriptStep::send(before), ScriptStep::Hold]]);
         let error = attempt(&mut impatient(&server)).unwrap_err();
         assert!(
             matches!(&error, LlmError::Transient { message, .. } if message.contains("0.2 s")),
             "{error:?}"
         );
     }
-    let server = Server::start(vec![vec![
-        Step::send("HTTP/1.1 500 Oh\r\ncontent-length: 9\r\n\r\nsome"),
-        Step::Hold,
+    let server = TestServer::start(vec![vec![
+        ScriptStep::send("HTTP/1.1 500 Oh\r\ncontent-length: 9\r\n\r\nsome"),
+        ScriptStep::Hold,
     ]]);
     let error = attempt(&mut impatient(&server)).unwrap_err();
     assert!(
@@ -390,10 +395,10 @@ fn pings_and_comments_are_no_sign_of_life() {
         "\n",
         "data: {\"type\":\"unheard_of\"}\n\n",
     ] {
-        let server = Server::start(vec![vec![
-            Step::send(SSE),
-            Step::send(START),
-            Step::Endless(noise.into()),
+        let server = TestServer::start(vec![vec![
+            ScriptStep::send(SSE),
+            ScriptStep::send(START),
+            ScriptStep::Endless(noise.into()),
         ]]);
         let error = attempt(&mut impatient(&server)).unwrap_err();
         let LlmError::Transient { message, .. } = &error else {
@@ -408,7 +413,11 @@ fn pings_and_comments_are_no_sign_of_life() {
 
 #[test]
 fn a_wish_to_stop_ends_an_attempt() {
-    let server = Server::start(vec![vec![Step::send(SSE), Step::send(START), Step::Hold]]);
+    let server = TestServer::start(vec![vec![
+        ScriptStep::send(SSE),
+        ScriptStep::send(START),
+        ScriptStep::Hold,
+    ]]);
     let endpoint = endpoint(&server.url);
     let stop = endpoint.stop.clone();
     let mut client = Anthropic::new(endpoint);
@@ -416,9 +425,9 @@ fn a_wish_to_stop_ends_an_attempt() {
     assert_eq!(
         stopped,
         LlmError::Stopped {
-            spent: Spent::Shown(Usage {
+            spent: Spent::Shown(TokenUsage {
                 input: 9,
-                ..Usage::default()
+                ..TokenUsage::default()
             })
         }
     );
@@ -433,16 +442,16 @@ fn a_wish_to_stop_ends_an_attempt() {
 #[test]
 fn what_never_ends_is_cut() {
     let big = text_delta(&"x".repeat(1 << 20));
-    let flood = Step::Endless(big.into_bytes());
-    let error = play(vec![Step::send(SSE), Step::send(START), flood]).unwrap_err();
+    let flood = ScriptStep::Endless(big.into_bytes());
+    let error = play(vec![ScriptStep::send(SSE), ScriptStep::send(START), flood]).unwrap_err();
     assert!(
         matches!(&error, LlmError::Transient { message, .. } if message.contains("more than")),
         "{error:?}"
     );
     let error = play(vec![
-        Step::send(SSE),
-        Step::send("data: \""),
-        Step::Endless(vec![b'x'; 1 << 16]),
+        ScriptStep::send(SSE),
+        ScriptStep::send("data: \""),
+        ScriptStep::Endless(vec![b'x'; 1 << 16]),
     ])
     .unwrap_err();
     assert!(
@@ -451,8 +460,8 @@ fn what_never_ends_is_cut() {
     );
     let json = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n\"";
     let error = play(vec![
-        Step::send(json),
-        Step::Endless(vec![b'x'; MAX_EVENT / 8]),
+        ScriptStep::send(json),
+        ScriptStep::Endless(vec![b'x'; MAX_EVENT / 8]),
     ])
     .unwrap_err();
     assert!(
@@ -475,7 +484,9 @@ fn the_first_complete_answer_counts() {
     ]
     .concat();
     assert_eq!(
-        play(vec![Step::send(twice), Step::Hold]).unwrap().text(),
+        play(vec![ScriptStep::send(twice), ScriptStep::Hold])
+            .unwrap()
+            .text(),
         "one"
     );
 }
@@ -494,9 +505,9 @@ fn the_pieces_are_shown_as_they_come_and_never_the_key() {
     ]
     .concat();
     let bytes = stream.into_bytes();
-    let steps = bytes.chunks(7).map(Step::send).collect();
+    let steps = bytes.chunks(7).map(ScriptStep::send).collect();
     let mut pieces = Vec::new();
-    let server = Server::start(vec![steps]);
+    let server = TestServer::start(vec![steps]);
     let watch = &mut |piece: &str| pieces.push(piece.to_owned());
     let answer = Anthropic::new(endpoint(&server.url))
         .attempt("{}", watch)
@@ -511,7 +522,7 @@ fn the_pieces_are_shown_as_they_come_and_never_the_key() {
 
 #[test]
 fn a_key_that_is_none_is_not_sent() {
-    let key = Secret::new("two\nlines");
+    let key = ApiKey::new("two\nlines");
     let error = attempt(&mut OpenAi::new(Endpoint {
         key,
         ..endpoint("http://127.0.0.1:1")

@@ -22,8 +22,8 @@ const BUSY: i64 = -32603;
 
 /// What a line says.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Message {
-    Request(Request),
+pub enum McpMessage {
+    Request(McpRequest),
     /// The client does not want the answer to this request any more.
     Cancelled(Value),
     /// Nothing to be answered: another notification, or an answer to what nobody asked.
@@ -34,14 +34,14 @@ pub enum Message {
 
 /// A request; its id goes back as it came.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Request {
+pub struct McpRequest {
     pub id: Value,
-    pub wish: Wish,
+    pub wish: McpMethod,
 }
 
 /// What a request wants.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Wish {
+pub enum McpMethod {
     /// Something that can be answered without the tools.
     Known(Value),
     ListTools,
@@ -52,15 +52,19 @@ pub enum Wish {
 }
 
 /// Reads one line.
-pub fn read(line: &[u8]) -> Message {
+pub fn read(line: &[u8]) -> McpMessage {
     let value = match parse(line) {
         Ok(value) => value,
         Err(problem) => {
-            return Message::Refused(error(&Value::Null, NO_JSON, &format!("no JSON: {problem}")));
+            return McpMessage::Refused(error(
+                &Value::Null,
+                NO_JSON,
+                &format!("no JSON: {problem}"),
+            ));
         }
     };
     let Some(fields) = value.as_object() else {
-        return Message::Refused(error(
+        return McpMessage::Refused(error(
             &Value::Null,
             NO_REQUEST,
             "one object a line is expected",
@@ -69,7 +73,7 @@ pub fn read(line: &[u8]) -> Message {
     let id = fields.get("id").cloned().unwrap_or_default();
     let is_known_id = id.is_string() || id.is_number();
     let refuse = |code, problem: &str| {
-        Message::Refused(error(
+        McpMessage::Refused(error(
             if is_known_id { &id } else { &Value::Null },
             code,
             problem,
@@ -79,7 +83,9 @@ pub fn read(line: &[u8]) -> Message {
         return refuse(NO_REQUEST, "\"jsonrpc\" must be \"2.0\"");
     }
     match fields.get("method") {
-        None if fields.contains_key("result") || fields.contains_key("error") => Message::Nothing,
+        None if fields.contains_key("result") || fields.contains_key("error") => {
+            McpMessage::Nothing
+        }
         Some(Value::String(method)) if !fields.contains_key("id") => {
             notification(method, &value["params"])
         }
@@ -87,21 +93,21 @@ pub fn read(line: &[u8]) -> Message {
             refuse(NO_REQUEST, "\"id\" must be a string or a number")
         }
         Some(Value::String(method)) => match wish(method, fields.get("params")) {
-            Ok(wish) => Message::Request(Request { id, wish }),
+            Ok(wish) => McpMessage::Request(McpRequest { id, wish }),
             Err((code, problem)) => refuse(code, &problem),
         },
         _ => refuse(NO_REQUEST, "\"method\" must be a string"),
     }
 }
 
-fn notification(method: &str, params: &Value) -> Message {
+fn notification(method: &str, params: &Value) -> McpMessage {
     match method {
-        "notifications/cancelled" => Message::Cancelled(params["requestId"].clone()),
-        _ => Message::Nothing,
+        "notifications/cancelled" => McpMessage::Cancelled(params["requestId"].clone()),
+        _ => McpMessage::Nothing,
     }
 }
 
-fn wish(method: &str, params: Option<&Value>) -> Result<Wish, (i64, String)> {
+fn wish(method: &str, params: Option<&Value>) -> Result<McpMethod, (i64, String)> {
     let none = Map::new();
     let bad = |problem: &str| (BAD_PARAMETERS, problem.to_owned());
     let params = match params {
@@ -111,21 +117,21 @@ fn wish(method: &str, params: Option<&Value>) -> Result<Wish, (i64, String)> {
     };
     match method {
         "initialize" => match params.get("protocolVersion") {
-            Some(Value::String(version)) => Ok(Wish::Known(initialized(version))),
+            Some(Value::String(version)) => Ok(McpMethod::Known(initialized(version))),
             _ => Err(bad("\"protocolVersion\" must be a string")),
         },
-        "server/discover" => Ok(Wish::Known(discovered())),
-        "ping" => Ok(Wish::Known(complete(json!({})))),
+        "server/discover" => Ok(McpMethod::Known(discovered())),
+        "ping" => Ok(McpMethod::Known(complete(json!({})))),
         "tools/list" if params.get("cursor").is_some_and(|cursor| !cursor.is_null()) => {
             Err(bad("there is no such page"))
         }
-        "tools/list" => Ok(Wish::ListTools),
+        "tools/list" => Ok(McpMethod::ListTools),
         "tools/call" => match params.get("name") {
             Some(Value::String(name)) => {
                 let arguments = params
                     .get("arguments")
                     .filter(|arguments| !arguments.is_null());
-                Ok(Wish::CallTool {
+                Ok(McpMethod::CallTool {
                     name: name.clone(),
                     arguments: arguments.cloned().unwrap_or_else(|| json!({})),
                 })
@@ -201,7 +207,7 @@ mod tests {
 
     fn code(line: &str) -> (Value, i64) {
         match read(line.as_bytes()) {
-            Message::Refused(answer) => (
+            McpMessage::Refused(answer) => (
                 answer["id"].clone(),
                 answer["error"]["code"].as_i64().unwrap(),
             ),
@@ -209,11 +215,11 @@ mod tests {
         }
     }
 
-    fn wish_of(method: &str, params: Value) -> Wish {
+    fn wish_of(method: &str, params: Value) -> McpMethod {
         let line =
             json!({"jsonrpc": "2.0", "id": 0, "method": method, "params": params}).to_string();
         match read(line.as_bytes()) {
-            Message::Request(Request { id, wish }) if id == 0 => wish,
+            McpMessage::Request(McpRequest { id, wish }) if id == 0 => wish,
             other => panic!("{line}: {other:?}"),
         }
     }
@@ -296,7 +302,7 @@ mod tests {
 
     #[test]
     fn both_eras_find_what_they_expect() {
-        let Wish::Known(old) = wish_of("initialize", json!({"protocolVersion": "2025-06-18"}))
+        let McpMethod::Known(old) = wish_of("initialize", json!({"protocolVersion": "2025-06-18"}))
         else {
             panic!()
         };
@@ -304,20 +310,20 @@ mod tests {
             (&old["protocolVersion"], &old["capabilities"]),
             (&json!("2025-06-18"), &json!({"tools": {}}))
         );
-        let Wish::Known(odd) = wish_of("initialize", json!({"protocolVersion": "1999-01-01"}))
+        let McpMethod::Known(odd) = wish_of("initialize", json!({"protocolVersion": "1999-01-01"}))
         else {
             panic!()
         };
         assert_eq!(odd["protocolVersion"], NEWEST_OLD);
-        let Wish::Known(new) = wish_of("server/discover", json!({"_meta": {}})) else {
+        let McpMethod::Known(new) = wish_of("server/discover", json!({"_meta": {}})) else {
             panic!()
         };
         assert_eq!(
             (&new["resultType"], &new["supportedVersions"][0]),
             (&json!("complete"), &json!(NEWEST))
         );
-        assert_eq!(wish_of("tools/list", json!({})), Wish::ListTools);
-        let call = |arguments: Value| Wish::CallTool {
+        assert_eq!(wish_of("tools/list", json!({})), McpMethod::ListTools);
+        let call = |arguments: Value| McpMethod::CallTool {
             name: "bash".into(),
             arguments,
         };
@@ -339,11 +345,14 @@ mod tests {
             r#"{"jsonrpc":"2.0","id":1,"result":{}}"#,
             r#"{"jsonrpc":"2.0","id":1,"error":{}}"#,
         ] {
-            assert_eq!(read(line.as_bytes()), Message::Nothing, "{line}");
+            assert_eq!(read(line.as_bytes()), McpMessage::Nothing, "{line}");
         }
         let cancelled =
             r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"a"}}"#;
-        assert_eq!(read(cancelled.as_bytes()), Message::Cancelled(json!("a")));
+        assert_eq!(
+            read(cancelled.as_bytes()),
+            McpMessage::Cancelled(json!("a"))
+        );
     }
 
     proptest! {
@@ -364,8 +373,8 @@ mod tests {
         ) {
             let line = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string();
             let answered = match read(line.as_bytes()) {
-                Message::Request(request) => request.id,
-                Message::Refused(answer) => answer["id"].clone(),
+                McpMessage::Request(request) => request.id,
+                McpMessage::Refused(answer) => answer["id"].clone(),
                 other => panic!("{other:?}"),
             };
             prop_assert_eq!(answered, id);
@@ -375,7 +384,7 @@ mod tests {
         fn a_part_of_a_line_is_refused(cut in 0usize..80) {
             let line = br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"bash"}}"#;
             if cut < line.len() {
-                let refused = matches!(read(&line[..cut]), Message::Refused(_));
+                let refused = matches!(read(&line[..cut]), McpMessage::Refused(_));
                 prop_assert!(refused);
             }
         }

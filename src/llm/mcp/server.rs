@@ -18,8 +18,8 @@ use rustix::io::Errno;
 use rustix::io::retry_on_intr;
 use serde_json::Value;
 
-use crate::llm::line_buffer::Lines;
-use crate::llm::mcp::protocol::{self, Message, Request, Wish};
+use crate::llm::line_buffer::LineBuffer;
+use crate::llm::mcp::protocol::{self, McpMessage, McpMethod, McpRequest};
 use crate::llm::mcp::relay::short;
 use crate::llm::mcp::{ToolCall, Toolbox};
 
@@ -32,9 +32,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const CHUNK: usize = 64 << 10;
 
 /// A socket and what has arrived at it. Dropping it closes it.
-pub struct Desk {
+pub struct McpServer {
     path: PathBuf,
-    shared: Arc<Mutex<Waiting>>,
+    shared: Arc<Mutex<SharedQueue>>,
     /// Readable when something waits.
     bell: UnixStream,
     /// Readable when nobody waits for the call under way any more.
@@ -45,29 +45,29 @@ pub struct Desk {
 
 /// What the thread and the desk share.
 #[derive(Default)]
-struct Waiting {
-    requests: VecDeque<Arrived>,
+struct SharedQueue {
+    requests: VecDeque<ArrivedCall>,
     /// The client and the id of the call under way.
     under_way: Option<(u64, Value)>,
 }
 
-struct Arrived {
+struct ArrivedCall {
     client: u64,
-    request: Request,
+    request: McpRequest,
     reply_to: Arc<Mutex<UnixStream>>,
 }
 
-impl Desk {
+impl McpServer {
     /// Opens a desk with its socket in a directory that is private.
-    pub fn open(directory: &Path) -> io::Result<Desk> {
+    pub fn open(directory: &Path) -> io::Result<McpServer> {
         let path = directory.join(SOCKET);
         let (_folder, address) = short(&path)?;
         let listener = UnixListener::bind(address)?;
-        let shared: Arc<Mutex<Waiting>> = Arc::default();
+        let shared: Arc<Mutex<SharedQueue>> = Arc::default();
         let (bell, ring) = pair()?;
         let (cancelled, cancel) = pair()?;
         let (quit, theirs) = UnixStream::pair()?;
-        let reader = Reader {
+        let reader = McpReader {
             listener,
             shared: shared.clone(),
             ring,
@@ -79,7 +79,7 @@ impl Desk {
         thread::Builder::new()
             .name("mcp".to_owned())
             .spawn(move || reader.read_on())?;
-        Ok(Desk {
+        Ok(McpServer {
             path,
             shared,
             bell,
@@ -103,9 +103,9 @@ impl Desk {
         empty(&self.bell);
         while let Some(arrived) = self.next() {
             let result = match &arrived.request.wish {
-                Wish::Known(result) => result.clone(),
-                Wish::ListTools => protocol::listed(&toolbox.offers()),
-                Wish::CallTool { name, arguments } => {
+                McpMethod::Known(result) => result.clone(),
+                McpMethod::ListTools => protocol::listed(&toolbox.offers()),
+                McpMethod::CallTool { name, arguments } => {
                     let call = ToolCall {
                         name,
                         arguments,
@@ -129,7 +129,7 @@ impl Desk {
         true
     }
 
-    fn next(&mut self) -> Option<Arrived> {
+    fn next(&mut self) -> Option<ArrivedCall> {
         let mut waiting = lock(&self.shared);
         let arrived = waiting.requests.pop_front()?;
         waiting.under_way = Some((arrived.client, arrived.request.id.clone()));
@@ -139,31 +139,31 @@ impl Desk {
     }
 }
 
-impl Drop for Desk {
+impl Drop for McpServer {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
 /// The thread.
-struct Reader {
+struct McpReader {
     listener: UnixListener,
-    shared: Arc<Mutex<Waiting>>,
+    shared: Arc<Mutex<SharedQueue>>,
     ring: UnixStream,
     cancel: UnixStream,
     quit: UnixStream,
-    clients: Vec<Client>,
+    clients: Vec<McpClient>,
     met: u64,
 }
 
-struct Client {
+struct McpClient {
     number: u64,
     stream: UnixStream,
     reply_to: Arc<Mutex<UnixStream>>,
-    lines: Lines,
+    lines: LineBuffer,
 }
 
-impl Reader {
+impl McpReader {
     fn read_on(mut self) {
         loop {
             let (quit, others) = match self.ready() {
@@ -216,11 +216,11 @@ impl Reader {
         };
         self.met += 1;
         let reply_to = Arc::new(Mutex::new(reply_to));
-        self.clients.push(Client {
+        self.clients.push(McpClient {
             number: self.met,
             stream,
             reply_to,
-            lines: Lines::default(),
+            lines: LineBuffer::default(),
         });
     }
 
@@ -243,26 +243,26 @@ impl Reader {
         }
     }
 
-    fn take(&mut self, index: usize, message: Message) {
-        let Client {
+    fn take(&mut self, index: usize, message: McpMessage) {
+        let McpClient {
             number, reply_to, ..
         } = &self.clients[index];
         match message {
-            Message::Nothing => {}
-            Message::Refused(answer) => say(reply_to, &answer),
-            Message::Request(Request {
+            McpMessage::Nothing => {}
+            McpMessage::Refused(answer) => say(reply_to, &answer),
+            McpMessage::Request(McpRequest {
                 id,
-                wish: Wish::Known(result),
+                wish: McpMethod::Known(result),
             }) => say(reply_to, &protocol::answer(&id, result)),
-            Message::Cancelled(id) => {
+            McpMessage::Cancelled(id) => {
                 self.forget(|client, asked| client == *number && *asked == id)
             }
-            Message::Request(request) => {
+            McpMessage::Request(request) => {
                 let mut waiting = lock(&self.shared);
                 if waiting.requests.len() == MOST_WAITING {
                     return say(reply_to, &protocol::busy(&request.id));
                 }
-                waiting.requests.push_back(Arrived {
+                waiting.requests.push_back(ArrivedCall {
                     client: *number,
                     request,
                     reply_to: reply_to.clone(),

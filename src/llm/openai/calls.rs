@@ -7,15 +7,15 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use crate::llm::Block;
-use crate::llm::endpoint::{Kept, refuse_intricate, tool_use};
+use crate::llm::ContentBlock;
+use crate::llm::endpoint::{AnswerSize, refuse_intricate, tool_use};
 
 /// What a call under way takes in memory beside its arguments.
 const CALL_OVERHEAD: usize = 256;
 
 /// The calls so far, in the order in which they began.
 #[derive(Debug, Default)]
-pub(super) struct Calls {
+pub(super) struct CallDrafts {
     calls: Vec<CallDraft>,
     /// The newest call of each index and of each id.
     by_index: HashMap<u64, usize>,
@@ -32,26 +32,26 @@ struct CallDraft {
     id: String,
     name: String,
     arguments: String,
-    shape: Shape,
+    shape: JsonShape,
 }
 
 /// One entry of `tool_calls`.
-struct Piece<'a> {
+struct CallPiece<'a> {
     index: Option<u64>,
     id: &'a str,
     name: &'a str,
     arguments: String,
 }
 
-impl Calls {
+impl CallDrafts {
     pub fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }
 
     /// Takes the calls of a whole message: each entry is one.
-    pub fn take_whole(&mut self, entries: &Value, kept: &mut Kept) -> Result<(), String> {
+    pub fn take_whole(&mut self, entries: &Value, kept: &mut AnswerSize) -> Result<(), String> {
         for entry in entries.as_array().into_iter().flatten() {
-            let piece = Piece::read(entry);
+            let piece = CallPiece::read(entry);
             let at = self.begin(&piece);
             self.add(at, piece, kept)?;
         }
@@ -59,9 +59,9 @@ impl Calls {
     }
 
     /// Takes the pieces of calls in one event of a stream.
-    pub fn take_pieces(&mut self, entries: &Value, kept: &mut Kept) -> Result<(), String> {
+    pub fn take_pieces(&mut self, entries: &Value, kept: &mut AnswerSize) -> Result<(), String> {
         for (position, entry) in entries.as_array().into_iter().flatten().enumerate() {
-            let piece = Piece::read(entry);
+            let piece = CallPiece::read(entry);
             let at = match self.find(&piece, position) {
                 Some(at) if self.calls[at].is_repeated_by(&piece) => continue,
                 Some(at) => at,
@@ -73,7 +73,7 @@ impl Calls {
     }
 
     /// Returns the call that a piece belongs to, if that has begun.
-    fn find(&self, piece: &Piece<'_>, position: usize) -> Option<usize> {
+    fn find(&self, piece: &CallPiece<'_>, position: usize) -> Option<usize> {
         let of_id = || self.by_id.get(piece.id).copied();
         let at = match piece.index {
             Some(index) => {
@@ -96,7 +96,7 @@ impl Calls {
         (!(is_next && self.calls[at].shape.is_whole())).then_some(at)
     }
 
-    fn begin(&mut self, piece: &Piece<'_>) -> usize {
+    fn begin(&mut self, piece: &CallPiece<'_>) -> usize {
         let index = piece.index.unwrap_or(self.next_index);
         self.next_index = self.next_index.max(index.saturating_add(1));
         self.calls.push(CallDraft {
@@ -107,7 +107,12 @@ impl Calls {
         self.calls.len() - 1
     }
 
-    fn add(&mut self, at: usize, piece: Piece<'_>, kept: &mut Kept) -> Result<(), String> {
+    fn add(
+        &mut self,
+        at: usize,
+        piece: CallPiece<'_>,
+        kept: &mut AnswerSize,
+    ) -> Result<(), String> {
         self.last = at;
         let call = &mut self.calls[at];
         if call.name.is_empty() && call.id.is_empty() && call.arguments.is_empty() {
@@ -129,7 +134,7 @@ impl Calls {
     }
 
     /// Returns the calls as blocks, by their index, or refuses arguments that are too intricate.
-    pub fn finish(&mut self) -> Result<Vec<Block>, String> {
+    pub fn finish(&mut self) -> Result<Vec<ContentBlock>, String> {
         refuse_intricate(self.calls.iter().map(|call| call.arguments.as_str()))?;
         let mut calls = std::mem::take(self).calls;
         calls.sort_by_key(|call| call.index);
@@ -141,10 +146,10 @@ impl Calls {
     }
 }
 
-impl<'a> Piece<'a> {
-    fn read(entry: &'a Value) -> Piece<'a> {
+impl<'a> CallPiece<'a> {
+    fn read(entry: &'a Value) -> CallPiece<'a> {
         let function = &entry["function"];
-        Piece {
+        CallPiece {
             index: entry["index"].as_u64(),
             id: entry["id"].as_str().unwrap_or_default(),
             name: function["name"].as_str().unwrap_or_default(),
@@ -159,12 +164,12 @@ impl<'a> Piece<'a> {
 
 impl CallDraft {
     /// Whether a piece is this call once more: some servers end with it.
-    fn is_repeated_by(&self, piece: &Piece<'_>) -> bool {
+    fn is_repeated_by(&self, piece: &CallPiece<'_>) -> bool {
         self.shape.is_whole() && !piece.id.is_empty() && piece.arguments == self.arguments
     }
 
     /// Its result has to name the call, so one without an id gets one.
-    fn finish(self, number: usize) -> Block {
+    fn finish(self, number: usize) -> ContentBlock {
         let id = if self.id.is_empty() {
             format!("call_{number}")
         } else {
@@ -176,14 +181,14 @@ impl CallDraft {
 
 /// How far a JSON object has come, as its text arrives.
 #[derive(Debug, Default)]
-struct Shape {
+struct JsonShape {
     depth: usize,
     in_text: bool,
     escaped: bool,
     was_open: bool,
 }
 
-impl Shape {
+impl JsonShape {
     fn extend(&mut self, text: &str) {
         for byte in text.bytes() {
             match byte {

@@ -5,21 +5,22 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Draft, Fields, NEW_LIMIT, OpenAi};
-use crate::cancel::Stop;
-use crate::llm::endpoint::{Assembly, Endpoint};
-use crate::llm::secret::Secret;
-use crate::llm::test_server::{Server, Step};
+use super::{NEW_LIMIT, OpenAi, OpenAiDraft, ServerFields};
+use crate::cancel::CancelToken;
+use crate::llm::endpoint::{AnswerAssembly, Endpoint};
+use crate::llm::secret::ApiKey;
+use crate::llm::test_server::{ScriptStep, TestServer};
 use crate::llm::{
-    Answer, Block, LlmClient, LlmError, Message, Request, Role, Spent, StopReason, ToolOffer, Usage,
+    Answer, ContentBlock, LlmError, Message, ModelClient, ModelRequest, Role, Spent, StopReason,
+    TokenUsage, ToolOffer,
 };
 
 const SSE: &str = "200 OK\r\ncontent-type: text/event-stream\r\nx-request-id: req_7";
 const JSON: &str = "200 OK\r\ncontent-type: application/json; charset=utf-8";
 
 fn client(url: &str) -> OpenAi {
-    let stop = Stop::never().unwrap();
-    let key = Secret::new("sk-0123456789abcdef");
+    let stop = CancelToken::never().unwrap();
+    let key = ApiKey::new("sk-0123456789abcdef");
     OpenAi::new(Endpoint {
         base_url: url.into(),
         key,
@@ -29,7 +30,7 @@ fn client(url: &str) -> OpenAi {
 }
 
 fn attempt(head: &str, body: &str) -> Result<Answer, LlmError> {
-    client(&Server::answering(head, body).url).attempt("{}", &mut |_| {})
+    client(&TestServer::answering(head, body).url).attempt("{}", &mut |_| {})
 }
 
 fn events(events: &[Value]) -> String {
@@ -75,7 +76,7 @@ fn tool_stream() -> Vec<Value> {
 }
 
 fn tool_answer() -> Answer {
-    let call = |id: &str, name: &str, input| Block::ToolUse {
+    let call = |id: &str, name: &str, input| ContentBlock::ToolUse {
         id: id.into(),
         name: name.into(),
         input,
@@ -83,12 +84,12 @@ fn tool_answer() -> Answer {
     };
     Answer {
         content: vec![
-            Block::text("Listing ä."),
+            ContentBlock::text("Listing ä."),
             call("call_a", "bash", json!({"command": "ls"})),
             call("call_b", "screen", json!({})),
         ],
         stop: StopReason::ToolUse,
-        usage: Usage {
+        usage: TokenUsage {
             input: 56,
             cache_write: 0,
             cache_read: 64,
@@ -100,8 +101,8 @@ fn tool_answer() -> Answer {
     }
 }
 
-fn request() -> Request {
-    Request {
+fn request() -> ModelRequest {
+    ModelRequest {
         model: "gpt-x".into(),
         max_tokens: 100,
         temperature: None,
@@ -110,13 +111,13 @@ fn request() -> Request {
         tools: vec![],
         messages: vec![Message {
             role: Role::User,
-            content: vec![Block::cached("Files."), Block::text("Go.")],
+            content: vec![ContentBlock::cached("Files."), ContentBlock::text("Go.")],
         }],
         varying: Vec::new(),
     }
 }
 
-fn encoded(url: &str, request: &Request) -> Value {
+fn encoded(url: &str, request: &ModelRequest) -> Value {
     serde_json::from_str(&client(url).encode(request)).unwrap()
 }
 
@@ -158,10 +159,10 @@ fn other_servers_streams_are_understood() {
     );
     assert_eq!(
         answer.usage,
-        Usage {
+        TokenUsage {
             input: 3,
             output: 2,
-            ..Usage::default()
+            ..TokenUsage::default()
         }
     );
 }
@@ -178,7 +179,7 @@ fn calls_without_index_or_id_are_told_apart() {
         {"function": {"name": "one", "arguments": "{}"}}, {"function": {"name": "two", "arguments": "{}"}}]}}]});
     let names = |answer: Answer| -> Vec<String> {
         let name = |block| {
-            if let Block::ToolUse { id, name, .. } = block {
+            if let ContentBlock::ToolUse { id, name, .. } = block {
                 format!("{id} {name}")
             } else {
                 "".into()
@@ -200,7 +201,7 @@ fn calls_without_index_or_id_are_told_apart() {
 /// The calls of a stream as `id name arguments`.
 fn calls(stream: &[Value]) -> Vec<String> {
     let shown = |block| match block {
-        Block::ToolUse {
+        ContentBlock::ToolUse {
             id,
             name,
             input,
@@ -335,14 +336,14 @@ fn a_refused_field_is_left_out_from_then_on() {
         "stream_options",
         "max_completion_tokens",
     ];
-    let server = Server::start(
+    let server = TestServer::start(
         fields
             .iter()
-            .map(|field| vec![Step::send(refuse(field))])
+            .map(|field| vec![ScriptStep::send(refuse(field))])
             .collect(),
     );
     let mut client = client(&server.url);
-    let asked = Request {
+    let asked = ModelRequest {
         temperature: Some(0.0),
         ..request()
     };
@@ -384,14 +385,14 @@ fn a_field_that_was_not_sent_or_a_request_that_is_too_long_is_not_repeated() {
         too_long,
     ] {
         let server =
-            Server::answering("400 No", json!({"error": {"message": message}}).to_string());
+            TestServer::answering("400 No", json!({"error": {"message": message}}).to_string());
         let mut client = client(&server.url);
         let body = client.encode(&request());
         let error = client.attempt(&body, &mut |_| {}).unwrap_err();
         assert!(matches!(error, LlmError::Permanent { .. }), "{error:?}");
         assert_eq!(client.encode(&request()), body);
     }
-    let mut of_openai = Fields {
+    let mut of_openai = ServerFields {
         limit: NEW_LIMIT,
         limit_was_refused: false,
         temperature: true,
@@ -467,10 +468,10 @@ fn a_cut_stream_is_no_answer() {
     ] {
         let error = attempt(SSE, &events(&stream[..kept])).unwrap_err();
         let shown = |output| {
-            Spent::Shown(Usage {
+            Spent::Shown(TokenUsage {
                 input: 1,
                 output,
-                ..Usage::default()
+                ..TokenUsage::default()
             })
         };
         let expected = output.map_or(Spent::Unknown, shown);
@@ -502,14 +503,14 @@ fn arguments_that_are_no_object_are_kept_raw_and_not_sent_back() {
         json!({"index": 0, "id": "a", "function": {"name": "bash", "arguments": "{\"x"}}),
     )];
     let content = attempt(SSE, &done(&stream)).unwrap().content;
-    let expected = Block::ToolUse {
+    let expected = ContentBlock::ToolUse {
         id: "a".into(),
         name: "bash".into(),
         input: Value::Null,
         raw: Some("{\"x".into()),
     };
     assert_eq!(content, [expected]);
-    let back = Request {
+    let back = ModelRequest {
         messages: vec![Message {
             role: Role::Assistant,
             content,
@@ -525,7 +526,7 @@ fn the_request_has_its_headers_and_path() {
     let body =
         json!({"choices": [{"message": {"content": "Hi"}, "finish_reason": "stop"}]}).to_string();
     for suffix in ["/v1", "/v1/"] {
-        let server = Server::answering(JSON, &body);
+        let server = TestServer::answering(JSON, &body);
         client(&format!("{}{suffix}", server.url))
             .attempt("{}", &mut |_| {})
             .unwrap();
@@ -539,8 +540,8 @@ fn the_request_has_its_headers_and_path() {
             "{sent}"
         );
     }
-    let server = Server::answering(JSON, &body);
-    let stop = Stop::never().unwrap();
+    let server = TestServer::answering(JSON, &body);
+    let stop = CancelToken::never().unwrap();
     let idle_timeout = Duration::from_secs(60);
     let mut keyless = OpenAi::new(Endpoint {
         base_url: server.url.clone(),
@@ -569,7 +570,7 @@ fn a_request_says_what_was_asked_and_no_more() {
         description: "Runs.".into(),
         schema: json!({"type": "object"}),
     };
-    let full = Request {
+    let full = ModelRequest {
         temperature: Some(0.0),
         effort: Some("low".into()),
         tools: vec![tool],
@@ -594,11 +595,11 @@ fn a_request_says_what_was_asked_and_no_more() {
 
 #[test]
 fn a_conversation_goes_back_in_order() {
-    let opaque = Block::Opaque {
+    let opaque = ContentBlock::Opaque {
         value: json!({"type": "thinking"}),
     };
     let content = [tool_answer().content, vec![opaque]].concat();
-    let result = |id: &str| Block::ToolResult {
+    let result = |id: &str| ContentBlock::ToolResult {
         id: id.into(),
         text: "ok".into(),
         screen: String::new(),
@@ -612,7 +613,11 @@ fn a_conversation_goes_back_in_order() {
         },
         Message {
             role: Role::User,
-            content: vec![Block::text("Note."), result("call_a"), result("call_b")],
+            content: vec![
+                ContentBlock::text("Note."),
+                result("call_a"),
+                result("call_b"),
+            ],
         },
         Message {
             role: Role::Assistant,
@@ -621,7 +626,7 @@ fn a_conversation_goes_back_in_order() {
     ];
     let body = encoded(
         "http://localhost",
-        &Request {
+        &ModelRequest {
             messages,
             system: String::new(),
             ..request()
@@ -642,7 +647,7 @@ proptest! {
     fn no_event_panics(index in any::<u64>(), text in any::<String>(), number in any::<f64>()) {
         let odd = [json!(text), json!(number), json!([text]), json!({"content": text, "tool_calls": [number]}),
             json!({"tool_calls": [{"index": index}, {"id": "x"}, {"function": text}]})];
-        let mut draft = Draft::default();
+        let mut draft = OpenAiDraft::default();
         for odd in odd {
             let event = json!({"choices": [{"index": 0, "delta": odd, "message": odd, "finish_reason": odd}], "usage": odd});
             let _ = draft.event(&event.to_string());

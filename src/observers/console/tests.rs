@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::{Console, ConsoleOptions};
 use crate::events::bus::Bus;
-use crate::events::{Event, Place};
+use crate::events::{Event, RequestPlace};
 use crate::observers::printable::plain_text;
 use crate::state::phase::Phase;
 
@@ -92,8 +92,8 @@ fn main_agent() -> String {
     "main".to_owned()
 }
 
-fn place(turn: u32) -> Place {
-    Place {
+fn place(turn: u32) -> RequestPlace {
+    RequestPlace {
         phase: Phase::Generating,
         retry_count: 0,
         turn,
@@ -162,7 +162,7 @@ fn checked(tool_name: &str, problem: Option<&str>, tests: Option<u32>) -> Event 
         problem: problem.map(str::to_owned),
         exit_code: 1,
         execution_time_ms: 300,
-        tests: tests.map(|executed| crate::events::Tests {
+        tests: tests.map(|executed| crate::events::TestTotals {
             executed,
             ..Default::default()
         }),

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use super::*;
 use crate::state::phase::Phase;
 
-const PLACE: Place = Place {
+const PLACE: RequestPlace = RequestPlace {
     phase: Phase::Generating,
     retry_count: 0,
     turn: 0,
@@ -82,7 +82,7 @@ fn moved(from_state: Phase, to_state: Phase) -> Event {
 /// Tells a new observer of the directory these events, and returns what went wrong.
 fn tell(path: &Path, events: &[Event]) -> Vec<String> {
     let mut bus = Bus::default();
-    Debug::attach(&mut bus, path.to_owned());
+    DebugFiles::attach(&mut bus, path.to_owned());
     events.iter().for_each(|event| bus.emit(event));
     bus.take_failures()
 }
@@ -155,7 +155,7 @@ fn every_step_gets_its_files() {
 fn pieces_are_on_disk_as_they_come() {
     let root = tempfile::tempdir().unwrap();
     let mut bus = Bus::default();
-    Debug::attach(&mut bus, root.path().to_owned());
+    DebugFiles::attach(&mut bus, root.path().to_owned());
     bus.emit(&requested());
     for count in 1..4 {
         bus.emit(&streamed("x"));
@@ -223,7 +223,7 @@ fn links_are_not_followed_and_nothing_is_overwritten() {
     fs::create_dir(&path).unwrap();
     fs::write(&victim, "mine").unwrap();
     let mut bus = Bus::default();
-    Debug::attach(&mut bus, path.clone());
+    DebugFiles::attach(&mut bus, path.clone());
     bus.emit(&checked("unit"));
     symlink(&victim, path.join("main_GENERATING_002.prompt.json")).unwrap();
     symlink(&victim, path.join(TRANSITIONS)).unwrap();

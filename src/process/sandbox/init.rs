@@ -12,19 +12,19 @@ use rustix::process::{set_parent_process_death_signal, wait};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::process::sandbox::mounts;
-use crate::process::sandbox::namespaces::{Owner, loopback_up};
+use crate::process::sandbox::namespaces::{NamespaceOwner, loopback_up};
 use crate::process::sandbox::restrict::restrict;
-use crate::process::sandbox::syscalls::{Flags, Side, close_all_but, fork};
-use crate::process::sandbox::{Failure, Layer, Mode, Walls};
+use crate::process::sandbox::syscalls::{ForkSide, NamespaceFlags, close_all_but, fork};
+use crate::process::sandbox::{SandboxFailure, SandboxLayer, SandboxMode, SandboxPolicy};
 use crate::process::supervisor::{end_of, let_go_of_streams};
-use crate::process::{Ended, wire};
+use crate::process::{JobEnd, wire};
 
 /// Becomes the command: returns only where it cannot, with the reason.
-pub(crate) type Become<'a> = &'a mut dyn FnMut() -> Ended;
+pub(crate) type BecomeCommand<'a> = &'a mut dyn FnMut() -> JobEnd;
 
 /// What happens once the command has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Afterwards {
+pub(crate) enum AfterCommand {
     /// Everything ends.
     End,
     /// What it has left behind goes on until it ends by itself or is ended.
@@ -32,7 +32,7 @@ pub(crate) enum Afterwards {
 }
 
 /// A command behind walls, as its keeper sees it.
-pub(crate) struct Walled {
+pub(crate) struct SandboxedCommand {
     /// The child of the keeper: the init of the namespace, or the command itself.
     pub(crate) child: Pid,
     /// The command's number inside, and the socket over which its end is told; nothing where it is the child itself.
@@ -41,14 +41,14 @@ pub(crate) struct Walled {
 
 /// Starts a command behind walls, in namespaces of its own or in those that are given.
 pub(crate) fn start(
-    walls: &Walls,
+    walls: &SandboxPolicy,
     shared: &[OwnedFd],
-    afterwards: Afterwards,
-    become_command: Become<'_>,
-) -> Result<Walled, Ended> {
-    if walls.mode == Mode::Reduced {
+    afterwards: AfterCommand,
+    become_command: BecomeCommand<'_>,
+) -> Result<SandboxedCommand, JobEnd> {
+    if walls.mode == SandboxMode::Reduced {
         let child = start_command(walls, become_command)?;
-        return Ok(Walled {
+        return Ok(SandboxedCommand {
             child,
             inside: None,
         });
@@ -57,11 +57,11 @@ pub(crate) fn start(
     let flags = if shared.is_empty() {
         own_namespaces(walls)
     } else {
-        Flags::NONE
+        NamespaceFlags::NONE
     };
-    let owner = Owner::of_this_process();
+    let owner = NamespaceOwner::of_this_process();
     match fork(flags).map_err(no_namespaces)? {
-        Side::Child => {
+        ForkSide::Child => {
             drop(ours);
             be_first_to_end();
             match shared.is_empty() {
@@ -75,7 +75,7 @@ pub(crate) fn start(
                 }),
             }
         }
-        Side::Parent(child) => {
+        ForkSide::Parent(child) => {
             drop(theirs);
             let child = if shared.is_empty() {
                 child
@@ -83,7 +83,7 @@ pub(crate) fn start(
                 pid(hear(&ours)?)?
             };
             let command = hear(&ours)?;
-            Ok(Walled {
+            Ok(SandboxedCommand {
                 child,
                 inside: Some((command, ours)),
             })
@@ -92,21 +92,23 @@ pub(crate) fn start(
 }
 
 /// Makes namespaces with a tree in them, and returns them; no process stays there.
-pub(crate) fn make_namespaces(walls: &Walls) -> Result<Vec<OwnedFd>, Failure> {
-    let failure = |error: io::Error| Failure::new(Layer::Namespaces, "keep the namespaces", error);
+pub(crate) fn make_namespaces(walls: &SandboxPolicy) -> Result<Vec<OwnedFd>, SandboxFailure> {
+    let failure = |error: io::Error| {
+        SandboxFailure::new(SandboxLayer::Namespaces, "keep the namespaces", error)
+    };
     let (mut ours, theirs) = UnixStream::pair().map_err(failure)?;
-    let owner = Owner::of_this_process();
+    let owner = NamespaceOwner::of_this_process();
     let flags = own_namespaces(walls);
     let maker = match fork(flags)
-        .map_err(|error| Failure::new(Layer::Namespaces, "make namespaces", error))?
+        .map_err(|error| SandboxFailure::new(SandboxLayer::Namespaces, "make namespaces", error))?
     {
-        Side::Parent(pid) => pid,
-        Side::Child => {
+        ForkSide::Parent(pid) => pid,
+        ForkSide::Child => {
             drop(ours);
-            let made = prepare(walls, owner).map_err(Ended::NoWalls);
+            let made = prepare(walls, owner).map_err(JobEnd::NoWalls);
             let _ = wire::send(
                 &theirs,
-                &wire::encode_ended(&made.err().unwrap_or(Ended::Exited(0))),
+                &wire::encode_ended(&made.err().unwrap_or(JobEnd::Exited(0))),
             );
             // Until all of it is in other hands.
             while (&theirs)
@@ -118,7 +120,7 @@ pub(crate) fn make_namespaces(walls: &Walls) -> Result<Vec<OwnedFd>, Failure> {
     };
     drop(theirs);
     let told = wire::receive(&mut ours).map_err(failure)?;
-    if let Some(Ended::NoWalls(failure)) = wire::decode_ended(&told) {
+    if let Some(JobEnd::NoWalls(failure)) = wire::decode_ended(&told) {
         return Err(failure);
     }
     let names = ["user", "mnt", "ipc"]
@@ -131,33 +133,37 @@ pub(crate) fn make_namespaces(walls: &Walls) -> Result<Vec<OwnedFd>, Failure> {
         .map_err(failure)
 }
 
-fn own_namespaces(walls: &Walls) -> Flags {
+fn own_namespaces(walls: &SandboxPolicy) -> NamespaceFlags {
     if walls.network {
-        Flags::ALL
+        NamespaceFlags::ALL
     } else {
-        Flags::ALL.and(Flags::NETWORK)
+        NamespaceFlags::ALL.and(NamespaceFlags::NETWORK)
     }
 }
 
-fn no_namespaces(error: io::Error) -> Ended {
-    Ended::NoWalls(Failure::new(Layer::Namespaces, "make namespaces", error))
+fn no_namespaces(error: io::Error) -> JobEnd {
+    JobEnd::NoWalls(SandboxFailure::new(
+        SandboxLayer::Namespaces,
+        "make namespaces",
+        error,
+    ))
 }
 
-fn no_init(error: io::Error) -> Ended {
-    Ended::NoWalls(Failure::new(
-        Layer::Namespaces,
+fn no_init(error: io::Error) -> JobEnd {
+    JobEnd::NoWalls(SandboxFailure::new(
+        SandboxLayer::Namespaces,
         "talk to the first process",
         error,
     ))
 }
 
-fn pid(number: u32) -> Result<Pid, Ended> {
+fn pid(number: u32) -> Result<Pid, JobEnd> {
     let pid = i32::try_from(number).ok().and_then(Pid::from_raw);
     pid.ok_or_else(|| no_init(io::ErrorKind::InvalidData.into()))
 }
 
 /// Hears the number of a process, or why there is none.
-fn hear(from: &UnixStream) -> Result<u32, Ended> {
+fn hear(from: &UnixStream) -> Result<u32, JobEnd> {
     let message = wire::receive(from).map_err(no_init)?;
     match wire::decode_ended(&message) {
         Some(ended) => Err(ended),
@@ -185,7 +191,7 @@ fn be_first_to_end() {
 }
 
 /// Makes the inside of new namespaces.
-fn prepare(walls: &Walls, owner: Owner) -> Result<(), Failure> {
+fn prepare(walls: &SandboxPolicy, owner: NamespaceOwner) -> Result<(), SandboxFailure> {
     owner.map()?;
     if !walls.network {
         loopback_up()?;
@@ -200,14 +206,14 @@ fn join(shared: &[OwnedFd], keeper: &UnixStream, be_init: impl FnOnce()) -> ! {
     };
     let entered = shared.iter().try_for_each(enter).map_err(io::Error::from);
     let told = match entered
-        .and_then(|()| fork(Flags::MEMBER))
+        .and_then(|()| fork(NamespaceFlags::MEMBER))
         .map_err(no_namespaces)
     {
-        Ok(Side::Child) => {
+        Ok(ForkSide::Child) => {
             be_init();
             Ok(())
         }
-        Ok(Side::Parent(init)) => tell(keeper, init).map_err(no_init),
+        Ok(ForkSide::Parent(init)) => tell(keeper, init).map_err(no_init),
         Err(ended) => Err(ended),
     };
     if let Err(ended) = told {
@@ -218,13 +224,13 @@ fn join(shared: &[OwnedFd], keeper: &UnixStream, be_init: impl FnOnce()) -> ! {
 
 /// Is the first process of its namespace, to the end.
 fn be_init(
-    walls: &Walls,
+    walls: &SandboxPolicy,
     keeper: &UnixStream,
-    afterwards: Afterwards,
-    become_command: Become<'_>,
-    prepare: impl FnOnce() -> Result<(), Failure>,
+    afterwards: AfterCommand,
+    become_command: BecomeCommand<'_>,
+    prepare: impl FnOnce() -> Result<(), SandboxFailure>,
 ) -> ! {
-    let started = protect().and_then(|()| prepare()).map_err(Ended::NoWalls);
+    let started = protect().and_then(|()| prepare()).map_err(JobEnd::NoWalls);
     match started.and_then(|()| start_command(walls, become_command)) {
         Ok(command) => look_after(command, keeper, afterwards),
         Err(ended) => drop(wire::send(keeper, &wire::encode_ended(&ended))),
@@ -233,13 +239,14 @@ fn be_init(
 }
 
 /// Ends with the keeper.
-fn protect() -> Result<(), Failure> {
-    set_parent_process_death_signal(Some(Signal::KILL))
-        .map_err(|errno| Failure::new(Layer::Namespaces, "end with the keeper", errno))
+fn protect() -> Result<(), SandboxFailure> {
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|errno| {
+        SandboxFailure::new(SandboxLayer::Namespaces, "end with the keeper", errno)
+    })
 }
 
 /// Reaps until the command has ended and, where something lingers, nobody is left.
-fn look_after(command: Pid, keeper: &UnixStream, afterwards: Afterwards) {
+fn look_after(command: Pid, keeper: &UnixStream, afterwards: AfterCommand) {
     // A keeper that is gone by now ended before it could end us.
     if tell(keeper, command).is_err() {
         return;
@@ -250,7 +257,7 @@ fn look_after(command: Pid, keeper: &UnixStream, afterwards: Afterwards) {
         match wait(WaitOptions::empty()) {
             Ok(Some((pid, status))) if pid == command => {
                 let _ = wire::send(keeper, &wire::encode_ended(&end_of(status)));
-                if afterwards == Afterwards::End {
+                if afterwards == AfterCommand::End {
                     return;
                 }
             }
@@ -261,25 +268,27 @@ fn look_after(command: Pid, keeper: &UnixStream, afterwards: Afterwards) {
 }
 
 /// Forks the process that restricts itself and becomes the command; returns once it has.
-fn start_command(walls: &Walls, become_command: Become<'_>) -> Result<Pid, Ended> {
-    let cannot = |error: io::Error| Ended::NoWalls(Failure::new(Layer::Rights, "fork", error));
+fn start_command(walls: &SandboxPolicy, become_command: BecomeCommand<'_>) -> Result<Pid, JobEnd> {
+    let cannot = |error: io::Error| {
+        JobEnd::NoWalls(SandboxFailure::new(SandboxLayer::Rights, "fork", error))
+    };
     let (report, theirs) = UnixStream::pair().map_err(cannot)?;
     // Nothing inside may look into its init.
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(|errno| cannot(errno.into()))?;
-    match fork(Flags::NONE).map_err(cannot)? {
-        Side::Child => {
+    match fork(NamespaceFlags::NONE).map_err(cannot)? {
+        ForkSide::Child => {
             drop(report);
-            if walls.mode == Mode::Reduced {
+            if walls.mode == SandboxMode::Reduced {
                 be_first_to_end();
             }
             let ended = restrict(walls)
-                .map_err(Ended::NoWalls)
+                .map_err(JobEnd::NoWalls)
                 .err()
                 .unwrap_or_else(become_command);
             let _ = wire::send(&theirs, &wire::encode_ended(&ended));
             leave()
         }
-        Side::Parent(command) => {
+        ForkSide::Parent(command) => {
             drop(theirs);
             // The socket closes when the command starts.
             match wire::receive(&report)

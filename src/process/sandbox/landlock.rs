@@ -10,7 +10,7 @@ use landlock::{
     Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 
-use crate::process::sandbox::{Failure, Layer, Mode, Walls};
+use crate::process::sandbox::{SandboxFailure, SandboxLayer, SandboxMode, SandboxPolicy};
 
 /// Versions that brought a right, newest first.
 const VERSIONS: [ABI; 7] = [
@@ -52,16 +52,16 @@ fn handles(version: ABI) -> Result<Ruleset, RulesetError> {
 }
 
 /// Restricts this process; returns whether sockets and signals of others are out of its reach.
-pub(super) fn restrict(walls: &Walls) -> Result<bool, Failure> {
-    let failure = |what: String| Failure {
-        layer: Layer::Landlock,
+pub(super) fn restrict(walls: &SandboxPolicy) -> Result<bool, SandboxFailure> {
+    let failure = |what: String| SandboxFailure {
+        layer: SandboxLayer::Landlock,
         what,
     };
     let version = version();
     if version == ABI::Unsupported {
         return Err(failure("this kernel has no Landlock".to_owned()));
     }
-    if walls.mode == Mode::Reduced && version < ABI::V3 {
+    if walls.mode == SandboxMode::Reduced && version < ABI::V3 {
         return Err(failure(format!(
             "Landlock here is of version {}; 3 is needed",
             version as i32
@@ -79,10 +79,10 @@ pub(super) fn restrict(walls: &Walls) -> Result<bool, Failure> {
     }
 }
 
-fn ruleset(walls: &Walls, version: ABI) -> Result<RulesetCreated, RulesetError> {
+fn ruleset(walls: &SandboxPolicy, version: ABI) -> Result<RulesetCreated, RulesetError> {
     let ruleset = handles(version)?;
     // With namespaces the loopback is one's own, and a rule would name each of its ports.
-    let has_no_sockets = walls.mode == Mode::Reduced && !walls.network;
+    let has_no_sockets = walls.mode == SandboxMode::Reduced && !walls.network;
     let ruleset = match has_no_sockets && ABI::V4 <= version {
         true => ruleset.handle_access(AccessNet::from_all(version))?,
         false => ruleset,
@@ -92,7 +92,7 @@ fn ruleset(walls: &Walls, version: ABI) -> Result<RulesetCreated, RulesetError> 
 
 fn grant(
     mut ruleset: RulesetCreated,
-    walls: &Walls,
+    walls: &SandboxPolicy,
     version: ABI,
 ) -> Result<RulesetCreated, RulesetError> {
     let read = AccessFs::from_read(version);
@@ -110,7 +110,7 @@ fn grant(
     );
     rules.extend(walls.devices.iter().map(|path| (path.clone(), device)));
     match walls.mode {
-        Mode::Reduced => {
+        SandboxMode::Reduced => {
             rules.push(("/dev".into(), list));
             rules.extend(DEVICES.map(|path| (path.into(), device)));
             for path in &walls.read {
@@ -120,7 +120,7 @@ fn grant(
             }
         }
         // Nothing is in this tree that may not be seen, and `/` has to be listed.
-        Mode::Full | Mode::FullWithoutLandlock => {
+        SandboxMode::Full | SandboxMode::FullWithoutLandlock => {
             rules.extend([("/".into(), list), ("/dev".into(), device)]);
             rules.extend(["/dev/shm", "/run"].map(|path| (path.into(), change)));
             rules.extend(walls.read.iter().map(|path| (path.clone(), read)));

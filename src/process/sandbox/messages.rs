@@ -7,7 +7,7 @@ use landlock::ABI;
 use rustix::process::geteuid;
 
 use crate::process::sandbox::mounts;
-use crate::process::sandbox::{Failure, landlock as rights};
+use crate::process::sandbox::{SandboxFailure, landlock as rights};
 
 /// What there is to say of full walls.
 pub(super) fn full() -> String {
@@ -15,7 +15,7 @@ pub(super) fn full() -> String {
 }
 
 /// What there is to say of full walls on a kernel without Landlock.
-pub(super) fn without_landlock(why: &Failure) -> String {
+pub(super) fn without_landlock(why: &SandboxFailure) -> String {
     format!(
         " — {why}; namespaces, a read-only tree and seccomp hold{}",
         unbounded()
@@ -31,7 +31,7 @@ fn unbounded() -> &'static str {
 }
 
 /// What there is to say of reduced walls.
-pub(super) fn reduced(why: &Failure, network: bool) -> String {
+pub(super) fn reduced(why: &SandboxFailure, network: bool) -> String {
     let (has_network, no_sockets) = match network {
         true => (
             "and have the network, the host's loopback too",
@@ -75,7 +75,7 @@ fn missing_rights() -> impl Iterator<Item = &'static str> {
 }
 
 /// The refusal where nothing holds.
-pub(super) fn none(full: &Failure, other: &Failure) -> String {
+pub(super) fn none(full: &SandboxFailure, other: &SandboxFailure) -> String {
     let tried = if full == other {
         full.to_string()
     } else {

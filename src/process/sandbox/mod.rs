@@ -19,7 +19,7 @@ mod seccomp;
 pub mod shared_namespaces;
 mod syscalls;
 
-pub(super) use self::init::{Afterwards, make_namespaces, start};
+pub(super) use self::init::{AfterCommand, make_namespaces, start};
 
 use std::fmt::{self, Display};
 use std::io;
@@ -31,7 +31,7 @@ use crate::error::Error;
 
 /// How much of the wall this system gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Mode {
+pub enum SandboxMode {
     /// Namespaces, a read-only tree, seccomp and Landlock.
     Full,
     /// The same on a kernel without Landlock.
@@ -40,13 +40,13 @@ pub enum Mode {
     Reduced,
 }
 
-impl Mode {
+impl SandboxMode {
     /// Returns the mode as it is said.
     pub fn name(self) -> &'static str {
         match self {
-            Mode::Full => "full",
-            Mode::FullWithoutLandlock => "full (without Landlock)",
-            Mode::Reduced => "reduced",
+            SandboxMode::Full => "full",
+            SandboxMode::FullWithoutLandlock => "full (without Landlock)",
+            SandboxMode::Reduced => "reduced",
         }
     }
 }
@@ -56,8 +56,8 @@ impl Mode {
 /// Of `write`, `read` and `hide` the deepest entry that holds a path decides: a workspace can lie in something hidden,
 /// and that in something readable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Walls {
-    pub mode: Mode,
+pub struct SandboxPolicy {
+    pub mode: SandboxMode,
     /// Absolute and canonical; the first one is the workspace.
     pub write: Vec<PathBuf>,
     /// Below `write`: read-only for children.
@@ -78,23 +78,23 @@ pub struct Walls {
     /// Devices beyond the usual few.
     pub devices: Vec<PathBuf>,
     pub network: bool,
-    pub limits: Limits,
+    pub limits: ResourceLimits,
 }
 
-impl Walls {
+impl SandboxPolicy {
     /// Returns where TMPDIR leads: to a folder that is empty at first, also where the way to the workspace leads through
     /// the private `/tmp`.
     pub fn tmpdir(&self) -> PathBuf {
         match self.mode {
-            Mode::Reduced => self.tmp.clone(),
-            Mode::Full | Mode::FullWithoutLandlock => self.tmp.join("private"),
+            SandboxMode::Reduced => self.tmp.clone(),
+            SandboxMode::Full | SandboxMode::FullWithoutLandlock => self.tmp.join("private"),
         }
     }
 }
 
 /// What a check, phase or agent may use up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limits {
+pub struct ResourceLimits {
     /// Processes and threads.
     pub processes: u64,
     /// Resident bytes of the whole tree.
@@ -113,7 +113,7 @@ pub struct Limits {
 
 /// What the walls are made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Layer {
+pub enum SandboxLayer {
     /// Namespaces, and the tree inside them.
     Namespaces,
     Landlock,
@@ -122,42 +122,42 @@ pub enum Layer {
     Rights,
 }
 
-impl Layer {
+impl SandboxLayer {
     /// All of them; their places in it are their numbers on the wire.
-    pub(super) const ALL: [Layer; 4] = [
-        Layer::Namespaces,
-        Layer::Landlock,
-        Layer::Seccomp,
-        Layer::Rights,
+    pub(super) const ALL: [SandboxLayer; 4] = [
+        SandboxLayer::Namespaces,
+        SandboxLayer::Landlock,
+        SandboxLayer::Seccomp,
+        SandboxLayer::Rights,
     ];
 }
 
 /// A part of the walls that could not be raised.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    pub layer: Layer,
+pub struct SandboxFailure {
+    pub layer: SandboxLayer,
     /// The step, and what the system said.
     pub what: String,
 }
 
-impl Failure {
-    fn new(layer: Layer, step: impl Display, error: impl Into<io::Error>) -> Failure {
-        Failure {
+impl SandboxFailure {
+    fn new(layer: SandboxLayer, step: impl Display, error: impl Into<io::Error>) -> SandboxFailure {
+        SandboxFailure {
             layer,
             what: format!("{step}: {}", error.into()),
         }
     }
 }
 
-impl Display for Failure {
+impl Display for SandboxFailure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.what)
     }
 }
 
-impl From<Failure> for Error {
+impl From<SandboxFailure> for Error {
     /// What could be raised at the start of a run, and now cannot.
-    fn from(failure: Failure) -> Error {
+    fn from(failure: SandboxFailure) -> Error {
         Error::NoSandbox(format!("the sandbox cannot be raised any more: {failure}"))
     }
 }

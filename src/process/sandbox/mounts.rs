@@ -17,8 +17,8 @@ use rustix::mount::{mount, mount_bind_recursive, mount_change, unmount};
 use rustix::process::{chdir, pivot_root};
 use rustix::system::uname;
 
-use crate::process::sandbox::syscalls::{Attributes, Reach, set_attributes};
-use crate::process::sandbox::{Failure, Layer, Walls};
+use crate::process::sandbox::syscalls::{MountAttributeFlags, MountReach, set_attributes};
+use crate::process::sandbox::{SandboxFailure, SandboxLayer, SandboxPolicy};
 use crate::process::scratch::GITCONFIG;
 
 /// Where the new root is put together: a place that every system has.
@@ -45,7 +45,7 @@ const RESERVED_PIDS: u64 = 300;
 
 /// What becomes of a place.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place<'a> {
+enum MountKind<'a> {
     Read,
     Write,
     Hidden,
@@ -56,7 +56,7 @@ enum Place<'a> {
 }
 
 /// Makes the tree the root of this mount namespace.
-pub(super) fn build(walls: &Walls) -> Result<(), Failure> {
+pub(super) fn build(walls: &SandboxPolicy) -> Result<(), SandboxFailure> {
     enter_an_empty_root(walls).map_err(|error| failure("make a new root", Path::new(""), error))?;
     let places = places(walls);
     for (index, (path, place)) in places.iter().enumerate() {
@@ -84,7 +84,7 @@ pub(super) fn build(walls: &Walls) -> Result<(), Failure> {
 /// Gives this process namespace its `/proc`, and a bound to its number of processes and threads.
 ///
 /// It is read-only: in it a root without any capability is still the owner of the host's settings.
-pub(super) fn own_proc(walls: &Walls) -> Result<(), Failure> {
+pub(super) fn own_proc(walls: &SandboxPolicy) -> Result<(), SandboxFailure> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let place = Path::new("/proc");
     let _ = fs::create_dir(place);
@@ -95,9 +95,9 @@ pub(super) fn own_proc(walls: &Walls) -> Result<(), Failure> {
     }
     set_attributes(
         place,
-        Attributes::READ_ONLY,
-        Attributes::NONE,
-        Reach::ThisMount,
+        MountAttributeFlags::READ_ONLY,
+        MountAttributeFlags::NONE,
+        MountReach::ThisMount,
     )
     .map_err(|error| failure("close", place, error))
 }
@@ -129,15 +129,15 @@ fn bound_pids(processes: u64) -> io::Result<()> {
     )
 }
 
-fn failure(step: &str, path: &Path, error: impl Into<io::Error>) -> Failure {
-    Failure::new(
-        Layer::Namespaces,
+fn failure(step: &str, path: &Path, error: impl Into<io::Error>) -> SandboxFailure {
+    SandboxFailure::new(
+        SandboxLayer::Namespaces,
         format!("{step} {}", path.display()).trim_end(),
         error,
     )
 }
 
-fn enter_an_empty_root(walls: &Walls) -> io::Result<()> {
+fn enter_an_empty_root(walls: &SandboxPolicy) -> io::Result<()> {
     mount_change(
         "/",
         MountPropagationFlags::REC | MountPropagationFlags::PRIVATE,
@@ -164,31 +164,31 @@ fn enter_an_empty_root(walls: &Walls) -> io::Result<()> {
 }
 
 /// All places, parents before what lies in them.
-fn places(walls: &Walls) -> Vec<(PathBuf, Place<'_>)> {
-    let mut all: Vec<(PathBuf, Place<'_>)> = Vec::new();
+fn places(walls: &SandboxPolicy) -> Vec<(PathBuf, MountKind<'_>)> {
+    let mut all: Vec<(PathBuf, MountKind<'_>)> = Vec::new();
     let mut add =
         |paths: &[PathBuf], place| all.extend(paths.iter().map(|path| (path.clone(), place)));
-    add(&walls.read, Place::Read);
-    add(&walls.write, Place::Write);
-    add(&walls.hide, Place::Hidden);
+    add(&walls.read, MountKind::Read);
+    add(&walls.write, MountKind::Write);
+    add(&walls.hide, MountKind::Hidden);
     let devices: Vec<PathBuf> = walls
         .devices
         .iter()
         .filter(|path| !is_ones_own(path))
         .cloned()
         .collect();
-    add(&devices, Place::Device);
+    add(&devices, MountKind::Device);
     add(
         &[walls.tmp.clone(), SHARED_MEMORY.into()],
-        Place::Private(0o1777),
+        MountKind::Private(0o1777),
     );
-    add(std::slice::from_ref(&walls.home), Place::Private(0o700));
-    add(&["/run".into()], Place::Private(0o755));
+    add(std::slice::from_ref(&walls.home), MountKind::Private(0o700));
+    add(&["/run".into()], MountKind::Private(0o755));
     all.extend(
         walls
             .links
             .iter()
-            .map(|(path, target)| (path.clone(), Place::Link(target))),
+            .map(|(path, target)| (path.clone(), MountKind::Link(target))),
     );
     all.sort_by(|(one, _), (other, _)| one.cmp(other));
     all
@@ -202,36 +202,41 @@ fn is_ones_own(path: &Path) -> bool {
         .any(|own| path == Path::new(own))
 }
 
-fn settle(path: &Path, place: Place<'_>, holds_more: bool) -> io::Result<()> {
-    let closed = Attributes::READ_ONLY.and(Attributes::NO_SUID);
+fn settle(path: &Path, place: MountKind<'_>, holds_more: bool) -> io::Result<()> {
+    let closed = MountAttributeFlags::READ_ONLY.and(MountAttributeFlags::NO_SUID);
     match place {
-        Place::Read => {
-            bind_from_host(path)?;
-            set_attributes(path, closed, Attributes::NONE, Reach::AllBelow)
-        }
-        Place::Write => {
+        MountKind::Read => {
             bind_from_host(path)?;
             set_attributes(
                 path,
-                closed.and(Attributes::NO_DEVICES),
-                Attributes::NONE,
-                Reach::AllBelow,
+                closed,
+                MountAttributeFlags::NONE,
+                MountReach::AllBelow,
+            )
+        }
+        MountKind::Write => {
+            bind_from_host(path)?;
+            set_attributes(
+                path,
+                closed.and(MountAttributeFlags::NO_DEVICES),
+                MountAttributeFlags::NONE,
+                MountReach::AllBelow,
             )?;
             set_attributes(
                 path,
-                Attributes::NONE,
-                Attributes::READ_ONLY,
-                Reach::ThisMount,
+                MountAttributeFlags::NONE,
+                MountAttributeFlags::READ_ONLY,
+                MountReach::ThisMount,
             )
         }
-        Place::Device => bind_device(path),
-        Place::Hidden => hide(path, holds_more),
-        Place::Private(rights) => {
+        MountKind::Device => bind_device(path),
+        MountKind::Hidden => hide(path, holds_more),
+        MountKind::Private(rights) => {
             make_folder(path)?;
             fs::set_permissions(path, Permissions::from_mode(rights))?;
             Ok(mount_bind_recursive(path, path)?)
         }
-        Place::Link(target) => {
+        MountKind::Link(target) => {
             make_folder(path.parent().unwrap_or(Path::new("/")))?;
             symlink(target, path)
         }
@@ -255,9 +260,9 @@ fn bind_device(path: &Path) -> io::Result<()> {
     bind_from_host(path)?;
     set_attributes(
         path,
-        Attributes::READ_ONLY.and(Attributes::NO_SUID),
-        Attributes::NONE,
-        Reach::AllBelow,
+        MountAttributeFlags::READ_ONLY.and(MountAttributeFlags::NO_SUID),
+        MountAttributeFlags::NONE,
+        MountReach::AllBelow,
     )
 }
 
@@ -270,9 +275,9 @@ fn hide(path: &Path, holds_more: bool) -> io::Result<()> {
         mount_bind_recursive(format!("{VOID}/file"), path)?;
         return set_attributes(
             path,
-            Attributes::READ_ONLY,
-            Attributes::NONE,
-            Reach::ThisMount,
+            MountAttributeFlags::READ_ONLY,
+            MountAttributeFlags::NONE,
+            MountReach::ThisMount,
         );
     }
     if holds_more {
@@ -287,9 +292,9 @@ fn hide(path: &Path, holds_more: bool) -> io::Result<()> {
     mount_bind_recursive(format!("{VOID}/folder"), path)?;
     set_attributes(
         path,
-        Attributes::READ_ONLY,
-        Attributes::NONE,
-        Reach::ThisMount,
+        MountAttributeFlags::READ_ONLY,
+        MountAttributeFlags::NONE,
+        MountReach::ThisMount,
     )
 }
 
@@ -326,7 +331,7 @@ fn leave_the_host() -> io::Result<()> {
 
 /// Returns the folders on the way to what is closed, from the top down. What is mounted cannot be renamed: without that
 /// another folder could take the place of one that holds something closed.
-fn folders_above(walls: &Walls) -> BTreeSet<PathBuf> {
+fn folders_above(walls: &SandboxPolicy) -> BTreeSet<PathBuf> {
     let is_inside = |folder: &&Path| {
         walls
             .write
@@ -349,9 +354,9 @@ fn freeze(path: &Path) -> io::Result<()> {
     mount_bind_recursive(path, path)?;
     set_attributes(
         path,
-        Attributes::READ_ONLY,
-        Attributes::NONE,
-        Reach::AllBelow,
+        MountAttributeFlags::READ_ONLY,
+        MountAttributeFlags::NONE,
+        MountReach::AllBelow,
     )
 }
 
@@ -360,31 +365,32 @@ fn reopen(path: &Path) -> io::Result<()> {
     mount_bind_recursive(path, path)?;
     set_attributes(
         path,
-        Attributes::NONE,
-        Attributes::READ_ONLY,
-        Reach::ThisMount,
+        MountAttributeFlags::NONE,
+        MountAttributeFlags::READ_ONLY,
+        MountReach::ThisMount,
     )
 }
 
 /// Furnishes the home, and closes the root and what was hidden with something in it.
-fn finish(walls: &Walls, places: &[(PathBuf, Place<'_>)]) -> io::Result<()> {
+fn finish(walls: &SandboxPolicy, places: &[(PathBuf, MountKind<'_>)]) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(walls.tmpdir())?;
     File::create_new(walls.home.join(".gitconfig"))?.write_all(GITCONFIG.as_bytes())?;
     fs::remove_dir_all(VOID)?;
     for pair in places.windows(2) {
-        if pair[0].1 == Place::Hidden && pair[1].0.starts_with(&pair[0].0) && pair[0].0.is_dir() {
+        if pair[0].1 == MountKind::Hidden && pair[1].0.starts_with(&pair[0].0) && pair[0].0.is_dir()
+        {
             set_attributes(
                 &pair[0].0,
-                Attributes::READ_ONLY,
-                Attributes::NONE,
-                Reach::ThisMount,
+                MountAttributeFlags::READ_ONLY,
+                MountAttributeFlags::NONE,
+                MountReach::ThisMount,
             )?;
         }
     }
     set_attributes(
         Path::new("/"),
-        Attributes::READ_ONLY,
-        Attributes::NONE,
-        Reach::ThisMount,
+        MountAttributeFlags::READ_ONLY,
+        MountAttributeFlags::NONE,
+        MountReach::ThisMount,
     )
 }

@@ -12,25 +12,25 @@ use rustix::net::{
 use rustix::process::{Gid, Uid};
 use rustix::process::{getegid, geteuid};
 
-use crate::process::sandbox::{Failure, Layer};
+use crate::process::sandbox::{SandboxFailure, SandboxLayer};
 
 /// The user and group of a process before it enters a user namespace, where it is nobody until it is mapped.
 #[derive(Clone, Copy)]
-pub(super) struct Owner {
+pub(super) struct NamespaceOwner {
     user: Uid,
     group: Gid,
 }
 
-impl Owner {
-    pub(super) fn of_this_process() -> Owner {
-        Owner {
+impl NamespaceOwner {
+    pub(super) fn of_this_process() -> NamespaceOwner {
+        NamespaceOwner {
             user: geteuid(),
             group: getegid(),
         }
     }
 
     /// Maps user and group to themselves.
-    pub(super) fn map(self) -> Result<(), Failure> {
+    pub(super) fn map(self) -> Result<(), SandboxFailure> {
         let (user, group) = (self.user.as_raw(), self.group.as_raw());
         let write = |name: &str, text: String| {
             let path = format!("/proc/self/{name}");
@@ -38,7 +38,9 @@ impl Owner {
                 .write(true)
                 .open(&path)
                 .and_then(|mut file| file.write_all(text.as_bytes()));
-            written.map_err(|error| Failure::new(Layer::Namespaces, format!("write {path}"), error))
+            written.map_err(|error| {
+                SandboxFailure::new(SandboxLayer::Namespaces, format!("write {path}"), error)
+            })
         };
         write("setgroups", "deny".to_owned())?;
         write("uid_map", format!("{user} {user} 1"))?;
@@ -47,9 +49,10 @@ impl Owner {
 }
 
 /// Switches the loopback on.
-pub(super) fn loopback_up() -> Result<(), Failure> {
-    set_loopback_up()
-        .map_err(|error| Failure::new(Layer::Namespaces, "switch the loopback on", error))
+pub(super) fn loopback_up() -> Result<(), SandboxFailure> {
+    set_loopback_up().map_err(|error| {
+        SandboxFailure::new(SandboxLayer::Namespaces, "switch the loopback on", error)
+    })
 }
 
 /// Asks over a routing socket: `RTM_NEWLINK`, with an acknowledgement, for the first interface.

@@ -1,4 +1,4 @@
-//! What the walls of a run hold: from plain data and a look at the file system to `Walls`.
+//! What the walls of a run hold: from plain data and a look at the file system to `SandboxPolicy`.
 //!
 //! `places` finds the system, the toolchains of the home and what PATH leads to; `credentials` finds what must not be
 //! seen in them. Here the parts are put together, so that one rule is enough for whoever raises the walls: the deepest
@@ -13,10 +13,10 @@ mod tests;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use self::program_dirs::{Found, trace};
-pub use self::rules::Reach;
-use crate::process::check_env::Base;
-use crate::process::sandbox::{Limits, Mode, Walls};
+use self::program_dirs::{FoundDir, trace};
+pub use self::rules::PathAccess;
+use crate::process::check_env::CallerEnv;
+use crate::process::sandbox::{ResourceLimits, SandboxMode, SandboxPolicy};
 
 const GIB: u64 = 1 << 30;
 
@@ -29,14 +29,14 @@ const OWN_PLACES: [&str; 3] = ["/proc", "/dev", "/tmp"];
 
 /// What a run wants of its walls.
 #[derive(Debug, Clone, Copy)]
-pub struct Plan<'a> {
-    pub mode: Mode,
+pub struct PolicyPlan<'a> {
+    pub mode: SandboxMode,
     /// What may be written: `workspace/`, or a project directory.
     pub workspace: &'a Path,
     /// The root of the run; nothing of it is there but the workspace and what is opened by name.
     pub root: Option<&'a Path>,
     /// Where the user's home and programs are.
-    pub base: &'a Base,
+    pub base: &'a CallerEnv,
     /// What the user opens by name, absolute.
     pub read: &'a [PathBuf],
     /// What stays out of sight in all that is opened: originals of hidden, protected and template files, caches.
@@ -47,15 +47,15 @@ pub struct Plan<'a> {
     pub private: Option<&'a Path>,
     pub devices: &'a [PathBuf],
     pub network: bool,
-    pub limits: Limits,
+    pub limits: ResourceLimits,
 }
 
 /// Returns the walls of a plan. What it names and is not there is left out.
-pub fn walls(plan: &Plan<'_>) -> Walls {
+pub fn walls(plan: &PolicyPlan<'_>) -> SandboxPolicy {
     let write: Vec<PathBuf> = vec![real(plan.workspace)];
     let home = plan.base.home();
     let implied = implied(plan, home);
-    let named: Vec<Found> = plan.read.iter().filter_map(|path| trace(path)).collect();
+    let named: Vec<FoundDir> = plan.read.iter().filter_map(|path| trace(path)).collect();
     let hide = hidden(plan, &implied, &named, &write);
     let mut links = program_dirs::links_on_the_way(plan.base.path());
     links.extend(
@@ -71,7 +71,7 @@ pub fn walls(plan: &Plan<'_>) -> Walls {
         .collect();
     let (read, hide) = rules::settle(&write, read, hide);
     let (tmp, private_home) = private_places(plan);
-    let mut walls = Walls {
+    let mut walls = SandboxPolicy {
         mode: plan.mode,
         freeze: plan
             .freeze
@@ -95,14 +95,20 @@ pub fn walls(plan: &Plan<'_>) -> Walls {
 }
 
 /// What must not be seen in all that is open.
-fn hidden(plan: &Plan<'_>, implied: &[Found], named: &[Found], write: &[PathBuf]) -> Vec<PathBuf> {
+fn hidden(
+    plan: &PolicyPlan<'_>,
+    implied: &[FoundDir],
+    named: &[FoundDir],
+    write: &[PathBuf],
+) -> Vec<PathBuf> {
     let home = plan.base.home();
     let of_home = home.map(credentials::of_the_home).unwrap_or_default();
-    let is_itself_one = |found: &&Found| {
+    let is_itself_one = |found: &&FoundDir| {
         credentials::is_credential(&found.real)
             || of_home.iter().any(|path| real(path) == found.real)
     };
-    let (open_secrets, others): (Vec<&Found>, Vec<&Found>) = named.iter().partition(is_itself_one);
+    let (open_secrets, others): (Vec<&FoundDir>, Vec<&FoundDir>) =
+        named.iter().partition(is_itself_one);
     let mut hide = credentials::of_the_system();
     hide.extend(of_home.iter().map(real));
     let toolchains = implied.iter().filter(|found| found.is_toolchain);
@@ -157,7 +163,7 @@ pub fn refusal(path: &Path) -> Option<&'static str> {
 }
 
 /// What may be read without being named.
-fn implied(plan: &Plan<'_>, home: Option<&Path>) -> Vec<Found> {
+fn implied(plan: &PolicyPlan<'_>, home: Option<&Path>) -> Vec<FoundDir> {
     let mut all = program_dirs::system();
     if let Some(home) = home {
         all.extend(program_dirs::toolchains(home, plan.base.named_toolchains()));
@@ -185,17 +191,17 @@ fn of_the_root(root: &Path) -> Vec<PathBuf> {
     }
 }
 
-fn private_places(plan: &Plan<'_>) -> (PathBuf, PathBuf) {
+fn private_places(plan: &PolicyPlan<'_>) -> (PathBuf, PathBuf) {
     if let Some(private) = plan.private {
         return (private.join("tmp"), private.join("home"));
     }
     (real(PRIVATE_TMP), real(PRIVATE_HOME.0).join(PRIVATE_HOME.1))
 }
 
-impl Default for Limits {
+impl Default for ResourceLimits {
     /// Returns the limits of a run that names none; the memory is three quarters of this machine's.
-    fn default() -> Limits {
-        Limits {
+    fn default() -> ResourceLimits {
+        ResourceLimits {
             processes: 2048,
             memory: machine_memory() / 4 * 3,
             disk: 10 * GIB,

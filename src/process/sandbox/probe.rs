@@ -15,19 +15,21 @@ use rustix::io::Errno;
 
 use crate::error::{Error, Result};
 use crate::process::sandbox::messages;
-use crate::process::sandbox::{Failure, Layer, Limits, Mode, Walls};
-use crate::process::wire::{self, Input, Task};
-use crate::process::{Ended, Job, Launcher, bury, order, spawn_keeper};
+use crate::process::sandbox::{
+    ResourceLimits, SandboxFailure, SandboxLayer, SandboxMode, SandboxPolicy,
+};
+use crate::process::wire::{self, ChildInput, Task};
+use crate::process::{Job, JobEnd, Launcher, bury, order, spawn_keeper};
 
 /// What this system gives, and what there is to say about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
-    pub mode: Mode,
+pub struct ProbeResult {
+    pub mode: SandboxMode,
     /// What is lost, why, and what mends it; nothing where everything holds.
     why: String,
 }
 
-impl Found {
+impl ProbeResult {
     /// Returns the line for the user; `opened` is what the user has opened.
     pub fn line(&self, opened: &str) -> String {
         format!("sandbox: {}{opened}{}", self.mode.name(), self.why)
@@ -35,26 +37,26 @@ impl Found {
 
     /// Whether the user has to know also when nothing but problems is to be said.
     pub fn is_noteworthy(&self) -> bool {
-        self.mode != Mode::Full
+        self.mode != SandboxMode::Full
     }
 }
 
 /// Returns the best mode that holds here; where none does, that is `Error::NoSandbox`.
 ///
 /// `temporary` is a directory outside the walls, and `network` whether they let the network through.
-pub fn find(launcher: &Launcher, temporary: &Path, network: bool) -> Result<Found> {
-    let found = |mode, why| Ok(Found { mode, why });
-    let full = match attempt(launcher, temporary, network, Mode::Full)? {
-        Ok(()) => return found(Mode::Full, messages::full()),
+pub fn find(launcher: &Launcher, temporary: &Path, network: bool) -> Result<ProbeResult> {
+    let found = |mode, why| Ok(ProbeResult { mode, why });
+    let full = match attempt(launcher, temporary, network, SandboxMode::Full)? {
+        Ok(()) => return found(SandboxMode::Full, messages::full()),
         Err(failure) => failure,
     };
-    let second = if full.layer == Layer::Landlock {
-        Mode::FullWithoutLandlock
+    let second = if full.layer == SandboxLayer::Landlock {
+        SandboxMode::FullWithoutLandlock
     } else {
-        Mode::Reduced
+        SandboxMode::Reduced
     };
     match (second, attempt(launcher, temporary, network, second)?) {
-        (Mode::Reduced, Ok(())) => found(second, messages::reduced(&full, network)),
+        (SandboxMode::Reduced, Ok(())) => found(second, messages::reduced(&full, network)),
         (_, Ok(())) => found(second, messages::without_landlock(&full)),
         (_, Err(failure)) => Err(Error::NoSandbox(messages::none(&full, &failure))),
     }
@@ -65,15 +67,15 @@ fn attempt(
     launcher: &Launcher,
     temporary: &Path,
     network: bool,
-    mode: Mode,
-) -> Result<std::result::Result<(), Failure>> {
+    mode: SandboxMode,
+) -> Result<std::result::Result<(), SandboxFailure>> {
     let broken = |error| Error::io("start", &launcher.program, error);
     let outside = tempfile::Builder::new()
         .prefix("orchestrator-trial-")
         .tempdir_in(temporary);
     let outside = outside.map_err(|error| Error::io("make a directory in", temporary, error))?;
     let launcher = launcher.behind(walls(mode, network, outside.path()));
-    let bait = Bait::lay(outside.path(), network).map_err(broken)?;
+    let bait = ProbeBait::lay(outside.path(), network).map_err(broken)?;
     let (mut keeper, mut control) =
         spawn_keeper(&launcher, Stdio::null(), Stdio::null()).map_err(broken)?;
     let job = Job {
@@ -83,34 +85,35 @@ fn attempt(
         timeout: Duration::MAX,
     };
     let told = order(&control, &launcher, Task::Try)
-        .and_then(|()| wire::send(&control, &wire::encode_job(&job, Input::Empty, false)))
+        .and_then(|()| wire::send(&control, &wire::encode_job(&job, ChildInput::Empty, false)))
         .and_then(|()| wire::receive(&mut control));
     let told = told.ok().and_then(|message| wire::decode_ended(&message));
     bury(&mut keeper, told.is_some());
-    let escaped = |what: &str| Failure {
-        layer: Layer::Namespaces,
+    let escaped = |what: &str| SandboxFailure {
+        layer: SandboxLayer::Namespaces,
         what: what.to_owned(),
     };
     Ok(match told {
         _ if bait.marker.exists() => Err(escaped("a file outside could be written")),
-        Some(Ended::Exited(0)) => Ok(()),
-        Some(Ended::NoWalls(failure)) => Err(failure),
-        Some(Ended::CannotStart(what)) => Err(escaped(&what)),
-        Some(Ended::Exited(_) | Ended::Signalled(_) | Ended::TimedOut | Ended::Limit(_)) | None => {
-            Err(escaped(
-                "what was started behind the walls ended without a word",
-            ))
-        }
+        Some(JobEnd::Exited(0)) => Ok(()),
+        Some(JobEnd::NoWalls(failure)) => Err(failure),
+        Some(JobEnd::CannotStart(what)) => Err(escaped(&what)),
+        Some(JobEnd::Exited(_) | JobEnd::Signalled(_) | JobEnd::TimedOut | JobEnd::Limit(_))
+        | None => Err(escaped(
+            "what was started behind the walls ended without a word",
+        )),
     })
 }
 
 /// The smallest walls: nothing that differs from run to run.
-fn walls(mode: Mode, network: bool, outside: &Path) -> Walls {
+fn walls(mode: SandboxMode, network: bool, outside: &Path) -> SandboxPolicy {
     let (tmp, home) = match mode {
-        Mode::Reduced => (outside.join("tmp"), outside.join("home")),
-        Mode::Full | Mode::FullWithoutLandlock => ("/tmp".into(), "/home/orchestrator".into()),
+        SandboxMode::Reduced => (outside.join("tmp"), outside.join("home")),
+        SandboxMode::Full | SandboxMode::FullWithoutLandlock => {
+            ("/tmp".into(), "/home/orchestrator".into())
+        }
     };
-    Walls {
+    SandboxPolicy {
         mode,
         write: Vec::new(),
         freeze: Vec::new(),
@@ -126,25 +129,25 @@ fn walls(mode: Mode, network: bool, outside: &Path) -> Walls {
         private: None,
         devices: Vec::new(),
         network,
-        limits: Limits::default(),
+        limits: ResourceLimits::default(),
     }
 }
 
 /// What an escape would reach: a place for a file, a listener.
-struct Bait {
+struct ProbeBait {
     marker: PathBuf,
     /// Where the network passes, it may be reached.
     listener: Option<TcpListener>,
 }
 
-impl Bait {
-    fn lay(outside: &Path, network: bool) -> std::io::Result<Bait> {
+impl ProbeBait {
+    fn lay(outside: &Path, network: bool) -> std::io::Result<ProbeBait> {
         let listener = if network {
             None
         } else {
             TcpListener::bind(("127.0.0.1", 0)).ok()
         };
-        Ok(Bait {
+        Ok(ProbeBait {
             marker: outside.canonicalize()?.join("escaped"),
             listener,
         })
@@ -163,9 +166,9 @@ impl Bait {
 }
 
 /// Tries to get out, from behind the walls; an escape that works is a reason not to trust them.
-pub(in crate::process) fn try_to_escape(mode: Mode, arguments: &[OsString]) -> Ended {
+pub(in crate::process) fn try_to_escape(mode: SandboxMode, arguments: &[OsString]) -> JobEnd {
     let [marker, address] = arguments else {
-        return Ended::CannotStart("no arguments".to_owned());
+        return JobEnd::CannotStart("no arguments".to_owned());
     };
     let attempts = [
         (
@@ -173,18 +176,18 @@ pub(in crate::process) fn try_to_escape(mode: Mode, arguments: &[OsString]) -> E
             "a file outside could be written",
         ),
         (
-            can_change(Path::new("/usr")) && mode != Mode::Reduced,
+            can_change(Path::new("/usr")) && mode != SandboxMode::Reduced,
             "what is read-only could be changed",
         ),
         (can_talk(address), "something outside could be talked to"),
         (
-            can_see_others() && mode != Mode::Reduced,
+            can_see_others() && mode != SandboxMode::Reduced,
             "processes outside could be seen",
         ),
     ];
     match attempts.into_iter().find(|(works, _)| *works) {
-        Some((_, escape)) => Ended::CannotStart(escape.to_owned()),
-        None => Ended::Exited(0),
+        Some((_, escape)) => JobEnd::CannotStart(escape.to_owned()),
+        None => JobEnd::Exited(0),
     }
 }
 

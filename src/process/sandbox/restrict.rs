@@ -8,26 +8,28 @@ use rustix::process::{Resource, Rlimit, geteuid, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, clear_ambient_capability_set};
 use rustix::thread::{remove_capability_from_bounding_set, set_capabilities, set_no_new_privs};
 
-use crate::process::sandbox::{Failure, Layer, Mode, Walls, landlock, seccomp};
+use crate::process::sandbox::{
+    SandboxFailure, SandboxLayer, SandboxMode, SandboxPolicy, landlock, seccomp,
+};
 
 /// Restricts this process and all that it will start.
-pub(super) fn restrict(walls: &Walls) -> Result<(), Failure> {
+pub(super) fn restrict(walls: &SandboxPolicy) -> Result<(), SandboxFailure> {
     limit(walls)?;
     drop_privileges()?;
     let scopes = match walls.mode {
-        Mode::FullWithoutLandlock => false,
-        Mode::Full | Mode::Reduced => landlock::restrict(walls)?,
+        SandboxMode::FullWithoutLandlock => false,
+        SandboxMode::Full | SandboxMode::Reduced => landlock::restrict(walls)?,
     };
     seccomp::restrict(walls, scopes)
 }
 
-fn failure(step: &str, errno: Errno) -> Failure {
-    Failure::new(Layer::Rights, step, errno)
+fn failure(step: &str, errno: Errno) -> SandboxFailure {
+    SandboxFailure::new(SandboxLayer::Rights, step, errno)
 }
 
-fn limit(walls: &Walls) -> Result<(), Failure> {
+fn limit(walls: &SandboxPolicy) -> Result<(), SandboxFailure> {
     // Its init counts as well; without a user namespace everything that the user runs does.
-    let others = if walls.mode == Mode::Reduced {
+    let others = if walls.mode == SandboxMode::Reduced {
         processes_of_the_user()
     } else {
         1
@@ -82,7 +84,7 @@ fn processes_of_the_user() -> u64 {
 }
 
 /// Gives up every capability, for good.
-fn drop_privileges() -> Result<(), Failure> {
+fn drop_privileges() -> Result<(), SandboxFailure> {
     for number in 0..u64::BITS {
         match remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << number)) {
             Ok(()) => {}

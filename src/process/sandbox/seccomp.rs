@@ -15,7 +15,7 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
 };
 
-use crate::process::sandbox::{Failure, Layer, Mode, Walls};
+use crate::process::sandbox::{SandboxFailure, SandboxLayer, SandboxMode, SandboxPolicy};
 
 /// Refused whatever their arguments are.
 const REFUSED: [c_long; 45] = [
@@ -131,9 +131,9 @@ const OF_MODES_BY_NAME: [(c_long, u8); 0] = [];
 const X32: u32 = 0x4000_0000;
 
 /// Restricts this process; `scopes` is whether sockets of others are out of reach in another way.
-pub(super) fn restrict(walls: &Walls, scopes: bool) -> Result<(), Failure> {
-    let failure = |what: String| Failure {
-        layer: Layer::Seccomp,
+pub(super) fn restrict(walls: &SandboxPolicy, scopes: bool) -> Result<(), SandboxFailure> {
+    let failure = |what: String| SandboxFailure {
+        layer: SandboxLayer::Seccomp,
         what: format!("seccomp: {what}"),
     };
     let program = program(walls, scopes).map_err(|error| failure(error.to_string()))?;
@@ -145,10 +145,10 @@ pub(super) fn restrict(walls: &Walls, scopes: bool) -> Result<(), Failure> {
     })
 }
 
-type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+type SeccompRules = BTreeMap<i64, Vec<SeccompRule>>;
 
-fn program(walls: &Walls, scopes: bool) -> Result<BpfProgram, BackendError> {
-    let mut rules: Rules = REFUSED.into_iter().map(|call| (call, Vec::new())).collect();
+fn program(walls: &SandboxPolicy, scopes: bool) -> Result<BpfProgram, BackendError> {
+    let mut rules: SeccompRules = REFUSED.into_iter().map(|call| (call, Vec::new())).collect();
     let of_clone = NAMESPACES.map(|flag| rule(&[(0, Dword, MaskedEq(flag as u64), flag as u64)]));
     rules.insert(
         libc::SYS_clone,
@@ -171,7 +171,7 @@ fn program(walls: &Walls, scopes: bool) -> Result<BpfProgram, BackendError> {
     rules.insert(libc::SYS_socket, of_socket(walls, scopes)?);
     #[cfg(target_arch = "x86_64")]
     rules.extend([libc::SYS_iopl, libc::SYS_ioperm].map(|call| (call, Vec::new())));
-    if walls.mode == Mode::Reduced {
+    if walls.mode == SandboxMode::Reduced {
         add_rules_among_others(&mut rules)?;
     }
     let architecture = TargetArch::try_from(std::env::consts::ARCH)?;
@@ -192,8 +192,8 @@ fn of_open(flags: u8) -> Result<Vec<SeccompRule>, BackendError> {
 }
 
 /// The families of sockets: unix and inet ones in namespaces, without them none, or inet ones alone.
-fn of_socket(walls: &Walls, scopes: bool) -> Result<Vec<SeccompRule>, BackendError> {
-    let is_reduced = walls.mode == Mode::Reduced;
+fn of_socket(walls: &SandboxPolicy, scopes: bool) -> Result<Vec<SeccompRule>, BackendError> {
+    let is_reduced = walls.mode == SandboxMode::Reduced;
     if is_reduced && !walls.network {
         return Ok(Vec::new());
     }
@@ -209,7 +209,7 @@ fn of_socket(walls: &Walls, scopes: bool) -> Result<Vec<SeccompRule>, BackendErr
 }
 
 /// What is refused where the processes of others can be seen.
-fn add_rules_among_others(rules: &mut Rules) -> Result<(), BackendError> {
+fn add_rules_among_others(rules: &mut SeccompRules) -> Result<(), BackendError> {
     const OF_A_PROCESS: u64 = 1;
     rules.extend(SHARED.map(|call| (call, Vec::new())));
     for call in ON_A_PROCESS {

@@ -6,19 +6,19 @@
 use std::os::fd::OwnedFd;
 
 use crate::error::{Error, Result};
-use crate::process::sandbox::Walls;
+use crate::process::sandbox::SandboxPolicy;
 use crate::process::wire::{self, Task};
-use crate::process::{Ended, Launcher, bury, order, spawn_keeper};
+use crate::process::{JobEnd, Launcher, bury, order, spawn_keeper};
 
 /// Namespaces of users, mounts, messages and, where the network is one's own, of that.
 #[derive(Debug)]
-pub struct Pocket {
+pub struct SharedNamespaces {
     namespaces: Vec<OwnedFd>,
 }
 
-impl Pocket {
+impl SharedNamespaces {
     /// Makes a pocket with the tree of these walls in it.
-    pub fn make(launcher: &Launcher, walls: &Walls) -> Result<Pocket> {
+    pub fn make(launcher: &Launcher, walls: &SandboxPolicy) -> Result<SharedNamespaces> {
         let launcher = launcher.behind(walls.clone());
         let io_error = |error| Error::io("start", &launcher.program, error);
         let (mut keeper, mut control) = spawn_keeper(
@@ -31,17 +31,17 @@ impl Pocket {
             .and_then(|()| wire::receive(&mut control))
             .map_err(io_error)
             .and_then(|message| match wire::decode_ended(&message) {
-                Some(Ended::Exited(count)) => (0..count)
+                Some(JobEnd::Exited(count)) => (0..count)
                     .map(|_| wire::receive_descriptor(&control))
                     .collect::<std::io::Result<Vec<_>>>()
                     .map_err(io_error),
-                Some(Ended::NoWalls(failure)) => Err(failure.into()),
+                Some(JobEnd::NoWalls(failure)) => Err(failure.into()),
                 _ => Err(Error::Bug(
                     "a keeper made no namespaces and does not say why".into(),
                 )),
             });
         bury(&mut keeper, true);
-        Ok(Pocket { namespaces: made? })
+        Ok(SharedNamespaces { namespaces: made? })
     }
 
     pub(in crate::process) fn namespaces(&self) -> &[OwnedFd] {

@@ -9,33 +9,34 @@ use std::io;
 use rustix::process::Pid;
 
 /// Which of the two one is after a fork.
-pub(super) enum Side {
+pub(super) enum ForkSide {
     Parent(Pid),
     Child,
 }
 
 /// Namespaces that a forked child gets as its own.
 #[derive(Clone, Copy)]
-pub(super) struct Flags(libc::c_int);
+pub(super) struct NamespaceFlags(libc::c_int);
 
-impl Flags {
-    pub(super) const NONE: Flags = Flags(0);
+impl NamespaceFlags {
+    pub(super) const NONE: NamespaceFlags = NamespaceFlags(0);
     /// All but the network.
-    pub(super) const ALL: Flags =
-        Flags(libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC);
-    pub(super) const NETWORK: Flags = Flags(libc::CLONE_NEWNET);
+    pub(super) const ALL: NamespaceFlags = NamespaceFlags(
+        libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC,
+    );
+    pub(super) const NETWORK: NamespaceFlags = NamespaceFlags(libc::CLONE_NEWNET);
     /// Processes and mounts alone; the child's parent is the parent of whoever forks.
-    pub(super) const MEMBER: Flags =
-        Flags(libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_PARENT);
+    pub(super) const MEMBER: NamespaceFlags =
+        NamespaceFlags(libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_PARENT);
 
-    pub(super) fn and(self, other: Flags) -> Flags {
-        Flags(self.0 | other.0)
+    pub(super) fn and(self, other: NamespaceFlags) -> NamespaceFlags {
+        NamespaceFlags(self.0 | other.0)
     }
 }
 
 /// Forks.
 #[expect(unsafe_code, reason = "there is no safe fork")]
-pub(super) fn fork(flags: Flags) -> io::Result<Side> {
+pub(super) fn fork(flags: NamespaceFlags) -> io::Result<ForkSide> {
     debug_assert!(fs::read_dir("/proc/self/task").map_or(1, Iterator::count) == 1);
     // SAFETY: this process has one thread, so the child finds every lock free and every structure whole. Without a
     // stack of its own and without CLONE_VM it is an ordinary fork; the unused arguments are zero in any order.
@@ -50,9 +51,9 @@ pub(super) fn fork(flags: Flags) -> io::Result<Side> {
         )
     };
     match i32::try_from(pid) {
-        Ok(0) => Ok(Side::Child),
+        Ok(0) => Ok(ForkSide::Child),
         Ok(pid @ 1..) => Pid::from_raw(pid)
-            .map(Side::Parent)
+            .map(ForkSide::Parent)
             .ok_or_else(io::Error::last_os_error),
         _ => Err(io::Error::last_os_error()),
     }
@@ -76,22 +77,22 @@ pub(super) fn close_all_but(kept: u32) {
 
 /// Attributes of mounts, as `mount_setattr` has them.
 #[derive(Clone, Copy)]
-pub(super) struct Attributes(u64);
+pub(super) struct MountAttributeFlags(u64);
 
-impl Attributes {
-    pub(super) const NONE: Attributes = Attributes(0);
-    pub(super) const READ_ONLY: Attributes = Attributes(1);
-    pub(super) const NO_SUID: Attributes = Attributes(2);
-    pub(super) const NO_DEVICES: Attributes = Attributes(4);
+impl MountAttributeFlags {
+    pub(super) const NONE: MountAttributeFlags = MountAttributeFlags(0);
+    pub(super) const READ_ONLY: MountAttributeFlags = MountAttributeFlags(1);
+    pub(super) const NO_SUID: MountAttributeFlags = MountAttributeFlags(2);
+    pub(super) const NO_DEVICES: MountAttributeFlags = MountAttributeFlags(4);
 
-    pub(super) fn and(self, other: Attributes) -> Attributes {
-        Attributes(self.0 | other.0)
+    pub(super) fn and(self, other: MountAttributeFlags) -> MountAttributeFlags {
+        MountAttributeFlags(self.0 | other.0)
     }
 }
 
 /// How far a change of attributes reaches.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum MountReach {
     ThisMount,
     AllBelow,
 }
@@ -103,9 +104,9 @@ pub(super) enum Reach {
 )]
 pub(super) fn set_attributes(
     place: &std::path::Path,
-    set: Attributes,
-    clear: Attributes,
-    reach: Reach,
+    set: MountAttributeFlags,
+    clear: MountAttributeFlags,
+    reach: MountReach,
 ) -> io::Result<()> {
     use std::os::unix::ffi::OsStrExt;
     #[repr(C)]
@@ -122,7 +123,7 @@ pub(super) fn set_attributes(
         propagation: 0,
         user_namespace: 0,
     };
-    let flags = if reach == Reach::AllBelow {
+    let flags = if reach == MountReach::AllBelow {
         libc::AT_RECURSIVE
     } else {
         0

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-use crate::process::sandbox::{Limits, Mode, Walls};
+use crate::process::sandbox::{ResourceLimits, SandboxMode, SandboxPolicy};
 use crate::process::wire::{put_bytes, put_list, take_bytes, take_list};
 
 /// What a keeper is for.
@@ -19,17 +19,21 @@ pub(in crate::process) enum Task {
 
 /// The first message to a keeper.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::process) struct Order {
+pub(in crate::process) struct TaskMessage {
     pub(in crate::process) task: Task,
-    pub(in crate::process) walls: Option<Walls>,
+    pub(in crate::process) walls: Option<SandboxPolicy>,
     /// How many namespaces to enter follow as descriptors.
     pub(in crate::process) namespaces: u8,
 }
 
 const TASKS: [Task; 3] = [Task::Keep, Task::MakeNamespaces, Task::Try];
-const MODES: [Mode; 3] = [Mode::Full, Mode::FullWithoutLandlock, Mode::Reduced];
+const MODES: [SandboxMode; 3] = [
+    SandboxMode::Full,
+    SandboxMode::FullWithoutLandlock,
+    SandboxMode::Reduced,
+];
 
-impl Order {
+impl TaskMessage {
     /// Returns the order as a message.
     pub(in crate::process) fn encode(&self) -> Vec<u8> {
         let mut message = vec![
@@ -44,14 +48,14 @@ impl Order {
     }
 
     /// Returns the order in a message, or nothing where it holds none.
-    pub(in crate::process) fn decode(message: &[u8]) -> Option<Order> {
+    pub(in crate::process) fn decode(message: &[u8]) -> Option<TaskMessage> {
         let ([task, namespaces, has_walls], mut rest) = message.split_first_chunk()?;
         let walls = if *has_walls == 1 {
             Some(take_walls(&mut rest)?)
         } else {
             None
         };
-        Some(Order {
+        Some(TaskMessage {
             task: *TASKS.get(usize::from(*task))?,
             walls,
             namespaces: *namespaces,
@@ -59,9 +63,9 @@ impl Order {
     }
 }
 
-fn put_walls(message: &mut Vec<u8>, walls: &Walls) {
+fn put_walls(message: &mut Vec<u8>, walls: &SandboxPolicy) {
     message.extend([walls.mode as u8, u8::from(walls.network)]);
-    let Limits {
+    let ResourceLimits {
         processes,
         memory,
         disk,
@@ -96,7 +100,7 @@ fn put_walls(message: &mut Vec<u8>, walls: &Walls) {
     }
 }
 
-fn take_walls(message: &mut &[u8]) -> Option<Walls> {
+fn take_walls(message: &mut &[u8]) -> Option<SandboxPolicy> {
     let ([mode, network], rest) = message.split_first_chunk()?;
     *message = rest;
     let (mode, network) = (*MODES.get(usize::from(*mode))?, *network == 1);
@@ -107,7 +111,7 @@ fn take_walls(message: &mut &[u8]) -> Option<Walls> {
     };
     let (processes, memory, disk, files) = (number()?, number()?, number()?, number()?);
     let (file_size, reserve, private) = (number()?, number()?, number()?);
-    let limits = Limits {
+    let limits = ResourceLimits {
         processes,
         memory,
         disk,
@@ -132,7 +136,7 @@ fn take_walls(message: &mut &[u8]) -> Option<Walls> {
         .collect();
     let private = paths()?.pop();
     let (home, tmp) = (take_bytes(message)?.into(), take_bytes(message)?.into());
-    Some(Walls {
+    Some(SandboxPolicy {
         mode,
         write,
         freeze,

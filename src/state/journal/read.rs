@@ -21,7 +21,7 @@ const MOST_PIECES: u32 = 2;
 
 /// A whole line of the run.
 #[derive(Deserialize)]
-struct Line {
+struct LoggedLine {
     #[serde(rename = "ts")]
     _ts: String,
     run_id: String,
@@ -34,7 +34,7 @@ struct Line {
 
 /// What reading a log came to.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct ReadUp {
+pub struct JournalRead {
     /// The number of the last line that was read.
     pub lines: u64,
     /// Where that line ends.
@@ -44,9 +44,9 @@ pub struct ReadUp {
 }
 
 /// The lines read so far.
-struct Reader<'a> {
+struct JournalReader<'a> {
     run_id: Option<String>,
-    read: ReadUp,
+    read: JournalRead,
     visit: &'a mut dyn FnMut(u64, Event),
 }
 
@@ -57,12 +57,12 @@ pub fn read_lines(
     file: &File,
     run_id: Option<&str>,
     visit: &mut dyn FnMut(u64, Event),
-) -> std::io::Result<ReadUp> {
+) -> std::io::Result<JournalRead> {
     let mut input = BufReader::with_capacity(1 << 16, file);
     input.seek(SeekFrom::Start(0))?;
-    let mut reader = Reader {
+    let mut reader = JournalReader {
         run_id: run_id.map(str::to_owned),
-        read: ReadUp::default(),
+        read: JournalRead::default(),
         visit,
     };
     let (mut line, mut end, mut pieces) = (Vec::new(), 0, 0);
@@ -84,7 +84,7 @@ pub fn read_lines(
     }
 }
 
-impl Reader<'_> {
+impl JournalReader<'_> {
     /// Takes a line that continues the numbers. After damage one number may be missing, that of the damaged line.
     fn take(&mut self, line: &[u8], is_after_damage: bool) -> bool {
         let Some(line) = self.whole(line) else {
@@ -119,16 +119,16 @@ impl Reader<'_> {
     }
 
     /// Returns a line that is whole and of this run.
-    fn whole(&self, line: &[u8]) -> Option<Line> {
+    fn whole(&self, line: &[u8]) -> Option<LoggedLine> {
         let value: Value = serde_json::from_slice(line).ok()?;
-        let line = Line::deserialize(&value).ok()?;
+        let line = LoggedLine::deserialize(&value).ok()?;
         self.run_id
             .as_ref()
             .is_none_or(|id| *id == line.run_id)
-            .then_some(Line { value, ..line })
+            .then_some(LoggedLine { value, ..line })
     }
 
-    fn accept(&mut self, line: Line) {
+    fn accept(&mut self, line: LoggedLine) {
         self.read.lines = line.seq;
         self.run_id.get_or_insert(line.run_id);
         // An event that a newer version wrote is skipped, not a fault of the log.

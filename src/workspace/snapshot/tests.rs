@@ -7,25 +7,25 @@ use std::process::Command;
 
 use crate::workspace::snapshot::Snapshot;
 use crate::workspace::tests::Place;
-use crate::workspace::{Entry, Kind, Walk};
+use crate::workspace::{EntryKind, WalkStep, WorkspaceEntry};
 
 /// Everything that a restored tree has to have again.
-fn picture(place: &Place) -> Vec<(Entry, Option<Vec<u8>>)> {
+fn picture(place: &Place) -> Vec<(WorkspaceEntry, Option<Vec<u8>>)> {
     let mut seen = Vec::new();
     place
         .door
         .walk(&mut |entry| {
-            let content = matches!(entry.kind, Kind::File { .. })
+            let content = matches!(entry.kind, EntryKind::File { .. })
                 .then(|| fs::read(place.path(&entry.path)).expect("read"));
             seen.push((
-                Entry {
+                WorkspaceEntry {
                     ino: 0,
                     ctime: (0, 0),
                     ..entry.clone()
                 },
                 content,
             ));
-            Walk::On
+            WalkStep::On
         })
         .expect("walk");
     seen

@@ -11,7 +11,7 @@ use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
 
 use crate::error::Error;
 use crate::workspace::tests::{Place, delete, mount, unmount, write};
-use crate::workspace::{Change, Refusal};
+use crate::workspace::{ChangeRefusal, FileChange};
 
 #[test]
 fn files_are_written_and_deleted() {
@@ -60,7 +60,7 @@ fn the_same_changes_again_lead_to_the_same_tree() {
 #[test]
 fn many_files_at_once() {
     let place = Place::new();
-    let changes: Vec<Change> = (0..500)
+    let changes: Vec<FileChange> = (0..500)
         .map(|n| write(&format!("d{}/f{n}", n % 7), &n.to_string()))
         .collect();
     place.change(&changes).expect("change");
@@ -151,7 +151,7 @@ fn files_and_folders_in_each_others_way() {
     place.assert_conflict(&[write("folder", "")]);
     place.assert_conflict(&[write("new", ""), write("new/x", "")]);
     match place.door.judge(&[write("file/x/y", "")]) {
-        Err(Refusal::Conflict(text)) => assert!(text.contains("`file` is a file"), "{text}"),
+        Err(ChangeRefusal::Conflict(text)) => assert!(text.contains("`file` is a file"), "{text}"),
         other => panic!("{other:?}"),
     }
     place

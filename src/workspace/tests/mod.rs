@@ -14,11 +14,11 @@ use tempfile::TempDir;
 
 use crate::error::Error;
 use crate::workspace::safe_path::SafePath;
-use crate::workspace::{Change, Door, Refusal};
+use crate::workspace::{ChangeRefusal, FileChange, Workspace};
 
 pub(in crate::workspace) struct Place {
     root: TempDir,
-    pub door: Door,
+    pub door: Workspace,
 }
 
 impl Place {
@@ -103,15 +103,15 @@ impl Place {
     }
 
     /// Judges, and applies what was judged well.
-    pub fn change(&self, changes: &[Change]) -> Result<(), Refusal> {
+    pub fn change(&self, changes: &[FileChange]) -> Result<(), ChangeRefusal> {
         self.door.judge(changes)?;
-        self.door.apply(changes).map_err(Refusal::from)
+        self.door.apply(changes).map_err(ChangeRefusal::from)
     }
 
-    pub fn assert_conflict(&self, changes: &[Change]) {
+    pub fn assert_conflict(&self, changes: &[FileChange]) {
         let before = self.names();
         assert!(
-            matches!(self.door.judge(changes), Err(Refusal::Conflict(_))),
+            matches!(self.door.judge(changes), Err(ChangeRefusal::Conflict(_))),
             "{:?}",
             self.door.judge(changes)
         );
@@ -119,9 +119,9 @@ impl Place {
     }
 
     /// Neither judging nor applying gets past it.
-    pub fn assert_violation(&self, changes: &[Change]) {
+    pub fn assert_violation(&self, changes: &[FileChange]) {
         assert!(
-            matches!(self.door.judge(changes), Err(Refusal::Violation(_))),
+            matches!(self.door.judge(changes), Err(ChangeRefusal::Violation(_))),
             "{:?}",
             self.door.judge(changes)
         );
@@ -136,9 +136,9 @@ impl Place {
     }
 }
 
-pub(in crate::workspace) fn open(workspace: &Path) -> Result<Door, Error> {
+pub(in crate::workspace) fn open(workspace: &Path) -> Result<Workspace, Error> {
     let root = fs::File::open(workspace.parent().expect("parent")).expect("open");
-    Door::open(
+    Workspace::open(
         root.as_fd(),
         workspace
             .file_name()
@@ -148,15 +148,15 @@ pub(in crate::workspace) fn open(workspace: &Path) -> Result<Door, Error> {
     )
 }
 
-fn write(path: &str, content: &str) -> Change {
-    Change::Write {
+fn write(path: &str, content: &str) -> FileChange {
+    FileChange::Write {
         path: SafePath::parse(path).expect(path),
         content: content.into(),
     }
 }
 
-fn delete(path: &str) -> Change {
-    Change::Delete {
+fn delete(path: &str) -> FileChange {
+    FileChange::Delete {
         path: SafePath::parse(path).expect(path),
     }
 }

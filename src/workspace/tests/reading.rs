@@ -9,23 +9,23 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::workspace::entry::Access;
 use crate::workspace::tests::{Place, mount, unmount};
-use crate::workspace::{Door, Kind, Reach, Read, Walk, Walked};
+use crate::workspace::{EntryKind, ReadOutcome, WalkEnd, WalkReach, WalkStep, Workspace};
 
-fn read(place: &Place, path: &str) -> Read {
+fn read(place: &Place, path: &str) -> ReadOutcome {
     place.door.read_file(Path::new(path), 4).expect(path)
 }
 
-fn walked(door: &Door) -> Vec<String> {
+fn walked(door: &Workspace) -> Vec<String> {
     let mut seen = Vec::new();
     let ended = door.walk(&mut |entry| {
         seen.push(entry.path.to_string_lossy().into_owned());
         if entry.path.ends_with("skipped") {
-            Walk::Skip
+            WalkStep::Skip
         } else {
-            Walk::On
+            WalkStep::On
         }
     });
-    assert_eq!(ended.expect("walk"), Walked::Whole);
+    assert_eq!(ended.expect("walk"), WalkEnd::Whole);
     seen
 }
 
@@ -37,10 +37,10 @@ fn only_regular_files_of_a_size_are_read() {
     place.link("out", place.outside().join("precious"));
     place.link("folder", "d");
     mknodat(CWD, place.path("pipe"), FileType::Fifo, Mode::RWXU, 0).expect("mkfifo");
-    assert_eq!(read(&place, "d/four"), Read::File(b"1234".into()));
-    assert_eq!(read(&place, "five"), Read::TooLarge(5));
+    assert_eq!(read(&place, "d/four"), ReadOutcome::File(b"1234".into()));
+    assert_eq!(read(&place, "five"), ReadOutcome::TooLarge(5));
     for path in ["missing", "missing/x"] {
-        assert_eq!(read(&place, path), Read::Missing);
+        assert_eq!(read(&place, path), ReadOutcome::Missing);
     }
     for path in [
         "out",
@@ -51,7 +51,7 @@ fn only_regular_files_of_a_size_are_read() {
         "../outside/precious",
         "",
     ] {
-        assert_eq!(read(&place, path), Read::Other, "{path}");
+        assert_eq!(read(&place, path), ReadOutcome::Other, "{path}");
     }
 }
 
@@ -85,23 +85,23 @@ fn entries_are_described() {
         .walk(&mut |entry| {
             assert!(entry.ino > 0 && entry.mtime.0 > 0 && entry.ctime.0 > 0);
             kinds.push(entry.kind.clone());
-            Walk::On
+            WalkStep::On
         })
         .expect("walk");
     let mode = place.mode("d");
-    let link = Kind::Link {
+    let link = EntryKind::Link {
         target: "../x".into(),
     };
     assert_eq!(
         kinds,
         [
-            Kind::Dir { mode },
-            Kind::File {
+            EntryKind::Dir { mode },
+            EntryKind::File {
                 size: 2,
                 mode: 0o640
             },
             link,
-            Kind::Special
+            EntryKind::Special
         ]
     );
 }
@@ -112,18 +112,18 @@ fn a_walk_is_bounded() {
     let deep = "d/".repeat(300);
     fs::create_dir_all(place.path(deep)).expect("mkdir");
     assert_eq!(walked(&place.door).len(), 256);
-    let reach = Reach {
+    let reach = WalkReach {
         entries: 10,
         access: Access::AsIs,
     };
     let mut seen = 0;
     let ended = place.door.walk_far(reach, &mut |_| {
         seen += 1;
-        Walk::On
+        WalkStep::On
     });
-    assert_eq!((ended.expect("walk"), seen), (Walked::Cut, 10));
-    let ended = place.door.walk(&mut |_| Walk::Stop);
-    assert_eq!(ended.expect("walk"), Walked::Whole);
+    assert_eq!((ended.expect("walk"), seen), (WalkEnd::Cut, 10));
+    let ended = place.door.walk(&mut |_| WalkStep::Stop);
+    assert_eq!(ended.expect("walk"), WalkEnd::Whole);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 
-fn user(content: Vec<Block>) -> Message {
+fn user(content: Vec<ContentBlock>) -> Message {
     Message {
         role: Role::User,
         content,
@@ -13,7 +13,7 @@ fn user(content: Vec<Block>) -> Message {
 
 fn call(turn: usize) -> Message {
     let input = json!({"command": format!("echo {turn}")});
-    let call = Block::ToolUse {
+    let call = ContentBlock::ToolUse {
         id: format!("c{turn}"),
         name: "bash".into(),
         input,
@@ -27,7 +27,7 @@ fn call(turn: usize) -> Message {
 
 fn result(turn: usize, bytes: usize) -> Message {
     let (id, text) = (format!("c{turn}"), "x".repeat(bytes));
-    user(vec![Block::ToolResult {
+    user(vec![ContentBlock::ToolResult {
         id,
         text,
         screen: format!("screen {turn}"),
@@ -36,9 +36,9 @@ fn result(turn: usize, bytes: usize) -> Message {
     }])
 }
 
-fn opened(context: usize) -> Conversation {
-    let mut conversation = Conversation::new("system", &[], context);
-    conversation.add(user(vec![Block::cached("the task")]));
+fn opened(context: usize) -> ContextWindow {
+    let mut conversation = ContextWindow::new("system", &[], context);
+    conversation.add(user(vec![ContentBlock::cached("the task")]));
     conversation
 }
 
@@ -46,7 +46,7 @@ fn opened(context: usize) -> Conversation {
 fn plain(messages: &[Message]) -> Vec<String> {
     let mut messages = messages.to_vec();
     for block in messages.iter_mut().flat_map(|message| &mut message.content) {
-        if let Block::ToolResult { cache, .. } | Block::Text { cache, .. } = block {
+        if let ContentBlock::ToolResult { cache, .. } | ContentBlock::Text { cache, .. } = block {
             *cache = false;
         }
     }
@@ -58,10 +58,10 @@ fn plain(messages: &[Message]) -> Vec<String> {
 
 /// Where the last mark stands: the messages up to it are what a cache keeps.
 fn marked(messages: &[Message]) -> usize {
-    let is_marked = |block: &Block| {
+    let is_marked = |block: &ContentBlock| {
         matches!(
             block,
-            Block::ToolResult { cache: true, .. } | Block::Text { cache: true, .. }
+            ContentBlock::ToolResult { cache: true, .. } | ContentBlock::Text { cache: true, .. }
         )
     };
     messages
@@ -110,7 +110,7 @@ fn a_screen_stands_in_the_newest_result_only() {
         "{text}"
     );
     // What is added to the same message leaves it alone.
-    conversation.add(user(vec![Block::text("a note")]));
+    conversation.add(user(vec![ContentBlock::text("a note")]));
     assert!(format!("{:?}", conversation.messages()).contains("screen 2"));
 }
 
@@ -168,7 +168,7 @@ fn a_step_on_demand_halves() {
 
 #[test]
 fn nothing_to_fold_is_no_harm() {
-    let mut conversation = Conversation::new("", &[], 1);
+    let mut conversation = ContextWindow::new("", &[], 1);
     conversation.keep_small();
     conversation.halve();
     conversation.add(user(Vec::new()));

@@ -1,12 +1,12 @@
 //! Failures of Rust: errors of the compiler, panics of tests, tests that return an error.
 
-use super::{Groups, clipped, push_line};
+use super::{CauseGroups, clipped, push_line};
 
 /// Reads the output of cargo test and nextest.
-pub fn cargo(text: &str, groups: &mut Groups) {
-    let mut reader = Reader {
+pub fn cargo(text: &str, groups: &mut CauseGroups) {
+    let mut reader = CargoFailures {
         groups,
-        state: State::Outside,
+        state: CargoState::Outside,
         test: String::new(),
         has_panicked: false,
         said: Vec::new(),
@@ -16,7 +16,7 @@ pub fn cargo(text: &str, groups: &mut Groups) {
     reader.end();
 }
 
-enum State {
+enum CargoState {
     Outside,
     /// After `panicked at place:`, up to an empty line or the backtrace.
     Panic {
@@ -31,16 +31,16 @@ enum State {
     },
 }
 
-struct Reader<'a> {
-    groups: &'a mut Groups,
-    state: State,
+struct CargoFailures<'a> {
+    groups: &'a mut CauseGroups,
+    state: CargoState,
     /// The test whose captured output we are in, if any; whether it told a panic, and what else it said.
     test: String,
     has_panicked: bool,
     said: Vec<String>,
 }
 
-impl Reader<'_> {
+impl CargoFailures<'_> {
     fn take(&mut self, line: &str) {
         let trimmed = line.trim_start();
         if let Some(test) = line
@@ -60,14 +60,14 @@ impl Reader<'_> {
             } else {
                 panic.thread.to_owned()
             };
-            self.state = State::Panic {
+            self.state = CargoState::Panic {
                 test,
                 place: panic.place,
                 message: panic.message,
             };
         } else if line.starts_with("error: ") || line.starts_with("error[") {
             self.end();
-            self.state = State::Error {
+            self.state = CargoState::Error {
                 place: String::new(),
                 message: vec![line.to_owned()],
             };
@@ -85,29 +85,29 @@ impl Reader<'_> {
             return;
         }
         match &mut self.state {
-            State::Panic { message, .. } => push_line(message, line),
-            State::Error { place, .. } if place.is_empty() && trimmed.starts_with("--> ") => {
+            CargoState::Panic { message, .. } => push_line(message, line),
+            CargoState::Error { place, .. } if place.is_empty() && trimmed.starts_with("--> ") => {
                 trimmed[4..].clone_into(place);
             }
-            State::Error { message, .. } => push_line(message, line),
-            State::Outside if !self.test.is_empty() && !self.has_panicked => {
+            CargoState::Error { message, .. } => push_line(message, line),
+            CargoState::Outside if !self.test.is_empty() && !self.has_panicked => {
                 push_line(&mut self.said, line)
             }
-            State::Outside => {}
+            CargoState::Outside => {}
         }
     }
 
     fn end(&mut self) {
-        match std::mem::replace(&mut self.state, State::Outside) {
-            State::Panic {
+        match std::mem::replace(&mut self.state, CargoState::Outside) {
+            CargoState::Panic {
                 test,
                 place,
                 message,
             } => self.groups.add(&test, &place, &dedented(&message)),
-            State::Error { place, message } if !place.is_empty() => {
+            CargoState::Error { place, message } if !place.is_empty() => {
                 self.groups.add("", &place, &message.join("\n"))
             }
-            State::Error { .. } | State::Outside => {}
+            CargoState::Error { .. } | CargoState::Outside => {}
         }
     }
 

@@ -1,12 +1,12 @@
 //! What most tools have in common: tracebacks, thrown errors, and `file:line: error: message`.
 
 use super::python::Traceback;
-use super::{Groups, placed};
+use super::{CauseGroups, placed};
 
 /// Reads output whose runner is not known.
-pub fn generic(text: &str, groups: &mut Groups) {
+pub fn generic(text: &str, groups: &mut CauseGroups) {
     let mut traceback = Traceback::default();
-    let mut thrown: Option<Thrown> = None;
+    let mut thrown: Option<ThrownError> = None;
     for line in text.lines() {
         traceback.take(line);
         if !traceback.message.is_empty() {
@@ -22,7 +22,7 @@ pub fn generic(text: &str, groups: &mut Groups) {
             if let Some((place, message)) = compiler_error(line) {
                 groups.add("", place, message);
             } else if is_thrown(line.trim_start()) {
-                thrown = Some(Thrown {
+                thrown = Some(ThrownError {
                     message: line.trim(),
                     place: "",
                 });
@@ -35,12 +35,12 @@ pub fn generic(text: &str, groups: &mut Groups) {
 }
 
 /// An error with the first frame of its stack, or the first that is not of a library.
-struct Thrown<'a> {
+struct ThrownError<'a> {
     message: &'a str,
     place: &'a str,
 }
 
-impl<'a> Thrown<'a> {
+impl<'a> ThrownError<'a> {
     fn take(&mut self, place: &'a str) {
         if self.place.is_empty() || (is_of_a_library(self.place) && !is_of_a_library(place)) {
             self.place = place;

@@ -1,13 +1,13 @@
 //! Failures of go test: what a test logged, panics, and errors of the compiler; plain, with `-v` and with `-json`.
 
-use super::{Groups, clipped, placed, push_line};
+use super::{CauseGroups, clipped, placed, push_line};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 /// Reads the output of go test.
-pub fn go(text: &str, groups: &mut Groups) {
+pub fn go(text: &str, groups: &mut CauseGroups) {
     let text = without_json(text);
-    let mut reader = Reader::new(groups);
+    let mut reader = GoFailures::new(groups);
     text.lines().for_each(|line| reader.take(line));
     reader.end();
 }
@@ -30,8 +30,8 @@ fn without_json(text: &str) -> Cow<'_, str> {
     Cow::Owned(output)
 }
 
-struct Reader<'a> {
-    groups: &'a mut Groups,
+struct GoFailures<'a> {
+    groups: &'a mut CauseGroups,
     /// With `-v` the log of a test comes before its verdict.
     logs: HashMap<String, Vec<String>>,
     running: String,
@@ -41,8 +41,8 @@ struct Reader<'a> {
     panic: Option<(String, Vec<String>)>,
 }
 
-impl<'a> Reader<'a> {
-    fn new(groups: &'a mut Groups) -> Self {
+impl<'a> GoFailures<'a> {
+    fn new(groups: &'a mut CauseGroups) -> Self {
         let (logs, running, last_failed) = (HashMap::new(), String::new(), String::new());
         Self {
             groups,
@@ -114,7 +114,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn add_log(name: &str, log: &[String], groups: &mut Groups) {
+fn add_log(name: &str, log: &[String], groups: &mut CauseGroups) {
     let first = log.first().map_or("", |line| line.trim());
     let (place, message) = placed(first).unwrap_or(("", first));
     let others: String = log[1..]

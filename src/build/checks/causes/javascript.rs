@@ -1,11 +1,11 @@
 //! Failures of jest and vitest: a heading with the test's name, the message, and the place it was thrown at.
 
 use super::generic::is_of_a_library;
-use super::{Groups, push_line};
+use super::{CauseGroups, push_line};
 
 /// Reads the blocks of failures.
-pub fn jest_and_vitest(text: &str, groups: &mut Groups) {
-    let mut block: Option<Block> = None;
+pub fn jest_and_vitest(text: &str, groups: &mut CauseGroups) {
+    let mut block: Option<FailureBlock> = None;
     let mut file = "";
     for line in text.lines() {
         file = line.strip_prefix("FAIL ").unwrap_or(file);
@@ -17,7 +17,7 @@ pub fn jest_and_vitest(text: &str, groups: &mut Groups) {
                 name
             };
             finish(
-                block.replace(Block {
+                block.replace(FailureBlock {
                     name,
                     message: Vec::new(),
                     place: String::new(),
@@ -36,7 +36,7 @@ pub fn jest_and_vitest(text: &str, groups: &mut Groups) {
     finish(block, groups);
 }
 
-fn finish(block: Option<Block>, groups: &mut Groups) {
+fn finish(block: Option<FailureBlock>, groups: &mut CauseGroups) {
     if let Some(block) = block {
         groups.add(block.name, &block.place, &block.message.join("\n"));
     }
@@ -66,14 +66,14 @@ fn is_end(line: &str) -> bool {
         || line.starts_with("⎯⎯⎯")
 }
 
-struct Block<'a> {
+struct FailureBlock<'a> {
     name: &'a str,
     message: Vec<String>,
     place: String,
     is_in_source: bool,
 }
 
-impl Block<'_> {
+impl FailureBlock<'_> {
     /// Takes a line, and says whether it was the last of interest.
     fn take(&mut self, line: &str) -> bool {
         let trimmed = line.trim();

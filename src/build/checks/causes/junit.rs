@@ -1,29 +1,29 @@
 //! Failures in a JUnit report on the output.
 
-use super::super::xml::{Piece, attribute, decoded, junit_document, pieces};
-use super::{Groups, clipped, push_line};
+use super::super::xml::{XmlPiece, attribute, decoded, junit_document, pieces};
+use super::{CauseGroups, clipped, push_line};
 
 /// Reads the test cases with a failure or an error.
-pub fn junit(text: &str, groups: &mut Groups) {
+pub fn junit(text: &str, groups: &mut CauseGroups) {
     let Some(document) = junit_document(text) else {
         return;
     };
-    let mut case = Case::default();
-    let mut failure: Option<Failure> = None;
+    let mut case = JunitCase::default();
+    let mut failure: Option<JunitFailure> = None;
     for piece in pieces(document) {
         match piece {
-            Piece::Open {
+            XmlPiece::Open {
                 name: "testcase",
                 attributes,
                 ..
-            } => case = Case::read(attributes),
-            Piece::Open {
+            } => case = JunitCase::read(attributes),
+            XmlPiece::Open {
                 name: "failure" | "error",
                 attributes,
                 is_empty,
             } => {
                 let message = attribute(attributes, "message").unwrap_or_default();
-                let found = Failure {
+                let found = JunitFailure {
                     message,
                     text: Vec::new(),
                 };
@@ -33,21 +33,21 @@ pub fn junit(text: &str, groups: &mut Groups) {
                     failure = Some(found)
                 }
             }
-            Piece::Close {
+            XmlPiece::Close {
                 name: "failure" | "error",
             } => {
                 if let Some(found) = failure.take() {
                     found.finish(&case, groups);
                 }
             }
-            Piece::Text(text) => keep(&mut failure, &decoded(text)),
-            Piece::Verbatim(text) => keep(&mut failure, text),
+            XmlPiece::Text(text) => keep(&mut failure, &decoded(text)),
+            XmlPiece::Verbatim(text) => keep(&mut failure, text),
             _ => {}
         }
     }
 }
 
-fn keep(failure: &mut Option<Failure>, text: &str) {
+fn keep(failure: &mut Option<JunitFailure>, text: &str) {
     if let Some(failure) = failure {
         text.trim()
             .lines()
@@ -56,12 +56,12 @@ fn keep(failure: &mut Option<Failure>, text: &str) {
 }
 
 #[derive(Default)]
-struct Case {
+struct JunitCase {
     name: String,
     place: String,
 }
 
-impl Case {
+impl JunitCase {
     fn read(attributes: &str) -> Self {
         let value = |name| attribute(attributes, name).unwrap_or_default();
         let (class, name) = (value("classname"), value("name"));
@@ -83,14 +83,14 @@ impl Case {
     }
 }
 
-struct Failure {
+struct JunitFailure {
     message: String,
     text: Vec<String>,
 }
 
-impl Failure {
+impl JunitFailure {
     /// The message is what the runner thinks matters; the text stands in where there is none.
-    fn finish(self, case: &Case, groups: &mut Groups) {
+    fn finish(self, case: &JunitCase, groups: &mut CauseGroups) {
         let message = if self.message.trim().is_empty() {
             self.text.join("\n")
         } else {

@@ -1,7 +1,7 @@
 //! Failures of node's test runner: as TAP with its details, which other TAP producers write too, and as `spec`.
 
 use super::generic::generic;
-use super::{Groups, clipped, push_line};
+use super::{CauseGroups, clipped, push_line};
 
 /// What is said of a file that ended badly as a whole; why, it has printed itself.
 const NO_REASON: &str = "test failed";
@@ -9,9 +9,9 @@ const NO_REASON: &str = "test failed";
 const MAX_DEPTH: usize = 10;
 
 /// Reads the points of a TAP stream that are not ok.
-pub fn tap(text: &str, groups: &mut Groups) {
+pub fn tap(text: &str, groups: &mut CauseGroups) {
     let mut names: Vec<&str> = Vec::new();
-    let mut point: Option<Point> = None;
+    let mut point: Option<TapPoint> = None;
     let mut has_crashed = false;
     for line in text.lines() {
         let trimmed = line.trim_start();
@@ -29,7 +29,7 @@ pub fn tap(text: &str, groups: &mut Groups) {
         } else if let (None, Some(name)) = (&point, failed_point(trimmed)) {
             names.truncate(depth);
             let parents: String = names.iter().map(|parent| format!("{parent} > ")).collect();
-            point = Some(Point::new(format!("{parents}{name}")));
+            point = Some(TapPoint::new(format!("{parents}{name}")));
         }
     }
     if let Some(point) = point {
@@ -57,7 +57,7 @@ fn failed_point(line: &str) -> Option<&str> {
     (!is_to_do).then(|| name.strip_prefix("- ").unwrap_or(name))
 }
 
-struct Point {
+struct TapPoint {
     name: String,
     message: Vec<String>,
     place: String,
@@ -69,7 +69,7 @@ struct Point {
     value_indentation: usize,
 }
 
-impl Point {
+impl TapPoint {
     fn new(name: String) -> Self {
         let (message, place) = (Vec::new(), String::new());
         Self {
@@ -135,7 +135,7 @@ impl Point {
         self.message == [NO_REASON]
     }
 
-    fn finish(self, groups: &mut Groups) {
+    fn finish(self, groups: &mut CauseGroups) {
         if !self.is_parent {
             groups.add(&self.name, &self.place, &self.message.join("\n"));
         }
@@ -162,7 +162,7 @@ fn unquoted(value: &str) -> &str {
 }
 
 /// Reads the list of failing tests at the end of the `spec` reporter.
-pub fn spec(text: &str, groups: &mut Groups) {
+pub fn spec(text: &str, groups: &mut CauseGroups) {
     let mut place = "";
     let mut test: Option<(&str, Vec<String>)> = None;
     let mut has_crashed = false;
@@ -190,7 +190,7 @@ pub fn spec(text: &str, groups: &mut Groups) {
 }
 
 /// The stack ends what is worth reading of a test.
-fn add(test: &mut Option<(&str, Vec<String>)>, place: &str, groups: &mut Groups) {
+fn add(test: &mut Option<(&str, Vec<String>)>, place: &str, groups: &mut CauseGroups) {
     if let Some((name, message)) = test.take() {
         groups.add(name, place, &message.join("\n"));
     }

@@ -1,12 +1,12 @@
 //! Failures of pytest and unittest, and the traceback that both end in.
 
-use super::{Groups, placed, push_line};
+use super::{CauseGroups, placed, push_line};
 use std::collections::{HashMap, VecDeque};
 
 /// Reads the sections of failures and errors; the short summary gives their tests full names, and what has no section.
-pub fn pytest(text: &str, groups: &mut Groups) {
-    let mut names = Names::read(text);
-    let mut section: Option<Section> = None;
+pub fn pytest(text: &str, groups: &mut CauseGroups) {
+    let mut names = SummaryNames::read(text);
+    let mut section: Option<FailureSection> = None;
     let mut is_inside = false;
     for line in text.lines() {
         if let Some(heading) = rule(line, '=') {
@@ -14,9 +14,9 @@ pub fn pytest(text: &str, groups: &mut Groups) {
             is_inside = matches!(heading, "FAILURES" | "ERRORS");
         } else if let Some(title) = section_title(line, is_inside) {
             finish(section.take(), &mut names, groups);
-            section = Some(Section {
+            section = Some(FailureSection {
                 title: title.to_owned(),
-                ..Section::default()
+                ..FailureSection::default()
             });
         } else if let Some(section) = &mut section {
             section.take(line);
@@ -38,7 +38,7 @@ fn section_title(line: &str, is_inside: bool) -> Option<&str> {
     })
 }
 
-fn finish(section: Option<Section>, names: &mut Names, groups: &mut Groups) {
+fn finish(section: Option<FailureSection>, names: &mut SummaryNames, groups: &mut CauseGroups) {
     if let Some(section) = section {
         let full_name = names
             .take(&section.title)
@@ -59,14 +59,14 @@ fn rule(line: &str, character: char) -> Option<&str> {
 }
 
 /// The tests of the short summary, by the title their section has.
-struct Names<'a> {
+struct SummaryNames<'a> {
     listed: Vec<Option<(&'a str, &'a str)>>,
     by_title: HashMap<String, VecDeque<usize>>,
 }
 
-impl<'a> Names<'a> {
+impl<'a> SummaryNames<'a> {
     fn read(text: &'a str) -> Self {
-        let mut names = Names {
+        let mut names = SummaryNames {
             listed: Vec::new(),
             by_title: HashMap::new(),
         };
@@ -124,7 +124,7 @@ fn title(name: &str) -> String {
 
 /// What is read of one failure.
 #[derive(Default)]
-struct Section {
+struct FailureSection {
     title: String,
     message: Vec<String>,
     source: String,
@@ -133,7 +133,7 @@ struct Section {
     is_over: bool,
 }
 
-impl Section {
+impl FailureSection {
     fn take(&mut self, line: &str) {
         // What the test printed follows, and says nothing reliable.
         self.is_over |= rule(line, '-').is_some_and(|heading| heading.starts_with("Captured "));
@@ -154,7 +154,7 @@ impl Section {
         }
     }
 
-    fn finish(mut self, name: &str, groups: &mut Groups) {
+    fn finish(mut self, name: &str, groups: &mut CauseGroups) {
         if self.message.is_empty() && !self.native.message.is_empty() {
             self.message = std::mem::take(&mut self.native.message);
             self.place = self.native.place();
@@ -177,7 +177,7 @@ impl Section {
 }
 
 /// Reads the blocks that unittest prints for each failure and error.
-pub fn unittest(text: &str, groups: &mut Groups) {
+pub fn unittest(text: &str, groups: &mut CauseGroups) {
     let mut block: Option<(String, Traceback)> = None;
     let mut was_double_rule = false;
     for line in text.lines() {
@@ -199,7 +199,7 @@ pub fn unittest(text: &str, groups: &mut Groups) {
     finish_block(block, groups);
 }
 
-fn finish_block(block: Option<(String, Traceback)>, groups: &mut Groups) {
+fn finish_block(block: Option<(String, Traceback)>, groups: &mut CauseGroups) {
     if let Some((name, traceback)) = block {
         groups.add(&name, &traceback.place(), &traceback.message.join("\n"));
     }

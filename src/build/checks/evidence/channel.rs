@@ -10,20 +10,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use uuid::Uuid;
 
-use super::names::Outcome;
+use super::names::TestOutcome;
 use super::runner::Runner;
-use super::{Counts, Names};
-use crate::process::report_channel::Listener;
+use super::{TestCounts, TestNames};
+use crate::process::report_channel::PacketListener;
 
 /// How many sessions are kept; a check has one for each start of a runner, with node one for each file.
 const MAX_SESSIONS: usize = 20_000;
 
 /// All that came over the channel of a check.
 #[derive(Debug, Clone, Default)]
-pub struct Heard {
+pub struct ChannelReports {
     /// Runners whose command line said so when they started, before they did anything.
     pub started: Vec<Runner>,
-    pub sessions: Vec<Session>,
+    pub sessions: Vec<RunnerSession>,
     /// Something wrote to the channel that has no token.
     pub has_foreign: bool,
     tokens: BTreeSet<String>,
@@ -32,34 +32,34 @@ pub struct Heard {
 
 /// A runner from its beginning to its end.
 #[derive(Debug, Clone)]
-pub struct Session {
+pub struct RunnerSession {
     pub runner: Runner,
     /// What it runs, where it says so.
     pub what: String,
     /// By the reports of single tests.
-    pub counts: Counts,
-    pub names: Names,
-    pub end: Option<End>,
+    pub counts: TestCounts,
+    pub names: TestNames,
+    pub end: Option<RunnerEnd>,
 }
 
 /// What a runner says at its end.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-pub struct End {
+pub struct RunnerEnd {
     /// The same numbers as in its summary, where it has one.
-    pub summary: Option<Said>,
+    pub summary: Option<ReportedCounts>,
     /// Why it stopped before it had run everything.
     pub problem: Option<String>,
 }
 
 /// The counts of a summary.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-pub struct Said {
+pub struct ReportedCounts {
     pub executed: u32,
     pub failed: u32,
     pub skipped: u32,
 }
 
-impl Listener for Heard {
+impl PacketListener for ChannelReports {
     fn hear(&mut self, packet: &[u8]) -> Option<Vec<u8>> {
         if packet == b"hello" && self.tokens.len() < MAX_SESSIONS {
             let token = Uuid::new_v4().simple().to_string();
@@ -78,7 +78,7 @@ impl Listener for Heard {
     }
 }
 
-impl Heard {
+impl ChannelReports {
     /// Takes in a record; nothing where it is none.
     fn record(&mut self, token: &str, record: &str) -> Option<()> {
         let (kind, rest) = record.split_once(' ').unwrap_or((record, ""));
@@ -91,11 +91,11 @@ impl Heard {
             }
             "begin" => {
                 let (name, what) = rest.split_once(' ').unwrap_or((rest, ""));
-                let session = Session {
+                let session = RunnerSession {
                     runner: runner(name)?,
                     what: what.to_owned(),
-                    counts: Counts::default(),
-                    names: Names::default(),
+                    counts: TestCounts::default(),
+                    names: TestNames::default(),
                     end: None,
                 };
                 if self.sessions.len() < MAX_SESSIONS {
@@ -111,7 +111,7 @@ impl Heard {
             "end" => {
                 let index = self.open.remove(token)?;
                 let end = if rest.is_empty() {
-                    End::default()
+                    RunnerEnd::default()
                 } else {
                     serde_json::from_str(rest).ok()?
                 };
@@ -123,38 +123,38 @@ impl Heard {
     }
 }
 
-impl Session {
+impl RunnerSession {
     fn add(&mut self, outcome: &str, name: &str) -> Option<()> {
         let (outcome, counts) = match outcome {
             "passed" => (
-                Outcome::Passed,
-                Counts {
+                TestOutcome::Passed,
+                TestCounts {
                     executed: 1,
                     passed: 1,
-                    ..Counts::default()
+                    ..TestCounts::default()
                 },
             ),
             "failed" => (
-                Outcome::Failed,
-                Counts {
+                TestOutcome::Failed,
+                TestCounts {
                     executed: 1,
                     failed: 1,
-                    ..Counts::default()
+                    ..TestCounts::default()
                 },
             ),
             // A fixture, an import: it failed before or after the test itself.
             "error" => (
-                Outcome::Failed,
-                Counts {
+                TestOutcome::Failed,
+                TestCounts {
                     failed: 1,
-                    ..Counts::default()
+                    ..TestCounts::default()
                 },
             ),
             "skipped" => (
-                Outcome::Skipped,
-                Counts {
+                TestOutcome::Skipped,
+                TestCounts {
                     skipped: 1,
-                    ..Counts::default()
+                    ..TestCounts::default()
                 },
             ),
             _ => return None,
@@ -165,10 +165,10 @@ impl Session {
     }
 
     /// Whether a summary in the output is the one of this session.
-    pub fn agrees(&self, counts: Counts) -> bool {
+    pub fn agrees(&self, counts: TestCounts) -> bool {
         let said = self.end.as_ref().and_then(|end| end.summary);
         said.is_none_or(|said| {
-            said == Said {
+            said == ReportedCounts {
                 executed: counts.executed,
                 failed: counts.failed,
                 skipped: counts.skipped,
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     /// Says something with the token of a new process.
-    fn say(heard: &mut Heard, records: &[&str]) {
+    fn say(heard: &mut ChannelReports, records: &[&str]) {
         let token = String::from_utf8(heard.hear(b"hello").unwrap()).unwrap();
         for record in records {
             assert_eq!(heard.hear(format!("{token} {record}").as_bytes()), None);
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_session_has_tests_and_an_end() {
-        let mut heard = Heard::default();
+        let mut heard = ChannelReports::default();
         let end = r#"end {"summary":{"executed":2,"failed":1,"skipped":1},"problem":null}"#;
         say(
             &mut heard,
@@ -221,7 +221,7 @@ mod tests {
         };
         assert_eq!(
             first.counts,
-            Counts {
+            TestCounts {
                 executed: 2,
                 passed: 1,
                 failed: 1,
@@ -230,7 +230,7 @@ mod tests {
         );
         assert!(
             first.agrees(first.counts)
-                && !first.agrees(Counts {
+                && !first.agrees(TestCounts {
                     executed: 3,
                     ..first.counts
                 })
@@ -247,7 +247,7 @@ mod tests {
             b"0123 begin pytest",
             b"\xff\xfe",
         ] {
-            let mut heard = Heard::default();
+            let mut heard = ChannelReports::default();
             heard.hear(b"hello");
             assert_eq!(heard.hear(packet), None);
             assert!(heard.has_foreign && heard.sessions.is_empty(), "{packet:?}");
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn nobody_ends_the_session_of_another() {
-        let mut heard = Heard::default();
+        let mut heard = ChannelReports::default();
         say(&mut heard, &["begin pytest"]);
         say(&mut heard, &["end {}"]);
         assert!(heard.has_foreign && heard.sessions[0].end.is_none());

@@ -1,15 +1,15 @@
 //! The summaries of cargo test, nextest and ctest.
 
-use super::{Counts, Found, count, is_duration, items};
+use super::{StreamSummary, TestCounts, count, is_duration, items};
 
 /// One line for each binary and for the doc tests: they add up. What began says first how many tests it has.
-pub fn cargo(text: &str) -> Option<Found> {
+pub fn cargo(text: &str) -> Option<StreamSummary> {
     let (mut sum, mut is_complete) = (None, true);
-    let mut block: Option<Block> = None;
+    let mut block: Option<CargoBinary> = None;
     for line in text.lines() {
         if let Some(announced) = announced(line) {
             is_complete &= block.is_none();
-            block = Some(Block {
+            block = Some(CargoBinary {
                 announced,
                 shown: 0,
             });
@@ -22,26 +22,26 @@ pub fn cargo(text: &str) -> Option<Found> {
         }
     }
     match (sum, block) {
-        (Some(counts), None) => Some(Found {
+        (Some(counts), None) => Some(StreamSummary {
             is_complete,
-            ..Found::whole(counts)
+            ..StreamSummary::whole(counts)
         }),
-        (Some(counts), Some(_)) => Some(Found {
+        (Some(counts), Some(_)) => Some(StreamSummary {
             is_complete: false,
-            ..Found::whole(counts)
+            ..StreamSummary::whole(counts)
         }),
-        (None, Some(_)) => Some(Found::BROKEN_OFF),
+        (None, Some(_)) => Some(StreamSummary::BROKEN_OFF),
         (None, None) => None,
     }
 }
 
 /// A test binary under way.
-struct Block {
+struct CargoBinary {
     announced: u32,
     shown: u32,
 }
 
-impl Block {
+impl CargoBinary {
     fn agrees(&self, listed: u32) -> bool {
         self.announced == listed && self.announced <= self.shown
     }
@@ -71,7 +71,7 @@ fn shown(line: &str) -> u32 {
 }
 
 /// Returns the counts, and how many tests the line accounts for.
-fn cargo_line(line: &str) -> Option<(Counts, u32)> {
+fn cargo_line(line: &str) -> Option<(TestCounts, u32)> {
     let verdict = line.strip_prefix("test result: ")?;
     let list = verdict
         .strip_prefix("ok. ")
@@ -80,7 +80,7 @@ fn cargo_line(line: &str) -> Option<(Counts, u32)> {
         .split_once("; finished in ")
         .map_or(list, |(list, _)| list);
     let items = items(list.trim_end(), ';')?;
-    let counts = Counts::of(
+    let counts = TestCounts::of(
         &items,
         &["passed", "measured"],
         &["failed"],
@@ -111,7 +111,7 @@ fn is_running(line: &str) -> bool {
 }
 
 /// `Summary [   0.084s] 4 tests run: 1 passed (1 slow), 3 failed, 1 skipped`; `2/4` where it was cancelled.
-pub fn nextest(text: &str) -> Option<Found> {
+pub fn nextest(text: &str) -> Option<StreamSummary> {
     let began = |line: &str| {
         line.trim_start()
             .strip_prefix("Starting ")
@@ -121,11 +121,11 @@ pub fn nextest(text: &str) -> Option<Found> {
         .lines()
         .filter_map(nextest_line)
         .next_back()
-        .map(Found::whole);
-    found.or_else(|| text.lines().any(began).then_some(Found::BROKEN_OFF))
+        .map(StreamSummary::whole);
+    found.or_else(|| text.lines().any(began).then_some(StreamSummary::BROKEN_OFF))
 }
 
-fn nextest_line(line: &str) -> Option<Counts> {
+fn nextest_line(line: &str) -> Option<TestCounts> {
     let (time, rest) = line
         .trim_start()
         .strip_prefix("Summary [")?
@@ -142,7 +142,7 @@ fn nextest_line(line: &str) -> Option<Counts> {
             .filter_map(|item| count(item.split(' ').next()?))
             .fold(0, u32::saturating_add)
     };
-    Some(Counts::new(
+    Some(TestCounts::new(
         executed,
         sum(&["failed", "timed out"]),
         sum(&["skipped"]),
@@ -150,18 +150,20 @@ fn nextest_line(line: &str) -> Option<Counts> {
 }
 
 /// `50% tests passed, 1 tests failed out of 2`.
-pub fn ctest(text: &str) -> Option<Found> {
+pub fn ctest(text: &str) -> Option<StreamSummary> {
     let mut found = None;
     let mut skipped = 0;
     for line in text.lines() {
         if line.starts_with("Test project /") {
-            found = Some(Found::BROKEN_OFF);
+            found = Some(StreamSummary::BROKEN_OFF);
             skipped = 0;
         } else if line.trim() == "No tests were found!!!" {
-            found = Some(Found::whole(Counts::default()));
+            found = Some(StreamSummary::whole(TestCounts::default()));
         } else if let Some((failed, of)) = ctest_line(line) {
             let executed = of.saturating_sub(skipped);
-            found = Some(Found::whole(Counts::new(executed, failed, skipped)));
+            found = Some(StreamSummary::whole(TestCounts::new(
+                executed, failed, skipped,
+            )));
         } else if line.contains(" Test ") && line.contains("***Skipped ") {
             skipped += 1;
         }

@@ -2,42 +2,42 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Counts, Found, is_duration};
+use super::{StreamSummary, TestCounts, is_duration};
 
 /// Tests are counted; a package that only says that it is ok says nothing about its tests.
-pub fn text(text: &str) -> Option<Found> {
-    let mut go = Go::default();
+pub fn text(text: &str) -> Option<StreamSummary> {
+    let mut go = GoSummary::default();
     text.lines().for_each(|line| go.take(line));
     go.found()
 }
 
 #[derive(Default)]
-struct Go {
+struct GoSummary {
     is_recognised: bool,
-    counts: Counts,
+    counts: TestCounts,
     failed_packages: u32,
     /// An `ok` that came without a word about any test.
     is_silent: bool,
     is_broken_off: bool,
-    package: Package,
+    package: GoPackage,
 }
 
 /// What has been said since the last package ended.
 #[derive(Default)]
-struct Package {
+struct GoPackage {
     begun: HashSet<String>,
     is_verbose: bool,
     has_verdict: bool,
 }
 
-impl Go {
+impl GoSummary {
     fn take(&mut self, line: &str) {
         if let Some((verdict, name)) = line.trim_start().strip_prefix("--- ").and_then(test_line) {
             self.is_recognised = true;
             self.package.begun.remove(name);
             self.package.is_verbose |= verdict != "FAIL";
             let number = |is: bool| u32::from(is);
-            let counts = Counts::new(
+            let counts = TestCounts::new(
                 number(verdict != "SKIP"),
                 number(verdict == "FAIL"),
                 number(verdict == "SKIP"),
@@ -58,26 +58,26 @@ impl Go {
         }
     }
 
-    fn end(&mut self, result: &Result) {
-        let Package {
+    fn end(&mut self, result: &PackageResult) {
+        let GoPackage {
             begun,
             is_verbose,
             has_verdict,
         } = std::mem::take(&mut self.package);
         match result {
-            Result::Ok => {
+            PackageResult::Ok => {
                 self.is_silent |= !is_verbose;
                 self.is_broken_off |= is_verbose && !(has_verdict && begun.is_empty());
             }
-            Result::Empty => {}
-            Result::Failed => self.failed_packages = self.failed_packages.saturating_add(1),
+            PackageResult::Empty => {}
+            PackageResult::Failed => self.failed_packages = self.failed_packages.saturating_add(1),
         }
     }
 
-    fn found(self) -> Option<Found> {
+    fn found(self) -> Option<StreamSummary> {
         // Output that ends in the middle of a package has no result for it.
         let is_complete = !self.is_broken_off && !self.package.is_verbose;
-        self.is_recognised.then(|| Found {
+        self.is_recognised.then(|| StreamSummary {
             counts: Some(self.counts).filter(|_| !self.is_silent),
             failed: self.counts.failed.max(self.failed_packages),
             is_complete,
@@ -95,34 +95,36 @@ pub(super) fn test_line(rest: &str) -> Option<(&str, &str)> {
 }
 
 #[derive(PartialEq, Eq)]
-enum Result {
+enum PackageResult {
     Ok,
     Empty,
     Failed,
 }
 
-fn package_line(line: &str) -> Option<Result> {
+fn package_line(line: &str) -> Option<PackageResult> {
     let words: Vec<&str> = line.split_whitespace().take(4).collect();
     match words.as_slice() {
-        ["?", _, "[no", ..] if line.trim_end().ends_with("[no test files]") => Some(Result::Empty),
+        ["?", _, "[no", ..] if line.trim_end().ends_with("[no test files]") => {
+            Some(PackageResult::Empty)
+        }
         ["ok", _, time, ..]
             if line.starts_with("ok  ") && (*time == "(cached)" || is_duration(time)) =>
         {
             Some(if line.trim_end().ends_with("[no tests to run]") {
-                Result::Empty
+                PackageResult::Empty
             } else {
-                Result::Ok
+                PackageResult::Ok
             })
         }
-        ["FAIL", _, time] if is_duration(time) => Some(Result::Failed),
-        ["FAIL", _, "[build" | "[setup", "failed]"] => Some(Result::Failed),
+        ["FAIL", _, time] if is_duration(time) => Some(PackageResult::Failed),
+        ["FAIL", _, "[build" | "[setup", "failed]"] => Some(PackageResult::Failed),
         _ => None,
     }
 }
 
 /// `go test -json`: one object a line; a test ends with exactly one of pass, fail and skip.
-pub fn json(text: &str) -> Option<Found> {
-    let (mut counts, mut is_recognised, mut is_complete) = (Counts::default(), false, true);
+pub fn json(text: &str) -> Option<StreamSummary> {
+    let (mut counts, mut is_recognised, mut is_complete) = (TestCounts::default(), false, true);
     let mut failed_packages: u32 = 0;
     let mut has_verdict: HashMap<String, bool> = HashMap::new();
     for event in events(text) {
@@ -133,7 +135,7 @@ pub fn json(text: &str) -> Option<Found> {
         );
         match (event.test.is_some(), event.action.as_str()) {
             (true, "pass" | "fail" | "skip") => {
-                counts = counts.plus(Counts::new(1 - skipped, failed, skipped));
+                counts = counts.plus(TestCounts::new(1 - skipped, failed, skipped));
             }
             (false, "output") => {
                 let has_verdict = has_verdict.entry(event.package).or_default();
@@ -149,7 +151,7 @@ pub fn json(text: &str) -> Option<Found> {
             _ => {}
         }
     }
-    is_recognised.then(|| Found {
+    is_recognised.then(|| StreamSummary {
         counts: Some(counts),
         failed: counts.failed.max(failed_packages),
         is_complete,
@@ -157,7 +159,7 @@ pub fn json(text: &str) -> Option<Found> {
 }
 
 /// An event of `-json`.
-pub(super) struct Event {
+pub(super) struct GoEvent {
     pub action: String,
     pub package: String,
     pub test: Option<String>,
@@ -165,7 +167,7 @@ pub(super) struct Event {
 }
 
 /// Returns the events that are lines of their own.
-pub(super) fn events(text: &str) -> impl Iterator<Item = Event> + '_ {
+pub(super) fn events(text: &str) -> impl Iterator<Item = GoEvent> + '_ {
     text.lines()
         .filter(|line| line.starts_with('{'))
         .filter_map(|line| {
@@ -175,7 +177,7 @@ pub(super) fn events(text: &str) -> impl Iterator<Item = Event> + '_ {
                 "start", "run", "pause", "cont", "pass", "bench", "fail", "output", "skip",
             ];
             let action = word("Action").filter(|action| ACTIONS.contains(&action.as_str()))?;
-            Some(Event {
+            Some(GoEvent {
                 action,
                 package: word("Package")?,
                 test: word("Test"),
@@ -187,7 +189,7 @@ pub(super) fn events(text: &str) -> impl Iterator<Item = Event> + '_ {
 /// Returns what go would have printed without the `-v` that is ours: of what passed, the package's line alone; of what
 /// failed, its lines behind its name.
 pub fn without_passed_tests(text: &str) -> String {
-    let mut quiet = Quiet::default();
+    let mut quiet = QuietOutput::default();
     text.lines().for_each(|line| quiet.take(line));
     quiet.flush(true);
     let mut out = quiet.out.join("\n");
@@ -198,7 +200,7 @@ pub fn without_passed_tests(text: &str) -> String {
 }
 
 #[derive(Default)]
-struct Quiet {
+struct QuietOutput {
     out: Vec<String>,
     /// Lines of the package under way that stay if it fails.
     kept: Vec<String>,
@@ -207,7 +209,7 @@ struct Quiet {
     current: String,
 }
 
-impl Quiet {
+impl QuietOutput {
     fn take(&mut self, line: &str) {
         let words = line.trim_start();
         let marker = ["=== RUN   ", "=== CONT  ", "=== PAUSE ", "=== NAME  "]
@@ -218,7 +220,7 @@ impl Quiet {
         } else if let Some((verdict, name)) = words.strip_prefix("--- ").and_then(test_line) {
             self.judge(verdict, name, line);
         } else if let Some(result) = package_line(line) {
-            self.flush(result == Result::Failed);
+            self.flush(result == PackageResult::Failed);
             self.out.push(line.to_owned());
         } else if line == "PASS" {
         } else if line.starts_with("    ") && !self.current.is_empty() {

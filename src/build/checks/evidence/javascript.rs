@@ -2,24 +2,24 @@
 
 use serde_json::Value;
 
-use super::{Counts, Found, count, is_duration, items};
+use super::{StreamSummary, TestCounts, count, is_duration, items};
 
 /// `Tests:       1 failed, 1 skipped, 2 passed, 4 total`.
-pub fn jest(text: &str) -> Option<Found> {
+pub fn jest(text: &str) -> Option<StreamSummary> {
     text.lines()
         .filter_map(jest_line)
         .next_back()
-        .map(Found::whole)
+        .map(StreamSummary::whole)
 }
 
-fn jest_line(line: &str) -> Option<Counts> {
+fn jest_line(line: &str) -> Option<TestCounts> {
     let line = line.trim_end();
     if line == "No tests found" || line.starts_with("No tests found, exiting with code ") {
-        return Some(Counts::default());
+        return Some(TestCounts::default());
     }
     let items = items(line.strip_prefix("Tests:")?, ',')?;
     items.last().filter(|(_, word)| *word == "total")?;
-    Counts::of(
+    TestCounts::of(
         &items,
         &["passed"],
         &["failed"],
@@ -29,16 +29,16 @@ fn jest_line(line: &str) -> Option<Counts> {
 }
 
 /// ` Tests  2 failed | 1 passed | 1 skipped (4)`.
-pub fn vitest(text: &str) -> Option<Found> {
+pub fn vitest(text: &str) -> Option<StreamSummary> {
     let found = text
         .lines()
         .filter_map(vitest_line)
         .next_back()
-        .map(Found::whole);
+        .map(StreamSummary::whole);
     found.or_else(|| {
         text.lines()
             .any(is_vitest_header)
-            .then_some(Found::BROKEN_OFF)
+            .then_some(StreamSummary::BROKEN_OFF)
     })
 }
 
@@ -54,10 +54,10 @@ fn is_vitest_header(line: &str) -> bool {
         && words.next().is_some_and(|word| word.starts_with('/'))
 }
 
-fn vitest_line(line: &str) -> Option<Counts> {
+fn vitest_line(line: &str) -> Option<TestCounts> {
     let line = line.trim();
     if line == "Tests  no tests" || line.starts_with("No test files found, exiting with code ") {
-        return Some(Counts::default());
+        return Some(TestCounts::default());
     }
     let (list, total) = line
         .strip_prefix("Tests ")?
@@ -65,7 +65,7 @@ fn vitest_line(line: &str) -> Option<Counts> {
         .strip_suffix(')')?
         .rsplit_once(" (")?;
     count(total)?;
-    Counts::of(
+    TestCounts::of(
         &items(list, '|')?,
         &["passed", "expected fail"],
         &["failed"],
@@ -75,7 +75,7 @@ fn vitest_line(line: &str) -> Option<Counts> {
 }
 
 /// The JSON of jest and vitest, alone on its stream.
-pub fn jest_json(text: &str) -> Option<Found> {
+pub fn jest_json(text: &str) -> Option<StreamSummary> {
     let report = report(text)?;
     let number = |name: &str| {
         report[name]
@@ -87,7 +87,7 @@ pub fn jest_json(text: &str) -> Option<Found> {
     let skipped = number("numPendingTests")
         .unwrap_or(0)
         .saturating_add(number("numTodoTests").unwrap_or(0));
-    Some(Found::whole(Counts {
+    Some(StreamSummary::whole(TestCounts {
         executed: passed.saturating_add(failed),
         passed,
         failed,
@@ -96,7 +96,7 @@ pub fn jest_json(text: &str) -> Option<Found> {
 }
 
 /// The JSON of mocha, alone on its stream.
-pub fn mocha_json(text: &str) -> Option<Found> {
+pub fn mocha_json(text: &str) -> Option<StreamSummary> {
     let report = report(text)?;
     let number = |name: &str| {
         report["stats"][name]
@@ -104,7 +104,7 @@ pub fn mocha_json(text: &str) -> Option<Found> {
             .map(|number| u32::try_from(number).unwrap_or(u32::MAX))
     };
     let (passed, failed, skipped) = (number("passes")?, number("failures")?, number("pending")?);
-    Some(Found::whole(Counts {
+    Some(StreamSummary::whole(TestCounts {
         executed: passed.saturating_add(failed),
         passed,
         failed,
@@ -124,9 +124,9 @@ pub(super) fn report(text: &str) -> Option<Value> {
 }
 
 /// A block of `# tests 3`, `# pass 2`, ...; the spec reporter writes `ℹ` for `#`. Tape prints the same, with less.
-pub fn node(text: &str) -> Option<Found> {
+pub fn node(text: &str) -> Option<StreamSummary> {
     let mut last = None;
-    let mut block: Option<Block> = None;
+    let mut block: Option<SummaryBlock> = None;
     let (mut has_inner, mut empty_files) = (false, 0);
     for line in text.lines() {
         let Some((name, number)) = node_line(line) else {
@@ -141,7 +141,7 @@ pub fn node(text: &str) -> Option<Found> {
         };
         match (name, &mut block) {
             ("tests", _) => {
-                block = Some(Block {
+                block = Some(SummaryBlock {
                     tests: number.saturating_sub(empty_files),
                     skipped: 0,
                     failed: 0,
@@ -160,7 +160,7 @@ pub fn node(text: &str) -> Option<Found> {
             matches!(name, "pass" | "fail" | "cancelled" | "skipped"),
         ) {
             let executed = block.tests.saturating_sub(block.skipped);
-            last = Some(Found::whole(Counts::new(
+            last = Some(StreamSummary::whole(TestCounts::new(
                 executed,
                 block.failed,
                 block.skipped,
@@ -170,7 +170,7 @@ pub fn node(text: &str) -> Option<Found> {
     last
 }
 
-struct Block {
+struct SummaryBlock {
     tests: u32,
     skipped: u32,
     failed: u32,
@@ -206,11 +206,11 @@ pub(super) fn is_file_name(name: &str) -> bool {
 }
 
 /// `3 passing (4ms)`, and after it `1 pending`, `1 failing`; what is pending was not executed.
-pub fn mocha(text: &str) -> Option<Found> {
-    let mut last: Option<Counts> = None;
+pub fn mocha(text: &str) -> Option<StreamSummary> {
+    let mut last: Option<TestCounts> = None;
     for line in text.lines() {
         match (mocha_line(line), &mut last) {
-            (Some(("passing", number)), _) => last = Some(Counts::new(number, 0, 0)),
+            (Some(("passing", number)), _) => last = Some(TestCounts::new(number, 0, 0)),
             (Some(("pending", number)), Some(counts)) => counts.skipped = number,
             (Some((_, number)), Some(counts)) => {
                 counts.executed = counts.executed.saturating_add(number);
@@ -219,7 +219,7 @@ pub fn mocha(text: &str) -> Option<Found> {
             _ => {}
         }
     }
-    last.map(Found::whole)
+    last.map(StreamSummary::whole)
 }
 
 fn mocha_line(line: &str) -> Option<(&str, u32)> {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use super::super::xml::{Piece, attribute, junit_document, pieces};
+use super::super::xml::{XmlPiece, attribute, junit_document, pieces};
 use super::go::{events, test_line};
 use super::javascript::{is_file_name, report};
 use super::runner::Runner;
@@ -16,7 +16,7 @@ const MAX_LENGTH: usize = 300;
 
 /// Names of tests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Names {
+pub struct TestNames {
     pub executed: BTreeSet<String>,
     pub failed: BTreeSet<String>,
     pub skipped: BTreeSet<String>,
@@ -24,15 +24,15 @@ pub struct Names {
 
 /// What became of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum TestOutcome {
     Passed,
     Failed,
     Skipped,
 }
 
-impl Names {
+impl TestNames {
     /// Adds a test.
-    pub fn add(&mut self, name: &str, outcome: Outcome) {
+    pub fn add(&mut self, name: &str, outcome: TestOutcome) {
         let name = name.trim();
         let name = &name[..name.floor_char_boundary(MAX_LENGTH)];
         let put = |names: &mut BTreeSet<String>| {
@@ -41,9 +41,9 @@ impl Names {
             }
         };
         match outcome {
-            Outcome::Passed => put(&mut self.executed),
-            Outcome::Skipped => put(&mut self.skipped),
-            Outcome::Failed => {
+            TestOutcome::Passed => put(&mut self.executed),
+            TestOutcome::Skipped => put(&mut self.skipped),
+            TestOutcome::Failed => {
                 put(&mut self.executed);
                 put(&mut self.failed);
             }
@@ -52,8 +52,8 @@ impl Names {
 }
 
 /// Returns the names in the output of a runner.
-pub(super) fn read(runner: Runner, stdout: &str, stderr: &str) -> Names {
-    let mut names = Names::default();
+pub(super) fn read(runner: Runner, stdout: &str, stderr: &str) -> TestNames {
+    let mut names = TestNames::default();
     for text in [stdout, stderr] {
         match runner {
             Runner::Pytest => lines(text, pytest, &mut names),
@@ -70,23 +70,23 @@ pub(super) fn read(runner: Runner, stdout: &str, stderr: &str) -> Names {
     names
 }
 
-type Line<'a> = Option<(&'a str, Outcome)>;
+type NamedOutcome<'a> = Option<(&'a str, TestOutcome)>;
 
-fn lines(text: &str, read: fn(&str) -> Line<'_>, names: &mut Names) {
+fn lines(text: &str, read: fn(&str) -> NamedOutcome<'_>, names: &mut TestNames) {
     text.lines()
         .filter_map(read)
         .for_each(|(name, outcome)| names.add(name, outcome));
 }
 
 /// `tests/test_a.py::test_x PASSED [ 50%]`, and `FAILED tests/test_a.py::test_x - assert ...` at the end.
-fn pytest(line: &str) -> Line<'_> {
-    const WORDS: [(&str, Outcome); 6] = [
-        ("PASSED", Outcome::Passed),
-        ("XPASS", Outcome::Passed),
-        ("XFAIL", Outcome::Passed),
-        ("FAILED", Outcome::Failed),
-        ("ERROR", Outcome::Failed),
-        ("SKIPPED", Outcome::Skipped),
+fn pytest(line: &str) -> NamedOutcome<'_> {
+    const WORDS: [(&str, TestOutcome); 6] = [
+        ("PASSED", TestOutcome::Passed),
+        ("XPASS", TestOutcome::Passed),
+        ("XFAIL", TestOutcome::Passed),
+        ("FAILED", TestOutcome::Failed),
+        ("ERROR", TestOutcome::Failed),
+        ("SKIPPED", TestOutcome::Skipped),
     ];
     for (word, outcome) in WORDS {
         if let Some(name) = line
@@ -109,35 +109,35 @@ fn pytest(line: &str) -> Line<'_> {
 }
 
 /// `test_x (mod.Class.test_x) ... ok`, and `FAIL: test_x (mod.Class.test_x)`.
-fn unittest(line: &str) -> Line<'_> {
+fn unittest(line: &str) -> NamedOutcome<'_> {
     if let Some(name) = line
         .strip_prefix("FAIL: ")
         .or_else(|| line.strip_prefix("ERROR: "))
     {
-        return Some((name, Outcome::Failed));
+        return Some((name, TestOutcome::Failed));
     }
     let (name, verdict) = line.rsplit_once(" ... ")?;
     match verdict.trim_end() {
-        "ok" | "expected failure" => Some((name, Outcome::Passed)),
-        "FAIL" | "ERROR" | "unexpected success" => Some((name, Outcome::Failed)),
-        skipped if skipped.starts_with("skipped ") => Some((name, Outcome::Skipped)),
+        "ok" | "expected failure" => Some((name, TestOutcome::Passed)),
+        "FAIL" | "ERROR" | "unexpected success" => Some((name, TestOutcome::Failed)),
+        skipped if skipped.starts_with("skipped ") => Some((name, TestOutcome::Skipped)),
         _ => None,
     }
 }
 
 /// `test name ... ok`, `test name - should panic ... ok`, `test name ... ignored, why`.
-fn cargo(line: &str) -> Line<'_> {
+fn cargo(line: &str) -> NamedOutcome<'_> {
     let (name, verdict) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
     match verdict.split([' ', ',']).next()? {
-        "ok" | "bench:" => Some((name, Outcome::Passed)),
-        "FAILED" => Some((name, Outcome::Failed)),
-        "ignored" => Some((name, Outcome::Skipped)),
+        "ok" | "bench:" => Some((name, TestOutcome::Passed)),
+        "FAILED" => Some((name, TestOutcome::Failed)),
+        "ignored" => Some((name, TestOutcome::Skipped)),
         _ => None,
     }
 }
 
 /// `        PASS [   0.005s] (1/2) calc::it adds`.
-fn nextest(line: &str) -> Line<'_> {
+fn nextest(line: &str) -> NamedOutcome<'_> {
     let (word, rest) = line.trim_start().split_once(' ')?;
     let (_, name) = rest.trim_start().strip_prefix('[')?.split_once("] ")?;
     let name = name
@@ -146,39 +146,39 @@ fn nextest(line: &str) -> Line<'_> {
         .and_then(|rest| rest.split_once(") "))
         .map_or(name, |(_, name)| name);
     match word {
-        "PASS" | "LEAK" => Some((name, Outcome::Passed)),
-        "FAIL" | "ABORT" | "TIMEOUT" => Some((name, Outcome::Failed)),
-        "SKIP" => Some((name, Outcome::Skipped)),
+        "PASS" | "LEAK" => Some((name, TestOutcome::Passed)),
+        "FAIL" | "ABORT" | "TIMEOUT" => Some((name, TestOutcome::Failed)),
+        "SKIP" => Some((name, TestOutcome::Skipped)),
         _ => None,
     }
 }
 
 /// `1/2 Test #1: adds .......   Passed    0.00 sec`.
-fn ctest(line: &str) -> Line<'_> {
+fn ctest(line: &str) -> NamedOutcome<'_> {
     let (_, rest) = line
         .split_once(" Test ")
         .and_then(|(_, rest)| rest.split_once(": "))?;
     let (name, verdict) = rest.split_once(" ..").or_else(|| rest.split_once("  "))?;
     let verdict = verdict.trim_start_matches(['.', ' ']);
     if verdict.starts_with("***Skipped") {
-        return Some((name, Outcome::Skipped));
+        return Some((name, TestOutcome::Skipped));
     }
     let is_failed = verdict.starts_with("***");
     (is_failed || verdict.starts_with("Passed")).then_some((
         name,
         if is_failed {
-            Outcome::Failed
+            TestOutcome::Failed
         } else {
-            Outcome::Passed
+            TestOutcome::Passed
         },
     ))
 }
 
-fn go(text: &str, names: &mut Names) {
+fn go(text: &str, names: &mut TestNames) {
     let outcome = |word: &str| match word {
-        "PASS" | "pass" => Some(Outcome::Passed),
-        "FAIL" | "fail" => Some(Outcome::Failed),
-        "SKIP" | "skip" => Some(Outcome::Skipped),
+        "PASS" | "pass" => Some(TestOutcome::Passed),
+        "FAIL" | "fail" => Some(TestOutcome::Failed),
+        "SKIP" | "skip" => Some(TestOutcome::Skipped),
         _ => None,
     };
     for line in text.lines() {
@@ -196,16 +196,19 @@ fn go(text: &str, names: &mut Names) {
 
 /// TAP points at every level, and the marks of node's spec reporter. A failed test that only holds a failed one counts
 /// as failed too.
-fn node(text: &str, names: &mut Names) {
+fn node(text: &str, names: &mut TestNames) {
     for line in text.lines().map(str::trim_start) {
         let point = line
             .strip_prefix("not ok ")
-            .map(|rest| (rest, Outcome::Failed));
-        let point = point.or_else(|| line.strip_prefix("ok ").map(|rest| (rest, Outcome::Passed)));
+            .map(|rest| (rest, TestOutcome::Failed));
+        let point = point.or_else(|| {
+            line.strip_prefix("ok ")
+                .map(|rest| (rest, TestOutcome::Passed))
+        });
         let mark = [
-            ("✔ ", Outcome::Passed),
-            ("✖ ", Outcome::Failed),
-            ("﹣ ", Outcome::Skipped),
+            ("✔ ", TestOutcome::Passed),
+            ("✖ ", TestOutcome::Failed),
+            ("﹣ ", TestOutcome::Skipped),
         ];
         let mark = mark
             .iter()
@@ -224,7 +227,7 @@ fn node(text: &str, names: &mut Names) {
                 (
                     name,
                     if time.contains(") # SKIP") {
-                        Outcome::Skipped
+                        TestOutcome::Skipped
                     } else {
                         outcome
                     },
@@ -236,25 +239,27 @@ fn node(text: &str, names: &mut Names) {
         let directive = directive.to_ascii_uppercase();
         match outcome {
             _ if is_file_name(name) => {}
-            _ if directive.starts_with("SKIP") => names.add(name, Outcome::Skipped),
-            Outcome::Failed if directive.starts_with("TODO") => names.add(name, Outcome::Passed),
+            _ if directive.starts_with("SKIP") => names.add(name, TestOutcome::Skipped),
+            TestOutcome::Failed if directive.starts_with("TODO") => {
+                names.add(name, TestOutcome::Passed)
+            }
             outcome => names.add(name, outcome),
         }
     }
 }
 
 /// The headings of failures in jest, the marks of verbose output, and the lists of JSON reports.
-fn javascript(text: &str, names: &mut Names) {
+fn javascript(text: &str, names: &mut TestNames) {
     let marks = [
-        ("✓ ", Outcome::Passed),
-        ("✔ ", Outcome::Passed),
-        ("✕ ", Outcome::Failed),
-        ("○ ", Outcome::Skipped),
-        ("↓ ", Outcome::Skipped),
+        ("✓ ", TestOutcome::Passed),
+        ("✔ ", TestOutcome::Passed),
+        ("✕ ", TestOutcome::Failed),
+        ("○ ", TestOutcome::Skipped),
+        ("↓ ", TestOutcome::Skipped),
     ];
     for line in text.lines() {
         if let Some(name) = line.strip_prefix("  ● ") {
-            names.add(name, Outcome::Failed);
+            names.add(name, TestOutcome::Failed);
             continue;
         }
         let words = line.trim_start();
@@ -268,7 +273,7 @@ fn javascript(text: &str, names: &mut Names) {
                 .map_or(rest, |(name, _)| name);
             names.add(
                 name.strip_prefix("skipped ")
-                    .filter(|_| outcome == Outcome::Skipped)
+                    .filter(|_| outcome == TestOutcome::Skipped)
                     .unwrap_or(name),
                 outcome,
             );
@@ -278,16 +283,16 @@ fn javascript(text: &str, names: &mut Names) {
     let files = report["testResults"].as_array().into_iter().flatten();
     for test in files.flat_map(|file| file["assertionResults"].as_array().into_iter().flatten()) {
         let outcome = match test["status"].as_str() {
-            Some("passed") => Outcome::Passed,
-            Some("failed") => Outcome::Failed,
-            _ => Outcome::Skipped,
+            Some("passed") => TestOutcome::Passed,
+            Some("failed") => TestOutcome::Failed,
+            _ => TestOutcome::Skipped,
         };
         names.add(test["fullName"].as_str().unwrap_or_default(), outcome);
     }
     for (list, outcome) in [
-        ("passes", Outcome::Passed),
-        ("failures", Outcome::Failed),
-        ("pending", Outcome::Skipped),
+        ("passes", TestOutcome::Passed),
+        ("failures", TestOutcome::Failed),
+        ("pending", TestOutcome::Skipped),
     ] {
         for test in report[list].as_array().into_iter().flatten() {
             names.add(test["fullTitle"].as_str().unwrap_or_default(), outcome);
@@ -295,13 +300,13 @@ fn javascript(text: &str, names: &mut Names) {
     }
 }
 
-fn junit(text: &str, names: &mut Names) {
+fn junit(text: &str, names: &mut TestNames) {
     let Some(document) = junit_document(text) else {
         return;
     };
-    let mut last: Option<(String, Outcome)> = None;
+    let mut last: Option<(String, TestOutcome)> = None;
     for piece in pieces(document) {
-        let Piece::Open {
+        let XmlPiece::Open {
             name, attributes, ..
         } = piece
         else {
@@ -315,11 +320,11 @@ fn junit(text: &str, names: &mut Names) {
                 let part = |name| attribute(attributes, name).unwrap_or_default();
                 *last = Some((
                     format!("{} {}", part("classname"), part("name")),
-                    Outcome::Passed,
+                    TestOutcome::Passed,
                 ));
             }
-            ("failure" | "error", Some((_, outcome))) => *outcome = Outcome::Failed,
-            ("skipped", Some((_, outcome))) => *outcome = Outcome::Skipped,
+            ("failure" | "error", Some((_, outcome))) => *outcome = TestOutcome::Failed,
+            ("skipped", Some((_, outcome))) => *outcome = TestOutcome::Skipped,
             _ => {}
         }
     }

@@ -1,15 +1,15 @@
 //! Summaries in formats that many runners write: JUnit XML and TAP.
 
-use super::super::xml::{Piece, attribute, junit_document, pieces};
-use super::{Counts, Found, count};
+use super::super::xml::{XmlPiece, attribute, junit_document, pieces};
+use super::{StreamSummary, TestCounts, count};
 
 /// The test cases that are listed and not skipped; where none is listed, what the suites say of themselves.
-pub fn junit(text: &str) -> Option<Found> {
-    let mut cases = Counts::default();
-    let mut suites = Counts::default();
+pub fn junit(text: &str) -> Option<StreamSummary> {
+    let mut cases = TestCounts::default();
+    let mut suites = TestCounts::default();
     let mut is_listed = false;
     for piece in pieces(junit_document(text)?) {
-        let Piece::Open {
+        let XmlPiece::Open {
             name, attributes, ..
         } = piece
         else {
@@ -29,16 +29,18 @@ pub fn junit(text: &str) -> Option<Found> {
             _ => {}
         }
     }
-    let Counts {
+    let TestCounts {
         executed,
         failed,
         skipped,
         ..
     } = if is_listed { cases } else { suites };
-    Some(Found::whole(Counts::new(executed, failed, skipped)))
+    Some(StreamSummary::whole(TestCounts::new(
+        executed, failed, skipped,
+    )))
 }
 
-fn suite(attributes: &str) -> Counts {
+fn suite(attributes: &str) -> TestCounts {
     let number = |name| {
         attribute(attributes, name)
             .and_then(|value| count(&value))
@@ -46,13 +48,13 @@ fn suite(attributes: &str) -> Counts {
     };
     let skipped = number("skipped").saturating_add(number("disabled"));
     let failed = number("failures").saturating_add(number("errors"));
-    Counts::new(number("tests").saturating_sub(skipped), failed, skipped)
+    TestCounts::new(number("tests").saturating_sub(skipped), failed, skipped)
 }
 
 /// A plan and the points at its level. A plan alone is no sign of a test, unless it is one of no tests; a version and
 /// points without a plan have not come to their end.
-pub fn tap(text: &str) -> Option<Found> {
-    let mut counts = Counts::default();
+pub fn tap(text: &str) -> Option<StreamSummary> {
+    let mut counts = TestCounts::default();
     let (mut plan, mut is_tap, mut has_version) = (None, false, false);
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("1..") {
@@ -64,13 +66,13 @@ pub fn tap(text: &str) -> Option<Found> {
             is_tap = true;
             let skipped = u32::from(directive.starts_with("SKIP"));
             let failed = u32::from(!is_ok && !directive.starts_with("TODO"));
-            counts = counts.plus(Counts::new(1 - skipped, failed, skipped));
+            counts = counts.plus(TestCounts::new(1 - skipped, failed, skipped));
         }
     }
     let planned = plan
         .filter(|tests| is_tap || *tests == 0)
-        .map(|_| Found::whole(counts));
-    planned.or(has_version.then_some(Found::BROKEN_OFF))
+        .map(|_| StreamSummary::whole(counts));
+    planned.or(has_version.then_some(StreamSummary::BROKEN_OFF))
 }
 
 /// `not ok 3 - name # TODO later`: whether it is ok, and its directive in capitals.

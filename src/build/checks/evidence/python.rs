@@ -1,39 +1,39 @@
 //! The summaries of pytest and unittest.
 
-use super::{Counts, Found, count, is_duration, items};
+use super::{StreamSummary, TestCounts, count, is_duration, items};
 
 /// The last session counts. One that began and never summed up, or was left in the middle, has not come to its end.
-pub fn pytest(text: &str) -> Option<Found> {
+pub fn pytest(text: &str) -> Option<StreamSummary> {
     let mut last = None;
     let mut is_left = false;
     for line in text.lines() {
         let words = line.trim_matches('=').trim();
         if words == "test session starts" && line.starts_with('=') {
-            last = Some(Found::BROKEN_OFF);
+            last = Some(StreamSummary::BROKEN_OFF);
             is_left = false;
         } else if line.starts_with("!!!") && line.contains("_pytest.outcomes.Exit: ") {
             is_left = true;
         } else if let Some(counts) = pytest_line(words) {
-            last = Some(Found {
+            last = Some(StreamSummary {
                 is_complete: !is_left,
-                ..Found::whole(counts)
+                ..StreamSummary::whole(counts)
             });
         }
     }
     last
 }
 
-fn pytest_line(words: &str) -> Option<Counts> {
+fn pytest_line(words: &str) -> Option<TestCounts> {
     let (list, time) = words.rsplit_once(" in ")?;
     let (seconds, clock) = time.split_once(' ').unwrap_or((time, "()"));
     if !is_duration(seconds) || !clock.starts_with('(') || !clock.ends_with(')') {
         return None;
     }
     if list == "no tests ran" || list.starts_with("no tests collected") || is_collection(list) {
-        return Some(Counts::default());
+        return Some(TestCounts::default());
     }
     let items = items(list, ',')?;
-    let mut counts = Counts::of(
+    let mut counts = TestCounts::of(
         &items,
         &["passed", "xfailed", "xpassed"],
         &["failed"],
@@ -77,7 +77,7 @@ fn errors(list: &str) -> u32 {
 
 /// The last `Ran 3 tests in 0.1s`, less what the verdict after it says was skipped. Without a verdict it is not the end of
 /// a run; where unittest's ruler does not stand before it either, it is a line of some other program.
-pub fn unittest(text: &str) -> Option<Found> {
+pub fn unittest(text: &str) -> Option<StreamSummary> {
     let mut last = None;
     let mut has_ruler = false;
     let mut lines = text
@@ -87,9 +87,9 @@ pub fn unittest(text: &str) -> Option<Found> {
         .peekable();
     while let Some(line) = lines.next() {
         if let Some(ran) = unittest_ran(line) {
-            let begun = Found {
+            let begun = StreamSummary {
                 is_complete: false,
-                ..Found::whole(Counts::new(ran, 0, 0))
+                ..StreamSummary::whole(TestCounts::new(ran, 0, 0))
             };
             let found = lines.peek().map_or(begun, |next| verdict(next, begun));
             if found.is_complete || has_ruler {
@@ -110,7 +110,7 @@ fn unittest_ran(line: &str) -> Option<u32> {
 }
 
 /// `OK (skipped=1)`, `FAILED (failures=1, errors=2, expected failures=1)`.
-fn verdict(line: &str, found: Found) -> Found {
+fn verdict(line: &str, found: StreamSummary) -> StreamSummary {
     let word = line.split_once(" (").map_or(line, |(word, _)| word);
     let details = line
         .split_once(" (")
@@ -129,8 +129,12 @@ fn verdict(line: &str, found: Found) -> Found {
     let ran = found.counts.unwrap_or_default().executed;
     let failed = total(&["failures", "errors", "unexpected successes"]);
     let is_complete = matches!(word, "OK" | "FAILED" | "NO TESTS RAN");
-    Found {
+    StreamSummary {
         is_complete,
-        ..Found::whole(Counts::new(ran.saturating_sub(skipped), failed, skipped))
+        ..StreamSummary::whole(TestCounts::new(
+            ran.saturating_sub(skipped),
+            failed,
+            skipped,
+        ))
     }
 }

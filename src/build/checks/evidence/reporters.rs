@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use super::runner::Runner;
 use crate::error::{Error, Result};
-use crate::process::scratch::PrivateDir;
+use crate::process::scratch::ScratchDir;
 
 /// The interpreter imports a module of this name before anything else.
 const PYTHON: (&str, &str) = (
@@ -24,14 +24,14 @@ const NODE: (&str, &str) = ("node/report.cjs", include_str!("report/report.cjs")
 /// The programs of one root. They go when this goes.
 #[derive(Debug)]
 pub struct Reporters {
-    _folder: PrivateDir,
+    _folder: ScratchDir,
     path: PathBuf,
 }
 
 impl Reporters {
     /// Writes the programs to a folder of `root` below `temporary`.
     pub fn create(temporary: &Path, root: &Path) -> Result<Reporters> {
-        let folder = PrivateDir::create(temporary, root, "report")?;
+        let folder = ScratchDir::create(temporary, root, "report")?;
         let path = folder
             .path()
             .canonicalize()

@@ -1,6 +1,6 @@
 //! Real summaries of real runners, and prose that is none.
 
-use super::{Counts, summary, without_passed_tests};
+use super::{TestCounts, summary, without_passed_tests};
 use proptest::prelude::{prop_assert_eq, proptest};
 
 /// What is expected: runner, executed, failed; and that the summary is complete.
@@ -31,7 +31,7 @@ fn check_as(
         .map(|(runner, executed, failed)| (runner.to_owned(), executed, failed, is_complete));
     for (stdout, stderr) in [(output, ""), ("some\nother output\n", output)] {
         let found = summary(None, stdout, stderr).map(|found| {
-            let Counts { executed, .. } = found.counts.unwrap_or_default();
+            let TestCounts { executed, .. } = found.counts.unwrap_or_default();
             (
                 found.runner.to_string(),
                 executed,

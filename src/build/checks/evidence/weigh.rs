@@ -1,17 +1,17 @@
 //! Holds together what is known of a check's tests, and says why an exit code of 0 is not a pass.
 
-use super::channel::{Heard, Session};
+use super::channel::{ChannelReports, RunnerSession};
 use super::runner::Runner;
-use super::{Counts, Names, Summary, summary};
+use super::{TestCounts, TestNames, TestSummary, summary};
 
 /// What there is to weigh.
 #[derive(Debug, Clone, Copy)]
-pub struct Facts<'a> {
+pub struct CheckFacts<'a> {
     /// The runner that the command names.
     pub known: Option<Runner>,
     pub stdout: &'a str,
     pub stderr: &'a str,
-    pub heard: &'a Heard,
+    pub heard: &'a ChannelReports,
 }
 
 /// What is known of the tests of a check.
@@ -19,18 +19,18 @@ pub struct Facts<'a> {
 pub struct Evidence {
     pub runner: Option<Runner>,
     /// Nothing where no runner is known, where it did not come to its end, and where it does not count.
-    pub counts: Option<Counts>,
+    pub counts: Option<TestCounts>,
     /// Failures and errors that the runner admits, whatever the exit code was.
     pub failed: u32,
-    pub names: Names,
+    pub names: TestNames,
     /// Why an exit code of 0 is not a pass, where that is so.
     pub problem: Option<String>,
 }
 
 /// Returns what is known of a check's tests.
-pub fn weigh(facts: &Facts<'_>) -> Evidence {
+pub fn weigh(facts: &CheckFacts<'_>) -> Evidence {
     let said = summary(facts.known, facts.stdout, facts.stderr);
-    let reported: Vec<&Session> = facts
+    let reported: Vec<&RunnerSession> = facts
         .heard
         .sessions
         .iter()
@@ -59,11 +59,11 @@ pub fn weigh(facts: &Facts<'_>) -> Evidence {
     }
 }
 
-fn of_reports(sessions: &[&Session], problem: Option<String>) -> Evidence {
-    let counts = sessions
-        .iter()
-        .fold(Counts::default(), |sum, session| sum.plus(session.counts));
-    let mut names = Names::default();
+fn of_reports(sessions: &[&RunnerSession], problem: Option<String>) -> Evidence {
+    let counts = sessions.iter().fold(TestCounts::default(), |sum, session| {
+        sum.plus(session.counts)
+    });
+    let mut names = TestNames::default();
     for session in sessions {
         names
             .executed
@@ -81,10 +81,10 @@ fn of_reports(sessions: &[&Session], problem: Option<String>) -> Evidence {
 }
 
 /// What the channel says against a pass.
-fn broken_off(facts: &Facts<'_>) -> Option<String> {
+fn broken_off(facts: &CheckFacts<'_>) -> Option<String> {
     let heard = facts.heard;
     for session in &heard.sessions {
-        let Session { runner, what, .. } = session;
+        let RunnerSession { runner, what, .. } = session;
         match session.end.as_ref().map(|end| &end.problem) {
             Some(None) => {}
             Some(Some(problem)) => {
@@ -110,7 +110,7 @@ fn broken_off(facts: &Facts<'_>) -> Option<String> {
     silent.or_else(|| heard.has_foreign.then(foreign))
 }
 
-fn disagreement(reported: &[&Session], said: Option<&Summary>) -> Option<String> {
+fn disagreement(reported: &[&RunnerSession], said: Option<&TestSummary>) -> Option<String> {
     let said = said.filter(|said| reported.iter().any(|session| session.runner == said.runner))?;
     let counts = said.counts?;
     let mut own = reported
@@ -125,7 +125,7 @@ fn disagreement(reported: &[&Session], said: Option<&Summary>) -> Option<String>
     })
 }
 
-fn incomplete(known: Option<Runner>, said: &Summary) -> Option<String> {
+fn incomplete(known: Option<Runner>, said: &TestSummary) -> Option<String> {
     // A report in a format of many is as good as the runner's own.
     let is_own = |known: Runner| {
         known == said.runner

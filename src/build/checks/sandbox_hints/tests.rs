@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 
 use super::refusals;
-use crate::process::sandbox::{Limits, Mode, Walls};
+use crate::process::sandbox::{ResourceLimits, SandboxMode, SandboxPolicy};
 
-fn walls(network: bool) -> Walls {
-    let limits = Limits {
+fn walls(network: bool) -> SandboxPolicy {
+    let limits = ResourceLimits {
         processes: 60,
         memory: 512 << 20,
-        ..Limits::default()
+        ..ResourceLimits::default()
     };
-    Walls {
-        mode: Mode::Full,
+    SandboxPolicy {
+        mode: SandboxMode::Full,
         write: vec!["/root/p/workspace".into()],
         freeze: Vec::new(),
         reopen: Vec::new(),

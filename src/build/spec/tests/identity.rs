@@ -2,7 +2,7 @@
 
 use super::Folder;
 use crate::build::spec::inputs::collect;
-use crate::cancel::Stop;
+use crate::cancel::CancelToken;
 
 const SPEC: &str = "name: calc\ndescription: Write it.\nworkspace:\n  copy: [../tests]\n  protect: [../one.txt]\n\
                     checks:\n  - {name: unit, command: [make, test], env: {A: '1'}, min_tests: 2}\n  \
@@ -15,7 +15,7 @@ fn hash_in(folder: &Folder, name: &str, text: &str) -> String {
     let spec = folder
         .read(name)
         .unwrap_or_else(|error| panic!("{text}\n{error}"));
-    collect(&spec, folder.path(), &Stop::never().unwrap())
+    collect(&spec, folder.path(), &CancelToken::never().unwrap())
         .unwrap()
         .hash
 }

@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::Folder;
-use crate::build::spec::inputs::{Input, InputKind, Inputs, collect};
-use crate::cancel::Stop;
+use crate::build::spec::inputs::{InputKind, Inputs, WorkspaceInput, collect};
+use crate::cancel::CancelToken;
 use crate::error::Error;
 
 const HEAD: &str = "name: calc\ndescription: Write it.\n";
@@ -19,7 +19,7 @@ impl Folder {
         collect(
             &self.read("specs/spec.yaml")?,
             self.path(),
-            &Stop::never().unwrap(),
+            &CancelToken::never().unwrap(),
         )
     }
 
@@ -30,7 +30,7 @@ impl Folder {
     }
 }
 
-fn places(inputs: &[Input]) -> Vec<String> {
+fn places(inputs: &[WorkspaceInput]) -> Vec<String> {
     let mark = |kind: &InputKind| match kind {
         InputKind::Dir => "/".to_owned(),
         InputKind::File { .. } => String::new(),
@@ -361,7 +361,7 @@ fn the_hash_covers_everything_given_and_nothing_else() {
 fn a_signal_ends_the_walk() {
     let folder = Folder::new();
     folder.collect("workspace: {copy: [../tests]}").unwrap();
-    let stop = Stop::never().unwrap();
+    let stop = CancelToken::never().unwrap();
     stop.request();
     let stopped = collect(
         &folder.read("specs/spec.yaml").unwrap(),

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::Folder;
 use crate::build::spec::read::read;
-use crate::build::spec::{Mode, OnTimeout, Provider, Source, Spec};
+use crate::build::spec::{GeneratorMode, InputSource, OnTimeout, Provider, Spec};
 
 const HEAD: &str = "name: calc\ndescription: Write it.\n";
 const CHECK: &str = "name: calc\ndescription: Write it.\nchecks:\n  - command: [make]\n";
@@ -65,7 +65,7 @@ fn what_nobody_says_is_the_default() {
     let generator = &spec.generator;
     assert_eq!(
         (generator.provider, generator.mode),
-        (Provider::Anthropic, Mode::Files)
+        (Provider::Anthropic, GeneratorMode::Files)
     );
     assert_eq!(
         (
@@ -119,7 +119,7 @@ fn every_field_arrives() {
          limits: {processes: 1, memory: 2 GiB, disk: 3KiB, files: 4}}\n",
     );
     assert_eq!(spec.description, "Do:\n\n  this\n");
-    let to = |sources: &[Source]| -> Vec<String> {
+    let to = |sources: &[InputSource]| -> Vec<String> {
         sources
             .iter()
             .map(|source| {
@@ -147,7 +147,7 @@ fn every_field_arrives() {
     assert_eq!((spec.on_timeout, spec.max_retries), (OnTimeout::Patch, 2));
     assert_eq!(
         (spec.generator.provider, spec.generator.mode),
-        (Provider::OpenAi, Mode::Agent)
+        (Provider::OpenAi, GeneratorMode::Agent)
     );
     assert_eq!(
         (spec.generator.temperature, spec.generator.context),

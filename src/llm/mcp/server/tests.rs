@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Value, json};
 
-use super::Desk;
+use super::McpServer;
 use crate::llm::ToolOffer;
 use crate::llm::mcp::{ToolCall, ToolOutcome, Toolbox};
 
@@ -59,7 +59,7 @@ impl Toolbox for Tools {
 struct Client(BufReader<UnixStream>);
 
 impl Client {
-    fn new(desk: &Desk) -> Client {
+    fn new(desk: &McpServer) -> Client {
         let stream = UnixStream::connect(desk.path()).unwrap();
         stream
             .set_read_timeout(Some(Duration::from_secs(20)))
@@ -88,17 +88,17 @@ impl Client {
     }
 }
 
-fn desk() -> (tempfile::TempDir, Desk) {
+fn desk() -> (tempfile::TempDir, McpServer) {
     // Longer than any address of a socket may be.
     let folder = tempfile::Builder::new()
         .prefix(&"long-".repeat(30))
         .tempdir()
         .unwrap();
-    let desk = Desk::open(folder.path()).unwrap();
+    let desk = McpServer::open(folder.path()).unwrap();
     (folder, desk)
 }
 
-fn wait_for_the_bell(desk: &Desk) {
+fn wait_for_the_bell(desk: &McpServer) {
     poll(
         &mut [PollFd::from_borrowed_fd(desk.bell(), PollFlags::IN)],
         None,
@@ -106,9 +106,9 @@ fn wait_for_the_bell(desk: &Desk) {
     .unwrap();
 }
 
-fn short_desk() -> (tempfile::TempDir, Desk) {
+fn short_desk() -> (tempfile::TempDir, McpServer) {
     let folder = tempfile::tempdir().unwrap();
-    let desk = Desk::open(folder.path()).unwrap();
+    let desk = McpServer::open(folder.path()).unwrap();
     (folder, desk)
 }
 
@@ -155,7 +155,7 @@ fn calls_are_answered_in_their_order() {
 /// Runs one call of `wait` while the client does something else.
 fn while_waiting(
     act: impl FnOnce(Client) -> Option<Client> + Send,
-) -> (Vec<String>, Option<Client>, Desk, tempfile::TempDir) {
+) -> (Vec<String>, Option<Client>, McpServer, tempfile::TempDir) {
     let (folder, mut desk) = short_desk();
     let mut client = Client::new(&desk);
     client.ask(1, "tools/call", json!({"name": "wait"}));

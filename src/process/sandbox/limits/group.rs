@@ -8,24 +8,24 @@ use std::thread::{self, JoinHandle};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::process::sandbox::Walls;
-use crate::process::sandbox::limits::{INTERVAL, Watch};
+use crate::process::sandbox::SandboxPolicy;
+use crate::process::sandbox::limits::{INTERVAL, LimitWatch};
 use crate::process::wire;
 
-static GROUPS: Mutex<Vec<Group>> = Mutex::new(Vec::new());
+static GROUPS: Mutex<Vec<WatchedGroup>> = Mutex::new(Vec::new());
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
 /// Children that share a workspace. It is there as long as it has members.
-struct Group {
+struct WatchedGroup {
     number: u64,
     workspace: PathBuf,
-    walls: Walls,
-    watch: Watch,
-    members: Vec<Member>,
+    walls: SandboxPolicy,
+    watch: LimitWatch,
+    members: Vec<GroupMember>,
     watcher: JoinHandle<()>,
 }
 
-struct Member {
+struct GroupMember {
     keeper: Pid,
     /// The way to ask its keeper for the end.
     control: UnixStream,
@@ -34,22 +34,22 @@ struct Member {
 
 /// A child that is watched, for as long as this is there.
 #[derive(Debug)]
-pub struct Watched {
+pub struct WatchGuard {
     workspace: PathBuf,
     keeper: Pid,
     broken: Arc<Mutex<Option<String>>>,
 }
 
-impl Watched {
+impl WatchGuard {
     /// Watches over a child. Where it breaks a limit, its keeper is asked to end it at once.
     pub(in crate::process) fn begin(
-        walls: &Walls,
+        walls: &SandboxPolicy,
         keeper: Pid,
         control: &UnixStream,
-    ) -> std::io::Result<Watched> {
+    ) -> std::io::Result<WatchGuard> {
         let workspace = walls.write.first().cloned().unwrap_or_default();
         let broken = Arc::default();
-        let member = Member {
+        let member = GroupMember {
             keeper,
             control: control.try_clone()?,
             broken: Arc::clone(&broken),
@@ -62,8 +62,9 @@ impl Watched {
                 let watcher = thread::Builder::new()
                     .name("watch".to_owned())
                     .spawn(move || look_after(number))?;
-                let (watch, walls, members) = (Watch::begin(walls), walls.clone(), vec![member]);
-                groups.push(Group {
+                let (watch, walls, members) =
+                    (LimitWatch::begin(walls), walls.clone(), vec![member]);
+                groups.push(WatchedGroup {
                     number,
                     workspace: workspace.clone(),
                     walls,
@@ -73,7 +74,7 @@ impl Watched {
                 });
             }
         }
-        Ok(Watched {
+        Ok(WatchGuard {
             workspace,
             keeper,
             broken,
@@ -89,7 +90,7 @@ impl Watched {
     }
 }
 
-impl Drop for Watched {
+impl Drop for WatchGuard {
     fn drop(&mut self) {
         let mut groups = groups();
         for group in groups
@@ -98,7 +99,7 @@ impl Drop for Watched {
         {
             group.members.retain(|member| member.keeper != self.keeper);
         }
-        let over: Vec<Group> = groups
+        let over: Vec<WatchedGroup> = groups
             .extract_if(.., |group| group.members.is_empty())
             .collect();
         drop(groups);
@@ -109,7 +110,7 @@ impl Drop for Watched {
     }
 }
 
-fn groups() -> MutexGuard<'static, Vec<Group>> {
+fn groups() -> MutexGuard<'static, Vec<WatchedGroup>> {
     GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -124,7 +125,7 @@ fn look_after(number: u64) {
     }
 }
 
-impl Group {
+impl WatchedGroup {
     fn look(&mut self) {
         let keepers: Vec<Pid> = self.members.iter().map(|member| member.keeper).collect();
         let Some(broken) = self.watch.look(&keepers) else {
@@ -134,11 +135,11 @@ impl Group {
             self.members.remove(broken.culprit).end(broken.words);
         }
         // What it left counts no more: the others, and whoever tidies up, begin anew.
-        self.watch = Watch::begin(&self.walls);
+        self.watch = LimitWatch::begin(&self.walls);
     }
 }
 
-impl Member {
+impl GroupMember {
     fn end(self, words: String) {
         *self.broken.lock().unwrap_or_else(PoisonError::into_inner) = Some(words);
         // The command may have stopped its keeper. The wish is one byte, so it falls between two other wishes.

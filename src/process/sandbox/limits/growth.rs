@@ -18,7 +18,7 @@ const BLOCK: u64 = 512;
 
 /// What was added to a tree.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Counted {
+pub(super) struct Growth {
     pub(super) new_files: u64,
     pub(super) new_bytes: u64,
     /// All bytes of files that were there before and have changed.
@@ -26,19 +26,19 @@ pub(super) struct Counted {
 }
 
 /// A folder on the way from the top, and those in it that wait.
-struct Level {
+struct GrowthLevel {
     handle: OwnedFd,
     folders: Vec<CString>,
 }
 
 /// Counts what has been added below `top` since `begun`, or some of it where it is not wanted any more.
-pub(super) fn count(top: &Path, begun: SystemTime, is_wanted: &AtomicBool) -> Counted {
+pub(super) fn count(top: &Path, begun: SystemTime, is_wanted: &AtomicBool) -> Growth {
     let since = begun.duration_since(UNIX_EPOCH).unwrap_or_default();
     let since = (
         i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
         since.subsec_nanos(),
     );
-    let mut counted = Counted::default();
+    let mut counted = Growth::default();
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = |folder: &OwnedFd, name: &CString| {
         openat(folder, name.as_c_str(), flags, Mode::empty()).ok()
@@ -48,7 +48,7 @@ pub(super) fn count(top: &Path, begun: SystemTime, is_wanted: &AtomicBool) -> Co
         .as_ref()
         .and_then(|top| look(top, c""))
         .map(|found| device(&found));
-    let mut levels: Vec<Level> = top
+    let mut levels: Vec<GrowthLevel> = top
         .into_iter()
         .map(|top| level(top, device, since, &mut counted))
         .collect();
@@ -71,8 +71,8 @@ fn level(
     handle: OwnedFd,
     on: Option<(u32, u32)>,
     since: (i64, u32),
-    counted: &mut Counted,
-) -> Level {
+    counted: &mut Growth,
+) -> GrowthLevel {
     let mut folders = Vec::new();
     for entry in Dir::read_from(&handle).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -87,10 +87,10 @@ fn level(
             folders.push(name.to_owned());
         }
     }
-    Level { handle, folders }
+    GrowthLevel { handle, folders }
 }
 
-fn add(found: &Statx, since: (i64, u32), counted: &mut Counted) {
+fn add(found: &Statx, since: (i64, u32), counted: &mut Growth) {
     let has_birth = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::BTIME);
     let changed = (found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec);
     let born = if has_birth {
@@ -129,7 +129,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
     use std::time::{Duration, SystemTime};
 
-    use super::{Counted, count};
+    use super::{Growth, count};
 
     #[test]
     fn what_is_new_is_counted_and_nothing_else() {
@@ -149,7 +149,7 @@ mod tests {
         let after = SystemTime::now() + Duration::from_secs(60);
         assert_eq!(
             count(top.path(), after, &AtomicBool::new(true)),
-            Counted::default()
+            Growth::default()
         );
     }
 
@@ -166,7 +166,7 @@ mod tests {
                 SystemTime::UNIX_EPOCH,
                 &AtomicBool::new(true)
             ),
-            Counted::default()
+            Growth::default()
         );
     }
 }

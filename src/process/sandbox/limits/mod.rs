@@ -19,9 +19,9 @@ use rustix::fs::statvfs;
 use rustix::process::Pid;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::process::sandbox::limits::growth::Counted;
-use crate::process::sandbox::limits::usage::Usage;
-use crate::process::sandbox::{Limits, Walls};
+use crate::process::sandbox::limits::growth::Growth;
+use crate::process::sandbox::limits::usage::ProcessUsage;
+use crate::process::sandbox::{ResourceLimits, SandboxPolicy};
 
 /// How often one looks.
 pub const INTERVAL: Duration = Duration::from_millis(250);
@@ -34,14 +34,14 @@ const LONG_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The watch over some trees of processes that share a workspace.
 #[derive(Debug)]
-pub struct Watch {
-    limits: Limits,
+pub struct LimitWatch {
+    limits: ResourceLimits,
     workspace: PathBuf,
     /// The real directory of the private places, where the kernel does not bound their size.
     private: Option<PathBuf>,
     begun: SystemTime,
-    at_start: Option<Space>,
-    counting: Option<Counting>,
+    at_start: Option<DiskSpace>,
+    counting: Option<GrowthCount>,
     /// When the last count ended, how long it took, and what the trees had worked by its beginning.
     last_count: (Instant, Duration, u64),
     /// Whether there was a count since they were last seen to work: work is told in steps that hide the last of it.
@@ -52,7 +52,7 @@ pub struct Watch {
 
 /// A limit that is broken.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Broken {
+pub struct BrokenLimit {
     /// The limit and the number, in words.
     pub words: String,
     /// Which of the trees it was, or most likely was.
@@ -61,7 +61,7 @@ pub struct Broken {
 
 /// What a file system has left, and what is in use of it.
 #[derive(Debug, Clone, Copy)]
-struct Space {
+struct DiskSpace {
     used: u64,
     free: u64,
     files: u64,
@@ -69,24 +69,24 @@ struct Space {
 
 /// A count under way; it ends early when this is dropped.
 #[derive(Debug)]
-struct Counting {
-    result: Receiver<(Counted, Counted)>,
+struct GrowthCount {
+    result: Receiver<(Growth, Growth)>,
     begun: Instant,
     worked: u64,
     is_wanted: Arc<AtomicBool>,
 }
 
-impl Drop for Counting {
+impl Drop for GrowthCount {
     fn drop(&mut self) {
         self.is_wanted.store(false, Ordering::Relaxed);
     }
 }
 
-impl Watch {
+impl LimitWatch {
     /// Begins a watch: what grows from now on counts.
-    pub fn begin(walls: &Walls) -> Watch {
+    pub fn begin(walls: &SandboxPolicy) -> LimitWatch {
         let workspace = walls.write.first().cloned().unwrap_or_default();
-        Watch {
+        LimitWatch {
             limits: walls.limits,
             at_start: space(&workspace),
             workspace,
@@ -100,15 +100,15 @@ impl Watch {
     }
 
     /// Looks at everything below `keepers` and returns which limit is broken, if one is.
-    pub fn look(&mut self, keepers: &[Pid]) -> Option<Broken> {
+    pub fn look(&mut self, keepers: &[Pid]) -> Option<BrokenLimit> {
         let now = space(&self.workspace);
-        let usages: Vec<Usage> = keepers
+        let usages: Vec<ProcessUsage> = keepers
             .iter()
             .map(|keeper| usage::of_tree(*keeper))
             .collect();
         let busiest = self.busiest(&usages);
         let of_space = self.reserve(now).or_else(|| self.growth(now, &usages));
-        let of_space = of_space.map(|words| Broken {
+        let of_space = of_space.map(|words| BrokenLimit {
             words,
             culprit: busiest,
         });
@@ -134,7 +134,7 @@ impl Watch {
     }
 
     /// Which tree has worked most since the last look.
-    fn busiest(&mut self, usages: &[Usage]) -> usize {
+    fn busiest(&mut self, usages: &[ProcessUsage]) -> usize {
         let before = std::mem::replace(
             &mut self.worked,
             usages.iter().map(|usage| usage.worked).collect(),
@@ -148,7 +148,7 @@ impl Watch {
     }
 
     /// Free space may not fall below the reserve; where it was below from the start, not below half of that.
-    fn reserve(&self, now: Option<Space>) -> Option<String> {
+    fn reserve(&self, now: Option<DiskSpace>) -> Option<String> {
         let (start, now) = self.at_start.zip(now)?;
         let least = if self.limits.reserve <= start.free {
             self.limits.reserve
@@ -165,7 +165,7 @@ impl Watch {
         (now.free < least).then(words)
     }
 
-    fn memory(&self, keepers: &[Pid], usages: &[Usage]) -> Option<Broken> {
+    fn memory(&self, keepers: &[Pid], usages: &[ProcessUsage]) -> Option<BrokenLimit> {
         let limit = self.limits.memory;
         if usages.iter().map(|usage| usage.memory).sum::<u64>() <= limit {
             return None;
@@ -180,13 +180,13 @@ impl Watch {
             .max_by_key(|index| exact[*index])
             .unwrap_or(0);
         let words = || broken("memory in use grew to", &size(sum), &size(limit), "memory");
-        (limit < sum).then(|| Broken {
+        (limit < sum).then(|| BrokenLimit {
             words: words(),
             culprit,
         })
     }
 
-    fn tasks(&self, usages: &[Usage]) -> Option<Broken> {
+    fn tasks(&self, usages: &[ProcessUsage]) -> Option<BrokenLimit> {
         let (sum, limit) = (
             usages.iter().map(|usage| usage.tasks).sum::<u64>(),
             self.limits.processes,
@@ -202,13 +202,13 @@ impl Watch {
                 "processes",
             )
         };
-        (limit < sum).then(|| Broken {
+        (limit < sum).then(|| BrokenLimit {
             words: words(),
             culprit,
         })
     }
 
-    fn growth(&mut self, now: Option<Space>, usages: &[Usage]) -> Option<String> {
+    fn growth(&mut self, now: Option<DiskSpace>, usages: &[ProcessUsage]) -> Option<String> {
         let counted = self
             .counting
             .as_ref()
@@ -225,7 +225,7 @@ impl Watch {
         broken
     }
 
-    fn judge(&self, workspace: Counted, private: Counted, now: Option<Space>) -> Option<String> {
+    fn judge(&self, workspace: Growth, private: Growth, now: Option<DiskSpace>) -> Option<String> {
         // What was there before and has changed grew by no more than what is in use now and not in new files.
         let taken = self.taken(now).map_or(u64::MAX, |(bytes, _)| bytes);
         let grown = workspace.new_bytes
@@ -262,7 +262,7 @@ impl Watch {
     }
 
     /// What has been taken of the file system since the start, by whomever: bytes and files.
-    fn taken(&self, now: Option<Space>) -> Option<(u64, u64)> {
+    fn taken(&self, now: Option<DiskSpace>) -> Option<(u64, u64)> {
         let (start, now) = self.at_start.zip(now)?;
         Some((
             now.used.saturating_sub(start.used),
@@ -271,12 +271,12 @@ impl Watch {
     }
 
     /// Whether so much has been taken since the start that it may have been more than the workspace may grow by.
-    fn seems_broken(&self, now: Option<Space>) -> bool {
+    fn seems_broken(&self, now: Option<DiskSpace>) -> bool {
         self.taken(now)
             .is_some_and(|(bytes, files)| self.limits.disk < bytes || self.limits.files < files)
     }
 
-    fn count_where_something_was_done(&mut self, now: Option<Space>, worked: u64) {
+    fn count_where_something_was_done(&mut self, now: Option<DiskSpace>, worked: u64) {
         let (ended, took, worked_before) = self.last_count;
         let seems_broken = self.seems_broken(now);
         let rest = took * if seems_broken { SHORT_REST } else { REST };
@@ -291,7 +291,7 @@ impl Watch {
     fn count(&mut self, worked: u64) {
         let (send, result) = channel();
         let is_wanted = Arc::new(AtomicBool::new(true));
-        let counting = Counting {
+        let counting = GrowthCount {
             result,
             begun: Instant::now(),
             worked,
@@ -324,9 +324,9 @@ fn now_of_files() -> SystemTime {
     SystemTime::UNIX_EPOCH + since_1970
 }
 
-fn space(place: &Path) -> Option<Space> {
+fn space(place: &Path) -> Option<DiskSpace> {
     let found = statvfs(place).ok()?;
-    Some(Space {
+    Some(DiskSpace {
         used: found
             .f_blocks
             .saturating_sub(found.f_bfree)

@@ -10,7 +10,7 @@ use crate::process::process_tree;
 
 /// What the descendants of a process use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Usage {
+pub(super) struct ProcessUsage {
     /// Resident bytes; what processes share counts for each.
     pub(super) memory: u64,
     /// Processes and threads.
@@ -20,8 +20,8 @@ pub(super) struct Usage {
 }
 
 /// Returns what the descendants of a keeper use, the keeper not counted.
-pub(super) fn of_tree(keeper: Pid) -> Usage {
-    let mut all = Usage::default();
+pub(super) fn of_tree(keeper: Pid) -> ProcessUsage {
+    let mut all = ProcessUsage::default();
     for process in descendants(keeper) {
         if let Some(one) = fs::read(format!("/proc/{process}/stat"))
             .ok()
@@ -115,7 +115,7 @@ fn descendants_by_parents(keeper: u32) -> Vec<u32> {
 }
 
 /// Reads the numbers after the name, which is the process's own choice and may hold anything.
-fn parse(stat: &[u8]) -> Option<Usage> {
+fn parse(stat: &[u8]) -> Option<ProcessUsage> {
     let after_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
     let text = String::from_utf8_lossy(&stat[after_name..]);
     let fields: Vec<&str> = text.split_whitespace().collect();
@@ -125,7 +125,7 @@ fn parse(stat: &[u8]) -> Option<Usage> {
         .iter()
         .map(|number| field(*number).unwrap_or(0))
         .sum();
-    Some(Usage {
+    Some(ProcessUsage {
         memory: field(24)? * page_size() as u64,
         tasks: field(20)?,
         worked,
@@ -136,14 +136,14 @@ fn parse(stat: &[u8]) -> Option<Usage> {
 mod tests {
     use rustix::param::page_size;
 
-    use super::{Usage, parse};
+    use super::{ProcessUsage, parse};
 
     #[test]
     fn the_numbers_of_a_process_are_read() {
         let stat = b"12 (a) b) S 1 2 3 0 -1 4 5 6 7 8 10 20 300 4000 20 0 9 0 77 1000 42 18446744073709551615 1";
         assert_eq!(
             parse(stat),
-            Some(Usage {
+            Some(ProcessUsage {
                 memory: 42 * page_size() as u64,
                 tasks: 9,
                 worked: 4330

@@ -65,7 +65,7 @@ const MAX_NAMES: usize = 4096;
 
 /// A place that is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct FoundDir {
     pub(super) real: PathBuf,
     /// The links on the way to it, by their real place.
     pub(super) links: Vec<(PathBuf, PathBuf)>,
@@ -74,10 +74,10 @@ pub(super) struct Found {
 }
 
 /// Follows a path to where it leads, if that is anywhere.
-pub(super) fn trace(path: &Path) -> Option<Found> {
+pub(super) fn trace(path: &Path) -> Option<FoundDir> {
     let mut ahead: Vec<OsString> = Vec::new();
     push(&mut ahead, path);
-    let mut found = Found {
+    let mut found = FoundDir {
         real: PathBuf::from("/"),
         links: Vec::new(),
         is_toolchain: false,
@@ -92,7 +92,7 @@ pub(super) fn trace(path: &Path) -> Option<Found> {
     Some(found)
 }
 
-fn step(found: &mut Found, ahead: &mut Vec<OsString>, name: &OsStr) -> Option<()> {
+fn step(found: &mut FoundDir, ahead: &mut Vec<OsString>, name: &OsStr) -> Option<()> {
     let next = found.real.join(name);
     if !fs::symlink_metadata(&next).ok()?.is_symlink() {
         found.real = next;
@@ -114,7 +114,7 @@ fn push(ahead: &mut Vec<OsString>, path: &Path) {
 }
 
 /// Returns the places of the system.
-pub(super) fn system() -> Vec<Found> {
+pub(super) fn system() -> Vec<FoundDir> {
     let libraries = fs::read_dir("/")
         .into_iter()
         .flatten()
@@ -136,7 +136,7 @@ pub(super) fn is_vital(place: &Path) -> bool {
 }
 
 /// Returns the toolchains below a home, and those below it that the caller's variables name.
-pub(super) fn toolchains(home: &Path, named: Vec<PathBuf>) -> Vec<Found> {
+pub(super) fn toolchains(home: &Path, named: Vec<PathBuf>) -> Vec<FoundDir> {
     let named = named.into_iter().filter(|place| is_below(place, home));
     let usual = TOOLCHAINS.iter().map(|below| home.join(below));
     usual
@@ -146,7 +146,7 @@ pub(super) fn toolchains(home: &Path, named: Vec<PathBuf>) -> Vec<Found> {
 }
 
 /// Returns what the entries of PATH below a home lead to: the folder above each, and the targets of the links in it.
-pub(super) fn programs(home: &Path, root: Option<&Path>, path: &OsStr) -> Vec<Found> {
+pub(super) fn programs(home: &Path, root: Option<&Path>, path: &OsStr) -> Vec<FoundDir> {
     let mut all = Vec::new();
     for entry in split_paths(path).filter(|entry| entry.is_absolute() && is_below(entry, home)) {
         all.extend(entry.parent().and_then(|above| opened(above, home, root)));
@@ -181,7 +181,7 @@ fn linked(folder: &Path) -> Vec<PathBuf> {
 
 /// Returns what a link on PATH needs: its target, with the folder above where that lies in a `bin`. What is no program
 /// is not needed, and may be a key.
-fn target_place(link: &Path, home: &Path, root: Option<&Path>) -> Option<Found> {
+fn target_place(link: &Path, home: &Path, root: Option<&Path>) -> Option<FoundDir> {
     let is_program = |file: &Path| {
         fs::metadata(file).is_ok_and(|found| found.is_file() && found.mode() & 0o111 != 0)
     };
@@ -194,14 +194,14 @@ fn target_place(link: &Path, home: &Path, root: Option<&Path>) -> Option<Found> 
         .parent()
         .filter(|_| is_kit)
         .and_then(|above| opened(above, home, root));
-    Some(Found {
+    Some(FoundDir {
         real: kit.map_or(target.real, |kit| kit.real),
         ..target
     })
 }
 
 /// Returns a place of the home that may be opened: never the home, a shared folder of it, the root, or what is above.
-fn opened(place: &Path, home: &Path, root: Option<&Path>) -> Option<Found> {
+fn opened(place: &Path, home: &Path, root: Option<&Path>) -> Option<FoundDir> {
     let found = trace(place)?;
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let home = real(home);
@@ -209,7 +209,7 @@ fn opened(place: &Path, home: &Path, root: Option<&Path>) -> Option<Found> {
     let is_too_much = is_shared
         || home.starts_with(&found.real)
         || root.is_some_and(|root| real(root) == found.real);
-    (!is_too_much).then_some(Found {
+    (!is_too_much).then_some(FoundDir {
         is_toolchain: true,
         ..found
     })

@@ -4,19 +4,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::program_dirs::trace;
-use crate::process::sandbox::Walls;
+use crate::process::sandbox::SandboxPolicy;
 
 /// What may be done with a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub enum PathAccess {
     Write,
     Read,
     Nothing,
 }
 
-impl Walls {
+impl SandboxPolicy {
     /// Returns what may be done with a canonical path: the deepest entry that holds it decides.
-    pub fn reach(&self, path: &Path) -> Reach {
+    pub fn reach(&self, path: &Path) -> PathAccess {
         reach(path, &self.write, &self.read, &self.hide)
     }
 
@@ -27,7 +27,7 @@ impl Walls {
             .iter()
             .chain(&self.write)
             .any(|open| open.starts_with(path));
-        is_on_the_way || self.reach(path) != Reach::Nothing
+        is_on_the_way || self.reach(path) != PathAccess::Nothing
     }
 
     /// Returns what on the way to something that exists, each link and its end, is not there inside; nothing of it where
@@ -44,7 +44,7 @@ impl Walls {
             .filter(|place| !is_made(place));
         links
             .chain([found.real])
-            .filter(|place| self.reach(place) == Reach::Nothing)
+            .filter(|place| self.reach(place) == PathAccess::Nothing)
             .collect()
     }
 
@@ -83,11 +83,11 @@ pub(super) fn settle(
     read: Vec<PathBuf>,
     hide: Vec<PathBuf>,
 ) -> (Vec<PathBuf>, Vec<PathBuf>) {
-    let mut wanted: Vec<(PathBuf, Reach)> = hide
+    let mut wanted: Vec<(PathBuf, PathAccess)> = hide
         .into_iter()
-        .map(|path| (path, Reach::Nothing))
+        .map(|path| (path, PathAccess::Nothing))
         .collect();
-    wanted.extend(read.into_iter().map(|path| (path, Reach::Read)));
+    wanted.extend(read.into_iter().map(|path| (path, PathAccess::Read)));
     // A path stands before all that it holds; the sort is stable, so that what is hidden comes first.
     wanted.sort_by(|one, other| one.0.cmp(&other.0));
     wanted.dedup_by(|later, earlier| later.0 == earlier.0);
@@ -96,8 +96,10 @@ pub(super) fn settle(
         let before = reach(&path, write, &kept_read, &kept_hide);
         match wish {
             // What may be written may be read, and may not be closed to writing by the way.
-            Reach::Read if before == Reach::Nothing => kept_read.push(path),
-            Reach::Nothing if before != Reach::Nothing && fs::symlink_metadata(&path).is_ok() => {
+            PathAccess::Read if before == PathAccess::Nothing => kept_read.push(path),
+            PathAccess::Nothing
+                if before != PathAccess::Nothing && fs::symlink_metadata(&path).is_ok() =>
+            {
                 kept_hide.push(path)
             }
             _ => {}
@@ -108,7 +110,7 @@ pub(super) fn settle(
     (kept_read, kept_hide)
 }
 
-fn reach(path: &Path, write: &[PathBuf], read: &[PathBuf], hide: &[PathBuf]) -> Reach {
+fn reach(path: &Path, write: &[PathBuf], read: &[PathBuf], hide: &[PathBuf]) -> PathAccess {
     let depth = |places: &[PathBuf]| {
         let holding = places.iter().filter(|place| path.starts_with(place));
         holding
@@ -118,23 +120,23 @@ fn reach(path: &Path, write: &[PathBuf], read: &[PathBuf], hide: &[PathBuf]) -> 
     };
     let (written, read, hidden) = (depth(write), depth(read), depth(hide));
     match written.max(read) {
-        0 => Reach::Nothing,
-        open if open < hidden => Reach::Nothing,
-        _ if read <= written => Reach::Write,
-        _ => Reach::Read,
+        0 => PathAccess::Nothing,
+        open if open < hidden => PathAccess::Nothing,
+        _ if read <= written => PathAccess::Write,
+        _ => PathAccess::Read,
     }
 }
 
 /// Returns the links that have to be made: those that lead to something and lie where nothing is shown.
 pub(super) fn needed_links(
-    walls: &Walls,
+    walls: &SandboxPolicy,
     links: Vec<(PathBuf, PathBuf)>,
 ) -> Vec<(PathBuf, PathBuf)> {
     let is_needed = |(place, _): &(PathBuf, PathBuf)| {
         let leads = place
             .canonicalize()
             .is_ok_and(|target| walls.shows(&target));
-        leads && walls.reach(place) == Reach::Nothing && !walls.hide.contains(place)
+        leads && walls.reach(place) == PathAccess::Nothing && !walls.hide.contains(place)
     };
     let mut needed: Vec<_> = links.into_iter().filter(is_needed).collect();
     needed.sort();

@@ -5,10 +5,10 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use super::rules::Reach;
-use super::{Plan, refusal, walls};
-use crate::process::check_env::Base;
-use crate::process::sandbox::{Limits, Mode, Walls};
+use super::rules::PathAccess;
+use super::{PolicyPlan, refusal, walls};
+use crate::process::check_env::CallerEnv;
+use crate::process::sandbox::{ResourceLimits, SandboxMode, SandboxPolicy};
 
 /// A little world: a home, a root with a workspace, and whatever else a test puts there.
 struct World {
@@ -72,40 +72,40 @@ impl World {
         self
     }
 
-    fn walls(&self) -> Walls {
+    fn walls(&self) -> SandboxPolicy {
         let home = ("HOME".to_owned(), self.at(self.home).display().to_string());
         self.walls_of(self.variables.iter().cloned().chain([home]))
     }
 
-    fn walls_of(&self, variables: impl IntoIterator<Item = (String, String)>) -> Walls {
+    fn walls_of(&self, variables: impl IntoIterator<Item = (String, String)>) -> SandboxPolicy {
         let variables = variables
             .into_iter()
             .map(|(name, value)| (OsString::from(name), OsString::from(value)));
         let read: Vec<PathBuf> = self.read.iter().map(|path| self.at(path)).collect();
         let originals: Vec<PathBuf> = self.originals.iter().map(|path| self.at(path)).collect();
         let root = self.at(self.root);
-        walls(&Plan {
-            mode: Mode::Full,
+        walls(&PolicyPlan {
+            mode: SandboxMode::Full,
             workspace: &root.join("workspace"),
             root: Some(&root),
-            base: &Base::new(variables),
+            base: &CallerEnv::new(variables),
             read: &read,
             originals: &originals,
             freeze: &[],
             private: None,
             devices: &[],
             network: self.network,
-            limits: Limits::default(),
+            limits: ResourceLimits::default(),
         })
     }
 
     /// Expects what may be done with each path: `w`, `r` or `-`.
-    fn expect(&self, walls: &Walls, expected: &[(&str, char)]) {
+    fn expect(&self, walls: &SandboxPolicy, expected: &[(&str, char)]) {
         for (path, wanted) in expected {
             let reach = match walls.reach(&self.at(path)) {
-                Reach::Write => 'w',
-                Reach::Read => 'r',
-                Reach::Nothing => '-',
+                PathAccess::Write => 'w',
+                PathAccess::Read => 'r',
+                PathAccess::Nothing => '-',
             };
             assert_eq!(reach, *wanted, "{path}: {walls:#?}");
         }
@@ -116,7 +116,7 @@ impl World {
 fn the_system_is_there_but_not_its_secrets() {
     let walls = World::new().walls();
     for place in ["/usr/bin", "/etc/passwd"] {
-        assert_eq!(walls.reach(Path::new(place)), Reach::Read, "{place}");
+        assert_eq!(walls.reach(Path::new(place)), PathAccess::Read, "{place}");
     }
     for place in [
         "/",
@@ -131,7 +131,7 @@ fn the_system_is_there_but_not_its_secrets() {
         "/boot",
         "/proc",
     ] {
-        let is_hidden = walls.reach(Path::new(place)) == Reach::Nothing;
+        let is_hidden = walls.reach(Path::new(place)) == PathAccess::Nothing;
         // Who is not root cannot read it anyway, and needs no wall for it.
         assert!(is_hidden || fs::File::open(place).is_err(), "{place}");
     }
@@ -525,7 +525,11 @@ fn without_a_home_there_is_still_a_system() {
     ] {
         let variables = home.map(|home| ("HOME".to_owned(), home.to_owned()));
         let walls = world.walls_of(variables);
-        assert_eq!(walls.reach(Path::new("/usr/bin")), Reach::Read, "{home:?}");
+        assert_eq!(
+            walls.reach(Path::new("/usr/bin")),
+            PathAccess::Read,
+            "{home:?}"
+        );
         world.expect(
             &walls,
             &[
@@ -578,7 +582,7 @@ fn with_the_network_come_its_settings() {
     let walls = world.walls();
     world.expect(&walls, &[("home/me/corporate.crt", 'r')]);
     if let Ok(target) = Path::new("/etc/resolv.conf").canonicalize() {
-        assert_eq!(walls.reach(&target), Reach::Read);
+        assert_eq!(walls.reach(&target), PathAccess::Read);
     }
 }
 
