@@ -26,7 +26,7 @@ use std::{env, fs};
 
 use orchestrator::cancel::CancelToken;
 use orchestrator::process::check_env::{CallerEnv, find_program};
-use orchestrator::process::sandbox::policy::{PolicyPlan, walls};
+use orchestrator::process::sandbox::policy::{PolicyPlan, sandbox_policy};
 use orchestrator::process::sandbox::shared_namespaces::SharedNamespaces;
 use orchestrator::process::sandbox::{ResourceLimits, SandboxMode, probe};
 use orchestrator::process::{self, Job, JobEnd, Launcher};
@@ -40,7 +40,7 @@ fn main() {
     let base = CallerEnv::new(env::vars_os());
     let behind = |mode: SandboxMode| {
         let private = (mode == SandboxMode::Reduced).then_some(place.as_path());
-        open.behind(walls(&PolicyPlan {
+        open.with_policy(sandbox_policy(&PolicyPlan {
             mode,
             workspace: &place,
             root: None,
@@ -56,10 +56,10 @@ fn main() {
     };
     let (full, reduced) = (behind(SandboxMode::Full), behind(SandboxMode::Reduced));
     let pocket = Some(Arc::new(
-        SharedNamespaces::make(&open, full.walls.as_ref().unwrap()).unwrap(),
+        SharedNamespaces::make(&open, full.policy.as_ref().unwrap()).unwrap(),
     ));
     let member = Launcher {
-        pocket,
+        namespaces: pocket,
         ..full.clone()
     };
     let mut rows: Vec<(&str, Vec<(Cost, Cost)>)> = [

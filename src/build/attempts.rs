@@ -35,7 +35,7 @@ struct Attempt {
 
 impl Attempts {
     /// Takes in one event of the log.
-    pub fn hear(&mut self, event: &Event) {
+    pub fn apply(&mut self, event: &Event) {
         match event {
             Event::FilesApplied {
                 written, deleted, ..
@@ -62,7 +62,7 @@ impl Attempts {
     }
 
     /// Returns what the model is told: which attempt this is, how many are left, and a line for each earlier one.
-    pub fn told(&self, state: &RunState) -> String {
+    pub fn summary(&self, state: &RunState) -> String {
         let (number, all) = state.attempt();
         let mut text = match all - number {
             0 => format!("This is attempt {number} of {all}, the last one."),
@@ -237,7 +237,7 @@ mod tests {
     fn earlier_attempts_have_a_line_each_whatever_was_repeated() {
         let mut attempts = Attempts::default();
         assert_eq!(
-            attempts.told(&state(Phase::Generating, 0)),
+            attempts.summary(&state(Phase::Generating, 0)),
             "This is attempt 1 of 4; 3 more are left after it."
         );
         let events = [
@@ -251,13 +251,13 @@ mod tests {
             moved(Phase::Patching, Phase::Testing, 1, ""),
             moved(Phase::Testing, Phase::Patching, 1, "second"),
         ];
-        events.iter().for_each(|event| attempts.hear(event));
+        events.iter().for_each(|event| attempts.apply(event));
         let expected = "This is attempt 3 of 4; 1 more is left after it.\n\
                         - Attempt 1: wrote a.py; failed with: first again\n- Attempt 2: wrote b.py; failed with: second";
-        assert_eq!(attempts.told(&state(Phase::Patching, 1)), expected);
+        assert_eq!(attempts.summary(&state(Phase::Patching, 1)), expected);
         assert!(
             attempts
-                .told(&state(Phase::Patching, 2))
+                .summary(&state(Phase::Patching, 2))
                 .starts_with("This is attempt 4 of 4, the last one.")
         );
     }

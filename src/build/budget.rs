@@ -84,7 +84,7 @@ impl Budget {
     }
 
     /// Promises that the worst case fits, or fails the run with the sum.
-    pub fn promise(&self, worst: Charge, spent: &UsageTotals) -> Result<()> {
+    pub fn reserve(&self, worst: Charge, spent: &UsageTotals) -> Result<()> {
         let over = |sum: String| Err(Error::Failed(Reason::Budget, sum));
         let (tokens, usd) = self.used(spent);
         if let Some(limit) = self.budget.tokens
@@ -152,26 +152,26 @@ mod tests {
         };
         assert!(
             ledger(None, None)
-                .promise(worst, &spent(1 << 40, 1e9))
+                .reserve(worst, &spent(1 << 40, 1e9))
                 .is_ok()
         );
         assert!(
             ledger(None, Some(300))
-                .promise(worst, &spent(200, 0.0))
+                .reserve(worst, &spent(200, 0.0))
                 .is_ok()
         );
         assert!(
             ledger(None, Some(300))
-                .promise(worst, &spent(201, 0.0))
+                .reserve(worst, &spent(201, 0.0))
                 .is_err()
         );
         assert!(
             ledger(Some(1.0), None)
-                .promise(worst, &spent(0, 0.5))
+                .reserve(worst, &spent(0, 0.5))
                 .is_ok()
         );
         let error = ledger(Some(1.0), None)
-            .promise(worst, &spent(0, 0.51))
+            .reserve(worst, &spent(0, 0.51))
             .unwrap_err();
         assert_eq!(error.reason(), Reason::Budget);
         assert!(error.to_string().contains("budget"), "{error}");
@@ -196,8 +196,8 @@ mod tests {
             Some(15)
         );
         ledger.add(worst);
-        assert!(ledger.promise(worst, &spent(0, 0.0)).is_ok());
-        assert!(ledger.promise(worst, &spent(1, 0.0)).is_err());
+        assert!(ledger.reserve(worst, &spent(0, 0.0)).is_ok());
+        assert!(ledger.reserve(worst, &spent(1, 0.0)).is_err());
     }
 
     #[test]
@@ -210,8 +210,8 @@ mod tests {
             tokens: 1,
             cost_usd: Some(0.01),
         };
-        assert!(ledger(Some(3.0), None).promise(next, &before).is_err());
-        assert!(ledger(Some(4.0), None).promise(next, &before).is_ok());
+        assert!(ledger(Some(3.0), None).reserve(next, &before).is_err());
+        assert!(ledger(Some(4.0), None).reserve(next, &before).is_ok());
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub struct ChildEnv {
     /// With the walls, where there are some.
     pub launcher: Launcher,
     pub base: CallerEnv,
-    pub dwelling: HomeDirs,
+    pub home_dirs: HomeDirs,
     pub workspace: PathBuf,
     /// Where the system keeps what is temporary.
     pub temporary: PathBuf,
@@ -64,7 +64,7 @@ pub struct ChildEnv {
     pub reporters: Reporters,
     pub network: bool,
     pub secrets: Secrets,
-    pub stop: CancelToken,
+    pub cancel: CancelToken,
 }
 
 /// What the environments of a phase are started with.
@@ -79,15 +79,15 @@ pub struct ToolEnv {
 impl ChildEnv {
     /// Returns what environments are started with, in fresh private places that they share; `frozen`, in the workspace,
     /// cannot be changed by them where the walls can hold that. They get what checks get, without anything of the spec's.
-    pub fn workshop(&self, own: &[WorkspaceInput], frozen: &[PathBuf]) -> Result<ToolEnv> {
-        let (tmp, home) = self.dwelling.renew()?;
-        let kept = match &self.dwelling {
+    pub fn tool_env(&self, own: &[WorkspaceInput], frozen: &[PathBuf]) -> Result<ToolEnv> {
+        let (tmp, home) = self.home_dirs.renew()?;
+        let kept = match &self.home_dirs {
             HomeDirs::Inside { .. } if !own.is_empty() => {
                 Some(ScratchDirs::create(&self.temporary, &self.root)?)
             }
             _ => None,
         };
-        let folder = match (&kept, &self.dwelling) {
+        let folder = match (&kept, &self.home_dirs) {
             _ if own.is_empty() => None,
             (Some(private), _) | (None, HomeDirs::Outside { private, .. }) => Some(private.kept()),
             (None, HomeDirs::Inside { .. }) => None,
@@ -96,14 +96,14 @@ impl ChildEnv {
             .iter()
             .try_for_each(|folder| bring(own, &folder.join(FOLDER)))?;
         let cache = self.cache(CacheOwner::Environments);
-        let launcher = self.launcher_of_workshop(folder.as_deref(), frozen)?;
+        let launcher = self.tool_launcher(folder.as_deref(), frozen)?;
         let places = ChildDirs {
             workspace: &self.workspace,
             tmp: &tmp,
             home: &home,
             cache: cache.as_deref(),
             network: self.network,
-            walls: launcher.walls.as_ref(),
+            policy: launcher.policy.as_ref(),
         };
         let start = HostStart {
             project: self.workspace.clone(),
@@ -123,8 +123,8 @@ impl ChildEnv {
         self.caches.as_ref().map(|caches| caches.folder(of))
     }
 
-    fn launcher_of_workshop(&self, folder: Option<&Path>, frozen: &[PathBuf]) -> Result<Launcher> {
-        let Some(mut walls) = self.launcher.walls.clone() else {
+    fn tool_launcher(&self, folder: Option<&Path>, frozen: &[PathBuf]) -> Result<Launcher> {
+        let Some(mut walls) = self.launcher.policy.clone() else {
             return Ok(self.launcher.clone());
         };
         walls
@@ -134,14 +134,17 @@ impl ChildEnv {
         walls
             .read
             .extend(folder.and_then(|folder| folder.canonicalize().ok()));
-        let launcher = self.launcher.behind(walls.clone());
+        let launcher = self.launcher.with_policy(walls.clone());
         let pocket = match walls.mode {
             SandboxMode::Reduced => None,
             SandboxMode::Full | SandboxMode::FullWithoutLandlock => {
                 Some(Arc::new(SharedNamespaces::make(&launcher, &walls)?))
             }
         };
-        Ok(Launcher { pocket, ..launcher })
+        Ok(Launcher {
+            namespaces: pocket,
+            ..launcher
+        })
     }
 }
 

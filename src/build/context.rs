@@ -21,12 +21,12 @@ pub struct Context {
     pub inputs: Inputs,
     pub state: RunState,
     pub root: Root,
-    pub door: Workspace,
-    pub known: VerifiedFiles,
-    pub scribe: EventLog,
-    pub memory: LogState,
+    pub workspace: Workspace,
+    pub verified: VerifiedFiles,
+    pub log: EventLog,
+    pub log_state: LogState,
     pub rules: TamperingRules,
-    pub stop: CancelToken,
+    pub cancel: CancelToken,
 }
 
 impl Context {
@@ -37,13 +37,13 @@ impl Context {
 
     /// Writes an event down, and keeps what later prompts need of it.
     pub fn record(&mut self, event: Event) -> Result<()> {
-        self.memory.keep(&event);
-        self.scribe.tell(event)
+        self.log_state.apply_live(&event);
+        self.log.record(event)
     }
 
     /// Takes hold of `workspace/` again: what ran in it may have removed it, or put something else in its place.
-    pub fn reopen_door(&mut self) -> Result<()> {
-        self.door = Workspace::open(
+    pub fn reopen_workspace(&mut self) -> Result<()> {
+        self.workspace = Workspace::open(
             self.root.handle(),
             "workspace",
             &self.root.join("workspace"),
@@ -70,8 +70,8 @@ impl Context {
     }
 
     /// Ends here if a signal asked for it.
-    pub fn heed_stop(&self) -> Result<()> {
-        self.stop
+    pub fn check_cancelled(&self) -> Result<()> {
+        self.cancel
             .requested()
             .map_or(Ok(()), |signal| Err(Error::Stopped(signal)))
     }

@@ -26,14 +26,14 @@ impl EventLog {
     }
 
     /// Writes an event down and tells it.
-    pub fn tell(&mut self, event: Event) -> Result<()> {
+    pub fn record(&mut self, event: Event) -> Result<()> {
         let redacted = self.journal.append(&event)?;
         self.publish(redacted.as_ref().unwrap_or(&event));
         Ok(())
     }
 
     /// Like `tell`, and the line survives a power cut before anybody hears of it.
-    pub fn tell_synced(&mut self, event: Event) -> Result<()> {
+    pub fn record_synced(&mut self, event: Event) -> Result<()> {
         let redacted = self.journal.append(&event)?;
         self.journal.sync()?;
         self.publish(redacted.as_ref().unwrap_or(&event));
@@ -43,14 +43,14 @@ impl EventLog {
     /// Passes a piece of a stream on; without a wish for them the journal does not grow with their number.
     pub fn stream(&mut self, event: Event) -> Result<()> {
         if self.journals_streams {
-            self.tell(event)
+            self.record(event)
         } else {
             Ok(())
         }
     }
 
     /// Shows something to the listeners alone, where somebody asked for such details; the journal tells it otherwise.
-    pub fn show(&mut self, event: impl FnOnce() -> Event) {
+    pub fn publish_lazily(&mut self, event: impl FnOnce() -> Event) {
         if self.journals_streams
             && let Ok(event) = self.journal.redacted(&event())
         {
@@ -64,7 +64,7 @@ impl EventLog {
             return Ok(());
         }
         self.notes.push(note.clone());
-        self.tell(Event::NoteAdded {
+        self.record(Event::NoteAdded {
             agent_id: MAIN_AGENT.into(),
             note,
         })
@@ -75,7 +75,7 @@ impl EventLog {
         if is_note && !self.notes.contains(&message) {
             self.notes.push(message.clone());
         }
-        self.tell(Event::SandboxFound {
+        self.record(Event::SandboxFound {
             agent_id: MAIN_AGENT.into(),
             mode: mode.into(),
             message,
@@ -85,7 +85,7 @@ impl EventLog {
 
     /// Tells of progress.
     pub fn progress(&mut self, message: impl Into<String>) -> Result<()> {
-        self.tell(Event::ProgressMessage {
+        self.record(Event::ProgressMessage {
             agent_id: MAIN_AGENT.into(),
             message: message.into(),
         })

@@ -23,7 +23,7 @@ pub struct LogState {
     answers: HashMap<RequestPlace, RecordedAnswer>,
     requests: HashMap<RequestPlace, RecordedRequest>,
     refused: HashMap<RequestPlace, AnswerRefusal>,
-    talks: ConversationHistory,
+    conversations: ConversationHistory,
     rounds: Rounds,
     attempts: Attempts,
     totals: Option<UsageTotals>,
@@ -90,9 +90,9 @@ impl ChargeTotal {
 
 impl LogState {
     /// Takes in one event of the log.
-    pub fn hear(&mut self, event: Event) {
-        self.rounds.hear(&event);
-        self.attempts.hear(&event);
+    pub fn apply(&mut self, event: Event) {
+        self.rounds.apply(&event);
+        self.attempts.apply(&event);
         match event {
             Event::WorkflowStarted {
                 scope_dir,
@@ -183,7 +183,7 @@ impl LogState {
             } => self.put_back.add(RestoredFiles { restored, removed }),
             Event::HiddenFilesPlaced { paths, .. } => self.hidden = paths,
             Event::HiddenFilesRemoved { .. } => self.hidden.clear(),
-            other => self.talks.hear(other),
+            other => self.conversations.apply(other),
         }
     }
 
@@ -206,9 +206,9 @@ impl LogState {
     }
 
     /// Takes in one line of the log.
-    pub fn hear_line(&mut self, line: u64, event: Event) {
+    pub fn apply_line(&mut self, line: u64, event: Event) {
         self.line = line;
-        self.hear(event);
+        self.apply(event);
     }
 
     fn answered(
@@ -261,8 +261,8 @@ impl LogState {
     }
 
     /// Returns what is known of conversations.
-    pub fn talks(&self) -> &ConversationHistory {
-        &self.talks
+    pub fn conversations(&self) -> &ConversationHistory {
+        &self.conversations
     }
 
     /// Returns what is known of earlier attempts.
@@ -271,9 +271,9 @@ impl LogState {
     }
 
     /// Keeps what happens to conversations, attempts and rounds while the run goes on.
-    pub fn keep(&mut self, event: &Event) {
-        self.rounds.hear(event);
-        self.attempts.hear(event);
+    pub fn apply_live(&mut self, event: &Event) {
+        self.rounds.apply(event);
+        self.attempts.apply(event);
         match event {
             Event::FilesApplied {
                 written,
@@ -284,7 +284,7 @@ impl LogState {
             Event::ScriptOutput { .. }
             | Event::StateStarted { .. }
             | Event::TransitionOccurred { .. } => {}
-            other => self.talks.hear(other.clone()),
+            other => self.conversations.apply(other.clone()),
         }
     }
 
@@ -359,7 +359,7 @@ impl LogState {
     }
 
     /// Hands over, once, what was put back since the last files were written: the model has not been told yet.
-    pub fn take_put_back(&mut self) -> RestoredFiles {
+    pub fn take_restored(&mut self) -> RestoredFiles {
         std::mem::take(&mut self.put_back)
     }
 
@@ -369,12 +369,12 @@ impl LogState {
     }
 
     /// Remembers the run whose files are still in the workspace.
-    pub fn keep_replaced(&mut self, replaced: Option<ReplacedRun>) {
+    pub fn set_replaced_run(&mut self, replaced: Option<ReplacedRun>) {
         self.replaced = replaced;
     }
 
     /// Hands over, once, the run whose files are still in the workspace.
-    pub fn take_replaced(&mut self) -> Option<ReplacedRun> {
+    pub fn take_replaced_run(&mut self) -> Option<ReplacedRun> {
         self.replaced.take()
     }
 
@@ -464,7 +464,7 @@ mod tests {
     fn sum(events: Vec<Event>) -> LogState {
         let mut memory = LogState::default();
         for event in events {
-            memory.hear(event);
+            memory.apply(event);
         }
         memory
     }

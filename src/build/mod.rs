@@ -74,10 +74,10 @@ pub fn run(run: &mut Run) -> Result<Phase> {
 impl Run {
     /// Goes on where a crash, a pause or a signal left the run.
     pub fn resume(&mut self) -> Result<()> {
-        self.mend_log()?;
-        self.context.door.sweep()?;
-        for path in self.context.memory.hidden().to_vec() {
-            self.context.door.remove(Path::new(&path))?;
+        self.add_missing_transitions()?;
+        self.context.workspace.sweep()?;
+        for path in self.context.log_state.hidden().to_vec() {
+            self.context.workspace.remove(Path::new(&path))?;
         }
         let waits_for_a_patch = self.context.state.phase == Phase::Patching;
         if waits_for_a_patch && !self.generator.has_begun(&self.context) {
@@ -87,8 +87,8 @@ impl Run {
     }
 
     /// Adds the lines of transitions that `state.json` knows and the log does not.
-    fn mend_log(&mut self) -> Result<()> {
-        let missing = missing_transitions(&self.context.memory, &self.context.state);
+    fn add_missing_transitions(&mut self) -> Result<()> {
+        let missing = missing_transitions(&self.context.log_state, &self.context.state);
         missing
             .into_iter()
             .try_for_each(|event| self.context.record(event))
@@ -107,7 +107,7 @@ impl Run {
 
     fn complete(&mut self, phase: Phase, started: Instant, cost_before: Option<f64>) -> Result<()> {
         let total = self.context.state.usage.cost_usd;
-        self.context.scribe.tell(Event::StateCompleted {
+        self.context.log.record(Event::StateCompleted {
             agent_id: MAIN_AGENT.into(),
             state_name: phase.name().into(),
             cost_usd: total.zip(cost_before).map(|(now, before)| now - before),
@@ -159,7 +159,11 @@ impl Run {
 
     /// The end of a replay is the recorded one, or the run has failed. Returns the phase that it comes to.
     fn compare_end(&mut self, from: Phase, to: Phase) -> Result<Phase> {
-        let Context { state, memory, .. } = &mut self.context;
+        let Context {
+            state,
+            log_state: memory,
+            ..
+        } = &mut self.context;
         let is_over = to.is_terminal() && state.reason != Some(Reason::ReplayMismatch);
         let replay = self.generator.replay().filter(|_| is_over);
         let Some(difference) = replay.and_then(|replay| replay.end_difference(state, memory))

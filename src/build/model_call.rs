@@ -26,7 +26,7 @@ use crate::state::reason::Reason;
 pub struct RecordedModel {
     pub client: Box<dyn ModelClient>,
     pub provider: &'static str,
-    pub ledger: Budget,
+    pub budget: Budget,
     pub policy: RetryPolicy,
     pub replay: Option<Replay>,
     /// What a provider says may hold keys, also ones of other providers.
@@ -75,23 +75,23 @@ impl RecordedModel {
         line: &mut Option<u64>,
         equipment: Option<InlineTools<'_>>,
     ) -> Result<RecordedAnswer> {
-        if let Some(recorded) = context.memory.answer(place).cloned() {
+        if let Some(recorded) = context.log_state.answer(place).cloned() {
             return Ok(recorded);
         }
         let mut equipment = equipment;
         let (question, started, recorded) = loop {
-            let question = self.question(place, request, continued)?;
-            self.promise(context, &question, equipment.as_ref())?;
+            let question = self.pending_request(place, request, continued)?;
+            self.reserve(context, &question, equipment.as_ref())?;
             if continued.is_some() {
                 let whole = || serde_json::to_value(request).unwrap_or_default();
-                context.scribe.show(|| Event::PromptSent {
+                context.log.publish_lazily(|| Event::PromptSent {
                     agent_id: MAIN_AGENT.into(),
                     place,
                     request: whole(),
                 });
             }
-            self.write_down(context, &question)?;
-            *line = Some(context.scribe.lines());
+            self.record_request(context, &question)?;
+            *line = Some(context.log.lines());
             let started = Instant::now();
             let recorded = match &self.replay {
                 Some(replay) => Some(replay.answer(
@@ -107,12 +107,12 @@ impl RecordedModel {
             }
         };
         let recorded = recorded.map(|answer| self.as_logged(answer));
-        self.keep(context, &question, &recorded, started)?;
+        self.record_answer(context, &question, &recorded, started)?;
         Ok(recorded)
     }
 
     /// Returns a request as it is sent now.
-    fn question<'a>(
+    fn pending_request<'a>(
         &self,
         place: RequestPlace,
         request: &'a ModelRequest,
@@ -123,7 +123,7 @@ impl RecordedModel {
             place,
             model: &request.model,
             hash: format!("sha256:{}", hex(&Sha256::digest(body.as_bytes()))),
-            worst: self.ledger.worst(body.len(), request.max_tokens),
+            worst: self.budget.worst(body.len(), request.max_tokens),
             continues: continued.map(|continued| continued.line),
             value: match continued {
                 Some(continued) => json!({"messages": continued.messages}),
@@ -150,17 +150,17 @@ impl RecordedModel {
     }
 
     /// Makes sure that the budget has room, and tells a provider that keeps sessions which one is meant.
-    fn promise(
+    fn reserve(
         &mut self,
         context: &Context,
         question: &PendingRequest<'_>,
         equipment: Option<&InlineTools<'_>>,
     ) -> Result<()> {
         let Some(session) = self.client.session() else {
-            return self.ledger.promise(question.worst, &context.state.usage);
+            return self.budget.reserve(question.worst, &context.state.usage);
         };
-        let usd_left = self.ledger.left(&context.state.usage)?;
-        let is_again = context.memory.request(question.place).is_some();
+        let usd_left = self.budget.left(&context.state.usage)?;
+        let is_again = context.log_state.request(question.place).is_some();
         *session = match equipment {
             // A conversation is one session; an answer with files is one by itself.
             Some(equipment) => ProviderSession {
@@ -172,7 +172,7 @@ impl RecordedModel {
                     },
                 ),
                 has_begun: is_again || question.place.turn > 0,
-                word: equipment.word.clone(),
+                resume_prompt: equipment.resume_prompt.clone(),
                 usd_left,
                 turns_left: Some(equipment.turns_left),
             },
@@ -187,19 +187,23 @@ impl RecordedModel {
     }
 
     /// Whether the provider calls tools itself while it answers, in a session that it keeps.
-    pub fn calls_by_itself(&mut self) -> bool {
+    pub fn runs_tools_itself(&mut self) -> bool {
         self.client.session().is_some()
     }
 
     /// Sets the time at which asking ends, whatever is under way.
-    pub fn hurry(&mut self, until: Option<Instant>) {
+    pub fn set_deadline(&mut self, until: Option<Instant>) {
         self.policy.until = until;
-        self.client.hurry(until);
+        self.client.set_deadline(until);
     }
 
-    fn write_down(&mut self, context: &mut Context, question: &PendingRequest<'_>) -> Result<()> {
+    fn record_request(
+        &mut self,
+        context: &mut Context,
+        question: &PendingRequest<'_>,
+    ) -> Result<()> {
         if let Some(session) = self.client.session() {
-            context.scribe.tell(Event::ClaudeInvocationStarted {
+            context.log.record(Event::ClaudeInvocationStarted {
                 agent_id: MAIN_AGENT.into(),
                 state_name: context.state.phase.name().into(),
                 session_id: session.id.clone(),
@@ -208,7 +212,7 @@ impl RecordedModel {
                 reminder_attempt: question.place.turn,
             })?;
         }
-        context.scribe.tell_synced(Event::ModelRequested {
+        context.log.record_synced(Event::ModelRequested {
             agent_id: MAIN_AGENT.into(),
             place: question.place,
             provider: self.provider.into(),
@@ -221,7 +225,7 @@ impl RecordedModel {
     }
 
     /// Writes down what came back, and what it cost, before anybody uses it.
-    fn keep(
+    fn record_answer(
         &mut self,
         context: &mut Context,
         question: &PendingRequest<'_>,
@@ -231,8 +235,8 @@ impl RecordedModel {
         let cost = recorded
             .as_ref()
             .ok()
-            .and_then(|answer| self.ledger.cost(answer));
-        context.scribe.tell_synced(Event::ModelAnswered {
+            .and_then(|answer| self.budget.cost(answer));
+        context.log.record_synced(Event::ModelAnswered {
             agent_id: MAIN_AGENT.into(),
             place: question.place,
             hash: question.hash.clone(),
@@ -247,7 +251,7 @@ impl RecordedModel {
         if let Ok(answer) = recorded {
             // A server that counts nothing must not make a budget mean nothing.
             if answer.usage == TokenUsage::default() {
-                self.ledger.add(question.worst);
+                self.budget.add(question.worst);
             }
             context.state.usage.add(
                 answer.calls(),
@@ -269,18 +273,18 @@ impl RecordedModel {
     ) -> Result<Option<RecordedAnswer>> {
         let RecordedModel {
             client,
-            ledger,
+            budget: ledger,
             policy,
             secrets,
             ..
         } = self;
         let keeps_its_limit = client.session().is_some();
         let state_name = context.state.phase.name();
-        let (usage, stop) = (context.state.usage, context.stop.clone());
+        let (usage, stop) = (context.state.usage, context.cancel.clone());
         // Who tells and who carries out calls both write into the log, one at a time.
         let shared = RefCell::new(&mut *context);
         let mut tell = |told: RetryEvent<'_>| match told {
-            RetryEvent::Piece(piece) => shared.borrow_mut().scribe.stream(Event::ModelStreamed {
+            RetryEvent::Piece(piece) => shared.borrow_mut().log.stream(Event::ModelStreamed {
                 agent_id: MAIN_AGENT.into(),
                 place: question.place,
                 piece: piece.to_owned(),
@@ -288,7 +292,7 @@ impl RecordedModel {
             RetryEvent::Sending { attempt } => {
                 match keeps_its_limit {
                     true => ledger.left(&usage).map(drop)?,
-                    false => ledger.promise(question.worst, &usage)?,
+                    false => ledger.reserve(question.worst, &usage)?,
                 }
                 let agent_id = MAIN_AGENT.into();
                 let retried = Event::ModelRetried {
@@ -296,7 +300,7 @@ impl RecordedModel {
                     place: question.place,
                     attempt,
                 };
-                shared.borrow_mut().scribe.tell_synced(retried)
+                shared.borrow_mut().log.record_synced(retried)
             }
             RetryEvent::Failed {
                 attempt,
@@ -309,7 +313,7 @@ impl RecordedModel {
                 let wait =
                     again_after.map(|delay| format!("; next try in {} s", delay.as_secs_f64()));
                 let mut context = shared.borrow_mut();
-                context.scribe.tell_synced(Event::ErrorOccurred {
+                context.log.record_synced(Event::ErrorOccurred {
                     agent_id: MAIN_AGENT.into(),
                     error_type: MODEL_ERROR.into(),
                     error_message: format!(
@@ -350,7 +354,7 @@ impl RecordedModel {
                 Err(Error::Paused(Reason::ProviderUnauthorized, clean(message)))
             }
             Err(GaveUp::Stopped) => {
-                context.heed_stop()?;
+                context.check_cancelled()?;
                 if self
                     .policy
                     .until

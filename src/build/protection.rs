@@ -16,7 +16,7 @@ use crate::build::spec::inputs::{InputKind, WorkspaceInput};
 use crate::build::spec::read::open_file;
 use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT};
-use crate::workspace::generated::is_in_never_taken;
+use crate::workspace::generated::is_in_generated;
 use crate::workspace::safe_path::SafePath;
 use crate::workspace::{
     EntryKind, FileTime, ReadOutcome, WalkStep, Workspace, WorkspaceEntry, now_of_files,
@@ -50,11 +50,11 @@ impl RestoredFiles {
 }
 
 /// Brings the user's files into the workspace.
-pub fn bring_in(context: &Context, inputs: &[WorkspaceInput]) -> Result<()> {
+pub fn copy_in(context: &Context, inputs: &[WorkspaceInput]) -> Result<()> {
     inputs.iter().try_for_each(|input| {
         context
-            .heed_stop()
-            .and_then(|()| place(&context.door, input))
+            .check_cancelled()
+            .and_then(|()| place(&context.workspace, input))
     })
 }
 
@@ -104,7 +104,7 @@ type ByPath<'a> = HashMap<&'a Path, &'a WorkspaceEntry>;
 
 impl ProtectedTree {
     fn at(door: &Workspace, inputs: &[&WorkspaceInput]) -> Result<ProtectedTree> {
-        let (begun, times_tell) = (now_of_files(), door.times_tell());
+        let (begun, times_tell) = (now_of_files(), door.has_reliable_times());
         let places: HashSet<&Path> = outermost(inputs.iter().copied()).map(path_of).collect();
         let ways: HashSet<&Path> = places.iter().flat_map(|place| place.ancestors()).collect();
         let mut entries = Vec::new();
@@ -157,8 +157,8 @@ fn get<'a>(entries: &ByPath<'a>, input: &WorkspaceInput) -> Option<&'a Workspace
 
 /// Puts protected files back, removes foreign ones from protected folders, and writes both down. What lies in a folder
 /// that a check may write is left alone.
-pub fn put_back(context: &mut Context) -> Result<RestoredFiles> {
-    if context.inputs.protect.is_empty() || context.known.is_current {
+pub fn restore(context: &mut Context) -> Result<RestoredFiles> {
+    if context.inputs.protect.is_empty() || context.verified.is_current {
         return Ok(RestoredFiles::default());
     }
     let writable = writable(context);
@@ -168,37 +168,37 @@ pub fn put_back(context: &mut Context) -> Result<RestoredFiles> {
         .iter()
         .filter(|input| !is_below(&input.to, &writable))
         .collect();
-    let mut look = ProtectedTree::at(&context.door, &inputs)?;
-    let known = context.known.look.take();
+    let mut look = ProtectedTree::at(&context.workspace, &inputs)?;
+    let known = context.verified.look.take();
     let mut done = RestoredFiles::default();
     if !known.as_ref().is_some_and(|known| known.is_same(&look)) {
         let wrong = compare(context, &inputs, known.as_ref(), &look)?;
         let foreign = foreign(context, &look, &writable);
         for input in &wrong {
-            place(&context.door, input)?;
+            place(&context.workspace, input)?;
             done.restored.push(input.to.as_str().to_owned());
         }
         for path in &foreign {
-            context.door.remove(path)?;
+            context.workspace.remove(path)?;
         }
-        let told = foreign.iter().filter(|path| !is_in_never_taken(path));
+        let told = foreign.iter().filter(|path| !is_in_generated(path));
         done.removed
             .extend(told.map(|path| path.to_string_lossy().into_owned()));
         let wrong: HashSet<PathBuf> = wrong
             .iter()
             .map(|input| PathBuf::from(input.to.as_str()))
             .collect();
-        context.known.is_current = wrong.is_empty() && foreign.is_empty();
+        context.verified.is_current = wrong.is_empty() && foreign.is_empty();
         look.entries.retain(|entry| !wrong.contains(&entry.path));
     } else {
-        context.known.is_current = true;
+        context.verified.is_current = true;
     }
-    context.known.look = Some(look);
+    context.verified.look = Some(look);
     if done != RestoredFiles::default() {
         context
-            .door
+            .workspace
             .settle(done.restored.iter().chain(&done.removed).map(Path::new))?;
-        context.scribe.tell(Event::ProtectedRestored {
+        context.log.record(Event::ProtectedRestored {
             agent_id: MAIN_AGENT.into(),
             restored: done.restored.clone(),
             removed: done.removed.clone(),
@@ -226,7 +226,7 @@ fn compare<'a>(
         };
         let is_right = match get(&now, input) {
             None => false,
-            Some(found) => is_known(found) || is_as_given(&context.door, input, found)?,
+            Some(found) => is_known(found) || is_as_given(&context.workspace, input, found)?,
         };
         if !is_right {
             wrong.push(*input);
@@ -329,17 +329,17 @@ fn foreign(context: &Context, look: &ProtectedTree, writable: &[SafePath]) -> Ve
 /// are there, and no bytecode is left that an earlier program may have forged.
 pub fn make_ready(context: &Context, index: usize) -> Result<()> {
     for folder in writable(context) {
-        context.door.remove(Path::new(folder.as_str()))?;
+        context.workspace.remove(Path::new(folder.as_str()))?;
         let mut given = context
             .inputs
             .protect
             .iter()
             .filter(|input| input.to.starts_with(&folder));
-        given.try_for_each(|input| place(&context.door, input))?;
+        given.try_for_each(|input| place(&context.workspace, input))?;
     }
     for folder in &context.spec.checks[index].writable {
         context
-            .door
+            .workspace
             .make_dir(Path::new(folder.path.as_str()), FOLDER_MODE)?;
     }
     let inputs = &context.inputs;
@@ -350,13 +350,13 @@ pub fn make_ready(context: &Context, index: usize) -> Result<()> {
         .filter(|input| input.to.as_str().contains(BYTECODE));
     let given: HashSet<&Path> = named.flat_map(|input| path_of(input).ancestors()).collect();
     context
-        .door
+        .workspace
         .remove_everywhere(BYTECODE, &|path| given.contains(path))
 }
 
 /// Says that programs may have changed protected files since they were last looked at.
 pub fn may_have_changed(context: &mut Context) {
-    context.known.is_current = false;
+    context.verified.is_current = false;
 }
 
 /// Returns the places that cannot be written where the walls can hold that: protected files and folders. What lies in a

@@ -23,7 +23,7 @@ const MOST_KEPT: usize = 20;
 const FOLDER: &str = "workspace";
 
 /// Keeps the `state.json` that is there beside the log of its run, durably; the workspace follows in INIT.
-pub fn keep_state(root: &Root, replaced: &ReplacedRun) -> Result<()> {
+pub fn set_state_aside(root: &Root, replaced: &ReplacedRun) -> Result<()> {
     let folder = folder_of(root, replaced);
     let file = folder.join(STATE_FILE);
     fs::create_dir_all(&folder).map_err(|error| Error::io("make", &folder, error))?;
@@ -39,15 +39,17 @@ pub fn keep_state(root: &Root, replaced: &ReplacedRun) -> Result<()> {
 }
 
 /// Moves what the replaced run left out of the workspace, once, and says how to get it back.
-pub fn keep_workspace(context: &mut Context) -> Result<()> {
-    let Some(replaced) = context.memory.take_replaced() else {
+pub fn set_workspace_aside(context: &mut Context) -> Result<()> {
+    let Some(replaced) = context.log_state.take_replaced_run() else {
         return Ok(());
     };
     let folder = folder_of(&context.root, &replaced).join(FOLDER);
     fs::create_dir_all(&folder).map_err(|error| Error::io("make", &folder, error))?;
     let failed = |error| Error::io("move workspace/ to", &folder, error);
     let target = fs::File::open(&folder).map_err(failed)?;
-    context.door.move_to(target.as_fd(), &folder, &KEPT_NAMES)?;
+    context
+        .workspace
+        .move_to(target.as_fd(), &folder, &KEPT_NAMES)?;
     target.sync_all().map_err(failed)?;
     fs::File::open(folder.parent().unwrap_or(&folder))
         .and_then(|parent| parent.sync_all())
@@ -57,8 +59,8 @@ pub fn keep_workspace(context: &mut Context) -> Result<()> {
         "the run {run_id} of {spec_file} is kept: its workspace is logs/{run_id}/workspace; to restore it, in the root: \
          orchestrator reset && cp -a logs/{run_id}/workspace logs/{run_id}/{STATE_FILE} ."
     );
-    context.scribe.note(note)?;
-    context.scribe.tell_synced(Event::WorkspaceKept {
+    context.log.note(note)?;
+    context.log.record_synced(Event::WorkspaceKept {
         agent_id: MAIN_AGENT.into(),
         kept: replaced,
     })?;

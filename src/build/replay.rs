@@ -48,7 +48,7 @@ impl Replay {
             Error::Usage(format!("cannot open the log {}: {error}", path.display()))
         })?;
         let mut memory = LogState::default();
-        let read = read_lines(&file, None, &mut |seq, event| memory.hear_line(seq, event))
+        let read = read_lines(&file, None, &mut |seq, event| memory.apply_line(seq, event))
             .map_err(|error| {
                 Error::Usage(format!("cannot read the log {}: {error}", path.display()))
             })?;
@@ -139,7 +139,7 @@ impl Replay {
                 unused.len()
             ))
         };
-        let is_repeatable = !self.is_damaged && !self.talks().has_unknown_outcomes();
+        let is_repeatable = !self.is_damaged && !self.conversations().has_unknown_outcomes();
         let files = || {
             is_repeatable
                 .then(|| file_difference(self.memory.files(), memory.files()))
@@ -157,8 +157,8 @@ impl Replay {
     }
 
     /// Returns what the log knows of conversations.
-    pub fn talks(&self) -> &ConversationHistory {
-        self.memory.talks()
+    pub fn conversations(&self) -> &ConversationHistory {
+        self.memory.conversations()
     }
 
     /// Returns the first line in which two texts differ by more than by nature, both shown.

@@ -47,14 +47,14 @@ impl Rounds {
         };
         for line in log.lines().map_while(io::Result::ok).filter(is_of_a_round) {
             if let Ok(event) = serde_json::from_str::<Event>(&line) {
-                rounds.hear(&event);
+                rounds.apply(&event);
             }
         }
         rounds
     }
 
     /// Takes in what happened. The checks that run before the first request are no round.
-    pub fn hear(&mut self, event: &Event) {
+    pub fn apply(&mut self, event: &Event) {
         match event {
             Event::StateStarted { state_name, .. } if state_name == Phase::Testing.name() => {
                 self.last.clear()
@@ -189,7 +189,7 @@ mod tests {
             ("TESTING", &["a"]),
         ] {
             let event = ran(&rounds, state, &result(executed, &[]));
-            rounds.hear(&event);
+            rounds.apply(&event);
         }
         let lost = rounds.lost("unit", &result(executed, skipped));
         assert_eq!(lost.as_deref(), expected, "{executed:?} {skipped:?}");

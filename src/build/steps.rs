@@ -36,12 +36,12 @@ pub fn is_kept(path: &Path) -> bool {
 /// INIT: an empty workspace with the user's files in it.
 pub fn prepare(run: &mut Run) -> Result<Outcome> {
     let context = &mut run.context;
-    replaced_run::keep_workspace(context)?;
-    if !context.door.is_empty_but(&KEPT_NAMES)? {
+    replaced_run::set_workspace_aside(context)?;
+    if !context.workspace.is_empty_but(&KEPT_NAMES)? {
         context
-            .scribe
+            .log
             .progress("emptying workspace/ for a fresh start")?;
-        let left = context.door.clear(&KEPT_NAMES)?;
+        let left = context.workspace.clear(&KEPT_NAMES)?;
         if !left.is_empty() {
             let left = left
                 .iter()
@@ -56,14 +56,14 @@ pub fn prepare(run: &mut Run) -> Result<Outcome> {
         }
     }
     if let Some(line) = context.inputs.left_out.clone() {
-        context.scribe.progress(line)?;
+        context.log.progress(line)?;
     }
-    protection::bring_in(context, &context.inputs.copy)?;
-    protection::bring_in(context, &context.inputs.protect)?;
+    protection::copy_in(context, &context.inputs.copy)?;
+    protection::copy_in(context, &context.inputs.protect)?;
     // What was removed and what was brought in is on disk before the state says so.
     let given = context.inputs.copy.iter().chain(&context.inputs.protect);
     context
-        .door
+        .workspace
         .settle(given.map(|input| Path::new(input.to.as_str())))?;
     Ok(Outcome::Started)
 }
@@ -71,7 +71,7 @@ pub fn prepare(run: &mut Run) -> Result<Outcome> {
 /// GENERATING and PATCHING: an answer, and its files on disk.
 pub fn write(run: &mut Run) -> Result<Outcome> {
     let context = &mut run.context;
-    context.heed_stop()?;
+    context.check_cancelled()?;
     let all = run.generator.write(context)?;
     let WrittenFiles {
         written,
@@ -107,8 +107,8 @@ impl CheckRound {
         self.results.iter().find(|(_, result)| !result.passed)
     }
 
-    fn mend(&mut self, context: &mut Context) -> Result<()> {
-        self.put_back.add(protection::put_back(context)?);
+    fn restore_protected(&mut self, context: &mut Context) -> Result<()> {
+        self.put_back.add(protection::restore(context)?);
         Ok(())
     }
 }
@@ -117,7 +117,7 @@ impl CheckRound {
 pub fn test(run: &mut Run) -> Result<Outcome> {
     protection::may_have_changed(&mut run.context);
     let mut round = CheckRound {
-        put_back: run.context.memory.take_put_back(),
+        put_back: run.context.log_state.take_restored(),
         ..CheckRound::default()
     };
     let (hidden, visible): (Vec<usize>, Vec<usize>) =
@@ -130,7 +130,7 @@ pub fn test(run: &mut Run) -> Result<Outcome> {
             check(run, index, &mut round)?;
         }
     }
-    round.mend(&mut run.context)?;
+    round.restore_protected(&mut run.context)?;
     tampering::note_all(&mut run.context)?;
     remember(&mut run.context, &round);
     let outcome = verdict(&run.context, &round)?;
@@ -158,7 +158,7 @@ fn check(run: &mut Run, index: usize, round: &mut CheckRound) -> Result<()> {
         ))?;
         for sentence in result.refused.iter().chain(&result.hints) {
             context
-                .scribe
+                .log
                 .note(format!("check {}: {sentence}", check.name))?;
         }
         if is_flaky {
@@ -167,7 +167,7 @@ fn check(run: &mut Run, index: usize, round: &mut CheckRound) -> Result<()> {
             } else {
                 format!("{failures} times")
             };
-            context.scribe.note(format!(
+            context.log.note(format!(
                 "check {} is flaky: it failed {times}, then passed unchanged",
                 check.name
             ))?;
@@ -178,7 +178,7 @@ fn check(run: &mut Run, index: usize, round: &mut CheckRound) -> Result<()> {
             return Ok(());
         }
         failures += 1;
-        context.scribe.progress(format!(
+        context.log.progress(format!(
             "check {} failed and is run again ({failures} of {})",
             check.name, check.rerun
         ))?;
@@ -192,12 +192,12 @@ fn check_once(
     round: &mut CheckRound,
 ) -> Result<ToolResult> {
     let context = &mut run.context;
-    context.heed_stop()?;
-    context.door.refuse_moved()?;
-    round.mend(context)?;
+    context.check_cancelled()?;
+    context.workspace.refuse_moved()?;
+    round.restore_protected(context)?;
     protection::make_ready(context, index)?;
     tampering::judge_workspace(context, check)?;
-    context.scribe.tell(Event::ToolInvocation {
+    context.log.record(Event::ToolInvocation {
         agent_id: MAIN_AGENT.into(),
         tool_name: check.name.clone(),
         detail: check.command.join(" "),
@@ -207,16 +207,16 @@ fn check_once(
     } else {
         run_visible(run, index)?
     };
-    hold_against_earlier_rounds(&run.context, check, &mut result);
+    compare_with_earlier_rounds(&run.context, check, &mut result);
     Ok(result)
 }
 
 /// Tests that an earlier round executed are executed in this one, too, unless the user has set another bound.
-fn hold_against_earlier_rounds(context: &Context, check: &CheckSpec, result: &mut ToolResult) {
+fn compare_with_earlier_rounds(context: &Context, check: &CheckSpec, result: &mut ToolResult) {
     if !result.passed || check.min_tests.is_some() || !context.rules.has_tests() {
         return;
     }
-    if let Some(lost) = context.memory.rounds().lost(&check.name, result) {
+    if let Some(lost) = context.log_state.rounds().lost(&check.name, result) {
         result.passed = false;
         result.problem = Some(format!("exit code 0, but {lost}"));
     }
@@ -226,7 +226,7 @@ fn hold_against_earlier_rounds(context: &Context, check: &CheckSpec, result: &mu
 fn run_tool(run: &mut Run, index: usize) -> Result<ToolResult> {
     let guard = ProtectedGuard::begin(&mut run.context, index)?;
     let result = run.checks.run(index);
-    let reopened = run.context.reopen_door();
+    let reopened = run.context.reopen_workspace();
     let mut result = result.and_then(|result| reopened.map(|()| result))?;
     guard.end(&mut run.context, &mut result)?;
     Ok(result)
@@ -234,9 +234,9 @@ fn run_tool(run: &mut Run, index: usize) -> Result<ToolResult> {
 
 /// Runs a visible check. One that leaves nothing of the workspace has not passed, whatever it says.
 fn run_visible(run: &mut Run, index: usize) -> Result<ToolResult> {
-    let was_empty = run.context.door.is_empty_but(&KEPT_NAMES)?;
+    let was_empty = run.context.workspace.is_empty_but(&KEPT_NAMES)?;
     let mut result = run_tool(run, index)?;
-    if result.passed && !was_empty && run.context.door.is_empty_but(&KEPT_NAMES)? {
+    if result.passed && !was_empty && run.context.workspace.is_empty_but(&KEPT_NAMES)? {
         result.passed = false;
         result.problem = Some("exit code 0, but it emptied the workspace".into());
     }
@@ -245,7 +245,7 @@ fn run_visible(run: &mut Run, index: usize) -> Result<ToolResult> {
 
 /// Runs a hidden check: its files are there only meanwhile, and what it leaves is undone, whatever becomes of it.
 fn run_hidden(run: &mut Run, index: usize, check: &CheckSpec) -> Result<ToolResult> {
-    let snapshot = Snapshot::take(&run.context.door, &run.context.root.path)?;
+    let snapshot = Snapshot::take(&run.context.workspace, &run.context.root.path)?;
     let files = run.context.inputs.hidden[index].clone();
     // A folder that others use too is not theirs to take along, should a crash leave them behind.
     let shared = snapshot.folders();
@@ -255,17 +255,17 @@ fn run_hidden(run: &mut Run, index: usize, check: &CheckSpec) -> Result<ToolResu
         .filter(|path| !shared.contains(Path::new(path)));
     let paths: Vec<String> = own.map(str::to_owned).collect();
     if !paths.is_empty() {
-        run.context.scribe.tell_synced(Event::HiddenFilesPlaced {
+        run.context.log.record_synced(Event::HiddenFilesPlaced {
             agent_id: MAIN_AGENT.into(),
             tool_name: check.name.clone(),
             paths: paths.clone(),
         })?;
     }
-    let result = protection::bring_in(&run.context, &files).and_then(|()| run_tool(run, index));
-    snapshot.restore(&run.context.door)?;
+    let result = protection::copy_in(&run.context, &files).and_then(|()| run_tool(run, index));
+    snapshot.restore(&run.context.workspace)?;
     protection::may_have_changed(&mut run.context);
     if !paths.is_empty() {
-        run.context.scribe.tell(Event::HiddenFilesRemoved {
+        run.context.log.record(Event::HiddenFilesRemoved {
             agent_id: MAIN_AGENT.into(),
             tool_name: check.name.clone(),
         })?;
@@ -281,8 +281,12 @@ fn output_event(
     flaky: bool,
 ) -> Event {
     let keeps_names = context.rules.has_tests();
-    let first_executed =
-        keeps_names.then(|| context.memory.rounds().first_executed(&check.name, result));
+    let first_executed = keeps_names.then(|| {
+        context
+            .log_state
+            .rounds()
+            .first_executed(&check.name, result)
+    });
     let skipped_names = keeps_names.then(|| result.names.skipped.iter().cloned().collect());
     Event::ScriptOutput {
         agent_id: MAIN_AGENT.into(),
@@ -357,8 +361,8 @@ fn verdict(context: &Context, round: &CheckRound) -> Result<Outcome> {
         return Ok(Outcome::Passed);
     }
     if let Some(bound) = context
-        .memory
-        .talks()
+        .log_state
+        .conversations()
         .last_closed()
         .and_then(|closed| closed.bound.clone())
     {

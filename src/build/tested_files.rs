@@ -14,7 +14,7 @@ use crate::build::steps::is_kept;
 use crate::cancel::CancelToken;
 use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT, TestedFile};
-use crate::workspace::generated::{TOOL_FOLDERS, is_never_taken};
+use crate::workspace::generated::{TOOL_FOLDERS, is_generated};
 use crate::workspace::{EntryKind, ReadOutcome, WalkEnd, WalkStep, Workspace, WorkspaceEntry};
 
 const BYTECODE: [&str; 2] = ["pyc", "pyo"];
@@ -30,9 +30,9 @@ pub type TestedFiles = BTreeMap<String, TestedFile>;
 
 /// Writes down, durably, what the checks have passed on.
 pub fn record(context: &mut Context) -> Result<()> {
-    match look(&context.door, &TestedFiles::new(), &context.stop)? {
-        Some(files) => context.scribe.tell_synced(Event::WorkspaceTested { agent_id: MAIN_AGENT.into(), files }),
-        None => context.scribe.note(format!(
+    match look(&context.workspace, &TestedFiles::new(), &context.cancel)? {
+        Some(files) => context.log.record_synced(Event::WorkspaceTested { agent_id: MAIN_AGENT.into(), files }),
+        None => context.log.note(format!(
             "workspace/ has more than {MOST_FILES} files, so later changes to this result will not be noticed"
         )),
     }
@@ -102,7 +102,7 @@ fn look(door: &Workspace, known: &TestedFiles, stop: &CancelToken) -> Result<Opt
 fn is_of_tools(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default();
     let ending = path.extension().unwrap_or_default();
-    is_never_taken(name)
+    is_generated(name)
         || TOOL_FOLDERS.iter().any(|known| name == *known)
         || BYTECODE.iter().any(|known| ending == *known)
 }

@@ -16,7 +16,7 @@ pub struct InlineTools<'a> {
     pub offers: Vec<ToolOffer>,
     pub call: &'a mut dyn FnMut(&mut Context, ToolCall<'_>) -> Result<ToolOutcome>,
     /// What is said to a session that a crash has interrupted, instead of all of it again.
-    pub word: Option<String>,
+    pub resume_prompt: Option<String>,
     pub turns_left: u32,
 }
 
@@ -71,8 +71,8 @@ impl ModelClient for ToolBridge<'_, '_, '_> {
         self.client.encode(request)
     }
 
-    fn hurry(&mut self, until: Option<Instant>) {
-        self.client.hurry(until);
+    fn set_deadline(&mut self, until: Option<Instant>) {
+        self.client.set_deadline(until);
     }
 
     fn attempt(

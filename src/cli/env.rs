@@ -30,7 +30,7 @@ impl CliEnv {
         clippy::disallowed_methods,
         reason = "this is the one place that reads the environment"
     )]
-    pub fn take(named_root: Option<PathBuf>) -> CliEnv {
+    pub fn from_process(named_root: Option<PathBuf>) -> CliEnv {
         let variables: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
         // Where the current directory is gone, what is relative leads nowhere.
         let current = std::env::current_dir().unwrap_or_default();

@@ -62,6 +62,6 @@ fn check(surroundings: &CliEnv, file: &Path) -> Result<Vec<String>> {
     inputs.left_out.iter().for_each(|line| complain(line));
     crate::cli::run_config::known_price(&spec)?;
     // Without trying what this system gives: the full sandbox shows what the others show.
-    programs::look_up(&spec, surroundings, Some(SandboxMode::Full))?;
+    programs::refuse_missing(&spec, surroundings, Some(SandboxMode::Full))?;
     Ok(spec.warnings.into_iter().chain(inputs.warnings).collect())
 }

@@ -239,7 +239,7 @@ fn dispatch(argv: &[OsString]) -> u8 {
         Ok(arguments) => arguments,
         Err(error) => return refuse_command_line(&error, argv),
     };
-    let surroundings = CliEnv::take(arguments.root);
+    let surroundings = CliEnv::from_process(arguments.root);
     match arguments.command {
         CliCommand::Run(mut run) => {
             let json = run.json;

@@ -137,7 +137,7 @@ impl RunOutcome {
     }
 
     /// Says that the console has told the end.
-    pub fn told(mut self) -> RunOutcome {
+    pub fn with_notes(mut self) -> RunOutcome {
         self.is_told = true;
         self
     }

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use crate::build::spec::{CheckSpec, Spec, yaml_word};
+use crate::build::spec::{CheckSpec, Spec, quote_yaml};
 use crate::cli::env::CliEnv;
 use crate::cli::sandbox::{self, SandboxSite};
 use crate::error::{Error, Result};
@@ -15,7 +15,7 @@ use crate::process::sandbox::{SandboxMode, SandboxPolicy, policy};
 const KIT_FOLDERS: [&str; 3] = ["bin", "sbin", "libexec"];
 
 /// Looks up the program of every check; `mode` is the sandbox that they get, if any. All that is missing is told at once.
-pub fn look_up(spec: &Spec, surroundings: &CliEnv, mode: Option<SandboxMode>) -> Result<()> {
+pub fn refuse_missing(spec: &Spec, surroundings: &CliEnv, mode: Option<SandboxMode>) -> Result<()> {
     let site = CheckPrograms::new(spec, surroundings, mode);
     let refusals: Vec<String> = spec
         .checks
@@ -58,12 +58,12 @@ impl<'a> CheckPrograms<'a> {
             walls: None,
             originals,
         };
-        let walls = programs.walls_with(&[]);
+        let walls = programs.policy_with(&[]);
         CheckPrograms { walls, ..programs }
     }
 
     /// Returns the walls of the checks where the spec opened this, too. Private directories and caches hold no programs.
-    fn walls_with(&self, read: &[PathBuf]) -> Option<SandboxPolicy> {
+    fn policy_with(&self, read: &[PathBuf]) -> Option<SandboxPolicy> {
         let mut spec = self.spec.clone();
         spec.sandbox.read.extend_from_slice(read);
         let site = |mode| SandboxSite {
@@ -81,7 +81,7 @@ impl<'a> CheckPrograms<'a> {
         let lookup = ProgramSearch {
             path,
             workspace: &self.root.join("workspace"),
-            walls,
+            policy: walls,
         };
         lookup.missing(check.command.first()?)
     }
@@ -141,7 +141,7 @@ impl<'a> CheckPrograms<'a> {
             return None;
         }
         let is_seen = |read: &Vec<PathBuf>| {
-            let missing = self.missing(check, self.walls_with(read).as_ref());
+            let missing = self.missing(check, self.policy_with(read).as_ref());
             missing.is_none_or(|missing| missing.unseen().is_empty())
         };
         options.into_iter().map(named).find(is_seen)
@@ -177,7 +177,7 @@ fn kit(program: &Path) -> Option<&Path> {
 fn listed(paths: &[PathBuf]) -> String {
     paths
         .iter()
-        .map(|path| yaml_word(&path.to_string_lossy()))
+        .map(|path| quote_yaml(&path.to_string_lossy()))
         .collect::<Vec<_>>()
         .join(", ")
 }

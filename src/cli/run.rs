@@ -65,20 +65,20 @@ pub fn main(arguments: &RunArguments, surroundings: &CliEnv) -> RunOutcome {
     let next = next_command(arguments, surroundings);
     let ending = signals().and_then(|stop| {
         let order = RunConfig::read(arguments, surroundings, &stop)?;
-        carry_out(&order, stop, &next)
+        execute(&order, stop, &next)
     });
     ending.unwrap_or_else(|error| RunOutcome::refused(&error, Some(next)))
 }
 
-fn carry_out(order: &RunConfig<'_>, stop: CancelToken, next: &str) -> Result<RunOutcome> {
-    let root = Root::open(&order.surroundings.root)?;
+fn execute(order: &RunConfig<'_>, stop: CancelToken, next: &str) -> Result<RunOutcome> {
+    let root = Root::open(&order.env.root)?;
     root.refuse_links(&["workspace", "logs"])?;
     let _lock = root.lock()?;
     root.sweep();
     let (decision, found) = decide(order, &root)?;
     match decision {
         RunDecision::Over(state) => {
-            wiring::forget_caches(order.surroundings);
+            wiring::forget_caches(order.env);
             let memory = close_log(order, &root, &state)?;
             let changes = changes_since(&root, &state, &memory, &stop)?;
             let ending = RunOutcome::of_state(&state, memory.notes().to_vec())
@@ -90,11 +90,11 @@ fn carry_out(order: &RunConfig<'_>, stop: CancelToken, next: &str) -> Result<Run
                 "over"
             };
             complain(&format!("this run is {words}: {}", ending.message()));
-            Ok(ending.told())
+            Ok(ending.with_notes())
         }
         RunDecision::GoOn(state) => drive(order, found, root, stop, *state, None, next),
         RunDecision::Begin(beginning) => {
-            wiring::forget_caches(order.surroundings);
+            wiring::forget_caches(order.env);
             drive(
                 order,
                 found,
@@ -132,7 +132,7 @@ fn decide(order: &RunConfig<'_>, root: &Root) -> Result<(RunDecision, Option<Pro
             RunDecision::Over(state.clone())
         }
         LoadedState::Build(state) if state.spec_hash != order.inputs.hash => {
-            RunDecision::Begin(take_over_root(root, state)?)
+            RunDecision::Begin(claim_root(root, state)?)
         }
         LoadedState::Build(state) if state.phase.is_terminal() => RunDecision::Over(state.clone()),
         LoadedState::Build(state) => RunDecision::GoOn(state.clone()),
@@ -142,9 +142,9 @@ fn decide(order: &RunConfig<'_>, root: &Root) -> Result<(RunDecision, Option<Pro
         order.key()?;
         order.client_program()?;
         found = order.sandbox()?;
-        programs::look_up(
+        programs::refuse_missing(
             &order.spec,
-            order.surroundings,
+            order.env,
             found.as_ref().map(|found| found.mode),
         )?;
     }
@@ -158,7 +158,7 @@ fn decide(order: &RunConfig<'_>, root: &Root) -> Result<(RunDecision, Option<Pro
 }
 
 /// Returns the beginning of a run where one of another spec stands: what it has left is kept.
-fn take_over_root(root: &Root, state: &RunState) -> Result<FreshStart> {
+fn claim_root(root: &Root, state: &RunState) -> Result<FreshStart> {
     let RunState {
         run_id,
         spec_file,
@@ -234,7 +234,7 @@ fn close_log(order: &RunConfig<'_>, root: &Root, state: &RunState) -> Result<Log
     if logs.join(format!("{}.log", state.run_id)).is_file() {
         let secrets = order.secrets();
         let directory = root.directory("logs")?;
-        let mut hear = |seq, event| memory.hear_line(seq, event);
+        let mut hear = |seq, event| memory.apply_line(seq, event);
         let (mut journal, _) =
             Journal::open(directory.as_fd(), &logs, &state.run_id, &secrets, &mut hear)?;
         for event in build::missing_transitions(&memory, state) {
@@ -283,11 +283,11 @@ fn drive(
         &logs_path,
         &state.run_id,
         &secrets,
-        &mut |seq, event| memory.hear_line(seq, event),
+        &mut |seq, event| memory.apply_line(seq, event),
     )?;
     let mut bus = Bus::default();
-    let mut options = ConsoleOptions::stderr(arguments.quiet, !order.surroundings.is_colourless());
-    if order.surroundings.has_dumb_terminal() {
+    let mut options = ConsoleOptions::stderr(arguments.quiet, !order.env.is_colourless());
+    if order.env.has_dumb_terminal() {
         options.terminal = None;
     }
     let console = Console::attach(&mut bus, options);
@@ -309,16 +309,16 @@ fn drive(
     if is_new && let Err(error) = started {
         // Nothing was saved: there is no run, and a log of it would be nobody's.
         let _ = std::fs::remove_file(logs_path.join(format!("{}.log", run.context.state.run_id)));
-        wiring::forget_caches(order.surroundings);
+        wiring::forget_caches(order.env);
         return Err(error);
     }
     let result = started.and_then(|()| build::run(&mut run));
     if result.is_ok() {
-        wiring::forget_caches(order.surroundings);
+        wiring::forget_caches(order.env);
     }
     let ending = conclude(&mut run, result, next);
     console.finish();
-    Ok(ending.told())
+    Ok(ending.with_notes())
 }
 
 /// Tells the beginning, saves, and picks up what a crash left.
@@ -337,7 +337,7 @@ fn start(
         kept_as,
     }) = cut
     {
-        context.scribe.tell(Event::LogMended {
+        context.log.record(Event::LogMended {
             agent_id: MAIN_AGENT.into(),
             dropped_bytes,
             dropped,
@@ -345,17 +345,17 @@ fn start(
         })?;
     }
     for line in skipped {
-        context.scribe.note(format!(
+        context.log.note(format!(
             "line {line} of the log is unreadable and was skipped"
         ))?;
     }
     let goes_on = beginning.is_none();
     let FreshStart { words, replaces } = beginning.unwrap_or_default();
     if let Some(replaced) = &replaces {
-        replaced_run::keep_state(&context.root, replaced)?;
-        context.memory.keep_replaced(replaces.clone());
+        replaced_run::set_state_aside(&context.root, replaced)?;
+        context.log_state.set_replaced_run(replaces.clone());
     }
-    context.scribe.tell_synced(Event::WorkflowStarted {
+    context.log.record_synced(Event::WorkflowStarted {
         workflow_id: context.state.run_id.clone(),
         // As the programs in it see it, links resolved.
         scope_dir: true_path(&context.root.path).display().to_string(),
@@ -373,18 +373,18 @@ fn start(
         replaces,
     })?;
     for word in words {
-        context.scribe.progress(word)?;
+        context.log.progress(word)?;
     }
     for warning in &order.spec.warnings {
-        context.scribe.note(format!("warning: {warning}"))?;
+        context.log.note(format!("warning: {warning}"))?;
     }
-    tell_mode(order, found, context)?;
+    record_sandbox_mode(order, found, context)?;
     context.save()?;
     if goes_on { run.resume() } else { Ok(()) }
 }
 
 /// Tells behind which walls the programs of the run are, and where those are not the ones it began with.
-fn tell_mode(
+fn record_sandbox_mode(
     order: &RunConfig<'_>,
     found: Option<&ProbeResult>,
     context: &mut Context,
@@ -396,11 +396,11 @@ fn tell_mode(
             "--no-sandbox: the checks run without kernel containment".to_owned(),
         ),
     };
-    if let Some(before) = context.memory.sandbox().filter(|before| *before != mode) {
+    if let Some(before) = context.log_state.sandbox().filter(|before| *before != mode) {
         message += &format!(" (before it was resumed this run had: {before})");
     }
     context
-        .scribe
+        .log
         .sandbox(mode, message, found.is_none_or(ProbeResult::is_noteworthy))
 }
 
@@ -436,12 +436,12 @@ fn conclude(run: &mut Run, result: Result<Phase>, next: &str) -> RunOutcome {
     let context = &mut run.context;
     let workflow_id = context.state.run_id.clone();
     let total_cost_usd = context.state.usage.cost_usd;
-    let notes = context.scribe.notes().to_vec();
+    let notes = context.log.notes().to_vec();
     let ending = match &result {
         Ok(_) => RunOutcome::of_state(&context.state, notes),
         Err(error) => RunOutcome::unfinished(error, &context.state, notes, next.to_owned()),
     };
-    let ending = ending.with_checks(context.memory.rounds().last());
+    let ending = ending.with_checks(context.log_state.rounds().last());
     let message = ending.message().to_owned();
     let event = match &result {
         Ok(phase) => Event::WorkflowCompleted {
@@ -472,8 +472,8 @@ fn conclude(run: &mut Run, result: Result<Phase>, next: &str) -> RunOutcome {
         },
     };
     // Where the disk is full the journal cannot take the end; the listeners and the result still tell it.
-    if context.scribe.tell(event.clone()).is_err() {
-        context.scribe.publish(&event);
+    if context.log.record(event.clone()).is_err() {
+        context.log.publish(&event);
     }
     ending
 }

@@ -34,7 +34,7 @@ const SHORTEST_LOCAL_KEY: usize = 16;
 /// An order for a run.
 pub struct RunConfig<'a> {
     pub arguments: &'a RunArguments,
-    pub surroundings: &'a CliEnv,
+    pub env: &'a CliEnv,
     pub spec: Spec,
     pub inputs: Inputs,
     /// Of the command line, clamped.
@@ -65,7 +65,7 @@ impl<'a> RunConfig<'a> {
         refuse_colon(&surroundings.root)?;
         Root::open(&surroundings.root)?;
         let mut spec = read::read(file, surroundings.home().as_deref())?;
-        take_over(&mut spec, arguments)?;
+        apply_arguments(&mut spec, arguments)?;
         let inputs = inputs::collect(&spec, &surroundings.root, stop)?;
         spec.warnings.extend_from_slice(&inputs.warnings);
         let price = known_price(&spec)?;
@@ -74,7 +74,7 @@ impl<'a> RunConfig<'a> {
             .map(|asked| clamped(asked, &mut spec.warnings));
         let order = RunConfig {
             arguments,
-            surroundings,
+            env: surroundings,
             spec,
             inputs,
             max_retries,
@@ -87,7 +87,7 @@ impl<'a> RunConfig<'a> {
     /// Returns the recorded run to answer from, where one is asked for.
     pub fn replay(&self) -> Result<Option<Replay>> {
         let log = self.arguments.replay.as_ref();
-        log.map(|log| Replay::load(&self.surroundings.absolute(log), &self.surroundings.root))
+        log.map(|log| Replay::load(&self.env.absolute(log), &self.env.root))
             .transpose()
     }
 
@@ -114,9 +114,9 @@ impl<'a> RunConfig<'a> {
     /// The spec's file as the state names it: relative to the root where it lies inside.
     pub fn spec_file(&self) -> String {
         let file = &self.spec.file;
-        let root = std::fs::canonicalize(&self.surroundings.root).unwrap_or_default();
+        let root = std::fs::canonicalize(&self.env.root).unwrap_or_default();
         let inside = file
-            .strip_prefix(&self.surroundings.root)
+            .strip_prefix(&self.env.root)
             .or_else(|_| file.strip_prefix(&root));
         inside.unwrap_or(file).display().to_string()
     }
@@ -148,7 +148,7 @@ impl<'a> RunConfig<'a> {
             .base_url
             .clone()
             .filter(|_| variable == self.address_variable());
-        given.or_else(|| self.surroundings.text(variable))
+        given.or_else(|| self.env.text(variable))
     }
 
     /// Returns the values that must appear nowhere. A short key for this machine is a placeholder such as `lm-studio`:
@@ -160,7 +160,7 @@ impl<'a> RunConfig<'a> {
         };
         let keys = KEYS
             .iter()
-            .filter_map(|(key, address)| Some((self.surroundings.text(key)?, *address)));
+            .filter_map(|(key, address)| Some((self.env.text(key)?, *address)));
         Secrets::new(
             keys.filter(|(key, address)| !is_placeholder(key.trim(), address))
                 .map(|(key, _)| key),
@@ -176,7 +176,7 @@ impl<'a> RunConfig<'a> {
         };
         let may_lack = self.arguments.replay.is_some()
             || (self.spec.generator.provider == Provider::OpenAi && is_loopback(&self.base_url()));
-        match self.surroundings.text(variable) {
+        match self.env.text(variable) {
             Some(key) if key.chars().all(|c| c.is_ascii_graphic()) => Ok(ApiKey::new(&key)),
             Some(_) => Err(Error::Usage(format!(
                 "{variable} holds characters that no key has"
@@ -193,8 +193,8 @@ impl<'a> RunConfig<'a> {
         if self.spec.generator.provider != Provider::ClaudeCode || self.arguments.replay.is_some() {
             return Ok(None);
         }
-        let path = self.surroundings.text("PATH").unwrap_or_default();
-        let workspace = self.surroundings.root.join("workspace");
+        let path = self.env.text("PATH").unwrap_or_default();
+        let workspace = self.env.root.join("workspace");
         match find_program(OsStr::new(&path), OsStr::new(PROGRAM), &workspace) {
             Some(program) => Ok(Some(program)),
             None => Err(Error::Usage(format!(
@@ -232,12 +232,7 @@ impl<'a> RunConfig<'a> {
             return Ok(None);
         }
         let launcher = Launcher::open(Path::new(OWN_PROGRAM));
-        probe::find(
-            &launcher,
-            &self.surroundings.temporary(),
-            self.spec.sandbox.network,
-        )
-        .map(Some)
+        probe::find(&launcher, &self.env.temporary(), self.spec.sandbox.network).map(Some)
     }
 }
 
@@ -258,7 +253,7 @@ fn refuse_colon(root: &Path) -> Result<()> {
 }
 
 /// The command line wins over the spec.
-fn take_over(spec: &mut Spec, arguments: &RunArguments) -> Result<()> {
+fn apply_arguments(spec: &mut Spec, arguments: &RunArguments) -> Result<()> {
     if let Some(name) = &arguments.provider {
         let known = Provider::NAMES
             .iter()

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::build::spec::{self, InputSource, Spec};
 use crate::process::check_env::CallerEnv;
-use crate::process::sandbox::policy::{PolicyPlan, walls};
+use crate::process::sandbox::policy::{PolicyPlan, sandbox_policy};
 use crate::process::sandbox::{ResourceLimits, SandboxMode, SandboxPolicy};
 
 /// Where walls stand.
@@ -25,7 +25,7 @@ pub fn of_checks(spec: &Spec, site: &SandboxSite<'_>) -> SandboxPolicy {
         .into_iter()
         .chain(site.caches.map(Path::to_owned))
         .collect();
-    walls(&PolicyPlan {
+    sandbox_policy(&PolicyPlan {
         mode: site.mode,
         workspace: &site.root.join("workspace"),
         root: Some(site.root),
@@ -69,7 +69,7 @@ pub fn of_project(wishes: &ExtraAccess<'_>, site: &SandboxSite<'_>) -> SandboxPo
         .into_iter()
         .filter(|path| path.exists())
         .collect();
-    walls(&PolicyPlan {
+    sandbox_policy(&PolicyPlan {
         mode: site.mode,
         workspace: site.root,
         root: None,

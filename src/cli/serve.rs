@@ -50,17 +50,17 @@ fn serve(arguments: &ServeArguments, surroundings: &CliEnv) -> Result<ServeEnd> 
     let place = ServeSandbox::prepare(arguments, surroundings, &project)?;
     let tmp = place
         .launcher
-        .walls
+        .policy
         .as_ref()
         .map(SandboxPolicy::tmpdir)
         .unwrap_or_default();
-    let places = place.launcher.walls.as_ref().map(|walls| ChildDirs {
+    let places = place.launcher.policy.as_ref().map(|walls| ChildDirs {
         workspace: &project,
         tmp: &tmp,
         home: &walls.home,
         cache: None,
         network: walls.network,
-        walls: Some(walls),
+        policy: Some(walls),
     });
     let env = for_environments(
         surroundings.variables(),
@@ -166,11 +166,11 @@ impl ServeSandbox {
                 Some(Arc::new(SharedNamespaces::make(&launcher, &walls)?))
             }
         };
-        let words = what_holds(&found, project, &wishes);
+        let words = sandbox_line(&found, project, &wishes);
         Ok(ServeSandbox {
             launcher: Launcher {
-                walls: Some(walls),
-                pocket,
+                policy: Some(walls),
+                namespaces: pocket,
                 ..launcher
             },
             words,
@@ -207,7 +207,7 @@ fn private_directories(surroundings: &CliEnv) -> Result<TempDir> {
 }
 
 /// Returns the line about the walls, with the flags that change them.
-fn what_holds(found: &ProbeResult, project: &Path, wishes: &ExtraAccess<'_>) -> String {
+fn sandbox_line(found: &ProbeResult, project: &Path, wishes: &ExtraAccess<'_>) -> String {
     let network = match wishes.network {
         true => "the network is open, the host's loopback too",
         false => "no network (--network opens it)",
@@ -270,13 +270,13 @@ fn registry(start: &HostStart, stop: &CancelToken) -> Result<Registry> {
         registry.add(&name, Box::new(host));
     }
     let start = start.clone();
-    registry.find_newcomers(Box::new(move |name| newcomer(name, &start)));
+    registry.set_finder(Box::new(move |name| find_environment(name, &start)));
     Ok(registry)
 }
 
 /// Returns what the walls close in the project: the editor works inside this program, so they do not hold it.
 fn frozen(launcher: &Launcher) -> FrozenPaths {
-    let walls = launcher.walls.iter();
+    let walls = launcher.policy.iter();
     let closed = walls.flat_map(|walls| {
         walls
             .freeze
@@ -290,7 +290,7 @@ fn frozen(launcher: &Launcher) -> FrozenPaths {
 }
 
 /// Starts an environment whose file is new, or could not be loaded before.
-fn newcomer(
+fn find_environment(
     name: &str,
     start: &HostStart,
 ) -> Option<std::result::Result<Box<dyn Environment>, String>> {

@@ -104,12 +104,12 @@ pub fn assemble(
         inputs,
         state,
         root,
-        door,
-        known: VerifiedFiles::default(),
-        scribe,
-        memory,
+        workspace: door,
+        verified: VerifiedFiles::default(),
+        log: scribe,
+        log_state: memory,
         rules,
-        stop,
+        cancel: stop,
     };
     Ok(Run {
         context,
@@ -124,11 +124,11 @@ fn surroundings(
     root: &Root,
     stop: &CancelToken,
 ) -> Result<Rc<ChildEnv>> {
-    let base = CallerEnv::new(order.surroundings.variables());
+    let base = CallerEnv::new(order.env.variables());
     let workspace = true_path(&root.join("workspace"));
-    let make_private = || ScratchDirs::create(&order.surroundings.temporary(), &root.path);
+    let make_private = || ScratchDirs::create(&order.env.temporary(), &root.path);
     // Without a cache the compilers start from nothing each time, which is slow and nothing else.
-    let caches = caches(order.surroundings).and_then(|cache| cache.create().ok());
+    let caches = caches(order.env).and_then(|cache| cache.create().ok());
     let private = match mode {
         Some(SandboxMode::Full | SandboxMode::FullWithoutLandlock) => None,
         Some(SandboxMode::Reduced) | None => Some(make_private()?),
@@ -147,10 +147,10 @@ fn surroundings(
         )
     });
     let launcher = Launcher {
-        walls,
+        policy: walls,
         ..Launcher::open(Path::new(OWN_PROGRAM))
     };
-    let dwelling = match (&launcher.walls, private) {
+    let dwelling = match (&launcher.policy, private) {
         (Some(walls), None) => HomeDirs::Inside {
             tmp: walls.tmpdir(),
             home: walls.home.clone(),
@@ -163,22 +163,22 @@ fn surroundings(
             let private = private.map_or_else(make_private, Ok)?;
             HomeDirs::Outside {
                 private,
-                home: order.surroundings.home(),
+                home: order.env.home(),
             }
         }
     };
     Ok(Rc::new(ChildEnv {
         launcher,
         base,
-        dwelling,
+        home_dirs: dwelling,
         workspace,
         caches,
-        reporters: Reporters::create(&order.surroundings.temporary(), &root.path)?,
+        reporters: Reporters::create(&order.env.temporary(), &root.path)?,
         network: order.spec.sandbox.network,
-        temporary: order.surroundings.temporary(),
+        temporary: order.env.temporary(),
         root: root.path.clone(),
         secrets: order.secrets(),
-        stop: stop.clone(),
+        cancel: stop.clone(),
     }))
 }
 
@@ -195,7 +195,7 @@ fn checks(order: &RunConfig<'_>, surroundings: &Rc<ChildEnv>) -> ToolRegistry {
         registry.add(Box::new(CommandCheck {
             check: check.clone(),
             frozen,
-            surroundings: surroundings.clone(),
+            child_env: surroundings.clone(),
         }));
     }
     registry
@@ -226,11 +226,8 @@ fn generator(
     let endpoint = Endpoint {
         base_url: order.base_url(),
         key: order.key()?,
-        idle_timeout: order
-            .surroundings
-            .idle_timeout()
-            .unwrap_or(generator.idle_timeout),
-        stop: stop.clone(),
+        idle_timeout: order.env.idle_timeout().unwrap_or(generator.idle_timeout),
+        cancel: stop.clone(),
     };
     let client: Box<dyn ModelClient> = match generator.provider {
         Provider::Template => return Ok(Box::new(TemplateGenerator)),
@@ -241,9 +238,9 @@ fn generator(
     let voice = RecordedModel {
         client,
         provider: order.provider_name(),
-        ledger: Budget::new(order.spec.budget, order.price, charges),
+        budget: Budget::new(order.spec.budget, order.price, charges),
         policy: RetryPolicy {
-            scale: order.surroundings.retry_scale(),
+            scale: order.env.retry_scale(),
             until: None,
         },
         replay: order.replay()?,
@@ -252,23 +249,23 @@ fn generator(
     let (own, model) = (&order.inputs.prompts, order.model_name());
     Ok(match generator.mode {
         GeneratorMode::Files => Box::new(FilesModel {
-            voice,
+            model_call: voice,
             prompts: PromptTemplates::new(own, FILES_MODE),
             context_tokens: order.context_tokens(),
             model,
         }),
         GeneratorMode::Agent => Box::new(AgentModel {
-            voice,
+            model_call: voice,
             prompts: PromptTemplates::new(own, AGENT_MODE),
             context_tokens: order.context_tokens(),
             model,
-            surroundings,
+            child_env: surroundings,
         }),
     })
 }
 
 fn claude_code(order: &RunConfig<'_>, root: &Root, endpoint: &Endpoint) -> Result<ClaudeCode> {
-    let mut env = for_client(order.surroundings.variables());
+    let mut env = for_client(order.env.variables());
     if let Some(address) = &order.spec.generator.base_url {
         env.insert("ANTHROPIC_BASE_URL".into(), address.into());
     }
@@ -277,11 +274,11 @@ fn claude_code(order: &RunConfig<'_>, root: &Root, endpoint: &Endpoint) -> Resul
         program: order
             .client_program()?
             .unwrap_or_else(|| PathBuf::from(PROGRAM)),
-        temporary: order.surroundings.temporary(),
+        temporary: order.env.temporary(),
         root: true_path(&root.path),
         env,
         idle_timeout: endpoint.idle_timeout,
         secrets: order.secrets(),
-        stop: endpoint.stop.clone(),
+        cancel: endpoint.cancel.clone(),
     }))
 }

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use self::record::{BackgroundJob, BashRecord, BashRecords, ShellReport};
-use crate::environments::session::{ChildSession, SessionEvent, in_words};
+use crate::environments::session::{ChildSession, SessionEvent, describe_end};
 use crate::environments::{Environment, Response, ScreenSection, WaitLimit, WaitResult};
 use crate::process::child::StopMode;
 use crate::process::{Job, JobEnd, Launcher};
@@ -91,8 +91,8 @@ impl BashEnvironment {
         let Some(mut shell) = self.shell.take() else {
             return (JobEnd::TimedOut, String::new());
         };
-        let ended = shell.session.living.end(StopMode::Now);
-        let how = in_words(&ended);
+        let ended = shell.session.child.end(StopMode::Now);
+        let how = describe_end(&ended);
         let hint = if shell.has_errexit() && ended != JobEnd::Exited(0) {
             ERREXIT
         } else {
@@ -111,9 +111,9 @@ impl BashEnvironment {
     }
 
     /// Finds out whether the shell died while nothing ran.
-    fn look_after_the_idle(&mut self) {
+    fn drain_idle(&mut self) {
         let idle = self.shell.as_mut().filter(|shell| !shell.is_running());
-        if idle.is_some_and(|shell| shell.session.living.ended().is_some()) {
+        if idle.is_some_and(|shell| shell.session.child.ended().is_some()) {
             self.epitaph = self.died().1;
         }
     }
@@ -130,7 +130,7 @@ impl BashEnvironment {
 
 impl Environment for BashEnvironment {
     fn begin(&mut self, command: &str) -> Option<Response> {
-        self.look_after_the_idle();
+        self.drain_idle();
         if self
             .shell
             .as_mut()
@@ -204,7 +204,7 @@ impl Environment for BashEnvironment {
     }
 
     fn screen(&mut self) -> ScreenSection {
-        self.look_after_the_idle();
+        self.drain_idle();
         ScreenSection::new(match (&mut self.shell, &self.end_of_shell) {
             (Some(shell), _) => shell.section(),
             (None, Some(how)) => format!("{READY} (ended: {how})"),
@@ -214,7 +214,7 @@ impl Environment for BashEnvironment {
 
     fn shutdown(&mut self) {
         if let Some(mut shell) = self.shell.take() {
-            shell.session.living.end(StopMode::Soon);
+            shell.session.child.end(StopMode::Soon);
         }
     }
 }
@@ -272,7 +272,7 @@ impl Shell {
         while shell.is_entering && sent.is_ok() {
             let ready = shell.session.wait(deadline, None);
             if !shell.hear()
-                && (ready == SessionEvent::Nothing || shell.session.living.ended().is_some())
+                && (ready == SessionEvent::Nothing || shell.session.child.ended().is_some())
             {
                 break;
             }
@@ -280,7 +280,7 @@ impl Shell {
         // It says that it has no terminal.
         let printed = shell.session.finish();
         if shell.is_entering {
-            let how = in_words(&shell.session.living.end(StopMode::Now));
+            let how = describe_end(&shell.session.child.end(StopMode::Now));
             return Err(format!("{printed}bash cannot be started: {how}"));
         }
         shell.report.status = 0;
@@ -312,7 +312,7 @@ impl Shell {
                 return BashWait::End(status);
             }
             let ready = self.session.wait(deadline, wake);
-            let is_over = self.session.living.ended().is_some();
+            let is_over = self.session.child.ended().is_some();
             // What was told before the death counts.
             if self.hear() {
                 continue;
@@ -423,7 +423,7 @@ impl Shell {
 
     fn interrupt_now(&mut self) {
         let jobs: Vec<u32> = self.report.jobs.iter().map(|job| job.pid).collect();
-        self.session.living.interrupt_foreground(&jobs);
+        self.session.child.interrupt_foreground(&jobs);
         match self.is_entering {
             true => self.is_interrupted_again = true,
             false => self.enter_again(),
@@ -460,7 +460,7 @@ impl Shell {
             self.report.cwd, self.report.status
         );
         let told: Vec<u32> = self.report.jobs.iter().map(|job| job.pid).collect();
-        let living = self.session.living.who_lives(&told);
+        let living = self.session.child.live_processes(&told);
         let jobs: Vec<String> = self
             .report
             .jobs

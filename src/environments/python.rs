@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
 use self::record::{CommandEnd, MOST_VARIABLES, PythonRecords};
-use crate::environments::session::{ChildSession, in_words};
+use crate::environments::session::{ChildSession, describe_end};
 use crate::environments::{Environment, Response, ScreenSection, WaitLimit, WaitResult};
 use crate::process::check_env::find_program;
 use crate::process::child::StopMode;
@@ -126,19 +126,19 @@ impl PythonEnvironment {
         let Some(mut interpreter) = self.interpreter.take() else {
             return String::new();
         };
-        let how = in_words(&interpreter.session.living.end(StopMode::Now));
+        let how = describe_end(&interpreter.session.child.end(StopMode::Now));
         self.section = format!("{READY} (ended: {how})");
         self.last_end = format!("python ended, {how}");
         on_own_line(interpreter.session.finish()) + &format!("[python ended: {how}; {LOST}]\n")
     }
 
     /// Finds out whether the interpreter died while nothing ran.
-    fn look_after_the_idle(&mut self) {
+    fn drain_idle(&mut self) {
         let idle = self
             .interpreter
             .as_mut()
             .filter(|interpreter| !interpreter.is_running);
-        if idle.is_some_and(|interpreter| interpreter.session.living.ended().is_some()) {
+        if idle.is_some_and(|interpreter| interpreter.session.child.ended().is_some()) {
             self.epitaph = self.died();
         }
     }
@@ -146,7 +146,7 @@ impl PythonEnvironment {
 
 impl Environment for PythonEnvironment {
     fn begin(&mut self, command: &str) -> Option<Response> {
-        self.look_after_the_idle();
+        self.drain_idle();
         if self
             .interpreter
             .as_mut()
@@ -218,7 +218,7 @@ impl Environment for PythonEnvironment {
     }
 
     fn screen(&mut self) -> ScreenSection {
-        self.look_after_the_idle();
+        self.drain_idle();
         ScreenSection {
             content: self.section.clone(),
             max_lines: MOST_VARIABLES + OTHER_LINES,
@@ -227,7 +227,7 @@ impl Environment for PythonEnvironment {
 
     fn shutdown(&mut self) {
         if let Some(mut interpreter) = self.interpreter.take() {
-            interpreter.session.living.end(StopMode::Soon);
+            interpreter.session.child.end(StopMode::Soon);
         }
     }
 }
@@ -283,7 +283,7 @@ impl Interpreter {
             PythonWait::It
         ) && !self.records.has_end()
         {
-            self.session.living.signal_group(Signal::INT);
+            self.session.child.signal_group(Signal::INT);
         }
     }
 
@@ -356,7 +356,7 @@ impl Interpreter {
         wake: Option<BorrowedFd<'_>>,
         deadline: Option<Instant>,
     ) -> PollResult {
-        let over = self.session.living.over();
+        let over = self.session.child.over();
         // Who is not there is replaced by one who is.
         let watched = if self.is_open {
             self.session.channel.as_fd()

@@ -75,7 +75,7 @@ impl Registry {
     }
 
     /// Says where a restart finds an environment that is not there yet.
-    pub fn find_newcomers(&mut self, newcomers: EnvironmentFinder) {
+    pub fn set_finder(&mut self, newcomers: EnvironmentFinder) {
         self.newcomers = Some(newcomers);
     }
 
@@ -112,7 +112,7 @@ impl Registry {
         waiter: &mut Waiter<'_>,
     ) -> Response {
         match self.entries.iter_mut().find(|entry| entry.name == name) {
-            None if action == ControlAction::Restart => self.welcome(name),
+            None if action == ControlAction::Restart => self.find_or_start(name),
             None => self.unknown(name),
             Some(entry) => entry.control(action, timeout, is_done, waiter),
         }
@@ -153,7 +153,7 @@ impl Registry {
     }
 
     /// Takes in an environment that was not there, or could not be had, when the others were.
-    fn welcome(&mut self, name: &str) -> Response {
+    fn find_or_start(&mut self, name: &str) -> Response {
         match self.newcomers.as_mut().and_then(|find| find(name)) {
             None => self.unknown(name),
             Some(Err(problem)) => Response::failed(problem),

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A living child with its channel and its output. Dropping it ends the child and everything below it.
 #[derive(Debug)]
 pub struct ChildSession {
-    pub living: ChildProcess,
+    pub child: ChildProcess,
     /// The other end of the child's stdin; reading and writing never block.
     pub channel: UnixStream,
     output: Arc<Mutex<ChildOutput>>,
@@ -54,7 +54,7 @@ impl ChildSession {
             .name("output".to_owned())
             .spawn(move || read_on(pipe, &shared))?;
         Ok(ChildSession {
-            living,
+            child: living,
             channel,
             output,
             is_open: true,
@@ -84,7 +84,7 @@ impl ChildSession {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let deadline = Instant::now().checked_add(PATIENCE);
                     let ready = self.poll(PollFlags::OUT, deadline, None);
-                    if ready == SessionEvent::Nothing || self.living.ended().is_some() {
+                    if ready == SessionEvent::Nothing || self.child.ended().is_some() {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
                 }
@@ -130,7 +130,7 @@ impl ChildSession {
     ) -> SessionEvent {
         let fds = [
             (wake, PollFlags::IN),
-            (Some(self.living.over()), PollFlags::IN),
+            (Some(self.child.over()), PollFlags::IN),
             (self.is_open.then(|| self.channel.as_fd()), channel),
         ];
         let fds = fds
@@ -153,9 +153,9 @@ impl ChildSession {
     /// Reads what is in the pipe at this moment, and no more, for the background may print for ever.
     fn read_now(&self) -> MutexGuard<'_, ChildOutput> {
         let mut output = lock(&self.output);
-        let mut waiting = ioctl_fionread(self.living.output()).unwrap_or(0);
+        let mut waiting = ioctl_fionread(self.child.output()).unwrap_or(0);
         while 0 < waiting {
-            match read(self.living.output(), &mut output) {
+            match read(self.child.output(), &mut output) {
                 Ok(count @ 1..) => waiting = waiting.saturating_sub(count as u64),
                 _ => break,
             }
@@ -165,7 +165,7 @@ impl ChildSession {
 }
 
 /// Returns how a child ended, in words.
-pub fn in_words(ended: &JobEnd) -> String {
+pub fn describe_end(ended: &JobEnd) -> String {
     match ended {
         JobEnd::Exited(code) => format!("exit status {code}"),
         JobEnd::Signalled(number) => match name_of_signal(*number) {

@@ -81,8 +81,8 @@ impl ModelClient for Anthropic {
         body.to_string()
     }
 
-    fn hurry(&mut self, until: Option<Instant>) {
-        self.caller.hurry(until);
+    fn set_deadline(&mut self, until: Option<Instant>) {
+        self.caller.set_deadline(until);
     }
 
     fn attempt(&mut self, body: &str, watch: &mut dyn FnMut(&str)) -> Result<Answer, LlmError> {

@@ -46,7 +46,7 @@ pub struct Endpoint {
     pub base_url: String,
     pub key: Option<ApiKey>,
     pub idle_timeout: Duration,
-    pub stop: CancelToken,
+    pub cancel: CancelToken,
 }
 
 /// What an event was.
@@ -247,7 +247,7 @@ impl EndpointClient {
         }
     }
 
-    pub fn hurry(&mut self, until: Option<Instant>) {
+    pub fn set_deadline(&mut self, until: Option<Instant>) {
         self.hurry = until;
     }
 
@@ -281,7 +281,7 @@ impl EndpointClient {
         assembly: &mut dyn AnswerAssembly,
         watch: &mut dyn FnMut(&str),
     ) -> Result<Answer, LlmError> {
-        if self.endpoint.stop.requested().is_some() {
+        if self.endpoint.cancel.requested().is_some() {
             return Err(LlmError::Stopped {
                 spent: Spent::Nothing,
             });
@@ -289,7 +289,7 @@ impl EndpointClient {
         let asked = call.body.len();
         let post = self.post(call)?;
         let clock = AttemptClock::start(self.endpoint.idle_timeout, self.hurry);
-        let started = self.transport.start(post, &self.endpoint.stop);
+        let started = self.transport.start(post, &self.endpoint.cancel);
         let exchange = started.map_err(|failure| clock.error(failure, Spent::Nothing))?;
         AnswerReader {
             exchange,

@@ -254,7 +254,7 @@ pub struct ProviderSession {
     /// Whether something was said under this id before.
     pub has_begun: bool,
     /// What is said where it goes on after a crash, instead of the last message.
-    pub word: Option<String>,
+    pub resume_prompt: Option<String>,
     pub usd_left: Option<f64>,
     pub turns_left: Option<u32>,
 }
@@ -265,7 +265,7 @@ pub trait ModelClient {
     fn encode(&self, request: &ModelRequest) -> String;
 
     /// Sets the time at which an attempt under way ends, as if the run had been asked to stop.
-    fn hurry(&mut self, until: Option<Instant>);
+    fn set_deadline(&mut self, until: Option<Instant>);
 
     /// Makes one attempt with an encoded body. `watch` sees each piece of the stream as it comes (JSON text).
     fn attempt(&mut self, body: &str, watch: &mut dyn FnMut(&str)) -> Result<Answer, LlmError>;

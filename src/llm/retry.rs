@@ -196,7 +196,7 @@ mod tests {
             request.system.clone()
         }
 
-        fn hurry(&mut self, _until: Option<std::time::Instant>) {}
+        fn set_deadline(&mut self, _until: Option<std::time::Instant>) {}
 
         fn attempt(&mut self, body: &str, watch: &mut dyn FnMut(&str)) -> Result<Answer, LlmError> {
             watch(body);

@@ -107,7 +107,7 @@ impl Console {
         for kind in HEARD.iter().copied() {
             let screen = screen.clone();
             bus.on(kind, move |event| {
-                lock(&screen).hear(event);
+                lock(&screen).on_event(event);
                 Ok(())
             });
         }
@@ -159,7 +159,7 @@ struct ConsoleScreen {
 }
 
 impl ConsoleScreen {
-    fn hear(&mut self, event: &Event) {
+    fn on_event(&mut self, event: &Event) {
         self.follow(event);
         match line_of(event, self.started.elapsed()) {
             Some(line) if !self.quiet || line.tone.is_loud() => self.say(&line),

@@ -53,12 +53,12 @@ impl DebugFiles {
         }));
         for kind in HEARD {
             let debug = debug.clone();
-            bus.on(kind, move |event| debug.borrow_mut().hear(event));
+            bus.on(kind, move |event| debug.borrow_mut().on_event(event));
         }
     }
 
     /// Writes down an event. Only the first failure is told: on a full disk each piece of a stream would be one.
-    fn hear(&mut self, event: &Event) -> HandlerResult {
+    fn on_event(&mut self, event: &Event) -> HandlerResult {
         match self.write(event) {
             Err(failure) if !self.has_failed => {
                 self.has_failed = true;

@@ -203,7 +203,7 @@ pub struct ChildDirs<'a> {
     /// Where compilers find what they made in an earlier round; without one, nothing of it outlives the child.
     pub cache: Option<&'a Path>,
     pub network: bool,
-    pub walls: Option<&'a SandboxPolicy>,
+    pub policy: Option<&'a SandboxPolicy>,
 }
 
 impl ChildDirs<'_> {
@@ -220,7 +220,7 @@ impl ChildDirs<'_> {
 
     /// Whether something that is there is so inside, too.
     fn shows(&self, place: &Path) -> bool {
-        self.walls.is_none_or(|walls| walls.shows(&real(place)))
+        self.policy.is_none_or(|walls| walls.shows(&real(place)))
     }
 }
 
@@ -334,7 +334,7 @@ mod tests {
             home: &home,
             cache: None,
             network: false,
-            walls: None,
+            policy: None,
         };
         let all = for_check(&base, &places, &spec);
         all.into_iter()

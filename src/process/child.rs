@@ -17,7 +17,7 @@ use rustix::termios::{LocalModes, OptionalActions, Winsize, tcgetattr, tcsetattr
 
 use crate::process::sandbox::limits::group::WatchGuard;
 use crate::process::wire::{self, ChildInput, Task};
-use crate::process::{GRACE, Job, JobEnd, Launcher, bury, order, spawn_keeper};
+use crate::process::{GRACE, Job, JobEnd, Launcher, reap, spawn_supervisor, task_message};
 
 const PIPE_SIZE: usize = 1 << 20;
 
@@ -100,7 +100,8 @@ impl ChildProcess {
         // A larger pipe spares a flood most of its waiting; the usual size serves as well.
         let _ = fcntl_setpipe_size(&theirs, PIPE_SIZE);
         set_nonblocking(&output)?;
-        let (keeper, control) = spawn_keeper(launcher, theirs.try_clone()?.into(), theirs.into())?;
+        let (keeper, control) =
+            spawn_supervisor(launcher, theirs.try_clone()?.into(), theirs.into())?;
         let mut living = ChildProcess {
             keeper,
             control,
@@ -108,12 +109,12 @@ impl ChildProcess {
             ended: None,
             watched: None,
         };
-        if let Some(walls) = &launcher.walls {
+        if let Some(walls) = &launcher.policy {
             let keeper = Pid::from_child(&living.keeper);
             living.watched = Some(WatchGuard::begin(walls, keeper, &living.control)?);
         }
         // A keeper that is gone before it has its job is found out by its silence.
-        let _ = order(&living.control, launcher, Task::Keep)
+        let _ = task_message(&living.control, launcher, Task::Keep)
             .and_then(|()| wire::send(&living.control, &wire::encode_job(job, input, false)))
             .and_then(|()| wire::send_descriptor(&living.control, descriptor));
         Ok(living)
@@ -132,7 +133,7 @@ impl ChildProcess {
     /// Returns how the command ended, if its whole tree is gone; never blocks where it is not.
     pub fn ended(&mut self) -> Option<&JobEnd> {
         if self.ended.is_none() && is_readable(self.over()) {
-            self.hear_the_end();
+            self.read_end();
         }
         self.ended.as_ref()
     }
@@ -149,7 +150,7 @@ impl ChildProcess {
     }
 
     /// Returns those of some processes that live, numbered as the command does.
-    pub fn who_lives(&mut self, processes: &[u32]) -> Vec<u32> {
+    pub fn live_processes(&mut self, processes: &[u32]) -> Vec<u32> {
         if processes.is_empty() {
             return Vec::new();
         }
@@ -171,12 +172,12 @@ impl ChildProcess {
         if self.ended().is_some() {
             return None;
         }
-        self.wake_the_keeper();
+        self.wake_supervisor();
         let asked = self.control.write_all(wish);
         match asked.and_then(|()| wire::receive(&mut self.control)) {
             Ok(answer) if wire::decode_ended(&answer).is_none() => Some(answer),
             told => {
-                self.bury(told.ok());
+                self.reap(told.ok());
                 None
             }
         }
@@ -189,29 +190,29 @@ impl ChildProcess {
                 StopMode::Soon => wire::END_SOON,
                 StopMode::Now => wire::END_NOW,
             };
-            self.wake_the_keeper();
+            self.wake_supervisor();
             let _ = self.control.write_all(&[wish]);
-            self.hear_the_end();
+            self.read_end();
         }
         self.ended.clone().unwrap_or(JobEnd::TimedOut)
     }
 
-    fn hear_the_end(&mut self) {
+    fn read_end(&mut self) {
         let told = wire::receive(&mut self.control).ok();
-        self.bury(told);
+        self.reap(told);
     }
 
-    fn bury(&mut self, told: Option<Vec<u8>>) {
+    fn reap(&mut self, told: Option<Vec<u8>>) {
         let told = told.and_then(|message| wire::decode_ended(&message));
         // From here on the keeper's number may be somebody else's.
         let broken = self.watched.take().and_then(|watched| watched.broken());
-        bury(&mut self.keeper, told.is_some());
+        reap(&mut self.keeper, told.is_some());
         let told = told.unwrap_or(JobEnd::Signalled(Signal::KILL.as_raw()));
         self.ended = Some(broken.map_or(told, JobEnd::Limit));
     }
 
     /// The command may have stopped its keeper.
-    fn wake_the_keeper(&self) {
+    fn wake_supervisor(&self) {
         let _ = kill_process(Pid::from_child(&self.keeper), Signal::CONT);
     }
 }

@@ -188,7 +188,7 @@ mod tests {
             home,
             cache: None,
             network: false,
-            walls: None,
+            policy: None,
         };
         let keep: Vec<String> = keep.iter().map(|name| name.to_string()).collect();
         let caller = caller

@@ -86,9 +86,9 @@ pub struct Finished {
 pub struct Launcher {
     pub program: PathBuf,
     /// Nothing: what it starts runs with the user's rights.
-    pub walls: Option<SandboxPolicy>,
+    pub policy: Option<SandboxPolicy>,
     /// Where several share a network and private places; nothing: each child has its own.
-    pub pocket: Option<Arc<SharedNamespaces>>,
+    pub namespaces: Option<Arc<SharedNamespaces>>,
 }
 
 impl Launcher {
@@ -96,8 +96,8 @@ impl Launcher {
     pub fn open(program: &Path) -> Launcher {
         Launcher {
             program: program.to_owned(),
-            walls: None,
-            pocket: None,
+            policy: None,
+            namespaces: None,
         }
     }
 
@@ -105,7 +105,7 @@ impl Launcher {
     pub fn with_terminals(&self) -> Launcher {
         let mut launcher = self.clone();
         if let Some(walls) = launcher
-            .walls
+            .policy
             .as_mut()
             .filter(|walls| walls.mode == SandboxMode::Reduced)
         {
@@ -117,11 +117,11 @@ impl Launcher {
     }
 
     /// Returns a launcher of children behind walls, each behind its own.
-    pub fn behind(&self, walls: SandboxPolicy) -> Launcher {
+    pub fn with_policy(&self, walls: SandboxPolicy) -> Launcher {
         Launcher {
             program: self.program.clone(),
-            walls: Some(walls),
-            pocket: None,
+            policy: Some(walls),
+            namespaces: None,
         }
     }
 }
@@ -166,7 +166,7 @@ pub fn run_with(
         .ok()
         .and_then(|message| wire::decode_ended(&message));
     let took = begun.elapsed();
-    let keeper_status = bury(&mut kept.keeper, told.is_some());
+    let keeper_status = reap(&mut kept.keeper, told.is_some());
     let (stdout, stderr) = (kept.stdout.finish(), kept.stderr.finish());
     let ended = match (
         woken.map_err(|source| Error::io("wait for", &launcher.program, source))?,
@@ -176,7 +176,7 @@ pub fn run_with(
         (_, Some(JobEnd::NoWalls(failure))) => return Err(failure.into()),
         (_, Some(ended)) => ended,
         (WakeReason::TimedOut, None) => JobEnd::TimedOut,
-        (WakeReason::Ready, None) => end_of_silent_keeper(keeper_status)?,
+        (WakeReason::Ready, None) => end_of_silent_supervisor(keeper_status)?,
     };
     Ok(Finished {
         ended: limit.map_or(ended, JobEnd::Limit),
@@ -187,7 +187,7 @@ pub fn run_with(
 }
 
 /// A keeper that was killed counts as its job killed; one that left without a word is no keeper.
-fn end_of_silent_keeper(status: Option<ExitStatus>) -> Result<JobEnd> {
+fn end_of_silent_supervisor(status: Option<ExitStatus>) -> Result<JobEnd> {
     match status {
         Some(status) if status.signal().is_none() => Err(Error::Bug(format!(
             "a keeper ended without a word: {status}"
@@ -212,8 +212,8 @@ impl SupervisedJob {
     ) -> io::Result<SupervisedJob> {
         let (stdout, stdout_end) = StreamReader::start()?;
         let (stderr, stderr_end) = StreamReader::start()?;
-        let (keeper, control) = spawn_keeper(launcher, stdout_end.into(), stderr_end.into())?;
-        let sent = order(&control, launcher, Task::Keep)
+        let (keeper, control) = spawn_supervisor(launcher, stdout_end.into(), stderr_end.into())?;
+        let sent = task_message(&control, launcher, Task::Keep)
             .and_then(|()| {
                 wire::send(
                     &control,
@@ -240,7 +240,7 @@ impl SupervisedJob {
         stop: &CancelToken,
         deadline: Option<Instant>,
     ) -> (io::Result<WakeReason>, Option<String>) {
-        let mut watch = launcher.walls.as_ref().map(LimitWatch::begin);
+        let mut watch = launcher.policy.as_ref().map(LimitWatch::begin);
         loop {
             let next_look = watch
                 .as_ref()
@@ -280,7 +280,7 @@ impl SupervisedJob {
     clippy::disallowed_methods,
     reason = "this is the door: here a keeper starts"
 )]
-fn spawn_keeper(
+fn spawn_supervisor(
     launcher: &Launcher,
     stdout: Stdio,
     stderr: Stdio,
@@ -294,22 +294,22 @@ fn spawn_keeper(
         .stdin(OwnedFd::from(theirs))
         .stdout(stdout)
         .stderr(stderr);
-    let mut keepers = keepers();
+    let mut keepers = live_supervisors();
     let keeper = command.spawn()?;
     keepers.push(Pid::from_child(&keeper));
     Ok((keeper, control))
 }
 
 /// Tells a keeper what it is for, and behind which walls.
-fn order(control: &UnixStream, launcher: &Launcher, task: Task) -> io::Result<()> {
+fn task_message(control: &UnixStream, launcher: &Launcher, task: Task) -> io::Result<()> {
     let namespaces = launcher
-        .pocket
+        .namespaces
         .as_ref()
         .map(|pocket| pocket.namespaces())
         .unwrap_or_default();
     let order = TaskMessage {
         task,
-        walls: launcher.walls.clone(),
+        walls: launcher.policy.clone(),
         namespaces: namespaces.len() as u8,
     };
     wire::send(control, &order.encode())?;
@@ -319,17 +319,17 @@ fn order(control: &UnixStream, launcher: &Launcher, task: Task) -> io::Result<()
 }
 
 /// Reaps a keeper; where it has not told the end, its tree is ended from here.
-fn bury(keeper: &mut Child, has_told: bool) -> Option<ExitStatus> {
+fn reap(keeper: &mut Child, has_told: bool) -> Option<ExitStatus> {
     let _ = keeper.kill();
     let status = keeper.wait().ok();
-    keepers().retain(|pid| *pid != Pid::from_child(keeper));
+    live_supervisors().retain(|pid| *pid != Pid::from_child(keeper));
     if !has_told {
         end_orphans();
     }
     status
 }
 
-fn keepers() -> MutexGuard<'static, Vec<Pid>> {
+fn live_supervisors() -> MutexGuard<'static, Vec<Pid>> {
     KEEPERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -342,7 +342,10 @@ fn keepers() -> MutexGuard<'static, Vec<Pid>> {
 )]
 fn end_orphans() {
     let deadline = Instant::now() + GRACE;
-    let (keepers, session) = (keepers(), process_tree::own().and_then(|own| own.session));
+    let (keepers, session) = (
+        live_supervisors(),
+        process_tree::own().and_then(|own| own.session),
+    );
     while IS_ADOPTING.load(Ordering::SeqCst) && Instant::now() < deadline {
         let orphans = process_tree::kill_descendants(|entry| {
             entry.session == session || keepers.contains(&entry.pid)

@@ -27,7 +27,7 @@ pub struct ProgramSearch<'a> {
     pub path: &'a OsStr,
     pub workspace: &'a Path,
     /// `None`: without a sandbox.
-    pub walls: Option<&'a SandboxPolicy>,
+    pub policy: Option<&'a SandboxPolicy>,
 }
 
 /// Why a program cannot start.
@@ -86,7 +86,7 @@ impl ProgramSearch<'_> {
                 Err(MissingProgram::NotExecutable(place))
             }
             Ok(_) => match self
-                .walls
+                .policy
                 .map(|walls| walls.unseen(path))
                 .unwrap_or_default()
             {

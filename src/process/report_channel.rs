@@ -20,7 +20,7 @@ const MAX_PACKET: usize = 64 << 10;
 /// What takes in packets.
 pub trait PacketListener: Send + 'static {
     /// Takes in one packet, and returns what is answered.
-    fn hear(&mut self, packet: &[u8]) -> Option<Vec<u8>>;
+    fn receive(&mut self, packet: &[u8]) -> Option<Vec<u8>>;
 }
 
 /// A channel with somebody who listens.
@@ -70,7 +70,7 @@ fn listen<L: PacketListener>(channel: &OwnedFd, mut listener: L) -> L {
             // Also an empty packet, which nobody of ours sends.
             Ok((_, 0)) => return listener,
             Ok((_, length)) => {
-                let answer = listener.hear(&packet[..length.min(MAX_PACKET)]);
+                let answer = listener.receive(&packet[..length.min(MAX_PACKET)]);
                 // A process that asks and does not read the answers gets no more of them.
                 if let Some(answer) = answer {
                     let _ = send(channel, &answer, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
@@ -92,7 +92,7 @@ mod tests {
     struct Counting(Vec<usize>);
 
     impl PacketListener for Counting {
-        fn hear(&mut self, packet: &[u8]) -> Option<Vec<u8>> {
+        fn receive(&mut self, packet: &[u8]) -> Option<Vec<u8>> {
             self.0.push(packet.len());
             (packet == b"hello").then(|| b"token".to_vec())
         }

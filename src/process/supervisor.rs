@@ -43,13 +43,13 @@ const MINDED_ROUNDS: usize = 25;
 
 /// Keeps one job from its start to the end of its tree, and returns the exit code of the keeper itself.
 pub fn main() -> u8 {
-    match keep() {
+    match supervise() {
         Ok(()) => 0,
         Err(_) => 70,
     }
 }
 
-fn keep() -> io::Result<()> {
+fn supervise() -> io::Result<()> {
     setsid()?;
     set_child_subreaper(Some(getpid()))?;
     // The command may stop its keeper, but not for longer than the orchestrator lives.
@@ -62,11 +62,11 @@ fn keep() -> io::Result<()> {
         TaskMessage::decode(&wire::receive(&mut control)?).ok_or(io::ErrorKind::InvalidData)?;
     match order.task {
         Task::MakeNamespaces => make_namespaces(&order, &control),
-        Task::Keep | Task::Try => keep_job(&order, &mut control, &mut children),
+        Task::Keep | Task::Try => run_job(&order, &mut control, &mut children),
     }
 }
 
-fn keep_job(
+fn run_job(
     order: &TaskMessage,
     control: &mut UnixStream,
     children: &mut UnixStream,
@@ -94,7 +94,7 @@ fn keep_job(
     };
     let started = match &order.walls {
         None => start(&job, given),
-        Some(walls) => start_behind(walls, order.task, &namespaces, &job, given),
+        Some(walls) => start_sandboxed(walls, order.task, &namespaces, &job, given),
     };
     let ended = match started {
         Ok(kept) => watch(kept, control, children, input),
@@ -193,7 +193,7 @@ impl SupervisedCommand {
     }
 
     /// Returns how the command ended, if that was told.
-    fn told(&mut self) -> Option<JobEnd> {
+    fn announce(&mut self) -> Option<JobEnd> {
         let (_, word) = self.inside.as_ref()?;
         let mut fds = [PollFd::from_borrowed_fd(word.as_fd(), PollFlags::IN)];
         let is_told = poll(
@@ -225,7 +225,7 @@ fn start(job: &Job, given: CommandInput) -> Result<SupervisedCommand, JobEnd> {
         .spawn()
         .map_err(|error| JobEnd::CannotStart(refusal(&job.command[0], &program, error)))?;
     drop((command, report));
-    let_go_of_output();
+    release_output();
     Ok(SupervisedCommand {
         child: Pid::from_child(&child),
         inside: None,
@@ -233,7 +233,7 @@ fn start(job: &Job, given: CommandInput) -> Result<SupervisedCommand, JobEnd> {
 }
 
 /// Starts the command behind walls, or says why it cannot be.
-fn start_behind(
+fn start_sandboxed(
     walls: &SandboxPolicy,
     task: Task,
     namespaces: &[OwnedFd],
@@ -256,7 +256,7 @@ fn start_behind(
     };
     let walled = sandbox::start(walls, namespaces, afterwards, &mut become_command)?;
     drop(given);
-    let_go_of_output();
+    release_output();
     Ok(SupervisedCommand {
         child: walled.child,
         inside: walled.inside,
@@ -395,7 +395,7 @@ fn words(error: io::Error) -> String {
 
 /// Leaves both streams to the command: they end when the last of its tree does. Where that fails nothing is lost, for
 /// nobody waits for their end alone.
-fn let_go_of_output() {
+fn release_output() {
     if let Ok(nothing) = File::options().write(true).open("/dev/null") {
         let _ = dup2_stdout(&nothing);
         let _ = dup2_stderr(&nothing);
@@ -403,8 +403,8 @@ fn let_go_of_output() {
 }
 
 /// Leaves all three streams to others.
-pub(super) fn let_go_of_streams() {
-    let_go_of_output();
+pub(super) fn release_streams() {
+    release_output();
     if let Ok(nothing) = File::open("/dev/null") {
         let _ = dup2_stdin(&nothing);
     }
@@ -433,7 +433,7 @@ fn watch(
     }
     // What lives in an environment may put its things in order; a check that is over has nothing left to do.
     if input != ChildInput::Empty && wish != SupervisorRequest::EndNow {
-        give_grace(&mut kept, children);
+        wait_for_grace_period(&mut kept, children);
     }
     // From here on the command's status is of our own making.
     while reap(&mut kept, &mut None) == TreeStatus::Alive {
@@ -448,7 +448,7 @@ fn watch(
 }
 
 /// Asks everybody to end, and waits for half a second at the most until they have.
-fn give_grace(kept: &mut SupervisedCommand, children: &mut UnixStream) {
+fn wait_for_grace_period(kept: &mut SupervisedCommand, children: &mut UnixStream) {
     let deadline = Instant::now() + GRACE;
     process_tree::signal_descendants(Signal::TERM);
     while reap(kept, &mut None) == TreeStatus::Alive && Instant::now() < deadline {
@@ -477,14 +477,14 @@ fn wait_for(
     };
     empty(children);
     if is_asked {
-        hear(kept, control, children)
+        read_request(kept, control, children)
     } else {
         SupervisorRequest::None
     }
 }
 
 /// Hears one wish; the end of the stream is the wish to end.
-fn hear(
+fn read_request(
     kept: &SupervisedCommand,
     mut control: &UnixStream,
     children: &mut UnixStream,
@@ -574,7 +574,7 @@ enum TreeStatus {
 /// Reaps whoever has ended, notes how the command did, and returns whether anybody is left.
 fn reap(kept: &mut SupervisedCommand, ended: &mut Option<JobEnd>) -> TreeStatus {
     if ended.is_none() {
-        *ended = kept.told();
+        *ended = kept.announce();
     }
     loop {
         match wait(WaitOptions::NOHANG) {
@@ -582,7 +582,7 @@ fn reap(kept: &mut SupervisedCommand, ended: &mut Option<JobEnd>) -> TreeStatus 
             Ok(Some((pid, status))) if pid == kept.child => {
                 *ended = ended
                     .take()
-                    .or_else(|| kept.told())
+                    .or_else(|| kept.announce())
                     .or(Some(end_of(status)));
             }
             Ok(Some(_)) | Err(Errno::INTR) => {}

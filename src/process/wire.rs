@@ -215,7 +215,7 @@ pub(super) fn decode_ended(message: &[u8]) -> Option<JobEnd> {
 }
 
 /// Reads bytes as everything that they could be, and returns whether they are any of it: for who tries the readers.
-pub fn is_understood(bytes: &[u8]) -> bool {
+pub fn is_decodable(bytes: &[u8]) -> bool {
     let message = receive(bytes);
     let message = message.as_deref().unwrap_or(bytes);
     decode_pids(message);

@@ -83,7 +83,7 @@ fn answer_all(
             }
             .write(&mut out),
             QueueItem::Request { request, is_done } => {
-                let response = carry_out(registry, &request, is_done, queue, wake.as_fd());
+                let response = execute(registry, &request, is_done, queue, wake.as_fd());
                 if queue.is_over() {
                     return Ok(over());
                 }
@@ -107,14 +107,14 @@ fn answer_all(
     })
 }
 
-fn carry_out(
+fn execute(
     registry: &mut Registry,
     request: &ServeRequest,
     is_done: bool,
     queue: &Queue,
     wake: BorrowedFd<'_>,
 ) -> crate::environments::Response {
-    let mut is_begun = matches!(request.wish, ServeAction::Control(_));
+    let mut is_begun = matches!(request.action, ServeAction::Control(_));
     let mut urgent = |environment: &str| {
         drain(wake);
         if !std::mem::replace(&mut is_begun, true) {
@@ -130,7 +130,7 @@ fn carry_out(
         wake,
         urgent: &mut urgent,
     };
-    match &request.wish {
+    match &request.action {
         ServeAction::Command(command) => {
             registry.command(&request.environment, command, request.timeout, &mut waiter)
         }
@@ -153,7 +153,7 @@ fn drain(wake: BorrowedFd<'_>) {
 impl ServeRequest {
     /// Returns what the request does at once to a command that runs, where it does.
     fn urgent(&self) -> Option<UrgentAction> {
-        match self.wish {
+        match self.action {
             ServeAction::Control(ControlAction::Interrupt) => Some(UrgentAction::Interrupt),
             ServeAction::Control(ControlAction::Restart) => Some(UrgentAction::Restart),
             _ => None,

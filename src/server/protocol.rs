@@ -21,7 +21,7 @@ pub struct ServeRequest {
     pub id: Option<Value>,
     pub environment: String,
     pub timeout: Option<Duration>,
-    pub wish: ServeAction,
+    pub action: ServeAction,
 }
 
 /// What is wanted of the environment.
@@ -146,7 +146,7 @@ impl RequestFields {
             id: self.id,
             environment,
             timeout,
-            wish,
+            action: wish,
         })
     }
 
@@ -310,7 +310,7 @@ mod tests {
             br#"{"type":"command","environment":"bash","command":"ls","timeout":1.5,"id":7}"#,
         )
         .unwrap();
-        assert_eq!(command.wish, ServeAction::Command("ls".into()));
+        assert_eq!(command.action, ServeAction::Command("ls".into()));
         assert_eq!(
             (command.timeout, command.id),
             (Some(Duration::from_millis(1500)), Some(7.into()))
@@ -319,7 +319,7 @@ mod tests {
             parse(br#"{"type":"control","environment":"python","action":"wait","timeout":null}"#)
                 .unwrap();
         assert_eq!(
-            (control.wish, control.timeout),
+            (control.action, control.timeout),
             (ServeAction::Control(ControlAction::Wait), None)
         );
         let long =

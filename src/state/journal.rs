@@ -100,7 +100,7 @@ impl Journal {
         };
         let mended = JournalRepair {
             skipped: read.skipped,
-            cut: journal.mend()?,
+            cut: journal.repair()?,
         };
         Ok((
             journal,
@@ -188,7 +188,7 @@ impl Journal {
     }
 
     /// Cuts off what follows the last line that could be read, once that is safe in a file of its own.
-    fn mend(&mut self) -> Result<Option<CutTail>> {
+    fn repair(&mut self) -> Result<Option<CutTail>> {
         let io = |action, path: &Path| {
             let path = path.to_owned();
             move |error| Error::Io {

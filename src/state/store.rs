@@ -116,7 +116,7 @@ impl Root {
         let mut file = File::from(fd);
         match file.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(Error::Locked(self.who_holds(&file))),
+            Err(TryLockError::WouldBlock) => return Err(Error::Locked(self.holder(&file))),
             Err(TryLockError::Error(error)) => return Err(Error::io("lock", &path, error)),
         }
         let holder = format!("pid {} since {}\n", std::process::id(), timestamp());
@@ -130,7 +130,7 @@ impl Root {
         clippy::disallowed_methods,
         reason = "nobody tells when a name is written; it takes a moment at most"
     )]
-    fn who_holds(&self, file: &File) -> String {
+    fn holder(&self, file: &File) -> String {
         let mut holder = read_holder(file);
         // The holder may be about to write its name, over that of one who is gone.
         for _ in 0..20 {

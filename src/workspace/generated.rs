@@ -19,7 +19,7 @@ const OWN_PREFIX: &str = ".orchestrator";
 pub const TOOL_FOLDERS: [&str; 5] = [".git", "node_modules", "target", ".venv", "venv"];
 
 /// Returns whether a file or folder of this name is a leftover; with a folder goes everything in it.
-pub fn is_never_taken(name: &OsStr) -> bool {
+pub fn is_generated(name: &OsStr) -> bool {
     let bytes = name.as_bytes();
     NAMES.iter().any(|known| bytes == known.as_bytes())
         || ENDINGS
@@ -29,8 +29,8 @@ pub fn is_never_taken(name: &OsStr) -> bool {
 }
 
 /// Returns whether a relative path is a leftover or lies in one.
-pub fn is_in_never_taken(path: &Path) -> bool {
-    path.iter().any(is_never_taken)
+pub fn is_in_generated(path: &Path) -> bool {
+    path.iter().any(is_generated)
 }
 
 #[cfg(test)]
@@ -53,7 +53,7 @@ mod tests {
         ];
         assert_eq!(
             left.iter()
-                .filter(|name| !is_never_taken(OsStr::new(name)))
+                .filter(|name| !is_generated(OsStr::new(name)))
                 .count(),
             0
         );
@@ -69,7 +69,7 @@ mod tests {
         ];
         assert_eq!(
             work.iter()
-                .filter(|name| is_never_taken(OsStr::new(name)))
+                .filter(|name| is_generated(OsStr::new(name)))
                 .count(),
             0
         );
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn with_a_folder_goes_what_is_in_it() {
-        assert!(is_in_never_taken(Path::new("tests/__pycache__/a.pyc")));
-        assert!(!is_in_never_taken(Path::new("tests/a.py")));
+        assert!(is_in_generated(Path::new("tests/__pycache__/a.pyc")));
+        assert!(!is_in_generated(Path::new("tests/a.py")));
     }
 }

@@ -176,7 +176,7 @@ impl Workspace {
 
     /// Returns whether the times of a file tell every change of it. In memory (tmpfs) a write through a mapping leaves
     /// them as they are; of file systems that are not known here the same is assumed.
-    pub fn times_tell(&self) -> bool {
+    pub fn has_reliable_times(&self) -> bool {
         fstatfs(&self.top).is_ok_and(|found| TELLING.contains(&(found.f_type as u64)))
     }
 

@@ -72,7 +72,7 @@ impl Workspace {
         let mut stuck = Vec::new();
         for name in self.top_names()? {
             if !self.is_spared(&name, keep) {
-                stuck.extend(self.fell(self.top(), &name, Path::new(&name)).1);
+                stuck.extend(self.remove_tree(self.top(), &name, Path::new(&name)).1);
             }
         }
         // A power cut must not bring back what a later step, such as forgetting the run, relies on being gone.
@@ -154,7 +154,7 @@ impl Workspace {
     pub fn sweep(&self) -> Result<(), Error> {
         for name in self.top_names()? {
             if name.to_string_lossy().starts_with(STAGE_PREFIX) {
-                self.fell(self.top(), &name, Path::new(&name));
+                self.remove_tree(self.top(), &name, Path::new(&name));
             }
         }
         Ok(())
@@ -167,7 +167,7 @@ impl Workspace {
         name: &OsStr,
         path: &Path,
     ) -> Result<bool, Error> {
-        let (found, stuck) = self.fell(folder, name, path);
+        let (found, stuck) = self.remove_tree(folder, name, path);
         match stuck.first() {
             Some(first) => Err(Error::io(
                 "remove",
@@ -183,7 +183,12 @@ impl Workspace {
     }
 
     /// Takes down whatever `name` is; returns whether it was there, and what would not go.
-    fn fell(&self, folder: BorrowedFd<'_>, name: &OsStr, path: &Path) -> (bool, Vec<StuckEntry>) {
+    fn remove_tree(
+        &self,
+        folder: BorrowedFd<'_>,
+        name: &OsStr,
+        path: &Path,
+    ) -> (bool, Vec<StuckEntry>) {
         let mut felling = TreeRemoval {
             top: self.top(),
             moved: Vec::new(),

@@ -106,7 +106,7 @@ impl Workspace {
     /// Says whether the changes can be made, on the tree as it is after the deletions, and changes nothing.
     ///
     /// Folders that may not be looked into count as empty: applying opens them up, and looks again.
-    pub fn judge(&self, changes: &[FileChange]) -> Result<(), ChangeRefusal> {
+    pub fn check(&self, changes: &[FileChange]) -> Result<(), ChangeRefusal> {
         self.top();
         let mut view = TreeView::of_now(Access::AsIs);
         for change in changes {

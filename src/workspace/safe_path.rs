@@ -23,12 +23,12 @@ pub struct SafePath(String);
 impl SafePath {
     /// Returns the path in its one spelling (`./a//b/` is `a/b`), or why it is refused.
     pub fn parse(text: &str) -> Result<SafePath, Violation> {
-        judge_text(text).map_err(|rule| Violation::new(text, rule))?;
+        check_text(text).map_err(|rule| Violation::new(text, rule))?;
         let components: Vec<&str> = text
             .split('/')
             .filter(|part| !part.is_empty() && *part != ".")
             .collect();
-        judge_components(&components).map_err(|rule| Violation::new(text, rule))?;
+        check_components(&components).map_err(|rule| Violation::new(text, rule))?;
         Ok(SafePath(components.join("/")))
     }
 
@@ -90,7 +90,7 @@ impl fmt::Display for SafePath {
 const RELATIVE_ONLY: &str = "paths are relative to the workspace, never absolute";
 
 /// The rules on the text as a whole.
-fn judge_text(text: &str) -> Result<(), String> {
+fn check_text(text: &str) -> Result<(), String> {
     if text.len() > MAX_PATH_BYTES {
         return Err(format!(
             "a path has at most {MAX_PATH_BYTES} bytes; this one has {}",
@@ -121,7 +121,7 @@ fn is_refused(c: char) -> bool {
 }
 
 /// The rules on the components together, then on each.
-fn judge_components(components: &[&str]) -> Result<(), String> {
+fn check_components(components: &[&str]) -> Result<(), String> {
     let Some(first) = components.first() else {
         return Err("a path names a file below the workspace; this one is empty".to_owned());
     };
@@ -142,10 +142,10 @@ fn judge_components(components: &[&str]) -> Result<(), String> {
     }
     components
         .iter()
-        .try_for_each(|component| judge_component(component))
+        .try_for_each(|component| check_component(component))
 }
 
-fn judge_component(component: &str) -> Result<(), String> {
+fn check_component(component: &str) -> Result<(), String> {
     if component.len() > MAX_COMPONENT_BYTES {
         return Err(format!(
             "a name has at most {MAX_COMPONENT_BYTES} bytes; one here has {}",

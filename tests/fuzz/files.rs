@@ -107,7 +107,7 @@ fn spend(memory: &LogState, spent: &UsageTotals) {
         None,
         memory.charges(),
     );
-    let _ = ledger.promise(
+    let _ = ledger.reserve(
         Charge {
             tokens: u64::MAX,
             cost_usd: Some(f64::MAX),
@@ -189,7 +189,7 @@ fn log() {
         let mended = (!skipped.is_empty()).then_some(JournalRepair { skipped, cut: None });
         assert_eq!(open(folder.path()), (lines, mended, events.clone()));
         let mut memory = LogState::default();
-        events.into_iter().for_each(|event| memory.hear(event));
+        events.into_iter().for_each(|event| memory.apply(event));
         spend(&memory, &memory.totals().unwrap_or(UsageTotals::none(true)));
         if let Ok(replay) = Replay::load(&path, folder.path()) {
             for turn in 0..2 {

@@ -167,7 +167,7 @@ fn living(script: &str, walls: &SandboxPolicy) -> (ChildProcess, UnixStream) {
         timeout: Duration::MAX,
     };
     ChildProcess::start(
-        &Launcher::open(Path::new(BINARY)).behind(walls.clone()),
+        &Launcher::open(Path::new(BINARY)).with_policy(walls.clone()),
         &job,
     )
     .unwrap()

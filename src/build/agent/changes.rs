@@ -13,7 +13,7 @@ use crate::build::model_call::hex;
 use crate::build::spec::inputs::InputKind;
 use crate::error::Result;
 use crate::events::FileMark;
-use crate::workspace::generated::is_in_never_taken;
+use crate::workspace::generated::is_in_generated;
 use crate::workspace::{
     EntryKind, FileTime, ReadOutcome, WalkEnd, WalkStep, Workspace, WorkspaceEntry,
 };
@@ -35,7 +35,7 @@ pub type FileDigests = BTreeMap<String, String>;
 /// Looks at the workspace.
 pub fn look(context: &Context) -> Result<FileDigests> {
     let mut entries = Vec::new();
-    context.door.walk(&mut |entry| {
+    context.workspace.walk(&mut |entry| {
         entries.push(entry.clone());
         WalkStep::On
     })?;
@@ -46,9 +46,11 @@ pub fn look(context: &Context) -> Result<FileDigests> {
             Some(folder) => folders
                 .entry(folder)
                 .or_default()
-                .update(told_by_time(&entry)),
-            None if is_in_never_taken(&entry.path) => {}
-            None => drop(told(context, &entry)?.map(|told| files.insert(shown(&entry.path), told))),
+                .update(describe_by_time(&entry)),
+            None if is_in_generated(&entry.path) => {}
+            None => {
+                drop(describe(context, &entry)?.map(|told| files.insert(shown(&entry.path), told)))
+            }
         }
     }
     files.extend(
@@ -200,7 +202,7 @@ fn folder_as_one(path: &Path) -> Option<String> {
     None
 }
 
-fn told_by_time(entry: &WorkspaceEntry) -> Vec<u8> {
+fn describe_by_time(entry: &WorkspaceEntry) -> Vec<u8> {
     let size = if let EntryKind::File { size, .. } = &entry.kind {
         *size
     } else {
@@ -209,7 +211,7 @@ fn told_by_time(entry: &WorkspaceEntry) -> Vec<u8> {
     format!("{}\0{size}\0{:?}\0", shown(&entry.path), entry.mtime).into_bytes()
 }
 
-fn told(context: &Context, entry: &WorkspaceEntry) -> Result<Option<String>> {
+fn describe(context: &Context, entry: &WorkspaceEntry) -> Result<Option<String>> {
     Ok(match &entry.kind {
         EntryKind::Dir { .. } => None,
         EntryKind::Link { target } => Some(format!("link {}", target.to_string_lossy())),
@@ -217,7 +219,7 @@ fn told(context: &Context, entry: &WorkspaceEntry) -> Result<Option<String>> {
         EntryKind::File { size, .. } if *size > HASHED_LIMIT => {
             Some(format!("{size}{BY_TIME}{:?}", entry.mtime))
         }
-        EntryKind::File { size, .. } => match context.door.read_file(&entry.path, *size)? {
+        EntryKind::File { size, .. } => match context.workspace.read_file(&entry.path, *size)? {
             ReadOutcome::File(bytes) => Some(content_hash(&bytes)),
             ReadOutcome::TooLarge(size) => Some(format!("{size} and growing")),
             ReadOutcome::Other | ReadOutcome::Missing => Some("not readable".into()),

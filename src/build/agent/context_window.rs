@@ -58,7 +58,7 @@ impl ContextWindow {
     }
 
     /// Makes a step where the context is filled beyond 60 %: down to 30 %.
-    pub fn keep_small(&mut self) {
+    pub fn shrink(&mut self) {
         if self.bytes() / BYTES_PER_TOKEN > self.context_tokens * 6 / 10 {
             self.fold(
                 self.context_tokens * 3 / 10 * BYTES_PER_TOKEN,

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::build::agent::history::InlineStep;
 use crate::build::agent::state::{ConversationState, NextStep, REMINDER};
 use crate::build::agent::toolset::{CallLimits, UNKNOWN, refused};
-use crate::build::agent::{cut_off_words, restart, result};
+use crate::build::agent::{cut_off_notice, restart, result};
 use crate::build::context::Context;
 use crate::build::log_state::RecordedRequest;
 use crate::events::RequestPlace;
@@ -20,7 +20,7 @@ const UNREADABLE: &str = "[this answer could not be read from the log]";
 
 /// Returns what is known of an answer that was given, and whose line cannot be read.
 pub fn lost_answer(context: &Context, place: RequestPlace) -> Option<Answer> {
-    let (memory, talks) = (&context.memory, context.memory.talks());
+    let (memory, talks) = (&context.log_state, context.log_state.conversations());
     let after = RequestPlace {
         turn: place.turn + 1,
         ..place
@@ -36,7 +36,7 @@ pub fn lost_answer(context: &Context, place: RequestPlace) -> Option<Answer> {
         // An empty one is made up for, as where a server gives none.
         id: ids.get(number as usize).cloned().unwrap_or_default(),
         name: talks.tool(place, number).unwrap_or("bash").to_owned(),
-        input: arguments(talks.course(place), number),
+        input: arguments(talks.inline_steps(place), number),
         raw: None,
     };
     let mut content: Vec<ContentBlock> = (0..count).map(call).collect();
@@ -59,7 +59,11 @@ pub fn lost_answer(context: &Context, place: RequestPlace) -> Option<Answer> {
 }
 
 /// Says what a request said whose line cannot be read; `before` is what the answer before it asked for.
-pub fn say_lost_words(context: &Context, talk: &mut ConversationState, before: Option<&NextStep>) {
+pub fn restore_lost_messages(
+    context: &Context,
+    talk: &mut ConversationState,
+    before: Option<&NextStep>,
+) {
     let turns_left = context.spec.generator.max_turns.saturating_sub(talk.turns);
     let limits = CallLimits {
         deadline: Instant::now(),
@@ -68,7 +72,7 @@ pub fn say_lost_words(context: &Context, talk: &mut ConversationState, before: O
     let place = context.place(talk.index);
     let said = match before {
         None | Some(NextStep::Nothing) => Vec::new(),
-        Some(NextStep::CutOff(ids)) => cut_off_words(ids, context, limits),
+        Some(NextStep::CutOff(ids)) => cut_off_notice(ids, context, limits),
         Some(NextStep::Calls(calls)) => results(
             context,
             RequestPlace {
@@ -83,15 +87,15 @@ pub fn say_lost_words(context: &Context, talk: &mut ConversationState, before: O
             vec![ContentBlock::text(REMINDER)]
         }
     };
-    talk.say(said);
-    if let Some(words) = context.memory.talks().restart(place) {
-        talk.say(vec![ContentBlock::text(restart::recorded_words(words))]);
+    talk.add_user_content(said);
+    if let Some(words) = context.log_state.conversations().restart(place) {
+        talk.add_user_content(vec![ContentBlock::text(restart::recorded_notice(words))]);
     }
     // Where its own line was is not known; what follows still continues a request.
     talk.line.get_or_insert(0);
-    let said = std::mem::take(&mut talk.new);
+    let said = std::mem::take(&mut talk.pending);
     said.into_iter()
-        .for_each(|message| talk.conversation.add(message));
+        .for_each(|message| talk.window.add(message));
 }
 
 fn results(
@@ -100,7 +104,13 @@ fn results(
     calls: &[ContentBlock],
     limits: CallLimits,
 ) -> Vec<ContentBlock> {
-    let known = |number| context.memory.talks().result(place, number).cloned();
+    let known = |number| {
+        context
+            .log_state
+            .conversations()
+            .result(place, number)
+            .cloned()
+    };
     let ids = calls.iter().filter_map(|call| {
         if let ContentBlock::ToolUse { id, .. } = call {
             Some(id)

@@ -77,7 +77,7 @@ pub struct ConversationHistory {
 
 impl ConversationHistory {
     /// Takes in one event.
-    pub fn hear(&mut self, event: Event) {
+    pub fn apply(&mut self, event: Event) {
         match event {
             Event::ConversationOpened {
                 phase,
@@ -187,7 +187,7 @@ impl ConversationHistory {
     }
 
     /// Returns what happened while the answer at this place was being made, in order.
-    pub fn course(&self, place: RequestPlace) -> &[InlineStep] {
+    pub fn inline_steps(&self, place: RequestPlace) -> &[InlineStep] {
         self.courses.get(&place).map_or(&[], Vec::as_slice)
     }
 

@@ -19,19 +19,19 @@ use crate::llm::mcp::{ToolCall, ToolOutcome};
 
 impl AgentModel {
     /// Returns the request whose answer was interrupted, where calls are made in the course of one.
-    pub(super) fn under_way<'a>(
+    pub(super) fn interrupted_request<'a>(
         &mut self,
         context: &'a Context,
         index: u32,
     ) -> Option<&'a RecordedRequest> {
         context
-            .memory
+            .log_state
             .request(context.place(index))
-            .filter(|_| self.voice.calls_by_itself())
+            .filter(|_| self.model_call.runs_tools_itself())
     }
 
     /// Asks with our hands at the provider's disposal.
-    pub(super) fn ask_with(
+    pub(super) fn ask_with_tools(
         &mut self,
         context: &mut Context,
         talk: &mut ConversationState,
@@ -41,8 +41,8 @@ impl AgentModel {
     ) -> Result<RecordedAnswer> {
         let place = context.place(talk.index);
         let turns_left = context.spec.generator.max_turns.saturating_sub(talk.turns);
-        let mut number = context.memory.talks().next_number(place);
-        let secrets = self.voice.secrets.clone();
+        let mut number = context.log_state.conversations().next_number(place);
+        let secrets = self.model_call.secrets.clone();
         let mut call = |context: &mut Context, call: ToolCall<'_>| {
             let ToolCall {
                 name: tool,
@@ -78,16 +78,16 @@ impl AgentModel {
             })
         };
         let word = (talk.index == 0)
-            .then(|| interrupted_words(context, place, talk.restart.as_deref()))
+            .then(|| interruption_notice(context, place, talk.restart.as_deref()))
             .flatten();
         let offers = talk.request.tools.clone();
         let equipment = InlineTools {
             offers,
             call: &mut call,
-            word,
+            resume_prompt: word,
             turns_left,
         };
-        self.voice.exchange(
+        self.model_call.exchange(
             context,
             place,
             &talk.request,
@@ -98,19 +98,22 @@ impl AgentModel {
     }
 
     /// Runs what was called in the course of the next recorded answer, for its effect.
-    pub(super) fn replay_course(
+    pub(super) fn replay_inline_calls(
         &mut self,
         context: &mut Context,
         hands: &mut Toolset,
         talk: &ConversationState,
         deadline: Instant,
     ) -> Result<()> {
-        let (place, calls_by_itself) = (context.place(talk.index), self.voice.calls_by_itself());
+        let (place, calls_by_itself) = (
+            context.place(talk.index),
+            self.model_call.runs_tools_itself(),
+        );
         let Some(replay) = self.replayed().filter(|_| calls_by_itself) else {
             return Ok(());
         };
-        for step in replay.talks().course(place) {
-            context.heed_stop()?;
+        for step in replay.conversations().inline_steps(place) {
+            context.check_cancelled()?;
             match step {
                 InlineStep::Restart => hands.restart(),
                 InlineStep::Call {
@@ -140,15 +143,15 @@ impl AgentModel {
 }
 
 /// Returns what a session is told that was interrupted in the course of an answer.
-fn interrupted_words(
+fn interruption_notice(
     context: &Context,
     place: RequestPlace,
     restart: Option<&str>,
 ) -> Option<String> {
-    context.memory.request(place)?;
-    let talks = context.memory.talks();
+    context.log_state.request(place)?;
+    let talks = context.log_state.conversations();
     let mut words = restart.unwrap_or_default().to_owned();
-    for step in talks.course(place) {
+    for step in talks.inline_steps(place) {
         if let InlineStep::Call {
             number,
             tool,

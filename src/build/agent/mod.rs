@@ -45,11 +45,11 @@ const MOST_TOLD: usize = 20;
 
 /// A model that works with tools.
 pub struct AgentModel {
-    pub voice: RecordedModel,
+    pub model_call: RecordedModel,
     pub prompts: PromptTemplates,
     pub model: String,
     pub context_tokens: usize,
-    pub surroundings: Rc<ChildEnv>,
+    pub child_env: Rc<ChildEnv>,
 }
 
 impl Generator for AgentModel {
@@ -57,17 +57,22 @@ impl Generator for AgentModel {
         let (phase, retry_count) = (context.state.phase, context.state.retry_count);
         let deadline = Instant::now() + context.spec.generator.phase_timeout;
         let before = open(context)?;
-        if context.memory.talks().closed(phase, retry_count).is_none() {
-            let mut hands = Toolset::new(&self.surroundings, context)?;
-            self.voice.hurry(Some(deadline));
+        if context
+            .log_state
+            .conversations()
+            .closed(phase, retry_count)
+            .is_none()
+        {
+            let mut hands = Toolset::new(&self.child_env, context)?;
+            self.model_call.set_deadline(Some(deadline));
             let ended = self.converse(context, &mut hands, &before, deadline);
-            self.voice.hurry(None);
+            self.model_call.set_deadline(None);
             let (words, bound) = ended?;
             let killed = self.killed(context, hands.close());
-            tell_differences(context, &hands)?;
+            report_differences(context, &hands)?;
             // What tools wrote is durable before the log says that the conversation is over: it is not held again.
-            context.reopen_door()?;
-            context.door.sync()?;
+            context.reopen_workspace()?;
+            context.workspace.sync()?;
             close(
                 context,
                 ClosedConversation {
@@ -77,13 +82,13 @@ impl Generator for AgentModel {
                 },
             )?;
         }
-        context.reopen_door()?;
+        context.reopen_workspace()?;
         let after = changes::look(context)?;
         Ok(changes::between(&before, &after, context))
     }
 
     fn has_begun(&self, context: &Context) -> bool {
-        context.memory.answer(context.place(0)).is_some()
+        context.log_state.answer(context.place(0)).is_some()
     }
 
     fn replay(&self) -> Option<&Replay> {
@@ -103,15 +108,15 @@ impl AgentModel {
         let mut talk = self.opening(context, hands)?;
         let mut next = self.catch_up(context, &mut talk)?;
         let mut is_resumed = next.is_some();
-        if let Some(asked) = self.under_way(context, talk.index) {
+        if let Some(asked) = self.interrupted_request(context, talk.index) {
             is_resumed = true;
-            talk.say_again(asked);
+            talk.repeat_request(asked);
         }
         loop {
             let said = match &next {
                 None | Some(NextStep::Nothing) => Vec::new(),
                 Some(NextStep::CutOff(ids)) => {
-                    cut_off_words(ids, context, self.limits(context, &talk, deadline))
+                    cut_off_notice(ids, context, self.limits(context, &talk, deadline))
                 }
                 Some(NextStep::Calls(calls)) => {
                     self.call_all(context, hands, &talk, calls, deadline, is_resumed)?
@@ -121,15 +126,17 @@ impl AgentModel {
                     None => return Ok((talk.words, None)),
                 },
             };
-            talk.say(said);
-            if let Some(RestartNotice { words, changed }) =
-                self.restart(context, talk.index, is_resumed)?
+            talk.add_user_content(said);
+            if let Some(RestartNotice {
+                text: words,
+                changed,
+            }) = self.restart(context, talk.index, is_resumed)?
             {
                 hands.restart();
-                talk.say(vec![ContentBlock::text(words.clone())]);
+                talk.add_user_content(vec![ContentBlock::text(words.clone())]);
                 talk.restart = Some(words.clone());
                 let (agent_id, place) = (MAIN_AGENT.into(), context.place(talk.index));
-                context.scribe.tell_synced(Event::EnvironmentsRestarted {
+                context.log.record_synced(Event::EnvironmentsRestarted {
                     agent_id,
                     place,
                     words,
@@ -137,7 +144,7 @@ impl AgentModel {
                 })?;
                 is_resumed = false;
             }
-            self.replay_course(context, hands, &talk, deadline)?;
+            self.replay_inline_calls(context, hands, &talk, deadline)?;
             if let Some(bound) = self.bound(context, &talk, deadline) {
                 return Ok((talk.words, Some(bound)));
             }
@@ -147,7 +154,7 @@ impl AgentModel {
                 }
                 asked => asked?,
             };
-            next = Some(talk.hear(context, recorded)?);
+            next = Some(talk.take_answer(context, recorded)?);
         }
     }
 
@@ -156,7 +163,7 @@ impl AgentModel {
         let generator = &context.spec.generator;
         let offers = hands.offers();
         let tools = prompt::tools(context, &offers);
-        let report = prompt::report(context, context.memory.talks().last_closed());
+        let report = prompt::report(context, context.log_state.conversations().last_closed());
         let files = prompt::files(context)?;
         let request = ModelRequest {
             model: self.model.clone(),
@@ -182,11 +189,11 @@ impl AgentModel {
         context: &Context,
         talk: &mut ConversationState,
     ) -> Result<Option<NextStep>> {
-        let calls_by_itself = self.voice.calls_by_itself();
+        let calls_by_itself = self.model_call.runs_tools_itself();
         let mut next = None;
         loop {
             let place = context.place(talk.index);
-            let recorded = context.memory.answer(place).cloned();
+            let recorded = context.log_state.answer(place).cloned();
             let lost = || {
                 damaged_log::lost_answer(context, place)
                     .filter(|_| !calls_by_itself)
@@ -195,15 +202,15 @@ impl AgentModel {
             let Some(recorded) = recorded.or_else(lost) else {
                 return Ok(next);
             };
-            match context.memory.request(place) {
+            match context.log_state.request(place) {
                 Some(asked) => {
                     talk.line = Some(asked.line);
-                    talk.take_over(asked);
+                    talk.adopt_request(asked);
                 }
-                None => damaged_log::say_lost_words(context, talk, next.as_ref()),
+                None => damaged_log::restore_lost_messages(context, talk, next.as_ref()),
             }
-            talk.conversation.keep_small();
-            next = Some(talk.hear(context, recorded)?);
+            talk.window.shrink();
+            next = Some(talk.take_answer(context, recorded)?);
         }
     }
 
@@ -215,18 +222,18 @@ impl AgentModel {
         hands: &mut Toolset,
         deadline: Instant,
     ) -> Result<RecordedAnswer> {
-        let new = std::mem::take(&mut talk.new);
+        let new = std::mem::take(&mut talk.pending);
         new.iter()
-            .for_each(|message| talk.conversation.add(message.clone()));
-        talk.conversation.keep_small();
-        talk.request.messages = talk.conversation.messages();
+            .for_each(|message| talk.window.add(message.clone()));
+        talk.window.shrink();
+        talk.request.messages = talk.window.messages();
         let continued = talk.line.map(|line| Continuation {
             line,
             messages: &new,
         });
         let place = context.place(talk.index);
-        if !self.voice.calls_by_itself() {
-            return self.voice.exchange(
+        if !self.model_call.runs_tools_itself() {
+            return self.model_call.exchange(
                 context,
                 place,
                 &talk.request,
@@ -235,7 +242,7 @@ impl AgentModel {
                 None,
             );
         }
-        self.ask_with(context, talk, continued, hands, deadline)
+        self.ask_with_tools(context, talk, continued, hands, deadline)
     }
 
     fn call_all(
@@ -259,7 +266,7 @@ impl AgentModel {
             else {
                 continue;
             };
-            context.heed_stop()?;
+            context.check_cancelled()?;
             let call = PendingCall {
                 place,
                 number,
@@ -271,7 +278,7 @@ impl AgentModel {
             let limits = self.limits(context, talk, deadline);
             let returned = match is_resumed {
                 true => hands.call_again(context, call, limits)?,
-                false => hands.call(context, call, limits, self.voice.replay.as_ref())?,
+                false => hands.call(context, call, limits, self.model_call.replay.as_ref())?,
             };
             results.push(result(id, returned));
         }
@@ -307,7 +314,9 @@ impl AgentModel {
         let place = context.place(talk.index);
         let generator = &context.spec.generator;
         if let Some(replay) = self.replayed().filter(|replay| !replay.has_answer(place)) {
-            let closed = replay.talks().closed(place.phase, place.retry_count);
+            let closed = replay
+                .conversations()
+                .closed(place.phase, place.retry_count);
             return closed.and_then(|closed| closed.bound.clone());
         }
         if talk.turns >= generator.max_turns {
@@ -331,7 +340,7 @@ impl AgentModel {
     }
 
     fn replayed(&self) -> Option<&Replay> {
-        self.voice.replay.as_ref()
+        self.model_call.replay.as_ref()
     }
 
     /// Returns what is to be told of a restart at this point, if there is one: in a replay as the log has it.
@@ -346,9 +355,9 @@ impl AgentModel {
         }
         let recorded = self
             .replayed()
-            .and_then(|replay| replay.talks().restart(context.place(index)));
+            .and_then(|replay| replay.conversations().restart(context.place(index)));
         Ok(recorded.map(|words| RestartNotice {
-            words: restart::recorded_words(words),
+            text: restart::recorded_notice(words),
             changed: None,
         }))
     }
@@ -358,7 +367,7 @@ impl AgentModel {
         let (phase, retry_count) = (context.state.phase, context.state.retry_count);
         let recorded = self
             .replayed()
-            .and_then(|replay| replay.talks().closed(phase, retry_count));
+            .and_then(|replay| replay.conversations().closed(phase, retry_count));
         recorded.map_or(now, |closed| closed.killed.clone())
     }
 }
@@ -366,18 +375,25 @@ impl AgentModel {
 /// Returns the files with which the phase began, and writes them down where it begins now.
 fn open(context: &mut Context) -> Result<FileDigests> {
     let (phase, retry_count) = (context.state.phase, context.state.retry_count);
-    let (first, talks) = (context.place(0), context.memory.talks());
-    let is_under_way = context.memory.answer(first).is_some() || !talks.course(first).is_empty();
-    if is_under_way && let Some(files) = context.memory.talks().files(phase, retry_count) {
+    let (first, talks) = (context.place(0), context.log_state.conversations());
+    let is_under_way =
+        context.log_state.answer(first).is_some() || !talks.inline_steps(first).is_empty();
+    if is_under_way && let Some(files) = context.log_state.conversations().files(phase, retry_count)
+    {
         return Ok(files.clone());
     }
     let mut files = changes::look(context)?;
     // Where the line that says how it began cannot be read, what calls have changed is known all the same.
-    if is_under_way && let Some(changed) = context.memory.talks().changed(phase, retry_count) {
+    if is_under_way
+        && let Some(changed) = context
+            .log_state
+            .conversations()
+            .changed(phase, retry_count)
+    {
         files.retain(|path, _| !changed.marks.contains_key(path));
     }
     let agent_id = MAIN_AGENT.into();
-    context.scribe.tell(Event::ConversationOpened {
+    context.log.record(Event::ConversationOpened {
         agent_id,
         phase,
         retry_count,
@@ -394,7 +410,7 @@ fn close(context: &mut Context, closed: ClosedConversation) -> Result<()> {
     } = closed;
     if let Some(Bound { reason, message }) = &bound {
         context
-            .scribe
+            .log
             .progress(format!("{reason}: {message}; the checks decide"))?;
     }
     let event = Event::ConversationClosed {
@@ -405,14 +421,14 @@ fn close(context: &mut Context, closed: ClosedConversation) -> Result<()> {
         killed,
         bound,
     };
-    context.memory.keep(&event);
-    context.scribe.tell_synced(event)
+    context.log_state.apply_live(&event);
+    context.log.record_synced(event)
 }
 
-fn tell_differences(context: &mut Context, hands: &Toolset) -> Result<()> {
+fn report_differences(context: &mut Context, hands: &Toolset) -> Result<()> {
     match hands.differing() {
         (_, 0) => Ok(()),
-        (all, differing) => context.scribe.progress(format!(
+        (all, differing) => context.log.progress(format!(
             "replay: {differing} of {all} results differ from the recorded ones"
         )),
     }
@@ -424,7 +440,7 @@ fn objection(
     talk: &mut ConversationState,
     before: &FileDigests,
 ) -> Result<Option<String>> {
-    context.reopen_door()?;
+    context.reopen_workspace()?;
     if !std::mem::replace(&mut talk.is_warned, true) {
         let violations = tampering::all_violations(context)?;
         if !violations.is_empty() {
@@ -453,7 +469,7 @@ fn objection(
     Ok(Some(REMINDER.into()))
 }
 
-fn cut_off_words(ids: &[String], context: &Context, limits: CallLimits) -> Vec<ContentBlock> {
+fn cut_off_notice(ids: &[String], context: &Context, limits: CallLimits) -> Vec<ContentBlock> {
     let mut words: Vec<ContentBlock> = ids
         .iter()
         .map(|id| result(id, refused(CUT_OFF, limits)))

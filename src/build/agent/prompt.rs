@@ -9,7 +9,7 @@ use crate::build::steps::is_kept;
 use crate::error::Result;
 use crate::llm::ToolOffer;
 use crate::state::phase::Phase;
-use crate::workspace::generated::{TOOL_FOLDERS, is_never_taken};
+use crate::workspace::generated::{TOOL_FOLDERS, is_generated};
 use crate::workspace::{EntryKind, WalkStep};
 
 /// The templates of a conversation.
@@ -33,10 +33,10 @@ pub fn tools(context: &Context, offers: &[ToolOffer]) -> String {
     for offer in offers {
         text += &format!("- {}: {}\n", offer.name, offer.description);
     }
-    text + "\n" + &walls(context)
+    text + "\n" + &sandbox_section(context)
 }
 
-fn walls(context: &Context) -> String {
+fn sandbox_section(context: &Context) -> String {
     let network = match context.spec.sandbox.network {
         true => "it can be reached",
         false => "none but the loopback of your tools",
@@ -82,8 +82,8 @@ fn protected(context: &Context) -> String {
 pub fn files(context: &Context) -> Result<String> {
     let mut lines = Vec::new();
     let mut count = 0;
-    context.door.walk(&mut |entry| {
-        if entry.path.file_name().is_some_and(is_never_taken) {
+    context.workspace.walk(&mut |entry| {
+        if entry.path.file_name().is_some_and(is_generated) {
             return WalkStep::Skip;
         }
         let name = entry.path.display().to_string().escape_debug().to_string();

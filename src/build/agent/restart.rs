@@ -20,7 +20,7 @@ const MOST_NAMED: usize = 50;
 
 /// What is told of a restart, and what it adds to what the log knows.
 pub struct RestartNotice {
-    pub words: String,
+    pub text: String,
     pub changed: Option<Vec<FileMark>>,
 }
 
@@ -30,7 +30,7 @@ pub fn is_note(text: &str) -> bool {
 }
 
 /// Returns the words that a recorded restart was told with.
-pub fn recorded_words(words: &str) -> String {
+pub fn recorded_notice(words: &str) -> String {
     if words.is_empty() {
         told(UNCHANGED)
     } else {
@@ -42,7 +42,7 @@ pub fn recorded_words(words: &str) -> String {
 pub fn find(context: &Context) -> Result<RestartNotice> {
     let Some((listing, differing)) = differing(context)? else {
         return Ok(RestartNotice {
-            words: told(UNKNOWN),
+            text: told(UNKNOWN),
             changed: None,
         });
     };
@@ -68,7 +68,7 @@ pub fn find(context: &Context) -> Result<RestartNotice> {
     };
     let changed = differing.into_iter().map(|one| one.mark).collect();
     Ok(RestartNotice {
-        words: told(&tail),
+        text: told(&tail),
         changed: changes::bounded(changed),
     })
 }
@@ -86,7 +86,7 @@ struct DifferingFile {
 /// Returns the files that differ, or nothing where the log does not know enough.
 fn differing(context: &Context) -> Result<Option<(WorkspaceListing, Vec<DifferingFile>)>> {
     let (phase, retry_count) = (context.state.phase, context.state.retry_count);
-    let talks = context.memory.talks();
+    let talks = context.log_state.conversations();
     let (
         Some(opened),
         Some(RecordedChanges {
@@ -100,7 +100,7 @@ fn differing(context: &Context) -> Result<Option<(WorkspaceListing, Vec<Differin
     else {
         return Ok(None);
     };
-    let Some(listing) = changes::list(&context.door) else {
+    let Some(listing) = changes::list(&context.workspace) else {
         return Ok(None);
     };
     let contents = changes::look(context)?;

@@ -26,9 +26,9 @@ const MOST_CUT_OFF: u32 = 3;
 /// A conversation under way.
 pub struct ConversationState {
     pub request: ModelRequest,
-    pub conversation: ContextWindow,
+    pub window: ContextWindow,
     /// What the next request adds to the one before it.
-    pub new: Vec<Message>,
+    pub pending: Vec<Message>,
     /// The line of the last request.
     pub line: Option<u64>,
     /// The place of the next request.
@@ -59,13 +59,13 @@ impl ConversationState {
     /// Returns a conversation that opens with this message.
     pub fn new(
         request: ModelRequest,
-        conversation: ContextWindow,
+        window: ContextWindow,
         opening: Message,
     ) -> ConversationState {
         ConversationState {
             request,
-            conversation,
-            new: vec![opening],
+            window,
+            pending: vec![opening],
             line: None,
             index: 0,
             turns: 0,
@@ -80,11 +80,11 @@ impl ConversationState {
     }
 
     /// Adds words of ours to the next request.
-    pub fn say(&mut self, content: Vec<ContentBlock>) {
-        match self.new.last_mut() {
+    pub fn add_user_content(&mut self, content: Vec<ContentBlock>) {
+        match self.pending.last_mut() {
             _ if content.is_empty() => {}
             Some(message) => message.content.extend(content),
-            None => self.new.push(Message {
+            None => self.pending.push(Message {
                 role: Role::User,
                 content,
             }),
@@ -92,8 +92,8 @@ impl ConversationState {
     }
 
     /// Says what a recorded request said, instead of what would be said now.
-    pub fn take_over(&mut self, asked: &RecordedRequest) {
-        self.new.clear();
+    pub fn adopt_request(&mut self, asked: &RecordedRequest) {
+        self.pending.clear();
         for message in asked.messages() {
             for block in &message.content {
                 if let ContentBlock::Text { text, .. } = block {
@@ -101,27 +101,27 @@ impl ConversationState {
                     self.is_warned |= text.starts_with(STEERS);
                 }
             }
-            self.conversation.add(message);
+            self.window.add(message);
         }
     }
 
     /// Says what a request said whose answer never came, for its calls may have changed what would be said now.
-    pub fn say_again(&mut self, asked: &RecordedRequest) {
-        self.new = asked.messages().collect();
+    pub fn repeat_request(&mut self, asked: &RecordedRequest) {
+        self.pending = asked.messages().collect();
         let is_note = |block: &ContentBlock| matches!(block, ContentBlock::Text { text, .. } if restart::is_note(text));
-        self.new
+        self.pending
             .iter_mut()
             .for_each(|message| message.content.retain(|block| !is_note(block)));
     }
 
     /// Takes an answer into the conversation; returns what it asks for.
-    pub fn hear(&mut self, context: &Context, recorded: RecordedAnswer) -> Result<NextStep> {
+    pub fn take_answer(&mut self, context: &Context, recorded: RecordedAnswer) -> Result<NextStep> {
         self.index += 1;
         if let Err(message) = &recorded
             && is_too_long(message)
             && !std::mem::replace(&mut self.is_too_long, true)
         {
-            self.conversation.halve();
+            self.window.halve();
             return Ok(NextStep::Nothing);
         }
         let mut answer = usable(context, recorded)?;
@@ -141,9 +141,9 @@ impl ConversationState {
             )));
         }
         if is_cut_off {
-            leave_out_the_incomplete(&mut answer);
+            drop_incomplete_call(&mut answer);
         }
-        self.tell_calls_apart(&mut answer);
+        self.make_call_ids_unique(&mut answer);
         self.words = without_thinking(&answer.text()).to_owned();
         let is_paused = answer.stop == StopReason::PauseTurn;
         let is_out_of_turns = answer.stop == StopReason::Other(MAX_TURNS.into());
@@ -154,7 +154,7 @@ impl ConversationState {
             .cloned()
             .collect();
         if !calls.is_empty() || !self.words.trim().is_empty() || is_paused {
-            self.conversation.add(Message {
+            self.window.add(Message {
                 role: Role::Assistant,
                 content: answer.content,
             });
@@ -172,7 +172,7 @@ impl ConversationState {
     }
 
     /// Gives calls an id of their own where a server gave none, or one that another call has: results name calls by it.
-    fn tell_calls_apart(&mut self, answer: &mut Answer) {
+    fn make_call_ids_unique(&mut self, answer: &mut Answer) {
         for (number, block) in answer.content.iter_mut().enumerate() {
             let ContentBlock::ToolUse { id, .. } = block else {
                 continue;
@@ -186,7 +186,7 @@ impl ConversationState {
 }
 
 /// A call that the limit cut in two cannot be answered: it goes.
-fn leave_out_the_incomplete(answer: &mut Answer) {
+fn drop_incomplete_call(answer: &mut Answer) {
     let is_incomplete = |block: &ContentBlock| match block {
         ContentBlock::ToolUse { input, raw, .. } => {
             raw.is_some() || input.as_object().is_none_or(|fields| fields.is_empty())

@@ -27,7 +27,7 @@ pub enum ToolAction {
 /// A call that can be carried out.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolCommand {
-    pub wish: ToolAction,
+    pub action: ToolAction,
     pub timeout: Duration,
 }
 
@@ -83,7 +83,7 @@ pub fn read(input: &Value, raw: Option<&str>) -> Result<ToolCommand, String> {
     let seconds = match given("timeout") {
         None => {
             return Ok(ToolCommand {
-                wish,
+                action: wish,
                 timeout: DEFAULT_TIMEOUT,
             });
         }
@@ -92,7 +92,7 @@ pub fn read(input: &Value, raw: Option<&str>) -> Result<ToolCommand, String> {
             .ok_or("timeout must be a number of seconds, 1 to 600")?,
     };
     Ok(ToolCommand {
-        wish,
+        action: wish,
         timeout: Duration::from_secs_f64(seconds.clamp(SHORTEST, LONGEST)),
     })
 }
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     fn order(input: Value) -> Result<(ToolAction, f64), String> {
-        read(&input, None).map(|order| (order.wish, order.timeout.as_secs_f64()))
+        read(&input, None).map(|order| (order.action, order.timeout.as_secs_f64()))
     }
 
     #[test]

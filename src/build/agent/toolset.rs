@@ -99,7 +99,7 @@ pub struct Toolset {
 impl Toolset {
     /// Returns hands that hold nothing yet, with fresh private places.
     pub fn new(surroundings: &Rc<ChildEnv>, context: &mut Context) -> Result<Toolset> {
-        let workshop = surroundings.workshop(
+        let workshop = surroundings.tool_env(
             &context.inputs.environments,
             &frozen_places(&context.inputs.protect),
         )?;
@@ -110,10 +110,10 @@ impl Toolset {
             .map(|folder| adhoc::find(folder, &names))
             .unwrap_or_default();
         for word in words {
-            context.scribe.note(word)?;
+            context.log.note(word)?;
         }
         let secrets = surroundings.secrets.clone();
-        let seen = changes::list(&context.door);
+        let seen = changes::list(&context.workspace);
         let (registry, used) = (Registry::default(), Vec::new());
         Ok(Toolset {
             secrets,
@@ -147,25 +147,26 @@ impl Toolset {
         limits: CallLimits,
         replay: Option<&Replay>,
     ) -> Result<CallResult> {
-        let recorded = replay.and_then(|replay| replay.talks().result(call.place, call.number));
+        let recorded =
+            replay.and_then(|replay| replay.conversations().result(call.place, call.number));
         if replay.is_some() && recorded.is_none_or(|recorded| !recorded.ran) {
             let returned = recorded
                 .cloned()
                 .unwrap_or_else(|| refused(UNKNOWN, limits));
-            return write_down(context, call, returned, Instant::now(), Some(Vec::new()));
+            return record_call(context, call, returned, Instant::now(), Some(Vec::new()));
         }
         let began = Instant::now();
         let mut returned = match self.understood(call, limits) {
-            Ok(order) => self.carry_out(context, call, &order, limits)?,
+            Ok(order) => self.run_command(context, call, &order, limits)?,
             Err(problem) => self.refuse(call.tool, &problem, limits),
         };
-        context.heed_stop()?;
+        context.check_cancelled()?;
         if let (Some(replay), Some(recorded)) = (replay, recorded) {
             self.compare(context, replay, call, recorded, &returned)?;
             returned = recorded.clone();
         }
         let changed = self.changed(context);
-        write_down(context, call, returned, began, changed)
+        record_call(context, call, returned, began, changed)
     }
 
     /// Answers a call of an answer that came before the environments were restarted.
@@ -175,17 +176,24 @@ impl Toolset {
         call: PendingCall<'_>,
         limits: CallLimits,
     ) -> Result<CallResult> {
-        if let Some(returned) = context.memory.talks().result(call.place, call.number) {
+        if let Some(returned) = context
+            .log_state
+            .conversations()
+            .result(call.place, call.number)
+        {
             return Ok(returned.clone());
         }
-        let has_begun = context.memory.talks().has_begun(call.place, call.number);
+        let has_begun = context
+            .log_state
+            .conversations()
+            .has_begun(call.place, call.number);
         let returned = refused(if has_begun { UNKNOWN } else { NOT_RUN }, limits);
-        write_down(context, call, returned, Instant::now(), Some(Vec::new()))
+        record_call(context, call, returned, Instant::now(), Some(Vec::new()))
     }
 
     /// Returns what differs in the workspace since the last time that it was asked.
     fn changed(&mut self, context: &Context) -> Option<Vec<FileMark>> {
-        let before = std::mem::replace(&mut self.seen, changes::list(&context.door));
+        let before = std::mem::replace(&mut self.seen, changes::list(&context.workspace));
         before?.changed(self.seen.as_ref()?)
     }
 
@@ -233,7 +241,7 @@ impl Toolset {
     }
 
     /// Starts an environment at its first use.
-    fn take_up(
+    fn open_environment(
         &mut self,
         context: &Context,
         name: &str,
@@ -271,12 +279,12 @@ impl Toolset {
             .ok_or("there is no such tool")?;
         let mut host = HostEnvironment::new(found.clone(), self.workshop.start.clone(), |_| {});
         let deadline = limits.deadline.min(Instant::now() + LOADING_PATIENCE);
-        host.is_offered(deadline, Some(context.stop.as_fd()));
+        host.is_offered(deadline, Some(context.cancel.as_fd()));
         host.problem().map_or(Ok(Box::new(host)), Err)
     }
 
     fn announce(&self, context: &mut Context, call: PendingCall<'_>) -> Result<()> {
-        context.scribe.tell_synced(Event::ToolCalled {
+        context.log.record_synced(Event::ToolCalled {
             agent_id: MAIN_AGENT.into(),
             place: call.place,
             call: call.number,
@@ -293,7 +301,7 @@ impl Toolset {
     }
 
     /// Writes the call down, starts its environment where it is the first, and does what it wants.
-    fn carry_out(
+    fn run_command(
         &mut self,
         context: &mut Context,
         call: PendingCall<'_>,
@@ -301,7 +309,7 @@ impl Toolset {
         limits: CallLimits,
     ) -> Result<CallResult> {
         self.announce(context, call)?;
-        if let Err(problem) = self.take_up(context, call.tool, limits) {
+        if let Err(problem) = self.open_environment(context, call.tool, limits) {
             return Ok(self.refuse(call.tool, &problem, limits));
         }
         let response = self.respond(context, call, order, limits)?;
@@ -317,7 +325,7 @@ impl Toolset {
     ) -> Result<Response> {
         let left = limits.deadline.saturating_duration_since(Instant::now());
         let timeout = Some(order.timeout.min(left.max(Duration::from_millis(1))));
-        let stop = context.stop.clone();
+        let stop = context.cancel.clone();
         let mut urgent = |_: &str| match () {
             () if stop.requested().is_some() => UrgentAction::End,
             () if call
@@ -328,12 +336,12 @@ impl Toolset {
             }
             () => UrgentAction::Nothing,
         };
-        let either = either(context.stop.as_fd(), call.cancelled)?;
+        let either = either(context.cancel.as_fd(), call.cancelled)?;
         let mut waiter = Waiter {
             wake: either.as_fd(),
             urgent: &mut urgent,
         };
-        Ok(match &order.wish {
+        Ok(match &order.action {
             ToolAction::Run(command) => {
                 self.registry
                     .command(call.tool, command, timeout, &mut waiter)
@@ -363,7 +371,7 @@ impl Toolset {
             .workshop
             .start
             .launcher
-            .walls
+            .policy
             .as_ref()
             .filter(|_| !response.success);
         let refused = walls
@@ -417,7 +425,7 @@ impl Toolset {
             return Ok(());
         }
         let RequestPlace { phase, turn, .. } = call.place;
-        context.scribe.note(format!(
+        context.log.note(format!(
             "replay: a result differs from the recorded one, which is used ({phase}, turn {turn}, {}): {difference}",
             call.tool
         ))
@@ -505,7 +513,7 @@ fn cut_end(text: &str, room: usize) -> String {
     }
 }
 
-fn write_down(
+fn record_call(
     context: &mut Context,
     call: PendingCall<'_>,
     returned: CallResult,
@@ -518,7 +526,7 @@ fn write_down(
         output,
         screen,
     } = returned.clone();
-    context.scribe.tell_synced(Event::ToolReturned {
+    context.log.record_synced(Event::ToolReturned {
         agent_id: MAIN_AGENT.into(),
         place: call.place,
         call: call.number,

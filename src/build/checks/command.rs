@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::build::checks::evidence::channel::ChannelReports;
 use crate::build::checks::evidence::runner::of_command;
-use crate::build::checks::evidence::weigh::{CheckFacts, Evidence, weigh};
+use crate::build::checks::evidence::weigh::{CheckFacts, Evidence, judge};
 use crate::build::checks::evidence::{Runner, TestCounts, TestNames, without_passed_tests};
 use crate::build::checks::sandbox_hints::{protected_hints, refusals, refused_process, too_large};
 use crate::build::checks::{CANNOT_START, TIMED_OUT, Tool, ToolOutput, ToolResult, text};
@@ -39,7 +39,7 @@ pub struct CommandCheck {
     pub check: CheckSpec,
     /// What it cannot write where the walls can hold that, in the workspace.
     pub frozen: Vec<PathBuf>,
-    pub surroundings: Rc<ChildEnv>,
+    pub child_env: Rc<ChildEnv>,
 }
 
 impl Tool for CommandCheck {
@@ -48,8 +48,8 @@ impl Tool for CommandCheck {
     }
 
     fn run(&mut self) -> Result<ToolResult> {
-        let around = &self.surroundings;
-        let (tmp, home) = around.dwelling.renew()?;
+        let around = &self.child_env;
+        let (tmp, home) = around.home_dirs.renew()?;
         let cache = self.cache();
         let launcher = self.launcher();
         let places = ChildDirs {
@@ -58,11 +58,11 @@ impl Tool for CommandCheck {
             home: &home,
             cache: cache.as_deref(),
             network: around.network,
-            walls: launcher.walls.as_ref(),
+            policy: launcher.policy.as_ref(),
         };
         let mut env = for_check(&around.base, &places, &self.check.env);
         let known = self.known_runner();
-        let_go_tell(&mut env);
+        make_go_verbose(&mut env);
         around.reporters.renew()?;
         around.reporters.add_variables(known, &mut env);
         let variables = env
@@ -77,7 +77,7 @@ impl Tool for CommandCheck {
         };
         let report = ReportChannel::open(ChannelReports::default())
             .map_err(|error| Error::io("open", Path::new("a socket"), error))?;
-        let finished = process::run_with(&launcher, &job, Some(report.end()), &around.stop)?;
+        let finished = process::run_with(&launcher, &job, Some(report.end()), &around.cancel)?;
         let heard = report.close().unwrap_or_default();
         Ok(self.judge(finished, known, &heard, variables))
     }
@@ -91,13 +91,13 @@ impl CommandCheck {
             base,
             workspace,
             ..
-        } = &*self.surroundings;
+        } = &*self.child_env;
         let program = self.check.command.first()?;
         let path = self.check.env.get("PATH").map_or(base.path(), OsStr::new);
         let lookup = ProgramSearch {
             path,
             workspace,
-            walls: launcher.walls.as_ref(),
+            policy: launcher.policy.as_ref(),
         };
         lookup
             .missing(program)
@@ -106,7 +106,7 @@ impl CommandCheck {
 
     /// Returns where compilers find what they made in earlier rounds: hidden checks and others do not share it.
     fn cache(&self) -> Option<PathBuf> {
-        self.surroundings.cache(if self.check.hidden {
+        self.child_env.cache(if self.check.hidden {
             CacheOwner::HiddenChecks
         } else {
             CacheOwner::Checks
@@ -121,8 +121,8 @@ impl CommandCheck {
             workspace,
             reporters,
             ..
-        } = &*self.surroundings;
-        let Some(mut walls) = launcher.walls.clone() else {
+        } = &*self.child_env;
+        let Some(mut walls) = launcher.policy.clone() else {
             return launcher.clone();
         };
         walls.read.push(reporters.path().to_owned());
@@ -136,7 +136,7 @@ impl CommandCheck {
                 .iter()
                 .map(|folder| workspace.join(folder.path.as_str())),
         );
-        launcher.behind(walls)
+        launcher.with_policy(walls)
     }
 
     fn judge(
@@ -147,11 +147,11 @@ impl CommandCheck {
         variables: Vec<String>,
     ) -> ToolResult {
         let (stdout, stderr) = (self.output(&finished.stdout), self.output(&finished.stderr));
-        let evidence = weigh(&CheckFacts {
+        let evidence = judge(&CheckFacts {
             known,
             stdout: &stdout.text,
             stderr: &stderr.text,
-            heard,
+            reports: heard,
         });
         let (stdout, stderr) = (self.shown(known, stdout), self.shown(known, stderr));
         let (exit_code, mut died) = verdict(&finished.ended, &self.check);
@@ -169,10 +169,10 @@ impl CommandCheck {
         });
         let launcher = self.launcher();
         let hints = launcher
-            .walls
+            .policy
             .as_ref()
             .map(|walls| protected_hints(&stdout.text, &stderr.text, walls));
-        let walls = launcher.walls.as_ref().filter(|_| problem.is_some());
+        let walls = launcher.policy.as_ref().filter(|_| problem.is_some());
         let mut refused = walls
             .map(|walls| refusals(&stdout.text, &stderr.text, walls))
             .unwrap_or_default();
@@ -201,7 +201,7 @@ impl CommandCheck {
     fn output(&self, captured: &Captured) -> ToolOutput {
         let plain = text::plain(&captured.joined());
         ToolOutput {
-            text: self.surroundings.secrets.redact(&plain).into_owned(),
+            text: self.child_env.secrets.redact(&plain).into_owned(),
             bytes: captured.total(),
             dropped: captured.dropped,
         }
@@ -259,8 +259,8 @@ impl CommandCheck {
     fn known_runner(&self) -> Option<Runner> {
         let scripts = OnceCell::new();
         of_command(&self.check.command, &|name| {
-            let scripts = scripts
-                .get_or_init(|| scripts_of(&self.surroundings.workspace).unwrap_or_default());
+            let scripts =
+                scripts.get_or_init(|| scripts_of(&self.child_env.workspace).unwrap_or_default());
             scripts[name].as_str().map(str::to_owned)
         })
     }
@@ -282,8 +282,8 @@ fn scripts_of(workspace: &Path) -> Option<Value> {
         .map(|mut package| package["scripts"].take())
 }
 
-/// Lets go name its tests: without it a package that is ok says nothing about them.
-fn let_go_tell(env: &mut Vec<(OsString, OsString)>) {
+/// Adds `-v` to GOFLAGS: without it a package that passes does not name its tests.
+fn make_go_verbose(env: &mut Vec<(OsString, OsString)>) {
     const NAME: &str = "GOFLAGS";
     match env.iter_mut().find(|(name, _)| name == NAME) {
         Some((_, flags)) => flags.push(" -v"),

@@ -14,7 +14,7 @@ use super::text::escaped;
 use crate::process::sandbox::SandboxPolicy;
 use crate::process::sandbox::limits::size;
 use crate::process::sandbox::policy::PathAccess;
-use crate::workspace::generated::is_in_never_taken;
+use crate::workspace::generated::is_in_generated;
 
 /// What can be refused, and how it is reported: error codes, messages of the system (`strerror`), and expressions for
 /// the words of certain programs. The first kind that a line matches counts.
@@ -250,7 +250,7 @@ pub fn protected_hints(stdout: &str, stderr: &str, walls: &SandboxPolicy) -> Vec
         {
             continue;
         }
-        let found = frozen_in(line, walls).filter(|(path, _)| !is_in_never_taken(Path::new(path)));
+        let found = frozen_in(line, walls).filter(|(path, _)| !is_in_generated(Path::new(path)));
         let hint = found.map(|(path, around)| hint(&path, &around));
         hints.extend(hint.filter(|hint| !hints.contains(hint)));
     }

@@ -10,7 +10,7 @@ use crate::build::context::Context;
 use crate::build::generators::prompt::{ShownContent, ShownFile};
 use crate::build::steps::is_kept;
 use crate::error::Result;
-use crate::workspace::generated::{TOOL_FOLDERS, is_never_taken};
+use crate::workspace::generated::{TOOL_FOLDERS, is_generated};
 use crate::workspace::{EntryKind, ReadOutcome, WalkStep};
 
 /// A file longer than this is named and not shown.
@@ -86,8 +86,8 @@ pub fn shown_files(context: &Context, report: &str, room: usize) -> Result<Vec<S
 
 fn find(context: &Context) -> Result<Vec<FoundFile>> {
     let mut found = Vec::new();
-    context.door.walk(&mut |entry| {
-        if entry.path.file_name().is_some_and(is_never_taken) {
+    context.workspace.walk(&mut |entry| {
+        if entry.path.file_name().is_some_and(is_generated) {
             return WalkStep::Skip;
         }
         let name = entry
@@ -161,7 +161,7 @@ impl ByteRoom {
             return Ok(ShownContent::LeftOut);
         }
         Ok(
-            match context.door.read_file(&file.path, SHOWN_FILE_LIMIT)? {
+            match context.workspace.read_file(&file.path, SHOWN_FILE_LIMIT)? {
                 ReadOutcome::File(bytes) => self.take(bytes, path.len() + SHOWN_OVERHEAD),
                 ReadOutcome::TooLarge(size) => ShownContent::Name(format!("{size} bytes")),
                 ReadOutcome::Other | ReadOutcome::Missing => {

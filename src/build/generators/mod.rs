@@ -52,7 +52,7 @@ pub trait Generator {
 
 /// Applies the changes of an answer, all or none.
 pub fn apply(context: &Context, changes: &[FileChange]) -> Result<WrittenFiles> {
-    context.door.apply(changes)?;
+    context.workspace.apply(changes)?;
     let mut all = WrittenFiles::default();
     for change in changes {
         match change {

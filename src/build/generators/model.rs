@@ -25,7 +25,7 @@ const BYTES_PER_TOKEN: usize = 3;
 
 /// A model that answers with files.
 pub struct FilesModel {
-    pub voice: RecordedModel,
+    pub model_call: RecordedModel,
     pub prompts: PromptTemplates,
     pub model: String,
     /// How many tokens the model can hold, the answer included.
@@ -120,7 +120,7 @@ impl Generator for FilesModel {
                 AnswerVerdict::Refused(refused) => {
                     had_a_block |= refused.had_a_block;
                     if reminders >= context.spec.generator.format_retries
-                        && context.memory.answer(next).is_none()
+                        && context.log_state.answer(next).is_none()
                     {
                         return Err(match had_a_block {
                             true => context.unusable(refused.fault),
@@ -139,11 +139,11 @@ impl Generator for FilesModel {
     }
 
     fn has_begun(&self, context: &Context) -> bool {
-        context.memory.answer(context.place(0)).is_some()
+        context.log_state.answer(context.place(0)).is_some()
     }
 
     fn replay(&self) -> Option<&Replay> {
-        self.voice.replay.as_ref()
+        self.model_call.replay.as_ref()
     }
 }
 
@@ -157,7 +157,7 @@ enum AnswerVerdict {
 
 /// Returns what a request of an interrupted run said: what a later answer did to the workspace must not change it.
 fn logged_messages(context: &Context, place: RequestPlace) -> Option<Vec<Message>> {
-    let said: Vec<Message> = context.memory.request(place)?.messages().collect();
+    let said: Vec<Message> = context.log_state.request(place)?.messages().collect();
     (!said.is_empty()).then_some(said)
 }
 
@@ -171,7 +171,7 @@ struct RefusedAnswer {
 /// Returns what the log knows of an answer that was refused. It is not judged again: what a later answer did to the
 /// workspace, before a crash, may have taken the reason away.
 fn known_refusal(context: &Context, turn: u32) -> Option<RefusedAnswer> {
-    let (place, memory) = (context.place(turn), &context.memory);
+    let (place, memory) = (context.place(turn), &context.log_state);
     if matches!(memory.answer(place), Some(Err(_))) {
         return None;
     }
@@ -207,7 +207,7 @@ impl FilesModel {
     ) -> Result<AnswerVerdict> {
         let place = context.place(turn);
         let answer = match self
-            .voice
+            .model_call
             .exchange(context, place, request, None, &mut None, None)?
         {
             Err(message) if asks_for_less(&message, request_bytes(request)) => {
@@ -225,7 +225,7 @@ impl FilesModel {
         let text = answer.text();
         let had_a_block = !answer_format::parse(&text).blocks.is_empty();
         let agent_id = MAIN_AGENT.into();
-        context.scribe.tell(Event::AnswerRefused {
+        context.log.record(Event::AnswerRefused {
             agent_id,
             place,
             fault: fault.clone(),
@@ -243,7 +243,7 @@ impl FilesModel {
         let wanted = context.spec.generator.max_tokens;
         let room = TokenRoom::of(self.context_tokens, wanted);
         if room.output < wanted {
-            context.scribe.note(format!(
+            context.log.note(format!(
                 "generator.max_tokens ({wanted}) leaves no room for a prompt in a context of {} tokens: answers get {}",
                 self.context_tokens, room.output
             ))?;
@@ -270,7 +270,7 @@ impl FilesModel {
         let mut opening = OpeningMessage {
             files: Vec::new(),
             report: report.map(|_| String::new()),
-            attempts: context.memory.attempts().told(&context.state),
+            attempts: context.log_state.attempts().summary(&context.state),
             read_only: read_only(&context.inputs.protect),
         };
         request.messages = vec![self.prompts.opening(&context.spec, &opening)];
@@ -355,7 +355,7 @@ fn read(
         .zip(paths)
         .map(|(block, path)| change(block, path))
         .collect();
-    match context.door.judge(&changes) {
+    match context.workspace.check(&changes) {
         Ok(()) => Ok(Ok(changes)),
         Err(ChangeRefusal::Conflict(text)) => Ok(Err(FormatFault::Conflict(text))),
         Err(ChangeRefusal::Violation(violation)) => Err(Error::Safety(violation)),

@@ -34,7 +34,7 @@ impl Generator for TemplateGenerator {
             })
             .collect();
         tampering::judge_answer(changes.iter().map(tampering::written), context)?;
-        match context.door.judge(&changes) {
+        match context.workspace.check(&changes) {
             Ok(()) => apply(context, &changes),
             Err(ChangeRefusal::Conflict(text)) => Err(context.unusable(text)),
             Err(ChangeRefusal::Violation(violation)) => Err(Error::Safety(violation)),

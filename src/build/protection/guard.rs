@@ -53,8 +53,8 @@ impl ProtectedGuard {
     /// Looks at everything that must not change while this check runs.
     pub fn begin(context: &mut Context, index: usize) -> Result<ProtectedGuard> {
         let (is_current, known) = (
-            std::mem::take(&mut context.known.is_current),
-            context.known.look.take(),
+            std::mem::take(&mut context.verified.is_current),
+            context.verified.look.take(),
         );
         let is_of_all = !context.spec.checks[index].hidden && writable(context).is_empty();
         if is_current && is_of_all {
@@ -64,10 +64,10 @@ impl ProtectedGuard {
                 index,
             });
         }
-        context.known.look = known;
+        context.verified.look = known;
         let inputs = guarded(context, index);
         let before = (!inputs.is_empty())
-            .then(|| ProtectedTree::at(&context.door, &inputs))
+            .then(|| ProtectedTree::at(&context.workspace, &inputs))
             .transpose()?;
         Ok(ProtectedGuard {
             before,
@@ -81,7 +81,7 @@ impl ProtectedGuard {
         let Some(before) = self.before else {
             return Ok(());
         };
-        let after = ProtectedTree::at(&context.door, &guarded(context, self.index))?;
+        let after = ProtectedTree::at(&context.workspace, &guarded(context, self.index))?;
         let is_same = before.is_same(&after);
         let changed = if is_same {
             BTreeMap::new()
@@ -89,7 +89,7 @@ impl ProtectedGuard {
             changes(context, self.index, &before, &after)?
         };
         if self.is_of_all {
-            context.known = VerifiedFiles {
+            context.verified = VerifiedFiles {
                 look: Some(before),
                 is_current: is_same,
             };
@@ -108,7 +108,7 @@ impl ProtectedGuard {
             Some(own) => format!("{problem}; {own}"),
             None => problem,
         });
-        context.scribe.note(note)
+        context.log.note(note)
     }
 }
 
@@ -157,7 +157,7 @@ fn changes(
         let Some(was) = get(&earlier, input) else {
             continue;
         };
-        if let Some(change) = compare(&context.door, input, before, was, get(&now, input))? {
+        if let Some(change) = compare(&context.workspace, input, before, was, get(&now, input))? {
             changed.insert(was.path.clone(), change);
         }
     }

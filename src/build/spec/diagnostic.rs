@@ -126,7 +126,7 @@ pub fn escape(text: &str) -> String {
 }
 
 /// Returns text as a word of YAML, in quotes where it needs them.
-pub fn yaml_word(text: &str) -> String {
+pub fn quote_yaml(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
     match !text.is_empty() && !text.starts_with(['-', '+']) && text.chars().all(is_plain) {
         true => text.to_owned(),

@@ -130,7 +130,7 @@ impl IgnoreRules {
 /// Decides what of a folder stays behind.
 pub struct InputFilter<'a> {
     /// `None`: neither ignore files nor secrets count, as for what a hidden check brings.
-    pub apart: Option<&'a ReservedPaths>,
+    pub reserved: Option<&'a ReservedPaths>,
     exclude: Option<Gitignore>,
 }
 
@@ -144,7 +144,10 @@ impl InputFilter<'_> {
         let exclude = (!exclude.is_empty())
             .then(|| patterns(top, exclude))
             .transpose()?;
-        Ok(InputFilter { apart, exclude })
+        Ok(InputFilter {
+            reserved: apart,
+            exclude,
+        })
     }
 
     /// Returns the rules in a folder, where ignore files count.
@@ -153,7 +156,7 @@ impl InputFilter<'_> {
         folder: &Path,
         above: Option<Rc<IgnoreRules>>,
     ) -> Result<Option<Rc<IgnoreRules>>, String> {
-        self.apart
+        self.reserved
             .map(|_| IgnoreRules::enter(folder, above))
             .transpose()
     }
@@ -170,11 +173,11 @@ impl InputFilter<'_> {
             .exclude
             .as_ref()
             .is_some_and(|patterns| patterns.matched(path, is_folder).is_ignore());
-        let apart = self.apart.and_then(|apart| apart.why(path));
+        let apart = self.reserved.and_then(|apart| apart.why(path));
         match () {
             () if apart.is_some() => apart,
             () if is_excluded => Some(ExclusionReason::Excluded),
-            () if self.apart.is_some() && is_secret(&name, is_folder) => {
+            () if self.reserved.is_some() && is_secret(&name, is_folder) => {
                 Some(ExclusionReason::Secret)
             }
             () if rules.is_some_and(|rules| rules.is_ignored(path, is_folder)) => {

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use diagnostic::{SourceLocation, yaml_word};
+pub use diagnostic::{SourceLocation, quote_yaml};
 pub use prompts::{UserPrompts, VARIABLES};
 
 use crate::workspace::safe_path::SafePath;
@@ -79,16 +79,16 @@ impl InputSource {
             .iter()
             .map(String::as_str)
             .chain([pattern])
-            .map(yaml_word)
+            .map(quote_yaml)
             .collect();
         let own_name = self.from.file_name().and_then(|name| name.to_str());
         let to = self.to.as_ref().filter(|to| Some(to.as_str()) != own_name);
         let to = to.map_or(String::new(), |to| {
-            format!(", to: {}", yaml_word(to.as_str()))
+            format!(", to: {}", quote_yaml(to.as_str()))
         });
         format!(
             "{{from: {}{to}, exclude: [{}]}}",
-            yaml_word(&self.written),
+            quote_yaml(&self.written),
             words.join(", ")
         )
     }

@@ -16,12 +16,12 @@ use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 
 use super::InputSource;
-use super::diagnostic::{shown_path, yaml_word};
+use super::diagnostic::{quote_yaml, shown_path};
 use super::exclusions::{ExcludedFiles, InputFilter, ReservedPaths};
 use super::inputs::{InputKind, PlacedInputs};
 use super::read::open_file;
 use crate::cancel::CancelToken;
-use crate::workspace::generated::is_never_taken;
+use crate::workspace::generated::is_generated;
 use crate::workspace::safe_path::SafePath;
 
 /// How much is held in memory of all protected, hidden and template files together.
@@ -172,7 +172,7 @@ impl InputWalk<'_> {
         for entry in entries {
             let entry = entry.map_err(|error| cannot_read(folder, &error))?;
             let name = entry.file_name();
-            if name != ".git" && !is_never_taken(&name) && !self.is_own(&folder.join(&name)) {
+            if name != ".git" && !is_generated(&name) && !self.is_own(&folder.join(&name)) {
                 names.push((name, entry.file_type().is_ok_and(|kind| kind.is_dir())));
             }
         }
@@ -352,7 +352,7 @@ impl WalkProblem {
                 Some(folder) => Some(format!(
                     "`{}` leaves the virtual environment out, and `sandbox: {{read: [{}]}}` shows it to checks",
                     source.without(&format!("{}/", inside(top, folder))),
-                    yaml_word(&folder.to_string_lossy())
+                    quote_yaml(&folder.to_string_lossy())
                 )),
             },
         };

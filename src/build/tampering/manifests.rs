@@ -218,7 +218,7 @@ pub fn kind(path: &Path) -> Option<ManifestKind> {
 
 /// Returns what in a manifest can steer a test run; nothing where it cannot be parsed. `commands` are the words of the
 /// checks, which may name scripts and profiles.
-pub fn steering(kind: ManifestKind, text: &[u8], commands: &[&str]) -> Option<TestSettings> {
+pub fn test_settings(kind: ManifestKind, text: &[u8], commands: &[&str]) -> Option<TestSettings> {
     let text = std::str::from_utf8(text).ok()?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     match kind {
@@ -452,7 +452,7 @@ mod tests {
 
     fn fields(name: &str, text: &str) -> Option<Vec<String>> {
         let kind = kind(Path::new(name)).unwrap();
-        steering(kind, text.as_bytes(), &["npm", "run", "unit", "--release"])
+        test_settings(kind, text.as_bytes(), &["npm", "run", "unit", "--release"])
             .map(|found| found.into_keys().collect())
     }
 

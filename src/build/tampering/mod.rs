@@ -459,7 +459,7 @@ pub fn judge_answer<'a>(
         let marker = folder.join("__init__.py");
         written.iter().any(|(path, _)| *path == marker)
             || !matches!(
-                context.door.read_file(&marker, u64::MAX),
+                context.workspace.read_file(&marker, u64::MAX),
                 Ok(ReadOutcome::Missing)
             )
     };
@@ -525,7 +525,7 @@ fn violations(context: &Context, folders: &BTreeSet<&Path>) -> Result<Vec<Violat
         .collect();
     let place = RuleScope::Workspace { folders };
     let mut found: Vec<(PathBuf, Option<PathBuf>, String)> = Vec::new();
-    context.door.walk_whole(&mut |entry| {
+    context.workspace.walk_whole(&mut |entry| {
         let path = entry.path.as_path();
         if matches!(entry.kind, EntryKind::Dir { .. }) {
             let may_hold = || {
@@ -549,13 +549,13 @@ fn violations(context: &Context, folders: &BTreeSet<&Path>) -> Result<Vec<Violat
     let mut violations = Vec::new();
     for (path, link, rule) in found {
         let is_given = match rules.given.get(&path) {
-            Some(given) => given.is_unchanged(&context.door, &path, link.as_deref())?,
+            Some(given) => given.is_unchanged(&context.workspace, &path, link.as_deref())?,
             None => false,
         };
         let is_harmless = link.is_none()
             && path.ends_with(ENTRY_POINTS)
             && {
-                matches!(context.door.read_file(&path, u64::MAX)?, ReadOutcome::File(bytes) if !names_entry_points(&bytes))
+                matches!(context.workspace.read_file(&path, u64::MAX)?, ReadOutcome::File(bytes) if !names_entry_points(&bytes))
             };
         if !is_given && !is_harmless {
             violations.push(violation(&path, &rule));

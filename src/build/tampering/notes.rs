@@ -45,7 +45,7 @@ pub fn note_all(context: &mut Context) -> Result<()> {
         .filter(|path| rules.may_steer(path))
         .cloned()
         .collect();
-    context.door.walk(&mut |entry| {
+    context.workspace.walk(&mut |entry| {
         let name = entry
             .path
             .file_name()
@@ -105,7 +105,7 @@ fn note(context: &mut Context, found: BTreeSet<PathBuf>) -> Result<()> {
     }
     notes
         .into_iter()
-        .try_for_each(|note| context.scribe.note(note))
+        .try_for_each(|note| context.log.note(note))
 }
 
 impl TamperingRules {
@@ -162,7 +162,7 @@ impl TamperingRules {
 fn change(context: &Context, path: &Path) -> Result<Option<String>> {
     let rules = &context.rules;
     let given = rules.given.get(path);
-    let now = match context.door.read_file(path, LONGEST)? {
+    let now = match context.workspace.read_file(path, LONGEST)? {
         ReadOutcome::File(bytes) => Some(bytes),
         ReadOutcome::Missing if given.is_none() => return Ok(None),
         ReadOutcome::Missing => return Ok(Some("can steer the checks: it was removed".into())),
@@ -205,7 +205,7 @@ fn steered(
     how: &str,
 ) -> Option<String> {
     let words: Vec<&str> = rules.words.iter().map(String::as_str).collect();
-    let parsed = |text: &[u8]| manifests::steering(kind, text, &words);
+    let parsed = |text: &[u8]| manifests::test_settings(kind, text, &words);
     let Some(after) = now.and_then(parsed) else {
         return Some(format!(
             "can steer the checks: {how}, and it could not be read in its format"

@@ -139,7 +139,7 @@ impl HostEnvironment {
             }
             HostMessage::Gone => {
                 self.await_end();
-                let how = self.bury();
+                let how = self.reap();
                 self.failed(format!(
                     "Failed to load environment '{name}': its host ended ({how})"
                 ));
@@ -270,7 +270,7 @@ impl HostEnvironment {
     }
 
     /// Ends what is left of a host and returns how it ended, in words.
-    fn bury(&mut self) -> String {
+    fn reap(&mut self) -> String {
         match self
             .alive
             .take()
@@ -300,7 +300,7 @@ impl HostEnvironment {
 
     fn died(&mut self) -> Response {
         self.await_end();
-        let how = self.bury();
+        let how = self.reap();
         self.is_over(&how);
         Response::failed(format!(
             "The environment {} has ended ({how}); its state is lost, the next command starts it anew",
@@ -308,8 +308,8 @@ impl HostEnvironment {
         ))
     }
 
-    fn babbled(&mut self, text: &str) -> Response {
-        self.bury();
+    fn sent_invalid_response(&mut self, text: &str) -> Response {
+        self.reap();
         self.is_over("it said what is no answer");
         Response::failed(format!(
             "The environment {} said what is no answer and was ended: {text}",
@@ -371,7 +371,9 @@ impl Environment for HostEnvironment {
                 }
                 Some(HostMessage::Line(value)) if self.is_late_screen(&value) => {}
                 Some(HostMessage::Line(value)) => return WaitResult::Ended(self.answered(&value)),
-                Some(HostMessage::Nonsense(text)) => return WaitResult::Ended(self.babbled(&text)),
+                Some(HostMessage::Nonsense(text)) => {
+                    return WaitResult::Ended(self.sent_invalid_response(&text));
+                }
                 Some(HostMessage::Gone) => return WaitResult::Ended(self.died()),
                 None if self.alive.is_none() => return WaitResult::Ended(self.died()),
                 None if until
@@ -400,7 +402,7 @@ impl Environment for HostEnvironment {
     }
 
     fn restart(&mut self) {
-        self.bury();
+        self.reap();
         self.is_running = false;
         let home = self
             .found
@@ -452,7 +454,7 @@ impl Environment for HostEnvironment {
         };
         match self.hear(Some(due), None) {
             Some(HostMessage::Line(value)) => drop(self.is_late_screen(&value)),
-            Some(HostMessage::Nonsense(text)) => drop(self.babbled(&text)),
+            Some(HostMessage::Nonsense(text)) => drop(self.sent_invalid_response(&text)),
             Some(HostMessage::Gone) => drop(self.died()),
             None => {
                 let content = format!(
@@ -481,7 +483,7 @@ impl Environment for HostEnvironment {
         if let Some(due) = self.alive.as_ref().and_then(|alive| alive.end_due) {
             while let Some(HostMessage::Line(_)) = self.hear(Some(due), None) {}
         }
-        self.bury();
+        self.reap();
     }
 }
 

@@ -9,7 +9,7 @@ use rustix::fs::Stat;
 use super::resolve::{MissingFolders, PathError, ResolvedPath};
 use super::text::{FileText, TextLine, lines_of};
 use super::view::{LineChange, push_line};
-use super::write::{put, standing};
+use super::write::{existing, put};
 use super::{EditorEnvironment, cannot, effort};
 
 /// How many lines a refusal tells.
@@ -86,12 +86,12 @@ impl EditorEnvironment {
         }
         let place = self
             .project
-            .place(Path::new(path), MissingFolders::Made)
+            .resolve(Path::new(path), MissingFolders::Made)
             .map_err(failed)?;
         self.project
             .refuse_frozen(&place.real, &place.folder)
             .map_err(failed)?;
-        let old = standing(&place).map_err(failed)?;
+        let old = existing(&place).map_err(failed)?;
         let called = self.called(path, &place);
         if old.is_some_and(|old| old.st_size != 0) {
             return Err(format!(

@@ -11,7 +11,7 @@ use globset::{Error, GlobBuilder, GlobMatcher};
 
 use super::cannot;
 use super::resolve::{MissingFolders, PathError, ProjectDir, ResolvedTarget};
-use super::write::standing;
+use super::write::existing;
 
 /// The files that a glob names.
 #[derive(Debug, Default)]
@@ -76,7 +76,7 @@ impl GlobFilter {
                 ..GlobFilter::all()
             }),
             Ok(ResolvedTarget::Place(place)) if !place.real.parent().is_some_and(is_in_git) => {
-                let is_there = standing(&place)?.is_some();
+                let is_there = existing(&place)?.is_some();
                 Ok(GlobFilter {
                     named: is_there.then(|| path.to_owned()),
                     ..GlobFilter::default()

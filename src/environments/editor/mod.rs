@@ -59,7 +59,7 @@ impl EditorEnvironment {
     }
 
     /// Carries out a command; the error is the text of a response that failed.
-    fn carry_out(&mut self, command: &str) -> Result<String, String> {
+    fn execute(&mut self, command: &str) -> Result<String, String> {
         if command.contains('\0') {
             return Err("A command cannot contain a NUL character".to_owned());
         }
@@ -195,7 +195,7 @@ impl EditorEnvironment {
 
 impl Environment for EditorEnvironment {
     fn begin(&mut self, command: &str) -> Option<Response> {
-        Some(match self.carry_out(command) {
+        Some(match self.execute(command) {
             Ok(output) => Response::done(output),
             Err(output) => Response::failed(output),
         })

@@ -149,7 +149,7 @@ impl ProjectDir {
     }
 
     /// Returns the place that a path leads to; a folder is none.
-    pub fn place(&self, path: &Path, folders: MissingFolders) -> Result<ResolvedPath, PathError> {
+    pub fn resolve(&self, path: &Path, folders: MissingFolders) -> Result<ResolvedPath, PathError> {
         match self.follow(path, folders)? {
             ResolvedTarget::Place(place) => Ok(place),
             ResolvedTarget::Folder(_) => Err(PathError::Folder),
@@ -190,7 +190,7 @@ impl ProjectDir {
 
     /// Reads a text file, through links that stay inside.
     pub fn read(&self, path: &Path) -> Result<(ResolvedPath, FileText, Stat), PathError> {
-        let place = self.place(path, MissingFolders::Found)?;
+        let place = self.resolve(path, MissingFolders::Found)?;
         let (text, stat) = read(place.folder.as_fd(), &place.name)?;
         Ok((place, text, stat))
     }

@@ -55,7 +55,7 @@ pub(super) fn put(
 }
 
 /// Returns what is at a place: a regular file, or nothing.
-pub(super) fn standing(place: &ResolvedPath) -> Result<Option<Stat>, PathError> {
+pub(super) fn existing(place: &ResolvedPath) -> Result<Option<Stat>, PathError> {
     match statat(&place.folder, &place.name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
             Ok(Some(stat))
@@ -95,7 +95,7 @@ fn swap(place: &ResolvedPath, beside: &str, old: Option<&Stat>) -> Result<(), Pa
             other => Ok(other?),
         };
     };
-    if standing(place)?.is_none_or(|now| identity(&now) != identity(old)) {
+    if existing(place)?.is_none_or(|now| identity(&now) != identity(old)) {
         return Err(PathError::Changed);
     }
     Ok(renameat(folder, beside, folder, name)?)

@@ -25,7 +25,7 @@ fn client(url: &str) -> Anthropic {
         base_url: url.into(),
         key,
         idle_timeout: Duration::from_secs(60),
-        stop,
+        cancel: stop,
     })
 }
 

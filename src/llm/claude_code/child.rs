@@ -125,7 +125,7 @@ impl ClaudeChild {
             Err(Errno::INTR) => return None,
             Err(_) => return Some(NextLine::Over),
         }
-        self.hear_complaints();
+        self.read_stderr();
         self.send();
         self.receive(is_over);
         is_woken.then_some(NextLine::Woken)
@@ -162,7 +162,7 @@ impl ClaudeChild {
         }
     }
 
-    fn hear_complaints(&mut self) {
+    fn read_stderr(&mut self) {
         let mut chunk = [0; 4096];
         match self.living.output().read(&mut chunk) {
             Ok(0) => self.complains = false,
@@ -190,7 +190,7 @@ impl ClaudeChild {
         let ended = self.living.end(StopMode::Soon);
         while self.complains && self.complaints.len() < KEPT_COMPLAINTS {
             let before = self.complaints.len();
-            self.hear_complaints();
+            self.read_stderr();
             if self.complaints.len() == before {
                 break;
             }

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::error::Error;
 use crate::llm::claude_code::child::{ClaudeChild, NextLine};
-use crate::llm::claude_code::result::{ClaudeFailure, judge, judge_silence};
+use crate::llm::claude_code::result::{ClaudeFailure, result_of, result_of_silence};
 use crate::llm::claude_code::stream::{ClaudeStream, StreamLine};
 use crate::llm::claude_code::{ClaudeCode, ClaudePrompt, ClaudeSetup, PROGRAM};
 use crate::llm::line_buffer::MAX_LINE;
@@ -78,7 +78,7 @@ impl ClaudeCode {
         watch: &mut dyn FnMut(&str),
     ) -> Result<Answer, ClaudeFailure> {
         let setup = &self.setup;
-        if setup.stop.requested().is_some() {
+        if setup.cancel.requested().is_some() {
             return Err(stopped(Spent::Nothing));
         }
         let counter = toolbox
@@ -97,7 +97,7 @@ impl ClaudeCode {
             env: setup.environment(),
             timeout: Duration::MAX,
         };
-        let child = ClaudeChild::start(&setup.launcher, &job, &prompt, &setup.stop)
+        let child = ClaudeChild::start(&setup.launcher, &job, &prompt, &setup.cancel)
             .map_err(|error| unstarted(Error::io("start", &setup.program, error)))?;
         self.session.has_begun = true;
         let total = if counter.is_some() {
@@ -121,7 +121,10 @@ impl ClaudeCode {
 /// Returns the arguments that depend on what is said, and the prompt.
 fn words(said: &ClaudePrompt, session: &ProviderSession) -> (Vec<OsString>, String) {
     let mut prompt = match session.has_begun {
-        true => session.word.clone().unwrap_or_else(|| said.new.clone()),
+        true => session
+            .resume_prompt
+            .clone()
+            .unwrap_or_else(|| said.new.clone()),
         false => said.all.clone(),
     };
     let mut arguments: Vec<OsString> = ARGUMENTS.map(Into::into).into();
@@ -258,12 +261,14 @@ impl Invocation<'_> {
         mut counter: Option<ServedTools<'_>>,
     ) -> Result<Answer, ClaudeFailure> {
         loop {
-            let bell: Option<BorrowedFd<'_>> = counter.as_ref().map(|counter| counter.desk.bell());
+            let bell: Option<BorrowedFd<'_>> = counter
+                .as_ref()
+                .map(|counter| counter.desk.readable_when_called());
             match self.child.next(self.clock.deadline(), bell) {
                 NextLine::Line(line) => {
                     if let Some(result) = self.hear(&line)? {
                         self.child.finish();
-                        return judge(&result, &self.story);
+                        return result_of(&result, &self.story);
                     }
                 }
                 NextLine::Woken => {
@@ -277,7 +282,7 @@ impl Invocation<'_> {
                 }
                 NextLine::Over => {
                     let (ended, complaints) = self.child.finish();
-                    return Err(judge_silence(
+                    return Err(result_of_silence(
                         &ended,
                         &self.setup.secrets.redact(&complaints),
                         &self.story,

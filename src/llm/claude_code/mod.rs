@@ -47,7 +47,7 @@ pub struct ClaudeSetup {
     pub env: BTreeMap<OsString, OsString>,
     pub idle_timeout: Duration,
     pub secrets: Secrets,
-    pub stop: CancelToken,
+    pub cancel: CancelToken,
 }
 
 /// A client that is another program.
@@ -142,7 +142,7 @@ impl ModelClient for ClaudeCode {
         serde_json::to_string(&said).unwrap_or_default()
     }
 
-    fn hurry(&mut self, until: Option<Instant>) {
+    fn set_deadline(&mut self, until: Option<Instant>) {
         self.until = until;
     }
 

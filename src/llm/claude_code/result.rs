@@ -37,7 +37,7 @@ static LIMIT: LazyLock<Option<Regex>> = LazyLock::new(|| {
 });
 
 /// Judges a result.
-pub fn judge(result: &Value, story: &ClaudeStream) -> Result<Answer, ClaudeFailure> {
+pub fn result_of(result: &Value, story: &ClaudeStream) -> Result<Answer, ClaudeFailure> {
     let subtype = result["subtype"].as_str().unwrap_or_default();
     let is_error = result["is_error"].as_bool().unwrap_or(subtype != "success");
     let answer = answer(result, story);
@@ -55,7 +55,7 @@ pub fn judge(result: &Value, story: &ClaudeStream) -> Result<Answer, ClaudeFailu
 }
 
 /// Judges an invocation that ended without a result.
-pub fn judge_silence(ended: &JobEnd, complaints: &str, story: &ClaudeStream) -> ClaudeFailure {
+pub fn result_of_silence(ended: &JobEnd, complaints: &str, story: &ClaudeStream) -> ClaudeFailure {
     let said = if complaints.trim().is_empty() {
         story.oddity()
     } else {

@@ -23,7 +23,7 @@ fn endpoint(url: &str) -> Endpoint {
         base_url: url.into(),
         key: ApiKey::new(KEY),
         idle_timeout: Duration::from_secs(60),
-        stop,
+        cancel: stop,
     }
 }
 
@@ -419,7 +419,7 @@ fn a_wish_to_stop_ends_an_attempt() {
         ScriptStep::Hold,
     ]]);
     let endpoint = endpoint(&server.url);
-    let stop = endpoint.stop.clone();
+    let stop = endpoint.cancel.clone();
     let mut client = Anthropic::new(endpoint);
     let stopped = client.attempt("{}", &mut |_| stop.request()).unwrap_err();
     assert_eq!(

@@ -36,7 +36,7 @@ pub enum McpMessage {
 #[derive(Debug, Clone, PartialEq)]
 pub struct McpRequest {
     pub id: Value,
-    pub wish: McpMethod,
+    pub method: McpMethod,
 }
 
 /// What a request wants.
@@ -93,7 +93,7 @@ pub fn read(line: &[u8]) -> McpMessage {
             refuse(NO_REQUEST, "\"id\" must be a string or a number")
         }
         Some(Value::String(method)) => match wish(method, fields.get("params")) {
-            Ok(wish) => McpMessage::Request(McpRequest { id, wish }),
+            Ok(wish) => McpMessage::Request(McpRequest { id, method: wish }),
             Err((code, problem)) => refuse(code, &problem),
         },
         _ => refuse(NO_REQUEST, "\"method\" must be a string"),
@@ -219,7 +219,7 @@ mod tests {
         let line =
             json!({"jsonrpc": "2.0", "id": 0, "method": method, "params": params}).to_string();
         match read(line.as_bytes()) {
-            McpMessage::Request(McpRequest { id, wish }) if id == 0 => wish,
+            McpMessage::Request(McpRequest { id, method: wish }) if id == 0 => wish,
             other => panic!("{line}: {other:?}"),
         }
     }

@@ -94,7 +94,7 @@ impl McpServer {
     }
 
     /// Returns a descriptor that is readable when somebody waits.
-    pub fn bell(&self) -> BorrowedFd<'_> {
+    pub fn readable_when_called(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 
@@ -102,7 +102,7 @@ impl McpServer {
     pub fn serve(&mut self, toolbox: &mut dyn Toolbox, turn: u32) -> bool {
         empty(&self.bell);
         while let Some(arrived) = self.next() {
-            let result = match &arrived.request.wish {
+            let result = match &arrived.request.method {
                 McpMethod::Known(result) => result.clone(),
                 McpMethod::ListTools => protocol::listed(&toolbox.offers()),
                 McpMethod::CallTool { name, arguments } => {
@@ -180,7 +180,7 @@ impl McpReader {
                 .filter(|index| others[index + 1])
             {
                 if !self.hear(index) {
-                    self.part_with(index);
+                    self.disconnect(index);
                 }
             }
             if others[0] {
@@ -252,7 +252,7 @@ impl McpReader {
             McpMessage::Refused(answer) => say(reply_to, &answer),
             McpMessage::Request(McpRequest {
                 id,
-                wish: McpMethod::Known(result),
+                method: McpMethod::Known(result),
             }) => say(reply_to, &protocol::answer(&id, result)),
             McpMessage::Cancelled(id) => {
                 self.forget(|client, asked| client == *number && *asked == id)
@@ -272,7 +272,7 @@ impl McpReader {
         }
     }
 
-    fn part_with(&mut self, index: usize) {
+    fn disconnect(&mut self, index: usize) {
         let client = self.clients.swap_remove(index);
         self.forget(|number, _| number == client.number);
     }

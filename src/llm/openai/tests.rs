@@ -25,7 +25,7 @@ fn client(url: &str) -> OpenAi {
         base_url: url.into(),
         key,
         idle_timeout: Duration::from_secs(60),
-        stop,
+        cancel: stop,
     })
 }
 
@@ -547,7 +547,7 @@ fn the_request_has_its_headers_and_path() {
         base_url: server.url.clone(),
         key: None,
         idle_timeout,
-        stop,
+        cancel: stop,
     });
     keyless.attempt("{}", &mut |_| {}).unwrap();
     assert!(

@@ -16,7 +16,7 @@ use crate::process::sandbox::namespaces::{NamespaceOwner, loopback_up};
 use crate::process::sandbox::restrict::restrict;
 use crate::process::sandbox::syscalls::{ForkSide, NamespaceFlags, close_all_but, fork};
 use crate::process::sandbox::{SandboxFailure, SandboxLayer, SandboxMode, SandboxPolicy};
-use crate::process::supervisor::{end_of, let_go_of_streams};
+use crate::process::supervisor::{end_of, release_streams};
 use crate::process::{JobEnd, wire};
 
 /// Becomes the command: returns only where it cannot, with the reason.
@@ -251,7 +251,7 @@ fn look_after(command: Pid, keeper: &UnixStream, afterwards: AfterCommand) {
     if tell(keeper, command).is_err() {
         return;
     }
-    let_go_of_streams();
+    release_streams();
     close_all_but(keeper.as_raw_fd().unsigned_abs());
     loop {
         match wait(WaitOptions::empty()) {

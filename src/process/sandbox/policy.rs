@@ -51,7 +51,7 @@ pub struct PolicyPlan<'a> {
 }
 
 /// Returns the walls of a plan. What it names and is not there is left out.
-pub fn walls(plan: &PolicyPlan<'_>) -> SandboxPolicy {
+pub fn sandbox_policy(plan: &PolicyPlan<'_>) -> SandboxPolicy {
     let write: Vec<PathBuf> = vec![real(plan.workspace)];
     let home = plan.base.home();
     let implied = implied(plan, home);

@@ -19,7 +19,7 @@ use crate::process::sandbox::{
     ResourceLimits, SandboxFailure, SandboxLayer, SandboxMode, SandboxPolicy,
 };
 use crate::process::wire::{self, ChildInput, Task};
-use crate::process::{Job, JobEnd, Launcher, bury, order, spawn_keeper};
+use crate::process::{Job, JobEnd, Launcher, reap, spawn_supervisor, task_message};
 
 /// What this system gives, and what there is to say about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,21 +74,21 @@ fn attempt(
         .prefix("orchestrator-trial-")
         .tempdir_in(temporary);
     let outside = outside.map_err(|error| Error::io("make a directory in", temporary, error))?;
-    let launcher = launcher.behind(walls(mode, network, outside.path()));
+    let launcher = launcher.with_policy(probe_policy(mode, network, outside.path()));
     let bait = ProbeBait::lay(outside.path(), network).map_err(broken)?;
     let (mut keeper, mut control) =
-        spawn_keeper(&launcher, Stdio::null(), Stdio::null()).map_err(broken)?;
+        spawn_supervisor(&launcher, Stdio::null(), Stdio::null()).map_err(broken)?;
     let job = Job {
         command: bait.arguments(),
         cwd: "/".into(),
         env: Vec::new(),
         timeout: Duration::MAX,
     };
-    let told = order(&control, &launcher, Task::Try)
+    let told = task_message(&control, &launcher, Task::Try)
         .and_then(|()| wire::send(&control, &wire::encode_job(&job, ChildInput::Empty, false)))
         .and_then(|()| wire::receive(&mut control));
     let told = told.ok().and_then(|message| wire::decode_ended(&message));
-    bury(&mut keeper, told.is_some());
+    reap(&mut keeper, told.is_some());
     let escaped = |what: &str| SandboxFailure {
         layer: SandboxLayer::Namespaces,
         what: what.to_owned(),
@@ -106,7 +106,7 @@ fn attempt(
 }
 
 /// The smallest walls: nothing that differs from run to run.
-fn walls(mode: SandboxMode, network: bool, outside: &Path) -> SandboxPolicy {
+fn probe_policy(mode: SandboxMode, network: bool, outside: &Path) -> SandboxPolicy {
     let (tmp, home) = match mode {
         SandboxMode::Reduced => (outside.join("tmp"), outside.join("home")),
         SandboxMode::Full | SandboxMode::FullWithoutLandlock => {

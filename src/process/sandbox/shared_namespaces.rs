@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use crate::error::{Error, Result};
 use crate::process::sandbox::SandboxPolicy;
 use crate::process::wire::{self, Task};
-use crate::process::{JobEnd, Launcher, bury, order, spawn_keeper};
+use crate::process::{JobEnd, Launcher, reap, spawn_supervisor, task_message};
 
 /// Namespaces of users, mounts, messages and, where the network is one's own, of that.
 #[derive(Debug)]
@@ -19,15 +19,15 @@ pub struct SharedNamespaces {
 impl SharedNamespaces {
     /// Makes a pocket with the tree of these walls in it.
     pub fn make(launcher: &Launcher, walls: &SandboxPolicy) -> Result<SharedNamespaces> {
-        let launcher = launcher.behind(walls.clone());
+        let launcher = launcher.with_policy(walls.clone());
         let io_error = |error| Error::io("start", &launcher.program, error);
-        let (mut keeper, mut control) = spawn_keeper(
+        let (mut keeper, mut control) = spawn_supervisor(
             &launcher,
             std::process::Stdio::null(),
             std::process::Stdio::null(),
         )
         .map_err(io_error)?;
-        let made = order(&control, &launcher, Task::MakeNamespaces)
+        let made = task_message(&control, &launcher, Task::MakeNamespaces)
             .and_then(|()| wire::receive(&mut control))
             .map_err(io_error)
             .and_then(|message| match wire::decode_ended(&message) {
@@ -40,7 +40,7 @@ impl SharedNamespaces {
                     "a keeper made no namespaces and does not say why".into(),
                 )),
             });
-        bury(&mut keeper, true);
+        reap(&mut keeper, true);
         Ok(SharedNamespaces { namespaces: made? })
     }
 

@@ -42,7 +42,7 @@ impl TaskMessage {
             u8::from(self.walls.is_some()),
         ];
         if let Some(walls) = &self.walls {
-            put_walls(&mut message, walls);
+            put_policy(&mut message, walls);
         }
         message
     }
@@ -51,7 +51,7 @@ impl TaskMessage {
     pub(in crate::process) fn decode(message: &[u8]) -> Option<TaskMessage> {
         let ([task, namespaces, has_walls], mut rest) = message.split_first_chunk()?;
         let walls = if *has_walls == 1 {
-            Some(take_walls(&mut rest)?)
+            Some(take_policy(&mut rest)?)
         } else {
             None
         };
@@ -63,7 +63,7 @@ impl TaskMessage {
     }
 }
 
-fn put_walls(message: &mut Vec<u8>, walls: &SandboxPolicy) {
+fn put_policy(message: &mut Vec<u8>, walls: &SandboxPolicy) {
     message.extend([walls.mode as u8, u8::from(walls.network)]);
     let ResourceLimits {
         processes,
@@ -100,7 +100,7 @@ fn put_walls(message: &mut Vec<u8>, walls: &SandboxPolicy) {
     }
 }
 
-fn take_walls(message: &mut &[u8]) -> Option<SandboxPolicy> {
+fn take_policy(message: &mut &[u8]) -> Option<SandboxPolicy> {
     let ([mode, network], rest) = message.split_first_chunk()?;
     *message = rest;
     let (mode, network) = (*MODES.get(usize::from(*mode))?, *network == 1);

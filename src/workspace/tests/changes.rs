@@ -150,7 +150,7 @@ fn files_and_folders_in_each_others_way() {
     place.assert_conflict(&[write("file/x", "")]);
     place.assert_conflict(&[write("folder", "")]);
     place.assert_conflict(&[write("new", ""), write("new/x", "")]);
-    match place.door.judge(&[write("file/x/y", "")]) {
+    match place.door.check(&[write("file/x/y", "")]) {
         Err(ChangeRefusal::Conflict(text)) => assert!(text.contains("`file` is a file"), "{text}"),
         other => panic!("{other:?}"),
     }

@@ -104,16 +104,16 @@ impl Place {
 
     /// Judges, and applies what was judged well.
     pub fn change(&self, changes: &[FileChange]) -> Result<(), ChangeRefusal> {
-        self.door.judge(changes)?;
+        self.door.check(changes)?;
         self.door.apply(changes).map_err(ChangeRefusal::from)
     }
 
     pub fn assert_conflict(&self, changes: &[FileChange]) {
         let before = self.names();
         assert!(
-            matches!(self.door.judge(changes), Err(ChangeRefusal::Conflict(_))),
+            matches!(self.door.check(changes), Err(ChangeRefusal::Conflict(_))),
             "{:?}",
-            self.door.judge(changes)
+            self.door.check(changes)
         );
         assert_eq!(self.names(), before);
     }
@@ -121,9 +121,9 @@ impl Place {
     /// Neither judging nor applying gets past it.
     pub fn assert_violation(&self, changes: &[FileChange]) {
         assert!(
-            matches!(self.door.judge(changes), Err(ChangeRefusal::Violation(_))),
+            matches!(self.door.check(changes), Err(ChangeRefusal::Violation(_))),
             "{:?}",
-            self.door.judge(changes)
+            self.door.check(changes)
         );
         assert!(matches!(self.door.apply(changes), Err(Error::Safety(_))));
         assert!(

@@ -78,7 +78,7 @@ fn over_fifty_turns_the_marked_part_is_kept_between_two_steps() {
     for turn in 0..50 {
         conversation.add(call(turn));
         conversation.add(result(turn, 2_000));
-        conversation.keep_small();
+        conversation.shrink();
         let (now, bytes) = (conversation.messages(), conversation.bytes());
         if let Some((before, bytes_before)) = &before {
             let kept = marked(before) + 1;
@@ -120,7 +120,7 @@ fn old_results_go_first_then_old_turns() {
     for turn in 0..20 {
         conversation.add(call(turn));
         conversation.add(result(turn, 300));
-        conversation.keep_small();
+        conversation.shrink();
         assert!(
             conversation.bytes() / 3 <= 600 + 200,
             "{}",
@@ -169,7 +169,7 @@ fn a_step_on_demand_halves() {
 #[test]
 fn nothing_to_fold_is_no_harm() {
     let mut conversation = ContextWindow::new("", &[], 1);
-    conversation.keep_small();
+    conversation.shrink();
     conversation.halve();
     conversation.add(user(Vec::new()));
     assert!(conversation.messages().is_empty());
@@ -187,7 +187,7 @@ fn many_results_of_one_answer_are_kept_within_the_context_too() {
         .flat_map(|turn| result(turn, 1_000).content)
         .collect();
     conversation.add(user(results));
-    conversation.keep_small();
+    conversation.shrink();
     assert!(
         conversation.bytes() / 3 <= 6_000,
         "{}",

@@ -60,7 +60,7 @@ pub struct ReportedCounts {
 }
 
 impl PacketListener for ChannelReports {
-    fn hear(&mut self, packet: &[u8]) -> Option<Vec<u8>> {
+    fn receive(&mut self, packet: &[u8]) -> Option<Vec<u8>> {
         if packet == b"hello" && self.tokens.len() < MAX_SESSIONS {
             let token = Uuid::new_v4().simple().to_string();
             self.tokens.insert(token.clone());
@@ -192,9 +192,9 @@ mod tests {
 
     /// Says something with the token of a new process.
     fn say(heard: &mut ChannelReports, records: &[&str]) {
-        let token = String::from_utf8(heard.hear(b"hello").unwrap()).unwrap();
+        let token = String::from_utf8(heard.receive(b"hello").unwrap()).unwrap();
         for record in records {
-            assert_eq!(heard.hear(format!("{token} {record}").as_bytes()), None);
+            assert_eq!(heard.receive(format!("{token} {record}").as_bytes()), None);
         }
     }
 
@@ -248,8 +248,8 @@ mod tests {
             b"\xff\xfe",
         ] {
             let mut heard = ChannelReports::default();
-            heard.hear(b"hello");
-            assert_eq!(heard.hear(packet), None);
+            heard.receive(b"hello");
+            assert_eq!(heard.receive(packet), None);
             assert!(heard.has_foreign && heard.sessions.is_empty(), "{packet:?}");
         }
     }

@@ -11,7 +11,7 @@ pub struct CheckFacts<'a> {
     pub known: Option<Runner>,
     pub stdout: &'a str,
     pub stderr: &'a str,
-    pub heard: &'a ChannelReports,
+    pub reports: &'a ChannelReports,
 }
 
 /// What is known of the tests of a check.
@@ -28,10 +28,10 @@ pub struct Evidence {
 }
 
 /// Returns what is known of a check's tests.
-pub fn weigh(facts: &CheckFacts<'_>) -> Evidence {
+pub fn judge(facts: &CheckFacts<'_>) -> Evidence {
     let said = summary(facts.known, facts.stdout, facts.stderr);
     let reported: Vec<&RunnerSession> = facts
-        .heard
+        .reports
         .sessions
         .iter()
         .filter(|session| session.runner != Runner::Node)
@@ -82,7 +82,7 @@ fn of_reports(sessions: &[&RunnerSession], problem: Option<String>) -> Evidence 
 
 /// What the channel says against a pass.
 fn broken_off(facts: &CheckFacts<'_>) -> Option<String> {
-    let heard = facts.heard;
+    let heard = facts.reports;
     for session in &heard.sessions {
         let RunnerSession { runner, what, .. } = session;
         match session.end.as_ref().map(|end| &end.problem) {

@@ -100,7 +100,10 @@ fn desk() -> (tempfile::TempDir, McpServer) {
 
 fn wait_for_the_bell(desk: &McpServer) {
     poll(
-        &mut [PollFd::from_borrowed_fd(desk.bell(), PollFlags::IN)],
+        &mut [PollFd::from_borrowed_fd(
+            desk.readable_when_called(),
+            PollFlags::IN,
+        )],
         None,
     )
     .unwrap();

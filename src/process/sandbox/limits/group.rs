@@ -61,7 +61,7 @@ impl WatchGuard {
                 let number = COUNT.fetch_add(1, Ordering::Relaxed);
                 let watcher = thread::Builder::new()
                     .name("watch".to_owned())
-                    .spawn(move || look_after(number))?;
+                    .spawn(move || watch_group(number))?;
                 let (watch, walls, members) =
                     (LimitWatch::begin(walls), walls.clone(), vec![member]);
                 groups.push(WatchedGroup {
@@ -115,7 +115,7 @@ fn groups() -> MutexGuard<'static, Vec<WatchedGroup>> {
 }
 
 /// Looks at a group from time to time, until it is gone.
-fn look_after(number: u64) {
+fn watch_group(number: u64) {
     loop {
         thread::park_timeout(INTERVAL);
         match groups().iter_mut().find(|group| group.number == number) {

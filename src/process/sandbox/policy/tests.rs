@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use super::rules::PathAccess;
-use super::{PolicyPlan, refusal, walls};
+use super::{PolicyPlan, refusal, sandbox_policy};
 use crate::process::check_env::CallerEnv;
 use crate::process::sandbox::{ResourceLimits, SandboxMode, SandboxPolicy};
 
@@ -84,7 +84,7 @@ impl World {
         let read: Vec<PathBuf> = self.read.iter().map(|path| self.at(path)).collect();
         let originals: Vec<PathBuf> = self.originals.iter().map(|path| self.at(path)).collect();
         let root = self.at(self.root);
-        walls(&PolicyPlan {
+        sandbox_policy(&PolicyPlan {
             mode: SandboxMode::Full,
             workspace: &root.join("workspace"),
             root: Some(&root),
