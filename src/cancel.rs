@@ -76,7 +76,7 @@ impl CancelToken {
     /// ignored: a run that was meant to outlive its terminal does.
     pub fn on_signals() -> io::Result<CancelToken> {
         let (read, write) = UnixStream::pair()?;
-        let stop = CancelToken {
+        let cancel = CancelToken {
             signal: Arc::new(AtomicUsize::new(0)),
             pipe: Arc::new(read.into()),
             _write_end: Arc::new(write.try_clone()?.into()),
@@ -86,12 +86,12 @@ impl CancelToken {
                 continue;
             }
             // The flag comes before the pipe, so who is woken by the pipe finds it set.
-            signal_hook::flag::register_usize(number, stop.signal.clone(), number as usize)?;
+            signal_hook::flag::register_usize(number, cancel.signal.clone(), number as usize)?;
             signal_hook::low_level::pipe::register(number, write.try_clone()?)?;
         }
         // A file that may not grow is an error of the write, to be reported, and no reason to die of a signal.
         signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))?;
-        Ok(stop)
+        Ok(cancel)
     }
 
     /// Returns the signal that asked for the end, if one did.

@@ -127,7 +127,7 @@ impl Budget {
 mod tests {
     use super::*;
 
-    fn ledger(usd: Option<f64>, tokens: Option<u64>) -> Budget {
+    fn budget(usd: Option<f64>, tokens: Option<u64>) -> Budget {
         Budget::new(
             BudgetSpec { usd, tokens },
             Some(Price::given(3.0, 15.0)),
@@ -151,26 +151,26 @@ mod tests {
             cost_usd: Some(0.5),
         };
         assert!(
-            ledger(None, None)
+            budget(None, None)
                 .reserve(worst, &spent(1 << 40, 1e9))
                 .is_ok()
         );
         assert!(
-            ledger(None, Some(300))
+            budget(None, Some(300))
                 .reserve(worst, &spent(200, 0.0))
                 .is_ok()
         );
         assert!(
-            ledger(None, Some(300))
+            budget(None, Some(300))
                 .reserve(worst, &spent(201, 0.0))
                 .is_err()
         );
         assert!(
-            ledger(Some(1.0), None)
+            budget(Some(1.0), None)
                 .reserve(worst, &spent(0, 0.5))
                 .is_ok()
         );
-        let error = ledger(Some(1.0), None)
+        let error = budget(Some(1.0), None)
             .reserve(worst, &spent(0, 0.51))
             .unwrap_err();
         assert_eq!(error.reason(), Reason::Budget);
@@ -179,25 +179,25 @@ mod tests {
 
     #[test]
     fn broken_off_requests_count() {
-        let mut ledger = ledger(None, Some(300));
-        let worst = ledger.worst(300, 50);
+        let mut budget = budget(None, Some(300));
+        let worst = budget.worst(300, 50);
         assert_eq!(worst.tokens, 150);
         let shown = TokenUsage {
             input: 10,
             output: 5,
             ..TokenUsage::default()
         };
-        assert_eq!(ledger.charge(Spent::Nothing, worst), None);
-        assert_eq!(ledger.charge(Spent::Unknown, worst), Some(worst));
+        assert_eq!(budget.charge(Spent::Nothing, worst), None);
+        assert_eq!(budget.charge(Spent::Unknown, worst), Some(worst));
         assert_eq!(
-            ledger
+            budget
                 .charge(Spent::Shown(shown), worst)
                 .map(|charge| charge.tokens),
             Some(15)
         );
-        ledger.add(worst);
-        assert!(ledger.reserve(worst, &spent(0, 0.0)).is_ok());
-        assert!(ledger.reserve(worst, &spent(1, 0.0)).is_err());
+        budget.add(worst);
+        assert!(budget.reserve(worst, &spent(0, 0.0)).is_ok());
+        assert!(budget.reserve(worst, &spent(1, 0.0)).is_err());
     }
 
     #[test]
@@ -210,28 +210,28 @@ mod tests {
             tokens: 1,
             cost_usd: Some(0.01),
         };
-        assert!(ledger(Some(3.0), None).reserve(next, &before).is_err());
-        assert!(ledger(Some(4.0), None).reserve(next, &before).is_ok());
+        assert!(budget(Some(3.0), None).reserve(next, &before).is_err());
+        assert!(budget(Some(4.0), None).reserve(next, &before).is_ok());
     }
 
     #[test]
     fn who_keeps_to_a_limit_gets_what_is_left() {
-        assert_eq!(ledger(None, None).left(&spent(1 << 40, 1e9)).unwrap(), None);
+        assert_eq!(budget(None, None).left(&spent(1 << 40, 1e9)).unwrap(), None);
         assert_eq!(
-            ledger(Some(1.0), Some(300))
+            budget(Some(1.0), Some(300))
                 .left(&spent(299, 0.75))
                 .unwrap(),
             Some(0.25)
         );
         assert_eq!(
-            ledger(Some(1.0), None)
+            budget(Some(1.0), None)
                 .left(&spent(0, 1.0))
                 .unwrap_err()
                 .reason(),
             Reason::Budget
         );
         assert_eq!(
-            ledger(None, Some(300))
+            budget(None, Some(300))
                 .left(&spent(300, 0.0))
                 .unwrap_err()
                 .reason(),

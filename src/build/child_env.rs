@@ -124,25 +124,25 @@ impl ChildEnv {
     }
 
     fn tool_launcher(&self, folder: Option<&Path>, frozen: &[PathBuf]) -> Result<Launcher> {
-        let Some(mut walls) = self.launcher.policy.clone() else {
+        let Some(mut policy) = self.launcher.policy.clone() else {
             return Ok(self.launcher.clone());
         };
-        walls
+        policy
             .freeze
             .extend(frozen.iter().map(|place| self.workspace.join(place)));
-        walls.write.extend(self.cache(CacheOwner::Environments));
-        walls
+        policy.write.extend(self.cache(CacheOwner::Environments));
+        policy
             .read
             .extend(folder.and_then(|folder| folder.canonicalize().ok()));
-        let launcher = self.launcher.with_policy(walls.clone());
-        let pocket = match walls.mode {
+        let launcher = self.launcher.with_policy(policy.clone());
+        let namespaces = match policy.mode {
             SandboxMode::Reduced => None,
             SandboxMode::Full | SandboxMode::FullWithoutLandlock => {
-                Some(Arc::new(SharedNamespaces::make(&launcher, &walls)?))
+                Some(Arc::new(SharedNamespaces::make(&launcher, &policy)?))
             }
         };
         Ok(Launcher {
-            namespaces: pocket,
+            namespaces: namespaces,
             ..launcher
         })
     }

@@ -462,41 +462,41 @@ mod tests {
     }
 
     fn sum(events: Vec<Event>) -> LogState {
-        let mut memory = LogState::default();
+        let mut log_state = LogState::default();
         for event in events {
-            memory.apply(event);
+            log_state.apply(event);
         }
-        memory
+        log_state
     }
 
     #[test]
     fn answers_are_found_by_their_place_and_added_up() {
-        let memory = sum(vec![
+        let log_state = sum(vec![
             requested(0, 100),
             answered(0, 7),
             requested(1, 100),
             answered(1, 8),
         ]);
         assert!(
-            memory
+            log_state
                 .answer(place(0))
                 .is_some_and(|recorded| recorded.is_ok())
         );
-        assert!(memory.answer(place(2)).is_none());
-        let totals = memory.totals().unwrap();
+        assert!(log_state.answer(place(2)).is_none());
+        let totals = log_state.totals().unwrap();
         assert_eq!(
             (totals.llm_calls, totals.input_tokens, totals.cost_usd),
             (2, 15, Some(1.0))
         );
-        assert_eq!(memory.charges().tokens, 0);
+        assert_eq!(log_state.charges().tokens, 0);
     }
 
     #[test]
     fn an_answer_that_shows_no_usage_counts_as_the_worst_case() {
-        let memory = sum(vec![requested(0, 100), answered(0, 0)]);
-        assert_eq!(memory.charges().tokens, 100);
+        let log_state = sum(vec![requested(0, 100), answered(0, 0)]);
+        assert_eq!(log_state.charges().tokens, 100);
         assert_eq!(
-            memory.lost_usd().map(f64::to_bits),
+            log_state.lost_usd().map(f64::to_bits),
             Some(0),
             "it did not break off, and zero has no sign"
         );
@@ -533,9 +533,9 @@ mod tests {
         ];
         for (events, tokens) in cases {
             let shown = format!("{events:?}");
-            let memory = sum(events);
-            assert_eq!(memory.charges().tokens, tokens, "{shown}");
-            assert_eq!(memory.lost_usd(), Some(tokens as f64), "{shown}");
+            let log_state = sum(events);
+            assert_eq!(log_state.charges().tokens, tokens, "{shown}");
+            assert_eq!(log_state.lost_usd(), Some(tokens as f64), "{shown}");
         }
         let unpriced = Charge {
             tokens: 7,

@@ -160,13 +160,11 @@ impl Run {
     /// The end of a replay is the recorded one, or the run has failed. Returns the phase that it comes to.
     fn compare_end(&mut self, from: Phase, to: Phase) -> Result<Phase> {
         let Context {
-            state,
-            log_state: memory,
-            ..
+            state, log_state, ..
         } = &mut self.context;
         let is_over = to.is_terminal() && state.reason != Some(Reason::ReplayMismatch);
         let replay = self.generator.replay().filter(|_| is_over);
-        let Some(difference) = replay.and_then(|replay| replay.end_difference(state, memory))
+        let Some(difference) = replay.and_then(|replay| replay.end_difference(state, log_state))
         else {
             return Ok(to);
         };
@@ -180,8 +178,8 @@ impl Run {
 }
 
 /// Returns the lines of transitions that a crash kept out of the log: `state.json` comes first, and stands.
-pub fn missing_transitions(memory: &LogState, state: &RunState) -> Vec<Event> {
-    let Some(known) = memory.phase() else {
+pub fn missing_transitions(log_state: &LogState, state: &RunState) -> Vec<Event> {
+    let Some(known) = log_state.phase() else {
         return Vec::new();
     };
     let way = known.way_to(state.phase);

@@ -273,7 +273,7 @@ impl RecordedModel {
     ) -> Result<Option<RecordedAnswer>> {
         let RecordedModel {
             client,
-            budget: ledger,
+            budget,
             policy,
             secrets,
             ..
@@ -291,8 +291,8 @@ impl RecordedModel {
             }),
             RetryEvent::Sending { attempt } => {
                 match keeps_its_limit {
-                    true => ledger.left(&usage).map(drop)?,
-                    false => ledger.reserve(question.worst, &usage)?,
+                    true => budget.left(&usage).map(drop)?,
+                    false => budget.reserve(question.worst, &usage)?,
                 }
                 let agent_id = MAIN_AGENT.into();
                 let retried = Event::ModelRetried {
@@ -308,8 +308,8 @@ impl RecordedModel {
                 spent,
                 again_after,
             } => {
-                let charge = ledger.charge(spent, question.worst);
-                charge.into_iter().for_each(|charge| ledger.add(charge));
+                let charge = budget.charge(spent, question.worst);
+                charge.into_iter().for_each(|charge| budget.add(charge));
                 let wait =
                     again_after.map(|delay| format!("; next try in {} s", delay.as_secs_f64()));
                 let mut context = shared.borrow_mut();

@@ -58,16 +58,16 @@ pub fn copy_in(context: &Context, inputs: &[WorkspaceInput]) -> Result<()> {
     })
 }
 
-fn place(door: &Workspace, input: &WorkspaceInput) -> Result<()> {
+fn place(workspace: &Workspace, input: &WorkspaceInput) -> Result<()> {
     let to = Path::new(input.to.as_str());
     match &input.kind {
-        InputKind::Dir => door.make_dir(to, FOLDER_MODE),
-        InputKind::Link { target } => door.put_link(to, target.as_os_str()),
+        InputKind::Dir => workspace.make_dir(to, FOLDER_MODE),
+        InputKind::Link { target } => workspace.put_link(to, target.as_os_str()),
         InputKind::File {
             mode,
             content: Some(content),
             ..
-        } => door.put_file(to, &mut &content[..], *mode, false),
+        } => workspace.put_file(to, &mut &content[..], *mode, false),
         InputKind::File {
             source,
             mode,
@@ -76,7 +76,7 @@ fn place(door: &Workspace, input: &WorkspaceInput) -> Result<()> {
         } => {
             let mut file = open_file(source, OFlags::NOFOLLOW)
                 .map_err(|error| Error::io("open", source, error))?;
-            door.put_file(to, &mut file, *mode, false)
+            workspace.put_file(to, &mut file, *mode, false)
         }
     }
 }
@@ -103,14 +103,14 @@ struct ProtectedTree {
 type ByPath<'a> = HashMap<&'a Path, &'a WorkspaceEntry>;
 
 impl ProtectedTree {
-    fn at(door: &Workspace, inputs: &[&WorkspaceInput]) -> Result<ProtectedTree> {
-        let (begun, times_tell) = (now_of_files(), door.has_reliable_times());
+    fn at(workspace: &Workspace, inputs: &[&WorkspaceInput]) -> Result<ProtectedTree> {
+        let (begun, times_tell) = (now_of_files(), workspace.has_reliable_times());
         let places: HashSet<&Path> = outermost(inputs.iter().copied()).map(path_of).collect();
         let ways: HashSet<&Path> = places.iter().flat_map(|place| place.ancestors()).collect();
         let mut entries = Vec::new();
         // The last place that was met: a walk leaves it when it has seen all of it.
         let mut around: Option<PathBuf> = None;
-        door.walk_whole(&mut |entry| {
+        workspace.walk_whole(&mut |entry| {
             let is_inside = around
                 .as_ref()
                 .is_some_and(|place| entry.path.starts_with(place));
@@ -250,7 +250,11 @@ fn is_below(path: &SafePath, folders: &[SafePath]) -> bool {
 }
 
 /// A file with a second name could be changed by that, so it is made anew.
-fn is_as_given(door: &Workspace, input: &WorkspaceInput, found: &WorkspaceEntry) -> Result<bool> {
+fn is_as_given(
+    workspace: &Workspace,
+    input: &WorkspaceInput,
+    found: &WorkspaceEntry,
+) -> Result<bool> {
     Ok(match (&input.kind, &found.kind) {
         (InputKind::Dir, EntryKind::Dir { mode }) => mode & 0o700 == 0o700,
         (InputKind::Link { target }, EntryKind::Link { target: now }) => {
@@ -267,15 +271,15 @@ fn is_as_given(door: &Workspace, input: &WorkspaceInput, found: &WorkspaceEntry)
             mode & 0o777 == now & 0o777
                 && found.links == 1
                 && *size == content.len() as u64
-                && has_content(door, &found.path, content)?
+                && has_content(workspace, &found.path, content)?
         }
         _ => false,
     })
 }
 
-fn has_content(door: &Workspace, path: &Path, content: &[u8]) -> Result<bool> {
+fn has_content(workspace: &Workspace, path: &Path, content: &[u8]) -> Result<bool> {
     Ok(
-        matches!(door.read_file(path, content.len() as u64)?, ReadOutcome::File(bytes) if bytes[..] == content[..]),
+        matches!(workspace.read_file(path, content.len() as u64)?, ReadOutcome::File(bytes) if bytes[..] == content[..]),
     )
 }
 

@@ -32,7 +32,7 @@ const SHOWN_BEFORE: usize = 60;
 /// A recorded run to answer from.
 #[derive(Debug)]
 pub struct Replay {
-    memory: LogState,
+    log_state: LogState,
     /// Some of its lines could not be read, so what was written last is not known for sure.
     is_damaged: bool,
     /// The places whose answers were used.
@@ -47,18 +47,20 @@ impl Replay {
         let file = open_file(path, OFlags::empty()).map_err(|error| {
             Error::Usage(format!("cannot open the log {}: {error}", path.display()))
         })?;
-        let mut memory = LogState::default();
-        let read = read_lines(&file, None, &mut |seq, event| memory.apply_line(seq, event))
-            .map_err(|error| {
-                Error::Usage(format!("cannot read the log {}: {error}", path.display()))
-            })?;
+        let mut log_state = LogState::default();
+        let read = read_lines(&file, None, &mut |seq, event| {
+            log_state.apply_line(seq, event)
+        })
+        .map_err(|error| {
+            Error::Usage(format!("cannot read the log {}: {error}", path.display()))
+        })?;
         if read.lines == 0 {
             return Err(Error::Spec(format!(
                 "{}:1:1: this is no log of a run",
                 path.display()
             )));
         }
-        let mut roots: Vec<String> = memory.root().map(str::to_owned).into_iter().collect();
+        let mut roots: Vec<String> = log_state.root().map(str::to_owned).into_iter().collect();
         roots.extend([root, &true_path(root)].map(|root| root.display().to_string()));
         roots = roots
             .iter()
@@ -67,7 +69,7 @@ impl Replay {
             .collect();
         roots.sort_by_key(|root| std::cmp::Reverse(root.len()));
         Ok(Replay {
-            memory,
+            log_state,
             is_damaged: !read.skipped.is_empty(),
             used: RefCell::default(),
             roots,
@@ -84,13 +86,13 @@ impl Replay {
     ) -> Result<RecordedAnswer> {
         let at = shown(place);
         let mismatch = |text: String| Error::Failed(Reason::ReplayMismatch, text);
-        let Some(recorded) = self.memory.answer(place) else {
+        let Some(recorded) = self.log_state.answer(place) else {
             return Err(mismatch(format!(
                 "the log has no answer for this request ({at})"
             )));
         };
         // A damaged line can be missing; its answer is there all the same.
-        let asked = self.memory.request(place).map(|asked| &asked.said);
+        let asked = self.log_state.request(place).map(|asked| &asked.said);
         if let Some(difference) = asked.and_then(|asked| self.difference(asked, request, varying)) {
             return Err(mismatch(format!(
                 "the request differs from the recorded one ({at}): {difference}"
@@ -102,7 +104,7 @@ impl Replay {
 
     /// Returns how the end of a run differs from the recorded one: in its outcome, in answers that nobody asked for, or
     /// in the files that answers and tools wrote.
-    pub fn end_difference(&self, state: &RunState, memory: &LogState) -> Option<String> {
+    pub fn end_difference(&self, state: &RunState, log_state: &LogState) -> Option<String> {
         let outcome = || {
             let now = (
                 state.phase.name(),
@@ -111,7 +113,7 @@ impl Replay {
                     .map(|reason| reason.to_string())
                     .unwrap_or_default(),
             );
-            let (outcome, reason) = self.memory.end()?;
+            let (outcome, reason) = self.log_state.end()?;
             let differs = (outcome, reason) != (now.0, now.1.as_str())
                 && reason != Reason::ReplayMismatch.to_string();
             let why = state
@@ -128,7 +130,7 @@ impl Replay {
         };
         let unused = || {
             let unused: Vec<RequestPlace> = self
-                .memory
+                .log_state
                 .answer_places()
                 .difference(&self.used.borrow())
                 .copied()
@@ -142,7 +144,7 @@ impl Replay {
         let is_repeatable = !self.is_damaged && !self.conversations().has_unknown_outcomes();
         let files = || {
             is_repeatable
-                .then(|| file_difference(self.memory.files(), memory.files()))
+                .then(|| file_difference(self.log_state.files(), log_state.files()))
                 .flatten()
         };
         let difference = outcome().or_else(unused).or_else(files)?;
@@ -153,12 +155,12 @@ impl Replay {
 
     /// Whether the log has an answer for a place.
     pub fn has_answer(&self, place: RequestPlace) -> bool {
-        self.memory.answer(place).is_some()
+        self.log_state.answer(place).is_some()
     }
 
     /// Returns what the log knows of conversations.
     pub fn conversations(&self) -> &ConversationHistory {
-        self.memory.conversations()
+        self.log_state.conversations()
     }
 
     /// Returns the first line in which two texts differ by more than by nature, both shown.
@@ -454,7 +456,7 @@ mod tests {
 
     fn replay() -> Replay {
         Replay {
-            memory: LogState::default(),
+            log_state: LogState::default(),
             is_damaged: false,
             used: RefCell::default(),
             roots: vec!["/a/root".into()],

@@ -40,12 +40,12 @@ pub fn record(context: &mut Context) -> Result<()> {
 
 /// Returns what is different from what was tested, each name with what became of it; nothing where it is the same.
 pub fn changes(
-    door: Option<&Workspace>,
+    workspace: Option<&Workspace>,
     tested: &TestedFiles,
-    stop: &CancelToken,
+    cancel: &CancelToken,
 ) -> Result<Vec<String>> {
-    let now = door.map_or(Ok(Some(TestedFiles::new())), |door| {
-        look(door, tested, stop)
+    let now = workspace.map_or(Ok(Some(TestedFiles::new())), |workspace| {
+        look(workspace, tested, cancel)
     })?;
     let Some(now) = now else {
         return Ok(vec![format!("more than {MOST_FILES} files")]);
@@ -67,9 +67,13 @@ pub fn changes(
 }
 
 /// Looks at the workspace; `known` files that look untouched are not read. Nothing, where there are too many files.
-fn look(door: &Workspace, known: &TestedFiles, stop: &CancelToken) -> Result<Option<TestedFiles>> {
+fn look(
+    workspace: &Workspace,
+    known: &TestedFiles,
+    cancel: &CancelToken,
+) -> Result<Option<TestedFiles>> {
     let mut entries = Vec::new();
-    let walked = door.walk(&mut |entry| {
+    let walked = workspace.walk(&mut |entry| {
         if is_of_tools(&entry.path) || is_kept(&entry.path) {
             return WalkStep::Skip;
         }
@@ -87,12 +91,13 @@ fn look(door: &Workspace, known: &TestedFiles, stop: &CancelToken) -> Result<Opt
     }
     let mut files = TestedFiles::new();
     for entry in entries {
-        stop.requested()
+        cancel
+            .requested()
             .map_or(Ok(()), |signal| Err(Error::Stopped(signal)))?;
         let (name, stamp) = (entry.path.to_string_lossy().into_owned(), stamp(&entry));
         let content = match known.get(&name).filter(|known| known.stamp == stamp) {
             Some(known) => known.content.clone(),
-            None => content(door, &entry)?,
+            None => content(workspace, &entry)?,
         };
         files.insert(name, TestedFile { content, stamp });
     }
@@ -124,21 +129,23 @@ fn stamp(entry: &WorkspaceEntry) -> String {
 }
 
 /// Returns what tells one content from another; whether a file can be executed belongs to it.
-fn content(door: &Workspace, entry: &WorkspaceEntry) -> Result<String> {
+fn content(workspace: &Workspace, entry: &WorkspaceEntry) -> Result<String> {
     let (size, mode) = match &entry.kind {
         EntryKind::File { size, mode } => (*size, *mode),
         EntryKind::Link { target } => return Ok(format!("link {}", target.to_string_lossy())),
         EntryKind::Dir { .. } | EntryKind::Special => return Ok("special".into()),
     };
     let kind = if mode & 0o111 == 0 { "file" } else { "program" };
-    Ok(match door.read_file(&entry.path, size.min(HASHED_LIMIT))? {
-        ReadOutcome::File(bytes) => {
-            format!("{kind} {}", hex(&Sha256::digest(&bytes)[..HASH_BYTES]))
-        }
-        ReadOutcome::TooLarge(size) => format!(
-            "{kind} of {size} bytes, {}.{:09}",
-            entry.mtime.0, entry.mtime.1
-        ),
-        ReadOutcome::Other | ReadOutcome::Missing => format!("{kind} that cannot be read"),
-    })
+    Ok(
+        match workspace.read_file(&entry.path, size.min(HASHED_LIMIT))? {
+            ReadOutcome::File(bytes) => {
+                format!("{kind} {}", hex(&Sha256::digest(&bytes)[..HASH_BYTES]))
+            }
+            ReadOutcome::TooLarge(size) => format!(
+                "{kind} of {size} bytes, {}.{:09}",
+                entry.mtime.0, entry.mtime.1
+            ),
+            ReadOutcome::Other | ReadOutcome::Missing => format!("{kind} that cannot be read"),
+        },
+    )
 }

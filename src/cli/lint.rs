@@ -14,14 +14,9 @@ use crate::observers::printable::plain_text;
 use crate::process::sandbox::SandboxMode;
 
 /// Checks the spec that a flag or a bare path names, and returns the exit code.
-pub fn main(
-    surroundings: &CliEnv,
-    path: Option<PathBuf>,
-    spec: Option<PathBuf>,
-    as_json: bool,
-) -> u8 {
+pub fn main(env: &CliEnv, path: Option<PathBuf>, spec: Option<PathBuf>, as_json: bool) -> u8 {
     let named = path.clone().or(spec.clone()).unwrap_or_default();
-    let result = file_of(path, spec).and_then(|file| check(surroundings, &file));
+    let result = file_of(path, spec).and_then(|file| check(env, &file));
     let (code, warnings, error) = match result {
         Ok(warnings) => (0, warnings, None),
         Err(error) => (error.exit_code(), Vec::new(), Some(error.to_string())),
@@ -56,12 +51,12 @@ fn file_of(path: Option<PathBuf>, spec: Option<PathBuf>) -> Result<PathBuf> {
     }
 }
 
-fn check(surroundings: &CliEnv, file: &Path) -> Result<Vec<String>> {
-    let spec = read::read(file, surroundings.home().as_deref())?;
-    let inputs = inputs::collect(&spec, &surroundings.root, &signals()?)?;
+fn check(env: &CliEnv, file: &Path) -> Result<Vec<String>> {
+    let spec = read::read(file, env.home().as_deref())?;
+    let inputs = inputs::collect(&spec, &env.root, &signals()?)?;
     inputs.left_out.iter().for_each(|line| complain(line));
     crate::cli::run_config::known_price(&spec)?;
     // Without trying what this system gives: the full sandbox shows what the others show.
-    programs::refuse_missing(&spec, surroundings, Some(SandboxMode::Full))?;
+    programs::refuse_missing(&spec, env, Some(SandboxMode::Full))?;
     Ok(spec.warnings.into_iter().chain(inputs.warnings).collect())
 }

@@ -239,21 +239,19 @@ fn dispatch(argv: &[OsString]) -> u8 {
         Ok(arguments) => arguments,
         Err(error) => return refuse_command_line(&error, argv),
     };
-    let surroundings = CliEnv::from_process(arguments.root);
+    let env = CliEnv::from_process(arguments.root);
     match arguments.command {
         CliCommand::Run(mut run) => {
             let json = run.json;
             match run.resolve_path() {
-                Ok(()) => run::main(&run, &surroundings).print(json),
+                Ok(()) => run::main(&run, &env).print(json),
                 Err(error) => RunOutcome::refused(&error, None).print(json),
             }
         }
-        CliCommand::Status { json } => said(status::main(&surroundings, json)),
-        CliCommand::Reset => said(reset::main(&surroundings)),
-        CliCommand::Lint(LintArguments { path, spec, json }) => {
-            lint::main(&surroundings, path, spec, json)
-        }
-        CliCommand::Serve(serve) => serve::main(&serve, &surroundings),
+        CliCommand::Status { json } => said(status::main(&env, json)),
+        CliCommand::Reset => said(reset::main(&env)),
+        CliCommand::Lint(LintArguments { path, spec, json }) => lint::main(&env, path, spec, json),
+        CliCommand::Serve(serve) => serve::main(&serve, &env),
         CliCommand::Diagram { .. } => said(Err(not_there_yet("diagram"))),
     }
 }

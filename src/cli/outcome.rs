@@ -204,7 +204,7 @@ fn goes_on(error: &Error) -> bool {
 }
 
 /// Returns the command that goes on, ready to be pasted into a shell.
-pub fn next_command(arguments: &RunArguments, surroundings: &CliEnv) -> String {
+pub fn next_command(arguments: &RunArguments, env: &CliEnv) -> String {
     let mut words = vec!["orchestrator".to_owned(), "run".to_owned()];
     let mut option = |name: &str, value: Option<&OsStr>| match value {
         // What begins like an option is a value only after `=`.
@@ -215,10 +215,7 @@ pub fn next_command(arguments: &RunArguments, surroundings: &CliEnv) -> String {
         None => {}
     };
     option("--spec", arguments.spec.as_deref().map(Path::as_os_str));
-    option(
-        "--root",
-        surroundings.named_root.as_deref().map(Path::as_os_str),
-    );
+    option("--root", env.named_root.as_deref().map(Path::as_os_str));
     option(
         "--max-retries",
         arguments

@@ -15,8 +15,8 @@ use crate::process::sandbox::{SandboxMode, SandboxPolicy, policy};
 const KIT_FOLDERS: [&str; 3] = ["bin", "sbin", "libexec"];
 
 /// Looks up the program of every check; `mode` is the sandbox that they get, if any. All that is missing is told at once.
-pub fn refuse_missing(spec: &Spec, surroundings: &CliEnv, mode: Option<SandboxMode>) -> Result<()> {
-    let site = CheckPrograms::new(spec, surroundings, mode);
+pub fn refuse_missing(spec: &Spec, env: &CliEnv, mode: Option<SandboxMode>) -> Result<()> {
+    let site = CheckPrograms::new(spec, env, mode);
     let refusals: Vec<String> = spec
         .checks
         .iter()
@@ -35,17 +35,14 @@ struct CheckPrograms<'a> {
     base: CallerEnv,
     root: PathBuf,
     mode: Option<SandboxMode>,
-    walls: Option<SandboxPolicy>,
+    policy: Option<SandboxPolicy>,
     originals: Vec<PathBuf>,
 }
 
 impl<'a> CheckPrograms<'a> {
-    fn new(spec: &'a Spec, surroundings: &CliEnv, mode: Option<SandboxMode>) -> CheckPrograms<'a> {
-        let base = CallerEnv::new(surroundings.variables());
-        let root = surroundings
-            .root
-            .canonicalize()
-            .unwrap_or_else(|_| surroundings.root.clone());
+    fn new(spec: &'a Spec, env: &CliEnv, mode: Option<SandboxMode>) -> CheckPrograms<'a> {
+        let base = CallerEnv::new(env.variables());
+        let root = env.root.canonicalize().unwrap_or_else(|_| env.root.clone());
         let originals = sandbox::originals(spec)
             .iter()
             .filter_map(|path| path.canonicalize().ok())
@@ -55,11 +52,11 @@ impl<'a> CheckPrograms<'a> {
             base,
             root,
             mode,
-            walls: None,
+            policy: None,
             originals,
         };
-        let walls = programs.policy_with(&[]);
-        CheckPrograms { walls, ..programs }
+        let policy = programs.policy_with(&[]);
+        CheckPrograms { policy, ..programs }
     }
 
     /// Returns the walls of the checks where the spec opened this, too. Private directories and caches hold no programs.
@@ -76,19 +73,19 @@ impl<'a> CheckPrograms<'a> {
         self.mode.map(|mode| sandbox::of_checks(&spec, &site(mode)))
     }
 
-    fn missing(&self, check: &CheckSpec, walls: Option<&SandboxPolicy>) -> Option<MissingProgram> {
+    fn missing(&self, check: &CheckSpec, policy: Option<&SandboxPolicy>) -> Option<MissingProgram> {
         let path = check.env.get("PATH").map_or(self.base.path(), OsStr::new);
         let lookup = ProgramSearch {
             path,
             workspace: &self.root.join("workspace"),
-            policy: walls,
+            policy: policy,
         };
         lookup.missing(check.command.first()?)
     }
 
     /// Returns the whole message about a check that can never start.
     fn refusal(&self, check: &CheckSpec) -> Option<String> {
-        let missing = self.missing(check, self.walls.as_ref())?;
+        let missing = self.missing(check, self.policy.as_ref())?;
         let program = check
             .command
             .first()

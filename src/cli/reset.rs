@@ -8,26 +8,26 @@ use crate::state::store::{LoadedState, Root};
 use crate::workspace::Workspace;
 
 /// Empties the workspace and forgets the run; returns what is printed.
-pub fn main(surroundings: &CliEnv) -> Result<String> {
-    let root = Root::open(&surroundings.root)?;
+pub fn main(env: &CliEnv) -> Result<String> {
+    let root = Root::open(&env.root)?;
     root.refuse_links(&["workspace"])?;
     let _lock = root.lock()?;
     root.sweep();
-    let workspace = root.join("workspace");
+    let path = root.join("workspace");
     let is_ours = !matches!(root.load()?, LoadedState::Nothing);
-    if workspace.exists() {
-        let door = Workspace::open(root.handle(), "workspace", &workspace)?;
-        if !is_ours && door.has_files_but(&KEPT_NAMES)? {
+    if path.exists() {
+        let workspace = Workspace::open(root.handle(), "workspace", &path)?;
+        if !is_ours && workspace.has_files_but(&KEPT_NAMES)? {
             return Err(foreign(&root));
         }
-        let left = door.clear(&KEPT_NAMES)?;
+        let left = workspace.clear(&KEPT_NAMES)?;
         if !left.is_empty() {
             let left =
                 std::io::Error::other(format!("still there: {}", left.join(", ").escape_debug()));
-            return Err(Error::io("empty", &workspace, left));
+            return Err(Error::io("empty", &path, left));
         }
     }
-    wiring::forget_caches(surroundings);
+    wiring::forget_caches(env);
     root.forget()?;
     Ok(if is_ours {
         "reset: workspace/ is empty, the run is forgotten\n"

@@ -61,46 +61,46 @@ impl FreshStart {
 }
 
 /// Runs the command to its end.
-pub fn main(arguments: &RunArguments, surroundings: &CliEnv) -> RunOutcome {
-    let next = next_command(arguments, surroundings);
-    let ending = signals().and_then(|stop| {
-        let order = RunConfig::read(arguments, surroundings, &stop)?;
-        execute(&order, stop, &next)
+pub fn main(arguments: &RunArguments, env: &CliEnv) -> RunOutcome {
+    let next = next_command(arguments, env);
+    let outcome = signals().and_then(|cancel| {
+        let config = RunConfig::read(arguments, env, &cancel)?;
+        execute(&config, cancel, &next)
     });
-    ending.unwrap_or_else(|error| RunOutcome::refused(&error, Some(next)))
+    outcome.unwrap_or_else(|error| RunOutcome::refused(&error, Some(next)))
 }
 
-fn execute(order: &RunConfig<'_>, stop: CancelToken, next: &str) -> Result<RunOutcome> {
-    let root = Root::open(&order.env.root)?;
+fn execute(config: &RunConfig<'_>, cancel: CancelToken, next: &str) -> Result<RunOutcome> {
+    let root = Root::open(&config.env.root)?;
     root.refuse_links(&["workspace", "logs"])?;
     let _lock = root.lock()?;
     root.sweep();
-    let (decision, found) = decide(order, &root)?;
+    let (decision, found) = decide(config, &root)?;
     match decision {
         RunDecision::Over(state) => {
-            wiring::forget_caches(order.env);
-            let memory = close_log(order, &root, &state)?;
-            let changes = changes_since(&root, &state, &memory, &stop)?;
-            let ending = RunOutcome::of_state(&state, memory.notes().to_vec())
-                .with_checks(memory.rounds().last());
-            let ending = ending.unless_changed(&changes);
+            wiring::forget_caches(config.env);
+            let log_state = close_log(config, &root, &state)?;
+            let changes = changes_since(&root, &state, &log_state, &cancel)?;
+            let outcome = RunOutcome::of_state(&state, log_state.notes().to_vec())
+                .with_checks(log_state.rounds().last());
+            let outcome = outcome.unless_changed(&changes);
             let words = if changes.is_empty() {
                 "over (--no-resume starts afresh)"
             } else {
                 "over"
             };
-            complain(&format!("this run is {words}: {}", ending.message()));
-            Ok(ending.with_notes())
+            complain(&format!("this run is {words}: {}", outcome.message()));
+            Ok(outcome.with_notes())
         }
-        RunDecision::GoOn(state) => drive(order, found, root, stop, *state, None, next),
+        RunDecision::GoOn(state) => drive(config, found, root, cancel, *state, None, next),
         RunDecision::Begin(beginning) => {
-            wiring::forget_caches(order.env);
+            wiring::forget_caches(config.env);
             drive(
-                order,
+                config,
                 found,
                 root,
-                stop,
-                order.new_run(),
+                cancel,
+                config.new_run(),
                 Some(beginning),
                 next,
             )
@@ -109,8 +109,8 @@ fn execute(order: &RunConfig<'_>, stop: CancelToken, next: &str) -> Result<RunOu
 }
 
 /// Decides, and finds out what this system gives where something will be run.
-fn decide(order: &RunConfig<'_>, root: &Root) -> Result<(RunDecision, Option<ProbeResult>)> {
-    let afresh = order.arguments.no_resume || order.arguments.replay.is_some();
+fn decide(config: &RunConfig<'_>, root: &Root) -> Result<(RunDecision, Option<ProbeResult>)> {
+    let afresh = config.arguments.no_resume || config.arguments.replay.is_some();
     let loaded = root.load()?;
     let decision = match &loaded {
         LoadedState::Workflow => {
@@ -122,7 +122,7 @@ fn decide(order: &RunConfig<'_>, root: &Root) -> Result<(RunDecision, Option<Pro
             "state.json was corrupt: {problem}"
         ))),
         LoadedState::Corrupt(problem) => {
-            return Ok((record_corruption(order, root, problem)?, None));
+            return Ok((record_corruption(config, root, problem)?, None));
         }
         LoadedState::Build(state) if afresh => RunDecision::Begin(FreshStart::saying(format!(
             "the run {} is thrown away",
@@ -131,7 +131,7 @@ fn decide(order: &RunConfig<'_>, root: &Root) -> Result<(RunDecision, Option<Pro
         LoadedState::Build(state) if state.reason == Some(Reason::StateCorrupt) => {
             RunDecision::Over(state.clone())
         }
-        LoadedState::Build(state) if state.spec_hash != order.inputs.hash => {
+        LoadedState::Build(state) if state.spec_hash != config.inputs.hash => {
             RunDecision::Begin(claim_root(root, state)?)
         }
         LoadedState::Build(state) if state.phase.is_terminal() => RunDecision::Over(state.clone()),
@@ -139,12 +139,12 @@ fn decide(order: &RunConfig<'_>, root: &Root) -> Result<(RunDecision, Option<Pro
     };
     let mut found = None;
     if !matches!(decision, RunDecision::Over(_)) {
-        order.key()?;
-        order.client_program()?;
-        found = order.sandbox()?;
+        config.key()?;
+        config.client_program()?;
+        found = config.sandbox()?;
         programs::refuse_missing(
-            &order.spec,
-            order.env,
+            &config.spec,
+            config.env,
             found.as_ref().map(|found| found.mode),
         )?;
     }
@@ -169,12 +169,12 @@ fn claim_root(root: &Root, state: &RunState) -> Result<FreshStart> {
         "the spec has changed: the run {run_id} of {spec_file} ({}) is left",
         phase.name()
     );
-    let workspace = root.join("workspace");
-    if !workspace.exists() {
+    let path = root.join("workspace");
+    if !path.exists() {
         return Ok(FreshStart::saying(left));
     }
-    let door = Workspace::open(root.handle(), "workspace", &workspace)?;
-    if !door.has_files_but(&KEPT_NAMES)? && state.usage.llm_calls == 0 {
+    let workspace = Workspace::open(root.handle(), "workspace", &path)?;
+    if !workspace.has_files_but(&KEPT_NAMES)? && state.usage.llm_calls == 0 {
         return Ok(FreshStart::saying(left));
     }
     let device = |path: &Path| {
@@ -183,7 +183,7 @@ fn claim_root(root: &Root, state: &RunState) -> Result<FreshStart> {
             .map_err(|error| Error::io("look at", path, error))
     };
     root.directory("logs")?;
-    if device(&workspace)? != device(&root.join("logs"))? {
+    if device(&path)? != device(&root.join("logs"))? {
         return Err(Error::Usage(format!(
             "{left}, but its workspace is on another file system than logs/ and cannot be kept there; move its files away \
              and run `orchestrator reset`, or start afresh without them: --no-resume"
@@ -205,8 +205,8 @@ fn refuse_foreign_files(root: &Root) -> Result<()> {
     if !workspace.exists() {
         return Ok(());
     }
-    let door = Workspace::open(root.handle(), "workspace", &workspace)?;
-    if door.has_files_but(&KEPT_NAMES)? {
+    let workspace = Workspace::open(root.handle(), "workspace", &workspace)?;
+    if workspace.has_files_but(&KEPT_NAMES)? {
         Err(foreign(root))
     } else {
         Ok(())
@@ -214,9 +214,9 @@ fn refuse_foreign_files(root: &Root) -> Result<()> {
 }
 
 /// Keeps a corrupt `state.json` aside and lets a FAILED one that says so take its place.
-fn record_corruption(order: &RunConfig<'_>, root: &Root, problem: &str) -> Result<RunDecision> {
+fn record_corruption(config: &RunConfig<'_>, root: &Root, problem: &str) -> Result<RunDecision> {
     let name = root.set_aside()?;
-    let mut state = order.new_run();
+    let mut state = config.new_run();
     state.phase = Phase::Failed;
     state.reason = Some(Reason::StateCorrupt);
     state.last_error = Some(format!(
@@ -228,20 +228,20 @@ fn record_corruption(order: &RunConfig<'_>, root: &Root, problem: &str) -> Resul
 
 /// Adds what a crash at the very end kept out of the log of a run that is over, and returns what the log
 /// knows. A log that is gone stays gone.
-fn close_log(order: &RunConfig<'_>, root: &Root, state: &RunState) -> Result<LogState> {
-    let mut memory = LogState::default();
+fn close_log(config: &RunConfig<'_>, root: &Root, state: &RunState) -> Result<LogState> {
+    let mut log_state = LogState::default();
     let logs = root.join("logs");
     if logs.join(format!("{}.log", state.run_id)).is_file() {
-        let secrets = order.secrets();
+        let secrets = config.secrets();
         let directory = root.directory("logs")?;
-        let mut hear = |seq, event| memory.apply_line(seq, event);
+        let mut hear = |seq, event| log_state.apply_line(seq, event);
         let (mut journal, _) =
             Journal::open(directory.as_fd(), &logs, &state.run_id, &secrets, &mut hear)?;
-        for event in build::missing_transitions(&memory, state) {
+        for event in build::missing_transitions(&log_state, state) {
             journal.append(&event)?;
         }
     }
-    Ok(memory)
+    Ok(log_state)
 }
 
 /// Returns what is different in the workspace of a SUCCESS since it was tested. Nothing of a run whose log does not say
@@ -249,81 +249,81 @@ fn close_log(order: &RunConfig<'_>, root: &Root, state: &RunState) -> Result<Log
 fn changes_since(
     root: &Root,
     state: &RunState,
-    memory: &LogState,
-    stop: &CancelToken,
+    log_state: &LogState,
+    cancel: &CancelToken,
 ) -> Result<Vec<String>> {
-    let Some(tested) = memory.tested().filter(|_| state.phase == Phase::Success) else {
+    let Some(tested) = log_state.tested().filter(|_| state.phase == Phase::Success) else {
         return Ok(Vec::new());
     };
     let workspace = root.join("workspace");
-    let door = workspace
+    let workspace = workspace
         .exists()
         .then(|| Workspace::open(root.handle(), "workspace", &workspace))
         .transpose()?;
-    tested_files::changes(door.as_ref(), tested, stop)
+    tested_files::changes(workspace.as_ref(), tested, cancel)
 }
 
 /// Drives a run; one that goes on has no beginning.
 fn drive(
-    order: &RunConfig<'_>,
+    config: &RunConfig<'_>,
     found: Option<ProbeResult>,
     root: Root,
-    stop: CancelToken,
+    cancel: CancelToken,
     state: RunState,
     beginning: Option<FreshStart>,
     next: &str,
 ) -> Result<RunOutcome> {
-    let arguments = order.arguments;
+    let arguments = config.arguments;
     let logs = root.directory("logs")?;
     let logs_path = root.join("logs");
-    let mut memory = LogState::default();
-    let secrets = order.secrets();
+    let mut log_state = LogState::default();
+    let secrets = config.secrets();
     let (journal, mended) = Journal::open(
         logs.as_fd(),
         &logs_path,
         &state.run_id,
         &secrets,
-        &mut |seq, event| memory.apply_line(seq, event),
+        &mut |seq, event| log_state.apply_line(seq, event),
     )?;
     let mut bus = Bus::default();
-    let mut options = ConsoleOptions::stderr(arguments.quiet, !order.env.is_colourless());
-    if order.env.has_dumb_terminal() {
+    let mut options = ConsoleOptions::stderr(arguments.quiet, !config.env.is_colourless());
+    if config.env.has_dumb_terminal() {
         options.terminal = None;
     }
     let console = Console::attach(&mut bus, options);
     if arguments.debug {
         DebugFiles::attach(&mut bus, logs_path.join(&state.run_id));
     }
-    let scribe = EventLog::new(journal, bus, arguments.debug, memory.notes().to_vec());
+    let log = EventLog::new(journal, bus, arguments.debug, log_state.notes().to_vec());
     let mut run = wiring::assemble(
-        order,
+        config,
         found.as_ref().map(|found| found.mode),
         root,
-        stop,
+        cancel,
         state,
-        scribe,
-        memory,
+        log,
+        log_state,
     )?;
     let is_new = beginning.is_some();
-    let started = start(order, found.as_ref(), &mut run, mended, beginning);
+    let started = start(config, found.as_ref(), &mut run, mended, beginning);
     if is_new && let Err(error) = started {
         // Nothing was saved: there is no run, and a log of it would be nobody's.
         let _ = std::fs::remove_file(logs_path.join(format!("{}.log", run.context.state.run_id)));
-        wiring::forget_caches(order.env);
+        wiring::forget_caches(config.env);
         return Err(error);
     }
     let result = started.and_then(|()| build::run(&mut run));
     if result.is_ok() {
-        wiring::forget_caches(order.env);
+        wiring::forget_caches(config.env);
     }
-    let ending = conclude(&mut run, result, next);
+    let outcome = conclude(&mut run, result, next);
     console.finish();
-    Ok(ending.with_notes())
+    Ok(outcome.with_notes())
 }
 
 /// Tells the beginning, saves, and picks up what a crash left.
 fn start(
-    order: &RunConfig<'_>,
+    config: &RunConfig<'_>,
     found: Option<&ProbeResult>,
     run: &mut Run,
     mended: Option<JournalRepair>,
@@ -359,38 +359,38 @@ fn start(
         workflow_id: context.state.run_id.clone(),
         // As the programs in it see it, links resolved.
         scope_dir: true_path(&context.root.path).display().to_string(),
-        debug_dir: order
+        debug_dir: config
             .arguments
             .debug
             .then(|| format!("logs/{}", context.state.run_id)),
         spec_file: context.state.spec_file.clone(),
         spec_hash: context.state.spec_hash.clone(),
-        provider: order.provider_name().into(),
-        model: order.model_name(),
+        provider: config.provider_name().into(),
+        model: config.model_name(),
         resumed: goes_on,
         version: env!("CARGO_PKG_VERSION").into(),
-        max_retries: Some(order.spec.max_retries),
+        max_retries: Some(config.spec.max_retries),
         replaces,
     })?;
     for word in words {
         context.log.progress(word)?;
     }
-    for warning in &order.spec.warnings {
+    for warning in &config.spec.warnings {
         context.log.note(format!("warning: {warning}"))?;
     }
-    record_sandbox_mode(order, found, context)?;
+    record_sandbox_mode(config, found, context)?;
     context.save()?;
     if goes_on { run.resume() } else { Ok(()) }
 }
 
 /// Tells behind which walls the programs of the run are, and where those are not the ones it began with.
 fn record_sandbox_mode(
-    order: &RunConfig<'_>,
+    config: &RunConfig<'_>,
     found: Option<&ProbeResult>,
     context: &mut Context,
 ) -> Result<()> {
     let (mode, mut message) = match found {
-        Some(found) => (found.mode.name(), found.line(&opened(order))),
+        Some(found) => (found.mode.name(), found.line(&opened(config))),
         None => (
             "off",
             "--no-sandbox: the checks run without kernel containment".to_owned(),
@@ -405,8 +405,8 @@ fn record_sandbox_mode(
 }
 
 /// What the spec opens beyond the usual.
-fn opened(order: &RunConfig<'_>) -> String {
-    let sandbox = &order.spec.sandbox;
+fn opened(config: &RunConfig<'_>) -> String {
+    let sandbox = &config.spec.sandbox;
     let paths: Vec<String> = sandbox
         .read
         .iter()
@@ -437,12 +437,12 @@ fn conclude(run: &mut Run, result: Result<Phase>, next: &str) -> RunOutcome {
     let workflow_id = context.state.run_id.clone();
     let total_cost_usd = context.state.usage.cost_usd;
     let notes = context.log.notes().to_vec();
-    let ending = match &result {
+    let outcome = match &result {
         Ok(_) => RunOutcome::of_state(&context.state, notes),
         Err(error) => RunOutcome::unfinished(error, &context.state, notes, next.to_owned()),
     };
-    let ending = ending.with_checks(context.log_state.rounds().last());
-    let message = ending.message().to_owned();
+    let outcome = outcome.with_checks(context.log_state.rounds().last());
+    let message = outcome.message().to_owned();
     let event = match &result {
         Ok(phase) => Event::WorkflowCompleted {
             outcome: phase.name().into(),
@@ -475,5 +475,5 @@ fn conclude(run: &mut Run, result: Result<Phase>, next: &str) -> RunOutcome {
     if context.log.record(event.clone()).is_err() {
         context.log.publish(&event);
     }
-    ending
+    outcome
 }

@@ -46,8 +46,8 @@ impl<'a> RunConfig<'a> {
     /// Reads everything that is asked for, or refuses it.
     pub fn read(
         arguments: &'a RunArguments,
-        surroundings: &'a CliEnv,
-        stop: &CancelToken,
+        env: &'a CliEnv,
+        cancel: &CancelToken,
     ) -> Result<RunConfig<'a>> {
         let Some(file) = &arguments.spec else {
             return Err(not_there_yet("run of a workflow"));
@@ -62,26 +62,26 @@ impl<'a> RunConfig<'a> {
         {
             return Err(not_there_yet(flag));
         }
-        refuse_colon(&surroundings.root)?;
-        Root::open(&surroundings.root)?;
-        let mut spec = read::read(file, surroundings.home().as_deref())?;
+        refuse_colon(&env.root)?;
+        Root::open(&env.root)?;
+        let mut spec = read::read(file, env.home().as_deref())?;
         apply_arguments(&mut spec, arguments)?;
-        let inputs = inputs::collect(&spec, &surroundings.root, stop)?;
+        let inputs = inputs::collect(&spec, &env.root, cancel)?;
         spec.warnings.extend_from_slice(&inputs.warnings);
         let price = known_price(&spec)?;
         let max_retries = arguments
             .max_retries
             .map(|asked| clamped(asked, &mut spec.warnings));
-        let order = RunConfig {
+        let config = RunConfig {
             arguments,
-            env: surroundings,
+            env: env,
             spec,
             inputs,
             max_retries,
             price,
         };
-        order.replay()?;
-        Ok(order)
+        config.replay()?;
+        Ok(config)
     }
 
     /// Returns the recorded run to answer from, where one is asked for.

@@ -63,7 +63,7 @@ pub struct ExtraAccess<'a> {
 }
 
 /// Returns the walls of a project's environments: what steers git was there before and stays as it is.
-pub fn of_project(wishes: &ExtraAccess<'_>, site: &SandboxSite<'_>) -> SandboxPolicy {
+pub fn of_project(access: &ExtraAccess<'_>, site: &SandboxSite<'_>) -> SandboxPolicy {
     let freeze: Vec<PathBuf> = [".git/hooks", ".git/config"]
         .map(|name| site.root.join(name))
         .into_iter()
@@ -74,12 +74,12 @@ pub fn of_project(wishes: &ExtraAccess<'_>, site: &SandboxSite<'_>) -> SandboxPo
         workspace: site.root,
         root: None,
         base: site.base,
-        read: wishes.read,
+        read: access.read,
         originals: &[],
         freeze: &freeze,
         private: site.private,
         devices: &[],
-        network: wishes.network,
+        network: access.network,
         limits: ResourceLimits::default(),
     })
 }

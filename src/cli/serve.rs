@@ -31,8 +31,8 @@ use crate::server::{self, ServeEnd};
 const BUILT_IN: [&str; 3] = ["bash", "python", "editor"];
 
 /// Serves, and returns the exit code.
-pub fn main(arguments: &ServeArguments, surroundings: &CliEnv) -> u8 {
-    match serve(arguments, surroundings) {
+pub fn main(arguments: &ServeArguments, env: &CliEnv) -> u8 {
+    match serve(arguments, env) {
         Ok(ServeEnd::ToTheEnd | ServeEnd::Unread) => 0,
         Ok(ServeEnd::Stopped(signal)) => signal.exit_code(),
         Err(error) => {
@@ -42,54 +42,50 @@ pub fn main(arguments: &ServeArguments, surroundings: &CliEnv) -> u8 {
     }
 }
 
-fn serve(arguments: &ServeArguments, surroundings: &CliEnv) -> Result<ServeEnd> {
-    let stop =
+fn serve(arguments: &ServeArguments, env: &CliEnv) -> Result<ServeEnd> {
+    let cancel =
         CancelToken::on_signals().map_err(|error| Error::Bug(format!("no signals: {error}")))?;
     adopt_orphans().map_err(|error| Error::Bug(format!("cannot adopt orphans: {error}")))?;
-    let project = project(arguments, surroundings)?;
-    let place = ServeSandbox::prepare(arguments, surroundings, &project)?;
+    let project = project(arguments, env)?;
+    let place = ServeSandbox::prepare(arguments, env, &project)?;
     let tmp = place
         .launcher
         .policy
         .as_ref()
         .map(SandboxPolicy::tmpdir)
         .unwrap_or_default();
-    let places = place.launcher.policy.as_ref().map(|walls| ChildDirs {
+    let places = place.launcher.policy.as_ref().map(|policy| ChildDirs {
         workspace: &project,
         tmp: &tmp,
-        home: &walls.home,
+        home: &policy.home,
         cache: None,
-        network: walls.network,
-        policy: Some(walls),
+        network: policy.network,
+        policy: Some(policy),
     });
-    let env = for_environments(
-        surroundings.variables(),
-        places.as_ref(),
-        &arguments.keep_env,
-    );
+    let variables = for_environments(env.variables(), places.as_ref(), &arguments.keep_env);
     complain(&place.words);
     let start = HostStart {
         launcher: place.launcher.clone(),
         python: find_program(
-            OsStr::new(&surroundings.text("PATH").unwrap_or_default()),
+            OsStr::new(&env.text("PATH").unwrap_or_default()),
             OsStr::new("python3"),
             &project,
         ),
         project,
-        env,
+        env: variables,
     };
-    let mut registry = registry(&start, &stop)?;
-    server::serve(&mut registry, &stop)
+    let mut registry = registry(&start, &cancel)?;
+    server::serve(&mut registry, &cancel)
         .map_err(|error| Error::io("serve", Path::new("stdout"), error))
 }
 
 /// Returns the project directory, absolute; one that is missing, or too much, is refused.
-fn project(arguments: &ServeArguments, surroundings: &CliEnv) -> Result<PathBuf> {
+fn project(arguments: &ServeArguments, env: &CliEnv) -> Result<PathBuf> {
     let named = arguments
         .project_dir
         .clone()
-        .or_else(|| surroundings.text("PROJECT_DIR").map(PathBuf::from));
-    let path = surroundings.absolute(&named.unwrap_or_default());
+        .or_else(|| env.text("PROJECT_DIR").map(PathBuf::from));
+    let path = env.absolute(&named.unwrap_or_default());
     let refuse = |problem: &str| {
         Error::Usage(format!(
             "the project directory {} {problem}",
@@ -100,9 +96,7 @@ fn project(arguments: &ServeArguments, surroundings: &CliEnv) -> Result<PathBuf>
     if !real.is_dir() {
         return Err(refuse("is not a directory"));
     }
-    let home = surroundings
-        .home()
-        .and_then(|home| home.canonicalize().ok());
+    let home = env.home().and_then(|home| home.canonicalize().ok());
     if !arguments.no_sandbox
         && (real == Path::new("/") || home.is_some_and(|home| home.starts_with(&real)))
     {
@@ -123,11 +117,7 @@ struct ServeSandbox {
 }
 
 impl ServeSandbox {
-    fn prepare(
-        arguments: &ServeArguments,
-        surroundings: &CliEnv,
-        project: &Path,
-    ) -> Result<ServeSandbox> {
+    fn prepare(arguments: &ServeArguments, env: &CliEnv, project: &Path) -> Result<ServeSandbox> {
         let launcher = Launcher::open(Path::new(OWN_PROGRAM));
         if arguments.no_sandbox {
             let words = format!(
@@ -140,15 +130,15 @@ impl ServeSandbox {
                 _private: None,
             });
         }
-        let read = opened(arguments, surroundings)?;
-        let found = probe::find(&launcher, &surroundings.temporary(), arguments.network)?;
+        let read = opened(arguments, env)?;
+        let found = probe::find(&launcher, &env.temporary(), arguments.network)?;
         let private = if found.mode == SandboxMode::Reduced {
-            Some(private_directories(surroundings)?)
+            Some(private_directories(env)?)
         } else {
             None
         };
-        let base = CallerEnv::new(surroundings.variables());
-        let wishes = ExtraAccess {
+        let base = CallerEnv::new(env.variables());
+        let access = ExtraAccess {
             read: &read,
             network: arguments.network,
         };
@@ -159,18 +149,18 @@ impl ServeSandbox {
             private: private.as_ref().map(TempDir::path),
             caches: None,
         };
-        let walls = sandbox::of_project(&wishes, &site);
-        let pocket = match found.mode {
+        let policy = sandbox::of_project(&access, &site);
+        let namespaces = match found.mode {
             SandboxMode::Reduced => None,
             SandboxMode::Full | SandboxMode::FullWithoutLandlock => {
-                Some(Arc::new(SharedNamespaces::make(&launcher, &walls)?))
+                Some(Arc::new(SharedNamespaces::make(&launcher, &policy)?))
             }
         };
-        let words = sandbox_line(&found, project, &wishes);
+        let words = sandbox_line(&found, project, &access);
         Ok(ServeSandbox {
             launcher: Launcher {
-                policy: Some(walls),
-                namespaces: pocket,
+                policy: Some(policy),
+                namespaces: namespaces,
                 ..launcher
             },
             words,
@@ -180,9 +170,9 @@ impl ServeSandbox {
 }
 
 /// Returns what `--read` names, absolute; what is not there, or private inside, is refused.
-fn opened(arguments: &ServeArguments, surroundings: &CliEnv) -> Result<Vec<PathBuf>> {
+fn opened(arguments: &ServeArguments, env: &CliEnv) -> Result<Vec<PathBuf>> {
     let open = |path: &PathBuf| {
-        let path = surroundings.absolute(path);
+        let path = env.absolute(path);
         let refuse = |problem: &str| Error::Usage(format!("--read {} {problem}", path.display()));
         path.metadata().map_err(|_| refuse("is not there"))?;
         match policy::refusal(&path) {
@@ -194,8 +184,8 @@ fn opened(arguments: &ServeArguments, surroundings: &CliEnv) -> Result<Vec<PathB
 }
 
 /// Makes a home and a temporary directory for all environments of this server.
-fn private_directories(surroundings: &CliEnv) -> Result<TempDir> {
-    let temporary = surroundings.temporary();
+fn private_directories(env: &CliEnv) -> Result<TempDir> {
+    let temporary = env.temporary();
     let made = tempfile::Builder::new()
         .prefix("orchestrator-serve-")
         .tempdir_in(&temporary);
@@ -207,12 +197,12 @@ fn private_directories(surroundings: &CliEnv) -> Result<TempDir> {
 }
 
 /// Returns the line about the walls, with the flags that change them.
-fn sandbox_line(found: &ProbeResult, project: &Path, wishes: &ExtraAccess<'_>) -> String {
-    let network = match wishes.network {
+fn sandbox_line(found: &ProbeResult, project: &Path, access: &ExtraAccess<'_>) -> String {
+    let network = match access.network {
         true => "the network is open, the host's loopback too",
         false => "no network (--network opens it)",
     };
-    let read: String = wishes
+    let read: String = access
         .read
         .iter()
         .map(|path| format!(", {} can be read", path.display()))
@@ -225,7 +215,7 @@ fn sandbox_line(found: &ProbeResult, project: &Path, wishes: &ExtraAccess<'_>) -
     format!("serve: {}", found.line(&opened))
 }
 
-fn registry(start: &HostStart, stop: &CancelToken) -> Result<Registry> {
+fn registry(start: &HostStart, cancel: &CancelToken) -> Result<Registry> {
     let (found, words) = adhoc::find(&start.project, &BUILT_IN);
     words.iter().for_each(|word| complain(word));
     let mut hosts: Vec<(String, HostEnvironment)> = found
@@ -265,7 +255,7 @@ fn registry(start: &HostStart, stop: &CancelToken) -> Result<Registry> {
         Box::new(EditorEnvironment::new(project)?.freezing(frozen(launcher))),
     );
     let deadline = Instant::now() + LOADING_PATIENCE;
-    hosts.retain_mut(|(_, host)| host.is_offered(deadline, Some(stop.as_fd())));
+    hosts.retain_mut(|(_, host)| host.is_offered(deadline, Some(cancel.as_fd())));
     for (name, host) in hosts {
         registry.add(&name, Box::new(host));
     }
@@ -276,12 +266,12 @@ fn registry(start: &HostStart, stop: &CancelToken) -> Result<Registry> {
 
 /// Returns what the walls close in the project: the editor works inside this program, so they do not hold it.
 fn frozen(launcher: &Launcher) -> FrozenPaths {
-    let walls = launcher.policy.iter();
-    let closed = walls.flat_map(|walls| {
-        walls
+    let policy = launcher.policy.iter();
+    let closed = policy.flat_map(|policy| {
+        policy
             .freeze
             .iter()
-            .filter_map(|path| path.strip_prefix(&walls.write[0]).ok())
+            .filter_map(|path| path.strip_prefix(&policy.write[0]).ok())
     });
     FrozenPaths {
         paths: closed.map(Path::to_owned).collect(),

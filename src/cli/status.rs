@@ -17,13 +17,13 @@ use crate::state::store::{LoadedState, Root};
 const SHOWN_LINES: usize = 12;
 
 /// Returns what is printed.
-pub fn main(surroundings: &CliEnv, json: bool) -> Result<String> {
-    let root = Root::open(&surroundings.root)?;
+pub fn main(env: &CliEnv, json: bool) -> Result<String> {
+    let root = Root::open(&env.root)?;
     match root.load()? {
         LoadedState::Nothing if json => Ok("null\n".into()),
         LoadedState::Nothing => Ok(format!(
             "no run in {}\n",
-            plain_text(&surroundings.root.to_string_lossy())
+            plain_text(&env.root.to_string_lossy())
         )),
         LoadedState::Corrupt(problem) => Err(Error::StateCorrupt(format!(
             "{} is corrupt: {problem}; `orchestrator reset` forgets it",

@@ -18,8 +18,8 @@ impl RunTarget {
     ///
     /// `flags` are those of the command that say it where the path does not.
     pub fn of_path(path: &Path, flags: &[&str]) -> Result<RunTarget> {
-        let ending = path.extension().unwrap_or_default().to_ascii_lowercase();
-        match ending.to_str() {
+        let outcome = path.extension().unwrap_or_default().to_ascii_lowercase();
+        match outcome.to_str() {
             _ if path.is_dir() => Ok(RunTarget::Workflow(path.to_owned())),
             Some("yaml" | "yml" | "json") => Ok(RunTarget::Spec(path.to_owned())),
             _ => Err(ambiguous(path, flags)),

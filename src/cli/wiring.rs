@@ -50,30 +50,30 @@ pub(super) const OWN_PROGRAM: &str = "/proc/self/exe";
 
 /// Puts a run together.
 pub fn assemble(
-    order: &RunConfig<'_>,
+    config: &RunConfig<'_>,
     mode: Option<SandboxMode>,
     root: Root,
-    stop: CancelToken,
+    cancel: CancelToken,
     mut state: RunState,
-    scribe: EventLog,
-    memory: LogState,
+    log: EventLog,
+    log_state: LogState,
 ) -> Result<Run> {
     adopt_orphans().map_err(|error| Error::Bug(format!("cannot adopt orphans: {error}")))?;
-    let door = Workspace::open(root.handle(), "workspace", &root.join("workspace"))?;
+    let workspace = Workspace::open(root.handle(), "workspace", &root.join("workspace"))?;
     // What the command line said at an earlier start holds until it, or the spec, says something else.
-    let changed = memory
+    let changed = log_state
         .max_retries()
-        .is_some_and(|before| before != order.spec.max_retries);
-    if let Some(max_retries) = order
+        .is_some_and(|before| before != config.spec.max_retries);
+    if let Some(max_retries) = config
         .max_retries
-        .or(changed.then_some(order.spec.max_retries))
+        .or(changed.then_some(config.spec.max_retries))
     {
         state.max_retries = max_retries.max(state.retry_count);
     }
     // Another file may ask for the same.
-    state.spec_file = order.spec_file();
+    state.spec_file = config.spec_file();
     // The log is ahead of the state where a crash came between an answer and its save.
-    if let Some(totals) = memory
+    if let Some(totals) = log_state
         .totals()
         .filter(|totals| totals.llm_calls >= state.usage.llm_calls)
     {
@@ -83,33 +83,28 @@ pub fn assemble(
         };
     }
     // What the log knows is not less than what the state says, unless the log is gone.
-    let lost = memory
+    let lost = log_state
         .lost_usd()
         .map(|lost| lost.max(state.usage.lost_usd.unwrap_or_default()));
-    state.usage.lost_usd = lost.filter(|_| order.price_is_known());
-    let mut charges = memory.charges();
+    state.usage.lost_usd = lost.filter(|_| config.price_is_known());
+    let mut charges = log_state.charges();
     charges.usd = charges.usd.max(state.usage.lost_usd.unwrap_or_default());
-    let surroundings = surroundings(order, mode, &root, &stop)?;
-    let checks = checks(order, &surroundings);
-    let rules = TamperingRules::new(
-        &order.spec,
-        &order.inputs,
-        &surroundings.workspace,
-        &surroundings.base,
-    );
-    let generator = generator(order, &root, charges, &stop, surroundings)?;
-    let (spec, inputs) = (order.spec.clone(), order.inputs.clone());
+    let env = env(config, mode, &root, &cancel)?;
+    let checks = checks(config, &env);
+    let rules = TamperingRules::new(&config.spec, &config.inputs, &env.workspace, &env.base);
+    let generator = generator(config, &root, charges, &cancel, env)?;
+    let (spec, inputs) = (config.spec.clone(), config.inputs.clone());
     let context = Context {
         spec,
         inputs,
         state,
         root,
-        workspace: door,
+        workspace: workspace,
         verified: VerifiedFiles::default(),
-        log: scribe,
-        log_state: memory,
+        log: log,
+        log_state: log_state,
         rules,
-        cancel: stop,
+        cancel: cancel,
     };
     Ok(Run {
         context,
@@ -118,25 +113,25 @@ pub fn assemble(
     })
 }
 
-fn surroundings(
-    order: &RunConfig<'_>,
+fn env(
+    config: &RunConfig<'_>,
     mode: Option<SandboxMode>,
     root: &Root,
-    stop: &CancelToken,
+    cancel: &CancelToken,
 ) -> Result<Rc<ChildEnv>> {
-    let base = CallerEnv::new(order.env.variables());
+    let base = CallerEnv::new(config.env.variables());
     let workspace = true_path(&root.join("workspace"));
-    let make_private = || ScratchDirs::create(&order.env.temporary(), &root.path);
+    let make_private = || ScratchDirs::create(&config.env.temporary(), &root.path);
     // Without a cache the compilers start from nothing each time, which is slow and nothing else.
-    let caches = caches(order.env).and_then(|cache| cache.create().ok());
+    let caches = caches(config.env).and_then(|cache| cache.create().ok());
     let private = match mode {
         Some(SandboxMode::Full | SandboxMode::FullWithoutLandlock) => None,
         Some(SandboxMode::Reduced) | None => Some(make_private()?),
     };
-    let walls = mode.map(|mode| {
+    let policy = mode.map(|mode| {
         let private = private.as_ref().map(ScratchDirs::base);
         sandbox::of_checks(
-            &order.spec,
+            &config.spec,
             &SandboxSite {
                 mode,
                 root: &root.path,
@@ -147,13 +142,13 @@ fn surroundings(
         )
     });
     let launcher = Launcher {
-        policy: walls,
+        policy: policy,
         ..Launcher::open(Path::new(OWN_PROGRAM))
     };
-    let dwelling = match (&launcher.policy, private) {
-        (Some(walls), None) => HomeDirs::Inside {
-            tmp: walls.tmpdir(),
-            home: walls.home.clone(),
+    let home_dirs = match (&launcher.policy, private) {
+        (Some(policy), None) => HomeDirs::Inside {
+            tmp: policy.tmpdir(),
+            home: policy.home.clone(),
         },
         (Some(_), Some(private)) => HomeDirs::Outside {
             private,
@@ -163,29 +158,29 @@ fn surroundings(
             let private = private.map_or_else(make_private, Ok)?;
             HomeDirs::Outside {
                 private,
-                home: order.env.home(),
+                home: config.env.home(),
             }
         }
     };
     Ok(Rc::new(ChildEnv {
         launcher,
         base,
-        home_dirs: dwelling,
+        home_dirs: home_dirs,
         workspace,
         caches,
-        reporters: Reporters::create(&order.env.temporary(), &root.path)?,
-        network: order.spec.sandbox.network,
-        temporary: order.env.temporary(),
+        reporters: Reporters::create(&config.env.temporary(), &root.path)?,
+        network: config.spec.sandbox.network,
+        temporary: config.env.temporary(),
         root: root.path.clone(),
-        secrets: order.secrets(),
-        cancel: stop.clone(),
+        secrets: config.secrets(),
+        cancel: cancel.clone(),
     }))
 }
 
-fn checks(order: &RunConfig<'_>, surroundings: &Rc<ChildEnv>) -> ToolRegistry {
+fn checks(config: &RunConfig<'_>, env: &Rc<ChildEnv>) -> ToolRegistry {
     let mut registry = ToolRegistry::default();
-    let protected = frozen_places(&order.inputs.protect);
-    for (check, files) in order.spec.checks.iter().zip(&order.inputs.hidden) {
+    let protected = frozen_places(&config.inputs.protect);
+    for (check, files) in config.spec.checks.iter().zip(&config.inputs.hidden) {
         // A folder that a hidden check brings may be one of the project's, where programs write.
         let own = files
             .iter()
@@ -195,90 +190,89 @@ fn checks(order: &RunConfig<'_>, surroundings: &Rc<ChildEnv>) -> ToolRegistry {
         registry.add(Box::new(CommandCheck {
             check: check.clone(),
             frozen,
-            child_env: surroundings.clone(),
+            child_env: env.clone(),
         }));
     }
     registry
 }
 
 /// Returns where the compiler caches of the root's run are, whether they are there or not.
-pub fn caches(surroundings: &cli::env::CliEnv) -> Option<CacheDir> {
-    surroundings
-        .cache_folder()
-        .map(|folder| CacheDir::of(&folder, &surroundings.root))
+pub fn caches(env: &cli::env::CliEnv) -> Option<CacheDir> {
+    env.cache_folder()
+        .map(|folder| CacheDir::of(&folder, &env.root))
 }
 
 /// Removes the compiler caches of the root's run; what cannot be removed is in nobody's way.
-pub fn forget_caches(surroundings: &cli::env::CliEnv) {
-    if let Some(cache) = caches(surroundings) {
+pub fn forget_caches(env: &cli::env::CliEnv) {
+    if let Some(cache) = caches(env) {
         let _ = cache.remove();
     }
 }
 
 fn generator(
-    order: &RunConfig<'_>,
+    config: &RunConfig<'_>,
     root: &Root,
     charges: ChargeTotal,
-    stop: &CancelToken,
-    surroundings: Rc<ChildEnv>,
+    cancel: &CancelToken,
+    env: Rc<ChildEnv>,
 ) -> Result<Box<dyn Generator>> {
-    let generator = &order.spec.generator;
+    let generator = &config.spec.generator;
     let endpoint = Endpoint {
-        base_url: order.base_url(),
-        key: order.key()?,
-        idle_timeout: order.env.idle_timeout().unwrap_or(generator.idle_timeout),
-        cancel: stop.clone(),
+        base_url: config.base_url(),
+        key: config.key()?,
+        idle_timeout: config.env.idle_timeout().unwrap_or(generator.idle_timeout),
+        cancel: cancel.clone(),
     };
     let client: Box<dyn ModelClient> = match generator.provider {
         Provider::Template => return Ok(Box::new(TemplateGenerator)),
         Provider::OpenAi => Box::new(OpenAi::new(endpoint)),
         Provider::Anthropic => Box::new(Anthropic::new(endpoint)),
-        Provider::ClaudeCode => Box::new(claude_code(order, root, &endpoint)?),
+        Provider::ClaudeCode => Box::new(claude_code(config, root, &endpoint)?),
     };
-    let voice = RecordedModel {
+    let model_call = RecordedModel {
         client,
-        provider: order.provider_name(),
-        budget: Budget::new(order.spec.budget, order.price, charges),
+        provider: config.provider_name(),
+        budget: Budget::new(config.spec.budget, config.price, charges),
         policy: RetryPolicy {
-            scale: order.env.retry_scale(),
+            scale: config.env.retry_scale(),
             until: None,
         },
-        replay: order.replay()?,
-        secrets: order.secrets(),
+        replay: config.replay()?,
+        secrets: config.secrets(),
     };
-    let (own, model) = (&order.inputs.prompts, order.model_name());
+    let (own, model) = (&config.inputs.prompts, config.model_name());
     Ok(match generator.mode {
         GeneratorMode::Files => Box::new(FilesModel {
-            model_call: voice,
+            model_call: model_call,
             prompts: PromptTemplates::new(own, FILES_MODE),
-            context_tokens: order.context_tokens(),
+            context_tokens: config.context_tokens(),
             model,
         }),
         GeneratorMode::Agent => Box::new(AgentModel {
-            model_call: voice,
+            model_call: model_call,
             prompts: PromptTemplates::new(own, AGENT_MODE),
-            context_tokens: order.context_tokens(),
+            context_tokens: config.context_tokens(),
             model,
-            child_env: surroundings,
+            child_env: env,
         }),
     })
 }
 
-fn claude_code(order: &RunConfig<'_>, root: &Root, endpoint: &Endpoint) -> Result<ClaudeCode> {
-    let mut env = for_client(order.env.variables());
-    if let Some(address) = &order.spec.generator.base_url {
+fn claude_code(config: &RunConfig<'_>, root: &Root, endpoint: &Endpoint) -> Result<ClaudeCode> {
+    let mut env = for_client(config.env.variables());
+    if let Some(address) = &config.spec.generator.base_url {
         env.insert("ANTHROPIC_BASE_URL".into(), address.into());
     }
     Ok(ClaudeCode::new(ClaudeSetup {
         launcher: Launcher::open(Path::new(OWN_PROGRAM)),
-        program: order
+        program: config
             .client_program()?
             .unwrap_or_else(|| PathBuf::from(PROGRAM)),
-        temporary: order.env.temporary(),
+        temporary: config.env.temporary(),
         root: true_path(&root.path),
         env,
         idle_timeout: endpoint.idle_timeout,
-        secrets: order.secrets(),
+        secrets: config.secrets(),
         cancel: endpoint.cancel.clone(),
     }))
 }

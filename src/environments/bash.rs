@@ -460,12 +460,12 @@ impl Shell {
             self.report.cwd, self.report.status
         );
         let told: Vec<u32> = self.report.jobs.iter().map(|job| job.pid).collect();
-        let living = self.session.child.live_processes(&told);
+        let child = self.session.child.live_processes(&told);
         let jobs: Vec<String> = self
             .report
             .jobs
             .iter()
-            .filter(|job| living.contains(&job.pid))
+            .filter(|job| child.contains(&job.pid))
             .map(shown)
             .collect();
         if !jobs.is_empty() {

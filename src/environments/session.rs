@@ -46,15 +46,15 @@ pub enum SessionEvent {
 impl ChildSession {
     /// Starts a command, and the thread that reads what it prints.
     pub fn start(launcher: &Launcher, job: &Job) -> io::Result<ChildSession> {
-        let (living, channel) = ChildProcess::start(launcher, job)?;
+        let (child, channel) = ChildProcess::start(launcher, job)?;
         channel.set_nonblocking(true)?;
         let output = Arc::new(Mutex::new(ChildOutput::default()));
-        let (pipe, shared) = (living.output().try_clone()?, Arc::clone(&output));
+        let (pipe, shared) = (child.output().try_clone()?, Arc::clone(&output));
         thread::Builder::new()
             .name("output".to_owned())
             .spawn(move || read_on(pipe, &shared))?;
         Ok(ChildSession {
-            child: living,
+            child: child,
             channel,
             output,
             is_open: true,

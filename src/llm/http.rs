@@ -80,7 +80,7 @@ impl Transport {
     pub fn start(
         &mut self,
         post: HttpPost,
-        stop: &CancelToken,
+        cancel: &CancelToken,
     ) -> Result<HttpExchange, HttpFailure> {
         let url = Url::parse(&post.url)
             .map_err(|error| HttpFailure::Unsendable(format!("{error} in {:?}", post.url)))?;
@@ -103,7 +103,7 @@ impl Transport {
         Ok(HttpExchange {
             parts,
             wake,
-            stop: stop.clone(),
+            cancel: cancel.clone(),
         })
     }
 
@@ -159,7 +159,7 @@ pub struct HttpExchange {
     parts: Receiver<Result<HttpPart, HttpFailure>>,
     /// One byte for each part that can be received.
     wake: UnixStream,
-    stop: CancelToken,
+    cancel: CancelToken,
 }
 
 impl HttpExchange {
@@ -175,18 +175,18 @@ impl HttpExchange {
         Ok(HttpExchange {
             parts: receiver,
             wake,
-            stop: CancelToken::never()?,
+            cancel: CancelToken::never()?,
         })
     }
 
     /// Waits for the next part until `deadline`. A signal wins over a part, and so does a deadline that has passed.
     pub fn next(&mut self, deadline: Instant) -> Result<HttpPart, HttpFailure> {
-        if Instant::now() >= deadline && self.stop.requested().is_none() {
+        if Instant::now() >= deadline && self.cancel.requested().is_none() {
             return Err(HttpFailure::TimedOut);
         }
         let broken = |error| HttpFailure::Broken(format!("cannot wait for the model: {error}"));
         match self
-            .stop
+            .cancel
             .wait(Some(self.wake.as_fd()), Some(deadline))
             .map_err(broken)?
         {
@@ -305,13 +305,13 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    fn start(url: &str, stop: &CancelToken) -> Result<HttpExchange, HttpFailure> {
+    fn start(url: &str, cancel: &CancelToken) -> Result<HttpExchange, HttpFailure> {
         let post = HttpPost {
             url: url.into(),
             headers: HeaderMap::new(),
             body: "{}".into(),
         };
-        Transport::new(LONG).start(post, stop)
+        Transport::new(LONG).start(post, cancel)
     }
 
     /// Everything up to the end or the failure: the status and the body.
@@ -422,15 +422,15 @@ mod tests {
     #[test]
     fn a_wait_ends_at_its_deadline_and_at_a_signal() {
         let server = TestServer::start(vec![vec![ScriptStep::Hold]]);
-        let stop = CancelToken::never().unwrap();
-        let mut silent = start(&server.url, &stop).unwrap();
+        let cancel = CancelToken::never().unwrap();
+        let mut silent = start(&server.url, &cancel).unwrap();
         assert_eq!(
             silent
                 .next(Instant::now() + Duration::from_millis(20))
                 .unwrap_err(),
             HttpFailure::TimedOut
         );
-        let asked = stop.clone();
+        let asked = cancel.clone();
         let signal = std::thread::spawn(move || asked.request());
         assert_eq!(
             silent.next(Instant::now() + LONG).unwrap_err(),

@@ -69,7 +69,7 @@ pub fn ask(
     client: &mut dyn ModelClient,
     body: &str,
     policy: &RetryPolicy,
-    stop: &CancelToken,
+    cancel: &CancelToken,
     tell: &mut dyn FnMut(RetryEvent<'_>) -> Result<(), Error>,
 ) -> Result<Result<Answer, GaveUp>, Error> {
     let mut attempt = 1;
@@ -98,7 +98,7 @@ pub fn ask(
             .until
             .map(|until| until.saturating_duration_since(Instant::now()));
         let delay = left.map_or(delay, |left| left.min(delay));
-        match stop
+        match cancel
             .sleep(delay)
             .map_err(|error| Error::Bug(format!("cannot wait: {error}")))?
         {
@@ -227,7 +227,7 @@ mod tests {
     /// What came of it, and what was told, in short.
     fn run(
         scale: f64,
-        stop: &CancelToken,
+        cancel: &CancelToken,
         outcomes: Vec<Result<Answer, LlmError>>,
     ) -> (Result<Answer, GaveUp>, Vec<String>) {
         let mut told = Vec::new();
@@ -236,7 +236,7 @@ mod tests {
             &mut client,
             "piece",
             &RetryPolicy { scale, until: None },
-            stop,
+            cancel,
             &mut |what| {
                 told.push(match what {
                     RetryEvent::Sending { attempt } => format!("sending {attempt}"),
@@ -355,9 +355,9 @@ mod tests {
 
     #[test]
     fn a_wish_to_stop_ends_the_wait() {
-        let stop = CancelToken::never().unwrap();
-        stop.request();
-        let (outcome, told) = run(1e9, &stop, vec![transient(None)]);
+        let cancel = CancelToken::never().unwrap();
+        cancel.request();
+        let (outcome, told) = run(1e9, &cancel, vec![transient(None)]);
         assert_eq!((outcome, told.len()), (Err(GaveUp::Stopped), 2));
     }
 

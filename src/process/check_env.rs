@@ -220,7 +220,7 @@ impl ChildDirs<'_> {
 
     /// Whether something that is there is so inside, too.
     fn shows(&self, place: &Path) -> bool {
-        self.policy.is_none_or(|walls| walls.shows(&real(place)))
+        self.policy.is_none_or(|policy| policy.shows(&real(place)))
     }
 }
 

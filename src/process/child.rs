@@ -33,7 +33,7 @@ pub enum StopMode {
 /// A child that stays, and everything below it. Dropping it ends them all.
 #[derive(Debug)]
 pub struct ChildProcess {
-    keeper: Child,
+    supervisor: Child,
     control: UnixStream,
     output: PipeReader,
     ended: Option<JobEnd>,
@@ -47,15 +47,15 @@ impl ChildProcess {
     /// Starts a command whose stdin is the other end of the returned channel. The job's time limit means nothing here.
     pub fn start(launcher: &Launcher, job: &Job) -> io::Result<(ChildProcess, UnixStream)> {
         let (channel, theirs) = UnixStream::pair()?;
-        let living = ChildProcess::begin(launcher, job, ChildInput::Channel, theirs.as_fd())?;
-        Ok((living, channel))
+        let child = ChildProcess::begin(launcher, job, ChildInput::Channel, theirs.as_fd())?;
+        Ok((child, channel))
     }
 
     /// Starts a command whose stdin and stdout are the other end of the returned channel; `output` is its stderr.
     pub fn start_duplex(launcher: &Launcher, job: &Job) -> io::Result<(ChildProcess, UnixStream)> {
         let (channel, theirs) = UnixStream::pair()?;
-        let living = ChildProcess::begin(launcher, job, ChildInput::Duplex, theirs.as_fd())?;
-        Ok((living, channel))
+        let child = ChildProcess::begin(launcher, job, ChildInput::Duplex, theirs.as_fd())?;
+        Ok((child, channel))
     }
 
     /// Starts a command on a terminal of its own, with that many rows and columns and no echo.
@@ -86,8 +86,8 @@ impl ChildProcess {
             },
         )?;
         set_nonblocking(&master)?;
-        let living = ChildProcess::begin(launcher, job, ChildInput::Terminal, slave.as_fd())?;
-        Ok((living, master))
+        let child = ChildProcess::begin(launcher, job, ChildInput::Terminal, slave.as_fd())?;
+        Ok((child, master))
     }
 
     fn begin(
@@ -100,24 +100,24 @@ impl ChildProcess {
         // A larger pipe spares a flood most of its waiting; the usual size serves as well.
         let _ = fcntl_setpipe_size(&theirs, PIPE_SIZE);
         set_nonblocking(&output)?;
-        let (keeper, control) =
+        let (supervisor, control) =
             spawn_supervisor(launcher, theirs.try_clone()?.into(), theirs.into())?;
-        let mut living = ChildProcess {
-            keeper,
+        let mut child = ChildProcess {
+            supervisor,
             control,
             output,
             ended: None,
             watched: None,
         };
-        if let Some(walls) = &launcher.policy {
-            let keeper = Pid::from_child(&living.keeper);
-            living.watched = Some(WatchGuard::begin(walls, keeper, &living.control)?);
+        if let Some(policy) = &launcher.policy {
+            let supervisor = Pid::from_child(&child.supervisor);
+            child.watched = Some(WatchGuard::begin(policy, supervisor, &child.control)?);
         }
         // A keeper that is gone before it has its job is found out by its silence.
-        let _ = task_message(&living.control, launcher, Task::Keep)
-            .and_then(|()| wire::send(&living.control, &wire::encode_job(job, input, false)))
-            .and_then(|()| wire::send_descriptor(&living.control, descriptor));
-        Ok(living)
+        let _ = task_message(&child.control, launcher, Task::Keep)
+            .and_then(|()| wire::send(&child.control, &wire::encode_job(job, input, false)))
+            .and_then(|()| wire::send_descriptor(&child.control, descriptor));
+        Ok(child)
     }
 
     /// Returns what the command prints; reading never blocks.
@@ -161,19 +161,19 @@ impl ChildProcess {
         )
     }
 
-    fn ask_about(&mut self, wish: u8, processes: &[u32]) -> Option<Vec<u8>> {
-        let mut wish = vec![wish];
-        let _ = wire::send(&mut wish, &wire::encode_pids(processes));
-        self.ask(&wish)
+    fn ask_about(&mut self, action: u8, processes: &[u32]) -> Option<Vec<u8>> {
+        let mut action = vec![action];
+        let _ = wire::send(&mut action, &wire::encode_pids(processes));
+        self.ask(&action)
     }
 
     /// Returns the keeper's answer, unless the end was on its way already.
-    fn ask(&mut self, wish: &[u8]) -> Option<Vec<u8>> {
+    fn ask(&mut self, action: &[u8]) -> Option<Vec<u8>> {
         if self.ended().is_some() {
             return None;
         }
         self.wake_supervisor();
-        let asked = self.control.write_all(wish);
+        let asked = self.control.write_all(action);
         match asked.and_then(|()| wire::receive(&mut self.control)) {
             Ok(answer) if wire::decode_ended(&answer).is_none() => Some(answer),
             told => {
@@ -186,12 +186,12 @@ impl ChildProcess {
     /// Ends the command and everything below it; returns when they are gone.
     pub fn end(&mut self, how: StopMode) -> JobEnd {
         if self.ended().is_none() {
-            let wish = match how {
+            let action = match how {
                 StopMode::Soon => wire::END_SOON,
                 StopMode::Now => wire::END_NOW,
             };
             self.wake_supervisor();
-            let _ = self.control.write_all(&[wish]);
+            let _ = self.control.write_all(&[action]);
             self.read_end();
         }
         self.ended.clone().unwrap_or(JobEnd::TimedOut)
@@ -206,14 +206,14 @@ impl ChildProcess {
         let told = told.and_then(|message| wire::decode_ended(&message));
         // From here on the keeper's number may be somebody else's.
         let broken = self.watched.take().and_then(|watched| watched.broken());
-        reap(&mut self.keeper, told.is_some());
+        reap(&mut self.supervisor, told.is_some());
         let told = told.unwrap_or(JobEnd::Signalled(Signal::KILL.as_raw()));
         self.ended = Some(broken.map_or(told, JobEnd::Limit));
     }
 
     /// The command may have stopped its keeper.
     fn wake_supervisor(&self) {
-        let _ = kill_process(Pid::from_child(&self.keeper), Signal::CONT);
+        let _ = kill_process(Pid::from_child(&self.supervisor), Signal::CONT);
     }
 }
 

@@ -104,12 +104,12 @@ impl Launcher {
     /// Returns a launcher of children that open terminals themselves. Without namespaces the user's are in the same place.
     pub fn with_terminals(&self) -> Launcher {
         let mut launcher = self.clone();
-        if let Some(walls) = launcher
+        if let Some(policy) = launcher
             .policy
             .as_mut()
-            .filter(|walls| walls.mode == SandboxMode::Reduced)
+            .filter(|policy| policy.mode == SandboxMode::Reduced)
         {
-            walls
+            policy
                 .devices
                 .extend(["/dev/ptmx", "/dev/pts"].map(PathBuf::from));
         }
@@ -117,10 +117,10 @@ impl Launcher {
     }
 
     /// Returns a launcher of children behind walls, each behind its own.
-    pub fn with_policy(&self, walls: SandboxPolicy) -> Launcher {
+    pub fn with_policy(&self, policy: SandboxPolicy) -> Launcher {
         Launcher {
             program: self.program.clone(),
-            policy: Some(walls),
+            policy: Some(policy),
             namespaces: None,
         }
     }
@@ -141,8 +141,8 @@ pub fn adopt_orphans() -> io::Result<()> {
 ///
 /// A program that cannot start, fails or runs out of time is a `Finished`; a signal to the orchestrator is
 /// `Error::Stopped`.
-pub fn run(launcher: &Launcher, job: &Job, stop: &CancelToken) -> Result<Finished> {
-    run_with(launcher, job, None, stop)
+pub fn run(launcher: &Launcher, job: &Job, cancel: &CancelToken) -> Result<Finished> {
+    run_with(launcher, job, None, cancel)
 }
 
 /// Like `run`; the command gets the end of a channel, and its number in `REPORT_VARIABLE`.
@@ -150,15 +150,15 @@ pub fn run_with(
     launcher: &Launcher,
     job: &Job,
     report: Option<BorrowedFd<'_>>,
-    stop: &CancelToken,
+    cancel: &CancelToken,
 ) -> Result<Finished> {
-    if let Some(signal) = stop.requested() {
+    if let Some(signal) = cancel.requested() {
         return Err(Error::Stopped(signal));
     }
     let begun = Instant::now();
     let mut kept = SupervisedJob::start(launcher, job, report)
         .map_err(|source| Error::io("start", &launcher.program, source))?;
-    let (woken, limit) = kept.wait(launcher, stop, begun.checked_add(job.timeout));
+    let (woken, limit) = kept.wait(launcher, cancel, begun.checked_add(job.timeout));
     if !matches!(woken, Ok(WakeReason::Ready)) {
         kept.ask_for_the_end();
     }
@@ -166,7 +166,7 @@ pub fn run_with(
         .ok()
         .and_then(|message| wire::decode_ended(&message));
     let took = begun.elapsed();
-    let keeper_status = reap(&mut kept.keeper, told.is_some());
+    let keeper_status = reap(&mut kept.supervisor, told.is_some());
     let (stdout, stderr) = (kept.stdout.finish(), kept.stderr.finish());
     let ended = match (
         woken.map_err(|source| Error::io("wait for", &launcher.program, source))?,
@@ -198,7 +198,7 @@ fn end_of_silent_supervisor(status: Option<ExitStatus>) -> Result<JobEnd> {
 
 /// A job in the hands of its keeper.
 struct SupervisedJob {
-    keeper: Child,
+    supervisor: Child,
     control: UnixStream,
     stdout: StreamReader,
     stderr: StreamReader,
@@ -212,7 +212,8 @@ impl SupervisedJob {
     ) -> io::Result<SupervisedJob> {
         let (stdout, stdout_end) = StreamReader::start()?;
         let (stderr, stderr_end) = StreamReader::start()?;
-        let (keeper, control) = spawn_supervisor(launcher, stdout_end.into(), stderr_end.into())?;
+        let (supervisor, control) =
+            spawn_supervisor(launcher, stdout_end.into(), stderr_end.into())?;
         let sent = task_message(&control, launcher, Task::Keep)
             .and_then(|()| {
                 wire::send(
@@ -226,7 +227,7 @@ impl SupervisedJob {
             let _ = control.shutdown(Shutdown::Both);
         }
         Ok(SupervisedJob {
-            keeper,
+            supervisor,
             control,
             stdout,
             stderr,
@@ -237,7 +238,7 @@ impl SupervisedJob {
     fn wait(
         &self,
         launcher: &Launcher,
-        stop: &CancelToken,
+        cancel: &CancelToken,
         deadline: Option<Instant>,
     ) -> (io::Result<WakeReason>, Option<String>) {
         let mut watch = launcher.policy.as_ref().map(LimitWatch::begin);
@@ -245,7 +246,7 @@ impl SupervisedJob {
             let next_look = watch
                 .as_ref()
                 .and_then(|_| Instant::now().checked_add(INTERVAL));
-            let woken = stop.wait(
+            let woken = cancel.wait(
                 Some(self.control.as_fd()),
                 deadline.into_iter().chain(next_look).min(),
             );
@@ -261,7 +262,7 @@ impl SupervisedJob {
             }
             let broken = watch
                 .as_mut()
-                .and_then(|watch| watch.look(&[Pid::from_child(&self.keeper)]));
+                .and_then(|watch| watch.look(&[Pid::from_child(&self.supervisor)]));
             if let Some(broken) = broken {
                 return (woken, Some(broken.words));
             }
@@ -270,7 +271,7 @@ impl SupervisedJob {
 
     fn ask_for_the_end(&mut self) {
         // The job may have stopped its keeper.
-        let _ = kill_process(Pid::from_child(&self.keeper), Signal::CONT);
+        let _ = kill_process(Pid::from_child(&self.supervisor), Signal::CONT);
         let _ = self.control.write_all(&[wire::END_NOW]);
     }
 }
@@ -294,10 +295,10 @@ fn spawn_supervisor(
         .stdin(OwnedFd::from(theirs))
         .stdout(stdout)
         .stderr(stderr);
-    let mut keepers = live_supervisors();
-    let keeper = command.spawn()?;
-    keepers.push(Pid::from_child(&keeper));
-    Ok((keeper, control))
+    let mut supervisors = live_supervisors();
+    let supervisor = command.spawn()?;
+    supervisors.push(Pid::from_child(&supervisor));
+    Ok((supervisor, control))
 }
 
 /// Tells a keeper what it is for, and behind which walls.
@@ -305,11 +306,11 @@ fn task_message(control: &UnixStream, launcher: &Launcher, task: Task) -> io::Re
     let namespaces = launcher
         .namespaces
         .as_ref()
-        .map(|pocket| pocket.namespaces())
+        .map(|namespaces| namespaces.namespaces())
         .unwrap_or_default();
     let order = TaskMessage {
         task,
-        walls: launcher.policy.clone(),
+        policy: launcher.policy.clone(),
         namespaces: namespaces.len() as u8,
     };
     wire::send(control, &order.encode())?;
@@ -319,10 +320,10 @@ fn task_message(control: &UnixStream, launcher: &Launcher, task: Task) -> io::Re
 }
 
 /// Reaps a keeper; where it has not told the end, its tree is ended from here.
-fn reap(keeper: &mut Child, has_told: bool) -> Option<ExitStatus> {
-    let _ = keeper.kill();
-    let status = keeper.wait().ok();
-    live_supervisors().retain(|pid| *pid != Pid::from_child(keeper));
+fn reap(supervisor: &mut Child, has_told: bool) -> Option<ExitStatus> {
+    let _ = supervisor.kill();
+    let status = supervisor.wait().ok();
+    live_supervisors().retain(|pid| *pid != Pid::from_child(supervisor));
     if !has_told {
         end_orphans();
     }
@@ -342,13 +343,13 @@ fn live_supervisors() -> MutexGuard<'static, Vec<Pid>> {
 )]
 fn end_orphans() {
     let deadline = Instant::now() + GRACE;
-    let (keepers, session) = (
+    let (supervisors, session) = (
         live_supervisors(),
         process_tree::own().and_then(|own| own.session),
     );
     while IS_ADOPTING.load(Ordering::SeqCst) && Instant::now() < deadline {
         let orphans = process_tree::kill_descendants(|entry| {
-            entry.session == session || keepers.contains(&entry.pid)
+            entry.session == session || supervisors.contains(&entry.pid)
         });
         if orphans.is_empty() {
             return;

@@ -87,7 +87,7 @@ impl ProgramSearch<'_> {
             }
             Ok(_) => match self
                 .policy
-                .map(|walls| walls.unseen(path))
+                .map(|policy| policy.unseen(path))
                 .unwrap_or_default()
             {
                 unseen if unseen.is_empty() => Ok(place),

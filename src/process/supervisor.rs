@@ -92,9 +92,9 @@ fn run_job(
         descriptor,
         report,
     };
-    let started = match &order.walls {
+    let started = match &order.policy {
         None => start(&job, given),
-        Some(walls) => start_sandboxed(walls, order.task, &namespaces, &job, given),
+        Some(policy) => start_sandboxed(policy, order.task, &namespaces, &job, given),
     };
     let ended = match started {
         Ok(kept) => watch(kept, control, children, input),
@@ -105,8 +105,8 @@ fn run_job(
 
 /// Makes namespaces, tells how many there are, and sends them.
 fn make_namespaces(order: &TaskMessage, control: &UnixStream) -> io::Result<()> {
-    let walls = order.walls.as_ref().ok_or(io::ErrorKind::InvalidData)?;
-    match sandbox::make_namespaces(walls) {
+    let policy = order.policy.as_ref().ok_or(io::ErrorKind::InvalidData)?;
+    match sandbox::make_namespaces(policy) {
         Err(failure) => wire::send(control, &wire::encode_ended(&JobEnd::NoWalls(failure))),
         Ok(namespaces) => {
             let count = namespaces.len() as i32;
@@ -234,7 +234,7 @@ fn start(job: &Job, given: CommandInput) -> Result<SupervisedCommand, JobEnd> {
 
 /// Starts the command behind walls, or says why it cannot be.
 fn start_sandboxed(
-    walls: &SandboxPolicy,
+    policy: &SandboxPolicy,
     task: Task,
     namespaces: &[OwnedFd],
     job: &Job,
@@ -243,7 +243,7 @@ fn start_sandboxed(
     let input = given.input;
     let mut given = Some(given);
     let mut become_command = || match task {
-        Task::Try => sandbox::probe::try_to_escape(walls.mode, &job.command),
+        Task::Try => sandbox::probe::try_to_escape(policy.mode, &job.command),
         Task::Keep | Task::MakeNamespaces => match given.take() {
             Some(given) => exec(job, given),
             None => JobEnd::CannotStart("it was started before".into()),
@@ -254,7 +254,7 @@ fn start_sandboxed(
     } else {
         AfterCommand::Linger
     };
-    let walled = sandbox::start(walls, namespaces, afterwards, &mut become_command)?;
+    let walled = sandbox::start(policy, namespaces, afterwards, &mut become_command)?;
     drop(given);
     release_output();
     Ok(SupervisedCommand {
@@ -426,13 +426,13 @@ fn watch(
     input: ChildInput,
 ) -> JobEnd {
     let mut ended = None;
-    let mut wish = SupervisorRequest::None;
-    while ended.is_none() && wish == SupervisorRequest::None {
-        wish = wait_for(&kept, control, children);
+    let mut action = SupervisorRequest::None;
+    while ended.is_none() && action == SupervisorRequest::None {
+        action = wait_for(&kept, control, children);
         reap(&mut kept, &mut ended);
     }
     // What lives in an environment may put its things in order; a check that is over has nothing left to do.
-    if input != ChildInput::Empty && wish != SupervisorRequest::EndNow {
+    if input != ChildInput::Empty && action != SupervisorRequest::EndNow {
         wait_for_grace_period(&mut kept, children);
     }
     // From here on the command's status is of our own making.
@@ -521,13 +521,13 @@ fn read_request(
             let asked = wire::receive(control)
                 .map(|message| wire::decode_pids(&message))
                 .unwrap_or_default();
-            let living = kept
+            let child = kept
                 .as_we_number(&asked)
                 .into_iter()
                 .filter(|(_, ours)| process_tree::is_alive(*ours));
             let _ = wire::send(
                 control,
-                &wire::encode_pids(&living.map(|(theirs, _)| theirs).collect::<Vec<_>>()),
+                &wire::encode_pids(&child.map(|(theirs, _)| theirs).collect::<Vec<_>>()),
             );
             SupervisorRequest::None
         }

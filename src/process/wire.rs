@@ -49,8 +49,8 @@ pub(super) enum ChildInput {
 }
 
 /// Sends a wish that is one byte.
-pub(super) fn ask(mut keeper: impl Write, wish: u8) -> io::Result<()> {
-    keeper.write_all(&[wish])
+pub(super) fn ask(mut supervisor: impl Write, action: u8) -> io::Result<()> {
+    supervisor.write_all(&[action])
 }
 
 impl ChildInput {

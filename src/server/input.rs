@@ -232,17 +232,17 @@ mod tests {
         let queue = Queue::new(waker);
         requests
             .iter()
-            .for_each(|(environment, wish)| push(&queue, environment, wish));
+            .for_each(|(environment, action)| push(&queue, environment, action));
         (queue, wake)
     }
 
-    fn push(queue: &Queue, environment: &str, wish: &str) {
-        let request = match wish.strip_prefix('!') {
+    fn push(queue: &Queue, environment: &str, action: &str) {
+        let request = match action.strip_prefix('!') {
             Some(action) => {
                 serde_json::json!({"type": "control", "environment": environment, "action": action})
             }
             None => {
-                serde_json::json!({"type": "command", "environment": environment, "command": wish})
+                serde_json::json!({"type": "command", "environment": environment, "command": action})
             }
         };
         queue.push(QueueItem::Request {

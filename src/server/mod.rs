@@ -35,26 +35,26 @@ pub enum ServeEnd {
 }
 
 /// Serves until the input ends, a signal comes, or nobody reads the answers; then ends every environment.
-pub fn serve(registry: &mut Registry, stop: &CancelToken) -> io::Result<ServeEnd> {
+pub fn serve(registry: &mut Registry, cancel: &CancelToken) -> io::Result<ServeEnd> {
     let (wake, waker) = UnixStream::pair()?;
     wake.set_nonblocking(true)?;
     waker.set_nonblocking(true)?;
     let queue = Arc::new(Queue::new(waker));
     let (reader, watcher) = (queue.clone(), queue.clone());
     thread::spawn(move || input::read_lines(io::stdin().lock(), &reader));
-    let watched = stop.clone();
+    let watched = cancel.clone();
     thread::spawn(move || watch(&watched, &watcher));
-    let served = answer_all(registry, &queue, &wake, stop);
+    let served = answer_all(registry, &queue, &wake, cancel);
     registry.shutdown();
     served
 }
 
 /// Waits for the wish to end, or for the end of whoever reads our stdout.
-fn watch(stop: &CancelToken, queue: &Queue) {
+fn watch(cancel: &CancelToken, queue: &Queue) {
     let stdout = io::stdout();
     loop {
         let mut fds = [
-            PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(cancel.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(stdout.as_fd(), PollFlags::empty()),
         ];
         match poll(&mut fds, None) {
@@ -68,13 +68,17 @@ fn answer_all(
     registry: &mut Registry,
     queue: &Queue,
     wake: &UnixStream,
-    stop: &CancelToken,
+    cancel: &CancelToken,
 ) -> io::Result<ServeEnd> {
     let stdout = io::stdout().as_fd().try_clone_to_owned()?;
     // A larger pipe spares a large answer most of its waiting; the usual size serves as well.
     let _ = fcntl_setpipe_size(&stdout, PIPE_SIZE);
     let mut out = BufWriter::with_capacity(1 << 16, File::from(stdout));
-    let over = || stop.requested().map_or(ServeEnd::Unread, ServeEnd::Stopped);
+    let over = || {
+        cancel
+            .requested()
+            .map_or(ServeEnd::Unread, ServeEnd::Stopped)
+    };
     while let Some(item) = queue.next() {
         let written = match item {
             QueueItem::Malformed(malformed) => ServeReply::Error {

@@ -137,7 +137,7 @@ impl RequestFields {
             ));
         }
         let environment = self.text("environment")?;
-        let wish = match kind.as_str() {
+        let action = match kind.as_str() {
             "command" => ServeAction::Command(self.text("command")?),
             _ => ServeAction::Control(self.action()?),
         };
@@ -146,7 +146,7 @@ impl RequestFields {
             id: self.id,
             environment,
             timeout,
-            action: wish,
+            action: action,
         })
     }
 

@@ -189,7 +189,7 @@ impl Workspace {
         name: &OsStr,
         path: &Path,
     ) -> (bool, Vec<StuckEntry>) {
-        let mut felling = TreeRemoval {
+        let mut removal = TreeRemoval {
             top: self.top(),
             moved: Vec::new(),
             stuck: Vec::new(),
@@ -197,16 +197,16 @@ impl Workspace {
         match unlinkat(folder, name, AtFlags::empty()) {
             Ok(()) => {}
             Err(Errno::NOENT) => return (false, Vec::new()),
-            Err(Errno::ISDIR) => felling.take_down(folder, name, path),
-            Err(errno) => felling.stuck.push(StuckEntry {
+            Err(Errno::ISDIR) => removal.take_down(folder, name, path),
+            Err(errno) => removal.stuck.push(StuckEntry {
                 path: path.to_owned(),
                 errno,
             }),
         }
-        while let Some(name) = felling.moved.pop() {
-            felling.take_down(felling.top, OsStr::new(&name), Path::new(&name));
+        while let Some(name) = removal.moved.pop() {
+            removal.take_down(removal.top, OsStr::new(&name), Path::new(&name));
         }
-        (true, felling.stuck)
+        (true, removal.stuck)
     }
 }
 

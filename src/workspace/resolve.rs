@@ -57,15 +57,15 @@ pub(super) struct ResolvedFolder {
 
 impl ResolvedFolder {
     /// Returns the handle of the folder, if all of it exists.
-    pub fn handle<'a>(&'a self, door: &'a Workspace) -> Option<BorrowedFd<'a>> {
-        (self.folders.len() == self.depth).then(|| self.innermost(door))
+    pub fn handle<'a>(&'a self, workspace: &'a Workspace) -> Option<BorrowedFd<'a>> {
+        (self.folders.len() == self.depth).then(|| self.innermost(workspace))
     }
 
     /// Returns the handle of the deepest folder that exists.
-    pub fn innermost<'a>(&'a self, door: &'a Workspace) -> BorrowedFd<'a> {
+    pub fn innermost<'a>(&'a self, workspace: &'a Workspace) -> BorrowedFd<'a> {
         self.folders
             .last()
-            .map_or(door.top.as_fd(), |folder| folder.as_fd())
+            .map_or(workspace.top.as_fd(), |folder| folder.as_fd())
     }
 
     /// Returns the names of the folders that are still to be made.

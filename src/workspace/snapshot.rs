@@ -35,13 +35,13 @@ pub struct Snapshot {
 impl Snapshot {
     /// Remembers everything in the workspace, with copies in `root`. Own files and folders that cannot be read are
     /// opened up for it.
-    pub fn take(door: &Workspace, root: &Path) -> Result<Snapshot, Error> {
+    pub fn take(workspace: &Workspace, root: &Path) -> Result<Snapshot, Error> {
         let copies = TempDir::with_prefix_in(COPIES, root)
             .map_err(|error| Error::io("make a folder in", root, error))?;
         let mut entries = Vec::new();
         let mut failure = None;
-        door.walk_far(ALL, &mut |entry| match remember(
-            door,
+        workspace.walk_far(ALL, &mut |entry| match remember(
+            workspace,
             entry,
             &copies.path().join(entries.len().to_string()),
         ) {
@@ -67,32 +67,36 @@ impl Snapshot {
     }
 
     /// Puts the workspace back as it was, durably.
-    pub fn restore(self, door: &Workspace) -> Result<(), Error> {
-        let (kept, foreign) = self.compare(door)?;
+    pub fn restore(self, workspace: &Workspace) -> Result<(), Error> {
+        let (kept, foreign) = self.compare(workspace)?;
         for path in &foreign {
-            door.remove(path)?;
+            workspace.remove(path)?;
         }
         let mut touched: Vec<&Path> = foreign.iter().map(PathBuf::as_path).collect();
         for (index, entry) in self.entries.iter().enumerate() {
             if !kept.contains(&index) {
                 touched.push(&entry.path);
-                put_back(door, entry, &self.copies.path().join(index.to_string()))?;
+                put_back(
+                    workspace,
+                    entry,
+                    &self.copies.path().join(index.to_string()),
+                )?;
             }
         }
         // From the inside out, since whatever happens in a folder changes its time.
         self.entries
             .iter()
             .rev()
-            .try_for_each(|entry| settle_folder(door, entry))?;
+            .try_for_each(|entry| settle_folder(workspace, entry))?;
         if touched.is_empty() {
             Ok(())
         } else {
-            door.settle(touched)
+            workspace.settle(touched)
         }
     }
 
     /// Returns the entries that are still as they were, by index, and the paths of whatever is not.
-    fn compare(&self, door: &Workspace) -> Result<(HashSet<usize>, Vec<PathBuf>), Error> {
+    fn compare(&self, workspace: &Workspace) -> Result<(HashSet<usize>, Vec<PathBuf>), Error> {
         let places: HashMap<&Path, usize> = self
             .entries
             .iter()
@@ -100,7 +104,7 @@ impl Snapshot {
             .map(|(index, entry)| (entry.path.as_path(), index))
             .collect();
         let (mut kept, mut foreign) = (HashSet::new(), Vec::new());
-        door.walk_far(ALL, &mut |now| match places
+        workspace.walk_far(ALL, &mut |now| match places
             .get(now.path.as_path())
             .filter(|index| is_same(&self.entries[**index], now))
         {
@@ -119,14 +123,14 @@ impl Snapshot {
 
 /// Copies a file's content to `copy`; returns the entry as it is to be compared later, or nothing if it is gone.
 fn remember(
-    door: &Workspace,
+    workspace: &Workspace,
     entry: &WorkspaceEntry,
     copy: &Path,
 ) -> Result<Option<WorkspaceEntry>, Error> {
     if !matches!(entry.kind, EntryKind::File { .. }) {
         return Ok(Some(entry.clone()));
     }
-    let (mut file, meta) = match door.open_file(&entry.path, Access::Force) {
+    let (mut file, meta) = match workspace.open_file(&entry.path, Access::Force) {
         Ok(opened) => opened,
         Err(Errno::NOENT) => return Ok(None),
         // Somebody else's: it can be recognised, and not be brought back.
@@ -136,7 +140,7 @@ fn remember(
                 ..entry.clone()
             }));
         }
-        Err(errno) => return Err(door.failed("read", &entry.path, errno)),
+        Err(errno) => return Err(workspace.failed("read", &entry.path, errno)),
     };
     File::create_new(copy)
         .and_then(|mut to| io::copy(&mut file, &mut to))
@@ -173,30 +177,30 @@ fn is_same(was: &WorkspaceEntry, now: &WorkspaceEntry) -> bool {
     }
 }
 
-fn put_back(door: &Workspace, entry: &WorkspaceEntry, copy: &Path) -> Result<(), Error> {
+fn put_back(workspace: &Workspace, entry: &WorkspaceEntry, copy: &Path) -> Result<(), Error> {
     match &entry.kind {
         EntryKind::File { mode, .. } => {
             let mut content = File::open(copy).map_err(|error| Error::io("read", copy, error))?;
-            door.put_file(&entry.path, &mut content, *mode, false)?;
+            workspace.put_file(&entry.path, &mut content, *mode, false)?;
         }
-        EntryKind::Link { target } => door.put_link(&entry.path, target.as_os_str())?,
-        EntryKind::Dir { mode } => return door.make_dir(&entry.path, *mode),
+        EntryKind::Link { target } => workspace.put_link(&entry.path, target.as_os_str())?,
+        EntryKind::Dir { mode } => return workspace.make_dir(&entry.path, *mode),
         EntryKind::Special => return Ok(()),
     }
-    door.set_mtime(&entry.path, entry.mtime)
+    workspace.set_mtime(&entry.path, entry.mtime)
 }
 
 /// Gives a folder its mode and time again.
-fn settle_folder(door: &Workspace, entry: &WorkspaceEntry) -> Result<(), Error> {
+fn settle_folder(workspace: &Workspace, entry: &WorkspaceEntry) -> Result<(), Error> {
     let EntryKind::Dir { mode } = entry.kind else {
         return Ok(());
     };
-    let now = door.look_at(&entry.path)?.filter(|now| !now.is_mount);
+    let now = workspace.look_at(&entry.path)?.filter(|now| !now.is_mount);
     if now.is_some_and(|now| now.mode & 0o777 != mode & 0o777) {
-        door.make_dir(&entry.path, mode)?;
+        workspace.make_dir(&entry.path, mode)?;
     }
     if now.is_some_and(|now| now.mtime != entry.mtime) {
-        door.set_mtime(&entry.path, entry.mtime)?;
+        workspace.set_mtime(&entry.path, entry.mtime)?;
     }
     Ok(())
 }

@@ -100,9 +100,9 @@ pub fn bounded(marks: Vec<FileMark>) -> Option<Vec<FileMark>> {
 }
 
 /// Lists the workspace, or returns nothing where there is too much in it to look at after each call.
-pub fn list(door: &Workspace) -> Option<WorkspaceListing> {
+pub fn list(workspace: &Workspace) -> Option<WorkspaceListing> {
     let mut listing = WorkspaceListing::default();
-    let walked = door.walk(&mut |entry| {
+    let walked = workspace.walk(&mut |entry| {
         let size = match &entry.kind {
             EntryKind::Dir { .. } if counts_as_one(&shown(&entry.path)) => {
                 listing.as_one.push(shown(&entry.path));

@@ -20,23 +20,26 @@ const UNREADABLE: &str = "[this answer could not be read from the log]";
 
 /// Returns what is known of an answer that was given, and whose line cannot be read.
 pub fn lost_answer(context: &Context, place: RequestPlace) -> Option<Answer> {
-    let (memory, talks) = (&context.log_state, context.log_state.conversations());
+    let (log_state, conversations) = (&context.log_state, context.log_state.conversations());
     let after = RequestPlace {
         turn: place.turn + 1,
         ..place
     };
-    let followed = memory.request(after).is_some() || memory.answer(after).is_some();
-    let count = talks.next_number(place);
+    let followed = log_state.request(after).is_some() || log_state.answer(after).is_some();
+    let count = conversations.next_number(place);
     if !followed && count == 0 {
         return None;
     }
-    let ids = memory.request(after).map(result_ids).unwrap_or_default();
+    let ids = log_state.request(after).map(result_ids).unwrap_or_default();
     let count = count.max(u32::try_from(ids.len()).unwrap_or(u32::MAX));
     let call = |number: u32| ContentBlock::ToolUse {
         // An empty one is made up for, as where a server gives none.
         id: ids.get(number as usize).cloned().unwrap_or_default(),
-        name: talks.tool(place, number).unwrap_or("bash").to_owned(),
-        input: arguments(talks.inline_steps(place), number),
+        name: conversations
+            .tool(place, number)
+            .unwrap_or("bash")
+            .to_owned(),
+        input: arguments(conversations.inline_steps(place), number),
         raw: None,
     };
     let mut content: Vec<ContentBlock> = (0..count).map(call).collect();
@@ -61,15 +64,19 @@ pub fn lost_answer(context: &Context, place: RequestPlace) -> Option<Answer> {
 /// Says what a request said whose line cannot be read; `before` is what the answer before it asked for.
 pub fn restore_lost_messages(
     context: &Context,
-    talk: &mut ConversationState,
+    conversation: &mut ConversationState,
     before: Option<&NextStep>,
 ) {
-    let turns_left = context.spec.generator.max_turns.saturating_sub(talk.turns);
+    let turns_left = context
+        .spec
+        .generator
+        .max_turns
+        .saturating_sub(conversation.turns);
     let limits = CallLimits {
         deadline: Instant::now(),
         turns_left,
     };
-    let place = context.place(talk.index);
+    let place = context.place(conversation.index);
     let said = match before {
         None | Some(NextStep::Nothing) => Vec::new(),
         Some(NextStep::CutOff(ids)) => cut_off_notice(ids, context, limits),
@@ -83,19 +90,19 @@ pub fn restore_lost_messages(
             limits,
         ),
         Some(NextStep::End) => {
-            talk.reminders += 1;
+            conversation.reminders += 1;
             vec![ContentBlock::text(REMINDER)]
         }
     };
-    talk.add_user_content(said);
+    conversation.add_user_content(said);
     if let Some(words) = context.log_state.conversations().restart(place) {
-        talk.add_user_content(vec![ContentBlock::text(restart::recorded_notice(words))]);
+        conversation.add_user_content(vec![ContentBlock::text(restart::recorded_notice(words))]);
     }
     // Where its own line was is not known; what follows still continues a request.
-    talk.line.get_or_insert(0);
-    let said = std::mem::take(&mut talk.pending);
+    conversation.line.get_or_insert(0);
+    let said = std::mem::take(&mut conversation.pending);
     said.into_iter()
-        .for_each(|message| talk.window.add(message));
+        .for_each(|message| conversation.window.add(message));
 }
 
 fn results(

@@ -34,13 +34,17 @@ impl AgentModel {
     pub(super) fn ask_with_tools(
         &mut self,
         context: &mut Context,
-        talk: &mut ConversationState,
+        conversation: &mut ConversationState,
         continued: Option<Continuation<'_>>,
-        hands: &mut Toolset,
+        toolset: &mut Toolset,
         deadline: Instant,
     ) -> Result<RecordedAnswer> {
-        let place = context.place(talk.index);
-        let turns_left = context.spec.generator.max_turns.saturating_sub(talk.turns);
+        let place = context.place(conversation.index);
+        let turns_left = context
+            .spec
+            .generator
+            .max_turns
+            .saturating_sub(conversation.turns);
         let mut number = context.log_state.conversations().next_number(place);
         let secrets = self.model_call.secrets.clone();
         let mut call = |context: &mut Context, call: ToolCall<'_>| {
@@ -71,16 +75,16 @@ impl AgentModel {
                 output,
                 screen,
                 ..
-            } = hands.call(context, call, limits, None)?;
+            } = toolset.call(context, call, limits, None)?;
             Ok(ToolOutcome {
                 text: output + &screen,
                 is_error,
             })
         };
-        let word = (talk.index == 0)
-            .then(|| interruption_notice(context, place, talk.restart.as_deref()))
+        let word = (conversation.index == 0)
+            .then(|| interruption_notice(context, place, conversation.restart.as_deref()))
             .flatten();
-        let offers = talk.request.tools.clone();
+        let offers = conversation.request.tools.clone();
         let equipment = InlineTools {
             offers,
             call: &mut call,
@@ -90,9 +94,9 @@ impl AgentModel {
         self.model_call.exchange(
             context,
             place,
-            &talk.request,
+            &conversation.request,
             continued,
-            &mut talk.line,
+            &mut conversation.line,
             Some(equipment),
         )
     }
@@ -101,12 +105,12 @@ impl AgentModel {
     pub(super) fn replay_inline_calls(
         &mut self,
         context: &mut Context,
-        hands: &mut Toolset,
-        talk: &ConversationState,
+        toolset: &mut Toolset,
+        conversation: &ConversationState,
         deadline: Instant,
     ) -> Result<()> {
         let (place, calls_by_itself) = (
-            context.place(talk.index),
+            context.place(conversation.index),
             self.model_call.runs_tools_itself(),
         );
         let Some(replay) = self.replayed().filter(|_| calls_by_itself) else {
@@ -115,7 +119,7 @@ impl AgentModel {
         for step in replay.conversations().inline_steps(place) {
             context.check_cancelled()?;
             match step {
-                InlineStep::Restart => hands.restart(),
+                InlineStep::Restart => toolset.restart(),
                 InlineStep::Call {
                     number,
                     tool,
@@ -129,10 +133,10 @@ impl AgentModel {
                         raw: None,
                         cancelled: None,
                     };
-                    hands.call(
+                    toolset.call(
                         context,
                         call,
-                        self.limits(context, talk, deadline),
+                        self.limits(context, conversation, deadline),
                         Some(replay),
                     )?;
                 }
@@ -149,15 +153,15 @@ fn interruption_notice(
     restart: Option<&str>,
 ) -> Option<String> {
     context.log_state.request(place)?;
-    let talks = context.log_state.conversations();
+    let conversations = context.log_state.conversations();
     let mut words = restart.unwrap_or_default().to_owned();
-    for step in talks.inline_steps(place) {
+    for step in conversations.inline_steps(place) {
         if let InlineStep::Call {
             number,
             tool,
             arguments,
         } = step
-            && talks.result(place, *number).is_none()
+            && conversations.result(place, *number).is_none()
         {
             words += &format!("\n[outcome unknown, and it was not repeated: {tool} {arguments}]");
         }

@@ -63,13 +63,13 @@ impl Generator for AgentModel {
             .closed(phase, retry_count)
             .is_none()
         {
-            let mut hands = Toolset::new(&self.child_env, context)?;
+            let mut toolset = Toolset::new(&self.child_env, context)?;
             self.model_call.set_deadline(Some(deadline));
-            let ended = self.converse(context, &mut hands, &before, deadline);
+            let ended = self.converse(context, &mut toolset, &before, deadline);
             self.model_call.set_deadline(None);
             let (words, bound) = ended?;
-            let killed = self.killed(context, hands.close());
-            report_differences(context, &hands)?;
+            let killed = self.killed(context, toolset.close());
+            report_differences(context, &toolset)?;
             // What tools wrote is durable before the log says that the conversation is over: it is not held again.
             context.reopen_workspace()?;
             context.workspace.sync()?;
@@ -101,41 +101,41 @@ impl AgentModel {
     fn converse(
         &mut self,
         context: &mut Context,
-        hands: &mut Toolset,
+        toolset: &mut Toolset,
         before: &FileDigests,
         deadline: Instant,
     ) -> Result<(String, Option<Bound>)> {
-        let mut talk = self.opening(context, hands)?;
-        let mut next = self.catch_up(context, &mut talk)?;
+        let mut conversation = self.opening(context, toolset)?;
+        let mut next = self.catch_up(context, &mut conversation)?;
         let mut is_resumed = next.is_some();
-        if let Some(asked) = self.interrupted_request(context, talk.index) {
+        if let Some(asked) = self.interrupted_request(context, conversation.index) {
             is_resumed = true;
-            talk.repeat_request(asked);
+            conversation.repeat_request(asked);
         }
         loop {
             let said = match &next {
                 None | Some(NextStep::Nothing) => Vec::new(),
                 Some(NextStep::CutOff(ids)) => {
-                    cut_off_notice(ids, context, self.limits(context, &talk, deadline))
+                    cut_off_notice(ids, context, self.limits(context, &conversation, deadline))
                 }
                 Some(NextStep::Calls(calls)) => {
-                    self.call_all(context, hands, &talk, calls, deadline, is_resumed)?
+                    self.call_all(context, toolset, &conversation, calls, deadline, is_resumed)?
                 }
-                Some(NextStep::End) => match objection(context, &mut talk, before)? {
+                Some(NextStep::End) => match objection(context, &mut conversation, before)? {
                     Some(text) => vec![ContentBlock::text(text)],
-                    None => return Ok((talk.words, None)),
+                    None => return Ok((conversation.words, None)),
                 },
             };
-            talk.add_user_content(said);
+            conversation.add_user_content(said);
             if let Some(RestartNotice {
                 text: words,
                 changed,
-            }) = self.restart(context, talk.index, is_resumed)?
+            }) = self.restart(context, conversation.index, is_resumed)?
             {
-                hands.restart();
-                talk.add_user_content(vec![ContentBlock::text(words.clone())]);
-                talk.restart = Some(words.clone());
-                let (agent_id, place) = (MAIN_AGENT.into(), context.place(talk.index));
+                toolset.restart();
+                conversation.add_user_content(vec![ContentBlock::text(words.clone())]);
+                conversation.restart = Some(words.clone());
+                let (agent_id, place) = (MAIN_AGENT.into(), context.place(conversation.index));
                 context.log.record_synced(Event::EnvironmentsRestarted {
                     agent_id,
                     place,
@@ -144,24 +144,24 @@ impl AgentModel {
                 })?;
                 is_resumed = false;
             }
-            self.replay_inline_calls(context, hands, &talk, deadline)?;
-            if let Some(bound) = self.bound(context, &talk, deadline) {
-                return Ok((talk.words, Some(bound)));
+            self.replay_inline_calls(context, toolset, &conversation, deadline)?;
+            if let Some(bound) = self.bound(context, &conversation, deadline) {
+                return Ok((conversation.words, Some(bound)));
             }
-            let recorded = match self.ask(context, &mut talk, hands, deadline) {
+            let recorded = match self.ask(context, &mut conversation, toolset, deadline) {
                 Err(Error::Failed(reason @ (Reason::Budget | Reason::PhaseTimeout), message)) => {
-                    return Ok((talk.words, Some(Bound { reason, message })));
+                    return Ok((conversation.words, Some(Bound { reason, message })));
                 }
                 asked => asked?,
             };
-            next = Some(talk.take_answer(context, recorded)?);
+            next = Some(conversation.take_answer(context, recorded)?);
         }
     }
 
     /// Returns the conversation with its first message.
-    fn opening(&self, context: &Context, hands: &Toolset) -> Result<ConversationState> {
+    fn opening(&self, context: &Context, toolset: &Toolset) -> Result<ConversationState> {
         let generator = &context.spec.generator;
-        let offers = hands.offers();
+        let offers = toolset.offers();
         let tools = prompt::tools(context, &offers);
         let report = prompt::report(context, context.log_state.conversations().last_closed());
         let files = prompt::files(context)?;
@@ -187,12 +187,12 @@ impl AgentModel {
     fn catch_up(
         &mut self,
         context: &Context,
-        talk: &mut ConversationState,
+        conversation: &mut ConversationState,
     ) -> Result<Option<NextStep>> {
         let calls_by_itself = self.model_call.runs_tools_itself();
         let mut next = None;
         loop {
-            let place = context.place(talk.index);
+            let place = context.place(conversation.index);
             let recorded = context.log_state.answer(place).cloned();
             let lost = || {
                 damaged_log::lost_answer(context, place)
@@ -204,13 +204,13 @@ impl AgentModel {
             };
             match context.log_state.request(place) {
                 Some(asked) => {
-                    talk.line = Some(asked.line);
-                    talk.adopt_request(asked);
+                    conversation.line = Some(asked.line);
+                    conversation.adopt_request(asked);
                 }
-                None => damaged_log::restore_lost_messages(context, talk, next.as_ref()),
+                None => damaged_log::restore_lost_messages(context, conversation, next.as_ref()),
             }
-            talk.window.shrink();
-            next = Some(talk.take_answer(context, recorded)?);
+            conversation.window.shrink();
+            next = Some(conversation.take_answer(context, recorded)?);
         }
     }
 
@@ -218,43 +218,43 @@ impl AgentModel {
     fn ask(
         &mut self,
         context: &mut Context,
-        talk: &mut ConversationState,
-        hands: &mut Toolset,
+        conversation: &mut ConversationState,
+        toolset: &mut Toolset,
         deadline: Instant,
     ) -> Result<RecordedAnswer> {
-        let new = std::mem::take(&mut talk.pending);
+        let new = std::mem::take(&mut conversation.pending);
         new.iter()
-            .for_each(|message| talk.window.add(message.clone()));
-        talk.window.shrink();
-        talk.request.messages = talk.window.messages();
-        let continued = talk.line.map(|line| Continuation {
+            .for_each(|message| conversation.window.add(message.clone()));
+        conversation.window.shrink();
+        conversation.request.messages = conversation.window.messages();
+        let continued = conversation.line.map(|line| Continuation {
             line,
             messages: &new,
         });
-        let place = context.place(talk.index);
+        let place = context.place(conversation.index);
         if !self.model_call.runs_tools_itself() {
             return self.model_call.exchange(
                 context,
                 place,
-                &talk.request,
+                &conversation.request,
                 continued,
-                &mut talk.line,
+                &mut conversation.line,
                 None,
             );
         }
-        self.ask_with_tools(context, talk, continued, hands, deadline)
+        self.ask_with_tools(context, conversation, continued, toolset, deadline)
     }
 
     fn call_all(
         &self,
         context: &mut Context,
-        hands: &mut Toolset,
-        talk: &ConversationState,
+        toolset: &mut Toolset,
+        conversation: &ConversationState,
         calls: &[ContentBlock],
         deadline: Instant,
         is_resumed: bool,
     ) -> Result<Vec<ContentBlock>> {
-        let place = context.place(talk.index - 1);
+        let place = context.place(conversation.index - 1);
         let mut results = Vec::new();
         for (number, block) in (0..).zip(calls) {
             let ContentBlock::ToolUse {
@@ -275,10 +275,10 @@ impl AgentModel {
                 raw: raw.as_deref(),
                 cancelled: None,
             };
-            let limits = self.limits(context, talk, deadline);
+            let limits = self.limits(context, conversation, deadline);
             let returned = match is_resumed {
-                true => hands.call_again(context, call, limits)?,
-                false => hands.call(context, call, limits, self.model_call.replay.as_ref())?,
+                true => toolset.call_again(context, call, limits)?,
+                false => toolset.call(context, call, limits, self.model_call.replay.as_ref())?,
             };
             results.push(result(id, returned));
         }
@@ -293,14 +293,19 @@ impl AgentModel {
     }
 
     /// In a replay each call has the phase's time for itself: when that was over is as in the log.
-    fn limits(&self, context: &Context, talk: &ConversationState, deadline: Instant) -> CallLimits {
+    fn limits(
+        &self,
+        context: &Context,
+        conversation: &ConversationState,
+        deadline: Instant,
+    ) -> CallLimits {
         let generator = &context.spec.generator;
         let own = self
             .replayed()
             .map(|_| Instant::now() + generator.phase_timeout);
         CallLimits {
             deadline: own.unwrap_or(deadline),
-            turns_left: generator.max_turns.saturating_sub(talk.turns),
+            turns_left: generator.max_turns.saturating_sub(conversation.turns),
         }
     }
 
@@ -308,10 +313,10 @@ impl AgentModel {
     fn bound(
         &self,
         context: &Context,
-        talk: &ConversationState,
+        conversation: &ConversationState,
         deadline: Instant,
     ) -> Option<Bound> {
-        let place = context.place(talk.index);
+        let place = context.place(conversation.index);
         let generator = &context.spec.generator;
         if let Some(replay) = self.replayed().filter(|replay| !replay.has_answer(place)) {
             let closed = replay
@@ -319,7 +324,7 @@ impl AgentModel {
                 .closed(place.phase, place.retry_count);
             return closed.and_then(|closed| closed.bound.clone());
         }
-        if talk.turns >= generator.max_turns {
+        if conversation.turns >= generator.max_turns {
             let message = format!(
                 "the model used all {} turns of the phase",
                 generator.max_turns
@@ -375,9 +380,9 @@ impl AgentModel {
 /// Returns the files with which the phase began, and writes them down where it begins now.
 fn open(context: &mut Context) -> Result<FileDigests> {
     let (phase, retry_count) = (context.state.phase, context.state.retry_count);
-    let (first, talks) = (context.place(0), context.log_state.conversations());
+    let (first, conversations) = (context.place(0), context.log_state.conversations());
     let is_under_way =
-        context.log_state.answer(first).is_some() || !talks.inline_steps(first).is_empty();
+        context.log_state.answer(first).is_some() || !conversations.inline_steps(first).is_empty();
     if is_under_way && let Some(files) = context.log_state.conversations().files(phase, retry_count)
     {
         return Ok(files.clone());
@@ -425,8 +430,8 @@ fn close(context: &mut Context, closed: ClosedConversation) -> Result<()> {
     context.log.record_synced(event)
 }
 
-fn report_differences(context: &mut Context, hands: &Toolset) -> Result<()> {
-    match hands.differing() {
+fn report_differences(context: &mut Context, toolset: &Toolset) -> Result<()> {
+    match toolset.differing() {
         (_, 0) => Ok(()),
         (all, differing) => context.log.progress(format!(
             "replay: {differing} of {all} results differ from the recorded ones"
@@ -437,11 +442,11 @@ fn report_differences(context: &mut Context, hands: &Toolset) -> Result<()> {
 /// Returns why a turn cannot end like this, to be told to the model.
 fn objection(
     context: &mut Context,
-    talk: &mut ConversationState,
+    conversation: &mut ConversationState,
     before: &FileDigests,
 ) -> Result<Option<String>> {
     context.reopen_workspace()?;
-    if !std::mem::replace(&mut talk.is_warned, true) {
+    if !std::mem::replace(&mut conversation.is_warned, true) {
         let violations = tampering::all_violations(context)?;
         if !violations.is_empty() {
             let told: Vec<String> = violations
@@ -451,7 +456,7 @@ fn objection(
                 .collect();
             return Ok(Some(format!("{STEERS}{}]", told.join("; "))));
         }
-        talk.is_warned = false;
+        conversation.is_warned = false;
     }
     let has_changed = |now: &FileDigests| {
         !changes::between(before, now, context)
@@ -461,11 +466,11 @@ fn objection(
     if context.state.phase != Phase::Generating || has_changed(&changes::look(context)?) {
         return Ok(None);
     }
-    if talk.reminders == context.spec.generator.format_retries {
+    if conversation.reminders == context.spec.generator.format_retries {
         let text = "the model ended its turn without a change in the workspace";
         return Err(Error::Failed(Reason::NoOutput, text.into()));
     }
-    talk.reminders += 1;
+    conversation.reminders += 1;
     Ok(Some(REMINDER.into()))
 }
 

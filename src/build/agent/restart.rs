@@ -86,7 +86,7 @@ struct DifferingFile {
 /// Returns the files that differ, or nothing where the log does not know enough.
 fn differing(context: &Context) -> Result<Option<(WorkspaceListing, Vec<DifferingFile>)>> {
     let (phase, retry_count) = (context.state.phase, context.state.retry_count);
-    let talks = context.log_state.conversations();
+    let conversations = context.log_state.conversations();
     let (
         Some(opened),
         Some(RecordedChanges {
@@ -94,8 +94,8 @@ fn differing(context: &Context) -> Result<Option<(WorkspaceListing, Vec<Differin
             is_incomplete: false,
         }),
     ) = (
-        talks.files(phase, retry_count),
-        talks.changed(phase, retry_count),
+        conversations.files(phase, retry_count),
+        conversations.changed(phase, retry_count),
     )
     else {
         return Ok(None);

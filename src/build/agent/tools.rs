@@ -74,7 +74,7 @@ pub fn read(input: &Value, raw: Option<&str>) -> Result<ToolCommand, String> {
             );
         }
     };
-    let wish = match (action, given("command")) {
+    let action = match (action, given("command")) {
         (Some(action), _) => ToolAction::Control(action),
         (None, Some(Value::String(command))) => ToolAction::Run(command.clone()),
         (None, Some(_)) => return Err("command must be a string".into()),
@@ -83,7 +83,7 @@ pub fn read(input: &Value, raw: Option<&str>) -> Result<ToolCommand, String> {
     let seconds = match given("timeout") {
         None => {
             return Ok(ToolCommand {
-                action: wish,
+                action: action,
                 timeout: DEFAULT_TIMEOUT,
             });
         }
@@ -92,7 +92,7 @@ pub fn read(input: &Value, raw: Option<&str>) -> Result<ToolCommand, String> {
             .ok_or("timeout must be a number of seconds, 1 to 600")?,
     };
     Ok(ToolCommand {
-        action: wish,
+        action: action,
         timeout: Duration::from_secs_f64(seconds.clamp(SHORTEST, LONGEST)),
     })
 }

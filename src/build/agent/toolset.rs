@@ -86,7 +86,7 @@ pub struct CallLimits {
 /// The environments of one phase.
 pub struct Toolset {
     secrets: Secrets,
-    workshop: ToolEnv,
+    tool_env: ToolEnv,
     own: Vec<FoundEnvironment>,
     registry: Registry,
     used: Vec<String>,
@@ -98,13 +98,13 @@ pub struct Toolset {
 
 impl Toolset {
     /// Returns hands that hold nothing yet, with fresh private places.
-    pub fn new(surroundings: &Rc<ChildEnv>, context: &mut Context) -> Result<Toolset> {
-        let workshop = surroundings.tool_env(
+    pub fn new(child_env: &Rc<ChildEnv>, context: &mut Context) -> Result<Toolset> {
+        let tool_env = child_env.tool_env(
             &context.inputs.environments,
             &frozen_places(&context.inputs.protect),
         )?;
         let names = BUILT_IN.map(|(name, _)| name);
-        let (own, words) = workshop
+        let (own, words) = tool_env
             .folder
             .as_deref()
             .map(|folder| adhoc::find(folder, &names))
@@ -112,12 +112,12 @@ impl Toolset {
         for word in words {
             context.log.note(word)?;
         }
-        let secrets = surroundings.secrets.clone();
+        let secrets = child_env.secrets.clone();
         let seen = changes::list(&context.workspace);
         let (registry, used) = (Registry::default(), Vec::new());
         Ok(Toolset {
             secrets,
-            workshop,
+            tool_env,
             own,
             registry,
             used,
@@ -255,7 +255,7 @@ impl Toolset {
             project,
             env,
             ..
-        } = self.workshop.start.clone();
+        } = self.tool_env.start.clone();
         let environment: Box<dyn Environment> = match name {
             "bash" => Box::new(BashEnvironment::new(launcher, project, env)),
             "python" => Box::new(PythonEnvironment::new(launcher, project, env)),
@@ -277,7 +277,7 @@ impl Toolset {
             .iter()
             .find(|found| found.name == name)
             .ok_or("there is no such tool")?;
-        let mut host = HostEnvironment::new(found.clone(), self.workshop.start.clone(), |_| {});
+        let mut host = HostEnvironment::new(found.clone(), self.tool_env.start.clone(), |_| {});
         let deadline = limits.deadline.min(Instant::now() + LOADING_PATIENCE);
         host.is_offered(deadline, Some(context.cancel.as_fd()));
         host.problem().map_or(Ok(Box::new(host)), Err)
@@ -367,15 +367,15 @@ impl Toolset {
         if !output.ends_with('\n') {
             output.push('\n');
         }
-        let walls = self
-            .workshop
+        let policy = self
+            .tool_env
             .start
             .launcher
             .policy
             .as_ref()
             .filter(|_| !response.success);
-        let refused = walls
-            .map(|walls| refusals(&output, "", walls))
+        let refused = policy
+            .map(|policy| refusals(&output, "", policy))
             .unwrap_or_default();
         let mut output = cut_middle(&output, OUTPUT_LIMIT);
         output.extend(

@@ -122,21 +122,21 @@ impl CommandCheck {
             reporters,
             ..
         } = &*self.child_env;
-        let Some(mut walls) = launcher.policy.clone() else {
+        let Some(mut policy) = launcher.policy.clone() else {
             return launcher.clone();
         };
-        walls.read.push(reporters.path().to_owned());
-        walls.write.extend(self.cache());
-        walls
+        policy.read.push(reporters.path().to_owned());
+        policy.write.extend(self.cache());
+        policy
             .freeze
             .extend(self.frozen.iter().map(|place| workspace.join(place)));
-        walls.reopen.extend(
+        policy.reopen.extend(
             self.check
                 .writable
                 .iter()
                 .map(|folder| workspace.join(folder.path.as_str())),
         );
-        launcher.with_policy(walls)
+        launcher.with_policy(policy)
     }
 
     fn judge(
@@ -171,15 +171,15 @@ impl CommandCheck {
         let hints = launcher
             .policy
             .as_ref()
-            .map(|walls| protected_hints(&stdout.text, &stderr.text, walls));
-        let walls = launcher.policy.as_ref().filter(|_| problem.is_some());
-        let mut refused = walls
-            .map(|walls| refusals(&stdout.text, &stderr.text, walls))
+            .map(|policy| protected_hints(&stdout.text, &stderr.text, policy));
+        let policy = launcher.policy.as_ref().filter(|_| problem.is_some());
+        let mut refused = policy
+            .map(|policy| refusals(&stdout.text, &stderr.text, policy))
             .unwrap_or_default();
         // Who is ended by it has no words for it.
-        let unsaid = walls.filter(|_| exit_code == 128 + SIGXFSZ).map(too_large);
+        let unsaid = policy.filter(|_| exit_code == 128 + SIGXFSZ).map(too_large);
         refused.extend(unsaid.filter(|words| !refused.contains(words)));
-        let crowded = walls.and_then(|walls| refused_process(&stdout.text, &stderr.text, walls));
+        let crowded = policy.and_then(|policy| refused_process(&stdout.text, &stderr.text, policy));
         let problem =
             problem.map(|own| crowded.map_or(own.clone(), |limit| format!("{own}; {limit}")));
         ToolResult {

@@ -216,7 +216,7 @@ enum DenialKind {
 }
 
 /// Returns what the walls refused, as far as the output tells: one sentence for each, without repetition.
-pub fn refusals(stdout: &str, stderr: &str, walls: &SandboxPolicy) -> Vec<String> {
+pub fn refusals(stdout: &str, stderr: &str, policy: &SandboxPolicy) -> Vec<String> {
     let mut told: Vec<String> = Vec::new();
     for text in [stderr, stdout] {
         let mut before = "";
@@ -225,7 +225,7 @@ pub fn refusals(stdout: &str, stderr: &str, walls: &SandboxPolicy) -> Vec<String
             .take(MAX_LINES)
             .filter(|line| line.len() <= MAX_LINE && !line.trim().is_empty())
         {
-            let sentence = kind_of(line).and_then(|kind| sentence(kind, line, before, walls));
+            let sentence = kind_of(line).and_then(|kind| sentence(kind, line, before, policy));
             if let Some(sentence) = sentence.filter(|sentence| !told.contains(sentence)) {
                 told.push(sentence);
             }
@@ -239,7 +239,7 @@ pub fn refusals(stdout: &str, stderr: &str, walls: &SandboxPolicy) -> Vec<String
 }
 
 /// Returns what to tell the user of writes to protected files that were refused, whether the check passed or not.
-pub fn protected_hints(stdout: &str, stderr: &str, walls: &SandboxPolicy) -> Vec<String> {
+pub fn protected_hints(stdout: &str, stderr: &str, policy: &SandboxPolicy) -> Vec<String> {
     let mut hints: Vec<String> = Vec::new();
     for line in [stderr, stdout]
         .into_iter()
@@ -250,7 +250,7 @@ pub fn protected_hints(stdout: &str, stderr: &str, walls: &SandboxPolicy) -> Vec
         {
             continue;
         }
-        let found = frozen_in(line, walls).filter(|(path, _)| !is_in_generated(Path::new(path)));
+        let found = frozen_in(line, policy).filter(|(path, _)| !is_in_generated(Path::new(path)));
         let hint = found.map(|(path, around)| hint(&path, &around));
         hints.extend(hint.filter(|hint| !hints.contains(hint)));
     }
@@ -281,18 +281,18 @@ fn hint(path: &str, around: &str) -> String {
 
 /// Returns the first path in a line that is protected, and the protected place that it lies in, both as they are named
 /// in the workspace.
-fn frozen_in(line: &str, walls: &SandboxPolicy) -> Option<(String, String)> {
-    let workspace = walls.write.first()?;
+fn frozen_in(line: &str, policy: &SandboxPolicy) -> Option<(String, String)> {
+    let workspace = policy.write.first()?;
     let named = |path: &Path| {
         path.strip_prefix(workspace)
             .ok()
             .map(|path| path.to_string_lossy().into_owned())
     };
     line.split(is_edge)
-        .filter(|word| !word.is_empty() && !walls.freeze.is_empty())
+        .filter(|word| !word.is_empty() && !policy.freeze.is_empty())
         .find_map(|word| {
             let path = workspace.join(word.trim_start_matches("./"));
-            let around = walls.freeze.iter().find(|place| path.starts_with(place))?;
+            let around = policy.freeze.iter().find(|place| path.starts_with(place))?;
             Some((named(&path)?, named(around)?))
         })
 }
@@ -309,30 +309,30 @@ fn kind_of(line: &str) -> Option<DenialKind> {
 /// What the sandbox does not refuse: a server of the test's own that is not there is a fault of the test.
 const LOOPBACK: [&str; 3] = ["127.0.0.1", "localhost", "[::1]"];
 
-fn sentence(kind: DenialKind, line: &str, before: &str, walls: &SandboxPolicy) -> Option<String> {
-    let limits = &walls.limits;
+fn sentence(kind: DenialKind, line: &str, before: &str, policy: &SandboxPolicy) -> Option<String> {
+    let limits = &policy.limits;
     match kind {
-        DenialKind::Write => Some(match frozen_in(line, walls).or_else(|| frozen_in(before, walls)) {
+        DenialKind::Write => Some(match frozen_in(line, policy).or_else(|| frozen_in(before, policy)) {
             Some((path, _)) => format!("write to {} refused: it is protected", shown(&path)),
-            None => write_refused(path_in(line).or_else(|| path_in(before)), walls),
+            None => write_refused(path_in(line).or_else(|| path_in(before)), policy),
         }),
         DenialKind::Busy => {
-            let (path, _) = frozen_in(line, walls)?;
+            let (path, _) = frozen_in(line, policy)?;
             Some(format!("{} cannot be moved or removed: it is protected", shown(&path)))
         }
         DenialKind::Access => {
-            let path = path_in(line).filter(|path| is_outside(path, walls))?;
+            let path = path_in(line).filter(|path| is_outside(path, policy))?;
             Some(format!("access to {} was refused: {ONLY}", shown(path)))
         }
         DenialKind::Missing => {
-            let path = path_in(line).filter(|path| is_outside(path, walls) && is_closed(path, walls))?;
+            let path = path_in(line).filter(|path| is_outside(path, policy) && is_closed(path, policy))?;
             Some(format!("{} is not there inside the sandbox: {ONLY}", shown(path)))
         }
-        DenialKind::Package if walls.network => None,
+        DenialKind::Package if policy.network => None,
         DenialKind::Package => Some(
             "packages cannot be downloaded, there is no network: use what is installed, or write what is needed".into(),
         ),
-        DenialKind::Network if walls.network => None,
+        DenialKind::Network if policy.network => None,
         DenialKind::Network => Some(
             "the network was refused: nothing but an own loopback can be reached; do without it, or stand in for the \
              server in the test"
@@ -340,7 +340,7 @@ fn sentence(kind: DenialKind, line: &str, before: &str, walls: &SandboxPolicy) -
         ),
         // A socket that has nothing to say yet is told of in the same words.
         DenialKind::Processes if !speaks_of_a_start(line) && !speaks_of_a_start(before) => None,
-        DenialKind::Processes => Some(too_many(walls)),
+        DenialKind::Processes => Some(too_many(policy)),
         DenialKind::Space => Some(format!(
             "there was no space left: /tmp and the home hold {} together; keep large files in the workspace",
             size(limits.private)
@@ -348,7 +348,7 @@ fn sentence(kind: DenialKind, line: &str, before: &str, walls: &SandboxPolicy) -
         DenialKind::Memory => {
             Some(format!("memory was refused: the limit is {} (sandbox.limits.memory)", size(limits.memory)))
         }
-        DenialKind::FileSize => Some(too_large(walls)),
+        DenialKind::FileSize => Some(too_large(policy)),
         DenialKind::Rights => Some(
             "an operation that reaches beyond the sandbox was refused (mounts, other users, foreign processes); do \
              without it"
@@ -359,25 +359,25 @@ fn sentence(kind: DenialKind, line: &str, before: &str, walls: &SandboxPolicy) -
 
 /// Returns the limit of processes where the output says that one was refused: a program that is refused another process
 /// ends by itself, and its exit code does not tell why.
-pub fn refused_process(stdout: &str, stderr: &str, walls: &SandboxPolicy) -> Option<String> {
-    let words = too_many(walls);
-    refusals(stdout, stderr, walls)
+pub fn refused_process(stdout: &str, stderr: &str, policy: &SandboxPolicy) -> Option<String> {
+    let words = too_many(policy);
+    refusals(stdout, stderr, policy)
         .into_iter()
         .find(|sentence| *sentence == words)
 }
 
-fn too_many(walls: &SandboxPolicy) -> String {
+fn too_many(policy: &SandboxPolicy) -> String {
     format!(
         "a process or thread was refused: the limit is {} (sandbox.limits.processes)",
-        walls.limits.processes
+        policy.limits.processes
     )
 }
 
 /// Returns what is said of a file that is larger than a file may be.
-pub fn too_large(walls: &SandboxPolicy) -> String {
+pub fn too_large(policy: &SandboxPolicy) -> String {
     format!(
         "a file that grew too large was refused: one file holds {}",
-        size(walls.limits.file_size)
+        size(policy.limits.file_size)
     )
 }
 
@@ -390,9 +390,9 @@ fn speaks_of_a_start(line: &str) -> bool {
 
 const ONLY: &str = "only the workspace, the system and the toolchains can be read";
 
-fn write_refused(path: Option<&str>, walls: &SandboxPolicy) -> String {
+fn write_refused(path: Option<&str>, policy: &SandboxPolicy) -> String {
     let inside = |path: &str| {
-        walls
+        policy
             .write
             .first()
             .is_some_and(|workspace| Path::new(path).starts_with(workspace))
@@ -410,15 +410,15 @@ fn write_refused(path: Option<&str>, walls: &SandboxPolicy) -> String {
 const INSTEAD: &str = "write below the workspace, $TMPDIR or $HOME instead";
 
 /// Whether a path is none of those that a check has for itself.
-fn is_outside(path: &str, walls: &SandboxPolicy) -> bool {
-    let own = walls.write.iter().chain([&walls.home, &walls.tmp]);
+fn is_outside(path: &str, policy: &SandboxPolicy) -> bool {
+    let own = policy.write.iter().chain([&policy.home, &policy.tmp]);
     !own.into_iter()
         .any(|place| Path::new(path).starts_with(place))
         && !path.starts_with("/dev/")
 }
 
-fn is_closed(path: &str, walls: &SandboxPolicy) -> bool {
-    walls.reach(Path::new(path)) == PathAccess::Nothing && !path.starts_with("/proc/")
+fn is_closed(path: &str, policy: &SandboxPolicy) -> bool {
+    policy.reach(Path::new(path)) == PathAccess::Nothing && !path.starts_with("/proc/")
 }
 
 fn is_edge(c: char) -> bool {

@@ -171,24 +171,24 @@ struct RefusedAnswer {
 /// Returns what the log knows of an answer that was refused. It is not judged again: what a later answer did to the
 /// workspace, before a crash, may have taken the reason away.
 fn known_refusal(context: &Context, turn: u32) -> Option<RefusedAnswer> {
-    let (place, memory) = (context.place(turn), &context.log_state);
-    if matches!(memory.answer(place), Some(Err(_))) {
+    let (place, log_state) = (context.place(turn), &context.log_state);
+    if matches!(log_state.answer(place), Some(Err(_))) {
         return None;
     }
-    let text = memory
+    let text = log_state
         .answer(place)
         .and_then(|answer| answer.as_ref().ok())
         .map(Answer::text)
         .unwrap_or_default();
     let had_a_block = !answer_format::parse(&text).blocks.is_empty();
-    match memory.refused(place) {
+    match log_state.refused(place) {
         Some(AnswerRefusal { fault, had_a_block }) => Some(RefusedAnswer {
             text,
             fault: fault.clone(),
             had_a_block: *had_a_block,
         }),
         // The line that says so is missing, but nothing else makes the next request.
-        None if memory.request(context.place(turn + 1)).is_some() => Some(RefusedAnswer {
+        None if log_state.request(context.place(turn + 1)).is_some() => Some(RefusedAnswer {
             text,
             fault: "it was refused before".into(),
             had_a_block,

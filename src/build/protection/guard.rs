@@ -188,7 +188,7 @@ fn folders_moved(before: &ProtectedTree, now: &ByPath<'_>) -> BTreeMap<PathBuf, 
 }
 
 fn compare(
-    door: &Workspace,
+    workspace: &Workspace,
     input: &WorkspaceInput,
     before: &ProtectedTree,
     was: &WorkspaceEntry,
@@ -212,7 +212,9 @@ fn compare(
                 InputKind::File {
                     content: Some(content),
                     ..
-                } if !has_content(door, &now.path, content)? => Some(ProtectedChange::Rewritten),
+                } if !has_content(workspace, &now.path, content)? => {
+                    Some(ProtectedChange::Rewritten)
+                }
                 _ => (was != now).then_some(ProtectedChange::Touched),
             }
         }

@@ -80,10 +80,11 @@ pub(super) type PlacedInputs = BTreeMap<SafePath, InputKind>;
 ///
 /// The root's own `workspace/`, `logs/` and state are never taken, and neither is anything named `.git`: a
 /// repository's history is not part of the files that the user gives. `left_out.rs` says what else stays behind.
-pub fn collect(spec: &Spec, root: &Path, stop: &CancelToken) -> Result<Inputs, Error> {
-    let all = gather_all(spec, &mut InputWalk::new(root, stop));
+pub fn collect(spec: &Spec, root: &Path, cancel: &CancelToken) -> Result<Inputs, Error> {
+    let all = gather_all(spec, &mut InputWalk::new(root, cancel));
     // A walk that was stopped has nothing to say of the spec.
-    stop.requested()
+    cancel
+        .requested()
         .map_or(all, |signal| Err(Error::Stopped(signal)))
 }
 

@@ -51,7 +51,7 @@ impl From<String> for RejectedInput {
 
 /// A walk that leaves out what is the root's own, and counts what it takes.
 pub struct InputWalk<'a> {
-    stop: &'a CancelToken,
+    cancel: &'a CancelToken,
     root: Option<PathBuf>,
     held: u64,
     entries: usize,
@@ -62,10 +62,10 @@ pub struct InputWalk<'a> {
 
 impl InputWalk<'_> {
     /// Returns a walk for a run in `root` that ends early with any error when a signal asks for it.
-    pub fn new<'a>(root: &Path, stop: &'a CancelToken) -> InputWalk<'a> {
+    pub fn new<'a>(root: &Path, cancel: &'a CancelToken) -> InputWalk<'a> {
         let root = fs::canonicalize(root).ok();
         InputWalk {
-            stop,
+            cancel,
             root,
             held: 0,
             entries: 0,
@@ -208,7 +208,7 @@ impl InputWalk<'_> {
         top: &Path,
         contents: KeptContents,
     ) -> Result<InputKind, WalkProblem> {
-        if self.stop.requested().is_some() {
+        if self.cancel.requested().is_some() {
             return Err("stopped".to_owned().into());
         }
         self.entries += 1;

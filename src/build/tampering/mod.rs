@@ -359,11 +359,16 @@ impl GivenFile {
         matches!(self, GivenFile::File { sha256, .. } if Sha256::digest(bytes)[..] == sha256[..])
     }
 
-    fn is_unchanged(&self, door: &Workspace, path: &Path, link: Option<&Path>) -> Result<bool> {
+    fn is_unchanged(
+        &self,
+        workspace: &Workspace,
+        path: &Path,
+        link: Option<&Path>,
+    ) -> Result<bool> {
         Ok(match self {
             GivenFile::Link { target } => link == Some(target),
             GivenFile::File { .. } => {
-                matches!(door.read_file(path, u64::MAX)?, ReadOutcome::File(bytes) if self.has_content(&bytes))
+                matches!(workspace.read_file(path, u64::MAX)?, ReadOutcome::File(bytes) if self.has_content(&bytes))
             }
         })
     }

@@ -57,7 +57,7 @@ pub struct HostEnvironment {
 }
 
 struct HostProcess {
-    living: ChildProcess,
+    child: ChildProcess,
     channel: UnixStream,
     lines: HostLines,
     state: HostState,
@@ -186,9 +186,9 @@ impl HostEnvironment {
             env,
             timeout: Duration::MAX,
         };
-        let (living, channel) = ChildProcess::start_duplex(&launcher.with_terminals(), &job)
+        let (child, channel) = ChildProcess::start_duplex(&launcher.with_terminals(), &job)
             .map_err(|error| error.to_string())?;
-        forward(&living, &self.found.name, self.tell).map_err(|error| error.to_string())?;
+        forward(&child, &self.found.name, self.tell).map_err(|error| error.to_string())?;
         channel
             .set_nonblocking(true)
             .map_err(|error| error.to_string())?;
@@ -198,7 +198,7 @@ impl HostEnvironment {
             HostState::Loading
         };
         let mut alive = HostProcess {
-            living,
+            child,
             channel,
             lines: HostLines::default(),
             state,
@@ -262,7 +262,7 @@ impl HostEnvironment {
     /// Waits a little for the end of a host that says nothing more, so that it is its own.
     fn await_end(&self) {
         if let Some(alive) = &self.alive {
-            let mut fds = [PollFd::from_borrowed_fd(alive.living.over(), PollFlags::IN)];
+            let mut fds = [PollFd::from_borrowed_fd(alive.child.over(), PollFlags::IN)];
             while poll(&mut fds, Some(&timespec(PARTING_PATIENCE))) == Err(rustix::io::Errno::INTR)
             {
             }
@@ -274,7 +274,7 @@ impl HostEnvironment {
         match self
             .alive
             .take()
-            .map(|mut alive| alive.living.end(StopMode::Soon))
+            .map(|mut alive| alive.child.end(StopMode::Soon))
         {
             Some(JobEnd::Exited(code)) => format!("exit status {code}"),
             Some(JobEnd::Signalled(number)) => format!("signal {number}"),
@@ -397,7 +397,7 @@ impl Environment for HostEnvironment {
 
     fn interrupt(&mut self) {
         if let Some(alive) = &mut self.alive {
-            alive.living.signal_group(Signal::INT);
+            alive.child.signal_group(Signal::INT);
         }
     }
 
@@ -559,8 +559,8 @@ fn timespec(time: Duration) -> Timespec {
 }
 
 /// Passes what a host prints on to the user, line by line, behind its name; ends with the host.
-fn forward(living: &ChildProcess, name: &str, tell: fn(&str)) -> io::Result<()> {
-    let mut output = living.output().try_clone()?;
+fn forward(child: &ChildProcess, name: &str, tell: fn(&str)) -> io::Result<()> {
+    let mut output = child.output().try_clone()?;
     let name = name.to_owned();
     thread::spawn(move || {
         let mut rest = Vec::new();

@@ -37,10 +37,10 @@ impl EditorEnvironment {
         let (place, text, stat) = self
             .project
             .read(Path::new(path))
-            .map_err(|trouble| self.cannot_edit(path, trouble))?;
+            .map_err(|problem| self.cannot_edit(path, problem))?;
         self.project
             .refuse_frozen(&place.real, &place.folder)
-            .map_err(|trouble| cannot("edit", path, trouble))?;
+            .map_err(|problem| cannot("edit", path, problem))?;
         let path = self.called(path, &place);
         let target = EditTarget {
             place,
@@ -60,10 +60,10 @@ impl EditorEnvironment {
             ));
         }
         let after = target.text.replaced(&old, &new);
-        put(&target.place, after.bytes(), Some(&target.stat)).map_err(|trouble| {
+        put(&target.place, after.bytes(), Some(&target.stat)).map_err(|problem| {
             format!(
                 "{}{}",
-                cannot("edit", &target.path, trouble),
+                cannot("edit", &target.path, problem),
                 now(&target, first, last)
             )
         })?;
@@ -80,7 +80,7 @@ impl EditorEnvironment {
 
     /// Makes a new file, and the folders on its way.
     pub(super) fn create(&self, path: &str, content: &str) -> Result<String, String> {
-        let failed = |trouble| cannot("create", path, trouble);
+        let failed = |problem| cannot("create", path, problem);
         if path.ends_with('/') {
             return Err(failed(PathError::Folder));
         }
@@ -138,10 +138,10 @@ impl EditorEnvironment {
     }
 
     /// What is outside is refused as that; a file that is not there has no lines that could be visible.
-    fn cannot_edit(&self, path: &str, trouble: PathError) -> String {
-        match trouble {
+    fn cannot_edit(&self, path: &str, problem: PathError) -> String {
+        match problem {
             PathError::Missing => {
-                format!("Can only edit lines visible in a view\n{path}: {trouble}")
+                format!("Can only edit lines visible in a view\n{path}: {problem}")
             }
             other => cannot("edit", path, other),
         }

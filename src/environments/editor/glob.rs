@@ -40,7 +40,7 @@ impl GlobFilter {
 
     /// Reads a glob; the error says why it cannot be searched.
     pub fn parse(project: &ProjectDir, glob: &str) -> Result<GlobFilter, String> {
-        let refused = |trouble| cannot("search", glob, trouble);
+        let refused = |problem| cannot("search", glob, problem);
         let relative = project.relative(Path::new(glob)).map_err(refused)?;
         let parts: Vec<&str> = relative.iter().filter_map(OsStr::to_str).collect();
         if parts.contains(&"..") {
@@ -83,7 +83,7 @@ impl GlobFilter {
                 })
             }
             Ok(_) | Err(PathError::Missing) => Ok(GlobFilter::default()),
-            Err(trouble) => Err(trouble),
+            Err(problem) => Err(problem),
         }
     }
 

@@ -97,7 +97,7 @@ impl EditorEnvironment {
         let (place, text, _) = self
             .project
             .read(Path::new(path))
-            .map_err(|trouble| cannot("view", path, trouble))?;
+            .map_err(|problem| cannot("view", path, problem))?;
         let path = self.called(path, &place);
         let mut view = FileView::new(
             self.last_id + 1,
@@ -151,7 +151,7 @@ impl EditorEnvironment {
         let (_, text, _) = self
             .project
             .read(Path::new(&view.path))
-            .map_err(|trouble| cannot("view", &view.path, trouble))?;
+            .map_err(|problem| cannot("view", &view.path, problem))?;
         match view.turn(steps, &text, &mut effort()) {
             Ok((index, count)) => Ok(format!("Showing match {index}/{count}")),
             Err(lost) => Err(format!("Cannot view {}: {}", view.path, reason(lost))),
@@ -241,7 +241,7 @@ impl Environment for EditorEnvironment {
 /// Adds a view to the screen; returns false if it is lost, which the screen then says instead.
 fn show(project: &ProjectDir, view: &mut FileView, screen: &mut String) -> bool {
     let wrong = match project.read(Path::new(&view.path)) {
-        Err(trouble) => format!("ERROR: {trouble}"),
+        Err(problem) => format!("ERROR: {problem}"),
         Ok((place, text, _)) => {
             view.real = place.real;
             match view.show(&text, &mut effort(), screen) {
@@ -267,6 +267,6 @@ fn reason(lost: ViewProblem) -> &'static str {
 }
 
 /// The text of a response that failed at a file.
-fn cannot(verb: &str, path: &str, trouble: PathError) -> String {
-    format!("Cannot {verb} {path}: {trouble}")
+fn cannot(verb: &str, path: &str, problem: PathError) -> String {
+    format!("Cannot {verb} {path}: {problem}")
 }

@@ -44,7 +44,7 @@ pub(super) fn search(
         || Ok(GlobFilter::all()),
         |glob| GlobFilter::parse(project, glob),
     )?;
-    let hunt = Search {
+    let search = Search {
         project,
         pattern,
         until: Instant::now() + MAX_TIME,
@@ -56,23 +56,23 @@ pub(super) fn search(
     };
     let mut paths = Vec::new();
     if filter.walks {
-        let files = walk::files(project, &filter, hunt.until);
+        let files = walk::files(project, &filter, search.until);
         answer.is_whole = files.is_whole;
         paths = files.paths;
     }
     if let Some(named) = &filter.named {
         let read = project
             .read(named)
-            .map_err(|trouble| cannot("search", &named.to_string_lossy(), trouble))?;
+            .map_err(|problem| cannot("search", &named.to_string_lossy(), problem))?;
         // Its place in the order is found by the comparison that made the order.
         let name = named.as_os_str().as_bytes();
         let later =
             paths.split_off(paths.partition_point(|path| path.as_os_str().as_bytes() < name));
-        answer.add_files(&hunt, &paths);
-        answer.add_text(&hunt, named, &read.1);
+        answer.add_files(&search, &paths);
+        answer.add_text(&search, named, &read.1);
         paths = later;
     }
-    answer.add_files(&hunt, &paths);
+    answer.add_files(&search, &paths);
     Ok(answer.finish())
 }
 
@@ -107,27 +107,27 @@ struct SearchAnswer {
 }
 
 impl SearchAnswer {
-    fn add_files(&mut self, hunt: &Search<'_>, paths: &[PathBuf]) {
+    fn add_files(&mut self, search: &Search<'_>, paths: &[PathBuf]) {
         for batch in paths.chunks(BATCH) {
-            for (path, found) in batch.iter().zip(hunt.search_batch(batch)) {
+            for (path, found) in batch.iter().zip(search.search_batch(batch)) {
                 match found {
                     FileMatches::Lines(lines) => {
                         lines.split_inclusive('\n').for_each(|line| self.push(line))
                     }
                     FileMatches::TooSlow => self.note_slow(path),
-                    FileMatches::Much if hunt.is_over() => {
+                    FileMatches::Much if search.is_over() => {
                         self.is_whole = false;
                         return;
                     }
-                    FileMatches::Much => self.add_alone(hunt, path),
+                    FileMatches::Much => self.add_alone(search, path),
                 }
             }
         }
     }
 
-    fn add_alone(&mut self, hunt: &Search<'_>, path: &Path) {
-        match hunt.project.read_straight(path, MAX_SIZE) {
-            Ok(text) => self.add_text(hunt, path, &text),
+    fn add_alone(&mut self, search: &Search<'_>, path: &Path) {
+        match search.project.read_straight(path, MAX_SIZE) {
+            Ok(text) => self.add_text(search, path, &text),
             Err(PathError::TooLarge) => {
                 self.note(format!("{} is larger than 32 MB", path.display()))
             }
@@ -135,8 +135,8 @@ impl SearchAnswer {
         }
     }
 
-    fn add_text(&mut self, hunt: &Search<'_>, path: &Path, text: &FileText) {
-        let searched = hunt.search_text(path, text, &mut |line| {
+    fn add_text(&mut self, search: &Search<'_>, path: &Path, text: &FileText) {
+        let searched = search.search_text(path, text, &mut |line| {
             self.push(line);
             true
         });

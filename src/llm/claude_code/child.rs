@@ -27,7 +27,7 @@ const CHUNK: usize = 64 << 10;
 pub(super) struct ClaudeChild {
     living: ChildProcess,
     channel: UnixStream,
-    stop: CancelToken,
+    cancel: CancelToken,
     /// What is still to be sent to its stdin.
     prompt: Vec<u8>,
     lines: LineBuffer,
@@ -57,14 +57,14 @@ impl ClaudeChild {
         launcher: &Launcher,
         job: &Job,
         prompt: &str,
-        stop: &CancelToken,
+        cancel: &CancelToken,
     ) -> io::Result<ClaudeChild> {
         let (living, channel) = ChildProcess::start_duplex(launcher, job)?;
         channel.set_nonblocking(true)?;
         Ok(ClaudeChild {
             living,
             channel,
-            stop: stop.clone(),
+            cancel: cancel.clone(),
             prompt: prompt.as_bytes().to_vec(),
             lines: LineBuffer::default(),
             complaints: Vec::new(),
@@ -101,7 +101,7 @@ impl ClaudeChild {
             PollFlags::IN | PollFlags::OUT
         };
         let fds = [
-            (Some(self.stop.as_fd()), PollFlags::IN),
+            (Some(self.cancel.as_fd()), PollFlags::IN),
             (Some(self.living.over()), PollFlags::IN),
             (Some(self.channel.as_fd()), wanted),
             (
@@ -119,7 +119,7 @@ impl ClaudeChild {
         let is_over = !fds[1].revents().is_empty();
         let is_woken = wake.is_some() && fds.last().is_some_and(|wake| !wake.revents().is_empty());
         match ready {
-            _ if self.stop.requested().is_some() => return Some(NextLine::Stopped),
+            _ if self.cancel.requested().is_some() => return Some(NextLine::Stopped),
             Ok(0) => return Some(NextLine::TimedOut),
             Ok(_) => {}
             Err(Errno::INTR) => return None,
@@ -181,7 +181,7 @@ impl ClaudeChild {
             match self.next(deadline, None) {
                 NextLine::Line(_) => {}
                 NextLine::Over => {
-                    let _ = self.stop.wait(Some(self.living.over()), Some(deadline));
+                    let _ = self.cancel.wait(Some(self.living.over()), Some(deadline));
                     break;
                 }
                 _ => break,

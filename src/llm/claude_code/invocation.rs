@@ -65,7 +65,7 @@ const VARIABLES: [(&str, &str); 8] = [
 /// Tools, and where calls of them arrive.
 struct ServedTools<'a> {
     toolbox: &'a mut dyn Toolbox,
-    desk: McpServer,
+    server: McpServer,
     _directory: ScratchDir,
 }
 
@@ -106,11 +106,11 @@ impl ClaudeCode {
             TOTAL_TIMEOUT
         };
         let clock = InvocationClock::start(setup.idle_timeout, total, self.until);
-        let story = ClaudeStream::asked(said.system.len() + prompt.len());
+        let stream = ClaudeStream::asked(said.system.len() + prompt.len());
         Invocation {
             child,
             clock,
-            story,
+            stream,
             setup,
             watch,
         }
@@ -171,11 +171,11 @@ impl ClaudeSetup {
 impl<'a> ServedTools<'a> {
     fn open(setup: &ClaudeSetup, toolbox: &'a mut dyn Toolbox) -> Result<ServedTools<'a>, Error> {
         let directory = ScratchDir::create(&setup.temporary, &setup.root, SERVER_DIRECTORY)?;
-        let desk = McpServer::open(directory.path())
+        let server = McpServer::open(directory.path())
             .map_err(|error| Error::io("listen in", directory.path(), error))?;
         Ok(ServedTools {
             toolbox,
-            desk,
+            server,
             _directory: directory,
         })
     }
@@ -184,7 +184,7 @@ impl<'a> ServedTools<'a> {
         // This program as this process has it, also after it was replaced or deleted on disk.
         let own = format!("/proc/{}/exe", getpid());
         let server =
-            json!({"type": "stdio", "command": own, "args": [RELAY_COMMAND, self.desk.path()]});
+            json!({"type": "stdio", "command": own, "args": [RELAY_COMMAND, self.server.path()]});
         let config = json!({"mcpServers": {SERVER: server}});
         vec![
             format!("--mcp-config={config}").into(),
@@ -250,7 +250,7 @@ impl InvocationClock {
 struct Invocation<'a> {
     child: ClaudeChild,
     clock: InvocationClock,
-    story: ClaudeStream,
+    stream: ClaudeStream,
     setup: &'a ClaudeSetup,
     watch: &'a mut dyn FnMut(&str),
 }
@@ -263,20 +263,20 @@ impl Invocation<'_> {
         loop {
             let bell: Option<BorrowedFd<'_>> = counter
                 .as_ref()
-                .map(|counter| counter.desk.readable_when_called());
+                .map(|counter| counter.server.readable_when_called());
             match self.child.next(self.clock.deadline(), bell) {
                 NextLine::Line(line) => {
                     if let Some(result) = self.hear(&line)? {
                         self.child.finish();
-                        return result_of(&result, &self.story);
+                        return result_of(&result, &self.stream);
                     }
                 }
                 NextLine::Woken => {
                     let goes_on = counter.as_mut().is_none_or(|counter| {
-                        counter.desk.serve(counter.toolbox, self.story.turns)
+                        counter.server.serve(counter.toolbox, self.stream.turns)
                     });
                     if !goes_on {
-                        return Err(stopped(self.story.spent()));
+                        return Err(stopped(self.stream.spent()));
                     }
                     self.clock.heard();
                 }
@@ -285,15 +285,15 @@ impl Invocation<'_> {
                     return Err(result_of_silence(
                         &ended,
                         &self.setup.secrets.redact(&complaints),
-                        &self.story,
+                        &self.stream,
                     ));
                 }
-                NextLine::Stopped => return Err(stopped(self.story.spent())),
+                NextLine::Stopped => return Err(stopped(self.stream.spent())),
                 NextLine::TooLong => {
                     let problem = format!("a line of claude's is longer than {MAX_LINE} bytes");
-                    return Err(broken(problem, self.story.spent()));
+                    return Err(broken(problem, self.stream.spent()));
                 }
-                NextLine::TimedOut => return Err(self.clock.failure(self.story.spent())),
+                NextLine::TimedOut => return Err(self.clock.failure(self.stream.spent())),
             }
         }
     }
@@ -306,14 +306,14 @@ impl Invocation<'_> {
             (self.watch)(&line);
         }
         match self
-            .story
+            .stream
             .hear(&line)
-            .map_err(|problem| broken(problem, self.story.spent()))?
+            .map_err(|problem| broken(problem, self.stream.spent()))?
         {
             StreamLine::Nothing => {}
             StreamLine::Something => self.clock.heard(),
             StreamLine::Retrying(count, why) if count >= RETRIES_IN_A_ROW => {
-                return Err(given_up(&self.story, &why));
+                return Err(given_up(&self.stream, &why));
             }
             StreamLine::Retrying(..) => {}
             StreamLine::Result(result) => return Ok(Some(result)),
@@ -323,10 +323,10 @@ impl Invocation<'_> {
 }
 
 /// The program goes on trying for minutes; a pause is better.
-fn given_up(story: &ClaudeStream, why: &str) -> ClaudeFailure {
+fn given_up(stream: &ClaudeStream, why: &str) -> ClaudeFailure {
     let message =
         format!("claude asks its server in vain ({why}), {RETRIES_IN_A_ROW} times in a row");
-    ClaudeFailure::Other(match story.status {
+    ClaudeFailure::Other(match stream.status {
         Some(401..=403) => LlmError::Unauthorized { message },
         _ => LlmError::LimitReached { message },
     })

@@ -37,10 +37,10 @@ static LIMIT: LazyLock<Option<Regex>> = LazyLock::new(|| {
 });
 
 /// Judges a result.
-pub fn result_of(result: &Value, story: &ClaudeStream) -> Result<Answer, ClaudeFailure> {
+pub fn result_of(result: &Value, stream: &ClaudeStream) -> Result<Answer, ClaudeFailure> {
     let subtype = result["subtype"].as_str().unwrap_or_default();
     let is_error = result["is_error"].as_bool().unwrap_or(subtype != "success");
-    let answer = answer(result, story);
+    let answer = answer(result, stream);
     let is_whole = result["stop_reason"] == "end_turn" && !answer.text().trim().is_empty();
     match subtype {
         "success" if !is_error && !is_notice_of_a_limit(&answer.text()) => Ok(answer),
@@ -50,14 +50,14 @@ pub fn result_of(result: &Value, story: &ClaudeStream) -> Result<Answer, ClaudeF
             stop: StopReason::Other(MAX_TURNS.into()),
             ..answer
         }),
-        _ => Err(refuse(result, subtype, story, spent(&answer, story))),
+        _ => Err(refuse(result, subtype, stream, spent(&answer, stream))),
     }
 }
 
 /// Judges an invocation that ended without a result.
-pub fn result_of_silence(ended: &JobEnd, complaints: &str, story: &ClaudeStream) -> ClaudeFailure {
+pub fn result_of_silence(ended: &JobEnd, complaints: &str, stream: &ClaudeStream) -> ClaudeFailure {
     let said = if complaints.trim().is_empty() {
-        story.oddity()
+        stream.oddity()
     } else {
         format!(": {}", clean(complaints, MESSAGE))
     };
@@ -69,10 +69,10 @@ pub fn result_of_silence(ended: &JobEnd, complaints: &str, story: &ClaudeStream)
         JobEnd::NoWalls(failure) => format!("cannot start: {failure}"),
     };
     let message = format!("claude ended without a result ({how}){said}");
-    by_wording(complaints, message, story.spent())
+    by_wording(complaints, message, stream.spent())
 }
 
-fn refuse(result: &Value, subtype: &str, story: &ClaudeStream, spent: Spent) -> ClaudeFailure {
+fn refuse(result: &Value, subtype: &str, stream: &ClaudeStream, spent: Spent) -> ClaudeFailure {
     let errors = result["errors"]
         .as_array()
         .into_iter()
@@ -88,7 +88,7 @@ fn refuse(result: &Value, subtype: &str, story: &ClaudeStream, spent: Spent) -> 
     }
     match (
         result["api_error_status"].as_u64(),
-        story.trouble.as_deref(),
+        stream.problem.as_deref(),
     ) {
         (Some(401..=403), _) | (_, Some("authentication_failed" | "billing_error")) => {
             ClaudeFailure::Other(LlmError::Unauthorized { message })
@@ -137,11 +137,11 @@ fn is_notice_of_a_limit(text: &str) -> bool {
     text.starts_with("Claude AI usage limit reached")
 }
 
-fn answer(result: &Value, story: &ClaudeStream) -> Answer {
+fn answer(result: &Value, stream: &ClaudeStream) -> Answer {
     let last = result["result"].as_str().unwrap_or_default();
     // What was cut off and continued is whole in the story alone.
-    let text = if story.text.ends_with(last) {
-        story.text.as_str()
+    let text = if stream.text.ends_with(last) {
+        stream.text.as_str()
     } else {
         last
     };
@@ -157,7 +157,7 @@ fn answer(result: &Value, story: &ClaudeStream) -> Answer {
         content: vec![ContentBlock::text(text)],
         stop,
         usage: usage(result),
-        model: story.model.clone(),
+        model: stream.model.clone(),
         request_id: None,
         bill: Some(Bill {
             calls: tokens(&result["num_turns"]).unwrap_or(1),
@@ -189,10 +189,10 @@ fn usage(result: &Value) -> TokenUsage {
     sum
 }
 
-fn spent(answer: &Answer, story: &ClaudeStream) -> Spent {
+fn spent(answer: &Answer, stream: &ClaudeStream) -> Spent {
     match answer.bill.and_then(|bill| bill.cost_usd) {
         Some(cost) if 0.0 < cost => Spent::Billed(answer.usage, cost),
         Some(_) if answer.usage == TokenUsage::default() => Spent::Nothing,
-        _ => story.spent(),
+        _ => stream.spent(),
     }
 }

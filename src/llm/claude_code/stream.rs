@@ -36,7 +36,7 @@ pub struct ClaudeStream {
     /// How many messages of the model there were.
     pub turns: u32,
     /// The program's own word for what went wrong with its server.
-    pub trouble: Option<String>,
+    pub problem: Option<String>,
     /// The status of the last failure that it retried.
     pub status: Option<u64>,
     message: String,
@@ -151,8 +151,8 @@ impl ClaudeStream {
 
     fn assistant(&mut self, value: &Value) -> Result<(), String> {
         let message = &value["message"];
-        if let Some(trouble) = value["error"].as_str() {
-            self.trouble = Some(trouble.to_owned());
+        if let Some(problem) = value["error"].as_str() {
+            self.problem = Some(problem.to_owned());
         }
         if message["model"] == SYNTHETIC || !value["parent_tool_use_id"].is_null() {
             return Ok(());
@@ -227,12 +227,12 @@ mod tests {
     use super::*;
 
     fn told(lines: &[Value]) -> (ClaudeStream, Vec<StreamLine>) {
-        let mut story = ClaudeStream::default();
+        let mut stream = ClaudeStream::default();
         let heard = lines
             .iter()
-            .map(|line| story.hear(&line.to_string()).unwrap())
+            .map(|line| stream.hear(&line.to_string()).unwrap())
             .collect();
-        (story, heard)
+        (stream, heard)
     }
 
     fn said(id: &str, text: &str) -> Value {
@@ -258,8 +258,8 @@ mod tests {
                 .text,
             "x\ny\nz"
         );
-        let (story, _) = told(&[said("a", "x"), stopped("end_turn"), said("b", "y")]);
-        assert_eq!((story.text.as_str(), story.turns), ("y", 2));
+        let (stream, _) = told(&[said("a", "x"), stopped("end_turn"), said("b", "y")]);
+        assert_eq!((stream.text.as_str(), stream.turns), ("y", 2));
         assert_eq!(
             told(&[said("a", "x"), stopped("max_tokens"), said("b", "y")])
                 .0
@@ -286,9 +286,9 @@ mod tests {
         let mut synthetic = said("b", "API Error");
         synthetic["message"]["model"] = SYNTHETIC.into();
         synthetic["error"] = "rate_limit".into();
-        let (story, _) = told(&[said("a", "x"), synthetic]);
+        let (stream, _) = told(&[said("a", "x"), synthetic]);
         assert_eq!(
-            (story.text.as_str(), story.trouble.as_deref()),
+            (stream.text.as_str(), stream.problem.as_deref()),
             ("x", Some("rate_limit"))
         );
     }
@@ -317,14 +317,14 @@ mod tests {
             json!({"type": "message_start", "message": {"usage": {"input_tokens": 5,
             "cache_read_input_tokens": 2}}}),
         );
-        let (story, _) = told(&[
+        let (stream, _) = told(&[
             start.clone(),
             stopped("tool_use"),
             start.clone(),
             stopped("end_turn"),
         ]);
         assert_eq!(
-            story.spent(),
+            stream.spent(),
             Spent::Shown(TokenUsage {
                 input: 10,
                 cache_read: 4,
@@ -338,7 +338,7 @@ mod tests {
                 json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}),
             )
         };
-        let (story, _) = told(&[
+        let (stream, _) = told(&[
             start.clone(),
             words("seven b"),
             stopped("tool_use"),
@@ -346,7 +346,7 @@ mod tests {
             words("four"),
         ]);
         assert_eq!(
-            story.spent(),
+            stream.spent(),
             Spent::Shown(TokenUsage {
                 input: 10,
                 cache_read: 4,
@@ -354,10 +354,10 @@ mod tests {
                 output: 3 + 2
             })
         );
-        let mut story = ClaudeStream::asked(300);
-        story.hear(&words("four").to_string()).unwrap();
+        let mut stream = ClaudeStream::asked(300);
+        stream.hear(&words("four").to_string()).unwrap();
         assert_eq!(
-            story.spent(),
+            stream.spent(),
             Spent::Shown(TokenUsage {
                 input: 100,
                 output: 2,
@@ -397,9 +397,9 @@ mod tests {
                 0..20,
             ),
         ) {
-            let mut story = ClaudeStream::default();
+            let mut stream = ClaudeStream::default();
             for line in lines {
-                let _ = story.hear(&line);
+                let _ = stream.hear(&line);
             }
         }
     }

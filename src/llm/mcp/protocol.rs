@@ -92,8 +92,8 @@ pub fn read(line: &[u8]) -> McpMessage {
         Some(Value::String(_)) if !is_known_id => {
             refuse(NO_REQUEST, "\"id\" must be a string or a number")
         }
-        Some(Value::String(method)) => match wish(method, fields.get("params")) {
-            Ok(wish) => McpMessage::Request(McpRequest { id, method: wish }),
+        Some(Value::String(method)) => match action(method, fields.get("params")) {
+            Ok(action) => McpMessage::Request(McpRequest { id, method: action }),
             Err((code, problem)) => refuse(code, &problem),
         },
         _ => refuse(NO_REQUEST, "\"method\" must be a string"),
@@ -107,7 +107,7 @@ fn notification(method: &str, params: &Value) -> McpMessage {
     }
 }
 
-fn wish(method: &str, params: Option<&Value>) -> Result<McpMethod, (i64, String)> {
+fn action(method: &str, params: Option<&Value>) -> Result<McpMethod, (i64, String)> {
     let none = Map::new();
     let bad = |problem: &str| (BAD_PARAMETERS, problem.to_owned());
     let params = match params {
@@ -219,7 +219,7 @@ mod tests {
         let line =
             json!({"jsonrpc": "2.0", "id": 0, "method": method, "params": params}).to_string();
         match read(line.as_bytes()) {
-            McpMessage::Request(McpRequest { id, method: wish }) if id == 0 => wish,
+            McpMessage::Request(McpRequest { id, method: action }) if id == 0 => action,
             other => panic!("{line}: {other:?}"),
         }
     }

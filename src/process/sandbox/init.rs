@@ -41,13 +41,13 @@ pub(crate) struct SandboxedCommand {
 
 /// Starts a command behind walls, in namespaces of its own or in those that are given.
 pub(crate) fn start(
-    walls: &SandboxPolicy,
+    policy: &SandboxPolicy,
     shared: &[OwnedFd],
     afterwards: AfterCommand,
     become_command: BecomeCommand<'_>,
 ) -> Result<SandboxedCommand, JobEnd> {
-    if walls.mode == SandboxMode::Reduced {
-        let child = start_command(walls, become_command)?;
+    if policy.mode == SandboxMode::Reduced {
+        let child = start_command(policy, become_command)?;
         return Ok(SandboxedCommand {
             child,
             inside: None,
@@ -55,7 +55,7 @@ pub(crate) fn start(
     }
     let (ours, theirs) = UnixStream::pair().map_err(no_init)?;
     let flags = if shared.is_empty() {
-        own_namespaces(walls)
+        own_namespaces(policy)
     } else {
         NamespaceFlags::NONE
     };
@@ -65,12 +65,12 @@ pub(crate) fn start(
             drop(ours);
             be_first_to_end();
             match shared.is_empty() {
-                true => be_init(walls, &theirs, afterwards, become_command, || {
-                    prepare(walls, owner)
+                true => be_init(policy, &theirs, afterwards, become_command, || {
+                    prepare(policy, owner)
                 }),
                 false => join(shared, &theirs, || {
-                    be_init(walls, &theirs, afterwards, become_command, || {
-                        mounts::own_proc(walls)
+                    be_init(policy, &theirs, afterwards, become_command, || {
+                        mounts::own_proc(policy)
                     })
                 }),
             }
@@ -92,20 +92,20 @@ pub(crate) fn start(
 }
 
 /// Makes namespaces with a tree in them, and returns them; no process stays there.
-pub(crate) fn make_namespaces(walls: &SandboxPolicy) -> Result<Vec<OwnedFd>, SandboxFailure> {
+pub(crate) fn make_namespaces(policy: &SandboxPolicy) -> Result<Vec<OwnedFd>, SandboxFailure> {
     let failure = |error: io::Error| {
         SandboxFailure::new(SandboxLayer::Namespaces, "keep the namespaces", error)
     };
     let (mut ours, theirs) = UnixStream::pair().map_err(failure)?;
     let owner = NamespaceOwner::of_this_process();
-    let flags = own_namespaces(walls);
+    let flags = own_namespaces(policy);
     let maker = match fork(flags)
         .map_err(|error| SandboxFailure::new(SandboxLayer::Namespaces, "make namespaces", error))?
     {
         ForkSide::Parent(pid) => pid,
         ForkSide::Child => {
             drop(ours);
-            let made = prepare(walls, owner).map_err(JobEnd::NoWalls);
+            let made = prepare(policy, owner).map_err(JobEnd::NoWalls);
             let _ = wire::send(
                 &theirs,
                 &wire::encode_ended(&made.err().unwrap_or(JobEnd::Exited(0))),
@@ -125,7 +125,7 @@ pub(crate) fn make_namespaces(walls: &SandboxPolicy) -> Result<Vec<OwnedFd>, San
     }
     let names = ["user", "mnt", "ipc"]
         .into_iter()
-        .chain((!walls.network).then_some("net"));
+        .chain((!policy.network).then_some("net"));
     let open = |name| fs::File::open(format!("/proc/{maker}/ns/{name}")).map(OwnedFd::from);
     names
         .map(open)
@@ -133,8 +133,8 @@ pub(crate) fn make_namespaces(walls: &SandboxPolicy) -> Result<Vec<OwnedFd>, San
         .map_err(failure)
 }
 
-fn own_namespaces(walls: &SandboxPolicy) -> NamespaceFlags {
-    if walls.network {
+fn own_namespaces(policy: &SandboxPolicy) -> NamespaceFlags {
+    if policy.network {
         NamespaceFlags::ALL
     } else {
         NamespaceFlags::ALL.and(NamespaceFlags::NETWORK)
@@ -191,16 +191,16 @@ fn be_first_to_end() {
 }
 
 /// Makes the inside of new namespaces.
-fn prepare(walls: &SandboxPolicy, owner: NamespaceOwner) -> Result<(), SandboxFailure> {
+fn prepare(policy: &SandboxPolicy, owner: NamespaceOwner) -> Result<(), SandboxFailure> {
     owner.map()?;
-    if !walls.network {
+    if !policy.network {
         loopback_up()?;
     }
-    mounts::build(walls)
+    mounts::build(policy)
 }
 
 /// Enters namespaces that are there, and forks into processes and mounts of its own.
-fn join(shared: &[OwnedFd], keeper: &UnixStream, be_init: impl FnOnce()) -> ! {
+fn join(shared: &[OwnedFd], supervisor: &UnixStream, be_init: impl FnOnce()) -> ! {
     let enter = |namespace: &OwnedFd| {
         move_into_link_name_space(namespace.as_fd(), None::<LinkNameSpaceType>)
     };
@@ -213,27 +213,27 @@ fn join(shared: &[OwnedFd], keeper: &UnixStream, be_init: impl FnOnce()) -> ! {
             be_init();
             Ok(())
         }
-        Ok(ForkSide::Parent(init)) => tell(keeper, init).map_err(no_init),
+        Ok(ForkSide::Parent(init)) => tell(supervisor, init).map_err(no_init),
         Err(ended) => Err(ended),
     };
     if let Err(ended) = told {
-        let _ = wire::send(keeper, &wire::encode_ended(&ended));
+        let _ = wire::send(supervisor, &wire::encode_ended(&ended));
     }
     leave()
 }
 
 /// Is the first process of its namespace, to the end.
 fn be_init(
-    walls: &SandboxPolicy,
-    keeper: &UnixStream,
+    policy: &SandboxPolicy,
+    supervisor: &UnixStream,
     afterwards: AfterCommand,
     become_command: BecomeCommand<'_>,
     prepare: impl FnOnce() -> Result<(), SandboxFailure>,
 ) -> ! {
     let started = protect().and_then(|()| prepare()).map_err(JobEnd::NoWalls);
-    match started.and_then(|()| start_command(walls, become_command)) {
-        Ok(command) => look_after(command, keeper, afterwards),
-        Err(ended) => drop(wire::send(keeper, &wire::encode_ended(&ended))),
+    match started.and_then(|()| start_command(policy, become_command)) {
+        Ok(command) => look_after(command, supervisor, afterwards),
+        Err(ended) => drop(wire::send(supervisor, &wire::encode_ended(&ended))),
     }
     leave()
 }
@@ -246,17 +246,17 @@ fn protect() -> Result<(), SandboxFailure> {
 }
 
 /// Reaps until the command has ended and, where something lingers, nobody is left.
-fn look_after(command: Pid, keeper: &UnixStream, afterwards: AfterCommand) {
+fn look_after(command: Pid, supervisor: &UnixStream, afterwards: AfterCommand) {
     // A keeper that is gone by now ended before it could end us.
-    if tell(keeper, command).is_err() {
+    if tell(supervisor, command).is_err() {
         return;
     }
     release_streams();
-    close_all_but(keeper.as_raw_fd().unsigned_abs());
+    close_all_but(supervisor.as_raw_fd().unsigned_abs());
     loop {
         match wait(WaitOptions::empty()) {
             Ok(Some((pid, status))) if pid == command => {
-                let _ = wire::send(keeper, &wire::encode_ended(&end_of(status)));
+                let _ = wire::send(supervisor, &wire::encode_ended(&end_of(status)));
                 if afterwards == AfterCommand::End {
                     return;
                 }
@@ -268,7 +268,7 @@ fn look_after(command: Pid, keeper: &UnixStream, afterwards: AfterCommand) {
 }
 
 /// Forks the process that restricts itself and becomes the command; returns once it has.
-fn start_command(walls: &SandboxPolicy, become_command: BecomeCommand<'_>) -> Result<Pid, JobEnd> {
+fn start_command(policy: &SandboxPolicy, become_command: BecomeCommand<'_>) -> Result<Pid, JobEnd> {
     let cannot = |error: io::Error| {
         JobEnd::NoWalls(SandboxFailure::new(SandboxLayer::Rights, "fork", error))
     };
@@ -278,10 +278,10 @@ fn start_command(walls: &SandboxPolicy, become_command: BecomeCommand<'_>) -> Re
     match fork(NamespaceFlags::NONE).map_err(cannot)? {
         ForkSide::Child => {
             drop(report);
-            if walls.mode == SandboxMode::Reduced {
+            if policy.mode == SandboxMode::Reduced {
                 be_first_to_end();
             }
-            let ended = restrict(walls)
+            let ended = restrict(policy)
                 .map_err(JobEnd::NoWalls)
                 .err()
                 .unwrap_or_else(become_command);

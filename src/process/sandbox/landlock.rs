@@ -52,7 +52,7 @@ fn handles(version: ABI) -> Result<Ruleset, RulesetError> {
 }
 
 /// Restricts this process; returns whether sockets and signals of others are out of its reach.
-pub(super) fn restrict(walls: &SandboxPolicy) -> Result<bool, SandboxFailure> {
+pub(super) fn restrict(policy: &SandboxPolicy) -> Result<bool, SandboxFailure> {
     let failure = |what: String| SandboxFailure {
         layer: SandboxLayer::Landlock,
         what,
@@ -61,14 +61,14 @@ pub(super) fn restrict(walls: &SandboxPolicy) -> Result<bool, SandboxFailure> {
     if version == ABI::Unsupported {
         return Err(failure("this kernel has no Landlock".to_owned()));
     }
-    if walls.mode == SandboxMode::Reduced && version < ABI::V3 {
+    if policy.mode == SandboxMode::Reduced && version < ABI::V3 {
         return Err(failure(format!(
             "Landlock here is of version {}; 3 is needed",
             version as i32
         )));
     }
-    let status = ruleset(walls, version)
-        .and_then(|ruleset| grant(ruleset, walls, version))
+    let status = ruleset(policy, version)
+        .and_then(|ruleset| grant(ruleset, policy, version))
         .and_then(RulesetCreated::restrict_self)
         .map_err(|error| failure(format!("Landlock: {error}")))?;
     match status.ruleset {
@@ -79,10 +79,10 @@ pub(super) fn restrict(walls: &SandboxPolicy) -> Result<bool, SandboxFailure> {
     }
 }
 
-fn ruleset(walls: &SandboxPolicy, version: ABI) -> Result<RulesetCreated, RulesetError> {
+fn ruleset(policy: &SandboxPolicy, version: ABI) -> Result<RulesetCreated, RulesetError> {
     let ruleset = handles(version)?;
     // With namespaces the loopback is one's own, and a rule would name each of its ports.
-    let has_no_sockets = walls.mode == SandboxMode::Reduced && !walls.network;
+    let has_no_sockets = policy.mode == SandboxMode::Reduced && !policy.network;
     let ruleset = match has_no_sockets && ABI::V4 <= version {
         true => ruleset.handle_access(AccessNet::from_all(version))?,
         false => ruleset,
@@ -92,7 +92,7 @@ fn ruleset(walls: &SandboxPolicy, version: ABI) -> Result<RulesetCreated, Rulese
 
 fn grant(
     mut ruleset: RulesetCreated,
-    walls: &SandboxPolicy,
+    policy: &SandboxPolicy,
     version: ABI,
 ) -> Result<RulesetCreated, RulesetError> {
     let read = AccessFs::from_read(version);
@@ -102,19 +102,19 @@ fn grant(
         | (AccessFs::from_all(version) & (AccessFs::IoctlDev | AccessFs::Truncate));
     let mut rules: Vec<(PathBuf, BitFlags<AccessFs>)> = vec![("/proc".into(), read)];
     rules.extend(
-        walls
+        policy
             .write
             .iter()
-            .chain([&walls.tmp, &walls.home])
+            .chain([&policy.tmp, &policy.home])
             .map(|path| (path.clone(), change)),
     );
-    rules.extend(walls.devices.iter().map(|path| (path.clone(), device)));
-    match walls.mode {
+    rules.extend(policy.devices.iter().map(|path| (path.clone(), device)));
+    match policy.mode {
         SandboxMode::Reduced => {
             rules.push(("/dev".into(), list));
             rules.extend(DEVICES.map(|path| (path.into(), device)));
-            for path in &walls.read {
-                around_hidden(path, &walls.hide, &mut |path, is_whole| {
+            for path in &policy.read {
+                around_hidden(path, &policy.hide, &mut |path, is_whole| {
                     rules.push((path, if is_whole { read } else { list }));
                 });
             }
@@ -123,7 +123,7 @@ fn grant(
         SandboxMode::Full | SandboxMode::FullWithoutLandlock => {
             rules.extend([("/".into(), list), ("/dev".into(), device)]);
             rules.extend(["/dev/shm", "/run"].map(|path| (path.into(), change)));
-            rules.extend(walls.read.iter().map(|path| (path.clone(), read)));
+            rules.extend(policy.read.iter().map(|path| (path.clone(), read)));
         }
     }
     for (path, rights) in rules {

@@ -56,9 +56,10 @@ enum MountKind<'a> {
 }
 
 /// Makes the tree the root of this mount namespace.
-pub(super) fn build(walls: &SandboxPolicy) -> Result<(), SandboxFailure> {
-    enter_an_empty_root(walls).map_err(|error| failure("make a new root", Path::new(""), error))?;
-    let places = places(walls);
+pub(super) fn build(policy: &SandboxPolicy) -> Result<(), SandboxFailure> {
+    enter_an_empty_root(policy)
+        .map_err(|error| failure("make a new root", Path::new(""), error))?;
+    let places = places(policy);
     for (index, (path, place)) in places.iter().enumerate() {
         // What follows in the order of paths is below this one, or is not.
         let holds_more = places
@@ -67,30 +68,30 @@ pub(super) fn build(walls: &SandboxPolicy) -> Result<(), SandboxFailure> {
         settle(path, *place, holds_more).map_err(|error| failure("open", path, error))?;
     }
     devices().map_err(|error| failure("make", Path::new("/dev"), error))?;
-    own_proc(walls)?;
+    own_proc(policy)?;
     leave_the_host().map_err(|error| failure("leave the old root", Path::new(""), error))?;
-    for path in folders_above(walls) {
+    for path in folders_above(policy) {
         mount_bind_recursive(&path, &path).map_err(|errno| failure("hold", &path, errno))?;
     }
-    for path in &walls.freeze {
+    for path in &policy.freeze {
         freeze(path).map_err(|error| failure("freeze", path, error))?;
     }
-    for path in &walls.reopen {
+    for path in &policy.reopen {
         reopen(path).map_err(|error| failure("reopen", path, error))?;
     }
-    finish(walls, &places).map_err(|error| failure("close the new root", Path::new(""), error))
+    finish(policy, &places).map_err(|error| failure("close the new root", Path::new(""), error))
 }
 
 /// Gives this process namespace its `/proc`, and a bound to its number of processes and threads.
 ///
 /// It is read-only: in it a root without any capability is still the owner of the host's settings.
-pub(super) fn own_proc(walls: &SandboxPolicy) -> Result<(), SandboxFailure> {
+pub(super) fn own_proc(policy: &SandboxPolicy) -> Result<(), SandboxFailure> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let place = Path::new("/proc");
     let _ = fs::create_dir(place);
     mount("proc", place, "proc", flags, None).map_err(|errno| failure("mount", place, errno))?;
     if has_own_pid_max() {
-        bound_pids(walls.limits.processes)
+        bound_pids(policy.limits.processes)
             .map_err(|error| failure("bound the processes in", place, error))?;
     }
     set_attributes(
@@ -137,14 +138,14 @@ fn failure(step: &str, path: &Path, error: impl Into<io::Error>) -> SandboxFailu
     )
 }
 
-fn enter_an_empty_root(walls: &SandboxPolicy) -> io::Result<()> {
+fn enter_an_empty_root(policy: &SandboxPolicy) -> io::Result<()> {
     mount_change(
         "/",
         MountPropagationFlags::REC | MountPropagationFlags::PRIVATE,
     )?;
     let options = format!(
         "mode=0755,size={},nr_inodes={MOST_PRIVATE_FILES}",
-        walls.limits.private
+        policy.limits.private
     );
     let options = CString::new(options)?;
     mount(
@@ -164,14 +165,14 @@ fn enter_an_empty_root(walls: &SandboxPolicy) -> io::Result<()> {
 }
 
 /// All places, parents before what lies in them.
-fn places(walls: &SandboxPolicy) -> Vec<(PathBuf, MountKind<'_>)> {
+fn places(policy: &SandboxPolicy) -> Vec<(PathBuf, MountKind<'_>)> {
     let mut all: Vec<(PathBuf, MountKind<'_>)> = Vec::new();
     let mut add =
         |paths: &[PathBuf], place| all.extend(paths.iter().map(|path| (path.clone(), place)));
-    add(&walls.read, MountKind::Read);
-    add(&walls.write, MountKind::Write);
-    add(&walls.hide, MountKind::Hidden);
-    let devices: Vec<PathBuf> = walls
+    add(&policy.read, MountKind::Read);
+    add(&policy.write, MountKind::Write);
+    add(&policy.hide, MountKind::Hidden);
+    let devices: Vec<PathBuf> = policy
         .devices
         .iter()
         .filter(|path| !is_ones_own(path))
@@ -179,13 +180,16 @@ fn places(walls: &SandboxPolicy) -> Vec<(PathBuf, MountKind<'_>)> {
         .collect();
     add(&devices, MountKind::Device);
     add(
-        &[walls.tmp.clone(), SHARED_MEMORY.into()],
+        &[policy.tmp.clone(), SHARED_MEMORY.into()],
         MountKind::Private(0o1777),
     );
-    add(std::slice::from_ref(&walls.home), MountKind::Private(0o700));
+    add(
+        std::slice::from_ref(&policy.home),
+        MountKind::Private(0o700),
+    );
     add(&["/run".into()], MountKind::Private(0o755));
     all.extend(
-        walls
+        policy
             .links
             .iter()
             .map(|(path, target)| (path.clone(), MountKind::Link(target))),
@@ -331,14 +335,14 @@ fn leave_the_host() -> io::Result<()> {
 
 /// Returns the folders on the way to what is closed, from the top down. What is mounted cannot be renamed: without that
 /// another folder could take the place of one that holds something closed.
-fn folders_above(walls: &SandboxPolicy) -> BTreeSet<PathBuf> {
+fn folders_above(policy: &SandboxPolicy) -> BTreeSet<PathBuf> {
     let is_inside = |folder: &&Path| {
-        walls
+        policy
             .write
             .iter()
             .any(|top| folder.starts_with(top) && folder != top)
     };
-    let above = walls
+    let above = policy
         .freeze
         .iter()
         .filter(|path| path.exists())
@@ -372,9 +376,9 @@ fn reopen(path: &Path) -> io::Result<()> {
 }
 
 /// Furnishes the home, and closes the root and what was hidden with something in it.
-fn finish(walls: &SandboxPolicy, places: &[(PathBuf, MountKind<'_>)]) -> io::Result<()> {
-    DirBuilder::new().mode(0o700).create(walls.tmpdir())?;
-    File::create_new(walls.home.join(".gitconfig"))?.write_all(GITCONFIG.as_bytes())?;
+fn finish(policy: &SandboxPolicy, places: &[(PathBuf, MountKind<'_>)]) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(policy.tmpdir())?;
+    File::create_new(policy.home.join(".gitconfig"))?.write_all(GITCONFIG.as_bytes())?;
     fs::remove_dir_all(VOID)?;
     for pair in places.windows(2) {
         if pair[0].1 == MountKind::Hidden && pair[1].0.starts_with(&pair[0].0) && pair[0].0.is_dir()

@@ -71,7 +71,7 @@ pub fn sandbox_policy(plan: &PolicyPlan<'_>) -> SandboxPolicy {
         .collect();
     let (read, hide) = rules::settle(&write, read, hide);
     let (tmp, private_home) = private_places(plan);
-    let mut walls = SandboxPolicy {
+    let mut policy = SandboxPolicy {
         mode: plan.mode,
         freeze: plan
             .freeze
@@ -90,8 +90,8 @@ pub fn sandbox_policy(plan: &PolicyPlan<'_>) -> SandboxPolicy {
         network: plan.network,
         limits: plan.limits,
     };
-    walls.links = rules::needed_links(&walls, links);
-    walls
+    policy.links = rules::needed_links(&policy, links);
+    policy
 }
 
 /// What must not be seen in all that is open.

@@ -75,11 +75,11 @@ fn attempt(
         .tempdir_in(temporary);
     let outside = outside.map_err(|error| Error::io("make a directory in", temporary, error))?;
     let launcher = launcher.with_policy(probe_policy(mode, network, outside.path()));
-    let bait = ProbeBait::lay(outside.path(), network).map_err(broken)?;
-    let (mut keeper, mut control) =
+    let target = ProbeBait::lay(outside.path(), network).map_err(broken)?;
+    let (mut supervisor, mut control) =
         spawn_supervisor(&launcher, Stdio::null(), Stdio::null()).map_err(broken)?;
     let job = Job {
-        command: bait.arguments(),
+        command: target.arguments(),
         cwd: "/".into(),
         env: Vec::new(),
         timeout: Duration::MAX,
@@ -88,13 +88,13 @@ fn attempt(
         .and_then(|()| wire::send(&control, &wire::encode_job(&job, ChildInput::Empty, false)))
         .and_then(|()| wire::receive(&mut control));
     let told = told.ok().and_then(|message| wire::decode_ended(&message));
-    reap(&mut keeper, told.is_some());
+    reap(&mut supervisor, told.is_some());
     let escaped = |what: &str| SandboxFailure {
         layer: SandboxLayer::Namespaces,
         what: what.to_owned(),
     };
     Ok(match told {
-        _ if bait.marker.exists() => Err(escaped("a file outside could be written")),
+        _ if target.marker.exists() => Err(escaped("a file outside could be written")),
         Some(JobEnd::Exited(0)) => Ok(()),
         Some(JobEnd::NoWalls(failure)) => Err(failure),
         Some(JobEnd::CannotStart(what)) => Err(escaped(&what)),

@@ -13,23 +13,23 @@ use crate::process::sandbox::{
 };
 
 /// Restricts this process and all that it will start.
-pub(super) fn restrict(walls: &SandboxPolicy) -> Result<(), SandboxFailure> {
-    limit(walls)?;
+pub(super) fn restrict(policy: &SandboxPolicy) -> Result<(), SandboxFailure> {
+    limit(policy)?;
     drop_privileges()?;
-    let scopes = match walls.mode {
+    let scopes = match policy.mode {
         SandboxMode::FullWithoutLandlock => false,
-        SandboxMode::Full | SandboxMode::Reduced => landlock::restrict(walls)?,
+        SandboxMode::Full | SandboxMode::Reduced => landlock::restrict(policy)?,
     };
-    seccomp::restrict(walls, scopes)
+    seccomp::restrict(policy, scopes)
 }
 
 fn failure(step: &str, errno: Errno) -> SandboxFailure {
     SandboxFailure::new(SandboxLayer::Rights, step, errno)
 }
 
-fn limit(walls: &SandboxPolicy) -> Result<(), SandboxFailure> {
+fn limit(policy: &SandboxPolicy) -> Result<(), SandboxFailure> {
     // Its init counts as well; without a user namespace everything that the user runs does.
-    let others = if walls.mode == SandboxMode::Reduced {
+    let others = if policy.mode == SandboxMode::Reduced {
         processes_of_the_user()
     } else {
         1
@@ -38,10 +38,10 @@ fn limit(walls: &SandboxPolicy) -> Result<(), SandboxFailure> {
         // Less than the smallest dump; and 1 is the one number that also keeps the kernel from handing a dump to the
         // program that collects them on the host.
         (Resource::Core, 1),
-        (Resource::Fsize, walls.limits.file_size),
+        (Resource::Fsize, policy.limits.file_size),
         (
             Resource::Nproc,
-            walls.limits.processes.saturating_add(others),
+            policy.limits.processes.saturating_add(others),
         ),
     ];
     for (resource, most) in limits {

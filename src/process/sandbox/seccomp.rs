@@ -131,12 +131,12 @@ const OF_MODES_BY_NAME: [(c_long, u8); 0] = [];
 const X32: u32 = 0x4000_0000;
 
 /// Restricts this process; `scopes` is whether sockets of others are out of reach in another way.
-pub(super) fn restrict(walls: &SandboxPolicy, scopes: bool) -> Result<(), SandboxFailure> {
+pub(super) fn restrict(policy: &SandboxPolicy, scopes: bool) -> Result<(), SandboxFailure> {
     let failure = |what: String| SandboxFailure {
         layer: SandboxLayer::Seccomp,
         what: format!("seccomp: {what}"),
     };
-    let program = program(walls, scopes).map_err(|error| failure(error.to_string()))?;
+    let program = program(policy, scopes).map_err(|error| failure(error.to_string()))?;
     apply_filter(&program).map_err(|error| match error {
         seccompiler::Error::Seccomp(source) | seccompiler::Error::Prctl(source) => {
             failure(source.to_string())
@@ -147,7 +147,7 @@ pub(super) fn restrict(walls: &SandboxPolicy, scopes: bool) -> Result<(), Sandbo
 
 type SeccompRules = BTreeMap<i64, Vec<SeccompRule>>;
 
-fn program(walls: &SandboxPolicy, scopes: bool) -> Result<BpfProgram, BackendError> {
+fn program(policy: &SandboxPolicy, scopes: bool) -> Result<BpfProgram, BackendError> {
     let mut rules: SeccompRules = REFUSED.into_iter().map(|call| (call, Vec::new())).collect();
     let of_clone = NAMESPACES.map(|flag| rule(&[(0, Dword, MaskedEq(flag as u64), flag as u64)]));
     rules.insert(
@@ -168,10 +168,10 @@ fn program(walls: &SandboxPolicy, scopes: bool) -> Result<BpfProgram, BackendErr
     rules.insert(libc::SYS_openat, of_open(2)?);
     #[cfg(target_arch = "x86_64")]
     rules.insert(libc::SYS_open, of_open(1)?);
-    rules.insert(libc::SYS_socket, of_socket(walls, scopes)?);
+    rules.insert(libc::SYS_socket, of_socket(policy, scopes)?);
     #[cfg(target_arch = "x86_64")]
     rules.extend([libc::SYS_iopl, libc::SYS_ioperm].map(|call| (call, Vec::new())));
-    if walls.mode == SandboxMode::Reduced {
+    if policy.mode == SandboxMode::Reduced {
         add_rules_among_others(&mut rules)?;
     }
     let architecture = TargetArch::try_from(std::env::consts::ARCH)?;
@@ -192,13 +192,13 @@ fn of_open(flags: u8) -> Result<Vec<SeccompRule>, BackendError> {
 }
 
 /// The families of sockets: unix and inet ones in namespaces, without them none, or inet ones alone.
-fn of_socket(walls: &SandboxPolicy, scopes: bool) -> Result<Vec<SeccompRule>, BackendError> {
-    let is_reduced = walls.mode == SandboxMode::Reduced;
-    if is_reduced && !walls.network {
+fn of_socket(policy: &SandboxPolicy, scopes: bool) -> Result<Vec<SeccompRule>, BackendError> {
+    let is_reduced = policy.mode == SandboxMode::Reduced;
+    if is_reduced && !policy.network {
         return Ok(Vec::new());
     }
     // In the network of the host there are abstract sockets of the session, which no mount hides.
-    let has_unix = !is_reduced && (!walls.network || scopes);
+    let has_unix = !is_reduced && (!policy.network || scopes);
     let mut allowed = vec![libc::AF_INET, libc::AF_INET6];
     allowed.extend(has_unix.then_some(libc::AF_UNIX));
     let others: Vec<_> = allowed

@@ -18,10 +18,10 @@ pub struct SharedNamespaces {
 
 impl SharedNamespaces {
     /// Makes a pocket with the tree of these walls in it.
-    pub fn make(launcher: &Launcher, walls: &SandboxPolicy) -> Result<SharedNamespaces> {
-        let launcher = launcher.with_policy(walls.clone());
+    pub fn make(launcher: &Launcher, policy: &SandboxPolicy) -> Result<SharedNamespaces> {
+        let launcher = launcher.with_policy(policy.clone());
         let io_error = |error| Error::io("start", &launcher.program, error);
-        let (mut keeper, mut control) = spawn_supervisor(
+        let (mut supervisor, mut control) = spawn_supervisor(
             &launcher,
             std::process::Stdio::null(),
             std::process::Stdio::null(),
@@ -40,7 +40,7 @@ impl SharedNamespaces {
                     "a keeper made no namespaces and does not say why".into(),
                 )),
             });
-        reap(&mut keeper, true);
+        reap(&mut supervisor, true);
         Ok(SharedNamespaces { namespaces: made? })
     }
 

@@ -21,7 +21,7 @@ pub(in crate::process) enum Task {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::process) struct TaskMessage {
     pub(in crate::process) task: Task,
-    pub(in crate::process) walls: Option<SandboxPolicy>,
+    pub(in crate::process) policy: Option<SandboxPolicy>,
     /// How many namespaces to enter follow as descriptors.
     pub(in crate::process) namespaces: u8,
 }
@@ -39,10 +39,10 @@ impl TaskMessage {
         let mut message = vec![
             self.task as u8,
             self.namespaces,
-            u8::from(self.walls.is_some()),
+            u8::from(self.policy.is_some()),
         ];
-        if let Some(walls) = &self.walls {
-            put_policy(&mut message, walls);
+        if let Some(policy) = &self.policy {
+            put_policy(&mut message, policy);
         }
         message
     }
@@ -50,21 +50,21 @@ impl TaskMessage {
     /// Returns the order in a message, or nothing where it holds none.
     pub(in crate::process) fn decode(message: &[u8]) -> Option<TaskMessage> {
         let ([task, namespaces, has_walls], mut rest) = message.split_first_chunk()?;
-        let walls = if *has_walls == 1 {
+        let policy = if *has_walls == 1 {
             Some(take_policy(&mut rest)?)
         } else {
             None
         };
         Some(TaskMessage {
             task: *TASKS.get(usize::from(*task))?,
-            walls,
+            policy,
             namespaces: *namespaces,
         })
     }
 }
 
-fn put_policy(message: &mut Vec<u8>, walls: &SandboxPolicy) {
-    message.extend([walls.mode as u8, u8::from(walls.network)]);
+fn put_policy(message: &mut Vec<u8>, policy: &SandboxPolicy) {
+    message.extend([policy.mode as u8, u8::from(policy.network)]);
     let ResourceLimits {
         processes,
         memory,
@@ -73,29 +73,29 @@ fn put_policy(message: &mut Vec<u8>, walls: &SandboxPolicy) {
         file_size,
         reserve,
         private,
-    } = walls.limits;
+    } = policy.limits;
     for limit in [processes, memory, disk, files, file_size, reserve, private] {
         message.extend(limit.to_le_bytes());
     }
     for paths in [
-        &walls.write,
-        &walls.freeze,
-        &walls.reopen,
-        &walls.read,
-        &walls.hide,
-        &walls.devices,
+        &policy.write,
+        &policy.freeze,
+        &policy.reopen,
+        &policy.read,
+        &policy.hide,
+        &policy.devices,
     ] {
         put_list(message, paths.iter().map(|path| path.as_os_str()));
     }
     put_list(
         message,
-        walls
+        policy
             .links
             .iter()
             .flat_map(|(path, target)| [path.as_os_str(), target.as_os_str()]),
     );
-    put_list(message, walls.private.iter().map(|path| path.as_os_str()));
-    for path in [&walls.home, &walls.tmp] {
+    put_list(message, policy.private.iter().map(|path| path.as_os_str()));
+    for path in [&policy.home, &policy.tmp] {
         put_bytes(message, OsStr::as_encoded_bytes(path.as_os_str()));
     }
 }

@@ -13,7 +13,7 @@ use crate::workspace::{EntryKind, WalkStep, WorkspaceEntry};
 fn picture(place: &Place) -> Vec<(WorkspaceEntry, Option<Vec<u8>>)> {
     let mut seen = Vec::new();
     place
-        .door
+        .workspace
         .walk(&mut |entry| {
             let content = matches!(entry.kind, EntryKind::File { .. })
                 .then(|| fs::read(place.path(&entry.path)).expect("read"));
@@ -52,9 +52,9 @@ fn tree() -> Place {
 fn undone(mischief: impl FnOnce(&Place)) {
     let place = tree();
     let before = picture(&place);
-    let snapshot = Snapshot::take(&place.door, &std::env::temp_dir()).expect("take");
+    let snapshot = Snapshot::take(&place.workspace, &std::env::temp_dir()).expect("take");
     mischief(&place);
-    snapshot.restore(&place.door).expect("restore");
+    snapshot.restore(&place.workspace).expect("restore");
     assert_eq!(picture(&place), before);
     place.assert_outside_is_whole();
 }
@@ -68,9 +68,9 @@ fn nothing_happened() {
             .expect("stat")
     };
     let before = inode();
-    Snapshot::take(&place.door, &std::env::temp_dir())
+    Snapshot::take(&place.workspace, &std::env::temp_dir())
         .expect("take")
-        .restore(&place.door)
+        .restore(&place.workspace)
         .expect("restore");
     assert_eq!(inode(), before);
 }
@@ -127,7 +127,7 @@ fn everything_locked() {
 #[test]
 fn everything_gone() {
     undone(|place| {
-        assert!(place.door.clear(&[]).expect("clear").is_empty());
+        assert!(place.workspace.clear(&[]).expect("clear").is_empty());
     });
 }
 
@@ -136,10 +136,10 @@ fn a_tree_that_was_locked_before() {
     let place = tree();
     place.chmod("pkg/b.py", 0o000);
     place.chmod("pkg", 0o000);
-    let snapshot = Snapshot::take(&place.door, &std::env::temp_dir()).expect("take");
+    let snapshot = Snapshot::take(&place.workspace, &std::env::temp_dir()).expect("take");
     place.chmod("pkg", 0o700);
     fs::remove_dir_all(place.path("pkg")).expect("rm");
-    snapshot.restore(&place.door).expect("restore");
+    snapshot.restore(&place.workspace).expect("restore");
     assert_eq!(place.mode("pkg"), 0o000);
     place.chmod("pkg", 0o700);
     place.chmod("pkg/b.py", 0o600);
@@ -159,9 +159,9 @@ fn pipes_stay_where_they_are_and_go_where_they_are_new() {
         )
     };
     pipe("old");
-    let snapshot = Snapshot::take(&place.door, &std::env::temp_dir()).expect("take");
+    let snapshot = Snapshot::take(&place.workspace, &std::env::temp_dir()).expect("take");
     pipe("new");
-    snapshot.restore(&place.door).expect("restore");
+    snapshot.restore(&place.workspace).expect("restore");
     assert!(place.path("old").exists() && !place.path("new").exists());
 }
 
@@ -170,8 +170,8 @@ fn nothing_hides_in_the_deep() {
     let place = tree();
     let deep = "d/".repeat(256);
     fs::create_dir_all(place.path(&deep)).expect("mkdir");
-    let snapshot = Snapshot::take(&place.door, &std::env::temp_dir()).expect("take");
+    let snapshot = Snapshot::take(&place.workspace, &std::env::temp_dir()).expect("take");
     fs::write(place.path(Path::new(&deep).join("hidden")), "x").expect("write");
-    snapshot.restore(&place.door).expect("restore");
+    snapshot.restore(&place.workspace).expect("restore");
     assert!(place.path(&deep).exists() && !place.path(Path::new(&deep).join("hidden")).exists());
 }

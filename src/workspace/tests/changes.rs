@@ -150,7 +150,7 @@ fn files_and_folders_in_each_others_way() {
     place.assert_conflict(&[write("file/x", "")]);
     place.assert_conflict(&[write("folder", "")]);
     place.assert_conflict(&[write("new", ""), write("new/x", "")]);
-    match place.door.check(&[write("file/x/y", "")]) {
+    match place.workspace.check(&[write("file/x/y", "")]) {
         Err(ChangeRefusal::Conflict(text)) => assert!(text.contains("`file` is a file"), "{text}"),
         other => panic!("{other:?}"),
     }
@@ -301,7 +301,7 @@ fn mounts_are_never_entered() {
     ] {
         place.assert_violation(&changes);
     }
-    assert!(place.door.apply(&[delete("d")]).is_err());
+    assert!(place.workspace.apply(&[delete("d")]).is_err());
     place.assert_outside_is_whole();
     unmount(&place.path("d/m"));
 }
@@ -312,7 +312,7 @@ fn left_overs_are_swept() {
     place.file(".orchestrator-stage-1/0", "x");
     place.file(".orchestrator-stage-2", "x");
     place.file("a", "x");
-    place.door.sweep().expect("sweep");
+    place.workspace.sweep().expect("sweep");
     assert_eq!(place.names(), ["a"]);
 }
 
@@ -366,7 +366,7 @@ fn a_swap_of_folder_and_link_leads_nowhere() {
         } else {
             write(&format!("d/e{n}/f"), "x")
         };
-        let done = place.door.apply(&[change]);
+        let done = place.workspace.apply(&[change]);
         if let Err(error @ Error::Io { .. }) = &done {
             broken.lock().expect("lock").push(error.to_string());
         }
@@ -384,11 +384,11 @@ fn a_swap_leads_forced_writes_nowhere_either() {
     let (written, _) = race(2_000, |place, n| {
         let path = format!("d/e{n}/f");
         let put = place
-            .door
+            .workspace
             .put_file(Path::new(&path), &mut "x".as_bytes(), 0o644, false)
             .is_ok();
-        let _ = place.door.remove(Path::new("d/precious"));
-        let _ = place.door.make_dir(Path::new("d/precious"), 0o700);
+        let _ = place.workspace.remove(Path::new("d/precious"));
+        let _ = place.workspace.make_dir(Path::new("d/precious"), 0o700);
         put
     });
     assert!(written > 0);

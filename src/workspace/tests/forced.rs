@@ -10,7 +10,7 @@ use crate::workspace::tests::{Place, mount, unmount};
 
 fn put(place: &Place, path: &str, content: &str) -> Result<(), Error> {
     place
-        .door
+        .workspace
         .put_file(Path::new(path), &mut content.as_bytes(), 0o4644, true)
 }
 
@@ -54,11 +54,17 @@ fn links_and_folders_take_their_place() {
     place.link("b", place.outside());
     place.file("c/x", "");
     place
-        .door
+        .workspace
         .put_link(Path::new("a"), OsStr::new("c/x"))
         .expect("link");
-    place.door.make_dir(Path::new("b"), 0o2750).expect("dir");
-    place.door.make_dir(Path::new("c"), 0o700).expect("dir");
+    place
+        .workspace
+        .make_dir(Path::new("b"), 0o2750)
+        .expect("dir");
+    place
+        .workspace
+        .make_dir(Path::new("c"), 0o700)
+        .expect("dir");
     assert_eq!(
         fs::read_link(place.path("a")).expect("readlink"),
         Path::new("c/x")
@@ -73,12 +79,12 @@ fn names_need_not_be_text() {
     let place = Place::new();
     let odd = Path::new(OsStr::from_bytes(b"d/-\xff "));
     place
-        .door
+        .workspace
         .put_file(odd, &mut "x".as_bytes(), 0o600, false)
         .expect("put");
     assert!(place.path(odd).is_file());
-    assert!(place.door.remove(odd).expect("remove"));
-    assert!(!place.door.remove(odd).expect("remove"));
+    assert!(place.workspace.remove(odd).expect("remove"));
+    assert!(!place.workspace.remove(odd).expect("remove"));
 }
 
 #[test]
@@ -90,19 +96,22 @@ fn places_outside_are_violations() {
             "{path}"
         );
         assert!(
-            matches!(place.door.remove(Path::new(path)), Err(Error::Safety(_))),
-            "{path}"
-        );
-        assert!(
             matches!(
-                place.door.make_dir(Path::new(path), 0o755),
+                place.workspace.remove(Path::new(path)),
                 Err(Error::Safety(_))
             ),
             "{path}"
         );
         assert!(
             matches!(
-                place.door.put_link(Path::new(path), OsStr::new("x")),
+                place.workspace.make_dir(Path::new(path), 0o755),
+                Err(Error::Safety(_))
+            ),
+            "{path}"
+        );
+        assert!(
+            matches!(
+                place.workspace.put_link(Path::new(path), OsStr::new("x")),
                 Err(Error::Safety(_))
             ),
             "{path}"
@@ -122,7 +131,7 @@ fn a_source_that_breaks_leaves_nothing() {
     let place = Place::new();
     place.file("f", "old");
     let error = place
-        .door
+        .workspace
         .put_file(Path::new("f"), &mut Broken, 0o644, false)
         .expect_err("broken");
     assert!(error.to_string().contains("workspace/f: broken"), "{error}");
@@ -141,8 +150,8 @@ fn mounts_are_not_forced() {
     }
     assert!(put(&place, "m/f", "x").is_err() && put(&place, "m", "x").is_err());
     assert!(
-        place.door.remove(Path::new("m/precious")).is_err()
-            && place.door.remove(Path::new("m")).is_err()
+        place.workspace.remove(Path::new("m/precious")).is_err()
+            && place.workspace.remove(Path::new("m")).is_err()
     );
     place.assert_outside_is_whole();
     assert_eq!(place.names(), ["m"]);

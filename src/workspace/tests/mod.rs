@@ -18,7 +18,7 @@ use crate::workspace::{ChangeRefusal, FileChange, Workspace};
 
 pub(in crate::workspace) struct Place {
     root: TempDir,
-    pub door: Workspace,
+    pub workspace: Workspace,
 }
 
 impl Place {
@@ -37,8 +37,8 @@ impl Place {
     fn at(root: TempDir) -> Place {
         fs::create_dir(root.path().join("outside")).expect("mkdir");
         fs::write(root.path().join("outside/precious"), "precious").expect("write");
-        let door = open(&root.path().join("workspace")).expect("door");
-        Place { root, door }
+        let workspace = open(&root.path().join("workspace")).expect("door");
+        Place { root, workspace }
     }
 
     pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
@@ -104,16 +104,19 @@ impl Place {
 
     /// Judges, and applies what was judged well.
     pub fn change(&self, changes: &[FileChange]) -> Result<(), ChangeRefusal> {
-        self.door.check(changes)?;
-        self.door.apply(changes).map_err(ChangeRefusal::from)
+        self.workspace.check(changes)?;
+        self.workspace.apply(changes).map_err(ChangeRefusal::from)
     }
 
     pub fn assert_conflict(&self, changes: &[FileChange]) {
         let before = self.names();
         assert!(
-            matches!(self.door.check(changes), Err(ChangeRefusal::Conflict(_))),
+            matches!(
+                self.workspace.check(changes),
+                Err(ChangeRefusal::Conflict(_))
+            ),
             "{:?}",
-            self.door.check(changes)
+            self.workspace.check(changes)
         );
         assert_eq!(self.names(), before);
     }
@@ -121,11 +124,17 @@ impl Place {
     /// Neither judging nor applying gets past it.
     pub fn assert_violation(&self, changes: &[FileChange]) {
         assert!(
-            matches!(self.door.check(changes), Err(ChangeRefusal::Violation(_))),
+            matches!(
+                self.workspace.check(changes),
+                Err(ChangeRefusal::Violation(_))
+            ),
             "{:?}",
-            self.door.check(changes)
+            self.workspace.check(changes)
         );
-        assert!(matches!(self.door.apply(changes), Err(Error::Safety(_))));
+        assert!(matches!(
+            self.workspace.apply(changes),
+            Err(Error::Safety(_))
+        ));
         assert!(
             !self
                 .names()
@@ -212,8 +221,8 @@ fn a_workspace_that_is_a_link_or_a_file_is_refused() {
 fn a_locked_workspace_is_opened_up() {
     let place = Place::new();
     place.chmod("", 0o000);
-    let door = open(&place.path("")).expect("door");
+    let workspace = open(&place.path("")).expect("door");
     place.chmod("", 0o000);
-    door.apply(&[write("a", "1")]).expect("apply");
+    workspace.apply(&[write("a", "1")]).expect("apply");
     assert_eq!(place.read("a"), "1");
 }

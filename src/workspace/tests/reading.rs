@@ -12,12 +12,12 @@ use crate::workspace::tests::{Place, mount, unmount};
 use crate::workspace::{EntryKind, ReadOutcome, WalkEnd, WalkReach, WalkStep, Workspace};
 
 fn read(place: &Place, path: &str) -> ReadOutcome {
-    place.door.read_file(Path::new(path), 4).expect(path)
+    place.workspace.read_file(Path::new(path), 4).expect(path)
 }
 
-fn walked(door: &Workspace) -> Vec<String> {
+fn walked(workspace: &Workspace) -> Vec<String> {
     let mut seen = Vec::new();
-    let ended = door.walk(&mut |entry| {
+    let ended = workspace.walk(&mut |entry| {
         seen.push(entry.path.to_string_lossy().into_owned());
         if entry.path.ends_with("skipped") {
             WalkStep::Skip
@@ -69,7 +69,7 @@ fn a_walk_is_sorted_and_follows_nothing() {
         "a", "b", "b/a", "b/a/x", "b/up", "b/z", "c.py", "out", "pipe", "skipped", "\u{fffd}",
     ]
     .map(String::from);
-    assert_eq!(walked(&place.door), expected);
+    assert_eq!(walked(&place.workspace), expected);
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn entries_are_described() {
     mknodat(CWD, place.path("d/p"), FileType::Fifo, Mode::RWXU, 0).expect("mkfifo");
     let mut kinds = Vec::new();
     place
-        .door
+        .workspace
         .walk(&mut |entry| {
             assert!(entry.ino > 0 && entry.mtime.0 > 0 && entry.ctime.0 > 0);
             kinds.push(entry.kind.clone());
@@ -111,18 +111,18 @@ fn a_walk_is_bounded() {
     let place = Place::new();
     let deep = "d/".repeat(300);
     fs::create_dir_all(place.path(deep)).expect("mkdir");
-    assert_eq!(walked(&place.door).len(), 256);
+    assert_eq!(walked(&place.workspace).len(), 256);
     let reach = WalkReach {
         entries: 10,
         access: Access::AsIs,
     };
     let mut seen = 0;
-    let ended = place.door.walk_far(reach, &mut |_| {
+    let ended = place.workspace.walk_far(reach, &mut |_| {
         seen += 1;
         WalkStep::On
     });
     assert_eq!((ended.expect("walk"), seen), (WalkEnd::Cut, 10));
-    let ended = place.door.walk(&mut |_| WalkStep::Stop);
+    let ended = place.workspace.walk(&mut |_| WalkStep::Stop);
     assert_eq!(ended.expect("walk"), WalkEnd::Whole);
 }
 
@@ -133,7 +133,7 @@ fn what_cannot_be_entered_is_visited() {
     place.file("m/x", "");
     place.chmod("locked", 0o000);
     let is_root = rustix::process::geteuid().is_root();
-    let seen: Vec<String> = walked(&place.door);
+    let seen: Vec<String> = walked(&place.workspace);
     assert_eq!(
         seen,
         if is_root {
@@ -144,7 +144,7 @@ fn what_cannot_be_entered_is_visited() {
     );
     place.chmod("locked", 0o700);
     if mount(&place.outside(), &place.path("m")) {
-        let seen = walked(&place.door);
+        let seen = walked(&place.workspace);
         unmount(&place.path("m"));
         assert_eq!(seen, ["locked", "locked/x", "m"]);
     }

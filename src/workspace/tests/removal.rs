@@ -34,7 +34,7 @@ fn everything_goes_but_what_is_kept() {
     mknodat(CWD, place.path("pipe"), FileType::Fifo, Mode::RWXU, 0).expect("mkfifo");
     assert!(
         place
-            .door
+            .workspace
             .clear(&[".gitkeep", ".gitignore"])
             .expect("clear")
             .is_empty()
@@ -42,11 +42,11 @@ fn everything_goes_but_what_is_kept() {
     assert_eq!(place.names(), [".gitignore", ".gitkeep"]);
     assert!(
         place
-            .door
+            .workspace
             .is_empty_but(&[".gitkeep", ".gitignore"])
             .expect("look")
     );
-    assert!(!place.door.is_empty_but(&[".gitkeep"]).expect("look"));
+    assert!(!place.workspace.is_empty_but(&[".gitkeep"]).expect("look"));
     place.assert_outside_is_whole();
 }
 
@@ -56,8 +56,8 @@ fn only_regular_files_are_kept() {
     place.file(".gitkeep/x", "");
     place.link(".gitignore", place.outside().join("precious"));
     let keep = [".gitkeep", ".gitignore"];
-    assert!(!place.door.is_empty_but(&keep).expect("look"));
-    assert!(place.door.clear(&keep).expect("clear").is_empty());
+    assert!(!place.workspace.is_empty_but(&keep).expect("look"));
+    assert!(place.workspace.clear(&keep).expect("clear").is_empty());
     assert!(place.names().is_empty());
     place.assert_outside_is_whole();
 }
@@ -68,7 +68,7 @@ fn fifty_thousand_levels() {
     dig(&place.path(""), 50_000);
     place.file("wide/x", "");
     (0..2_000).for_each(|n| fs::create_dir(place.path(format!("wide/{n}"))).expect("mkdir"));
-    assert!(place.door.clear(&[]).expect("clear").is_empty());
+    assert!(place.workspace.clear(&[]).expect("clear").is_empty());
     assert!(place.names().is_empty());
 }
 
@@ -77,7 +77,7 @@ fn deep_trees_go_by_name_too() {
     let place = Place::new();
     place.file("a/b/x", "");
     dig(&place.path("a/b"), 1_000);
-    assert!(place.door.remove(Path::new("a/b")).expect("remove"));
+    assert!(place.workspace.remove(Path::new("a/b")).expect("remove"));
     assert_eq!(place.names(), ["a"]);
     assert!(
         fs::read_dir(place.path("a"))
@@ -100,7 +100,7 @@ fn locked_folders_go() {
         );
     }
     place.chmod("", 0o000);
-    assert!(place.door.clear(&[]).expect("clear").is_empty());
+    assert!(place.workspace.clear(&[]).expect("clear").is_empty());
     assert!(place.names().is_empty());
 }
 
@@ -110,15 +110,20 @@ fn links_on_the_way_are_not_followed() {
     place.file("real/x", "");
     symlink("real", place.path("l")).expect("symlink");
     place.link("out", place.outside());
-    assert!(!place.door.remove(Path::new("l/x")).expect("remove"));
+    assert!(!place.workspace.remove(Path::new("l/x")).expect("remove"));
     assert!(
         !place
-            .door
+            .workspace
             .remove(Path::new("out/precious"))
             .expect("remove")
     );
-    assert!(!place.door.remove(Path::new("real/x/y")).expect("remove"));
-    assert!(place.door.remove(Path::new("out")).expect("remove"));
+    assert!(
+        !place
+            .workspace
+            .remove(Path::new("real/x/y"))
+            .expect("remove")
+    );
+    assert!(place.workspace.remove(Path::new("out")).expect("remove"));
     assert_eq!(place.names(), ["l", "real"]);
     assert!(place.path("real/x").exists());
     place.assert_outside_is_whole();
@@ -133,7 +138,7 @@ fn mounts_stay_and_are_named() {
     if !mount(&place.outside(), &place.path("a/m")) {
         return;
     }
-    let stuck = place.door.clear(&[]).expect("clear");
+    let stuck = place.workspace.clear(&[]).expect("clear");
     assert!(
         stuck.len() == 1 && stuck[0].starts_with("a/m ("),
         "{stuck:?}"
@@ -159,7 +164,7 @@ fn immutable_files_stay_and_are_named() {
     if !attribute("+i") {
         return;
     }
-    let stuck = place.door.clear(&[]).expect("clear");
+    let stuck = place.workspace.clear(&[]).expect("clear");
     assert!(attribute("-i"));
     assert!(
         stuck.len() == 1 && stuck[0].starts_with("a/fixed ("),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::refusals;
 use crate::process::sandbox::{ResourceLimits, SandboxMode, SandboxPolicy};
 
-fn walls(network: bool) -> SandboxPolicy {
+fn policy(network: bool) -> SandboxPolicy {
     let limits = ResourceLimits {
         processes: 60,
         memory: 512 << 20,
@@ -29,7 +29,7 @@ fn walls(network: bool) -> SandboxPolicy {
 }
 
 fn told(stderr: &str) -> String {
-    refusals("", stderr, &walls(false)).join("\n")
+    refusals("", stderr, &policy(false)).join("\n")
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn the_network_is_missed_in_many_words() {
         "main.go:2:8: module lookup disabled by GOPROXY=off",
     ] {
         assert!(told(line).contains("network"), "{line}: {}", told(line));
-        assert!(refusals(line, "", &walls(true)).is_empty(), "{line}");
+        assert!(refusals(line, "", &policy(true)).is_empty(), "{line}");
     }
 }
 
@@ -282,7 +282,7 @@ fn it_is_said_once_and_briefly() {
     let many: String = (0..100)
         .map(|n| format!("touch: cannot touch '/mnt/{n}': Read-only file system\n"))
         .collect();
-    assert_eq!(refusals(&many, &many, &walls(false)).len(), 6);
+    assert_eq!(refusals(&many, &many, &policy(false)).len(), 6);
     let long = format!(
         "OSError: [Errno 30] Read-only file system: '/{}'",
         "x".repeat(1000)

@@ -361,12 +361,12 @@ fn the_hash_covers_everything_given_and_nothing_else() {
 fn a_signal_ends_the_walk() {
     let folder = Folder::new();
     folder.collect("workspace: {copy: [../tests]}").unwrap();
-    let stop = CancelToken::never().unwrap();
-    stop.request();
+    let cancel = CancelToken::never().unwrap();
+    cancel.request();
     let stopped = collect(
         &folder.read("specs/spec.yaml").unwrap(),
         folder.path(),
-        &stop,
+        &cancel,
     );
     assert!(matches!(stopped, Err(Error::Stopped(_))), "{stopped:?}");
 }

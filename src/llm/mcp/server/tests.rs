@@ -59,8 +59,8 @@ impl Toolbox for Tools {
 struct Client(BufReader<UnixStream>);
 
 impl Client {
-    fn new(desk: &McpServer) -> Client {
-        let stream = UnixStream::connect(desk.path()).unwrap();
+    fn new(server: &McpServer) -> Client {
+        let stream = UnixStream::connect(server.path()).unwrap();
         stream
             .set_read_timeout(Some(Duration::from_secs(20)))
             .unwrap();
@@ -88,20 +88,20 @@ impl Client {
     }
 }
 
-fn desk() -> (tempfile::TempDir, McpServer) {
+fn server() -> (tempfile::TempDir, McpServer) {
     // Longer than any address of a socket may be.
     let folder = tempfile::Builder::new()
         .prefix(&"long-".repeat(30))
         .tempdir()
         .unwrap();
-    let desk = McpServer::open(folder.path()).unwrap();
-    (folder, desk)
+    let server = McpServer::open(folder.path()).unwrap();
+    (folder, server)
 }
 
-fn wait_for_the_bell(desk: &McpServer) {
+fn wait_for_the_bell(server: &McpServer) {
     poll(
         &mut [PollFd::from_borrowed_fd(
-            desk.readable_when_called(),
+            server.readable_when_called(),
             PollFlags::IN,
         )],
         None,
@@ -111,22 +111,22 @@ fn wait_for_the_bell(desk: &McpServer) {
 
 fn short_desk() -> (tempfile::TempDir, McpServer) {
     let folder = tempfile::tempdir().unwrap();
-    let desk = McpServer::open(folder.path()).unwrap();
-    (folder, desk)
+    let server = McpServer::open(folder.path()).unwrap();
+    (folder, server)
 }
 
 #[test]
 fn a_desk_opens_at_any_depth_and_leaves_nothing() {
-    let (folder, desk) = desk();
-    assert!(desk.path().exists());
-    drop(desk);
+    let (folder, server) = server();
+    assert!(server.path().exists());
+    drop(server);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
 #[test]
 fn calls_are_answered_in_their_order() {
-    let (_folder, mut desk) = short_desk();
-    let (mut tools, mut client) = (Tools::default(), Client::new(&desk));
+    let (_folder, mut server) = short_desk();
+    let (mut tools, mut client) = (Tools::default(), Client::new(&server));
     client.ask("a", "initialize", json!({"protocolVersion": "2025-06-18"}));
     assert_eq!(client.hear()["result"]["protocolVersion"], "2025-06-18");
     client.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
@@ -139,8 +139,8 @@ fn calls_are_answered_in_their_order() {
     client.ask(2, "tools/call", json!({"name": "other"}));
     let mut answers = Vec::new();
     while answers.len() < 3 {
-        wait_for_the_bell(&desk);
-        assert!(desk.serve(&mut tools, 1));
+        wait_for_the_bell(&server);
+        assert!(server.serve(&mut tools, 1));
         answers.extend((0..tools.calls.len() + 1 - answers.len()).map(|_| client.hear()));
     }
     assert_eq!(answers[0]["result"]["tools"][0]["name"], "echo");
@@ -159,10 +159,10 @@ fn calls_are_answered_in_their_order() {
 fn while_waiting(
     act: impl FnOnce(Client) -> Option<Client> + Send,
 ) -> (Vec<String>, Option<Client>, McpServer, tempfile::TempDir) {
-    let (folder, mut desk) = short_desk();
-    let mut client = Client::new(&desk);
+    let (folder, mut server) = short_desk();
+    let mut client = Client::new(&server);
     client.ask(1, "tools/call", json!({"name": "wait"}));
-    wait_for_the_bell(&desk);
+    wait_for_the_bell(&server);
     let (begun, theirs) = UnixStream::pair().unwrap();
     let mut tools = Tools {
         begun: Some(theirs),
@@ -173,15 +173,15 @@ fn while_waiting(
             std::io::Read::read_exact(&mut &begun, &mut [0]).unwrap();
             act(client)
         });
-        assert!(desk.serve(&mut tools, 1));
+        assert!(server.serve(&mut tools, 1));
         acting.join().unwrap()
     });
-    (tools.calls, client, desk, folder)
+    (tools.calls, client, server, folder)
 }
 
 #[test]
 fn a_long_call_keeps_no_ping_waiting_and_can_be_cancelled() {
-    let (calls, client, mut desk, _folder) = while_waiting(|mut client| {
+    let (calls, client, mut server, _folder) = while_waiting(|mut client| {
         client.ask(9, "ping", json!({}));
         assert_eq!(client.hear()["id"], 9);
         client.ask(2, "tools/call", json!({"name": "echo"}));
@@ -200,7 +200,7 @@ fn a_long_call_keeps_no_ping_waiting_and_can_be_cancelled() {
     assert_eq!(calls[0], "wait");
     let mut client = client.unwrap();
     let mut tools = Tools::default();
-    desk.serve(&mut tools, 1);
+    server.serve(&mut tools, 1);
     assert_eq!(
         client.hear()["id"],
         3,
@@ -210,22 +210,22 @@ fn a_long_call_keeps_no_ping_waiting_and_can_be_cancelled() {
 
 #[test]
 fn a_client_that_is_gone_waits_for_nothing() {
-    let (calls, _, mut desk, _folder) = while_waiting(|mut client| {
+    let (calls, _, mut server, _folder) = while_waiting(|mut client| {
         client.ask(2, "tools/call", json!({"name": "echo"}));
         None
     });
     assert_eq!(calls, ["wait"]);
-    assert!(desk.serve(&mut Tools::default(), 1));
-    let mut client = Client::new(&desk);
+    assert!(server.serve(&mut Tools::default(), 1));
+    let mut client = Client::new(&server);
     client.ask(1, "tools/call", json!({"name": "end"}));
-    wait_for_the_bell(&desk);
-    assert!(!desk.serve(&mut Tools::default(), 1));
+    wait_for_the_bell(&server);
+    assert!(!server.serve(&mut Tools::default(), 1));
 }
 
 #[test]
 fn nonsense_is_refused_and_the_next_line_is_heard() {
-    let (_folder, desk) = short_desk();
-    let mut client = Client::new(&desk);
+    let (_folder, server) = short_desk();
+    let mut client = Client::new(&server);
     client.say("nonsense");
     assert_eq!(client.hear()["error"]["code"], -32700);
     client.say("");

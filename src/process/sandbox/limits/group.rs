@@ -19,14 +19,14 @@ static COUNT: AtomicU64 = AtomicU64::new(0);
 struct WatchedGroup {
     number: u64,
     workspace: PathBuf,
-    walls: SandboxPolicy,
+    policy: SandboxPolicy,
     watch: LimitWatch,
     members: Vec<GroupMember>,
     watcher: JoinHandle<()>,
 }
 
 struct GroupMember {
-    keeper: Pid,
+    supervisor: Pid,
     /// The way to ask its keeper for the end.
     control: UnixStream,
     broken: Arc<Mutex<Option<String>>>,
@@ -36,21 +36,21 @@ struct GroupMember {
 #[derive(Debug)]
 pub struct WatchGuard {
     workspace: PathBuf,
-    keeper: Pid,
+    supervisor: Pid,
     broken: Arc<Mutex<Option<String>>>,
 }
 
 impl WatchGuard {
     /// Watches over a child. Where it breaks a limit, its keeper is asked to end it at once.
     pub(in crate::process) fn begin(
-        walls: &SandboxPolicy,
-        keeper: Pid,
+        policy: &SandboxPolicy,
+        supervisor: Pid,
         control: &UnixStream,
     ) -> std::io::Result<WatchGuard> {
-        let workspace = walls.write.first().cloned().unwrap_or_default();
+        let workspace = policy.write.first().cloned().unwrap_or_default();
         let broken = Arc::default();
         let member = GroupMember {
-            keeper,
+            supervisor,
             control: control.try_clone()?,
             broken: Arc::clone(&broken),
         };
@@ -62,12 +62,12 @@ impl WatchGuard {
                 let watcher = thread::Builder::new()
                     .name("watch".to_owned())
                     .spawn(move || watch_group(number))?;
-                let (watch, walls, members) =
-                    (LimitWatch::begin(walls), walls.clone(), vec![member]);
+                let (watch, policy, members) =
+                    (LimitWatch::begin(policy), policy.clone(), vec![member]);
                 groups.push(WatchedGroup {
                     number,
                     workspace: workspace.clone(),
-                    walls,
+                    policy,
                     watch,
                     members,
                     watcher,
@@ -76,7 +76,7 @@ impl WatchGuard {
         }
         Ok(WatchGuard {
             workspace,
-            keeper,
+            supervisor,
             broken,
         })
     }
@@ -97,7 +97,9 @@ impl Drop for WatchGuard {
             .iter_mut()
             .filter(|group| group.workspace == self.workspace)
         {
-            group.members.retain(|member| member.keeper != self.keeper);
+            group
+                .members
+                .retain(|member| member.supervisor != self.supervisor);
         }
         let over: Vec<WatchedGroup> = groups
             .extract_if(.., |group| group.members.is_empty())
@@ -127,15 +129,19 @@ fn watch_group(number: u64) {
 
 impl WatchedGroup {
     fn look(&mut self) {
-        let keepers: Vec<Pid> = self.members.iter().map(|member| member.keeper).collect();
-        let Some(broken) = self.watch.look(&keepers) else {
+        let supervisors: Vec<Pid> = self
+            .members
+            .iter()
+            .map(|member| member.supervisor)
+            .collect();
+        let Some(broken) = self.watch.look(&supervisors) else {
             return;
         };
         if broken.culprit < self.members.len() {
             self.members.remove(broken.culprit).end(broken.words);
         }
         // What it left counts no more: the others, and whoever tidies up, begin anew.
-        self.watch = LimitWatch::begin(&self.walls);
+        self.watch = LimitWatch::begin(&self.policy);
     }
 }
 
@@ -143,7 +149,7 @@ impl GroupMember {
     fn end(self, words: String) {
         *self.broken.lock().unwrap_or_else(PoisonError::into_inner) = Some(words);
         // The command may have stopped its keeper. The wish is one byte, so it falls between two other wishes.
-        let _ = kill_process(self.keeper, Signal::CONT);
+        let _ = kill_process(self.supervisor, Signal::CONT);
         let _ = wire::ask(&self.control, wire::END_NOW);
     }
 }

@@ -84,13 +84,13 @@ impl Drop for GrowthCount {
 
 impl LimitWatch {
     /// Begins a watch: what grows from now on counts.
-    pub fn begin(walls: &SandboxPolicy) -> LimitWatch {
-        let workspace = walls.write.first().cloned().unwrap_or_default();
+    pub fn begin(policy: &SandboxPolicy) -> LimitWatch {
+        let workspace = policy.write.first().cloned().unwrap_or_default();
         LimitWatch {
-            limits: walls.limits,
+            limits: policy.limits,
             at_start: space(&workspace),
             workspace,
-            private: walls.private.clone(),
+            private: policy.private.clone(),
             begun: now_of_files(),
             counting: None,
             last_count: (Instant::now(), Duration::ZERO, 0),
@@ -100,11 +100,11 @@ impl LimitWatch {
     }
 
     /// Looks at everything below `keepers` and returns which limit is broken, if one is.
-    pub fn look(&mut self, keepers: &[Pid]) -> Option<BrokenLimit> {
+    pub fn look(&mut self, supervisors: &[Pid]) -> Option<BrokenLimit> {
         let now = space(&self.workspace);
-        let usages: Vec<ProcessUsage> = keepers
+        let usages: Vec<ProcessUsage> = supervisors
             .iter()
-            .map(|keeper| usage::of_tree(*keeper))
+            .map(|supervisor| usage::of_tree(*supervisor))
             .collect();
         let busiest = self.busiest(&usages);
         let of_space = self.reserve(now).or_else(|| self.growth(now, &usages));
@@ -113,7 +113,7 @@ impl LimitWatch {
             culprit: busiest,
         });
         of_space
-            .or_else(|| self.memory(keepers, &usages))
+            .or_else(|| self.memory(supervisors, &usages))
             .or_else(|| self.tasks(&usages))
     }
 
@@ -165,15 +165,15 @@ impl LimitWatch {
         (now.free < least).then(words)
     }
 
-    fn memory(&self, keepers: &[Pid], usages: &[ProcessUsage]) -> Option<BrokenLimit> {
+    fn memory(&self, supervisors: &[Pid], usages: &[ProcessUsage]) -> Option<BrokenLimit> {
         let limit = self.limits.memory;
         if usages.iter().map(|usage| usage.memory).sum::<u64>() <= limit {
             return None;
         }
         // What processes share was counted for each of them.
-        let exact: Vec<u64> = keepers
+        let exact: Vec<u64> = supervisors
             .iter()
-            .map(|keeper| usage::exact_memory(*keeper))
+            .map(|supervisor| usage::exact_memory(*supervisor))
             .collect();
         let sum = exact.iter().sum();
         let culprit = (0..exact.len())

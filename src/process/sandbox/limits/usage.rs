@@ -20,9 +20,9 @@ pub(super) struct ProcessUsage {
 }
 
 /// Returns what the descendants of a keeper use, the keeper not counted.
-pub(super) fn of_tree(keeper: Pid) -> ProcessUsage {
+pub(super) fn of_tree(supervisor: Pid) -> ProcessUsage {
     let mut all = ProcessUsage::default();
-    for process in descendants(keeper) {
+    for process in descendants(supervisor) {
         if let Some(one) = fs::read(format!("/proc/{process}/stat"))
             .ok()
             .and_then(|stat| parse(&stat))
@@ -37,8 +37,8 @@ pub(super) fn of_tree(keeper: Pid) -> ProcessUsage {
 
 /// Returns the resident bytes of the descendants of a keeper, what several share counted once; where the system does
 /// not say that, what a process has alone.
-pub(super) fn exact_memory(keeper: Pid) -> u64 {
-    descendants(keeper)
+pub(super) fn exact_memory(supervisor: Pid) -> u64 {
+    descendants(supervisor)
         .into_iter()
         .map(|process| shared_out(process).unwrap_or_else(|| own(process)))
         .sum()
@@ -67,14 +67,14 @@ fn own(process: u32) -> u64 {
 }
 
 /// Returns all descendants that can be seen now.
-fn descendants(keeper: Pid) -> Vec<u32> {
-    let keeper = keeper.as_raw_nonzero().get().unsigned_abs();
-    if fs::metadata(format!("/proc/{keeper}/task/{keeper}/children")).is_err() {
-        return descendants_by_parents(keeper);
+fn descendants(supervisor: Pid) -> Vec<u32> {
+    let supervisor = supervisor.as_raw_nonzero().get().unsigned_abs();
+    if fs::metadata(format!("/proc/{supervisor}/task/{supervisor}/children")).is_err() {
+        return descendants_by_parents(supervisor);
     }
     // A process that moves between two looks may be met twice.
     let mut found = HashSet::new();
-    let mut waiting = children(keeper);
+    let mut waiting = children(supervisor);
     while let Some(process) = waiting.pop() {
         if found.insert(process) {
             waiting.extend(children(process));
@@ -99,9 +99,9 @@ fn children(process: u32) -> Vec<u32> {
 }
 
 /// The same for a kernel that keeps no lists of children.
-fn descendants_by_parents(keeper: u32) -> Vec<u32> {
+fn descendants_by_parents(supervisor: u32) -> Vec<u32> {
     let number = |pid: Pid| pid.as_raw_nonzero().get().unsigned_abs();
-    let mut line = HashSet::from([keeper]);
+    let mut line = HashSet::from([supervisor]);
     for entry in process_tree::processes() {
         if entry
             .parent
@@ -110,7 +110,7 @@ fn descendants_by_parents(keeper: u32) -> Vec<u32> {
             line.insert(number(entry.pid));
         }
     }
-    line.remove(&keeper);
+    line.remove(&supervisor);
     line.into_iter().collect()
 }
 

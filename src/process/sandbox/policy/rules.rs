@@ -92,9 +92,9 @@ pub(super) fn settle(
     wanted.sort_by(|one, other| one.0.cmp(&other.0));
     wanted.dedup_by(|later, earlier| later.0 == earlier.0);
     let (mut kept_read, mut kept_hide) = (Vec::new(), Vec::new());
-    for (path, wish) in wanted {
+    for (path, action) in wanted {
         let before = reach(&path, write, &kept_read, &kept_hide);
-        match wish {
+        match action {
             // What may be written may be read, and may not be closed to writing by the way.
             PathAccess::Read if before == PathAccess::Nothing => kept_read.push(path),
             PathAccess::Nothing
@@ -129,14 +129,14 @@ fn reach(path: &Path, write: &[PathBuf], read: &[PathBuf], hide: &[PathBuf]) -> 
 
 /// Returns the links that have to be made: those that lead to something and lie where nothing is shown.
 pub(super) fn needed_links(
-    walls: &SandboxPolicy,
+    policy: &SandboxPolicy,
     links: Vec<(PathBuf, PathBuf)>,
 ) -> Vec<(PathBuf, PathBuf)> {
     let is_needed = |(place, _): &(PathBuf, PathBuf)| {
         let leads = place
             .canonicalize()
-            .is_ok_and(|target| walls.shows(&target));
-        leads && walls.reach(place) == PathAccess::Nothing && !walls.hide.contains(place)
+            .is_ok_and(|target| policy.shows(&target));
+        leads && policy.reach(place) == PathAccess::Nothing && !policy.hide.contains(place)
     };
     let mut needed: Vec<_> = links.into_iter().filter(is_needed).collect();
     needed.sort();

@@ -72,7 +72,7 @@ impl World {
         self
     }
 
-    fn walls(&self) -> SandboxPolicy {
+    fn policy(&self) -> SandboxPolicy {
         let home = ("HOME".to_owned(), self.at(self.home).display().to_string());
         self.walls_of(self.variables.iter().cloned().chain([home]))
     }
@@ -100,23 +100,23 @@ impl World {
     }
 
     /// Expects what may be done with each path: `w`, `r` or `-`.
-    fn expect(&self, walls: &SandboxPolicy, expected: &[(&str, char)]) {
+    fn expect(&self, policy: &SandboxPolicy, expected: &[(&str, char)]) {
         for (path, wanted) in expected {
-            let reach = match walls.reach(&self.at(path)) {
+            let reach = match policy.reach(&self.at(path)) {
                 PathAccess::Write => 'w',
                 PathAccess::Read => 'r',
                 PathAccess::Nothing => '-',
             };
-            assert_eq!(reach, *wanted, "{path}: {walls:#?}");
+            assert_eq!(reach, *wanted, "{path}: {policy:#?}");
         }
     }
 }
 
 #[test]
 fn the_system_is_there_but_not_its_secrets() {
-    let walls = World::new().walls();
+    let policy = World::new().policy();
     for place in ["/usr/bin", "/etc/passwd"] {
-        assert_eq!(walls.reach(Path::new(place)), PathAccess::Read, "{place}");
+        assert_eq!(policy.reach(Path::new(place)), PathAccess::Read, "{place}");
     }
     for place in [
         "/",
@@ -131,17 +131,17 @@ fn the_system_is_there_but_not_its_secrets() {
         "/boot",
         "/proc",
     ] {
-        let is_hidden = walls.reach(Path::new(place)) == PathAccess::Nothing;
+        let is_hidden = policy.reach(Path::new(place)) == PathAccess::Nothing;
         // Who is not root cannot read it anyway, and needs no wall for it.
         assert!(is_hidden || fs::File::open(place).is_err(), "{place}");
     }
     let bin = fs::symlink_metadata("/bin").unwrap();
-    let is_linked = walls
+    let is_linked = policy
         .links
         .contains(&("/bin".into(), fs::read_link("/bin").unwrap_or_default()));
-    assert_eq!(bin.is_symlink(), is_linked, "{:?}", walls.links);
+    assert_eq!(bin.is_symlink(), is_linked, "{:?}", policy.links);
     assert!(
-        walls
+        policy
             .read
             .iter()
             .all(|path| path.is_absolute() && path.canonicalize().unwrap() == *path)
@@ -167,9 +167,9 @@ fn of_the_home_only_toolchains_and_of_the_root_only_the_workspace() {
         "home/me/project/logs/x.log",
         "home/me/project/specs/secret/t.py",
     ]);
-    let walls = world.walls();
+    let policy = world.policy();
     world.expect(
-        &walls,
+        &policy,
         &[
             ("home/me", '-'),
             ("home/me/private.txt", '-'),
@@ -194,9 +194,9 @@ fn of_the_home_only_toolchains_and_of_the_root_only_the_workspace() {
             ("home/me/project/workspace-evil/x", '-'),
         ],
     );
-    assert_eq!(walls.write, [world.at("home/me/project/workspace")]);
+    assert_eq!(policy.write, [world.at("home/me/project/workspace")]);
     assert_eq!(
-        (walls.tmp.as_path(), walls.home.file_name().unwrap()),
+        (policy.tmp.as_path(), policy.home.file_name().unwrap()),
         (Path::new("/tmp"), "orchestrator".as_ref())
     );
 }
@@ -241,7 +241,7 @@ fn path_opens_the_folder_above_but_never_the_home() {
         ..world
     };
     world.expect(
-        &world.walls(),
+        &world.policy(),
         &[
             ("home/me/tools/x/bin/tool", 'r'),
             ("home/me/tools/x/lib/l", 'r'),
@@ -280,9 +280,9 @@ fn links_are_followed_and_made_again() {
     let world = world
         .files(&["home/me/.ssh/id_rsa"])
         .path(&["home/me/bin", "home/me/apps/node/current/bin"]);
-    let walls = world.walls();
+    let policy = world.policy();
     world.expect(
-        &walls,
+        &policy,
         &[
             ("disk/cargo/bin/cargo", 'r'),
             ("disk/node/v1/lib/l", 'r'),
@@ -291,7 +291,7 @@ fn links_are_followed_and_made_again() {
             ("home/me/private.txt", '-'),
         ],
     );
-    let places: Vec<&Path> = walls
+    let places: Vec<&Path> = policy
         .links
         .iter()
         .map(|(place, _)| place.as_path())
@@ -324,9 +324,9 @@ fn a_home_behind_a_link_is_the_same_home() {
         ..world
     }
     .path(&["people/me/t/x/bin"]);
-    let walls = world.walls();
+    let policy = world.policy();
     world.expect(
-        &walls,
+        &policy,
         &[
             ("disk/me/.cargo/bin/cargo", 'r'),
             ("disk/me/private.txt", '-'),
@@ -334,9 +334,9 @@ fn a_home_behind_a_link_is_the_same_home() {
         ],
     );
     assert!(
-        walls.links.contains(&(world.at("people"), "disk".into())),
+        policy.links.contains(&(world.at("people"), "disk".into())),
         "{:?}",
-        walls.links
+        policy.links
     );
 }
 
@@ -351,9 +351,9 @@ fn a_root_in_a_readable_place_shows_its_workspace_alone() {
         root: "home/me/go/src/p",
         ..world
     };
-    let walls = world.walls();
+    let policy = world.policy();
     world.expect(
-        &walls,
+        &policy,
         &[
             ("home/me/go/src/q", 'r'),
             ("home/me/go/src/p/state.json", '-'),
@@ -361,7 +361,7 @@ fn a_root_in_a_readable_place_shows_its_workspace_alone() {
             ("home/me/go/src/p/workspace/x", 'w'),
         ],
     );
-    let parts = walls.readable_parts();
+    let parts = policy.readable_parts();
     assert!(parts.contains(&world.at("home/me/go/src/q")), "{parts:?}");
     assert!(
         !parts
@@ -384,7 +384,7 @@ fn a_root_that_is_the_home_leaves_the_toolchains() {
     }
     .path(&["home/me/bin"]);
     world.expect(
-        &world.walls(),
+        &world.policy(),
         &[
             ("home/me/.cargo/bin/cargo", 'r'),
             ("home/me/workspace/x", 'w'),
@@ -437,9 +437,9 @@ fn what_is_named_is_open_but_for_credentials_in_it() {
         originals: vec!["home/me/project/specs/secret"],
         ..world
     };
-    let walls = world.walls();
+    let policy = world.policy();
     world.expect(
-        &walls,
+        &policy,
         &[
             ("home/me/project/sdk/lib", 'r'),
             ("home/me/project/specs/open.txt", 'r'),
@@ -473,7 +473,7 @@ fn a_home_can_be_named_and_keeps_its_secrets() {
         ..world
     };
     world.expect(
-        &world.walls(),
+        &world.policy(),
         &[
             ("home/me/private.txt", 'r'),
             ("home/me/.config/gh/hosts.yml", '-'),
@@ -489,7 +489,7 @@ fn a_home_can_be_named_and_keeps_its_secrets() {
     }
     .files(&["home/you/x"]);
     world.expect(
-        &world.walls(),
+        &world.policy(),
         &[("home/you/x", 'r'), ("home/me/private.txt", '-')],
     );
 }
@@ -508,7 +508,7 @@ fn a_named_place_in_or_around_the_workspace_takes_nothing_away() {
         ("home/me/project/workspace/lib/x", 'w'),
         ("home/me/project/workspace/lib/.env", 'w'),
     ];
-    world.expect(&world.walls(), &expected);
+    world.expect(&world.policy(), &expected);
 }
 
 #[test]
@@ -524,14 +524,14 @@ fn without_a_home_there_is_still_a_system() {
         Some("/usr"),
     ] {
         let variables = home.map(|home| ("HOME".to_owned(), home.to_owned()));
-        let walls = world.walls_of(variables);
+        let policy = world.walls_of(variables);
         assert_eq!(
-            walls.reach(Path::new("/usr/bin")),
+            policy.reach(Path::new("/usr/bin")),
             PathAccess::Read,
             "{home:?}"
         );
         world.expect(
-            &walls,
+            &policy,
             &[
                 ("home/me/private.txt", '-'),
                 ("home/me/project/workspace/x", 'w'),
@@ -563,7 +563,7 @@ fn variables_open_toolchains_of_the_home_alone() {
         ("srv/rust/x", '-'),
         ("home/me/gocode/pkg/mod/m", 'r'),
     ];
-    world.expect(&world.walls(), &expected);
+    world.expect(&world.policy(), &expected);
 }
 
 #[test]
@@ -577,12 +577,12 @@ fn with_the_network_come_its_settings() {
         variables: vec![certificates],
         ..world
     };
-    world.expect(&world.walls(), &[("home/me/corporate.crt", '-')]);
+    world.expect(&world.policy(), &[("home/me/corporate.crt", '-')]);
     world.network = true;
-    let walls = world.walls();
-    world.expect(&walls, &[("home/me/corporate.crt", 'r')]);
+    let policy = world.policy();
+    world.expect(&policy, &[("home/me/corporate.crt", 'r')]);
     if let Ok(target) = Path::new("/etc/resolv.conf").canonicalize() {
-        assert_eq!(walls.reach(&target), PathAccess::Read);
+        assert_eq!(policy.reach(&target), PathAccess::Read);
     }
 }
 
@@ -604,7 +604,7 @@ fn parts_stand_for_a_whole_with_something_hidden() {
         "home/me/.cargo/credentials",
         "home/me/.cargo/env",
     ]);
-    let parts = world.walls().readable_parts();
+    let parts = world.policy().readable_parts();
     for (part, is_there) in [
         ("bin", true),
         ("env", true),
