@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::agent_mode::{CHECK, PROVIDERS, agent_spec, done, solve, talk};
-use crate::project::{Project, RUN, RUN_JSON, checked_by};
-use crate::reply::{self, Reply, bash, call};
-use crate::server::{Received, Server};
+use crate::support::project::{Project, RUN, RUN_JSON, checked_by};
+use crate::support::reply::{self, Reply, bash, call};
+use crate::support::server::{Received, Server};
 
 fn reason(project: &Project) -> (String, String) {
     (project.state_text("state"), project.state_text("reason"))

@@ -6,10 +6,10 @@ use std::os::unix::fs::PermissionsExt;
 use serde_json::{Value, json};
 
 use crate::agent_mode::{CHECK, agent_spec, done, solve, talk};
-use crate::needs;
-use crate::project::{ANTHROPIC_KEY, Project, RUN, RUN_JSON, checked_by};
-use crate::reply::{self, Reply, bash, call};
-use crate::server::{Received, Server};
+use crate::support::needs;
+use crate::support::project::{ANTHROPIC_KEY, Project, RUN, RUN_JSON, checked_by};
+use crate::support::reply::{self, Reply, bash, call};
+use crate::support::server::{Received, Server};
 
 const CLASS: &str = "\
 from orchestrator.types import CommandResponse, CommandText, ScreenSection

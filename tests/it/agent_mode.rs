@@ -5,9 +5,9 @@
 
 use serde_json::json;
 
-use crate::project::{Project, RUN, RUN_JSON, checked_by};
-use crate::reply::{self, Reply, bash, call};
-use crate::server::{Received, Server, ToolResult};
+use crate::support::project::{Project, RUN, RUN_JSON, checked_by};
+use crate::support::reply::{self, Reply, bash, call};
+use crate::support::server::{Received, Server, ToolResult};
 
 /// A check that is content with 42 in `answer.txt`, and otherwise says what is there.
 pub const CHECK: &str =

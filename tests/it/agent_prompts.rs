@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use crate::agent_mode::{agent_spec, done, solve, talk};
-use crate::project::{Project, RUN, RUN_JSON};
-use crate::reply::{self, bash};
-use crate::server::{Received, Server};
+use crate::support::project::{Project, RUN, RUN_JSON};
+use crate::support::reply::{self, bash};
+use crate::support::server::{Received, Server};
 
 fn system(request: &Received) -> String {
     request.body["system"][0]["text"]

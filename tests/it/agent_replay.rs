@@ -6,10 +6,10 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::agent_mode::{CHECK, PROVIDERS, agent_spec, done, solve};
-use crate::project::{Project, RUN_JSON, checked_by};
-use crate::reply::{self, Reply, bash, call};
-use crate::running::Ran;
-use crate::server::Server;
+use crate::support::project::{Project, RUN_JSON, checked_by};
+use crate::support::reply::{self, Reply, bash, call};
+use crate::support::running::Ran;
+use crate::support::server::Server;
 
 const REPLAY: &[&str] = &[
     "run",

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use crate::agent_mode::{CHECK, PROVIDERS, agent_spec, done, solve};
 use crate::crash::{disturbed, may_trace, numbers, recorded};
-use crate::project::{Project, RUN, RUN_JSON, checked_by};
-use crate::reply::{self, Reply, bash, call};
-use crate::server::{Received, Server};
+use crate::support::project::{Project, RUN, RUN_JSON, checked_by};
+use crate::support::reply::{self, Reply, bash, call};
+use crate::support::server::{Received, Server};
 
 const UNKNOWN: &str = "outcome unknown";
 const NOT_RUN: &str = "not run: the environments were restarted";

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::agent_mode::{PROVIDERS, agent_spec, done, results, solve, talk};
-use crate::reply::{self, Reply, bash, call};
-use crate::server::ToolResult;
+use crate::support::reply::{self, Reply, bash, call};
+use crate::support::server::ToolResult;
 
 #[test]
 fn the_tools_are_offered_in_order_and_require_nothing() {

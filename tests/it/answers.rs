@@ -3,10 +3,10 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use crate::project::{Project, RUN_JSON, answer_spec, checked_by};
-use crate::reply::{self, Reply, block};
-use crate::running::Ran;
-use crate::server::Server;
+use crate::support::project::{Project, RUN_JSON, answer_spec, checked_by};
+use crate::support::reply::{self, Reply, block};
+use crate::support::running::Ran;
+use crate::support::server::Server;
 
 /// A spec that any answer in the format satisfies, without reminders.
 fn strict() -> String {

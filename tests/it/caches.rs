@@ -7,10 +7,10 @@ use std::path::Path;
 use serde_json::json;
 
 use crate::agent_mode::done;
-use crate::needs::skip;
-use crate::project::{Project, RUN, RUN_JSON, checked_by};
-use crate::reply::{self, bash};
-use crate::server::Server;
+use crate::support::needs::skip;
+use crate::support::project::{Project, RUN, RUN_JSON, checked_by};
+use crate::support::reply::{self, bash};
+use crate::support::server::Server;
 
 const VISIBLE: &str = "mkdir -p $GOCACHE; ls $GOCACHE >> seen-by-check; touch $GOCACHE/of-check; grep -qx 42 answer.txt";
 

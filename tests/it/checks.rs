@@ -4,10 +4,10 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::project::{Project, RUN, RUN_JSON, checked_by, processes};
-use crate::reply;
-use crate::running::until;
-use crate::server::Server;
+use crate::support::project::{Project, RUN, RUN_JSON, checked_by, processes};
+use crate::support::reply;
+use crate::support::running::until;
+use crate::support::server::Server;
 
 const HEAD: &str = "name: answer\ndescription: Write the answer to answer.txt.\n";
 

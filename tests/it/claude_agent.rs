@@ -3,10 +3,10 @@
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::claude::{Claude, answers, real, says, stream};
-use crate::project::{Project, RUN, RUN_JSON, answer_spec};
-use crate::reply::{self, Reply};
-use crate::server::{Received, Server};
+use crate::support::claude::{Claude, answers, real, says, stream};
+use crate::support::project::{Project, RUN, RUN_JSON, answer_spec};
+use crate::support::reply::{self, Reply};
+use crate::support::server::{Received, Server};
 
 fn spec(more: &str) -> String {
     format!(

@@ -3,9 +3,11 @@
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::claude::{Claude, answers, says, stream};
-use crate::project::{ANTHROPIC_KEY, OPENAI_KEY, Project, RUN, RUN_JSON, answer_spec, processes};
-use crate::reply::block;
+use crate::support::claude::{Claude, answers, says, stream};
+use crate::support::project::{
+    ANTHROPIC_KEY, OPENAI_KEY, Project, RUN, RUN_JSON, answer_spec, processes,
+};
+use crate::support::reply::block;
 
 fn spec(more: &str) -> String {
     format!(
@@ -392,7 +394,7 @@ fn its_whole_tree_ends_with_it() {
         running.until("claude is at work", || claude.has_begun(1));
         running.signal(signal);
         assert_eq!(running.wait().code, code);
-        crate::running::until("its tree is gone", || {
+        crate::support::running::until("its tree is gone", || {
             processes(&[project.marker()]).is_empty()
         });
         assert_eq!(project.state_text("state"), "GENERATING");

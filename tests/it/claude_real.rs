@@ -3,10 +3,10 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::claude::real;
-use crate::project::{Project, RUN, RUN_JSON, answer_spec};
-use crate::reply::{self, Reply};
-use crate::server::{Received, Server};
+use crate::support::claude::real;
+use crate::support::project::{Project, RUN, RUN_JSON, answer_spec};
+use crate::support::reply::{self, Reply};
+use crate::support::server::{Received, Server};
 
 fn project(server: &Server, more: &str) -> Option<Project> {
     let spec = format!(

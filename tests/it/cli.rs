@@ -6,10 +6,10 @@ use std::os::unix::fs::symlink;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::project::{BINARY, Project, RUN, RUN_JSON, answer_spec, checked_by};
-use crate::reply;
-use crate::running::{Ran, Running};
-use crate::server::Server;
+use crate::support::project::{BINARY, Project, RUN, RUN_JSON, answer_spec, checked_by};
+use crate::support::reply;
+use crate::support::running::{Ran, Running};
+use crate::support::server::Server;
 
 /// The command is refused with this code and reason, and nothing in the root has changed.
 fn check_refused(project: &Project, arguments: &[&str], code: i32, reason: &str) -> Ran {

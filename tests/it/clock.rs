@@ -5,11 +5,11 @@ use std::{fs, thread};
 
 use rustix::process::Signal;
 
-use crate::disk::preload;
-use crate::project::{Project, RUN, answer_spec, checked_by};
-use crate::reply;
-use crate::running::until;
-use crate::server::Server;
+use crate::disk_faults::preload;
+use crate::support::project::{Project, RUN, answer_spec, checked_by};
+use crate::support::reply;
+use crate::support::running::until;
+use crate::support::server::Server;
 
 const YEAR: i64 = 365 * 24 * 60 * 60;
 
@@ -74,7 +74,7 @@ fn a_corrupt_state_before_the_epoch_is_kept_like_any() {
 }
 
 /// Stands still longer than the limit that the test has set to a second.
-fn stand_still(project: &Project, running: &crate::running::Running) {
+fn stand_still(project: &Project, running: &crate::support::running::Running) {
     running.signal(Signal::STOP);
     let status = format!("/proc/{}/stat", running.id());
     until("it stands still", || {

@@ -10,10 +10,10 @@ use std::time::Duration;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-use crate::project::{BINARY, Project, RUN, answer_spec, checked_by};
-use crate::reply;
-use crate::running::{Ran, Running};
-use crate::server::Server;
+use crate::support::project::{BINARY, Project, RUN, answer_spec, checked_by};
+use crate::support::reply;
+use crate::support::running::{Ran, Running};
+use crate::support::server::Server;
 
 /// A check and an answer that try to talk to the terminal.
 const HOSTILE: &str = "\u{1b}]0;title\u{7}\u{1b}[2J\u{1b}]52;c;aGk=\u{7}\u{9b}31m\u{202e}evil";

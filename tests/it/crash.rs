@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::needs;
-use crate::project::{BINARY, Project, RUN, answer_spec};
-use crate::reply;
-use crate::running::{Ran, Running};
-use crate::server::Server;
+use crate::support::needs;
+use crate::support::project::{BINARY, Project, RUN, answer_spec};
+use crate::support::reply;
+use crate::support::running::{Ran, Running};
+use crate::support::server::Server;
 
 /// What changes the disk beside `write`. A mark lets `strace` pass over a call that this system does not have.
 const CHANGES: &str =

@@ -4,9 +4,9 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::project::{Project, RUN, answer_spec};
-use crate::reply;
-use crate::server::Server;
+use crate::support::project::{Project, RUN, answer_spec};
+use crate::support::reply;
+use crate::support::server::Server;
 
 const DEBUG: &[&str] = &["run", "--spec", "specs/spec.yaml", "--debug"];
 

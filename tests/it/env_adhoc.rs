@@ -3,9 +3,9 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::agent::{Gate, Request, Serving, command, control};
-use crate::project::{Project, processes};
-use crate::running::until;
+use crate::support::project::{Project, processes};
+use crate::support::running::until;
+use crate::support::serve_client::{Gate, Request, Serving, command, control};
 
 const TYPES: &str = "from orchestrator.types import CommandResponse, CommandText, ScreenSection\n";
 

@@ -3,10 +3,10 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::agent::{Gate, Request, Serving, command};
-use crate::needs;
-use crate::project::Project;
-use crate::running::until;
+use crate::support::needs;
+use crate::support::project::Project;
+use crate::support::running::until;
+use crate::support::serve_client::{Gate, Request, Serving, command};
 
 /// A program that answers a line with a line.
 const ECHOES: &str = r#"

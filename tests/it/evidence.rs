@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 
-use crate::attacks::guise::Guise;
-use crate::needs;
-use crate::project::Project;
+use crate::support::needs;
+use crate::support::project::Project;
+use crate::support::restrictions::Guise;
 
 const CALC: &str = "def add(a, b):\n    return a + b\n";
 const PY_TESTS: &str = "import unittest\nfrom calc import add\n\nclass T(unittest.TestCase):\n    def test_add(self):\n        \

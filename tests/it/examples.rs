@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::project::Project;
-use crate::reply::{self, Reply};
-use crate::server::Server;
+use crate::support::project::Project;
+use crate::support::reply::{self, Reply};
+use crate::support::server::Server;
 
 const EXAMPLES: [&str; 3] = ["words", "rpn", "slug"];
 

@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use crate::project::{Project, RUN, RUN_JSON, answer_spec};
-use crate::reply;
-use crate::running::Ran;
-use crate::server::Server;
+use crate::support::project::{Project, RUN, RUN_JSON, answer_spec};
+use crate::support::reply;
+use crate::support::running::Ran;
+use crate::support::server::Server;
 
 const PRICE: &str = "generator: {price: {input: 3, output: 15}, max_tokens: 16000}\n";
 

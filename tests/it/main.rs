@@ -1,7 +1,7 @@
 //! The features, tested through the binary in an empty folder with a cleared environment.
 //!
-//! `project.rs` is the language of the tests, `server.rs` the model that they script, `agent.rs` the
-//! agent that `serve` serves; the rest is a file per feature.
+//! `support/` has what the tests share: projects, the scripted model, a client of `serve`;
+//! the rest is a file per feature.
 
 #![allow(
     clippy::unwrap_used,
@@ -11,7 +11,6 @@
     reason = "a test fails by panicking, and sets its own scene"
 )]
 
-mod agent;
 mod agent_bounds;
 mod agent_files;
 mod agent_mode;
@@ -21,10 +20,13 @@ mod agent_resume;
 mod agent_tools;
 mod answers;
 mod attacks;
+mod broken_connections;
+mod budget;
+mod build_loop;
 mod caches;
-mod changed_success;
+mod check_rounds;
 mod checks;
-mod claude;
+mod child_env;
 mod claude_agent;
 mod claude_code;
 mod claude_real;
@@ -32,45 +34,37 @@ mod cli;
 mod clock;
 mod console;
 mod crash;
-mod damage;
+mod damaged_log;
 mod debug;
-mod disk;
+mod disk_faults;
 mod env_adhoc;
 mod env_bash;
 mod env_programs;
 mod env_python;
 mod evidence;
 mod examples;
+mod external_changes;
 mod flags;
-mod identity;
-mod limits;
-mod r#loop;
-mod model;
-mod modes;
-mod money;
-mod needs;
-mod places;
-mod power;
+mod inputs;
+mod missing_programs;
+mod model_requests;
+mod odd_paths;
+mod openai_servers;
+mod power_cut;
 mod process;
-mod programs;
-mod project;
-mod protected;
+mod prompts;
+mod protected_files;
 mod redaction;
-mod refused;
+mod refused_answers;
 mod replay;
-mod reply;
+mod rerun_after_success;
+mod resource_limits;
 mod resume;
-mod rounds;
-mod running;
+mod run_identity;
+mod sandbox_modes;
 mod serve;
 mod serve_control;
-mod server;
-mod servers;
 mod soak;
-mod streams;
-mod surroundings;
-mod taken;
+mod support;
 mod tampering;
 mod tidy;
-mod told;
-mod upheaval;

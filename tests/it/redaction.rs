@@ -5,9 +5,9 @@ use std::fs;
 use serde_json::json;
 
 use crate::agent_mode::done;
-use crate::project::{Project, RUN, RUN_JSON, checked_by};
-use crate::reply::{self, bash};
-use crate::server::Server;
+use crate::support::project::{Project, RUN, RUN_JSON, checked_by};
+use crate::support::reply::{self, bash};
+use crate::support::server::Server;
 
 /// Too short for a key of this machine's server, long enough for one of another.
 const SHORT: &str = "lm-studio";

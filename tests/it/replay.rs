@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use crate::project::{Project, RUN_JSON, answer_spec, checked_by};
-use crate::reply;
-use crate::server::Server;
+use crate::support::project::{Project, RUN_JSON, answer_spec, checked_by};
+use crate::support::reply;
+use crate::support::server::Server;
 
 /// Runs the spec with the answers to its end, and returns the project.
 fn recorded(spec: &str, replies: Vec<reply::Reply>, code: i32) -> Project {

@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::project::{Project, RUN, RUN_JSON, answer_spec, checked_by};
-use crate::reply;
-use crate::running::Ran;
-use crate::server::Server;
+use crate::support::project::{Project, RUN, RUN_JSON, answer_spec, checked_by};
+use crate::support::reply;
+use crate::support::running::Ran;
+use crate::support::server::Server;
 
 /// Each signal with the exit code that tells of it; SIGKILL leaves none.
 const SIGNALS: [(Signal, Option<i32>); 4] = [

@@ -3,10 +3,10 @@
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::agent::{Gate, Request, Serving, command, control};
-use crate::needs;
-use crate::project::{Project, processes};
-use crate::running::until;
+use crate::support::needs;
+use crate::support::project::{Project, processes};
+use crate::support::running::until;
+use crate::support::serve_client::{Gate, Request, Serving, command, control};
 
 /// Starts a server in an empty project.
 fn start() -> (Project, Serving) {

@@ -1,8 +1,8 @@
 //! `serve`: commands under way. Timeouts, the rest of a command, wait, interrupt and restart, and their order.
 
-use crate::agent::{Gate, Request, Serving, command, control};
-use crate::project::{Project, processes};
-use crate::running::until;
+use crate::support::project::{Project, processes};
+use crate::support::running::until;
+use crate::support::serve_client::{Gate, Request, Serving, command, control};
 
 /// The two that run what takes a while.
 const BOTH: [&str; 2] = ["bash", "python"];

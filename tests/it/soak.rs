@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use crate::agent::{Serving, command};
-use crate::project::Project;
+use crate::support::project::Project;
+use crate::support::serve_client::{Serving, command};
 
 /// How many requests are under way at once.
 const AHEAD: usize = 100;

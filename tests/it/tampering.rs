@@ -6,10 +6,10 @@ use std::os::unix::fs::PermissionsExt;
 use serde_json::{Value, json};
 
 use crate::agent_mode::done;
-use crate::project::{Project, RUN, RUN_JSON};
-use crate::reply::bash;
-use crate::running::Ran;
-use crate::server::Server;
+use crate::support::project::{Project, RUN, RUN_JSON};
+use crate::support::reply::bash;
+use crate::support::running::Ran;
+use crate::support::server::Server;
 
 const PYTEST: &str = "python3 -m pytest";
 const UNITTEST: &str = "python3 -m unittest discover -s tests";
@@ -636,7 +636,7 @@ fn a_model_with_tools_is_told_of_all_of_it_once() {
         "checks": [{"name": "unit", "command": UNITTEST.split(' ').collect::<Vec<_>>()}],
         "generator": {"mode": "agent"},
     });
-    let run = |replies: Vec<crate::reply::Reply>, code| {
+    let run = |replies: Vec<crate::support::reply::Reply>, code| {
         let server = Server::start(replies);
         let project =
             Project::with(spec.to_string(), &server).file("specs/tests/test_calc.py", TEST);

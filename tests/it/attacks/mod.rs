@@ -1,19 +1,18 @@
 //! A hostile program behind the walls, in every mode and as every kind of user: nothing outside changes.
 //!
 //! `hostile.py` makes all attempts of a run at once and writes down what each came to; here each is judged, and then the
-//! outside (`world.rs`) is compared with what it was. `tests/ATTACKS.md` names for every attack the tests that hold it.
+//! outside (`outside.rs`) is compared with what it was. `tests/ATTACKS.md` names for every attack the tests that hold it.
 
-mod faults;
-pub mod guise;
-mod places;
-mod world;
+mod outside;
+mod sandbox_faults;
+mod single;
 
-use crate::agent::Serving;
-use crate::attacks::guise::Guise;
-use crate::attacks::world::World;
-use crate::project::{Project, RUN};
-use crate::reply;
-use crate::server::Server;
+use crate::attacks::outside::World;
+use crate::support::project::{Project, RUN};
+use crate::support::reply;
+use crate::support::restrictions::Guise;
+use crate::support::serve_client::Serving;
+use crate::support::server::Server;
 
 const HOSTILE: &str = include_str!("hostile.py");
 /// What reduced walls lose, as the first line of a run has to say it.

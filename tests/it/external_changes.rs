@@ -7,12 +7,12 @@ use std::os::unix::fs::PermissionsExt;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::agent::{Serving, command};
-use crate::disk::among_own_mounts;
-use crate::project::{BINARY, Project, RUN, RUN_JSON, answer_spec, checked_by};
-use crate::reply;
-use crate::running::{Running, until};
-use crate::server::Server;
+use crate::disk_faults::among_own_mounts;
+use crate::support::project::{BINARY, Project, RUN, RUN_JSON, answer_spec, checked_by};
+use crate::support::reply;
+use crate::support::running::{Running, until};
+use crate::support::serve_client::{Serving, command};
+use crate::support::server::Server;
 
 /// Does something to the log while an answer is on its way: the run stops and says so, and can go on.
 fn check_log(what: &str, change: impl Fn(&Project), asked: usize) {

@@ -7,9 +7,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::project::{Project, RUN, RUN_JSON, checked_by, processes};
-use crate::reply;
-use crate::server::Server;
+use crate::support::project::{Project, RUN, RUN_JSON, checked_by, processes};
+use crate::support::reply;
+use crate::support::server::Server;
 
 const CHECK: &str = "grep -qx 42 answer.txt";
 /// What must be found nowhere but where the user put it.

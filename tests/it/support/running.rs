@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::project::tree;
+use crate::support::project::tree;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_millis(5);
@@ -276,7 +276,7 @@ impl Ran {
 
 mod tests {
     use super::*;
-    use crate::project::{Project, processes};
+    use crate::support::project::{Project, processes};
 
     #[test]
     fn a_process_is_watched_signalled_and_waited_for() {
@@ -313,7 +313,7 @@ mod tests {
     #[should_panic(expected = "the key is in root/leak")]
     fn a_key_in_a_file_is_found() {
         Project::new()
-            .file("leak", format!("x{}", crate::project::OPENAI_KEY))
+            .file("leak", format!("x{}", crate::support::project::OPENAI_KEY))
             .nothing_left();
     }
 }

@@ -12,8 +12,8 @@ use std::sync::OnceLock;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::needs;
-use crate::project::Project;
+use crate::support::needs;
+use crate::support::project::Project;
 
 /// The version that the recorded stream is of.
 const VERSION: &str = "2.1.325";

@@ -11,9 +11,9 @@ use orchestrator::process::child::{ChildProcess, StopMode};
 use orchestrator::process::sandbox::{ResourceLimits, SandboxMode, SandboxPolicy};
 use orchestrator::process::{Job, JobEnd, Launcher};
 
-use crate::project::{BINARY, Project, RUN_JSON, checked_by};
-use crate::reply;
-use crate::server::Server;
+use crate::support::project::{BINARY, Project, RUN_JSON, checked_by};
+use crate::support::reply;
+use crate::support::server::Server;
 
 /// Runs a check that does something only in its first round, and returns what the model was told of it.
 fn told_of(limits: &str, script: &str) -> String {

@@ -6,9 +6,9 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::agent_mode::{agent_spec, done, solve};
-use crate::project::{Project, RUN, RUN_JSON, answer_spec};
-use crate::reply::{self, bash};
-use crate::server::Server;
+use crate::support::project::{Project, RUN, RUN_JSON, answer_spec};
+use crate::support::reply::{self, bash};
+use crate::support::server::Server;
 
 /// A run that paused after it had paid for some answers, as it is on disk.
 struct Paused {

@@ -6,12 +6,12 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::agent::Serving;
-use crate::attacks::guise::Guise;
-use crate::needs;
-use crate::project::{Project, RUN, answer_spec, checked_by};
-use crate::reply;
-use crate::server::Server;
+use crate::support::needs;
+use crate::support::project::{Project, RUN, answer_spec, checked_by};
+use crate::support::reply;
+use crate::support::restrictions::Guise;
+use crate::support::serve_client::Serving;
+use crate::support::server::Server;
 
 /// As many processes as a check may have here.
 const PROCESSES: u32 = 60;

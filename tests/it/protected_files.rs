@@ -4,12 +4,12 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::attacks::guise::Guise;
-use crate::needs::skip;
-use crate::project::{Project, RUN, RUN_JSON};
-use crate::reply;
-use crate::running::Ran;
-use crate::server::Server;
+use crate::support::needs::skip;
+use crate::support::project::{Project, RUN, RUN_JSON};
+use crate::support::reply;
+use crate::support::restrictions::Guise;
+use crate::support::running::Ran;
+use crate::support::server::Server;
 
 const TEST: &str = "# the protected test\n";
 

@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use crate::project::{Project, RUN, RUN_JSON, answer_spec, checked_by};
-use crate::reply;
-use crate::server::Server;
+use crate::support::project::{Project, RUN, RUN_JSON, answer_spec, checked_by};
+use crate::support::reply;
+use crate::support::server::Server;
 
 /// A check that prints a line and fails, until `answer.txt` says 42.
 fn printing(line: &str) -> String {
@@ -96,7 +96,7 @@ fn two_hundred_tests_that_fail_by_one_fixture_cost_little() {
 }
 
 /// The text of the last message of a request.
-fn end_of(request: &crate::server::Received) -> String {
+fn end_of(request: &crate::support::server::Received) -> String {
     let content = &request.body["messages"].as_array().unwrap().last().unwrap()["content"];
     let last = content
         .as_array()

@@ -3,13 +3,13 @@
 
 use rustix::process::Signal;
 
-use crate::agent::Serving;
-use crate::attacks::guise::Guise;
 use crate::crash::may_trace;
-use crate::needs;
-use crate::project::{BINARY, Project, RUN, RUN_JSON, checked_by};
-use crate::running::{Ran, Running};
-use crate::{reply, server::Server};
+use crate::support::needs;
+use crate::support::project::{BINARY, Project, RUN, RUN_JSON, checked_by};
+use crate::support::restrictions::Guise;
+use crate::support::running::{Ran, Running};
+use crate::support::serve_client::Serving;
+use crate::support::{reply, server::Server};
 
 const WITHOUT_LANDLOCK: &str = "sandbox: full (without Landlock)";
 const REDUCED: &str = "sandbox: reduced";

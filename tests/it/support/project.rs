@@ -1,7 +1,7 @@
 //! The language of the tests: a project in an empty folder, the binary run in it, and what it left behind.
 //!
 //! Each project has a home of its own and a cleared environment, and every wait has a deadline. A failed
-//! expectation prints the command, both streams and the tree of the root. Processes under way live in `running.rs`.
+//! expectation prints the command, both streams and the tree of the root. Started processes are in `running.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::attacks::guise::Guise;
-use crate::running::{Ran, Running};
-use crate::server::Server;
+use crate::support::restrictions::Guise;
+use crate::support::running::{Ran, Running};
+use crate::support::server::Server;
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_orchestrator");
 pub const ANTHROPIC_KEY: &str = "sk-test-anthropic-q7Rk2ZpLx0";
@@ -322,7 +322,7 @@ impl Project {
     /// Asserts that nothing of the runs is left: no process, no half-written file, no key in any file.
     pub fn nothing_left(&self) {
         let folder = self.folder.path().to_string_lossy().into_owned();
-        crate::running::until("no process of the project is left", || {
+        crate::support::running::until("no process of the project is left", || {
             processes(&[&folder, &self.marker]).is_empty()
         });
         for (path, content) in files_below(self.folder.path()) {

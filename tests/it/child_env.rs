@@ -7,9 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::project::{Project, RUN, checked_by};
-use crate::reply;
-use crate::server::Server;
+use crate::support::project::{Project, RUN, checked_by};
+use crate::support::reply;
+use crate::support::server::Server;
 
 const OFFLINE: [(&str, &str); 5] = [
     ("CARGO_NET_OFFLINE", "true"),

@@ -7,10 +7,10 @@ use std::os::unix::ffi::OsStrExt;
 
 use rustix::process::Signal;
 
-use crate::project::{BINARY, Project, RUN, RUN_JSON, answer_spec, checked_by};
-use crate::reply;
-use crate::running::{Ran, Running};
-use crate::server::Server;
+use crate::support::project::{BINARY, Project, RUN, RUN_JSON, answer_spec, checked_by};
+use crate::support::reply;
+use crate::support::running::{Ran, Running};
+use crate::support::server::Server;
 
 #[test]
 fn a_current_directory_that_is_gone_is_no_root() {

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::project::{Project, RUN, RUN_JSON, answer_spec, checked_by};
-use crate::reply::{self, Dialect, Reply, block};
-use crate::server::Server;
+use crate::support::project::{Project, RUN, RUN_JSON, answer_spec, checked_by};
+use crate::support::reply::{self, Dialect, Reply, block};
+use crate::support::server::Server;
 
 fn spec(more: &str) -> String {
     answer_spec() + &format!("generator: {{provider: openai, model: scripted, {more}}}\n")

@@ -5,9 +5,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use serde_json::Value;
 
-use crate::project::{Project, RUN, RUN_JSON, answer_spec, checked_by};
-use crate::reply;
-use crate::server::Server;
+use crate::support::project::{Project, RUN, RUN_JSON, answer_spec, checked_by};
+use crate::support::reply;
+use crate::support::server::Server;
 
 /// Returns a project whose run has succeeded with three files.
 fn succeeded() -> (Project, Server) {

@@ -10,11 +10,11 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 use crate::crash::{end, from_a_template};
-use crate::needs;
-use crate::project::{Project, RUN, RUN_JSON, answer_spec};
-use crate::reply;
-use crate::running::Ran;
-use crate::server::Server;
+use crate::support::needs;
+use crate::support::project::{Project, RUN, RUN_JSON, answer_spec};
+use crate::support::reply;
+use crate::support::running::Ran;
+use crate::support::server::Server;
 
 /// Returns the library that is put before the others, where it can be made; it is made once.
 pub fn preload() -> Option<&'static str> {
@@ -25,7 +25,7 @@ pub fn preload() -> Option<&'static str> {
             env!("CARGO_TARGET_TMPDIR"),
             std::process::id()
         );
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/preload.c");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/support/preload.c");
         let mut compiler = Command::new("cc");
         compiler
             .args(["-shared", "-fPIC", "-o", &path, source, "-ldl"])

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use crate::crash::{disturbed, may_trace, numbers};
-use crate::project::{Project, RUN, answer_spec};
-use crate::reply::{self, Reply};
-use crate::server::{Received, Server};
+use crate::support::project::{Project, RUN, answer_spec};
+use crate::support::reply::{self, Reply};
+use crate::support::server::{Received, Server};
 
 /// A model whose patch would make a file of a folder; reminded of that it removes the folder, and is right.
 fn in_conflict(request: &Received) -> Reply {

@@ -6,10 +6,10 @@ use chrono::{Duration, Utc};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::project::{Project, RUN, RUN_JSON, answer_spec};
-use crate::reply::{self, Reply};
-use crate::running::Ran;
-use crate::server::Server;
+use crate::support::project::{Project, RUN, RUN_JSON, answer_spec};
+use crate::support::reply::{self, Reply};
+use crate::support::running::Ran;
+use crate::support::server::Server;
 
 /// USD per million tokens in most tests here.
 const PRICE: &str = "model: scripted, price: {input: 3.0, output: 15.0}";

@@ -16,9 +16,9 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, fcntl_setfl, lgetxattr, llistxattr
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::{Value, json};
 
-use crate::attacks::guise::Guise;
-use crate::project::{ANTHROPIC_KEY, Project};
-use crate::server::Server;
+use crate::support::project::{ANTHROPIC_KEY, Project};
+use crate::support::restrictions::Guise;
+use crate::support::server::Server;
 
 const FILES: [(&str, &str); 12] = [
     ("home/.bashrc", "# theirs\n"),
@@ -339,7 +339,7 @@ fn decoy(guise: Guise) -> Decoy {
     .dress(&mut command);
     let mut decoy = Decoy(command.spawn().unwrap());
     // It has begun to sleep before its state is looked at.
-    crate::running::until("the process outside sleeps", || {
+    crate::support::running::until("the process outside sleeps", || {
         decoy.story().contains("\nS 20") && decoy.story().contains("\tsleep")
     });
     decoy

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::project::{
+use crate::support::project::{
     ANTHROPIC_KEY, OPENAI_KEY, Project, RUN, RUN_JSON, answer_spec, checked_by, holds,
 };
-use crate::reply::{self, Reply};
-use crate::server::Server;
+use crate::support::reply::{self, Reply};
+use crate::support::server::Server;
 
 const PROVIDERS: [&str; 2] = ["anthropic", "openai"];
 

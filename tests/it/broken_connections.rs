@@ -10,12 +10,12 @@ use std::thread;
 
 use serde_json::json;
 
-use crate::model::check_transient;
-use crate::needs;
-use crate::project::{ANTHROPIC_KEY, Project, RUN, RUN_JSON, answer_spec, holds};
-use crate::reply::{self, Dialect, Reply};
-use crate::running::Running;
-use crate::server::Server;
+use crate::model_requests::check_transient;
+use crate::support::needs;
+use crate::support::project::{ANTHROPIC_KEY, Project, RUN, RUN_JSON, answer_spec, holds};
+use crate::support::reply::{self, Dialect, Reply};
+use crate::support::running::Running;
+use crate::support::server::Server;
 
 /// A run that found nobody: paused, after all its attempts, with words that say why.
 fn check_unreachable(url: &str, words: &[&str]) {
@@ -93,7 +93,7 @@ fn a_certificate_that_nobody_vouches_for_gets_no_key() {
         }
     });
     let port = || listening_port(server.id());
-    crate::running::until("the server listens", || port().is_some());
+    crate::support::running::until("the server listens", || port().is_some());
     check_unreachable(
         &format!("https://127.0.0.1:{}", port().unwrap()),
         &["certificate", "unknownissuer"],

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::project::{Project, RUN, RUN_JSON};
-use crate::reply::{self, Reply};
-use crate::server::Server;
+use crate::support::project::{Project, RUN, RUN_JSON};
+use crate::support::reply::{self, Reply};
+use crate::support::server::Server;
 
 /// Tests whose number, and one whose being skipped, depends on the code under test.
 const TESTS: &str = "import unittest, calc\nclass T(unittest.TestCase):\n    def test_add(self):\n        \

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use crate::project::{Project, RUN, RUN_JSON, answer_spec, checked_by};
-use crate::reply;
-use crate::server::Server;
+use crate::support::project::{Project, RUN, RUN_JSON, answer_spec, checked_by};
+use crate::support::reply;
+use crate::support::server::Server;
 
 #[test]
 fn a_right_first_answer_succeeds() {

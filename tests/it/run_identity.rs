@@ -5,9 +5,9 @@
 
 use serde_json::{Value, json};
 
-use crate::project::{Project, RUN, RUN_JSON};
-use crate::reply;
-use crate::server::Server;
+use crate::support::project::{Project, RUN, RUN_JSON};
+use crate::support::reply;
+use crate::support::server::Server;
 
 /// A spec with something of everything, as JSON (which is YAML, too).
 fn spec() -> Value {

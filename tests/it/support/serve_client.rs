@@ -13,8 +13,8 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::project::Project;
-use crate::running::{Ran, Running, until};
+use crate::support::project::Project;
+use crate::support::running::{Ran, Running, until};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 const BUILT_IN: [&str; 3] = ["bash", "python", "editor"];

@@ -12,11 +12,11 @@ use serde_json::Value;
 
 use crate::agent_mode::{agent_spec, done, solve};
 use crate::crash::{end, may_trace, numbers};
-use crate::needs;
-use crate::project::{BINARY, Project, RUN, answer_spec, checked_by};
-use crate::reply::{self, bash};
-use crate::running::{Ran, Running};
-use crate::server::Server;
+use crate::support::needs;
+use crate::support::project::{BINARY, Project, RUN, answer_spec, checked_by};
+use crate::support::reply::{self, bash};
+use crate::support::running::{Ran, Running};
+use crate::support::server::Server;
 
 /// So many cuts for each call; with more calls some are passed over.
 const MOST_CUTS: usize = 12;

@@ -6,11 +6,11 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::attacks::guise::Guise;
-use crate::project::{Project, RUN, RUN_JSON, checked_by};
-use crate::reply;
-use crate::running::Ran;
-use crate::server::Server;
+use crate::support::project::{Project, RUN, RUN_JSON, checked_by};
+use crate::support::reply;
+use crate::support::restrictions::Guise;
+use crate::support::running::Ran;
+use crate::support::server::Server;
 
 const LINT: &[&str] = &["lint", "--spec", "specs/spec.yaml"];
 const NO_SANDBOX: &[&str] = &["run", "--spec", "specs/spec.yaml", "--no-sandbox"];

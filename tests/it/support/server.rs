@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::net::sockopt::set_socket_linger;
 use serde_json::Value;
 
-use crate::reply::{self, Dialect, Reply};
+use crate::support::reply::{self, Dialect, Reply};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 const BETWEEN_PINGS: Duration = Duration::from_millis(20);

@@ -8,11 +8,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::attacks::guise::Guise;
 use crate::crash::may_trace;
-use crate::needs;
-use crate::project::{Project, RUN};
-use crate::running::{Ran, Running};
+use crate::support::needs;
+use crate::support::project::{Project, RUN};
+use crate::support::restrictions::Guise;
+use crate::support::running::{Ran, Running};
 
 /// Where a process makes very many calls of a kind, so many of the first and of the last are failed.
 const ENDS: u32 = 4;
@@ -146,7 +146,8 @@ fn spec() -> String {
     let check = "echo hostile > ../../marker; cat ../../home/secret > stolen; chmod 751 ../../home/secret && echo > changed; \
                  grep -E 'NoNewPrivs|Seccomp:|CapEff' /proc/self/status > status; ls /proc | grep -c '^[0-9]' > processes; \
                  exit 0";
-    crate::project::checked_by(check) + "generator: {provider: template, template: template/}\n"
+    crate::support::project::checked_by(check)
+        + "generator: {provider: template, template: template/}\n"
 }
 
 fn project() -> Project {
