@@ -142,7 +142,7 @@ impl ChildEnv {
             }
         };
         Ok(Launcher {
-            namespaces: namespaces,
+            namespaces,
             ..launcher
         })
     }

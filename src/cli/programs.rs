@@ -78,7 +78,7 @@ impl<'a> CheckPrograms<'a> {
         let lookup = ProgramSearch {
             path,
             workspace: &self.root.join("workspace"),
-            policy: policy,
+            policy,
         };
         lookup.missing(check.command.first()?)
     }

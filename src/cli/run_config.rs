@@ -74,7 +74,7 @@ impl<'a> RunConfig<'a> {
             .map(|asked| clamped(asked, &mut spec.warnings));
         let config = RunConfig {
             arguments,
-            env: env,
+            env,
             spec,
             inputs,
             max_retries,

@@ -160,7 +160,7 @@ impl ServeSandbox {
         Ok(ServeSandbox {
             launcher: Launcher {
                 policy: Some(policy),
-                namespaces: namespaces,
+                namespaces,
                 ..launcher
             },
             words,

@@ -99,12 +99,12 @@ pub fn assemble(
         inputs,
         state,
         root,
-        workspace: workspace,
+        workspace,
         verified: VerifiedFiles::default(),
-        log: log,
-        log_state: log_state,
+        log,
+        log_state,
         rules,
-        cancel: cancel,
+        cancel,
     };
     Ok(Run {
         context,
@@ -142,7 +142,7 @@ fn env(
         )
     });
     let launcher = Launcher {
-        policy: policy,
+        policy,
         ..Launcher::open(Path::new(OWN_PROGRAM))
     };
     let home_dirs = match (&launcher.policy, private) {
@@ -165,7 +165,7 @@ fn env(
     Ok(Rc::new(ChildEnv {
         launcher,
         base,
-        home_dirs: home_dirs,
+        home_dirs,
         workspace,
         caches,
         reporters: Reporters::create(&config.env.temporary(), &root.path)?,
@@ -243,13 +243,13 @@ fn generator(
     let (own, model) = (&config.inputs.prompts, config.model_name());
     Ok(match generator.mode {
         GeneratorMode::Files => Box::new(FilesModel {
-            model_call: model_call,
+            model_call,
             prompts: PromptTemplates::new(own, FILES_MODE),
             context_tokens: config.context_tokens(),
             model,
         }),
         GeneratorMode::Agent => Box::new(AgentModel {
-            model_call: model_call,
+            model_call,
             prompts: PromptTemplates::new(own, AGENT_MODE),
             context_tokens: config.context_tokens(),
             model,

@@ -54,7 +54,7 @@ impl ChildSession {
             .name("output".to_owned())
             .spawn(move || read_on(pipe, &shared))?;
         Ok(ChildSession {
-            child: child,
+            child,
             channel,
             output,
             is_open: true,

@@ -146,7 +146,7 @@ impl RequestFields {
             id: self.id,
             environment,
             timeout,
-            action: action,
+            action,
         })
     }
 

@@ -83,7 +83,7 @@ pub fn read(input: &Value, raw: Option<&str>) -> Result<ToolCommand, String> {
     let seconds = match given("timeout") {
         None => {
             return Ok(ToolCommand {
-                action: action,
+                action,
                 timeout: DEFAULT_TIMEOUT,
             });
         }
@@ -92,7 +92,7 @@ pub fn read(input: &Value, raw: Option<&str>) -> Result<ToolCommand, String> {
             .ok_or("timeout must be a number of seconds, 1 to 600")?,
     };
     Ok(ToolCommand {
-        action: action,
+        action,
         timeout: Duration::from_secs_f64(seconds.clamp(SHORTEST, LONGEST)),
     })
 }
