@@ -20,6 +20,8 @@ pub mod error;
 #[cfg(target_os = "linux")]
 pub mod events;
 #[cfg(target_os = "linux")]
+pub mod regular_file;
+#[cfg(target_os = "linux")]
 pub mod secrets;
 #[cfg(target_os = "linux")]
 pub mod state;

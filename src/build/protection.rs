@@ -13,9 +13,9 @@ use rustix::fs::OFlags;
 
 use crate::build::context::Context;
 use crate::build::spec::inputs::{InputKind, WorkspaceInput};
-use crate::build::spec::read::open_file;
 use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT};
+use crate::regular_file::open_regular_file;
 use crate::workspace::generated::is_in_generated;
 use crate::workspace::safe_path::SafePath;
 use crate::workspace::{
@@ -74,7 +74,7 @@ fn place(workspace: &Workspace, input: &WorkspaceInput) -> Result<()> {
             content: None,
             ..
         } => {
-            let mut file = open_file(source, OFlags::NOFOLLOW)
+            let mut file = open_regular_file(source, OFlags::NOFOLLOW)
                 .map_err(|error| Error::io("open", source, error))?;
             workspace.put_file(to, &mut file, *mode, false)
         }

@@ -17,9 +17,9 @@ use serde_json::Value;
 use crate::build::agent::changes::counts_as_one;
 use crate::build::agent::history::ConversationHistory;
 use crate::build::log_state::{LogState, RecordedAnswer};
-use crate::build::spec::read::open_file;
 use crate::error::{Error, Result};
 use crate::events::RequestPlace;
+use crate::regular_file::open_regular_file;
 use crate::state::journal::read_lines;
 use crate::state::reason::Reason;
 use crate::state::run::RunState;
@@ -44,7 +44,7 @@ pub struct Replay {
 impl Replay {
     /// Reads a log; one that is no log of a run with answers is refused.
     pub fn load(path: &Path, root: &Path) -> Result<Replay> {
-        let file = open_file(path, OFlags::empty()).map_err(|error| {
+        let file = open_regular_file(path, OFlags::empty()).map_err(|error| {
             Error::Usage(format!("cannot open the log {}: {error}", path.display()))
         })?;
         let mut log_state = LogState::default();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::build::spec::{inputs, read};
+use crate::build::spec::{collect_inputs, read_spec};
 use crate::cli::env::CliEnv;
 use crate::cli::programs;
 use crate::cli::target::RunTarget;
@@ -52,8 +52,8 @@ fn file_of(path: Option<PathBuf>, spec: Option<PathBuf>) -> Result<PathBuf> {
 }
 
 fn check(env: &CliEnv, file: &Path) -> Result<Vec<String>> {
-    let spec = read::read(file, env.home().as_deref())?;
-    let inputs = inputs::collect(&spec, &env.root, &signals()?)?;
+    let spec = read_spec(file, env.home().as_deref())?;
+    let inputs = collect_inputs(&spec, &env.root, &signals()?)?;
     inputs.left_out.iter().for_each(|line| complain(line));
     crate::cli::run_config::known_price(&spec)?;
     // Without trying what this system gives: the full sandbox shows what the others show.

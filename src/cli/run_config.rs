@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use crate::build::replay::Replay;
-use crate::build::spec::inputs::{self, Inputs};
-use crate::build::spec::{MAX_RETRIES_CEILING, Provider, Spec, read};
+use crate::build::spec::inputs::Inputs;
+use crate::build::spec::{MAX_RETRIES_CEILING, Provider, Spec, collect_inputs, read_spec};
 use crate::cancel::CancelToken;
 use crate::cli::env::{ANTHROPIC_ADDRESS, CliEnv, KEYS, OPENAI_ADDRESS};
 use crate::cli::target::refuse_flags_of_workflows;
@@ -64,9 +64,9 @@ impl<'a> RunConfig<'a> {
         }
         refuse_colon(&env.root)?;
         Root::open(&env.root)?;
-        let mut spec = read::read(file, env.home().as_deref())?;
+        let mut spec = read_spec(file, env.home().as_deref())?;
         apply_arguments(&mut spec, arguments)?;
-        let inputs = inputs::collect(&spec, &env.root, cancel)?;
+        let inputs = collect_inputs(&spec, &env.root, cancel)?;
         spec.warnings.extend_from_slice(&inputs.warnings);
         let price = known_price(&spec)?;
         let max_retries = arguments

@@ -9,7 +9,7 @@ use orchestrator::build::generators::answer_format;
 use orchestrator::build::log_state::LogState;
 use orchestrator::build::missing_transitions;
 use orchestrator::build::replay::Replay;
-use orchestrator::build::spec::{BudgetSpec, read};
+use orchestrator::build::spec::{BudgetSpec, parse_spec};
 use orchestrator::events::{Charge, Event, RequestPlace};
 use orchestrator::secrets::Secrets;
 use orchestrator::state::journal::{Journal, JournalRepair};
@@ -75,7 +75,7 @@ pub fn folder() -> tempfile::TempDir {
 
 fn spec(name: &str, file: &str) {
     fuzz(name, &SPEC_WORDS, |bytes| {
-        match read::judge(Path::new(file), PathBuf::from("/x").join(file), bytes, None) {
+        match parse_spec(Path::new(file), PathBuf::from("/x").join(file), bytes, None) {
             Ok(spec) => drop(format!("{spec:?}")),
             Err(error) => assert!(error.to_string().contains(file), "{error}"),
         }

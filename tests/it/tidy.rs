@@ -96,7 +96,7 @@ fn room(path: &str) -> &str {
 /// The floor of a room; errors are named on all of them.
 fn floor(room: &str) -> Option<u32> {
     match room {
-        "secrets" | "state" | "events" | "cancel" => Some(0),
+        "secrets" | "regular_file" | "state" | "events" | "cancel" => Some(0),
         "workspace" => Some(1),
         "process" => Some(2),
         "environments" | "llm" => Some(3),

@@ -15,10 +15,10 @@ use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use rustix::fs::OFlags;
 
-use super::Spec;
 use super::diagnostic::escape;
 use super::inputs::PlacedInputs;
-use super::read::open_file;
+use super::model::Spec;
+use crate::regular_file::open_regular_file;
 use crate::workspace::safe_path::SafePath;
 
 /// The largest ignore file, in bytes.
@@ -227,7 +227,7 @@ fn ignore_file(folder: &Path, name: &str) -> Result<Option<Gitignore>, String> {
         format!("cannot read {}: {error}", escape(&path.to_string_lossy()))
     };
     let mut bytes = Vec::new();
-    let file = open_file(&path, OFlags::empty()).map_err(|error| cannot(&error))?;
+    let file = open_regular_file(&path, OFlags::empty()).map_err(|error| cannot(&error))?;
     file.take(MAX_IGNORE_BYTES + 1)
         .read_to_end(&mut bytes)
         .map_err(|error| cannot(&error))?;

@@ -4,12 +4,11 @@
 //! them.
 
 use std::path::{Component, Path, PathBuf};
-use std::time::Duration;
 
 use super::diagnostic::{Diagnostic, shown_path};
+use super::model::{GeneratorMode, GeneratorSpec, LimitsSpec, PriceSpec, Provider, SandboxSpec};
 use super::node::Node;
 use super::validate::{SpecValidator, amount, seconds};
-use super::{GeneratorMode, GeneratorSpec, LimitsSpec, PriceSpec, Provider, SandboxSpec};
 use crate::process::sandbox::policy::refusal;
 
 const FIELDS: [&str; 15] = [
@@ -35,28 +34,6 @@ const MODES: [(&str, GeneratorMode); 2] = [
 ];
 const MAX_FORMAT_RETRIES: i128 = 3;
 const UNITS: [(&str, u64); 3] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
-
-impl Default for GeneratorSpec {
-    fn default() -> GeneratorSpec {
-        GeneratorSpec {
-            provider: Provider::Anthropic,
-            model: None,
-            mode: GeneratorMode::Files,
-            base_url: None,
-            max_tokens: 16_000,
-            max_turns: 50,
-            temperature: None,
-            format_retries: 2,
-            idle_timeout: Duration::from_secs(600),
-            price: None,
-            template: None,
-            context: None,
-            phase_timeout: Duration::from_secs(3600),
-            prompts: None,
-            effort: None,
-        }
-    }
-}
 
 impl SpecValidator<'_> {
     /// Returns the generator, with defaults for what is not given.
@@ -188,21 +165,6 @@ impl SpecValidator<'_> {
             return Err(node.refuse("must be a path below /dev"));
         }
         self.existing(node)
-    }
-}
-
-impl GeneratorSpec {
-    /// Returns why the parts do not go together, if they do not; asked again where the command line changes one.
-    pub fn contradiction(&self) -> Option<&'static str> {
-        match (self.provider, self.mode, &self.template) {
-            (Provider::Template, GeneratorMode::Agent, _) => {
-                Some("provider `template` has no `mode: agent`")
-            }
-            (Provider::Template, GeneratorMode::Files, None) => {
-                Some("provider `template` needs `generator.template`, a folder")
-            }
-            _ => None,
-        }
     }
 }
 

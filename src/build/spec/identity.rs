@@ -10,8 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use super::inputs::{InputKind, Inputs, WorkspaceInput};
-use super::walk::sha256;
-use super::{CheckSpec, GeneratorMode, InputSource, Provider, Spec};
+use super::model::{CheckSpec, GeneratorMode, InputSource, Provider, Spec};
 
 /// Returns the hash: every part with its length before it, so that no two different specs spell the same bytes.
 pub(super) fn hash(spec: &Spec, inputs: &Inputs) -> String {
@@ -134,13 +133,13 @@ impl SpecHasher<'_> {
             for (to, content) in &round.files {
                 self.record(
                     ["template", &index.to_string(), to.as_str()],
-                    &sha256(content),
+                    &Sha256::digest(content),
                 );
             }
         }
         self.inputs("env", &inputs.environments);
         for (name, text) in inputs.prompts.named() {
-            self.record(["prompt", name], &sha256(text.as_bytes()));
+            self.record(["prompt", name], &Sha256::digest(text));
         }
     }
 

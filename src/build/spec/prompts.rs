@@ -6,33 +6,13 @@ use std::io;
 use std::path::Path;
 
 use super::diagnostic::{Diagnostic, SourceText, shown_path};
+use super::inputs::UserPrompts;
 use super::node::brief;
-use super::read::{decode, load};
+use super::text_file::{decode, load};
 use crate::error::Error;
 
 /// What may stand between `{{` and `}}` in a prompt.
 pub const VARIABLES: [&str; 6] = ["spec", "files", "report", "format", "checks", "tools"];
-
-/// The prompts that the user gives; `None` is the built-in one.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct UserPrompts {
-    pub system: Option<String>,
-    pub generate: Option<String>,
-    pub patch: Option<String>,
-}
-
-impl UserPrompts {
-    /// Returns the prompts that are there, with the names of their files.
-    pub fn named(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let all = [
-            ("system.md", &self.system),
-            ("generate.md", &self.generate),
-            ("patch.md", &self.patch),
-        ];
-        all.into_iter()
-            .filter_map(|(name, text)| Some((name, text.as_deref()?)))
-    }
-}
 
 /// Reads the prompts of a folder; an unknown variable is refused at its place.
 pub(super) fn read(folder: &Path) -> Result<UserPrompts, Error> {

@@ -3,28 +3,21 @@
 //! The file may be anything that a path can lead to, so it is opened without waiting, must be a regular file, and is
 //! read up to a bound. Everything that is wrong with it is a spec error; nothing here is an I/O error of the root.
 
-use std::fs;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf, absolute};
 
-use rustix::fs::OFlags;
-
-use super::Spec;
 use super::diagnostic::{Diagnostic, SourceText, shown_path};
+use super::model::Spec;
 use super::node::{Node, NodeValue};
+use super::text_file::{decode, load};
 use super::validate::{MarkdownBody, SpecValidator};
 use super::{json, yaml};
 use crate::error::Error;
 
-/// The largest spec, in bytes.
-pub const MAX_SPEC_BYTES: u64 = 1 << 20;
-
 /// Returns the validated spec in `path`, which is shown in messages as it was given.
 ///
 /// `home` is what `~/` stands for in `sandbox.read`.
-pub fn read(path: &Path, home: Option<&Path>) -> Result<Spec, Error> {
+pub fn read_spec(path: &Path, home: Option<&Path>) -> Result<Spec, Error> {
     let refuse = |error: io::Error| {
         Error::Spec(format!(
             "{}: cannot read the spec: {error}",
@@ -32,11 +25,16 @@ pub fn read(path: &Path, home: Option<&Path>) -> Result<Spec, Error> {
         ))
     };
     let file = absolute(path).map_err(refuse)?;
-    judge(path, file, &load(path).map_err(refuse)?, home)
+    parse_spec(path, file, &load(path).map_err(refuse)?, home)
 }
 
 /// Returns the validated spec in the bytes of a file that is shown as `path` and lies at `file`.
-pub fn judge(path: &Path, file: PathBuf, bytes: &[u8], home: Option<&Path>) -> Result<Spec, Error> {
+pub fn parse_spec(
+    path: &Path,
+    file: PathBuf,
+    bytes: &[u8],
+    home: Option<&Path>,
+) -> Result<Spec, Error> {
     let text = decode(path, bytes)?;
     let document = SourceText { file: path, text };
     let (tree, markdown) = parse(path, text).map_err(|refusal| document.error(&refusal))?;
@@ -60,53 +58,6 @@ fn naming_its_field(tree: &Node, refusal: Diagnostic) -> Diagnostic {
         },
         None => refusal,
     }
-}
-
-/// Opens a regular file for reading, links followed; anything else is refused without waiting for it.
-pub(in crate::build) fn open_file(path: &Path, flags: OFlags) -> io::Result<File> {
-    let regular = |metadata: fs::Metadata| match metadata.is_file() {
-        true => Ok(()),
-        false => Err(io::Error::other("it is not a regular file")),
-    };
-    // Asked before the opening too, since to open a device may do something.
-    regular(fs::metadata(path)?)?;
-    let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags.bits().cast_signed())
-        .open(path)?;
-    regular(file.metadata()?)?;
-    Ok(file)
-}
-
-/// Reads a file of at most `MAX_SPEC_BYTES`.
-pub(super) fn load(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    open_file(path, OFlags::empty())?
-        .take(MAX_SPEC_BYTES + 1)
-        .read_to_end(&mut bytes)?;
-    if MAX_SPEC_BYTES < bytes.len() as u64 {
-        return Err(io::Error::other("it is larger than 1 MiB"));
-    }
-    Ok(bytes)
-}
-
-/// Returns the bytes as text without a byte order mark, or the error that shows the first byte that is none.
-pub(super) fn decode<'a>(path: &Path, bytes: &'a [u8]) -> Result<&'a str, Error> {
-    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-    let refusal = match str::from_utf8(bytes) {
-        Ok(text) if !text.contains('\0') => return Ok(text),
-        Ok(text) => Diagnostic::new(
-            text.find('\0').unwrap_or(0),
-            "a NUL character; this is no text file",
-        ),
-        Err(error) => Diagnostic::new(error.valid_up_to(), "this byte is not UTF-8"),
-    };
-    Err(SourceText {
-        file: path,
-        text: &String::from_utf8_lossy(bytes),
-    }
-    .error(&refusal))
 }
 
 fn parse(path: &Path, text: &str) -> Result<(Node, Option<MarkdownBody>), Diagnostic> {

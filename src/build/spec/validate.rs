@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use super::diagnostic::{Diagnostic, SourceLocation, SourceText, shown_path};
 use super::exclusions;
-use super::node::{Node, NodeEntry, NodeFields, NodeValue, brief};
-use super::{
+use super::model::{
     BudgetSpec, CHECK_TIMEOUT_CEILING, CheckSpec, GeneratorSpec, InputSource, MAX_RETRIES_CEILING,
     OnTimeout, SandboxSpec, Spec, WritableDir,
 };
+use super::node::{Node, NodeEntry, NodeFields, NodeValue, brief};
 use crate::workspace::safe_path::{SafePath, Violation};
 
 const FIELDS: [&str; 12] = [

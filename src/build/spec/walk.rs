@@ -15,12 +15,12 @@ use std::sync::Arc;
 use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 
-use super::InputSource;
 use super::diagnostic::{quote_yaml, shown_path};
 use super::exclusions::{ExcludedFiles, InputFilter, ReservedPaths};
 use super::inputs::{InputKind, PlacedInputs};
-use super::read::open_file;
+use super::model::InputSource;
 use crate::cancel::CancelToken;
+use crate::regular_file::open_regular_file;
 use crate::workspace::generated::is_generated;
 use crate::workspace::safe_path::SafePath;
 
@@ -227,13 +227,13 @@ impl InputWalk<'_> {
 
     fn file(&mut self, path: &Path, contents: KeptContents) -> Result<InputKind, String> {
         let fail = |error: io::Error| cannot_read(path, &error);
-        let mut file = open_file(path, OFlags::NOFOLLOW).map_err(fail)?;
+        let mut file = open_regular_file(path, OFlags::NOFOLLOW).map_err(fail)?;
         let metadata = file.metadata().map_err(fail)?;
         let (sha256, content) = match contents {
             KeptContents::Streamed => (digest(&mut file).map_err(fail)?, None),
             KeptContents::Held => {
                 let content = self.hold(&mut file, &metadata).map_err(fail)?;
-                (sha256(&content), Some(content))
+                (Sha256::digest(&content).into(), Some(content))
             }
         };
         let mode = metadata.permissions().mode() & 0o777;
@@ -259,11 +259,6 @@ impl InputWalk<'_> {
         self.held += content.len() as u64;
         Ok(content.into())
     }
-}
-
-/// Returns the SHA-256 of some bytes.
-pub fn sha256(content: &[u8]) -> [u8; 32] {
-    Sha256::digest(content).into()
 }
 
 fn digest(file: &mut File) -> io::Result<[u8; 32]> {

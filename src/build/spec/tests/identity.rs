@@ -1,7 +1,7 @@
 //! What the hash of a spec covers, and what may change while a run is under way.
 
 use super::Folder;
-use crate::build::spec::inputs::collect;
+use crate::build::spec::collect_inputs;
 use crate::cancel::CancelToken;
 
 const SPEC: &str = "name: calc\ndescription: Write it.\nworkspace:\n  copy: [../tests]\n  protect: [../one.txt]\n\
@@ -15,7 +15,7 @@ fn hash_in(folder: &Folder, name: &str, text: &str) -> String {
     let spec = folder
         .read(name)
         .unwrap_or_else(|error| panic!("{text}\n{error}"));
-    collect(&spec, folder.path(), &CancelToken::never().unwrap())
+    collect_inputs(&spec, folder.path(), &CancelToken::never().unwrap())
         .unwrap()
         .hash
 }

@@ -7,7 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use super::Folder;
-use crate::build::spec::inputs::{InputKind, Inputs, WorkspaceInput, collect};
+use crate::build::spec::collect_inputs;
+use crate::build::spec::inputs::{InputKind, Inputs, WorkspaceInput};
 use crate::cancel::CancelToken;
 use crate::error::Error;
 
@@ -16,7 +17,7 @@ const HEAD: &str = "name: calc\ndescription: Write it.\n";
 impl Folder {
     fn collect(&self, rest: &str) -> Result<Inputs, Error> {
         self.put("specs/spec.yaml", format!("{HEAD}{rest}\n"));
-        collect(
+        collect_inputs(
             &self.read("specs/spec.yaml")?,
             self.path(),
             &CancelToken::never().unwrap(),
@@ -363,7 +364,7 @@ fn a_signal_ends_the_walk() {
     folder.collect("workspace: {copy: [../tests]}").unwrap();
     let cancel = CancelToken::never().unwrap();
     cancel.request();
-    let stopped = collect(
+    let stopped = collect_inputs(
         &folder.read("specs/spec.yaml").unwrap(),
         folder.path(),
         &cancel,

@@ -44,7 +44,7 @@ impl Folder {
     }
 
     fn read(&self, name: &str) -> Result<Spec, Error> {
-        super::read::read(&self.path().join(name), Some(self.path()))
+        super::read_spec(&self.path().join(name), Some(self.path()))
     }
 
     /// The message of a refusal, with the folder's own path left out.

@@ -8,8 +8,7 @@ use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptes
 use tempfile::TempDir;
 
 use super::Folder;
-use crate::build::spec::read::read;
-use crate::build::spec::{GeneratorMode, InputSource, OnTimeout, Provider, Spec};
+use crate::build::spec::{GeneratorMode, InputSource, OnTimeout, Provider, Spec, read_spec};
 
 const HEAD: &str = "name: calc\ndescription: Write it.\n";
 const CHECK: &str = "name: calc\ndescription: Write it.\nchecks:\n  - command: [make]\n";
@@ -789,7 +788,7 @@ proptest! {
         for name in ["s.yaml", "s.json", "s.md"] {
             for content in [bytes.as_slice(), text.as_bytes(), format!("---\n{text}\n---\nx").as_bytes()] {
                 fs::write(folder.path().join(name), content).unwrap();
-                let _ = read(&folder.path().join(name), None);
+                let _ = read_spec(&folder.path().join(name), None);
             }
         }
     }

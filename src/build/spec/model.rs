@@ -1,0 +1,216 @@
+//! The data types of a validated spec.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::diagnostic::{SourceLocation, quote_yaml};
+use crate::workspace::safe_path::SafePath;
+
+pub const MAX_RETRIES_CEILING: u32 = 50;
+pub const CHECK_TIMEOUT_CEILING: Duration = Duration::from_secs(600);
+
+/// A validated spec. Paths are absolute; out-of-range numbers are clamped and told in `warnings`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spec {
+    pub name: String,
+    pub description: String,
+    pub copy: Vec<InputSource>,
+    pub protect: Vec<InputSource>,
+    pub checks: Vec<CheckSpec>,
+    pub on_timeout: OnTimeout,
+    pub max_retries: u32,
+    pub generator: GeneratorSpec,
+    pub budget: BudgetSpec,
+    /// Where `budget.usd` stands, for the message of a model whose price is not known.
+    pub usd_place: Option<SourceLocation>,
+    pub sandbox: SandboxSpec,
+    /// Whether the checks run once before the first request.
+    pub baseline: bool,
+    /// After how many equal failures in a row a run ends; 0 is never.
+    pub stuck_after: u32,
+    /// How many snapshots of workspaces a root keeps.
+    pub kept_snapshots: u32,
+    /// The file it was read from, absolute.
+    pub file: PathBuf,
+    pub warnings: Vec<String>,
+}
+
+/// Something of the user's that goes into the workspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InputSource {
+    pub from: PathBuf,
+    /// The same as the spec has it.
+    pub written: String,
+    /// Where it arrives; `None` is the top of the workspace (`.`).
+    pub to: Option<SafePath>,
+    /// What of a folder stays behind: lines as in an ignore file, relative to `from`.
+    pub exclude: Vec<String>,
+    /// Where the spec names it.
+    pub place: SourceLocation,
+}
+
+impl InputSource {
+    /// Returns this entry as the spec can have it, with one pattern more in `exclude`.
+    pub(super) fn without(&self, pattern: &str) -> String {
+        let words: Vec<String> = self
+            .exclude
+            .iter()
+            .map(String::as_str)
+            .chain([pattern])
+            .map(quote_yaml)
+            .collect();
+        let own_name = self.from.file_name().and_then(|name| name.to_str());
+        let to = self.to.as_ref().filter(|to| Some(to.as_str()) != own_name);
+        let to = to.map_or(String::new(), |to| {
+            format!(", to: {}", quote_yaml(to.as_str()))
+        });
+        format!(
+            "{{from: {}{to}, exclude: [{}]}}",
+            quote_yaml(&self.written),
+            words.join(", ")
+        )
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct CheckSpec {
+    pub name: String,
+    pub command: Vec<String>,
+    /// Where the spec names its program.
+    pub place: SourceLocation,
+    pub timeout: Duration,
+    pub env: BTreeMap<String, String>,
+    pub min_tests: Option<u32>,
+    /// How often a failure is run again before it counts.
+    pub rerun: u32,
+    pub hidden: bool,
+    pub files: Vec<InputSource>,
+    /// Folders below protected ones that this check may write.
+    pub writable: Vec<WritableDir>,
+}
+
+/// A folder of the workspace that a check may write though it is protected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WritableDir {
+    pub path: SafePath,
+    /// Where the spec names it.
+    pub place: SourceLocation,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnTimeout {
+    Fail,
+    Patch,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Provider {
+    Anthropic,
+    OpenAi,
+    ClaudeCode,
+    Template,
+}
+
+impl Provider {
+    /// Every provider with its name in a spec and on the command line.
+    pub const NAMES: [(&'static str, Provider); 4] = [
+        ("anthropic", Provider::Anthropic),
+        ("openai", Provider::OpenAi),
+        ("claude-code", Provider::ClaudeCode),
+        ("template", Provider::Template),
+    ];
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GeneratorMode {
+    Files,
+    Agent,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct GeneratorSpec {
+    pub provider: Provider,
+    /// `None`: the provider's default.
+    pub model: Option<String>,
+    pub mode: GeneratorMode,
+    pub base_url: Option<String>,
+    pub max_tokens: u32,
+    pub max_turns: u32,
+    pub temperature: Option<f64>,
+    pub format_retries: u32,
+    pub idle_timeout: Duration,
+    pub price: Option<PriceSpec>,
+    pub template: Option<PathBuf>,
+    pub context: Option<u32>,
+    pub phase_timeout: Duration,
+    pub prompts: Option<PathBuf>,
+    pub effort: Option<String>,
+}
+
+impl Default for GeneratorSpec {
+    fn default() -> GeneratorSpec {
+        GeneratorSpec {
+            provider: Provider::Anthropic,
+            model: None,
+            mode: GeneratorMode::Files,
+            base_url: None,
+            max_tokens: 16_000,
+            max_turns: 50,
+            temperature: None,
+            format_retries: 2,
+            idle_timeout: Duration::from_secs(600),
+            price: None,
+            template: None,
+            context: None,
+            phase_timeout: Duration::from_secs(3600),
+            prompts: None,
+            effort: None,
+        }
+    }
+}
+
+impl GeneratorSpec {
+    /// Returns why the parts do not go together, if they do not; asked again where the command line changes one.
+    pub fn contradiction(&self) -> Option<&'static str> {
+        match (self.provider, self.mode, &self.template) {
+            (Provider::Template, GeneratorMode::Agent, _) => {
+                Some("provider `template` has no `mode: agent`")
+            }
+            (Provider::Template, GeneratorMode::Files, None) => {
+                Some("provider `template` needs `generator.template`, a folder")
+            }
+            _ => None,
+        }
+    }
+}
+
+/// USD per million tokens.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PriceSpec {
+    pub input: f64,
+    pub output: f64,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct BudgetSpec {
+    pub usd: Option<f64>,
+    pub tokens: Option<u64>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SandboxSpec {
+    pub network: bool,
+    pub read: Vec<PathBuf>,
+    pub devices: Vec<PathBuf>,
+    pub limits: LimitsSpec,
+}
+
+/// Limits of `sandbox.limits`, in bytes and counts; `None` is the default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LimitsSpec {
+    pub processes: Option<u64>,
+    pub memory: Option<u64>,
+    pub disk: Option<u64>,
+    pub files: Option<u64>,
+}
