@@ -16,15 +16,17 @@ use crate::build::replay::Replay;
 use crate::build::tool_bridge::{InlineTools, ToolBridge};
 use crate::error::{Error, Result};
 use crate::events::{Charge, Event, MAIN_AGENT, RequestPlace};
-use crate::llm::claude_code::session_id;
+use crate::llm::mcp::Toolbox;
 use crate::llm::retry::{self, GaveUp, RetryEvent, RetryPolicy};
-use crate::llm::{Answer, Message, ModelClient, ModelRequest, ProviderSession, TokenUsage};
+use crate::llm::{
+    Answer, Message, Model, ModelRequest, ProviderSession, SessionStart, TokenUsage, session_id,
+};
 use crate::secrets::Secrets;
 use crate::state::reason::Reason;
 
 /// A model, its price, and the log that remembers what it said.
 pub struct RecordedModel {
-    pub client: Box<dyn ModelClient>,
+    pub client: Model,
     pub provider: &'static str,
     pub budget: Budget,
     pub policy: RetryPolicy,
@@ -50,6 +52,8 @@ struct PendingRequest<'a> {
     hash: String,
     worst: Charge,
     value: Value,
+    /// The session of a provider that keeps one.
+    session: Option<ProviderSession>,
 }
 
 impl RecordedModel {
@@ -80,8 +84,8 @@ impl RecordedModel {
         }
         let mut equipment = equipment;
         let (question, started, recorded) = loop {
-            let question = self.pending_request(place, request, continued)?;
-            self.reserve(context, &question, equipment.as_ref())?;
+            let mut question = self.pending_request(place, request, continued)?;
+            question.session = self.reserve(context, &question, equipment.as_ref())?;
             if continued.is_some() {
                 let whole = || serde_json::to_value(request).unwrap_or_default();
                 context.log.publish_lazily(|| Event::PromptSent {
@@ -125,6 +129,7 @@ impl RecordedModel {
             hash: format!("sha256:{}", hex(&Sha256::digest(body.as_bytes()))),
             worst: self.budget.worst(body.len(), request.max_tokens),
             continues: continued.map(|continued| continued.line),
+            session: None,
             value: match continued {
                 Some(continued) => json!({"messages": continued.messages}),
                 None => {
@@ -149,46 +154,44 @@ impl RecordedModel {
         value
     }
 
-    /// Makes sure that the budget has room, and tells a provider that keeps sessions which one is meant.
+    /// Makes sure that the budget has room; returns the session of a provider that keeps one.
     fn reserve(
-        &mut self,
+        &self,
         context: &Context,
         question: &PendingRequest<'_>,
         equipment: Option<&InlineTools<'_>>,
-    ) -> Result<()> {
-        let Some(session) = self.client.session() else {
-            return self.budget.reserve(question.worst, &context.state.usage);
-        };
+    ) -> Result<Option<ProviderSession>> {
+        if !self.client.is_session() {
+            self.budget.reserve(question.worst, &context.state.usage)?;
+            return Ok(None);
+        }
         let usd_left = self.budget.left(&context.state.usage)?;
         let is_again = context.log_state.request(question.place).is_some();
-        *session = match equipment {
+        let start = |has_begun: bool| match has_begun {
+            true => SessionStart::Continue,
+            false => SessionStart::Fresh,
+        };
+        Ok(Some(match equipment {
             // A conversation is one session; an answer with files is one by itself.
             Some(equipment) => ProviderSession {
-                id: session_id(
-                    &context.state.run_id,
-                    RequestPlace {
-                        turn: 0,
-                        ..question.place
-                    },
-                ),
-                has_begun: is_again || question.place.turn > 0,
+                id: session_of(context, question.place, 0),
+                start: start(is_again || question.place.turn > 0),
                 resume_prompt: equipment.resume_prompt.clone(),
                 usd_left,
                 turns_left: Some(equipment.turns_left),
             },
             None => ProviderSession {
-                id: session_id(&context.state.run_id, question.place),
-                has_begun: is_again,
+                id: session_of(context, question.place, question.place.turn),
+                start: start(is_again),
                 usd_left,
                 ..ProviderSession::default()
             },
-        };
-        Ok(())
+        }))
     }
 
     /// Whether the provider calls tools itself while it answers, in a session that it keeps.
-    pub fn runs_tools_itself(&mut self) -> bool {
-        self.client.session().is_some()
+    pub fn runs_tools_itself(&self) -> bool {
+        self.client.is_session()
     }
 
     /// Sets the time at which asking ends, whatever is under way.
@@ -202,7 +205,7 @@ impl RecordedModel {
         context: &mut Context,
         question: &PendingRequest<'_>,
     ) -> Result<()> {
-        if let Some(session) = self.client.session() {
+        if let Some(session) = &question.session {
             context.log.record(Event::ClaudeInvocationStarted {
                 agent_id: MAIN_AGENT.into(),
                 state_name: context.state.phase.name().into(),
@@ -278,7 +281,7 @@ impl RecordedModel {
             secrets,
             ..
         } = self;
-        let keeps_its_limit = client.session().is_some();
+        let keeps_its_limit = client.is_session();
         let state_name = context.state.phase.name();
         let (usage, stop) = (context.state.usage, context.cancel.clone());
         // Who tells and who carries out calls both write into the log, one at a time.
@@ -332,15 +335,18 @@ impl RecordedModel {
                 context.save()
             }
         };
-        let got = match equipment {
-            None => retry::ask(client.as_mut(), &question.body, policy, &stop, &mut tell)?,
-            Some(equipment) => {
-                let mut equipped = ToolBridge::new(client.as_mut(), &shared, equipment);
-                let got = retry::ask(&mut equipped, &question.body, policy, &stop, &mut tell);
-                equipped.failure().map_or(Ok(()), Err)?;
-                got?
+        let mut tools = equipment.map(|equipment| ToolBridge::new(&shared, equipment));
+        let session = question.session.clone().unwrap_or_default();
+        let mut attempt = |watch: &mut dyn FnMut(&str)| match &mut *client {
+            Model::Client(client) => client.attempt(&question.body, watch),
+            Model::Session(client) => {
+                let tools = tools.as_mut().map(|tools| tools as &mut dyn Toolbox);
+                client.attempt(&session, &question.body, tools, watch)
             }
         };
+        let got = retry::ask(&mut attempt, policy, &stop, &mut tell);
+        tools.and_then(ToolBridge::failure).map_or(Ok(()), Err)?;
+        let got = got?;
         let clean = |message: String| secrets.redact(&message).into_owned();
         match got {
             Ok(answer) => Ok(Some(Ok(answer))),
@@ -369,6 +375,16 @@ impl RecordedModel {
             }
         }
     }
+}
+
+fn session_of(context: &Context, place: RequestPlace, turn: u32) -> String {
+    let RequestPlace {
+        phase, retry_count, ..
+    } = place;
+    session_id(&format!(
+        "{} {phase} {retry_count} {turn}",
+        context.state.run_id
+    ))
 }
 
 /// A permanent error ends the run, also when it is met again in the log.

@@ -4,12 +4,11 @@
 //! a time. A call that breaks the run ends the answer, and what broke it is kept.
 
 use std::cell::RefCell;
-use std::time::Instant;
 
 use crate::build::context::Context;
 use crate::error::{Error, Result};
+use crate::llm::ToolOffer;
 use crate::llm::mcp::{ToolCall, ToolOutcome, Toolbox};
-use crate::llm::{Answer, LlmError, ModelClient, ModelRequest, ToolOffer};
 
 /// What carries out the calls of a provider that makes them while it answers.
 pub struct InlineTools<'a> {
@@ -20,42 +19,32 @@ pub struct InlineTools<'a> {
     pub turns_left: u32,
 }
 
-/// A client together with what carries out its calls.
+/// What carries out the calls, and the context that they change.
 pub struct ToolBridge<'a, 'b, 'c> {
-    client: &'a mut dyn ModelClient,
-    tools: BridgedTools<'a, 'b, 'c>,
-}
-
-struct BridgedTools<'a, 'b, 'c> {
     context: &'a RefCell<&'b mut Context>,
     equipment: InlineTools<'c>,
     failure: Option<Error>,
 }
 
 impl<'a, 'b, 'c> ToolBridge<'a, 'b, 'c> {
-    /// Returns a client whose every attempt has these tools.
     pub fn new(
-        client: &'a mut dyn ModelClient,
         context: &'a RefCell<&'b mut Context>,
         equipment: InlineTools<'c>,
     ) -> ToolBridge<'a, 'b, 'c> {
         ToolBridge {
-            client,
-            tools: BridgedTools {
-                context,
-                equipment,
-                failure: None,
-            },
+            context,
+            equipment,
+            failure: None,
         }
     }
 
     /// Returns what broke the run in a call, if something did.
     pub fn failure(self) -> Option<Error> {
-        self.tools.failure
+        self.failure
     }
 }
 
-impl Toolbox for BridgedTools<'_, '_, '_> {
+impl Toolbox for ToolBridge<'_, '_, '_> {
     fn offers(&self) -> Vec<ToolOffer> {
         self.equipment.offers.clone()
     }
@@ -63,23 +52,5 @@ impl Toolbox for BridgedTools<'_, '_, '_> {
     fn call(&mut self, call: ToolCall<'_>) -> Option<ToolOutcome> {
         let called = (self.equipment.call)(&mut self.context.borrow_mut(), call);
         called.map_err(|error| self.failure = Some(error)).ok()
-    }
-}
-
-impl ModelClient for ToolBridge<'_, '_, '_> {
-    fn encode(&self, request: &ModelRequest) -> String {
-        self.client.encode(request)
-    }
-
-    fn set_deadline(&mut self, until: Option<Instant>) {
-        self.client.set_deadline(until);
-    }
-
-    fn attempt(
-        &mut self,
-        body: &str,
-        watch: &mut dyn FnMut(&str),
-    ) -> std::result::Result<Answer, LlmError> {
-        self.client.converse(body, &mut self.tools, watch)
     }
 }

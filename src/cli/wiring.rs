@@ -29,7 +29,7 @@ use crate::cli;
 use crate::cli::run_config::RunConfig;
 use crate::cli::sandbox::{self, SandboxSite};
 use crate::error::{Error, Result};
-use crate::llm::ModelClient;
+use crate::llm::Model;
 use crate::llm::anthropic::Anthropic;
 use crate::llm::claude_code::{ClaudeCode, ClaudeSetup, PROGRAM};
 use crate::llm::endpoint::Endpoint;
@@ -223,11 +223,11 @@ fn generator(
         idle_timeout: config.env.idle_timeout().unwrap_or(generator.idle_timeout),
         cancel: cancel.clone(),
     };
-    let client: Box<dyn ModelClient> = match generator.provider {
+    let client = match generator.provider {
         Provider::Template => return Ok(Box::new(TemplateGenerator)),
-        Provider::OpenAi => Box::new(OpenAi::new(endpoint)),
-        Provider::Anthropic => Box::new(Anthropic::new(endpoint)),
-        Provider::ClaudeCode => Box::new(claude_code(config, root, &endpoint)?),
+        Provider::OpenAi => Model::Client(Box::new(OpenAi::new(endpoint))),
+        Provider::Anthropic => Model::Client(Box::new(Anthropic::new(endpoint))),
+        Provider::ClaudeCode => Model::Session(Box::new(claude_code(config, root, &endpoint)?)),
     };
     let model_call = RecordedModel {
         client,

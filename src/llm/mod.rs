@@ -15,16 +15,17 @@ pub mod retry;
 pub mod secret;
 pub mod sse;
 
+mod client;
 mod http_error;
 #[cfg(test)]
 mod test_server;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::llm::mcp::Toolbox;
+pub use client::{AgentSession, Model, ModelClient, ProviderSession, SessionStart, session_id};
 
 /// One question to a model, complete in itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -245,45 +246,6 @@ pub enum LlmError {
     Permanent { message: String },
     /// The run was asked to stop meanwhile.
     Stopped { spent: Spent },
-}
-
-/// The conversation that a provider keeps for us, and how far its purse reaches.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct ProviderSession {
-    pub id: String,
-    /// Whether something was said under this id before.
-    pub has_begun: bool,
-    /// What is said where it goes on after a crash, instead of the last message.
-    pub resume_prompt: Option<String>,
-    pub usd_left: Option<f64>,
-    pub turns_left: Option<u32>,
-}
-
-/// A provider's dialect over some transport.
-pub trait ModelClient {
-    /// Returns the body that `attempt` would send: the same request gives the same bytes, until a field was refused.
-    fn encode(&self, request: &ModelRequest) -> String;
-
-    /// Sets the time at which an attempt under way ends, as if the run had been asked to stop.
-    fn set_deadline(&mut self, until: Option<Instant>);
-
-    /// Makes one attempt with an encoded body. `watch` sees each piece of the stream as it comes (JSON text).
-    fn attempt(&mut self, body: &str, watch: &mut dyn FnMut(&str)) -> Result<Answer, LlmError>;
-
-    /// Like `attempt`, for a provider that calls tools itself while it answers; others leave the calls to whoever asks.
-    fn converse(
-        &mut self,
-        body: &str,
-        _toolbox: &mut dyn Toolbox,
-        watch: &mut dyn FnMut(&str),
-    ) -> Result<Answer, LlmError> {
-        self.attempt(body, watch)
-    }
-
-    /// Returns the session that the next attempts belong to, to be filled in; nothing where the provider keeps none.
-    fn session(&mut self) -> Option<&mut ProviderSession> {
-        None
-    }
 }
 
 /// Whether the text of a permanent error says that the request was larger than the model's context.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::cancel::{CancelToken, WakeReason};
 use crate::error::Error;
-use crate::llm::{Answer, LlmError, ModelClient, Spent};
+use crate::llm::{Answer, LlmError, Spent};
 
 /// Seconds before each retry, where the server does not say otherwise.
 const DELAYS: [u64; 4] = [1, 2, 4, 8];
@@ -63,18 +63,20 @@ pub enum GaveUp {
     Stopped,
 }
 
+/// One attempt at a model, of either kind of client; its argument gets each piece of the stream.
+pub type Attempt<'a> = dyn FnMut(&mut dyn FnMut(&str)) -> Result<Answer, LlmError> + 'a;
+
 /// Makes attempts until one gives an answer or no further one makes sense. An error of `tell` ends it at once, one over
 /// a piece of a stream when that stream has ended.
 pub fn ask(
-    client: &mut dyn ModelClient,
-    body: &str,
+    attempt_once: &mut Attempt<'_>,
     policy: &RetryPolicy,
     cancel: &CancelToken,
     tell: &mut dyn FnMut(RetryEvent<'_>) -> Result<(), Error>,
 ) -> Result<Result<Answer, GaveUp>, Error> {
     let mut attempt = 1;
     loop {
-        let error = match make(client, body, tell)? {
+        let error = match make(attempt_once, tell)? {
             Ok(answer) => return Ok(Ok(answer)),
             Err(error) => error,
         };
@@ -113,12 +115,11 @@ pub fn ask(
 }
 
 fn make(
-    client: &mut dyn ModelClient,
-    body: &str,
+    attempt_once: &mut Attempt<'_>,
     tell: &mut dyn FnMut(RetryEvent<'_>) -> Result<(), Error>,
 ) -> Result<Result<Answer, LlmError>, Error> {
     let mut told = Ok(());
-    let outcome = client.attempt(body, &mut |piece| {
+    let outcome = attempt_once(&mut |piece| {
         if told.is_ok() {
             told = tell(RetryEvent::Piece(piece));
         }
@@ -183,25 +184,17 @@ mod tests {
     use std::collections::VecDeque;
     use std::time::Duration;
 
-    use super::{GaveUp, LONGEST_DELAY, RetryEvent, RetryPolicy, ask, delay};
+    use super::{Attempt, GaveUp, LONGEST_DELAY, RetryEvent, RetryPolicy, ask, delay};
     use crate::cancel::CancelToken;
     use crate::error::Error;
-    use crate::llm::{Answer, LlmError, ModelClient, ModelRequest, Spent, StopReason, TokenUsage};
+    use crate::llm::{Answer, LlmError, Spent, StopReason, TokenUsage};
 
-    /// A client that gives these outcomes in turn, each with one piece before it.
-    struct Scripted(VecDeque<Result<Answer, LlmError>>);
-
-    impl ModelClient for Scripted {
-        fn encode(&self, request: &ModelRequest) -> String {
-            request.system.clone()
-        }
-
-        fn set_deadline(&mut self, _until: Option<std::time::Instant>) {}
-
-        fn attempt(&mut self, body: &str, watch: &mut dyn FnMut(&str)) -> Result<Answer, LlmError> {
-            watch(body);
-            self.0.pop_front().expect("one attempt too many")
-        }
+    /// Returns these outcomes in turn, each after one piece.
+    fn scripted(outcomes: &mut VecDeque<Result<Answer, LlmError>>) -> Box<Attempt<'_>> {
+        Box::new(|watch| {
+            watch("piece");
+            outcomes.pop_front().expect("one attempt too many")
+        })
     }
 
     fn answer() -> Answer {
@@ -231,10 +224,9 @@ mod tests {
         outcomes: Vec<Result<Answer, LlmError>>,
     ) -> (Result<Answer, GaveUp>, Vec<String>) {
         let mut told = Vec::new();
-        let mut client = Scripted(outcomes.into());
+        let mut outcomes = outcomes.into();
         let outcome = ask(
-            &mut client,
-            "piece",
+            &mut *scripted(&mut outcomes),
             &RetryPolicy { scale, until: None },
             cancel,
             &mut |what| {
@@ -253,7 +245,7 @@ mod tests {
                 Ok(())
             },
         );
-        assert!(client.0.is_empty(), "one attempt too few");
+        assert!(outcomes.is_empty(), "one attempt too few");
         (outcome.unwrap(), told)
     }
 
@@ -389,11 +381,10 @@ mod tests {
     #[test]
     fn an_error_of_the_teller_ends_it() {
         let fails_at = |nth: usize| {
-            let mut client = Scripted(vec![transient(None), Ok(answer())].into());
+            let mut outcomes = vec![transient(None), Ok(answer())].into();
             let mut count = 0;
             let outcome = ask(
-                &mut client,
-                "p",
+                &mut *scripted(&mut outcomes),
                 &RetryPolicy {
                     scale: 0.0,
                     until: None,
@@ -408,7 +399,7 @@ mod tests {
                     }
                 },
             );
-            (outcome.is_err(), client.0.len())
+            (outcome.is_err(), outcomes.len())
         };
         assert_eq!(fails_at(1), (true, 1), "the first piece");
         assert_eq!(fails_at(2), (true, 1), "the failure");

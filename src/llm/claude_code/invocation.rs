@@ -15,7 +15,7 @@ use crate::llm::claude_code::{ClaudeCode, ClaudePrompt, ClaudeSetup, PROGRAM};
 use crate::llm::line_buffer::MAX_LINE;
 use crate::llm::mcp::server::McpServer;
 use crate::llm::mcp::{RELAY_COMMAND, Toolbox};
-use crate::llm::{Answer, LlmError, ProviderSession, Spent};
+use crate::llm::{Answer, LlmError, ProviderSession, SessionStart, Spent};
 use crate::process::Job;
 use crate::process::scratch::ScratchDir;
 
@@ -70,14 +70,15 @@ struct ServedTools<'a> {
 }
 
 impl ClaudeCode {
-    /// Starts the program once and hears it to its end.
+    /// Runs the program once, to its end.
     pub(super) fn invoke(
         &mut self,
         said: &ClaudePrompt,
+        session: &ProviderSession,
         toolbox: Option<&mut dyn Toolbox>,
         watch: &mut dyn FnMut(&str),
     ) -> Result<Answer, ClaudeFailure> {
-        let setup = &self.setup;
+        let (start, setup) = (self.start_of(session), &self.setup);
         if setup.cancel.requested().is_some() {
             return Err(stopped(Spent::Nothing));
         }
@@ -87,7 +88,7 @@ impl ClaudeCode {
             .map_err(unstarted)?;
         let directory =
             ScratchDir::create(&setup.temporary, &setup.root, PROGRAM).map_err(unstarted)?;
-        let (arguments, prompt) = words(said, &self.session);
+        let (arguments, prompt) = arguments_and_prompt(said, session, &start);
         let mut command = vec![setup.program.clone().into_os_string()];
         command.extend(arguments);
         command.extend(counter.iter().flat_map(ServedTools::arguments));
@@ -99,13 +100,13 @@ impl ClaudeCode {
         };
         let child = ClaudeChild::start(&setup.launcher, &job, &prompt, &setup.cancel)
             .map_err(|error| unstarted(Error::io("start", &setup.program, error)))?;
-        self.session.has_begun = true;
+        self.known = Some((session.id.clone(), SessionStart::Continue));
         let total = if counter.is_some() {
             Duration::MAX
         } else {
             TOTAL_TIMEOUT
         };
-        let clock = InvocationClock::start(setup.idle_timeout, total, self.until);
+        let clock = InvocationClock::start(setup.idle_timeout, total, self.deadline);
         let stream = ClaudeStream::asked(said.system.len() + prompt.len());
         Invocation {
             child,
@@ -118,14 +119,16 @@ impl ClaudeCode {
     }
 }
 
-/// Returns the arguments that depend on what is said, and the prompt.
-fn words(said: &ClaudePrompt, session: &ProviderSession) -> (Vec<OsString>, String) {
-    let mut prompt = match session.has_begun {
-        true => session
-            .resume_prompt
-            .clone()
-            .unwrap_or_else(|| said.new.clone()),
-        false => said.all.clone(),
+/// Returns the arguments that depend on the request, and the prompt.
+fn arguments_and_prompt(
+    said: &ClaudePrompt,
+    session: &ProviderSession,
+    start: &SessionStart,
+) -> (Vec<OsString>, String) {
+    let mut prompt = match (start, &session.resume_prompt) {
+        (SessionStart::Fresh, _) => said.all.clone(),
+        (SessionStart::Continue, Some(resumed)) => resumed.clone(),
+        (SessionStart::Continue | SessionStart::Fork { .. }, _) => said.new.clone(),
     };
     let mut arguments: Vec<OsString> = ARGUMENTS.map(Into::into).into();
     let mut flag = |name: &str, value: &str| arguments.push(format!("--{name}={value}").into());
@@ -137,14 +140,14 @@ fn words(said: &ClaudePrompt, session: &ProviderSession) -> (Vec<OsString>, Stri
     if prompt.trim_start().starts_with('/') {
         prompt.insert_str(0, "This is your task:\n\n");
     }
-    flag(
-        if session.has_begun {
-            "resume"
-        } else {
-            "session-id"
-        },
-        &session.id,
-    );
+    match start {
+        SessionStart::Fresh => flag("session-id", &session.id),
+        SessionStart::Continue => flag("resume", &session.id),
+        SessionStart::Fork { from } => {
+            flag("resume", from);
+            flag("session-id", &session.id);
+        }
+    }
     if !said.model.is_empty() {
         flag("model", &said.model);
     }
@@ -157,6 +160,9 @@ fn words(said: &ClaudePrompt, session: &ProviderSession) -> (Vec<OsString>, Stri
         .turns_left
         .iter()
         .for_each(|left| flag("max-turns", &left.to_string()));
+    if matches!(start, SessionStart::Fork { .. }) {
+        arguments.push("--fork-session".into());
+    }
     (arguments, prompt)
 }
 
@@ -346,4 +352,60 @@ fn broken(message: String, spent: Spent) -> ClaudeFailure {
 
 fn unstarted(error: Error) -> ClaudeFailure {
     broken(error.to_string(), Spent::Nothing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_begun_continued_or_forked() {
+        let said = ClaudePrompt {
+            model: String::new(),
+            effort: None,
+            system: "s".into(),
+            all: "all of it".into(),
+            new: "what is new".into(),
+        };
+        let check = |start, resume_prompt: Option<&str>, flags: &[&str], expected: &str| {
+            let session = ProviderSession {
+                id: "ID".into(),
+                resume_prompt: resume_prompt.map(str::to_owned),
+                ..ProviderSession::default()
+            };
+            let (arguments, prompt) = arguments_and_prompt(&said, &session, &start);
+            let own = &arguments[ARGUMENTS.len() + 1..];
+            assert_eq!(
+                (own, prompt.as_str()),
+                (
+                    &flags.iter().map(OsString::from).collect::<Vec<_>>()[..],
+                    expected
+                )
+            );
+        };
+        let fork = || SessionStart::Fork {
+            from: "FROM".into(),
+        };
+        let forked = ["--resume=FROM", "--session-id=ID", "--fork-session"];
+        check(
+            SessionStart::Fresh,
+            Some("go on"),
+            &["--session-id=ID"],
+            "all of it",
+        );
+        check(
+            SessionStart::Continue,
+            None,
+            &["--resume=ID"],
+            "what is new",
+        );
+        check(
+            SessionStart::Continue,
+            Some("go on"),
+            &["--resume=ID"],
+            "go on",
+        );
+        check(fork(), None, &forked, "what is new");
+        check(fork(), Some("go on"), &forked, "what is new");
+    }
 }

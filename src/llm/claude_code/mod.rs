@@ -16,15 +16,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use crate::cancel::CancelToken;
-use crate::events::RequestPlace;
 use crate::llm::claude_code::result::ClaudeFailure;
 use crate::llm::mcp::Toolbox;
 use crate::llm::{
-    Answer, ContentBlock, LlmError, Message, ModelClient, ModelRequest, ProviderSession, Role,
-    Spent,
+    AgentSession, Answer, ContentBlock, LlmError, Message, ModelRequest, ProviderSession, Role,
+    SessionStart, Spent,
 };
 use crate::process::Launcher;
 use crate::secrets::Secrets;
@@ -54,8 +52,9 @@ pub struct ClaudeSetup {
 #[derive(Debug)]
 pub struct ClaudeCode {
     setup: ClaudeSetup,
-    session: ProviderSession,
-    until: Option<Instant>,
+    /// The id of the last session, and how the next invocation enters it.
+    known: Option<(String, SessionStart)>,
+    deadline: Option<Instant>,
 }
 
 /// What is said to it: all of it, for a new session, and what is new, for one that knows the rest.
@@ -68,60 +67,69 @@ struct ClaudePrompt {
     new: String,
 }
 
-/// Returns the id of the session for a place of a run: the same again after a crash.
-pub fn session_id(run_id: &str, place: RequestPlace) -> String {
-    let RequestPlace {
-        phase,
-        retry_count,
-        turn,
-    } = place;
-    let digest = Sha256::digest(format!("{run_id} {phase} {retry_count} {turn}"));
-    let mut bytes = [0; 16];
-    bytes
-        .iter_mut()
-        .zip(digest)
-        .for_each(|(byte, digest)| *byte = digest);
-    uuid::Builder::from_random_bytes(bytes)
-        .into_uuid()
-        .to_string()
-}
-
 impl ClaudeCode {
     /// Returns a client; nothing is started before it is asked.
     pub fn new(setup: ClaudeSetup) -> ClaudeCode {
         ClaudeCode {
             setup,
-            session: ProviderSession::default(),
-            until: None,
+            known: None,
+            deadline: None,
         }
     }
 
-    /// Makes one attempt, in the session that is there or in a new one.
-    fn ask(
+    /// Returns how the next invocation enters a session: as the caller says, unless an earlier invocation found out more.
+    fn start_of(&self, session: &ProviderSession) -> SessionStart {
+        match &self.known {
+            Some((id, start)) if *id == session.id => start.clone(),
+            _ => session.start.clone(),
+        }
+    }
+
+    fn set_start(&mut self, session: &ProviderSession, start: SessionStart) {
+        self.known = Some((session.id.clone(), start));
+    }
+}
+
+impl AgentSession for ClaudeCode {
+    fn encode(&self, request: &ModelRequest) -> String {
+        let prompt = ClaudePrompt {
+            model: request.model.clone(),
+            effort: request.effort.clone(),
+            system: request.system.clone(),
+            all: all(&request.messages),
+            new: request.messages.last().map(text).unwrap_or_default(),
+        };
+        serde_json::to_string(&prompt).unwrap_or_default()
+    }
+
+    fn set_deadline(&mut self, deadline: Option<Instant>) {
+        self.deadline = deadline;
+    }
+
+    fn attempt(
         &mut self,
+        session: &ProviderSession,
         body: &str,
-        mut toolbox: Option<&mut dyn Toolbox>,
+        mut tools: Option<&mut dyn Toolbox>,
         watch: &mut dyn FnMut(&str),
     ) -> Result<Answer, LlmError> {
-        let said: ClaudePrompt =
+        let prompt: ClaudePrompt =
             serde_json::from_str(body).map_err(|error| LlmError::Permanent {
                 message: error.to_string(),
             })?;
         for _ in 0..SESSION_TRIES {
-            let toolbox = toolbox
-                .as_mut()
-                .map(|toolbox| &mut **toolbox as &mut dyn Toolbox);
-            match self.invoke(&said, toolbox, watch) {
+            let start = self.start_of(session);
+            let tools = tools.as_mut().map(|tools| &mut **tools as &mut dyn Toolbox);
+            match self.invoke(&prompt, session, tools, watch) {
                 Ok(answer) => return Ok(answer),
-                Err(ClaudeFailure::NoSession) => self.session.has_begun = false,
-                Err(ClaudeFailure::SessionInUse) => self.session.has_begun = true,
+                Err(ClaudeFailure::NoSession) => {
+                    self.set_start(session, without_session(&start, &session.start));
+                }
+                Err(ClaudeFailure::SessionInUse) => self.set_start(session, SessionStart::Continue),
                 Err(ClaudeFailure::Other(error)) => return Err(error),
             }
         }
-        let message = format!(
-            "claude neither finds nor begins the session {}",
-            self.session.id
-        );
+        let message = format!("claude neither finds nor begins the session {}", session.id);
         Err(LlmError::Transient {
             message,
             retry_after: None,
@@ -130,37 +138,12 @@ impl ClaudeCode {
     }
 }
 
-impl ModelClient for ClaudeCode {
-    fn encode(&self, request: &ModelRequest) -> String {
-        let said = ClaudePrompt {
-            model: request.model.clone(),
-            effort: request.effort.clone(),
-            system: request.system.clone(),
-            all: all(&request.messages),
-            new: request.messages.last().map(text).unwrap_or_default(),
-        };
-        serde_json::to_string(&said).unwrap_or_default()
-    }
-
-    fn set_deadline(&mut self, until: Option<Instant>) {
-        self.until = until;
-    }
-
-    fn attempt(&mut self, body: &str, watch: &mut dyn FnMut(&str)) -> Result<Answer, LlmError> {
-        self.ask(body, None, watch)
-    }
-
-    fn converse(
-        &mut self,
-        body: &str,
-        toolbox: &mut dyn Toolbox,
-        watch: &mut dyn FnMut(&str),
-    ) -> Result<Answer, LlmError> {
-        self.ask(body, Some(toolbox), watch)
-    }
-
-    fn session(&mut self) -> Option<&mut ProviderSession> {
-        Some(&mut self.session)
+/// Returns how to enter a session that the program did not find when it was entered as `tried`. A fork that was never
+/// written is forked again; where the session to copy is missing, the whole conversation is sent.
+fn without_session(tried: &SessionStart, wanted: &SessionStart) -> SessionStart {
+    match (tried, wanted) {
+        (SessionStart::Continue, SessionStart::Fork { .. }) => wanted.clone(),
+        _ => SessionStart::Fresh,
     }
 }
 
@@ -187,4 +170,29 @@ fn text(message: &Message) -> String {
         _ => None,
     });
     texts.collect::<Vec<_>>().join("\n\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_session_is_entered_another_way() {
+        let fork = || SessionStart::Fork { from: "a".into() };
+        let check = |tried, wanted, expected| {
+            assert_eq!(without_session(&tried, &wanted), expected);
+        };
+        check(
+            SessionStart::Continue,
+            SessionStart::Continue,
+            SessionStart::Fresh,
+        );
+        check(
+            SessionStart::Continue,
+            SessionStart::Fresh,
+            SessionStart::Fresh,
+        );
+        check(SessionStart::Continue, fork(), fork());
+        check(fork(), fork(), SessionStart::Fresh);
+    }
 }
