@@ -6,6 +6,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
+    clippy::panic,
     clippy::print_stderr,
     clippy::disallowed_methods,
     reason = "a test fails by panicking, and sets its own scene"

@@ -74,7 +74,7 @@ impl Serving {
     /// Begins to read the answers.
     pub fn read(mut self) -> Serving {
         let Output::Unread(output) = std::mem::replace(&mut self.output, Output::Closed) else {
-            unreachable!()
+            panic!("the answers are being read already")
         };
         let (sender, lines) = channel();
         thread::spawn(move || {
