@@ -31,7 +31,6 @@ const TOO_MANY_PARAMETERS: &[&str] = &[
 /// Import cycles of more than two modules.
 const IMPORT_CYCLES: &[&[&str]] = &[
     &[
-        "build",
         "build::agent::changes",
         "build::budget",
         "build::context",
@@ -40,14 +39,6 @@ const IMPORT_CYCLES: &[&[&str]] = &[
         "build::model_call",
         "build::protection",
         "build::replay",
-        "build::spec",
-        "build::spec::exclusions",
-        "build::spec::identity",
-        "build::spec::inputs",
-        "build::spec::prompts",
-        "build::spec::read",
-        "build::spec::validate",
-        "build::spec::walk",
         "build::tampering",
         "build::tampering::notes",
         "build::tool_bridge",
@@ -87,7 +78,24 @@ const IMPORT_CYCLES: &[&[&str]] = &[
 ];
 
 /// Comment lines with words that the style guide replaces by the ordinary term.
-const HOUSE_WORDS: &[(&str, usize)] = &[];
+const HOUSE_WORDS: &[(&str, usize)] = &[
+    ("benches", 14),
+    ("src/build", 218),
+    ("src/cancel", 4),
+    ("src/cli", 35),
+    ("src/environments", 84),
+    ("src/error", 2),
+    ("src/events", 12),
+    ("src/lib", 1),
+    ("src/llm", 74),
+    ("src/observers", 19),
+    ("src/process", 164),
+    ("src/secrets", 4),
+    ("src/server", 10),
+    ("src/state", 18),
+    ("src/workspace", 26),
+    ("tests", 106),
+];
 
 /// The part of `src/` that a file belongs to: its folder, or its own name.
 fn folder(path: &str) -> &str {
@@ -100,7 +108,7 @@ fn folder(path: &str) -> &str {
 /// The layer of a folder. `error` and `observers` have none, see `may_import`.
 fn layer(folder: &str) -> Option<u32> {
     match folder {
-        "text" | "state" | "events" | "cancel" | "secrets" => Some(0),
+        "text" | "regular_file" | "state" | "events" | "cancel" | "secrets" => Some(0),
         "workspace" => Some(1),
         "process" => Some(2),
         "environments" | "llm" => Some(3),

@@ -8,8 +8,7 @@ use regex::Regex;
 use super::source::Source;
 
 static USE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\buse\s+([^;]*);").unwrap());
-static INLINE_PATH: LazyLock<Regex> =
-    LazyLock::new(|| Regex::new(r"\bcrate(?:::\w+)+").unwrap());
+static INLINE_PATH: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\bcrate(?:::\w+)+").unwrap());
 
 /// The paths that a file names, from the crate's root, such as `["process", "sandbox", "SandboxPolicy"]`.
 pub fn named_paths(source: &Source, modules: &BTreeSet<String>) -> Vec<Vec<String>> {
