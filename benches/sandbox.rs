@@ -20,7 +20,6 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
@@ -55,13 +54,7 @@ fn main() {
         }))
     };
     let (full, reduced) = (behind(SandboxMode::Full), behind(SandboxMode::Reduced));
-    let pocket = Some(Arc::new(
-        SharedNamespaces::make(&open, full.policy.as_ref().unwrap()).unwrap(),
-    ));
-    let member = Launcher {
-        namespaces: pocket,
-        ..full.clone()
-    };
+    let member = SharedNamespaces::launcher(&open, full.policy.clone().unwrap()).unwrap();
     let mut rows: Vec<(&str, Vec<(Cost, Cost)>)> = [
         "keeper / plain",
         "full / plain",

@@ -5,7 +5,6 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use crate::build::checks::evidence::reporters::Reporters;
 use crate::build::spec::inputs::{InputKind, WorkspaceInput};
@@ -16,7 +15,6 @@ use crate::error::{Error, Result};
 use crate::process::Launcher;
 use crate::process::cache::{CacheOwner, Caches};
 use crate::process::check_env::{CallerEnv, ChildDirs, find_program, for_check};
-use crate::process::sandbox::SandboxMode;
 use crate::process::sandbox::shared_namespaces::SharedNamespaces;
 use crate::process::scratch::ScratchDirs;
 use crate::secrets::Secrets;
@@ -134,17 +132,7 @@ impl ChildEnv {
         policy
             .read
             .extend(folder.and_then(|folder| folder.canonicalize().ok()));
-        let launcher = self.launcher.with_policy(policy.clone());
-        let namespaces = match policy.mode {
-            SandboxMode::Reduced => None,
-            SandboxMode::Full | SandboxMode::FullWithoutLandlock => {
-                Some(Arc::new(SharedNamespaces::make(&launcher, &policy)?))
-            }
-        };
-        Ok(Launcher {
-            namespaces,
-            ..launcher
-        })
+        SharedNamespaces::launcher(&self.launcher, policy)
     }
 }
 

@@ -2,33 +2,24 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Instant;
-
-use tempfile::TempDir;
 
 use crate::cancel::CancelToken;
 use crate::cli::env::CliEnv;
 use crate::cli::sandbox::{self, ExtraAccess, SandboxSite};
 use crate::cli::wiring::OWN_PROGRAM;
 use crate::cli::{ServeArguments, complain};
-use crate::environments::Environment;
-use crate::environments::adhoc;
-use crate::environments::adhoc::host::{HostEnvironment, HostStart, LOADING_PATIENCE};
-use crate::environments::bash::BashEnvironment;
-use crate::environments::editor::{EditorEnvironment, FrozenPaths};
-use crate::environments::python::PythonEnvironment;
-use crate::environments::registry::Registry;
+use crate::environments::adhoc::host::HostStart;
+use crate::environments::builtin::EnvironmentFactory;
+use crate::environments::editor::FrozenPaths;
 use crate::error::{Error, Result};
 use crate::process::check_env::{CallerEnv, ChildDirs, find_program};
 use crate::process::env::for_environments;
 use crate::process::sandbox::probe::{self, ProbeResult};
 use crate::process::sandbox::shared_namespaces::SharedNamespaces;
 use crate::process::sandbox::{SandboxMode, SandboxPolicy, policy};
+use crate::process::scratch::ScratchDirs;
 use crate::process::{Launcher, adopt_orphans};
 use crate::server::{self, ServeEnd};
-
-const BUILT_IN: [&str; 3] = ["bash", "python", "editor"];
 
 /// Serves, and returns the exit code.
 pub fn main(arguments: &ServeArguments, env: &CliEnv) -> u8 {
@@ -74,7 +65,11 @@ fn serve(arguments: &ServeArguments, env: &CliEnv) -> Result<ServeEnd> {
         project,
         env: variables,
     };
-    let mut registry = registry(&start, &cancel)?;
+    let frozen = frozen(&start.launcher);
+    let folder = start.project.clone();
+    let (factory, warnings) = EnvironmentFactory::new(start, frozen, Some(&folder), complain);
+    warnings.iter().for_each(|warning| complain(warning));
+    let mut registry = factory.create_all(Some(cancel.as_fd()))?;
     server::serve(&mut registry, &cancel)
         .map_err(|error| Error::io("serve", Path::new("stdout"), error))
 }
@@ -113,7 +108,7 @@ struct ServeSandbox {
     /// The line about it.
     words: String,
     /// In reduced mode: private directories, which go with the server.
-    _private: Option<TempDir>,
+    _private: Option<ScratchDirs>,
 }
 
 impl ServeSandbox {
@@ -133,7 +128,7 @@ impl ServeSandbox {
         let read = opened(arguments, env)?;
         let found = probe::find(&launcher, &env.temporary(), arguments.network)?;
         let private = if found.mode == SandboxMode::Reduced {
-            Some(private_directories(env)?)
+            Some(ScratchDirs::create_unique(&env.temporary())?)
         } else {
             None
         };
@@ -146,23 +141,13 @@ impl ServeSandbox {
             mode: found.mode,
             root: project,
             base: &base,
-            private: private.as_ref().map(TempDir::path),
+            private: private.as_ref().map(ScratchDirs::base),
             caches: None,
         };
         let policy = sandbox::of_project(&access, &site);
-        let namespaces = match found.mode {
-            SandboxMode::Reduced => None,
-            SandboxMode::Full | SandboxMode::FullWithoutLandlock => {
-                Some(Arc::new(SharedNamespaces::make(&launcher, &policy)?))
-            }
-        };
         let words = sandbox_line(&found, project, &access);
         Ok(ServeSandbox {
-            launcher: Launcher {
-                policy: Some(policy),
-                namespaces,
-                ..launcher
-            },
+            launcher: SharedNamespaces::launcher(&launcher, policy)?,
             words,
             _private: private,
         })
@@ -181,19 +166,6 @@ fn opened(arguments: &ServeArguments, env: &CliEnv) -> Result<Vec<PathBuf>> {
         }
     };
     arguments.read.iter().map(open).collect()
-}
-
-/// Makes a home and a temporary directory for all environments of this server.
-fn private_directories(env: &CliEnv) -> Result<TempDir> {
-    let temporary = env.temporary();
-    let made = tempfile::Builder::new()
-        .prefix("orchestrator-serve-")
-        .tempdir_in(&temporary);
-    let private = made.map_err(|error| Error::io("make a directory in", &temporary, error))?;
-    for folder in ["tmp", "home"].map(|name| private.path().join(name)) {
-        std::fs::create_dir(&folder).map_err(|error| Error::io("make", &folder, error))?;
-    }
-    Ok(private)
 }
 
 /// Returns the line about the walls, with the flags that change them.
@@ -215,55 +187,6 @@ fn sandbox_line(found: &ProbeResult, project: &Path, access: &ExtraAccess<'_>) -
     format!("serve: {}", found.line(&opened))
 }
 
-fn registry(start: &HostStart, cancel: &CancelToken) -> Result<Registry> {
-    let (found, words) = adhoc::find(&start.project, &BUILT_IN);
-    words.iter().for_each(|word| complain(word));
-    let mut hosts: Vec<(String, HostEnvironment)> = found
-        .into_iter()
-        .map(|found| {
-            (
-                found.name.clone(),
-                HostEnvironment::new(found, start.clone(), complain),
-            )
-        })
-        .collect();
-    let HostStart {
-        launcher,
-        project,
-        env,
-        ..
-    } = start;
-    let mut registry = Registry::default();
-    registry.add(
-        "bash",
-        Box::new(BashEnvironment::new(
-            launcher.clone(),
-            project.clone(),
-            env.clone(),
-        )),
-    );
-    registry.add(
-        "python",
-        Box::new(PythonEnvironment::new(
-            launcher.clone(),
-            project.clone(),
-            env.clone(),
-        )),
-    );
-    registry.add(
-        "editor",
-        Box::new(EditorEnvironment::new(project)?.freezing(frozen(launcher))),
-    );
-    let deadline = Instant::now() + LOADING_PATIENCE;
-    hosts.retain_mut(|(_, host)| host.is_offered(deadline, Some(cancel.as_fd())));
-    for (name, host) in hosts {
-        registry.add(&name, Box::new(host));
-    }
-    let start = start.clone();
-    registry.set_finder(Box::new(move |name| find_environment(name, &start)));
-    Ok(registry)
-}
-
 /// Returns what the walls close in the project: the editor works inside this program, so they do not hold it.
 fn frozen(launcher: &Launcher) -> FrozenPaths {
     let policy = launcher.policy.iter();
@@ -276,22 +199,5 @@ fn frozen(launcher: &Launcher) -> FrozenPaths {
     FrozenPaths {
         paths: closed.map(Path::to_owned).collect(),
         ..FrozenPaths::default()
-    }
-}
-
-/// Starts an environment whose file is new, or could not be loaded before.
-fn find_environment(
-    name: &str,
-    start: &HostStart,
-) -> Option<std::result::Result<Box<dyn Environment>, String>> {
-    let mut host = HostEnvironment::new(
-        adhoc::find_one(&start.project, name)?,
-        start.clone(),
-        complain,
-    );
-    host.is_offered(Instant::now() + LOADING_PATIENCE, None);
-    match host.problem() {
-        Some(problem) => Some(Err(problem)),
-        None => Some(Ok(Box::new(host))),
     }
 }

@@ -6,6 +6,7 @@
 
 pub mod adhoc;
 pub mod bash;
+pub mod builtin;
 pub mod editor;
 pub mod output;
 pub mod python;

@@ -72,6 +72,17 @@ impl ScratchDirs {
         Ok(private)
     }
 
+    /// Creates directories that no other process uses, for `serve`: several servers may run in one project.
+    pub fn create_unique(temporary: &Path) -> Result<ScratchDirs> {
+        let made = tempfile::Builder::new()
+            .prefix("orchestrator-serve-")
+            .tempdir_in(temporary);
+        let made = made.map_err(|error| Error::io("make a directory in", temporary, error))?;
+        let private = ScratchDirs { base: made.keep() };
+        private.renew()?;
+        Ok(private)
+    }
+
     /// Returns the directory that both lie in.
     pub fn base(&self) -> &Path {
         &self.base

@@ -4,7 +4,7 @@
 //! run again; in a replay calls are run for their effect, and the conversation gets what the log says.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -22,13 +22,11 @@ use crate::build::context::Context;
 use crate::build::protection::frozen_places;
 use crate::build::replay::Replay;
 use crate::build::spec::inputs::WorkspaceInput;
-use crate::environments::adhoc::host::{HostEnvironment, HostStart, LOADING_PATIENCE};
 use crate::environments::adhoc::{self, FoundEnvironment};
-use crate::environments::bash::BashEnvironment;
-use crate::environments::editor::{EditorEnvironment, FrozenPaths};
-use crate::environments::python::PythonEnvironment;
+use crate::environments::builtin::EnvironmentFactory;
+use crate::environments::editor::FrozenPaths;
 use crate::environments::registry::{ControlAction, Registry, UrgentAction, Waiter};
-use crate::environments::{Environment, Response, ScreenSection};
+use crate::environments::{Response, ScreenSection};
 use crate::error::{Error, Result};
 use crate::events::{Event, FileMark, MAIN_AGENT, RequestPlace};
 use crate::llm::ToolOffer;
@@ -87,7 +85,7 @@ pub struct CallLimits {
 pub struct Toolset {
     secrets: Secrets,
     tool_env: ToolEnv,
-    own: Vec<FoundEnvironment>,
+    factory: EnvironmentFactory,
     registry: Registry,
     used: Vec<String>,
     compared: u32,
@@ -103,14 +101,14 @@ impl Toolset {
             &context.inputs.environments,
             &frozen_places(&context.inputs.protect),
         )?;
-        let names = BUILT_IN.map(|(name, _)| name);
-        let (own, words) = tool_env
-            .folder
-            .as_deref()
-            .map(|folder| adhoc::find(folder, &names))
-            .unwrap_or_default();
-        for word in words {
-            context.log.note(word)?;
+        let (factory, warnings) = EnvironmentFactory::new(
+            tool_env.start.clone(),
+            frozen(context),
+            tool_env.folder.as_deref(),
+            |_| {},
+        );
+        for warning in warnings {
+            context.log.note(warning)?;
         }
         let secrets = child_env.secrets.clone();
         let seen = changes::list(&context.workspace);
@@ -118,7 +116,7 @@ impl Toolset {
         Ok(Toolset {
             secrets,
             tool_env,
-            own,
+            factory,
             registry,
             used,
             compared: 0,
@@ -133,7 +131,8 @@ impl Toolset {
             .iter()
             .map(|(name, description)| tools::offer(name, description));
         let own = self
-            .own
+            .factory
+            .own()
             .iter()
             .map(|found| tools::offer(&found.name, &described(found)));
         built_in.chain(own).collect()
@@ -237,7 +236,7 @@ impl Toolset {
 
     fn knows(&self, name: &str) -> bool {
         BUILT_IN.iter().any(|(known, _)| *known == name)
-            || self.own.iter().any(|found| found.name == name)
+            || self.factory.own().iter().any(|found| found.name == name)
     }
 
     /// Starts an environment at its first use.
@@ -250,37 +249,14 @@ impl Toolset {
         if self.registry.has(name) {
             return Ok(());
         }
-        let HostStart {
-            launcher,
-            project,
-            env,
-            ..
-        } = self.tool_env.start.clone();
-        let environment: Box<dyn Environment> = match name {
-            "bash" => Box::new(BashEnvironment::new(launcher, project, env)),
-            "python" => Box::new(PythonEnvironment::new(launcher, project, env)),
-            "editor" => Box::new(editor(context, &project)?),
-            _ => self.host(context, name, limits)?,
-        };
+        let created = self
+            .factory
+            .create(name, limits.deadline, Some(context.cancel.as_fd()));
+        let environment = created
+            .ok_or("there is no such tool")?
+            .map_err(|error| error.to_string())?;
         self.registry.add(name, environment);
         Ok(())
-    }
-
-    fn host(
-        &self,
-        context: &Context,
-        name: &str,
-        limits: CallLimits,
-    ) -> std::result::Result<Box<dyn Environment>, String> {
-        let found = self
-            .own
-            .iter()
-            .find(|found| found.name == name)
-            .ok_or("there is no such tool")?;
-        let mut host = HostEnvironment::new(found.clone(), self.tool_env.start.clone(), |_| {});
-        let deadline = limits.deadline.min(Instant::now() + LOADING_PATIENCE);
-        host.is_offered(deadline, Some(context.cancel.as_fd()));
-        host.problem().map_or(Ok(Box::new(host)), Err)
     }
 
     fn announce(&self, context: &mut Context, call: PendingCall<'_>) -> Result<()> {
@@ -456,20 +432,18 @@ fn either(one: BorrowedFd<'_>, other: Option<BorrowedFd<'_>>) -> Result<OwnedFd>
         .map_err(|error: Errno| Error::Bug(format!("cannot wait for two things at once: {error}")))
 }
 
-/// It works inside this program, so no wall holds it: what is protected it has to know.
-fn editor(context: &Context, project: &Path) -> std::result::Result<EditorEnvironment, String> {
+/// What the editor must not change.
+fn frozen(context: &Context) -> FrozenPaths {
     let places = |inputs: &[WorkspaceInput]| {
         inputs
             .iter()
             .map(|input| PathBuf::from(input.to.as_str()))
             .collect()
     };
-    let frozen = FrozenPaths {
+    FrozenPaths {
         paths: places(&context.inputs.protect),
         except: places(&context.inputs.copy),
-    };
-    let editor = EditorEnvironment::new(project).map_err(|error| error.to_string())?;
-    Ok(editor.freezing(frozen))
+    }
 }
 
 fn described(found: &FoundEnvironment) -> String {

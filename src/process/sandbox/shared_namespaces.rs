@@ -4,9 +4,10 @@
 //! at the latest, the kernel takes the network, the private places and all that was mounted away.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::process::sandbox::SandboxPolicy;
+use crate::process::sandbox::{SandboxMode, SandboxPolicy};
 use crate::process::wire::{self, Task};
 use crate::process::{JobEnd, Launcher, reap, spawn_supervisor, task_message};
 
@@ -17,8 +18,23 @@ pub struct SharedNamespaces {
 }
 
 impl SharedNamespaces {
+    /// Creates a launcher of children that share namespaces with this policy. In reduced mode there are no namespaces,
+    /// and each child is restricted by itself.
+    pub fn launcher(launcher: &Launcher, policy: SandboxPolicy) -> Result<Launcher> {
+        let namespaces = match policy.mode {
+            SandboxMode::Reduced => None,
+            SandboxMode::Full | SandboxMode::FullWithoutLandlock => {
+                Some(Arc::new(SharedNamespaces::make(launcher, &policy)?))
+            }
+        };
+        Ok(Launcher {
+            namespaces,
+            ..launcher.with_policy(policy)
+        })
+    }
+
     /// Makes a pocket with the tree of these walls in it.
-    pub fn make(launcher: &Launcher, policy: &SandboxPolicy) -> Result<SharedNamespaces> {
+    fn make(launcher: &Launcher, policy: &SandboxPolicy) -> Result<SharedNamespaces> {
         let launcher = launcher.with_policy(policy.clone());
         let io_error = |error| Error::io("start", &launcher.program, error);
         let (mut supervisor, mut control) = spawn_supervisor(
