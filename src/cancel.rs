@@ -1,7 +1,7 @@
-//! The wish to end: SIGINT, SIGTERM or SIGHUP, as something that can be asked and waited for.
+//! Cancellation token, set by SIGINT, SIGTERM or SIGHUP; pollable.
 //!
-//! Every wait of the program (a child, the model, a delay before a retry) polls this beside what it waits for,
-//! so that nothing sleeps through a Ctrl+C. A second signal changes nothing: the first one is being obeyed.
+//! Every wait of the program (a child, the model, a delay before a retry) polls the token as well, so that nothing
+//! sleeps through a Ctrl+C. The first signal counts; later ones change nothing.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
-/// The signal that asked for the end.
+/// The signal that cancelled the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
     Interrupt,
@@ -22,7 +22,7 @@ pub enum Signal {
 }
 
 impl Signal {
-    /// Returns the exit code that tells of this signal.
+    /// 128 plus the signal number, as shells report it.
     pub fn exit_code(self) -> u8 {
         match self {
             Signal::Interrupt => 130,
@@ -31,7 +31,6 @@ impl Signal {
         }
     }
 
-    /// Returns the signal's usual name.
     pub fn name(self) -> &'static str {
         match self {
             Signal::Interrupt => "SIGINT",
@@ -41,60 +40,55 @@ impl Signal {
     }
 }
 
-/// What a wait ended with.
+/// Why a wait returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WakeReason {
-    /// The descriptor that was waited for has something to read, or its other end is gone.
+    /// The descriptor is readable, or its other end is closed.
     Ready,
-    /// The time was over first.
+    /// The deadline has passed.
     TimedOut,
-    /// A signal asked for the end.
+    /// A signal cancelled the command.
     Stopped(Signal),
 }
 
-/// A handle on the wish to end. Clones share it.
+/// A cancellation token. Clones share one state.
 #[derive(Debug, Clone)]
 pub struct CancelToken {
     signal: Arc<AtomicUsize>,
     /// Becomes readable with the first signal and is never drained, so every later wait sees it too.
-    pipe: Arc<OwnedFd>,
-    _write_end: Arc<OwnedFd>,
+    read_end: Arc<OwnedFd>,
+    /// Kept open: a closed write end would make the read end readable.
+    write_end: Arc<UnixStream>,
 }
 
 impl CancelToken {
-    /// Returns a handle that no signal reaches.
+    /// A token that no signal sets.
     pub fn never() -> io::Result<CancelToken> {
         let (read, write) = UnixStream::pair()?;
         Ok(CancelToken {
-            signal: Arc::new(AtomicUsize::new(0)),
-            pipe: Arc::new(read.into()),
-            _write_end: Arc::new(write.into()),
+            signal: Arc::default(),
+            read_end: Arc::new(read.into()),
+            write_end: Arc::new(write),
         })
     }
 
-    /// Returns a handle that SIGINT, SIGTERM and SIGHUP reach. A SIGHUP that the caller ignores (`nohup`) stays
-    /// ignored: a run that was meant to outlive its terminal does.
+    /// A token that SIGINT, SIGTERM and SIGHUP set. If SIGHUP is ignored at start (`nohup`), it stays ignored.
     pub fn on_signals() -> io::Result<CancelToken> {
-        let (read, write) = UnixStream::pair()?;
-        let cancel = CancelToken {
-            signal: Arc::new(AtomicUsize::new(0)),
-            pipe: Arc::new(read.into()),
-            _write_end: Arc::new(write.try_clone()?.into()),
-        };
+        let cancel = CancelToken::never()?;
         for number in [SIGINT, SIGTERM, SIGHUP] {
             if number == SIGHUP && is_ignored(number) {
                 continue;
             }
-            // The flag comes before the pipe, so who is woken by the pipe finds it set.
+            // The flag is set before the pipe is written, so a wait that the pipe wakes finds it set.
             signal_hook::flag::register_usize(number, cancel.signal.clone(), number as usize)?;
-            signal_hook::low_level::pipe::register(number, write.try_clone()?)?;
+            signal_hook::low_level::pipe::register(number, cancel.write_end.try_clone()?)?;
         }
-        // A file that may not grow is an error of the write, to be reported, and no reason to die of a signal.
+        // Handled so that exceeding RLIMIT_FSIZE is a write error (EFBIG) that is reported, not death by SIGXFSZ.
         signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)))?;
         Ok(cancel)
     }
 
-    /// Returns the signal that asked for the end, if one did.
+    /// The signal that set the token, if one did.
     pub fn requested(&self) -> Option<Signal> {
         match self.signal.load(Ordering::SeqCst) as i32 {
             SIGINT => Some(Signal::Interrupt),
@@ -104,12 +98,12 @@ impl CancelToken {
         }
     }
 
-    /// Returns a descriptor that is readable once the end was asked for.
+    /// A descriptor that is readable once the token is set.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.pipe.as_fd()
+        self.read_end.as_fd()
     }
 
-    /// Waits until `fd` is readable or closed, `deadline` has passed, or a signal came; the signal wins.
+    /// Waits until `fd` is readable or closed, `deadline` has passed, or the token is set, which wins.
     pub fn wait(
         &self,
         fd: Option<BorrowedFd<'_>>,
@@ -119,7 +113,10 @@ impl CancelToken {
             if let Some(signal) = self.requested() {
                 return Ok(WakeReason::Stopped(signal));
             }
-            let mut fds = vec![PollFd::from_borrowed_fd(self.pipe.as_fd(), PollFlags::IN)];
+            let mut fds = vec![PollFd::from_borrowed_fd(
+                self.read_end.as_fd(),
+                PollFlags::IN,
+            )];
             fds.extend(fd.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             match poll(&mut fds, left.map(timespec).as_ref()) {
@@ -134,16 +131,16 @@ impl CancelToken {
         }
     }
 
-    /// Sleeps for `delay`, or until a signal comes.
+    /// Sleeps for `delay`, or until the token is set.
     pub fn sleep(&self, delay: Duration) -> io::Result<WakeReason> {
         self.wait(None, Some(Instant::now() + delay))
     }
 
-    /// Asks for the end as SIGINT would.
+    /// Sets the token as SIGINT would.
     #[cfg(test)]
     pub fn request(&self) {
         self.signal.store(SIGINT as usize, Ordering::SeqCst);
-        let _ = rustix::io::write(&*self._write_end, b"x");
+        let _ = rustix::io::write(&*self.write_end, b"x");
     }
 }
 
@@ -154,7 +151,7 @@ fn timespec(duration: Duration) -> Timespec {
     }
 }
 
-/// Whether this process was started with the signal ignored.
+/// Whether this process ignores the signal.
 fn is_ignored(number: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status

@@ -1,6 +1,6 @@
-//! Every way a command can end other than well, and the exit code of each.
+//! Every way a command can fail or stop early, with the exit code of each.
 //!
-//! What the outside did (a red test, a child that died) is data, not an error; these are the ends of a command.
+//! What the outside did (a failed test, a child that died) is data, not an error.
 
 use std::fmt;
 use std::io;
@@ -14,18 +14,18 @@ const SHOWN_CHARACTERS: usize = 200;
 
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// The end of a command that did not come to its natural one.
+/// Why a command failed or stopped early.
 #[derive(Debug)]
 pub enum Error {
-    /// A bad command line, a missing key, a root that is not ours to use.
+    /// A bad command line, a missing key, a root that cannot be used.
     Usage(String),
-    /// A spec or template that cannot be read or does not validate; the text has file, line and column.
+    /// A spec or template that cannot be read or is invalid; the text has file, line and column.
     Spec(String),
-    /// Something tried to leave `workspace/`, or to steer the checks.
+    /// An attempt to leave `workspace/` or to tamper with the checks.
     Safety(Violation),
-    /// The kernel does not give the walls that programs would have to run behind.
+    /// The kernel cannot provide the sandbox that programs have to run in.
     NoSandbox(String),
-    /// `state.json` cannot be understood.
+    /// `state.json` cannot be parsed.
     StateCorrupt(String),
     /// Another orchestrator works in this root.
     Locked(String),
@@ -37,16 +37,16 @@ pub enum Error {
     },
     /// The run is over and has failed.
     Failed(Reason, String),
-    /// The run waits for something outside; the same command goes on.
+    /// The run waits for something outside; the same command continues it.
     Paused(Reason, String),
-    /// A signal ended the command.
+    /// A signal stopped the command.
     Stopped(Signal),
     /// A bug of ours.
     Bug(String),
 }
 
 impl Error {
-    /// Returns an I/O error that says what was done to which path.
+    /// An I/O error with the action (a verb) and the path.
     pub fn io(action: &'static str, path: &Path, source: impl Into<io::Error>) -> Error {
         Error::Io {
             action,
@@ -55,7 +55,7 @@ impl Error {
         }
     }
 
-    /// Returns the fixed word for this end.
+    /// The fixed word that names this error in `state.json` and in the result.
     pub fn reason(&self) -> Reason {
         match self {
             Error::Usage(_) => Reason::Usage,
@@ -70,11 +70,19 @@ impl Error {
         }
     }
 
-    /// Returns the exit code.
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::Stopped(signal) => signal.exit_code(),
-            other => other.reason().exit_code(),
+            Error::Usage(_)
+            | Error::Spec(_)
+            | Error::Safety(_)
+            | Error::NoSandbox(_)
+            | Error::StateCorrupt(_)
+            | Error::Locked(_)
+            | Error::Io { .. }
+            | Error::Failed(..)
+            | Error::Paused(..)
+            | Error::Bug(_) => self.reason().exit_code(),
         }
     }
 }
@@ -101,23 +109,41 @@ impl fmt::Display for Error {
     }
 }
 
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Io { source, .. } => Some(source),
+            Error::Safety(_)
+            | Error::Usage(_)
+            | Error::Spec(_)
+            | Error::NoSandbox(_)
+            | Error::StateCorrupt(_)
+            | Error::Locked(_)
+            | Error::Failed(..)
+            | Error::Paused(..)
+            | Error::Stopped(_)
+            | Error::Bug(_) => None,
+        }
+    }
+}
+
 impl From<Violation> for Error {
     fn from(violation: Violation) -> Error {
         Error::Safety(violation)
     }
 }
 
-/// An attempt to leave the workspace or to steer the checks: what was tried, and which rule refuses it.
+/// An attempt to leave the workspace or to tamper with the checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// The offending thing, escaped for display and cut when it is very long.
+    /// The offending path or text, escaped for display and shortened.
     pub what: String,
-    /// The rule that refuses it.
+    /// The rule that forbids it.
     pub rule: String,
 }
 
 impl Violation {
-    /// Returns a violation; `what` is escaped here.
+    /// `what` is escaped and shortened here.
     pub fn new(what: &str, rule: impl Into<String>) -> Violation {
         let mut shown: String = what
             .chars()
@@ -139,3 +165,5 @@ impl fmt::Display for Violation {
         write!(f, "safety violation: \"{}\": {}", self.what, self.rule)
     }
 }
+
+impl std::error::Error for Violation {}

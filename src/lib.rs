@@ -1,10 +1,13 @@
 //! Orchestrator23: a model builds software on a laptop, bounded, resumable at any instant, contained.
 //!
-//! The rooms, from the ground up; calls go down, never up or sideways (`ARCHITECTURE.md`).
+//! The modules are listed by layer, lowest first: calls go down, never up or sideways (`ARCHITECTURE.md`).
 
 #![cfg_attr(
     test,
-    allow(clippy::disallowed_methods, reason = "a test sets its own scene")
+    allow(
+        clippy::disallowed_methods,
+        reason = "tests prepare their own files and environment"
+    )
 )]
 
 #[cfg(not(target_os = "linux"))]
@@ -12,7 +15,7 @@ compile_error!(
     "orchestrator builds on Linux only: its sandbox is made of namespaces, Landlock and seccomp. Build it on Linux, in a container or in a virtual machine."
 );
 
-// Each module is left out there as well, so that the message above is the only one.
+// The modules are left out on other systems, so that the message above is the only error.
 #[cfg(target_os = "linux")]
 pub mod cancel;
 #[cfg(target_os = "linux")]

@@ -182,7 +182,7 @@ pub fn missing_transitions(log_state: &LogState, state: &RunState) -> Vec<Event>
     let Some(known) = log_state.phase() else {
         return Vec::new();
     };
-    let way = known.way_to(state.phase);
+    let way = known.path_to(state.phase);
     let from = std::iter::once(known).chain(way.iter().copied());
     from.zip(way.iter().copied())
         .map(|(from, to)| transition(state, from, to, "resumed"))

@@ -122,7 +122,7 @@ fn decide(config: &RunConfig<'_>, root: &Root) -> Result<(RunDecision, Option<Pr
             "state.json was corrupt: {problem}"
         ))),
         LoadedState::Corrupt(problem) => {
-            return Ok((record_corruption(config, root, problem)?, None));
+            return Ok((record_corruption(config, root, &problem.to_string())?, None));
         }
         LoadedState::Build(state) if afresh => RunDecision::Begin(FreshStart::saying(format!(
             "the run {} is thrown away",

@@ -1,10 +1,12 @@
-//! The run's log: one JSON object a line, appended, never rewritten; resume and replay read it back.
+//! The log of a run: one JSON object per line, append-only; resume and replay read it back.
 //!
-//! It is not an observer: a run that cannot write it must stop. `read.rs` reads it back; opening for a resume cuts off
-//! what follows the last line that could be read, so that the next line is appended to a whole one. What is cut off is
-//! kept beside the log.
+//! It is not an observer: a run that cannot write it must stop. `read.rs` reads it. Opening it for a resume cuts off
+//! everything after the last readable line, so that the next append follows a complete line; the cut tail is kept in
+//! a file beside the log.
 
 mod read;
+#[cfg(test)]
+mod tests;
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -23,7 +25,7 @@ use crate::state::run::{now, timestamp};
 
 pub use crate::state::journal::read::{JournalRead, read_lines};
 
-/// How much of a cut-off tail is shown in the note about it.
+/// How much of a cut tail the note about it shows.
 const TAIL_SHOWN: usize = 512;
 
 /// The log of one run, open for appending.
@@ -38,15 +40,15 @@ pub struct Journal {
     secrets: Secrets,
 }
 
-/// What had to be done about a damaged log.
+/// How a damaged log was repaired.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JournalRepair {
-    /// The numbers of unreadable lines in the middle, which stay where they are.
+    /// The numbers of unreadable lines in the middle, which stay in the file.
     pub skipped: Vec<u64>,
     pub cut: Option<CutTail>,
 }
 
-/// A tail that could not be read, and the file in `logs/` that keeps it.
+/// An unreadable tail that was cut off, and the file in `logs/` that has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CutTail {
     pub dropped_bytes: u64,
@@ -64,7 +66,7 @@ struct JournalLine<'a> {
 }
 
 impl Journal {
-    /// Opens the log of a run in `logs`, making it where there is none, and hands every event in it to `visit`, with its line's number.
+    /// Opens or creates the log of a run in `logs`, and passes every event in it to `visit`, with its line number.
     pub fn open(
         logs: BorrowedFd<'_>,
         logs_path: &Path,
@@ -74,16 +76,15 @@ impl Journal {
     ) -> Result<(Journal, Option<JournalRepair>)> {
         let name = file_name(run_id);
         let path = logs_path.join(&name);
-        let flags =
-            OFlags::RDWR | OFlags::CREATE | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let fd = openat(
-            logs,
-            name.as_str(),
-            flags | OFlags::CLOEXEC,
-            Mode::from_raw_mode(0o644),
-        )
-        .map_err(|error| Error::io("open", &path, error))?;
-        rustix::fs::fsync(logs).map_err(|error| Error::io("sync", logs_path, error))?;
+        let flags = OFlags::RDWR
+            | OFlags::CREATE
+            | OFlags::APPEND
+            | OFlags::NOFOLLOW
+            | OFlags::NONBLOCK
+            | OFlags::CLOEXEC;
+        let fd = openat(logs, name.as_str(), flags, Mode::from_raw_mode(0o644))
+            .map_err(|error| Error::io("open", &path, error))?;
+        fsync(logs).map_err(|error| Error::io("sync", logs_path, error))?;
         let file = File::from(fd);
         let read = read_lines(&file, Some(run_id), visit)
             .map_err(|error| Error::io("read", &path, error))?;
@@ -98,17 +99,15 @@ impl Journal {
             length: read.whole_bytes,
             secrets: secrets.clone(),
         };
-        let mended = JournalRepair {
+        let repair = JournalRepair {
             skipped: read.skipped,
-            cut: journal.repair()?,
+            cut: journal.cut_tail()?,
         };
-        Ok((
-            journal,
-            (mended != JournalRepair::default()).then_some(mended),
-        ))
+        let is_damaged = repair != JournalRepair::default();
+        Ok((journal, is_damaged.then_some(repair)))
     }
 
-    /// Writes an event down. Where it held a secret, the event as it was written is returned, for whoever is told of it.
+    /// Appends an event. If it contains a secret, it is written and returned in redacted form, for publishing.
     pub fn append(&mut self, event: &Event) -> Result<Option<Event>> {
         let mut text = self.line(event)?;
         let redacted = self
@@ -121,7 +120,7 @@ impl Journal {
         }
         text.push('\n');
         if let Err(error) = self.file.write_all(text.as_bytes()) {
-            // Half a line would be mended by the next run; without it the log is whole at once.
+            // Without the partial line the next open has nothing to repair.
             let _ = self.file.set_len(self.length);
             return Err(Error::io("write", &self.path, error));
         }
@@ -138,16 +137,12 @@ impl Journal {
             event,
         };
         serde_json::to_string(&line)
-            .map_err(|error| Error::Bug(format!("an event cannot be written as JSON: {error}")))
+            .map_err(|error| Error::Bug(format!("cannot serialize an event: {error}")))
     }
 
-    /// Returns an event without the secrets in it.
+    /// The event without the secrets in it.
     pub fn redacted(&self, event: &Event) -> Result<Event> {
-        let failed = |error| {
-            Error::Bug(format!(
-                "an event cannot be written without its secrets: {error}"
-            ))
-        };
+        let failed = |error| Error::Bug(format!("cannot redact an event: {error}"));
         let mut value = serde_json::to_value(event).map_err(failed)?;
         let name = value["event"].take();
         self.secrets.redact_value(&mut value);
@@ -155,21 +150,24 @@ impl Journal {
         Event::deserialize(value).map_err(failed)
     }
 
-    /// Makes everything written so far survive a power cut.
+    /// Makes everything written so far durable.
     pub fn sync(&mut self) -> Result<()> {
-        if !self.stands() {
-            let gone = std::io::Error::other(
+        if !self.is_intact() {
+            let changed = std::io::Error::other(
                 "the log was deleted, moved or changed while the run was going on",
             );
-            return Err(Error::io("keep", &self.path, gone));
+            return Err(Error::io("keep", &self.path, changed));
         }
-        self.file
-            .sync_data()
-            .map_err(|error| Error::io("sync", &self.path, error))
+        self.file.sync_data().map_err(self.failed("sync"))
     }
 
-    /// Whether the log is what a resume would find: under its name, and nothing but what was written here.
-    fn stands(&self) -> bool {
+    fn failed(&self, action: &'static str) -> impl FnOnce(std::io::Error) -> Error + use<> {
+        let path = self.path.clone();
+        move |error| Error::io(action, &path, error)
+    }
+
+    /// Whether a resume would find exactly what was written here, under the name of the log.
+    fn is_intact(&self) -> bool {
         let named = statat(
             &self.logs,
             file_name(&self.run_id),
@@ -182,47 +180,37 @@ impl Journal {
             && u64::try_from(own.st_size) == Ok(self.length)
     }
 
-    /// Returns how many lines the log has.
     pub fn lines(&self) -> u64 {
         self.seq
     }
 
-    /// Cuts off what follows the last line that could be read, once that is safe in a file of its own.
-    fn repair(&mut self) -> Result<Option<CutTail>> {
-        let io = |action, path: &Path| {
-            let path = path.to_owned();
-            move |error| Error::Io {
-                action,
-                path,
-                source: error,
-            }
-        };
+    /// Cuts off everything after the last readable line, after copying it to a file of its own.
+    fn cut_tail(&mut self) -> Result<Option<CutTail>> {
         let end = self
             .file
             .seek(SeekFrom::End(0))
-            .map_err(io("read", &self.path))?;
+            .map_err(self.failed("read"))?;
         if end == self.length {
             return Ok(None);
         }
         let mut tail = vec![0; TAIL_SHOWN.min((end - self.length) as usize)];
         self.file
             .read_exact_at(&mut tail, self.length)
-            .map_err(io("read", &self.path))?;
-        let kept_as = self.keep_tail()?;
+            .map_err(self.failed("read"))?;
+        let kept_as = self.copy_tail()?;
         self.file
             .set_len(self.length)
-            .map_err(io("mend", &self.path))?;
-        self.file.sync_all().map_err(io("sync", &self.path))?;
-        let dropped = tail.escape_ascii().to_string();
+            .map_err(self.failed("repair"))?;
+        self.file.sync_all().map_err(self.failed("sync"))?;
         Ok(Some(CutTail {
             dropped_bytes: end - self.length,
-            dropped,
+            dropped: tail.escape_ascii().to_string(),
             kept_as,
         }))
     }
 
-    /// Copies the tail to a new file beside the log, durably; returns its name.
-    fn keep_tail(&mut self) -> Result<String> {
+    /// Copies the tail durably to a new file beside the log; returns its name.
+    fn copy_tail(&mut self) -> Result<String> {
         let (name, mut copy) = self.create_beside()?;
         let copied = self
             .file
@@ -255,308 +243,10 @@ impl Journal {
                 Ok(fd) => return Ok((name, File::from(fd))),
             }
         }
-        Err(Error::Bug(
-            "no name is left for a file beside the log".into(),
-        ))
+        Err(Error::Bug("no free name for the tail of the log".into()))
     }
 }
 
 fn file_name(run_id: &str) -> String {
     format!("{run_id}.log")
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::fd::AsFd;
-
-    use serde_json::Value;
-
-    use super::*;
-    use crate::state::run::new_run_id;
-
-    struct Logs {
-        folder: tempfile::TempDir,
-        run_id: String,
-    }
-
-    impl Logs {
-        fn new() -> Logs {
-            Logs {
-                folder: tempfile::tempdir().unwrap(),
-                run_id: new_run_id(),
-            }
-        }
-
-        fn path(&self) -> PathBuf {
-            self.folder.path().join(format!("{}.log", self.run_id))
-        }
-
-        fn open(&self) -> (Journal, Option<JournalRepair>, Vec<Event>) {
-            let directory = File::open(self.folder.path()).unwrap();
-            let mut events = Vec::new();
-            let secrets = Secrets::new(["sk-secret-12345".to_owned()]);
-            let (journal, mended) = Journal::open(
-                directory.as_fd(),
-                self.folder.path(),
-                &self.run_id,
-                &secrets,
-                &mut |_, e| events.push(e),
-            )
-            .unwrap();
-            (journal, mended, events)
-        }
-    }
-
-    fn progress(message: &str) -> Event {
-        Event::ProgressMessage {
-            agent_id: "main".into(),
-            message: message.into(),
-        }
-    }
-
-    #[test]
-    fn events_are_read_back_and_numbered_on() {
-        let logs = Logs::new();
-        let (mut journal, _, _) = logs.open();
-        journal.append(&progress("a")).unwrap();
-        journal.append(&progress("b\n{\"event\":\"x\"}")).unwrap();
-        let (mut journal, mended, events) = logs.open();
-        assert_eq!(
-            (mended, events),
-            (None, vec![progress("a"), progress("b\n{\"event\":\"x\"}")])
-        );
-        journal.append(&progress("c")).unwrap();
-        let text = std::fs::read_to_string(logs.path()).unwrap();
-        let seqs: Vec<_> = text
-            .lines()
-            .map(|line| serde_json::from_str::<Value>(line).unwrap()["seq"].clone())
-            .collect();
-        assert_eq!(seqs, [1, 2, 3]);
-    }
-
-    #[test]
-    fn a_tail_that_cannot_be_read_is_cut_off() {
-        type Change<'a> = &'a dyn Fn(Vec<u8>) -> Vec<u8>;
-        let tails: [(&str, Change<'_>); 6] = [
-            ("torn", &|data| [&data[..], b"{\"ts\":\"2026"].concat()),
-            ("nul", &|data| [&data[..], &[0; 4096]].concat()),
-            ("not utf-8", &|data| {
-                [&data[..], b"{\"ts\":\"\xff\"}\n"].concat()
-            }),
-            ("garbage", &|data| [&data[..], b"garbage\n"].concat()),
-            ("twice", &|data| {
-                let last = data[..data.len() - 1]
-                    .iter()
-                    .rposition(|b| *b == b'\n')
-                    .unwrap()
-                    + 1;
-                [&data[..], &data[last..]].concat()
-            }),
-            ("of another run", &|data| {
-                let text = String::from_utf8(data.clone()).unwrap();
-                let line = text
-                    .lines()
-                    .last()
-                    .unwrap()
-                    .replace("\"seq\":2", "\"seq\":3");
-                let id = serde_json::from_str::<Value>(&line).unwrap()["run_id"]
-                    .as_str()
-                    .unwrap()
-                    .to_owned();
-                [
-                    &data[..],
-                    line.replace(&id, &new_run_id()).as_bytes(),
-                    b"\n",
-                ]
-                .concat()
-            }),
-        ];
-        for (name, change) in tails {
-            let logs = Logs::new();
-            let (mut journal, _, _) = logs.open();
-            journal.append(&progress("a")).unwrap();
-            journal.append(&progress("b")).unwrap();
-            let whole = std::fs::read(logs.path()).unwrap();
-            std::fs::write(logs.path(), change(whole.clone())).unwrap();
-            let damaged = std::fs::read(logs.path()).unwrap();
-            let (_, mended, events) = logs.open();
-            assert_eq!(events.len(), 2, "{name}");
-            let cut = mended
-                .and_then(|mended| mended.cut)
-                .unwrap_or_else(|| panic!("{name}"));
-            assert_eq!(std::fs::read(logs.path()).unwrap(), whole, "{name}");
-            let kept = std::fs::read(logs.folder.path().join(&cut.kept_as)).unwrap();
-            assert_eq!([whole, kept].concat(), damaged, "{name}");
-            assert!(
-                cut.kept_as
-                    .starts_with(&format!("{}.log.cut-", logs.run_id)),
-                "{}",
-                cut.kept_as
-            );
-        }
-    }
-
-    #[test]
-    fn every_torn_end_leaves_whole_lines() {
-        let logs = Logs::new();
-        let (mut journal, _, _) = logs.open();
-        for name in ["a", "b", "c"] {
-            journal.append(&progress(name)).unwrap();
-        }
-        let whole = std::fs::read(logs.path()).unwrap();
-        for end in 0..whole.len() {
-            std::fs::write(logs.path(), &whole[..end]).unwrap();
-            let (_, _, events) = logs.open();
-            assert_eq!(
-                events.len(),
-                whole[..end].iter().filter(|b| **b == b'\n').count(),
-                "{end}"
-            );
-        }
-    }
-
-    /// A log of the messages 0 to 5, and where each line begins.
-    fn six_lines(logs: &Logs) -> (Vec<u8>, Vec<usize>) {
-        let (mut journal, _, _) = logs.open();
-        for name in 0..6 {
-            journal.append(&progress(&name.to_string())).unwrap();
-        }
-        let whole = std::fs::read(logs.path()).unwrap();
-        let ends = whole
-            .iter()
-            .enumerate()
-            .filter(|(_, byte)| **byte == b'\n')
-            .map(|(at, _)| at + 1);
-        (whole.clone(), std::iter::once(0).chain(ends).collect())
-    }
-
-    fn read_back(logs: &Logs) -> (JournalRead, Vec<Event>) {
-        let mut events = Vec::new();
-        let file = File::open(logs.path()).unwrap();
-        let read = read_lines(&file, Some(&logs.run_id), &mut |_, event| {
-            events.push(event)
-        })
-        .unwrap();
-        (read, events)
-    }
-
-    #[test]
-    fn a_flipped_byte_costs_its_own_line_and_no_other() {
-        let logs = Logs::new();
-        let (whole, starts) = six_lines(&logs);
-        let all: Vec<Event> = (0..6).map(|name| progress(&name.to_string())).collect();
-        for at in 0..whole.len() {
-            let number = starts.iter().rposition(|start| *start <= at).unwrap();
-            for replacement in [whole[at] ^ 0x80, b'\n', 0] {
-                let mut damaged = whole.clone();
-                damaged[at] = replacement;
-                std::fs::write(logs.path(), &damaged).unwrap();
-                let (read, events) = read_back(&logs);
-                let place = format!("byte {at}, line {}, {replacement}", number + 1);
-                if damaged == whole {
-                    assert_eq!((read.skipped.len(), events), (0, all.clone()), "{place}");
-                    continue;
-                }
-                // The last line has none behind it that would vouch for the rest: it is cut off.
-                let (is_last, is_newline) = (number == 5, at + 1 == starts[number + 1]);
-                let mut expected = all.clone();
-                if is_last || !is_newline {
-                    expected.remove(number);
-                }
-                assert_eq!(events, expected, "{place}");
-                assert_eq!(read.lines, if is_last { 5 } else { 6 }, "{place}");
-                assert_eq!(
-                    read.whole_bytes,
-                    if is_last { starts[5] } else { whole.len() } as u64,
-                    "{place}"
-                );
-                let skipped = if is_last || is_newline {
-                    vec![]
-                } else {
-                    vec![number as u64 + 1]
-                };
-                assert_eq!(read.skipped, skipped, "{place}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_log_with_a_skipped_line_is_numbered_on() {
-        let logs = Logs::new();
-        let (mut whole, starts) = six_lines(&logs);
-        whole[starts[2]] = b'x';
-        std::fs::write(logs.path(), &whole).unwrap();
-        let (mut journal, _, _) = logs.open();
-        journal.append(&progress("6")).unwrap();
-        let (journal, mended, events) = logs.open();
-        assert_eq!((journal.lines(), events.len()), (7, 6));
-        assert_eq!(
-            mended,
-            Some(JournalRepair {
-                skipped: vec![3],
-                cut: None
-            })
-        );
-        assert!(
-            std::fs::read(logs.path()).unwrap().starts_with(&whole),
-            "nothing is rewritten"
-        );
-    }
-
-    #[test]
-    fn two_unreadable_lines_in_a_row_end_the_reading() {
-        let logs = Logs::new();
-        for lines in [[1, 2], [4, 5]] {
-            let (mut whole, starts) = six_lines(&logs);
-            lines
-                .iter()
-                .for_each(|line| whole[starts[*line] + 3] ^= 0x80);
-            std::fs::write(logs.path(), &whole).unwrap();
-            let (journal, mended, events) = logs.open();
-            assert_eq!(
-                (journal.lines() as usize, events.len()),
-                (lines[0], lines[0])
-            );
-            let cut = mended.unwrap().cut.unwrap();
-            assert_eq!(
-                std::fs::read(logs.folder.path().join(cut.kept_as)).unwrap(),
-                whole[starts[lines[0]]..]
-            );
-            std::fs::remove_file(logs.path()).unwrap();
-        }
-    }
-
-    #[test]
-    fn an_event_of_a_newer_version_is_passed_over() {
-        let logs = Logs::new();
-        let (mut journal, _, _) = logs.open();
-        journal.append(&progress("a")).unwrap();
-        let line = std::fs::read_to_string(logs.path()).unwrap();
-        let newer = line
-            .replace("ProgressMessage", "MoonRose")
-            .replace("\"seq\":1", "\"seq\":2");
-        std::fs::write(logs.path(), line + &newer).unwrap();
-        let (journal, mended, events) = logs.open();
-        assert_eq!((journal.lines(), mended, events.len()), (2, None, 1));
-    }
-
-    #[test]
-    fn a_key_is_not_written() {
-        let logs = Logs::new();
-        let (mut journal, _, _) = logs.open();
-        journal
-            .append(&progress("the key is sk-secret-12345!"))
-            .unwrap();
-        let text = std::fs::read_to_string(logs.path()).unwrap();
-        assert!(!text.contains("sk-secret"), "{text}");
-        assert!(text.contains("[redacted]"), "{text}");
-    }
-
-    #[test]
-    fn a_log_that_was_deleted_is_noticed() {
-        let logs = Logs::new();
-        let (mut journal, _, _) = logs.open();
-        std::fs::remove_file(logs.path()).unwrap();
-        assert!(journal.sync().is_err());
-    }
 }

@@ -1,6 +1,6 @@
 //! What survives a crash: the phase machine, `state.json`, its lock, and the journal.
 //!
-//! Nothing here decides what to do next but `phase.rs`; nothing here talks to a model, a child or the console.
+//! Only `phase.rs` decides what comes next; nothing here uses a model, a child or the console.
 
 pub mod journal;
 pub mod phase;

@@ -1,10 +1,11 @@
-//! The state machine of a build: six phases and one table.
+//! The state machine of a build: six phases and one transition table.
 
+use std::collections::VecDeque;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Where a run stands.
+/// The phase of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Phase {
@@ -16,24 +17,24 @@ pub enum Phase {
     Failed,
 }
 
-/// What a phase's work came to.
+/// The outcome of a phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// The workspace is prepared.
     Started,
-    /// An answer's files are on disk.
+    /// The files of an answer are on disk.
     Written,
     /// Every check passed.
     Passed,
     /// At least one check failed.
     TestsFailed,
-    /// A run found in PATCHING with no recorded answer tests again.
+    /// A run resumed in PATCHING without a recorded answer tests again.
     Resumed,
-    /// Something that ends the run.
+    /// An error that ends the run.
     Broke,
 }
 
-/// A pair that is not in the table: a bug, and said so.
+/// A pair that is not in the table: a bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IllegalTransition {
     pub from: Phase,
@@ -50,6 +51,8 @@ impl fmt::Display for IllegalTransition {
     }
 }
 
+impl std::error::Error for IllegalTransition {}
+
 impl Phase {
     pub const ALL: [Phase; 6] = [
         Phase::Init,
@@ -60,13 +63,13 @@ impl Phase {
         Phase::Failed,
     ];
 
-    /// The whole table. `retries_left` decides between a patch and the end.
+    /// The transition table. `retries_left` decides between a patch and the end.
     pub fn next(self, outcome: Outcome, retries_left: u32) -> Result<Phase, IllegalTransition> {
         match (self, outcome) {
             (Phase::Init, Outcome::Started) => Ok(Phase::Generating),
             (Phase::Generating, Outcome::Written) => Ok(Phase::Testing),
             (Phase::Testing, Outcome::Passed) => Ok(Phase::Success),
-            (Phase::Testing, Outcome::TestsFailed) if 0 < retries_left => Ok(Phase::Patching),
+            (Phase::Testing, Outcome::TestsFailed) if retries_left > 0 => Ok(Phase::Patching),
             (Phase::Testing, Outcome::TestsFailed) => Ok(Phase::Failed),
             (Phase::Patching, Outcome::Written | Outcome::Resumed) => Ok(Phase::Testing),
             (Phase::Generating | Phase::Testing | Phase::Patching, Outcome::Broke) => {
@@ -81,7 +84,7 @@ impl Phase {
         matches!(self, Phase::Success | Phase::Failed)
     }
 
-    /// Returns the phase's name as it stands in `state.json` and the log.
+    /// The name in `state.json` and in the log.
     pub fn name(self) -> &'static str {
         match self {
             Phase::Init => "INIT",
@@ -93,22 +96,22 @@ impl Phase {
         }
     }
 
-    /// Returns the phases after `self` on the shortest way to `to`, `to` included; empty where none leads there.
+    /// The phases after `self` on the shortest path to `to`, `to` included; empty if there is no path.
     ///
-    /// The log's lines of transitions are not synced one by one: after a power cut `state.json` can be ahead by
-    /// more than one, and this is what is missing.
-    pub fn way_to(self, to: Phase) -> Vec<Phase> {
-        let mut ways = vec![vec![self]];
+    /// Transition lines of the log are not synced one by one: after a power cut `state.json` can be ahead by more
+    /// than one, and these are the missing ones.
+    pub fn path_to(self, to: Phase) -> Vec<Phase> {
+        let mut paths = VecDeque::from([vec![self]]);
         let mut seen = vec![self];
-        while let Some(way) = (!ways.is_empty()).then(|| ways.remove(0)) {
-            let at = way[way.len() - 1];
-            if at == to {
-                return way[1..].to_vec();
+        while let Some(path) = paths.pop_front() {
+            let last = path[path.len() - 1];
+            if last == to {
+                return path[1..].to_vec();
             }
-            for next in at.successors() {
+            for next in last.successors() {
                 if !seen.contains(&next) {
                     seen.push(next);
-                    ways.push(way.iter().copied().chain([next]).collect());
+                    paths.push_back(path.iter().copied().chain([next]).collect());
                 }
             }
         }
@@ -150,7 +153,7 @@ mod tests {
     ];
 
     #[test]
-    fn the_whole_table() {
+    fn the_transition_table() {
         use Outcome as O;
         use Phase as P;
         let legal = |from, outcome, left| match (from, outcome, left) {
@@ -182,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_of_the_file() {
+    fn names_equal_their_json() {
         for phase in Phase::ALL {
             assert_eq!(
                 serde_json::to_string(&phase).unwrap(),
@@ -192,9 +195,9 @@ mod tests {
     }
 
     #[test]
-    fn ways_between_phases() {
+    fn paths_between_phases() {
         let names = |from: Phase, to| {
-            from.way_to(to)
+            from.path_to(to)
                 .iter()
                 .map(|p| p.name())
                 .collect::<Vec<_>>()

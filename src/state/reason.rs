@@ -1,10 +1,10 @@
-//! The fixed words for why a command ended, and the exit code of each.
+//! Why a command ended: a fixed word and an exit code for each reason.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a run is over, paused, interrupted or was refused.
+/// Why a run ended, paused, was interrupted or was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
@@ -32,7 +32,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Returns the exit code; an interrupt's own depends on the signal and is 130 here.
+    /// That of an interrupt depends on the signal; here it is 130.
     pub fn exit_code(self) -> u8 {
         match self {
             Reason::TestsPassed => 0,
@@ -58,7 +58,7 @@ impl Reason {
         }
     }
 
-    /// Returns the word as it stands in `state.json` and in the result.
+    /// The word in `state.json` and in the result.
     pub fn word(self) -> &'static str {
         match self {
             Reason::TestsPassed => "tests_passed",

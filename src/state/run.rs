@@ -1,5 +1,6 @@
-//! The content of `state.json`: where a run stands, in exactly these fields.
+//! The content of `state.json`.
 
+use std::fmt;
 use std::time::SystemTime;
 
 use chrono::{DateTime, SecondsFormat, Utc};
@@ -8,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use crate::state::phase::Phase;
 use crate::state::reason::Reason;
 
-/// The version this program writes, and the newest one it reads.
+/// The version that is written, and the newest that is read.
 pub const VERSION: u64 = 1;
 
-/// A run of the build loop as it is saved.
+/// A saved run of the build loop.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunState {
@@ -47,7 +48,7 @@ pub enum RunKind {
     Workflow,
 }
 
-/// What the recorded answers of a run came to. Costs are null where the price is not known.
+/// Usage of the recorded answers of a run. Costs are null if the price is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UsageTotals {
@@ -56,25 +57,24 @@ pub struct UsageTotals {
     pub output_tokens: u64,
     #[serde(deserialize_with = "present")]
     pub cost_usd: Option<f64>,
-    /// What requests that broke off may have cost beside it; states of earlier versions lack it.
+    /// What interrupted requests may have cost in addition; absent in states of earlier versions.
     #[serde(default)]
     pub lost_usd: Option<f64>,
 }
 
 impl UsageTotals {
-    /// Returns totals of no call at all, at a known or an unknown price.
     pub fn none(price_is_known: bool) -> UsageTotals {
-        let nothing = price_is_known.then_some(0.0);
+        let zero = price_is_known.then_some(0.0);
         UsageTotals {
             llm_calls: 0,
             input_tokens: 0,
             output_tokens: 0,
-            cost_usd: nothing,
-            lost_usd: nothing,
+            cost_usd: zero,
+            lost_usd: zero,
         }
     }
 
-    /// Adds one answer that took so many calls; an answer of unknown cost makes the sum unknown.
+    /// Adds one answer; an unknown cost makes the sum unknown.
     pub fn add(
         &mut self,
         calls: u64,
@@ -88,13 +88,13 @@ impl UsageTotals {
         self.cost_usd = self.cost_usd.zip(cost_usd).map(|(sum, cost)| sum + cost);
     }
 
-    /// Adds what a request that broke off may have cost; an unknown cost makes the sum unknown.
+    /// Adds what an interrupted request may have cost; an unknown cost makes the sum unknown.
     pub fn lose(&mut self, cost_usd: Option<f64>) {
         self.lost_usd = self.lost_usd.zip(cost_usd).map(|(sum, cost)| sum + cost);
     }
 }
 
-/// What a new run is made of.
+/// The parameters of a new run.
 pub struct NewRun<'a> {
     pub run_id: String,
     pub spec_file: &'a str,
@@ -104,18 +104,18 @@ pub struct NewRun<'a> {
 }
 
 impl RunState {
-    /// Returns a run that stands in INIT.
-    pub fn new(birth: NewRun<'_>) -> RunState {
+    /// A run in INIT.
+    pub fn new(new: NewRun<'_>) -> RunState {
         let now = timestamp();
         RunState {
             version: VERSION,
             kind: RunKind::Build,
-            run_id: birth.run_id,
-            spec_file: birth.spec_file.to_owned(),
-            spec_hash: birth.spec_hash.to_owned(),
+            run_id: new.run_id,
+            spec_file: new.spec_file.to_owned(),
+            spec_hash: new.spec_hash.to_owned(),
             phase: Phase::Init,
             retry_count: 0,
-            max_retries: birth.max_retries,
+            max_retries: new.max_retries,
             test_passed: false,
             last_test_exit_code: None,
             last_test_stderr: String::new(),
@@ -123,118 +123,148 @@ impl RunState {
             attempt_files: Vec::new(),
             reason: None,
             last_error: None,
-            usage: UsageTotals::none(birth.price_is_known),
+            usage: UsageTotals::none(new.price_is_known),
             created_at: now.clone(),
             updated_at: now,
         }
     }
 
-    /// Returns the number of the attempt that is under way, and how many there can be.
+    /// The number of the current attempt, and how many there can be.
     pub fn attempt(&self) -> (u32, u32) {
         let number = self.retry_count + if self.phase == Phase::Patching { 2 } else { 1 };
         (number, number.max(self.max_retries + 1))
     }
 
-    /// Returns how many patches may still be asked for.
+    /// How many patches may still be requested.
     pub fn retries_left(&self) -> u32 {
         self.max_retries.saturating_sub(self.retry_count)
     }
 
-    /// Reads a file's content; the error says what is wrong with it.
-    pub fn parse(bytes: &[u8]) -> Result<ParsedState, String> {
-        let header: StateHeader =
-            serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    /// Parses the content of `state.json`.
+    pub fn parse(bytes: &[u8]) -> Result<ParsedState, InvalidState> {
+        let header: StateHeader = serde_json::from_slice(bytes)?;
         if header.version > VERSION {
-            return Err(format!(
-                "made by a newer version of this program (version {})",
-                header.version
-            ));
+            return Err(InvalidState::NewerVersion(header.version));
         }
         if header.version != VERSION {
-            return Err(format!("unknown version {}", header.version));
+            return Err(InvalidState::UnknownVersion(header.version));
         }
         if header.kind == RunKind::Workflow {
             return Ok(ParsedState::Workflow);
         }
-        let state: RunState = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        let state: RunState = serde_json::from_slice(bytes)?;
         state.check()?;
         Ok(ParsedState::Build(Box::new(state)))
     }
 
-    /// What the types cannot say.
-    fn check(&self) -> Result<(), String> {
-        let is = |ok: bool, problem: &str| if ok { Ok(()) } else { Err(problem.to_owned()) };
-        is(is_run_id(&self.run_id), "run_id is no uuid4")?;
-        is(is_hash(&self.spec_hash), "spec_hash is no sha256")?;
-        is(
-            (1..=50).contains(&self.max_retries),
-            "max_retries is not in 1..50",
-        )?;
-        is(
-            self.retry_count <= self.max_retries,
-            "retry_count is above max_retries",
-        )?;
-        is(
-            self.phase.is_terminal() == self.reason.is_some(),
-            "reason does not fit the state",
-        )?;
-        is(
-            DateTime::parse_from_rfc3339(&self.created_at).is_ok(),
-            "created_at is no time",
-        )?;
-        is(
-            DateTime::parse_from_rfc3339(&self.updated_at).is_ok(),
-            "updated_at is no time",
-        )?;
-        is(
-            self.usage.cost_usd.is_none_or(|cost| cost >= 0.0),
-            "cost_usd is negative",
-        )?;
-        is(
-            self.usage.lost_usd.is_none_or(|cost| cost >= 0.0),
-            "lost_usd is negative",
-        )
+    /// Checks what the types cannot express.
+    fn check(&self) -> Result<(), InvalidState> {
+        let is_time = |text: &str| DateTime::parse_from_rfc3339(text).is_ok();
+        let is_cost = |cost: Option<f64>| cost.is_none_or(|cost| cost >= 0.0);
+        let rules = [
+            (is_run_id(&self.run_id), "run_id is not a version 4 UUID"),
+            (is_hash(&self.spec_hash), "spec_hash is not a SHA-256"),
+            (
+                (1..=50).contains(&self.max_retries),
+                "max_retries is not in 1..50",
+            ),
+            (
+                self.retry_count <= self.max_retries,
+                "retry_count is above max_retries",
+            ),
+            (
+                self.phase.is_terminal() == self.reason.is_some(),
+                "reason does not fit the state",
+            ),
+            (is_time(&self.created_at), "created_at is not a time"),
+            (is_time(&self.updated_at), "updated_at is not a time"),
+            (is_cost(self.usage.cost_usd), "cost_usd is negative"),
+            (is_cost(self.usage.lost_usd), "lost_usd is negative"),
+        ];
+        match rules.into_iter().find(|(holds, _)| !holds) {
+            Some((_, problem)) => Err(InvalidState::Field(problem)),
+            None => Ok(()),
+        }
     }
 }
 
-/// A state file that could be read.
+/// A parsed state file.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ParsedState {
     Build(Box<RunState>),
-    /// The state of a workflow, which is not ours to judge.
+    /// The state of a workflow; its fields are not checked here.
     Workflow,
 }
 
-/// What every version and kind of the file has; all else is looked at afterwards.
+/// Why `state.json` is not a state.
+#[derive(Debug)]
+pub enum InvalidState {
+    NotRegularFile,
+    TooLarge {
+        bytes: u64,
+    },
+    Json(serde_json::Error),
+    NewerVersion(u64),
+    UnknownVersion(u64),
+    /// A field has an impossible value; the text names it.
+    Field(&'static str),
+}
+
+impl fmt::Display for InvalidState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InvalidState::NotRegularFile => f.write_str("it is not a regular file"),
+            InvalidState::TooLarge { bytes } => {
+                write!(f, "it has {bytes} bytes, more than any state")
+            }
+            InvalidState::Json(error) => error.fmt(f),
+            InvalidState::NewerVersion(version) => write!(
+                f,
+                "made by a newer version of this program (version {version})"
+            ),
+            InvalidState::UnknownVersion(version) => write!(f, "unknown version {version}"),
+            InvalidState::Field(problem) => f.write_str(problem),
+        }
+    }
+}
+
+impl std::error::Error for InvalidState {}
+
+impl From<serde_json::Error> for InvalidState {
+    fn from(error: serde_json::Error) -> InvalidState {
+        InvalidState::Json(error)
+    }
+}
+
+/// What every version and kind of the file has; parsed before everything else.
 #[derive(Deserialize)]
 struct StateHeader {
     version: u64,
     kind: RunKind,
 }
 
-/// Reads a field that may be null but not absent.
+/// Deserializes a field that may be null but not absent.
 fn present<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(
     field: D,
 ) -> Result<Option<T>, D::Error> {
     Option::deserialize(field)
 }
 
-/// Returns the time of the wall, even where its clock stands before 1970.
+/// The wall-clock time; works before 1970, too.
 pub fn now() -> DateTime<Utc> {
     SystemTime::now().into()
 }
 
-/// Returns the time as it stands in `state.json` and in the log: RFC 3339, UTC, milliseconds.
+/// The current time as in `state.json` and the log: RFC 3339, UTC, milliseconds.
 pub fn timestamp() -> String {
     now().to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
-/// Returns a new id for a run.
 pub fn new_run_id() -> String {
     uuid::Uuid::new_v4().to_string()
 }
 
-/// Whether the text is a run id: a uuid4 in its one spelling. Names of log files are made of it.
+/// Whether the text is a run id: a version 4 UUID in its canonical form. Log file names are made of it.
 pub fn is_run_id(text: &str) -> bool {
     uuid::Uuid::try_parse(text).is_ok_and(|id| id.get_version_num() == 4 && id.to_string() == text)
 }
@@ -263,24 +293,24 @@ mod tests {
         })
     }
 
-    fn with(change: impl FnOnce(&mut Value)) -> Result<ParsedState, String> {
+    fn with(change: impl FnOnce(&mut Value)) -> Result<ParsedState, InvalidState> {
         let mut value = serde_json::to_value(example()).unwrap();
         change(&mut value);
         RunState::parse(value.to_string().as_bytes())
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn a_written_state_is_read_back() {
         let state = example();
         let text = serde_json::to_string(&state).unwrap();
         assert_eq!(
-            RunState::parse(text.as_bytes()),
-            Ok(ParsedState::Build(Box::new(state)))
+            RunState::parse(text.as_bytes()).unwrap(),
+            ParsedState::Build(Box::new(state))
         );
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn invalid_fields_are_refused() {
         let cases: Vec<(&str, Value)> = vec![
             ("state", json!("RUNNING")),
             ("state", json!("testing")),
@@ -316,16 +346,15 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_version_and_the_other_kind_are_told_apart() {
-        assert!(
-            with(|state| state["version"] = json!(9))
-                .unwrap_err()
-                .contains("newer")
-        );
-        assert_eq!(
+    fn a_newer_version_and_the_other_kind_are_distinguished() {
+        assert!(matches!(
+            with(|state| state["version"] = json!(9)),
+            Err(InvalidState::NewerVersion(9))
+        ));
+        assert!(matches!(
             with(|state| state["kind"] = json!("workflow")),
             Ok(ParsedState::Workflow)
-        );
+        ));
     }
 
     #[test]

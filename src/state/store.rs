@@ -1,7 +1,7 @@
-//! The root: its lock, and `state.json`, replaced whole or not at all.
+//! The root directory: its lock, and atomic replacement of `state.json`.
 //!
-//! Everything is done relative to one handle on the directory, so a root that is renamed during a run stays the
-//! same root. A save is a temporary file with an unpredictable name, its sync, a rename, and the directory's sync.
+//! Everything is done relative to one directory handle, so a root that is renamed during a run stays the same root.
+//! A save is: temporary file with an unpredictable name, fsync, rename, fsync of the directory.
 
 use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
@@ -18,41 +18,41 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::error::{Error, Result, Violation};
-use crate::state::run::{ParsedState, RunState, now, timestamp};
+use crate::state::run::{InvalidState, ParsedState, RunState, now, timestamp};
 
 pub const STATE_FILE: &str = "state.json";
 pub const LOCK_FILE: &str = ".orchestrator.lock";
 const TEMPORARY: &str = "state.json.tmp-";
-/// Far above what a state can grow to: its texts are bounded, and so is an answer with all its names of files.
+/// Far above the size of any state: its texts and its lists of file names are bounded.
 const STATE_LIMIT: u64 = 64 << 20;
-/// How the names of folders with copies of the workspace begin.
+/// Name prefix of folders with copies of the workspace.
 pub const COPIES: &str = ".orchestrator-copies-";
 
-/// The directory in which a run happens.
+/// The directory of a run.
 #[derive(Debug)]
 pub struct Root {
     pub path: PathBuf,
     directory: OwnedFd,
 }
 
-/// Held as long as this process works in the root; the kernel frees it with the process.
+/// The lock of a root; the kernel releases it when the process ends.
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
 }
 
-/// What `state.json` holds.
+/// The content of `state.json`.
 #[derive(Debug)]
 pub enum LoadedState {
+    /// There is no such file.
     Nothing,
     Build(Box<RunState>),
     Workflow,
-    /// It cannot be understood, and why.
-    Corrupt(String),
+    Corrupt(InvalidState),
 }
 
 impl Root {
-    /// Opens a root; one that is not there is a usage error.
+    /// Opens a root; a missing one is a usage error.
     pub fn open(path: &Path) -> Result<Root> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match rustix::fs::open(path, flags, Mode::empty()) {
@@ -61,7 +61,7 @@ impl Root {
                 directory,
             }),
             Err(Errno::NOENT) if path.as_os_str().is_empty() => Err(Error::Usage(
-                "the current directory is gone; name another --root".into(),
+                "the current directory no longer exists; name another --root".into(),
             )),
             Err(Errno::NOENT | Errno::NOTDIR) => Err(Error::Usage(format!(
                 "the root {} is not a directory",
@@ -71,17 +71,16 @@ impl Root {
         }
     }
 
-    /// Returns the handle on the directory.
     pub fn handle(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
     }
 
-    /// Returns the path of a name in the root, for messages.
+    /// The path of a name in the root, for messages.
     pub fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// Refuses a `workspace` or `logs` that is a link, which would lead writes elsewhere, or no directory at all.
+    /// Refuses a `workspace` or `logs` that is not a directory; a link would redirect writes elsewhere.
     pub fn refuse_links(&self, names: &[&str]) -> Result<()> {
         for name in names {
             match self.stat(name)? {
@@ -101,7 +100,7 @@ impl Root {
         Ok(())
     }
 
-    /// Takes the root for this process, or says who has it.
+    /// Locks the root for this process; the error names the holder.
     pub fn lock(&self) -> Result<Lock> {
         let path = self.join(LOCK_FILE);
         let flags =
@@ -116,7 +115,7 @@ impl Root {
         let mut file = File::from(fd);
         match file.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(Error::Locked(self.holder(&file))),
+            Err(TryLockError::WouldBlock) => return Err(Error::Locked(self.in_use(&file))),
             Err(TryLockError::Error(error)) => return Err(Error::io("lock", &path, error)),
         }
         let holder = format!("pid {} since {}\n", std::process::id(), timestamp());
@@ -128,11 +127,11 @@ impl Root {
 
     #[expect(
         clippy::disallowed_methods,
-        reason = "nobody tells when a name is written; it takes a moment at most"
+        reason = "nothing signals that the holder has written its pid; bounded to 200 ms"
     )]
-    fn holder(&self, file: &File) -> String {
+    fn in_use(&self, file: &File) -> String {
         let mut holder = read_holder(file);
-        // The holder may be about to write its name, over that of one who is gone.
+        // A new holder may not have overwritten the pid of the previous one yet.
         for _ in 0..20 {
             if is_alive(&holder) {
                 break;
@@ -151,19 +150,17 @@ impl Root {
         )
     }
 
-    /// Reads `state.json`, whatever stands there.
+    /// Reads `state.json`.
     pub fn load(&self) -> Result<LoadedState> {
         let Some(stat) = self.stat(STATE_FILE)? else {
             return Ok(LoadedState::Nothing);
         };
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Ok(LoadedState::Corrupt("it is not a regular file".into()));
+            return Ok(LoadedState::Corrupt(InvalidState::NotRegularFile));
         }
-        if stat.st_size as u64 > STATE_LIMIT {
-            return Ok(LoadedState::Corrupt(format!(
-                "it has {} bytes, more than any state",
-                stat.st_size
-            )));
+        let bytes = stat.st_size as u64;
+        if bytes > STATE_LIMIT {
+            return Ok(LoadedState::Corrupt(InvalidState::TooLarge { bytes }));
         }
         let bytes = self.read_state()?;
         Ok(match RunState::parse(&bytes) {
@@ -173,7 +170,7 @@ impl Root {
         })
     }
 
-    /// Returns the bytes of `state.json`.
+    /// The bytes of `state.json`.
     pub fn read_state(&self) -> Result<Vec<u8>> {
         let path = self.join(STATE_FILE);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -187,12 +184,11 @@ impl Root {
         Ok(bytes)
     }
 
-    /// Replaces `state.json`. When this returns, the new one is on disk; when it fails, the old one still stands.
+    /// Replaces `state.json` durably; when it fails, the old one is unchanged.
     pub fn save(&self, state: &mut RunState) -> Result<()> {
         state.updated_at = timestamp().max(state.created_at.clone());
-        let mut text = serde_json::to_string_pretty(&state).map_err(|error| {
-            Error::Bug(format!("state.json cannot be written as JSON: {error}"))
-        })?;
+        let mut text = serde_json::to_string_pretty(&state)
+            .map_err(|error| Error::Bug(format!("cannot serialize state.json: {error}")))?;
         text.push('\n');
         let name = format!("{TEMPORARY}{}", uuid::Uuid::new_v4().simple());
         self.write_new(&name, text.as_bytes()).inspect_err(|_| {
@@ -219,34 +215,31 @@ impl Root {
 
     /// Keeps a corrupt `state.json` under another name, which it returns.
     ///
-    /// Where the file system can, it stays in its place, too, until it is replaced: without any state the workspace
-    /// would be nobody's.
+    /// If the file system has hard links, the old name stays, too, until it is replaced: without a state file the
+    /// workspace would count as not ours.
     pub fn set_aside(&self) -> Result<String> {
         let stamp = now().format("%Y%m%dT%H%M%S%.3fZ");
         let name = format!("{STATE_FILE}.corrupt-{stamp}");
-        let (from, to) = (
-            (&self.directory, STATE_FILE),
-            (&self.directory, name.as_str()),
-        );
-        linkat(from.0, from.1, to.0, to.1, AtFlags::empty())
-            .or_else(|_| renameat(from.0, from.1, to.0, to.1))
+        let root = &self.directory;
+        linkat(root, STATE_FILE, root, &name, AtFlags::empty())
+            .or_else(|_| renameat(root, STATE_FILE, root, &name))
             .map_err(|error| Error::io("move aside", &self.join(STATE_FILE), error))?;
         self.sync()?;
         Ok(name)
     }
 
-    /// Deletes `state.json`; none there is fine.
+    /// Deletes `state.json`; idempotent.
     pub fn forget(&self) -> Result<()> {
         match unlinkat(&self.directory, STATE_FILE, AtFlags::empty()) {
             Ok(()) => self.sync(),
             Err(Errno::NOENT) => Ok(()),
-            // A directory is none of ours, and may hold anything.
+            // A directory was not made by us and may contain anything.
             Err(Errno::ISDIR) => self.set_aside().map(drop),
             Err(error) => Err(Error::io("delete", &self.join(STATE_FILE), error)),
         }
     }
 
-    /// Removes temporary files and copies that a crash left. Call it with the lock held.
+    /// Removes temporary files and copies that a crash left behind. The lock must be held.
     pub fn sweep(&self) {
         let Ok(entries) = rustix::fs::Dir::read_from(&self.directory) else {
             return;
@@ -269,16 +262,16 @@ impl Root {
         match statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
             Err(Errno::NOENT) => Ok(None),
-            Err(error) => Err(Error::io("look at", &self.join(name), error)),
+            Err(error) => Err(Error::io("stat", &self.join(name), error)),
         }
     }
 
-    /// Opens (and makes, where it is missing) a directory of the root, never through a link.
+    /// Opens a directory of the root, never through a link; creates it if it is missing.
     pub fn directory(&self, name: &str) -> Result<OwnedFd> {
         match rustix::fs::mkdirat(&self.directory, name, Mode::from_raw_mode(0o755)) {
             Ok(()) => self.sync()?,
             Err(Errno::EXIST) => {}
-            Err(error) => return Err(Error::io("make", &self.join(name), error)),
+            Err(error) => return Err(Error::io("create", &self.join(name), error)),
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match openat(&self.directory, name, flags, Mode::empty()) {
@@ -297,7 +290,7 @@ fn read_holder(file: &File) -> String {
     String::from_utf8_lossy(&bytes[..length]).into_owned()
 }
 
-/// Whether the process that a lock names is there.
+/// Whether the process that a lock file names exists.
 fn is_alive(holder: &str) -> bool {
     let id = holder
         .strip_prefix("pid ")

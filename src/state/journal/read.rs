@@ -1,8 +1,8 @@
-//! Reads a log back, up to its last whole line.
+//! Reads a log up to its last complete line.
 //!
-//! A log can be damaged in two ways. A power cut or a full disk spoils its tail: reading stops there. A bad sector or a
-//! flipped bit spoils a line in the middle: where the next line is whole and continues the numbers, the bad one is
-//! skipped and everything behind it still counts.
+//! A log can be damaged in two ways. A power cut or a full disk damages its tail: reading stops there. A bad sector or
+//! a flipped bit damages a line in the middle: if the next line is complete and continues the sequence numbers, the
+//! damaged one is skipped.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
@@ -14,12 +14,12 @@ use crate::events::Event;
 
 /// A line longer than any that this program writes.
 const LINE_LIMIT: u64 = 512 << 20;
-/// How every line begins. Inside a line these bytes do not occur in any text, whose quotes are escaped.
+/// How every line begins. These bytes do not occur inside a line, because quotes in texts are escaped.
 const START: &[u8] = b"{\"ts\":\"";
-/// One damaged byte makes at most two unreadable pieces: it may have become a newline.
-const MOST_PIECES: u32 = 2;
+/// One damaged byte makes at most two unreadable pieces, if it became a newline.
+const MAX_PIECES: u32 = 2;
 
-/// A whole line of the run.
+/// A complete line of a log.
 #[derive(Deserialize)]
 struct LoggedLine {
     #[serde(rename = "ts")]
@@ -32,25 +32,24 @@ struct LoggedLine {
     value: Value,
 }
 
-/// What reading a log came to.
+/// The result of reading a log.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct JournalRead {
-    /// The number of the last line that was read.
+    /// The sequence number of the last readable line.
     pub lines: u64,
-    /// Where that line ends.
+    /// The offset at which that line ends.
     pub whole_bytes: u64,
-    /// The numbers of lines that could not be read and were skipped.
+    /// The sequence numbers of the lines that were skipped.
     pub skipped: Vec<u64>,
 }
 
-/// The lines read so far.
 struct JournalReader<'a> {
     run_id: Option<String>,
     read: JournalRead,
     visit: &'a mut dyn FnMut(u64, Event),
 }
 
-/// Reads a log to its last whole line; `run_id` is taken from the first line where none is given.
+/// Reads a log up to its last complete line; without `run_id` that of the first line is expected in all.
 ///
 /// A line that repeats the one before (a tail written twice) counts as unreadable.
 pub fn read_lines(
@@ -78,16 +77,16 @@ pub fn read_lines(
             continue;
         }
         pieces += 1;
-        if pieces > MOST_PIECES {
+        if pieces > MAX_PIECES {
             return Ok(reader.read);
         }
     }
 }
 
 impl JournalReader<'_> {
-    /// Takes a line that continues the numbers. After damage one number may be missing, that of the damaged line.
+    /// Accepts a line that continues the sequence. After damage one number may be missing, that of the damaged line.
     fn take(&mut self, line: &[u8], is_after_damage: bool) -> bool {
-        let Some(line) = self.whole(line) else {
+        let Some(line) = self.parse(line) else {
             return false;
         };
         let next = self.read.lines + 1;
@@ -100,7 +99,7 @@ impl JournalReader<'_> {
         true
     }
 
-    /// Takes two lines whose newline became another byte.
+    /// Accepts two lines whose newline became another byte.
     fn take_joined(&mut self, line: &[u8]) -> bool {
         let starts = line
             .windows(START.len())
@@ -110,7 +109,7 @@ impl JournalReader<'_> {
         let mut cuts = starts.map(|(at, _)| (&line[..at - 1], &line[at..]));
         let next = self.read.lines + 1;
         let both = cuts.find_map(|(one, two)| {
-            let (one, two) = (self.whole(one)?, self.whole(two)?);
+            let (one, two) = (self.parse(one)?, self.parse(two)?);
             ((one.seq, two.seq) == (next, next + 1)).then_some([one, two])
         });
         let Some(both) = both else { return false };
@@ -118,8 +117,8 @@ impl JournalReader<'_> {
         true
     }
 
-    /// Returns a line that is whole and of this run.
-    fn whole(&self, line: &[u8]) -> Option<LoggedLine> {
+    /// Parses a complete line of this run.
+    fn parse(&self, line: &[u8]) -> Option<LoggedLine> {
         let value: Value = serde_json::from_slice(line).ok()?;
         let line = LoggedLine::deserialize(&value).ok()?;
         self.run_id
@@ -131,7 +130,7 @@ impl JournalReader<'_> {
     fn accept(&mut self, line: LoggedLine) {
         self.read.lines = line.seq;
         self.run_id.get_or_insert(line.run_id);
-        // An event that a newer version wrote is skipped, not a fault of the log.
+        // An unknown event was written by a newer version; it is not damage.
         if let Ok(event) = Event::deserialize(line.value) {
             (self.visit)(line.seq, event);
         }
