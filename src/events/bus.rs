@@ -1,26 +1,25 @@
-//! The bus: who subscribed to a kind of event is told of it, in the order of subscription.
+//! Event bus: delivers each event to its subscribers, in the order of subscription.
 //!
-//! Synchronous, because handlers only write a line somewhere. A handler that fails or panics is noted and never
-//! breaks the run: the journal, which must not fail, is no handler.
+//! Synchronous, because handlers only write a line somewhere. A handler that fails or panics is noted and does not
+//! stop the run; the journal, whose failure must stop it, is not a handler.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::{Event, EventKind};
+use super::Event;
 
-/// What a handler answers: an error is noted, nothing more.
-pub type HandlerResult = Result<(), String>;
+/// Errors of handlers are only noted.
+pub type HandlerResult = Result<(), Box<dyn std::error::Error>>;
 
-/// Names one subscription, for `off`.
+/// Identifies a subscription for `off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Subscription(u64);
 
 struct Handler {
     id: Subscription,
-    kind: EventKind,
-    tell: Box<dyn FnMut(&Event) -> HandlerResult>,
+    is_wanted: fn(&Event) -> bool,
+    on_event: Box<dyn FnMut(&Event) -> HandlerResult>,
 }
 
-/// Delivers events.
 #[derive(Default)]
 pub struct Bus {
     handlers: Vec<Handler>,
@@ -29,47 +28,42 @@ pub struct Bus {
 }
 
 impl Bus {
-    /// Subscribes a handler to one kind of event.
+    /// Subscribes a handler to the kinds of events that `is_wanted` selects.
     pub fn on(
         &mut self,
-        kind: EventKind,
-        tell: impl FnMut(&Event) -> HandlerResult + 'static,
+        is_wanted: fn(&Event) -> bool,
+        on_event: impl FnMut(&Event) -> HandlerResult + 'static,
     ) -> Subscription {
         self.next_id += 1;
         let id = Subscription(self.next_id);
         self.handlers.push(Handler {
             id,
-            kind,
-            tell: Box::new(tell),
+            is_wanted,
+            on_event: Box::new(on_event),
         });
         id
     }
 
-    /// Ends a subscription; one that has ended already is no error.
+    /// Ends a subscription; idempotent.
     pub fn off(&mut self, id: Subscription) {
         self.handlers.retain(|handler| handler.id != id);
     }
 
-    /// Tells every subscriber of the event's kind.
+    /// Delivers an event to every subscriber of its kind.
     pub fn emit(&mut self, event: &Event) {
-        let kind = event.kind();
-        for handler in self
-            .handlers
-            .iter_mut()
-            .filter(|handler| handler.kind == kind)
-        {
-            let told = catch_unwind(AssertUnwindSafe(|| (handler.tell)(event)));
-            match told {
+        for handler in &mut self.handlers {
+            if !(handler.is_wanted)(event) {
+                continue;
+            }
+            match catch_unwind(AssertUnwindSafe(|| (handler.on_event)(event))) {
                 Ok(Ok(())) => {}
-                Ok(Err(failure)) => self.failures.push(failure),
-                Err(_) => self
-                    .failures
-                    .push(format!("a handler of {kind:?} panicked")),
+                Ok(Err(failure)) => self.failures.push(failure.to_string()),
+                Err(_) => self.failures.push("a handler panicked".to_owned()),
             }
         }
     }
 
-    /// Takes what handlers failed with since the last call.
+    /// Takes the failures of handlers since the last call.
     pub fn take_failures(&mut self) -> Vec<String> {
         std::mem::take(&mut self.failures)
     }
@@ -89,60 +83,68 @@ mod tests {
         }
     }
 
+    fn is_progress(event: &Event) -> bool {
+        matches!(event, Event::ProgressMessage { .. })
+    }
+
+    fn is_note(event: &Event) -> bool {
+        matches!(event, Event::NoteAdded { .. })
+    }
+
     fn listener(
-        heard: &Rc<RefCell<Vec<String>>>,
+        received: &Rc<RefCell<Vec<String>>>,
         name: &'static str,
     ) -> impl FnMut(&Event) -> HandlerResult + 'static {
-        let heard = heard.clone();
+        let received = received.clone();
         move |event| {
             let Event::ProgressMessage { message, .. } = event else {
-                return Err("not mine".into());
+                return Err("unexpected event".into());
             };
-            heard.borrow_mut().push(format!("{name}:{message}"));
+            received.borrow_mut().push(format!("{name}:{message}"));
             Ok(())
         }
     }
 
     #[test]
-    fn every_subscriber_of_the_kind_hears_it_in_order() {
-        let heard = Rc::default();
+    fn subscribers_of_the_kind_get_the_event_in_order() {
+        let received = Rc::default();
         let mut bus = Bus::default();
-        bus.on(EventKind::ProgressMessage, listener(&heard, "a"));
-        bus.on(EventKind::ProgressMessage, listener(&heard, "b"));
-        bus.on(EventKind::NoteAdded, listener(&heard, "c"));
+        bus.on(is_progress, listener(&received, "a"));
+        bus.on(is_progress, listener(&received, "b"));
+        bus.on(is_note, listener(&received, "c"));
         bus.emit(&progress("x"));
-        assert_eq!(*heard.borrow(), ["a:x", "b:x"]);
+        assert_eq!(*received.borrow(), ["a:x", "b:x"]);
     }
 
     #[test]
     fn off_ends_one_subscription_and_is_idempotent() {
-        let heard = Rc::default();
+        let received = Rc::default();
         let mut bus = Bus::default();
-        let first = bus.on(EventKind::ProgressMessage, listener(&heard, "a"));
-        bus.on(EventKind::ProgressMessage, listener(&heard, "b"));
+        let first = bus.on(is_progress, listener(&received, "a"));
+        bus.on(is_progress, listener(&received, "b"));
         bus.off(first);
         bus.off(first);
         bus.emit(&progress("x"));
-        assert_eq!(*heard.borrow(), ["b:x"]);
+        assert_eq!(*received.borrow(), ["b:x"]);
     }
 
     #[test]
-    fn a_failing_or_panicking_handler_is_noted_and_the_others_still_hear() {
-        let heard = Rc::default();
+    fn a_failing_or_panicking_handler_is_noted_and_the_others_run() {
+        let received = Rc::default();
         let mut bus = Bus::default();
-        bus.on(EventKind::ProgressMessage, |_| Err("no room".into()));
-        bus.on(EventKind::ProgressMessage, |_| panic!("boom"));
-        bus.on(EventKind::ProgressMessage, listener(&heard, "a"));
+        bus.on(is_progress, |_| Err("disk full".into()));
+        bus.on(is_progress, |_| panic!("boom"));
+        bus.on(is_progress, listener(&received, "a"));
         bus.emit(&progress("x"));
-        assert_eq!(*heard.borrow(), ["a:x"]);
+        assert_eq!(*received.borrow(), ["a:x"]);
         let failures = bus.take_failures();
         assert_eq!(failures.len(), 2);
-        assert_eq!(failures[0], "no room");
+        assert_eq!(failures[0], "disk full");
         assert!(bus.take_failures().is_empty());
     }
 
     #[test]
-    fn nobody_listening_is_fine() {
+    fn an_event_without_subscribers_is_ignored() {
         Bus::default().emit(&progress("x"));
     }
 }

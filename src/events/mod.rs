@@ -1,7 +1,7 @@
-//! What happened, as facts. The journal writes each event down as one line; observers hear of it on the bus.
+//! The events of a run. The journal writes each as one line; the bus delivers it to observers.
 //!
-//! The names are those of the log, so a reader of `logs/<run_id>.log` finds them here. Events carry plain data and
-//! no behaviour; `bus.rs` delivers them.
+//! Names of variants and fields are those of the log (`logs/<run_id>.log`): they are a file format. Events are plain
+//! data without behaviour.
 
 pub mod bus;
 
@@ -13,33 +13,33 @@ use serde_json::Value;
 use crate::state::phase::Phase;
 use crate::state::reason::Reason;
 
-/// The one agent of a build.
+/// The only agent of a build.
 pub const MAIN_AGENT: &str = "main";
 
-/// Where in a run a model request stands. No two answers of a run share a place.
+/// The position of a model request in a run. No two answers of a run share one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RequestPlace {
     pub phase: Phase,
     pub retry_count: u32,
-    /// 0 is the phase's first request; reminders count on.
+    /// 0 for the first request of a phase; reminders count, too.
     pub turn: u32,
 }
 
-/// Tokens that a request may have used although its answer was never recorded.
+/// What a request may have used although its answer was never recorded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Charge {
     pub tokens: u64,
     pub cost_usd: Option<f64>,
 }
 
-/// A bound that ended a conversation; one more round of checks decides.
+/// A limit that ended a conversation; one more round of checks decides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bound {
     pub reason: Reason,
     pub message: String,
 }
 
-/// What the tests of a check came to. What failed without being executed (a fixture, an import) is in `failed` alone.
+/// Test counts of a check. Failures without execution (a fixture, an import) count in `failed` only.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TestTotals {
     pub executed: u32,
@@ -50,7 +50,7 @@ pub struct TestTotals {
     pub failed_names: Vec<String>,
 }
 
-/// Logs of earlier versions have the number of executed tests alone.
+/// Logs of earlier versions have only the number of executed tests.
 fn tests_of_any_version<'de, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Option<TestTotals>, D::Error> {
@@ -71,30 +71,30 @@ fn tests_of_any_version<'de, D: Deserializer<'de>>(
     )
 }
 
-/// A file of the workspace at one moment; one that is gone has neither size nor time.
+/// A file of the workspace at one moment; a deleted one has neither size nor time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileMark {
     pub path: String,
     pub size: Option<u64>,
-    /// When its content was last changed: seconds since 1970, with nanoseconds.
+    /// The mtime: seconds since 1970, with nanoseconds.
     pub modified: Option<String>,
 }
 
-/// A run that another one takes the place of.
+/// A run that another one replaces.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplacedRun {
     pub run_id: String,
     pub spec_file: String,
 }
 
-/// A file as it was tested: what tells its content, and what tells that nobody has touched it since.
+/// A tested file: a digest of its content, and a stamp (inode, size, times) that detects later writes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TestedFile {
     pub content: String,
     pub stamp: String,
 }
 
-/// Everything that happens in a run.
+/// An event of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event")]
 pub enum Event {
@@ -108,10 +108,10 @@ pub enum Event {
         model: String,
         resumed: bool,
         version: String,
-        /// What the spec says; a resume goes on with it when it differs from that of the last start.
+        /// That of the spec; a resume uses it if it differs from the last start.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         max_retries: Option<u32>,
-        /// The run of another spec that this one takes the place of, where it has left something to keep.
+        /// The run of another spec that this one replaces, if it left something to keep.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         replaces: Option<ReplacedRun>,
     },
@@ -134,7 +134,7 @@ pub enum Event {
         reason: String,
         message: String,
     },
-    /// `attempt` is 1 for the first round of a run; `of` is how many there can be.
+    /// `attempt` is 1 for the first round of a run; `of` is the maximum.
     StateStarted {
         agent_id: String,
         state_name: String,
@@ -157,7 +157,7 @@ pub enum Event {
         transition_type: String,
         metadata: Value,
     },
-    /// A request is about to be sent; `worst` is what it costs at the most.
+    /// A request is about to be sent; `worst` is its maximum cost.
     ModelRequested {
         agent_id: String,
         #[serde(flatten)]
@@ -166,12 +166,12 @@ pub enum Event {
         model: String,
         hash: String,
         worst: Charge,
-        /// The line of the request that this one continues; `request` then holds what is new since.
+        /// The line of the request that this one continues; `request` then holds only what is new.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         continues: Option<u64>,
         request: Value,
     },
-    /// `claude` is about to be started: the session's id is ours, and what is resumed after a crash.
+    /// `claude` is about to be started; after a crash the session with this id is resumed.
     ClaudeInvocationStarted {
         agent_id: String,
         state_name: String,
@@ -180,21 +180,21 @@ pub enum Event {
         is_reminder: bool,
         reminder_attempt: u32,
     },
-    /// All that a request in a conversation says. Told to listeners who want to show it, never journaled.
+    /// The full request of a conversation, for observers only; not journaled.
     PromptSent {
         agent_id: String,
         #[serde(flatten)]
         place: RequestPlace,
         request: Value,
     },
-    /// The same request is sent once more.
+    /// The same request is sent again.
     ModelRetried {
         agent_id: String,
         #[serde(flatten)]
         place: RequestPlace,
         attempt: u32,
     },
-    /// What came back: `answer`, or `error` where it is a permanent one.
+    /// The answer, or a permanent error.
     ModelAnswered {
         agent_id: String,
         #[serde(flatten)]
@@ -207,7 +207,7 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
     },
-    /// An answer was not used, and nothing of it was written: what was wrong with it, and whether it had any file.
+    /// An answer was rejected and nothing of it written; `had_a_block` is whether it contained any file.
     AnswerRefused {
         agent_id: String,
         #[serde(flatten)]
@@ -215,14 +215,14 @@ pub enum Event {
         fault: String,
         had_a_block: bool,
     },
-    /// A piece of a stream, as it came. Journaled only with `--debug`.
+    /// A piece of a stream as received. Journaled only with `--debug`.
     ModelStreamed {
         agent_id: String,
         #[serde(flatten)]
         place: RequestPlace,
         piece: String,
     },
-    /// The files of a phase are on disk; `hashes` has the first 16 digits of the SHA-256 of each that was written.
+    /// The files of a phase are on disk; `hashes` has the first 16 hex digits of the SHA-256 of each written file.
     FilesApplied {
         agent_id: String,
         written: Vec<String>,
@@ -230,14 +230,14 @@ pub enum Event {
         #[serde(default)]
         hashes: BTreeMap<String, String>,
     },
-    /// A conversation begins; `files` are those of the workspace, each with what tells its content.
+    /// A conversation begins; `files` are those of the workspace, each with a digest of its content.
     ConversationOpened {
         agent_id: String,
         phase: Phase,
         retry_count: u32,
         files: BTreeMap<String, String>,
     },
-    /// A call of a tool is about to begin: the `call`th of the answer at its place.
+    /// A tool call is about to begin: number `call` of the answer at this place.
     ToolCalled {
         agent_id: String,
         #[serde(flatten)]
@@ -246,7 +246,7 @@ pub enum Event {
         tool_name: String,
         arguments: Value,
     },
-    /// What a call came to; one that did not run says why.
+    /// The result of a tool call; if it did not run, `output` has the reason.
     ToolReturned {
         agent_id: String,
         #[serde(flatten)]
@@ -258,12 +258,12 @@ pub enum Event {
         output: String,
         screen: String,
         execution_time_ms: u64,
-        /// The files that differ from what the log knew before; null where that is not known.
+        /// The files that changed since the last event that lists them; null if unknown.
         #[serde(default)]
         changed: Option<Vec<FileMark>>,
     },
-    /// The environments were started afresh, and the request at this place says so, in these words. `changed` as of a
-    /// call: what differed when the run went on.
+    /// The environments were restarted, and the request at this place says so with the text `words`. `changed` are the
+    /// files that differed on resume.
     EnvironmentsRestarted {
         agent_id: String,
         #[serde(flatten)]
@@ -273,7 +273,7 @@ pub enum Event {
         #[serde(default)]
         changed: Option<Vec<FileMark>>,
     },
-    /// A conversation is over: its last words, the commands that were still running, and the bound that ended it.
+    /// A conversation is over: its last text, the commands that were still running, and the limit that ended it.
     ConversationClosed {
         agent_id: String,
         phase: Phase,
@@ -288,7 +288,7 @@ pub enum Event {
         tool_name: String,
         detail: String,
     },
-    /// A check ended. The streams are bounded; `*_bytes` is how much there was.
+    /// A check ended. The streams are shortened; `*_bytes` are their full sizes.
     ScriptOutput {
         agent_id: String,
         state_name: String,
@@ -296,18 +296,18 @@ pub enum Event {
         tool_name: String,
         hidden: bool,
         passed: bool,
-        /// Why it failed, in words; null when it passed.
+        /// Why it failed; null if it passed.
         problem: Option<String>,
         exit_code: i32,
         execution_time_ms: u64,
-        /// Nothing where no runner said how many tests there were.
+        /// Null if no runner reported test counts.
         #[serde(default, deserialize_with = "tests_of_any_version")]
         tests: Option<TestTotals>,
-        /// It passed after it had failed in the same round.
+        /// It passed after a failure in the same round.
         #[serde(default)]
         flaky: bool,
-        /// Tests that no earlier line of this check has as executed, and those that were skipped, by name; only where
-        /// protected or hidden tests exist.
+        /// Names of tests that no earlier line of this check lists as executed; only if protected or hidden tests
+        /// exist.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         first_executed: Vec<String>,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -318,8 +318,7 @@ pub enum Event {
         stderr_bytes: u64,
         env_vars: Vec<String>,
     },
-    /// Protected files were put back, and what did not belong to them removed.
-    /// What another run left in the workspace is in its folder of the logs.
+    /// The workspace of the replaced run was moved to that run's folder in `logs/`.
     WorkspaceKept {
         agent_id: String,
         kept: ReplacedRun,
@@ -329,6 +328,7 @@ pub enum Event {
         agent_id: String,
         files: BTreeMap<String, TestedFile>,
     },
+    /// Protected files were restored, and foreign files removed from protected folders.
     ProtectedRestored {
         agent_id: String,
         restored: Vec<String>,
@@ -343,14 +343,14 @@ pub enum Event {
         agent_id: String,
         tool_name: String,
     },
-    /// Behind which walls programs run from here on; where less than everything holds it ends up in `notes`.
+    /// The sandbox mode of programs from here on; anything less than full isolation is added to `notes`.
     SandboxFound {
         agent_id: String,
         mode: String,
         message: String,
         is_note: bool,
     },
-    /// Something the user should know; it ends up in `notes`.
+    /// Something that the user should know; it is added to `notes`.
     NoteAdded {
         agent_id: String,
         note: String,
@@ -359,7 +359,7 @@ pub enum Event {
         agent_id: String,
         message: String,
     },
-    /// `charge` is set where a request broke off and may have cost something.
+    /// `charge` is set if a request was interrupted and may have cost something.
     ErrorOccurred {
         agent_id: String,
         error_type: String,
@@ -371,8 +371,8 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         charge: Option<Charge>,
     },
-    /// The tail of the log could not be read and was cut off; `dropped` shows its beginning, escaped, and `kept_as`
-    /// names the file in `logs/` that has it whole.
+    /// An unreadable tail of the log was cut off; `dropped` is its beginning, escaped, and `kept_as` the file in
+    /// `logs/` that has all of it.
     LogMended {
         agent_id: String,
         dropped_bytes: u64,
@@ -380,81 +380,4 @@ pub enum Event {
         #[serde(default)]
         kept_as: String,
     },
-}
-
-/// The kind of an event, for subscribing to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum EventKind {
-    WorkflowStarted,
-    WorkflowCompleted,
-    WorkflowPaused,
-    WorkflowInterrupted,
-    StateStarted,
-    StateCompleted,
-    TransitionOccurred,
-    ModelRequested,
-    ClaudeInvocationStarted,
-    PromptSent,
-    ModelRetried,
-    ModelAnswered,
-    AnswerRefused,
-    ModelStreamed,
-    FilesApplied,
-    ConversationOpened,
-    ToolCalled,
-    ToolReturned,
-    EnvironmentsRestarted,
-    ConversationClosed,
-    ToolInvocation,
-    ScriptOutput,
-    WorkspaceKept,
-    WorkspaceTested,
-    ProtectedRestored,
-    HiddenFilesPlaced,
-    HiddenFilesRemoved,
-    SandboxFound,
-    NoteAdded,
-    ProgressMessage,
-    ErrorOccurred,
-    LogMended,
-}
-
-impl Event {
-    /// Returns the kind of this event.
-    pub fn kind(&self) -> EventKind {
-        match self {
-            Event::WorkflowStarted { .. } => EventKind::WorkflowStarted,
-            Event::WorkflowCompleted { .. } => EventKind::WorkflowCompleted,
-            Event::WorkflowPaused { .. } => EventKind::WorkflowPaused,
-            Event::WorkflowInterrupted { .. } => EventKind::WorkflowInterrupted,
-            Event::StateStarted { .. } => EventKind::StateStarted,
-            Event::StateCompleted { .. } => EventKind::StateCompleted,
-            Event::TransitionOccurred { .. } => EventKind::TransitionOccurred,
-            Event::ModelRequested { .. } => EventKind::ModelRequested,
-            Event::ClaudeInvocationStarted { .. } => EventKind::ClaudeInvocationStarted,
-            Event::PromptSent { .. } => EventKind::PromptSent,
-            Event::ModelRetried { .. } => EventKind::ModelRetried,
-            Event::ModelAnswered { .. } => EventKind::ModelAnswered,
-            Event::AnswerRefused { .. } => EventKind::AnswerRefused,
-            Event::ModelStreamed { .. } => EventKind::ModelStreamed,
-            Event::FilesApplied { .. } => EventKind::FilesApplied,
-            Event::ConversationOpened { .. } => EventKind::ConversationOpened,
-            Event::ToolCalled { .. } => EventKind::ToolCalled,
-            Event::ToolReturned { .. } => EventKind::ToolReturned,
-            Event::EnvironmentsRestarted { .. } => EventKind::EnvironmentsRestarted,
-            Event::ConversationClosed { .. } => EventKind::ConversationClosed,
-            Event::ToolInvocation { .. } => EventKind::ToolInvocation,
-            Event::ScriptOutput { .. } => EventKind::ScriptOutput,
-            Event::WorkspaceKept { .. } => EventKind::WorkspaceKept,
-            Event::WorkspaceTested { .. } => EventKind::WorkspaceTested,
-            Event::ProtectedRestored { .. } => EventKind::ProtectedRestored,
-            Event::HiddenFilesPlaced { .. } => EventKind::HiddenFilesPlaced,
-            Event::HiddenFilesRemoved { .. } => EventKind::HiddenFilesRemoved,
-            Event::SandboxFound { .. } => EventKind::SandboxFound,
-            Event::NoteAdded { .. } => EventKind::NoteAdded,
-            Event::ProgressMessage { .. } => EventKind::ProgressMessage,
-            Event::ErrorOccurred { .. } => EventKind::ErrorOccurred,
-            Event::LogMended { .. } => EventKind::LogMended,
-        }
-    }
 }

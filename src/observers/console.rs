@@ -13,38 +13,42 @@ use anstyle::{AnsiColor, Style};
 
 use super::event_text::{EventText, Tone, line_of, minutes, money, name, phase};
 use super::printable::plain_text;
+use crate::events::Event;
 use crate::events::bus::Bus;
-use crate::events::{Event, EventKind};
 
 const TICK: Duration = Duration::from_secs(1);
 /// Back to the first column, and away with what stands there.
 const ERASE: &str = "\r\x1b[K";
 const USUAL_WIDTH: u16 = 80;
 
-const HEARD: &[EventKind] = &[
-    EventKind::WorkflowStarted,
-    EventKind::WorkflowCompleted,
-    EventKind::WorkflowPaused,
-    EventKind::WorkflowInterrupted,
-    EventKind::StateStarted,
-    EventKind::StateCompleted,
-    EventKind::ModelRequested,
-    EventKind::ModelRetried,
-    EventKind::ModelAnswered,
-    EventKind::FilesApplied,
-    EventKind::ToolCalled,
-    EventKind::ToolReturned,
-    EventKind::EnvironmentsRestarted,
-    EventKind::ToolInvocation,
-    EventKind::ScriptOutput,
-    EventKind::ProtectedRestored,
-    EventKind::SandboxFound,
-    EventKind::NoteAdded,
-    EventKind::AnswerRefused,
-    EventKind::ProgressMessage,
-    EventKind::ErrorOccurred,
-    EventKind::LogMended,
-];
+/// The events that the console shows.
+fn is_shown(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::WorkflowStarted { .. }
+            | Event::WorkflowCompleted { .. }
+            | Event::WorkflowPaused { .. }
+            | Event::WorkflowInterrupted { .. }
+            | Event::StateStarted { .. }
+            | Event::StateCompleted { .. }
+            | Event::ModelRequested { .. }
+            | Event::ModelRetried { .. }
+            | Event::ModelAnswered { .. }
+            | Event::FilesApplied { .. }
+            | Event::ToolCalled { .. }
+            | Event::ToolReturned { .. }
+            | Event::EnvironmentsRestarted { .. }
+            | Event::ToolInvocation { .. }
+            | Event::ScriptOutput { .. }
+            | Event::ProtectedRestored { .. }
+            | Event::SandboxFound { .. }
+            | Event::NoteAdded { .. }
+            | Event::AnswerRefused { .. }
+            | Event::ProgressMessage { .. }
+            | Event::ErrorOccurred { .. }
+            | Event::LogMended { .. }
+    )
+}
 
 /// How the console behaves and where it writes.
 pub struct ConsoleOptions {
@@ -104,13 +108,11 @@ impl Console {
             is_drawn: false,
         };
         let screen = Arc::new(Mutex::new(screen));
-        for kind in HEARD.iter().copied() {
-            let screen = screen.clone();
-            bus.on(kind, move |event| {
-                lock(&screen).on_event(event);
-                Ok(())
-            });
-        }
+        let target = screen.clone();
+        bus.on(is_shown, move |event| {
+            lock(&target).on_event(event);
+            Ok(())
+        });
         let ticker = has_live_line
             .then(|| start_ticker(screen.clone()))
             .flatten();

@@ -4,12 +4,10 @@
 //! `<agent>_<state>_<step>.<what>`; numbers count on when a run is resumed. Nothing that exists is overwritten and no
 //! link is followed. A directory that cannot be written is told once, and the run goes on.
 
-use std::cell::RefCell;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 use rustix::fs::{Dir, Mode, OFlags, mkdir, open, openat};
 use rustix::io::Errno;
@@ -17,20 +15,25 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::events::bus::{Bus, HandlerResult};
-use crate::events::{Event, EventKind, RequestPlace};
+use crate::events::{Event, RequestPlace};
 use crate::state::run::timestamp;
 
-const HEARD: [EventKind; 9] = [
-    EventKind::PromptSent,
-    EventKind::ModelRequested,
-    EventKind::ModelRetried,
-    EventKind::ModelStreamed,
-    EventKind::ModelAnswered,
-    EventKind::ToolCalled,
-    EventKind::ToolReturned,
-    EventKind::ScriptOutput,
-    EventKind::TransitionOccurred,
-];
+/// The events that are written to files.
+fn is_written(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::PromptSent { .. }
+            | Event::ModelRequested { .. }
+            | Event::ModelRetried { .. }
+            | Event::ModelStreamed { .. }
+            | Event::ModelAnswered { .. }
+            | Event::ToolCalled { .. }
+            | Event::ToolReturned { .. }
+            | Event::ScriptOutput { .. }
+            | Event::TransitionOccurred { .. }
+    )
+}
+
 const TRANSITIONS: &str = "transitions.log";
 const MAX_NAME_BYTES: usize = 60;
 /// How often a number that someone else took meanwhile is passed over.
@@ -46,15 +49,12 @@ pub struct DebugFiles {
 impl DebugFiles {
     /// Subscribes debug files in the directory at `path`, which is made with the first of them; its parent is there.
     pub fn attach(bus: &mut Bus, path: PathBuf) {
-        let debug = Rc::new(RefCell::new(DebugFiles {
+        let mut debug = DebugFiles {
             path,
             files: None,
             has_failed: false,
-        }));
-        for kind in HEARD {
-            let debug = debug.clone();
-            bus.on(kind, move |event| debug.borrow_mut().on_event(event));
-        }
+        };
+        bus.on(is_written, move |event| debug.on_event(event));
     }
 
     /// Writes down an event. Only the first failure is told: on a full disk each piece of a stream would be one.
@@ -65,7 +65,8 @@ impl DebugFiles {
                 Err(format!(
                     "debug files in {} are incomplete: {failure}",
                     self.path.display()
-                ))
+                )
+                .into())
             }
             _ => Ok(()),
         }
@@ -336,7 +337,7 @@ impl DebugDir {
 
 fn fill(mut file: impl Write, text: &str) -> HandlerResult {
     file.write_all(text.as_bytes())
-        .map_err(|error| format!("cannot write: {error}"))
+        .map_err(|error| format!("cannot write: {error}").into())
 }
 
 fn failure(name: &str, error: Errno) -> String {
