@@ -45,6 +45,8 @@ pub struct Run {
     pub context: Context,
     pub generator: Box<dyn Generator>,
     pub checks: ToolRegistry,
+    /// The headline of the first check that failed in the last round.
+    pub first_failure: Option<String>,
 }
 
 /// Drives the run to its end. An `Err` leaves the state as it is: the run was stopped, paused, or could go no
@@ -146,7 +148,7 @@ impl Run {
             }
             (Phase::Failed, None) => {
                 state.reason = Some(Reason::RetriesExhausted);
-                state.last_error = Some(steps::failure_line(state));
+                state.last_error = Some(steps::failure_line(state, self.first_failure.as_deref()));
             }
             (Phase::Success, _) => state.reason = Some(Reason::TestsPassed),
             _ => {}

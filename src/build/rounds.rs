@@ -7,11 +7,9 @@ use std::io::{self, BufRead};
 use serde::Serialize;
 
 use crate::build::checks::ToolResult;
+use crate::build::checks::problem::EvidenceProblem;
 use crate::events::{Event, TestTotals};
 use crate::state::phase::Phase;
-
-/// How many names a sentence has.
-const SHOWN_NAMES: usize = 5;
 
 /// The rounds of a run so far.
 #[derive(Debug, Default)]
@@ -106,49 +104,34 @@ impl Rounds {
     }
 
     /// Returns what an earlier round had and this result has not: tests that were executed.
-    pub fn lost(&self, check: &str, result: &ToolResult) -> Option<String> {
+    pub fn lost(&self, check: &str, result: &ToolResult) -> Option<EvidenceProblem> {
         let (earlier, tests) = (self.checks.get(check)?, result.tests.as_ref()?);
         if tests.executed < earlier.most {
-            let executed = tests.executed;
-            return Some(format!(
-                "{executed} tests were executed, and {} in an earlier round",
-                earlier.most
-            ));
+            return Some(EvidenceProblem::LostTests {
+                executed: tests.executed,
+                earlier: earlier.most,
+            });
         }
         let names = &result.names;
         let skipped = names
             .skipped
             .iter()
             .filter(|name| !names.executed.contains(*name));
-        let lost: Vec<&str> = skipped
+        let lost: Vec<String> = skipped
             .filter(|name| earlier.executed.contains(*name))
-            .map(String::as_str)
+            .cloned()
             .collect();
-        let shown = lost
-            .iter()
-            .take(SHOWN_NAMES)
-            .copied()
-            .collect::<Vec<_>>()
-            .join(", ");
-        match lost.len() {
-            0 => None,
-            few if few <= SHOWN_NAMES => Some(format!(
-                "tests of an earlier round are skipped now: {shown}"
-            )),
-            many => Some(format!(
-                "tests of an earlier round are skipped now: {shown} and {} more",
-                many - SHOWN_NAMES
-            )),
-        }
+        (!lost.is_empty()).then_some(EvidenceProblem::NewlySkipped(lost))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::build::checks::problem::CheckProblem;
 
     fn result(executed: &[&str], skipped: &[&str]) -> ToolResult {
-        let mut result = ToolResult::broken(String::new());
+        let mut result = ToolResult::broken(CheckProblem::ExitCode(0));
         result.tests = Some(TestTotals {
             executed: executed.len() as u32,
             ..TestTotals::default()
@@ -192,6 +175,7 @@ mod tests {
             rounds.apply(&event);
         }
         let lost = rounds.lost("unit", &result(executed, skipped));
+        let lost = lost.map(|lost| lost.to_string());
         assert_eq!(lost.as_deref(), expected, "{executed:?} {skipped:?}");
         assert_eq!(rounds.lost("another", &result(executed, skipped)), None);
     }

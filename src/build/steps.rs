@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use crate::build::Run;
-use crate::build::checks::report::{FailedCheck, report};
+use crate::build::checks::problem::{CheckProblem, EvidenceProblem};
+use crate::build::checks::report::{FailedCheck, headline, report};
 use crate::build::checks::text::cut_middle;
 use crate::build::checks::{CANNOT_START, ToolResult};
 use crate::build::context::Context;
@@ -100,11 +101,11 @@ struct CheckRound {
 
 impl CheckRound {
     fn all_passed(&self) -> bool {
-        self.results.iter().all(|(_, result)| result.passed)
+        self.results.iter().all(|(_, result)| result.passed())
     }
 
     fn first_failed(&self) -> Option<&(usize, ToolResult)> {
-        self.results.iter().find(|(_, result)| !result.passed)
+        self.results.iter().find(|(_, result)| !result.passed())
     }
 
     fn restore_protected(&mut self, context: &mut Context) -> Result<()> {
@@ -132,7 +133,7 @@ pub fn test(run: &mut Run) -> Result<Outcome> {
     }
     round.restore_protected(&mut run.context)?;
     tampering::note_all(&mut run.context)?;
-    remember(&mut run.context, &round);
+    remember(run, &round);
     let outcome = verdict(&run.context, &round)?;
     if outcome == Outcome::Passed {
         tested_files::record(&mut run.context)?;
@@ -147,7 +148,7 @@ fn check(run: &mut Run, index: usize, round: &mut CheckRound) -> Result<()> {
     loop {
         let result = check_once(run, index, &check, round)?;
         let step_number = round.results.len() as u32 + 1;
-        let is_flaky = result.passed && 0 < failures;
+        let is_flaky = result.passed() && 0 < failures;
         let context = &mut run.context;
         context.record(output_event(
             context,
@@ -172,7 +173,8 @@ fn check(run: &mut Run, index: usize, round: &mut CheckRound) -> Result<()> {
                 check.name
             ))?;
         }
-        let is_final = result.passed || failures == check.rerun || result.exit_code == CANNOT_START;
+        let is_final =
+            result.passed() || failures == check.rerun || result.exit_code == CANNOT_START;
         if is_final {
             round.results.push((index, result));
             return Ok(());
@@ -213,12 +215,11 @@ fn check_once(
 
 /// Tests that an earlier round executed are executed in this one, too, unless the user has set another bound.
 fn compare_with_earlier_rounds(context: &Context, check: &CheckSpec, result: &mut ToolResult) {
-    if !result.passed || check.min_tests.is_some() || !context.rules.has_tests() {
+    if !result.passed() || check.min_tests.is_some() || !context.rules.has_tests() {
         return;
     }
     if let Some(lost) = context.log_state.rounds().lost(&check.name, result) {
-        result.passed = false;
-        result.problem = Some(format!("exit code 0, but {lost}"));
+        result.problem = Some(CheckProblem::Unproven(lost));
     }
 }
 
@@ -236,9 +237,8 @@ fn run_tool(run: &mut Run, index: usize) -> Result<ToolResult> {
 fn run_visible(run: &mut Run, index: usize) -> Result<ToolResult> {
     let was_empty = run.context.workspace.is_empty_but(&KEPT_NAMES)?;
     let mut result = run_tool(run, index)?;
-    if result.passed && !was_empty && run.context.workspace.is_empty_but(&KEPT_NAMES)? {
-        result.passed = false;
-        result.problem = Some("exit code 0, but it emptied the workspace".into());
+    if result.passed() && !was_empty && run.context.workspace.is_empty_but(&KEPT_NAMES)? {
+        result.problem = Some(CheckProblem::Unproven(EvidenceProblem::WorkspaceEmptied));
     }
     Ok(result)
 }
@@ -294,8 +294,8 @@ fn output_event(
         step_number,
         tool_name: check.name.clone(),
         hidden: check.hidden,
-        passed: result.passed,
-        problem: result.problem.clone(),
+        passed: result.passed(),
+        problem: result.problem.as_ref().map(CheckProblem::to_string),
         exit_code: result.exit_code,
         execution_time_ms: result.took.as_millis() as u64,
         tests: result.tests.clone(),
@@ -311,18 +311,17 @@ fn output_event(
 }
 
 /// Keeps what the next patch is asked with.
-fn remember(context: &mut Context, round: &CheckRound) {
-    let checks = &context.spec.checks;
+fn remember(run: &mut Run, round: &CheckRound) {
+    let checks = &run.context.spec.checks;
     let failed: Vec<FailedCheck<'_>> = round
         .results
         .iter()
-        .filter(|(_, result)| !result.passed)
-        .map(|(index, result)| failed_check(&checks[*index], result))
+        .filter_map(|(index, result)| failed_check(&checks[*index], result))
         .collect();
     let passed: Vec<&str> = round
         .results
         .iter()
-        .filter(|(index, result)| result.passed && !checks[*index].hidden)
+        .filter(|(index, result)| result.passed() && !checks[*index].hidden)
         .map(|(index, _)| checks[*index].name.as_str())
         .collect();
     let RestoredFiles { restored, removed } = &round.put_back;
@@ -331,7 +330,8 @@ fn remember(context: &mut Context, round: &CheckRound) {
     } else {
         report(&failed, &passed, restored, removed)
     };
-    let state = &mut context.state;
+    run.first_failure = failed.first().map(headline);
+    let state = &mut run.context.state;
     state.test_passed = round.all_passed();
     state.last_test_output = output;
     let first = round.first_failed();
@@ -341,19 +341,20 @@ fn remember(context: &mut Context, round: &CheckRound) {
         .unwrap_or_default();
 }
 
-fn failed_check<'a>(check: &'a CheckSpec, result: &'a ToolResult) -> FailedCheck<'a> {
-    FailedCheck {
+fn failed_check<'a>(check: &'a CheckSpec, result: &'a ToolResult) -> Option<FailedCheck<'a>> {
+    let problem = result.problem.as_ref()?;
+    Some(FailedCheck {
         name: &check.name,
         command: &check.command,
         hidden: check.hidden,
-        problem: result.problem.as_deref().unwrap_or("failed"),
+        problem,
         stdout: &result.stdout.text,
         stderr: &result.stderr.text,
         stdout_dropped: result.stdout.dropped,
         stderr_dropped: result.stderr.dropped,
         refused: &result.refused,
         tests: result.tests.as_ref(),
-    }
+    })
 }
 
 fn verdict(context: &Context, round: &CheckRound) -> Result<Outcome> {
@@ -375,26 +376,22 @@ fn verdict(context: &Context, round: &CheckRound) -> Result<Outcome> {
     match (timed_out, context.spec.on_timeout) {
         (Some((index, result)), OnTimeout::Fail) => {
             let name = &context.spec.checks[*index].name;
-            let problem = result.problem.as_deref().unwrap_or("timed out");
+            let problem = result.problem.as_ref().map(CheckProblem::to_string);
             Err(Error::Failed(
                 Reason::CheckTimeout,
-                format!("check {name}: {problem}"),
+                format!("check {name}: {}", problem.unwrap_or_default()),
             ))
         }
         _ => Ok(Outcome::TestsFailed),
     }
 }
 
-/// Says in one line what failed in the last round, for a run that has no retries left.
-pub fn failure_line(state: &RunState) -> String {
-    // The first heading of the report names the first check that failed, and says how; an exit code may be 0.
-    let first = state
-        .last_test_output
-        .lines()
-        .find_map(|line| line.strip_prefix("## "))
-        .unwrap_or("no report is left");
+/// One line for a run that has no retries left; `first_failure` is the headline of the first failed check.
+pub fn failure_line(state: &RunState, first_failure: Option<&str>) -> String {
     format!(
-        "the checks still fail after {} of {} retries: {first}",
-        state.retry_count, state.max_retries
+        "the checks still fail after {} of {} retries: {}",
+        state.retry_count,
+        state.max_retries,
+        first_failure.unwrap_or("no report is left")
     )
 }

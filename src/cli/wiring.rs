@@ -110,6 +110,7 @@ pub fn assemble(
         context,
         generator,
         checks,
+        first_failure: None,
     })
 }
 

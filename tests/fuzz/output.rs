@@ -4,6 +4,7 @@ use std::slice::from_ref;
 
 use orchestrator::build::checks::causes::causes;
 use orchestrator::build::checks::evidence::summary;
+use orchestrator::build::checks::problem::CheckProblem;
 use orchestrator::build::checks::report::{FailedCheck, MAX_REPORT, report};
 use orchestrator::build::checks::text::{cut_middle, escaped, plain, printable};
 use orchestrator::environments::output::ChildOutput;
@@ -98,7 +99,7 @@ fn checks() {
             name: "unit",
             command: &["sh".to_owned()],
             hidden: false,
-            problem: "exit code 1",
+            problem: &CheckProblem::ExitCode(1),
             stdout: &shown,
             stderr: &rest,
             stdout_dropped: 0,

@@ -14,6 +14,7 @@ use crate::build::checks::evidence::channel::ChannelReports;
 use crate::build::checks::evidence::runner::of_command;
 use crate::build::checks::evidence::weigh::{CheckFacts, Evidence, judge};
 use crate::build::checks::evidence::{Runner, TestCounts, TestNames, without_passed_tests};
+use crate::build::checks::problem::{CheckProblem, EvidenceProblem};
 use crate::build::checks::sandbox_hints::{protected_hints, refusals, refused_process, too_large};
 use crate::build::checks::{CANNOT_START, TIMED_OUT, Tool, ToolOutput, ToolResult, text};
 use crate::build::child_env::ChildEnv;
@@ -156,17 +157,10 @@ impl CommandCheck {
         let (stdout, stderr) = (self.shown(known, stdout), self.shown(known, stderr));
         let (exit_code, mut died) = verdict(&finished.ended, &self.check);
         if matches!(finished.ended, JobEnd::CannotStart(_)) {
-            died = self
-                .missing()
-                .map(|missing| format!("cannot start: {missing}"))
-                .or(died);
+            died = self.missing().map(CheckProblem::CannotStart).or(died);
         }
-        let problem = died.or_else(|| {
-            Some(format!(
-                "exit code 0, but {}",
-                self.lacks_evidence(&evidence)?
-            ))
-        });
+        let problem =
+            died.or_else(|| Some(CheckProblem::Unproven(self.lacks_evidence(&evidence)?)));
         let launcher = self.launcher();
         let hints = launcher
             .policy
@@ -180,12 +174,16 @@ impl CommandCheck {
         let unsaid = policy.filter(|_| exit_code == 128 + SIGXFSZ).map(too_large);
         refused.extend(unsaid.filter(|words| !refused.contains(words)));
         let crowded = policy.and_then(|policy| refused_process(&stdout.text, &stderr.text, policy));
-        let problem =
-            problem.map(|own| crowded.map_or(own.clone(), |limit| format!("{own}; {limit}")));
+        let problem = problem.map(|end| match crowded {
+            Some(limit) => CheckProblem::ProcessRefused {
+                end: Box::new(end),
+                limit,
+            },
+            None => end,
+        });
         ToolResult {
             refused,
             hints: hints.unwrap_or_default(),
-            passed: problem.is_none(),
             problem,
             exit_code,
             timed_out: finished.ended == JobEnd::TimedOut,
@@ -226,32 +224,30 @@ impl CommandCheck {
     }
 
     /// A pass needs evidence where the runner is known, or where the user wants it.
-    fn lacks_evidence(&self, evidence: &Evidence) -> Option<String> {
-        let (failed, wanted) = (evidence.failed, self.check.min_tests);
-        // An exit status can be forged by a hook; the runner's own count is harder to.
-        if 0 < failed {
-            return Some(format!("the summary says that {failed} tests failed"));
+    fn lacks_evidence(&self, evidence: &Evidence) -> Option<EvidenceProblem> {
+        // An exit status can be forged by a hook; the runner's own count is harder to forge.
+        if 0 < evidence.failed {
+            return Some(EvidenceProblem::TestsFailed(evidence.failed));
         }
-        match (evidence.counts.map(|counts| counts.executed), wanted) {
-            _ if evidence.problem.is_some() => evidence.problem.clone(),
-            (Some(executed), wanted) if executed < wanted.unwrap_or(1) => Some(match executed {
-                0 => "no test was executed".into(),
-                _ => format!(
-                    "only {executed} tests were executed, and min_tests is {}",
-                    wanted.unwrap_or(1)
-                ),
-            }),
-            (None, Some(wanted)) if wanted > 0 => {
-                let advice = evidence
-                    .runner
-                    .and_then(Runner::advice)
-                    .map(|advice| format!(" ({advice})"));
-                Some(format!(
-                    "no known summary says how many tests were executed, and min_tests is {wanted}{}",
-                    advice.unwrap_or_default()
-                ))
+        if evidence.problem.is_some() {
+            return evidence.problem.clone();
+        }
+        match (evidence.counts, self.check.min_tests) {
+            (Some(counts), min_tests) => {
+                let (executed, min_tests) = (counts.executed, min_tests.unwrap_or(1));
+                (executed < min_tests).then_some(match executed {
+                    0 => EvidenceProblem::NoTests,
+                    _ => EvidenceProblem::TooFewTests {
+                        executed,
+                        min_tests,
+                    },
+                })
             }
-            _ => None,
+            (None, Some(min_tests)) if 0 < min_tests => Some(EvidenceProblem::NotCounted {
+                min_tests,
+                runner: evidence.runner,
+            }),
+            (None, _) => None,
         }
     }
 
@@ -314,46 +310,23 @@ fn tests(counts: TestCounts, names: &TestNames) -> TestTotals {
 }
 
 /// The exit code that stands for an end, and what was wrong with it.
-fn verdict(ended: &JobEnd, check: &CheckSpec) -> (i32, Option<String>) {
+fn verdict(ended: &JobEnd, check: &CheckSpec) -> (i32, Option<CheckProblem>) {
     match ended {
         JobEnd::Exited(0) => (0, None),
-        JobEnd::Exited(code) => (*code, Some(format!("exit code {code}"))),
-        JobEnd::Signalled(number) => (
-            128 + number,
-            Some(format!("killed by {}", signal_name(*number))),
+        JobEnd::Exited(code) => (*code, Some(CheckProblem::ExitCode(*code))),
+        JobEnd::Signalled(number) => (128 + number, Some(CheckProblem::Signal(*number))),
+        JobEnd::TimedOut => (TIMED_OUT, Some(CheckProblem::TimedOut(check.timeout))),
+        JobEnd::CannotStart(reason) => (
+            CANNOT_START,
+            Some(CheckProblem::CannotStart(reason.clone())),
         ),
-        JobEnd::TimedOut => (
-            TIMED_OUT,
-            Some(format!(
-                "timed out after {} seconds",
-                check.timeout.as_secs_f64()
-            )),
-        ),
-        JobEnd::CannotStart(why) => (CANNOT_START, Some(format!("cannot start: {why}"))),
         JobEnd::NoWalls(failure) => (
             CANNOT_START,
-            Some(format!("cannot start: no sandbox: {failure}")),
+            Some(CheckProblem::CannotStart(format!("no sandbox: {failure}"))),
         ),
-        JobEnd::Limit(which) => (128 + SIGKILL, Some(format!("ended: {which}"))),
+        JobEnd::Limit(which) => (
+            128 + SIGKILL,
+            Some(CheckProblem::LimitExceeded(which.clone())),
+        ),
     }
-}
-
-fn signal_name(number: i32) -> String {
-    let name = match number {
-        1 => "SIGHUP",
-        2 => "SIGINT",
-        3 => "SIGQUIT",
-        4 => "SIGILL",
-        6 => "SIGABRT",
-        7 => "SIGBUS",
-        8 => "SIGFPE",
-        9 => "SIGKILL",
-        11 => "SIGSEGV",
-        13 => "SIGPIPE",
-        15 => "SIGTERM",
-        24 => "SIGXCPU",
-        25 => "SIGXFSZ",
-        _ => return format!("signal {number}"),
-    };
-    format!("signal {number} ({name})")
 }

@@ -7,6 +7,7 @@
 pub mod causes;
 pub mod command;
 pub mod evidence;
+pub mod problem;
 pub mod report;
 pub mod sandbox_hints;
 pub mod text;
@@ -16,6 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crate::build::checks::evidence::TestNames;
+use crate::build::checks::problem::CheckProblem;
 use crate::error::{Error, Result};
 use crate::events::TestTotals;
 
@@ -36,9 +38,8 @@ pub trait Tool {
 /// A tool's verdict and what it printed, made plain.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolResult {
-    pub passed: bool,
-    /// Why it did not pass, in words.
-    pub problem: Option<String>,
+    /// Why it did not pass; nothing where it passed.
+    pub problem: Option<CheckProblem>,
     pub exit_code: i32,
     pub timed_out: bool,
     /// What the tests came to, where that is known.
@@ -93,19 +94,21 @@ impl ToolRegistry {
             return Err(Error::Bug(format!("there is no tool {index}")));
         };
         catch_unwind(AssertUnwindSafe(|| tool.run())).unwrap_or_else(|_| {
-            Ok(ToolResult::broken(format!(
-                "the tool {} panicked",
-                tool.name()
-            )))
+            let problem = CheckProblem::ToolPanicked(tool.name().to_owned());
+            Ok(ToolResult::broken(problem))
         })
     }
 }
 
 impl ToolResult {
-    /// Returns the result of a tool that could not do its work.
-    pub fn broken(problem: String) -> ToolResult {
+    /// Whether the check passed.
+    pub fn passed(&self) -> bool {
+        self.problem.is_none()
+    }
+
+    /// The result of a tool that could not do its work.
+    pub fn broken(problem: CheckProblem) -> ToolResult {
         ToolResult {
-            passed: false,
             problem: Some(problem),
             exit_code: CANNOT_START,
             timed_out: false,
@@ -142,8 +145,10 @@ mod tests {
         let mut registry = ToolRegistry::default();
         registry.add(Box::new(Panicking));
         let result = registry.run(0).unwrap();
-        assert!(!result.passed);
-        assert!(result.problem.unwrap().contains("panicking"));
+        assert_eq!(
+            result.problem,
+            Some(CheckProblem::ToolPanicked("panicking".into()))
+        );
         assert!(matches!(registry.run(1), Err(Error::Bug(_))));
     }
 }

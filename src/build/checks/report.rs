@@ -5,6 +5,7 @@
 //! same input gives the same report; running the checks is not done here.
 
 use super::causes::{Cause, causes};
+use super::problem::CheckProblem;
 use super::text::{cut_middle, escaped, printable, with_short_rulers, without_repetitions};
 use crate::events::TestTotals;
 use std::collections::HashSet;
@@ -16,8 +17,7 @@ pub struct FailedCheck<'a> {
     pub name: &'a str,
     pub command: &'a [String],
     pub hidden: bool,
-    /// Such as `exit code 1`, `timed out after 300 seconds`, `cannot start: no such file`.
-    pub problem: &'a str,
+    pub problem: &'a CheckProblem,
     pub stdout: &'a str,
     pub stderr: &'a str,
     /// Bytes that were printed and not kept.
@@ -111,9 +111,25 @@ fn opening(failed: &[FailedCheck], passed: &[&str]) -> String {
     text + "\n"
 }
 
+/// Names a failed check and its problem in one line: as much as the model may learn of them.
+pub fn headline(check: &FailedCheck) -> String {
+    if check.hidden {
+        let problem = shown(&check.problem.disclosed(), MAX_PROBLEM);
+        return format!("A hidden check failed: {problem}");
+    }
+    format!(
+        "Check {} failed: {}",
+        shown(check.name, MAX_FILE_NAME),
+        shown(&check.problem.to_string(), MAX_PROBLEM)
+    )
+}
+
 fn tell(check: &FailedCheck, parts: &mut Vec<ReportPart>) {
     if check.hidden {
-        parts.push(ReportPart::Ours(hidden(check.problem)));
+        parts.push(ReportPart::Ours(format!(
+            "\n## {}\nIts command, files and output are not shown.\n",
+            headline(check)
+        )));
         return;
     }
     parts.push(ReportPart::Ours(heading(check)));
@@ -149,24 +165,7 @@ fn tell(check: &FailedCheck, parts: &mut Vec<ReportPart>) {
     }
 }
 
-/// Why a program cannot start names the program, which may be one of the hidden files; what is missing in a summary
-/// tells of the output.
-fn hidden(problem: &str) -> String {
-    let problem = match problem {
-        start if start.starts_with("cannot start") => "cannot start".to_owned(),
-        evidence if evidence.starts_with("exit code 0") => {
-            "its tests did not all run and pass".to_owned()
-        }
-        other => shown(other, MAX_PROBLEM),
-    };
-    format!("\n## A hidden check failed: {problem}\nIts command, files and output are not shown.\n")
-}
-
 fn heading(check: &FailedCheck) -> String {
-    let (name, problem) = (
-        shown(check.name, MAX_FILE_NAME),
-        shown(check.problem, MAX_PROBLEM),
-    );
     let words: Vec<String> = check.command.iter().map(|word| quoted(word)).collect();
     let tests = check.tests.map(
         |TestTotals {
@@ -183,7 +182,8 @@ fn heading(check: &FailedCheck) -> String {
     );
     let command = shortened(words.join(" "), MAX_COMMAND);
     format!(
-        "\n## Check {name} failed: {problem}\nCommand: {command}\n{}",
+        "\n## {}\nCommand: {command}\n{}",
+        headline(check),
         tests.unwrap_or_default()
     )
 }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use crate::build::checks::ToolResult;
+use crate::build::checks::problem::CheckProblem;
 use crate::build::context::Context;
 use crate::build::protection::{
     ByPath, ProtectedTree, VerifiedFiles, get, has_content, is_below, writable,
@@ -16,9 +17,6 @@ use crate::build::spec::inputs::{InputKind, WorkspaceInput};
 use crate::error::Result;
 use crate::workspace::safe_path::SafePath;
 use crate::workspace::{EntryKind, Workspace, WorkspaceEntry};
-
-/// So many files are named in a problem.
-const MOST_NAMES: usize = 10;
 
 /// Protected files as they were when a check began.
 #[derive(Debug)]
@@ -98,16 +96,24 @@ impl ProtectedGuard {
             return Ok(());
         }
         let check = &context.spec.checks[self.index];
-        let problem = problem(&changed, &|path| check.hidden && !is_shown(context, path));
+        let files = changed
+            .iter()
+            .filter(|(path, _)| !check.hidden || is_shown(context, path))
+            .map(|(path, change)| format!("{} ({})", path.display(), change.name()))
+            .collect();
+        let mut problem = CheckProblem::ProtectedChanged { files, also: None };
         let note = format!(
             "check {}: {problem}; what the user gave is put back",
             check.name
         );
-        result.passed = false;
-        result.problem = Some(match result.problem.take().filter(|_| !check.hidden) {
-            Some(own) => format!("{problem}; {own}"),
-            None => problem,
-        });
+        if let CheckProblem::ProtectedChanged { also, .. } = &mut problem {
+            *also = result
+                .problem
+                .take()
+                .filter(|_| !check.hidden)
+                .map(Box::new);
+        }
+        result.problem = Some(problem);
         context.log.note(note)
     }
 }
@@ -220,29 +226,4 @@ fn compare(
         }
         _ => Some(ProtectedChange::Replaced),
     })
-}
-
-/// Names what changed, but for what is secret.
-fn problem(
-    changed: &BTreeMap<PathBuf, ProtectedChange>,
-    is_secret: &dyn Fn(&Path) -> bool,
-) -> String {
-    let named: Vec<String> = changed
-        .iter()
-        .filter(|(path, _)| !is_secret(path))
-        .map(|(path, change)| format!("{} ({})", path.display(), change.name()))
-        .collect();
-    let more = match named.len().saturating_sub(MOST_NAMES) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    match named.is_empty() {
-        true => "files of the check changed while it ran".to_owned(),
-        false => {
-            format!(
-                "protected files changed while it ran: {}{more}",
-                named[..named.len().min(MOST_NAMES)].join(", ")
-            )
-        }
-    }
 }

@@ -1,5 +1,6 @@
 //! Holds together what is known of a check's tests, and says why an exit code of 0 is not a pass.
 
+use super::super::problem::EvidenceProblem;
 use super::channel::{ChannelReports, RunnerSession};
 use super::runner::Runner;
 use super::{TestCounts, TestNames, TestSummary, summary};
@@ -24,7 +25,7 @@ pub struct Evidence {
     pub failed: u32,
     pub names: TestNames,
     /// Why an exit code of 0 is not a pass, where that is so.
-    pub problem: Option<String>,
+    pub problem: Option<EvidenceProblem>,
 }
 
 /// Returns what is known of a check's tests.
@@ -41,7 +42,7 @@ pub fn judge(facts: &CheckFacts<'_>) -> Evidence {
         return of_reports(&reported, problem);
     }
     let Some(said) = said else {
-        let problem = problem.or_else(|| facts.known.map(without_summary));
+        let problem = problem.or_else(|| facts.known.map(no_summary));
         return Evidence {
             runner: facts.known,
             problem,
@@ -59,7 +60,7 @@ pub fn judge(facts: &CheckFacts<'_>) -> Evidence {
     }
 }
 
-fn of_reports(sessions: &[&RunnerSession], problem: Option<String>) -> Evidence {
+fn of_reports(sessions: &[&RunnerSession], problem: Option<EvidenceProblem>) -> Evidence {
     let counts = sessions.iter().fold(TestCounts::default(), |sum, session| {
         sum.plus(session.counts)
     });
@@ -81,19 +82,24 @@ fn of_reports(sessions: &[&RunnerSession], problem: Option<String>) -> Evidence 
 }
 
 /// What the channel says against a pass.
-fn broken_off(facts: &CheckFacts<'_>) -> Option<String> {
+fn broken_off(facts: &CheckFacts<'_>) -> Option<EvidenceProblem> {
     let heard = facts.reports;
     for session in &heard.sessions {
         let RunnerSession { runner, what, .. } = session;
         match session.end.as_ref().map(|end| &end.problem) {
             Some(None) => {}
-            Some(Some(problem)) => {
-                return Some(format!(
-                    "{runner} stopped before all tests had run: {problem}"
-                ));
+            Some(Some(reason)) => {
+                return Some(EvidenceProblem::StoppedEarly {
+                    runner: *runner,
+                    reason: reason.clone(),
+                });
             }
-            None if what.is_empty() => return Some(without_summary(*runner)),
-            None => return Some(format!("{}: {what}", without_summary(*runner))),
+            None => {
+                return Some(EvidenceProblem::NoSummary {
+                    runner: *runner,
+                    target: what.clone(),
+                });
+            }
         }
     }
     let has_begun = |runner: &Runner| {
@@ -105,27 +111,24 @@ fn broken_off(facts: &CheckFacts<'_>) -> Option<String> {
     let silent = heard.started.iter().find(|runner| !has_begun(runner));
     let silent = silent
         .filter(|runner| facts.known == Some(**runner))
-        .map(|runner| without_summary(*runner));
-    let foreign = || "something else wrote to the channel on which the test runner reports".into();
-    silent.or_else(|| heard.has_foreign.then(foreign))
+        .map(|runner| no_summary(*runner));
+    silent.or_else(|| heard.has_foreign.then_some(EvidenceProblem::ForeignReport))
 }
 
-fn disagreement(reported: &[&RunnerSession], said: Option<&TestSummary>) -> Option<String> {
+fn disagreement(
+    reported: &[&RunnerSession],
+    said: Option<&TestSummary>,
+) -> Option<EvidenceProblem> {
     let said = said.filter(|said| reported.iter().any(|session| session.runner == said.runner))?;
     let counts = said.counts?;
     let mut own = reported
         .iter()
         .filter(|session| session.runner == said.runner);
     let is_known = own.any(|session| session.agrees(counts));
-    (!is_known).then(|| {
-        format!(
-            "the summary of {} in the output is not what it reported itself",
-            said.runner
-        )
-    })
+    (!is_known).then_some(EvidenceProblem::SummaryMismatch(said.runner))
 }
 
-fn incomplete(known: Option<Runner>, said: &TestSummary) -> Option<String> {
+fn incomplete(known: Option<Runner>, said: &TestSummary) -> Option<EvidenceProblem> {
     // A report in a format of many is as good as the runner's own.
     let is_own = |known: Runner| {
         known == said.runner
@@ -133,19 +136,17 @@ fn incomplete(known: Option<Runner>, said: &TestSummary) -> Option<String> {
             || (known, said.runner) == (Runner::Vitest, Runner::Jest)
     };
     match known {
-        Some(known) if !is_own(known) => Some(without_summary(known)),
+        Some(known) if !is_own(known) => Some(no_summary(known)),
         // Checks let go have -v: a package that is ok and says nothing of its tests has not run them.
-        Some(Runner::Go) if said.counts.is_none() => Some(without_summary(Runner::Go)),
-        _ if !said.is_complete => Some(without_summary(said.runner)),
+        Some(Runner::Go) if said.counts.is_none() => Some(no_summary(Runner::Go)),
+        _ if !said.is_complete => Some(no_summary(said.runner)),
         _ => None,
     }
 }
 
-fn without_summary(runner: Runner) -> String {
-    match runner.advice() {
-        Some(advice) if runner != Runner::Go => {
-            format!("{runner} ended without its summary ({advice})")
-        }
-        _ => format!("{runner} ended without its summary"),
+fn no_summary(runner: Runner) -> EvidenceProblem {
+    EvidenceProblem::NoSummary {
+        runner,
+        target: String::new(),
     }
 }

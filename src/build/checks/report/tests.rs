@@ -1,5 +1,6 @@
 //! Reports of small checks in full, and of large and hostile ones by their bounds.
 
+use super::super::problem::{CheckProblem, EvidenceProblem};
 use super::{FailedCheck, MAX_REPORT, MAX_STREAM, fair_limit, report};
 use proptest::prelude::{ProptestConfig, prop_assert, prop_assert_eq, proptest};
 use std::slice::from_ref;
@@ -10,7 +11,7 @@ const CHECK: FailedCheck = FailedCheck {
     name: "unit",
     command: &[],
     hidden: false,
-    problem: "exit code 1",
+    problem: &CheckProblem::ExitCode(1),
     stdout: "",
     stderr: "",
     stdout_dropped: 0,
@@ -180,7 +181,7 @@ fn a_hidden_check_tells_nothing_but_its_problem() {
     );
     let told = report(
         &[FailedCheck {
-            problem: "cannot start: secret.py: no such file",
+            problem: &CheckProblem::CannotStart("secret.py: no such file".into()),
             ..check
         }],
         &[],
@@ -191,8 +192,19 @@ fn a_hidden_check_tells_nothing_but_its_problem() {
         told.contains("A hidden check failed: cannot start\n") && !told.contains("secret"),
         "{told}"
     );
-    let problem = "exit code 0, but only 3 tests were executed, and min_tests is 7";
-    let told = report(&[FailedCheck { problem, ..check }], &[], &[], &[]);
+    let problem = CheckProblem::Unproven(EvidenceProblem::TooFewTests {
+        executed: 3,
+        min_tests: 7,
+    });
+    let told = report(
+        &[FailedCheck {
+            problem: &problem,
+            ..check
+        }],
+        &[],
+        &[],
+        &[],
+    );
     assert!(!told.contains(['3', '7']), "{told}");
 }
 
@@ -292,7 +304,8 @@ proptest! {
     #[test]
     fn any_report_is_bounded_and_the_same_again(piece in "(\\PC|\n|output-[0-9]|-----){0,60}", repeat in 1usize..200, count in 1usize..9) {
         let text = piece.repeat(repeat);
-        let checks = vec![FailedCheck { stdout: &text, name: &text, problem: &text, ..CHECK }; count];
+        let problem = CheckProblem::CannotStart(text.clone());
+        let checks = vec![FailedCheck { stdout: &text, name: &text, problem: &problem, ..CHECK }; count];
         let told = report(&checks, &[&text], from_ref(&text), &[]);
         prop_assert!(told.len() <= MAX_REPORT);
         prop_assert!(told.chars().all(|character| matches!(character, '\n' | '\t') || !character.is_control()));

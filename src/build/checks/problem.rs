@@ -1,0 +1,311 @@
+//! Why a check did not pass: types to decide on, with the sentences that the log and the report show.
+//!
+//! `disclosed` decides what the model learns of a hidden check's problem. Its match is exhaustive, so that a new
+//! problem cannot reveal anything before someone has decided that it may.
+
+use std::fmt::{self, Display, Formatter};
+use std::time::Duration;
+
+use signal_hook::low_level::signal_name;
+
+use super::evidence::Runner;
+
+/// How many protected files a problem names.
+const SHOWN_FILES: usize = 10;
+/// How many tests a problem names.
+const SHOWN_TESTS: usize = 5;
+
+/// Why a check did not pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CheckProblem {
+    /// The reason names the program or the sandbox layer.
+    CannotStart(String),
+    /// The code that runs the check panicked.
+    ToolPanicked(String),
+    TimedOut(Duration),
+    ExitCode(i32),
+    Signal(i32),
+    /// Ended because it exceeded a limit of the sandbox: which one, and by how much.
+    LimitExceeded(String),
+    /// Ended by itself after it was refused another process; `limit` names the limit.
+    ProcessRefused {
+        end: Box<CheckProblem>,
+        limit: String,
+    },
+    /// Changed protected files while it ran. `files` holds those that may be named, each with what happened to it.
+    ProtectedChanged {
+        files: Vec<String>,
+        also: Option<Box<CheckProblem>>,
+    },
+    /// Exited with 0, but its tests are not known to have run and passed.
+    Unproven(EvidenceProblem),
+}
+
+/// Why an exit code of 0 is not a pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EvidenceProblem {
+    TestsFailed(u32),
+    NoTests,
+    TooFewTests {
+        executed: u32,
+        min_tests: u32,
+    },
+    /// Nothing in the output counts the tests, and the spec asks for a minimum.
+    NotCounted {
+        min_tests: u32,
+        runner: Option<Runner>,
+    },
+    /// The runner began `target` (which may be empty) and never summed up.
+    NoSummary {
+        runner: Runner,
+        target: String,
+    },
+    StoppedEarly {
+        runner: Runner,
+        reason: String,
+    },
+    ForeignReport,
+    SummaryMismatch(Runner),
+    /// Fewer tests were executed than in an earlier round.
+    LostTests {
+        executed: u32,
+        earlier: u32,
+    },
+    /// Tests that an earlier round executed.
+    NewlySkipped(Vec<String>),
+    WorkspaceEmptied,
+}
+
+impl CheckProblem {
+    /// What the model may learn of this problem if the check is hidden: nothing that stems from its command, its
+    /// files or its output.
+    pub fn disclosed(&self) -> String {
+        match self {
+            CheckProblem::CannotStart(_) => "cannot start".to_owned(),
+            CheckProblem::ToolPanicked(_) => "the tool panicked".to_owned(),
+            CheckProblem::Unproven(_) => "its tests did not all run and pass".to_owned(),
+            CheckProblem::ProcessRefused { end, limit } => match &**end {
+                CheckProblem::CannotStart(_)
+                | CheckProblem::ToolPanicked(_)
+                | CheckProblem::Unproven(_) => end.disclosed(),
+                CheckProblem::TimedOut(_)
+                | CheckProblem::ExitCode(_)
+                | CheckProblem::Signal(_)
+                | CheckProblem::LimitExceeded(_)
+                | CheckProblem::ProcessRefused { .. }
+                | CheckProblem::ProtectedChanged { .. } => format!("{}; {limit}", end.disclosed()),
+            },
+            CheckProblem::ProtectedChanged { files, also: _ } => protected_changed(files),
+            CheckProblem::TimedOut(_)
+            | CheckProblem::ExitCode(_)
+            | CheckProblem::Signal(_)
+            | CheckProblem::LimitExceeded(_) => self.to_string(),
+        }
+    }
+}
+
+impl Display for CheckProblem {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            CheckProblem::CannotStart(reason) => write!(out, "cannot start: {reason}"),
+            CheckProblem::ToolPanicked(tool) => write!(out, "the tool {tool} panicked"),
+            CheckProblem::TimedOut(limit) => {
+                write!(out, "timed out after {} seconds", limit.as_secs_f64())
+            }
+            CheckProblem::ExitCode(code) => write!(out, "exit code {code}"),
+            CheckProblem::Signal(number) => match signal_name(*number) {
+                Some(name) => write!(out, "killed by signal {number} ({name})"),
+                None => write!(out, "killed by signal {number}"),
+            },
+            CheckProblem::LimitExceeded(limit) => write!(out, "ended: {limit}"),
+            CheckProblem::ProcessRefused { end, limit } => write!(out, "{end}; {limit}"),
+            CheckProblem::ProtectedChanged { files, also } => {
+                out.write_str(&protected_changed(files))?;
+                also.as_ref().map_or(Ok(()), |also| write!(out, "; {also}"))
+            }
+            CheckProblem::Unproven(problem) => write!(out, "exit code 0, but {problem}"),
+        }
+    }
+}
+
+impl Display for EvidenceProblem {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            EvidenceProblem::TestsFailed(failed) => {
+                write!(out, "the summary says that {failed} tests failed")
+            }
+            EvidenceProblem::NoTests => out.write_str("no test was executed"),
+            EvidenceProblem::TooFewTests {
+                executed,
+                min_tests,
+            } => write!(
+                out,
+                "only {executed} tests were executed, and min_tests is {min_tests}"
+            ),
+            EvidenceProblem::NotCounted { min_tests, runner } => write!(
+                out,
+                "no known summary says how many tests were executed, and min_tests is {min_tests}{}",
+                in_parentheses(runner.and_then(Runner::advice))
+            ),
+            EvidenceProblem::NoSummary { runner, target } => {
+                // A check gives go its -v anyway.
+                let advice = runner.advice().filter(|_| *runner != Runner::Go);
+                let separator = if target.is_empty() { "" } else { ": " };
+                write!(
+                    out,
+                    "{runner} ended without its summary{}{separator}{target}",
+                    in_parentheses(advice)
+                )
+            }
+            EvidenceProblem::StoppedEarly { runner, reason } => {
+                write!(out, "{runner} stopped before all tests had run: {reason}")
+            }
+            EvidenceProblem::ForeignReport => out
+                .write_str("something else wrote to the channel on which the test runner reports"),
+            EvidenceProblem::SummaryMismatch(runner) => write!(
+                out,
+                "the summary of {runner} in the output is not what it reported itself"
+            ),
+            EvidenceProblem::LostTests { executed, earlier } => write!(
+                out,
+                "{executed} tests were executed, and {earlier} in an earlier round"
+            ),
+            EvidenceProblem::NewlySkipped(tests) => write!(
+                out,
+                "tests of an earlier round are skipped now: {}",
+                first_of(tests, SHOWN_TESTS)
+            ),
+            EvidenceProblem::WorkspaceEmptied => out.write_str("it emptied the workspace"),
+        }
+    }
+}
+
+fn protected_changed(files: &[String]) -> String {
+    if files.is_empty() {
+        return "files of the check changed while it ran".to_owned();
+    }
+    format!(
+        "protected files changed while it ran: {}",
+        first_of(files, SHOWN_FILES)
+    )
+}
+
+fn in_parentheses(advice: Option<&str>) -> String {
+    advice.map_or(String::new(), |advice| format!(" ({advice})"))
+}
+
+fn first_of(names: &[String], limit: usize) -> String {
+    match names.len().checked_sub(limit) {
+        None | Some(0) => names.join(", "),
+        Some(more) => format!("{} and {more} more", names[..limit].join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(problem: CheckProblem, sentence: &str, disclosed: &str) {
+        assert_eq!(problem.to_string(), sentence);
+        assert_eq!(problem.disclosed(), disclosed);
+    }
+
+    #[test]
+    fn an_end_is_disclosed_but_not_its_details() {
+        let same = |problem, sentence| check(problem, sentence, sentence);
+        same(CheckProblem::ExitCode(3), "exit code 3");
+        same(
+            CheckProblem::TimedOut(Duration::from_millis(1500)),
+            "timed out after 1.5 seconds",
+        );
+        same(CheckProblem::Signal(9), "killed by signal 9 (SIGKILL)");
+        same(CheckProblem::Signal(6), "killed by signal 6 (SIGABRT)");
+        same(CheckProblem::Signal(63), "killed by signal 63");
+        same(
+            CheckProblem::LimitExceeded("memory 2, the limit is 1".into()),
+            "ended: memory 2, the limit is 1",
+        );
+        check(
+            CheckProblem::CannotStart("secret.py: not found".into()),
+            "cannot start: secret.py: not found",
+            "cannot start",
+        );
+        check(
+            CheckProblem::ToolPanicked("secret".into()),
+            "the tool secret panicked",
+            "the tool panicked",
+        );
+    }
+
+    #[test]
+    fn nothing_of_the_evidence_is_disclosed() {
+        let check_evidence = |problem, sentence: &str| {
+            check(
+                CheckProblem::Unproven(problem),
+                &format!("exit code 0, but {sentence}"),
+                "its tests did not all run and pass",
+            );
+        };
+        let no_summary = |runner, target: &str| EvidenceProblem::NoSummary {
+            runner,
+            target: target.into(),
+        };
+        check_evidence(EvidenceProblem::NoTests, "no test was executed");
+        check_evidence(
+            no_summary(Runner::Go, ""),
+            "go test ended without its summary",
+        );
+        check_evidence(
+            no_summary(Runner::Node, "secret.js"),
+            "node --test ended without its summary (node --test: use the tap or spec reporter): secret.js",
+        );
+        check_evidence(
+            EvidenceProblem::NotCounted {
+                min_tests: 2,
+                runner: None,
+            },
+            "no known summary says how many tests were executed, and min_tests is 2",
+        );
+        check_evidence(
+            EvidenceProblem::NewlySkipped((1..8).map(|number| number.to_string()).collect()),
+            "tests of an earlier round are skipped now: 1, 2, 3, 4, 5 and 2 more",
+        );
+        check_evidence(
+            EvidenceProblem::NewlySkipped(vec!["a".into(), "b".into()]),
+            "tests of an earlier round are skipped now: a, b",
+        );
+    }
+
+    #[test]
+    fn a_refused_process_is_disclosed_with_an_end_that_is() {
+        let refused = |end| CheckProblem::ProcessRefused {
+            end: Box::new(end),
+            limit: "the limit is 5".into(),
+        };
+        let sentence = "exit code 1; the limit is 5";
+        check(refused(CheckProblem::ExitCode(1)), sentence, sentence);
+        check(
+            refused(CheckProblem::CannotStart("secret".into())),
+            "cannot start: secret; the limit is 5",
+            "cannot start",
+        );
+    }
+
+    #[test]
+    fn protected_files_are_disclosed_without_the_other_problem() {
+        let changed = |files: &[&str], also| CheckProblem::ProtectedChanged {
+            files: files.iter().map(|file| (*file).to_owned()).collect(),
+            also,
+        };
+        check(
+            changed(
+                &["a.py (removed)"],
+                Some(Box::new(CheckProblem::ExitCode(1))),
+            ),
+            "protected files changed while it ran: a.py (removed); exit code 1",
+            "protected files changed while it ran: a.py (removed)",
+        );
+        let sentence = "files of the check changed while it ran";
+        check(changed(&[], None), sentence, sentence);
+    }
+}
