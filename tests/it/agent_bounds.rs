@@ -18,7 +18,7 @@ fn ended(state: &str, reason: &str) -> (String, String) {
 }
 
 #[test]
-fn when_the_turns_are_used_up_the_checks_decide() {
+fn checks_run_after_the_last_turn() {
     let (project, requests) = talk(
         &agent_spec("max_turns: 2"),
         vec![bash("true"), solve(), done()],
@@ -51,7 +51,7 @@ fn when_the_turns_are_used_up_the_checks_decide() {
 }
 
 #[test]
-fn the_turns_are_counted_anew_in_each_phase() {
+fn each_phase_has_its_own_turn_limit() {
     let wrong = || bash("echo 41 > answer.txt");
     let replies = vec![wrong(), done(), wrong(), wrong()];
     let (project, requests) = talk(&agent_spec("max_turns: 2"), replies, 1);
@@ -67,7 +67,7 @@ fn the_turns_are_counted_anew_in_each_phase() {
 }
 
 #[test]
-fn with_five_turns_or_fewer_left_each_result_says_so() {
+fn results_announce_the_last_five_turns() {
     let telnet = || call("telnet", json!({}));
     let cut = || {
         bash("true")
@@ -101,7 +101,7 @@ fn with_five_turns_or_fewer_left_each_result_says_so() {
 }
 
 #[test]
-fn a_model_that_repeats_itself_or_prints_without_end_is_bounded() {
+fn repeated_calls_and_endless_output_are_bounded() {
     let server = Server::answering(|_| bash("seq 1 3000000; ls -la; exit 1"));
     let project = Project::with(agent_spec("max_turns: 6"), &server);
     project.run(RUN_JSON).exits(1);
@@ -130,7 +130,7 @@ fn with_budget(budget: &str, first: Reply) -> (Project, usize) {
 }
 
 #[test]
-fn when_the_budget_is_used_up_the_checks_decide() {
+fn checks_run_when_the_budget_is_spent() {
     for budget in ["tokens: 12000", "usd: 12.0"] {
         let (project, asked) = with_budget(budget, solve());
         assert_eq!(
@@ -156,7 +156,7 @@ fn when_the_budget_is_used_up_the_checks_decide() {
 }
 
 #[test]
-fn a_budget_that_ends_between_two_tries_runs_the_checks_too() {
+fn checks_run_when_the_budget_is_spent_between_two_attempts() {
     let spec = agent_spec("max_tokens: 1000") + "budget: {tokens: 5000}\n";
     let server = Server::start([solve(), done().cut_after(0), done()]);
     let project = Project::with(spec, &server);
@@ -173,7 +173,7 @@ fn a_budget_that_ends_between_two_tries_runs_the_checks_too() {
 }
 
 #[test]
-fn the_time_of_a_phase_ends_a_command() {
+fn the_phase_timeout_ends_a_command() {
     for (command, code, end) in [
         (
             "echo 42 > answer.txt; sleep 1000",
@@ -198,7 +198,7 @@ fn the_time_of_a_phase_ends_a_command() {
 }
 
 #[test]
-fn the_time_of_a_phase_ends_the_silence_of_a_model() {
+fn the_phase_timeout_ends_a_silent_model_request() {
     for (first, code, end) in [
         (solve(), 0, ended("SUCCESS", "tests_passed")),
         (
@@ -223,7 +223,7 @@ fn the_time_of_a_phase_ends_the_silence_of_a_model() {
 }
 
 #[test]
-fn the_time_of_a_phase_ends_the_wait_between_two_tries() {
+fn the_phase_timeout_ends_the_wait_before_a_retry() {
     let spec = agent_spec("phase_timeout: 2");
     let server = Server::start([solve(), reply::status(529), done()]);
     let project = Project::with(spec, &server).env("ORCHESTRATOR_RETRY_SCALE", "1000");
@@ -232,7 +232,7 @@ fn the_time_of_a_phase_ends_the_wait_between_two_tries() {
 }
 
 #[test]
-fn an_end_with_nothing_done_is_reminded_of_then_it_is_no_output() {
+fn ending_without_a_change_gets_reminders_then_fails_as_no_output() {
     for (retries, asked) in [("", 3), ("format_retries: 0", 1), ("format_retries: 1", 2)] {
         let looking = || bash("ls; touch made; rm made");
         let server = Server::start([looking(), done(), done(), done(), done()]);
@@ -254,7 +254,7 @@ fn an_end_with_nothing_done_is_reminded_of_then_it_is_no_output() {
 }
 
 #[test]
-fn a_changed_protected_file_alone_is_no_output() {
+fn changing_only_a_protected_file_counts_as_no_output() {
     let spec = agent_spec("format_retries: 0") + "workspace: {protect: [given.txt]}\n";
     let server = Server::start([bash("rm -f given.txt; echo mine > given.txt"), done()]);
     let project = Project::with(spec, &server).file("specs/given.txt", "yours\n");
@@ -263,7 +263,7 @@ fn a_changed_protected_file_alone_is_no_output() {
 }
 
 #[test]
-fn in_patching_an_end_with_nothing_done_counts_as_a_patch() {
+fn in_patching_ending_without_a_change_counts_as_a_patch() {
     let spec = agent_spec("") + "max_retries: 2\n";
     let (project, requests) = talk(
         &spec,
@@ -328,7 +328,7 @@ fn marks(request: &Received) -> Vec<usize> {
 }
 
 #[test]
-fn over_fifty_turns_what_was_said_changes_in_few_steps_only() {
+fn over_fifty_turns_the_history_is_compacted_in_few_steps() {
     for provider in PROVIDERS {
         let requests = long_talk(&format!("provider: {provider}, context: 20000"), 50, 2000);
         let mut steps = 0;
@@ -352,7 +352,7 @@ fn over_fifty_turns_what_was_said_changes_in_few_steps_only() {
 }
 
 #[test]
-fn the_cached_prefix_is_kept_between_two_steps() {
+fn the_cached_prefix_is_kept_between_compactions() {
     let requests = long_talk("context: 20000", 30, 2000);
     let mut hits = 0;
     for pair in requests.windows(2) {
@@ -380,13 +380,13 @@ fn the_cached_prefix_is_kept_between_two_steps() {
 }
 
 #[test]
-fn nothing_is_left_out_before_the_context_is_filled() {
+fn nothing_is_compacted_before_the_context_is_full() {
     let requests = long_talk("context: 100000", 30, 2000);
     assert!(!requests.last().unwrap().raw.contains("[left out: "));
 }
 
 #[test]
-fn when_short_results_are_not_enough_old_turns_go() {
+fn old_turns_are_dropped_when_shortening_results_is_not_enough() {
     let said = |turn: usize| {
         bash(&format!("echo {turn}")).saying(&format!("words of turn {turn} {}", "y".repeat(900)))
     };
@@ -412,7 +412,7 @@ fn when_short_results_are_not_enough_old_turns_go() {
 }
 
 #[test]
-fn a_provider_that_says_the_context_is_exceeded_gets_half_once() {
+fn a_context_length_error_is_retried_once_with_half_the_history() {
     for message in [
         "prompt is too long: 210000 tokens > 200000 maximum",
         "the request exceeds the available context size",
@@ -516,7 +516,7 @@ fn a_command_that_was_still_running_is_named_in_the_next_prompt() {
 }
 
 #[test]
-fn extreme_bounds_are_no_harm() {
+fn extreme_bounds_are_used_or_refused() {
     for generator in [
         "context: 1",
         "phase_timeout: 1e18",

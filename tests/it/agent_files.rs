@@ -38,7 +38,7 @@ done
 ";
 
 #[test]
-fn the_attempt_s_files_are_those_whose_content_differs() {
+fn an_attempt_lists_the_files_whose_content_changed() {
     let command = "mkdir -p sub .git/x target __pycache__ node_modules/a .venv; echo 41 > answer.txt; echo x > sub/b; \
         echo x > .git/x/y; echo x > target/z; echo x > node_modules/a/b; echo x > __pycache__/c; echo x > .venv/d; \
         touch gone; rm gone; touch copied.txt; rm deleted.txt; ln -s answer.txt link";
@@ -72,7 +72,7 @@ fn the_attempt_s_files_are_those_whose_content_differs() {
 }
 
 #[test]
-fn at_most_a_thousand_are_named() {
+fn an_attempt_lists_at_most_a_thousand_files() {
     let (project, _) = talk(
         &agent_spec(""),
         vec![bash("echo 42 > answer.txt; touch f{1..1500}"), done()],
@@ -97,7 +97,7 @@ fn protecting(server: &Server, generator: &str) -> Project {
 }
 
 #[test]
-fn protected_files_are_put_back_and_the_model_is_told() {
+fn protected_files_are_restored_and_the_model_is_informed() {
     let change = "echo mine > given/a.txt; echo foreign > given/b.txt; echo 41 > answer.txt";
     let server = Server::start([bash(change), done(), solve(), done()]);
     let project = protecting(&server, "");
@@ -121,7 +121,7 @@ fn protected_files_are_put_back_and_the_model_is_told() {
 }
 
 #[test]
-fn the_editor_refuses_protected_files_and_says_so() {
+fn the_editor_refuses_to_change_protected_files() {
     let editor = |command: &str| call("editor", json!({"command": command}));
     let server = Server::start([
         editor("view given/a.txt /yours/ /yours/"),
@@ -167,7 +167,7 @@ fn the_editor_refuses_protected_files_and_says_so() {
 }
 
 #[test]
-fn what_the_walls_refuse_is_a_failed_result_that_says_why() {
+fn a_sandbox_denial_is_a_failed_result_with_its_cause() {
     let attempts = [
         ("echo x > /etc/evil", "/etc/evil"),
         ("cat ../state.json", "No such file"),
@@ -201,7 +201,7 @@ fn what_the_walls_refuse_is_a_failed_result_that_says_why() {
 }
 
 #[test]
-fn a_file_that_steers_is_told_once_before_it_is_a_violation() {
+fn a_tampering_file_is_reported_once_before_it_is_a_violation() {
     for (plant, name) in [
         ("sitecustomize.py", "sitecustomize"),
         ("pytest.py", "pytest"),
@@ -221,7 +221,7 @@ fn a_file_that_steers_is_told_once_before_it_is_a_violation() {
 }
 
 #[test]
-fn a_file_that_configures_a_runner_is_named_in_the_notes() {
+fn a_runner_configuration_file_is_noted() {
     let spec = agent_spec("") + "workspace: {protect: [given.txt]}\n";
     let server = Server::start([bash("echo 42 > answer.txt; touch conftest.py"), done()]);
     let project = Project::with(spec, &server).file("specs/given.txt", "x");
@@ -253,7 +253,7 @@ fn with_environments(server: &Server) -> Project {
 }
 
 #[test]
-fn the_user_s_own_environments_are_offered_by_name() {
+fn user_environments_are_offered_by_name() {
     let own = |name: &str, command: &str| call(name, json!({"command": command}));
     let server = Server::start([
         own("calc", "40 + 2"),
@@ -328,7 +328,7 @@ fn the_user_s_own_environments_are_offered_by_name() {
 }
 
 #[test]
-fn the_workspace_s_own_env_is_never_loaded() {
+fn env_folder_of_the_workspace_is_never_loaded() {
     let make =
         format!("mkdir env; cat > env/counter.py <<'X'\n{CLASS}X\ncp env/counter.py env/more.py");
     let replies = vec![
@@ -354,7 +354,7 @@ fn the_workspace_s_own_env_is_never_loaded() {
 }
 
 #[test]
-fn environments_get_the_variables_of_checks_without_the_spec_s() {
+fn environments_get_the_check_variables_without_those_of_the_spec() {
     let spec = format!(
         "name: a\ndescription: b\ngenerator: {{mode: agent}}\nchecks:\n  - name: x\n    command: [sh, -c, {}]\n    env: {{SECRET_OF_CHECK: 'yes'}}\n",
         json!(format!("env | cut -d= -f1 | sort > seen; {CHECK}"))
@@ -415,7 +415,7 @@ fn a_key_in_an_output_is_not_passed_on() {
 }
 
 #[test]
-fn a_workspace_that_a_command_takes_away_is_found_again() {
+fn a_workspace_that_a_command_removed_is_recreated() {
     for away in [
         "rm -rf \"$PWD\"",
         "mv \"$PWD\" ../away",
@@ -435,7 +435,7 @@ fn a_workspace_that_a_command_takes_away_is_found_again() {
 }
 
 #[test]
-fn a_workspace_that_is_emptied_in_patching_goes_on() {
+fn emptying_the_workspace_in_patching_is_survived() {
     let first = [bash("echo 41 > answer.txt"), done()];
     let second: [Reply; 2] = [bash("rm -rf ./*"), reply::text("gone")];
     let server = Server::start(first.into_iter().chain(second).chain([solve(), done()]));
@@ -445,7 +445,7 @@ fn a_workspace_that_is_emptied_in_patching_goes_on() {
 }
 
 #[test]
-fn a_workspace_that_changes_while_it_is_looked_at_is_no_harm() {
+fn a_workspace_that_changes_while_it_is_read_is_survived() {
     let churn = "echo 42 > answer.txt; for n in 1 2 3; do (while :; do mkdir -p d$n/e; echo x > d$n/e/f; mv d$n d$n.x; \
         rm -rf d$n.x; done >/dev/null 2>&1 & disown); done";
     for _ in 0..3 {
@@ -454,7 +454,7 @@ fn a_workspace_that_changes_while_it_is_looked_at_is_no_harm() {
 }
 
 #[test]
-fn a_limit_that_a_command_breaks_is_named_in_a_result() {
+fn an_exceeded_limit_is_named_in_the_result() {
     let spec = agent_spec("") + "sandbox: {limits: {disk: 20 MiB}}\n";
     let steps = vec![
         bash("fallocate -l 40000000 large; sleep 60"),
@@ -471,7 +471,7 @@ fn a_limit_that_a_command_breaks_is_named_in_a_result() {
 }
 
 #[test]
-fn environments_of_the_directory_one_stands_in_are_not_the_roots() {
+fn environments_come_from_the_root_not_from_the_current_directory() {
     let server = Server::start([solve(), done()]);
     let project = Project::with(agent_spec(""), &server);
     fs::create_dir_all(project.outside("elsewhere/env")).unwrap();

@@ -62,7 +62,7 @@ fn roles(request: &Received) -> Vec<String> {
 }
 
 #[test]
-fn a_call_its_result_the_end_of_the_turn_then_the_checks() {
+fn a_tool_call_is_answered_and_checks_run_after_the_last_turn() {
     for provider in PROVIDERS {
         let replies = vec![solve().saying("I write it."), done()];
         let (project, requests) = talk(&agent_spec(&format!("provider: {provider}")), replies, 0);
@@ -90,7 +90,7 @@ fn a_call_its_result_the_end_of_the_turn_then_the_checks() {
 }
 
 #[test]
-fn each_phase_is_a_conversation_of_its_own() {
+fn each_phase_starts_a_new_conversation() {
     for provider in PROVIDERS {
         let first = [
             bash("echo 41 > answer.txt; phase_variable=one"),
@@ -165,7 +165,7 @@ fn an_empty_answer_is_left_out_of_the_conversation() {
 }
 
 #[test]
-fn a_phase_ends_whatever_the_reason_is_called() {
+fn a_phase_ends_with_any_stop_reason() {
     for stop in ["stop_sequence", "tool_use", "something_new"] {
         let (_, requests) = talk(&agent_spec(""), vec![solve(), done().stop(stop)], 0);
         assert_eq!(requests.len(), 2);
@@ -173,7 +173,7 @@ fn a_phase_ends_whatever_the_reason_is_called() {
 }
 
 #[test]
-fn a_paused_turn_is_sent_back_as_it_is_and_counts() {
+fn a_paused_turn_is_sent_back_unchanged_and_counts() {
     let used = json!({"type": "server_tool_use", "id": "srv1", "name": "web_search", "input": {"query": "x"}});
     let paused = || {
         reply::text("Searching on.")
@@ -222,7 +222,7 @@ fn thinking_goes_back_unchanged_in_every_later_request() {
 }
 
 #[test]
-fn an_answer_that_was_cut_off_runs_nothing() {
+fn a_truncated_answer_runs_no_tool() {
     for provider in PROVIDERS {
         let cut = bash("touch ran")
             .and_raw_call("bash", "{\"command\": \"touch ra")
@@ -256,7 +256,7 @@ fn an_answer_that_was_cut_off_runs_nothing() {
 }
 
 #[test]
-fn three_answers_cut_off_in_a_row_are_the_end() {
+fn three_truncated_answers_in_a_row_end_the_phase() {
     let cut = || reply::text("and so on and").stop("max_tokens");
     let (project, _) = talk(
         &agent_spec(""),
@@ -292,7 +292,7 @@ fn a_refusal_ends_the_run_with_its_category() {
 }
 
 #[test]
-fn a_model_without_tools_or_effort_is_told_with_the_field_to_set() {
+fn a_model_without_tools_or_effort_fails_and_names_the_field_to_set() {
     for (message, field) in [
         (
             "registry.ollama.ai/library/x does not support tools",
@@ -332,7 +332,7 @@ fn effort_is_sent_when_it_is_given() {
 }
 
 #[test]
-fn a_spec_without_an_agent_to_be_is_refused() {
+fn agent_mode_without_a_model_is_refused() {
     let project = Project::new()
         .spec(checked_by("true") + "generator: {mode: agent, provider: template, template: t/}\n")
         .file("specs/t/0/x", "");
@@ -340,7 +340,7 @@ fn a_spec_without_an_agent_to_be_is_refused() {
 }
 
 #[test]
-fn the_console_tells_of_each_call() {
+fn the_console_shows_each_call() {
     let server = Server::start([solve(), done()]);
     let project = Project::with(agent_spec(""), &server);
     project.run(RUN).exits(0).says("echo 42 > answer.txt");

@@ -117,7 +117,7 @@ fn a_replay_of_a_replay_works_too() {
 }
 
 #[test]
-fn results_that_differ_are_counted_and_are_no_mismatch() {
+fn differing_tool_results_are_counted_but_are_not_a_mismatch() {
     let spec = agent_spec("");
     let vary = || bash("cat /proc/sys/kernel/random/uuid; echo $RANDOM$RANDOM");
     let first = recorded(
@@ -145,7 +145,7 @@ fn results_that_differ_are_counted_and_are_no_mismatch() {
 }
 
 #[test]
-fn the_log_of_a_run_that_was_killed_in_a_call_can_be_replayed() {
+fn a_log_of_a_run_killed_in_a_call_can_be_replayed() {
     let two = bash("echo 41 > answer.txt; touch begun; sleep 1000")
         .and_call("bash", json!({"command": "echo 40 > answer.txt"}));
     let spec = agent_spec("");
@@ -179,7 +179,7 @@ fn the_log_of_a_run_that_was_killed_in_a_call_can_be_replayed() {
 }
 
 #[test]
-fn restarts_are_as_in_the_log() {
+fn restarts_are_replayed() {
     let spec = agent_spec("");
     let server = Server::start([
         bash("kept=41"),
@@ -202,7 +202,7 @@ fn restarts_are_as_in_the_log() {
 }
 
 #[test]
-fn bounds_are_as_in_the_log() {
+fn bounds_are_replayed() {
     let wrong = || bash("echo 41 > answer.txt");
     for (generator, replies, reason) in [
         ("max_turns: 2", vec![wrong(), wrong()], "max_turns"),
@@ -235,7 +235,7 @@ fn bounds_are_as_in_the_log() {
 }
 
 #[test]
-fn what_was_still_running_is_told_as_in_the_log() {
+fn a_note_about_a_running_command_is_replayed() {
     let spec = agent_spec("");
     let slow = call(
         "bash",
@@ -246,7 +246,7 @@ fn what_was_still_running_is_told_as_in_the_log() {
 }
 
 #[test]
-fn a_step_of_the_context_and_a_repeat_are_replayed() {
+fn compaction_and_a_repeated_request_are_replayed() {
     let spec = agent_spec("context: 9000");
     let one = |turn: usize| {
         bash(&format!(
@@ -263,7 +263,7 @@ fn a_step_of_the_context_and_a_repeat_are_replayed() {
 }
 
 #[test]
-fn another_prompt_or_another_report_is_a_mismatch() {
+fn a_different_prompt_or_report_is_a_mismatch() {
     let spec = agent_spec("");
     let first = recorded(
         &spec,
@@ -286,7 +286,7 @@ fn another_prompt_or_another_report_is_a_mismatch() {
 }
 
 #[test]
-fn an_environment_that_cannot_be_had_any_more_differs_only() {
+fn a_missing_environment_changes_results_but_is_not_a_mismatch() {
     let class = "from orchestrator.types import CommandResponse, CommandText, ScreenSection\nimport os\n\
         assert not os.path.exists('/tmp/CUT')\n\nclass Own:\n    def handle_command(self, cmd: CommandText) -> \
         CommandResponse:\n        return CommandResponse('own', True)\n\n    def get_screen(self) -> ScreenSection:\n        \
@@ -305,7 +305,7 @@ fn an_environment_that_cannot_be_had_any_more_differs_only() {
 }
 
 #[test]
-fn another_content_of_a_file_that_a_tool_wrote_is_a_mismatch() {
+fn different_content_written_by_a_tool_is_a_mismatch() {
     // The prompt names the given file and its size alone; what the command makes of it differs.
     let spec = agent_spec("") + "workspace: {copy: [given.txt]}\n";
     let server = Server::start([

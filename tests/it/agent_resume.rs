@@ -111,7 +111,7 @@ fn killed_at_every(syscall: &str) -> usize {
 }
 
 #[test]
-fn killed_at_any_sync_it_ends_the_same() {
+fn a_run_killed_at_any_sync_ends_the_same() {
     if may_trace() {
         let count = killed_at_every("fsync") + killed_at_every("fdatasync");
         assert!(20 < count, "only {count} syncs");
@@ -119,7 +119,7 @@ fn killed_at_any_sync_it_ends_the_same() {
 }
 
 #[test]
-fn killed_at_any_write_it_ends_the_same() {
+fn a_run_killed_at_any_write_ends_the_same() {
     if may_trace() {
         let count = killed_at_every("write");
         assert!(20 < count, "only {count} writes");
@@ -127,7 +127,7 @@ fn killed_at_any_write_it_ends_the_same() {
 }
 
 #[test]
-fn a_call_under_way_is_told_as_unknown_and_never_repeated() {
+fn an_interrupted_call_is_reported_as_unknown_and_not_repeated() {
     for provider in PROVIDERS {
         for signal in [Signal::KILL, Signal::INT] {
             let three = bash("echo first >> trace")
@@ -171,7 +171,7 @@ fn a_call_under_way_is_told_as_unknown_and_never_repeated() {
 }
 
 #[test]
-fn a_resumed_conversation_has_fresh_environments_and_all_that_was_said() {
+fn a_resumed_conversation_has_new_environments_and_the_whole_history() {
     let server = Server::start([
         bash("kept=yes; cd /tmp; echo heard").saying("My first words."),
         bash("true").held(),
@@ -205,7 +205,7 @@ fn a_resumed_conversation_has_fresh_environments_and_all_that_was_said() {
 }
 
 #[test]
-fn resumed_twice_in_a_row() {
+fn a_conversation_can_be_resumed_twice() {
     let server = Server::start([
         bash("echo one >> trace"),
         done().held(),
@@ -253,7 +253,7 @@ fn a_pause_keeps_the_conversation() {
 }
 
 #[test]
-fn a_reminder_and_a_step_of_the_context_survive_a_kill() {
+fn a_reminder_and_a_compaction_survive_a_kill() {
     let filled = |turn: usize| {
         bash(&format!(
             "echo turn {turn}; head -c 2000 /dev/zero | tr '\\0' x"
@@ -292,7 +292,7 @@ fn a_reminder_and_a_step_of_the_context_survive_a_kill() {
 }
 
 #[test]
-fn patching_that_was_stopped_before_its_first_answer_tests_again() {
+fn patching_stopped_before_its_first_answer_tests_again() {
     let first = [bash("echo 41 > answer.txt"), done()];
     let server = Server::start(first.into_iter().chain([done().held(), solve(), done()]));
     let project = Project::with(agent_spec(""), &server);
@@ -306,7 +306,7 @@ fn patching_that_was_stopped_before_its_first_answer_tests_again() {
 }
 
 #[test]
-fn patching_that_was_stopped_in_the_middle_goes_on() {
+fn patching_stopped_in_the_middle_continues() {
     let first = [bash("echo 41 > answer.txt"), done()];
     let server = Server::start(first.into_iter().chain([
         bash("echo one >> trace"),
@@ -339,7 +339,7 @@ fn patching_that_was_stopped_in_the_middle_goes_on() {
 }
 
 #[test]
-fn stopped_while_the_checks_decide_after_a_bound() {
+fn a_run_stopped_in_the_checks_after_a_bound_continues() {
     let server = Server::start([bash("echo 41 > answer.txt")]);
     let script = format!("test -e seen || {{ touch seen; sleep 1000; }}; {CHECK}");
     let project = Project::with(
@@ -352,7 +352,7 @@ fn stopped_while_the_checks_decide_after_a_bound() {
 }
 
 #[test]
-fn stopped_right_after_the_end_of_a_conversation() {
+fn a_run_stopped_after_a_conversation_continues() {
     for bound in [false, true] {
         let replies = if bound {
             vec![solve()]
@@ -385,7 +385,7 @@ fn stopped_right_after_the_end_of_a_conversation() {
 }
 
 #[test]
-fn the_log_grows_with_what_was_said() {
+fn the_log_grows_linearly_with_the_conversation() {
     let one = |turn: usize| {
         bash(&format!(
             "echo turn {turn}; head -c 9000 /dev/zero | tr '\\0' x"
@@ -409,7 +409,7 @@ fn the_log_grows_with_what_was_said() {
 }
 
 #[test]
-fn a_call_is_written_down_before_it_begins_and_with_its_result() {
+fn a_call_is_logged_before_it_starts_and_with_its_result() {
     let server = Server::start([
         bash("grep -c '\"event\":\"ToolCalled\"' ../logs/*.log; echo 42 > answer.txt"),
         done(),
@@ -444,7 +444,7 @@ fn a_call_is_written_down_before_it_begins_and_with_its_result() {
 }
 
 #[test]
-fn the_usage_is_in_the_state_after_each_answer() {
+fn usage_is_saved_after_each_answer() {
     let server = Server::start([solve(), done().held()]);
     let project = Project::with(agent_spec(""), &server);
     kill_at_request(&project, &server, 2);
@@ -462,7 +462,7 @@ fn an_answer_that_paused_its_turn_survives_a_kill() {
 }
 
 #[test]
-fn an_environment_that_loads_forever_does_not_hold_a_signal_back() {
+fn a_signal_does_not_wait_for_an_environment_that_loads() {
     let server = Server::start([call("slow", json!({"command": "x"})), solve(), done()]);
     let project = Project::with(agent_spec(""), &server).file(
         "env/slow.py",
@@ -507,7 +507,7 @@ fn no_temporary_directory_is_left() {
 }
 
 #[test]
-fn a_resumed_conversation_is_told_which_files_differ() {
+fn a_resumed_conversation_lists_changed_files() {
     const UNCHANGED: &str = "the files are as they were";
     type Change = fn(&Project);
     let changes: [(&str, Change, Option<&str>); 5] = [
@@ -568,7 +568,7 @@ fn a_resumed_conversation_is_told_which_files_differ() {
 }
 
 #[test]
-fn what_a_call_under_way_did_is_among_the_files_that_differ() {
+fn changes_of_an_interrupted_call_are_listed() {
     let server = Server::start([
         bash("echo half > half.txt; touch begun; sleep 1000"),
         solve(),
@@ -585,7 +585,7 @@ fn what_a_call_under_way_did_is_among_the_files_that_differ() {
 }
 
 #[test]
-fn a_log_that_does_not_know_the_files_claims_nothing() {
+fn a_log_without_file_hashes_lists_no_changes() {
     let server = Server::start([bash("echo first > a.txt"), done().held(), solve(), done()]);
     let project = Project::with(agent_spec(""), &server);
     kill_at_request(&project, &server, 2);

@@ -9,7 +9,7 @@ use crate::support::reply::{self, Reply, bash, call};
 use crate::support::server::ToolResult;
 
 #[test]
-fn the_tools_are_offered_in_order_and_require_nothing() {
+fn tools_are_offered_in_order_without_required_fields() {
     for provider in PROVIDERS {
         let (_, requests) = talk(
             &agent_spec(&format!("provider: {provider}")),
@@ -69,7 +69,7 @@ fn environments_keep_their_state_between_calls() {
 }
 
 #[test]
-fn several_calls_of_one_answer_run_in_order_and_are_answered_each() {
+fn several_calls_of_one_answer_run_in_order_with_a_result_each() {
     for provider in PROVIDERS {
         let command = |text: &str| json!({"command": text});
         let several = bash("echo 4 > answer.txt")
@@ -97,7 +97,7 @@ fn several_calls_of_one_answer_run_in_order_and_are_answered_each() {
 }
 
 #[test]
-fn calls_of_one_answer_that_share_an_id_get_one_each() {
+fn calls_that_share_an_id_get_unique_ids() {
     for provider in PROVIDERS {
         let two = bash("echo one")
             .and_call("bash", json!({"command": "echo two"}))
@@ -129,7 +129,7 @@ fn calls_of_one_answer_that_share_an_id_get_one_each() {
 }
 
 #[test]
-fn servers_that_send_no_ids_are_understood() {
+fn calls_without_ids_get_ids() {
     let two = || {
         bash("echo one")
             .and_call("bash", json!({"command": "echo two"}))
@@ -153,7 +153,7 @@ fn servers_that_send_no_ids_are_understood() {
 }
 
 #[test]
-fn bad_calls_are_failed_results_that_say_why() {
+fn invalid_calls_are_failed_results_with_a_reason() {
     let cases = [
         (call("telnet", json!({"command": "touch ran"})), "telnet"),
         (call("bash", json!({})), "command"),
@@ -191,7 +191,7 @@ fn bad_calls_are_failed_results_that_say_why() {
 }
 
 #[test]
-fn arguments_that_are_no_json_object_go_back_as_an_empty_one() {
+fn arguments_that_are_not_an_object_are_sent_back_as_an_empty_one() {
     for provider in PROVIDERS {
         for arguments in [
             "{\"command\": \"touch ra",
@@ -250,7 +250,7 @@ fn an_attempt_to_leave_the_workspace_is_a_failed_result() {
 }
 
 #[test]
-fn a_failing_command_or_a_dead_shell_is_answered_and_the_next_call_works() {
+fn the_next_call_works_after_a_failed_command_or_a_dead_shell() {
     let got = results(vec![
         bash("false"),
         bash("echo lost; exit 3"),
@@ -269,7 +269,7 @@ fn a_failing_command_or_a_dead_shell_is_answered_and_the_next_call_works() {
 }
 
 #[test]
-fn at_the_end_of_its_time_a_command_goes_on_and_the_model_decides() {
+fn a_command_keeps_running_after_its_timeout() {
     let action = |word: &str| call("bash", json!({"action": word, "command": 7}));
     let slow = |command: &str| call("bash", json!({"command": command, "timeout": 1}));
     let got = results(vec![
@@ -331,7 +331,7 @@ fn at_the_end_of_its_time_a_command_goes_on_and_the_model_decides() {
 }
 
 #[test]
-fn a_timeout_below_a_second_is_one() {
+fn a_timeout_below_a_second_becomes_one_second() {
     let got = results(vec![
         call("bash", json!({"command": "echo quick", "timeout": -5})),
         call("bash", json!({"command": "echo quick", "timeout": 0})),
@@ -383,7 +383,7 @@ fn the_output_of_a_call_is_bounded_in_bytes() {
 }
 
 #[test]
-fn the_screens_of_the_used_environments_follow_the_newest_first_and_bounded() {
+fn results_end_with_the_screens_of_used_environments() {
     let editor = |command: String| call("editor", json!({"command": command}));
     let long = "x".repeat(900);
     let lines: String = (0..40)
@@ -425,7 +425,7 @@ fn the_screens_of_the_used_environments_follow_the_newest_first_and_bounded() {
 }
 
 #[test]
-fn a_screen_stands_only_in_the_newest_result_and_nothing_else_changes() {
+fn only_the_newest_result_contains_screens() {
     for provider in PROVIDERS {
         let replies = vec![
             bash("echo one"),
@@ -457,7 +457,7 @@ fn a_screen_stands_only_in_the_newest_result_and_nothing_else_changes() {
 }
 
 #[test]
-fn the_editor_understands_what_its_description_says() {
+fn every_documented_editor_command_works() {
     let editor = |command: &str| call("editor", json!({"command": command}));
     let got = results(vec![
         editor("create a.txt\none\ntwo\nthree\n"),

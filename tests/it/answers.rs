@@ -31,7 +31,7 @@ fn check_files(text: &str, expected: &[(&str, &str)]) {
 }
 
 #[test]
-fn files_come_out_as_they_were_written() {
+fn files_are_written_byte_for_byte() {
     check_files("<file path=\"a.txt\">\nx\n</file>", &[("a.txt", "x\n")]);
     check_files(
         "Sure!\n<file path=\"a.txt\">\nx\n</file>\nDone.",
@@ -73,7 +73,7 @@ fn files_come_out_as_they_were_written() {
 }
 
 #[test]
-fn deletions_happen_and_take_a_folder_whole() {
+fn a_deletion_removes_a_whole_folder() {
     let first = reply::files(&[
         ("old/one.txt", "1\n"),
         ("old/two.txt", "2\n"),
@@ -91,7 +91,7 @@ fn deletions_happen_and_take_a_folder_whole() {
 }
 
 #[test]
-fn a_file_takes_the_place_of_a_folder_that_the_same_answer_deletes() {
+fn a_file_can_replace_a_folder_that_the_same_answer_deletes() {
     let second = reply::text(&format!(
         "<delete path=\"a\"/>\n{}{}",
         block("a/c.txt", "x\n"),
@@ -129,7 +129,7 @@ fn check_reminder(text: &str, told: &str) {
 }
 
 #[test]
-fn an_answer_that_is_not_in_the_format_is_told_so_in_the_same_phase() {
+fn an_answer_in_the_wrong_format_gets_a_reminder_in_the_same_phase() {
     check_reminder("I would rather talk.", "<file path=");
     check_reminder("<file path=\"half.txt\">\nx\n", "half.txt");
     check_reminder(
@@ -156,7 +156,7 @@ fn an_answer_that_is_not_in_the_format_is_told_so_in_the_same_phase() {
 }
 
 #[test]
-fn an_answer_that_was_cut_off_writes_nothing() {
+fn a_truncated_answer_writes_nothing() {
     let (project, server, ran) = run(
         &answer_spec(),
         vec![reply::answer("41").stop("max_tokens"), reply::answer("42")],
@@ -169,7 +169,7 @@ fn an_answer_that_was_cut_off_writes_nothing() {
 }
 
 #[test]
-fn reminders_are_bounded_and_the_reason_tells_what_was_missing() {
+fn reminders_are_limited_and_the_reason_names_what_was_missing() {
     let check = |replies: Vec<Reply>, retries: &str, reason: &str, requests: usize| {
         let spec = answer_spec() + &format!("generator: {{format_retries: {retries}}}\n");
         let (_, server, ran) = run(&spec, replies);
@@ -197,7 +197,7 @@ fn reminders_are_bounded_and_the_reason_tells_what_was_missing() {
 }
 
 #[test]
-fn all_answers_of_a_phase_are_part_of_the_reminder() {
+fn a_reminder_contains_all_answers_of_the_phase() {
     let (_, server, ran) = run(
         &answer_spec(),
         vec![
@@ -248,7 +248,7 @@ fn check_escape(path: &str) {
 }
 
 #[test]
-fn a_path_that_leads_out_is_a_violation() {
+fn a_path_outside_the_workspace_is_a_violation() {
     for path in [
         "../evil",
         "a/../../evil",
@@ -267,7 +267,7 @@ fn a_path_that_leads_out_is_a_violation() {
 }
 
 #[test]
-fn a_deletion_that_leads_out_is_a_violation() {
+fn a_deletion_outside_the_workspace_is_a_violation() {
     for path in ["../specs", "/tmp", "."] {
         let (project, _, ran) = run(
             &strict(),
@@ -286,7 +286,7 @@ fn after_check(script: &str, second: Reply) -> (Project, Ran) {
 }
 
 #[test]
-fn a_link_that_leads_out_is_a_violation() {
+fn a_link_to_the_outside_is_a_violation() {
     let both = |path: &str| reply::files(&[("answer.txt", "42\n"), (path, "bad\n")]);
     for (script, path) in [
         ("ln -s / way", "way/tmp/evil"),
@@ -302,7 +302,7 @@ fn a_link_that_leads_out_is_a_violation() {
 }
 
 #[test]
-fn a_link_that_stays_inside_is_followed_as_a_folder_and_replaced_as_a_file() {
+fn an_inner_link_is_followed_as_a_folder_and_replaced_as_a_file() {
     let second = reply::files(&[
         ("answer.txt", "42\n"),
         ("way/in.txt", "x\n"),
@@ -366,7 +366,7 @@ fn a_special_file_in_the_way_does_not_hang() {
 }
 
 #[test]
-fn a_link_that_appears_between_the_question_and_the_answer_leads_nowhere() {
+fn a_link_made_while_the_model_answers_is_not_followed() {
     let server = Server::start([reply::files(&[("folder/new.txt", "x\n")]).held()]);
     let project = Project::with(strict(), &server);
     fs::create_dir(project.outside("precious")).unwrap();
@@ -386,7 +386,7 @@ fn a_link_that_appears_between_the_question_and_the_answer_leads_nowhere() {
 }
 
 #[test]
-fn a_write_that_fails_leaves_no_half_of_an_answer() {
+fn a_failed_write_leaves_no_partial_answer() {
     // A folder stands where the second file should go, so the answer contradicts the workspace.
     let (project, server, ran) = {
         let spec =

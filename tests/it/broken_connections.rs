@@ -45,12 +45,12 @@ fn check_unreachable(url: &str, words: &[&str]) {
 }
 
 #[test]
-fn a_name_that_nobody_has_pauses_and_says_so() {
+fn an_unknown_host_name_pauses_the_run() {
     check_unreachable("http://no-such-host.invalid", &["dns", "resolve", "lookup"]);
 }
 
 #[test]
-fn a_server_without_tls_pauses_and_says_so() {
+fn a_server_without_tls_pauses_the_run() {
     let server = Server::answering(|_| reply::answer("42"));
     check_unreachable(
         &server.url().replace("http:", "https:"),
@@ -60,7 +60,7 @@ fn a_server_without_tls_pauses_and_says_so() {
 }
 
 #[test]
-fn a_certificate_that_nobody_vouches_for_gets_no_key() {
+fn an_untrusted_certificate_gets_no_key() {
     let folder = tempfile::tempdir().unwrap();
     let openssl = |arguments: &str| {
         let mut command = Command::new("openssl");
@@ -130,7 +130,7 @@ fn listening_port(process: u32) -> Option<u16> {
 }
 
 #[test]
-fn what_a_server_asks_for_is_waited_for_up_to_a_minute() {
+fn retry_after_is_honoured_up_to_a_minute() {
     let retried = [
         "0",
         "-5",
@@ -166,7 +166,7 @@ fn what_a_server_asks_for_is_waited_for_up_to_a_minute() {
 }
 
 #[test]
-fn what_is_no_answer_is_none_whatever_its_status_says() {
+fn a_body_that_is_not_an_answer_is_refused_with_any_status() {
     let deep = "[".repeat(100_000) + &"]".repeat(100_000);
     let whole = String::from_utf8(reply::answer("41").body(Dialect::Anthropic).1).unwrap();
     let cases: [(&str, Reply); 9] = [
@@ -225,7 +225,7 @@ fn what_is_no_answer_is_none_whatever_its_status_says() {
 }
 
 #[test]
-fn the_start_of_what_came_instead_is_in_the_log_and_is_escaped() {
+fn the_log_shows_the_escaped_start_of_an_unexpected_body() {
     let page = format!("<html>\u{1b}[31mlogin{}", "x".repeat(1000));
     let server = Server::start([reply::raw(200, "text/html", page), reply::answer("42")]);
     let project = Project::with(answer_spec(), &server);
@@ -281,7 +281,7 @@ fn on_the_wire(line: &str, length: impl Fn(usize) -> usize) -> Vec<u8> {
 }
 
 #[test]
-fn the_first_whole_answer_counts() {
+fn the_first_complete_answer_counts() {
     let twice = [
         on_the_wire("42", |length| length),
         on_the_wire("41", |length| length),
@@ -308,7 +308,7 @@ fn the_first_whole_answer_counts() {
 }
 
 #[test]
-fn a_length_that_lies_is_no_end() {
+fn a_body_shorter_than_announced_is_retried() {
     let chunked = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\nfffffff\r\ndata: {}\n\n";
     let faults = vec![
         (false, on_the_wire("41", |length| length + 1)),
@@ -330,7 +330,7 @@ fn a_length_that_lies_is_no_end() {
 }
 
 #[test]
-fn silence_is_told_with_its_length() {
+fn a_silent_server_is_reported_with_the_time_waited() {
     for fault in [
         reply::answer("41").held(),
         reply::answer("41").stall_after(3),
@@ -356,7 +356,7 @@ fn most_held(running: &Running) -> u64 {
 }
 
 #[test]
-fn no_flood_fills_the_memory() {
+fn floods_are_read_in_bounded_memory() {
     let stream = |body: Vec<u8>| reply::raw(200, "text/event-stream", body);
     let delta = json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "x".repeat(50_000)}});
     let endless = format!("data: {delta}\n\n").repeat(700);

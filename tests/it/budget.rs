@@ -31,7 +31,7 @@ fn quota(status: u16) -> Reply {
 }
 
 #[test]
-fn an_account_without_credit_pauses_and_goes_on_when_it_has_some() {
+fn a_run_without_credit_pauses_and_continues_with_credit() {
     let cases = [
         ("anthropic", low_credit()),
         ("openai", quota(429)),
@@ -83,7 +83,7 @@ fn an_account_without_credit_pauses_and_goes_on_when_it_has_some() {
 }
 
 #[test]
-fn an_account_that_runs_dry_while_patching_keeps_what_was_paid() {
+fn running_out_of_credit_while_patching_keeps_paid_answers() {
     let server = Server::start([reply::answer("41"), low_credit(), reply::answer("42")]);
     let project = Project::with(answer_spec(), &server);
     project.run(RUN).exits(4);
@@ -96,7 +96,7 @@ fn an_account_that_runs_dry_while_patching_keeps_what_was_paid() {
 }
 
 #[test]
-fn a_date_to_wait_for_is_a_time_like_any() {
+fn retry_after_may_be_a_date() {
     let date = |seconds: i64, format: &str| {
         (Utc::now() + Duration::seconds(seconds))
             .format(format)
@@ -175,7 +175,7 @@ fn long(input: u64, output: u64) -> Reply {
 }
 
 #[test]
-fn a_stream_that_is_cut_off_by_a_signal_counts_with_what_came() {
+fn a_stream_cut_by_a_signal_is_charged_with_its_reported_usage() {
     // The start, the start of the block, then ten pieces of twelve bytes: forty tokens.
     let shown = 12;
     for (input, output, expected) in [
@@ -208,7 +208,7 @@ fn a_stream_that_is_cut_off_by_a_signal_counts_with_what_came() {
 }
 
 #[test]
-fn a_stream_of_an_orchestrator_that_was_killed_counts_with_its_worst_case() {
+fn a_stream_cut_by_sigkill_is_charged_with_its_worst_case() {
     let server = Server::start([
         long(10, 1).stall_after(12),
         long(10, 1).stall_after(12),
@@ -228,7 +228,7 @@ fn a_stream_of_an_orchestrator_that_was_killed_counts_with_its_worst_case() {
 }
 
 #[test]
-fn a_stream_that_the_server_cuts_counts_and_an_error_status_does_not() {
+fn a_stream_cut_by_the_server_is_charged_and_an_error_status_is_not() {
     let spec =
         |provider: &str| answer_spec() + &format!("generator: {{provider: {provider}, {PRICE}}}\n");
     let server = Server::start([
@@ -267,7 +267,7 @@ fn a_stream_that_the_server_cuts_counts_and_an_error_status_does_not() {
 }
 
 #[test]
-fn four_streams_that_were_cut_off_by_hand_do_not_fit_a_budget_for_one() {
+fn four_cut_streams_exceed_a_budget_for_one() {
     // A request of 0.16 USD at worst: some input, and 10,000 tokens of output at 15 USD a million.
     let spec = answer_spec()
         + &format!("generator: {{{PRICE}, max_tokens: 10000}}\nbudget: {{usd: 0.17}}\n");
@@ -289,7 +289,7 @@ fn four_streams_that_were_cut_off_by_hand_do_not_fit_a_budget_for_one() {
 }
 
 #[test]
-fn tokens_of_streams_that_broke_off_count_likewise() {
+fn tokens_of_cut_streams_are_counted() {
     let spec =
         answer_spec() + "generator: {model: scripted, max_tokens: 1000}\nbudget: {tokens: 6000}\n";
     let server = Server::start(
@@ -311,7 +311,7 @@ fn tokens_of_streams_that_broke_off_count_likewise() {
 }
 
 #[test]
-fn a_state_of_an_earlier_version_has_no_losses_and_is_read() {
+fn a_state_without_losses_is_read() {
     let server = Server::start([
         long(20_000, 1).cut_after(12),
         reply::status(401),
@@ -333,7 +333,7 @@ fn a_state_of_an_earlier_version_has_no_losses_and_is_read() {
 }
 
 #[test]
-fn losses_outlive_their_log() {
+fn losses_are_kept_when_the_log_is_gone() {
     let server = Server::start([
         long(20_000, 1).cut_after(12),
         reply::status(401),

@@ -9,7 +9,7 @@ use crate::support::reply;
 use crate::support::server::Server;
 
 #[test]
-fn a_right_first_answer_succeeds() {
+fn a_correct_first_answer_succeeds() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::with(answer_spec(), &server);
     let ran = project.run(RUN).exits(0);
@@ -26,7 +26,7 @@ fn a_right_first_answer_succeeds() {
 }
 
 #[test]
-fn a_wrong_first_answer_is_patched() {
+fn a_failed_check_is_patched() {
     let server = Server::start([reply::answer("41"), reply::answer("42")]);
     let project = Project::with(answer_spec(), &server);
     project.run(RUN).exits(0);
@@ -58,7 +58,7 @@ fn retries_are_bounded() {
 }
 
 #[test]
-fn the_state_has_exactly_its_fields() {
+fn state_json_has_exactly_the_documented_fields() {
     let server = Server::start([
         reply::answer("41").usage(1000, 100),
         reply::answer("42").usage(2000, 200),
@@ -127,7 +127,7 @@ fn a_failure_is_kept_in_the_state() {
 }
 
 #[test]
-fn the_patch_prompt_has_the_failure_and_the_files_as_they_are() {
+fn the_patch_prompt_has_the_failure_and_the_current_files() {
     let server = Server::start([
         reply::files(&[("answer.txt", "41\n"), ("notes.md", "kept-in-mind\n")]),
         reply::answer("42"),
@@ -172,7 +172,7 @@ fn the_same_answers_make_the_same_run() {
 }
 
 #[test]
-fn the_retries_asked_for_are_clamped_and_the_command_line_wins() {
+fn retries_are_clamped_and_the_command_line_overrides_the_spec() {
     let check = |spec: &str, arguments: &[&str], expected: u32, warned: bool| {
         let server = Server::start([reply::answer("42")]);
         let project = Project::with(answer_spec() + spec, &server);
@@ -194,7 +194,7 @@ fn the_retries_asked_for_are_clamped_and_the_command_line_wins() {
 }
 
 #[test]
-fn fewer_retries_than_were_made_are_stored_as_those_made() {
+fn max_retries_is_never_below_the_retries_made() {
     let server = Server::start([
         reply::answer("1"),
         reply::answer("2"),
@@ -219,7 +219,7 @@ fn fewer_retries_than_were_made_are_stored_as_those_made() {
 }
 
 #[test]
-fn the_state_on_disk_runs_ahead_of_the_work() {
+fn the_state_on_disk_names_the_phase_that_runs() {
     let server = Server::start([reply::answer("41").held(), reply::answer("42").held()]);
     let project = Project::with(answer_spec(), &server);
     let running = project.start(RUN);
@@ -235,7 +235,7 @@ fn the_state_on_disk_runs_ahead_of_the_work() {
 }
 
 #[test]
-fn a_finished_run_tells_its_result_again_and_asks_nothing() {
+fn a_finished_run_reports_its_result_again_without_a_request() {
     for (line, code) in [("42", 0), ("41", 1)] {
         let server = Server::start([reply::answer(line), reply::answer(line)]);
         let project = Project::with(answer_spec() + "max_retries: 1\n", &server);
@@ -251,7 +251,7 @@ fn a_finished_run_tells_its_result_again_and_asks_nothing() {
 }
 
 #[test]
-fn a_changed_spec_or_no_resume_starts_afresh_and_names_the_run_it_drops() {
+fn a_changed_spec_or_no_resume_starts_a_new_run_and_names_the_old_one() {
     let server = Server::start(
         [reply::files(&[("old.txt", "x\n")]), reply::status(401)]
             .into_iter()
@@ -286,7 +286,7 @@ fn a_changed_spec_or_no_resume_starts_afresh_and_names_the_run_it_drops() {
 }
 
 #[test]
-fn a_fresh_start_empties_the_workspace_but_for_the_marks_of_a_repository() {
+fn a_new_run_empties_the_workspace_except_repository_files() {
     let server = Server::start([
         reply::files(&[("a/b.txt", "x\n"), ("answer.txt", "42\n")]),
         reply::answer("42"),
@@ -308,7 +308,7 @@ fn a_fresh_start_empties_the_workspace_but_for_the_marks_of_a_repository() {
 }
 
 #[test]
-fn what_the_user_gives_is_there_before_the_first_answer_and_in_its_hash() {
+fn input_files_are_copied_before_the_first_answer_and_are_part_of_the_hash() {
     let spec = checked_by("cat starter/hello.txt given.txt deep/down.txt")
         + "workspace:\n  copy: [starter/, given.txt, {from: starter/hello.txt, to: deep/down.txt}]\n";
     let server = Server::start([reply::answer("1"), reply::answer("2")]);
@@ -339,7 +339,7 @@ fn a_template_needs_no_model_and_fills_in_the_fields_of_the_spec() {
 }
 
 #[test]
-fn a_template_that_is_used_up_is_a_patch_error() {
+fn a_template_without_a_further_round_is_a_patch_error() {
     let spec = checked_by("false") + "generator: {provider: template, template: template/}\n";
     let project = Project::new()
         .spec(spec)
@@ -349,7 +349,7 @@ fn a_template_that_is_used_up_is_a_patch_error() {
 }
 
 #[test]
-fn own_prompts_are_filled_in_the_system_prompt_too() {
+fn user_prompts_are_filled_in_including_the_system_prompt() {
     let server = Server::start([reply::answer("42")]);
     let spec = answer_spec() + "generator: {prompts: prompts/}\n";
     let project = Project::with(spec, &server)
@@ -363,7 +363,7 @@ fn own_prompts_are_filled_in_the_system_prompt_too() {
 }
 
 #[test]
-fn a_workspace_of_very_many_files_makes_no_endless_prompt() {
+fn a_workspace_of_many_files_makes_a_bounded_prompt() {
     let made = "mkdir -p a; cd a; seq 1 30000 | xargs touch; exit 1";
     let server = Server::start([reply::answer("41"), reply::answer("42")]);
     let project = Project::with(checked_by(made) + "max_retries: 1\n", &server);

@@ -49,7 +49,7 @@ fn checks_hidden_checks_and_environments_share_no_cache() {
 
 /// A test program that always passes, put in the place of every one that cargo has built.
 #[test]
-fn a_test_program_that_a_tool_overwrites_is_not_the_one_that_a_check_runs() {
+fn a_check_does_not_run_a_test_program_that_a_tool_overwrote() {
     let (Some(cargo), Some(home)) = (real("cargo"), std::env::var_os("HOME")) else {
         return skip("there is no cargo here");
     };
@@ -101,7 +101,7 @@ fn real(name: &str) -> Option<std::path::PathBuf> {
 }
 
 #[test]
-fn caches_of_roots_that_are_gone_are_removed_by_the_next_run() {
+fn caches_of_deleted_roots_are_removed_by_the_next_run() {
     let server = Server::start([reply::status(401), reply::answer("42"), reply::answer("42")]);
     let paused = Project::with(checked_by(VISIBLE), &server);
     let caches = paused.outside("caches").display().to_string();
@@ -123,7 +123,7 @@ fn caches_of_roots_that_are_gone_are_removed_by_the_next_run() {
 }
 
 #[test]
-fn python_writes_no_bytecode_and_believes_none_that_was_left() {
+fn python_writes_no_bytecode_and_ignores_existing_bytecode() {
     let look = "python3 -c 'import sys, os, calc, json; print(sys.dont_write_bytecode, sys.pycache_prefix, \
         bool(json.__cached__) and os.path.exists(json.__cached__))' >> seen; find . -name __pycache__ >> seen; ";
     let plant = "mkdir -p pkg/deep/__pycache__ __pycache__ .venv/__pycache__; touch __pycache__/x.pyc pkg/deep/__pycache__/y";
@@ -146,7 +146,7 @@ fn python_writes_no_bytecode_and_believes_none_that_was_left() {
 }
 
 #[test]
-fn environments_write_no_bytecode_either() {
+fn environments_write_no_bytecode() {
     let look = "echo \"$PYTHONDONTWRITEBYTECODE|${PYTHONPYCACHEPREFIX-unset}\" > seen; echo 42 > answer.txt";
     let spec = checked_by("grep -qx 42 answer.txt") + "generator: {mode: agent}\n";
     let server = Server::start([bash(look), done()]);
@@ -156,7 +156,7 @@ fn environments_write_no_bytecode_either() {
 }
 
 #[test]
-fn what_programs_leave_is_not_shown_to_the_model() {
+fn generated_files_of_programs_are_not_shown_to_the_model() {
     let names = [
         "__pycache__/a",
         "sub/.pytest_cache/b",

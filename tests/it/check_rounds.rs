@@ -60,7 +60,7 @@ fn a_round_that_executes_fewer_tests_fails() {
 }
 
 #[test]
-fn a_test_that_was_executed_and_is_skipped_now_fails_the_check() {
+fn a_test_that_is_newly_skipped_fails_the_check() {
     let project = check(code(5, "False", "-"), code(6, "True", "+"), json!({}), 1);
     let report = project.state_text("last_test_output");
     assert!(
@@ -72,7 +72,7 @@ fn a_test_that_was_executed_and_is_skipped_now_fails_the_check() {
 
 /// The model learns that it failed, and neither numbers nor names.
 #[test]
-fn hidden_tests_count_likewise_and_stay_hidden() {
+fn hidden_tests_are_counted_and_stay_hidden() {
     let hidden = json!({"hidden": true, "files": ["tests/"]});
     let project = check(code(5, "False", "-"), code(6, "True", "+"), hidden, 1);
     let report = project.state_text("last_test_output");
@@ -164,7 +164,7 @@ fn rerun(passes_at: u32, reruns: u32) -> (Project, Value) {
 }
 
 #[test]
-fn a_failure_is_run_again_before_it_counts() {
+fn a_failed_check_is_run_again_before_it_counts() {
     for (passes_at, reruns, code, runs) in [
         (2, 1, 0, 2),
         (3, 3, 0, 3),
@@ -183,7 +183,7 @@ fn a_failure_is_run_again_before_it_counts() {
 }
 
 #[test]
-fn a_pass_after_a_failure_is_flaky_and_said_so() {
+fn a_pass_after_a_failure_is_reported_as_flaky() {
     let (project, result) = rerun(3, 2);
     assert_eq!(
         result["checks"],
@@ -207,7 +207,7 @@ fn a_pass_after_a_failure_is_flaky_and_said_so() {
 
 /// Where a runner does not count, min_tests cannot be held, and what to change is said.
 #[test]
-fn a_runner_that_does_not_count_is_told_what_to_do() {
+fn a_runner_without_counts_gets_a_hint() {
     let package = "{\"scripts\": {\"test\": \"mocha --reporter doc\"}}";
     let fake = "#!/bin/sh\necho '<section class=\"suite\">'\n";
     let server = Server::start([reply::answer("42"), reply::answer("43")]);

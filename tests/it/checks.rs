@@ -26,7 +26,7 @@ fn spec(checks: &[(&str, &str, &str)]) -> String {
 }
 
 #[test]
-fn all_run_in_order_in_each_round_and_all_must_pass() {
+fn all_checks_run_in_order_and_all_must_pass() {
     let checks = [
         ("one", "echo one >> order; grep -qx 42 answer.txt", ""),
         (
@@ -54,7 +54,7 @@ fn all_run_in_order_in_each_round_and_all_must_pass() {
 }
 
 #[test]
-fn what_the_sandbox_refused_is_told_in_plain_words() {
+fn a_sandbox_denial_is_explained_to_the_model() {
     let refused = "grep -qx 42 answer.txt && exit; echo \"touch: cannot touch '/srv/x': Read-only file system\" >&2; exit 1";
     let hidden =
         "test -e second && exit; echo 'curl: (6) Could not resolve host: secret-host'; exit 1";
@@ -84,7 +84,7 @@ fn what_the_sandbox_refused_is_told_in_plain_words() {
 }
 
 #[test]
-fn the_environment_is_rebuilt() {
+fn a_check_gets_a_rebuilt_environment() {
     let script = "env | cut -d= -f1 | sort > names; echo \"$TZ $PYTHONHASHSEED $COLUMNS $NO_COLOR $TERM $GREETING\" > values; \
         echo \"$HOME\" > home; cat > stdin; ls -l /proc/self/fd > descriptors; pwd > folder";
     let server = Server::start([reply::answer("42")]);
@@ -135,7 +135,7 @@ fn the_environment_is_rebuilt() {
 }
 
 #[test]
-fn a_check_has_no_terminal_to_talk_to() {
+fn a_check_has_no_terminal() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::with(
         checked_by("if (: > /dev/tty) 2> /dev/null; then exit 1; fi"),
@@ -145,7 +145,7 @@ fn a_check_has_no_terminal_to_talk_to() {
 }
 
 #[test]
-fn a_check_whose_time_is_over_fails_the_run_and_leaves_no_process() {
+fn a_check_timeout_fails_the_run_and_leaves_no_process() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::new().model(&server);
     let marker = project.marker().to_owned();
@@ -187,7 +187,7 @@ fn a_daemon_that_outlives_its_check_is_ended() {
 }
 
 #[test]
-fn deaths_have_their_codes_and_the_model_is_told() {
+fn a_death_by_signal_has_its_exit_code_and_is_reported() {
     let check = |command: serde_json::Value, code: u32, told: &[&str]| {
         let server = Server::start([reply::answer("42"), reply::status(400)]);
         let project = Project::with(
@@ -217,7 +217,7 @@ fn deaths_have_their_codes_and_the_model_is_told() {
 }
 
 #[test]
-fn no_shell_is_in_between() {
+fn a_check_is_started_without_a_shell() {
     let server = Server::start([reply::answer("42")]);
     let command = json!([
         "sh",
@@ -238,7 +238,7 @@ fn no_shell_is_in_between() {
 }
 
 #[test]
-fn much_output_is_bounded_and_its_end_is_kept() {
+fn long_output_is_bounded_and_its_end_is_kept() {
     let script = "grep -qx 42 answer.txt && exit; echo first-line; head -c 20000000 /dev/zero | tr '\\0' x; echo; echo last-line; exit 1";
     let server = Server::start([reply::answer("41"), reply::answer("42")]);
     let project = Project::with(checked_by(script), &server);
@@ -302,7 +302,7 @@ fn a_hidden_check_runs_last_and_the_model_never_sees_it() {
 }
 
 #[test]
-fn what_stands_beside_hidden_files_outlives_a_crash() {
+fn files_beside_hidden_ones_survive_a_crash() {
     let server = Server::start([reply::files(&[
         ("tests/own", "x\n"),
         ("answer.txt", "42\n"),
@@ -344,7 +344,7 @@ fn what_stands_beside_hidden_files_outlives_a_crash() {
 }
 
 #[test]
-fn hidden_files_go_first_after_a_crash() {
+fn hidden_files_are_removed_first_after_a_crash() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::new()
         .model(&server)
@@ -369,7 +369,7 @@ fn hidden_files_go_first_after_a_crash() {
 }
 
 #[test]
-fn a_pass_needs_tests_that_ran() {
+fn a_pass_needs_executed_tests() {
     let check = |script: &str, more: &str, code: i32| {
         let server = Server::start([reply::answer("42"), reply::answer("42")]);
         let project = Project::with(
@@ -421,7 +421,7 @@ fn a_real_suite_is_recognised() {
 }
 
 #[test]
-fn protected_files_are_what_the_user_gave() {
+fn protected_files_keep_the_content_the_user_gave() {
     let spec = checked_by(
         "test \"$(cat tests/t.txt)\" = original || exit 9; test ! -e tests/extra.txt || exit 8; \
          grep -qx 42 answer.txt && exit; echo changed > tests/t.txt; touch tests/extra.txt; exit 1",
@@ -445,7 +445,7 @@ fn protected_files_are_what_the_user_gave() {
 }
 
 #[test]
-fn a_deleted_protected_file_is_put_back_with_its_mode() {
+fn a_deleted_protected_file_is_restored_with_its_mode() {
     let spec = checked_by("./run.sh || exit 9; grep -qx 42 answer.txt && exit; rm run.sh; exit 1")
         + "workspace: {protect: [run.sh]}\n";
     let server = Server::start([
@@ -460,7 +460,7 @@ fn a_deleted_protected_file_is_put_back_with_its_mode() {
 }
 
 #[test]
-fn files_that_steer_a_runner_are_a_violation() {
+fn files_that_control_a_test_runner_are_a_violation() {
     for path in [
         "sitecustomize.py",
         "deep/usercustomize.py",
@@ -480,7 +480,7 @@ fn files_that_steer_a_runner_are_a_violation() {
 }
 
 #[test]
-fn a_check_that_plants_such_a_file_is_found_before_the_next_one() {
+fn a_tampering_file_written_by_a_check_is_found_before_the_next_check() {
     let checks = [
         ("plant", "touch sitecustomize.py", ""),
         ("next", "touch ran", ""),
@@ -492,7 +492,7 @@ fn a_check_that_plants_such_a_file_is_found_before_the_next_one() {
 }
 
 #[test]
-fn files_that_may_steer_are_noted() {
+fn files_that_may_control_a_test_runner_are_noted() {
     let spec = checked_by("true") + "workspace: {protect: [tests/]}\n";
     let server = Server::start([reply::files(&[
         ("conftest.py", "\n"),
@@ -531,7 +531,7 @@ fn a_check_that_empties_the_workspace_is_survived() {
 }
 
 #[test]
-fn hidden_files_that_a_crash_left_in_a_folder_of_others_go_alone() {
+fn hidden_files_left_by_a_crash_are_removed_without_their_neighbours() {
     let server = Server::start([reply::files(&[("exam/own.txt", "mine\n")])]);
     let project = Project::new()
         .model(&server)
@@ -560,7 +560,7 @@ fn hidden_files_that_a_crash_left_in_a_folder_of_others_go_alone() {
 }
 
 #[test]
-fn a_folder_that_a_check_locks_hides_nothing_from_the_next() {
+fn a_check_that_locks_a_protected_folder_fails_and_it_is_unlocked() {
     let lock = "grep -qx 42 answer.txt && exit; touch tests/foreign; chmod 000 tests";
     let checks = [("lock", lock, ""), ("look", "ls tests >> seen", "")];
     let spec = spec(&checks) + "workspace: {protect: [tests/]}\n";
@@ -580,7 +580,7 @@ fn a_folder_that_a_check_locks_hides_nothing_from_the_next() {
 }
 
 #[test]
-fn a_workspace_that_a_check_removes_is_made_anew() {
+fn a_workspace_removed_by_a_check_is_recreated() {
     let script = "grep -qx 42 answer.txt && exit; rm -rf \"$PWD\"; exit 1";
     let server = Server::start([reply::answer("41"), reply::answer("42")]);
     let project = Project::with(checked_by(script), &server);
@@ -602,7 +602,7 @@ fn a_check_that_empties_the_workspace_has_not_passed() {
 }
 
 #[test]
-fn a_link_in_the_place_of_the_workspace_is_a_violation() {
+fn a_workspace_replaced_by_a_link_is_a_violation() {
     let script = "mv ../workspace ../away; ln -s ../../precious ../workspace; exit 1";
     let server = Server::start([reply::answer("41"), reply::answer("42")]);
     let project = Project::with(checked_by(script), &server);

@@ -37,7 +37,7 @@ fn seen<'a>(all: &'a BTreeMap<String, String>, name: &str) -> Option<&'a str> {
 }
 
 #[test]
-fn toolchains_of_the_home_are_found_in_their_places() {
+fn toolchains_in_the_home_are_found() {
     let project = Project::new();
     for folder in [
         ".cargo/bin",
@@ -70,7 +70,7 @@ fn toolchains_of_the_home_are_found_in_their_places() {
 }
 
 #[test]
-fn a_toolchain_that_is_out_of_sight_is_not_named() {
+fn variables_of_a_hidden_toolchain_are_dropped() {
     let project = Project::new();
     let elsewhere = project.outside("elsewhere/rust/bin");
     fs::create_dir_all(&elsewhere).unwrap();
@@ -89,7 +89,7 @@ fn a_toolchain_that_is_out_of_sight_is_not_named() {
 }
 
 #[test]
-fn without_a_network_toolchains_are_told_so() {
+fn toolchains_are_set_offline_without_a_network() {
     let proxies = [
         ("HTTP_PROXY", "http://192.0.2.1:1"),
         ("NO_PROXY", "127.0.0.1"),
@@ -123,7 +123,7 @@ fn without_a_network_toolchains_are_told_so() {
 }
 
 #[test]
-fn without_a_sandbox_the_home_is_the_users() {
+fn without_a_sandbox_home_is_the_users_home() {
     let project = Project::new();
     let home = project.outside("home").display().to_string();
     let all = variables(project, "", &["--no-sandbox"]);
@@ -171,7 +171,7 @@ fn compiler_caches_last_as_long_as_the_run() {
 }
 
 #[test]
-fn caches_of_a_run_that_was_killed_go_with_it() {
+fn caches_of_a_killed_run_are_removed() {
     let server = Server::start([
         reply::answer("41"),
         reply::answer("42").held(),
@@ -196,7 +196,7 @@ fn caches_of_a_run_that_was_killed_go_with_it() {
 }
 
 #[test]
-fn a_cache_folder_of_the_user_stays_as_it_is() {
+fn a_cache_folder_of_the_user_is_left_alone() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::with(counting(), &server);
     let folder = project.outside("caches");
@@ -212,7 +212,7 @@ fn a_cache_folder_of_the_user_stays_as_it_is() {
 }
 
 #[test]
-fn what_is_opened_by_name_is_said() {
+fn paths_opened_by_the_spec_are_printed() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::new().file("sdk/lib.txt", "").model(&server);
     fs::create_dir(project.outside("home/tools")).unwrap();
@@ -227,7 +227,7 @@ fn what_is_opened_by_name_is_said() {
 }
 
 #[test]
-fn what_a_link_opens_is_said_by_both_names() {
+fn an_opened_link_is_printed_with_its_target() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::new().file("sdk/lib.txt", "").model(&server);
     std::os::unix::fs::symlink("../sdk", project.path("specs/link")).unwrap();
@@ -242,7 +242,7 @@ fn what_a_link_opens_is_said_by_both_names() {
 }
 
 #[test]
-fn a_credential_stays_hidden_however_deep_and_cannot_be_written() {
+fn credentials_stay_hidden_at_any_depth_and_cannot_be_written() {
     let server = Server::start([reply::answer("42")]);
     let script = "cat ../sdk/lib.txt; for f in ../sdk/.env ../sdk/1/2/3/4/5/6/7/.netrc; do \
                   test ! -s $f && ! (chmod 600 $f && echo evil > $f) 2> /dev/null || exit 1; done";
@@ -256,7 +256,7 @@ fn a_credential_stays_hidden_however_deep_and_cannot_be_written() {
 }
 
 #[test]
-fn a_link_on_path_opens_a_program_and_no_key() {
+fn a_link_on_path_opens_a_program_but_no_credential() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::new().model(&server);
     let home = project.outside("home");
@@ -281,7 +281,7 @@ fn a_link_on_path_opens_a_program_and_no_key() {
 }
 
 #[test]
-fn a_device_that_is_there_anyway_can_be_named() {
+fn a_device_that_is_visible_anyway_can_be_listed() {
     let server = Server::start([reply::answer("42")]);
     let devices = "sandbox: {devices: [/dev/shm, /dev/pts, /dev/ptmx, /dev/fd, /dev/null]}\n";
     let project = Project::new()
@@ -291,7 +291,7 @@ fn a_device_that_is_there_anyway_can_be_named() {
 }
 
 #[test]
-fn what_cannot_be_opened_is_refused_with_its_place() {
+fn a_path_that_cannot_be_opened_is_refused_with_its_position() {
     for (path, word) in [
         ("missing", "cannot read"),
         ("/", "everything"),

@@ -68,7 +68,7 @@ fn bash(command: &str) -> Value {
 }
 
 #[test]
-fn environments_are_offered_called_and_written_down() {
+fn environments_are_offered_called_and_logged() {
     let calls = json!([
         bash("cd /tmp; X=4"),
         bash("echo ${X}1 in $PWD; cd - > /dev/null; echo 41 > answer.txt"),
@@ -118,7 +118,7 @@ fn environments_are_offered_called_and_written_down() {
 }
 
 #[test]
-fn nonsense_over_the_protocol_is_answered() {
+fn invalid_mcp_messages_are_answered() {
     let calls = json!([
         "nonsense",
         "{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"x\"}",
@@ -134,7 +134,7 @@ fn nonsense_over_the_protocol_is_answered() {
 }
 
 #[test]
-fn a_call_that_nobody_waits_for_is_interrupted() {
+fn an_abandoned_call_is_interrupted() {
     let (project, _) = with("", &[]);
     let leave = json!(["leave", {"command": format!("echo 42 > answer.txt; sleep {}", project.marker())},
                        project.path("workspace/answer.txt")]);
@@ -145,7 +145,7 @@ fn a_call_that_nobody_waits_for_is_interrupted() {
 }
 
 #[test]
-fn who_changes_nothing_is_reminded_in_the_same_session() {
+fn ending_without_a_change_gets_a_reminder_in_the_same_session() {
     let (project, claude) = with(
         "",
         &[
@@ -166,7 +166,7 @@ fn who_changes_nothing_is_reminded_in_the_same_session() {
 }
 
 #[test]
-fn the_end_of_its_turns_lets_the_checks_decide() {
+fn checks_run_after_the_last_turn_of_claude() {
     let over = |command: &str| {
         let result =
             json!({"subtype": "error_max_turns", "is_error": true, "num_turns": 4, "result": null});
@@ -187,7 +187,7 @@ fn the_end_of_its_turns_lets_the_checks_decide() {
 }
 
 #[test]
-fn the_end_of_the_phase_is_the_end_of_claude() {
+fn claude_ends_with_the_phase() {
     let (project, _) = with("", &[]);
     let plan = format!("sleep {}", project.marker());
     let (project, _claude) = Claude::stand_in(project.spec(spec(", phase_timeout: 0.5")), &[plan]);
@@ -196,7 +196,7 @@ fn the_end_of_the_phase_is_the_end_of_claude() {
 }
 
 #[test]
-fn a_kill_in_a_call_repeats_nothing_and_goes_on_in_the_session() {
+fn a_run_killed_in_a_call_continues_the_session_without_repeating_it() {
     let (project, _) = with("", &[]);
     let stuck = works(json!([
         bash("echo before"),
@@ -241,7 +241,7 @@ fn a_kill_in_a_call_repeats_nothing_and_goes_on_in_the_session() {
 }
 
 #[test]
-fn a_resumed_session_that_is_not_there_gets_all_of_it() {
+fn a_lost_session_is_restarted_with_the_whole_history() {
     let gone = "echo 'No conversation found with session ID: x' >&2; exit 1".to_owned();
     let plans = [
         "exit 3".to_owned(),
@@ -279,7 +279,7 @@ fn replays(project: Project) {
 }
 
 #[test]
-fn a_run_is_replayed_without_the_program() {
+fn a_replay_needs_no_claude_in_agent_mode() {
     let first = works(json!([
         bash("X=4"),
         bash("echo ${X}1 > answer.txt"),
@@ -387,7 +387,7 @@ fn the_real_program_works_with_our_environments() {
 }
 
 #[test]
-fn a_session_of_the_real_program_goes_on_after_a_kill_in_a_call() {
+fn a_session_of_the_real_program_continues_after_a_kill_in_a_call() {
     let project = Project::new();
     let stuck = format!("echo once >> count; sleep {}", project.marker());
     let server = Server::start([
@@ -416,7 +416,7 @@ fn a_session_of_the_real_program_goes_on_after_a_kill_in_a_call() {
 }
 
 #[test]
-fn the_real_program_keeps_to_its_turns() {
+fn the_real_program_respects_max_turns() {
     let server = Server::answering(|request| {
         let count = request.body["messages"].as_array().map_or(0, Vec::len);
         calls(&format!("t{count}"), "echo 41 >> answer.txt")

@@ -46,7 +46,7 @@ fn usage(project: &Project) -> (Value, Value, Value, Value) {
 }
 
 #[test]
-fn a_wrong_first_answer_is_patched() {
+fn a_failed_check_is_patched() {
     let (project, claude) = with(&[answers(&answer("41")), answers(&answer("42"))]);
     project.run(RUN).exits(0);
     let phases = [
@@ -75,7 +75,7 @@ fn a_wrong_first_answer_is_patched() {
 }
 
 #[test]
-fn it_is_started_without_tools_of_its_own_in_an_empty_private_place() {
+fn claude_starts_without_tools_in_an_empty_private_folder() {
     let (project, claude) = with(&[answers(&answer("42"))]);
     let project = project
         .env("MY_SECRET", "x")
@@ -136,7 +136,7 @@ fn it_is_started_without_tools_of_its_own_in_an_empty_private_place() {
 }
 
 #[test]
-fn what_the_spec_says_is_passed_on() {
+fn settings_of_the_spec_are_passed_to_claude() {
     let text = spec(", model: opus, effort: high, base_url: 'http://127.0.0.1:7'")
         + "budget: {usd: 0.5}\n";
     let (project, claude) = Claude::stand_in(
@@ -158,7 +158,7 @@ fn what_the_spec_says_is_passed_on() {
 }
 
 #[test]
-fn its_own_count_of_turns_tokens_and_money_is_taken() {
+fn usage_reported_by_claude_is_recorded() {
     let usage_of_it = json!({"input_tokens": 100, "cache_creation_input_tokens": 7, "cache_read_input_tokens": 30,
                              "output_tokens": 20});
     let result = json!({"num_turns": 3, "total_cost_usd": 0.25, "usage": usage_of_it});
@@ -171,7 +171,7 @@ fn its_own_count_of_turns_tokens_and_money_is_taken() {
 }
 
 #[test]
-fn the_budget_may_be_passed_by_one_answer() {
+fn the_budget_may_be_exceeded_by_one_answer() {
     let result =
         json!({"subtype": "error_max_budget_usd", "is_error": true, "total_cost_usd": 0.02});
     let plan = format!("{}exit 1\n", says(&stream(&answer("41"), &result)));
@@ -185,7 +185,7 @@ fn the_budget_may_be_passed_by_one_answer() {
 }
 
 #[test]
-fn a_budget_that_ends_in_mid_answer_ends_the_run() {
+fn a_budget_spent_within_an_answer_ends_the_run() {
     let result = json!({"subtype": "error_max_budget_usd", "is_error": true, "stop_reason": null});
     let (project, _claude) = with(&[format!("{}exit 1\n", says(&stream("I", &result)))]);
     assert_eq!(
@@ -195,7 +195,7 @@ fn a_budget_that_ends_in_mid_answer_ends_the_run() {
 }
 
 #[test]
-fn who_is_not_let_in_or_limited_pauses() {
+fn a_login_or_rate_limit_error_pauses_the_run() {
     let cases = [
         (
             fails("Not logged in · Please run /login", json!({})),
@@ -258,7 +258,7 @@ fn who_is_not_let_in_or_limited_pauses() {
 }
 
 #[test]
-fn what_a_server_refuses_for_good_fails() {
+fn a_permanent_error_fails_the_run() {
     let (project, claude) = with(&[fails(
         "API Error: 400 too long",
         json!({"api_error_status": 400}),
@@ -277,7 +277,7 @@ fn what_a_server_refuses_for_good_fails() {
 }
 
 #[test]
-fn what_may_pass_is_tried_again_in_the_same_session() {
+fn a_temporary_error_is_retried_in_the_same_session() {
     let broken = [
         "exit 3".to_owned(),
         "echo 'this is no stream'; kill -9 $$".into(),
@@ -307,7 +307,7 @@ fn what_may_pass_is_tried_again_in_the_same_session() {
 }
 
 #[test]
-fn four_retries_of_its_own_in_a_row_pause() {
+fn four_retries_reported_by_claude_in_a_row_pause_the_run() {
     let retry = |status: u16| {
         json!({"type": "system", "subtype": "api_retry", "attempt": 1, "error_status": status, "error": "x"})
             .to_string()
@@ -334,7 +334,7 @@ fn four_retries_of_its_own_in_a_row_pause() {
 }
 
 #[test]
-fn silence_is_not_waited_for() {
+fn a_silent_claude_is_stopped() {
     let init = says("{\"type\":\"system\",\"subtype\":\"init\"}");
     let project = Project::new().spec(spec(", idle_timeout: 0.2"));
     let plans = vec![format!("{init}sleep {0} & sleep {0}", project.marker()); 5];
@@ -353,7 +353,7 @@ fn silence_is_not_waited_for() {
 }
 
 #[test]
-fn floods_and_endless_lines_have_an_end() {
+fn floods_and_endless_lines_are_bounded() {
     let plans = [
         "yes not json".to_owned(),
         "yes '{\"type\":\"unknown\"}'".into(),
@@ -377,7 +377,7 @@ fn floods_and_endless_lines_have_an_end() {
 }
 
 #[test]
-fn its_whole_tree_ends_with_it() {
+fn the_process_tree_of_claude_ends_with_it() {
     let (project, _) = with(&[]);
     let daemons = format!(
         "setsid sleep {0} > /dev/null 2>&1 & (sleep {0} &) ",
@@ -408,7 +408,7 @@ fn its_whole_tree_ends_with_it() {
 }
 
 #[test]
-fn a_session_that_is_not_there_begins_anew() {
+fn a_missing_session_is_started_again() {
     let nobody = "echo 'No conversation found with session ID: x' >&2; exit 1".to_owned();
     let taken = "echo 'Error: Session ID x is already in use.' >&2; exit 1".to_owned();
     let (project, claude) = with(&["exit 1".into(), nobody, taken, answers(&answer("42"))]);
@@ -435,7 +435,7 @@ fn an_answer_outside_the_format_gets_a_reminder() {
 }
 
 #[test]
-fn a_prompt_is_never_a_command() {
+fn a_prompt_never_starts_with_a_slash_command() {
     let spec = spec(", prompts: own");
     let (project, claude) = Claude::stand_in(
         Project::new()
@@ -472,7 +472,7 @@ fn a_replay_needs_no_claude() {
 }
 
 #[test]
-fn without_the_program_nothing_is_touched() {
+fn without_claude_the_run_is_refused_before_any_change() {
     let project = Project::new().spec(spec("")).env("PATH", "/usr/bin:/bin");
     let before = project.picture();
     project.run(RUN).exits(64).says("claude is not on PATH");
@@ -480,7 +480,7 @@ fn without_the_program_nothing_is_touched() {
 }
 
 #[test]
-fn a_key_that_comes_back_is_not_kept() {
+fn a_key_in_the_output_is_redacted() {
     let leak = format!("echo {ANTHROPIC_KEY}; echo {ANTHROPIC_KEY} >&2; exit 1");
     let text = format!("{}\nthe key is {ANTHROPIC_KEY}", answer("42"));
     let (project, _claude) = with(&[leak, answers(&text)]);

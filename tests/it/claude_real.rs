@@ -57,7 +57,7 @@ fn the_real_program_builds() {
 }
 
 #[test]
-fn nothing_that_is_said_makes_the_real_program_read_or_run_anything() {
+fn no_answer_makes_the_real_program_read_or_run_anything() {
     let server = serving([reply::answer("42")]);
     let more = "workspace: {copy: [{from: starter, to: .}]}\n";
     let Some(project) = project(&server, more) else {
@@ -107,7 +107,7 @@ fn session_of(user: &str) -> String {
 }
 
 #[test]
-fn what_the_real_program_cuts_off_and_continues_is_one_answer() {
+fn an_answer_continued_by_the_real_program_is_one_answer() {
     let replies = [
         reply::text("<file path=\"answer.txt\">\n4").stop("max_tokens"),
         reply::text("2\n</file>\n"),
@@ -121,7 +121,7 @@ fn what_the_real_program_cuts_off_and_continues_is_one_answer() {
 }
 
 #[test]
-fn errors_of_the_real_program_have_their_class() {
+fn errors_of_the_real_program_are_classified() {
     let cases = [
         (400, 1, "generation_error"),
         (401, 4, "provider_unauthorized"),

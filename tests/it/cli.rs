@@ -72,7 +72,7 @@ fn a_bad_command_line_is_refused() {
 }
 
 #[test]
-fn help_and_version_are_results() {
+fn help_and_version_go_to_stdout() {
     let project = Project::new();
     for arguments in [
         &["--help"][..],
@@ -104,7 +104,7 @@ fn check_spec(text: &str, named: &str) {
 }
 
 #[test]
-fn a_spec_that_does_not_validate_is_refused() {
+fn an_invalid_spec_is_refused() {
     check_spec("name: x\ndescription: y\ncolour: red\n", "colour");
     check_spec("name: x\n", "description");
     check_spec("name: x\ndescription: y\nchecks: []\n", "checks");
@@ -138,7 +138,7 @@ fn a_spec_that_does_not_validate_is_refused() {
 }
 
 #[test]
-fn the_place_of_a_mistake_is_named() {
+fn a_mistake_is_reported_with_line_and_column() {
     let project =
         Project::new().spec("name: x\ndescription: y\nchecks:\n  - name: a\n    comand: [true]\n");
     let ran = check_refused(&project, RUN_JSON, 65, "spec_invalid");
@@ -146,7 +146,7 @@ fn the_place_of_a_mistake_is_named() {
 }
 
 #[test]
-fn a_spec_that_cannot_be_read_is_refused_at_once() {
+fn an_unreadable_spec_is_refused_before_any_change() {
     let project = Project::new()
         .file("specs/binary.yaml", b"name: \xff\xfe\n")
         .file("specs/folder/x", "");
@@ -171,7 +171,7 @@ fn a_spec_that_cannot_be_read_is_refused_at_once() {
 }
 
 #[test]
-fn other_formats_of_a_spec() {
+fn a_spec_may_be_json_or_markdown() {
     let server = Server::answering(|_| reply::answer("42"));
     let front = "---\nname: front\nchecks: [{name: a, command: [grep, -qx, '42', answer.txt]}]\n---\nBuild the-thing.\n";
     let json = r#"{"name": "j", "description": "Build the-thing.", "checks": [{"name": "a", "command": ["true"]}]}"#;
@@ -192,7 +192,7 @@ fn other_formats_of_a_spec() {
 }
 
 #[test]
-fn a_root_can_be_named() {
+fn the_root_option_selects_the_root() {
     let server = Server::answering(|_| reply::answer("42"));
     let project = Project::with(answer_spec(), &server)
         .file("other/keep", "")
@@ -213,7 +213,7 @@ fn a_root_can_be_named() {
 }
 
 #[test]
-fn status_tells_what_the_state_holds_and_changes_nothing() {
+fn status_prints_the_state_and_changes_nothing() {
     let project = Project::new();
     assert_eq!(
         project.run(&["status", "--json"]).exits(0).stdout.trim(),
@@ -235,7 +235,7 @@ fn status_tells_what_the_state_holds_and_changes_nothing() {
 }
 
 #[test]
-fn a_corrupt_state_is_kept_and_answered_with_three_until_reset() {
+fn a_corrupt_state_is_kept_and_exits_3_until_reset() {
     let sound = || {
         let server = Server::start([reply::status(401)]);
         let project = Project::with(answer_spec(), &server);
@@ -309,7 +309,7 @@ fn reset_empties_the_workspace_and_nothing_else() {
 }
 
 #[test]
-fn a_workspace_that_is_not_ours_is_left_alone() {
+fn a_foreign_workspace_is_left_alone() {
     let server = Server::start([reply::answer("42")]);
     let project =
         Project::with(answer_spec(), &server).file("workspace/thesis.txt", "years of work\n");
@@ -326,7 +326,7 @@ fn a_workspace_that_is_not_ours_is_left_alone() {
 }
 
 #[test]
-fn a_root_is_used_by_one_at_a_time() {
+fn a_root_is_used_by_one_process_at_a_time() {
     let server = Server::start([reply::answer("42").held(), reply::answer("42")]);
     let project = Project::with(answer_spec(), &server);
     let running = project.start(RUN);
@@ -352,7 +352,7 @@ fn a_root_is_used_by_one_at_a_time() {
 }
 
 #[test]
-fn a_workspace_or_logs_that_lead_elsewhere_are_refused() {
+fn a_linked_workspace_or_logs_folder_is_refused() {
     for name in ["workspace", "logs"] {
         let server = Server::start([reply::answer("42")]);
         let project = Project::with(answer_spec(), &server);
@@ -384,7 +384,7 @@ fn a_file_where_a_folder_belongs_is_refused() {
 }
 
 #[test]
-fn a_state_that_is_no_plain_file_is_corrupt_and_hangs_nothing() {
+fn a_state_that_is_not_a_regular_file_is_corrupt() {
     for make in [
         "mkfifo state.json",
         "mkdir state.json",
@@ -428,7 +428,7 @@ fn a_root_that_cannot_be_written_is_an_io_error() {
 }
 
 #[test]
-fn every_end_is_one_object() {
+fn every_outcome_is_one_json_object() {
     let ends: [(reply::Reply, &str, i32, &str, &str); 5] = [
         (reply::answer("42"), "true", 0, "SUCCESS", "tests_passed"),
         (reply::text("words"), "true", 1, "FAILED", "no_output"),
@@ -474,7 +474,7 @@ fn every_end_is_one_object() {
 }
 
 #[test]
-fn paths_are_relative_to_where_one_stands() {
+fn paths_are_relative_to_the_current_directory() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::with(answer_spec(), &server);
     let mut command = project.command(BINARY, &["run", "--spec", "spec.yaml", "--root", ".."]);
@@ -484,7 +484,7 @@ fn paths_are_relative_to_where_one_stands() {
 }
 
 #[test]
-fn the_resume_flag_is_the_default() {
+fn resume_is_the_default() {
     let server = Server::start([reply::status(401), reply::answer("42")]);
     let project = Project::with(answer_spec(), &server);
     project.run(RUN).exits(4);
@@ -494,7 +494,7 @@ fn the_resume_flag_is_the_default() {
 }
 
 #[test]
-fn a_variable_cannot_turn_the_containment_off_or_move_the_model() {
+fn no_variable_disables_the_sandbox_or_redirects_the_model() {
     let decoy = Server::answering(|_| reply::answer("42"));
     let server = Server::start([
         reply::files(&[

@@ -14,7 +14,7 @@ use crate::support::server::Server;
 const YEAR: i64 = 365 * 24 * 60 * 60;
 
 #[test]
-fn a_clock_that_jumps_changes_nothing_but_timestamps() {
+fn a_clock_jump_changes_only_timestamps() {
     let Some(library) = preload() else { return };
     for offset in [-24 * 60 * 60, 10 * YEAR, -100 * YEAR] {
         let server = Server::start([reply::answer("41").held(), reply::answer("42").held()]);
@@ -59,7 +59,7 @@ fn a_clock_that_jumps_changes_nothing_but_timestamps() {
 }
 
 #[test]
-fn a_corrupt_state_before_the_epoch_is_kept_like_any() {
+fn a_corrupt_state_is_kept_before_the_epoch() {
     let Some(library) = preload() else { return };
     let project = Project::new()
         .spec(answer_spec())
@@ -87,7 +87,7 @@ fn stand_still(project: &Project, running: &crate::support::running::Running) {
 }
 
 #[test]
-fn a_process_that_stood_still_makes_no_storm_of_requests() {
+fn a_stopped_process_sends_no_burst_of_requests() {
     let server = Server::start([reply::answer("42").stall_after(3), reply::answer("42")]);
     let project = Project::with(answer_spec(), &server).env("ORCHESTRATOR_IDLE_TIMEOUT", "1");
     let running = project.start(RUN);
@@ -98,7 +98,7 @@ fn a_process_that_stood_still_makes_no_storm_of_requests() {
 }
 
 #[test]
-fn a_check_that_ended_in_time_while_the_process_stood_still_has_passed() {
+fn a_check_that_ended_in_time_while_we_were_stopped_passes() {
     let server = Server::start([reply::answer("42")]);
     let script = "touch begun; until [ -e go ]; do sleep 0.01; done; touch done";
     let spec = checked_by(script).replace("    command:", "    timeout: 1\n    command:");

@@ -84,7 +84,7 @@ fn on_a_terminal(project: &Project, arguments: &[&str]) -> (Ran, String) {
 }
 
 #[test]
-fn nothing_but_text_where_there_is_no_terminal() {
+fn output_without_a_terminal_is_plain_text() {
     let (project, _server) = hostile_project();
     for arguments in [RUN, &["status"], RUN] {
         let ran = project.run(arguments);
@@ -98,7 +98,7 @@ fn nothing_but_text_where_there_is_no_terminal() {
 }
 
 #[test]
-fn a_terminal_gets_a_line_that_lives_and_nothing_of_what_the_model_said() {
+fn a_terminal_gets_a_live_line_and_no_raw_model_output() {
     let (project, _server) = hostile_project();
     let (_, seen) = on_a_terminal(&project.env("TERM", "xterm-256color"), RUN);
     assert!(
@@ -114,7 +114,7 @@ fn a_terminal_gets_a_line_that_lives_and_nothing_of_what_the_model_said() {
 }
 
 #[test]
-fn colours_can_be_refused() {
+fn no_color_disables_colours() {
     let check = |name: &str, value: &str, allowed: bool| {
         let server = Server::start([reply::answer("42")]);
         let project = Project::with(answer_spec(), &server)
@@ -137,7 +137,7 @@ fn colours_can_be_refused() {
 }
 
 #[test]
-fn a_dumb_terminal_gets_no_sequences() {
+fn a_dumb_terminal_gets_no_escape_sequences() {
     let server = Server::start([reply::answer("42")]);
     let (ran, seen) = on_a_terminal(
         &Project::with(answer_spec(), &server).env("TERM", "dumb"),
@@ -148,7 +148,7 @@ fn a_dumb_terminal_gets_no_sequences() {
 }
 
 #[test]
-fn quiet_is_quiet_but_for_the_end() {
+fn quiet_prints_only_the_result() {
     let run = |more: &[&str], line: &str| {
         let server = Server::start([reply::answer("41"), reply::answer(line)]);
         let project = Project::with(answer_spec() + "max_retries: 1\n", &server);
@@ -176,7 +176,7 @@ fn quiet_is_quiet_but_for_the_end() {
 }
 
 #[test]
-fn results_alone_are_on_standard_output() {
+fn only_results_are_on_standard_output() {
     let server = Server::start([reply::answer("41"), reply::answer("42")]);
     let project = Project::with(answer_spec(), &server);
     let ran = project
@@ -187,7 +187,7 @@ fn results_alone_are_on_standard_output() {
 }
 
 #[test]
-fn streams_that_nobody_reads_do_no_harm() {
+fn closed_or_unread_streams_do_not_stop_a_run() {
     for line in [
         "exec \"$@\" >&-",
         "exec \"$@\" 2>&-",
@@ -210,7 +210,7 @@ fn streams_that_nobody_reads_do_no_harm() {
 }
 
 #[test]
-fn status_into_nowhere_does_no_harm() {
+fn status_with_a_closed_or_full_stdout_exits_cleanly() {
     let project = Project::new();
     for line in ["exec \"$@\" >&-", "exec \"$@\" >/dev/full"] {
         let ran = project.run_in_shell(line, &["status"]);
@@ -219,7 +219,7 @@ fn status_into_nowhere_does_no_harm() {
 }
 
 #[test]
-fn the_end_names_what_happened_and_what_to_do_next() {
+fn the_result_names_the_outcome_and_the_next_command() {
     let server = Server::start([reply::status(401)]);
     let project = Project::with(answer_spec(), &server);
     let ran = project.run(RUN).exits(4);

@@ -154,7 +154,7 @@ fn stopped_or_went_on(ran: &Ran) -> bool {
 }
 
 #[test]
-fn killed_at_any_write() {
+fn a_run_killed_at_any_write_continues() {
     if may_trace() {
         let points = disturb_everywhere(
             "write",
@@ -166,7 +166,7 @@ fn killed_at_any_write() {
 }
 
 #[test]
-fn killed_at_any_change_of_the_disk() {
+fn a_run_killed_at_any_change_of_the_disk_continues() {
     if may_trace() {
         let points = disturb_everywhere(
             CHANGES,
@@ -178,7 +178,7 @@ fn killed_at_any_change_of_the_disk() {
 }
 
 #[test]
-fn killed_before_any_file_is_made_and_the_root_is_held() {
+fn a_run_killed_before_any_open_mkdir_or_lock_continues() {
     if may_trace() {
         let points = disturb_everywhere(
             OPENINGS,
@@ -190,7 +190,7 @@ fn killed_before_any_file_is_made_and_the_root_is_held() {
 }
 
 #[test]
-fn one_refusal_of_an_open_or_a_rename() {
+fn a_run_continues_after_one_failed_open_or_rename() {
     if may_trace() {
         let refusal = |number: u32| REFUSALS[number as usize % REFUSALS.len()];
         let fault = |number| format!("error={}:when={number}", refusal(number).0);
@@ -203,7 +203,7 @@ fn one_refusal_of_an_open_or_a_rename() {
 }
 
 #[test]
-fn one_failure_of_the_disk_at_any_point() {
+fn a_run_continues_after_one_disk_error_at_any_point() {
     if may_trace() {
         disturb_everywhere(
             "write",
@@ -219,7 +219,7 @@ fn one_failure_of_the_disk_at_any_point() {
 }
 
 #[test]
-fn a_disk_that_stays_full_from_any_point_on() {
+fn a_run_continues_after_a_full_disk_at_any_point() {
     if may_trace() {
         disturb_everywhere(
             "write",
@@ -244,7 +244,7 @@ pub fn recorded(project: &Project) -> usize {
 }
 
 #[test]
-fn killed_at_any_sync_no_recorded_answer_is_asked_for_again() {
+fn a_run_killed_at_any_sync_requests_no_recorded_answer_again() {
     if !may_trace() {
         return;
     }

@@ -89,7 +89,7 @@ fn readable(log: &[u8]) -> Vec<Value> {
 }
 
 #[test]
-fn one_unreadable_line_of_a_conversation_costs_no_answer_and_repeats_no_call() {
+fn an_unreadable_line_of_a_conversation_repeats_no_request_and_no_call() {
     let paused = Paused::new(
         &agent_spec(""),
         ["one", "two", "three"]
@@ -129,7 +129,7 @@ fn one_unreadable_line_of_a_conversation_costs_no_answer_and_repeats_no_call() {
 }
 
 #[test]
-fn an_unreadable_line_is_told_once_and_stays_where_it_is() {
+fn an_unreadable_line_is_reported_once_and_kept() {
     let paused = Paused::new(&agent_spec(""), vec![bash("echo one >> trace")]);
     paused.with_damage(&[1]);
     let damaged = fs::read(paused.project.path(&paused.log)).unwrap();
@@ -161,7 +161,7 @@ fn an_unreadable_line_is_told_once_and_stays_where_it_is() {
 }
 
 #[test]
-fn an_unreadable_line_of_files_mode_buys_nothing_again_that_can_be_read() {
+fn an_unreadable_line_in_files_mode_repeats_no_readable_answer() {
     let paused = Paused::new(
         &answer_spec(),
         vec![reply::text("no block"), reply::text("none again")],
@@ -184,7 +184,7 @@ fn an_unreadable_line_of_files_mode_buys_nothing_again_that_can_be_read() {
 }
 
 #[test]
-fn what_is_cut_off_is_kept_beside_the_log() {
+fn a_truncated_tail_is_kept_beside_the_log() {
     let paused = Paused::new(
         &agent_spec(""),
         vec![bash("echo one >> trace"), bash("echo two >> trace")],

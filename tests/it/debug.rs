@@ -30,7 +30,7 @@ fn files(project: &Project) -> String {
 }
 
 #[test]
-fn every_step_leaves_its_files() {
+fn every_step_writes_its_debug_files() {
     let project = run(DEBUG);
     let all = files(&project);
     for expected in [
@@ -52,14 +52,14 @@ fn every_step_leaves_its_files() {
 }
 
 #[test]
-fn without_it_there_are_none_and_no_pieces_in_the_log() {
+fn without_debug_there_are_no_files_and_no_stream_events() {
     let project = run(RUN);
     assert_eq!(fs::read_dir(project.path("logs")).unwrap().count(), 1);
     assert!(project.events("ModelStreamed").is_empty());
 }
 
 #[test]
-fn the_pieces_of_a_stream_are_in_the_log_and_make_up_the_answer() {
+fn stream_events_in_the_log_add_up_to_the_answer() {
     let project = run(DEBUG);
     let pieces = project.events("ModelStreamed");
     assert!(2 < pieces.len());
@@ -72,7 +72,7 @@ fn the_pieces_of_a_stream_are_in_the_log_and_make_up_the_answer() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_breaks_no_run() {
+fn an_unwritable_debug_folder_does_not_stop_the_run() {
     let server = Server::start([reply::answer("42").held()]);
     let project = Project::with(answer_spec(), &server);
     let running = project.start(DEBUG);
@@ -86,7 +86,7 @@ fn a_folder_that_cannot_be_written_breaks_no_run() {
 }
 
 #[test]
-fn a_resumed_run_adds_to_its_files() {
+fn a_resumed_run_adds_to_its_debug_files() {
     let server = Server::start([reply::answer("41"), reply::status(401), reply::answer("42")]);
     let project = Project::with(answer_spec(), &server);
     project.run(DEBUG).exits(4);
@@ -100,7 +100,7 @@ fn a_resumed_run_adds_to_its_files() {
 }
 
 #[test]
-fn a_conversation_leaves_each_prompt_as_it_was_sent_and_each_call_with_its_result() {
+fn a_conversation_writes_each_prompt_and_each_call_with_its_result() {
     let call = reply::bash("echo 'a\nb'; echo 42 > answer.txt");
     let server = Server::start([
         call,

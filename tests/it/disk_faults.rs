@@ -77,7 +77,7 @@ fn at_every_write(fault: &str, check: impl Fn(u32, &Project, &Ran)) -> u32 {
 }
 
 #[test]
-fn a_torn_write_is_mended() {
+fn a_torn_write_is_repaired() {
     let undisturbed = from_a_template();
     undisturbed.run(RUN).exits(0);
     let goal = end(&undisturbed);
@@ -104,7 +104,7 @@ fn a_short_write_is_completed() {
 }
 
 #[test]
-fn a_full_disk_is_told_before_anything_is_paid() {
+fn a_full_disk_is_reported_before_the_first_request() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::with(answer_spec(), &server);
     fs::rename(project.path("specs"), project.outside("specs")).unwrap();
@@ -117,7 +117,7 @@ fn a_full_disk_is_told_before_anything_is_paid() {
 }
 
 #[test]
-fn a_disk_without_names_stops_the_run_and_no_answer_is_paid_twice() {
+fn a_disk_without_inodes_stops_the_run_and_no_answer_is_paid_twice() {
     for names in [7, 8, 9, 10, 11, 12, 13] {
         let server = Server::start([reply::answer("42")]);
         let project = Project::with(answer_spec(), &server);
@@ -158,7 +158,7 @@ fn check_refused(what: &str, line: &str) {
 }
 
 #[test]
-fn a_root_that_is_read_only_or_anothers_is_refused_at_the_start() {
+fn a_read_only_or_foreign_root_is_refused_at_the_start() {
     let read_only = "mount --bind \"$PWD\" \"$PWD\"; mount -o remount,ro,bind \"$PWD\"; cd \"$PWD\"; exec \"$@\"";
     check_refused("a read-only root", read_only);
     check_refused(
@@ -173,7 +173,7 @@ fn a_root_that_is_read_only_or_anothers_is_refused_at_the_start() {
 }
 
 #[test]
-fn logs_that_are_read_only_are_refused_before_anything_is_paid() {
+fn a_read_only_logs_folder_is_refused_before_the_first_request() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::with(answer_spec(), &server);
     fs::create_dir(project.path("logs")).unwrap();
@@ -188,7 +188,7 @@ fn logs_that_are_read_only_are_refused_before_anything_is_paid() {
 }
 
 #[test]
-fn a_state_that_lost_a_bit_or_its_end_is_sound_or_corrupt() {
+fn a_damaged_state_is_either_valid_or_corrupt() {
     let server = Server::start([reply::status(401)]);
     let project = Project::with(answer_spec(), &server);
     project.run(RUN).exits(4);
@@ -219,7 +219,7 @@ fn a_state_that_lost_a_bit_or_its_end_is_sound_or_corrupt() {
 }
 
 #[test]
-fn a_sync_that_fails_once_is_no_sync() {
+fn a_failed_sync_stops_the_run() {
     if !crate::crash::may_trace() {
         return;
     }

@@ -67,7 +67,7 @@ fn absent(serving: &mut Serving, name: &str, why: &[&str]) {
 }
 
 #[test]
-fn a_class_answers_and_remembers_and_has_a_screen() {
+fn a_class_answers_keeps_state_and_has_a_screen() {
     let counter = module(
         "",
         "self.count = getattr(self, 'count', 0) + 1\nreturn CommandResponse(f'{cmd.value!r} {self.count}', self.count != 2)",
@@ -96,7 +96,7 @@ fn a_class_answers_and_remembers_and_has_a_screen() {
 }
 
 #[test]
-fn a_class_that_breaks_the_contract_is_refused_in_its_words() {
+fn a_class_that_breaks_the_contract_is_refused_with_the_reason() {
     let class = |handle: &str, screen: &str, more: &str| {
         format!(
             "{TYPES}class Own:\n    def handle_command{handle}: ...\n    def get_screen{screen}: ...\n{more}"
@@ -179,7 +179,7 @@ fn a_class_that_breaks_the_contract_is_refused_in_its_words() {
 }
 
 #[test]
-fn a_module_that_does_not_load_does_no_harm() {
+fn a_module_that_does_not_load_is_skipped() {
     let (project, mut serving) = serve(&[
         ("raises.py", "raise RuntimeError('at import')\n"),
         ("exits.py", "import sys; sys.exit(4)\n"),
@@ -231,7 +231,7 @@ fn a_module_that_does_not_load_does_no_harm() {
 }
 
 #[test]
-fn other_files_are_no_environments_and_names_of_ours_are_refused() {
+fn other_files_are_ignored_and_built_in_names_are_refused() {
     let (_project, mut serving) = serve(&[
         ("_private.py", &answers("''")),
         ("__init__.py", ""),
@@ -266,7 +266,7 @@ fn other_files_are_no_environments_and_names_of_ours_are_refused() {
 }
 
 #[test]
-fn the_modules_own_class_comes_before_one_that_it_imports() {
+fn a_class_defined_in_the_module_is_preferred_to_an_imported_one() {
     let base = answers("'base'").replace("class Own", "class Aaa");
     let own = answers("'own'").replace("class Own", "class Zzz");
     let heir = "from env.base import Aaa\nclass Heir(Aaa):\n    pass\n";
@@ -288,7 +288,7 @@ fn the_modules_own_class_comes_before_one_that_it_imports() {
 }
 
 #[test]
-fn what_a_module_prints_goes_to_stderr_behind_its_name() {
+fn prints_of_a_module_go_to_stderr_with_its_name() {
     let loud = module(
         "import os, sys\nprint('at import')\nos.write(1, b'at the descriptor\\n')",
         "print('a line\\nand another', end='')\nos.system('echo a child')\nsys.stderr.write('an error\\n')\n\
@@ -311,7 +311,7 @@ fn what_a_module_prints_goes_to_stderr_behind_its_name() {
 }
 
 #[test]
-fn an_exception_is_an_answer_and_the_environment_lives_on() {
+fn an_exception_is_a_result_and_the_environment_survives() {
     let raises = module(
         "",
         "self.count = getattr(self, 'count', 0) + 1\nif cmd.value == 'raise': raise ValueError('on purpose')\n\
@@ -351,7 +351,7 @@ fn an_exception_is_an_answer_and_the_environment_lives_on() {
 }
 
 #[test]
-fn one_that_dies_says_so_and_comes_back_at_its_next_command() {
+fn a_dead_environment_is_reported_and_restarted_by_the_next_command() {
     let mortal = module(
         "import os, sys",
         "if cmd.value == 'die': os._exit(5)\nif cmd.value == 'exit': sys.exit(6)\nif cmd.value == 'kill': os.kill(os.getpid(), 9)\n\
@@ -385,7 +385,7 @@ fn one_that_dies_says_so_and_comes_back_at_its_next_command() {
 }
 
 #[test]
-fn a_restart_reads_the_file_anew() {
+fn a_restart_reloads_the_file() {
     let (project, mut serving) = serve(&[
         ("changes.py", &answers("'first'")),
         ("broken.py", "raise ValueError('first')\n"),
@@ -422,7 +422,7 @@ fn a_restart_reads_the_file_anew() {
 }
 
 #[test]
-fn one_that_is_broken_while_it_is_used_says_why() {
+fn a_file_broken_between_commands_is_reported() {
     let (project, mut serving) = serve(&[("changes.py", &answers("'first'"))]);
     assert_eq!(serving.ask("changes", "x").shows(), "first");
     project.write("env/changes.py", "raise ValueError('broken now')\n");
@@ -448,7 +448,7 @@ fn one_that_is_broken_while_it_is_used_says_why() {
 }
 
 #[test]
-fn one_that_loads_for_long_counts_as_running_and_is_there_when_it_is_done() {
+fn a_slowly_loading_environment_counts_as_running() {
     let project = Project::new();
     let gates = ["slow-gate", "never-gate"].map(|name| Gate::new(&project, name));
     let waits = |gate: &str| {
@@ -486,7 +486,7 @@ fn one_that_loads_for_long_counts_as_running_and_is_there_when_it_is_done() {
 }
 
 #[test]
-fn a_signal_does_not_wait_for_what_is_loading() {
+fn a_signal_does_not_wait_for_a_loading_module() {
     let project = Project::new();
     let gate = Gate::new(&project, "gate");
     let project = project.file(
@@ -501,7 +501,7 @@ fn a_signal_does_not_wait_for_what_is_loading() {
 }
 
 #[test]
-fn a_screen_that_hangs_shows_its_last_content_and_comes_back() {
+fn a_hanging_screen_shows_its_last_content() {
     let project = Project::new();
     let gate = Gate::new(&project, "gate");
     let stuck = module(
@@ -553,7 +553,7 @@ fn a_long_screen_is_cut_to_its_lines() {
 }
 
 #[test]
-fn at_the_end_shutdown_is_called_and_children_go() {
+fn at_the_end_shutdown_is_called_and_children_are_ended() {
     let tidy = answers("__import__('subprocess').Popen(['setsid', 'sleep', cmd.value]) and 'ok'")
         + "    def shutdown(self) -> None:\n        open('tidied', 'w').close()\n";
     let hangs = answers("''")
@@ -575,7 +575,7 @@ fn at_the_end_shutdown_is_called_and_children_go() {
 }
 
 #[test]
-fn one_that_runs_is_interrupted_awaited_and_restarted_like_any() {
+fn a_running_adhoc_command_can_be_interrupted_awaited_and_restarted() {
     let project = Project::new();
     let gate = Gate::new(&project, "gate");
     let waits = module(

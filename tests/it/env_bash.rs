@@ -106,7 +106,7 @@ impl Bash {
 }
 
 #[test]
-fn the_state_stays() {
+fn state_is_kept_between_commands() {
     let mut bash = Bash::new();
     assert_eq!(bash.screen(), "Bash shell (ready)");
     bash.shows(
@@ -135,7 +135,7 @@ fn the_state_stays() {
 }
 
 #[test]
-fn redirections_of_the_shell_last() {
+fn redirections_of_the_shell_are_kept() {
     let mut bash = Bash::new();
     bash.shows("exec 3>&1 >file");
     assert_eq!(bash.shows("echo kept; echo error >&2"), "error\n");
@@ -146,7 +146,7 @@ fn redirections_of_the_shell_last() {
 }
 
 #[test]
-fn errors_end_the_command_and_keep_the_shell() {
+fn errors_end_the_command_but_not_the_shell() {
     let mut bash = Bash::new();
     let shell = bash.shows("K=kept; echo $$");
     let unbound = "set -u\necho $no_such_name\necho after";
@@ -177,7 +177,7 @@ fn errors_end_the_command_and_keep_the_shell() {
 }
 
 #[test]
-fn what_cannot_be_parsed_is_an_error() {
+fn a_syntax_error_is_a_failed_result() {
     let mut bash = Bash::new();
     bash.shows("K=kept");
     for command in [
@@ -219,7 +219,7 @@ fn blank_commands_succeed() {
 }
 
 #[test]
-fn any_text_arrives() {
+fn any_command_text_arrives_unchanged() {
     let mut bash = Bash::new();
     let body: String = (0..50_000)
         .map(|line| format!("line {line} 'quote' $x é \u{1}\n"))
@@ -235,7 +235,7 @@ fn any_text_arrives() {
 }
 
 #[test]
-fn nothing_of_ours_is_seen() {
+fn the_driver_leaves_no_trace_in_the_shell() {
     let mut bash = Bash::new();
     assert_eq!(
         bash.shows("declare -f; declare -F; trap -p; alias; jobs; set | grep ^__; declare -p | grep ' __'; true"),
@@ -271,7 +271,7 @@ fn programs_get_three_descriptors_and_an_empty_stdin() {
 }
 
 #[test]
-fn traps_spring_for_the_command_alone() {
+fn traps_run_only_for_the_command() {
     let mut bash = Bash::new();
     bash.shows("trap 'echo T' DEBUG");
     assert_eq!(bash.shows("echo x"), "T\nx\n");
@@ -287,7 +287,7 @@ fn traps_spring_for_the_command_alone() {
 }
 
 #[test]
-fn words_that_leave_a_loop_leave_nothing() {
+fn break_continue_and_return_do_not_end_the_shell() {
     let mut bash = Bash::new();
     for command in ["break", "continue", "echo a; break 3; echo b", "return 3"] {
         bash.run(command);
@@ -298,7 +298,7 @@ fn words_that_leave_a_loop_leave_nothing() {
 }
 
 #[test]
-fn an_end_is_told_and_the_next_command_works() {
+fn an_exit_is_reported_and_the_next_command_works() {
     let mut bash = Bash::new();
     for (command, how, succeeds) in [
         ("exit 3", "exit status 3", false),
@@ -347,7 +347,7 @@ fn an_end_is_told_and_the_next_command_works() {
 }
 
 #[test]
-fn a_deleted_directory_is_no_end() {
+fn a_deleted_directory_does_not_end_the_shell() {
     let mut bash = Bash::new();
     bash.shows("mkdir d; cd d; rmdir ../d");
     assert!(!bash.run("ls ../d").success);
@@ -355,7 +355,7 @@ fn a_deleted_directory_is_no_end() {
 }
 
 #[test]
-fn jobs_are_on_the_screen() {
+fn background_jobs_are_on_the_screen() {
     let mut bash = Bash::new();
     assert_eq!(bash.shows("sleep 1000 &"), "");
     let pid = bash.shows("echo $!").trim().to_owned();
@@ -375,7 +375,7 @@ fn jobs_are_on_the_screen() {
 }
 
 #[test]
-fn output_between_commands_comes_before_the_next() {
+fn output_between_commands_precedes_the_next_output() {
     let mut bash = Bash::new();
     bash.shows("mkfifo go gone; { read x; echo late; echo > gone; } <go & true");
     bash.shows("true");
@@ -417,7 +417,7 @@ fn an_interrupt_ends_the_command_and_keeps_the_state() {
 }
 
 #[test]
-fn who_catches_an_interrupt_has_the_word() {
+fn a_trapped_interrupt_runs_its_handler() {
     let mut bash = Bash::new();
     let catching =
         "bash -c 'trap \"echo caught; exit 5\" INT; echo up; while :; do sleep 0.01; done'";
@@ -462,7 +462,7 @@ fn an_interrupt_reaches_other_groups_and_spares_the_background() {
 }
 
 #[test]
-fn an_interrupt_that_comes_early_or_often_does_no_harm() {
+fn early_or_repeated_interrupts_are_harmless() {
     let mut bash = Bash::new();
     for _ in 0..5 {
         assert_eq!(bash.environment.begin("sleep 60; echo no"), None);
@@ -479,7 +479,7 @@ fn an_interrupt_that_comes_early_or_often_does_no_harm() {
 }
 
 #[test]
-fn a_restart_is_a_fresh_shell() {
+fn a_restart_gives_a_new_shell() {
     let mut bash = Bash::new();
     bash.shows("cd /; K=1; sleep 1000 & sleep 1000 &");
     bash.begin_and_see_it_up("echo up; trap '' TERM INT; while :; do :; done");

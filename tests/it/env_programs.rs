@@ -232,7 +232,7 @@ fn a_debugger_is_an_environment_in_two_lines() {
 }
 
 #[test]
-fn a_prompt_of_python_is_an_environment_in_two_lines() {
+fn a_python_prompt_is_an_environment_in_two_lines() {
     let project = Project::new().file(
         "env/prompt.yaml",
         "command: python3 -q -i\nprompt: '(>>>|\\.\\.\\.) $'\n",
@@ -290,7 +290,7 @@ for line in sys.stdin:
 "#;
 
 #[test]
-fn an_executable_speaks_the_contract_itself() {
+fn an_executable_can_implement_the_line_protocol() {
     let project = executable(Project::new(), "talk", SPEAKS);
     let gate = Gate::new(&project, "gate");
     let mut serving = Serving::start(&project);
@@ -318,7 +318,7 @@ fn an_executable_speaks_the_contract_itself() {
 }
 
 #[test]
-fn an_executable_that_dies_or_babbles_says_so_and_comes_back() {
+fn an_executable_that_dies_or_sends_garbage_is_reported_and_restarted() {
     let project = executable(Project::new(), "talk", SPEAKS);
     let mut serving = Serving::start(&project);
     for (word, why) in [
@@ -343,7 +343,7 @@ fn an_executable_that_dies_or_babbles_says_so_and_comes_back() {
 }
 
 #[test]
-fn executables_that_do_not_speak_do_no_harm() {
+fn executables_without_the_protocol_are_skipped() {
     let mut project = Project::new();
     let texts = [
         ("quits", "#!/bin/sh\nexit 1\n"),
@@ -366,7 +366,7 @@ fn executables_that_do_not_speak_do_no_harm() {
 }
 
 #[test]
-fn an_executable_that_is_silent_runs_until_it_is_ended() {
+fn a_silent_executable_runs_until_it_is_ended() {
     let project = executable(
         Project::new(),
         "silent",

@@ -118,7 +118,7 @@ fn check(command: &str, expected: &str) {
 }
 
 #[test]
-fn expressions_show_as_at_a_prompt() {
+fn expressions_are_printed_as_at_a_prompt() {
     let mut python = Python::new();
     assert_eq!(python.shows("1+1"), "2\n");
     assert_eq!(python.shows("_ + 1"), "3\n");
@@ -138,7 +138,7 @@ fn expressions_show_as_at_a_prompt() {
 }
 
 #[test]
-fn it_looks_like_a_prompt() {
+fn path_arguments_and_globals_are_those_of_a_prompt() {
     let mut python = Python::with(&[("PYTHONPATH", "/nowhere:/nowhere/else:/nowhere")]);
     let seen = "import sys, os\nsys.path[:3], sys.argv, __name__, os.environ['PYTHONPATH']";
     let expected = "(['', '/nowhere', '/nowhere/else'], [''], '__main__', '/nowhere:/nowhere/else:/nowhere')\n";
@@ -183,7 +183,7 @@ fn nothing_of_the_project_is_imported_before_the_first_command() {
 }
 
 #[test]
-fn a_python_of_the_project_is_not_taken() {
+fn a_python_inside_the_project_is_not_used() {
     let mut python = Python::new();
     let project = python.project();
     let fake = project.join("bin/python3");
@@ -202,7 +202,7 @@ fn a_python_of_the_project_is_not_taken() {
 }
 
 #[test]
-fn a_traceback_shows_the_users_lines_alone() {
+fn a_traceback_shows_only_the_users_lines() {
     let mut python = Python::new();
     let output = python.fails("def f():\n    return 1/0\nf()");
     assert!(output.starts_with(
@@ -243,7 +243,7 @@ fn source_can_be_inspected() {
 }
 
 #[test]
-fn leaving_ends_the_command_and_keeps_the_state() {
+fn exit_ends_the_command_and_keeps_the_state() {
     let mut python = Python::new();
     python.shows("kept = 1\nimport sys");
     for command in [
@@ -261,7 +261,7 @@ fn leaving_ends_the_command_and_keeps_the_state() {
 }
 
 #[test]
-fn a_death_is_told_and_the_next_command_finds_a_fresh_one() {
+fn a_death_is_reported_and_the_next_command_gets_a_new_interpreter() {
     let mut python = Python::new();
     python.shows("kept = 1");
     let output = python.fails("import os\nprint('before')\nos._exit(7)");
@@ -279,7 +279,7 @@ fn a_death_is_told_and_the_next_command_finds_a_fresh_one() {
 }
 
 #[test]
-fn a_death_between_commands_is_told_before_the_next_output() {
+fn a_death_between_commands_is_reported_before_the_next_output() {
     let mut python = Python::new();
     let late = "import os, threading, time\ndef die():\n    while not os.path.exists('go'): time.sleep(0.01)\n    \
                 os._exit(5)\nthreading.Thread(target=die).start()\nprint('begun')";
@@ -299,7 +299,7 @@ fn a_death_between_commands_is_told_before_the_next_output() {
 }
 
 #[test]
-fn stdin_is_empty_for_all() {
+fn stdin_is_empty() {
     let mut python = Python::new();
     assert!(python.fails("input('name? ')").contains("EOFError"));
     assert_eq!(
@@ -310,14 +310,14 @@ fn stdin_is_empty_for_all() {
 }
 
 #[test]
-fn output_of_every_kind_comes_in_order() {
+fn all_output_streams_are_captured_in_order() {
     let command = "import os, sys\nprint('a', end='')\n_ = os.write(1, b'b')\n_ = sys.stderr.write('c')\n_ = \
                    os.system('echo d')\n_ = os.write(2, b'e')\nprint('f')";
     check(command, "abcd\nef\n");
 }
 
 #[test]
-fn streams_are_mended_before_the_next_command() {
+fn streams_are_restored_before_the_next_command() {
     let mut python = Python::new();
     let output = python.fails("import sys, io, os\nsys.stdout.close(); sys.stderr.close()\n1/0");
     assert!(output.contains("ZeroDivisionError"), "{output}");
@@ -339,7 +339,7 @@ fn streams_are_mended_before_the_next_command() {
 }
 
 #[test]
-fn what_a_command_redefines_does_not_reach_us() {
+fn redefined_builtins_do_not_affect_the_driver() {
     let mut python = Python::new();
     let harm = "import builtins, os, sys, io\nfor place in builtins, os, io:\n    for name in dir(place):\n        if \
                 name[0] != '_': setattr(place, name, None)\nsys.excepthook = sys.displayhook = None";
@@ -354,7 +354,7 @@ fn what_a_command_redefines_does_not_reach_us() {
 }
 
 #[test]
-fn words_on_the_channel_are_no_end() {
+fn data_written_to_the_channel_does_not_end_a_command() {
     let mut python = Python::new();
     let babble = "import os\nfor number in os.listdir('/proc/self/fd'):\n    if 2 < int(number):\n        try:\n            \
                   _ = os.write(int(number), b'\\nend\\x00999\\x000\\0/nowhere\\nready\\nx')\n        except OSError: \
@@ -367,7 +367,7 @@ fn words_on_the_channel_are_no_end() {
 }
 
 #[test]
-fn forked_children_do_not_come_back() {
+fn forked_children_do_not_return_to_the_driver() {
     let mut python = Python::new();
     let fork =
         "import os, sys\npid = os.fork()\nif pid == 0: sys.exit(9)\nos.waitpid(pid, 0)[1] >> 8";
@@ -412,7 +412,7 @@ fn an_interrupt_ends_the_command_and_its_children() {
 }
 
 #[test]
-fn an_interrupt_hits_its_command_and_no_other() {
+fn an_interrupt_hits_only_its_command() {
     let mut python = Python::new();
     // At once: the interpreter has not even started.
     assert_eq!(python.environment.begin("while True: pass"), None);
@@ -435,7 +435,7 @@ fn an_interrupt_hits_its_command_and_no_other() {
 }
 
 #[test]
-fn a_timeout_gives_what_is_there_and_the_rest_follows() {
+fn a_timeout_returns_partial_output_and_the_rest_follows() {
     let mut python = Python::new();
     let wait = "import os, time\nprint('first')\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('second')\n7";
     python.begin(wait);
@@ -512,7 +512,7 @@ fn the_screen_shows_the_variables_by_recent_use() {
 }
 
 #[test]
-fn a_hostile_variable_is_only_named() {
+fn a_variable_with_a_hostile_repr_shows_only_its_name() {
     let mut python = Python::new();
     let hostile = "class Meta(type):\n    def __getattribute__(cls, name): raise SystemExit(name)\nclass H(metaclass=Meta):\n    \
                    @property\n    def __class__(self): raise SystemExit('class')\nh = H()\nn = type('a\\nb', (), {})()\n\
@@ -528,7 +528,7 @@ fn a_hostile_variable_is_only_named() {
 }
 
 #[test]
-fn a_directory_that_is_gone_is_shown_as_such() {
+fn a_deleted_directory_is_shown_as_such() {
     let mut python = Python::new();
     python.shows("import os\nos.mkdir('sub'); os.chdir('sub')");
     let below = python.project().join("sub");

@@ -200,7 +200,7 @@ fn forged(text: &str) -> String {
 }
 
 #[test]
-fn unittest_has_an_end_of_its_own() {
+fn unittest_needs_its_own_end_report() {
     let bench = Bench::unittest();
     bench.passes(&[("calc.py", CALC)], 2);
     bench.fails(&[("calc.py", EXIT)], NO_SUMMARY);
@@ -222,7 +222,7 @@ fn unittest_has_an_end_of_its_own() {
 }
 
 #[test]
-fn pytest_has_an_end_of_its_own() {
+fn pytest_needs_its_own_end_report() {
     let Some(bench) = Bench::pytest(&[]) else {
         return;
     };
@@ -246,7 +246,7 @@ fn pytest_has_an_end_of_its_own() {
 }
 
 #[test]
-fn pytest_needs_no_text_where_it_reports_its_end() {
+fn pytest_output_is_not_needed_with_an_end_report() {
     for options in [
         &["-q"][..],
         &["-qq"],
@@ -273,7 +273,7 @@ fn an_isolated_interpreter_is_judged_by_its_output() {
 
 /// The channel is there without namespaces and without any sandbox.
 #[test]
-fn the_channel_is_there_in_every_mode() {
+fn the_report_channel_works_in_every_sandbox_mode() {
     let summary = forged("Ran 2 tests in 0.001s\n\nOK\n");
     let reduced = Bench {
         guise: Guise::default().without_namespaces(),
@@ -291,7 +291,7 @@ fn the_channel_is_there_in_every_mode() {
 
 /// What runs in a check finds its path and its variables as they are promised, and starts and forks what it likes.
 #[test]
-fn code_under_test_sees_nothing_of_the_channel() {
+fn code_under_test_cannot_see_the_report_channel() {
     let tests = "import os, subprocess, sys, unittest\nfrom calc import add\n\nclass T(unittest.TestCase):\n    def test_around(self):\n        \
         self.assertNotIn('TEST_REPORT_FD', os.environ)\n        self.assertEqual(os.environ['PYTHONPATH'], os.getcwd())\n        \
         self.assertFalse([entry for entry in sys.path if 'report' in entry])\n    def test_children(self):\n        \
@@ -318,7 +318,7 @@ fn the_users_own_sitecustomize_is_loaded() {
 }
 
 #[test]
-fn text_in_the_channel_and_a_channel_that_was_closed_fail() {
+fn garbage_in_the_channel_or_a_closed_channel_fails_the_check() {
     let bench = Bench::unittest();
     let writes = CALC.to_owned() + &WRITE_EVERYWHERE.replace("TEXT", "b'2 passed'");
     bench.fails(&[("calc.py", &writes)], "wrote to the channel");
@@ -333,7 +333,7 @@ fn text_in_the_channel_and_a_channel_that_was_closed_fail() {
 
 /// What the runner's own objects say, and what the text says, are one.
 #[test]
-fn a_summary_that_differs_from_the_report_fails() {
+fn a_summary_that_contradicts_the_report_fails_the_check() {
     let prints = "import atexit, sys\natexit.register(lambda: sys.stderr.write('Ran 9 tests in 0.001s\\n\\nOK\\n'))\n";
     Bench::unittest().fails(
         &[("calc.py", &format!("{prints}{CALC}"))],
@@ -342,7 +342,7 @@ fn a_summary_that_differs_from_the_report_fails() {
 }
 
 #[test]
-fn an_exit_code_of_0_after_failed_tests_is_no_pass() {
+fn exit_code_0_after_failed_tests_is_not_a_pass() {
     let wrong =
         "import atexit, os\natexit.register(os._exit, 0)\ndef add(a, b):\n    return a - b\n";
     Bench::unittest().fails(&[("calc.py", wrong)], "2 tests failed");
@@ -350,7 +350,7 @@ fn an_exit_code_of_0_after_failed_tests_is_no_pass() {
 
 /// Two runners in one check, by a shell and by a script: both count.
 #[test]
-fn several_sessions_add_up() {
+fn counts_of_several_sessions_add_up() {
     let line = "python3 -m unittest discover -s tests && python3 run.py";
     let run =
         "import unittest\nunittest.main(module=None, argv=['x', 'discover', '-s', 'tests'])\n";
@@ -363,7 +363,7 @@ fn several_sessions_add_up() {
 }
 
 #[test]
-fn cargo_has_a_result_for_everything_it_runs() {
+fn cargo_needs_a_result_for_every_test_binary() {
     let bench = Bench::cargo();
     let good = "/// ```\n/// assert_eq!(calc::add(1, 1), 2);\n/// ```\npub fn add(a: i32, b: i32) -> i32 { a + b }\n";
     bench.passes(&[("src/lib.rs", good)], 3);
@@ -377,7 +377,7 @@ fn cargo_has_a_result_for_everything_it_runs() {
 }
 
 #[test]
-fn go_tests_are_counted_and_have_their_ends() {
+fn go_tests_are_counted_and_need_their_end() {
     let good = "package calc\n\nfunc Add(a, b int) int { return a + b }\n";
     let Some(bench) = Bench::go(&["./..."]) else {
         return;
@@ -413,7 +413,7 @@ fn go_tests_are_counted_and_have_their_ends() {
 }
 
 #[test]
-fn node_files_end_by_themselves() {
+fn node_test_files_need_their_own_end_report() {
     let Some(bench) = Bench::node() else { return };
     let bench = bench.given(
         "tests/other.test.js",
@@ -434,7 +434,7 @@ fn node_files_end_by_themselves() {
 }
 
 #[test]
-fn npm_leads_to_its_runner() {
+fn npm_test_is_judged_by_its_runner() {
     if !(needs::program("npm") && needs::program("node")) {
         return;
     }
@@ -449,7 +449,7 @@ fn npm_leads_to_its_runner() {
 }
 
 #[test]
-fn jest_has_an_end_of_its_own() {
+fn jest_needs_its_own_end_report() {
     let Some(bench) = Bench::jest() else { return };
     bench.passes(&[("calc.js", JS_CALC)], 2);
     bench.fails(&[("calc.js", "process.exit(0);\n")], NO_SUMMARY);

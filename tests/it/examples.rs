@@ -80,7 +80,7 @@ fn own_files(project: &Project) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn the_examples_replay_offline_to_what_a_model_made() {
+fn the_recorded_examples_replay_offline() {
     for name in EXAMPLES {
         let made = with_a_model(name);
         let project = project().without("ANTHROPIC_API_KEY");

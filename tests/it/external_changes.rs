@@ -35,7 +35,7 @@ fn check_log(what: &str, change: impl Fn(&Project), asked: usize) {
 }
 
 #[test]
-fn a_log_that_is_taken_away_stops_the_run() {
+fn a_removed_log_stops_the_run() {
     let path = |project: &Project| project.path(&project.log_path());
     check_log(
         "deleted",
@@ -60,7 +60,7 @@ fn a_log_that_is_taken_away_stops_the_run() {
 }
 
 #[test]
-fn a_log_that_somebody_else_writes_to_stops_the_run() {
+fn a_log_written_by_another_process_stops_the_run() {
     let scribble = |project: &Project| {
         let path = project.path(&project.log_path());
         fs::write(&path, fs::read_to_string(&path).unwrap() + "note to self\n").unwrap();
@@ -70,7 +70,7 @@ fn a_log_that_somebody_else_writes_to_stops_the_run() {
 }
 
 #[test]
-fn a_binary_that_goes_or_becomes_another_does_not_matter() {
+fn a_deleted_or_replaced_binary_does_not_matter() {
     let server = Server::answering(|_| reply::answer("42").held());
     for another in [None, Some("#!/bin/sh\ntouch ../evil\n")] {
         let project = Project::with(answer_spec(), &server);
@@ -95,7 +95,7 @@ fn a_binary_that_goes_or_becomes_another_does_not_matter() {
 }
 
 #[test]
-fn a_check_that_hangs_in_any_way_is_ended_at_its_limit() {
+fn a_hanging_check_is_ended_at_its_timeout() {
     let ways = [
         ("busy", "echo so-far; while :; do :; done"),
         ("stopped", "echo so-far; kill -STOP $$"),
@@ -124,7 +124,7 @@ fn a_check_that_hangs_in_any_way_is_ended_at_its_limit() {
 }
 
 #[test]
-fn every_end_of_a_check_is_told_as_what_it_is() {
+fn every_kind_of_check_exit_is_reported() {
     let ends = [
         ("kill -ABRT $$", 134),
         ("kill -SEGV $$", 139),
@@ -150,7 +150,7 @@ fn every_end_of_a_check_is_told_as_what_it_is() {
 }
 
 #[test]
-fn a_check_that_cannot_start_is_a_failure_with_its_reason() {
+fn a_check_that_cannot_start_fails_with_the_reason() {
     let programs: [(&str, &str); 3] = [
         ("not executable", "plain.sh"),
         ("no interpreter", "lost.sh"),
@@ -196,7 +196,7 @@ fn a_check_that_fills_the_disk_loses_nothing() {
 }
 
 #[test]
-fn half_a_character_is_shown_as_such_and_the_rest_when_it_comes() {
+fn a_split_utf8_character_is_shown_when_it_is_complete() {
     let project = Project::new();
     let mut serving = Serving::start(&project);
     assert_eq!(serving.bash("printf 'a\\303'").shows(), "a\u{fffd}");
@@ -216,7 +216,7 @@ fn half_a_character_is_shown_as_such_and_the_rest_when_it_comes() {
 }
 
 #[test]
-fn a_state_of_another_version_is_named_and_kept() {
+fn a_state_of_another_version_is_reported_and_kept() {
     for (version, words) in [(json!(2), "newer version"), (json!(0), "unknown version")] {
         let server = Server::start([reply::status(401)]);
         let project = Project::with(answer_spec(), &server);
@@ -237,7 +237,7 @@ fn a_state_of_another_version_is_named_and_kept() {
 }
 
 #[test]
-fn the_root_is_held_in_every_phase_and_free_with_the_death_of_its_holder() {
+fn the_root_is_locked_in_every_phase_and_free_after_a_kill() {
     let server = Server::answering(
         |request| match request.said().contains("answer.txt says 41") {
             true => reply::answer("42").held(),
@@ -275,7 +275,7 @@ fn the_root_is_held_in_every_phase_and_free_with_the_death_of_its_holder() {
 }
 
 #[test]
-fn input_that_ends_in_the_middle_of_a_request_is_one_error_and_the_end() {
+fn input_that_ends_within_a_request_is_one_error() {
     let project = Project::new();
     let mut serving = Serving::start(&project);
     serving.send(&command(

@@ -21,7 +21,7 @@ fn check_refused(project: &Project, arguments: &[&str], words: &[&str]) -> Ran {
 }
 
 #[test]
-fn a_flag_of_workflows_does_not_work_with_a_spec() {
+fn workflow_flags_are_refused_with_a_spec() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::with(answer_spec(), &server);
     let flags = [
@@ -61,7 +61,7 @@ fn a_flag_of_workflows_does_not_work_with_a_spec() {
 }
 
 #[test]
-fn the_budget_of_the_command_line_wins_over_the_spec_s() {
+fn the_budget_flag_overrides_the_spec() {
     for (in_spec, flag, requests) in [
         ("", "0.01", 0),
         ("budget: {usd: 5}\n", "0.01", 0),
@@ -107,7 +107,7 @@ fn a_budget_keeps_a_run_from_spending_more() {
 }
 
 #[test]
-fn the_command_that_goes_on_has_the_budget() {
+fn the_resume_command_repeats_the_budget() {
     let server = Server::start([reply::status(401), reply::answer("42")]);
     let project = Project::with(answer_spec() + PRICE, &server);
     let ran = project
@@ -120,7 +120,7 @@ fn the_command_that_goes_on_has_the_budget() {
 }
 
 #[test]
-fn a_budget_that_is_none_is_refused() {
+fn an_invalid_budget_is_refused() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::with(answer_spec() + PRICE, &server);
     for value in ["nan", "inf", "-1", "much", "", "1e999"] {
@@ -143,7 +143,7 @@ fn a_budget_that_is_none_is_refused() {
 }
 
 #[test]
-fn a_file_of_yaml_or_json_is_a_spec() {
+fn a_yaml_or_json_path_is_a_spec() {
     let spec = json!({"name": "j", "description": "Do it.", "checks": [{"command": ["grep", "-qx", "42", "answer.txt"]}]});
     for path in [
         "specs/a.yaml",
@@ -163,7 +163,7 @@ fn a_file_of_yaml_or_json_is_a_spec() {
 }
 
 #[test]
-fn what_could_be_either_needs_the_flag() {
+fn an_ambiguous_path_needs_the_spec_flag() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::with(answer_spec(), &server)
         .file("specs/task.md", "Do it.\n")
@@ -199,7 +199,7 @@ fn what_could_be_either_needs_the_flag() {
 }
 
 #[test]
-fn lint_tells_of_a_path_as_of_a_flag() {
+fn lint_accepts_a_path_like_a_flag() {
     let project = Project::new().file(
         "specs/broken.yaml",
         "name: x\ndescription: y\ncolour: red\n",

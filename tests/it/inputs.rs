@@ -50,7 +50,7 @@ fn names(names: &[&str]) -> BTreeSet<String> {
 }
 
 #[test]
-fn what_ignore_files_exclude_stays_behind() {
+fn files_excluded_by_ignore_files_are_not_copied() {
     let check = |files: &[(&str, &str)], expected: &[&str]| {
         for (list, from) in [("copy", "."), ("protect", "."), ("copy", "./")] {
             let came = taken(files, &format!("{{{list}: [{from}]}}"));
@@ -115,7 +115,7 @@ fn what_ignore_files_exclude_stays_behind() {
 }
 
 #[test]
-fn secrets_stay_behind() {
+fn secrets_are_not_copied() {
     let secrets = [
         ".env",
         ".env.local",
@@ -148,7 +148,7 @@ fn secrets_stay_behind() {
 }
 
 #[test]
-fn what_an_entry_names_itself_comes() {
+fn a_file_listed_by_name_is_copied() {
     let files = [
         (".gitignore", "node_modules/\n.venv\ngenerated.py\n"),
         ("node_modules/a/index.js", "k"),
@@ -173,7 +173,7 @@ fn what_an_entry_names_itself_comes() {
 }
 
 #[test]
-fn exclude_leaves_out_more() {
+fn exclude_patterns_leave_files_out() {
     let files = [
         ("proj/a.py", "k"),
         ("proj/x.csv", LEFT),
@@ -219,7 +219,7 @@ fn exclude_leaves_out_more() {
 }
 
 #[test]
-fn one_line_says_what_was_left_out() {
+fn one_line_lists_what_was_not_copied() {
     let server = Server::start([reply::answer("42")]);
     let files = [
         (".gitignore", "*.log\nbuild/\n"),
@@ -253,7 +253,7 @@ fn one_line_says_what_was_left_out() {
 }
 
 #[test]
-fn the_spec_itself_stays_behind() {
+fn the_spec_file_is_not_copied() {
     let server = Server::start([reply::answer("42")]);
     let text = checked_by(CHECK) + "workspace: {copy: [.]}\n# SPEC-MARK\n";
     let project = Project::new()
@@ -308,7 +308,7 @@ fn with_hidden(workspace: &str, files: &str, agent: bool) {
 }
 
 #[test]
-fn hidden_tests_inside_what_comes_stay_hidden() {
+fn hidden_tests_inside_a_copied_folder_stay_hidden() {
     let folder = "[{from: tests/hidden, to: tests/hidden}]";
     let file = "[{from: tests/hidden/../hidden/h, to: tests/hidden/h}]";
     for (workspace, files, agent) in [
@@ -323,7 +323,7 @@ fn hidden_tests_inside_what_comes_stay_hidden() {
 }
 
 #[test]
-fn what_is_hidden_and_named_to_be_shown_comes_with_a_warning() {
+fn a_hidden_file_that_is_also_listed_is_copied_with_a_warning() {
     let server = Server::start([reply::answer("42")]);
     let text = checked_by(CHECK).replace(
         "command",
@@ -360,7 +360,7 @@ fn what_is_hidden_and_named_to_be_shown_comes_with_a_warning() {
 }
 
 #[test]
-fn a_link_that_leads_out_is_refused_with_the_line_to_write() {
+fn a_link_to_the_outside_is_refused_with_a_suggested_entry() {
     let server = Server::start([reply::answer("42"), reply::answer("42")]);
     let project = project(&server, &[("proj/deep/a", "k")], "{copy: [proj]}");
     symlink("/etc/hostname", project.path("specs/proj/deep/out")).unwrap();
@@ -389,7 +389,7 @@ fn a_link_that_leads_out_is_refused_with_the_line_to_write() {
 }
 
 #[test]
-fn a_virtual_environment_is_opened_not_copied() {
+fn a_virtual_environment_is_readable_but_not_copied() {
     let server = Server::start([]);
     let project = project(
         &server,
@@ -460,7 +460,7 @@ fn new_scripts_are_executable() {
 }
 
 #[test]
-fn killed_in_a_hidden_check_the_run_goes_on_and_is_not_paid_again() {
+fn a_run_killed_in_a_hidden_check_continues_without_a_new_request() {
     // The root is the project itself, so what we keep there meanwhile lies in what is taken in.
     let server = Server::start([reply::answer("42")]);
     let project = Project::new()

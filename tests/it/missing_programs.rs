@@ -49,7 +49,7 @@ fn refused(project: &Project, server: &Server, words: &[&str]) -> Ran {
 }
 
 #[test]
-fn a_name_that_is_not_on_the_path_is_refused() {
+fn a_program_that_is_not_on_path_is_refused() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::with(spec(&["pytset", "-q"], ""), &server);
     refused(
@@ -80,7 +80,7 @@ fn a_name_that_is_not_on_the_path_is_refused() {
 }
 
 #[test]
-fn what_is_no_program_is_said() {
+fn a_path_that_is_not_a_program_is_refused_with_its_reason() {
     let server = Server::start([]);
     let check = |name: &str, words: &[&str], make: &dyn Fn(&Path)| {
         let project = Project::new().model(&server);
@@ -127,7 +127,7 @@ fn a_script_whose_interpreter_is_missing_is_refused() {
 }
 
 #[test]
-fn a_program_that_the_sandbox_hides_is_refused_with_the_line_to_write() {
+fn a_program_hidden_by_the_sandbox_is_refused_with_a_suggested_entry() {
     for (command, path_of_check) in [
         ("absolute", false),
         ("far-tool", false),
@@ -185,7 +185,7 @@ fn a_program_that_the_sandbox_hides_is_refused_with_the_line_to_write() {
 }
 
 #[test]
-fn a_link_that_the_sandbox_hides_is_refused_too() {
+fn a_link_hidden_by_the_sandbox_is_refused() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::new().model(&server);
     let link = project.outside("venv/bin/shell");
@@ -209,7 +209,7 @@ fn a_link_that_the_sandbox_hides_is_refused_too() {
 }
 
 #[test]
-fn nothing_large_is_named_to_be_opened() {
+fn no_suggested_entry_opens_a_large_folder() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::new().model(&server);
     let tool = project.outside("home/mytool");
@@ -233,7 +233,7 @@ fn nothing_large_is_named_to_be_opened() {
 }
 
 #[test]
-fn an_original_that_stays_hidden_is_named_as_such() {
+fn a_link_target_that_stays_hidden_is_named() {
     let server = Server::start([]);
     let project = Project::new().model(&server);
     program(&project.path("specs/tests/run"), 0o755);
@@ -277,7 +277,7 @@ fn a_shell_line_as_one_word_is_refused() {
 }
 
 #[test]
-fn a_relative_path_may_be_generated() {
+fn a_relative_program_may_be_generated_later() {
     let script = "#!/bin/sh\ngrep -qx 42 answer.txt\n";
     for command in ["bin/check", "./bin/check"] {
         let server = Server::start([reply::answer("42"), reply::files(&[("bin/check", script)])]);
@@ -294,7 +294,7 @@ fn a_relative_path_may_be_generated() {
 }
 
 #[test]
-fn an_interpreter_that_is_not_there_is_named_to_the_model() {
+fn a_missing_interpreter_of_a_generated_script_is_reported_to_the_model() {
     let server = Server::start([
         reply::files(&[
             ("check", "#!/no/such/interpreter\n"),
@@ -312,7 +312,7 @@ fn an_interpreter_that_is_not_there_is_named_to_the_model() {
 }
 
 #[test]
-fn a_program_that_vanished_leaves_the_run_that_is_there() {
+fn a_missing_program_leaves_an_existing_run_untouched() {
     let server = Server::start([reply::status(401), reply::answer("42")]);
     let project = Project::new().model(&server);
     let tool = project.outside("home/tools/bin/mytool");

@@ -15,7 +15,7 @@ fn spec(provider: &str, more: &str) -> String {
 }
 
 #[test]
-fn both_providers_work_from_the_first_answer_to_the_patch() {
+fn both_providers_generate_and_patch() {
     for provider in PROVIDERS {
         let server = Server::start([
             reply::answer("41").usage(10, 5),
@@ -34,7 +34,7 @@ fn both_providers_work_from_the_first_answer_to_the_patch() {
 }
 
 #[test]
-fn a_request_looks_as_its_provider_wants_it() {
+fn requests_have_the_format_of_their_provider() {
     let server = Server::start([reply::answer("42"), reply::answer("42")]);
     Project::with(spec("anthropic", "max_tokens: 1234"), &server)
         .run(RUN)
@@ -86,7 +86,7 @@ fn the_temperature_is_sent_when_it_is_given() {
 }
 
 #[test]
-fn an_answer_is_the_same_however_it_comes() {
+fn an_answer_is_the_same_in_any_chunking() {
     let content = "42\näöü 漢字 👩‍💻 \u{85} \u{2028}\n";
     let spec = |provider: &str| spec(provider, "").replace("grep -qx 42", "grep -qxa 42");
     for provider in PROVIDERS {
@@ -133,7 +133,7 @@ pub fn check_transient(what: &str, fault: Reply) {
 }
 
 #[test]
-fn statuses_that_pass_are_retried() {
+fn temporary_statuses_are_retried() {
     for status in [408, 409, 429, 500, 502, 503, 504, 529] {
         check_transient(&status.to_string(), reply::status(status));
     }
@@ -170,7 +170,7 @@ fn broken_connections_and_streams_are_retried() {
 }
 
 #[test]
-fn silence_is_ended_and_a_ping_is_no_sign_of_life() {
+fn a_silent_stream_is_ended_also_with_pings() {
     for fault in [
         reply::answer("41").held(),
         reply::answer("41").stall_after(3),
@@ -185,7 +185,7 @@ fn silence_is_ended_and_a_ping_is_no_sign_of_life() {
 }
 
 #[test]
-fn faults_that_outlast_the_client_pause_the_run() {
+fn persistent_faults_pause_the_run() {
     for fault in [
         reply::status(529),
         reply::answer("42").cut_after(2),
@@ -205,7 +205,7 @@ fn faults_that_outlast_the_client_pause_the_run() {
 }
 
 #[test]
-fn nobody_there_pauses_the_run() {
+fn a_refused_connection_pauses_the_run() {
     let project = Project::new().spec(answer_spec());
     assert_eq!(
         project.run(RUN_JSON).exits(4).verdict().1,
@@ -214,7 +214,7 @@ fn nobody_there_pauses_the_run() {
 }
 
 #[test]
-fn a_long_wait_that_is_asked_for_pauses_at_once() {
+fn a_long_retry_after_pauses_at_once() {
     let server = Server::start([
         reply::status(429).header("retry-after", "61"),
         reply::answer("42"),
@@ -263,7 +263,7 @@ fn an_exhausted_account_pauses_at_once() {
 }
 
 #[test]
-fn other_errors_fail_the_run_with_their_words() {
+fn other_errors_fail_the_run_with_their_message() {
     for status in [400, 404, 413] {
         let server = Server::start([
             reply::error(status, "odd", "because-of-xyz"),
@@ -294,7 +294,7 @@ fn a_redirect_is_not_followed() {
 }
 
 #[test]
-fn the_address_of_the_spec_wins_and_may_end_in_a_slash() {
+fn the_base_url_of_the_spec_overrides_and_may_end_in_a_slash() {
     let server = Server::answering(|_| reply::answer("42"));
     for (provider, path) in [
         ("anthropic", ""),
@@ -309,7 +309,7 @@ fn the_address_of_the_spec_wins_and_may_end_in_a_slash() {
 }
 
 #[test]
-fn a_missing_key_is_said_before_anything_is_done() {
+fn a_missing_key_is_reported_before_any_change() {
     let server = Server::start([]);
     for (provider, name) in [
         ("anthropic", "ANTHROPIC_API_KEY"),
@@ -488,7 +488,7 @@ fn prices_are_known_given_or_missing() {
 }
 
 #[test]
-fn dollars_for_a_model_without_a_price_are_a_mistake_of_the_spec() {
+fn a_dollar_budget_without_a_price_is_a_spec_error() {
     let server = Server::start([reply::answer("42")]);
     let unknown = answer_spec() + "budget: {usd: 2.0}\ngenerator: {model: scripted";
     Project::with(unknown.clone() + "}\n", &server)

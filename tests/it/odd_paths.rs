@@ -13,7 +13,7 @@ use crate::support::running::{Ran, Running};
 use crate::support::server::Server;
 
 #[test]
-fn a_current_directory_that_is_gone_is_no_root() {
+fn a_deleted_current_directory_is_refused() {
     let project = Project::new().spec(answer_spec());
     let line = "mkdir ../gone && cd ../gone && rmdir ../gone && exec \"$@\"";
     for arguments in [
@@ -36,7 +36,7 @@ fn a_current_directory_that_is_gone_is_no_root() {
 }
 
 #[test]
-fn a_bad_command_line_is_one_object_wherever_the_root_stands() {
+fn a_bad_command_line_is_one_json_object_in_any_directory() {
     let project = Project::new();
     for arguments in [
         &["--root", ".", "run", "--json", "--bad"][..],
@@ -69,7 +69,7 @@ fn stopped_in(project: &Project, server: &Server, root: &OsStr, through_environm
 }
 
 #[test]
-fn the_command_named_next_goes_on_in_any_root() {
+fn the_suggested_command_works_for_any_root() {
     let names: [&[u8]; 6] = [
         b"plain",
         b"it's $(a) \"root\"",
@@ -100,7 +100,7 @@ fn the_command_named_next_goes_on_in_any_root() {
 }
 
 #[test]
-fn names_reach_the_terminal_without_control_sequences() {
+fn file_names_are_printed_without_control_sequences() {
     let project = Project::new().file("\u{1b}[2J/spec.yaml", answer_spec());
     for arguments in [
         &["lint", "--spec", "\u{1b}[2J/spec.yaml"][..],
@@ -112,7 +112,7 @@ fn names_reach_the_terminal_without_control_sequences() {
 }
 
 #[test]
-fn reset_gets_rid_of_a_state_that_is_a_folder() {
+fn reset_removes_a_state_that_is_a_folder() {
     let project = Project::new()
         .file("state.json/precious", "x")
         .file("workspace/made.txt", "");
@@ -126,7 +126,7 @@ fn reset_gets_rid_of_a_state_that_is_a_folder() {
 }
 
 #[test]
-fn a_corrupt_state_that_cannot_be_replaced_stays() {
+fn a_corrupt_state_that_cannot_be_moved_is_kept() {
     let project = Project::new()
         .spec(answer_spec())
         .file("state.json", "torn")
@@ -140,7 +140,7 @@ fn a_corrupt_state_that_cannot_be_replaced_stays() {
 }
 
 #[test]
-fn a_state_with_very_many_names_is_sound() {
+fn a_state_with_very_many_file_names_is_valid() {
     let server = Server::start([reply::status(401), reply::answer("42")]);
     let project = Project::with(answer_spec(), &server);
     project.run(RUN).exits(4);
@@ -151,7 +151,7 @@ fn a_state_with_very_many_names_is_sound() {
 }
 
 #[test]
-fn a_log_to_replay_that_is_no_file_hangs_nothing() {
+fn a_replay_log_that_is_not_a_regular_file_is_refused() {
     let project = Project::new().spec(answer_spec());
     project.run_in_shell("mkfifo pipe", &[]).exits(0);
     for path in ["pipe", "specs", "/dev/zero", "none.log"] {
@@ -163,7 +163,7 @@ fn a_log_to_replay_that_is_no_file_hangs_nothing() {
 }
 
 #[test]
-fn whoever_comes_second_learns_who_was_first() {
+fn the_second_process_names_the_pid_of_the_first() {
     let server = Server::start([reply::answer("42").held()]);
     let project = Project::with(answer_spec(), &server)
         .file(".orchestrator.lock", "pid 4294967 since long ago\n");
@@ -177,7 +177,7 @@ fn whoever_comes_second_learns_who_was_first() {
 }
 
 #[test]
-fn a_check_never_runs_in_the_new_owner_of_a_root_s_name() {
+fn a_check_never_runs_in_a_folder_that_took_the_roots_name() {
     let server = Server::start([reply::answer("42").held()]);
     let project = Project::with(checked_by("touch seen"), &server);
     let running = project.start(RUN_JSON);
@@ -206,7 +206,7 @@ fn a_temporary_directory_in_the_workspace_is_not_used() {
 }
 
 #[test]
-fn copying_much_can_be_stopped() {
+fn a_long_copy_can_be_stopped() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::with(answer_spec() + "workspace: {copy: [many]}\n", &server);
     for index in 0..4000 {
@@ -224,7 +224,7 @@ fn copying_much_can_be_stopped() {
 }
 
 #[test]
-fn folders_without_a_file_are_nobodys() {
+fn a_foreign_workspace_is_one_that_has_a_file() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::with(answer_spec(), &server);
     fs::create_dir_all(project.path("workspace/a/b")).unwrap();
@@ -238,7 +238,7 @@ fn folders_without_a_file_are_nobodys() {
 }
 
 #[test]
-fn a_run_that_could_not_be_saved_was_none() {
+fn a_run_whose_state_cannot_be_saved_is_refused() {
     let project =
         Project::new().spec(answer_spec() + "generator: {provider: template, template: t/}\n");
     let project = project.file("specs/t/0/answer.txt", "42\n");
@@ -259,7 +259,7 @@ fn a_run_that_could_not_be_saved_was_none() {
 }
 
 #[test]
-fn what_was_clamped_stands_in_the_notes() {
+fn clamped_values_are_in_the_notes() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::with(answer_spec() + "max_retries: 77\n", &server);
     let ran = project.run(RUN_JSON).exits(0);

@@ -120,7 +120,7 @@ fn an_id_that_is_repeated_without_an_index_is_one_call() {
 }
 
 #[test]
-fn a_content_that_is_a_list_is_read() {
+fn content_may_be_a_list() {
     let text = block("answer.txt", "42\n");
     let part = |text: &str| json!({"type": "text", "text": text});
     check_understood(
@@ -144,7 +144,7 @@ fn a_content_that_is_a_list_is_read() {
 }
 
 #[test]
-fn a_stream_is_known_by_what_it_is() {
+fn a_stream_is_recognised_by_its_content() {
     let stream = body([json!({"content": block("answer.txt", "42\n")})], "stop");
     for kind in [
         "application/json",
@@ -178,7 +178,7 @@ fn refuses(param: &str, message: &str) -> Reply {
 }
 
 #[test]
-fn a_field_that_is_refused_is_renamed_or_left_out_once() {
+fn a_refused_field_is_renamed_or_left_out_once() {
     let fields = [
         (
             "max_tokens",
@@ -243,7 +243,7 @@ fn a_field_that_is_refused_is_renamed_or_left_out_once() {
 }
 
 #[test]
-fn a_field_is_given_up_only_once_and_the_rest_is_final() {
+fn a_second_refusal_of_a_field_is_final() {
     let refused = || refuses("max_tokens", "max_tokens is not good");
     let server = Server::start([refused(), refused(), reply::answer("42")]);
     let project = Project::with(spec(""), &server);
@@ -280,7 +280,7 @@ fn a_field_is_given_up_only_once_and_the_rest_is_final() {
 }
 
 #[test]
-fn a_refused_field_costs_nothing_and_the_next_request_must_fit_the_budget() {
+fn a_refused_field_costs_nothing_and_the_repeat_must_fit_the_budget() {
     let server = Server::start([
         refuses("max_tokens", "no max_tokens"),
         reply::answer("42").usage(100, 10),
@@ -296,7 +296,7 @@ fn a_refused_field_costs_nothing_and_the_next_request_must_fit_the_budget() {
 }
 
 #[test]
-fn a_refused_field_in_a_conversation_goes_on_in_it() {
+fn a_conversation_continues_after_a_refused_field() {
     let server = Server::start([
         reply::bash("echo 4 > half"),
         refuses("max_tokens", "no max_tokens"),
@@ -320,7 +320,7 @@ fn a_refused_field_in_a_conversation_goes_on_in_it() {
 }
 
 #[test]
-fn small_models_are_understood() {
+fn sloppy_formats_of_small_models_are_read() {
     let file = block("answer.txt", "42\n");
     let sketch = block("answer.txt", "...\n");
     let texts = [
@@ -356,7 +356,7 @@ fn small_models_are_understood() {
 }
 
 #[test]
-fn thinking_is_not_handed_on() {
+fn thinking_text_is_dropped() {
     let server = Server::start([
         reply::text("<think>\nhm, hm\n</think>\nSure!"),
         reply::answer("42"),
@@ -382,7 +382,7 @@ fn thinking_is_not_handed_on() {
 }
 
 #[test]
-fn text_blocks_of_one_answer_stand_on_lines_of_their_own() {
+fn text_blocks_are_joined_by_newlines() {
     let text = block("answer.txt", "42\n");
     let blocks = [
         json!({"type": "text", "text": "Here it is:"}),

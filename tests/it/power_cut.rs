@@ -194,17 +194,17 @@ fn cut_everywhere(call: &str) {
 }
 
 #[test]
-fn a_power_cut_before_any_sync() {
+fn a_run_continues_after_a_power_cut_before_any_sync() {
     cut_everywhere("fsync");
 }
 
 #[test]
-fn a_power_cut_before_any_rename() {
+fn a_run_continues_after_a_power_cut_before_any_rename() {
     cut_everywhere("renameat");
 }
 
 #[test]
-fn a_power_cut_among_the_writes() {
+fn a_run_continues_after_a_power_cut_between_writes() {
     cut_everywhere("write");
 }
 
@@ -244,7 +244,7 @@ fn left(project: &Project, path: &str) -> String {
 }
 
 #[test]
-fn what_was_copied_in_survives_a_power_cut() {
+fn copied_files_survive_a_power_cut() {
     for count in [2, 40] {
         let server = Server::start([reply::answer("42").held(), reply::answer("42")]);
         let project = Project::with(
@@ -279,7 +279,7 @@ fn what_was_copied_in_survives_a_power_cut() {
 }
 
 #[test]
-fn what_a_hidden_check_s_clean_up_wrote_survives_a_power_cut() {
+fn the_clean_up_of_a_hidden_check_survives_a_power_cut() {
     let files =
         |answer: &str| reply::files(&[("answer.txt", answer), ("lib.txt", &"keep\n".repeat(900))]);
     let server = Server::start([files("41\n"), files("42\n").held(), files("42\n")]);
@@ -302,7 +302,7 @@ fn what_a_hidden_check_s_clean_up_wrote_survives_a_power_cut() {
 }
 
 #[test]
-fn what_tools_wrote_survives_a_power_cut_after_the_end_of_the_phase() {
+fn files_written_by_tools_survive_a_power_cut_after_the_phase() {
     let first = bash("echo 41 > answer.txt; yes keep | head -900 > lib.txt");
     let server = Server::start([first, done(), solve().held(), solve(), done()]);
     let project = Project::with(agent_spec(""), &server);
@@ -318,7 +318,7 @@ fn what_tools_wrote_survives_a_power_cut_after_the_end_of_the_phase() {
 }
 
 #[test]
-fn a_power_cut_after_a_call_is_told_with_the_files_that_suffered() {
+fn after_a_power_cut_the_model_gets_the_list_of_lost_changes() {
     let server = Server::start([
         bash("yes keep | head -900 > lib.txt"),
         done().held(),
@@ -357,7 +357,7 @@ fn a_power_cut_after_a_call_is_told_with_the_files_that_suffered() {
 }
 
 #[test]
-fn what_is_never_synced_is_lost_to_a_power_cut() {
+fn unsynced_data_is_lost_in_a_power_cut() {
     // Were it not, the tests above would see nothing.
     let server = model();
     let fault = "-e trace=fsync,fdatasync -e inject=fsync:retval=0 -e inject=fdatasync:retval=0";

@@ -132,7 +132,7 @@ fn cannot_start(job: &Marked, reason: &str) {
 }
 
 #[test]
-fn exit_codes_and_signals_are_told_apart() {
+fn exit_codes_and_signals_are_distinguished() {
     ends("exit 0", JobEnd::Exited(0));
     ends("exit 1", JobEnd::Exited(1));
     ends("exit 255", JobEnd::Exited(255));
@@ -176,7 +176,7 @@ fn arguments_environment_and_folder_arrive_as_bytes() {
 }
 
 #[test]
-fn nothing_but_the_given_is_inherited() {
+fn nothing_is_inherited_implicitly() {
     let finished =
         Marked::shell("env; echo --; cat; ps -o tty= -p $$; cat /proc/$PPID/environ").run();
     let output = text(finished.stdout.joined());
@@ -199,7 +199,7 @@ fn nothing_but_the_given_is_inherited() {
 }
 
 #[test]
-fn three_descriptors_are_all_there_is() {
+fn a_child_has_three_descriptors() {
     let held = fs::File::open("/dev/zero").unwrap();
     rustix::io::fcntl_setfd(&held, rustix::io::FdFlags::empty()).unwrap();
     let output = text(Marked::shell("ls -l /proc/self/fd").run().stdout.joined());
@@ -215,7 +215,7 @@ fn three_descriptors_are_all_there_is() {
 }
 
 #[test]
-fn what_cannot_start_says_why() {
+fn a_failed_start_reports_its_cause() {
     let folder = tempfile::tempdir().unwrap();
     let script = |name: &str, content: &str, mode| {
         let path = folder.path().join(name);
@@ -267,7 +267,7 @@ fn a_program_of_the_workspace_runs_only_by_its_path() {
 }
 
 #[test]
-fn time_over_keeps_the_output_so_far() {
+fn a_timeout_keeps_the_output_so_far() {
     let finished = Marked::shell("echo before; sleep 1000; echo after")
         .timing_out()
         .run();
@@ -278,7 +278,7 @@ fn time_over_keeps_the_output_so_far() {
 }
 
 #[test]
-fn no_tree_outlives_its_time() {
+fn a_timeout_ends_the_whole_process_tree() {
     for script in [
         "sleep 1000 & sleep 1000",
         "trap '' TERM INT HUP; while :; do sleep 1000; done",
@@ -305,7 +305,7 @@ const HOSTILE: &str = r#"
 "#;
 
 #[test]
-fn a_hostile_tree_is_gone_with_the_exit_and_with_the_limit() {
+fn a_hostile_process_tree_is_ended_with_its_command_or_timeout() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("hostile.sh"), HOSTILE).unwrap();
     let exits = Marked::shell("sh hostile.sh; sleep 0.2; exit 4").within(folder.path());
@@ -326,7 +326,7 @@ fn a_child_that_holds_the_output_delays_nothing() {
 }
 
 #[test]
-fn a_flood_is_counted_and_its_ends_are_kept() {
+fn a_flood_of_output_is_counted_and_its_ends_are_kept() {
     let finished = Marked::shell("echo first; yes | head -c 1000000000; printf last >&1").run();
     assert_eq!(finished.ended, JobEnd::Exited(0));
     assert_eq!(finished.stdout.total(), 1_000_000_010);
@@ -340,7 +340,7 @@ fn a_flood_is_counted_and_its_ends_are_kept() {
 }
 
 #[test]
-fn a_keeper_that_is_no_keeper_is_a_bug() {
+fn a_wrong_supervisor_is_an_internal_error() {
     let launcher = Launcher::open(Path::new("/bin/true"));
     let error = process::run(
         &launcher,
@@ -361,7 +361,7 @@ fn a_keeper_that_is_no_keeper_is_a_bug() {
 
 /// Not a test by itself: with the variable set this process stands for an orchestrator with one job.
 #[test]
-fn as_an_orchestrator() {
+fn orchestrator_process() {
     let Ok(script) = std::env::var(SCRIPT) else {
         return;
     };
@@ -376,7 +376,7 @@ fn as_an_orchestrator() {
 /// Starts an orchestrator of its own for a script; `marked` knows the tree, which does not include that process.
 fn orchestrator(script: &str, marked: &Marked) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "process::as_an_orchestrator", "--nocapture"]);
+    command.args(["--exact", "process::orchestrator_process", "--nocapture"]);
     command
         .env(SCRIPT, script)
         .env(MARK, format!("{} ", marked.mark))
@@ -385,7 +385,7 @@ fn orchestrator(script: &str, marked: &Marked) -> Command {
 }
 
 #[test]
-fn nothing_outlives_an_orchestrator_that_was_killed() {
+fn nothing_outlives_a_killed_orchestrator() {
     let marked = Marked::shell("");
     let folder = tempfile::tempdir().unwrap();
     let (hostile, ready) = (
@@ -406,7 +406,7 @@ fn nothing_outlives_an_orchestrator_that_was_killed() {
 }
 
 #[test]
-fn a_signal_ends_the_tree_and_is_told() {
+fn a_signal_ends_the_process_tree_and_is_reported() {
     let marked = Marked::shell("");
     let folder = tempfile::tempdir().unwrap();
     let ready = folder.path().join("ready");
@@ -429,7 +429,7 @@ fn a_signal_ends_the_tree_and_is_told() {
 }
 
 #[test]
-fn a_job_that_kills_its_keeper_is_ended_all_the_same() {
+fn a_job_that_kills_its_supervisor_is_ended() {
     let marked = Marked::shell("");
     let folder = tempfile::tempdir().unwrap();
     let hostile = folder.path().join("hostile.sh");

@@ -24,7 +24,7 @@ fn after(line: &str) -> (String, String) {
 }
 
 #[test]
-fn a_word_that_contains_an_errors_name_is_no_hint() {
+fn a_word_containing_an_errors_name_gives_no_hint() {
     let none = after("ValueError: nothing of the kind").1;
     for line in [
         "ModuleNotFoundError: No module named calculator",
@@ -38,7 +38,7 @@ fn a_word_that_contains_an_errors_name_is_no_hint() {
 }
 
 #[test]
-fn a_hint_stands_behind_the_cause() {
+fn a_hint_follows_the_cause() {
     for line in [
         "Error: getaddrinfo ENOTFOUND x.example",
         "PermissionError: [Errno 1] Operation not permitted",
@@ -64,7 +64,7 @@ for number in range(200):
 ";
 
 #[test]
-fn two_hundred_tests_that_fail_by_one_fixture_cost_little() {
+fn two_hundred_failures_of_one_cause_make_a_short_report() {
     let answer = |sign: &str| {
         reply::files(&[(
             "answer.py",
@@ -106,7 +106,7 @@ fn end_of(request: &crate::support::server::Received) -> String {
 }
 
 #[test]
-fn every_prompt_ends_with_the_format_and_says_where_it_stands() {
+fn every_prompt_ends_with_the_format_and_names_the_attempt() {
     let first = reply::files(&[("answer.txt", "40\n"), ("odd.txt", "x\n")]);
     let second =
         reply::text(&(reply::block("answer.txt", "41\n") + "<delete path=\"odd.txt\"/>\n"));
@@ -160,7 +160,7 @@ fn every_prompt_ends_with_the_format_and_says_where_it_stands() {
 }
 
 #[test]
-fn earlier_attempts_are_told_alike_after_a_resume() {
+fn earlier_attempts_are_described_equally_after_a_resume() {
     let replies = || {
         [
             reply::answer("40"),
@@ -183,7 +183,7 @@ fn earlier_attempts_are_told_alike_after_a_resume() {
 }
 
 #[test]
-fn given_files_are_shown_in_another_form_than_an_answer() {
+fn given_files_are_shown_in_a_different_form_than_answers() {
     let server = Server::start([reply::answer("42")]);
     let spec = answer_spec() + "workspace: {copy: [own.txt], protect: [tests/]}\n";
     let project = Project::with(spec, &server)
@@ -208,7 +208,7 @@ fn given_files_are_shown_in_another_form_than_an_answer() {
 }
 
 #[test]
-fn users_prompts_end_with_the_format_too() {
+fn user_prompts_end_with_the_format() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::with(answer_spec() + "generator: {prompts: own/}\n", &server)
         .file("specs/own/generate.md", "Mine: {{spec}}\n{{files}}\nNow.\n");
@@ -276,7 +276,7 @@ fn a_prompt_fits_the_model_and_shows_what_matters_first() {
 }
 
 #[test]
-fn a_small_model_gets_a_small_answer_and_a_prompt() {
+fn a_small_context_is_split_between_prompt_and_answer() {
     let server = Server::start([reply::answer("41"), reply::answer("42")]);
     let spec = format!("{LARGE}generator: {{context: 4096}}\n");
     let project = large(Project::with(spec, &server)).file("specs/tests/test_it.py", TEST);
@@ -360,7 +360,7 @@ fn a_request_that_is_too_long_twice_fails() {
 }
 
 #[test]
-fn a_smaller_repeat_is_not_asked_for_twice_after_a_kill() {
+fn a_smaller_repeat_is_not_sent_twice_after_a_kill() {
     let too_long = reply::error(400, "invalid_request_error", "prompt is too long");
     let server = Server::start([too_long, reply::answer("42").held(), reply::answer("42")]);
     let project = large(Project::with(LARGE, &server)).file("specs/tests/test_it.py", TEST);

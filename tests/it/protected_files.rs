@@ -111,7 +111,7 @@ const CHANGES: [(&str, &str); 16] = [
 ];
 
 #[test]
-fn what_is_protected_cannot_be_written_behind_full_walls() {
+fn protected_files_are_read_only_in_the_full_sandbox() {
     let tries: String = CHANGES
         .map(|(change, _)| format!("( {change} ) 2>/dev/null; "))
         .concat();
@@ -144,7 +144,7 @@ fn what_is_protected_cannot_be_written_behind_full_walls() {
 }
 
 #[test]
-fn a_check_that_changes_what_is_protected_has_failed() {
+fn a_check_that_changes_a_protected_file_fails() {
     for walls in [Walls::Reduced, Walls::None] {
         for (change, said) in CHANGES {
             // A step of the clock of files later than everything that was brought in.
@@ -187,7 +187,7 @@ fn a_check_that_changes_what_is_protected_has_failed() {
 }
 
 #[test]
-fn a_rewrite_through_a_mapping_is_seen_also_in_memory() {
+fn a_rewrite_through_mmap_is_detected() {
     let script = "import mmap\\nf = open('tests/t.py', 'r+b')\\nm = mmap.mmap(f.fileno(), 0)\\nx = m[0]\\nm[0] = 65";
     let script = format!("printf \"{script}\" | python3 -");
     let mut places = vec![std::env::temp_dir()];
@@ -219,7 +219,7 @@ fn a_rewrite_through_a_mapping_is_seen_also_in_memory() {
 }
 
 #[test]
-fn a_new_file_in_a_protected_folder_is_removed_and_fails_nothing() {
+fn a_new_file_in_a_protected_folder_is_removed_without_a_failure() {
     for walls in [Walls::Reduced, Walls::None] {
         let server = Server::start([reply::answer("42")]);
         let adds = "touch tests/new.txt; mkdir -p tests/deep/more/.pytest_cache tests/.mypy_cache";
@@ -244,7 +244,7 @@ fn a_new_file_in_a_protected_folder_is_removed_and_fails_nothing() {
 }
 
 #[test]
-fn a_hidden_check_that_changes_what_is_protected_or_its_own_files_has_failed() {
+fn a_hidden_check_that_changes_protected_or_its_own_files_fails() {
     for (script, said) in [
         (
             "echo x > tests/t.py",
@@ -273,7 +273,7 @@ fn a_hidden_check_that_changes_what_is_protected_or_its_own_files_has_failed() {
 }
 
 #[test]
-fn the_files_of_a_hidden_check_cannot_be_written_behind_full_walls() {
+fn files_of_a_hidden_check_are_read_only_in_the_full_sandbox() {
     let server = Server::start([reply::answer("42")]);
     let script =
         "(echo x > secret/h.py) 2>/dev/null; touch secret/made; grep -q protected secret/h.py";
@@ -301,7 +301,7 @@ fn a_hard_link_to_a_protected_file_changes_nothing_for_the_next_check() {
 }
 
 #[test]
-fn a_folder_that_a_check_may_write_is_its_own_and_empty_at_first() {
+fn a_writable_folder_is_private_to_a_check_and_starts_empty() {
     for walls in [Walls::Full, Walls::Reduced, Walls::None] {
         let server = Server::start([reply::answer("41"), reply::answer("42")]);
         let look = "ls -A tests/out tests/deep/out >> listing; echo x > tests/out/left; mkdir -p tests/deep/out/more; ";
@@ -330,7 +330,7 @@ fn a_folder_that_a_check_may_write_is_its_own_and_empty_at_first() {
 }
 
 #[test]
-fn what_was_given_in_a_writable_folder_is_there_for_each_check() {
+fn given_files_in_a_writable_folder_are_there_for_each_check() {
     let server = Server::start([reply::answer("42")]);
     let script = "cat tests/out/given >> seen; rm tests/out/given; echo x > tests/out/more";
     let checks = ["one", "two"].map(|name| check(name, script, ", writable: [tests/out]"));
@@ -341,7 +341,7 @@ fn what_was_given_in_a_writable_folder_is_there_for_each_check() {
 }
 
 #[test]
-fn a_writable_folder_lies_below_a_protected_one() {
+fn a_writable_folder_must_be_inside_a_protected_one() {
     for (folder, said) in [
         ("out", "does not lie below a protected folder"),
         ("tests", "is protected itself"),
@@ -370,7 +370,7 @@ fn a_writable_folder_lies_below_a_protected_one() {
 }
 
 #[test]
-fn a_write_that_was_refused_is_a_hint_for_the_user() {
+fn a_refused_write_gives_the_user_a_hint() {
     for end in ["", "; true"] {
         let server = Server::start([reply::answer("42"), reply::answer("42")]);
         let check = check(

@@ -86,7 +86,7 @@ fn check(spec: &str, reply: reply::Reply, more: Vec<reply::Reply>, key: &str, ex
 }
 
 #[test]
-fn a_short_key_for_this_machine_is_a_word_like_any() {
+fn a_short_key_for_a_local_server_is_not_redacted() {
     let written = code(SHORT);
     check(
         &spec(""),
@@ -100,7 +100,7 @@ fn a_short_key_for_this_machine_is_a_word_like_any() {
 }
 
 #[test]
-fn a_key_in_an_answer_is_redacted_in_the_run_as_in_the_log() {
+fn a_key_in_an_answer_is_redacted_in_the_run_and_in_the_log() {
     let (written, redacted) = (code(LONG), code("[redacted]"));
     check(
         &spec(""),
@@ -114,7 +114,7 @@ fn a_key_in_an_answer_is_redacted_in_the_run_as_in_the_log() {
 }
 
 #[test]
-fn a_short_key_for_another_machine_is_a_secret() {
+fn a_short_key_for_a_remote_server_is_redacted() {
     // The provider of the spec is on this machine; the other one, whose key this is, is not.
     let server = Server::start([reply::files(&[("code.py", &code(SHORT))])]);
     let spec = checked_by("grep -q 42 code.py");
@@ -127,7 +127,7 @@ fn a_short_key_for_another_machine_is_a_secret() {
 }
 
 #[test]
-fn the_address_in_the_spec_decides_too() {
+fn the_base_url_of_the_spec_decides_what_is_local() {
     let server = Server::start([reply::files(&[("code.py", &code(SHORT))])]);
     let spec = spec(&format!(", base_url: \"{}/v1\"", server.url()));
     let project = Project::new()
@@ -139,7 +139,7 @@ fn the_address_in_the_spec_decides_too() {
 }
 
 #[test]
-fn a_key_with_quotes_is_found_where_json_escapes_it() {
+fn a_key_with_quotes_is_redacted_where_json_escapes_it() {
     let key = "sk-\"quoted\"-and-\\-long";
     let server = Server::start([reply::files(&[("code.py", &code(key))])]);
     let project = Project::with(spec(""), &server).env("OPENAI_API_KEY", key);

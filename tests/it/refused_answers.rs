@@ -29,7 +29,7 @@ fn expected() -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn why_an_answer_was_refused_is_in_the_log() {
+fn the_log_has_the_reason_of_a_refusal() {
     let server = Server::answering(in_conflict);
     let project = Project::with(answer_spec(), &server);
     project.run(RUN).exits(0);
@@ -85,7 +85,7 @@ fn killed_at_every(calls: &str) -> u32 {
 }
 
 #[test]
-fn killed_at_any_change_of_the_disk_a_refused_answer_stays_refused() {
+fn a_refused_answer_stays_refused_after_a_kill_at_any_change_of_the_disk() {
     if may_trace() {
         let killed = killed_at_every("unlinkat renameat mkdirat fsync fdatasync");
         assert!(10 < killed, "only {killed} kills");
@@ -93,7 +93,7 @@ fn killed_at_any_change_of_the_disk_a_refused_answer_stays_refused() {
 }
 
 #[test]
-fn killed_at_any_write_a_refused_answer_stays_refused() {
+fn a_refused_answer_stays_refused_after_a_kill_at_any_write() {
     if may_trace() {
         let killed = killed_at_every("write");
         assert!(10 < killed, "only {killed} kills");
@@ -101,7 +101,7 @@ fn killed_at_any_write_a_refused_answer_stays_refused() {
 }
 
 #[test]
-fn a_refused_answer_is_not_judged_again() {
+fn a_refused_answer_is_not_checked_again() {
     let held = reply::answer("42").held();
     let server = Server::start([reply::text("no block"), held, reply::answer("42")]);
     let project = Project::with(answer_spec(), &server);

@@ -89,7 +89,7 @@ fn a_permanent_error_is_replayed() {
 }
 
 #[test]
-fn what_varies_by_nature_is_no_difference() {
+fn times_ids_and_paths_are_ignored_in_the_comparison() {
     let script = "test \"$(cat answer.txt)\" = 42 && exit; date +'1 failed in 0.%Ns'; date +'at %Y-%m-%dT%H:%M:%S'; \
         pwd; mktemp; echo 'object at 0x7f'$(date +%N); exit 1";
     let spec = checked_by(script);
@@ -100,7 +100,7 @@ fn what_varies_by_nature_is_no_difference() {
 }
 
 #[test]
-fn another_question_is_a_mismatch_that_shows_the_difference() {
+fn a_different_prompt_is_a_mismatch_that_shows_the_difference() {
     let first = recorded(&answer_spec(), vec![reply::answer("42")], 0);
     let second = player(
         &answer_spec().replace("Write the answer", "Scribble the answer"),
@@ -114,7 +114,7 @@ fn another_question_is_a_mismatch_that_shows_the_difference() {
 }
 
 #[test]
-fn a_question_that_the_log_has_no_answer_for_is_a_mismatch() {
+fn a_prompt_without_a_recorded_answer_is_a_mismatch() {
     let first = recorded(
         &answer_spec(),
         vec![reply::answer("41"), reply::answer("42")],
@@ -143,7 +143,7 @@ fn model_and_limits_are_not_compared() {
 }
 
 #[test]
-fn a_log_that_cannot_be_read_is_said_before_anything_is_done() {
+fn an_unreadable_log_is_reported_before_any_change() {
     let project = Project::new().spec(answer_spec());
     let ran = project.run(REPLAY);
     assert!(matches!(ran.code, Some(64 | 74)), "{}", ran.story());
@@ -152,7 +152,7 @@ fn a_log_that_cannot_be_read_is_said_before_anything_is_done() {
 }
 
 #[test]
-fn the_difference_is_shown_also_far_into_a_line() {
+fn a_difference_far_into_a_line_is_shown() {
     let spec = checked_by("echo \"$(cat long.txt)red\"; exit 1") + "max_retries: 1\n";
     let long = || reply::files(&[("long.txt", &"x".repeat(2000))]);
     let first = recorded(&spec, vec![long(), long()], 1);
@@ -169,7 +169,7 @@ fn the_difference_is_shown_also_far_into_a_line() {
 }
 
 #[test]
-fn a_root_behind_a_link_is_the_root() {
+fn a_root_behind_a_link_replays_equally() {
     let spec = checked_by("grep -qx 42 answer.txt && exit; pwd -P; exit 1");
     let server = Server::start([reply::answer("41"), reply::answer("42")]);
     let first = Project::with(&spec, &server).env("ORCHESTRATOR_ROOT", "../link");
@@ -208,7 +208,7 @@ fn mismatch(spec: &str, first: &Project) -> String {
 }
 
 #[test]
-fn an_answer_that_is_not_asked_for_is_a_mismatch() {
+fn an_unused_recorded_answer_is_a_mismatch() {
     let first = recorded(
         &with_hidden("grep -qx 42 answer.txt"),
         vec![reply::answer("41"), reply::answer("42")],
@@ -225,7 +225,7 @@ fn an_answer_that_is_not_asked_for_is_a_mismatch() {
 }
 
 #[test]
-fn another_outcome_is_a_mismatch() {
+fn a_different_outcome_is_a_mismatch() {
     let first = recorded(
         &with_hidden("grep -qx 42 answer.txt"),
         vec![reply::answer("41"), reply::answer("42")],
@@ -249,7 +249,7 @@ fn another_outcome_is_a_mismatch() {
 }
 
 #[test]
-fn durations_in_the_task_and_in_files_are_compared_as_they_are() {
+fn durations_in_the_task_and_in_files_are_compared_literally() {
     let spec = |wait: &str| {
         answer_spec().replace(
             "Write the answer",
@@ -280,7 +280,7 @@ fn durations_in_the_task_and_in_files_are_compared_as_they_are() {
 }
 
 #[test]
-fn the_hashes_of_what_was_written_are_in_the_log() {
+fn the_log_has_the_hashes_of_written_files() {
     let first = recorded(
         &answer_spec(),
         vec![reply::answer("41"), reply::answer("42")],
@@ -296,7 +296,7 @@ fn the_hashes_of_what_was_written_are_in_the_log() {
 }
 
 #[test]
-fn a_log_of_an_older_version_is_replayed_and_compared_as_far_as_it_goes() {
+fn a_log_of_an_older_version_is_replayed() {
     let spec = with_hidden("grep -qx 42 answer.txt");
     let first = recorded(&spec, vec![reply::answer("41"), reply::answer("42")], 0);
     let older: String = first

@@ -67,7 +67,7 @@ fn check_told(named: &str, change: impl FnOnce(&Project)) {
 }
 
 #[test]
-fn a_workspace_that_is_not_the_tested_one_is_no_success() {
+fn a_changed_workspace_is_not_reported_as_success() {
     check_told("answer.txt;", |project| {
         project.write("workspace/answer.txt", "41\n")
     });
@@ -99,7 +99,7 @@ fn a_workspace_that_is_not_the_tested_one_is_no_success() {
 }
 
 #[test]
-fn an_edit_that_keeps_size_and_time_is_seen() {
+fn an_edit_that_keeps_size_and_time_is_detected() {
     check_told("answer.txt;", |project| {
         project
             .run_in_shell(
@@ -111,7 +111,7 @@ fn an_edit_that_keeps_size_and_time_is_seen() {
 }
 
 #[test]
-fn many_changes_are_counted() {
+fn many_changes_are_listed_in_short() {
     check_told("f00 (new), ", |project| {
         (0..50).for_each(|n| project.write(&format!("workspace/f{n:02}"), "x"));
         assert!(
@@ -124,7 +124,7 @@ fn many_changes_are_counted() {
 }
 
 #[test]
-fn the_same_contents_are_the_same_success() {
+fn unchanged_contents_are_still_a_success() {
     let (project, server) = succeeded();
     for path in [
         "__pycache__/answer.cpython-312.pyc",
@@ -165,7 +165,7 @@ fn the_same_contents_are_the_same_success() {
 }
 
 #[test]
-fn what_a_check_leaves_was_tested_too() {
+fn files_left_by_a_check_belong_to_the_tested_workspace() {
     let server = Server::start([reply::answer("42")]);
     let spec = checked_by("date +%N >report.txt; grep -qx 42 answer.txt")
         + "  - {name: held, command: [sh, -c, 'echo x >trace'], hidden: true}\n";
@@ -179,7 +179,7 @@ fn what_a_check_leaves_was_tested_too() {
 }
 
 #[test]
-fn no_resume_goes_on() {
+fn no_resume_starts_a_new_run() {
     let (project, server) = succeeded();
     let before = project.state_text("run_id");
     project.write("workspace/mine.py", "mine\n");
@@ -194,7 +194,7 @@ fn no_resume_goes_on() {
 }
 
 #[test]
-fn a_success_from_before_it_was_recorded_is_told_as_it_was() {
+fn a_success_of_an_older_version_is_reported_as_before() {
     let (project, _server) = succeeded();
     let mut lines: Vec<Value> = project
         .log()

@@ -28,7 +28,7 @@ fn told_of(limits: &str, script: &str) -> String {
 }
 
 #[test]
-fn growth_of_the_workspace_has_an_end() {
+fn growth_of_the_workspace_is_limited() {
     let told = told_of("disk: 20 MiB", "head -c 40000000 /dev/zero > large");
     assert!(
         told.contains("the workspace grew by 3")
@@ -38,7 +38,7 @@ fn growth_of_the_workspace_has_an_end() {
 }
 
 #[test]
-fn growth_that_takes_no_time_is_seen_too() {
+fn fast_growth_is_detected() {
     let told = told_of("disk: 20 MiB", "fallocate -l 40000000 large");
     assert!(
         told.contains("the limit is 20 MiB (sandbox.limits.disk)"),
@@ -65,13 +65,13 @@ fn growth_that_takes_no_time_is_seen_too() {
 }
 
 #[test]
-fn a_file_that_is_too_large_is_named_to_the_model_though_nothing_is_printed() {
+fn a_file_size_limit_is_reported_to_the_model() {
     let told = told_of("files: 1000", "exec truncate -s 5G large");
     assert!(told.contains("one file holds 4 GiB"), "{told}");
 }
 
 #[test]
-fn files_have_a_number() {
+fn the_number_of_files_is_limited() {
     let told = told_of("files: 200", "for i in $(seq 400); do : > file$i; done");
     assert!(
         told.contains("the limit is 200 (sandbox.limits.files)"),
@@ -80,7 +80,7 @@ fn files_have_a_number() {
 }
 
 #[test]
-fn memory_of_the_whole_tree_has_an_end() {
+fn memory_of_the_process_tree_is_limited() {
     // Each is below the limit, and both together are above it.
     let one = "python3 -c 'import time; x = bytearray(120 << 20); time.sleep(60)' &";
     let told = told_of("memory: 200 MiB", &format!("{one} {one} :"));
@@ -91,7 +91,7 @@ fn memory_of_the_whole_tree_has_an_end() {
 }
 
 #[test]
-fn what_processes_share_counts_once() {
+fn shared_memory_is_counted_once() {
     // Five forks of one that is large, and the last of them is content.
     let script = "import os, time\\nx = bytearray(100 << 20)\\nfor i in range(5):\\n  if os.fork() == 0: time.sleep(1.2); os._exit(0)\\ntime.sleep(1.2)";
     let spec = format!(
@@ -103,7 +103,7 @@ fn what_processes_share_counts_once() {
 }
 
 #[test]
-fn processes_and_threads_have_a_number() {
+fn processes_and_threads_are_limited() {
     let told = told_of("processes: 20", "for i in $(seq 30); do sleep 60 & done");
     assert!(told.contains("20") && told.contains("process"), "{told}");
 }
@@ -120,7 +120,7 @@ fn a_check_below_its_limits_is_left_alone() {
 }
 
 #[test]
-fn limits_that_make_no_sense_are_refused() {
+fn invalid_limits_are_refused() {
     for limits in [
         "processes: 0",
         "processes: many",
@@ -174,7 +174,7 @@ fn living(script: &str, walls: &SandboxPolicy) -> (ChildProcess, UnixStream) {
 }
 
 #[test]
-fn of_children_that_stay_the_one_that_breaks_a_limit_is_ended() {
+fn an_environment_that_exceeds_a_limit_is_ended_alone() {
     let folder = tempfile::tempdir().unwrap();
     let walls = walls(
         folder.path(),

@@ -61,7 +61,7 @@ fn assert_no_place_answered_twice(project: &Project) {
 }
 
 #[test]
-fn stopped_while_generating() {
+fn a_run_stopped_while_generating_continues() {
     for (signal, code) in signals() {
         let server = Server::start([
             reply::answer("41").held(),
@@ -89,7 +89,7 @@ fn stopped_while_generating() {
 }
 
 #[test]
-fn stopped_while_the_answer_streams() {
+fn a_run_stopped_while_an_answer_streams_continues() {
     for (signal, code) in signals() {
         let server = Server::start([reply::answer("42").stall_after(3), reply::answer("42")]);
         let project = Project::with(answer_spec(), &server);
@@ -104,7 +104,7 @@ fn stopped_while_the_answer_streams() {
 }
 
 #[test]
-fn stopped_while_testing() {
+fn a_run_stopped_while_testing_continues() {
     for (signal, code) in signals() {
         let server = Server::start([reply::answer("42")]);
         let project = Project::new().model(&server);
@@ -129,7 +129,7 @@ fn stopped_while_testing() {
 }
 
 #[test]
-fn stopped_while_patching_tests_again_with_the_count_as_it_was() {
+fn a_run_stopped_while_patching_tests_again_with_the_same_count() {
     for (signal, code) in signals() {
         let server = Server::start([
             reply::answer("41"),
@@ -153,7 +153,7 @@ fn stopped_while_patching_tests_again_with_the_count_as_it_was() {
 }
 
 #[test]
-fn stopped_between_reminders_goes_on_where_it_was() {
+fn a_run_stopped_between_reminders_continues() {
     for (signal, code) in signals() {
         let server = Server::start([
             reply::text("no file here"),
@@ -175,7 +175,7 @@ fn stopped_between_reminders_goes_on_where_it_was() {
 }
 
 #[test]
-fn stopped_in_a_reminder_of_a_patch_goes_on_where_it_was() {
+fn a_run_stopped_in_a_reminder_of_a_patch_continues() {
     let replies = [
         reply::answer("41"),
         reply::text("hm"),
@@ -224,7 +224,7 @@ fn killed_after_the_answer(project: &Project, server: &Server, request: usize) {
 }
 
 #[test]
-fn an_answer_that_was_recorded_is_never_asked_for_again() {
+fn a_recorded_answer_is_never_requested_again() {
     let replies = |held: usize| {
         let lines = ["41", "42"].into_iter().enumerate();
         lines.map(move |(index, line)| {
@@ -255,7 +255,7 @@ fn an_answer_that_was_recorded_is_never_asked_for_again() {
 }
 
 #[test]
-fn a_pause_keeps_the_state_and_the_same_command_goes_on() {
+fn a_paused_run_continues_with_the_same_command() {
     let faults = (0..5).map(|_| reply::status(503));
     let server = Server::start(
         [reply::answer("41")]
@@ -283,7 +283,7 @@ fn a_pause_keeps_the_state_and_the_same_command_goes_on() {
 }
 
 #[test]
-fn the_command_named_next_goes_on() {
+fn the_suggested_command_continues_the_run() {
     let server = Server::start([reply::answer("42").held(), reply::answer("42")]);
     let project = Project::with(answer_spec(), &server);
     let ran = stop_at_request(&project, &server, 1, Signal::INT);
@@ -320,7 +320,7 @@ fn check_damage(what: &str, damage: impl FnOnce(&mut Vec<u8>)) {
 }
 
 #[test]
-fn a_damaged_tail_of_the_log_is_mended() {
+fn a_damaged_tail_of_the_log_is_repaired() {
     check_damage("torn line", |log| {
         log.extend_from_slice(br#"{"ts":"2026-01-01T00:00:00Z","run_id":"#)
     });
@@ -352,7 +352,7 @@ fn a_damaged_tail_of_the_log_is_mended() {
 }
 
 #[test]
-fn mending_the_log_is_told() {
+fn repairing_the_log_is_reported() {
     let server = Server::start([reply::answer("42").held(), reply::answer("42")]);
     let project = Project::with(answer_spec(), &server);
     stop_at_request(&project, &server, 1, Signal::KILL);
@@ -381,7 +381,7 @@ fn forget_the_last_transition(project: &Project) {
 }
 
 #[test]
-fn a_transition_that_a_crash_left_out_of_the_log_is_added() {
+fn a_transition_missing_in_the_log_is_added() {
     let server = Server::start([
         reply::answer("41"),
         reply::answer("42").held(),
@@ -396,7 +396,7 @@ fn a_transition_that_a_crash_left_out_of_the_log_is_added() {
 }
 
 #[test]
-fn also_the_first_one_of_all() {
+fn a_missing_first_transition_is_added() {
     let server = Server::start([reply::answer("42").held(), reply::answer("42")]);
     let project = Project::with(answer_spec(), &server);
     stop_at_request(&project, &server, 1, Signal::KILL);
@@ -409,7 +409,7 @@ fn also_the_first_one_of_all() {
 }
 
 #[test]
-fn also_the_last_one_of_all() {
+fn a_missing_last_transition_is_added() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::with(answer_spec(), &server);
     project.run(RUN).exits(0);
@@ -422,7 +422,7 @@ fn also_the_last_one_of_all() {
 }
 
 #[test]
-fn a_log_that_is_gone_does_not_block() {
+fn a_missing_log_does_not_prevent_a_resume() {
     for phase in 1..=2 {
         let server =
             Server::answering(
@@ -465,7 +465,7 @@ fn a_second_signal_changes_nothing() {
 }
 
 #[test]
-fn the_log_goes_on_in_the_same_file() {
+fn a_resumed_run_appends_to_the_same_log() {
     let server = Server::start([
         reply::answer("41"),
         reply::answer("42").held(),
@@ -481,7 +481,7 @@ fn the_log_goes_on_in_the_same_file() {
 }
 
 #[test]
-fn a_limit_below_the_patch_that_is_under_way_is_raised_to_it() {
+fn a_retry_limit_below_the_current_patch_is_raised_to_it() {
     let replies = ["41", "40", "39"].map(reply::answer).into_iter();
     let server = Server::start(replies.chain([
         reply::text("hm"),
@@ -506,7 +506,7 @@ fn a_limit_below_the_patch_that_is_under_way_is_raised_to_it() {
 }
 
 #[test]
-fn what_was_put_back_before_a_stop_is_still_told() {
+fn files_restored_before_a_stop_are_still_reported() {
     let first = reply::files(&[("answer.txt", "41\n"), ("given/a.txt", "mine\n")]);
     let server = Server::start([first, reply::answer("40").held(), reply::answer("42")]);
     let spec = answer_spec() + "workspace: {protect: [given/]}\n";
@@ -517,7 +517,7 @@ fn what_was_put_back_before_a_stop_is_still_told() {
 }
 
 #[test]
-fn a_state_with_many_names_is_read_back() {
+fn a_state_with_many_file_names_is_read_back() {
     let folder = ["x".repeat(250).as_str(); 15].join("/");
     let names: Vec<String> = (0..1200)
         .map(|number| format!("{folder}/{number}"))

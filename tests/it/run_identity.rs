@@ -80,7 +80,7 @@ fn check_goes_on_with(pointer: &str, value: Value) -> (Project, Server) {
 }
 
 #[test]
-fn bytecode_beside_protected_tests_leaves_the_run_as_it_is() {
+fn bytecode_beside_protected_tests_does_not_start_a_new_run() {
     check_goes_on("bytecode", |project| {
         for folder in ["specs/tests", "specs/starter", "specs/secret"] {
             project.write(&format!("{folder}/__pycache__/t.cpython-312.pyc"), "bytes");
@@ -90,7 +90,7 @@ fn bytecode_beside_protected_tests_leaves_the_run_as_it_is() {
 }
 
 #[test]
-fn a_comment_or_another_format_leaves_the_run_as_it_is() {
+fn a_comment_or_another_format_does_not_start_a_new_run() {
     check_goes_on("a comment", |project| {
         project.write("specs/spec.yaml", format!("# note\n{}\n# end\n", spec()))
     });
@@ -105,7 +105,7 @@ fn a_comment_or_another_format_leaves_the_run_as_it_is() {
 }
 
 #[test]
-fn another_file_that_asks_for_the_same_goes_on_and_is_named() {
+fn an_equal_spec_in_another_file_continues_the_run() {
     let (project, server) = paused(&spec(), &[reply::answer("42")]);
     let before = project.state_text("run_id");
     project.write("specs/other.json", spec().to_string());
@@ -115,25 +115,25 @@ fn another_file_that_asks_for_the_same_goes_on_and_is_named() {
 }
 
 #[test]
-fn a_raised_budget_leaves_the_run_as_it_is() {
+fn a_raised_budget_does_not_start_a_new_run() {
     check_goes_on_with("/budget", json!({"tokens": 900_000, "usd": 5.0}));
 }
 
 #[test]
-fn another_timeout_leaves_the_run_as_it_is() {
+fn another_timeout_does_not_start_a_new_run() {
     check_goes_on_with("/checks/0/timeout", json!(90));
     check_goes_on_with("/on_timeout", json!("patch"));
     check_goes_on_with("/generator/idle_timeout", json!(99));
 }
 
 #[test]
-fn fields_of_attempts_leave_the_run_as_it_is() {
+fn stuck_after_and_snapshots_do_not_start_a_new_run() {
     check_goes_on_with("/stuck_after", json!(9));
     check_goes_on_with("/snapshots", json!({"keep": 3}));
 }
 
 #[test]
-fn another_model_is_asked_in_the_same_run() {
+fn another_model_does_not_start_a_new_run() {
     let mut changed = spec();
     changed["generator"] = json!({"model": "model-2", "max_tokens": 3000, "temperature": 0.5, "price": {"input": 1, "output": 1}});
     let changed = changed.to_string();
@@ -161,7 +161,7 @@ fn another_model_is_asked_in_the_same_run() {
 }
 
 #[test]
-fn other_retries_are_used_from_there_on() {
+fn changed_retries_apply_to_the_resumed_run() {
     let (project, server) = paused(
         &with("/max_retries", json!(1)),
         &[reply::answer("40"), reply::answer("42")],
@@ -191,7 +191,7 @@ fn other_retries_are_used_from_there_on() {
 }
 
 #[test]
-fn retries_of_the_command_line_hold_until_something_else_is_said() {
+fn retries_of_the_command_line_hold_until_changed() {
     let server = Server::start([
         reply::answer("41"),
         reply::status(401),
@@ -224,7 +224,7 @@ fn retries_of_the_command_line_hold_until_something_else_is_said() {
 }
 
 #[test]
-fn a_lowered_budget_is_kept_from_there_on() {
+fn a_lowered_budget_applies_to_the_resumed_run() {
     let (project, server) = paused(&spec(), &[reply::answer("42")]);
     project.write(
         "specs/spec.yaml",
@@ -238,7 +238,7 @@ fn a_lowered_budget_is_kept_from_there_on() {
 }
 
 #[test]
-fn the_timeout_of_a_check_and_what_follows_it_are_used_from_there_on() {
+fn a_changed_check_timeout_applies_to_the_resumed_run() {
     let mut changed = spec();
     let script =
         "grep -qx 42 answer.txt || { test -e seen && exec sleep 600; touch seen; exit 1; }";
@@ -252,7 +252,7 @@ fn the_timeout_of_a_check_and_what_follows_it_are_used_from_there_on() {
 }
 
 #[test]
-fn a_root_that_was_moved_goes_on() {
+fn a_run_continues_in_a_moved_root() {
     let (project, server) = paused(&spec(), &[reply::answer("42")]);
     let before = project.state_text("run_id");
     let moved = project.outside("moved");
@@ -290,7 +290,7 @@ fn check_another(what: &str, arguments: &[&str], change: impl FnOnce(&Project)) 
 }
 
 #[test]
-fn what_is_asked_for_has_changed() {
+fn a_changed_task_starts_a_new_run() {
     for (pointer, value) in [
         ("/description", json!("Write it to answer.txt.")),
         (
@@ -317,7 +317,7 @@ fn what_is_asked_for_has_changed() {
 }
 
 #[test]
-fn the_run_of_another_spec_is_named_kept_and_can_be_restored() {
+fn the_replaced_run_of_another_spec_is_kept_and_can_be_restored() {
     let (project, server) = paused(&spec(), &[reply::answer("42"), reply::answer("42")]);
     project.write("workspace/NOTES.txt", "mine\n");
     project.write("workspace/.gitkeep", "");
@@ -368,7 +368,7 @@ fn the_run_of_another_spec_is_named_kept_and_can_be_restored() {
 }
 
 #[test]
-fn keeping_the_files_of_another_run_goes_on_where_it_was_stopped() {
+fn keeping_the_replaced_run_continues_after_a_stop() {
     let (project, server) = paused(&spec(), &[reply::answer("42")]);
     let first = project.state_text("run_id");
     project.write(

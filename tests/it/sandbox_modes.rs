@@ -67,7 +67,7 @@ fn judge(project: &Project, server: &Server, ran: Ran, walls: &str) {
 }
 
 #[test]
-fn a_layer_that_fails_is_said_or_refused() {
+fn a_failing_layer_is_reported_or_refused() {
     for (fault, walls) in FAULTS {
         let server = Server::start([reply::answer("42")]);
         let Some(project) = project(&server) else {
@@ -90,7 +90,7 @@ fn a_layer_that_fails_is_said_or_refused() {
 }
 
 #[test]
-fn a_user_that_cannot_be_mapped_has_no_namespaces() {
+fn an_unmappable_user_gets_no_namespaces() {
     for file in ["uid_map", "gid_map", "setgroups"] {
         let server = Server::start([reply::answer("42")]);
         let Some(project) = project(&server) else {
@@ -112,7 +112,7 @@ fn a_user_that_cannot_be_mapped_has_no_namespaces() {
 }
 
 #[test]
-fn without_namespaces_and_landlock_there_is_nothing_left() {
+fn without_namespaces_and_landlock_the_run_is_refused() {
     let server = Server::start([reply::answer("42")]);
     let Some(project) = project(&server) else {
         return;
@@ -133,7 +133,7 @@ fn without_namespaces_and_landlock_there_is_nothing_left() {
 }
 
 #[test]
-fn walls_that_fail_in_the_middle_of_a_run_stop_it_and_the_next_command_goes_on() {
+fn a_sandbox_failure_within_a_run_stops_it_resumably() {
     let server = Server::start([reply::answer("42")]);
     let Some(project) = project(&server) else {
         return;
@@ -158,7 +158,7 @@ fn walls_that_fail_in_the_middle_of_a_run_stop_it_and_the_next_command_goes_on()
 }
 
 #[test]
-fn a_run_that_began_in_full_goes_on_in_reduced_and_says_so() {
+fn a_run_started_in_full_mode_continues_in_reduced_mode_with_a_note() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::new().model(&server);
     let script = format!(
@@ -185,7 +185,7 @@ fn a_run_that_began_in_full_goes_on_in_reduced_and_says_so() {
 }
 
 #[test]
-fn a_server_in_reduced_mode_names_what_is_lost_and_what_mends_it() {
+fn a_server_in_reduced_mode_names_the_loss_and_the_remedy() {
     let project = Project::new().dressed(Guise::default().without_namespaces());
     let mut serving = Serving::start(&project);
     assert_eq!(serving.bash("echo $((6 * 7))").output(), "42\n");

@@ -16,7 +16,7 @@ fn start() -> (Project, Serving) {
 }
 
 #[test]
-fn what_is_no_request_gets_one_error_with_its_id_and_the_loop_goes_on() {
+fn an_invalid_request_gets_one_error_with_its_id() {
     let (project, mut serving) = start();
     let lines: &[(&[u8], Value)] = &[
         (b"no json", Value::Null),
@@ -101,7 +101,7 @@ fn what_is_no_request_gets_one_error_with_its_id_and_the_loop_goes_on() {
 }
 
 #[test]
-fn deep_and_broken_json_is_only_an_error() {
+fn deep_or_broken_json_is_an_error() {
     let (_project, mut serving) = start();
     for line in [
         "[".repeat(200_000),
@@ -116,7 +116,7 @@ fn deep_and_broken_json_is_only_an_error() {
 }
 
 #[test]
-fn a_timeout_that_is_none_is_an_error_and_nothing_runs() {
+fn an_invalid_timeout_is_an_error_and_nothing_runs() {
     let (project, mut serving) = start();
     for timeout in [
         json!(-1),
@@ -151,7 +151,7 @@ fn a_timeout_that_is_none_is_an_error_and_nothing_runs() {
 }
 
 #[test]
-fn an_id_comes_back_as_it_was() {
+fn an_id_is_returned_unchanged() {
     let (_project, mut serving) = start();
     for id in [
         json!(""),
@@ -184,7 +184,7 @@ fn an_id_comes_back_as_it_was() {
 }
 
 #[test]
-fn blank_lines_are_nothing_and_the_last_line_needs_no_end() {
+fn blank_lines_are_ignored_and_the_last_line_needs_no_newline() {
     let (_project, mut serving) = start();
     serving.write("\n\r\n   \n\t\n");
     serving.write(format!("{}\r\n", command("python", "x = 5").id(1)));
@@ -197,7 +197,7 @@ fn blank_lines_are_nothing_and_the_last_line_needs_no_end() {
 }
 
 #[test]
-fn a_line_of_a_hundred_million_bytes_is_a_command_like_any() {
+fn a_line_of_a_hundred_million_bytes_is_accepted() {
     let (_project, mut serving) = start();
     let text = "x".repeat(100_000_000);
     assert_eq!(
@@ -258,7 +258,7 @@ fn an_unknown_environment_is_answered_with_the_known_ones() {
 }
 
 #[test]
-fn requests_run_one_after_the_other_over_all_environments() {
+fn requests_run_one_at_a_time_across_environments() {
     let (_project, mut serving) = start();
     for round in 0..20 {
         serving.send(&command("bash", &format!("echo {round} > note")).id(format!("{round} bash")));
@@ -282,7 +282,7 @@ fn requests_run_one_after_the_other_over_all_environments() {
 }
 
 #[test]
-fn a_reader_may_take_its_time() {
+fn a_slow_reader_gets_all_answers() {
     let project = Project::new();
     let mut serving = Serving::unread(&project, &[]);
     for round in 0..4 {
@@ -301,7 +301,7 @@ fn a_reader_may_take_its_time() {
 }
 
 #[test]
-fn at_the_end_of_input_what_was_read_is_answered_and_nothing_is_left() {
+fn at_the_end_of_input_all_requests_are_answered_and_nothing_is_left() {
     let (project, mut serving) = start();
     let marker = project.marker().to_owned();
     serving.send(&command(
@@ -325,7 +325,7 @@ fn at_the_end_of_input_what_was_read_is_answered_and_nothing_is_left() {
 }
 
 #[test]
-fn a_signal_ends_all_at_once() {
+fn a_signal_ends_the_server_and_its_children() {
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
         let (project, mut serving) = start();
         let marker = project.marker().to_owned();
@@ -358,7 +358,7 @@ fn sleepers(marker: &str) -> usize {
 }
 
 #[test]
-fn a_signal_while_nothing_runs_ends_it_too() {
+fn a_signal_ends_an_idle_server() {
     let (project, mut serving) = start();
     serving.python("1");
     serving.signal(Signal::TERM);
@@ -367,7 +367,7 @@ fn a_signal_while_nothing_runs_ends_it_too() {
 }
 
 #[test]
-fn when_nobody_reads_any_more_all_ends_at_once() {
+fn a_closed_reader_ends_the_server_and_its_children() {
     for is_idle in [true, false] {
         let project = Project::new();
         let mut serving = Serving::unread(&project, &[]);
@@ -384,7 +384,7 @@ fn when_nobody_reads_any_more_all_ends_at_once() {
 }
 
 #[test]
-fn the_project_directory_is_named_and_is_not_too_much() {
+fn the_project_directory_must_exist_and_not_be_too_broad() {
     let project = Project::new().file("file", "");
     let home = project.outside("home").display().to_string();
     let above = project.outside(".").display().to_string();
@@ -404,7 +404,7 @@ fn the_project_directory_is_named_and_is_not_too_much() {
 }
 
 #[test]
-fn without_a_name_it_is_the_variable_or_the_current_directory() {
+fn without_an_argument_the_project_is_the_variable_or_the_current_directory() {
     let below = Project::new();
     std::fs::create_dir(below.path("below")).unwrap();
     let root = below.root().canonicalize().unwrap().display().to_string();
@@ -424,7 +424,7 @@ fn variables(serving: &mut Serving) -> Value {
 }
 
 #[test]
-fn variables_that_would_ask_or_steer_are_replaced_or_dropped() {
+fn variables_that_prompt_or_control_programs_are_replaced_or_dropped() {
     let mut project = Project::new()
         .env("MINE", "1")
         .env("KEYBOARD", "de")
@@ -505,7 +505,7 @@ fn variables_that_would_ask_or_steer_are_replaced_or_dropped() {
 }
 
 #[test]
-fn without_a_sandbox_the_home_is_the_callers() {
+fn without_a_sandbox_home_is_the_callers_home() {
     let project = Project::new();
     let mut serving = Serving::with(&project, &["--no-sandbox"]);
     assert_eq!(
@@ -516,7 +516,7 @@ fn without_a_sandbox_the_home_is_the_callers() {
 }
 
 #[test]
-fn screens_begin_with_a_line_each_and_change_with_use() {
+fn screens_start_with_one_line_and_change_with_use() {
     let (project, mut serving) = start();
     let root = project.root().canonicalize().unwrap().display().to_string();
     let first = serving.ask("nowhere", "x");
@@ -548,7 +548,7 @@ fn screens_begin_with_a_line_each_and_change_with_use() {
 }
 
 #[test]
-fn a_screen_tells_of_a_death_until_the_next_command() {
+fn a_screen_shows_a_death_until_the_next_command() {
     let (_project, mut serving) = start();
     for (environment, death, ready) in [
         ("bash", "exit 3", "Bash shell (ready)"),
@@ -573,7 +573,7 @@ fn a_screen_tells_of_a_death_until_the_next_command() {
 }
 
 #[test]
-fn a_screen_shows_the_first_line_of_what_runs() {
+fn a_screen_shows_the_first_line_of_the_running_command() {
     let (project, mut serving) = start();
     for (environment, rest) in [("bash", "\necho on"), ("python", "\nprint('on')")] {
         let gate = Gate::new(&project, environment);
@@ -598,7 +598,7 @@ fn a_screen_shows_the_first_line_of_what_runs() {
 }
 
 #[test]
-fn screens_have_room_for_what_they_may_show() {
+fn screens_are_not_cut_below_their_limit() {
     let lines: String = (0..3000).map(|line| format!("line {line}\n")).collect();
     let project = Project::new().file("long", &lines);
     let mut serving = Serving::start(&project);
@@ -619,7 +619,7 @@ fn screens_have_room_for_what_they_may_show() {
 }
 
 #[test]
-fn the_editor_leaves_alone_what_steers_git() {
+fn the_editor_does_not_change_git_configuration() {
     let git = |project: Project| {
         project
             .file(".git/config", "theirs\n")
@@ -646,7 +646,7 @@ fn the_editor_leaves_alone_what_steers_git() {
 }
 
 #[test]
-fn the_editor_reads_what_is_mounted_in_the_project_and_leaves_it_alone() {
+fn the_editor_reads_mounts_in_the_project_and_does_not_change_them() {
     let project = Project::new();
     std::fs::create_dir(project.path("mounted")).unwrap();
     let requests = [

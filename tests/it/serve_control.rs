@@ -59,7 +59,7 @@ fn until_idle(serving: &mut Serving, environment: &str) {
 }
 
 #[test]
-fn an_interrupt_acts_at_once_and_is_answered_in_its_place() {
+fn an_interrupt_acts_at_once_and_is_answered_in_order() {
     for environment in BOTH {
         let (project, mut serving) = start();
         let gate = Gate::new(&project, "gate");
@@ -91,7 +91,7 @@ fn an_interrupt_acts_at_once_and_is_answered_in_its_place() {
 }
 
 #[test]
-fn a_command_that_waits_its_turn_does_not_hold_up_an_interrupt() {
+fn a_queued_command_does_not_delay_an_interrupt() {
     for (environment, action) in [
         ("bash", "interrupt"),
         ("python", "interrupt"),
@@ -112,7 +112,7 @@ fn a_command_that_waits_its_turn_does_not_hold_up_an_interrupt() {
 }
 
 #[test]
-fn an_action_that_came_too_early_acts_on_what_runs_in_its_place() {
+fn an_early_action_acts_on_the_command_that_runs_in_its_turn() {
     for (environment, action) in [
         ("bash", "interrupt"),
         ("python", "interrupt"),
@@ -140,7 +140,7 @@ fn an_action_that_came_too_early_acts_on_what_runs_in_its_place() {
 }
 
 #[test]
-fn a_restart_acts_at_once_and_is_answered_in_its_place() {
+fn a_restart_acts_at_once_and_is_answered_in_order() {
     for environment in BOTH {
         let (project, mut serving) = start();
         let gate = Gate::new(&project, "gate");
@@ -166,7 +166,7 @@ fn a_restart_acts_at_once_and_is_answered_in_its_place() {
 }
 
 #[test]
-fn an_interrupt_that_was_read_before_the_wait_ends_the_wait() {
+fn an_interrupt_read_before_a_wait_ends_the_wait() {
     let (project, mut serving) = start();
     let _closed = begin(&project, &mut serving, "bash");
     let gate = Gate::new(&project, "gate");
@@ -201,7 +201,7 @@ fn an_interrupt_of_one_environment_spares_the_others() {
 }
 
 #[test]
-fn a_timeout_gives_the_output_so_far_and_wait_only_what_is_new() {
+fn a_timeout_returns_the_output_so_far_and_wait_only_the_rest() {
     for environment in BOTH {
         let (project, mut serving) = start();
         let gate = Gate::new(&project, "gate");
@@ -234,7 +234,7 @@ fn a_timeout_gives_the_output_so_far_and_wait_only_what_is_new() {
 }
 
 #[test]
-fn a_line_without_an_end_is_ended_before_the_word_of_the_timeout() {
+fn an_unfinished_line_is_ended_before_the_timeout_note() {
     let (project, mut serving) = start();
     let _closed = Gate::new(&project, "gate");
     let mut seen = serving
@@ -252,7 +252,7 @@ fn a_line_without_an_end_is_ended_before_the_word_of_the_timeout() {
 }
 
 #[test]
-fn a_fraction_of_a_second_is_a_timeout_too() {
+fn a_timeout_may_be_a_fraction_of_a_second() {
     let (project, mut serving) = start();
     let gate = Gate::new(&project, "gate");
     // The first start of an interpreter compiles what it imports.
@@ -271,7 +271,7 @@ fn a_fraction_of_a_second_is_a_timeout_too() {
 }
 
 #[test]
-fn while_a_command_runs_others_are_refused_and_never_run() {
+fn commands_are_refused_while_another_runs() {
     for environment in BOTH {
         let (project, mut serving) = start();
         let gate = begin(&project, &mut serving, environment);
@@ -300,7 +300,7 @@ fn while_a_command_runs_others_are_refused_and_never_run() {
 }
 
 #[test]
-fn what_ended_unseen_stays_for_wait() {
+fn output_of_a_finished_command_is_kept_for_wait() {
     for (environment, text) in [
         ("bash", "cat gate-x; echo old; (exit 7)"),
         ("python", "x = open('gate-x').read()\nprint('old')\n1/0"),
@@ -328,7 +328,7 @@ fn what_ended_unseen_stays_for_wait() {
 }
 
 #[test]
-fn what_ended_unseen_stands_before_the_next_output() {
+fn output_of_a_finished_command_precedes_the_next_output() {
     for environment in BOTH {
         let (project, mut serving) = start();
         begin(&project, &mut serving, environment).open();
@@ -349,7 +349,7 @@ fn what_ended_unseen_stands_before_the_next_output() {
 }
 
 #[test]
-fn with_nothing_to_tell_nothing_is_running() {
+fn wait_and_interrupt_without_a_command_report_nothing_running() {
     let project = Project::new().file("note", "a\nb\n");
     let mut serving = Serving::start(&project);
     for _ in 0..2 {
@@ -370,7 +370,7 @@ fn with_nothing_to_tell_nothing_is_running() {
 }
 
 #[test]
-fn a_restart_with_nothing_running_gives_a_fresh_place() {
+fn a_restart_of_an_idle_environment_gives_a_new_one() {
     let project = Project::new().file("note", "a\nb\n");
     let mut serving = Serving::start(&project);
     serving.bash("cd /; kept=kept");
@@ -395,7 +395,7 @@ fn a_restart_with_nothing_running_gives_a_fresh_place() {
 }
 
 #[test]
-fn a_restart_ends_what_has_run_away() {
+fn a_restart_ends_daemons() {
     let (project, mut serving) = start();
     let marker = project.marker().to_owned();
     serving.bash(&format!(

@@ -127,7 +127,7 @@ fn ten_thousand_commands_leave_nothing_behind() {
 }
 
 #[test]
-fn places_that_die_and_restart_leave_nothing_behind() {
+fn environments_that_die_and_restart_leave_nothing_behind() {
     let project = Project::new();
     let mut serving = Serving::start(&project);
     let kill = |serving: &mut Serving| {
@@ -152,7 +152,7 @@ fn places_that_die_and_restart_leave_nothing_behind() {
 }
 
 #[test]
-fn a_flood_is_cut_and_counted_in_bounded_memory() {
+fn a_flood_is_truncated_and_counted_in_bounded_memory() {
     const FLOOD: usize = 400_000_000;
     let project = Project::new();
     let mut serving = Serving::start(&project);

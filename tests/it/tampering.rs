@@ -157,7 +157,7 @@ fn in_its_place(entry: &str) -> Value {
 }
 
 #[test]
-fn what_shadows_a_runner_or_its_imports_is_refused() {
+fn files_that_shadow_a_runner_or_its_imports_are_refused() {
     for (command, path) in [
         (SHELL, "iniconfig.py"),
         (SHELL, "packaging/__init__.py"),
@@ -183,7 +183,7 @@ fn what_shadows_a_runner_or_its_imports_is_refused() {
 }
 
 #[test]
-fn only_where_an_interpreter_would_import_it() {
+fn shadowing_is_refused_only_on_the_import_path() {
     let scene = || {
         Scene::protected()
             .shell(SHELL)
@@ -218,7 +218,7 @@ fn only_where_an_interpreter_would_import_it() {
 }
 
 #[test]
-fn what_installed_plugins_and_the_interpreter_import_is_refused() {
+fn files_that_shadow_imports_of_plugins_are_refused() {
     for (path, is_refused) in [
         ("own_plugin.py", true),
         ("needed/__init__.py", true),
@@ -303,7 +303,7 @@ fn metadata_with_entry_points_and_pth_files_are_refused() {
 }
 
 #[test]
-fn a_second_module_of_a_test_s_name_is_refused() {
+fn a_second_module_with_the_name_of_a_test_is_refused() {
     for (protect, path) in [
         ("test_calc.py", "test_calc/__init__.py"),
         ("test_calc.py", "test_calc.so"),
@@ -355,7 +355,7 @@ fn a_second_module_of_a_test_s_name_is_refused() {
 }
 
 #[test]
-fn what_is_given_and_unchanged_is_fine() {
+fn given_and_unchanged_files_are_not_refused() {
     let files = [
         ("iniconfig.py", "x = 1\n"),
         ("pytest.py", "x = 1\n"),
@@ -401,7 +401,7 @@ fn what_is_given_and_unchanged_is_fine() {
 }
 
 #[test]
-fn what_a_check_plants_counts_before_the_next() {
+fn files_written_by_a_check_are_examined_before_the_next() {
     for plant in [
         "touch difflib.py",
         "mkdir pluggy; touch pluggy/__init__.py",
@@ -435,7 +435,7 @@ fn what_a_check_plants_counts_before_the_next() {
 }
 
 #[test]
-fn a_python_path_leads_into_folders_alone() {
+fn pythonpath_entries_must_be_folders() {
     for plant in ["echo zip > lib", "mkdir other; ln -s other lib"] {
         let scene = Scene::protected()
             .shell(plant)
@@ -451,7 +451,7 @@ fn a_python_path_leads_into_folders_alone() {
 }
 
 #[test]
-fn new_configuration_is_named_with_what_it_steers() {
+fn new_configuration_is_noted_with_what_it_controls() {
     for (path, text, words) in [
         (
             "pyproject.toml",
@@ -528,7 +528,7 @@ fn new_configuration_is_named_with_what_it_steers() {
 }
 
 #[test]
-fn a_manifest_that_changes_in_something_else_is_not_named() {
+fn unrelated_changes_of_a_manifest_are_not_noted() {
     for (path, before, after) in [
         (
             "pyproject.toml",
@@ -597,7 +597,7 @@ fn a_manifest_that_changes_in_something_else_is_not_named() {
 }
 
 #[test]
-fn an_init_file_among_tests_is_named() {
+fn an_init_file_among_tests_is_noted() {
     let alone = || {
         Scene::bare()
             .given("tests/unit/test_calc.py", TEST)
@@ -627,7 +627,7 @@ fn an_init_file_among_tests_is_named() {
 }
 
 #[test]
-fn a_model_with_tools_is_told_of_all_of_it_once() {
+fn in_agent_mode_all_findings_are_reported_once() {
     let plant = "echo 42 > answer.txt; touch difflib.py a.pth tests.py";
     let spec = json!({
         "name": "x",

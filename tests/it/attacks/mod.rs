@@ -32,22 +32,22 @@ const NOT_IN_REDUCED: [&str; 5] = [
 ];
 
 #[test]
-fn of_a_check_in_full_mode() {
+fn hostile_check_in_full_mode() {
     check(Guise::default());
 }
 
 #[test]
-fn of_a_check_in_full_mode_as_nobody() {
+fn hostile_check_in_full_mode_as_unprivileged_user() {
     Guise::nobody().into_iter().for_each(check);
 }
 
 #[test]
-fn of_a_check_in_full_mode_without_landlock() {
+fn hostile_check_in_full_mode_without_landlock() {
     check(Guise::default().without_landlock());
 }
 
 #[test]
-fn of_a_check_in_full_mode_without_landlock_as_nobody() {
+fn hostile_check_in_full_mode_without_landlock_as_unprivileged_user() {
     Guise::nobody()
         .map(Guise::without_landlock)
         .into_iter()
@@ -55,12 +55,12 @@ fn of_a_check_in_full_mode_without_landlock_as_nobody() {
 }
 
 #[test]
-fn of_a_check_in_reduced_mode() {
+fn hostile_check_in_reduced_mode() {
     check(Guise::default().without_namespaces());
 }
 
 #[test]
-fn of_a_check_in_reduced_mode_as_nobody() {
+fn hostile_check_in_reduced_mode_as_unprivileged_user() {
     Guise::nobody()
         .map(Guise::without_namespaces)
         .into_iter()
@@ -68,22 +68,22 @@ fn of_a_check_in_reduced_mode_as_nobody() {
 }
 
 #[test]
-fn of_a_shell_in_full_mode() {
+fn hostile_shell_in_full_mode() {
     shell(Guise::default());
 }
 
 #[test]
-fn of_a_shell_in_full_mode_as_nobody() {
+fn hostile_shell_in_full_mode_as_unprivileged_user() {
     Guise::nobody().into_iter().for_each(shell);
 }
 
 #[test]
-fn of_a_shell_in_reduced_mode() {
+fn hostile_shell_in_reduced_mode() {
     shell(Guise::default().without_namespaces());
 }
 
 #[test]
-fn of_a_shell_in_reduced_mode_as_nobody() {
+fn hostile_shell_in_reduced_mode_as_unprivileged_user() {
     Guise::nobody()
         .map(Guise::without_namespaces)
         .into_iter()

@@ -465,7 +465,7 @@ mod tests {
 
     /// What an escape would do is found.
     #[test]
-    fn every_kind_of_change_is_found() {
+    fn every_kind_of_outside_change_is_detected() {
         let server = Server::start([]);
         type Change = fn(&mut World);
         let changes: [Change; 9] = [

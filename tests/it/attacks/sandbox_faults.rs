@@ -39,17 +39,17 @@ const OF_THE_REST: [(&str, &str); 9] = [
 ];
 
 #[test]
-fn no_step_of_namespaces_fails_in_silence() {
+fn no_namespace_step_fails_silently() {
     each_fails(Guise::default(), &OF_NAMESPACES);
 }
 
 #[test]
-fn no_other_step_fails_in_silence() {
+fn no_other_sandbox_step_fails_silently() {
     each_fails(Guise::default(), &OF_THE_REST);
 }
 
 #[test]
-fn no_step_of_reduced_walls_fails_in_silence() {
+fn no_step_of_reduced_mode_fails_silently() {
     each_fails(Guise::default().without_namespaces(), &OF_THE_REST);
 }
 
@@ -87,7 +87,7 @@ fn each_fails(guise: Guise, calls: &[(&str, &str)]) {
 
 /// A system that has namespaces for nobody: a user namespace whose own limit of further ones is none.
 #[test]
-fn a_limit_of_namespaces_is_found() {
+fn a_namespace_limit_is_detected() {
     let setting = "/proc/sys/user/max_user_namespaces";
     let project = project();
     let at_once = format!("unshare -Ur sh -c 'echo 0 > {setting}; exec \"$@\"' sh \"$@\"");
@@ -102,7 +102,7 @@ fn a_limit_of_namespaces_is_found() {
 
 /// Neither namespaces nor Landlock: nothing is run or changed, unless that is wished.
 #[test]
-fn without_any_wall_nothing_is_run() {
+fn without_any_sandbox_layer_nothing_is_run() {
     if !may_trace() {
         return;
     }

@@ -22,7 +22,7 @@ fn modes() -> [Guise; 2] {
 
 /// What steers git was there before and stays, also when the folder around it is moved away.
 #[test]
-fn what_steers_git_stays_in_its_place() {
+fn git_configuration_cannot_be_changed() {
     let project = Project::new()
         .file(".git/config", "theirs\n")
         .file(".git/hooks/pre-commit", "theirs\n");
@@ -61,7 +61,7 @@ fn what_steers_git_stays_in_its_place() {
 
 /// Files that git would act upon are written, if at all, without anybody running git.
 #[test]
-fn what_steers_git_in_an_answer_steers_nobody() {
+fn git_configuration_in_an_answer_has_no_effect() {
     let project = Project::new();
     let marker = project.outside("marker");
     let act = format!("touch {}", marker.display());
@@ -85,7 +85,7 @@ fn what_steers_git_in_an_answer_steers_nobody() {
 
 /// What a module of the project does when it is loaded, it does behind the walls.
 #[test]
-fn a_module_of_the_project_is_loaded_behind_the_walls() {
+fn a_module_of_the_project_is_loaded_in_the_sandbox() {
     for guise in modes() {
         let project = Project::below(Path::new("/var/tmp")).dressed(guise);
         let marker = project.outside("home/marker").display().to_string();
@@ -117,7 +117,7 @@ fn a_module_of_the_project_is_loaded_behind_the_walls() {
 
 /// Nothing is put into the input of the terminal that a program of the user's has.
 #[test]
-fn nothing_is_typed_into_a_terminal() {
+fn no_input_is_injected_into_a_terminal() {
     let attack = "import fcntl, termios\nfor request in (termios.TIOCSTI, 0x541C):\n  try: print(fcntl.ioctl(0, request, b'x'))\n  except OSError as error: print(error)\n";
     for guise in modes() {
         let prompt = "command: python3 -q -i\nprompt: '(>>>|\\.\\.\\.) $'\n";
@@ -139,7 +139,7 @@ fn nothing_is_typed_into_a_terminal() {
 
 /// A state that names a log elsewhere is corrupt, and nothing is written there.
 #[test]
-fn a_state_leads_no_log_elsewhere() {
+fn a_state_cannot_redirect_the_log() {
     for (field, value) in [
         ("run_id", json!("../../marker")),
         ("run_id", json!("x\u{0}y")),

@@ -279,7 +279,7 @@ mod tests {
     use crate::support::project::{Project, processes};
 
     #[test]
-    fn a_process_is_watched_signalled_and_waited_for() {
+    fn a_process_is_observed_signalled_and_awaited() {
         let project = Project::new();
         let line = format!("echo out; echo ready >&2; exec sleep {}", project.marker());
         let mut running = Running::start(project.command("sh", &["-c", &line]), project.root());
@@ -300,7 +300,7 @@ mod tests {
     #[should_panic(
         expected = "waited in vain until pigs fly\n$ sh -c echo so-far\nexit 0\n--- stdout\nso-far"
     )]
-    fn a_process_that_ends_too_early_tells_its_story() {
+    fn a_process_that_ends_too_early_is_reported() {
         let project = Project::new();
         let mut running = Running::start(
             project.command("sh", &["-c", "echo so-far"]),

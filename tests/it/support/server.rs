@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_kept_in_order_and_the_end_of_the_script_is_said() {
+    fn requests_are_recorded_in_order_and_the_end_of_the_script_is_reported() {
         let server = Server::start([reply::text("one").json()]);
         assert!(ask(&server, "/v1/messages").contains("\"text\":\"one\""));
         assert!(ask(&server, "/v1/messages").starts_with("HTTP/1.1 400"));
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_answers_break_where_they_should() {
+    fn broken_answers_break_at_the_given_point() {
         let replies = [
             reply::answer("1").cut_after(3),
             reply::answer("1").ends_after(3),
