@@ -10,12 +10,12 @@ use crate::build::attempts::Attempts;
 use crate::build::protection::RestoredFiles;
 use crate::build::rounds::Rounds;
 use crate::events::{Charge, Event, ReplacedRun, RequestPlace, TestedFile};
-use crate::llm::{Answer, Message, TokenUsage};
+use crate::llm::{Answer, Message, PermanentError, PermanentErrorKind, TokenUsage};
 use crate::state::phase::Phase;
 use crate::state::run::UsageTotals;
 
-/// What came back for a request: an answer, or a permanent error's text.
-pub type RecordedAnswer = std::result::Result<Answer, String>;
+/// What came back for a request.
+pub type RecordedAnswer = std::result::Result<Answer, PermanentError>;
 
 /// The sum of a log. Events are handed to `hear` in their order.
 #[derive(Debug, Default)]
@@ -235,6 +235,10 @@ impl LogState {
                 cost_usd,
             );
         }
+        let error = error.map(|message| PermanentError {
+            kind: PermanentErrorKind::of_recorded_text(&message),
+            message,
+        });
         if let Some(recorded) = answer.map(Ok).or(error.map(Err)) {
             self.answers.insert(place, recorded);
         }

@@ -19,7 +19,8 @@ use crate::events::{Charge, Event, MAIN_AGENT, RequestPlace};
 use crate::llm::mcp::Toolbox;
 use crate::llm::retry::{self, GaveUp, RetryEvent, RetryPolicy};
 use crate::llm::{
-    Answer, Message, Model, ModelRequest, ProviderSession, SessionStart, TokenUsage, session_id,
+    Answer, Message, Model, ModelRequest, PermanentError, ProviderSession, SessionStart,
+    TokenUsage, session_id,
 };
 use crate::secrets::Secrets;
 use crate::state::reason::Reason;
@@ -249,7 +250,7 @@ impl RecordedModel {
                 .as_ref()
                 .ok()
                 .and_then(|answer| serde_json::to_value(answer).ok()),
-            error: recorded.as_ref().err().cloned(),
+            error: recorded.as_ref().err().map(ToString::to_string),
         })?;
         if let Ok(answer) = recorded {
             // A server that counts nothing must not make a budget mean nothing.
@@ -351,7 +352,10 @@ impl RecordedModel {
         match got {
             Ok(answer) => Ok(Some(Ok(answer))),
             Err(GaveUp::FieldRefused) => Ok(None),
-            Err(GaveUp::Permanent(message)) => Ok(Some(Err(clean(message)))),
+            Err(GaveUp::Permanent(error)) => Ok(Some(Err(PermanentError {
+                message: clean(error.message),
+                ..error
+            }))),
             Err(GaveUp::OverBudget(message)) => Err(Error::Failed(Reason::Budget, clean(message))),
             Err(GaveUp::Unavailable(message)) => {
                 Err(Error::Paused(Reason::ProviderUnavailable, clean(message)))
@@ -389,7 +393,7 @@ fn session_of(context: &Context, place: RequestPlace, turn: u32) -> String {
 
 /// A permanent error ends the run, also when it is met again in the log.
 pub fn usable(context: &Context, recorded: RecordedAnswer) -> Result<Answer> {
-    recorded.map_err(|message| context.unusable(format!("the model could not be asked: {message}")))
+    recorded.map_err(|error| context.unusable(format!("the model could not be asked: {error}")))
 }
 
 /// Returns bytes as lower-case hexadecimal digits.

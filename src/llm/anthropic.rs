@@ -9,14 +9,15 @@ use std::time::Instant;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value, json};
 
+use crate::llm::client::ModelClient;
 use crate::llm::endpoint::{
     self, AnswerAssembly, AnswerSize, Endpoint, EndpointClient, EndpointRequest, StreamEvent,
     parse_event, refuse_intricate, tokens, tool_use, weight,
 };
+use crate::llm::error::LlmError;
 use crate::llm::http::HttpPart;
-use crate::llm::{
-    Answer, ContentBlock, LlmError, Message, ModelClient, ModelRequest, Role, StopReason,
-    TokenUsage,
+use crate::llm::message::{
+    Answer, ContentBlock, Message, ModelRequest, Role, StopReason, TokenUsage,
 };
 
 /// Every compatible server and every model takes this one.
@@ -278,7 +279,7 @@ impl AnswerAssembly for AnthropicDraft {
             Some("refusal") => {
                 StopReason::Refusal(self.category.take().unwrap_or_else(|| "refusal".into()))
             }
-            Some(other) => StopReason::Other(other.to_owned()),
+            Some(other) => StopReason::other(other),
         };
         Ok(Answer {
             content,

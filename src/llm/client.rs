@@ -4,8 +4,9 @@ use std::time::Instant;
 
 use sha2::{Digest, Sha256};
 
+use crate::llm::error::LlmError;
 use crate::llm::mcp::Toolbox;
-use crate::llm::{Answer, LlmError, ModelRequest};
+use crate::llm::message::{Answer, ModelRequest};
 
 /// A client for single requests over some transport.
 pub trait ModelClient {

@@ -11,11 +11,12 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 
 use crate::cancel::CancelToken;
+use crate::llm::error::{LlmError, Spent};
 use crate::llm::http::{HttpExchange, HttpFailure, HttpPart, HttpPost, Transport};
 use crate::llm::http_error::{EXCERPT_BYTES, excerpt, names, refusal, said};
+use crate::llm::message::{Answer, ContentBlock, TokenUsage};
 use crate::llm::secret::ApiKey;
 use crate::llm::sse::{BYTE_ORDER_MARK, MAX_EVENT, SseParser};
-use crate::llm::{Answer, ContentBlock, LlmError, Spent, TokenUsage};
 
 /// No attempt takes longer, however steadily it streams.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(60 * 60);
@@ -355,13 +356,9 @@ impl AttemptClock {
 
     fn error(&self, failure: HttpFailure, spent: Spent) -> LlmError {
         let message = match failure {
-            HttpFailure::Unsendable(message) => return LlmError::Permanent { message },
+            HttpFailure::Unsendable(message) => return LlmError::permanent(message),
             HttpFailure::NotSent(message) => {
-                return LlmError::Transient {
-                    message,
-                    retry_after: None,
-                    spent: Spent::Nothing,
-                };
+                return LlmError::transient(message, Spent::Nothing);
             }
             HttpFailure::Stopped => return LlmError::Stopped { spent },
             HttpFailure::TimedOut if self.hurry.is_some_and(|hurry| hurry <= Instant::now()) => {
@@ -378,11 +375,7 @@ impl AttemptClock {
                 format!("silence for {} s (idle timeout)", self.idle.as_secs_f64())
             }
         };
-        LlmError::Transient {
-            message,
-            retry_after: None,
-            spent,
-        }
+        LlmError::transient(message, spent)
     }
 }
 
@@ -432,11 +425,7 @@ impl AnswerReader<'_> {
     }
 
     fn transient(&self, message: String) -> LlmError {
-        LlmError::Transient {
-            message,
-            retry_after: None,
-            spent: self.spent(),
-        }
+        LlmError::transient(message, self.spent())
     }
 
     /// The status is the answer here; as much of the text is read as comes.
@@ -567,9 +556,7 @@ pub(super) fn read(
     parts: Vec<HttpPart>,
     assembly: &mut dyn AnswerAssembly,
 ) -> Result<Answer, LlmError> {
-    let broken = |error: io::Error| LlmError::Permanent {
-        message: error.to_string(),
-    };
+    let broken = |error: io::Error| LlmError::permanent(error.to_string());
     let exchange = HttpExchange::of(parts).map_err(broken)?;
     let (clock, ahead) = (AttemptClock::start(TOTAL_TIMEOUT, None), VecDeque::new());
     AnswerReader {
@@ -645,42 +632,17 @@ fn redact_answer(answer: Answer, key: &ApiKey) -> Result<Answer, LlmError> {
     let Some(redacted) = key.redact_answer(&text) else {
         return Ok(answer);
     };
-    serde_json::from_str(&redacted).map_err(|_| LlmError::Transient {
-        message: "the answer contains the key and cannot be cleaned of it".into(),
-        retry_after: None,
-        spent: spent(answer.usage, 0, 0),
+    serde_json::from_str(&redacted).map_err(|_| {
+        let problem = "the answer contains the key and cannot be cleaned of it";
+        LlmError::transient(problem, spent(answer.usage, 0, 0))
     })
 }
 
-fn redact_error(error: LlmError, key: &ApiKey) -> LlmError {
-    match error {
-        LlmError::Transient {
-            message,
-            retry_after,
-            spent,
-        } => LlmError::Transient {
-            message: key.redact(&message),
-            retry_after,
-            spent,
-        },
-        LlmError::Unauthorized { message } => LlmError::Unauthorized {
-            message: key.redact(&message),
-        },
-        LlmError::LimitReached { message } => LlmError::LimitReached {
-            message: key.redact(&message),
-        },
-        LlmError::Permanent { message } => LlmError::Permanent {
-            message: key.redact(&message),
-        },
-        LlmError::FieldRefused { message } => LlmError::FieldRefused {
-            message: key.redact(&message),
-        },
-        LlmError::OverBudget { message, spent } => LlmError::OverBudget {
-            message: key.redact(&message),
-            spent,
-        },
-        LlmError::Stopped { spent } => LlmError::Stopped { spent },
+fn redact_error(mut error: LlmError, key: &ApiKey) -> LlmError {
+    if let Some(message) = error.message_mut() {
+        *message = key.redact(message);
     }
+    error
 }
 
 #[cfg(test)]

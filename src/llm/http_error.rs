@@ -9,7 +9,9 @@ use chrono::{DateTime, NaiveDateTime, Utc};
 use reqwest::header::HeaderMap;
 use serde_json::Value;
 
-use crate::llm::{LlmError, Spent};
+use crate::llm::error::{
+    LlmError, PermanentError, PermanentErrorKind, Spent, says_context_too_long,
+};
 use crate::state::run::now;
 
 /// How much of something unexpected is shown.
@@ -34,12 +36,15 @@ pub fn refusal(status: u16, headers: &HeaderMap, body: &[u8]) -> LlmError {
             retry_after: retry_after(headers),
             spent: Spent::Nothing,
         },
-        300..=399 => LlmError::Permanent {
-            message: redirected(status, headers),
-        },
-        _ => LlmError::Permanent {
+        300..=399 => LlmError::permanent(redirected(status, headers)),
+        _ => LlmError::Permanent(PermanentError {
+            kind: match status {
+                _ if says_context_too_long(&message) => PermanentErrorKind::ContextTooLong,
+                413 => PermanentErrorKind::RequestTooLarge,
+                _ => PermanentErrorKind::Other,
+            },
             message: message + hint(status, &parsed),
-        },
+        }),
     }
 }
 
@@ -244,7 +249,7 @@ mod tests {
     use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
     use super::{excerpt, names, refusal, retry_after};
-    use crate::llm::{LlmError, Spent};
+    use crate::llm::error::{LlmError, Spent};
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
         let pair = |(name, value): &(&'static str, &str)| {
@@ -269,7 +274,7 @@ mod tests {
             } => format!("transient {message}"),
             LlmError::Unauthorized { message } => format!("unauthorized {message}"),
             LlmError::LimitReached { message } => format!("limit {message}"),
-            LlmError::Permanent { message } => format!("permanent {message}"),
+            LlmError::Permanent(error) => format!("permanent {error}"),
             other => panic!("{other:?}"),
         }
     }

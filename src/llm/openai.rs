@@ -11,16 +11,17 @@ use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderMap};
 use serde_json::{Value, json};
 
+use crate::llm::client::ModelClient;
 use crate::llm::endpoint::{
     self, AnswerAssembly, AnswerSize, Endpoint, EndpointClient, EndpointRequest, StreamEvent,
     parse_event, tokens,
 };
+use crate::llm::error::{LlmError, PermanentErrorKind};
 use crate::llm::http::HttpPart;
-use crate::llm::openai::calls::CallDrafts;
-use crate::llm::{
-    Answer, ContentBlock, LlmError, Message, ModelClient, ModelRequest, Role, StopReason,
-    TokenUsage, is_too_long, join_texts,
+use crate::llm::message::{
+    Answer, ContentBlock, Message, ModelRequest, Role, StopReason, TokenUsage, join_texts,
 };
+use crate::llm::openai::calls::CallDrafts;
 
 /// A client of the Chat Completions API.
 #[derive(Debug)]
@@ -136,21 +137,20 @@ impl ModelClient for OpenAi {
         };
         let mut draft = OpenAiDraft::default();
         let outcome = self.caller.attempt(call, &mut draft, watch);
-        let Err(LlmError::Permanent { message }) = outcome else {
+        let Err(LlmError::Permanent(error)) = outcome else {
             return outcome;
         };
         // A request that is too long for the model is not the field's fault, whatever the server says of it.
-        let refused = if is_too_long(&message) {
-            &[]
-        } else {
-            &draft.refused[..]
+        let refused = match error.kind {
+            PermanentErrorKind::ContextTooLong => &[],
+            _ => &draft.refused[..],
         };
         let sent = serde_json::from_str(body).unwrap_or_default();
         Err(match self.fields.adapt(refused, &sent) {
             Some(how) => LlmError::FieldRefused {
-                message: format!("{message}; asking again {how}"),
+                message: format!("{error}; asking again {how}"),
             },
-            None => LlmError::Permanent { message },
+            None => LlmError::Permanent(error),
         })
     }
 }
@@ -366,7 +366,7 @@ impl OpenAiDraft {
             // Some servers say `stop` after a call.
             Some("tool_calls" | "stop") | None if !self.calls.is_empty() => StopReason::ToolUse,
             Some("stop" | "tool_calls") | None => StopReason::EndTurn,
-            Some(other) => StopReason::Other(other.to_owned()),
+            Some(other) => StopReason::other(other),
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! An unknown model has no price, never a price of zero; the user may give one.
 
-use crate::llm::TokenUsage;
+use crate::llm::message::TokenUsage;
 
 const MILLION: f64 = 1e6;
 
@@ -119,7 +119,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{PRICES, Price, context_of_model};
-    use crate::llm::TokenUsage;
+    use crate::llm::message::TokenUsage;
 
     fn input_price(model: &str) -> Option<f64> {
         Price::of_model(model).map(|price| price.input)

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::cancel::{CancelToken, WakeReason};
 use crate::error::Error;
-use crate::llm::{Answer, LlmError, Spent};
+use crate::llm::error::{LlmError, PermanentError, Spent};
+use crate::llm::message::Answer;
 
 /// Seconds before each retry, where the server does not say otherwise.
 const DELAYS: [u64; 4] = [1, 2, 4, 8];
@@ -58,7 +59,7 @@ pub enum GaveUp {
     /// The request is refused as it was encoded, and can be encoded otherwise.
     FieldRefused,
     /// The request is refused.
-    Permanent(String),
+    Permanent(PermanentError),
     /// The run was asked to stop.
     Stopped,
 }
@@ -80,7 +81,8 @@ pub fn ask(
             Ok(answer) => return Ok(Ok(answer)),
             Err(error) => error,
         };
-        let (message, spent, next) = judge(error, attempt, policy);
+        let (message, spent) = (error.to_string(), error.spent());
+        let next = next_delay(error, attempt, policy);
         let again_after = match &next {
             Ok(delay) => Some(*delay),
             Err(GaveUp::FieldRefused) => Some(Duration::ZERO),
@@ -127,38 +129,24 @@ fn make(
     told.map(|()| outcome)
 }
 
-/// What went wrong, what it may have cost, and the delay before the next attempt or the reason why there is none.
-fn judge(
-    error: LlmError,
-    attempt: u32,
-    policy: &RetryPolicy,
-) -> (String, Spent, Result<Duration, GaveUp>) {
-    let give_up = |message: String, kind: fn(String) -> GaveUp| {
-        (message.clone(), Spent::Nothing, Err(kind(message)))
-    };
-    match error {
-        LlmError::Unauthorized { message } => give_up(message, GaveUp::Unauthorized),
-        LlmError::LimitReached { message } => give_up(message, GaveUp::Unavailable),
-        LlmError::Permanent { message } => give_up(message, GaveUp::Permanent),
-        LlmError::FieldRefused { message } => (message, Spent::Nothing, Err(GaveUp::FieldRefused)),
-        LlmError::OverBudget { message, spent } => {
-            (message.clone(), spent, Err(GaveUp::OverBudget(message)))
-        }
-        LlmError::Stopped { spent } => (
-            "the run was asked to stop".into(),
-            spent,
-            Err(GaveUp::Stopped),
-        ),
+/// Returns the delay before the next attempt, or why there is none.
+fn next_delay(error: LlmError, attempt: u32, policy: &RetryPolicy) -> Result<Duration, GaveUp> {
+    Err(match error {
         LlmError::Transient {
             message,
             retry_after,
-            spent,
+            ..
         } => {
-            let next = delay(attempt, retry_after, policy)
-                .map_err(|why| GaveUp::Unavailable(message.clone() + &why));
-            (message, spent, next)
+            return delay(attempt, retry_after, policy)
+                .map_err(|why| GaveUp::Unavailable(message + &why));
         }
-    }
+        LlmError::Unauthorized { message } => GaveUp::Unauthorized(message),
+        LlmError::LimitReached { message } => GaveUp::Unavailable(message),
+        LlmError::OverBudget { message, .. } => GaveUp::OverBudget(message),
+        LlmError::FieldRefused { .. } => GaveUp::FieldRefused,
+        LlmError::Permanent(error) => GaveUp::Permanent(error),
+        LlmError::Stopped { .. } => GaveUp::Stopped,
+    })
 }
 
 /// The delay before the next attempt, or why there is none.
@@ -187,7 +175,8 @@ mod tests {
     use super::{Attempt, GaveUp, LONGEST_DELAY, RetryEvent, RetryPolicy, ask, delay};
     use crate::cancel::CancelToken;
     use crate::error::Error;
-    use crate::llm::{Answer, LlmError, Spent, StopReason, TokenUsage};
+    use crate::llm::error::{LlmError, PermanentError, PermanentErrorKind, Spent};
+    use crate::llm::message::{Answer, StopReason, TokenUsage};
 
     /// Returns these outcomes in turn, each after one piece.
     fn scripted(outcomes: &mut VecDeque<Result<Answer, LlmError>>) -> Box<Attempt<'_>> {
@@ -313,6 +302,10 @@ mod tests {
     #[test]
     fn what_is_not_transient_is_not_repeated() {
         let check = |error, expected| assert_eq!(asked(vec![Err(error)]).0, Err(expected));
+        let refused = PermanentError {
+            kind: PermanentErrorKind::ContextTooLong,
+            message: "x".into(),
+        };
         check(
             LlmError::Unauthorized {
                 message: "x".into(),
@@ -326,10 +319,8 @@ mod tests {
             GaveUp::Unavailable("x".into()),
         );
         check(
-            LlmError::Permanent {
-                message: "x".into(),
-            },
-            GaveUp::Permanent("x".into()),
+            LlmError::Permanent(refused.clone()),
+            GaveUp::Permanent(refused),
         );
         check(
             LlmError::FieldRefused {

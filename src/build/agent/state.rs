@@ -11,8 +11,9 @@ use crate::build::generators::answer_format::without_thinking;
 use crate::build::log_state::{RecordedAnswer, RecordedRequest};
 use crate::build::model_call::usable;
 use crate::error::Result;
-use crate::llm::claude_code::result::MAX_TURNS;
-use crate::llm::{Answer, ContentBlock, Message, ModelRequest, Role, StopReason, is_too_long};
+use crate::llm::{
+    Answer, ContentBlock, Message, ModelRequest, PermanentErrorKind, Role, StopReason,
+};
 
 /// Said where a phase would end with nothing done; counted when it is heard again.
 pub const REMINDER: &str =
@@ -117,8 +118,8 @@ impl ConversationState {
     /// Takes an answer into the conversation; returns what it asks for.
     pub fn take_answer(&mut self, context: &Context, recorded: RecordedAnswer) -> Result<NextStep> {
         self.index += 1;
-        if let Err(message) = &recorded
-            && is_too_long(message)
+        if let Err(error) = &recorded
+            && error.kind == PermanentErrorKind::ContextTooLong
             && !std::mem::replace(&mut self.is_too_long, true)
         {
             self.window.halve();
@@ -146,7 +147,7 @@ impl ConversationState {
         self.make_call_ids_unique(&mut answer);
         self.words = without_thinking(&answer.text()).to_owned();
         let is_paused = answer.stop == StopReason::PauseTurn;
-        let is_out_of_turns = answer.stop == StopReason::Other(MAX_TURNS.into());
+        let is_out_of_turns = answer.stop == StopReason::MaxTurns;
         let calls: Vec<ContentBlock> = answer
             .content
             .iter()

@@ -14,7 +14,10 @@ use crate::build::spec::inputs::{InputKind, WorkspaceInput};
 use crate::build::tampering;
 use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT, RequestPlace};
-use crate::llm::{Answer, ContentBlock, Message, ModelRequest, Role, StopReason, is_too_long};
+use crate::llm::{
+    Answer, ContentBlock, Message, ModelRequest, PermanentError, PermanentErrorKind, Role,
+    StopReason,
+};
 use crate::state::phase::Phase;
 use crate::state::reason::Reason;
 use crate::workspace::safe_path::SafePath;
@@ -76,8 +79,12 @@ impl TokenRoom {
 
 /// Whether a refusal says that a request of so many bytes of text was too long. A small one that is too large for a server
 /// (413) is not made acceptable by leaving files out.
-fn asks_for_less(message: &str, bytes: usize) -> bool {
-    is_too_long(message) || (message.starts_with("HTTP 413") && LARGE_REQUEST <= bytes)
+fn asks_for_less(kind: PermanentErrorKind, bytes: usize) -> bool {
+    match kind {
+        PermanentErrorKind::ContextTooLong => true,
+        PermanentErrorKind::RequestTooLarge => LARGE_REQUEST <= bytes,
+        PermanentErrorKind::Other => false,
+    }
 }
 
 const LARGE_REQUEST: usize = 16 << 10;
@@ -106,13 +113,15 @@ impl Generator for FilesModel {
             let next = context.place(turn + 1);
             match judged {
                 AnswerVerdict::Usable(changes) => return apply(context, &changes),
-                AnswerVerdict::TooLong(message) if is_smaller => {
-                    return usable(context, Err(message)).map(|_| WrittenFiles::default());
+                AnswerVerdict::TooLong(error) if is_smaller => {
+                    return usable(context, Err(error)).map(|_| WrittenFiles::default());
                 }
-                AnswerVerdict::TooLong(message) => {
+                AnswerVerdict::TooLong(error) => {
                     is_smaller = true;
-                    request =
-                        self.opening(context, room.smaller(request_bytes(&request), &message))?;
+                    request = self.opening(
+                        context,
+                        room.smaller(request_bytes(&request), &error.message),
+                    )?;
                     if let Some(said) = logged_messages(context, next) {
                         request.messages = said;
                     }
@@ -152,7 +161,7 @@ enum AnswerVerdict {
     Usable(Vec<FileChange>),
     Refused(RefusedAnswer),
     /// There was none: the provider says that the request was too long.
-    TooLong(String),
+    TooLong(PermanentError),
 }
 
 /// Returns what a request of an interrupted run said: what a later answer did to the workspace must not change it.
@@ -210,8 +219,8 @@ impl FilesModel {
             .model_call
             .exchange(context, place, request, None, &mut None, None)?
         {
-            Err(message) if asks_for_less(&message, request_bytes(request)) => {
-                return Ok(AnswerVerdict::TooLong(message));
+            Err(error) if asks_for_less(error.kind, request_bytes(request)) => {
+                return Ok(AnswerVerdict::TooLong(error));
             }
             recorded => usable(context, recorded)?,
         };
@@ -486,12 +495,9 @@ mod tests {
 
     #[test]
     fn only_a_large_request_is_too_large_for_a_server() {
-        assert!(asks_for_less(
-            "HTTP 400 (x): This model's maximum context length is 8192 tokens",
-            100
-        ));
-        assert!(asks_for_less("HTTP 413 (request_too_large): x", 1 << 20));
-        assert!(!asks_for_less("HTTP 413 (request_too_large): x", 1000));
-        assert!(!asks_for_less("HTTP 404: x", 1 << 20));
+        assert!(asks_for_less(PermanentErrorKind::ContextTooLong, 100));
+        assert!(asks_for_less(PermanentErrorKind::RequestTooLarge, 1 << 20));
+        assert!(!asks_for_less(PermanentErrorKind::RequestTooLarge, 1000));
+        assert!(!asks_for_less(PermanentErrorKind::Other, 1 << 20));
     }
 }

@@ -7,13 +7,14 @@ use serde_json::{Value, json};
 
 use super::{Anthropic, AnthropicDraft};
 use crate::cancel::CancelToken;
+use crate::llm::client::ModelClient;
 use crate::llm::endpoint::{AnswerAssembly, Endpoint};
+use crate::llm::error::{LlmError, Spent};
+use crate::llm::message::{
+    Answer, ContentBlock, Message, ModelRequest, Role, StopReason, TokenUsage, ToolOffer,
+};
 use crate::llm::secret::ApiKey;
 use crate::llm::test_server::TestServer;
-use crate::llm::{
-    Answer, ContentBlock, LlmError, Message, ModelClient, ModelRequest, Role, Spent, StopReason,
-    TokenUsage, ToolOffer,
-};
 
 const SSE: &str = "200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\nrequest-id: req_7";
 const JSON: &str = "200 OK\r\ncontent-type: application/json";

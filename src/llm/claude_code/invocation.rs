@@ -12,10 +12,12 @@ use crate::llm::claude_code::child::{ClaudeChild, NextLine};
 use crate::llm::claude_code::result::{ClaudeFailure, result_of, result_of_silence};
 use crate::llm::claude_code::stream::{ClaudeStream, StreamLine};
 use crate::llm::claude_code::{ClaudeCode, ClaudePrompt, ClaudeSetup, PROGRAM};
+use crate::llm::client::{ProviderSession, SessionStart};
+use crate::llm::error::{LlmError, Spent};
 use crate::llm::line_buffer::MAX_LINE;
 use crate::llm::mcp::server::McpServer;
 use crate::llm::mcp::{RELAY_COMMAND, Toolbox};
-use crate::llm::{Answer, LlmError, ProviderSession, SessionStart, Spent};
+use crate::llm::message::Answer;
 use crate::process::Job;
 use crate::process::scratch::ScratchDir;
 
@@ -343,11 +345,7 @@ fn stopped(spent: Spent) -> ClaudeFailure {
 }
 
 fn broken(message: String, spent: Spent) -> ClaudeFailure {
-    ClaudeFailure::Other(LlmError::Transient {
-        message,
-        retry_after: None,
-        spent,
-    })
+    ClaudeFailure::Other(LlmError::transient(message, spent))
 }
 
 fn unstarted(error: Error) -> ClaudeFailure {

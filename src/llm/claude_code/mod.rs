@@ -19,11 +19,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::cancel::CancelToken;
 use crate::llm::claude_code::result::ClaudeFailure;
+use crate::llm::client::{AgentSession, ProviderSession, SessionStart};
+use crate::llm::error::{LlmError, Spent};
 use crate::llm::mcp::Toolbox;
-use crate::llm::{
-    AgentSession, Answer, ContentBlock, LlmError, Message, ModelRequest, ProviderSession, Role,
-    SessionStart, Spent,
-};
+use crate::llm::message::{Answer, ContentBlock, Message, ModelRequest, Role};
 use crate::process::Launcher;
 use crate::secrets::Secrets;
 
@@ -114,9 +113,7 @@ impl AgentSession for ClaudeCode {
         watch: &mut dyn FnMut(&str),
     ) -> Result<Answer, LlmError> {
         let prompt: ClaudePrompt =
-            serde_json::from_str(body).map_err(|error| LlmError::Permanent {
-                message: error.to_string(),
-            })?;
+            serde_json::from_str(body).map_err(|error| LlmError::permanent(error.to_string()))?;
         for _ in 0..SESSION_TRIES {
             let start = self.start_of(session);
             let tools = tools.as_mut().map(|tools| &mut **tools as &mut dyn Toolbox);
@@ -130,11 +127,7 @@ impl AgentSession for ClaudeCode {
             }
         }
         let message = format!("claude neither finds nor begins the session {}", session.id);
-        Err(LlmError::Transient {
-            message,
-            retry_after: None,
-            spent: Spent::Nothing,
-        })
+        Err(LlmError::transient(message, Spent::Nothing))
     }
 }
 

@@ -10,12 +10,12 @@ use serde_json::Value;
 
 use crate::llm::claude_code::stream::{ClaudeStream, read_usage};
 use crate::llm::endpoint::tokens;
+use crate::llm::error::{
+    LlmError, PermanentError, PermanentErrorKind, Spent, says_context_too_long,
+};
 use crate::llm::http_error::{MESSAGE, clean, says_no_credit};
-use crate::llm::{Answer, Bill, ContentBlock, LlmError, Spent, StopReason, TokenUsage};
+use crate::llm::message::{Answer, Bill, ContentBlock, StopReason, TokenUsage};
 use crate::process::JobEnd;
-
-/// Why an answer ended that used up its turns.
-pub const MAX_TURNS: &str = "max_turns";
 
 /// How an invocation ended that gave no answer.
 #[derive(Debug, PartialEq)]
@@ -47,7 +47,7 @@ pub fn result_of(result: &Value, stream: &ClaudeStream) -> Result<Answer, Claude
         // It may pass the limit by one answer, and this one is whole and paid for.
         "error_max_budget_usd" if is_whole => Ok(answer),
         "error_max_turns" => Ok(Answer {
-            stop: StopReason::Other(MAX_TURNS.into()),
+            stop: StopReason::MaxTurns,
             ..answer
         }),
         _ => Err(refuse(result, subtype, stream, spent(&answer, stream))),
@@ -101,7 +101,13 @@ fn refuse(result: &Value, subtype: &str, stream: &ClaudeStream, spent: Spent) ->
         }
         (Some(408 | 409 | 500..), _) => transient(message, spent),
         (Some(400..), _) | (_, Some("invalid_request")) => {
-            ClaudeFailure::Other(LlmError::Permanent { message })
+            ClaudeFailure::Other(LlmError::Permanent(PermanentError {
+                kind: match says_context_too_long(&message) {
+                    true => PermanentErrorKind::ContextTooLong,
+                    false => PermanentErrorKind::Other,
+                },
+                message,
+            }))
         }
         _ => by_wording(&said, message, spent),
     }
@@ -125,11 +131,7 @@ fn by_wording(said: &str, message: String, spent: Spent) -> ClaudeFailure {
 }
 
 fn transient(message: String, spent: Spent) -> ClaudeFailure {
-    ClaudeFailure::Other(LlmError::Transient {
-        message,
-        retry_after: None,
-        spent,
-    })
+    ClaudeFailure::Other(LlmError::transient(message, spent))
 }
 
 /// Some versions tell of a used-up account as if it were an answer.

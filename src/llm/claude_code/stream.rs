@@ -6,8 +6,9 @@
 use serde_json::Value;
 
 use crate::llm::endpoint::{AnswerSize, BYTES_PER_TOKEN, parse, spent, tokens};
+use crate::llm::error::Spent;
 use crate::llm::http_error::excerpt;
-use crate::llm::{Spent, TokenUsage, add_text};
+use crate::llm::message::{TokenUsage, add_text};
 
 /// More of what cannot be understood is not listened to.
 const MOST_STRAY: usize = 16 << 20;

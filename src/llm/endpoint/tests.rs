@@ -7,10 +7,12 @@ use serde_json::json;
 use super::{Endpoint, MAX_EVENT};
 use crate::cancel::CancelToken;
 use crate::llm::anthropic::Anthropic;
+use crate::llm::client::ModelClient;
+use crate::llm::error::{LlmError, Spent};
+use crate::llm::message::{Answer, TokenUsage};
 use crate::llm::openai::OpenAi;
 use crate::llm::secret::ApiKey;
 use crate::llm::test_server::{ScriptStep, TestServer};
-use crate::llm::{Answer, LlmError, ModelClient, Spent, TokenUsage};
 
 const KEY: &str = "sk-0123456789abcdef";
 const SSE: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
@@ -303,10 +305,10 @@ fn statuses_and_keys_of_refusals_are_judged_alike() {
     both(
         "302 Go\r\nlocation: http://127.0.0.1:1/",
         b"",
-        |error| matches!(error, LlmError::Permanent { message } if message.contains("http://127.0.0.1:1/")),
+        |error| matches!(error, LlmError::Permanent(error) if error.message.contains("http://127.0.0.1:1/")),
     );
     both("413 Much", b"", |error| {
-        matches!(error, LlmError::Permanent { .. })
+        matches!(error, LlmError::Permanent(_))
     });
 }
 
@@ -538,9 +540,6 @@ fn a_key_that_is_none_is_not_sent() {
 fn a_base_url_that_is_none_is_permanent() {
     for url in ["", "localhost:80", "not a url", "ftp://localhost"] {
         let error = attempt(&mut OpenAi::new(endpoint(url))).unwrap_err();
-        assert!(
-            matches!(error, LlmError::Permanent { .. }),
-            "{url}: {error:?}"
-        );
+        assert!(matches!(error, LlmError::Permanent(_)), "{url}: {error:?}");
     }
 }

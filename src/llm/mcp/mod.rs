@@ -12,7 +12,7 @@ use std::os::fd::BorrowedFd;
 
 use serde_json::Value;
 
-use crate::llm::ToolOffer;
+use crate::llm::message::ToolOffer;
 
 /// The word that makes this binary a relay when it is the first argument; the socket's path follows.
 pub const RELAY_COMMAND: &str = "__mcp";

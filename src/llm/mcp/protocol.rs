@@ -5,9 +5,9 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::llm::ToolOffer;
 use crate::llm::endpoint::parse;
 use crate::llm::mcp::ToolOutcome;
+use crate::llm::message::ToolOffer;
 
 /// The newest versions of the newer and of the older era that are spoken here.
 const NEWEST: &str = "2026-07-28";

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use crate::llm::ContentBlock;
 use crate::llm::endpoint::{AnswerSize, refuse_intricate, tool_use};
+use crate::llm::message::ContentBlock;
 
 /// What a call under way takes in memory beside its arguments.
 const CALL_OVERHEAD: usize = 256;

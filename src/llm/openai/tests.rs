@@ -7,13 +7,14 @@ use serde_json::{Value, json};
 
 use super::{NEW_LIMIT, OpenAi, OpenAiDraft, ServerFields};
 use crate::cancel::CancelToken;
+use crate::llm::client::ModelClient;
 use crate::llm::endpoint::{AnswerAssembly, Endpoint};
+use crate::llm::error::{LlmError, Spent};
+use crate::llm::message::{
+    Answer, ContentBlock, Message, ModelRequest, Role, StopReason, TokenUsage, ToolOffer,
+};
 use crate::llm::secret::ApiKey;
 use crate::llm::test_server::{ScriptStep, TestServer};
-use crate::llm::{
-    Answer, ContentBlock, LlmError, Message, ModelClient, ModelRequest, Role, Spent, StopReason,
-    TokenUsage, ToolOffer,
-};
 
 const SSE: &str = "200 OK\r\ncontent-type: text/event-stream\r\nx-request-id: req_7";
 const JSON: &str = "200 OK\r\ncontent-type: application/json; charset=utf-8";
@@ -364,7 +365,7 @@ fn a_refused_field_is_left_out_from_then_on() {
     let body = client.encode(&asked);
     let error = client.attempt(&body, &mut |_| {}).unwrap_err();
     assert!(
-        matches!(error, LlmError::Permanent { .. }),
+        matches!(error, LlmError::Permanent(_)),
         "no field is changed twice: {error:?}"
     );
     let sent: Value = serde_json::from_str(&body).unwrap();
@@ -389,7 +390,7 @@ fn a_field_that_was_not_sent_or_a_request_that_is_too_long_is_not_repeated() {
         let mut client = client(&server.url);
         let body = client.encode(&request());
         let error = client.attempt(&body, &mut |_| {}).unwrap_err();
-        assert!(matches!(error, LlmError::Permanent { .. }), "{error:?}");
+        assert!(matches!(error, LlmError::Permanent(_)), "{error:?}");
         assert_eq!(client.encode(&request()), body);
     }
     let mut of_openai = ServerFields {

@@ -8,8 +8,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Value, json};
 
 use super::McpServer;
-use crate::llm::ToolOffer;
 use crate::llm::mcp::{ToolCall, ToolOutcome, Toolbox};
+use crate::llm::message::ToolOffer;
 
 /// `echo` says what it is given; `wait` waits until nobody wants it any more; `end` ends the run.
 #[derive(Default)]
