@@ -41,6 +41,9 @@ pub mod environments;
 pub mod llm;
 
 #[cfg(target_os = "linux")]
+pub mod conversation;
+
+#[cfg(target_os = "linux")]
 pub mod build;
 #[cfg(target_os = "linux")]
 pub mod server;

@@ -7,10 +7,12 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use crate::build::checks::evidence::reporters::Reporters;
-use crate::build::spec::inputs::{InputKind, WorkspaceInput};
+use crate::build::spec::inputs::{InputKind, Inputs, WorkspaceInput};
 use crate::cancel::CancelToken;
+use crate::conversation::toolset::ToolEnv;
 use crate::environments::adhoc::FOLDER;
 use crate::environments::adhoc::host::HostStart;
+use crate::environments::editor::FrozenPaths;
 use crate::error::{Error, Result};
 use crate::process::Launcher;
 use crate::process::cache::{CacheOwner, Caches};
@@ -65,19 +67,12 @@ pub struct ChildEnv {
     pub cancel: CancelToken,
 }
 
-/// What the environments of a phase are started with.
-pub struct ToolEnv {
-    pub start: HostStart,
-    /// The folder that holds the user's own ones, in `env/`; nothing where there are none.
-    pub folder: Option<PathBuf>,
-    /// It lives as long as this.
-    _kept: Option<ScratchDirs>,
-}
-
 impl ChildEnv {
-    /// Returns what environments are started with, in fresh private places that they share; `frozen`, in the workspace,
-    /// cannot be changed by them where the walls can hold that. They get what checks get, without anything of the spec's.
-    pub fn tool_env(&self, own: &[WorkspaceInput], frozen: &[PathBuf]) -> Result<ToolEnv> {
+    /// What environments are started with, in fresh private directories that they share; the folders `frozen` of the
+    /// workspace cannot be changed by them where the sandbox can enforce it. They get what checks get, without anything of
+    /// the spec.
+    pub fn tool_env(&self, inputs: &Inputs, frozen: &[PathBuf]) -> Result<ToolEnv> {
+        let own = inputs.environments.as_slice();
         let (tmp, home) = self.home_dirs.renew()?;
         let kept = match &self.home_dirs {
             HomeDirs::Inside { .. } if !own.is_empty() => {
@@ -109,10 +104,19 @@ impl ChildEnv {
             launcher: launcher.clone(),
             python: find_program(self.base.path(), OsStr::new("python3"), &self.workspace),
         };
+        let paths = |inputs: &[WorkspaceInput]| {
+            let to = inputs.iter().map(|input| input.to.as_str());
+            to.map(PathBuf::from).collect()
+        };
         Ok(ToolEnv {
             start,
             folder,
-            _kept: kept,
+            frozen: FrozenPaths {
+                paths: paths(&inputs.protect),
+                except: paths(&inputs.copy),
+            },
+            secrets: self.secrets.clone(),
+            scratch: kept,
         })
     }
 

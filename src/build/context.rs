@@ -1,47 +1,84 @@
-//! What every step of a run works with: the spec, the state, the workspace, and the pen.
+//! What every step of a build works with: the spec, the state, the workspace, and the log.
 
-use crate::build::event_log::EventLog;
-use crate::build::log_state::LogState;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::build::build_log::BuildLog;
 use crate::build::protection::VerifiedFiles;
 use crate::build::spec::Spec;
 use crate::build::spec::inputs::Inputs;
 use crate::build::tampering::TamperingRules;
 use crate::cancel::CancelToken;
+use crate::conversation::agent::{Agent, Directory};
+use crate::conversation::event_log::EventLog;
+use crate::conversation::history::ConversationHistory;
 use crate::error::{Error, Result};
-use crate::events::{Event, RequestPlace};
+use crate::events::{ConversationScope, RequestPlace};
 use crate::state::phase::Phase;
 use crate::state::reason::Reason;
 use crate::state::run::RunState;
 use crate::state::store::Root;
 use crate::workspace::Workspace;
 
-/// A run's things, apart from who generates and who checks.
+/// The state of a build, apart from the generator and the checks.
 pub struct Context {
     pub spec: Spec,
     pub inputs: Inputs,
     pub state: RunState,
     pub root: Root,
+    /// The root once more, for conversations.
+    pub root_handle: Arc<OwnedFd>,
     pub workspace: Workspace,
     pub verified: VerifiedFiles,
     pub log: EventLog,
-    pub log_state: LogState,
+    /// What the log says of this build.
+    pub build_log: Arc<Mutex<BuildLog>>,
+    pub price_is_known: bool,
     pub rules: TamperingRules,
     pub cancel: CancelToken,
 }
 
 impl Context {
-    /// Saves the state.
+    /// Saves the state, with the usage that the log has.
     pub fn save(&mut self) -> Result<()> {
+        let price_is_known = self.price_is_known;
+        self.state.usage = self.log.read(|log| log.usage().totals(price_is_known));
         self.root.save(&mut self.state)
     }
 
-    /// Writes an event down, and keeps what later prompts need of it.
-    pub fn record(&mut self, event: Event) -> Result<()> {
-        self.log_state.apply_live(&event);
-        self.log.record(event)
+    /// Reads what the log says of this build. `read` must not use the log.
+    pub fn facts<R>(&self, read: impl FnOnce(&BuildLog) -> R) -> R {
+        read(
+            &self
+                .build_log
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
     }
 
-    /// Takes hold of `workspace/` again: what ran in it may have removed it, or put something else in its place.
+    /// Reads what the log says of the conversations of this build. `read` must not use the log.
+    pub fn history<R>(&self, read: impl FnOnce(&ConversationHistory) -> R) -> R {
+        let id = self.log.agent_id();
+        self.log.read(|state| read(state.conversations(id)))
+    }
+
+    /// The agent of the phase under way.
+    pub fn agent(&self) -> Agent {
+        Agent {
+            log: self.log.clone(),
+            run_id: self.state.run_id.clone(),
+            scope: self.scope(),
+            state_name: self.state.phase.name().to_owned(),
+            cancel: self.cancel.clone(),
+            directory: Directory {
+                parent: Arc::clone(&self.root_handle),
+                name: "workspace",
+                path: self.root.join("workspace"),
+            },
+        }
+    }
+
+    /// Opens `workspace/` again: what ran in it may have removed or replaced it.
     pub fn reopen_workspace(&mut self) -> Result<()> {
         self.workspace = Workspace::open(
             self.root.handle(),
@@ -51,25 +88,31 @@ impl Context {
         Ok(())
     }
 
-    /// Returns the place of a request in the run as it stands.
-    pub fn place(&self, turn: u32) -> RequestPlace {
-        RequestPlace {
+    /// The conversation of the phase under way.
+    pub fn scope(&self) -> ConversationScope {
+        ConversationScope::Phase {
             phase: self.state.phase,
             retry_count: self.state.retry_count,
-            turn,
         }
     }
 
-    /// Returns the end of a run whose answer in this phase is of no use.
-    pub fn unusable(&self, text: impl Into<String>) -> Error {
-        let reason = match self.state.phase {
-            Phase::Patching => Reason::PatchError,
-            _ => Reason::GenerationError,
-        };
-        Error::Failed(reason, text.into())
+    /// The place of a request in the phase under way.
+    pub fn place(&self, turn: u32) -> RequestPlace {
+        self.scope().turn(turn)
     }
 
-    /// Ends here if a signal asked for it.
+    /// The error of a run whose answer in this phase cannot be used.
+    pub fn unusable(&self, why: impl std::fmt::Display) -> Error {
+        let reason = match self.state.phase {
+            Phase::Patching => Reason::PatchError,
+            Phase::Init | Phase::Generating | Phase::Testing | Phase::Success | Phase::Failed => {
+                Reason::GenerationError
+            }
+        };
+        Error::Failed(reason, why.to_string())
+    }
+
+    /// Fails where a signal asked for the end of the run.
     pub fn check_cancelled(&self) -> Result<()> {
         self.cancel
             .requested()

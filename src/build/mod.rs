@@ -4,25 +4,20 @@
 //! the same loop at the saved phase. `advance` alone decides (the table), remembers (`state.json`, then the log's
 //! line) and tells (the bus), in that order.
 
-pub mod agent;
 pub mod attempts;
-pub mod budget;
+pub mod build_log;
 pub mod checks;
 pub mod child_env;
 pub mod context;
-pub mod event_log;
 pub mod generators;
-pub mod log_state;
-pub mod model_call;
 pub mod protection;
 pub mod replaced_run;
-pub mod replay;
+pub mod replay_end;
 pub mod rounds;
 pub mod spec;
 pub mod steps;
 pub mod tampering;
 pub mod tested_files;
-pub mod tool_bridge;
 
 use std::path::Path;
 use std::time::Instant;
@@ -30,10 +25,11 @@ use std::time::Instant;
 use serde_json::json;
 
 use crate::build::attempts::{CAUSE, cause_of};
+use crate::build::build_log::BuildLog;
 use crate::build::checks::ToolRegistry;
 use crate::build::context::Context;
 use crate::build::generators::Generator;
-use crate::build::log_state::LogState;
+use crate::build::replay_end::end_difference;
 use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT};
 use crate::state::phase::{Outcome, Phase};
@@ -47,6 +43,8 @@ pub struct Run {
     pub checks: ToolRegistry,
     /// The headline of the first check that failed in the last round.
     pub first_failure: Option<String>,
+    /// What the log of a replayed run says of its build.
+    pub recorded: Option<BuildLog>,
 }
 
 /// Drives the run to its end. An `Err` leaves the state as it is: the run was stopped, paused, or could go no
@@ -78,7 +76,7 @@ impl Run {
     pub fn resume(&mut self) -> Result<()> {
         self.add_missing_transitions()?;
         self.context.workspace.sweep()?;
-        for path in self.context.log_state.hidden().to_vec() {
+        for path in self.context.facts(|facts| facts.hidden().to_vec()) {
             self.context.workspace.remove(Path::new(&path))?;
         }
         let waits_for_a_patch = self.context.state.phase == Phase::Patching;
@@ -90,15 +88,18 @@ impl Run {
 
     /// Adds the lines of transitions that `state.json` knows and the log does not.
     fn add_missing_transitions(&mut self) -> Result<()> {
-        let missing = missing_transitions(&self.context.log_state, &self.context.state);
+        let state = &self.context.state;
+        let missing = self
+            .context
+            .facts(|facts| missing_transitions(facts, state));
         missing
             .into_iter()
-            .try_for_each(|event| self.context.record(event))
+            .try_for_each(|event| self.context.log.record(event))
     }
 
     fn begin(&mut self, phase: Phase) -> Result<()> {
         let (attempt, of) = self.context.state.attempt();
-        self.context.record(Event::StateStarted {
+        self.context.log.record(Event::StateStarted {
             agent_id: MAIN_AGENT.into(),
             state_name: phase.name().into(),
             state_type: "build".into(),
@@ -156,20 +157,28 @@ impl Run {
         let to = self.compare_end(from, to)?;
         self.context.save()?;
         self.context
+            .log
             .record(transition(&self.context.state, from, to, "advance"))
     }
 
-    /// The end of a replay is the recorded one, or the run has failed. Returns the phase that it comes to.
+    /// The end of a replay is the recorded one, or the run has failed. Returns the phase that the run is in.
     fn compare_end(&mut self, from: Phase, to: Phase) -> Result<Phase> {
-        let Context {
-            state, log_state, ..
-        } = &mut self.context;
-        let is_over = to.is_terminal() && state.reason != Some(Reason::ReplayMismatch);
-        let replay = self.generator.replay().filter(|_| is_over);
-        let Some(difference) = replay.and_then(|replay| replay.end_difference(state, log_state))
-        else {
+        let Run {
+            context,
+            generator,
+            recorded,
+            ..
+        } = self;
+        let is_over = to.is_terminal() && context.state.reason != Some(Reason::ReplayMismatch);
+        let replayed = generator.replay().zip(recorded.as_ref());
+        let Some((replay, recorded)) = replayed.filter(|_| is_over) else {
             return Ok(to);
         };
+        let difference = context.facts(|now| end_difference(replay, recorded, &context.state, now));
+        let Some(difference) = difference else {
+            return Ok(to);
+        };
+        let state = &mut context.state;
         state.phase = from
             .next(Outcome::Broke, 0)
             .map_err(|illegal| Error::Bug(illegal.to_string()))?;
@@ -180,8 +189,8 @@ impl Run {
 }
 
 /// Returns the lines of transitions that a crash kept out of the log: `state.json` comes first, and stands.
-pub fn missing_transitions(log_state: &LogState, state: &RunState) -> Vec<Event> {
-    let Some(known) = log_state.phase() else {
+pub fn missing_transitions(facts: &BuildLog, state: &RunState) -> Vec<Event> {
+    let Some(known) = facts.phase() else {
         return Vec::new();
     };
     let way = known.path_to(state.phase);

@@ -40,7 +40,7 @@ pub fn set_state_aside(root: &Root, replaced: &ReplacedRun) -> Result<()> {
 
 /// Moves what the replaced run left out of the workspace, once, and says how to get it back.
 pub fn set_workspace_aside(context: &mut Context) -> Result<()> {
-    let Some(replaced) = context.log_state.take_replaced_run() else {
+    let Some(replaced) = context.facts(|facts| facts.replaced().cloned()) else {
         return Ok(());
     };
     let folder = folder_of(&context.root, &replaced).join(FOLDER);

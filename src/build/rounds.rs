@@ -12,14 +12,14 @@ use crate::events::{Event, TestTotals};
 use crate::state::phase::Phase;
 
 /// The rounds of a run so far.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Rounds {
     checks: BTreeMap<String, CheckHistory>,
     last: Vec<CheckResult>,
 }
 
 /// What is known of a check from all its runs.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 struct CheckHistory {
     most: u32,
     executed: BTreeSet<String>,

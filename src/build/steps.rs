@@ -81,7 +81,7 @@ pub fn write(run: &mut Run) -> Result<Outcome> {
         hashes,
     } = all.clone();
     context.state.attempt_files = attempt_files;
-    context.record(Event::FilesApplied {
+    context.log.record(Event::FilesApplied {
         agent_id: MAIN_AGENT.into(),
         written,
         deleted,
@@ -96,7 +96,6 @@ pub fn write(run: &mut Run) -> Result<Outcome> {
 struct CheckRound {
     /// In the order in which they ran: the check's index and its result.
     results: Vec<(usize, ToolResult)>,
-    put_back: RestoredFiles,
 }
 
 impl CheckRound {
@@ -107,20 +106,12 @@ impl CheckRound {
     fn first_failed(&self) -> Option<&(usize, ToolResult)> {
         self.results.iter().find(|(_, result)| !result.passed())
     }
-
-    fn restore_protected(&mut self, context: &mut Context) -> Result<()> {
-        self.put_back.add(protection::restore(context)?);
-        Ok(())
-    }
 }
 
 /// TESTING: all visible checks, then, once they pass, the hidden ones.
 pub fn test(run: &mut Run) -> Result<Outcome> {
     protection::may_have_changed(&mut run.context);
-    let mut round = CheckRound {
-        put_back: run.context.log_state.take_restored(),
-        ..CheckRound::default()
-    };
+    let mut round = CheckRound::default();
     let (hidden, visible): (Vec<usize>, Vec<usize>) =
         (0..run.checks.len()).partition(|index| run.context.spec.checks[*index].hidden);
     for index in visible {
@@ -131,7 +122,7 @@ pub fn test(run: &mut Run) -> Result<Outcome> {
             check(run, index, &mut round)?;
         }
     }
-    round.restore_protected(&mut run.context)?;
+    protection::restore(&mut run.context)?;
     tampering::note_all(&mut run.context)?;
     remember(run, &round);
     let outcome = verdict(&run.context, &round)?;
@@ -146,11 +137,11 @@ fn check(run: &mut Run, index: usize, round: &mut CheckRound) -> Result<()> {
     let check = run.context.spec.checks[index].clone();
     let mut failures = 0;
     loop {
-        let result = check_once(run, index, &check, round)?;
+        let result = check_once(run, index, &check)?;
         let step_number = round.results.len() as u32 + 1;
         let is_flaky = result.passed() && 0 < failures;
         let context = &mut run.context;
-        context.record(output_event(
+        context.log.record(output_event(
             context,
             &check,
             step_number,
@@ -187,16 +178,11 @@ fn check(run: &mut Run, index: usize, round: &mut CheckRound) -> Result<()> {
     }
 }
 
-fn check_once(
-    run: &mut Run,
-    index: usize,
-    check: &CheckSpec,
-    round: &mut CheckRound,
-) -> Result<ToolResult> {
+fn check_once(run: &mut Run, index: usize, check: &CheckSpec) -> Result<ToolResult> {
     let context = &mut run.context;
     context.check_cancelled()?;
     context.workspace.refuse_moved()?;
-    round.restore_protected(context)?;
+    protection::restore(context)?;
     protection::make_ready(context, index)?;
     tampering::judge_workspace(context, check)?;
     context.log.record(Event::ToolInvocation {
@@ -218,7 +204,8 @@ fn compare_with_earlier_rounds(context: &Context, check: &CheckSpec, result: &mu
     if !result.passed() || check.min_tests.is_some() || !context.rules.has_tests() {
         return;
     }
-    if let Some(lost) = context.log_state.rounds().lost(&check.name, result) {
+    let lost = context.facts(|facts| facts.rounds().lost(&check.name, result));
+    if let Some(lost) = lost {
         result.problem = Some(CheckProblem::Unproven(lost));
     }
 }
@@ -281,12 +268,8 @@ fn output_event(
     flaky: bool,
 ) -> Event {
     let keeps_names = context.rules.has_tests();
-    let first_executed = keeps_names.then(|| {
-        context
-            .log_state
-            .rounds()
-            .first_executed(&check.name, result)
-    });
+    let first_executed = keeps_names
+        .then(|| context.facts(|facts| facts.rounds().first_executed(&check.name, result)));
     let skipped_names = keeps_names.then(|| result.names.skipped.iter().cloned().collect());
     Event::ScriptOutput {
         agent_id: MAIN_AGENT.into(),
@@ -324,7 +307,7 @@ fn remember(run: &mut Run, round: &CheckRound) {
         .filter(|(index, result)| result.passed() && !checks[*index].hidden)
         .map(|(index, _)| checks[*index].name.as_str())
         .collect();
-    let RestoredFiles { restored, removed } = &round.put_back;
+    let RestoredFiles { restored, removed } = &run.context.facts(|facts| facts.restored().clone());
     let output = if failed.is_empty() {
         String::new()
     } else {
@@ -361,12 +344,8 @@ fn verdict(context: &Context, round: &CheckRound) -> Result<Outcome> {
     if round.all_passed() {
         return Ok(Outcome::Passed);
     }
-    if let Some(bound) = context
-        .log_state
-        .conversations()
-        .last_closed()
-        .and_then(|closed| closed.bound.clone())
-    {
+    let bound = context.history(|history| history.last_closed()?.bound.clone());
+    if let Some(bound) = bound {
         return Err(Error::Failed(
             bound.reason,
             format!("{}; the checks fail", bound.message),

@@ -6,12 +6,11 @@
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
+use crate::build::build_log::BuildLog;
 use crate::build::context::Context;
-use crate::build::event_log::EventLog;
-use crate::build::log_state::LogState;
 use crate::build::replaced_run;
-use crate::build::replay::true_path;
 use crate::build::steps::KEPT_NAMES;
 use crate::build::tested_files;
 use crate::build::{self, Run};
@@ -21,8 +20,11 @@ use crate::cli::outcome::{RunOutcome, next_command};
 use crate::cli::programs;
 use crate::cli::reset::foreign;
 use crate::cli::run_config::RunConfig;
-use crate::cli::wiring;
+use crate::cli::wiring::{self, OpenedRun};
 use crate::cli::{RunArguments, complain, signals};
+use crate::conversation::event_log::{EventLog, OpenedLog, Projection};
+use crate::conversation::log_state::LogState;
+use crate::conversation::replay::true_path;
 use crate::error::{Error, Result};
 use crate::events::bus::Bus;
 use crate::events::{Event, MAIN_AGENT, ReplacedRun};
@@ -79,10 +81,10 @@ fn execute(config: &RunConfig<'_>, cancel: CancelToken, next: &str) -> Result<Ru
     match decision {
         RunDecision::Over(state) => {
             wiring::forget_caches(config.env);
-            let log_state = close_log(config, &root, &state)?;
-            let changes = changes_since(&root, &state, &log_state, &cancel)?;
+            let (log_state, build_log) = close_log(config, &root, &state)?;
+            let changes = changes_since(&root, &state, &build_log, &cancel)?;
             let outcome = RunOutcome::of_state(&state, log_state.notes().to_vec())
-                .with_checks(log_state.rounds().last());
+                .with_checks(build_log.rounds().last());
             let outcome = outcome.unless_changed(&changes);
             let words = if changes.is_empty() {
                 "over (--no-resume starts afresh)"
@@ -228,20 +230,32 @@ fn record_corruption(config: &RunConfig<'_>, root: &Root, problem: &str) -> Resu
 
 /// Adds what a crash at the very end kept out of the log of a run that is over, and returns what the log
 /// knows. A log that is gone stays gone.
-fn close_log(config: &RunConfig<'_>, root: &Root, state: &RunState) -> Result<LogState> {
-    let mut log_state = LogState::default();
+fn close_log(
+    config: &RunConfig<'_>,
+    root: &Root,
+    state: &RunState,
+) -> Result<(LogState, BuildLog)> {
+    let (mut log_state, mut build_log) = (LogState::default(), BuildLog::default());
     let logs = root.join("logs");
     if logs.join(format!("{}.log", state.run_id)).is_file() {
         let secrets = config.secrets();
         let directory = root.directory("logs")?;
-        let mut hear = |seq, event| log_state.apply_line(seq, event);
-        let (mut journal, _) =
-            Journal::open(directory.as_fd(), &logs, &state.run_id, &secrets, &mut hear)?;
-        for event in build::missing_transitions(&log_state, state) {
+        let mut apply = |line, event: Event| {
+            log_state.apply(line, &event);
+            build_log.apply(line, &event);
+        };
+        let (mut journal, _) = Journal::open(
+            directory.as_fd(),
+            &logs,
+            &state.run_id,
+            &secrets,
+            &mut apply,
+        )?;
+        for event in build::missing_transitions(&build_log, state) {
             journal.append(&event)?;
         }
     }
-    Ok(log_state)
+    Ok((log_state, build_log))
 }
 
 /// Returns what is different in the workspace of a SUCCESS since it was tested. Nothing of a run whose log does not say
@@ -249,10 +263,10 @@ fn close_log(config: &RunConfig<'_>, root: &Root, state: &RunState) -> Result<Lo
 fn changes_since(
     root: &Root,
     state: &RunState,
-    log_state: &LogState,
+    build_log: &BuildLog,
     cancel: &CancelToken,
 ) -> Result<Vec<String>> {
-    let Some(tested) = log_state.tested().filter(|_| state.phase == Phase::Success) else {
+    let Some(tested) = build_log.tested().filter(|_| state.phase == Phase::Success) else {
         return Ok(Vec::new());
     };
     let workspace = root.join("workspace");
@@ -277,14 +291,19 @@ fn drive(
     let logs = root.directory("logs")?;
     let logs_path = root.join("logs");
     let mut log_state = LogState::default();
+    let mut build_log = BuildLog::default();
     let secrets = config.secrets();
     let (journal, mended) = Journal::open(
         logs.as_fd(),
         &logs_path,
         &state.run_id,
         &secrets,
-        &mut |seq, event| log_state.apply_line(seq, event),
+        &mut |line, event| {
+            log_state.apply(line, &event);
+            build_log.apply(line, &event);
+        },
     )?;
+    log_state.usage_mut().raise_to(&state.usage);
     let mut bus = Bus::default();
     let mut options = ConsoleOptions::stderr(arguments.quiet, !config.env.is_colourless());
     if config.env.has_dumb_terminal() {
@@ -294,16 +313,24 @@ fn drive(
     if arguments.debug {
         DebugFiles::attach(&mut bus, logs_path.join(&state.run_id));
     }
-    let log = EventLog::new(journal, bus, arguments.debug, log_state.notes().to_vec());
-    let mut run = wiring::assemble(
-        config,
-        found.as_ref().map(|found| found.mode),
+    let build_log = Arc::new(Mutex::new(build_log));
+    let opened = OpenedRun {
+        log: EventLog::new(
+            MAIN_AGENT,
+            OpenedLog {
+                journal,
+                bus,
+                has_details: arguments.debug,
+                state: log_state,
+                facts: build_log.clone(),
+            },
+        ),
         root,
-        cancel,
         state,
-        log,
-        log_state,
-    )?;
+        build_log,
+    };
+    let mode = found.as_ref().map(|found| found.mode);
+    let mut run = wiring::assemble(config, mode, cancel, opened)?;
     let is_new = beginning.is_some();
     let started = start(config, found.as_ref(), &mut run, mended, beginning);
     if is_new && let Err(error) = started {
@@ -353,7 +380,6 @@ fn start(
     let FreshStart { words, replaces } = beginning.unwrap_or_default();
     if let Some(replaced) = &replaces {
         replaced_run::set_state_aside(&context.root, replaced)?;
-        context.log_state.set_replaced_run(replaces.clone());
     }
     context.log.record_synced(Event::WorkflowStarted {
         workflow_id: context.state.run_id.clone(),
@@ -396,12 +422,16 @@ fn record_sandbox_mode(
             "--no-sandbox: the checks run without kernel containment".to_owned(),
         ),
     };
-    if let Some(before) = context.log_state.sandbox().filter(|before| *before != mode) {
+    let before = context.facts(|facts| facts.sandbox().map(str::to_owned));
+    if let Some(before) = before.filter(|before| *before != mode) {
         message += &format!(" (before it was resumed this run had: {before})");
     }
-    context
-        .log
-        .sandbox(mode, message, found.is_none_or(ProbeResult::is_noteworthy))
+    context.log.record(Event::SandboxFound {
+        agent_id: MAIN_AGENT.into(),
+        mode: mode.into(),
+        message,
+        is_note: found.is_none_or(ProbeResult::is_noteworthy),
+    })
 }
 
 /// What the spec opens beyond the usual.
@@ -436,12 +466,12 @@ fn conclude(run: &mut Run, result: Result<Phase>, next: &str) -> RunOutcome {
     let context = &mut run.context;
     let workflow_id = context.state.run_id.clone();
     let total_cost_usd = context.state.usage.cost_usd;
-    let notes = context.log.notes().to_vec();
+    let notes = context.log.notes();
     let outcome = match &result {
         Ok(_) => RunOutcome::of_state(&context.state, notes),
         Err(error) => RunOutcome::unfinished(error, &context.state, notes, next.to_owned()),
     };
-    let outcome = outcome.with_checks(context.log_state.rounds().last());
+    let outcome = context.facts(|facts| outcome.with_checks(facts.rounds().last()));
     let message = outcome.message().to_owned();
     let event = match &result {
         Ok(phase) => Event::WorkflowCompleted {

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use crate::build::replay::Replay;
+use crate::build::build_log::BuildLog;
 use crate::build::spec::inputs::Inputs;
 use crate::build::spec::{MAX_RETRIES_CEILING, Provider, Spec, collect_inputs, read_spec};
 use crate::cancel::CancelToken;
@@ -11,6 +11,7 @@ use crate::cli::env::{ANTHROPIC_ADDRESS, CliEnv, KEYS, OPENAI_ADDRESS};
 use crate::cli::target::refuse_flags_of_workflows;
 use crate::cli::wiring::OWN_PROGRAM;
 use crate::cli::{RunArguments, not_there_yet};
+use crate::conversation::replay::Replay;
 use crate::error::{Error, Result};
 use crate::llm::claude_code::PROGRAM;
 use crate::llm::price::{Price, context_of_model};
@@ -85,10 +86,13 @@ impl<'a> RunConfig<'a> {
     }
 
     /// Returns the recorded run to answer from, where one is asked for.
-    pub fn replay(&self) -> Result<Option<Replay>> {
-        let log = self.arguments.replay.as_ref();
-        log.map(|log| Replay::load(&self.env.absolute(log), &self.env.root))
-            .transpose()
+    pub fn replay(&self) -> Result<Option<(Replay, BuildLog)>> {
+        let Some(log) = &self.arguments.replay else {
+            return Ok(None);
+        };
+        let mut recorded = BuildLog::default();
+        let replay = Replay::load(&self.env.absolute(log), &self.env.root, &mut recorded)?;
+        Ok(Some((replay, recorded)))
     }
 
     /// Returns a new run that stands in INIT.

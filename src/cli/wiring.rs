@@ -2,25 +2,22 @@
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::build::Run;
-use crate::build::agent::AgentModel;
-use crate::build::agent::prompt::AGENT_MODE;
-use crate::build::budget::Budget;
+use crate::build::build_log::BuildLog;
 use crate::build::checks::ToolRegistry;
 use crate::build::checks::command::CommandCheck;
 use crate::build::checks::evidence::reporters::Reporters;
 use crate::build::child_env::{ChildEnv, HomeDirs};
 use crate::build::context::Context;
-use crate::build::event_log::EventLog;
 use crate::build::generators::Generator;
+use crate::build::generators::agent::AgentModel;
+use crate::build::generators::agent_prompt::AGENT_MODE;
 use crate::build::generators::model::FilesModel;
 use crate::build::generators::prompt::{FILES_MODE, PromptTemplates};
 use crate::build::generators::template::TemplateGenerator;
-use crate::build::log_state::{ChargeTotal, LogState};
-use crate::build::model_call::RecordedModel;
 use crate::build::protection::{VerifiedFiles, frozen_places};
-use crate::build::replay::true_path;
 use crate::build::spec::inputs::InputKind;
 use crate::build::spec::{GeneratorMode, Provider};
 use crate::build::tampering::TamperingRules;
@@ -28,6 +25,10 @@ use crate::cancel::CancelToken;
 use crate::cli;
 use crate::cli::run_config::RunConfig;
 use crate::cli::sandbox::{self, SandboxSite};
+use crate::conversation::budget::Budget;
+use crate::conversation::event_log::EventLog;
+use crate::conversation::model_call::RecordedModel;
+use crate::conversation::replay::{Replay, true_path};
 use crate::error::{Error, Result};
 use crate::llm::Model;
 use crate::llm::anthropic::Anthropic;
@@ -41,29 +42,46 @@ use crate::process::env::for_client;
 use crate::process::sandbox::SandboxMode;
 use crate::process::scratch::ScratchDirs;
 use crate::process::{Launcher, adopt_orphans};
-use crate::state::run::{RunState, UsageTotals};
+use crate::state::run::RunState;
 use crate::state::store::Root;
 use crate::workspace::Workspace;
 
 /// This program, also after it was replaced or deleted on disk.
 pub(super) const OWN_PROGRAM: &str = "/proc/self/exe";
 
+/// What a run is put together from.
+pub struct OpenedRun {
+    pub root: Root,
+    pub state: RunState,
+    pub log: EventLog,
+    pub build_log: Arc<Mutex<BuildLog>>,
+}
+
 /// Puts a run together.
 pub fn assemble(
     config: &RunConfig<'_>,
     mode: Option<SandboxMode>,
-    root: Root,
     cancel: CancelToken,
-    mut state: RunState,
-    log: EventLog,
-    log_state: LogState,
+    opened: OpenedRun,
 ) -> Result<Run> {
+    let OpenedRun {
+        root,
+        mut state,
+        log,
+        build_log,
+    } = opened;
     adopt_orphans().map_err(|error| Error::Bug(format!("cannot adopt orphans: {error}")))?;
     let workspace = Workspace::open(root.handle(), "workspace", &root.join("workspace"))?;
+    let root_handle = root
+        .handle()
+        .try_clone_to_owned()
+        .map_err(|error| Error::io("open", &root.path, error))?;
     // What the command line said at an earlier start holds until it, or the spec, says something else.
-    let changed = log_state
-        .max_retries()
-        .is_some_and(|before| before != config.spec.max_retries);
+    let max_retries_before = build_log
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .max_retries();
+    let changed = max_retries_before.is_some_and(|before| before != config.spec.max_retries);
     if let Some(max_retries) = config
         .max_retries
         .or(changed.then_some(config.spec.max_retries))
@@ -72,37 +90,23 @@ pub fn assemble(
     }
     // Another file may ask for the same.
     state.spec_file = config.spec_file();
-    // The log is ahead of the state where a crash came between an answer and its save.
-    if let Some(totals) = log_state
-        .totals()
-        .filter(|totals| totals.llm_calls >= state.usage.llm_calls)
-    {
-        state.usage = UsageTotals {
-            lost_usd: state.usage.lost_usd,
-            ..totals
-        };
-    }
-    // What the log knows is not less than what the state says, unless the log is gone.
-    let lost = log_state
-        .lost_usd()
-        .map(|lost| lost.max(state.usage.lost_usd.unwrap_or_default()));
-    state.usage.lost_usd = lost.filter(|_| config.price_is_known());
-    let mut charges = log_state.charges();
-    charges.usd = charges.usd.max(state.usage.lost_usd.unwrap_or_default());
     let env = env(config, mode, &root, &cancel)?;
     let checks = checks(config, &env);
     let rules = TamperingRules::new(&config.spec, &config.inputs, &env.workspace, &env.base);
-    let generator = generator(config, &root, charges, &cancel, env)?;
+    let (replay, recorded) = config.replay()?.unzip();
+    let generator = generator(config, &root, replay, &cancel, env)?;
     let (spec, inputs) = (config.spec.clone(), config.inputs.clone());
     let context = Context {
         spec,
         inputs,
         state,
         root,
+        root_handle: Arc::new(root_handle),
         workspace,
         verified: VerifiedFiles::default(),
         log,
-        log_state,
+        build_log,
+        price_is_known: config.price_is_known(),
         rules,
         cancel,
     };
@@ -111,6 +115,7 @@ pub fn assemble(
         generator,
         checks,
         first_failure: None,
+        recorded,
     })
 }
 
@@ -213,7 +218,7 @@ pub fn forget_caches(env: &cli::env::CliEnv) {
 fn generator(
     config: &RunConfig<'_>,
     root: &Root,
-    charges: ChargeTotal,
+    replay: Option<Replay>,
     cancel: &CancelToken,
     env: Rc<ChildEnv>,
 ) -> Result<Box<dyn Generator>> {
@@ -233,12 +238,16 @@ fn generator(
     let model_call = RecordedModel {
         client,
         provider: config.provider_name(),
-        budget: Budget::new(config.spec.budget, config.price, charges),
+        budget: Budget {
+            usd: config.spec.budget.usd,
+            tokens: config.spec.budget.tokens,
+            price: config.price,
+        },
         policy: RetryPolicy {
             scale: config.env.retry_scale(),
             until: None,
         },
-        replay: config.replay()?,
+        replay,
         secrets: config.secrets(),
     };
     let (own, model) = (&config.inputs.prompts, config.model_name());

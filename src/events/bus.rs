@@ -17,7 +17,7 @@ pub struct Subscription(u64);
 struct Handler {
     id: Subscription,
     is_wanted: fn(&Event) -> bool,
-    on_event: Box<dyn FnMut(&Event) -> HandlerResult>,
+    on_event: Box<dyn FnMut(&Event) -> HandlerResult + Send>,
 }
 
 #[derive(Default)]
@@ -32,7 +32,7 @@ impl Bus {
     pub fn on(
         &mut self,
         is_wanted: fn(&Event) -> bool,
-        on_event: impl FnMut(&Event) -> HandlerResult + 'static,
+        on_event: impl FnMut(&Event) -> HandlerResult + Send + 'static,
     ) -> Subscription {
         self.next_id += 1;
         let id = Subscription(self.next_id);
@@ -71,8 +71,7 @@ impl Bus {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
-    use std::rc::Rc;
+    use std::sync::{Arc, Mutex};
 
     use super::*;
 
@@ -92,51 +91,51 @@ mod tests {
     }
 
     fn listener(
-        received: &Rc<RefCell<Vec<String>>>,
+        received: &Arc<Mutex<Vec<String>>>,
         name: &'static str,
-    ) -> impl FnMut(&Event) -> HandlerResult + 'static {
+    ) -> impl FnMut(&Event) -> HandlerResult + Send + 'static {
         let received = received.clone();
         move |event| {
             let Event::ProgressMessage { message, .. } = event else {
                 return Err("unexpected event".into());
             };
-            received.borrow_mut().push(format!("{name}:{message}"));
+            received.lock().unwrap().push(format!("{name}:{message}"));
             Ok(())
         }
     }
 
     #[test]
     fn subscribers_of_the_kind_get_the_event_in_order() {
-        let received = Rc::default();
+        let received = Arc::default();
         let mut bus = Bus::default();
         bus.on(is_progress, listener(&received, "a"));
         bus.on(is_progress, listener(&received, "b"));
         bus.on(is_note, listener(&received, "c"));
         bus.emit(&progress("x"));
-        assert_eq!(*received.borrow(), ["a:x", "b:x"]);
+        assert_eq!(*received.lock().unwrap(), ["a:x", "b:x"]);
     }
 
     #[test]
     fn off_ends_one_subscription_and_is_idempotent() {
-        let received = Rc::default();
+        let received = Arc::default();
         let mut bus = Bus::default();
         let first = bus.on(is_progress, listener(&received, "a"));
         bus.on(is_progress, listener(&received, "b"));
         bus.off(first);
         bus.off(first);
         bus.emit(&progress("x"));
-        assert_eq!(*received.borrow(), ["b:x"]);
+        assert_eq!(*received.lock().unwrap(), ["b:x"]);
     }
 
     #[test]
     fn a_failing_or_panicking_handler_is_noted_and_the_others_run() {
-        let received = Rc::default();
+        let received = Arc::default();
         let mut bus = Bus::default();
         bus.on(is_progress, |_| Err("disk full".into()));
         bus.on(is_progress, |_| panic!("boom"));
         bus.on(is_progress, listener(&received, "a"));
         bus.emit(&progress("x"));
-        assert_eq!(*received.borrow(), ["a:x"]);
+        assert_eq!(*received.lock().unwrap(), ["a:x"]);
         let failures = bus.take_failures();
         assert_eq!(failures.len(), 2);
         assert_eq!(failures[0], "disk full");

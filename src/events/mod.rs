@@ -6,6 +6,7 @@
 pub mod bus;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -16,13 +17,80 @@ use crate::state::reason::Reason;
 /// The only agent of a build.
 pub const MAIN_AGENT: &str = "main";
 
-/// The position of a model request in a run. No two answers of a run share one.
+/// Which conversation of an agent. The log holds its fields among those of the event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum ConversationScope {
+    /// A phase of a build.
+    Phase { phase: Phase, retry_count: u32 },
+    /// A visit of a state of a workflow, counted per agent.
+    Visit { visit: u64 },
+}
+
+impl ConversationScope {
+    /// Names the conversation among all of a run.
+    pub fn key(self, agent_id: &str) -> String {
+        match self {
+            ConversationScope::Phase { phase, retry_count } => format!("{phase} {retry_count}"),
+            ConversationScope::Visit { visit } => format!("{agent_id} {visit}"),
+        }
+    }
+
+    /// The name of the phase or state, for files and messages.
+    pub fn state_name(self) -> &'static str {
+        match self {
+            ConversationScope::Phase { phase, .. } => phase.name(),
+            ConversationScope::Visit { .. } => "visit",
+        }
+    }
+
+    /// The place of a request in this conversation.
+    pub fn turn(self, turn: u32) -> RequestPlace {
+        RequestPlace { scope: self, turn }
+    }
+}
+
+impl fmt::Display for ConversationScope {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConversationScope::Phase { phase, retry_count } => {
+                write!(out, "{phase}, retry {retry_count}")
+            }
+            ConversationScope::Visit { visit } => write!(out, "visit {visit}"),
+        }
+    }
+}
+
+/// Where in an agent's work a model request stands. No two answers of an agent share a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RequestPlace {
-    pub phase: Phase,
-    pub retry_count: u32,
-    /// 0 for the first request of a phase; reminders count, too.
+    #[serde(flatten)]
+    pub scope: ConversationScope,
+    /// 0 is the first request of the conversation; reminders count on.
     pub turn: u32,
+}
+
+impl RequestPlace {
+    /// The place of the next request of the same conversation.
+    pub fn next(self) -> RequestPlace {
+        self.scope.turn(self.turn + 1)
+    }
+}
+
+impl fmt::Display for RequestPlace {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}, turn {}", self.scope, self.turn)
+    }
+}
+
+/// Why a request of a conversation follows an answer that would have ended it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Objection {
+    /// Nothing was changed.
+    Reminder,
+    /// A file that decides the checks is refused.
+    Tampering,
 }
 
 /// What a request may have used although its answer was never recorded.
@@ -169,6 +237,8 @@ pub enum Event {
         /// The line of the request that this one continues; `request` then holds only what is new.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         continues: Option<u64>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        objection: Option<Objection>,
         request: Value,
     },
     /// `claude` is about to be started; after a crash the session with this id is resumed.
@@ -233,8 +303,8 @@ pub enum Event {
     /// A conversation begins; `files` are those of the workspace, each with a digest of its content.
     ConversationOpened {
         agent_id: String,
-        phase: Phase,
-        retry_count: u32,
+        #[serde(flatten)]
+        scope: ConversationScope,
         files: BTreeMap<String, String>,
     },
     /// A tool call is about to begin: number `call` of the answer at this place.
@@ -276,8 +346,8 @@ pub enum Event {
     /// A conversation is over: its last text, the commands that were still running, and the limit that ended it.
     ConversationClosed {
         agent_id: String,
-        phase: Phase,
-        retry_count: u32,
+        #[serde(flatten)]
+        scope: ConversationScope,
         words: String,
         killed: Vec<String>,
         bound: Option<Bound>,

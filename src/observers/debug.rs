@@ -160,7 +160,7 @@ impl DebugDir {
             } => {
                 let suffix = format!("_{}", file_name(tool_name));
                 let (stem, file) =
-                    self.begin(agent_id, place.phase.name(), &suffix, "call.json")?;
+                    self.begin(agent_id, place.scope.state_name(), &suffix, "call.json")?;
                 self.call = Some(stem);
                 fill(file, &pretty(arguments))
             }
@@ -178,7 +178,7 @@ impl DebugDir {
         request: &Value,
     ) -> HandlerResult {
         self.request = None;
-        let (stem, file) = self.begin(agent_id, place.phase.name(), "", "prompt.json")?;
+        let (stem, file) = self.begin(agent_id, place.scope.state_name(), "", "prompt.json")?;
         self.request = Some(RequestStep { stem, stream: None });
         fill(
             file,
@@ -197,7 +197,7 @@ impl DebugDir {
                 let stream = self.create(&format!("{stem}.stream.jsonl"))?;
                 (stem, stream)
             }
-            None => self.begin(agent_id, place.phase.name(), "", "stream.jsonl")?,
+            None => self.begin(agent_id, place.scope.state_name(), "", "stream.jsonl")?,
         };
         let told = fill(&stream, &format!("{line}\n"));
         self.request = Some(RequestStep {
@@ -211,7 +211,7 @@ impl DebugDir {
         let file = match self.request.take() {
             Some(request) => self.create(&format!("{}.answer.json", request.stem))?,
             None => {
-                self.begin(agent_id, place.phase.name(), "", "answer.json")?
+                self.begin(agent_id, place.scope.state_name(), "", "answer.json")?
                     .1
             }
         };
@@ -238,7 +238,7 @@ impl DebugDir {
             }
             None => self.begin(
                 agent_id,
-                place.phase.name(),
+                place.scope.state_name(),
                 &format!("_{}", file_name(tool_name)),
                 "result.txt",
             )?,

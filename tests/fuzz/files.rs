@@ -4,17 +4,19 @@ use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use orchestrator::build::budget::Budget;
+use orchestrator::build::build_log::BuildLog;
 use orchestrator::build::generators::answer_format;
-use orchestrator::build::log_state::LogState;
 use orchestrator::build::missing_transitions;
-use orchestrator::build::replay::Replay;
-use orchestrator::build::spec::{BudgetSpec, parse_spec};
-use orchestrator::events::{Charge, Event, RequestPlace};
+use orchestrator::build::spec::parse_spec;
+use orchestrator::conversation::budget::Budget;
+use orchestrator::conversation::log_state::LogState;
+use orchestrator::conversation::replay::Replay;
+use orchestrator::conversation::usage::UsageLog;
+use orchestrator::events::{Charge, ConversationScope, Event};
 use orchestrator::secrets::Secrets;
 use orchestrator::state::journal::{Journal, JournalRepair};
 use orchestrator::state::phase::Phase;
-use orchestrator::state::run::{ParsedState, RunState, UsageTotals};
+use orchestrator::state::run::{ParsedState, RunState};
 use orchestrator::workspace::safe_path::SafePath;
 use serde_json::Value;
 
@@ -98,24 +100,18 @@ fn spec_markdown() {
 }
 
 /// What a run does with sums of earlier ones.
-fn spend(memory: &LogState, spent: &UsageTotals) {
-    let ledger = Budget::new(
-        BudgetSpec {
-            usd: Some(1.0),
-            tokens: Some(1000),
-        },
-        None,
-        memory.charges(),
-    );
-    let _ = ledger.reserve(
-        Charge {
-            tokens: u64::MAX,
-            cost_usd: Some(f64::MAX),
-        },
-        spent,
-    );
-    let mut more = *spent;
-    more.add(1, 1, 1, Some(1.0));
+fn spend(usage: &UsageLog) {
+    let budget = Budget {
+        usd: Some(1.0),
+        tokens: Some(1000),
+        price: None,
+    };
+    let worst = Charge {
+        tokens: u64::MAX,
+        cost_usd: Some(f64::MAX),
+    };
+    let _ = budget.check(worst, usage);
+    let _ = budget.left(usage);
 }
 
 #[test]
@@ -134,9 +130,11 @@ fn state() {
     ];
     fuzz("state", &words, |bytes| {
         if let Ok(ParsedState::Build(state)) = RunState::parse(bytes) {
-            spend(&LogState::default(), &state.usage);
+            let mut usage = UsageLog::default();
+            usage.raise_to(&state.usage);
+            spend(&usage);
             state.retries_left();
-            missing_transitions(&LogState::default(), &state);
+            missing_transitions(&BuildLog::default(), &state);
             let again = serde_json::to_vec(&state).unwrap();
             assert!(RunState::parse(&again).is_ok(), "{state:?}");
         }
@@ -188,20 +186,19 @@ fn log() {
         }
         let mended = (!skipped.is_empty()).then_some(JournalRepair { skipped, cut: None });
         assert_eq!(open(folder.path()), (lines, mended, events.clone()));
-        let mut memory = LogState::default();
-        events.into_iter().for_each(|event| memory.apply(event));
-        spend(&memory, &memory.totals().unwrap_or(UsageTotals::none(true)));
-        if let Ok(replay) = Replay::load(&path, folder.path()) {
+        let mut state = LogState::default();
+        for (line, event) in (1..).zip(&events) {
+            state.apply(line, event);
+        }
+        spend(state.usage());
+        let mut facts = BuildLog::default();
+        if let Ok(replay) = Replay::load(&path, folder.path(), &mut facts) {
             for turn in 0..2 {
-                let _ = replay.answer(
-                    RequestPlace {
-                        phase: Phase::Generating,
-                        retry_count: 0,
-                        turn,
-                    },
-                    &Value::Null,
-                    &[],
-                );
+                let scope = ConversationScope::Phase {
+                    phase: Phase::Generating,
+                    retry_count: 0,
+                };
+                let _ = replay.answer("main", scope.turn(turn), &Value::Null, &[]);
             }
         }
     });

@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
 
+use crate::conversation::state::without_thinking;
 use crate::workspace::safe_path::SafePath;
 
 /// More blocks than this in one answer are no answer.
@@ -118,7 +119,6 @@ static DELETION: LazyLock<Regex> = LazyLock::new(|| {
 const CLOSING: &str = "</file>";
 const BLANKS: [char; 2] = [' ', '\t'];
 
-const THINKING: &str = "<think>";
 const THINKING_END: &str = "</think>";
 
 /// Finds the blocks of an answer.
@@ -160,16 +160,6 @@ pub fn parse(text: &str) -> ParsedAnswer {
         reply.blocks.drain(..first);
     }
     reply
-}
-
-/// Returns an answer without the thinking that some models put in front of it.
-pub fn without_thinking(text: &str) -> &str {
-    let Some(thinking) = text.trim_start().strip_prefix(THINKING) else {
-        return text;
-    };
-    thinking
-        .split_once(THINKING_END)
-        .map_or(text, |(_, answer)| answer)
 }
 
 /// A line without its end, and where the next one begins.

@@ -1,5 +1,7 @@
 //! Who writes the code: a model, or, offline, a folder of prepared answers.
 
+pub mod agent;
+pub mod agent_prompt;
 pub mod answer_format;
 pub mod file_selection;
 pub mod model;
@@ -8,11 +10,9 @@ pub mod template;
 
 use std::collections::BTreeMap;
 
-use sha2::{Digest, Sha256};
-
 use crate::build::context::Context;
-use crate::build::model_call::hex;
-use crate::build::replay::Replay;
+use crate::conversation::replay::Replay;
+use crate::conversation::workspace_files::content_hash;
 use crate::error::Result;
 use crate::workspace::FileChange;
 
@@ -25,14 +25,6 @@ pub struct WrittenFiles {
     pub attempt_files: Vec<String>,
     /// What tells the content of each file that was written.
     pub hashes: BTreeMap<String, String>,
-}
-
-/// How much of a hash tells contents apart.
-const HASH_BYTES: usize = 8;
-
-/// Returns what tells a content: the first digits of its SHA-256.
-pub fn content_hash(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes)[..HASH_BYTES])
 }
 
 /// Gives a phase its answer.

@@ -7,11 +7,12 @@ use crate::build::generators::answer_format::{self, FileBlock, FormatFault};
 use crate::build::generators::file_selection::shown_files;
 use crate::build::generators::prompt::{OpeningMessage, PromptTemplates};
 use crate::build::generators::{Generator, WrittenFiles, apply};
-use crate::build::log_state::AnswerRefusal;
-use crate::build::model_call::{RecordedModel, usable};
-use crate::build::replay::Replay;
 use crate::build::spec::inputs::{InputKind, WorkspaceInput};
 use crate::build::tampering;
+use crate::conversation::history::AnswerRefusal;
+use crate::conversation::model_call::{Exchange, ModelCall, RecordedModel};
+use crate::conversation::replay::Replay;
+use crate::conversation::state::{UnusableAnswer, without_thinking};
 use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT, RequestPlace};
 use crate::llm::{
@@ -114,7 +115,7 @@ impl Generator for FilesModel {
             match judged {
                 AnswerVerdict::Usable(changes) => return apply(context, &changes),
                 AnswerVerdict::TooLong(error) if is_smaller => {
-                    return usable(context, Err(error)).map(|_| WrittenFiles::default());
+                    return Err(context.unusable(UnusableAnswer::ModelError(error)));
                 }
                 AnswerVerdict::TooLong(error) => {
                     is_smaller = true;
@@ -129,7 +130,7 @@ impl Generator for FilesModel {
                 AnswerVerdict::Refused(refused) => {
                     had_a_block |= refused.had_a_block;
                     if reminders >= context.spec.generator.format_retries
-                        && context.log_state.answer(next).is_none()
+                        && context.history(|history| history.answer(next).is_none())
                     {
                         return Err(match had_a_block {
                             true => context.unusable(refused.fault),
@@ -148,7 +149,8 @@ impl Generator for FilesModel {
     }
 
     fn has_begun(&self, context: &Context) -> bool {
-        context.log_state.answer(context.place(0)).is_some()
+        let first = context.place(0);
+        context.history(|history| history.answer(first).is_some())
     }
 
     fn replay(&self) -> Option<&Replay> {
@@ -166,8 +168,9 @@ enum AnswerVerdict {
 
 /// Returns what a request of an interrupted run said: what a later answer did to the workspace must not change it.
 fn logged_messages(context: &Context, place: RequestPlace) -> Option<Vec<Message>> {
-    let said: Vec<Message> = context.log_state.request(place)?.messages().collect();
-    (!said.is_empty()).then_some(said)
+    let messages: Vec<Message> =
+        context.history(|history| Some(history.request(place)?.messages().collect()))?;
+    (!messages.is_empty()).then_some(messages)
 }
 
 /// An answer that is not used.
@@ -177,33 +180,31 @@ struct RefusedAnswer {
     had_a_block: bool,
 }
 
-/// Returns what the log knows of an answer that was refused. It is not judged again: what a later answer did to the
-/// workspace, before a crash, may have taken the reason away.
+/// What the log knows of an answer that was refused. It is not judged again: what a later answer did to the workspace,
+/// before a crash, may have removed the reason.
 fn known_refusal(context: &Context, turn: u32) -> Option<RefusedAnswer> {
-    let (place, log_state) = (context.place(turn), &context.log_state);
-    if matches!(log_state.answer(place), Some(Err(_))) {
-        return None;
-    }
-    let text = log_state
-        .answer(place)
-        .and_then(|answer| answer.as_ref().ok())
-        .map(Answer::text)
-        .unwrap_or_default();
-    let had_a_block = !answer_format::parse(&text).blocks.is_empty();
-    match log_state.refused(place) {
-        Some(AnswerRefusal { fault, had_a_block }) => Some(RefusedAnswer {
-            text,
-            fault: fault.clone(),
-            had_a_block: *had_a_block,
-        }),
-        // The line that says so is missing, but nothing else makes the next request.
-        None if log_state.request(context.place(turn + 1)).is_some() => Some(RefusedAnswer {
-            text,
-            fault: "it was refused before".into(),
-            had_a_block,
-        }),
-        None => None,
-    }
+    let place = context.place(turn);
+    context.history(|history| {
+        let text = match history.answer(place) {
+            Some(Err(_)) => return None,
+            Some(Ok(answer)) => answer.text(),
+            None => String::new(),
+        };
+        let had_a_block = !answer_format::parse(&text).blocks.is_empty();
+        match history.refusal(place) {
+            Some(AnswerRefusal { fault, had_a_block }) => Some(RefusedAnswer {
+                text,
+                fault: fault.clone(),
+                had_a_block: *had_a_block,
+            }),
+            // The line that says so is missing, but nothing else makes the next request.
+            None => history.request(place.next()).map(|_| RefusedAnswer {
+                text,
+                fault: "it was refused before".into(),
+                had_a_block,
+            }),
+        }
+    })
 }
 
 impl FilesModel {
@@ -215,17 +216,22 @@ impl FilesModel {
         request: &ModelRequest,
     ) -> Result<AnswerVerdict> {
         let place = context.place(turn);
-        let answer = match self
+        let exchange = self
             .model_call
-            .exchange(context, place, request, None, &mut None, None)?
-        {
+            .exchange(&context.agent(), ModelCall::single(place, request));
+        let saved = context.save();
+        let Exchange { answer, .. } = exchange?;
+        saved?;
+        let answer = match answer {
             Err(error) if asks_for_less(error.kind, request_bytes(request)) => {
                 return Ok(AnswerVerdict::TooLong(error));
             }
-            recorded => usable(context, recorded)?,
+            Err(error) => return Err(context.unusable(UnusableAnswer::ModelError(error))),
+            Ok(answer) => answer,
         };
         if let StopReason::Refusal(category) = &answer.stop {
-            return Err(context.unusable(format!("the model refused to answer ({category})")));
+            let category = category.clone();
+            return Err(context.unusable(UnusableAnswer::Refused { category }));
         }
         let fault = match read(&answer, context)? {
             Ok(changes) => return Ok(AnswerVerdict::Usable(changes)),
@@ -279,7 +285,7 @@ impl FilesModel {
         let mut opening = OpeningMessage {
             files: Vec::new(),
             report: report.map(|_| String::new()),
-            attempts: context.log_state.attempts().summary(&context.state),
+            attempts: context.facts(|facts| facts.attempts().summary(&context.state)),
             read_only: read_only(&context.inputs.protect),
         };
         request.messages = vec![self.prompts.opening(&context.spec, &opening)];
@@ -389,7 +395,7 @@ fn remind(request: &mut ModelRequest, refused: &RefusedAnswer) {
         "Your answer was not used: {fault}. Nothing of it was written. Answer again, in full: every file between a line \
          <file path=\"NAME\"> and a line </file>, without Markdown fences."
     );
-    let text = answer_format::without_thinking(text);
+    let text = without_thinking(text);
     match request.messages.last_mut() {
         Some(last) if text.trim().is_empty() && last.role == Role::User => {
             last.content.push(ContentBlock::text(reminder))

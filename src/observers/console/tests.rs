@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::{Console, ConsoleOptions};
 use crate::events::bus::Bus;
-use crate::events::{Event, RequestPlace};
+use crate::events::{ConversationScope, Event, RequestPlace};
 use crate::observers::printable::plain_text;
 use crate::state::phase::Phase;
 
@@ -94,8 +94,10 @@ fn main_agent() -> String {
 
 fn place(turn: u32) -> RequestPlace {
     RequestPlace {
-        phase: Phase::Generating,
-        retry_count: 0,
+        scope: ConversationScope::Phase {
+            phase: Phase::Generating,
+            retry_count: 0,
+        },
         turn,
     }
 }
@@ -135,6 +137,7 @@ fn requested(turn: u32) -> Event {
         hash: "h".into(),
         worst: Default::default(),
         continues: None,
+        objection: None,
         request: Default::default(),
     }
 }

@@ -1,5 +1,6 @@
 //! The debug files from outside: events in, files out.
 
+use crate::events::ConversationScope;
 use std::fs;
 use std::os::unix::fs::symlink;
 
@@ -7,8 +8,10 @@ use super::*;
 use crate::state::phase::Phase;
 
 const PLACE: RequestPlace = RequestPlace {
-    phase: Phase::Generating,
-    retry_count: 0,
+    scope: ConversationScope::Phase {
+        phase: Phase::Generating,
+        retry_count: 0,
+    },
     turn: 0,
 };
 
@@ -21,6 +24,7 @@ fn requested() -> Event {
         hash: "h".into(),
         worst: Default::default(),
         continues: None,
+        objection: None,
         request: json!({"system": "be brief"}),
     }
 }

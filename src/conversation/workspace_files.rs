@@ -1,16 +1,13 @@
-//! What a phase has changed in the workspace: every file with what tells its content, before and after.
+//! The files of a workspace at two moments, and what differs between them.
 //!
-//! Folders that tools fill count as one thing each. What is protected is put back, so it is nobody's change.
+//! Folders that tools fill (`node_modules`, `target`) count as one thing each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use crate::build::context::Context;
-use crate::build::generators::{WrittenFiles, content_hash};
-use crate::build::model_call::hex;
-use crate::build::spec::inputs::InputKind;
+use crate::conversation::model_call::hex;
 use crate::error::Result;
 use crate::events::FileMark;
 use crate::workspace::generated::is_in_generated;
@@ -20,22 +17,27 @@ use crate::workspace::{
 
 /// Folders that hold what tools made.
 const AS_ONE: [&str; 5] = [".git", "node_modules", "target", ".venv", "__pycache__"];
-/// A file longer than this is told by its length and its time.
+/// A file longer than this is compared by its length and its time.
 const HASHED_LIMIT: u64 = 16 << 20;
-/// Marks what is told by its time.
+/// Part of the description of a file that is compared by its time.
 const BY_TIME: &str = " bytes, changed at ";
 /// So many names are kept of an attempt.
-const MOST_NAMES: usize = 1000;
-/// So many files are looked at after each call.
+pub const MOST_NAMES: usize = 1000;
+/// So many files are listed after each call.
 const MOST_LISTED: usize = 20_000;
 
-/// Files by name, each with what tells its content.
+/// Files by name, each with a description of its content: its hash, or what stands for it.
 pub type FileDigests = BTreeMap<String, String>;
 
-/// Looks at the workspace.
-pub fn look(context: &Context) -> Result<FileDigests> {
+/// The first 16 digits of the SHA-256 of a content.
+pub fn content_hash(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes)[..8])
+}
+
+/// Reads all files of a workspace.
+pub fn digests(workspace: &Workspace) -> Result<FileDigests> {
     let mut entries = Vec::new();
-    context.workspace.walk(&mut |entry| {
+    workspace.walk(&mut |entry| {
         entries.push(entry.clone());
         WalkStep::On
     })?;
@@ -49,7 +51,8 @@ pub fn look(context: &Context) -> Result<FileDigests> {
                 .update(describe_by_time(&entry)),
             None if is_in_generated(&entry.path) => {}
             None => {
-                drop(describe(context, &entry)?.map(|told| files.insert(shown(&entry.path), told)))
+                let description = describe(workspace, &entry)?;
+                files.extend(description.map(|content| (shown(&entry.path), content)));
             }
         }
     }
@@ -69,7 +72,7 @@ pub struct WorkspaceListing {
 }
 
 impl WorkspaceListing {
-    /// Returns a file as it is, or as one that is not there.
+    /// A file as it is, or as one that does not exist.
     pub fn mark(&self, path: &str) -> FileMark {
         let found = self.files.get(path);
         FileMark {
@@ -80,7 +83,7 @@ impl WorkspaceListing {
         }
     }
 
-    /// Returns what differs in a later one, or nothing where that is too much to keep.
+    /// The files that differ in a later listing; `None` where there are too many to keep.
     pub fn changed(&self, later: &WorkspaceListing) -> Option<Vec<FileMark>> {
         let paths: BTreeSet<&String> = self.files.keys().chain(later.files.keys()).collect();
         let differs = |path: &&&String| self.files.get(**path) != later.files.get(**path);
@@ -94,12 +97,12 @@ impl WorkspaceListing {
     }
 }
 
-/// Returns the marks unless there are too many to keep.
+/// The marks, unless there are too many to keep.
 pub fn bounded(marks: Vec<FileMark>) -> Option<Vec<FileMark>> {
     (marks.len() <= MOST_NAMES).then_some(marks)
 }
 
-/// Lists the workspace, or returns nothing where there is too much in it to look at after each call.
+/// Lists a workspace; `None` where it has too many files to list after each call.
 pub fn list(workspace: &Workspace) -> Option<WorkspaceListing> {
     let mut listing = WorkspaceListing::default();
     let walked = workspace.walk(&mut |entry| {
@@ -124,73 +127,36 @@ pub fn list(workspace: &Workspace) -> Option<WorkspaceListing> {
     (walked.ok()? == WalkEnd::Whole && listing.files.len() <= MOST_LISTED).then_some(listing)
 }
 
-/// Whether a path is, or lies in, a folder that counts as one thing.
+/// Whether a path is, or is in, a folder that counts as one thing.
 pub fn counts_as_one(path: &str) -> bool {
     folder_as_one(Path::new(path)).is_some()
 }
 
-/// Returns what differs, without what is protected.
-pub fn between(before: &FileDigests, after: &FileDigests, context: &Context) -> WrittenFiles {
-    let protected = ProtectedPaths::of(context);
-    let is_ours = |name: &&String| !protected.holds(name);
-    let written: Vec<String> = after
+/// The files that differ, written and deleted, without those that `is_excluded` names.
+pub fn differences(
+    before: &FileDigests,
+    after: &FileDigests,
+    is_excluded: impl Fn(&str) -> bool,
+) -> (Vec<String>, Vec<String>) {
+    let written = after
         .iter()
-        .filter(|(name, told)| before.get(*name) != Some(told))
-        .map(|(name, _)| name)
-        .filter(is_ours)
-        .cloned()
-        .collect();
-    let deleted: Vec<String> = before
-        .keys()
-        .filter(|name| !after.contains_key(*name))
-        .filter(is_ours)
-        .cloned()
-        .collect();
-    let all: BTreeSet<String> = written.iter().chain(&deleted).cloned().collect();
-    let attempt_files: Vec<String> = all.into_iter().take(MOST_NAMES).collect();
-    let hashes = attempt_files
-        .iter()
-        .filter_map(|path| Some((path.clone(), comparable(path, after.get(path)?)?)));
-    WrittenFiles {
-        hashes: hashes.collect(),
-        attempt_files,
-        written,
-        deleted,
-    }
+        .filter(|(name, content)| before.get(*name) != Some(content))
+        .map(|(name, _)| name);
+    let deleted = before.keys().filter(|name| !after.contains_key(*name));
+    let is_counted = |name: &&String| !is_excluded(name);
+    (
+        written.filter(is_counted).cloned().collect(),
+        deleted.filter(is_counted).cloned().collect(),
+    )
 }
 
-/// Returns what tells a content in another run too; not what tells it by its time.
-fn comparable(path: &str, told: &str) -> Option<String> {
-    let is_by_time = counts_as_one(path) || told.contains(BY_TIME);
-    (!is_by_time).then(|| told.to_owned())
+/// The description of a content where another run would have the same; not one by its time.
+pub fn comparable(path: &str, content: &str) -> Option<String> {
+    let is_by_time = counts_as_one(path) || content.contains(BY_TIME);
+    (!is_by_time).then(|| content.to_owned())
 }
 
-/// The places that the user protects.
-struct ProtectedPaths<'a> {
-    files: BTreeSet<&'a str>,
-    folders: Vec<&'a Path>,
-}
-
-impl ProtectedPaths<'_> {
-    fn of(context: &Context) -> ProtectedPaths<'_> {
-        let inputs = &context.inputs.protect;
-        let folders = inputs.iter().filter(|input| input.kind == InputKind::Dir);
-        ProtectedPaths {
-            files: inputs.iter().map(|input| input.to.as_str()).collect(),
-            folders: folders.map(|input| Path::new(input.to.as_str())).collect(),
-        }
-    }
-
-    fn holds(&self, name: &str) -> bool {
-        self.files.contains(name)
-            || self
-                .folders
-                .iter()
-                .any(|folder| Path::new(name).starts_with(folder))
-    }
-}
-
-/// Returns the outermost folder on the way that counts as one.
+/// The outermost folder of a path that counts as one.
 fn folder_as_one(path: &Path) -> Option<String> {
     let mut way = Vec::new();
     for part in path.iter() {
@@ -211,7 +177,7 @@ fn describe_by_time(entry: &WorkspaceEntry) -> Vec<u8> {
     format!("{}\0{size}\0{:?}\0", shown(&entry.path), entry.mtime).into_bytes()
 }
 
-fn describe(context: &Context, entry: &WorkspaceEntry) -> Result<Option<String>> {
+fn describe(workspace: &Workspace, entry: &WorkspaceEntry) -> Result<Option<String>> {
     Ok(match &entry.kind {
         EntryKind::Dir { .. } => None,
         EntryKind::Link { target } => Some(format!("link {}", target.to_string_lossy())),
@@ -219,7 +185,7 @@ fn describe(context: &Context, entry: &WorkspaceEntry) -> Result<Option<String>>
         EntryKind::File { size, .. } if *size > HASHED_LIMIT => {
             Some(format!("{size}{BY_TIME}{:?}", entry.mtime))
         }
-        EntryKind::File { size, .. } => match context.workspace.read_file(&entry.path, *size)? {
+        EntryKind::File { size, .. } => match workspace.read_file(&entry.path, *size)? {
             ReadOutcome::File(bytes) => Some(content_hash(&bytes)),
             ReadOutcome::TooLarge(size) => Some(format!("{size} and growing")),
             ReadOutcome::Other | ReadOutcome::Missing => Some("not readable".into()),

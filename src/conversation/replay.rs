@@ -4,25 +4,22 @@
 //! Task and files are compared as they are, but for the root's own path. In reports and in the output of tools, what
 //! varies by nature (durations, addresses, dates, temporary paths) is made equal first. The first difference is shown.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use regex::Regex;
 use rustix::fs::OFlags;
 use serde_json::Value;
 
-use crate::build::agent::changes::counts_as_one;
-use crate::build::agent::history::ConversationHistory;
-use crate::build::log_state::{LogState, RecordedAnswer};
+use crate::conversation::event_log::Projection;
+use crate::conversation::history::{ConversationHistory, Histories, RecordedAnswer};
 use crate::error::{Error, Result};
-use crate::events::RequestPlace;
+use crate::events::{Event, RequestPlace};
 use crate::regular_file::open_regular_file;
 use crate::state::journal::read_lines;
 use crate::state::reason::Reason;
-use crate::state::run::RunState;
 
 /// How much of a line that differs is shown.
 const SHOWN: usize = 160;
@@ -32,24 +29,29 @@ const SHOWN_BEFORE: usize = 60;
 /// A recorded run to answer from.
 #[derive(Debug)]
 pub struct Replay {
-    log_state: LogState,
+    histories: Histories,
     /// Some of its lines could not be read, so what was written last is not known for sure.
     is_damaged: bool,
     /// The places whose answers were used.
-    used: RefCell<BTreeSet<RequestPlace>>,
-    /// Paths that stand for the root: of the recorded run and of this one.
+    used: Mutex<BTreeSet<(String, RequestPlace)>>,
+    /// Paths of the root: of the recorded run and of this one.
     roots: Vec<String>,
 }
 
 impl Replay {
-    /// Reads a log; one that is no log of a run with answers is refused.
-    pub fn load(path: &Path, root: &Path) -> Result<Replay> {
+    /// Reads a log, and applies its events to `facts` as well. A file that is not the log of a run is refused.
+    pub fn load(path: &Path, root: &Path, facts: &mut dyn Projection) -> Result<Replay> {
         let file = open_regular_file(path, OFlags::empty()).map_err(|error| {
             Error::Usage(format!("cannot open the log {}: {error}", path.display()))
         })?;
-        let mut log_state = LogState::default();
-        let read = read_lines(&file, None, &mut |seq, event| {
-            log_state.apply_line(seq, event)
+        let mut histories = Histories::default();
+        let mut recorded_root = None;
+        let read = read_lines(&file, None, &mut |line, event| {
+            facts.apply(line, &event);
+            if let Event::WorkflowStarted { scope_dir, .. } = &event {
+                recorded_root = Some(scope_dir.clone());
+            }
+            histories.apply(line, &event);
         })
         .map_err(|error| {
             Error::Usage(format!("cannot read the log {}: {error}", path.display()))
@@ -60,7 +62,7 @@ impl Replay {
                 path.display()
             )));
         }
-        let mut roots: Vec<String> = log_state.root().map(str::to_owned).into_iter().collect();
+        let mut roots: Vec<String> = recorded_root.into_iter().collect();
         roots.extend([root, &true_path(root)].map(|root| root.display().to_string()));
         roots = roots
             .iter()
@@ -69,9 +71,9 @@ impl Replay {
             .collect();
         roots.sort_by_key(|root| std::cmp::Reverse(root.len()));
         Ok(Replay {
-            log_state,
+            histories,
             is_damaged: !read.skipped.is_empty(),
-            used: RefCell::default(),
+            used: Mutex::default(),
             roots,
         })
     }
@@ -80,87 +82,57 @@ impl Replay {
     /// nature.
     pub fn answer(
         &self,
+        agent_id: &str,
         place: RequestPlace,
         request: &Value,
         varying: &[String],
     ) -> Result<RecordedAnswer> {
-        let at = shown(place);
         let mismatch = |text: String| Error::Failed(Reason::ReplayMismatch, text);
-        let Some(recorded) = self.log_state.answer(place) else {
+        let history = self.conversations(agent_id);
+        let Some(recorded) = history.answer(place) else {
             return Err(mismatch(format!(
-                "the log has no answer for this request ({at})"
+                "the log has no answer for this request ({place})"
             )));
         };
         // A damaged line can be missing; its answer is there all the same.
-        let asked = self.log_state.request(place).map(|asked| &asked.said);
+        let asked = history.request(place).map(|asked| &asked.content);
         if let Some(difference) = asked.and_then(|asked| self.difference(asked, request, varying)) {
             return Err(mismatch(format!(
-                "the request differs from the recorded one ({at}): {difference}"
+                "the request differs from the recorded one ({place}): {difference}"
             )));
         }
-        self.used.borrow_mut().insert(place);
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        used.insert((agent_id.to_owned(), place));
         Ok(recorded.clone())
     }
 
-    /// Returns how the end of a run differs from the recorded one: in its outcome, in answers that nobody asked for, or
-    /// in the files that answers and tools wrote.
-    pub fn end_difference(&self, state: &RunState, log_state: &LogState) -> Option<String> {
-        let outcome = || {
-            let now = (
-                state.phase.name(),
-                state
-                    .reason
-                    .map(|reason| reason.to_string())
-                    .unwrap_or_default(),
-            );
-            let (outcome, reason) = self.log_state.end()?;
-            let differs = (outcome, reason) != (now.0, now.1.as_str())
-                && reason != Reason::ReplayMismatch.to_string();
-            let why = state
-                .last_error
-                .as_ref()
-                .map(|why| format!(": {why}"))
-                .unwrap_or_default();
-            differs.then(|| {
-                format!(
-                    "recorded {outcome} ({reason}), now {} ({}){why}",
-                    now.0, now.1
-                )
-            })
-        };
-        let unused = || {
-            let unused: Vec<RequestPlace> = self
-                .log_state
-                .answer_places()
-                .difference(&self.used.borrow())
-                .copied()
-                .collect();
-            let first = shown(*unused.first()?);
-            Some(format!(
-                "{} of its answers were not asked for, the first one at {first}",
-                unused.len()
-            ))
-        };
-        let is_repeatable = !self.is_damaged && !self.conversations().has_unknown_outcomes();
-        let files = || {
-            is_repeatable
-                .then(|| file_difference(self.log_state.files(), log_state.files()))
-                .flatten()
-        };
-        let difference = outcome().or_else(unused).or_else(files)?;
+    /// The answers that were not asked for, as a sentence.
+    pub fn unused_answers(&self) -> Option<String> {
+        let mut answers = BTreeSet::new();
+        for (agent, history) in self.histories.iter() {
+            let places = history.answer_places().into_iter();
+            answers.extend(places.map(|place| (agent.to_owned(), place)));
+        }
+        let used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unused = answers.difference(&used);
+        let (count, (_, first)) = (unused.clone().count(), unused.next()?);
         Some(format!(
-            "the end differs from the recorded one: {difference}"
+            "{count} of its answers were not asked for, the first one at {first}"
         ))
     }
 
-    /// Whether the log has an answer for a place.
-    pub fn has_answer(&self, place: RequestPlace) -> bool {
-        self.log_state.answer(place).is_some()
+    /// Whether the files of a replay can be compared: every line was read, and the effect of every call is known.
+    pub fn is_repeatable(&self) -> bool {
+        !self.is_damaged
+            && !self
+                .histories
+                .iter()
+                .any(|(_, history)| history.has_unknown_outcomes())
     }
 
-    /// Returns what the log knows of conversations.
-    pub fn conversations(&self) -> &ConversationHistory {
-        self.log_state.conversations()
+    /// What the recorded run has of an agent's conversations.
+    pub fn conversations(&self, agent_id: &str) -> &ConversationHistory {
+        self.histories.of(agent_id)
     }
 
     /// Returns the first line in which two texts differ by more than by nature, both shown.
@@ -249,34 +221,6 @@ fn range_of(text: &str, part: &str) -> Option<Range<usize>> {
     let part = part.trim();
     let start = text.rfind(part).filter(|_| !part.is_empty())?;
     Some(start..start + part.len())
-}
-
-fn shown(place: RequestPlace) -> String {
-    format!(
-        "{}, retry {}, turn {}",
-        place.phase, place.retry_count, place.turn
-    )
-}
-
-type RecordedFiles = BTreeMap<String, Option<String>>;
-
-/// Returns the first file that differs. Of what an older version recorded only the name is known.
-fn file_difference(recorded: &RecordedFiles, now: &RecordedFiles) -> Option<String> {
-    let names: BTreeSet<&String> = recorded.keys().chain(now.keys()).collect();
-    names
-        .into_iter()
-        .filter(|name| !counts_as_one(name))
-        .find_map(|name| {
-            let path = name.escape_debug();
-            match (recorded.get(name), now.get(name)) {
-                (Some(_), None) => Some(format!("{path} was written, and is not now")),
-                (None, _) => Some(format!("{path} was not written, and is now")),
-                (Some(Some(old)), Some(Some(new))) if old != new => Some(format!(
-                    "{path} has another content (recorded {old}, now {new})"
-                )),
-                _ => None,
-            }
-        })
 }
 
 fn first_difference<'a>(
@@ -456,9 +400,9 @@ mod tests {
 
     fn replay() -> Replay {
         Replay {
-            log_state: LogState::default(),
+            histories: Histories::default(),
             is_damaged: false,
-            used: RefCell::default(),
+            used: Mutex::default(),
             roots: vec!["/a/root".into()],
         }
     }
@@ -513,29 +457,5 @@ mod tests {
                 .difference(&result("a"), &result("b"), &[])
                 .is_some()
         );
-    }
-
-    #[test]
-    fn the_files_of_two_ends_are_compared_by_name_and_content() {
-        let files = |list: &[(&str, Option<&str>)]| -> RecordedFiles {
-            list.iter()
-                .map(|(name, hash)| ((*name).to_owned(), hash.map(str::to_owned)))
-                .collect()
-        };
-        let recorded = files(&[("a", Some("1")), ("b", None), ("target", None)]);
-        assert_eq!(
-            file_difference(&recorded, &files(&[("a", Some("1")), ("b", Some("2"))])),
-            None
-        );
-        for other in [
-            &[("a", Some("2")), ("b", None)][..],
-            &[("a", Some("1"))],
-            &[("a", None), ("b", None), ("c", None)],
-        ] {
-            assert!(
-                file_difference(&recorded, &files(other)).is_some(),
-                "{other:?}"
-            );
-        }
     }
 }

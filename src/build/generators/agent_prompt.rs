@@ -1,11 +1,11 @@
 //! What a conversation opens with: the walls, the task, the names of the files, and, after a failed attempt, what the
 //! checks said and how the conversation before ended.
 
-use crate::build::agent::history::ClosedConversation;
-use crate::build::agent::tools::DEFAULT_TIMEOUT;
 use crate::build::context::Context;
 use crate::build::generators::prompt::BuiltInPrompts;
 use crate::build::steps::is_kept;
+use crate::conversation::history::ClosedConversation;
+use crate::conversation::tools::DEFAULT_TIMEOUT;
 use crate::error::Result;
 use crate::llm::ToolOffer;
 use crate::state::phase::Phase;
@@ -14,12 +14,12 @@ use crate::workspace::{EntryKind, WalkStep};
 
 /// The templates of a conversation.
 pub const AGENT_MODE: BuiltInPrompts = BuiltInPrompts {
-    system: include_str!("prompts/system.md"),
-    generate: include_str!("prompts/generate.md"),
-    patch: include_str!("prompts/patch.md"),
-    format: include_str!("prompts/format.md"),
+    system: include_str!("agent_prompts/system.md"),
+    generate: include_str!("agent_prompts/generate.md"),
+    patch: include_str!("agent_prompts/patch.md"),
+    format: include_str!("agent_prompts/format.md"),
 };
-const WALLS: &str = include_str!("prompts/walls.md");
+const WALLS: &str = include_str!("agent_prompts/walls.md");
 /// So many files are named.
 const MOST_FILES: usize = 200;
 /// So many protected files are named.

@@ -1,44 +1,42 @@
-//! The model's hands: environments in the workspace, each started at its first use, every call written down.
+//! The tools of a conversation: environments, each started at its first use, every call recorded.
 //!
-//! A call is in the log before it begins, its result before anybody uses it. After a resume no call without a result is
-//! run again; in a replay calls are run for their effect, and the conversation gets what the log says.
+//! A call is in the log before it begins, its result before anything uses it. After a resume no call without a result is
+//! run again; in a replay calls are run for their effect, and the conversation gets the recorded results.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 use rustix::io::Errno;
 use serde_json::Value;
 
-use crate::build::agent::changes::{self, WorkspaceListing};
-use crate::build::agent::history::CallResult;
-use crate::build::agent::tools::{self, ToolAction, ToolCommand};
 use crate::build::checks::sandbox_hints::refusals;
 use crate::build::checks::text::cut_middle;
-use crate::build::child_env::{ChildEnv, ToolEnv};
-use crate::build::context::Context;
-use crate::build::protection::frozen_places;
-use crate::build::replay::Replay;
-use crate::build::spec::inputs::WorkspaceInput;
+use crate::conversation::agent::Agent;
+use crate::conversation::history::CallResult;
+use crate::conversation::replay::Replay;
+use crate::conversation::tools::{self, ToolAction, ToolCommand};
+use crate::conversation::workspace_files::{self, WorkspaceListing};
+use crate::environments::adhoc::host::HostStart;
 use crate::environments::adhoc::{self, FoundEnvironment};
 use crate::environments::builtin::EnvironmentFactory;
 use crate::environments::editor::FrozenPaths;
 use crate::environments::registry::{ControlAction, Registry, UrgentAction, Waiter};
 use crate::environments::{Response, ScreenSection};
 use crate::error::{Error, Result};
-use crate::events::{Event, FileMark, MAIN_AGENT, RequestPlace};
-use crate::llm::ToolOffer;
+use crate::events::{Event, FileMark, RequestPlace};
+use crate::llm::{ContentBlock, ToolOffer};
+use crate::process::scratch::ScratchDirs;
 use crate::secrets::Secrets;
 
 /// How much of a call's output the model gets.
 const OUTPUT_LIMIT: usize = 16 << 10;
 /// All screens together.
 const SCREEN_LIMIT: usize = 16 << 10;
-/// From so few turns on the model is told how many are left.
+/// From so few turns on a result says how many are left.
 const FEW_TURNS: u32 = 5;
-/// Said of a call whose result was never recorded.
+/// The result of a call whose own was never recorded.
 pub const UNKNOWN: &str =
     "outcome unknown: the run was interrupted while this was under way, and it was not repeated";
 const NOT_RUN: &str = "not run: the environments were restarted";
@@ -62,7 +60,7 @@ const BUILT_IN: [(&str, &str); 3] = [
     ),
 ];
 
-/// A call of the model's: where it stands, and what it says.
+/// A call of the model: where it belongs, and its arguments.
 #[derive(Debug, Clone, Copy)]
 pub struct PendingCall<'a> {
     pub place: RequestPlace,
@@ -70,62 +68,65 @@ pub struct PendingCall<'a> {
     pub tool: &'a str,
     pub input: &'a Value,
     pub raw: Option<&'a str>,
-    /// Readable when nobody waits for it any more.
+    /// Readable when its result is not wanted any more.
     pub cancelled: Option<BorrowedFd<'a>>,
 }
 
-/// What limits a call from outside.
+/// What limits a call.
 #[derive(Debug, Clone, Copy)]
 pub struct CallLimits {
     pub deadline: Instant,
     pub turns_left: u32,
 }
 
-/// The environments of one phase.
+/// What the environments of a conversation are started with.
+pub struct ToolEnv {
+    pub start: HostStart,
+    /// The folder whose `env/` holds the user's own environments.
+    pub folder: Option<PathBuf>,
+    /// What the editor may read and not change; it runs inside this program, where no sandbox holds it.
+    pub frozen: FrozenPaths,
+    pub secrets: Secrets,
+    /// Directories that are removed with this.
+    pub scratch: Option<ScratchDirs>,
+}
+
+/// The environments of one conversation.
 pub struct Toolset {
-    secrets: Secrets,
     tool_env: ToolEnv,
     factory: EnvironmentFactory,
     registry: Registry,
     used: Vec<String>,
     compared: u32,
     differing: u32,
-    /// The workspace as the log knows it, or nothing where there is too much in it.
+    /// The workspace as the log knows it; `None` where it has too many files.
     seen: Option<WorkspaceListing>,
 }
 
 impl Toolset {
-    /// Returns hands that hold nothing yet, with fresh private places.
-    pub fn new(child_env: &Rc<ChildEnv>, context: &mut Context) -> Result<Toolset> {
-        let tool_env = child_env.tool_env(
-            &context.inputs.environments,
-            &frozen_places(&context.inputs.protect),
-        )?;
+    /// A toolset with no environment started yet.
+    pub fn new(agent: &Agent, tool_env: ToolEnv) -> Result<Toolset> {
         let (factory, warnings) = EnvironmentFactory::new(
             tool_env.start.clone(),
-            frozen(context),
+            tool_env.frozen.clone(),
             tool_env.folder.as_deref(),
             |_| {},
         );
         for warning in warnings {
-            context.log.note(warning)?;
+            agent.log.note(warning)?;
         }
-        let secrets = child_env.secrets.clone();
-        let seen = changes::list(&context.workspace);
-        let (registry, used) = (Registry::default(), Vec::new());
         Ok(Toolset {
-            secrets,
+            seen: workspace_files::list(&agent.directory.open()?),
             tool_env,
             factory,
-            registry,
-            used,
+            registry: Registry::default(),
+            used: Vec::new(),
             compared: 0,
             differing: 0,
-            seen,
         })
     }
 
-    /// Returns the tools: the built-in ones, then the user's own by name.
+    /// The tools: the built-in ones, then the user's own by name.
     pub fn offers(&self) -> Vec<ToolOffer> {
         let built_in = BUILT_IN
             .iter()
@@ -141,58 +142,59 @@ impl Toolset {
     /// Carries out a call of an answer that has just come.
     pub fn call(
         &mut self,
-        context: &mut Context,
+        agent: &Agent,
         call: PendingCall<'_>,
         limits: CallLimits,
         replay: Option<&Replay>,
     ) -> Result<CallResult> {
-        let recorded =
-            replay.and_then(|replay| replay.conversations().result(call.place, call.number));
+        let recorded = replay.and_then(|replay| {
+            replay
+                .conversations(agent.log.agent_id())
+                .result(call.place, call.number)
+        });
         if replay.is_some() && recorded.is_none_or(|recorded| !recorded.ran) {
             let returned = recorded
                 .cloned()
-                .unwrap_or_else(|| refused(UNKNOWN, limits));
-            return record_call(context, call, returned, Instant::now(), Some(Vec::new()));
+                .unwrap_or_else(|| refused(UNKNOWN, limits.turns_left));
+            return record_call(agent, call, returned, Instant::now(), Some(Vec::new()));
         }
         let began = Instant::now();
         let mut returned = match self.understood(call, limits) {
-            Ok(order) => self.run_command(context, call, &order, limits)?,
+            Ok(command) => self.run_command(agent, call, &command, limits)?,
             Err(problem) => self.refuse(call.tool, &problem, limits),
         };
-        context.check_cancelled()?;
+        agent.check_cancelled()?;
         if let (Some(replay), Some(recorded)) = (replay, recorded) {
-            self.compare(context, replay, call, recorded, &returned)?;
+            self.compare(agent, replay, call, recorded, &returned)?;
             returned = recorded.clone();
         }
-        let changed = self.changed(context);
-        record_call(context, call, returned, began, changed)
+        let changed = self.changed(agent);
+        record_call(agent, call, returned, began, changed)
     }
 
     /// Answers a call of an answer that came before the environments were restarted.
     pub fn call_again(
         &mut self,
-        context: &mut Context,
+        agent: &Agent,
         call: PendingCall<'_>,
         limits: CallLimits,
     ) -> Result<CallResult> {
-        if let Some(returned) = context
-            .log_state
-            .conversations()
-            .result(call.place, call.number)
-        {
-            return Ok(returned.clone());
+        let (known, has_begun) = agent.history(|history| {
+            let known = history.result(call.place, call.number).cloned();
+            (known, history.has_begun(call.place, call.number))
+        });
+        if let Some(returned) = known {
+            return Ok(returned);
         }
-        let has_begun = context
-            .log_state
-            .conversations()
-            .has_begun(call.place, call.number);
-        let returned = refused(if has_begun { UNKNOWN } else { NOT_RUN }, limits);
-        record_call(context, call, returned, Instant::now(), Some(Vec::new()))
+        let returned = refused(if has_begun { UNKNOWN } else { NOT_RUN }, limits.turns_left);
+        record_call(agent, call, returned, Instant::now(), Some(Vec::new()))
     }
 
-    /// Returns what differs in the workspace since the last time that it was asked.
-    fn changed(&mut self, context: &Context) -> Option<Vec<FileMark>> {
-        let before = std::mem::replace(&mut self.seen, changes::list(&context.workspace));
+    /// The files that differ since this was last asked.
+    fn changed(&mut self, agent: &Agent) -> Option<Vec<FileMark>> {
+        let now = agent.directory.open().ok();
+        let now = now.and_then(|workspace| workspace_files::list(&workspace));
+        let before = std::mem::replace(&mut self.seen, now);
         before?.changed(self.seen.as_ref()?)
     }
 
@@ -242,7 +244,7 @@ impl Toolset {
     /// Starts an environment at its first use.
     fn open_environment(
         &mut self,
-        context: &Context,
+        agent: &Agent,
         name: &str,
         limits: CallLimits,
     ) -> std::result::Result<(), String> {
@@ -251,7 +253,7 @@ impl Toolset {
         }
         let created = self
             .factory
-            .create(name, limits.deadline, Some(context.cancel.as_fd()));
+            .create(name, limits.deadline, Some(agent.cancel.as_fd()));
         let environment = created
             .ok_or("there is no such tool")?
             .map_err(|error| error.to_string())?;
@@ -259,51 +261,41 @@ impl Toolset {
         Ok(())
     }
 
-    fn announce(&self, context: &mut Context, call: PendingCall<'_>) -> Result<()> {
-        context.log.record_synced(Event::ToolCalled {
-            agent_id: MAIN_AGENT.into(),
-            place: call.place,
-            call: call.number,
-            tool_name: call.tool.into(),
-            arguments: call.input.clone(),
-        })
-    }
-
     fn refuse(&mut self, tool: &str, problem: &str, limits: CallLimits) -> CallResult {
         CallResult {
             screen: self.screen(tool),
-            ..refused(&format!("not run: {problem}"), limits)
+            ..refused(&format!("not run: {problem}"), limits.turns_left)
         }
     }
 
     /// Writes the call down, starts its environment where it is the first, and does what it wants.
     fn run_command(
         &mut self,
-        context: &mut Context,
+        agent: &Agent,
         call: PendingCall<'_>,
-        order: &ToolCommand,
+        command: &ToolCommand,
         limits: CallLimits,
     ) -> Result<CallResult> {
-        self.announce(context, call)?;
-        if let Err(problem) = self.open_environment(context, call.tool, limits) {
+        announce(agent, call)?;
+        if let Err(problem) = self.open_environment(agent, call.tool, limits) {
             return Ok(self.refuse(call.tool, &problem, limits));
         }
-        let response = self.respond(context, call, order, limits)?;
+        let response = self.respond(agent, call, command, limits)?;
         Ok(self.returned(call.tool, response, limits))
     }
 
     fn respond(
         &mut self,
-        context: &Context,
+        agent: &Agent,
         call: PendingCall<'_>,
-        order: &ToolCommand,
+        command: &ToolCommand,
         limits: CallLimits,
     ) -> Result<Response> {
         let left = limits.deadline.saturating_duration_since(Instant::now());
-        let timeout = Some(order.timeout.min(left.max(Duration::from_millis(1))));
-        let stop = context.cancel.clone();
+        let timeout = Some(command.timeout.min(left.max(Duration::from_millis(1))));
+        let cancel = &agent.cancel;
         let mut urgent = |_: &str| match () {
-            () if stop.requested().is_some() => UrgentAction::End,
+            () if cancel.requested().is_some() => UrgentAction::End,
             () if call
                 .cancelled
                 .is_some_and(|bell| rustix::io::read(bell, &mut [0; 8]).is_ok()) =>
@@ -312,16 +304,13 @@ impl Toolset {
             }
             () => UrgentAction::Nothing,
         };
-        let either = either(context.cancel.as_fd(), call.cancelled)?;
+        let either = either(agent.cancel.as_fd(), call.cancelled)?;
         let mut waiter = Waiter {
             wake: either.as_fd(),
             urgent: &mut urgent,
         };
-        Ok(match &order.action {
-            ToolAction::Run(command) => {
-                self.registry
-                    .command(call.tool, command, timeout, &mut waiter)
-            }
+        Ok(match &command.action {
+            ToolAction::Run(text) => self.registry.command(call.tool, text, timeout, &mut waiter),
             ToolAction::Control(action) => {
                 let timeout = timeout.filter(|_| *action == ControlAction::Wait);
                 self.registry
@@ -339,7 +328,7 @@ impl Toolset {
         } else {
             &response.output
         };
-        let mut output = self.secrets.redact(output).into_owned();
+        let mut output = self.tool_env.secrets.redact(output).into_owned();
         if !output.ends_with('\n') {
             output.push('\n');
         }
@@ -359,7 +348,7 @@ impl Toolset {
                 .iter()
                 .map(|refusal| format!("[sandbox: {refusal}]\n")),
         );
-        output += &turns_left(limits);
+        output += &turns_note(limits.turns_left);
         CallResult {
             ran: true,
             is_error: !response.success,
@@ -377,7 +366,7 @@ impl Toolset {
         for (name, ScreenSection { content, .. }) in sections {
             let section = format!("\n[screen of {name}]\n{}\n", content.trim_end());
             all += &cut_end(
-                &self.secrets.redact(&section),
+                &self.tool_env.secrets.redact(&section),
                 SCREEN_LIMIT.saturating_sub(all.len()),
             );
         }
@@ -386,7 +375,7 @@ impl Toolset {
 
     fn compare(
         &mut self,
-        context: &mut Context,
+        agent: &Agent,
         replay: &Replay,
         call: PendingCall<'_>,
         recorded: &CallResult,
@@ -400,10 +389,9 @@ impl Toolset {
         if self.differing > 1 {
             return Ok(());
         }
-        let RequestPlace { phase, turn, .. } = call.place;
-        context.log.note(format!(
-            "replay: a result differs from the recorded one, which is used ({phase}, turn {turn}, {}): {difference}",
-            call.tool
+        agent.log.note(format!(
+            "replay: a result differs from the recorded one, which is used ({}, {}): {difference}",
+            call.place, call.tool
         ))
     }
 }
@@ -432,20 +420,6 @@ fn either(one: BorrowedFd<'_>, other: Option<BorrowedFd<'_>>) -> Result<OwnedFd>
         .map_err(|error: Errno| Error::Bug(format!("cannot wait for two things at once: {error}")))
 }
 
-/// What the editor must not change.
-fn frozen(context: &Context) -> FrozenPaths {
-    let places = |inputs: &[WorkspaceInput]| {
-        inputs
-            .iter()
-            .map(|input| PathBuf::from(input.to.as_str()))
-            .collect()
-    };
-    FrozenPaths {
-        paths: places(&context.inputs.protect),
-        except: places(&context.inputs.copy),
-    }
-}
-
 fn described(found: &FoundEnvironment) -> String {
     let said = (found.kind == adhoc::AdhocKind::Yaml)
         .then(|| adhoc::program(&found.path).ok())
@@ -456,9 +430,9 @@ fn described(found: &FoundEnvironment) -> String {
     )
 }
 
-/// Returns the result of a call that was not run, or whose end nobody saw.
-pub fn refused(why: &str, limits: CallLimits) -> CallResult {
-    let output = format!("{why}\n{}", turns_left(limits));
+/// The result of a call that was not run, or whose end was not recorded.
+pub fn refused(why: &str, turns_left: u32) -> CallResult {
+    let output = format!("{why}\n{}", turns_note(turns_left));
     CallResult {
         ran: false,
         is_error: true,
@@ -467,8 +441,8 @@ pub fn refused(why: &str, limits: CallLimits) -> CallResult {
     }
 }
 
-fn turns_left(limits: CallLimits) -> String {
-    match limits.turns_left {
+fn turns_note(turns_left: u32) -> String {
+    match turns_left {
         0 => "[no turns left: the checks run next]\n".into(),
         1 => "[1 turn left]\n".into(),
         few if few <= FEW_TURNS => format!("[{few} turns left]\n"),
@@ -487,8 +461,29 @@ fn cut_end(text: &str, room: usize) -> String {
     }
 }
 
+/// A result as the conversation has it.
+pub fn result_block(id: &str, result: CallResult) -> ContentBlock {
+    ContentBlock::ToolResult {
+        id: id.to_owned(),
+        text: result.output,
+        screen: result.screen,
+        is_error: result.is_error,
+        cache: false,
+    }
+}
+
+fn announce(agent: &Agent, call: PendingCall<'_>) -> Result<()> {
+    agent.log.record_synced(Event::ToolCalled {
+        agent_id: agent.id(),
+        place: call.place,
+        call: call.number,
+        tool_name: call.tool.into(),
+        arguments: call.input.clone(),
+    })
+}
+
 fn record_call(
-    context: &mut Context,
+    agent: &Agent,
     call: PendingCall<'_>,
     returned: CallResult,
     began: Instant,
@@ -500,8 +495,8 @@ fn record_call(
         output,
         screen,
     } = returned.clone();
-    context.log.record_synced(Event::ToolReturned {
-        agent_id: MAIN_AGENT.into(),
+    agent.log.record_synced(Event::ToolReturned {
+        agent_id: agent.id(),
         place: call.place,
         call: call.number,
         tool_name: call.tool.into(),

@@ -1,12 +1,12 @@
-//! What a resumed conversation is told: that its environments are gone, and which files are not as the log has them.
+//! The notice that a resumed conversation gets: its environments are gone, and these files are not as the log has them.
 //!
-//! The log has every file with which the phase began, by its content, and what each call changed, by size and time.
-//! What tools write is made durable at the end of a phase only, so after a power cut the disk may hold less than the
-//! model was told; a call that was under way may have left anything.
+//! The log has every file with which the conversation began, by its content, and what each call changed, by size and
+//! time. What tools write is made durable at the end of a conversation only, so after a power cut the disk may hold less
+//! than the model knows of; a call that was under way may have left anything.
 
-use crate::build::agent::changes::{self, WorkspaceListing};
-use crate::build::agent::history::RecordedChanges;
-use crate::build::context::Context;
+use crate::conversation::agent::Agent;
+use crate::conversation::history::RecordedChanges;
+use crate::conversation::workspace_files::{self, WorkspaceListing};
 use crate::error::Result;
 use crate::events::FileMark;
 
@@ -18,31 +18,26 @@ const UNKNOWN: &str =
 /// So many files that differ are named.
 const MOST_NAMED: usize = 50;
 
-/// What is told of a restart, and what it adds to what the log knows.
+/// The text of a notice, and the files that differ from what the log knows.
 pub struct RestartNotice {
     pub text: String,
     pub changed: Option<Vec<FileMark>>,
 }
 
-/// Whether a text tells of a restart.
-pub fn is_note(text: &str) -> bool {
-    text.starts_with(BEGIN)
-}
-
-/// Returns the words that a recorded restart was told with.
-pub fn recorded_notice(words: &str) -> String {
-    if words.is_empty() {
-        told(UNCHANGED)
+/// The notice of a recorded restart; an older version did not record its text.
+pub fn recorded_notice(recorded: &str) -> String {
+    if recorded.is_empty() {
+        notice(UNCHANGED)
     } else {
-        words.to_owned()
+        recorded.to_owned()
     }
 }
 
 /// Compares the workspace with what the log knows of it.
-pub fn find(context: &Context) -> Result<RestartNotice> {
-    let Some((listing, differing)) = differing(context)? else {
+pub fn find(agent: &Agent) -> Result<RestartNotice> {
+    let Some((listing, differing)) = differing(agent)? else {
         return Ok(RestartNotice {
-            text: told(UNKNOWN),
+            text: notice(UNKNOWN),
             changed: None,
         });
     };
@@ -56,7 +51,7 @@ pub fn find(context: &Context) -> Result<RestartNotice> {
             let mut names: Vec<&str> = differing
                 .iter()
                 .take(MOST_NAMED)
-                .map(|one| one.words.as_str())
+                .map(|one| one.description.as_str())
                 .collect();
             let more = format!("{} more", count.saturating_sub(MOST_NAMED));
             names.extend((MOST_NAMED < count).then_some(more.as_str()));
@@ -68,49 +63,50 @@ pub fn find(context: &Context) -> Result<RestartNotice> {
     };
     let changed = differing.into_iter().map(|one| one.mark).collect();
     Ok(RestartNotice {
-        text: told(&tail),
-        changed: changes::bounded(changed),
+        text: notice(&tail),
+        changed: workspace_files::bounded(changed),
     })
 }
 
-fn told(tail: &str) -> String {
+fn notice(tail: &str) -> String {
     format!("{BEGIN}{tail}]")
 }
 
 /// A file that is not as the log has it.
 struct DifferingFile {
     mark: FileMark,
-    words: String,
+    description: String,
 }
 
-/// Returns the files that differ, or nothing where the log does not know enough.
-fn differing(context: &Context) -> Result<Option<(WorkspaceListing, Vec<DifferingFile>)>> {
-    let (phase, retry_count) = (context.state.phase, context.state.retry_count);
-    let conversations = context.log_state.conversations();
-    let (
-        Some(opened),
-        Some(RecordedChanges {
+/// The files that differ; `None` where the log does not know enough.
+fn differing(agent: &Agent) -> Result<Option<(WorkspaceListing, Vec<DifferingFile>)>> {
+    let known = agent.history(|history| {
+        let opened = history.files(agent.scope)?.clone();
+        let changed = history.changed(agent.scope)?.clone();
+        Some((opened, changed))
+    });
+    let Some((
+        opened,
+        RecordedChanges {
             marks,
             is_incomplete: false,
-        }),
-    ) = (
-        conversations.files(phase, retry_count),
-        conversations.changed(phase, retry_count),
-    )
+        },
+    )) = known
     else {
         return Ok(None);
     };
-    let Some(listing) = changes::list(&context.workspace) else {
+    let workspace = agent.directory.open()?;
+    let Some(listing) = workspace_files::list(&workspace) else {
         return Ok(None);
     };
-    let contents = changes::look(context)?;
+    let contents = workspace_files::digests(&workspace)?;
     let mut differing = Vec::new();
     for (path, content) in opened.iter().filter(|(path, _)| !marks.contains_key(*path)) {
-        if !changes::counts_as_one(path) && contents.get(path) != Some(content) {
+        if !workspace_files::counts_as_one(path) && contents.get(path) != Some(content) {
             differing.push(differs(&listing, path, None));
         }
     }
-    for (path, mark) in marks {
+    for (path, mark) in &marks {
         if listing.mark(path) != *mark {
             differing.push(differs(&listing, path, mark.size));
         }
@@ -118,12 +114,12 @@ fn differing(context: &Context) -> Result<Option<(WorkspaceListing, Vec<Differin
     let is_known = |path: &&String| opened.contains_key(*path) || marks.contains_key(*path);
     for path in listing.files.keys().filter(|path| !is_known(path)) {
         let mark = listing.mark(path);
-        let words = format!(
+        let description = format!(
             "{} (new, {} bytes)",
             path.escape_debug(),
             mark.size.unwrap_or(0)
         );
-        differing.push(DifferingFile { mark, words });
+        differing.push(DifferingFile { mark, description });
     }
     differing.sort_by(|a, b| a.mark.path.cmp(&b.mark.path));
     Ok(Some((listing, differing)))
@@ -136,6 +132,6 @@ fn differs(listing: &WorkspaceListing, path: &str, was: Option<u64>) -> Differin
         (Some(was), Some(now)) if was != now => format!("was {was} bytes, now {now} bytes"),
         (_, Some(now)) => format!("changed, now {now} bytes"),
     };
-    let words = format!("{} ({how})", path.escape_debug());
-    DifferingFile { mark, words }
+    let description = format!("{} ({how})", path.escape_debug());
+    DifferingFile { mark, description }
 }

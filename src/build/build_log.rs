@@ -1,0 +1,192 @@
+//! What the log says of a build: phase, rounds of checks, attempts, files. A fold, beside the one that all runs share.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::build::attempts::Attempts;
+use crate::build::protection::RestoredFiles;
+use crate::build::rounds::Rounds;
+use crate::conversation::event_log::Projection;
+use crate::conversation::workspace_files::counts_as_one;
+use crate::events::{Event, ReplacedRun, TestedFile};
+use crate::state::phase::Phase;
+
+/// Files by name, each with the hash of its content where it is known.
+pub type RecordedFiles = BTreeMap<String, Option<String>>;
+
+/// The state of a build that follows from the events of its log.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct BuildLog {
+    phase: Option<Phase>,
+    rounds: Rounds,
+    attempts: Attempts,
+    sandbox: Option<String>,
+    /// Hidden files that are in the workspace.
+    hidden: Vec<String>,
+    /// What was restored since the last files were written.
+    restored: RestoredFiles,
+    /// The files that answers and tools wrote and did not delete since.
+    files: RecordedFiles,
+    /// Outcome and reason of a run that is over.
+    end: Option<(String, String)>,
+    max_retries: Option<u32>,
+    replaced: Option<ReplacedRun>,
+    tested: Option<BTreeMap<String, TestedFile>>,
+}
+
+impl Projection for BuildLog {
+    fn apply(&mut self, _line: u64, event: &Event) {
+        self.rounds.apply(event);
+        self.attempts.apply(event);
+        match event {
+            Event::WorkflowStarted {
+                resumed,
+                max_retries,
+                replaces,
+                ..
+            } => {
+                self.replaced = self.replaced.take().or(replaces.clone());
+                self.max_retries = *max_retries;
+                // A run begins in INIT, which no transition leads to.
+                self.phase = self.phase.or((!resumed).then_some(Phase::Init));
+            }
+            Event::TransitionOccurred { to_state, .. } => {
+                self.phase = Some(*to_state);
+                // A round that is over has removed them, also where the line that says so cannot be read.
+                self.hidden.clear();
+            }
+            Event::SandboxFound { mode, .. } => self.sandbox = Some(mode.clone()),
+            Event::WorkspaceKept { .. } => self.replaced = None,
+            Event::WorkspaceTested { files, .. } => self.tested = Some(files.clone()),
+            Event::FilesApplied {
+                written,
+                deleted,
+                hashes,
+                ..
+            } => {
+                self.restored = RestoredFiles::default();
+                deleted
+                    .iter()
+                    .for_each(|path| drop(self.files.remove(path)));
+                let written = written.iter();
+                self.files
+                    .extend(written.map(|path| (path.clone(), hashes.get(path).cloned())));
+            }
+            Event::WorkflowCompleted {
+                outcome, reason, ..
+            } => self.end = Some((outcome.clone(), reason.clone())),
+            Event::ProtectedRestored {
+                restored, removed, ..
+            } => self.restored.add(RestoredFiles {
+                restored: restored.clone(),
+                removed: removed.clone(),
+            }),
+            Event::HiddenFilesPlaced { paths, .. } => self.hidden.clone_from(paths),
+            Event::HiddenFilesRemoved { .. } => self.hidden.clear(),
+            _ => {}
+        }
+    }
+}
+
+impl BuildLog {
+    /// The phase that the last transition led to.
+    pub fn phase(&self) -> Option<Phase> {
+        self.phase
+    }
+
+    pub fn rounds(&self) -> &Rounds {
+        &self.rounds
+    }
+
+    pub fn attempts(&self) -> &Attempts {
+        &self.attempts
+    }
+
+    /// The sandbox mode that the run had last.
+    pub fn sandbox(&self) -> Option<&str> {
+        self.sandbox.as_deref()
+    }
+
+    /// Hidden files that a crash left in the workspace.
+    pub fn hidden(&self) -> &[String] {
+        &self.hidden
+    }
+
+    /// What was restored since the last files were written: the model does not know of it yet.
+    pub fn restored(&self) -> &RestoredFiles {
+        &self.restored
+    }
+
+    /// `max_retries` of the spec when the run was last started.
+    pub fn max_retries(&self) -> Option<u32> {
+        self.max_retries
+    }
+
+    /// The run whose files are still in the workspace.
+    pub fn replaced(&self) -> Option<&ReplacedRun> {
+        self.replaced.as_ref()
+    }
+
+    /// The files that all checks have passed on; `None` where the log is older than this record.
+    pub fn tested(&self) -> Option<&BTreeMap<String, TestedFile>> {
+        self.tested.as_ref()
+    }
+
+    /// Outcome and reason of a run that is over.
+    pub fn end(&self) -> Option<(&str, &str)> {
+        let (outcome, reason) = self.end.as_ref()?;
+        Some((outcome, reason))
+    }
+
+    /// How the files that another run wrote differ from these.
+    pub fn file_difference(&self, now: &BuildLog) -> Option<String> {
+        file_difference(&self.files, &now.files)
+    }
+}
+
+/// The first file that differs. Of what an older version recorded only the name is known.
+fn file_difference(recorded: &RecordedFiles, now: &RecordedFiles) -> Option<String> {
+    let names: BTreeSet<&String> = recorded.keys().chain(now.keys()).collect();
+    names
+        .into_iter()
+        .filter(|name| !counts_as_one(name))
+        .find_map(|name| {
+            let path = name.escape_debug();
+            match (recorded.get(name), now.get(name)) {
+                (Some(_), None) => Some(format!("{path} was written, and is not now")),
+                (None, _) => Some(format!("{path} was not written, and is now")),
+                (Some(Some(old)), Some(Some(new))) if old != new => Some(format!(
+                    "{path} has another content (recorded {old}, now {new})"
+                )),
+                _ => None,
+            }
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_of_two_ends_are_compared_by_name_and_content() {
+        let files = |list: &[(&str, Option<&str>)]| -> RecordedFiles {
+            list.iter()
+                .map(|(name, hash)| ((*name).to_owned(), hash.map(str::to_owned)))
+                .collect()
+        };
+        let recorded = files(&[("a", Some("1")), ("b", None), ("target", None)]);
+        assert_eq!(
+            file_difference(&recorded, &files(&[("a", Some("1")), ("b", Some("2"))])),
+            None
+        );
+        for other in [
+            &[("a", Some("2")), ("b", None)][..],
+            &[("a", Some("1"))],
+            &[("a", None), ("b", None), ("c", None)],
+        ] {
+            assert!(
+                file_difference(&recorded, &files(other)).is_some(),
+                "{other:?}"
+            );
+        }
+    }
+}

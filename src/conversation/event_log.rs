@@ -1,0 +1,198 @@
+//! The log of a run: the one way in which anything that happens is recorded.
+//!
+//! Recording an event appends it to the journal, applies it to the projections, then publishes it on the bus. Live and
+//! after a crash the same folds decide. Handles are clones of one log, one per agent, and may be used by several threads.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::conversation::log_state::LogState;
+use crate::error::Result;
+use crate::events::Event;
+use crate::events::bus::Bus;
+use crate::state::journal::Journal;
+
+/// A fold over the events of a log, beside [`LogState`]: what one kind of run knows.
+pub trait Projection: Send {
+    /// Applies one event, the `line`th of the log.
+    fn apply(&mut self, line: u64, event: &Event);
+}
+
+/// A projection that the log and its reader share.
+pub type SharedProjection = Arc<Mutex<dyn Projection>>;
+
+/// A handle on the log, for one agent.
+#[derive(Clone)]
+pub struct EventLog {
+    agent_id: Arc<str>,
+    shared: Arc<Mutex<SharedLog>>,
+}
+
+struct SharedLog {
+    journal: Journal,
+    bus: Bus,
+    /// Whether stream pieces and whole prompts are wanted (`--debug`).
+    has_details: bool,
+    state: LogState,
+    facts: SharedProjection,
+    /// Observers that failed; not part of the log, since an observer cannot change a run.
+    observer_failures: Vec<String>,
+}
+
+/// What a log is opened with: the journal and the projections of the lines that it has.
+pub struct OpenedLog {
+    pub journal: Journal,
+    pub bus: Bus,
+    pub has_details: bool,
+    pub state: LogState,
+    pub facts: SharedProjection,
+}
+
+impl EventLog {
+    pub fn new(agent_id: &str, opened: OpenedLog) -> EventLog {
+        let OpenedLog {
+            journal,
+            bus,
+            has_details,
+            state,
+            facts,
+        } = opened;
+        EventLog {
+            agent_id: agent_id.into(),
+            shared: Arc::new(Mutex::new(SharedLog {
+                journal,
+                bus,
+                has_details,
+                state,
+                facts,
+                observer_failures: Vec::new(),
+            })),
+        }
+    }
+
+    /// A handle on the same log for another agent.
+    pub fn for_agent(&self, agent_id: &str) -> EventLog {
+        EventLog {
+            agent_id: agent_id.into(),
+            shared: Arc::clone(&self.shared),
+        }
+    }
+
+    pub fn agent_id(&self) -> &str {
+        &self.agent_id
+    }
+
+    fn shared(&self) -> MutexGuard<'_, SharedLog> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn record(&self, event: Event) -> Result<()> {
+        self.shared().record(event, false)
+    }
+
+    /// Like `record`; the line survives a power cut before anything acts on it.
+    pub fn record_synced(&self, event: Event) -> Result<()> {
+        self.shared().record(event, true)
+    }
+
+    /// Like `record_synced`, unless `check` objects; nothing else is recorded in between. Returns the number of the line.
+    pub fn record_if(
+        &self,
+        event: Event,
+        check: impl FnOnce(&LogState) -> Result<()>,
+    ) -> Result<u64> {
+        let mut shared = self.shared();
+        check(&shared.state)?;
+        shared.record(event, true)?;
+        Ok(shared.journal.lines())
+    }
+
+    /// Records a piece of a stream where details are wanted.
+    pub fn stream(&self, event: impl FnOnce() -> Event) -> Result<()> {
+        let mut shared = self.shared();
+        if !shared.has_details {
+            return Ok(());
+        }
+        shared.record(event(), false)
+    }
+
+    /// Publishes something that the journal holds in another form, where details are wanted.
+    pub fn publish_detail(&self, event: impl FnOnce() -> Event) {
+        let mut shared = self.shared();
+        if shared.has_details
+            && let Ok(event) = shared.journal.redacted(&event())
+        {
+            shared.publish(&event);
+        }
+    }
+
+    /// Publishes an event that is not part of the log: the end of this process's work.
+    pub fn publish(&self, event: &Event) {
+        self.shared().publish(event);
+    }
+
+    /// Records a note for the user, once.
+    pub fn note(&self, note: String) -> Result<()> {
+        let mut shared = self.shared();
+        if shared.has_note(&note) {
+            return Ok(());
+        }
+        let agent_id = self.agent_id().into();
+        shared.record(Event::NoteAdded { agent_id, note }, false)
+    }
+
+    pub fn progress(&self, message: impl Into<String>) -> Result<()> {
+        self.record(Event::ProgressMessage {
+            agent_id: self.agent_id().into(),
+            message: message.into(),
+        })
+    }
+
+    /// Reads the projection. `read` must not use the log.
+    pub fn read<R>(&self, read: impl FnOnce(&LogState) -> R) -> R {
+        read(&self.shared().state)
+    }
+
+    /// The notes of the run so far, with observers that failed.
+    pub fn notes(&self) -> Vec<String> {
+        let shared = self.shared();
+        let notes = shared.state.notes().iter();
+        notes.chain(&shared.observer_failures).cloned().collect()
+    }
+}
+
+impl SharedLog {
+    fn record(&mut self, event: Event, is_synced: bool) -> Result<()> {
+        let redacted = self.journal.append(&event)?;
+        if is_synced {
+            self.journal.sync()?;
+        }
+        let event = redacted.unwrap_or(event);
+        let line = self.journal.lines();
+        self.state.apply(line, &event);
+        let mut facts = self.facts.lock().unwrap_or_else(PoisonError::into_inner);
+        facts.apply(line, &event);
+        drop(facts);
+        self.publish(&event);
+        Ok(())
+    }
+
+    fn has_note(&self, note: &String) -> bool {
+        self.state.notes().contains(note) || self.observer_failures.contains(note)
+    }
+
+    /// Publishes on the bus. An observer that fails is reported once, and never stops a run.
+    fn publish(&mut self, event: &Event) {
+        self.bus.emit(event);
+        for failure in self.bus.take_failures() {
+            let note = format!("an observer failed: {failure}");
+            if !self.has_note(&note) {
+                self.observer_failures.push(note.clone());
+                self.bus.emit(&Event::NoteAdded {
+                    agent_id: crate::events::MAIN_AGENT.into(),
+                    note,
+                });
+                self.bus.take_failures();
+            }
+        }
+    }
+}

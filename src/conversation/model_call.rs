@@ -1,0 +1,409 @@
+//! Asks a model exactly once: an answer that the log has is not asked for again, and an answer is in the log before it
+//! is used.
+//!
+//! A request is recorded with its place and its worst case, then sent; the answer is recorded and synced before anything
+//! depends on it. A replay takes the place of the provider and of nothing else.
+
+use std::time::Instant;
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::conversation::agent::Agent;
+use crate::conversation::budget::Budget;
+use crate::conversation::history::RecordedAnswer;
+use crate::conversation::replay::Replay;
+use crate::conversation::tool_bridge::{InlineTools, ToolBridge};
+use crate::conversation::usage::MODEL_ERROR;
+use crate::error::{Error, Result};
+use crate::events::{Charge, Event, Objection, RequestPlace};
+use crate::llm::PermanentError;
+use crate::llm::mcp::Toolbox;
+use crate::llm::retry::{self, GaveUp, RetryEvent, RetryPolicy};
+use crate::llm::{Answer, Message, Model, ModelRequest, ProviderSession, SessionStart, session_id};
+use crate::secrets::Secrets;
+use crate::state::reason::Reason;
+
+/// A model, its price, and the rules by which it is asked.
+pub struct RecordedModel {
+    pub client: Model,
+    pub provider: &'static str,
+    pub budget: Budget,
+    pub policy: RetryPolicy,
+    pub replay: Option<Replay>,
+    /// An answer may contain keys, also those of other providers.
+    pub secrets: Secrets,
+}
+
+/// A request and where it belongs.
+pub struct ModelCall<'a> {
+    pub place: RequestPlace,
+    pub request: &'a ModelRequest,
+    pub continued: Option<Continuation<'a>>,
+    pub objection: Option<Objection>,
+    /// For a provider that keeps sessions: the one this call belongs to, `None` for one of its own.
+    pub session: Option<SessionRef>,
+    pub tools: Option<InlineTools<'a>>,
+}
+
+impl<'a> ModelCall<'a> {
+    /// A call that is complete in itself.
+    pub fn single(place: RequestPlace, request: &'a ModelRequest) -> ModelCall<'a> {
+        ModelCall {
+            place,
+            request,
+            continued: None,
+            objection: None,
+            session: None,
+            tools: None,
+        }
+    }
+}
+
+/// What a request in a conversation adds to the one before it.
+#[derive(Debug, Clone, Copy)]
+pub struct Continuation<'a> {
+    /// The line of the one before.
+    pub line: u64,
+    pub messages: &'a [Message],
+}
+
+/// A session that a provider keeps, and how its first request enters it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionRef {
+    pub id: String,
+    pub start: SessionStart,
+}
+
+impl SessionRef {
+    /// The session of an agent's scope; the same id again after a crash.
+    pub fn of(agent: &Agent, turn: u32, start: SessionStart) -> SessionRef {
+        let key = agent.scope.key(agent.log.agent_id());
+        SessionRef {
+            id: session_id(&format!("{} {key} {turn}", agent.run_id)),
+            start,
+        }
+    }
+}
+
+/// What came back, and the line of the request where one was recorded now.
+pub struct Exchange {
+    pub answer: RecordedAnswer,
+    pub line: Option<u64>,
+}
+
+/// A request as it is sent.
+struct PendingRequest {
+    body: String,
+    hash: String,
+    worst: Charge,
+    /// What the log gets of it.
+    content: Value,
+    session: Option<ProviderSession>,
+}
+
+impl RecordedModel {
+    /// Returns the answer at a place, from the log or from the provider.
+    pub fn exchange(&mut self, agent: &Agent, mut call: ModelCall<'_>) -> Result<Exchange> {
+        if let Some(answer) = agent.history(|history| history.answer(call.place).cloned()) {
+            return Ok(Exchange { answer, line: None });
+        }
+        loop {
+            let pending = self.pending(agent, &call)?;
+            let line = self.announce(agent, &call, &pending)?;
+            let started = Instant::now();
+            let answer = match &self.replay {
+                Some(replay) => Some(replay.answer(
+                    agent.log.agent_id(),
+                    call.place,
+                    &self.redacted(pending.content.clone()),
+                    &call.request.varying,
+                )?),
+                None => self.send(agent, &call.place, &pending, call.tools.take())?,
+            };
+            // A request that was refused for one of its fields is another request without it: with a line, a hash and a
+            // worst case of its own.
+            let Some(answer) = answer else { continue };
+            let answer = answer.map(|answer| self.as_logged(answer));
+            self.record_answer(agent, call.place, &pending, &answer, started)?;
+            return Ok(Exchange {
+                answer,
+                line: Some(line),
+            });
+        }
+    }
+
+    fn pending(&self, agent: &Agent, call: &ModelCall<'_>) -> Result<PendingRequest> {
+        let body = self.client.encode(call.request);
+        Ok(PendingRequest {
+            hash: format!("sha256:{}", hex(&Sha256::digest(body.as_bytes()))),
+            worst: self.budget.worst(body.len(), call.request.max_tokens),
+            content: match call.continued {
+                Some(continued) => json!({"messages": continued.messages}),
+                None => serde_json::to_value(call.request)
+                    .map_err(|error| Error::Bug(error.to_string()))?,
+            },
+            session: self
+                .client
+                .is_session()
+                .then(|| self.session(agent, call))
+                .transpose()?,
+            body,
+        })
+    }
+
+    fn session(&self, agent: &Agent, call: &ModelCall<'_>) -> Result<ProviderSession> {
+        let usd_left = agent.log.read(|state| self.budget.left(state.usage()))?;
+        let is_again = agent.history(|history| history.request(call.place).is_some());
+        let own = || SessionRef::of(agent, call.place.turn, SessionStart::Fresh);
+        let has_begun = is_again || (call.session.is_some() && call.place.turn > 0);
+        let SessionRef { id, start } = call.session.clone().unwrap_or_else(own);
+        Ok(ProviderSession {
+            id,
+            start: if has_begun {
+                SessionStart::Continue
+            } else {
+                start
+            },
+            resume_prompt: call
+                .tools
+                .as_ref()
+                .and_then(|tools| tools.resume_prompt.clone()),
+            usd_left,
+            turns_left: call.tools.as_ref().map(|tools| tools.turns_left),
+        })
+    }
+
+    /// The answer as the log will have it: the run, a resume and a replay use the same text.
+    fn as_logged(&self, answer: Answer) -> Answer {
+        let value = serde_json::to_value(&answer).unwrap_or_default();
+        if !self.secrets.is_in(&value.to_string()) {
+            return answer;
+        }
+        serde_json::from_value(self.redacted(value)).unwrap_or(answer)
+    }
+
+    fn redacted(&self, mut value: Value) -> Value {
+        self.secrets.redact_value(&mut value);
+        value
+    }
+
+    /// Whether the provider runs tools itself, in a session that it keeps.
+    pub fn runs_tools_itself(&self) -> bool {
+        self.client.is_session()
+    }
+
+    /// Sets the time at which asking ends, also in mid-answer.
+    pub fn set_deadline(&mut self, until: Option<Instant>) {
+        self.policy.until = until;
+        self.client.set_deadline(until);
+    }
+
+    /// Records the request, with its worst case reserved in the budget. Returns its line.
+    fn announce(
+        &self,
+        agent: &Agent,
+        call: &ModelCall<'_>,
+        pending: &PendingRequest,
+    ) -> Result<u64> {
+        let ModelCall { place, request, .. } = *call;
+        if call.continued.is_some() {
+            agent.log.publish_detail(|| Event::PromptSent {
+                agent_id: agent.id(),
+                place,
+                request: serde_json::to_value(request).unwrap_or_default(),
+            });
+        }
+        if let Some(session) = &pending.session {
+            agent.log.record(Event::ClaudeInvocationStarted {
+                agent_id: agent.id(),
+                state_name: agent.state_name.clone(),
+                session_id: session.id.clone(),
+                is_fork: matches!(session.start, SessionStart::Fork { .. }),
+                is_reminder: place.turn > 0,
+                reminder_attempt: place.turn,
+            })?;
+        }
+        let event = Event::ModelRequested {
+            agent_id: agent.id(),
+            place,
+            provider: self.provider.into(),
+            model: request.model.clone(),
+            hash: pending.hash.clone(),
+            worst: pending.worst,
+            continues: call.continued.map(|continued| continued.line),
+            objection: call.objection,
+            request: pending.content.clone(),
+        };
+        agent.log.record_if(event, |state| match pending.session {
+            Some(_) => Ok(()),
+            None => self.budget.check(pending.worst, state.usage()),
+        })
+    }
+
+    fn record_answer(
+        &self,
+        agent: &Agent,
+        place: RequestPlace,
+        pending: &PendingRequest,
+        answer: &RecordedAnswer,
+        started: Instant,
+    ) -> Result<()> {
+        agent.log.record_synced(Event::ModelAnswered {
+            agent_id: agent.id(),
+            place,
+            hash: pending.hash.clone(),
+            cost_usd: answer
+                .as_ref()
+                .ok()
+                .and_then(|answer| self.budget.cost(answer)),
+            duration_ms: started.elapsed().as_millis() as u64,
+            answer: answer
+                .as_ref()
+                .ok()
+                .and_then(|answer| serde_json::to_value(answer).ok()),
+            error: answer.as_ref().err().map(ToString::to_string),
+        })
+    }
+
+    /// Sends a request until it is answered. Returns `None` where the client wants to send it without a field.
+    fn send(
+        &mut self,
+        agent: &Agent,
+        place: &RequestPlace,
+        pending: &PendingRequest,
+        tools: Option<InlineTools<'_>>,
+    ) -> Result<Option<RecordedAnswer>> {
+        let RecordedModel {
+            client,
+            budget,
+            policy,
+            secrets,
+            ..
+        } = self;
+        let attempts = Attempts {
+            agent,
+            place: *place,
+            pending,
+            budget,
+            secrets,
+        };
+        let mut bridge = tools.map(ToolBridge::new);
+        let session = pending.session.clone().unwrap_or_default();
+        let mut attempt = |watch: &mut dyn FnMut(&str)| match &mut *client {
+            Model::Client(client) => client.attempt(&pending.body, watch),
+            Model::Session(client) => {
+                let tools = bridge.as_mut().map(|tools| tools as &mut dyn Toolbox);
+                client.attempt(&session, &pending.body, tools, watch)
+            }
+        };
+        let got = retry::ask(&mut attempt, policy, &agent.cancel, &mut |event| {
+            attempts.record(event)
+        });
+        bridge.and_then(ToolBridge::failure).map_or(Ok(()), Err)?;
+        let clean = |message: String| secrets.redact(&message).into_owned();
+        match got? {
+            Ok(answer) => Ok(Some(Ok(answer))),
+            Err(GaveUp::FieldRefused) => Ok(None),
+            Err(GaveUp::Permanent(error)) => Ok(Some(Err(PermanentError {
+                message: clean(error.message),
+                ..error
+            }))),
+            Err(GaveUp::OverBudget(message)) => Err(Error::Failed(Reason::Budget, clean(message))),
+            Err(GaveUp::Unavailable(message)) => {
+                Err(Error::Paused(Reason::ProviderUnavailable, clean(message)))
+            }
+            Err(GaveUp::Unauthorized(message)) => {
+                Err(Error::Paused(Reason::ProviderUnauthorized, clean(message)))
+            }
+            Err(GaveUp::Stopped) => Err(self.stopped(agent)),
+        }
+    }
+
+    /// Why a request was ended from our side.
+    fn stopped(&self, agent: &Agent) -> Error {
+        if let Err(cancelled) = agent.check_cancelled() {
+            return cancelled;
+        }
+        if self
+            .policy
+            .until
+            .is_some_and(|until| until <= Instant::now())
+        {
+            let text = "the time of the phase was over before the model had answered";
+            return Error::Failed(Reason::PhaseTimeout, text.into());
+        }
+        Error::Bug("a request was ended without a cause".into())
+    }
+}
+
+/// The attempts at one request, as they are recorded.
+struct Attempts<'a> {
+    agent: &'a Agent,
+    place: RequestPlace,
+    pending: &'a PendingRequest,
+    budget: &'a Budget,
+    secrets: &'a Secrets,
+}
+
+impl Attempts<'_> {
+    fn record(&self, event: RetryEvent<'_>) -> Result<()> {
+        let Attempts {
+            agent,
+            place,
+            pending,
+            budget,
+            secrets,
+        } = *self;
+        let agent_id = agent.id();
+        match event {
+            RetryEvent::Piece(piece) => agent.log.stream(|| Event::ModelStreamed {
+                agent_id,
+                place,
+                piece: piece.to_owned(),
+            }),
+            RetryEvent::Sending { attempt } => {
+                let retried = Event::ModelRetried {
+                    agent_id,
+                    place,
+                    attempt,
+                };
+                agent
+                    .log
+                    .record_if(retried, |state| match pending.session {
+                        Some(_) => budget.left(state.usage()).map(drop),
+                        None => budget.check(pending.worst, state.usage()),
+                    })?;
+                Ok(())
+            }
+            RetryEvent::Failed {
+                attempt,
+                message,
+                spent,
+                again_after,
+            } => {
+                let wait =
+                    again_after.map(|delay| format!("; next try in {} s", delay.as_secs_f64()));
+                agent.log.record_synced(Event::ErrorOccurred {
+                    agent_id,
+                    error_type: MODEL_ERROR.into(),
+                    error_message: format!(
+                        "{}{}",
+                        secrets.redact(message),
+                        wait.unwrap_or_default()
+                    ),
+                    current_state: agent.state_name.clone(),
+                    is_retryable: again_after.is_some(),
+                    retry_count: attempt,
+                    max_retries: retry::RETRIES,
+                    charge: budget.charge(spent, pending.worst),
+                })
+            }
+        }
+    }
+}
+
+/// Bytes as lower-case hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
