@@ -5,16 +5,6 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Variables that hold keys, each with the variable of the address that it is for.
-pub const KEYS: [(&str, &str); 4] = [
-    ("ANTHROPIC_API_KEY", ANTHROPIC_ADDRESS),
-    ("ANTHROPIC_AUTH_TOKEN", ANTHROPIC_ADDRESS),
-    ("CLAUDE_CODE_OAUTH_TOKEN", ANTHROPIC_ADDRESS),
-    ("OPENAI_API_KEY", OPENAI_ADDRESS),
-];
-pub const ANTHROPIC_ADDRESS: &str = "ANTHROPIC_BASE_URL";
-pub const OPENAI_ADDRESS: &str = "OPENAI_BASE_URL";
-
 /// The environment of a command.
 pub struct CliEnv {
     variables: BTreeMap<OsString, OsString>,

@@ -5,16 +5,17 @@ use std::path::{Path, PathBuf};
 
 use crate::build::build_log::BuildLog;
 use crate::build::spec::inputs::Inputs;
-use crate::build::spec::{MAX_RETRIES_CEILING, Provider, Spec, collect_inputs, read_spec};
+use crate::build::spec::{GeneratorProvider, MAX_RETRIES_CEILING, Spec, collect_inputs, read_spec};
 use crate::cancel::CancelToken;
-use crate::cli::env::{ANTHROPIC_ADDRESS, CliEnv, KEYS, OPENAI_ADDRESS};
+use crate::cli::env::CliEnv;
 use crate::cli::target::refuse_flags_of_workflows;
 use crate::cli::wiring::OWN_PROGRAM;
 use crate::cli::{RunArguments, not_there_yet};
 use crate::conversation::replay::Replay;
 use crate::error::{Error, Result};
-use crate::llm::claude_code::PROGRAM;
+use crate::llm::http::is_loopback_address;
 use crate::llm::price::{Price, context_of_model};
+use crate::llm::provider::{KEY_VARIABLES, Provider, ProviderFacts};
 use crate::llm::secret::ApiKey;
 use crate::process::Launcher;
 use crate::process::check_env::find_program;
@@ -23,10 +24,6 @@ use crate::secrets::Secrets;
 use crate::state::run::{NewRun, RunState, new_run_id};
 use crate::state::store::Root;
 
-const ANTHROPIC_URL: &str = "https://api.anthropic.com";
-const OPENAI_URL: &str = "https://api.openai.com/v1";
-const ANTHROPIC_MODEL: &str = "claude-sonnet-5-5";
-const OPENAI_MODEL: &str = "gpt-5";
 /// What a model is taken to hold where nothing is known of it.
 const SMALL_CONTEXT: u64 = 32_000;
 /// A key for a server on this machine is a secret from so many characters on.
@@ -108,11 +105,7 @@ impl<'a> RunConfig<'a> {
 
     /// Whether what the model is asked has a price: one that is known here, or one that the provider tells.
     pub fn price_is_known(&self) -> bool {
-        self.price.is_some()
-            || matches!(
-                self.spec.generator.provider,
-                Provider::ClaudeCode | Provider::Template
-            )
+        self.price.is_some() || self.provider().is_none_or(|provider| provider.reports_cost)
     }
 
     /// The spec's file as the state names it: relative to the root where it lies inside.
@@ -125,34 +118,22 @@ impl<'a> RunConfig<'a> {
         inside.unwrap_or(file).display().to_string()
     }
 
-    /// Returns the address of the provider.
-    pub fn base_url(&self) -> String {
-        let public = if self.spec.generator.provider == Provider::OpenAi {
-            OPENAI_URL
-        } else {
-            ANTHROPIC_URL
-        };
-        self.address(self.address_variable())
-            .unwrap_or_else(|| public.to_owned())
+    fn provider(&self) -> Option<&'static ProviderFacts> {
+        self.spec.generator.provider.model().map(Provider::facts)
     }
 
-    fn address_variable(&self) -> &'static str {
-        if self.spec.generator.provider == Provider::OpenAi {
-            OPENAI_ADDRESS
-        } else {
-            ANTHROPIC_ADDRESS
-        }
+    /// Returns the address of the provider, where the spec or the environment gives one.
+    pub fn base_url(&self) -> Option<String> {
+        self.address(self.provider()?.base_url_variable)
     }
 
     /// Returns the address that a variable stands for, where one is given: that of the provider may be in the spec.
     fn address(&self, variable: &str) -> Option<String> {
-        let given = self
-            .spec
-            .generator
-            .base_url
-            .clone()
-            .filter(|_| variable == self.address_variable());
-        given.or_else(|| self.env.text(variable))
+        let is_of_provider = |provider: &ProviderFacts| provider.base_url_variable == variable;
+        let given = self.spec.generator.base_url.clone();
+        given
+            .filter(|_| self.provider().is_some_and(is_of_provider))
+            .or_else(|| self.env.text(variable))
     }
 
     /// Returns the values that must appear nowhere. A short key for this machine is a placeholder such as `lm-studio`:
@@ -160,9 +141,11 @@ impl<'a> RunConfig<'a> {
     pub fn secrets(&self) -> Secrets {
         let is_placeholder = |key: &str, address: &str| {
             key.chars().count() < SHORTEST_LOCAL_KEY
-                && self.address(address).is_some_and(|url| is_loopback(&url))
+                && self
+                    .address(address)
+                    .is_some_and(|url| is_loopback_address(&url))
         };
-        let keys = KEYS
+        let keys = KEY_VARIABLES
             .iter()
             .filter_map(|(key, address)| Some((self.env.text(key)?, *address)));
         Secrets::new(
@@ -173,13 +156,17 @@ impl<'a> RunConfig<'a> {
 
     /// Returns the provider's key, or refuses where it needs one and has none.
     pub fn key(&self) -> Result<Option<ApiKey>> {
-        let variable = match self.spec.generator.provider {
-            Provider::Anthropic => "ANTHROPIC_API_KEY",
-            Provider::OpenAi => "OPENAI_API_KEY",
-            Provider::ClaudeCode | Provider::Template => return Ok(None),
+        let Some(provider) = self.provider() else {
+            return Ok(None);
         };
+        let Some(variable) = provider.key_variable else {
+            return Ok(None);
+        };
+        let base_url = self.base_url();
+        let is_on_loopback =
+            is_loopback_address(base_url.as_deref().unwrap_or(provider.default_base_url));
         let may_lack = self.arguments.replay.is_some()
-            || (self.spec.generator.provider == Provider::OpenAi && is_loopback(&self.base_url()));
+            || (provider.needs_no_key_on_loopback && is_on_loopback);
         match self.env.text(variable) {
             Some(key) if key.chars().all(|c| c.is_ascii_graphic()) => Ok(ApiKey::new(&key)),
             Some(_) => Err(Error::Usage(format!(
@@ -194,15 +181,19 @@ impl<'a> RunConfig<'a> {
 
     /// Returns the program that asks the model, or refuses where the provider is one that is not there.
     pub fn client_program(&self) -> Result<Option<PathBuf>> {
-        if self.spec.generator.provider != Provider::ClaudeCode || self.arguments.replay.is_some() {
+        let Some(provider) = self.provider().filter(|_| self.arguments.replay.is_none()) else {
             return Ok(None);
-        }
+        };
+        let Some(program) = &provider.program else {
+            return Ok(None);
+        };
         let path = self.env.text("PATH").unwrap_or_default();
         let workspace = self.env.root.join("workspace");
-        match find_program(OsStr::new(&path), OsStr::new(PROGRAM), &workspace) {
+        match find_program(OsStr::new(&path), OsStr::new(program.name), &workspace) {
             Some(program) => Ok(Some(program)),
             None => Err(Error::Usage(format!(
-                "{PROGRAM} is not on PATH; provider claude-code needs it (npm install -g @anthropic-ai/claude-code)"
+                "{} is not on PATH; provider {} needs it ({})",
+                program.name, provider.name, program.install_command
             ))),
         }
     }
@@ -223,11 +214,7 @@ impl<'a> RunConfig<'a> {
 
     /// Returns the provider's name.
     pub fn provider_name(&self) -> &'static str {
-        let provider = self.spec.generator.provider;
-        Provider::NAMES
-            .iter()
-            .find(|(_, known)| *known == provider)
-            .map_or("", |(name, _)| name)
+        self.spec.generator.provider.name()
     }
 
     /// Returns what this system gives to keep programs in, or nothing where the command line wants none of it.
@@ -259,12 +246,10 @@ fn refuse_colon(root: &Path) -> Result<()> {
 /// The command line wins over the spec.
 fn apply_arguments(spec: &mut Spec, arguments: &RunArguments) -> Result<()> {
     if let Some(name) = &arguments.provider {
-        let known = Provider::NAMES
-            .iter()
-            .find(|(known, _)| known == name)
-            .map(|(_, provider)| *provider);
-        let names: Vec<_> = Provider::NAMES.iter().map(|(name, _)| *name).collect();
-        spec.generator.provider = known.ok_or_else(|| {
+        let providers = GeneratorProvider::names();
+        let known = providers.iter().find(|(known, _)| known == name);
+        spec.generator.provider = known.map(|(_, provider)| *provider).ok_or_else(|| {
+            let names: Vec<&str> = providers.iter().map(|(name, _)| *name).collect();
             Error::Usage(format!(
                 "unknown provider {name:?}; there are {}",
                 names.join(", ")
@@ -301,11 +286,9 @@ pub fn known_price(spec: &Spec) -> Result<Option<Price>> {
         .price
         .map(|price| Price::given(price.input, price.output));
     let price = given.or_else(|| Price::of_model(&model_name(spec)));
-    let is_priced = matches!(
-        spec.generator.provider,
-        Provider::Anthropic | Provider::OpenAi
-    );
-    if !is_priced || price.is_some() || spec.budget.usd.is_none() {
+    let provider = spec.generator.provider.model().map(Provider::facts);
+    let needs_price = provider.is_some_and(|provider| !provider.reports_cost);
+    if !needs_price || price.is_some() || spec.budget.usd.is_none() {
         return Ok(price);
     }
     let problem = format!(
@@ -319,60 +302,17 @@ pub fn known_price(spec: &Spec) -> Result<Option<Price>> {
 }
 
 fn model_name(spec: &Spec) -> String {
-    let default = match spec.generator.provider {
-        Provider::Anthropic => ANTHROPIC_MODEL,
-        Provider::OpenAi => OPENAI_MODEL,
-        Provider::ClaudeCode | Provider::Template => "",
-    };
+    let provider = spec.generator.provider.model().map(Provider::facts);
+    let default = provider.map_or("", |provider| provider.default_model);
     spec.generator
         .model
         .clone()
         .unwrap_or_else(|| default.to_owned())
 }
 
-/// Whether an address leads to this machine.
-fn is_loopback(url: &str) -> bool {
-    let after_scheme = url.split_once("://").map_or(url, |(_, rest)| rest);
-    let authority = after_scheme
-        .split(['/', '?', '#'])
-        .next()
-        .unwrap_or_default();
-    let host = authority
-        .rsplit_once('@')
-        .map_or(authority, |(_, host)| host);
-    let host = match host.strip_prefix('[') {
-        Some(bracketed) => bracketed.split(']').next().unwrap_or_default(),
-        None => host.split(':').next().unwrap_or_default(),
-    };
-    let is_address = host
-        .parse::<std::net::IpAddr>()
-        .is_ok_and(|address| address.is_loopback());
-    is_address || host.eq_ignore_ascii_case("localhost")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn loopback_is_known_by_its_address() {
-        for url in [
-            "http://127.0.0.1:8080/v1",
-            "http://localhost/v1",
-            "http://[::1]:1/",
-            "https://u:p@127.9.9.9/",
-        ] {
-            assert!(is_loopback(url), "{url}");
-        }
-        for url in [
-            "https://api.openai.com/v1",
-            "http://192.0.2.1:9/v1",
-            "http://localhost.evil.example/",
-            "http://127.0.0.1@evil.example/",
-        ] {
-            assert!(!is_loopback(url), "{url}");
-        }
-    }
 
     #[test]
     fn retries_are_clamped_with_a_warning() {

@@ -18,8 +18,8 @@ use crate::build::generators::model::FilesModel;
 use crate::build::generators::prompt::{FILES_MODE, PromptTemplates};
 use crate::build::generators::template::TemplateGenerator;
 use crate::build::protection::{VerifiedFiles, frozen_places};
+use crate::build::spec::GeneratorMode;
 use crate::build::spec::inputs::InputKind;
-use crate::build::spec::{GeneratorMode, Provider};
 use crate::build::tampering::TamperingRules;
 use crate::cancel::CancelToken;
 use crate::cli;
@@ -30,11 +30,7 @@ use crate::conversation::event_log::EventLog;
 use crate::conversation::model_call::RecordedModel;
 use crate::conversation::replay::{Replay, true_path};
 use crate::error::{Error, Result};
-use crate::llm::Model;
-use crate::llm::anthropic::Anthropic;
-use crate::llm::claude_code::{ClaudeCode, ClaudeSetup, PROGRAM};
-use crate::llm::endpoint::Endpoint;
-use crate::llm::openai::OpenAi;
+use crate::llm::provider::{ConnectSettings, ProgramSettings, connect};
 use crate::llm::retry::RetryPolicy;
 use crate::process::cache::{CacheDir, Caches};
 use crate::process::check_env::CallerEnv;
@@ -223,18 +219,19 @@ fn generator(
     env: Rc<ChildEnv>,
 ) -> Result<Box<dyn Generator>> {
     let generator = &config.spec.generator;
-    let endpoint = Endpoint {
-        base_url: config.base_url(),
-        key: config.key()?,
-        idle_timeout: config.env.idle_timeout().unwrap_or(generator.idle_timeout),
-        cancel: cancel.clone(),
+    let Some(provider) = generator.provider.model() else {
+        return Ok(Box::new(TemplateGenerator));
     };
-    let client = match generator.provider {
-        Provider::Template => return Ok(Box::new(TemplateGenerator)),
-        Provider::OpenAi => Model::Client(Box::new(OpenAi::new(endpoint))),
-        Provider::Anthropic => Model::Client(Box::new(Anthropic::new(endpoint))),
-        Provider::ClaudeCode => Model::Session(Box::new(claude_code(config, root, &endpoint)?)),
-    };
+    let client = connect(
+        provider,
+        ConnectSettings {
+            base_url: config.base_url(),
+            key: config.key()?,
+            idle_timeout: config.env.idle_timeout().unwrap_or(generator.idle_timeout),
+            cancel: cancel.clone(),
+            program: client_program(config, root)?,
+        },
+    );
     let model_call = RecordedModel {
         client,
         provider: config.provider_name(),
@@ -268,21 +265,14 @@ fn generator(
     })
 }
 
-fn claude_code(config: &RunConfig<'_>, root: &Root, endpoint: &Endpoint) -> Result<ClaudeCode> {
-    let mut env = for_client(config.env.variables());
-    if let Some(address) = &config.spec.generator.base_url {
-        env.insert("ANTHROPIC_BASE_URL".into(), address.into());
-    }
-    Ok(ClaudeCode::new(ClaudeSetup {
+/// Returns how a provider that is a program is started.
+fn client_program(config: &RunConfig<'_>, root: &Root) -> Result<ProgramSettings> {
+    Ok(ProgramSettings {
         launcher: Launcher::open(Path::new(OWN_PROGRAM)),
-        program: config
-            .client_program()?
-            .unwrap_or_else(|| PathBuf::from(PROGRAM)),
+        path: config.client_program()?,
         temporary: config.env.temporary(),
         root: true_path(&root.path),
-        env,
-        idle_timeout: endpoint.idle_timeout,
+        env: for_client(config.env.variables()),
         secrets: config.secrets(),
-        cancel: endpoint.cancel.clone(),
-    }))
+    })
 }

@@ -145,6 +145,11 @@ fn build(url: &Url, read_timeout: Duration) -> Result<Client, HttpFailure> {
         .map_err(|error| HttpFailure::NotSent(format!("cannot set up HTTP: {}", explain(error))))
 }
 
+/// Whether an address leads to this machine.
+pub fn is_loopback_address(address: &str) -> bool {
+    Url::parse(address).is_ok_and(|url| is_loopback(&url))
+}
+
 fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost"
@@ -299,7 +304,9 @@ mod tests {
 
     use reqwest::header::HeaderMap;
 
-    use super::{HttpExchange, HttpFailure, HttpPart, HttpPost, MAX_BODY, Transport};
+    use super::{
+        HttpExchange, HttpFailure, HttpPart, HttpPost, MAX_BODY, Transport, is_loopback_address,
+    };
     use crate::cancel::CancelToken;
     use crate::llm::test_server::{ScriptStep, TestServer};
 
@@ -330,6 +337,28 @@ mod tests {
     fn exchange(steps: Vec<ScriptStep>) -> (u16, Result<Vec<u8>, HttpFailure>) {
         let server = TestServer::start(vec![steps]);
         collect(start(&server.url, &CancelToken::never().unwrap()).unwrap())
+    }
+
+    #[test]
+    fn loopback_is_known_by_its_address() {
+        for url in [
+            "http://127.0.0.1:8080/v1",
+            "http://localhost/v1",
+            "http://LOCALHOST",
+            "http://[::1]:1/",
+            "https://u:p@127.9.9.9/",
+        ] {
+            assert!(is_loopback_address(url), "{url}");
+        }
+        for url in [
+            "https://api.openai.com/v1",
+            "http://192.0.2.1:9/v1",
+            "http://localhost.evil.example/",
+            "http://127.0.0.1@evil.example/",
+            "localhost",
+        ] {
+            assert!(!is_loopback_address(url), "{url}");
+        }
     }
 
     #[test]

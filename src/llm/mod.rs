@@ -11,6 +11,7 @@ pub mod line_buffer;
 pub mod mcp;
 pub mod openai;
 pub mod price;
+pub mod provider;
 pub mod retry;
 pub mod secret;
 pub mod sse;

@@ -6,7 +6,9 @@
 use std::path::{Component, Path, PathBuf};
 
 use super::diagnostic::{Diagnostic, shown_path};
-use super::model::{GeneratorMode, GeneratorSpec, LimitsSpec, PriceSpec, Provider, SandboxSpec};
+use super::model::{
+    GeneratorMode, GeneratorProvider, GeneratorSpec, LimitsSpec, PriceSpec, SandboxSpec,
+};
 use super::node::Node;
 use super::validate::{SpecValidator, amount, seconds};
 use crate::process::sandbox::policy::refusal;
@@ -168,8 +170,8 @@ impl SpecValidator<'_> {
     }
 }
 
-fn provider(node: &Node) -> Result<Provider, Diagnostic> {
-    node.choice("provider", &Provider::NAMES)
+fn provider(node: &Node) -> Result<GeneratorProvider, Diagnostic> {
+    node.choice("provider", &GeneratorProvider::names())
 }
 
 fn base_url(node: &Node) -> Result<String, Diagnostic> {

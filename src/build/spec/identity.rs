@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use super::inputs::{InputKind, Inputs, WorkspaceInput};
-use super::model::{CheckSpec, GeneratorMode, InputSource, Provider, Spec};
+use super::model::{CheckSpec, GeneratorMode, InputSource, Spec};
 
 /// Returns the hash: every part with its length before it, so that no two different specs spell the same bytes.
 pub(super) fn hash(spec: &Spec, inputs: &Inputs) -> String {
@@ -118,13 +118,7 @@ impl SpecHasher<'_> {
 
     /// Adds who generates, in which mode, and with the user's own templates, prompts and environments.
     fn generator(&mut self, spec: &Spec, inputs: &Inputs) {
-        let provider = Provider::NAMES
-            .iter()
-            .find(|(_, known)| *known == spec.generator.provider);
-        self.record(
-            ["provider"],
-            provider.map_or("", |(name, _)| name).as_bytes(),
-        );
+        self.record(["provider"], spec.generator.provider.name().as_bytes());
         self.record(
             ["agent"],
             &[u8::from(spec.generator.mode == GeneratorMode::Agent)],

@@ -27,8 +27,8 @@ pub use collect::collect_inputs;
 pub use diagnostic::{SourceLocation, quote_yaml};
 pub use inputs::UserPrompts;
 pub use model::{
-    BudgetSpec, CHECK_TIMEOUT_CEILING, CheckSpec, GeneratorMode, GeneratorSpec, InputSource,
-    LimitsSpec, MAX_RETRIES_CEILING, OnTimeout, PriceSpec, Provider, SandboxSpec, Spec,
+    BudgetSpec, CHECK_TIMEOUT_CEILING, CheckSpec, GeneratorMode, GeneratorProvider, GeneratorSpec,
+    InputSource, LimitsSpec, MAX_RETRIES_CEILING, OnTimeout, PriceSpec, SandboxSpec, Spec,
     WritableDir,
 };
 pub use prompts::VARIABLES;

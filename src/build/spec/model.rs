@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::diagnostic::{SourceLocation, quote_yaml};
+use crate::llm::provider::Provider;
 use crate::workspace::safe_path::SafePath;
 
 pub const MAX_RETRIES_CEILING: u32 = 50;
@@ -104,22 +105,37 @@ pub enum OnTimeout {
     Patch,
 }
 
+/// What generates: a model, or a folder of ready answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Provider {
-    Anthropic,
-    OpenAi,
-    ClaudeCode,
+pub enum GeneratorProvider {
+    Model(Provider),
     Template,
 }
 
-impl Provider {
+impl GeneratorProvider {
     /// Every provider with its name in a spec and on the command line.
-    pub const NAMES: [(&'static str, Provider); 4] = [
-        ("anthropic", Provider::Anthropic),
-        ("openai", Provider::OpenAi),
-        ("claude-code", Provider::ClaudeCode),
-        ("template", Provider::Template),
-    ];
+    pub fn names() -> Vec<(&'static str, GeneratorProvider)> {
+        let models = Provider::ALL.map(GeneratorProvider::Model).into_iter();
+        models
+            .chain([GeneratorProvider::Template])
+            .map(|provider| (provider.name(), provider))
+            .collect()
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            GeneratorProvider::Model(provider) => provider.facts().name,
+            GeneratorProvider::Template => "template",
+        }
+    }
+
+    /// Returns the provider of the model, if a model generates.
+    pub fn model(self) -> Option<Provider> {
+        match self {
+            GeneratorProvider::Model(provider) => Some(provider),
+            GeneratorProvider::Template => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,7 +146,7 @@ pub enum GeneratorMode {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct GeneratorSpec {
-    pub provider: Provider,
+    pub provider: GeneratorProvider,
     /// `None`: the provider's default.
     pub model: Option<String>,
     pub mode: GeneratorMode,
@@ -151,7 +167,7 @@ pub struct GeneratorSpec {
 impl Default for GeneratorSpec {
     fn default() -> GeneratorSpec {
         GeneratorSpec {
-            provider: Provider::Anthropic,
+            provider: GeneratorProvider::Model(Provider::default()),
             model: None,
             mode: GeneratorMode::Files,
             base_url: None,
@@ -174,10 +190,10 @@ impl GeneratorSpec {
     /// Returns why the parts do not go together, if they do not; asked again where the command line changes one.
     pub fn contradiction(&self) -> Option<&'static str> {
         match (self.provider, self.mode, &self.template) {
-            (Provider::Template, GeneratorMode::Agent, _) => {
+            (GeneratorProvider::Template, GeneratorMode::Agent, _) => {
                 Some("provider `template` has no `mode: agent`")
             }
-            (Provider::Template, GeneratorMode::Files, None) => {
+            (GeneratorProvider::Template, GeneratorMode::Files, None) => {
                 Some("provider `template` needs `generator.template`, a folder")
             }
             _ => None,

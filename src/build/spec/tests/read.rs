@@ -8,7 +8,7 @@ use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptes
 use tempfile::TempDir;
 
 use super::Folder;
-use crate::build::spec::{GeneratorMode, InputSource, OnTimeout, Provider, Spec, read_spec};
+use crate::build::spec::{GeneratorMode, InputSource, OnTimeout, Spec, read_spec};
 
 const HEAD: &str = "name: calc\ndescription: Write it.\n";
 const CHECK: &str = "name: calc\ndescription: Write it.\nchecks:\n  - command: [make]\n";
@@ -63,8 +63,8 @@ fn what_nobody_says_is_the_default() {
     assert_eq!(spec.checks[0].command, ["python3", "-m", "pytest"]);
     let generator = &spec.generator;
     assert_eq!(
-        (generator.provider, generator.mode),
-        (Provider::Anthropic, GeneratorMode::Files)
+        (generator.provider.name(), generator.mode),
+        ("anthropic", GeneratorMode::Files)
     );
     assert_eq!(
         (
@@ -145,8 +145,8 @@ fn every_field_arrives() {
     );
     assert_eq!((spec.on_timeout, spec.max_retries), (OnTimeout::Patch, 2));
     assert_eq!(
-        (spec.generator.provider, spec.generator.mode),
-        (Provider::OpenAi, GeneratorMode::Agent)
+        (spec.generator.provider.name(), spec.generator.mode),
+        ("openai", GeneratorMode::Agent)
     );
     assert_eq!(
         (spec.generator.temperature, spec.generator.context),
