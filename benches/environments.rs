@@ -1,21 +1,21 @@
-//! What the environments cost beyond what they cannot avoid, asked of `serve` over its pipes like an agent would. Run
+//! Overhead of the environments, measured through the pipes of `serve` as a client does. Run
 //! it with `cargo bench --bench environments`; it takes about a minute.
 //!
-//! Nothing is asserted. Each row compares what is measured with a baseline that was measured in turns with it: both
-//! medians and the median of their ratios; then, as quiet as the machine became, both 10th percentiles and their ratio,
-//! which tells more on a busy one; and what is aimed at. What is measured always has the JSON of question and answer
-//! and all three screens in it; the baselines have neither. The rows:
+//! Nothing is asserted. Each row compares a measurement with a baseline that is measured in alternation: both medians
+//! and the median of their ratios; both 10th percentiles and their ratio, which are less affected by other load; and
+//! the target. Every measurement includes the JSON of request and answer and all three screens; the baselines have
+//! neither. The rows:
 //!
 //! - *bash true*: against the same command with an `echo` behind it, written to a bare bash and read back from its
 //!   pipe; and, where Python has the package `pexpect`, against its `replwrap` without the 50 ms that it sleeps before
-//!   it sends (its habit, not its work).
+//!   it sends.
 //! - *python 1+1*: against a loop of `exec` in a bare interpreter.
-//! - *9 MB*: what one command prints, `cat` of a file, as fast as can be, and `seq`, which has to make its lines; read
-//!   from the pipe of a bare bash as the baseline.
-//! - *1 GB*: the same for what is far too much to be kept, in MB per second; more is better. Below it the server's own
+//! - *9 MB*: the output of one command, `cat` of a file and `seq`, which generates its lines; the baseline reads it
+//!   from the pipe of a bare bash.
+//! - *1 GB*: the same for output above the limit, in MB per second; more is better. Below it the server's own
 //!   peak memory in MB (VmHWM), after the flood against before.
-//! - *screen*: `true` where the editor shows five views of 1,000 lines against `true` where it shows none.
-//! - *search*: the editor's over 5,000 files that were read before, where `rg` is on PATH, against starting that.
+//! - *screen*: `true` where the editor shows five views of 1,000 lines against `true` without views.
+//! - *search*: the editor's search over 5,000 cached files against `rg`, where that is on PATH.
 
 #![allow(
     clippy::unwrap_used,
@@ -73,7 +73,7 @@ fn main() {
     flood(folder.path());
 }
 
-/// Samples of a baseline and of what is compared with it, measured in turns.
+/// Samples of a baseline and of the measurement, taken in alternation.
 #[derive(Default)]
 struct Pairs(Vec<(f64, f64)>);
 
@@ -106,7 +106,7 @@ impl Pairs {
     }
 }
 
-/// Milliseconds of the clock.
+/// Wall-clock milliseconds.
 fn cost(work: impl FnOnce()) -> f64 {
     let begun = Instant::now();
     work();
@@ -134,7 +134,7 @@ fn bash(project: &Path) {
     }
 }
 
-/// Whether something optional can be had.
+/// Whether an optional program is there.
 fn is_there(command: &mut Command) -> bool {
     command
         .stdout(Stdio::null())
@@ -272,10 +272,10 @@ fn flood(project: &Path) {
     peak.print("peak of serve after it / before", "measured < 200");
 }
 
-/// A program that is asked over its stdin and answers on its stdout.
+/// A program with requests on its stdin and answers on its stdout.
 struct Peer {
     child: Child,
-    /// Taken at the end, which is how it hears of it.
+    /// Dropped at the end, which gives the program EOF.
     input: Option<ChildStdin>,
     output: ChildStdout,
 }
@@ -314,7 +314,7 @@ impl Peer {
         )
     }
 
-    /// Sends text, and returns what comes up to `end`, after which nothing may come.
+    /// Sends text and returns the answer up to `end`, after which nothing must follow.
     fn ask(&mut self, text: &str, end: &str) -> String {
         self.input
             .as_mut()
@@ -349,7 +349,7 @@ impl Peer {
         answer
     }
 
-    /// Returns the peak memory so far, in MB.
+    /// The peak memory so far, in MB.
     fn peak(&self) -> f64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let peak = status

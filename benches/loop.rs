@@ -1,21 +1,20 @@
-//! What the build loop costs beyond what it cannot avoid. Run it with `cargo bench`; it takes about a minute.
+//! Overhead of the build loop. Run it with `cargo bench --bench loop`; it takes about a minute.
 //!
-//! Nothing is asserted. A machine is noisy and its disk more so: each row compares what is measured with a baseline
-//! that was measured in turns with it, and shows both medians, the median of their ratios, and the median and the 10th
-//! percentile of their differences, beside the difference that is aimed at. The rows:
+//! Nothing is asserted. Machines and disks are noisy: each row compares a measurement with a baseline that is measured
+//! in alternation, and shows both medians, the median of their ratios, the median and the 10th percentile of their
+//! differences, and the target difference. The rows:
 //!
-//! - *cold start*, *status*: the binary started and waited for, against `/bin/true`; `status` in a root with a
+//! - *cold start*, *status*: start and end of the binary, against `/bin/true`; `status` in a root with a
 //!   finished run.
-//! - *keeper*: `process::run` of `/bin/true`, against plain spawning and waiting.
+//! - *keeper*: `process::run` of `/bin/true` under the supervisor, against plain spawning and waiting.
 //! - *iteration*: patch and test once, with prepared answers (template) or with a model on a loopback socket (http),
-//!   as (a run of 50 retries - a run of 1 retry) / 49. The floor does by hand what an iteration has to: it starts and
+//!   as (a run of 50 retries - a run of 1 retry) / 49. The baseline does only the necessary work: it starts and
 //!   waits for the same check, makes the same request, and writes and syncs the same files. The difference is our
-//!   own time. "no sync": the same floor without its syncs, so that durability is seen too. "processor": the same as
-//!   processor time, which on a busy machine tells more than the clock. "memory": all of it in /dev/shm, where a sync
-//!   costs nothing, so that own time is seen without the disk's moods.
-//! - *growth*: the last ten iterations of a run of 50 retries against the first ten, by the log's time stamps.
+//!   overhead. "no sync": the same baseline without syncs, which shows the cost of durability. "processor": CPU
+//!   time, which is less affected by other load. "memory": everything in /dev/shm, where a sync costs nothing.
+//! - *growth*: the last ten iterations of a run of 50 retries against the first ten, by the timestamps of the log.
 //! - *peak*: the orchestrator's own peak memory in MB (VmHWM, read every millisecond until its end), with 50 retries
-//!   against 1; the difference is what 49 iterations leave behind.
+//!   against 1; the difference is the growth over 49 iterations.
 
 #![allow(
     clippy::unwrap_used,
@@ -44,7 +43,7 @@ const CHECK: &str = "/bin/false";
 const STARTS: usize = 100;
 const RUNS: usize = 5;
 const MANY: usize = 50;
-/// How large `state.json` is, and what the log grows by with a check, a request or an answer.
+/// Sizes of `state.json` and of the log lines of a check, a request or an answer.
 const STATE_SIZE: usize = 1000;
 const LOG_SIZE: usize = 1800;
 const HEAD: &str =
@@ -66,7 +65,7 @@ fn main() {
     peak("http", disk, Some(&Server::start()));
 }
 
-/// Samples of a baseline and of what is compared with it, measured in turns.
+/// Samples of a baseline and of the measurement, taken in alternation.
 #[derive(Default)]
 struct Pairs(Vec<(f64, f64)>);
 
@@ -94,7 +93,7 @@ impl Pairs {
     }
 }
 
-/// Milliseconds of the clock, and of processors: this one's and those of children that were waited for.
+/// Milliseconds of wall-clock time and of CPU time, including reaped children.
 fn cost(work: impl FnOnce()) -> [f64; 2] {
     let (cpu, begun) = (cpu(), Instant::now());
     work();
@@ -116,7 +115,7 @@ fn cpu() -> f64 {
         .sum()
 }
 
-/// Cold start, `status`, and the keeper, each against a plain `/bin/true`.
+/// Cold start, `status` and the supervisor, each against a plain `/bin/true`.
 fn starts(place: &Path) {
     let project = Project::new(place, None);
     project.run(1);
@@ -156,10 +155,10 @@ fn finish(command: &mut Command) {
         .unwrap();
 }
 
-/// One iteration of the loop against its floor, and the last ones of a run against the first.
+/// One iteration of the loop against its baseline, and the last ones of a run against the first.
 fn iterations(name: &str, place: &Path, server: Option<&Server>) {
     let project = Project::new(place, server);
-    // The first run warms up, and the server learns from it what a request looks like.
+    // The first run warms up and gives the server an example of a request.
     project.run(1);
     let mut floor = Floor::new(place, server);
     let [mut own, mut with_syncs, mut processor, mut growth] = [(); 4].map(|()| Pairs::default());
@@ -260,7 +259,7 @@ impl Project {
         serde_json::from_slice(&fs::read(self.root().join("state.json")).unwrap()).unwrap()
     }
 
-    /// Returns the peak memory of a run.
+    /// The peak memory of a run.
     fn peak(&self, retries: usize) -> f64 {
         let mut child = self
             .build(retries)
@@ -281,7 +280,7 @@ impl Project {
         peak.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
     }
 
-    /// Returns the time of an iteration in the first ten and in the last ten of the run of many that has just ended.
+    /// The time of an iteration in the first ten and in the last ten of the last run with many retries.
     fn first_and_last(&self) -> (f64, f64) {
         let log = format!("logs/{}.log", self.state()["run_id"].as_str().unwrap());
         let text = fs::read_to_string(self.root().join(log)).unwrap();
@@ -297,7 +296,7 @@ impl Project {
     }
 }
 
-/// What an iteration cannot avoid, done by hand.
+/// The necessary work of an iteration.
 struct Floor {
     folder: TempDir,
     journal: File,
@@ -325,7 +324,7 @@ impl Floor {
         cost(|| (1..MANY).for_each(|_| self.iterate(syncs))).map(|sum| sum / (MANY - 1) as f64)
     }
 
-    /// Asks and keeps the answer, where there is a model; writes a file, saves that it is there, checks, saves again.
+    /// Sends the request and stores the answer, where there is a model; writes a file, saves the state, checks, saves again.
     fn iterate(&mut self, syncs: bool) {
         if self.line.is_some() {
             self.append(syncs);

@@ -1,15 +1,15 @@
-//! What the walls cost: the start of `/bin/true` behind them against a plain one. Run it with `cargo bench --bench
+//! Overhead of the sandbox: the start of `/bin/true` in it against a plain one. Run it with `cargo bench --bench
 //! sandbox`; it takes some seconds.
 //!
-//! Nothing is asserted. Everything is measured in turns, so that a busy machine is busy for all; each row shows both
+//! Nothing is asserted. Everything is measured in alternation, so that other load affects all alike; each row shows both
 //! medians, the median of the ratios, the median and the 10th percentile of the differences, and the difference in
-//! processor time, which on a busy machine tells more than the clock. The rows:
+//! CPU time, which is less affected by other load. The rows:
 //!
-//! - *keeper*: `process::run` without walls, against plain spawning and waiting: what the walls come on top of.
-//! - *full*, *reduced*: with the walls of a project in this place, against the keeper and against plain spawning.
-//! - *member*: a child of a pocket, whose tree and network are there already.
-//! - *python*: an interpreter that does nothing, behind full walls against none.
-//! - *trial*: finding out what the system gives, once per run; the baseline is a plain start.
+//! - *keeper*: `process::run` without a sandbox, against plain spawning and waiting.
+//! - *full*, *reduced*: with the sandbox of a project in this folder, against the supervisor and plain spawning.
+//! - *member*: a child in shared namespaces, whose mount tree and network exist already.
+//! - *python*: an interpreter that does nothing, in the full sandbox against none.
+//! - *trial*: the probe of the system, once per run; the baseline is a plain start.
 
 #![allow(
     clippy::unwrap_used,
@@ -126,7 +126,7 @@ fn start(launcher: &Launcher, place: &Path, words: &[&str]) {
 #[derive(Clone, Copy)]
 struct Cost {
     clock: f64,
-    /// Of processors: this process and children that were waited for.
+    /// CPU time of this process and of reaped children.
     processor: f64,
 }
 

@@ -1,4 +1,4 @@
-//! What agents, shells, interpreters and the user's own programs say to `serve`, and keepers to their orchestrator.
+//! Input of `serve`, of its environments and their programs, and messages between supervisor and orchestrator.
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -13,7 +13,7 @@ use orchestrator::server::protocol::{ServeAction, ServeReply};
 use serde_json::Value;
 
 use crate::files::folder;
-use crate::trial::fuzz;
+use crate::harness::fuzz;
 
 fn answer(item: &QueueItem, out: &mut Vec<u8>) {
     let reply = match item {
@@ -172,8 +172,8 @@ fn host_lines() {
         let mut lines = HostLines::default();
         for chunk in bytes.chunks(1 + bytes.len() / 50) {
             lines.push(chunk);
-            while let Some(said) = lines.take() {
-                if let HostMessage::Line(value) = said {
+            while let Some(message) = lines.take() {
+                if let HostMessage::Line(value) = message {
                     let screen = section(&value);
                     assert!(!screen.content.contains('\x1b') && screen.max_lines < usize::MAX / 2);
                 }
@@ -203,11 +203,14 @@ fn program_yaml() {
     let path = folder.path().join("program.yaml");
     fuzz("program_yaml", &words, |bytes| {
         fs::write(&path, bytes).unwrap();
-        let _ = program(&path);
+        match program(&path) {
+            Ok(program) => assert!(regex::Regex::new(&program.prompt).is_ok()),
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
     });
 }
 
-/// A project for an editor, with a place beside it that it must not reach.
+/// A project for the editor, and a file beside it that it must not reach.
 fn project() -> tempfile::TempDir {
     let folder = folder();
     fs::create_dir(folder.path().join("project")).unwrap();

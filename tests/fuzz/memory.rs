@@ -1,4 +1,4 @@
-//! What each thread holds on the heap, and the most that it held: the tests run side by side.
+//! Heap use per thread, now and at most, since the tests run in parallel.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -8,22 +8,22 @@ thread_local! {
     static MOST: Cell<isize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, counted.
+/// The system allocator with counters.
 pub struct Counting;
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
 fn count(change: isize) {
-    // A thread that is ending has nobody left who would ask.
+    // While a thread ends its counters are gone, and not needed.
     let _ = HELD.try_with(|held| {
         held.set(held.get() + change);
         let _ = MOST.try_with(|most| most.set(most.get().max(held.get())));
     });
 }
 
-#[expect(unsafe_code, reason = "an allocator can be counted in no other way")]
-// SAFETY: every call is passed on as it came; the counting allocates nothing.
+#[expect(unsafe_code, reason = "counting allocations needs a global allocator")]
+// SAFETY: every call is passed on unchanged; counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size().cast_signed());
@@ -38,7 +38,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Returns how many bytes this thread came to hold, at the most, while it did the work.
+/// Runs the work; also returns the peak of the bytes that this thread allocated meanwhile.
 pub fn most_held<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = HELD.get();
     MOST.set(before);
@@ -47,7 +47,7 @@ pub fn most_held<T>(work: impl FnOnce() -> T) -> (T, usize) {
 }
 
 #[test]
-fn what_was_held_and_given_back_counts() {
+fn freed_memory_counts_in_the_peak() {
     let (length, most) = most_held(|| vec![1_u8; 1 << 20].len());
     assert!((length..2 * length).contains(&most), "{most}");
 }

@@ -1,12 +1,12 @@
-//! Inputs nobody would write: examples with bits flipped, parts cut, doubled, joined, nested and exchanged.
+//! Mutations of examples: flipped bits, parts cut, doubled, joined, nested and exchanged.
 //!
-//! The number of an input and the seed decide all of it, so every input can be had again.
+//! An input depends only on its number and the seed, so it can be made again.
 
 use std::ops::Range;
 
 /// The longest input, in bytes.
 const LONGEST: usize = 256 << 10;
-/// One input in so many is blown up.
+/// One input in this many is enlarged.
 const BLOWN_UP: usize = 24;
 
 /// Numbers that counts, sizes and times are compared with, or overflow at.
@@ -31,12 +31,12 @@ const NUMBERS: [&str; 16] = [
 const BYTES: [u8; 14] = [
     0, 1, 2, 7, 8, 9, b'\n', b'\r', 0x1b, b' ', 0x7f, 0x80, 0xc3, 0xff,
 ];
-/// What means nothing to a reader that does not know it, and much to one that does.
+/// Characters that some parsers treat specially.
 const CHARACTERS: [&str; 10] = [
     "\u{feff}", "\u{2028}", "\u{202e}", "ß", "é", "e\u{301}", "𝕏", "\u{85}", "\u{9b}", "İ",
 ];
 
-/// A source of numbers that are the same for the same seed.
+/// A deterministic random number generator.
 pub struct Dice(u64);
 
 impl Dice {
@@ -53,7 +53,7 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number below `end`, which is not 0.
+    /// A number below `end`, which is not 0.
     fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.next() % end as u64).unwrap()
     }
@@ -62,7 +62,7 @@ impl Dice {
         of[self.below(of.len())]
     }
 
-    /// Returns a part of something so long; short parts are as likely as long ones.
+    /// A random part of this length; short parts are as likely as long ones.
     fn part(&mut self, length: usize) -> Range<usize> {
         let start = self.below(length + 1);
         let most = (length - start).min(1 << self.below(17));
@@ -70,7 +70,7 @@ impl Dice {
     }
 }
 
-/// Returns a new input made of examples and words.
+/// A new input made of examples and words.
 pub fn mutated(dice: &mut Dice, examples: &[Vec<u8>], words: &[&str]) -> Vec<u8> {
     let mut input = examples[dice.below(examples.len())].clone();
     for _ in 0..=dice.below(4) {
@@ -112,7 +112,7 @@ fn change(input: &mut Vec<u8>, dice: &mut Dice, examples: &[Vec<u8>], words: &[&
     }
 }
 
-/// Goes on, at the end of a line, as another example goes on at the end of one of its lines.
+/// Continues, after the end of a line, with the rest of another example after one of its lines.
 fn join(input: &mut Vec<u8>, other: &[u8], dice: &mut Dice) {
     let (here, there) = (line_end(input, dice), line_end(other, dice));
     input.truncate(here);
@@ -127,7 +127,7 @@ fn line_end(text: &[u8], dice: &mut Dice) -> usize {
         .map_or(text.len(), |end| from + end + 1)
 }
 
-/// Puts another number in the place of one.
+/// Replaces a number by another.
 fn renumber(input: &mut Vec<u8>, dice: &mut Dice) {
     let from = dice.below(input.len() + 1);
     let Some(start) = input[from..]
@@ -153,7 +153,7 @@ fn exchange(input: &mut Vec<u8>, dice: &mut Dice) {
     }
 }
 
-/// Repeats a part or a word very often, alone or as the two halves of a nest.
+/// Repeats a part or a word very often, alone or as opening and closing halves.
 fn blow_up(input: &mut Vec<u8>, dice: &mut Dice, words: &[&str]) {
     let at = dice.part(input.len());
     let room = 1 << (8 + dice.below(11));

@@ -1,4 +1,4 @@
-//! What programs print: cleaned, counted, searched for causes, put into a report.
+//! Output of programs: cleaned, counted, searched for causes, put into a report.
 
 use std::slice::from_ref;
 
@@ -9,7 +9,7 @@ use orchestrator::build::checks::report::{FailedCheck, MAX_REPORT, report};
 use orchestrator::build::checks::text::{cut_middle, escaped, plain, printable};
 use orchestrator::environments::output::ChildOutput;
 
-use crate::trial::fuzz;
+use crate::harness::fuzz;
 
 const WORDS: [&str; 40] = [
     "\x1b[",

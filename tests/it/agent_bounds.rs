@@ -114,7 +114,7 @@ fn repeated_calls_and_endless_output_are_bounded() {
     project.nothing_left();
 }
 
-/// A budget of tokens or USD that is enough for some requests and not for one more.
+/// A token or USD budget that is spent after a few requests.
 fn with_budget(budget: &str, first: Reply) -> (Project, usize) {
     let spec = agent_spec("max_tokens: 1000, price: {input: 1000, output: 1000}")
         + &format!("budget: {{{budget}}}\n");
@@ -288,7 +288,7 @@ fn in_patching_ending_without_a_change_counts_as_a_patch() {
     );
 }
 
-/// A conversation of many turns with results of some size each, then an end.
+/// A conversation of many turns with results of this size, then the end.
 fn long_talk(generator: &str, turns: usize, bytes: usize) -> Vec<Received> {
     let one = |turn: usize| {
         bash(&format!(
@@ -304,7 +304,7 @@ fn long_talk(generator: &str, turns: usize, bytes: usize) -> Vec<Received> {
     .1
 }
 
-/// The messages as they are on the wire, without the marks for the cache.
+/// The messages as sent, without cache markers.
 fn messages(request: &Received) -> Vec<String> {
     let mark = ",\"cache_control\":{\"type\":\"ephemeral\"}";
     request.body["messages"]
@@ -334,7 +334,7 @@ fn over_fifty_turns_the_history_is_compacted_in_few_steps() {
         let mut steps = 0;
         for pair in requests.windows(2) {
             let (before, now) = (messages(&pair[0]), messages(&pair[1]));
-            // The newest message loses its screen; all before it stay, byte for byte, unless a step is made.
+            // The newest message loses its screens; earlier ones stay byte for byte unless the history is compacted.
             let is_kept = now.starts_with(&before[..before.len() - 1]);
             assert_eq!(
                 is_kept,

@@ -1,4 +1,4 @@
-//! Agent mode and files: what counts as changed, what is protected, what steers, and the user's own environments.
+//! Agent mode and files: changed files, protected files, tampering, and user environments.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -373,7 +373,7 @@ fn environments_get_the_check_variables_without_those_of_the_spec() {
     );
     assert!(!got.contains("SECRET_OF"), "{got}");
     let (mine, seen) = (project.workspace("mine"), project.workspace("seen"));
-    // What makes runners report their tests is for checks alone.
+    // Only checks get the variables that make test runners report.
     let of_checks = [
         "SECRET_OF_CHECK",
         "TEST_REPORT_FD",

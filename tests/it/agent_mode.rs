@@ -1,6 +1,6 @@
-//! Agent mode: a phase is a conversation, whatever the model answers in it.
+//! Agent mode: a phase is a conversation. Stop reasons, truncation, refusals, console output.
 //!
-//! Tools and what they give back are in `agent_tools.rs`, bounds are in
+//! Tools and their results are in `agent_tools.rs`, bounds in
 //! `agent_bounds.rs`, crashes and replay in `agent_resume.rs`, prompts in `agent_prompts.rs`.
 
 use serde_json::json;
@@ -9,27 +9,27 @@ use crate::support::project::{Project, RUN, RUN_JSON, checked_by};
 use crate::support::reply::{self, Reply, bash, call};
 use crate::support::server::{Received, Server, ToolResult};
 
-/// A check that is content with 42 in `answer.txt`, and otherwise says what is there.
+/// A check that passes with 42 in `answer.txt` and otherwise prints its content.
 pub const CHECK: &str =
     "grep -qx 42 answer.txt && exit; echo \"answer.txt says $(cat answer.txt)\"; exit 1";
 pub const PROVIDERS: [&str; 2] = ["anthropic", "openai"];
 
-/// Returns a spec of agent mode; `generator` are more of its fields, as in `max_turns: 3`.
+/// A spec of agent mode; `generator` are more of its fields, as in `max_turns: 3`.
 pub fn agent_spec(generator: &str) -> String {
     checked_by(CHECK) + &format!("generator: {{mode: agent, {generator}}}\n")
 }
 
-/// Returns the call that makes the check green.
+/// The call that makes the check green.
 pub fn solve() -> Reply {
     bash("echo 42 > answer.txt")
 }
 
-/// Returns the answer that ends a phase.
+/// The answer that ends a phase.
 pub fn done() -> Reply {
     reply::text("It is done.")
 }
 
-/// Runs a spec with the answers to an end with this code; returns the project and what the model was asked.
+/// Runs a spec with these answers, expects the exit code, and returns the project and the requests.
 pub fn talk(spec: &str, replies: Vec<Reply>, code: i32) -> (Project, Vec<Received>) {
     let server = Server::start(replies);
     let project = Project::with(spec, &server);
@@ -38,10 +38,10 @@ pub fn talk(spec: &str, replies: Vec<Reply>, code: i32) -> (Project, Vec<Receive
     (project, server.requests())
 }
 
-/// Runs the calls, then what solves the task, and returns what each call got back when it was the newest.
+/// Runs the calls, then solves the task; returns the newest result after each call.
 pub fn results(calls: Vec<Reply>) -> Vec<ToolResult> {
     let count = calls.len();
-    // Bash may be anywhere by then.
+    // The shell may be in another directory by then.
     let solve = call(
         "python",
         json!({"command": "open('answer.txt', 'w').write('42\\n')"}),

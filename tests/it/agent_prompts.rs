@@ -1,6 +1,6 @@
-//! What a conversation opens with, word by word, and the user's own prompts.
+//! The first messages of a conversation, compared with `snapshots/`, and user prompts.
 //!
-//! The whole texts stand in `snapshots/`; where one was changed on purpose, `UPDATE_SNAPSHOTS=1` writes it anew.
+//! After an intended change of a prompt, `UPDATE_SNAPSHOTS=1` rewrites the snapshots.
 
 use std::fs;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ fn opening(request: &Received) -> String {
         .join("\n")
 }
 
-/// Compares a text with the file of that name, the root's own path apart.
+/// Compares a text with the snapshot of that name, with the root's path replaced.
 fn assert_snapshot(name: &str, text: &str, project: &Project) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("tests/it/snapshots")

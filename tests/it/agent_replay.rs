@@ -1,4 +1,4 @@
-//! Replay of conversations: commands are run again for their effect, and the model's side is as in the log.
+//! Replay of conversations: commands are run again for their effect, answers come from the log.
 
 use std::fs;
 
@@ -28,7 +28,7 @@ fn recorded(spec: &str, replies: Vec<Reply>, code: i32) -> Project {
     project
 }
 
-/// Replays the log of a project elsewhere, with no key and nobody to ask.
+/// Replays the log of a project in another root, without a key and without a server.
 fn replayed(spec: &str, first: &Project) -> (Project, Ran) {
     let log = fs::read(first.path(&first.log_path())).unwrap();
     let project = Project::new()
@@ -65,7 +65,7 @@ fn assert_same(spec: &str, first: &Project) -> (Project, Ran) {
             ran.story()
         );
     }
-    // Nothing breaks off in a replay.
+    // A replay loses no request.
     for field in ["llm_calls", "input_tokens", "output_tokens", "cost_usd"] {
         assert_eq!(
             second.state()["usage"][field],

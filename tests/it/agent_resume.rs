@@ -1,4 +1,4 @@
-//! Conversations that are stopped at any instant and go on: nothing is asked twice, no command is run twice.
+//! Conversations that are stopped at any instant and resumed: no request is sent twice, no command runs twice.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::agent_mode::{CHECK, PROVIDERS, agent_spec, done, solve};
-use crate::crash::{disturbed, may_trace, numbers, recorded};
+use crate::crash::{disturbed, numbers, recorded};
+use crate::support::needs::may_trace;
 use crate::support::project::{Project, RUN, RUN_JSON, checked_by};
 use crate::support::reply::{self, Reply, bash, call};
 use crate::support::server::{Received, Server};
@@ -24,7 +25,7 @@ fn stop_when(project: &Project, file: &str, signal: Signal) {
     project.nothing_left();
 }
 
-/// Starts a run, and kills it once so many requests have come.
+/// Starts a run and kills it after this many requests.
 fn kill_at_request(project: &Project, server: &Server, request: usize) {
     let running = project.start(RUN_JSON);
     server.wait_for(request);
@@ -41,8 +42,8 @@ fn assert_no_answer_repeated(project: &Project) {
     }
 }
 
-/// A model with two lines to append, which never repeats itself unless it is told that it does not know the outcome;
-/// only after the checks have failed does it write the answer.
+/// A model that appends two lines and repeats a call only when its outcome is reported as unknown;
+/// it writes the answer only after the checks have failed.
 fn appending(request: &Received) -> Reply {
     let words = ["one", "two"];
     let mut step = 0;
@@ -556,7 +557,7 @@ fn a_resumed_conversation_lists_changed_files() {
             usize::from(told.is_some()),
             "{restarted}"
         );
-        // What was told once is known from then on.
+        // What was reported once is not reported again.
         assert_eq!(
             project.events("ToolReturned").last().unwrap()["changed"]
                 .as_array()

@@ -1,4 +1,4 @@
-//! The tools of agent mode: environments that keep their state, calls good and bad, and what the model gets back.
+//! The tools of agent mode: environments that keep state, valid and invalid calls, and their results.
 
 use std::collections::BTreeSet;
 
@@ -343,7 +343,7 @@ fn a_timeout_below_a_second_becomes_one_second() {
     );
 }
 
-/// The output of a result: what stands before the screens.
+/// The output of a result, without the screens that follow it.
 fn output(result: &ToolResult) -> &str {
     result.text.split("\n[screen of").next().unwrap()
 }

@@ -1,4 +1,4 @@
-//! The answers of a model in files mode: the format, reminders, paths that lead out, and all or nothing.
+//! Answers in files mode: the format, reminders, paths outside the workspace, and atomic application.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -105,7 +105,7 @@ fn a_file_can_replace_a_folder_that_the_same_answer_deletes() {
     assert_eq!(project.workspace_names(), ["a/c.txt", "answer.txt"]);
 }
 
-/// The text is not in the format: one reminder, nothing of it written, and the model hears this.
+/// The text is not in the format: nothing is written, and the reminder contains `reason`.
 fn check_reminder(text: &str, told: &str) {
     let server = Server::start([reply::text(text), reply::answer("42").held()]);
     let project = Project::with(answer_spec(), &server);
@@ -223,7 +223,7 @@ fn a_reminder_contains_all_answers_of_the_phase() {
     );
 }
 
-/// A name that leads out, or that no file may have: the run fails and nothing of the answer is written.
+/// A path that is outside or not allowed: the run fails and nothing of the answer is written.
 fn check_escape(path: &str) {
     let text = block("fine.txt", "x\n") + &block(path, "bad\n");
     let (project, server, ran) = run(&strict(), vec![reply::text(&text)]);
@@ -278,7 +278,7 @@ fn a_deletion_outside_the_workspace_is_a_violation() {
     }
 }
 
-/// A project whose check leaves something in the workspace that the next answer meets.
+/// A project whose check leaves something in the workspace before the next answer.
 fn after_check(script: &str, second: Reply) -> (Project, Ran) {
     let spec = checked_by(&format!("grep -qx 42 answer.txt && exit; {script}; exit 1"));
     let (project, _, ran) = run(&spec, vec![reply::answer("41"), second]);
@@ -387,7 +387,7 @@ fn a_link_made_while_the_model_answers_is_not_followed() {
 
 #[test]
 fn a_failed_write_leaves_no_partial_answer() {
-    // A folder stands where the second file should go, so the answer contradicts the workspace.
+    // There is a folder at the path of the second file, so the answer contradicts the workspace.
     let (project, server, ran) = {
         let spec =
             checked_by("grep -qx 42 answer.txt && exit; mkdir -p taken; touch taken/x; exit 1")

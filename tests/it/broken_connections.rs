@@ -1,4 +1,4 @@
-//! Servers that cannot be reached, floods, lies about lengths, answers that come twice or too early: none is an answer.
+//! Unreachable servers, floods, wrong lengths, answers that come twice or too early.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ use crate::support::reply::{self, Dialect, Reply};
 use crate::support::running::Running;
 use crate::support::server::Server;
 
-/// A run that found nobody: paused, after all its attempts, with words that say why.
+/// The server cannot be reached: the run pauses after all attempts and names the cause.
 fn check_unreachable(url: &str, words: &[&str]) {
     let project = Project::new()
         .spec(answer_spec())
@@ -104,7 +104,7 @@ fn an_untrusted_certificate_gets_no_key() {
     assert!(!holds(&heard.lock().unwrap(), ANTHROPIC_KEY.as_bytes()));
 }
 
-/// The port on which a process listens, as the kernel tells it.
+/// The port on which a process listens, from `/proc`.
 fn listening_port(process: u32) -> Option<u16> {
     let sockets: Vec<String> = fs::read_dir(format!("/proc/{process}/fd"))
         .ok()?
@@ -243,7 +243,7 @@ fn a_redirect_to_itself_is_not_followed() {
     assert_eq!(server.count(), 1);
 }
 
-/// A server of one word for each connection, before or after it has read what is asked; returns its URL and the count.
+/// A server with one reply for each connection, sent before or after it reads the request; returns its URL and a count.
 fn saying(words: Vec<(bool, Vec<u8>)>) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (url, count) = (
@@ -270,7 +270,7 @@ fn saying(words: Vec<(bool, Vec<u8>)>) -> (String, Arc<AtomicUsize>) {
     (url, count)
 }
 
-/// An answer on the wire; `length` may lie.
+/// An HTTP response; `length` may change its content-length.
 fn on_the_wire(line: &str, length: impl Fn(usize) -> usize) -> Vec<u8> {
     let body = reply::answer(line).body(Dialect::Anthropic).1;
     let head = format!(
@@ -292,7 +292,7 @@ fn the_first_complete_answer_counts() {
         ("early", true, on_the_wire("42", |length| length)),
         ("both", true, twice),
     ] {
-        // One that comes before it was asked for may be dropped with its connection.
+        // A response that precedes its request may be dropped with the connection.
         let (url, count) = saying(vec![
             (is_early, word),
             (false, on_the_wire("42", |length| length)),
@@ -345,7 +345,7 @@ fn a_silent_server_is_reported_with_the_time_waited() {
     }
 }
 
-/// The most memory that a process has held so far, in kB.
+/// Peak memory of a process so far, in kB.
 fn most_held(running: &Running) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", running.id())).unwrap();
     let line = status
@@ -371,7 +371,7 @@ fn floods_are_read_in_bounded_memory() {
         stream(endless.into_bytes()),
         reply::raw(200, "application/json", zipped).header("content-encoding", "gzip"),
     ];
-    // What the binary has held when, after these replies, it asks once more.
+    // Peak memory of the binary when it sends the next request after these replies.
     let held_after = |replies: &[Reply]| {
         let server = Server::start(replies.iter().cloned().chain([reply::answer("42").held()]));
         let project = Project::with(answer_spec(), &server);

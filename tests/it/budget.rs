@@ -1,4 +1,4 @@
-//! Money: accounts without any, waits that are asked for, and what requests that broke off may have cost.
+//! Budget: accounts without credit, retry-after, and the cost of requests that were cut off.
 
 use std::fs;
 
@@ -122,7 +122,7 @@ fn retry_after_may_be_a_date() {
             "{later}"
         );
         project.run(RUN).exits(0);
-        // One that is past, or near, is waited for; at this scale that takes no time.
+        // A date that is past or near is waited for; with the scaled clock that takes no time.
         for seconds in [-3600, 30] {
             let asked = date(seconds, form);
             let server = Server::start([
@@ -135,7 +135,7 @@ fn retry_after_may_be_a_date() {
     }
 }
 
-/// Starts a run that shows its streams, and stops it once so many pieces of the request's stream have come.
+/// Starts a run with `--debug` and stops it after this many stream events of the request.
 fn stop_after_pieces(project: &Project, pieces: usize, signal: Signal) -> Ran {
     let seen = || match fs::read_dir(project.path("logs")) {
         Ok(logs) => {
@@ -239,13 +239,13 @@ fn a_stream_cut_by_the_server_is_charged_and_an_error_status_is_not() {
     let project = Project::with(spec("anthropic"), &server);
     project.run(RUN).exits(0);
     assert_near(lost(&project), 2.0 * (0.06 + 40.0 * 15e-6));
-    // This dialect shows no usage before the end: the body's bytes are the input.
+    // This API reports usage only at the end, so the input is estimated from the size of the body.
     let server = Server::start([long(20_000, 1).cut_after(11), reply::answer("42")]);
     let project = Project::with(spec("openai"), &server);
     project.run(RUN).exits(0);
     let input = server.requests()[0].raw.len().div_ceil(3) as f64;
     assert_near(lost(&project), input * 3e-6 + 40.0 * 15e-6);
-    // Nothing came at all: the worst case.
+    // Nothing arrived: the worst case counts.
     let server = Server::start([reply::answer("42").reset(), reply::answer("42")]);
     let project = Project::with(spec("openai"), &server);
     project.run(RUN).exits(0);
@@ -259,7 +259,7 @@ fn a_stream_cut_by_the_server_is_charged_and_an_error_status_is_not() {
     let project = Project::with(spec("anthropic"), &server);
     project.run(RUN).exits(0);
     assert_eq!(project.state()["usage"]["lost_usd"], 0.0);
-    // Without a price nothing is known.
+    // Without a price the cost is unknown.
     let server = Server::start([long(20_000, 1).cut_after(12), reply::answer("42")]);
     let project = Project::with(answer_spec() + "generator: {model: scripted}\n", &server);
     let ran = project.run(RUN_JSON).exits(0);
@@ -348,7 +348,7 @@ fn losses_are_kept_when_the_log_is_gone() {
     fs::remove_file(project.path(&project.log_path())).unwrap();
     project.run(RUN).exits(0);
     assert_near(lost(&project), expected);
-    // Nor does the budget forget them.
+    // They count in the budget, too.
     let server = Server::start([
         long(20_000, 1).cut_after(12),
         reply::status(401),

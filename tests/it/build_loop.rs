@@ -1,4 +1,4 @@
-//! The build loop: the walk through the phases, retries and their bounds, what `state.json` and the prompts say.
+//! The build loop: phases, retries and their limits, the content of `state.json` and of the prompts.
 
 use std::collections::BTreeSet;
 

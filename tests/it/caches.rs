@@ -1,5 +1,5 @@
-//! Caches: what compilers made is kept apart for checks, hidden checks and environments; Python believes no bytecode that
-//! a program of the run left; what programs leave is nobody's work.
+//! Caches: checks, hidden checks and environments have separate compiler caches; Python ignores bytecode that a program
+//! of the run left behind; generated files do not count as work of the model.
 
 use std::fs;
 use std::path::Path;
@@ -47,7 +47,7 @@ fn checks_hidden_checks_and_environments_share_no_cache() {
     );
 }
 
-/// A test program that always passes, put in the place of every one that cargo has built.
+/// Replaces every test program that cargo has built by one that always passes.
 #[test]
 fn a_check_does_not_run_a_test_program_that_a_tool_overwrote() {
     let (Some(cargo), Some(home)) = (real("cargo"), std::env::var_os("HOME")) else {
@@ -92,7 +92,7 @@ fn a_check_does_not_run_a_test_program_that_a_tool_overwrote() {
     );
 }
 
-/// Returns the program as the tests themselves find it.
+/// The program as found on the `PATH` of the tests.
 fn real(name: &str) -> Option<std::path::PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)
@@ -174,7 +174,7 @@ fn generated_files_of_programs_are_not_shown_to_the_model() {
     let server = Server::start([reply::answer("41"), reply::answer("42")]);
     let project = Project::with(spec, &server);
     project.run(RUN).exits(0);
-    // The command itself names them, in every request.
+    // Every request contains the command, which names them.
     let told: Vec<String> = server
         .requests()
         .iter()

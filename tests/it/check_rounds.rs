@@ -1,4 +1,4 @@
-//! Rounds of checks: what is kept of the tests of each, what a later one must not lose, and failures that are run again.
+//! Rounds of checks: executed tests are recorded, a later round must not lose any, and failures can be run again.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::support::project::{Project, RUN, RUN_JSON};
 use crate::support::reply::{self, Reply};
 use crate::support::server::Server;
 
-/// Tests whose number, and one whose being skipped, depends on the code under test.
+/// Tests whose number depends on the code under test, and one that it can skip.
 const TESTS: &str = "import unittest, calc\nclass T(unittest.TestCase):\n    def test_add(self):\n        \
     self.assertEqual(calc.add(2, 3), 5)\n    @unittest.skipIf(calc.SKIPS, 'not now')\n    def test_much(self):\n        pass\n\
     def make(i):\n    def test(self):\n        self.assertEqual(calc.add(i, i), 2 * i)\n    return test\n\
@@ -70,7 +70,7 @@ fn a_test_that_is_newly_skipped_fails_the_check() {
     check(code(5, "True", "-"), code(5, "True", "+"), json!({}), 0);
 }
 
-/// The model learns that it failed, and neither numbers nor names.
+/// The model gets the failure, but neither counts nor names.
 #[test]
 fn hidden_tests_are_counted_and_stay_hidden() {
     let hidden = json!({"hidden": true, "files": ["tests/"]});
@@ -82,7 +82,7 @@ fn hidden_tests_are_counted_and_stay_hidden() {
     );
 }
 
-/// What an earlier round executed is known from the log, whoever goes on.
+/// What an earlier round executed is read from the log by any process that resumes.
 #[test]
 fn a_resumed_run_knows_what_earlier_rounds_executed() {
     for second in [code(2, "False", "+"), code(6, "True", "+")] {
@@ -127,11 +127,11 @@ fn counts_and_names_are_in_the_log_the_status_and_the_result() {
         "{status}"
     );
     assert!(status.contains("failed: test_calc.T.test_add"), "{status}");
-    // A run that is over says the same again.
+    // A finished run reports the same again.
     assert_eq!(project.run(RUN_JSON).exits(1).result()["checks"], expected);
 }
 
-/// A log of an earlier version has a number in the place of the counts.
+/// A log of an earlier version has a number instead of the counts.
 #[test]
 fn logs_of_earlier_versions_are_read() {
     let server = Server::start([
@@ -205,7 +205,7 @@ fn a_pass_after_a_failure_is_reported_as_flaky() {
     assert_eq!(result["checks"][0]["flaky"], false);
 }
 
-/// Where a runner does not count, min_tests cannot be held, and what to change is said.
+/// Without counts `min_tests` cannot be checked; the message says what to change.
 #[test]
 fn a_runner_without_counts_gets_a_hint() {
     let package = "{\"scripts\": {\"test\": \"mocha --reporter doc\"}}";

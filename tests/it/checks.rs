@@ -1,4 +1,4 @@
-//! Checks: their order, what they see, when their time is over, what counts as a pass, and what the model learns.
+//! Checks: order, environment, timeouts, what counts as a pass, and what is reported to the model.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use crate::support::server::Server;
 
 const HEAD: &str = "name: answer\ndescription: Write the answer to answer.txt.\n";
 
-/// Returns a spec with these checks, each a name, a line for `sh`, and further fields.
+/// A spec with these checks, each a name, a line for `sh`, and further fields.
 fn spec(checks: &[(&str, &str, &str)]) -> String {
     let one = |(name, script, more): &(&str, &str, &str)| {
         format!(
@@ -546,7 +546,7 @@ fn hidden_files_left_by_a_crash_are_removed_without_their_neighbours() {
         &script,
         "hidden: true, files: [{from: secret/, to: exam}]",
     )]));
-    // What tells the two runs apart is outside.
+    // The marker that distinguishes the two runs is outside of the workspace.
     let run = &["run", "--spec", "specs/spec.yaml", "--no-sandbox"];
     let mut running = project.start(run);
     running.until("the hidden file is there", || {
@@ -564,7 +564,7 @@ fn a_check_that_locks_a_protected_folder_fails_and_it_is_unlocked() {
     let lock = "grep -qx 42 answer.txt && exit; touch tests/foreign; chmod 000 tests";
     let checks = [("lock", lock, ""), ("look", "ls tests >> seen", "")];
     let spec = spec(&checks) + "workspace: {protect: [tests/]}\n";
-    // Root is kept out by no mode unless it gives up the right to pass.
+    // File modes do not restrict root unless it drops these capabilities.
     let line = "[ \"$(id -u)\" = 0 ] || exec \"$@\"; exec setpriv --bounding-set=-dac_override,-dac_read_search \"$@\"";
     for more in [&[][..], &["--no-sandbox"]] {
         let server = Server::start([reply::answer("41"), reply::answer("42")]);

@@ -1,4 +1,4 @@
-//! What a check finds around itself: variables of toolchains and of the network, compiler caches, a home.
+//! The environment of a check: toolchain and network variables, compiler caches, the home directory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ const OFFLINE: [(&str, &str); 5] = [
     ("npm_config_offline", "true"),
 ];
 
-/// Returns the environment of a check.
+/// The environment of a check.
 fn variables(project: Project, more: &str, arguments: &[&str]) -> BTreeMap<String, String> {
     let server = Server::start([reply::answer("42")]);
     let project = project.spec(checked_by("env > seen") + more).model(&server);
@@ -134,7 +134,7 @@ fn without_a_sandbox_home_is_the_users_home() {
     assert_ne!(seen(&all, "TMPDIR"), Some("/tmp"));
 }
 
-/// A spec whose visible check keeps a count in the cache, and whose hidden one looks for it.
+/// A spec whose visible check keeps a counter in the cache, and whose hidden check looks for it.
 fn counting() -> String {
     let visible = "mkdir -p $GOCACHE && echo x >> $GOCACHE/rounds && cp $GOCACHE/rounds rounds; \
         echo \"$GOCACHE\" > place; grep -qx 42 answer.txt";
@@ -159,7 +159,7 @@ fn compiler_caches_last_as_long_as_the_run() {
     let place = project.workspace("place");
     assert!(place.contains("home/.cache/orchestrator/"), "{place}");
     assert_eq!(fs::read_dir(project.outside("home")).unwrap().count(), 0);
-    // The next run begins with none, at the same place.
+    // The next run starts with an empty cache at the same path.
     project.run(&[RUN, &["--no-resume"]].concat()).exits(0);
     assert_eq!(
         (

@@ -1,4 +1,4 @@
-//! Provider claude-code in agent mode: our environments over the protocol, for a stand-in and for the real program.
+//! Provider claude-code in agent mode: our environments over MCP, with a fake `claude` and with the real one.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ fn spec(more: &str) -> String {
     )
 }
 
-/// A client of the protocol: makes the calls that it finds in its arguments, in order, and keeps what came back.
+/// An MCP client: makes the calls given in its arguments, in order, and stores the results.
 const CLIENT: &str = r#"
 import json, os, subprocess, sys, time
 here, calls = sys.argv[1], json.loads(sys.argv[2])
@@ -45,7 +45,7 @@ relay.stdin.close()
 relay.wait()
 "#;
 
-/// Returns a plan that makes these calls and then ends its turn.
+/// A plan that makes these calls and then ends its turn.
 fn works(calls: Value) -> String {
     format!(
         "python3 -c '{CLIENT}' \"$here/call$call\" '{calls}'\n{}",
@@ -266,13 +266,13 @@ fn replays(project: Project) {
     let story = ran.story();
     ran.exits(0);
     let mut now = project.workspace_files();
-    // A call without a result is not run again: its effect is not there.
+    // A call without a result is not run again, so its effect is missing.
     for (name, content) in files {
         if name != "count" {
             assert_eq!(now.remove(&name), Some(content), "{name}\n{story}");
         }
     }
-    // Nothing breaks off in a replay.
+    // A replay loses no request.
     for field in ["llm_calls", "input_tokens", "output_tokens", "cost_usd"] {
         assert_eq!(project.state()["usage"][field], usage[field], "{field}");
     }
@@ -311,7 +311,7 @@ fn asked(server: &Server) -> Vec<Received> {
         .collect()
 }
 
-/// Returns an answer that calls bash.
+/// An answer that calls bash.
 fn calls(id: &str, command: &str) -> Reply {
     let input = json!({"command": command}).to_string();
     let tool =

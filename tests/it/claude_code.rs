@@ -1,4 +1,4 @@
-//! Provider claude-code with a stand-in for the program: how it is started, what its words mean, and what it may do.
+//! Provider claude-code with a fake `claude`: how it is started, how its output is read, and what it may do.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ fn with(plans: &[String]) -> (Project, Claude) {
     Claude::stand_in(Project::new().spec(spec("")), plans)
 }
 
-/// Returns a plan whose result is an error with these fields.
+/// A plan whose result is an error with these fields.
 fn fails(text: &str, fields: Value) -> String {
     let mut result = json!({"is_error": true});
     result

@@ -17,12 +17,12 @@ fn project(server: &Server, more: &str) -> Option<Project> {
     Some(Project::with(spec, server).env("PATH", &path))
 }
 
-/// Returns a server for a client that also asks whether it is there.
+/// A server for a client that also sends health checks.
 fn serving(replies: impl IntoIterator<Item = Reply>) -> Server {
     Server::start(replies)
 }
 
-/// The requests to the model, without those that ask for something else.
+/// The requests for a message, without health checks and others.
 fn asked(server: &Server) -> Vec<Received> {
     server
         .requests()

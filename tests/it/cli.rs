@@ -1,4 +1,4 @@
-//! The command line: exit codes, `--json` on every path, `status`, `reset`, the root, its lock, and what is refused.
+//! The command line: exit codes, `--json` on every path, `status`, `reset`, the root and its lock, refusals.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -284,7 +284,7 @@ fn a_corrupt_state_is_kept_and_exits_3_until_reset() {
     }
 }
 
-/// The same JSON without a space too many.
+/// The same JSON without spaces.
 fn compact(text: &str) -> String {
     serde_json::from_str::<Value>(text).unwrap().to_string()
 }
@@ -413,7 +413,7 @@ fn a_state_of_a_workflow_is_left_alone() {
 fn a_root_that_cannot_be_written_is_an_io_error() {
     let server = Server::start([reply::answer("42")]);
     let project = Project::with(answer_spec(), &server);
-    // No file may grow: this stops root, too, where permissions do not.
+    // A file size limit of 0 also restricts root, which permissions do not.
     let ran = project
         .run_in_shell("trap '' XFSZ; ulimit -f 0; exec \"$@\"", RUN_JSON)
         .exits(74);

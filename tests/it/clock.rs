@@ -1,4 +1,4 @@
-//! Clocks that jump, and time that passes while the process stands still.
+//! Clock jumps, and time that passes while the process is stopped.
 
 use std::time::Duration;
 use std::{fs, thread};
@@ -31,7 +31,7 @@ fn a_clock_jump_changes_only_timestamps() {
         server.wait_for(2);
         running.signal(Signal::INT);
         running.wait().exits(130);
-        // The next one is born in the other time.
+        // The next process starts with the other clock.
         let server = Server::start([reply::answer("42")]);
         let project = project.model(&server);
         project.run(RUN).exits(0);
@@ -73,14 +73,14 @@ fn a_corrupt_state_is_kept_before_the_epoch() {
         .exits(3);
 }
 
-/// Stands still longer than the limit that the test has set to a second.
+/// Stops the process for longer than the limit, which the test has set to one second.
 fn stand_still(project: &Project, running: &crate::support::running::Running) {
     running.signal(Signal::STOP);
     let status = format!("/proc/{}/stat", running.id());
     until("it stands still", || {
         fs::read_to_string(&status).is_ok_and(|stat| stat.contains(") T "))
     });
-    // What passes here is the fault itself; nothing is waited for.
+    // This sleep is the fault itself, not a wait.
     thread::sleep(Duration::from_millis(1500));
     assert!(project.exists("state.json"));
     running.signal(Signal::CONT);

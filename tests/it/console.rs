@@ -1,4 +1,4 @@
-//! What a person sees: nothing raw on a terminal, little when asked for little, and no harm when nobody reads.
+//! Console output: escaped text, `--quiet`, standard output for results only, closed and full streams.
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
@@ -15,7 +15,7 @@ use crate::support::reply;
 use crate::support::running::{Ran, Running};
 use crate::support::server::Server;
 
-/// A check and an answer that try to talk to the terminal.
+/// A check and an answer that contain terminal escape sequences.
 const HOSTILE: &str = "\u{1b}]0;title\u{7}\u{1b}[2J\u{1b}]52;c;aGk=\u{7}\u{9b}31m\u{202e}evil";
 
 fn hostile_project() -> (Project, Server) {
@@ -26,7 +26,7 @@ fn hostile_project() -> (Project, Server) {
         ))
     };
     let server = Server::start([answer(), answer(), reply::error(400, "odd", HOSTILE)]);
-    // A spec may not hold such characters itself.
+    // A spec may not contain such characters itself.
     let octal: String = HOSTILE
         .bytes()
         .map(|byte| format!("\\{byte:03o}"))
@@ -70,7 +70,7 @@ fn on_a_terminal(project: &Project, arguments: &[&str]) -> (Ran, String) {
     let (send, receive) = mpsc::channel();
     thread::spawn(move || {
         let (mut master, mut seen, mut piece) = (File::from(master), Vec::new(), [0; 4096]);
-        // A terminal that nobody holds any more answers with an error.
+        // Reading from a terminal without a writer is an error.
         while let Ok(read @ 1..) = master.read(&mut piece) {
             seen.extend_from_slice(&piece[..read]);
         }
@@ -126,7 +126,7 @@ fn no_color_disables_colours() {
             let end = rest
                 .find(|c: char| !c.is_ascii_digit() && c != ';')
                 .unwrap_or(rest.len());
-            // A reset alone colours nothing.
+            // A reset sequence alone is not a colour.
             rest[end..].starts_with('m') && !matches!(&rest[..end], "" | "0")
         });
         assert_eq!(coloured, allowed, "{name}={value}: {seen:?}");
@@ -201,7 +201,7 @@ fn closed_or_unread_streams_do_not_stop_a_run() {
             let server = Server::start([reply::answer("41"), reply::answer("42")]);
             let project = Project::with(answer_spec(), &server);
             let ran = project.run_in_shell(line, &[RUN, flag].concat());
-            // A result that could not be printed may be told as such, but it is no bug and the run is complete.
+            // A failure to print the result may be reported, but it is not an internal error and the run is complete.
             assert!(matches!(ran.code, Some(0 | 74)), "{line}\n{}", ran.story());
             assert_eq!(project.state()["state"], "SUCCESS", "{line}");
             assert_eq!(project.workspace_names(), ["answer.txt"], "{line}");

@@ -1,25 +1,25 @@
-//! Death and a failing disk at every single call that writes, syncs, renames or removes.
+//! SIGKILL and disk errors at every call that writes, syncs, renames or removes.
 //!
-//! `strace` kills the binary, or fails its call, at the first, second, … such call; after each of them the same
-//! command must come to the end of an undisturbed run. Where nothing may be traced this is said and skipped.
-//! Children are let go when they start a program, so that only the orchestrator is hit.
+//! `strace` kills the binary, or fails its call, at the first, second, … such call; after each the same
+//! command must reach the end of an undisturbed run. Skipped where tracing is not allowed.
+//! Children are detached when they call `execve`, so that only the orchestrator is hit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::support::needs;
+use crate::support::needs::may_trace;
 use crate::support::project::{BINARY, Project, RUN, answer_spec};
 use crate::support::reply;
 use crate::support::running::{Ran, Running};
 use crate::support::server::Server;
 
-/// What changes the disk beside `write`. A mark lets `strace` pass over a call that this system does not have.
+/// The calls that change the disk, besides `write`. `?` makes `strace` ignore a call that this system lacks.
 const CHANGES: &str =
     "fsync fdatasync ftruncate ?rename renameat ?renameat2 ?unlink unlinkat ?mkdir mkdirat ?rmdir";
-/// What makes files, or holds the root.
+/// The calls that create files or lock the root.
 const OPENINGS: &str = "openat openat2 flock";
-/// What an open or a rename can be refused with, one after the other.
+/// Errors of an open or a rename, used in turn.
 const REFUSALS: [(&str, &str); 5] = [
     ("EMFILE", "Too many open files"),
     ("EACCES", "Permission denied"),
@@ -27,14 +27,6 @@ const REFUSALS: [(&str, &str); 5] = [
     ("EINTR", "Interrupted system call"),
     ("EDQUOT", "quota"),
 ];
-
-pub fn may_trace() -> bool {
-    let ran = Project::new().run_in_shell("strace -f --detach-on=execve -o /dev/null true", &[]);
-    if ran.code != Some(0) {
-        needs::skip(format!("nothing can be traced here: {}", ran.stderr.trim()));
-    }
-    ran.code == Some(0)
-}
 
 /// A run of a template that needs one patch.
 pub fn from_a_template() -> Project {
@@ -71,7 +63,7 @@ pub fn disturbed(project: &Project, call: &str, fault: &str) -> Ran {
 
 /// The numbers of these calls in an undisturbed run; of those that open files, only of those that make one.
 ///
-/// `strace` counts for each thread, so a number stands for the call of any of them.
+/// `strace` counts per thread, so a number means that call in any of them.
 pub fn numbers(project: &Project, call: &str) -> BTreeSet<u32> {
     let file = project.outside("calls");
     traced(
@@ -101,18 +93,18 @@ pub fn numbers(project: &Project, call: &str) -> BTreeSet<u32> {
     numbers
 }
 
-/// What a run came to, but for names and times.
+/// The result of a run without ids and times.
 pub fn end(project: &Project) -> (Value, BTreeMap<String, Vec<u8>>) {
     let mut state = project.state();
     for field in ["run_id", "created_at", "updated_at"] {
         state[field] = Value::Null;
     }
-    // Reading the walk checks the log and that no transition is missing in between.
+    // Reading the phases checks the log and that no transition is missing.
     project.phases();
     (state, project.workspace_files())
 }
 
-/// Disturbs a run at each of the calls in turn, and returns how often that ended it.
+/// Disturbs a run at each of the calls in turn; returns how often that ended it.
 fn disturb_everywhere(
     calls: &str,
     fault: impl Fn(u32) -> String,
@@ -144,11 +136,11 @@ fn disturb_everywhere(
 }
 
 fn killed(ran: &Ran) -> bool {
-    // The last calls of a run may come after its end is decided; a thread less makes a call less.
+    // The last calls of a run may come after its result; with one thread less there is one call less.
     ran.signal == Some(9) || ran.code == Some(0)
 }
 
-/// It stopped and said so, or it did without.
+/// It stopped with a message, or succeeded anyway.
 fn stopped_or_went_on(ran: &Ran) -> bool {
     matches!(ran.code, Some(0 | 74))
 }
@@ -229,7 +221,7 @@ fn a_run_continues_after_a_full_disk_at_any_point() {
     }
 }
 
-/// The answers that stand in any log of the project.
+/// The answers in all logs of the project.
 pub fn recorded(project: &Project) -> usize {
     let logs = project
         .picture()

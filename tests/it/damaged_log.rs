@@ -1,4 +1,4 @@
-//! A log that was damaged on disk: one bad line costs that line alone, and what is cut off is kept.
+//! Damaged logs: a bad line loses only that line, and a truncated tail is kept.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +10,7 @@ use crate::support::project::{Project, RUN, RUN_JSON, answer_spec};
 use crate::support::reply::{self, bash};
 use crate::support::server::Server;
 
-/// A run that paused after it had paid for some answers, as it is on disk.
+/// The files of a run that paused after some answers.
 struct Paused {
     project: Project,
     picture: std::collections::BTreeMap<String, Vec<u8>>,
@@ -37,7 +37,7 @@ impl Paused {
         }
     }
 
-    /// The events of the lines, from 0.
+    /// The event names of the lines, from 0.
     fn events(&self) -> Vec<String> {
         let event = |line: &Vec<u8>| {
             serde_json::from_slice::<Value>(line).unwrap()["event"]
@@ -48,7 +48,7 @@ impl Paused {
         self.lines.iter().map(event).collect()
     }
 
-    /// Makes the root what it was, with a flipped byte in each of these lines.
+    /// Restores the root, with a flipped byte in each of these lines.
     fn with_damage(&self, damaged: &[usize]) {
         self.project.put_back(&self.picture);
         let mut lines = self.lines.clone();
@@ -60,14 +60,14 @@ impl Paused {
             .write(&self.log, [lines.join(&b'\n'), vec![b'\n']].concat());
     }
 
-    /// The files that keep what was cut off.
+    /// The files that keep truncated tails.
     fn kept(&self) -> Vec<Vec<u8>> {
         let logs = fs::read_dir(self.project.path("logs")).unwrap().flatten();
         let cut = logs.filter(|entry| entry.file_name().to_string_lossy().contains(".log.cut-"));
         cut.map(|entry| fs::read(entry.path()).unwrap()).collect()
     }
 
-    /// The readable lines of the log now: their places of answers, none of them twice.
+    /// The positions of the answers in the readable lines of the log, none of them twice.
     fn answered_places(&self) -> BTreeSet<String> {
         let lines = readable(&fs::read(self.project.path(&self.log)).unwrap());
         let mut places = BTreeSet::new();

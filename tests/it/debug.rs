@@ -1,4 +1,4 @@
-//! `--debug`: a file per step beside the log, and the pieces of a stream in it.
+//! `--debug`: a file per step beside the log, and stream events in the log.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ fn run(arguments: &[&str]) -> Project {
     project
 }
 
-/// Everything that stands in the debug files, with their names.
+/// The content of all debug files, with their names.
 fn files(project: &Project) -> String {
     let folder = format!("logs/{}/", project.state_text("run_id"));
     let files = project

@@ -1,7 +1,7 @@
-//! Disks that are full, short of names, read-only or somebody else's, writes that are short or torn, bits that flip.
+//! Disks that are full, out of inodes, read-only or foreign; short and torn writes; flipped bits.
 //!
-//! `preload.c` stands between the binary and its writes, and a mount namespace of its own is the place of a small disk;
-//! where there is no compiler, or nothing may be mounted, this is said and skipped.
+//! `support/preload.c` intercepts the writes of the binary; small disks are mounted in a private mount namespace.
+//! Skipped without a C compiler or without the right to mount.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -16,7 +16,7 @@ use crate::support::reply;
 use crate::support::running::Ran;
 use crate::support::server::Server;
 
-/// Returns the library that is put before the others, where it can be made; it is made once.
+/// The library for `LD_PRELOAD`, compiled once; `None` without a compiler.
 pub fn preload() -> Option<&'static str> {
     static LIBRARY: OnceLock<Option<String>> = OnceLock::new();
     let made = LIBRARY.get_or_init(|| {
@@ -41,10 +41,14 @@ pub fn preload() -> Option<&'static str> {
     made.as_deref()
 }
 
-/// Runs a line in a mount namespace of its own; nothing where that is refused.
+/// Runs a line in a private mount namespace; `None` where that is refused.
 ///
 /// `"$@"` is the binary with the arguments, and the line begins in the root.
-pub fn among_own_mounts(project: &Project, line: &str, arguments: &[&str]) -> Option<Ran> {
+pub fn in_private_mount_namespace(
+    project: &Project,
+    line: &str,
+    arguments: &[&str],
+) -> Option<Ran> {
     let probe = "mkdir -p m && unshare -m mount -t tmpfs none m; code=$?; rmdir m; exit $code";
     let probed = project.run_in_shell(probe, &[]);
     if probed.code != Some(0) {
@@ -58,7 +62,7 @@ pub fn among_own_mounts(project: &Project, line: &str, arguments: &[&str]) -> Op
     Some(project.run_in_shell("exec unshare -m sh -e ../line \"$@\"", arguments))
 }
 
-/// Runs with a fault of a write until none is left to be had; returns how many there were.
+/// Runs with a fault at the first, second, … write until no write is left; returns the number of faults.
 fn at_every_write(fault: &str, check: impl Fn(u32, &Project, &Ran)) -> u32 {
     let Some(library) = preload() else {
         return u32::MAX;
@@ -110,7 +114,7 @@ fn a_full_disk_is_reported_before_the_first_request() {
     fs::rename(project.path("specs"), project.outside("specs")).unwrap();
     let line = "mount -t tmpfs -o size=64k none \"$PWD\"\ncd \"$PWD\"\ncp -r ../specs .\ncat /dev/zero > full 2>/dev/null || true\n\
         \"$@\" && exit 98\ncode=$?\nrm full\n\"$@\"\nexit $code";
-    if let Some(ran) = among_own_mounts(&project, line, RUN) {
+    if let Some(ran) = in_private_mount_namespace(&project, line, RUN) {
         ran.exits(74).says("No space left");
         assert_eq!(server.count(), 1, "the first run asked");
     }
@@ -126,7 +130,7 @@ fn a_disk_without_inodes_stops_the_run_and_no_answer_is_paid_twice() {
             "mount -t tmpfs -o nr_inodes={names} none \"$PWD\"\ncd \"$PWD\"\ncp -r ../specs .\n\
              code=0\n\"$@\" || code=$?\nmount -o remount,nr_inodes=1000 none \"$PWD\"\n\"$@\"\nexit $code"
         );
-        let Some(ran) = among_own_mounts(&project, &line, RUN) else {
+        let Some(ran) = in_private_mount_namespace(&project, &line, RUN) else {
             return;
         };
         assert!(matches!(ran.code, Some(0 | 74)), "{names}: {}", ran.story());
@@ -139,13 +143,13 @@ fn a_disk_without_inodes_stops_the_run_and_no_answer_is_paid_twice() {
     }
 }
 
-/// A place that cannot be written: refused at once, and nothing begun.
+/// A folder that cannot be written: refused before anything starts.
 fn check_refused(what: &str, line: &str) {
     let server = Server::start([reply::answer("42")]);
     let project = Project::with(answer_spec(), &server);
     fs::create_dir(project.path("logs")).unwrap();
     let before = project.picture();
-    let Some(ran) = among_own_mounts(&project, line, RUN_JSON) else {
+    let Some(ran) = in_private_mount_namespace(&project, line, RUN_JSON) else {
         return;
     };
     if ran.code == Some(99) {
@@ -178,7 +182,7 @@ fn a_read_only_logs_folder_is_refused_before_the_first_request() {
     let project = Project::with(answer_spec(), &server);
     fs::create_dir(project.path("logs")).unwrap();
     let line = "mount --bind logs logs; mount -o remount,ro,bind logs; exec \"$@\"";
-    let Some(ran) = among_own_mounts(&project, line, RUN_JSON) else {
+    let Some(ran) = in_private_mount_namespace(&project, line, RUN_JSON) else {
         return;
     };
     ran.exits(74).says("Read-only file system");
@@ -220,7 +224,7 @@ fn a_damaged_state_is_either_valid_or_corrupt() {
 
 #[test]
 fn a_failed_sync_stops_the_run() {
-    if !crate::crash::may_trace() {
+    if !needs::may_trace() {
         return;
     }
     for call in ["fsync", "fdatasync"] {

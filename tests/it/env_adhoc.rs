@@ -1,4 +1,4 @@
-//! The user's own environments, through `serve`: classes, programs without code, executables that speak.
+//! User environments through `serve`: Python classes, `program` files, executables with the line protocol.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use crate::support::serve_client::{Gate, Request, Serving, command, control};
 
 const TYPES: &str = "from orchestrator.types import CommandResponse, CommandText, ScreenSection\n";
 
-/// Returns a module: what stands before the class, and the bodies of its two methods.
+/// A module with this text before the class and these bodies of its two methods.
 fn module(before: &str, handle: &str, screen: &str) -> String {
     let body = |text: &str| {
         text.lines()
@@ -24,7 +24,7 @@ fn module(before: &str, handle: &str, screen: &str) -> String {
     )
 }
 
-/// Returns a module that answers with the value of an expression.
+/// A module that answers with the value of an expression.
 fn answers(expression: &str) -> String {
     module(
         "",
@@ -400,7 +400,7 @@ fn a_restart_reloads_the_file() {
         "broken",
         &["Error loading environment 'broken': first\n"],
     );
-    // One that fails again says why; one that is mended, or new, is there.
+    // A failure is reported again; a repaired or new file is offered.
     project.write("env/broken.py", "raise ValueError('again')\n");
     let again = serving.control("broken", "restart");
     assert!(

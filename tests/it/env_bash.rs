@@ -49,7 +49,7 @@ impl Bash {
         })
     }
 
-    /// Waits for the end of what runs.
+    /// Waits for the end of the running command.
     fn end(&mut self) -> Response {
         match self.wait(Duration::from_secs(60)) {
             WaitResult::Ended(response) => response,
@@ -437,7 +437,7 @@ fn a_trapped_interrupt_runs_its_handler() {
     );
 }
 
-/// What does not keep SIGINT ignored, as a shell has it for the background.
+/// Resets SIGINT, which a shell ignores in background processes.
 const DAEMON: &str = "import signal, time
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 open('ready', 'w').write('up\\n')

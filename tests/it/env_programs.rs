@@ -262,7 +262,7 @@ fn a_python_prompt_is_an_environment_in_two_lines() {
     project.nothing_left();
 }
 
-/// An executable that speaks.
+/// An executable that implements the line protocol.
 const SPEAKS: &str = r#"#!/usr/bin/env python3
 import json, os, sys
 count = 0

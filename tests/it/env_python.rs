@@ -49,7 +49,7 @@ impl Python {
         self.folder.path().canonicalize().unwrap()
     }
 
-    /// Waits for the end of what runs.
+    /// Waits for the end of the running command.
     fn end(&mut self) -> Response {
         let (never, _open) = pipe().unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -423,7 +423,7 @@ fn an_interrupt_hits_only_its_command() {
         python.environment.interrupt();
         let output = python.end().output;
         assert!(output.ends_with("KeyboardInterrupt\n"), "{output}");
-        // Perhaps before its end, perhaps after it.
+        // This may be before or after its end.
         assert_eq!(python.environment.begin("pass"), None);
         python.environment.interrupt();
         python.end();

@@ -1,17 +1,17 @@
-//! A pass needs evidence, shown with the real runners: code under test that ends its runner, or writes its summary, does
+//! A pass needs evidence, tested with the real runners: code under test that ends its runner or prints a summary does
 //! not pass, and honest projects do.
 
 use serde_json::{Value, json};
 
 use crate::support::needs;
 use crate::support::project::Project;
-use crate::support::restrictions::Guise;
+use crate::support::restrictions::Restrictions;
 
 const CALC: &str = "def add(a, b):\n    return a + b\n";
 const PY_TESTS: &str = "import unittest\nfrom calc import add\n\nclass T(unittest.TestCase):\n    def test_add(self):\n        \
     self.assertEqual(add(2, 3), 5)\n    def test_negative(self):\n        self.assertEqual(add(-2, 3), 1)\n";
 const PYTEST_TESTS: &str = "from calc import add\n\ndef test_add():\n    assert add(2, 3) == 5\n\ndef test_negative():\n    assert add(-2, 3) == 1\n";
-/// To every descriptor that is open, those included that a runner has put aside.
+/// Writes to every open descriptor, including those that a runner has duplicated.
 const WRITE_EVERYWHERE: &str = "import os\nfor fd in range(1, 1024):\n    try:\n        os.write(fd, TEXT)\n    except OSError:\n        pass\n";
 const RUST_TESTS: &str = "#[test]\nfn adds() { assert_eq!(calc::add(2, 3), 5); }\n#[test]\nfn negative() { assert_eq!(calc::add(-2, 3), 1); }\n";
 const CARGO_TOML: &str = "[package]\nname = \"calc\"\nversion = \"0.1.0\"\nedition = \"2021\"\n";
@@ -26,10 +26,10 @@ const JS_CALC: &str = "exports.add = (a, b) => a + b;\n";
 /// A check of protected tests.
 struct Bench {
     check: Value,
-    /// What the user gives, protected.
+    /// Protected files of the user.
     given: Vec<(&'static str, &'static str)>,
     read: Vec<String>,
-    guise: Guise,
+    restrictions: Restrictions,
     arguments: Vec<&'static str>,
     needs_home: bool,
 }
@@ -37,12 +37,12 @@ struct Bench {
 impl Bench {
     fn new(command: &[&str], given: &[(&'static str, &'static str)]) -> Bench {
         let check = json!({"name": "unit", "command": command});
-        let (read, guise, arguments) = (Vec::new(), Guise::default(), Vec::new());
+        let (read, restrictions, arguments) = (Vec::new(), Restrictions::default(), Vec::new());
         Bench {
             check,
             given: given.to_vec(),
             read,
-            guise,
+            restrictions,
             arguments,
             needs_home: false,
         }
@@ -120,7 +120,7 @@ impl Bench {
         self
     }
 
-    /// Lets a model that says these files, twice at the most, be checked; returns the one check of the result.
+    /// Runs with a model that answers with these files, at most twice; returns the check in the result.
     fn judge(&self, code: &[(&str, &str)]) -> (Project, Value) {
         let tops: std::collections::BTreeSet<&str> = self
             .given
@@ -134,7 +134,7 @@ impl Bench {
         });
         let mut project = Project::new()
             .file("specs/spec.json", spec.to_string())
-            .dressed(self.guise);
+            .restricted(self.restrictions);
         if self.needs_home {
             project = project.env("HOME", std::env::home_dir().unwrap().to_str().unwrap());
             let cache = project.outside("cache").display().to_string();
@@ -178,7 +178,7 @@ impl Bench {
         project
     }
 
-    /// Exit code 0 is not a pass, for a reason that holds these words.
+    /// Exit code 0 is not a pass, and the reason contains this text.
     fn fails(&self, code: &[(&str, &str)], words: &str) -> Project {
         let (project, check) = self.judge(code);
         let report = project.state_text("last_test_output");
@@ -260,7 +260,7 @@ fn pytest_output_is_not_needed_with_an_end_report() {
     }
 }
 
-/// The interpreter takes no variables: the output is all there is, and has to be complete.
+/// An isolated interpreter ignores variables, so its output is the only evidence and must be complete.
 #[test]
 fn an_isolated_interpreter_is_judged_by_its_output() {
     let bench = Bench::new(
@@ -271,12 +271,12 @@ fn an_isolated_interpreter_is_judged_by_its_output() {
     bench.fails(&[("calc.py", EXIT)], NO_SUMMARY);
 }
 
-/// The channel is there without namespaces and without any sandbox.
+/// The channel exists without namespaces and without a sandbox.
 #[test]
 fn the_report_channel_works_in_every_sandbox_mode() {
     let summary = forged("Ran 2 tests in 0.001s\n\nOK\n");
     let reduced = Bench {
-        guise: Guise::default().without_namespaces(),
+        restrictions: Restrictions::default().without_namespaces(),
         ..Bench::unittest()
     };
     let none = Bench {
@@ -289,7 +289,7 @@ fn the_report_channel_works_in_every_sandbox_mode() {
     }
 }
 
-/// What runs in a check finds its path and its variables as they are promised, and starts and forks what it likes.
+/// Code in a check sees the documented path and variables, and can start and fork processes.
 #[test]
 fn code_under_test_cannot_see_the_report_channel() {
     let tests = "import os, subprocess, sys, unittest\nfrom calc import add\n\nclass T(unittest.TestCase):\n    def test_around(self):\n        \
@@ -306,7 +306,7 @@ fn code_under_test_cannot_see_the_report_channel() {
     project.nothing_left();
 }
 
-/// A sitecustomize of the user's own is loaded as ever.
+/// A `sitecustomize` of the user is still loaded.
 #[test]
 fn the_users_own_sitecustomize_is_loaded() {
     let tests = "import sys, unittest\nfrom calc import add\nclass T(unittest.TestCase):\n    def test_own(self):\n        \
@@ -331,7 +331,7 @@ fn garbage_in_the_channel_or_a_closed_channel_fails_the_check() {
     );
 }
 
-/// What the runner's own objects say, and what the text says, are one.
+/// The report of the runner and its text must agree.
 #[test]
 fn a_summary_that_contradicts_the_report_fails_the_check() {
     let prints = "import atexit, sys\natexit.register(lambda: sys.stderr.write('Ran 9 tests in 0.001s\\n\\nOK\\n'))\n";
@@ -383,7 +383,7 @@ fn go_tests_are_counted_and_need_their_end() {
         return;
     };
     let project = bench.passes(&[("calc.go", good)], 3);
-    // What our flag adds is taken out again; with one of the user's it stays.
+    // The output that our flag adds is removed again, unless the user gave the flag.
     let stdout = &project.events("ScriptOutput")[0]["stdout"];
     assert!(
         stdout.as_str().unwrap().starts_with("ok  \tcalc\t")

@@ -1,7 +1,7 @@
-//! The examples of agent mode: with a model, and from their recordings, every command in them run again.
+//! The examples of agent mode, with a scripted model and from their recordings, with every command run again.
 //!
-//! What the model says in them stands in `examples/`. After a change of the prompts `UPDATE_RECORDINGS=1` writes the
-//! recordings anew.
+//! The answers are in `examples/`. After a change of the prompts `UPDATE_RECORDINGS=1` rewrites the
+//! recordings.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ fn repository() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A project with the examples' specs, in the home of whoever runs the tests: there the toolchains are.
+/// A project with the specs of the examples and the real home, which has the toolchains.
 fn project() -> Project {
     let project = Project::new();
     copy(
@@ -55,7 +55,7 @@ fn said(turn: &Value) -> Reply {
     )
 }
 
-/// Runs an example with a model that says what it is told to; returns what it left.
+/// Runs an example with a scripted model; returns the project.
 fn with_a_model(name: &str) -> BTreeMap<String, Vec<u8>> {
     let server = Server::start(replies(name));
     let project = project().model(&server);
@@ -72,7 +72,7 @@ fn with_a_model(name: &str) -> BTreeMap<String, Vec<u8>> {
     own_files(&project)
 }
 
-/// What an example wrote, without what a compiler did.
+/// The files that an example wrote, without compiler output.
 fn own_files(project: &Project) -> BTreeMap<String, Vec<u8>> {
     let mut files = project.workspace_files();
     files.retain(|name, _| !name.starts_with("target/"));

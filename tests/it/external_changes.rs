@@ -1,5 +1,5 @@
-//! What a run stands on changes under it: its log is deleted, moved, emptied; the binary goes or becomes another; checks
-//! hang in every way, fill the disk, cannot start.
+//! Changes from outside during a run: the log is deleted, moved, truncated; the binary is deleted or replaced; checks
+//! hang, fill the disk, cannot start.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,14 +7,14 @@ use std::os::unix::fs::PermissionsExt;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::disk_faults::among_own_mounts;
+use crate::disk_faults::in_private_mount_namespace;
 use crate::support::project::{BINARY, Project, RUN, RUN_JSON, answer_spec, checked_by};
 use crate::support::reply;
 use crate::support::running::{Running, until};
 use crate::support::serve_client::{Serving, command};
 use crate::support::server::Server;
 
-/// Does something to the log while an answer is on its way: the run stops and says so, and can go on.
+/// Changes the log while a request is pending: the run stops with a message and can be resumed.
 fn check_log(what: &str, change: impl Fn(&Project), asked: usize) {
     let server = Server::answering(|_| reply::answer("42").held());
     let project = Project::with(answer_spec(), &server);
@@ -65,7 +65,7 @@ fn a_log_written_by_another_process_stops_the_run() {
         let path = project.path(&project.log_path());
         fs::write(&path, fs::read_to_string(&path).unwrap() + "note to self\n").unwrap();
     };
-    // The foreign line is skipped, and the answer behind it was recorded.
+    // The foreign line is skipped; the answer after it was recorded.
     check_log("written to", scribble, 1);
 }
 
@@ -188,7 +188,7 @@ fn a_check_that_fills_the_disk_loses_nothing() {
     fs::rename(project.path("specs"), project.outside("specs")).unwrap();
     let line = "mount -t tmpfs -o size=1m none \"$PWD\"\ncd \"$PWD\"\ncp -r ../specs .\n\
         code=0\n\"$@\" || code=$?\nrm workspace/full\n\"$@\"\nexit $code";
-    let Some(ran) = among_own_mounts(&project, line, RUN) else {
+    let Some(ran) = in_private_mount_namespace(&project, line, RUN) else {
         return;
     };
     ran.exits(74).says("No space left");
@@ -261,7 +261,7 @@ fn the_root_is_locked_in_every_phase_and_free_after_a_kill() {
     server.wait_for(2);
     refused();
     running.signal(Signal::KILL);
-    // Nobody has taken note of its death, and the root is free all the same.
+    // The killed process has not been waited for, but the root is free.
     let stat = format!("/proc/{}/stat", running.id());
     until("it is dead", || {
         fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") Z "))

@@ -1,4 +1,4 @@
-//! Flags that go with a spec or do not, and paths without a flag.
+//! Flags that are valid with a spec and flags that are not, and paths without a flag.
 
 use serde_json::json;
 
@@ -9,7 +9,7 @@ use crate::support::server::Server;
 
 const PRICE: &str = "generator: {price: {input: 3, output: 15}, max_tokens: 16000}\n";
 
-/// The command is refused with 64, says these words, and nothing was run or changed.
+/// The command is refused with 64 and this message, and nothing was run or changed.
 fn check_refused(project: &Project, arguments: &[&str], words: &[&str]) -> Ran {
     let before = project.picture();
     let ran = project.run(arguments).exits(64);

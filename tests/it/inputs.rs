@@ -1,4 +1,4 @@
-//! What a run takes in of the user's folders, and what stays behind: ignored files, secrets, hidden tests, the spec.
+//! What a run copies from the user's folders, and what it leaves out: ignored files, secrets, hidden tests, the spec.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,10 +12,10 @@ use crate::support::reply;
 use crate::support::server::Server;
 
 const CHECK: &str = "grep -qx 42 answer.txt";
-/// What must be found nowhere but where the user put it.
+/// Text that must not appear anywhere but in the user's file.
 const LEFT: &str = "LEFT-OUT-4711\n";
 
-/// Returns a project whose files lie in the spec's folder.
+/// A project whose files lie in the spec's folder.
 fn project(server: &Server, files: &[(&str, &str)], workspace: &str) -> Project {
     let project = Project::with(
         checked_by(CHECK) + &format!("workspace: {workspace}\n"),
@@ -27,7 +27,7 @@ fn project(server: &Server, files: &[(&str, &str)], workspace: &str) -> Project 
     project
 }
 
-/// Runs to SUCCESS and returns the files that came in; nothing that was left out was sent or logged.
+/// Runs to SUCCESS and returns the copied files; nothing that was left out was sent or logged.
 fn taken(files: &[(&str, &str)], workspace: &str) -> BTreeSet<String> {
     let server = Server::start([reply::answer("42")]);
     let project = project(&server, files, workspace);
@@ -91,7 +91,7 @@ fn files_excluded_by_ignore_files_are_not_copied() {
             "kept",
         ],
     );
-    // What an excluded folder holds cannot be brought back, as in git.
+    // As in git, content of an excluded folder cannot be included again.
     check(
         &[
             (".gitignore", "out/\n!out/a\n"),
@@ -100,7 +100,7 @@ fn files_excluded_by_ignore_files_are_not_copied() {
         ],
         &[".gitignore", "b"],
     );
-    // Neither the history nor caches come, also where nothing ignores them.
+    // Neither `.git` nor caches are copied, even if nothing ignores them.
     check(
         &[
             (".git/config", LEFT),
@@ -266,7 +266,7 @@ fn the_spec_file_is_not_copied() {
     assert!(!server.requests()[0].said().contains("SPEC-MARK"));
 }
 
-/// Runs with a hidden test inside what comes, in both modes, and returns the project.
+/// Runs with a hidden test inside a copied folder, in both modes; returns the project.
 fn with_hidden(workspace: &str, files: &str, agent: bool) {
     let hidden_script = "grep -q HIDDEN-MARK tests/hidden/h && grep -qx 42 answer.txt";
     let checks = format!(
@@ -348,7 +348,7 @@ fn a_hidden_file_that_is_also_listed_is_copied_with_a_warning() {
         ran.story()
     );
     assert_eq!(project.workspace_names(), ["answer.txt", "h/h", "tests/v"]);
-    // A part of what is hidden can be given on purpose.
+    // A part of a hidden folder can be listed on purpose.
     let server = Server::start([reply::answer("42")]);
     let text =
         checked_by(CHECK).replace("command", "hidden: true\n    files: [tests]\n    command");
@@ -380,7 +380,7 @@ fn a_link_to_the_outside_is_refused_with_a_suggested_entry() {
     let project = project.spec(checked_by(CHECK) + &format!("workspace: {{copy: [{line}]}}\n"));
     project.run(RUN).exits(0);
     assert_eq!(project.workspace_names(), ["answer.txt", "proj/deep/a"]);
-    // What stays behind may lead where it likes.
+    // A link that is not copied may lead anywhere.
     project.write("specs/proj/.gitignore", "out\n");
     project
         .spec(checked_by(CHECK) + "workspace: {copy: [proj]}\n")
@@ -431,7 +431,7 @@ fn new_scripts_are_executable() {
         ),
         (0o100, 0)
     );
-    // A file that is there keeps its mode.
+    // An existing file keeps its mode.
     let server = Server::start([reply::files(&[("given", script)]), reply::answer("42")]);
     let project = Project::with(
         text.replace("run/check", "given") + "workspace: {copy: [given]}\nmax_retries: 1\n",
@@ -461,7 +461,7 @@ fn new_scripts_are_executable() {
 
 #[test]
 fn a_run_killed_in_a_hidden_check_continues_without_a_new_request() {
-    // The root is the project itself, so what we keep there meanwhile lies in what is taken in.
+    // The root is the project itself, so our own files lie in the copied folder.
     let server = Server::start([reply::answer("42")]);
     let project = Project::new()
         .model(&server)

@@ -9,7 +9,7 @@
     clippy::panic,
     clippy::print_stderr,
     clippy::disallowed_methods,
-    reason = "a test fails by panicking, and sets its own scene"
+    reason = "a test fails by panicking, and prepares its own files and processes"
 )]
 
 mod agent_bounds;

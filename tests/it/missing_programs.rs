@@ -1,4 +1,4 @@
-//! Checks that can never start are refused before anything is asked or changed: the place in the spec, and what to do.
+//! Checks that cannot start are refused before any request or change, with the position in the spec and a remedy.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -8,14 +8,14 @@ use serde_json::json;
 
 use crate::support::project::{Project, RUN, RUN_JSON, checked_by};
 use crate::support::reply;
-use crate::support::restrictions::Guise;
+use crate::support::restrictions::Restrictions;
 use crate::support::running::Ran;
 use crate::support::server::Server;
 
 const LINT: &[&str] = &["lint", "--spec", "specs/spec.yaml"];
 const NO_SANDBOX: &[&str] = &["run", "--spec", "specs/spec.yaml", "--no-sandbox"];
 
-/// Returns a spec with one check of this command; `more` are further fields of the check.
+/// A spec with one check of this command; `more` are further fields of the check.
 fn spec(command: &[&str], more: &str) -> String {
     format!(
         "name: a\ndescription: b\nmax_retries: 1\nchecks:\n  - name: odd\n    command: {}\n{more}",
@@ -29,7 +29,7 @@ fn program(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// Runs, and asserts that it was refused at the command's place with nothing asked or changed; `lint` says the same.
+/// Asserts that the run is refused at the position of the command without a request or change; `lint` reports the same.
 fn refused(project: &Project, server: &Server, words: &[&str]) -> Ran {
     let before = project.picture();
     let linted = project.run(LINT).exits(65);
@@ -67,7 +67,7 @@ fn a_program_that_is_not_on_path_is_refused() {
         .says("PATH that checks get");
     let ran = project.run(RUN_JSON).exits(65);
     assert_eq!(ran.verdict(), ("REFUSED".into(), "spec_invalid".into()));
-    // All that is missing is told at once, hidden checks included.
+    // All missing programs are reported at once, including those of hidden checks.
     let both = "name: a\ndescription: b\nchecks:\n- command: [one-4711]\n- {command: [two-4711], hidden: true}\n";
     let project = Project::with(both, &server);
     project
@@ -137,7 +137,7 @@ fn a_program_hidden_by_the_sandbox_is_refused_with_a_suggested_entry() {
         let server = Server::start([reply::answer("42"), reply::answer("42")]);
         let mut project = Project::new().model(&server);
         if command == "reduced" {
-            project = project.dressed(Guise::default().without_namespaces());
+            project = project.restricted(Restrictions::default().without_namespaces());
         }
         let tool = project.outside("elsewhere/venv/bin/far-tool");
         program(&tool, 0o755);
@@ -214,7 +214,7 @@ fn no_suggested_entry_opens_a_large_folder() {
     let project = Project::new().model(&server);
     let tool = project.outside("home/mytool");
     program(&tool, 0o755);
-    // Directly in the home: the file alone is named, and never the home.
+    // A program directly in the home: only the file is suggested, never the home.
     let path = format!("{}:/usr/bin:/bin", project.outside("home").display());
     let project = project.env("PATH", &path).spec(spec(&["mytool"], ""));
     let real = tool.canonicalize().unwrap();
@@ -326,7 +326,7 @@ fn a_missing_program_leaves_an_existing_run_untouched() {
     assert_eq!(project.picture(), before);
     fs::rename(project.outside("home/tools/bin/other"), &tool).unwrap();
     project.run(RUN).exits(0);
-    // A run that is over is told, whatever became of its programs.
+    // A finished run is reported even if its programs are gone.
     fs::remove_file(&tool).unwrap();
     project.run(RUN).exits(0).says("this run is over");
     project

@@ -1,4 +1,4 @@
-//! The voice on the wire: both providers, faults and what becomes of them, budgets, prices, and where the key goes.
+//! Requests to models: both providers, faults and retries, budgets, prices, and the key.
 
 use serde_json::{Value, json};
 
@@ -106,7 +106,7 @@ fn an_answer_is_the_same_in_any_chunking() {
     }
 }
 
-/// A fault that passes: the same request is sent again, and no build retry is counted.
+/// A temporary fault: the same request is sent again, and no build retry is counted.
 pub fn check_transient(what: &str, fault: Reply) {
     for provider in PROVIDERS {
         let server = Server::start([fault.clone(), fault.clone(), reply::answer("42")]);
@@ -430,7 +430,7 @@ fn a_request_whose_answer_was_lost_counts_in_the_budget() {
     Project::with(answer_spec() + budget, &server)
         .run(RUN)
         .exits(0);
-    // A stream that broke off costs what it showed.
+    // A stream that was cut off costs the usage it reported.
     let server = Server::start(
         (0..4)
             .map(|_| reply::answer("42").cut_after(3))

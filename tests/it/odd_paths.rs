@@ -1,4 +1,4 @@
-//! Odd places: a current directory that is gone, names that a shell or a terminal would misread, a root that moves,
+//! Odd paths: a deleted current directory, names that a shell or a terminal would misread, a root that moves,
 //! a state that is a folder, a disk that is full when the state is corrupt.
 
 use std::ffi::{OsStr, OsString};

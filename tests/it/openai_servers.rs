@@ -1,4 +1,4 @@
-//! Servers of OpenAI's dialect as they are, and small models as they answer: what was meant is understood.
+//! Deviations of OpenAI-compatible servers and of small models that are accepted.
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ fn chunk(delta: Value) -> Value {
         "choices": [{"index": 0, "delta": delta, "finish_reason": null}]})
 }
 
-/// A stream of these deltas, as the body stands on the wire.
+/// The body of a stream of these deltas.
 fn body(deltas: impl IntoIterator<Item = Value>, finish: &str) -> String {
     let end = [
         json!({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]}),
@@ -33,7 +33,7 @@ fn stream(deltas: impl IntoIterator<Item = Value>, finish: &str) -> Reply {
     reply::raw(200, "text/event-stream", body(deltas, finish))
 }
 
-/// One request, and the check is content.
+/// One request, and the check passes.
 fn check_understood(what: &str, reply: Reply) {
     let server = Server::start([reply]);
     let project = Project::with(spec("format_retries: 0"), &server);
@@ -51,7 +51,7 @@ fn bash(command: &str) -> String {
     json!({"command": command}).to_string()
 }
 
-/// The answer calls tools so often, and each gets its result.
+/// The answer makes this many calls, and each gets its result.
 fn check_calls(what: &str, answer: Reply, calls: usize) {
     let server = Server::start([answer, reply::text("done")]);
     let project = Project::with(spec("mode: agent"), &server);
@@ -224,7 +224,7 @@ fn a_refused_field_is_renamed_or_left_out_once() {
             assert_eq!(request.body, expected, "{field}");
         }
         assert_eq!(requests[0].body["messages"], requests[1].body["messages"]);
-        // What was sent stands in the log with its own hash, and what came back belongs to the second.
+        // The log has both requests with their hashes, and the answer belongs to the second.
         let asked = project.events("ModelRequested");
         let answered = project.events("ModelAnswered");
         assert_eq!((asked.len(), answered.len()), (3, 2), "{field}");
@@ -270,7 +270,7 @@ fn a_second_refusal_of_a_field_is_final() {
             .all(|field| last.get(field).is_none()),
         "{last}"
     );
-    // One that was not sent is not the reason.
+    // A field that was not sent is not removed.
     let server = Server::start([
         refuses("temperature", "temperature is off"),
         reply::answer("42"),
@@ -364,7 +364,7 @@ fn thinking_text_is_dropped() {
     Project::with(spec(""), &server).run(RUN).exits(0);
     let said = server.requests()[1].said();
     assert!(said.contains("Sure!") && !said.contains("hm, hm"), "{said}");
-    // Nor are the closing words of a conversation handed on with it.
+    // The closing text of a conversation does not contain it, either.
     let server = Server::start([
         reply::bash("echo 41 > answer.txt"),
         reply::text("<think>\nhm, hm\n</think>\nThat is it."),

@@ -1,9 +1,9 @@
-//! The power is cut: what was written and not synced is gone, and nothing that was acknowledged may be.
+//! Power cuts: unsynced data is lost, and nothing that was acknowledged may be.
 //!
-//! The root lies on an ext4 of its own, in a file behind a loop device. The binary is killed at a call, and the file is
-//! copied at once: it has what was written to the device, and what was still on its way there is lost, as with the
-//! power. The copy is mounted, whereby its journal is replayed, and the run goes on in it. Where nothing may be mounted
-//! or traced this is said and skipped.
+//! The root is on an ext4 image behind a loop device. The binary is killed at a call, and the image is
+//! copied at once: it has what reached the device; dirty pages are lost, as in a power cut.
+//! The copy is mounted, which replays its journal, and the run is resumed in it. Skipped where mounting
+//! or tracing is not allowed.
 
 use std::fs;
 use std::path::Path;
@@ -11,17 +11,18 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::agent_mode::{agent_spec, done, solve};
-use crate::crash::{end, may_trace, numbers};
+use crate::crash::{end, numbers};
 use crate::support::needs;
+use crate::support::needs::may_trace;
 use crate::support::project::{BINARY, Project, RUN, answer_spec, checked_by};
 use crate::support::reply::{self, bash};
 use crate::support::running::{Ran, Running};
 use crate::support::server::Server;
 
-/// So many cuts for each call; with more calls some are passed over.
+/// Cuts for each kind of call; with more calls some are left out.
 const MOST_CUTS: usize = 12;
 
-/// Makes the disk, runs on it until the fault, and keeps what is on the device (`cut`) and what could be seen (`seen`).
+/// Makes the disk, runs on it until the fault, and keeps the content of the device (`cut`) and of the mount (`seen`).
 const CUT: &str = r#"
 mount -o loop,commit=9999 ../disk "$PWD"
 cd "$PWD"
@@ -32,7 +33,7 @@ cp ../disk ../cut
 cp -r . ../seen
 "#;
 
-/// Goes on in what the cut left.
+/// Resumes the run on the disk after the cut.
 const GO_ON: &str = r#"
 mount -o loop ../cut "$PWD"
 cd "$PWD"
@@ -50,7 +51,7 @@ fn model() -> Server {
     )
 }
 
-/// A project whose root will be a disk of its own; nothing where that cannot be.
+/// A project whose root will be a separate disk; `None` where that is not possible.
 fn on_a_disk(server: &Server, fault: &str) -> Option<Project> {
     disk_for(Project::with(answer_spec(), server).env("FAULT", fault))
 }
@@ -67,7 +68,7 @@ fn disk_for(project: Project) -> Option<Project> {
     let ran = project.run_in_shell(&line, &[]);
     if ran.code != Some(0) {
         needs::skip(format!(
-            "no disk of one's own can be mounted here: {}",
+            "a loop device cannot be mounted here: {}",
             ran.stderr.trim()
         ));
         return None;
@@ -75,11 +76,11 @@ fn disk_for(project: Project) -> Option<Project> {
     Some(project)
 }
 
-fn among_own_mounts(project: &Project, script: &str) -> Ran {
+fn in_private_mount_namespace(project: &Project, script: &str) -> Ran {
     project.run_in_shell(&format!("exec unshare -m sh -e ../{script} \"$@\""), RUN)
 }
 
-/// The state in a folder, where there is one; it is whole in any case.
+/// The state in a folder, if there is one; it is always complete.
 fn state(folder: &Path) -> Option<Value> {
     let text = fs::read(folder.join("state.json")).ok()?;
     Some(
@@ -88,7 +89,7 @@ fn state(folder: &Path) -> Option<Value> {
     )
 }
 
-/// The whole lines of all logs in a folder.
+/// The complete lines of all logs in a folder.
 fn log(folder: &Path) -> Vec<Value> {
     let logs = fs::read_dir(folder.join("logs"))
         .into_iter()
@@ -109,7 +110,7 @@ fn count(log: &[Value], event: &str) -> usize {
     log.iter().filter(|line| line["event"] == event).count()
 }
 
-/// How far a run has come.
+/// The progress of a run.
 fn progress(phase: &Value, retry_count: &Value) -> u64 {
     let retries = retry_count.as_u64().unwrap_or(0);
     match phase.as_str().unwrap_or_default() {
@@ -120,7 +121,7 @@ fn progress(phase: &Value, retry_count: &Value) -> u64 {
     }
 }
 
-/// How far a run has come, as its log tells it.
+/// The progress of a run according to its log.
 fn acknowledged(log: &[Value]) -> u64 {
     let transitions = log
         .iter()
@@ -131,7 +132,7 @@ fn acknowledged(log: &[Value]) -> u64 {
         .unwrap_or(0)
 }
 
-/// Cuts the power at a call and goes on; false where that cannot be staged.
+/// Cuts the power at a call and resumes; false where that is not possible.
 fn check_cut(call: &str, number: u32) -> bool {
     let server = model();
     let Some(project) = on_a_disk(
@@ -140,9 +141,9 @@ fn check_cut(call: &str, number: u32) -> bool {
     ) else {
         return false;
     };
-    among_own_mounts(&project, "cut.sh").exits(0);
+    in_private_mount_namespace(&project, "cut.sh").exits(0);
     let asked = server.count();
-    let ran = among_own_mounts(&project, "go_on.sh");
+    let ran = in_private_mount_namespace(&project, "go_on.sh");
     assert_eq!(ran.code, Some(0), "{call} {number}: {}", ran.story());
     let (seen, left) = (log(&project.outside("seen")), log(&project.outside("left")));
     let kept = state(&project.outside("left"))
@@ -208,7 +209,7 @@ fn a_run_continues_after_a_power_cut_between_writes() {
     cut_everywhere("write");
 }
 
-/// Runs on the disk until it is told to cut the power.
+/// Runs on the disk until the power is cut.
 const CUT_NOW: &str = r#"
 mount -o loop,commit=9999 ../disk "$PWD"
 cd "$PWD"
@@ -220,8 +221,8 @@ cp ../disk ../cut
 kill -9 $!
 "#;
 
-/// Cuts the power when so many requests have come, and goes on with what the disk has; nothing where that cannot be
-/// staged. What the cut left is in `left`, what became of it in `resumed`.
+/// Cuts the power after this many requests and resumes on the disk; `None` where that is not possible.
+/// The disk after the cut is in `left`, after the resumed run in `resumed`.
 fn cut_at_request(project: Project, server: &Server, request: usize) -> Option<Project> {
     let project = disk_for(project)?;
     fs::write(project.outside("cut_now.sh"), CUT_NOW).unwrap();
@@ -233,11 +234,11 @@ fn cut_at_request(project: Project, server: &Server, request: usize) -> Option<P
     fs::write(project.outside("now"), "\n").unwrap();
     running.wait();
     server.release();
-    among_own_mounts(&project, "go_on.sh").exits(0);
+    in_private_mount_namespace(&project, "go_on.sh").exits(0);
     Some(project)
 }
 
-/// The content of a file of the workspace that the cut left.
+/// The content of a workspace file after the cut.
 fn left(project: &Project, path: &str) -> String {
     let bytes = fs::read(project.outside("left/workspace").join(path)).unwrap_or_default();
     String::from_utf8_lossy(&bytes).into_owned()
@@ -358,14 +359,14 @@ fn after_a_power_cut_the_model_gets_the_list_of_lost_changes() {
 
 #[test]
 fn unsynced_data_is_lost_in_a_power_cut() {
-    // Were it not, the tests above would see nothing.
+    // Otherwise the tests above could not detect a loss.
     let server = model();
     let fault = "-e trace=fsync,fdatasync -e inject=fsync:retval=0 -e inject=fdatasync:retval=0";
     let Some(project) = on_a_disk(&server, fault).filter(|_| may_trace()) else {
         return;
     };
-    among_own_mounts(&project, "cut.sh").exits(0);
+    in_private_mount_namespace(&project, "cut.sh").exits(0);
     assert_eq!(state(&project.outside("seen")).unwrap()["state"], "SUCCESS");
-    among_own_mounts(&project, "go_on.sh").exits(0);
+    in_private_mount_namespace(&project, "go_on.sh").exits(0);
     assert!(state(&project.outside("left")).is_none_or(|state| state["state"] != "SUCCESS"));
 }

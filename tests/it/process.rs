@@ -1,4 +1,4 @@
-//! Real processes under a real keeper: how they end, what is left of them, and what they can see.
+//! Real processes under the real supervisor: exit status, captured output, leftovers, environment.
 #![expect(
     clippy::unwrap_used,
     reason = "a test that cannot go on says so by failing"
@@ -21,11 +21,11 @@ use rustix::process::{Pid, kill_process};
 
 const LONG: Duration = Duration::from_secs(100);
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// Set in a process that runs one job and says how it ended; the value is the shell script to run.
+/// Set in a process that runs one job and reports how it ended; the value is the shell script to run.
 const SCRIPT: &str = "ORCHESTRATOR_TEST_SCRIPT";
 const MARK: &str = "ORCHESTRATOR_TEST_MARK";
 
-/// A job whose whole tree can be recognised by a variable that its processes inherit.
+/// A job whose process tree is recognised by an inherited variable.
 struct Marked {
     job: Job,
     mark: String,
@@ -64,7 +64,7 @@ impl Marked {
         self
     }
 
-    /// Gives the job so little time that it is over as soon as the tree has come to be.
+    /// Sets a timeout that expires as soon as the process tree exists.
     fn timing_out(mut self) -> Marked {
         self.job.timeout = Duration::from_millis(700);
         self
@@ -297,7 +297,7 @@ fn a_timeout_ends_the_whole_process_tree() {
     }
 }
 
-/// Three daemons that left every group, ignore what can be ignored, hold the output and become somebody else all the time.
+/// Three daemons outside of every process group that ignore signals, hold the output and fork all the time.
 const HOSTILE: &str = r#"
     f() { trap '' HUP INT QUIT TERM; sleep 0.05; (f) & exit; }
     case "$1" in again) f;; esac
@@ -359,7 +359,7 @@ fn a_wrong_supervisor_is_an_internal_error() {
     assert!(matches!(error, Error::Io { .. }), "{error}");
 }
 
-/// Not a test by itself: with the variable set this process stands for an orchestrator with one job.
+/// Does nothing as a test: with the variable set, this process acts as an orchestrator with one job.
 #[test]
 fn orchestrator_process() {
     let Ok(script) = std::env::var(SCRIPT) else {
@@ -373,7 +373,7 @@ fn orchestrator_process() {
     println!("ended: {ended:?}");
 }
 
-/// Starts an orchestrator of its own for a script; `marked` knows the tree, which does not include that process.
+/// Starts a separate orchestrator for a script; `marked` finds its process tree, without that process.
 fn orchestrator(script: &str, marked: &Marked) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "process::orchestrator_process", "--nocapture"]);

@@ -1,4 +1,4 @@
-//! What the model is told: the cause before hints, short reports, earlier attempts, a prompt that fits the model.
+//! Prompts in files mode: the cause before hints, short reports, earlier attempts, the context limit.
 
 use serde_json::json;
 
@@ -12,7 +12,7 @@ fn printing(line: &str) -> String {
     checked_by(&script)
 }
 
-/// What the second request says and what the notes are, after a check that printed the line.
+/// The second request and the notes after a check that printed the line.
 fn after(line: &str) -> (String, String) {
     let server = Server::start([reply::answer("41"), reply::answer("42")]);
     let project = Project::with(printing(line), &server);
@@ -330,7 +330,7 @@ fn a_request_that_is_too_long_is_repeated_once_and_smaller() {
             .map(|line| line["turn"].clone())
             .collect();
         assert_eq!(turns, [0, 1]);
-        // The log alone is enough: the refusal is part of it.
+        // The log alone is enough, since it contains the refusal.
         let log = project.log_path();
         project
             .run(&["run", "--spec", "specs/spec.yaml", "--replay", &log])
@@ -370,7 +370,7 @@ fn a_smaller_repeat_is_not_sent_twice_after_a_kill() {
     running.wait();
     project.run(RUN).exits(0);
     let requests = server.requests();
-    // The refused one is not sent again, the smaller one is what was sent before.
+    // The refused request is not sent again; the smaller one equals the earlier one.
     assert_eq!(requests.len(), 3);
     assert_eq!(requests[1].body, requests[2].body);
 }

@@ -1,4 +1,4 @@
-//! Protected files while checks run: read-only where the walls can hold that, compared after each check everywhere.
+//! Protected files while checks run: read-only in the full sandbox, and compared after each check in every mode.
 
 use std::fs;
 
@@ -7,13 +7,13 @@ use serde_json::json;
 use crate::support::needs::skip;
 use crate::support::project::{Project, RUN, RUN_JSON};
 use crate::support::reply;
-use crate::support::restrictions::Guise;
+use crate::support::restrictions::Restrictions;
 use crate::support::running::Ran;
 use crate::support::server::Server;
 
 const TEST: &str = "# the protected test\n";
 
-/// How much of the walls there is.
+/// The sandbox mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Walls {
     Full,
@@ -46,7 +46,7 @@ fn project(server: &Server, checks: &[String]) -> Project {
 
 fn run(project: Project, walls: Walls) -> (Project, Ran) {
     let project = if walls == Walls::Reduced {
-        project.dressed(Guise::default().without_namespaces())
+        project.restricted(Restrictions::default().without_namespaces())
     } else {
         project
     };
@@ -70,7 +70,7 @@ fn is_as_given(project: &Project) {
     }
 }
 
-/// Every way to change what is protected, and what the problem says of it where nothing holds it.
+/// Every way to change a protected file, and the problem that is reported where the sandbox does not prevent it.
 const CHANGES: [(&str, &str); 16] = [
     ("echo x > tests/t.py", "tests/t.py (rewritten)"),
     ("echo x >> tests/deep/u.py", "tests/deep/u.py (rewritten)"),
@@ -98,12 +98,12 @@ const CHANGES: [(&str, &str); 16] = [
         "mv code old; mkdir code; echo x > code/beside.txt",
         "code/beside.txt (replaced)",
     ),
-    // The same bytes swapped for others, the time put back.
+    // Other bytes of the same length, with the old time.
     (
         "touch -r tests/t.py time; tr p b < tests/t.py > mine; cat mine > tests/t.py; touch -r time tests/t.py",
         "tests/t.py (rewritten)",
     ),
-    // Nothing is left of it but the time of the change.
+    // Only the change time (ctime) differs.
     (
         "cp -p tests/t.py mine; echo x > tests/t.py; cat mine > tests/t.py; touch -r mine tests/t.py",
         "tests/t.py (touched, or changed and put back)",
@@ -147,7 +147,7 @@ fn protected_files_are_read_only_in_the_full_sandbox() {
 fn a_check_that_changes_a_protected_file_fails() {
     for walls in [Walls::Reduced, Walls::None] {
         for (change, said) in CHANGES {
-            // A step of the clock of files later than everything that was brought in.
+            // One tick of the file clock later than everything that was copied.
             let script = format!("{change}; exit 0");
             let server = Server::start([reply::answer("42"), reply::answer("42")]);
             let after = check(
@@ -404,11 +404,11 @@ fn many_protected_files_are_one_mount() {
     }
     ran.exits(0);
     assert_eq!(project.workspace("count"), "2002\n");
-    // The workspace, the folder, the file at its top, the one beside code, and the folder around that.
+    // The workspace, the folder, the file at the top, the file beside code and its folder.
     assert_eq!(project.workspace("mounts"), "5\n");
 }
 
-/// Every file of a project at its top, where new ones are generated.
+/// A project with all its files, also generated ones, at the top of the workspace.
 #[test]
 fn the_top_of_the_workspace_can_be_written_where_everything_else_is_protected() {
     let server = Server::start([reply::answer("42")]);

@@ -1,4 +1,4 @@
-//! Keys in answers: the log and the run use the same text, and a placeholder for a server on this machine is not a key.
+//! Keys in answers: the log and the run use the same redacted text; a placeholder key for a local server is not redacted.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::support::project::{Project, RUN, RUN_JSON, checked_by};
 use crate::support::reply::{self, bash};
 use crate::support::server::Server;
 
-/// Too short for a key of this machine's server, long enough for one of another.
+/// Too short to be redacted for a local server, long enough for a remote one.
 const SHORT: &str = "lm-studio";
 const LONG: &str = "sk-a-key-of-more-than-sixteen";
 
@@ -29,7 +29,7 @@ const REPLAY: &[&str] = &[
     "recorded.log",
 ];
 
-/// Expects the same file after the run, after a crash right behind the answer, and after a replay, with a key and without.
+/// Expects the same file after the run, after a crash just after the answer, and after a replay, with and without a key.
 fn check(spec: &str, reply: reply::Reply, more: Vec<reply::Reply>, key: &str, expected: &str) {
     let server = Server::start([reply].into_iter().chain(more));
     let project = Project::with(spec, &server).env("OPENAI_API_KEY", key);
@@ -57,7 +57,7 @@ fn check(spec: &str, reply: reply::Reply, more: Vec<reply::Reply>, key: &str, ex
     fs::remove_file(project.path("workspace/code.py")).unwrap();
     let asked = server.count();
     if spec.contains("mode: agent") {
-        // A conversation that is over is not held again: its files are what the tools wrote.
+        // A finished conversation is not repeated: its files are what the tools wrote.
         project.write("workspace/code.py", expected);
     }
     project.run(RUN).exits(0);

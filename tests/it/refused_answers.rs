@@ -1,15 +1,16 @@
-//! Answers that were refused: the log says so, and a resumed run does not judge them again.
+//! Refused answers: the refusal is in the log, and a resumed run does not check them again.
 
 use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use crate::crash::{disturbed, may_trace, numbers};
+use crate::crash::{disturbed, numbers};
+use crate::support::needs::may_trace;
 use crate::support::project::{Project, RUN, answer_spec};
 use crate::support::reply::{self, Reply};
 use crate::support::server::{Received, Server};
 
-/// A model whose patch would make a file of a folder; reminded of that it removes the folder, and is right.
+/// A model whose patch writes a file at the path of a folder; after the reminder it removes the folder.
 fn in_conflict(request: &Received) -> Reply {
     match request.said() {
         said if said.contains("was not used") => reply::text(

@@ -1,4 +1,4 @@
-//! Replay: a log answers in place of the model, with no network and no key, and the run ends the same way.
+//! Replay: answers come from a log, without network and key, and the run ends the same way.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ fn recorded(spec: &str, replies: Vec<reply::Reply>, code: i32) -> Project {
     project
 }
 
-/// Returns a project that has the log of another as `recorded.log`, no key, and nobody to ask.
+/// A project with the log of another as `recorded.log`, without a key and without a server.
 fn player(spec: &str, recorded: &Project) -> Project {
     let log = fs::read(recorded.path(&recorded.log_path())).unwrap();
     Project::new()
@@ -185,7 +185,7 @@ fn a_root_behind_a_link_replays_equally() {
     );
 }
 
-/// A spec with a visible check that is content with anything, and a hidden one.
+/// A spec with a visible check that always passes and a hidden one.
 fn with_hidden(script: &str) -> String {
     let command = serde_json::json!(["sh", "-c", script]);
     checked_by("test -e answer.txt")

@@ -1,4 +1,4 @@
-//! A SUCCESS that is asked for again is told only of the workspace that was tested.
+//! The same command after SUCCESS: it is a success only if the workspace is the tested one.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -9,7 +9,7 @@ use crate::support::project::{Project, RUN, RUN_JSON, answer_spec, checked_by};
 use crate::support::reply;
 use crate::support::server::Server;
 
-/// Returns a project whose run has succeeded with three files.
+/// A project whose run has succeeded with three files.
 fn succeeded() -> (Project, Server) {
     let first = reply::files(&[
         ("answer.txt", "42\n"),
@@ -31,7 +31,7 @@ fn remove(project: &Project, path: &str) {
     }
 }
 
-/// Changes the workspace and expects that this is told, and that nothing else happens.
+/// Changes the workspace and expects that this is reported and nothing else happens.
 fn check_told(named: &str, change: impl FnOnce(&Project)) {
     let (project, server) = succeeded();
     change(&project);
@@ -141,7 +141,7 @@ fn unchanged_contents_are_still_a_success() {
     ] {
         project.write(&format!("workspace/{path}"), "x");
     }
-    // Written again, touched, closed to others, with an empty folder beside them.
+    // Written again, touched, with another mode, with an additional empty folder.
     project.write("workspace/pkg/util.py", "x = 1\n");
     project
         .run_in_shell(
@@ -151,7 +151,7 @@ fn unchanged_contents_are_still_a_success() {
         .exits(0);
     let ran = project.run(RUN_JSON).exits(0);
     assert_eq!(ran.verdict(), ("SUCCESS".into(), "tests_passed".into()));
-    // A root that was copied has other inodes and times, and the same contents.
+    // A copied root has other inodes and times, but the same contents.
     let copy = project.outside("copy").display().to_string();
     project
         .run_in_shell(&format!("cp -r . {copy}"), &[])

@@ -1,4 +1,4 @@
-//! What a check or an environment may use up: a limit that is broken ends it, and its name and number are told.
+//! Resource limits of checks and environments: an exceeded limit ends the command and is reported with its value.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -15,7 +15,7 @@ use crate::support::project::{BINARY, Project, RUN_JSON, checked_by};
 use crate::support::reply;
 use crate::support::server::Server;
 
-/// Runs a check that does something only in its first round, and returns what the model was told of it.
+/// Runs a check that does something only in its first round; returns the report to the model.
 fn told_of(limits: &str, script: &str) -> String {
     let script = format!("grep -qx 42 answer.txt && exit 0; {script}; sleep 60");
     let spec = format!("{}sandbox: {{limits: {{{limits}}}}}\n", checked_by(&script));
@@ -45,7 +45,7 @@ fn fast_growth_is_detected() {
         "{told}"
     );
     for (limits, script) in [
-        // Younger than one step of the clock of files, it could count for the next round as well.
+        // Within one tick of the file clock it could count for the next round as well.
         (
             "disk: 1 MiB",
             "head -c 4000000 /dev/zero > large; sleep 0.05; exit 0",
@@ -92,7 +92,7 @@ fn memory_of_the_process_tree_is_limited() {
 
 #[test]
 fn shared_memory_is_counted_once() {
-    // Five forks of one that is large, and the last of them is content.
+    // Five forks of a large process; the last one passes.
     let script = "import os, time\\nx = bytearray(100 << 20)\\nfor i in range(5):\\n  if os.fork() == 0: time.sleep(1.2); os._exit(0)\\ntime.sleep(1.2)";
     let spec = format!(
         "{}sandbox: {{limits: {{memory: 200 MiB}}}}\n",
@@ -188,7 +188,7 @@ fn an_environment_that_exceeds_a_limit_is_ended_alone() {
         "head -c 9000000 /dev/zero > large; while :; do :; done",
         &walls,
     );
-    // The channel's other end is the stdin of the child.
+    // The other end of the channel is the stdin of the child.
     let _ = loud_channel.read(&mut [0]);
     let ended = loud.end(StopMode::Now);
     assert!(
@@ -197,7 +197,7 @@ fn an_environment_that_exceeds_a_limit_is_ended_alone() {
     );
     assert_eq!(quiet.ended(), None);
     drop(quiet_channel);
-    // Whoever comes next may tidy up.
+    // A later test may remove them.
     let (mut next, mut next_channel) = living("rm large; sleep 1", &walls);
     let _ = next_channel.read(&mut [0]);
     poll(

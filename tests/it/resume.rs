@@ -1,6 +1,6 @@
-//! Stopping at any instant and going on: nothing is lost and nothing is asked for twice.
+//! Stopping at any instant and resuming: nothing is lost and no request is sent twice.
 //!
-//! The model is scripted and counts; a request is held while the signal is sent, so nothing here depends on time.
+//! The scripted model counts requests and holds one while the signal is sent, so nothing here depends on time.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::support::reply;
 use crate::support::running::Ran;
 use crate::support::server::Server;
 
-/// Each signal with the exit code that tells of it; SIGKILL leaves none.
+/// Each signal with its exit code; SIGKILL has none.
 const SIGNALS: [(Signal, Option<i32>); 4] = [
     (Signal::INT, Some(130)),
     (Signal::TERM, Some(143)),
@@ -20,7 +20,7 @@ const SIGNALS: [(Signal, Option<i32>); 4] = [
     (Signal::KILL, None),
 ];
 
-/// Returns those that a run started from here hears of: whoever runs the tests may have them ignore SIGHUP (`nohup`).
+/// The signals that a run receives: SIGHUP may be ignored in this process (`nohup`).
 fn signals() -> impl Iterator<Item = (Signal, Option<i32>)> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status

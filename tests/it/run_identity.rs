@@ -1,7 +1,7 @@
-//! Which run it is: what may change in a spec while its run is paused, and what makes another run of it.
+//! Run identity: which changes of a spec continue a paused run, and which start a new one.
 //!
 //! A paid run is paused by a 401 in PATCHING, something is changed, and the same command runs again; the server's
-//! count of requests tells whether anything was asked for twice.
+//! count of requests shows whether anything was requested twice.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::support::project::{Project, RUN, RUN_JSON};
 use crate::support::reply;
 use crate::support::server::Server;
 
-/// A spec with something of everything, as JSON (which is YAML, too).
+/// A spec with many fields, as JSON (which is YAML, too).
 fn spec() -> Value {
     json!({
         "name": "answer",
@@ -26,7 +26,7 @@ fn spec() -> Value {
     })
 }
 
-/// Returns a project whose run is paused in PATCHING after one answer.
+/// A project whose run is paused in PATCHING after one answer.
 fn paused(spec: &Value, replies: &[reply::Reply]) -> (Project, Server) {
     let server = Server::start(
         [reply::answer("41"), reply::status(401)]
@@ -64,7 +64,7 @@ fn check_goes_on(what: &str, change: impl FnOnce(&Project)) -> (Project, Server)
     (project, server)
 }
 
-/// Returns the spec with the value at a JSON pointer's place changed.
+/// The spec with the value at a JSON pointer's place changed.
 fn with(pointer: &str, value: Value) -> Value {
     let mut spec = spec();
     let (parent, key) = pointer.rsplit_once('/').unwrap();
@@ -345,7 +345,7 @@ fn the_replaced_run_of_another_spec_is_kept_and_can_be_restored() {
         project.read(&format!("logs/{first}/workspace/answer.txt")),
         "41\n"
     );
-    // What the note says brings the run back, and nothing is asked for again.
+    // The command of the note restores the run, and nothing is requested again.
     let note = ran.result()["notes"]
         .as_array()
         .unwrap()

@@ -1,12 +1,12 @@
-//! What a run does where the kernel gives less than everything: each step of raising the walls is made to fail, and the
-//! run says which walls are left or does not begin. What the check tries outside never comes to be.
+//! Runs where parts of the sandbox are missing: each step of its set-up is made to fail, and the run
+//! names the remaining layers or does not start. The check never succeeds in writing outside.
 
 use rustix::process::Signal;
 
-use crate::crash::may_trace;
 use crate::support::needs;
+use crate::support::needs::may_trace;
 use crate::support::project::{BINARY, Project, RUN, RUN_JSON, checked_by};
-use crate::support::restrictions::Guise;
+use crate::support::restrictions::Restrictions;
 use crate::support::running::{Ran, Running};
 use crate::support::serve_client::Serving;
 use crate::support::{reply, server::Server};
@@ -15,7 +15,7 @@ const WITHOUT_LANDLOCK: &str = "sandbox: full (without Landlock)";
 const REDUCED: &str = "sandbox: reduced";
 const NONE: &str = "no sandbox available";
 
-/// Faults as `strace` takes them, and the walls that are left.
+/// Faults in the syntax of `strace`, and the mode that remains.
 const FAULTS: [(&str, &str); 15] = [
     ("landlock_create_ruleset:error=ENOSYS", WITHOUT_LANDLOCK),
     ("landlock_create_ruleset:error=EOPNOTSUPP", WITHOUT_LANDLOCK),
@@ -34,7 +34,7 @@ const FAULTS: [(&str, &str); 15] = [
     ("clone:error=EPERM", NONE),
 ];
 
-/// A project whose check writes outside and then passes; nothing where this system is not one to disturb.
+/// A project whose check writes outside and then passes; `None` where the system cannot be disturbed.
 fn project(server: &Server) -> Option<Project> {
     let project = Project::new().model(server);
     let script = format!(
@@ -51,7 +51,7 @@ fn under_strace(project: &Project, options: &[&str], arguments: &[&str]) -> Ran 
     Running::start(project.command("strace", &arguments), project.root()).wait()
 }
 
-/// Judges a run by the walls that it should have found.
+/// Checks a run against the mode that it should have found.
 fn judge(project: &Project, server: &Server, ran: Ran, walls: &str) {
     assert!(!project.outside("escaped").exists(), "{}", ran.story());
     if walls != NONE {
@@ -138,7 +138,7 @@ fn a_sandbox_failure_within_a_run_stops_it_resumably() {
     let Some(project) = project(&server) else {
         return;
     };
-    // The tree of a trial has fewer places than that of a check.
+    // The mount tree of a probe has fewer entries than that of a check.
     let fault = [
         "-e",
         "trace=mount",
@@ -175,7 +175,7 @@ fn a_run_started_in_full_mode_continues_in_reduced_mode_with_a_note() {
     if !running.wait().stderr.contains("sandbox: full") {
         return needs::skip("there is nothing to lose here: no full containment");
     }
-    project = project.dressed(Guise::default().without_namespaces());
+    project = project.restricted(Restrictions::default().without_namespaces());
     project
         .run(RUN)
         .exits(0)
@@ -186,7 +186,7 @@ fn a_run_started_in_full_mode_continues_in_reduced_mode_with_a_note() {
 
 #[test]
 fn a_server_in_reduced_mode_names_the_loss_and_the_remedy() {
-    let project = Project::new().dressed(Guise::default().without_namespaces());
+    let project = Project::new().restricted(Restrictions::default().without_namespaces());
     let mut serving = Serving::start(&project);
     assert_eq!(serving.bash("echo $((6 * 7))").output(), "42\n");
     let ran = serving.end().exits(0);

@@ -1,4 +1,4 @@
-//! `serve`: its protocol, where it works, and what is left when it ends.
+//! `serve`: its protocol, its project directory, and clean-up at its end.
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -417,7 +417,7 @@ fn without_an_argument_the_project_is_the_variable_or_the_current_directory() {
     assert!(asks(&below).contains(&format!("'{root}/below'")));
 }
 
-/// Returns the variables that python sees.
+/// The variables that python sees.
 fn variables(serving: &mut Serving) -> Value {
     let answer = serving.python("import os, json; print(json.dumps(dict(os.environ)))");
     serde_json::from_str(answer.shows()).unwrap()

@@ -1,10 +1,10 @@
-//! `serve`: commands under way. Timeouts, the rest of a command, wait, interrupt and restart, and their order.
+//! `serve`: running commands. Timeouts, later output, wait, interrupt and restart, and their order.
 
 use crate::support::project::{Project, processes};
 use crate::support::running::until;
 use crate::support::serve_client::{Gate, Request, Serving, command, control};
 
-/// The two that run what takes a while.
+/// The environments that run long commands.
 const BOTH: [&str; 2] = ["bash", "python"];
 
 /// Starts a server in an empty project.
@@ -14,7 +14,7 @@ fn start() -> (Project, Serving) {
     (project, serving)
 }
 
-/// Returns a command that stands at a gate between two words.
+/// A command that prints a word, waits at a gate, and prints another.
 fn passes(environment: &str, gate: &str) -> String {
     match environment {
         "bash" => format!("echo before; cat {gate}; echo after"),
@@ -22,7 +22,7 @@ fn passes(environment: &str, gate: &str) -> String {
     }
 }
 
-/// Returns a command that keeps a word, or that shows it.
+/// A command that stores a word, or one that prints it.
 fn keep(environment: &str) -> &'static str {
     if environment == "bash" {
         "kept=kept"
@@ -39,7 +39,7 @@ fn show(environment: &str) -> &'static str {
     }
 }
 
-/// Starts a command that goes on, and returns when it stands at its gate.
+/// Starts a command and returns when it waits at its gate.
 fn begin(project: &Project, serving: &mut Serving, environment: &str) -> Gate {
     let gate = Gate::new(project, &format!("gate-{environment}"));
     let request = command(
@@ -51,7 +51,7 @@ fn begin(project: &Project, serving: &mut Serving, environment: &str) -> Gate {
     gate.reached()
 }
 
-/// Waits until a command has ended while nobody waited for it.
+/// Waits until a command has ended without a request that waits for it.
 fn until_idle(serving: &mut Serving, environment: &str) {
     until("the command has ended", || {
         !serving.editor("").screen(environment).contains("Running: ")

@@ -1,4 +1,4 @@
-//! `serve` for a long time, and under a flood: it must not grow.
+//! `serve` over ten thousand commands and under a flood: its resources must not grow.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,12 +6,12 @@ use std::fs;
 use crate::support::project::Project;
 use crate::support::serve_client::{Serving, command};
 
-/// How many requests are under way at once.
+/// Requests sent ahead of their answers.
 const AHEAD: usize = 100;
-/// How much memory may come and go in all processes together, in KiB.
+/// Allowed variation of memory in all processes together, in KiB.
 const SLACK: u64 = 4 << 10;
 
-/// What a server and all its children hold.
+/// The resources of a server and all its children.
 #[derive(Debug)]
 struct Holdings {
     processes: usize,
@@ -36,7 +36,7 @@ fn holdings(server: u32) -> Holdings {
     }
 }
 
-/// Returns a process and all below it.
+/// A process and its descendants.
 fn family(id: u32) -> BTreeSet<u32> {
     let children = |id: u32| {
         let tasks = fs::read_dir(format!("/proc/{id}/task"))
@@ -59,7 +59,7 @@ fn family(id: u32) -> BTreeSet<u32> {
     all
 }
 
-/// Returns a figure of a process in KiB.
+/// A figure of a process in KiB.
 fn status(id: u32, field: &str) -> u64 {
     let text = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
     let line = text
@@ -69,7 +69,7 @@ fn status(id: u32, field: &str) -> u64 {
         .unwrap_or_default()
 }
 
-/// Runs a range of commands over all environments, many ahead of their answers.
+/// Runs a range of commands over all environments, many sent ahead of their answers.
 fn run(serving: &mut Serving, rounds: std::ops::Range<usize>) {
     let request = |round: usize| match round % 6 {
         0 => command("bash", &format!("x={round}; echo $x")),

@@ -1,4 +1,4 @@
-//! Files that decide a test run from outside the tests: what is refused, what is named, and what honest projects do.
+//! Files outside the tests that control a test run: what is refused, what is noted, and what honest projects contain.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,7 +14,7 @@ use crate::support::server::Server;
 const PYTEST: &str = "python3 -m pytest";
 const UNITTEST: &str = "python3 -m unittest discover -s tests";
 const TEST: &str = "import unittest\n\n\nclass T(unittest.TestCase):\n    def test_it(self):\n        self.assertTrue(True)\n";
-/// A check that no Python has a part in.
+/// A check without Python.
 const SHELL: &str = "true";
 
 /// A run whose answer comes from a template: given files, an answer, checks.
@@ -25,7 +25,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A scene without tests of the user's.
+    /// A run without tests of the user.
     fn bare() -> Scene {
         Scene {
             project: Project::new(),
@@ -34,7 +34,7 @@ impl Scene {
         }
     }
 
-    /// A scene with a protected test in `tests/`.
+    /// A run with a protected test in `tests/`.
     fn protected() -> Scene {
         Scene::bare()
             .given("tests/test_calc.py", TEST)
@@ -102,7 +102,7 @@ impl Scene {
         self.project.run(RUN_JSON)
     }
 
-    /// Runs into a violation that names the file, before anything of the answer is written.
+    /// Expects a violation that names the file, before anything of the answer is written.
     fn refused(self, name: &str) {
         let ran = self.run();
         assert_eq!(
@@ -119,7 +119,7 @@ impl Scene {
         );
     }
 
-    /// Runs to success and returns the notes that speak of a file.
+    /// Runs to success and returns the notes about files.
     fn notes(self, name: &str) -> Vec<String> {
         let ran = self.run().exits(0);
         let notes = ran.result()["notes"].as_array().unwrap().clone();
@@ -151,7 +151,7 @@ impl Scene {
     }
 }
 
-/// An entry of a spec that arrives where it is among the given files.
+/// A spec entry with the same path in the workspace.
 fn in_its_place(entry: &str) -> Value {
     json!({"from": entry, "to": entry.trim_end_matches('/')})
 }
@@ -174,7 +174,7 @@ fn files_that_shadow_a_runner_or_its_imports_are_refused() {
         ("./run", "inspect.py"),
         ("python3 manage.py test", "logging.py"),
     ] {
-        // It holds without any tests of the user's, too.
+        // It applies without tests of the user, too.
         Scene::bare()
             .check(command)
             .answer(path, "import os\n")
@@ -295,7 +295,7 @@ fn metadata_with_entry_points_and_pth_files_are_refused() {
             .answer(path, text)
             .passes_silently(path);
     }
-    // Without tests of the user's there is nothing that they could decide.
+    // Without tests of the user there is nothing to control.
     Scene::bare()
         .shell(SHELL)
         .answer("evil.pth", plugin)

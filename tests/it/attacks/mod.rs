@@ -1,28 +1,29 @@
-//! A hostile program behind the walls, in every mode and as every kind of user: nothing outside changes.
+//! A hostile program in the sandbox, in every mode and as root and as an unprivileged user: nothing outside changes.
 //!
-//! `hostile.py` makes all attempts of a run at once and writes down what each came to; here each is judged, and then the
-//! outside (`outside.rs`) is compared with what it was. `tests/ATTACKS.md` names for every attack the tests that hold it.
+//! `hostile.py` makes all attempts and records the result of each; here each result is evaluated, and then the
+//! outside (`outside.rs`) is compared with its earlier state. `tests/ATTACKS.md` names the tests of every attack.
 
 mod outside;
 mod sandbox_faults;
 mod single;
 
-use crate::attacks::outside::World;
+use crate::attacks::outside::Outside;
+use crate::support::needs;
 use crate::support::project::{Project, RUN};
 use crate::support::reply;
-use crate::support::restrictions::Guise;
+use crate::support::restrictions::Restrictions;
 use crate::support::serve_client::Serving;
 use crate::support::server::Server;
 
 const HOSTILE: &str = include_str!("hostile.py");
-/// What reduced walls lose, as the first line of a run has to say it.
+/// What reduced mode does not protect, as the first line of a run must name it.
 const LOST: [&str; 4] = [
     "modes and times of your own files outside can be changed",
     "other processes can be seen",
     "there are no unix sockets, no loopback and no shared memory",
     "there are no terminals but for environments of env/, which can open yours",
 ];
-/// What is lost in reduced mode of what ordinary programs have.
+/// What ordinary programs cannot do in reduced mode.
 const NOT_IN_REDUCED: [&str; 5] = [
     "loopback by TCP",
     "loopback by UDP",
@@ -33,68 +34,59 @@ const NOT_IN_REDUCED: [&str; 5] = [
 
 #[test]
 fn hostile_check_in_full_mode() {
-    check(Guise::default());
+    check(Restrictions::default());
 }
 
 #[test]
 fn hostile_check_in_full_mode_as_unprivileged_user() {
-    Guise::nobody().into_iter().for_each(check);
+    check(Restrictions::unprivileged());
 }
 
 #[test]
 fn hostile_check_in_full_mode_without_landlock() {
-    check(Guise::default().without_landlock());
+    check(Restrictions::default().without_landlock());
 }
 
 #[test]
 fn hostile_check_in_full_mode_without_landlock_as_unprivileged_user() {
-    Guise::nobody()
-        .map(Guise::without_landlock)
-        .into_iter()
-        .for_each(check);
+    check(Restrictions::unprivileged().without_landlock());
 }
 
 #[test]
 fn hostile_check_in_reduced_mode() {
-    check(Guise::default().without_namespaces());
+    check(Restrictions::default().without_namespaces());
 }
 
 #[test]
 fn hostile_check_in_reduced_mode_as_unprivileged_user() {
-    Guise::nobody()
-        .map(Guise::without_namespaces)
-        .into_iter()
-        .for_each(check);
+    check(Restrictions::unprivileged().without_namespaces());
 }
 
 #[test]
 fn hostile_shell_in_full_mode() {
-    shell(Guise::default());
+    shell(Restrictions::default());
 }
 
 #[test]
 fn hostile_shell_in_full_mode_as_unprivileged_user() {
-    Guise::nobody().into_iter().for_each(shell);
+    shell(Restrictions::unprivileged());
 }
 
 #[test]
 fn hostile_shell_in_reduced_mode() {
-    shell(Guise::default().without_namespaces());
+    shell(Restrictions::default().without_namespaces());
 }
 
 #[test]
 fn hostile_shell_in_reduced_mode_as_unprivileged_user() {
-    Guise::nobody()
-        .map(Guise::without_namespaces)
-        .into_iter()
-        .for_each(shell);
+    shell(Restrictions::unprivileged().without_namespaces());
 }
 
-/// The hostile program as a check; the next check finds nothing of it, and the run comes to its end.
-fn check(guise: Guise) {
+/// The hostile program as a check; the next check finds no trace of it, and the run ends.
+fn check(restrictions: Restrictions) {
     let server = Server::start([reply::answer("42")]);
-    let mut world = World::new(guise, &server);
-    let marker = world.project.marker().to_owned();
+    let mut outside = Outside::new(restrictions, &server);
+    let marker = outside.project.marker().to_owned();
     let clean = format!(
         "! ls -a /tmp /dev/shm /run \"$HOME\" \"$TMPDIR\" | grep {marker} && test ! -e \"$HOME/x\""
     );
@@ -108,38 +100,38 @@ fn check(guise: Guise) {
         "sandbox": {"read": ["../../open"]},
         "max_retries": 1,
     });
-    let mode = mode_of(guise);
-    world.project.write("specs/spec.yaml", spec.to_string());
-    world.project.write("../hostile/hostile.py", HOSTILE);
-    world.project.write(
+    let mode = mode_of(restrictions);
+    outside.project.write("specs/spec.yaml", spec.to_string());
+    outside.project.write("../hostile/hostile.py", HOSTILE);
+    outside.project.write(
         "../hostile/facts.json",
-        world.facts(mode, &server).to_string(),
+        outside.facts(mode, &server).to_string(),
     );
-    world.settle();
-    let ran = world.project.run(RUN).exits(0);
-    if !is_as_wished(mode, &ran.stderr) {
+    outside.settle();
+    let ran = outside.project.run(RUN).exits(0);
+    if !is_in_mode(mode, &ran.stderr) {
         return;
     }
-    judge(guise, &world.project, "workspace/results.json");
+    evaluate(restrictions, &outside.project, "workspace/results.json");
     assert_eq!(server.count(), 1);
-    world.project.run(&["status"]).exits(0);
-    world.project.run(&["reset"]).exits(0);
-    world.is_unchanged(gap(guise));
+    outside.project.run(&["status"]).exits(0);
+    outside.project.run(&["reset"]).exits(0);
+    outside.is_unchanged(gap(restrictions));
 }
 
-/// The hostile program in a shell of `serve`, whose other environments see nothing of it.
-fn shell(guise: Guise) {
+/// The hostile program in a shell of `serve`; the other environments find no trace of it.
+fn shell(restrictions: Restrictions) {
     let server = Server::start([]);
-    let mut world = World::new(guise, &server);
-    let mode = mode_of(guise);
-    world.project.write(
+    let mut outside = Outside::new(restrictions, &server);
+    let mode = mode_of(restrictions);
+    outside.project.write(
         "workspace/facts.json",
-        world.facts(mode, &server).to_string(),
+        outside.facts(mode, &server).to_string(),
     );
-    world.project.write("workspace/hostile.py", HOSTILE);
-    world.settle();
-    let open = world.project.outside("open").display().to_string();
-    let mut serving = Serving::at(&world.project, "workspace", &["--read", &open]);
+    outside.project.write("workspace/hostile.py", HOSTILE);
+    outside.settle();
+    let open = outside.project.outside("open").display().to_string();
+    let mut serving = Serving::at(&outside.project, "workspace", &["--read", &open]);
     let answer = serving.bash("python3 hostile.py");
     assert_eq!(answer.shows(), "");
     let seen = "import os; [p for p in os.listdir('/proc') if p.isdigit() and b'hostile' in open(f'/proc/{p}/cmdline','rb').read()]";
@@ -148,14 +140,14 @@ fn shell(guise: Guise) {
         assert_eq!(serving.python(seen).shows(), "[]\n");
     }
     let said = serving.end().stderr;
-    if is_as_wished(mode, &said) {
-        judge(guise, &world.project, "workspace/results.json");
-        world.is_unchanged(gap(guise));
+    if is_in_mode(mode, &said) {
+        evaluate(restrictions, &outside.project, "workspace/results.json");
+        outside.is_unchanged(gap(restrictions));
     }
 }
 
-fn mode_of(guise: Guise) -> &'static str {
-    if guise.refuses_namespaces {
+fn mode_of(restrictions: Restrictions) -> &'static str {
+    if restrictions.refuses_namespaces {
         "reduced"
     } else {
         "full"
@@ -163,19 +155,19 @@ fn mode_of(guise: Guise) -> &'static str {
 }
 
 /// The one file whose mode and times can be changed in reduced mode.
-fn gap(guise: Guise) -> &'static [&'static str] {
-    if guise.refuses_namespaces {
+fn gap(restrictions: Restrictions) -> &'static [&'static str] {
+    if restrictions.refuses_namespaces {
         &["home/metadata", "open", "open/file"]
     } else {
         &[]
     }
 }
 
-/// Whether the run was in the mode that the test is about; a system that does not give it is said, and all that is
-/// lost was.
-fn is_as_wished(mode: &str, said: &str) -> bool {
+/// Whether the run was in the mode under test, with all losses named; the test is skipped where the system does not
+/// offer it.
+fn is_in_mode(mode: &str, said: &str) -> bool {
     let Some(line) = said.lines().find(|line| line.contains("sandbox: ")) else {
-        panic!("no word of a sandbox: {said}")
+        panic!("no line about the sandbox: {said}")
     };
     let is_reduced = line.contains("sandbox: reduced");
     if is_reduced {
@@ -183,29 +175,29 @@ fn is_as_wished(mode: &str, said: &str) -> bool {
             .for_each(|lost| assert!(line.contains(lost), "{lost:?} is not said: {line}"));
     }
     if is_reduced && mode == "full" {
-        eprintln!("skipped in full mode: {line}");
+        needs::skip(line);
     }
     is_reduced == (mode == "reduced")
 }
 
-/// Judges every attempt; `worked` is an escape but for what reduced mode is known to lose.
-fn judge(guise: Guise, project: &Project, results: &str) {
+/// Evaluates every attempt; `worked` is an escape unless reduced mode is known to allow it.
+fn evaluate(restrictions: Restrictions, project: &Project, results: &str) {
     let results: Vec<(String, String, String)> =
         serde_json::from_str(&project.read(results)).unwrap();
     assert!(150 < results.len(), "only {} attempts", results.len());
     let wrong: Vec<_> = results
         .iter()
-        .filter(|(row, name, outcome)| !is_right(guise, row, name, outcome))
+        .filter(|(row, name, outcome)| !is_right(restrictions, row, name, outcome))
         .collect();
-    assert!(wrong.is_empty(), "{guise:?}: {wrong:#?}");
+    assert!(wrong.is_empty(), "{restrictions:?}: {wrong:#?}");
 }
 
-fn is_right(guise: Guise, row: &str, name: &str, outcome: &str) -> bool {
+fn is_right(restrictions: Restrictions, row: &str, name: &str, outcome: &str) -> bool {
     let worked = outcome.starts_with("worked");
     match row {
-        "ordinary" => worked != (guise.refuses_namespaces && NOT_IN_REDUCED.contains(&name)),
-        "A24" if guise.refuses_namespaces => true,
-        // What is sent into a network of one's own arrives nowhere; the listener outside decides, and the decoy.
+        "ordinary" => worked != (restrictions.refuses_namespaces && NOT_IN_REDUCED.contains(&name)),
+        "A24" if restrictions.refuses_namespaces => true,
+        // A packet into the private network arrives nowhere; the listener and the decoy outside show whether one escaped.
         "A32" if name.starts_with("send to") => true,
         "A34" if name == "signal everybody" => true,
         _ => !worked,

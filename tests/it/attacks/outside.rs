@@ -1,4 +1,4 @@
-//! What there is outside: a home with its secrets, listeners, a process, a terminal; and how it is found unchanged.
+//! The outside of the sandbox: a home with secrets, listeners, a process, a terminal; and the check that it is unchanged.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
@@ -17,7 +17,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::{Value, json};
 
 use crate::support::project::{ANTHROPIC_KEY, Project};
-use crate::support::restrictions::Guise;
+use crate::support::restrictions::Restrictions;
 use crate::support::server::Server;
 
 const FILES: [(&str, &str); 12] = [
@@ -42,7 +42,7 @@ const SECRETS: [&str; 6] = [
     "home/precious",
     "open/.netrc",
 ];
-/// What the binary itself writes outside the workspace; its folder with it.
+/// Files that the binary itself writes outside the workspace, with their folder.
 const OF_THE_RUN: [&str; 8] = [
     "root",
     "root/workspace",
@@ -55,9 +55,9 @@ const OF_THE_RUN: [&str; 8] = [
 ];
 
 /// The outside of a project.
-pub struct World {
+pub struct Outside {
     pub project: Project,
-    guise: Guise,
+    restrictions: Restrictions,
     tcp: TcpListener,
     tcp6: Option<TcpListener>,
     everywhere: TcpListener,
@@ -82,12 +82,12 @@ impl Drop for Decoy {
     }
 }
 
-impl World {
-    /// Makes an outside around an empty root; not below `/tmp`, of which everybody inside has another.
-    pub fn new(guise: Guise, server: &Server) -> World {
+impl Outside {
+    /// Makes an outside around an empty root; not below `/tmp`, which is private inside the sandbox.
+    pub fn new(restrictions: Restrictions, server: &Server) -> Outside {
         let project = Project::below(Path::new("/var/tmp"))
             .model(server)
-            .dressed(guise);
+            .restricted(restrictions);
         let tmp = project.outside("tmp");
         let project = project
             .env("TMPDIR", &tmp.display().to_string())
@@ -119,11 +119,11 @@ impl World {
             .open(at("open/fifo"))
             .unwrap();
         fcntl_setfl(&fifo, OFlags::NONBLOCK).unwrap();
-        let setuid = guise.user.map(|_| at("open/setuid"));
-        let (terminal, slave) = terminal(guise.uid());
+        let setuid = restrictions.user.map(|_| at("open/setuid"));
+        let (terminal, slave) = terminal(restrictions.uid());
         let name = project.marker().to_owned();
-        let world = World {
-            guise,
+        let outside = Outside {
+            restrictions,
             tcp: listen("127.0.0.1:0").unwrap(),
             tcp6: listen("[::1]:0"),
             everywhere: listen("0.0.0.0:0").unwrap(),
@@ -144,14 +144,14 @@ impl World {
             terminal,
             _slave: slave,
             fifo,
-            decoy: decoy(guise),
+            decoy: decoy(restrictions),
             setuid,
             before: BTreeMap::new(),
             of_the_decoy: String::new(),
             project,
         };
-        world.quiet();
-        world
+        outside.quiet();
+        outside
     }
 
     fn quiet(&self) {
@@ -167,7 +167,7 @@ impl World {
             .for_each(|socket| socket.set_nonblocking(true).unwrap());
     }
 
-    /// What a hostile program is told of it.
+    /// The description of it that the hostile program gets.
     pub fn facts(&self, mode: &str, model: &Server) -> Value {
         let at = |path: &str| self.project.outside(path).display().to_string();
         let tcp = |listener: &TcpListener| listener.local_addr().unwrap().port();
@@ -204,9 +204,9 @@ impl World {
         })
     }
 
-    /// Gives everything to the user of the run, and remembers what it is like.
+    /// Changes the owner of everything to the user of the run and records its state.
     pub fn settle(&mut self) {
-        if let Some(user) = self.guise.user {
+        if let Some(user) = self.restrictions.user {
             let all = walk(&self.project.outside(""));
             all.iter()
                 .for_each(|path| lchown(path, Some(user), Some(user)).unwrap());
@@ -219,7 +219,7 @@ impl World {
         self.of_the_decoy = self.decoy.story();
     }
 
-    /// Asserts that all is as it was; what may differ are modes, times and attributes of one file.
+    /// Asserts that nothing changed, except modes, times and attributes of one file.
     pub fn is_unchanged(&mut self, but: &[&str]) {
         let spared: Vec<PathBuf> = but.iter().map(|path| self.project.outside(path)).collect();
         let mut after = manifest(&self.project.outside(""));
@@ -290,7 +290,7 @@ impl World {
 }
 
 impl Decoy {
-    /// All that others could do to it.
+    /// Everything that other processes could change about it.
     fn story(&mut self) -> String {
         assert_eq!(
             self.0.try_wait().unwrap(),
@@ -325,20 +325,20 @@ impl Decoy {
     }
 }
 
-fn decoy(guise: Guise) -> Decoy {
-    // A signal that is held back can be seen, also one that everybody else ignores.
+fn decoy(restrictions: Restrictions) -> Decoy {
+    // A blocked signal stays visible as pending, also one that is usually ignored.
     let mut command = Command::new("env");
     command
         .args(["--block-signal=URG", "sleep", "100000"])
         .current_dir("/")
         .process_group(0);
-    Guise {
-        user: guise.user,
-        ..Guise::default()
+    Restrictions {
+        user: restrictions.user,
+        ..Restrictions::default()
     }
-    .dress(&mut command);
+    .apply(&mut command);
     let mut decoy = Decoy(command.spawn().unwrap());
-    // It has begun to sleep before its state is looked at.
+    // It must sleep before its state is read.
     crate::support::running::until("the process outside sleeps", || {
         decoy.story().contains("\nS 20") && decoy.story().contains("\tsleep")
     });
@@ -354,7 +354,7 @@ fn listen(address: &str) -> Option<TcpListener> {
     TcpListener::bind(address).ok()
 }
 
-/// A terminal of the user: the side that hears what is written, the path of the other, and the other.
+/// A terminal of the user: the main side, the path of the other side, and the other side.
 fn terminal(user: u32) -> ((File, PathBuf), File) {
     let master: OwnedFd = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&master).unwrap();
@@ -378,7 +378,7 @@ fn own_address() -> String {
     )
 }
 
-/// Everything below a folder, with it.
+/// A folder and everything below it.
 fn walk(folder: &Path) -> Vec<PathBuf> {
     let mut all = vec![folder.to_owned()];
     let mut next = 0;
@@ -463,46 +463,48 @@ mod tests {
 
     use super::*;
 
-    /// What an escape would do is found.
+    /// Each effect of an escape is detected.
     #[test]
     fn every_kind_of_outside_change_is_detected() {
         let server = Server::start([]);
-        type Change = fn(&mut World);
+        type Change = fn(&mut Outside);
         let changes: [Change; 9] = [
-            |world| fs::write(world.project.outside("home/precious"), "other\n").unwrap(),
-            |world| fs::write(world.project.outside("home/new"), "").unwrap(),
-            |world| fs::remove_file(world.project.outside("home/.bashrc")).unwrap(),
-            |world| {
+            |outside| fs::write(outside.project.outside("home/precious"), "other\n").unwrap(),
+            |outside| fs::write(outside.project.outside("home/new"), "").unwrap(),
+            |outside| fs::remove_file(outside.project.outside("home/.bashrc")).unwrap(),
+            |outside| {
                 fs::set_permissions(
-                    world.project.outside("home/metadata"),
+                    outside.project.outside("home/metadata"),
                     Permissions::from_mode(0o751),
                 )
                 .unwrap()
             },
-            |world| drop(std::net::TcpStream::connect(world.tcp.local_addr().unwrap()).unwrap()),
-            |world| {
+            |outside| {
+                drop(std::net::TcpStream::connect(outside.tcp.local_addr().unwrap()).unwrap())
+            },
+            |outside| {
                 drop(
-                    std::os::unix::net::UnixStream::connect(world.project.outside("open/socket"))
+                    std::os::unix::net::UnixStream::connect(outside.project.outside("open/socket"))
                         .unwrap(),
                 )
             },
-            |world| world.fifo.write_all(b"x").unwrap(),
-            |world| {
+            |outside| outside.fifo.write_all(b"x").unwrap(),
+            |outside| {
                 File::options()
                     .write(true)
-                    .open(&world.terminal.1)
+                    .open(&outside.terminal.1)
                     .unwrap()
                     .write_all(b"x")
                     .unwrap()
             },
-            |world| kill_process(Pid::from_child(&world.decoy.0), Signal::URG).unwrap(),
+            |outside| kill_process(Pid::from_child(&outside.decoy.0), Signal::URG).unwrap(),
         ];
         for (number, change) in changes.into_iter().enumerate() {
-            let mut world = World::new(Guise::default(), &server);
-            world.settle();
-            world.is_unchanged(&[]);
-            change(&mut world);
-            let found = catch_unwind(AssertUnwindSafe(|| world.is_unchanged(&[])));
+            let mut outside = Outside::new(Restrictions::default(), &server);
+            outside.settle();
+            outside.is_unchanged(&[]);
+            change(&mut outside);
+            let found = catch_unwind(AssertUnwindSafe(|| outside.is_unchanged(&[])));
             assert!(found.is_err(), "change {number} is not found");
         }
     }

@@ -1,20 +1,20 @@
-//! Every step that raises the walls fails, one after the other: what was announced holds, or nothing is run.
+//! Every step of the sandbox set-up fails in turn: the announced protection holds, or nothing is run.
 //!
-//! `strace` fails the first, second, … such call of each process, the trial's at the start and the check's later. The
-//! check tries to get out and writes down what it finds around itself.
+//! `strace` fails the first, second, … such call of each process, in the probe at the start and in the check. The
+//! check tries to escape and records what it can see.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::crash::may_trace;
 use crate::support::needs;
+use crate::support::needs::may_trace;
 use crate::support::project::{Project, RUN};
-use crate::support::restrictions::Guise;
+use crate::support::restrictions::Restrictions;
 use crate::support::running::{Ran, Running};
 
-/// Where a process makes very many calls of a kind, so many of the first and of the last are failed.
+/// With very many calls of one kind, only this many of the first and of the last are failed.
 const ENDS: u32 = 4;
 const OF_NAMESPACES: [(&str, &str); 7] = [
     ("clone", "EPERM"),
@@ -23,7 +23,7 @@ const OF_NAMESPACES: [(&str, &str); 7] = [
     ("pivot_root", "EPERM"),
     ("umount2", "EPERM"),
     ("socket", "EPERM"),
-    // The maps of users and groups, as a system answers that lets everybody make namespaces and nobody use them.
+    // The uid and gid maps, as on a system that allows user namespaces without any rights in them.
     ("write", "EPERM"),
 ];
 const OF_THE_REST: [(&str, &str); 9] = [
@@ -40,29 +40,29 @@ const OF_THE_REST: [(&str, &str); 9] = [
 
 #[test]
 fn no_namespace_step_fails_silently() {
-    each_fails(Guise::default(), &OF_NAMESPACES);
+    each_fails(Restrictions::default(), &OF_NAMESPACES);
 }
 
 #[test]
 fn no_other_sandbox_step_fails_silently() {
-    each_fails(Guise::default(), &OF_THE_REST);
+    each_fails(Restrictions::default(), &OF_THE_REST);
 }
 
 #[test]
 fn no_step_of_reduced_mode_fails_silently() {
-    each_fails(Guise::default().without_namespaces(), &OF_THE_REST);
+    each_fails(Restrictions::default().without_namespaces(), &OF_THE_REST);
 }
 
-fn each_fails(guise: Guise, calls: &[(&str, &str)]) {
+fn each_fails(restrictions: Restrictions, calls: &[(&str, &str)]) {
     if !may_trace() {
         return;
     }
-    let project = project().dressed(guise);
+    let project = project().restricted(restrictions);
     let counts = counts(&project, calls);
     for (call, error) in calls {
         let count = counts.get(*call).copied().unwrap_or(0);
         assert!(
-            0 < count || guise.refuses_namespaces,
+            0 < count || restrictions.refuses_namespaces,
             "{call} is not called at all"
         );
         for number in (1..=count).filter(|number| *number <= ENDS || count < number + ENDS) {
@@ -85,7 +85,7 @@ fn each_fails(guise: Guise, calls: &[(&str, &str)]) {
     project.nothing_left();
 }
 
-/// A system that has namespaces for nobody: a user namespace whose own limit of further ones is none.
+/// A system without namespaces: a user namespace whose limit of nested ones is 0.
 #[test]
 fn a_namespace_limit_is_detected() {
     let setting = "/proc/sys/user/max_user_namespaces";
@@ -100,13 +100,13 @@ fn a_namespace_limit_is_detected() {
     judge(&project, &ran, "no namespaces");
 }
 
-/// Neither namespaces nor Landlock: nothing is run or changed, unless that is wished.
+/// Neither namespaces nor Landlock: nothing is run or changed without `--no-sandbox`.
 #[test]
 fn without_any_sandbox_layer_nothing_is_run() {
     if !may_trace() {
         return;
     }
-    let project = project().dressed(Guise::default().without_namespaces());
+    let project = project().restricted(Restrictions::default().without_namespaces());
     let none = "inject=landlock_create_ruleset:error=EOPNOTSUPP";
     let options = [
         "-o",
@@ -142,7 +142,7 @@ fn without_any_sandbox_layer_nothing_is_run() {
 }
 
 fn spec() -> String {
-    // Each line is one attempt, and what is announced to be closed is tried.
+    // Each line is one attempt at something that is announced as prevented.
     let check = "echo hostile > ../../marker; cat ../../home/secret > stolen; chmod 751 ../../home/secret && echo > changed; \
                  grep -E 'NoNewPrivs|Seccomp:|CapEff' /proc/self/status > status; ls /proc | grep -c '^[0-9]' > processes; \
                  exit 0";
@@ -195,7 +195,7 @@ fn counts(project: &Project, calls: &[(&str, &str)]) -> BTreeMap<String, u32> {
     counts
 }
 
-/// What was announced held, or nothing was run and that was said.
+/// The announced protection held, or nothing was run and this was reported.
 fn judge(project: &Project, ran: &Ran, fault: &str) {
     let story = || format!("{fault}\n{}", ran.story());
     assert!(
@@ -216,13 +216,13 @@ fn judge(project: &Project, ran: &Ran, fault: &str) {
                 story()
             )
         }
-        // What the binary needs for itself may fail as well; then there is no check.
+        // A call that the binary itself needs may fail as well; then no check runs.
         Some(70 | 74) => assert!(
             ran.stderr.contains("cannot") || ran.stderr.contains("bug"),
             "{}",
             story()
         ),
-        // Where the shell of the check was hit itself, it has less to say.
+        // If the shell of the check was hit itself, its record is incomplete.
         Some(1) => assert!(
             is_reduced || ran.stderr.contains("sandbox: full"),
             "not a word: {}",

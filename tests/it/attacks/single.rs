@@ -1,5 +1,5 @@
-//! Attacks that want a scene of their own: files that steer programs of the user's, modules and terminals of
-//! environments, a state that names places, and too many processes where the kernel does not count them.
+//! Attacks with a set-up of their own: files that control the user's programs, modules and terminals of
+//! environments, paths in the state, and too many processes where the kernel does not count them.
 
 use std::fs;
 use std::path::Path;
@@ -9,18 +9,21 @@ use serde_json::json;
 use crate::support::needs;
 use crate::support::project::{Project, RUN, answer_spec, checked_by};
 use crate::support::reply;
-use crate::support::restrictions::Guise;
+use crate::support::restrictions::Restrictions;
 use crate::support::serve_client::Serving;
 use crate::support::server::Server;
 
-/// As many processes as a check may have here.
+/// The process limit of a check in this test.
 const PROCESSES: u32 = 60;
 
-fn modes() -> [Guise; 2] {
-    [Guise::default(), Guise::default().without_namespaces()]
+fn modes() -> [Restrictions; 2] {
+    [
+        Restrictions::default(),
+        Restrictions::default().without_namespaces(),
+    ]
 }
 
-/// What steers git was there before and stays, also when the folder around it is moved away.
+/// Existing git configuration stays unchanged, also when its folder is moved away.
 #[test]
 fn git_configuration_cannot_be_changed() {
     let project = Project::new()
@@ -59,7 +62,7 @@ fn git_configuration_cannot_be_changed() {
     assert_eq!(fs::read_dir(project.path(".git/hooks")).unwrap().count(), 1);
 }
 
-/// Files that git would act upon are written, if at all, without anybody running git.
+/// Git configuration in an answer may be written, but no git runs.
 #[test]
 fn git_configuration_in_an_answer_has_no_effect() {
     let project = Project::new();
@@ -83,11 +86,11 @@ fn git_configuration_in_an_answer_has_no_effect() {
     assert!(!marker.exists());
 }
 
-/// What a module of the project does when it is loaded, it does behind the walls.
+/// Code that a module of the project runs when it is loaded is in the sandbox.
 #[test]
 fn a_module_of_the_project_is_loaded_in_the_sandbox() {
-    for guise in modes() {
-        let project = Project::below(Path::new("/var/tmp")).dressed(guise);
+    for restrictions in modes() {
+        let project = Project::below(Path::new("/var/tmp")).restricted(restrictions);
         let marker = project.outside("home/marker").display().to_string();
         let module =
             format!("import os\nopen('loaded', 'w').close()\nopen({marker:?}, 'w').close()\n");
@@ -115,16 +118,16 @@ fn a_module_of_the_project_is_loaded_in_the_sandbox() {
     }
 }
 
-/// Nothing is put into the input of the terminal that a program of the user's has.
+/// No input is injected into the terminal of a user program.
 #[test]
 fn no_input_is_injected_into_a_terminal() {
     let attack = "import fcntl, termios\nfor request in (termios.TIOCSTI, 0x541C):\n  try: print(fcntl.ioctl(0, request, b'x'))\n  except OSError as error: print(error)\n";
-    for guise in modes() {
+    for restrictions in modes() {
         let prompt = "command: python3 -q -i\nprompt: '(>>>|\\.\\.\\.) $'\n";
         let project = Project::new()
             .file("env/prompt.yaml", prompt)
             .file("attack.py", attack)
-            .dressed(guise);
+            .restricted(restrictions);
         let mut serving = Serving::start(&project);
         let answer = serving.ask("prompt", "exec(open('attack.py').read())");
         assert_eq!(
@@ -137,7 +140,7 @@ fn no_input_is_injected_into_a_terminal() {
     }
 }
 
-/// A state that names a log elsewhere is corrupt, and nothing is written there.
+/// A state with a log path outside is corrupt, and nothing is written there.
 #[test]
 fn a_state_cannot_redirect_the_log() {
     for (field, value) in [
@@ -166,10 +169,10 @@ fn a_state_cannot_redirect_the_log() {
     }
 }
 
-/// Twenty processes too many are refused, or the check is ended with the number; also where the kernel counts none.
+/// Twenty processes above the limit are refused, or the check is ended with the limit named; also where the kernel does not count.
 #[test]
 fn too_many_processes_end_the_check() {
-    for guise in modes() {
+    for restrictions in modes() {
         let project = Project::new();
         let marker = project.marker();
         let script = format!(
@@ -179,7 +182,7 @@ fn too_many_processes_end_the_check() {
         let server = Server::start([reply::answer("42"), reply::status(400)]);
         let spec =
             checked_by(&script) + &format!("sandbox: {{limits: {{processes: {PROCESSES}}}}}\n");
-        let project = project.spec(spec).model(&server).dressed(guise);
+        let project = project.spec(spec).model(&server).restricted(restrictions);
         project.run(RUN).exits(1);
         let problem = project.events("ScriptOutput")[0]["problem"].to_string();
         assert!(

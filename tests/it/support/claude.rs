@@ -1,7 +1,7 @@
-//! `claude` for the tests: the real program, installed once, and a stand-in that does what a plan says.
+//! `claude` for the tests: the real program, installed once, and a fake that follows a plan.
 //!
-//! A plan is a few lines of shell for one call; the stand-in writes down how it was started before it follows them. What
-//! it says is a stream that the real program has printed, with other words in it.
+//! A plan is a few lines of shell for one call; the fake records how it was started before it runs them. Its
+//! output is a stream that the real program has printed, with other texts.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -32,7 +32,7 @@ touch "$here/call$call/ready"
 . "$here/plan$call"
 "#;
 
-/// Returns the folder with the real program, or says why there is none.
+/// The folder with the real program; the test is skipped where it cannot be installed.
 pub fn real() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
@@ -49,7 +49,7 @@ pub fn real() -> Option<&'static Path> {
     folder.as_deref()
 }
 
-/// Installs beside and renames, for two test runs may do so at once.
+/// Installs into a temporary folder and renames it, since two test runs may do so at once.
 fn install(prefix: &Path) -> bool {
     let staged = prefix.with_extension(std::process::id().to_string());
     let installed = Command::new("npm")
@@ -75,7 +75,7 @@ fn runs(program: &Path) -> bool {
     version.is_ok_and(|version| version.status.success())
 }
 
-/// A stand-in on the project's PATH, in a folder of its own: it is given a key, and writes that down.
+/// A fake `claude` on the project's PATH, in a folder of its own.
 pub struct Claude {
     folder: TempDir,
 }
@@ -90,7 +90,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// Returns the value of a flag, in either form.
+    /// The value of a flag, in either form.
     pub fn flag(&self, name: &str) -> Option<&str> {
         let joined = self
             .arguments
@@ -103,7 +103,7 @@ impl Call {
         joined.or_else(|| next().map(String::as_str))
     }
 
-    /// Returns a variable that it was given.
+    /// A variable of its environment.
     pub fn variable(&self, name: &str) -> Option<&str> {
         self.environment
             .iter()
@@ -112,7 +112,7 @@ impl Call {
 }
 
 impl Claude {
-    /// Puts a stand-in with these plans before everything on the project's PATH.
+    /// Puts a fake `claude` with these plans first on the project's PATH.
     pub fn stand_in(project: Project, plans: &[String]) -> (Project, Claude) {
         let claude = Claude {
             folder: TempDir::with_prefix("orchestrator-claude-").unwrap(),
@@ -134,25 +134,25 @@ impl Claude {
         self.folder.path().join(name)
     }
 
-    /// Whether so many calls have come as far as their plan.
+    /// Whether this many calls have reached their plan.
     pub fn has_begun(&self, calls: usize) -> bool {
         (0..calls).all(|call| self.path(&format!("call{call}/ready")).exists())
     }
 
-    /// Returns how many calls there were.
+    /// How many calls there were.
     pub fn count(&self) -> usize {
         (0..)
             .take_while(|call| self.path(&format!("call{call}")).exists())
             .count()
     }
 
-    /// Returns what the client of a call's plan kept.
+    /// What the client in a call's plan stored.
     pub fn kept(&self, number: usize) -> Value {
         serde_json::from_slice(&fs::read(self.path(&format!("call{number}/kept"))).unwrap())
             .unwrap()
     }
 
-    /// Returns how a call was started.
+    /// How a call was started.
     pub fn call(&self, number: usize) -> Call {
         let read = |name: &str| {
             let path = self.path(&format!("call{number}/{name}"));
@@ -177,7 +177,7 @@ impl Claude {
     }
 }
 
-/// Returns a plan that prints these lines.
+/// A plan that prints these lines.
 pub fn says(lines: &str) -> String {
     format!(
         "cat <<'END-OF-STREAM'\n{}\nEND-OF-STREAM\n",
@@ -185,12 +185,12 @@ pub fn says(lines: &str) -> String {
     )
 }
 
-/// Returns a plan that gives this answer.
+/// A plan that gives this answer.
 pub fn answers(text: &str) -> String {
     says(&stream(text, &json!({})))
 }
 
-/// Returns the recorded stream with this text, and with these fields in its result.
+/// The recorded stream with this text, and with these fields in its result.
 pub fn stream(text: &str, result: &Value) -> String {
     let mut lines = String::new();
     for line in ANSWER.lines() {

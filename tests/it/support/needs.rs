@@ -1,10 +1,12 @@
-//! What a test needs beyond cargo, python3 and bash. A test that cannot run says why; with `CI` set it fails.
+//! Requirements of tests beyond cargo, python3 and bash. A test that cannot run prints the reason; with `CI` set it fails.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-/// Says why a test, or a part of it, cannot run here. With `CI` set that is a failure.
+use crate::support::project::Project;
+
+/// Prints why a test, or a part of it, cannot run here. With `CI` set this fails the test.
 pub fn skip(reason: impl AsRef<str>) {
     let reason = reason.as_ref();
     assert!(
@@ -14,7 +16,7 @@ pub fn skip(reason: impl AsRef<str>) {
     eprintln!("skipped: {reason}");
 }
 
-/// Whether a program of the system is there; where it is not, the test is skipped.
+/// Whether a system program is installed; otherwise the test is skipped.
 pub fn program(name: &str) -> bool {
     let is_there = ["/usr/local/bin", "/usr/bin", "/bin"]
         .iter()
@@ -25,7 +27,19 @@ pub fn program(name: &str) -> bool {
     is_there
 }
 
-/// Returns a virtual environment that has pytest: made once, from PyPI, below `target/tmp`.
+/// Whether `strace` can trace processes; otherwise the test is skipped.
+pub fn may_trace() -> bool {
+    let ran = Project::new().run_in_shell("strace -f --detach-on=execve -o /dev/null true", &[]);
+    if ran.code != Some(0) {
+        skip(format!(
+            "processes cannot be traced here: {}",
+            ran.stderr.trim()
+        ));
+    }
+    ran.code == Some(0)
+}
+
+/// A virtual environment that has pytest: made once, from PyPI, below `target/tmp`.
 pub fn pytest() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
@@ -46,7 +60,7 @@ pub fn pytest() -> Option<&'static Path> {
     folder.as_deref()
 }
 
-/// Returns a folder with `node_modules/.bin/jest`: made once, from npm, below `target/tmp`.
+/// A folder with `node_modules/.bin/jest`: made once, from npm, below `target/tmp`.
 pub fn jest() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
@@ -63,8 +77,8 @@ pub fn jest() -> Option<&'static Path> {
     folder.as_deref()
 }
 
-/// Installs beside and renames, for two test runs may do so at once. A virtual environment knows its own place by links
-/// and by the first lines of its scripts alone, and is used as `bin/python`.
+/// Installs into a temporary folder and renames it, since two test runs may do so at once. A virtual environment
+/// survives that when it is used as `bin/python`.
 fn install(name: &str, program: &str, make: impl Fn(&Path) -> bool) -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     if folder.join(program).exists() {

@@ -1,6 +1,6 @@
-//! The language of the tests: a project in an empty folder, the binary run in it, and what it left behind.
+//! A project in an empty folder, the binary run in it, and the files it left.
 //!
-//! Each project has a home of its own and a cleared environment, and every wait has a deadline. A failed
+//! Each project has its own home and a cleared environment, and every wait has a deadline. A failed
 //! expectation prints the command, both streams and the tree of the root. Started processes are in `running.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::restrictions::Guise;
+use crate::support::restrictions::Restrictions;
 use crate::support::running::{Ran, Running};
 use crate::support::server::Server;
 
@@ -24,7 +24,7 @@ pub const OPENAI_KEY: &str = "sk-test-openai-W4mTz81cVb";
 pub const RUN: &[&str] = &["run", "--spec", "specs/spec.yaml"];
 pub const RUN_JSON: &[&str] = &["run", "--spec", "specs/spec.yaml", "--json"];
 
-/// Returns a spec whose only check is a line for `sh`; more fields may be appended.
+/// A spec whose only check is a line for `sh`; more fields may be appended.
 pub fn checked_by(script: &str) -> String {
     let command = serde_json::json!(["sh", "-c", script]);
     format!(
@@ -32,7 +32,7 @@ pub fn checked_by(script: &str) -> String {
     )
 }
 
-/// Returns a spec that is content with 42 in `answer.txt`, and otherwise says what is there.
+/// A spec whose check passes with 42 in `answer.txt` and otherwise prints its content.
 pub fn answer_spec() -> String {
     checked_by(
         "grep -qx 42 answer.txt && exit; echo \"answer.txt says $(cat answer.txt)\"; echo 'not the answer' >&2; exit 1",
@@ -44,16 +44,16 @@ pub struct Project {
     folder: TempDir,
     environment: BTreeMap<String, String>,
     marker: String,
-    guise: Guise,
+    restrictions: Restrictions,
 }
 
 impl Project {
-    /// Returns an empty root; no model answers unless `model` names one.
+    /// An empty root; no model answers unless `model` names one.
     pub fn new() -> Project {
         Project::below(&std::env::temp_dir())
     }
 
-    /// Returns the same in a folder of its own below this one.
+    /// The same in a new folder below this one.
     pub fn below(parent: &Path) -> Project {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let folder = TempDir::with_prefix_in("orchestrator-it-", parent).unwrap();
@@ -61,7 +61,7 @@ impl Project {
             fs::create_dir_all(folder.path().join(name)).unwrap();
         }
         let home = folder.path().join("home").display().to_string();
-        // The system's programs come first: what lives in the user's real home is not in this one.
+        // Programs of the system come first; those in the user's real home are not visible in this one.
         let path = format!(
             "/usr/local/bin:/usr/bin:/bin:{}",
             std::env::var("PATH").unwrap()
@@ -88,11 +88,11 @@ impl Project {
             folder,
             environment,
             marker,
-            guise: Guise::default(),
+            restrictions: Restrictions::default(),
         }
     }
 
-    /// Returns a project with a spec and a model.
+    /// A project with a spec and a model.
     pub fn with(spec: impl AsRef<str>, server: &Server) -> Project {
         Project::new().spec(spec).model(server)
     }
@@ -126,18 +126,18 @@ impl Project {
         self
     }
 
-    /// Starts everything in a guise; a user without rights gets the binary in a place that can be reached.
-    pub fn dressed(mut self, guise: Guise) -> Project {
-        if guise.user.is_some() {
+    /// Starts everything with these restrictions; an unprivileged user gets a copy of the binary that it can reach.
+    pub fn restricted(mut self, restrictions: Restrictions) -> Project {
+        if restrictions.user.is_some() {
             fs::copy(BINARY, self.outside("orchestrator")).unwrap();
         }
-        self.guise = guise;
+        self.restrictions = restrictions;
         self
     }
 
-    /// Returns the path of the binary, as the user of the project reaches it.
+    /// The path of the binary for the user of the project.
     pub fn binary(&self) -> String {
-        match self.guise.user {
+        match self.restrictions.user {
             None => BINARY.to_owned(),
             Some(_) => self.outside("orchestrator").display().to_string(),
         }
@@ -147,17 +147,17 @@ impl Project {
         self.folder.path().join("root")
     }
 
-    /// Returns a path below the root.
+    /// A path below the root.
     pub fn path(&self, path: &str) -> PathBuf {
         self.root().join(path)
     }
 
-    /// Returns a place beside the root, where nothing of a run belongs.
+    /// A path beside the root, where a run must not write.
     pub fn outside(&self, path: &str) -> PathBuf {
         self.folder.path().join(path)
     }
 
-    /// Returns a number of seconds that no other process sleeps for: `sleep MARKER` can be found.
+    /// A number of seconds that no other process sleeps for: `sleep MARKER` can be found.
     pub fn marker(&self) -> &str {
         &self.marker
     }
@@ -208,7 +208,7 @@ impl Project {
         Running::start(self.command("sh", &arguments), self.root()).wait()
     }
 
-    /// Returns a command in the root with the project's environment and no input.
+    /// A command in the root with the project's environment and no input.
     pub fn command(&self, program: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(program);
         command
@@ -220,7 +220,7 @@ impl Project {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        self.guise.dress(&mut command);
+        self.restrictions.apply(&mut command);
         command
     }
 
@@ -230,17 +230,17 @@ impl Project {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("state.json: {error}\n{text}"))
     }
 
-    /// Returns a field of `state.json` that is a text.
+    /// A field of `state.json` that is a text.
     pub fn state_text(&self, field: &str) -> String {
         self.state()[field].as_str().unwrap_or_default().to_owned()
     }
 
-    /// Returns the path of the log, from the root, of the run that `state.json` names.
+    /// The path of the log, from the root, of the run that `state.json` names.
     pub fn log_path(&self) -> String {
         format!("logs/{}.log", self.state_text("run_id"))
     }
 
-    /// Returns the lines of the run's log, each of them checked.
+    /// The lines of the run's log, each of them validated.
     pub fn log(&self) -> Vec<Value> {
         let text = self.read(&self.log_path());
         assert!(text.ends_with('\n'), "the log does not end with a newline");
@@ -265,7 +265,7 @@ impl Project {
         lines
     }
 
-    /// Returns the log's lines of one event.
+    /// The log's lines of one event.
     pub fn events(&self, event: &str) -> Vec<Value> {
         self.log()
             .into_iter()
@@ -273,7 +273,7 @@ impl Project {
             .collect()
     }
 
-    /// Returns the states that the run walked through, according to its log; each line begins where the last ended.
+    /// The phases of the run according to its log; each transition must start where the last one ended.
     pub fn phases(&self) -> Vec<String> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let mut phases: Vec<String> = Vec::new();
@@ -288,29 +288,29 @@ impl Project {
         phases
     }
 
-    /// Returns the files of the workspace; of a link, where it leads.
+    /// The files of the workspace; of a link, where it leads.
     pub fn workspace_files(&self) -> BTreeMap<String, Vec<u8>> {
         files_below(&self.path("workspace"))
     }
 
-    /// Returns the names of the workspace's files.
+    /// The names of the workspace's files.
     pub fn workspace_names(&self) -> Vec<String> {
         self.workspace_files().into_keys().collect()
     }
 
-    /// Returns a file of the workspace.
+    /// A file of the workspace.
     pub fn workspace(&self, path: &str) -> String {
         self.read(&format!("workspace/{path}"))
     }
 
-    /// Returns everything below the root, to be compared or put back; the lock is no content.
+    /// Everything below the root except the lock, for comparison or `put_back`.
     pub fn picture(&self) -> BTreeMap<String, Vec<u8>> {
         let mut files = files_below(&self.root());
         files.remove(".orchestrator.lock");
         files
     }
 
-    /// Makes the root what it was when the picture was taken. Only plain files are put back.
+    /// Restores the root to the picture. Only regular files are restored.
     pub fn put_back(&self, picture: &BTreeMap<String, Vec<u8>>) {
         fs::remove_dir_all(self.root()).unwrap();
         fs::create_dir(self.root()).unwrap();
@@ -336,7 +336,7 @@ impl Project {
     }
 }
 
-/// Returns the processes that name one of the words in their command line or work below a folder of that name.
+/// The processes that have one of the words in their command line or in their working directory.
 pub fn processes(words: &[&str]) -> BTreeSet<u32> {
     let ids = fs::read_dir("/proc")
         .unwrap()
@@ -361,7 +361,7 @@ pub fn holds(bytes: &[u8], word: &[u8]) -> bool {
     bytes.windows(word.len()).any(|window| window == word)
 }
 
-/// Returns the tree of a folder as text, with sizes, and its `state.json`.
+/// The tree of a folder as text, with sizes, and its `state.json`.
 pub fn tree(folder: &Path) -> String {
     let lines = files_below(folder)
         .into_iter()
@@ -393,7 +393,7 @@ fn files_below(folder: &Path) -> BTreeMap<String, Vec<u8>> {
                         .into_bytes(),
                 );
             } else if kind.is_file() {
-                // A file may go while the tree is read; the binary may be at work.
+                // A file may vanish while the tree is read, since the binary may be running.
                 found.extend(fs::read(&path).ok().map(|content| (name, content)));
             }
         }

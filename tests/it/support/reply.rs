@@ -1,12 +1,12 @@
-//! What the scripted model answers, in both dialects, whole or as a stream, well or badly.
+//! Replies of the scripted model, for both APIs, as one body or as a stream, valid or broken.
 //!
-//! A reply says what is answered and how the wire behaves meanwhile; `server.rs` does it.
+//! A reply describes the answer and how the connection behaves; `server.rs` carries it out.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::{Value, json};
 
-/// The two dialects that are spoken.
+/// The two APIs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
     Anthropic,
@@ -18,7 +18,7 @@ pub enum Dialect {
 pub struct Reply {
     text: String,
     calls: Vec<Call>,
-    /// Blocks before the text, as they stand (thinking, for one); only Anthropic's dialect has them.
+    /// Blocks before the text, verbatim (for example thinking); only for Anthropic's API.
     before: Vec<Value>,
     input: u64,
     output: u64,
@@ -39,7 +39,7 @@ pub struct Reply {
     pub piece: usize,
 }
 
-/// A call of a tool: its id, its name, and its arguments as they stand on the wire.
+/// A tool call: its id, its name, and its arguments as sent.
 #[derive(Debug, Clone)]
 struct Call {
     id: String,
@@ -47,17 +47,17 @@ struct Call {
     arguments: String,
 }
 
-/// Returns an answer that calls a tool.
+/// An answer that calls a tool.
 pub fn call(name: &str, arguments: Value) -> Reply {
     text("").and_call(name, arguments)
 }
 
-/// Returns an answer that runs a line in `bash`.
+/// An answer that runs a line in `bash`.
 pub fn bash(command: &str) -> Reply {
     call("bash", json!({"command": command}))
 }
 
-/// Returns an answer of whole files in the format.
+/// An answer of whole files in the format.
 pub fn files(files: &[(&str, &str)]) -> Reply {
     text(
         &files
@@ -67,12 +67,12 @@ pub fn files(files: &[(&str, &str)]) -> Reply {
     )
 }
 
-/// Returns the answer of most tests: `answer.txt` with this line in it.
+/// The answer of most tests: `answer.txt` with this line in it.
 pub fn answer(line: &str) -> Reply {
     files(&[("answer.txt", &format!("{line}\n"))])
 }
 
-/// Returns one file in the format.
+/// One file in the format.
 pub fn block(path: &str, content: &str) -> String {
     let end = if content.is_empty() || content.ends_with('\n') {
         ""
@@ -82,7 +82,7 @@ pub fn block(path: &str, content: &str) -> String {
     format!("<file path=\"{path}\">\n{content}{end}</file>\n")
 }
 
-/// Returns an answer with this text.
+/// An answer with this text.
 pub fn text(text: &str) -> Reply {
     Reply {
         text: text.to_owned(),
@@ -108,18 +108,18 @@ pub fn text(text: &str) -> Reply {
     }
 }
 
-/// Returns an error status with a body that its provider would send.
+/// An error status with the provider's usual body.
 pub fn status(status: u16) -> Reply {
     error(status, "scripted_error", "a scripted error")
 }
 
-/// Returns an error status with this type and message.
+/// An error status with this type and message.
 pub fn error(status: u16, kind: &str, message: &str) -> Reply {
     let body = json!({"type": "error", "error": {"type": kind, "code": kind, "message": message}});
     raw(status, "application/json", body.to_string())
 }
 
-/// Returns a body as it stands.
+/// A body, verbatim.
 pub fn raw(status: u16, content_type: &str, body: impl Into<Vec<u8>>) -> Reply {
     Reply {
         status,
@@ -160,7 +160,7 @@ impl Reply {
         self
     }
 
-    /// Says this beside the calls.
+    /// Adds text beside the calls.
     pub fn saying(self, text: &str) -> Reply {
         Reply {
             text: text.to_owned(),
@@ -192,7 +192,7 @@ impl Reply {
         }
     }
 
-    /// Sets why the model stopped, in the words of Anthropic.
+    /// Sets the stop reason, in Anthropic's terms.
     pub fn stop(self, stop: &'static str) -> Reply {
         Reply { stop, ..self }
     }
@@ -215,7 +215,7 @@ impl Reply {
         Reply { held: true, ..self }
     }
 
-    /// Is silent after so many events, until `Server::release`.
+    /// Sends nothing after this many events, until `Server::release`.
     pub fn stall_after(self, events: usize) -> Reply {
         Reply {
             stall_after: Some(events),
@@ -231,7 +231,7 @@ impl Reply {
         }
     }
 
-    /// Closes the connection after so many events, in the middle of the body.
+    /// Closes the connection after this many events, within the body.
     pub fn cut_after(self, events: usize) -> Reply {
         Reply {
             cut_after: Some(events),
@@ -239,7 +239,7 @@ impl Reply {
         }
     }
 
-    /// Ends the body in good order after so many events, though the answer is not complete.
+    /// Ends the body properly after this many events, although the answer is incomplete.
     pub fn ends_after(self, events: usize) -> Reply {
         Reply {
             ends_after: Some(events),
@@ -247,7 +247,7 @@ impl Reply {
         }
     }
 
-    /// Sends an error event after so many events.
+    /// Sends an error event after this many events.
     pub fn fails_after(self, events: usize) -> Reply {
         Reply {
             error_after: Some(events),
@@ -263,7 +263,7 @@ impl Reply {
         }
     }
 
-    /// Writes at most so many bytes at once.
+    /// Writes at most this many bytes at once.
     pub fn chunked_by(self, bytes: usize) -> Reply {
         Reply {
             piece: bytes,
@@ -271,7 +271,7 @@ impl Reply {
         }
     }
 
-    /// Returns content type and body of an answer that is no stream.
+    /// Content type and body of an answer that is not a stream.
     pub fn body(&self, dialect: Dialect) -> (String, Vec<u8>) {
         let json = |value: Value| {
             (
@@ -299,7 +299,7 @@ impl Reply {
         }
     }
 
-    /// Returns the events of the stream, each as it stands on the wire.
+    /// The events of the stream, each as sent.
     pub fn events(&self, dialect: Dialect) -> Vec<String> {
         let mut events = match dialect {
             Dialect::Anthropic => self.anthropic_events(),
@@ -340,7 +340,7 @@ impl Reply {
         events.into_iter().map(frame).collect()
     }
 
-    /// Each block whole, and the pieces in which it is streamed; none where its start has it all.
+    /// Each block whole, and the pieces in which it is streamed; none if its start event has all of it.
     fn anthropic_blocks(&self) -> Vec<(Value, Vec<Value>)> {
         let mut blocks: Vec<(Value, Vec<Value>)> =
             self.before.iter().cloned().map(streamed).collect();

@@ -1,7 +1,7 @@
-//! As whom the binary is started, and on what kind of system.
+//! Restrictions under which the binary is started: another user, no namespaces, no Landlock.
 //!
-//! A system that refuses namespaces is made with a filter of system calls that the binary starts under: it answers as
-//! such a system does, and nothing else is different.
+//! Missing kernel features are simulated by a seccomp filter that the binary inherits; it returns the error
+//! that such a system returns, and nothing else differs.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
@@ -14,46 +14,44 @@ use seccompiler::{
     SeccompRule, TargetArch, apply_filter,
 };
 
-/// The first of the users that nobody on this system is.
-const NOBODY: u32 = 61_000;
+/// The first user id that is unused on this system.
+const FIRST_UNUSED_USER: u32 = 61_000;
 
-/// How the binary is started.
+/// The restrictions of a start.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Guise {
-    /// Another user than the one who runs the tests.
+pub struct Restrictions {
+    /// A user id other than that of the tests.
     pub user: Option<u32>,
     pub refuses_namespaces: bool,
     pub has_no_landlock: bool,
 }
 
-impl Guise {
-    /// Returns the guise of a user without rights; nothing, and says so, where only root could become that user.
-    pub fn nobody() -> Option<Guise> {
+impl Restrictions {
+    /// An unprivileged user: the user of the tests, unless that is root.
+    pub fn unprivileged() -> Restrictions {
         if !geteuid().is_root() {
-            eprintln!("skipped as another user: only root can become one");
-            return None;
+            return Restrictions::default();
         }
-        // The kernel counts the processes of a user: each test has one of its own.
+        // The kernel counts processes per user, so each test has its own.
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let user =
-            NOBODY + std::process::id() % 400 * 10 + NEXT.fetch_add(1, Ordering::Relaxed) % 10;
-        Some(Guise {
-            user: Some(user),
-            ..Guise::default()
-        })
+        let number = std::process::id() % 400 * 10 + NEXT.fetch_add(1, Ordering::Relaxed) % 10;
+        Restrictions {
+            user: Some(FIRST_UNUSED_USER + number),
+            ..Restrictions::default()
+        }
     }
 
-    /// Returns the same on a system without namespaces.
-    pub fn without_namespaces(self) -> Guise {
-        Guise {
+    /// The same on a system without namespaces.
+    pub fn without_namespaces(self) -> Restrictions {
+        Restrictions {
             refuses_namespaces: true,
             ..self
         }
     }
 
-    /// Returns the same on a system without Landlock.
-    pub fn without_landlock(self) -> Guise {
-        Guise {
+    /// The same on a system without Landlock.
+    pub fn without_landlock(self) -> Restrictions {
+        Restrictions {
             has_no_landlock: true,
             ..self
         }
@@ -63,12 +61,12 @@ impl Guise {
         self.user.unwrap_or_else(|| geteuid().as_raw())
     }
 
-    /// Makes a command start like that.
+    /// Applies the restrictions to a command.
     #[expect(
         unsafe_code,
-        reason = "a filter is laid on the child between its fork and its program"
+        reason = "the filter is applied in the child between fork and exec"
     )]
-    pub fn dress(&self, command: &mut Command) {
+    pub fn apply(&self, command: &mut Command) {
         if let Some(user) = self.user {
             command.uid(user).gid(user);
         }
@@ -81,7 +79,7 @@ impl Guise {
             .filter(|(wanted, _)| *wanted)
             .map(|(_, filter)| filter())
         {
-            // SAFETY: the filter is made before the fork; laying it on is two system calls.
+            // SAFETY: the filter is made before the fork; applying it is two system calls.
             unsafe {
                 command.pre_exec(move || {
                     apply_filter(&filter).map_err(|_| std::io::ErrorKind::Other.into())
@@ -91,7 +89,7 @@ impl Guise {
     }
 }
 
-/// A filter that answers EPERM to whatever makes or enters namespaces, or mounts.
+/// A filter that returns EPERM for every call that makes or enters namespaces, or mounts.
 fn refusal() -> BpfProgram {
     let calls = [
         libc::SYS_unshare,

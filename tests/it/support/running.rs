@@ -1,4 +1,4 @@
-//! The binary under way and at its end: signals, both streams as they come, and waits that have a deadline.
+//! The running binary and its result: signals, both output streams, and waits with a deadline.
 
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
@@ -16,7 +16,7 @@ use crate::support::project::tree;
 const DEADLINE: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_millis(5);
 
-/// Waits until the condition holds; fails when it takes longer than anything here may.
+/// Waits until the condition holds; fails after the deadline.
 pub fn until(what: &str, condition: impl FnMut() -> bool) {
     assert!(
         holds_within(Duration::from_secs(20), condition),
@@ -35,7 +35,7 @@ fn holds_within(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// A process that was started and has not been waited for; it is killed when the test forgets it.
+/// A started process; it is killed when it is dropped.
 pub struct Running {
     child: Child,
     command: String,
@@ -45,7 +45,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a command whose streams, where they are pipes, are read all the time.
+    /// Starts a command; streams that are pipes are read by threads.
     pub fn start(mut command: Command, root: PathBuf) -> Running {
         let mut child = command
             .spawn()
@@ -76,7 +76,7 @@ impl Running {
         self
     }
 
-    /// Waits until the condition holds; fails with all there is to see when the process ends first.
+    /// Waits until the condition holds; fails with the whole output if the process ends first.
     pub fn until(&mut self, what: &str, mut condition: impl FnMut() -> bool) {
         let mut ended = None;
         let held = holds_within(DEADLINE, || {
@@ -85,7 +85,7 @@ impl Running {
                 ended.is_some()
             }
         });
-        // It may have come true with the last thing the process did.
+        // The last action of the process may have made it true.
         if !held || (ended.is_some() && !condition()) {
             let _ = self.child.kill();
             let status = self.child.wait().unwrap();
@@ -101,7 +101,7 @@ impl Running {
         });
     }
 
-    /// Returns what standard error has said so far.
+    /// Standard error so far.
     pub fn said(&self) -> String {
         String::from_utf8_lossy(&self.stderr.text.lock().unwrap()).into_owned()
     }
@@ -168,7 +168,7 @@ impl Stream {
         Stream { text, reader }
     }
 
-    /// Returns all that came; who still holds the stream after the end is a process that should be gone.
+    /// The whole stream; a process that still holds it open after the end should be gone.
     fn whole(&mut self, name: &str) -> String {
         let Some(reader) = self.reader.take() else {
             return String::new();
@@ -183,7 +183,7 @@ impl Stream {
     }
 }
 
-/// What a command came to.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Ran {
     pub command: String,
@@ -215,7 +215,7 @@ impl Ran {
         self
     }
 
-    /// Returns the object that `--json` printed: exactly one, with every field, and true to the exit code.
+    /// The object that `--json` printed: exactly one, with every field, and with the right exit code.
     pub fn result(&self) -> Value {
         let mut objects = serde_json::Deserializer::from_str(&self.stdout).into_iter::<Value>();
         let (Some(Ok(result)), None) = (objects.next(), objects.next()) else {
@@ -248,14 +248,14 @@ impl Ran {
         result
     }
 
-    /// Returns the result's outcome and reason.
+    /// The result's outcome and reason.
     pub fn verdict(&self) -> (String, String) {
         let result = self.result();
         let text = |field: &str| result[field].as_str().unwrap_or_default().to_owned();
         (text("outcome"), text("reason"))
     }
 
-    /// Returns everything there is to see.
+    /// The command, its result, both streams and the tree of the root.
     pub fn story(&self) -> String {
         let end = match (self.code, self.signal) {
             (Some(code), _) => format!("exit {code}"),

@@ -1,7 +1,7 @@
-//! The agent that `serve` serves: requests written to its stdin, answers read from its stdout, each of them checked.
+//! A client of `serve`: writes requests to its stdin, reads answers from its stdout and validates each.
 //!
-//! Every wait has a deadline, and a failure shows what the server said on stderr. Where a command has to stand still
-//! until the test has looked, it reads from a `Gate`.
+//! Every wait has a deadline, and a failure shows the server's stderr. A command that has to wait
+//! for the test reads from a `Gate`.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write, pipe};
@@ -19,17 +19,17 @@ use crate::support::running::{Ran, Running, until};
 const DEADLINE: Duration = Duration::from_secs(60);
 const BUILT_IN: [&str; 3] = ["bash", "python", "editor"];
 
-/// Returns a request to run a command.
+/// A request to run a command.
 pub fn command(environment: &str, command: &str) -> Value {
     json!({"type": "command", "environment": environment, "command": command})
 }
 
-/// Returns a request for a control action.
+/// A request for a control action.
 pub fn control(environment: &str, action: &str) -> Value {
     json!({"type": "control", "environment": environment, "action": action})
 }
 
-/// A request, with more said about it.
+/// A request with further fields.
 pub trait Request {
     fn timeout(self, seconds: f64) -> Value;
     fn id(self, id: impl Into<Value>) -> Value;
@@ -47,7 +47,7 @@ impl Request for Value {
     }
 }
 
-/// A server under way, and its only client.
+/// A running server and its client.
 pub struct Serving {
     running: Running,
     input: Option<PipeWriter>,
@@ -93,7 +93,7 @@ impl Serving {
         self
     }
 
-    /// Starts a server whose answers nobody reads until the end.
+    /// Starts a server whose answers are not read.
     pub fn unread(project: &Project, arguments: &[&str]) -> Serving {
         Serving::unread_at(project, "", arguments)
     }
@@ -187,12 +187,12 @@ impl Serving {
         }
     }
 
-    /// Returns all answers to the end.
+    /// All answers to the end.
     pub fn answers(&mut self) -> impl Iterator<Item = Answer> {
         std::iter::from_fn(|| self.line())
     }
 
-    /// Returns what the server has said on stderr so far.
+    /// The server's stderr so far.
     pub fn said(&self) -> String {
         self.running.said()
     }
@@ -207,7 +207,7 @@ impl Serving {
         self.running.signal(signal);
     }
 
-    /// Closes the server's input; what it has read it answers.
+    /// Closes the server's input; requests that it has read are still answered.
     pub fn close_input(&mut self) {
         self.input = None;
     }
@@ -221,7 +221,7 @@ impl Serving {
         self.output = Output::Closed;
     }
 
-    /// Waits for the server's end, which something else has brought about.
+    /// Waits for the end of a server that was ended by something else.
     pub fn wait(self) -> Ran {
         let _input = self.input;
         self.running.wait()
@@ -235,7 +235,7 @@ impl Serving {
     }
 }
 
-/// One line of the server, in the shape that the protocol prescribes.
+/// One answer line of the server, validated.
 #[derive(Debug, Clone)]
 pub struct Answer(Value);
 
@@ -273,7 +273,7 @@ impl Answer {
         &self.0["id"]
     }
 
-    /// Returns the message of an error.
+    /// The message of an error.
     pub fn error(&self) -> &str {
         assert_eq!(self.0["type"], "error", "{}", self.0);
         self.0["message"].as_str().unwrap()
@@ -289,7 +289,7 @@ impl Answer {
         self.0["response"]["success"] == true
     }
 
-    /// Whether the command has not ended; what is running has not succeeded.
+    /// Whether the command is still running; then it must not be reported as a success.
     pub fn is_running(&self) -> bool {
         let running = self.0["response"]["running"] == true;
         assert!(
@@ -300,13 +300,13 @@ impl Answer {
         running
     }
 
-    /// Returns the output of a command that succeeded.
+    /// The output of a command that succeeded.
     pub fn shows(&self) -> &str {
         assert!(self.is_success(), "it failed: {}", self.output());
         self.output()
     }
 
-    /// Returns the output of a command that failed.
+    /// The output of a command that failed.
     pub fn fails(&self) -> &str {
         assert!(
             !self.is_success() && !self.is_running(),
@@ -316,7 +316,7 @@ impl Answer {
         self.output()
     }
 
-    /// Returns the output, less its last line, of a command that goes on after its time.
+    /// The output, without its last line, of a command that keeps running after its timeout.
     pub fn goes_on(&self) -> &str {
         assert!(self.is_running(), "it does not run: {}", self.output());
         let output = self.output().trim_end_matches('\n');
@@ -327,7 +327,7 @@ impl Answer {
         before
     }
 
-    /// Returns the content of a section.
+    /// The content of a section.
     pub fn screen(&self, name: &str) -> &str {
         self.section(name)["content"]
             .as_str()
@@ -342,7 +342,7 @@ impl Answer {
         &self.0["screen"][name]
     }
 
-    /// Returns the names of the sections, sorted.
+    /// The names of the sections, sorted.
     pub fn sections(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.0["screen"]
             .as_object()
@@ -355,7 +355,7 @@ impl Answer {
     }
 }
 
-/// A named pipe in the project: who reads it stands still until the gate opens, which is when it is dropped.
+/// A named pipe in the project: its reader blocks until the gate opens, which is when it is dropped.
 pub struct Gate {
     path: std::path::PathBuf,
     open: Option<File>,
@@ -368,7 +368,7 @@ impl Gate {
         Gate { path, open: None }
     }
 
-    /// Waits until somebody stands at the gate.
+    /// Waits until a reader is at the gate.
     pub fn reached(mut self) -> Gate {
         until("somebody stands at the gate", || {
             let opened = open(&self.path, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty());
@@ -378,7 +378,7 @@ impl Gate {
         self
     }
 
-    /// Lets who stands there go on, and waits until it did.
+    /// Releases the reader and waits until it has left.
     pub fn open(self) {
         drop(self.reached());
     }

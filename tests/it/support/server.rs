@@ -1,7 +1,7 @@
-//! A model to talk to: a real HTTP server on loopback that answers as its script says and keeps every request.
+//! The scripted model: a real HTTP server on loopback that sends its replies in turn and records every request.
 //!
-//! Nothing here waits for a time: an answer is held until the test releases it, and the test waits until a request
-//! has come. A request that the script has no reply for is refused with a message that says so.
+//! Nothing here depends on time: an answer is held until the test releases it, and the test waits until a request
+//! has arrived. A request without a reply is refused with a message.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -22,13 +22,13 @@ const BETWEEN_PINGS: Duration = Duration::from_millis(20);
 #[derive(Debug, Clone)]
 pub struct Received {
     pub path: String,
-    /// By their names in lower case.
+    /// Keyed by lower-case name.
     pub headers: BTreeMap<String, String>,
     pub raw: String,
     pub body: Value,
 }
 
-/// What a model gets back for a call; only Anthropic's dialect says whether it is an error.
+/// A tool result in a request; only Anthropic's API marks errors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolResult {
     pub id: String,
@@ -37,7 +37,7 @@ pub struct ToolResult {
 }
 
 impl Received {
-    /// Returns all that is said to the model, in one text.
+    /// All text of the request, joined.
     pub fn said(&self) -> String {
         let mut said = String::new();
         texts(&self.body["system"], &mut said);
@@ -45,7 +45,7 @@ impl Received {
         said
     }
 
-    /// Returns the results of tools in it, from the oldest on.
+    /// The results of tools in it, from the oldest on.
     pub fn results(&self) -> Vec<ToolResult> {
         let messages = self.body["messages"]
             .as_array()
@@ -77,7 +77,7 @@ impl Received {
         results
     }
 
-    /// Returns the newest result of a tool.
+    /// The newest result of a tool.
     pub fn result(&self) -> ToolResult {
         self.results()
             .pop()
@@ -93,7 +93,7 @@ impl Received {
     }
 }
 
-/// Adds every text below the value but the words of the protocol.
+/// Adds every text below the value, without protocol fields.
 fn texts(value: &Value, said: &mut String) {
     match value {
         Value::String(text) => said.extend([text.as_str(), "\n"]),
@@ -113,7 +113,7 @@ type Script = Box<dyn FnMut(&Received) -> Reply + Send>;
 struct Play {
     script: Script,
     requests: Vec<Received>,
-    /// How many of the requests, counted from the first, need wait no more.
+    /// The number of requests, from the first, that are released.
     released: usize,
     over: bool,
 }
@@ -151,7 +151,7 @@ impl Server {
         })
     }
 
-    /// Starts a server that finds each reply in the request.
+    /// Starts a server that computes each reply from the request.
     pub fn answering(script: impl FnMut(&Received) -> Reply + Send + 'static) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -170,7 +170,7 @@ impl Server {
         Server { address, stage }
     }
 
-    /// Returns the address without a path.
+    /// The address without a path.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -179,7 +179,7 @@ impl Server {
         self.address.port()
     }
 
-    /// Returns the requests so far, in the order of their arrival.
+    /// The requests so far, in the order of their arrival.
     pub fn requests(&self) -> Vec<Received> {
         self.stage.play().requests.clone()
     }
@@ -188,7 +188,7 @@ impl Server {
         self.stage.play().requests.len()
     }
 
-    /// Waits until so many requests have come.
+    /// Waits until this many requests have arrived.
     pub fn wait_for(&self, count: usize) {
         let missing = |play: &mut Play| play.requests.len() < count;
         let (play, end) = self
@@ -197,12 +197,12 @@ impl Server {
             .wait_timeout_while(self.stage.play(), DEADLINE, missing)
             .unwrap();
         let come = play.requests.len();
-        // A lock that is held while a test fails would take the other tests with it.
+        // A panic while the lock is held would poison it.
         drop(play);
         assert!(!end.timed_out(), "{come} of {count} requests have come");
     }
 
-    /// Lets every request that has come so far go on.
+    /// Releases every request that has arrived so far.
     pub fn release(&self) {
         let mut play = self.stage.play();
         play.released = play.requests.len();
@@ -214,7 +214,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stage.play().over = true;
         self.stage.changed.notify_all();
-        // The listener's thread looks up at the next connection.
+        // A connection wakes the listener's thread.
         let _ = TcpStream::connect(self.address);
     }
 }
@@ -225,7 +225,7 @@ fn accept(listener: &TcpListener, stage: &Arc<Stage>) {
             return;
         }
         let stage = stage.clone();
-        // A client that is gone in the middle of an answer is what many tests are about.
+        // Many tests end the client in the middle of an answer.
         thread::spawn(move || serve(stream, &stage).ok());
     }
 }
@@ -358,7 +358,7 @@ impl Exchange<'_> {
             .try_for_each(|piece| self.stream.write_all(piece))
     }
 
-    /// Waits until this request is released, with a sign of life now and then where one is wanted.
+    /// Waits until this request is released, with pings if the reply asks for them.
     fn wait(&mut self, pings: bool) -> io::Result<()> {
         let number = self.number;
         let mut play = self.stage.play();

@@ -1,12 +1,12 @@
-//! What comes back from a model's server: streams, bodies and refusals of both dialects.
+//! Responses of model servers: streams, bodies and errors of both APIs.
 
 use orchestrator::llm::http::HttpPart;
 use orchestrator::llm::sse::SseParser;
 use orchestrator::llm::{Answer, LlmError, anthropic, openai};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::harness::{examples, fuzz};
 use crate::memory::most_held;
-use crate::trial::{examples, fuzz};
 
 const WORDS: [&str; 40] = [
     "data: ",
@@ -51,7 +51,7 @@ const WORDS: [&str; 40] = [
     "\"message\":{",
 ];
 
-/// Reads an example: a line with the status, headers, an empty line, the body; the body comes in so many pieces.
+/// Splits an example into its parts: a status line, headers, an empty line, and the body in this many pieces.
 fn parts(bytes: &[u8], pieces: usize) -> Vec<HttpPart> {
     let end = bytes
         .windows(2)
@@ -86,7 +86,7 @@ fn parts(bytes: &[u8], pieces: usize) -> Vec<HttpPart> {
         .collect()
 }
 
-/// A date to wait for is further away in one reading than in the next.
+/// Without `retry_after`, which depends on the current time when it was a date.
 fn undated(mut answer: Result<Answer, LlmError>) -> Result<Answer, LlmError> {
     if let Err(LlmError::Transient { retry_after, .. }) = &mut answer {
         *retry_after = None;
@@ -120,7 +120,7 @@ fn openai_answer() {
     dialect("openai_answer", openai::read);
 }
 
-/// What breaks off is no answer, unless nothing of the answer is missing.
+/// A truncated response is an error, unless the whole answer is there.
 fn cut(name: &str, read: fn(Vec<HttpPart>) -> Result<Answer, LlmError>) {
     for example in examples(name) {
         let Ok(whole) = read(parts(&example, 1)) else {
@@ -144,7 +144,7 @@ fn cut(name: &str, read: fn(Vec<HttpPart>) -> Result<Answer, LlmError>) {
 }
 
 #[test]
-fn an_answer_cut_at_any_byte_is_none() {
+fn an_answer_cut_at_any_byte_is_an_error() {
     cut("anthropic_answer", anthropic::read);
     cut("openai_answer", openai::read);
 }
@@ -173,7 +173,7 @@ fn sse() {
     });
 }
 
-/// A stream of events with many small values each, by how the dialect would keep them.
+/// A stream of events with many small values each.
 fn intricate(event: impl Fn(usize, &str) -> String) -> Vec<HttpPart> {
     let values = "0,".repeat(1 << 17) + "0";
     let body: String = (0..50)
@@ -186,7 +186,7 @@ fn intricate(event: impl Fn(usize, &str) -> String) -> Vec<HttpPart> {
 }
 
 #[test]
-fn no_stream_becomes_many_times_larger_in_memory() {
+fn a_stream_of_small_values_uses_bounded_memory() {
     let blocks = intricate(|index, values| {
         format!(
             r#"{{"type":"content_block_start","index":{index},"content_block":{{"type":"x","a":[{values}]}}}}"#

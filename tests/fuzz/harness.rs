@@ -1,4 +1,4 @@
-//! One reader against its corpus and against what is made of it, for as long as was asked for.
+//! Runs one parser with its corpus and with mutations of it for the given time.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -15,25 +15,25 @@ use crate::memory::most_held;
 use crate::mutate::{Dice, mutated};
 
 const SECONDS: f64 = 1.0;
-/// Nothing that ends at all takes so long.
+/// An input that takes longer is taken for an endless loop.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// What a reader may hold, whatever it reads, and for each byte of it.
+/// Memory that a parser may use, in total and for each byte of its input.
 const HELD: usize = 64 << 20;
 const HELD_FOR_A_BYTE: usize = 100;
 
-/// A reader under trial.
+/// A parser under test.
 struct Trial<'a> {
     name: &'a str,
     seed: u64,
     corpus: PathBuf,
-    /// Has the input that is being read: a reader may take the whole process with it.
+    /// The current input, kept in a file since a parser may end the whole process.
     last: File,
     number: Arc<AtomicU64>,
     slowest: Duration,
     largest: usize,
 }
 
-/// Tries a reader; what it is given, and for how long, is said at the top of `main.rs`.
+/// Fuzzes a parser; see `main.rs` for its inputs and the duration.
 pub fn fuzz(name: &str, words: &[&str], mut read: impl FnMut(&[u8])) {
     let number = |variable: &str| {
         std::env::var(variable)
@@ -72,13 +72,13 @@ fn corpus(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// Returns the corpus of a reader.
+/// The corpus of a parser.
 pub fn examples(name: &str) -> Vec<Vec<u8>> {
     let mut paths: Vec<PathBuf> = fs::read_dir(corpus(name))
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .collect();
-    // The order decides what comes of a seed.
+    // The same order gives the same inputs for a seed.
     paths.sort();
     assert!(!paths.is_empty(), "there is no corpus of {name}");
     paths.iter().map(|path| fs::read(path).unwrap()).collect()
@@ -130,7 +130,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Puts the input into the corpus and fails.
+    /// Adds the input to the corpus and fails.
     fn keep(&self, input: &[u8], what: String) -> ! {
         let hash: String = Sha256::digest(input)[..6]
             .iter()
@@ -150,7 +150,7 @@ impl Trial<'_> {
         );
     }
 
-    /// Ends the process when one input takes for ever; its bytes are in the file of the last one.
+    /// Aborts the process when one input takes too long; `last` has its bytes.
     fn watch(&self) -> Arc<AtomicBool> {
         let (goes_on, number, name) = (
             Arc::new(AtomicBool::new(true)),
