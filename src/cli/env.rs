@@ -5,6 +5,14 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::cancel::CancelToken;
+use crate::error::{Error, Result};
+
+/// Returns the handle that signals reach from now on.
+pub fn signals() -> Result<CancelToken> {
+    CancelToken::on_signals().map_err(|error| Error::Bug(format!("no signals: {error}")))
+}
+
 /// The environment of a command.
 pub struct CliEnv {
     variables: BTreeMap<OsString, OsString>,

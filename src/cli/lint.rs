@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::build::spec::{collect_inputs, read_spec};
-use crate::cli::env::CliEnv;
+use crate::cli::env::{CliEnv, signals};
+use crate::cli::output::{complain, write_stdout};
 use crate::cli::programs;
-use crate::cli::target::RunTarget;
-use crate::cli::{complain, not_there_yet, signals, write_stdout};
+use crate::cli::target::{RunTarget, not_there_yet};
 use crate::error::Result;
 use crate::observers::printable::plain_text;
 use crate::process::sandbox::SandboxMode;

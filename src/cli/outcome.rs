@@ -7,8 +7,9 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::build::rounds::CheckResult;
+use crate::cli::arguments::RunArguments;
 use crate::cli::env::CliEnv;
-use crate::cli::{RunArguments, complain, write_stdout};
+use crate::cli::output::{complain, write_stdout};
 use crate::error::Error;
 use crate::observers::printable::{plain_name, plain_text};
 use crate::state::phase::Phase;

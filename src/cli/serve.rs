@@ -3,11 +3,11 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use crate::cancel::CancelToken;
-use crate::cli::env::CliEnv;
+use crate::cli::arguments::ServeArguments;
+use crate::cli::env::{CliEnv, signals};
+use crate::cli::output::complain;
 use crate::cli::sandbox::{self, ExtraAccess, SandboxSite};
 use crate::cli::wiring::OWN_PROGRAM;
-use crate::cli::{ServeArguments, complain};
 use crate::environments::adhoc::host::HostStart;
 use crate::environments::builtin::EnvironmentFactory;
 use crate::environments::editor::FrozenPaths;
@@ -34,8 +34,7 @@ pub fn main(arguments: &ServeArguments, env: &CliEnv) -> u8 {
 }
 
 fn serve(arguments: &ServeArguments, env: &CliEnv) -> Result<ServeEnd> {
-    let cancel =
-        CancelToken::on_signals().map_err(|error| Error::Bug(format!("no signals: {error}")))?;
+    let cancel = signals()?;
     adopt_orphans().map_err(|error| Error::Bug(format!("cannot adopt orphans: {error}")))?;
     let project = project(arguments, env)?;
     let place = ServeSandbox::prepare(arguments, env, &project)?;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::cli::RunArguments;
+use crate::cli::arguments::RunArguments;
 use crate::error::{Error, Result};
 use crate::observers::printable::plain_text;
 
@@ -25,6 +25,31 @@ impl RunTarget {
             _ => Err(ambiguous(path, flags)),
         }
     }
+}
+
+impl RunArguments {
+    /// Puts a bare path where its flag would have put it.
+    pub fn resolve_path(&mut self) -> Result<()> {
+        match self
+            .path
+            .take()
+            .map(|path| RunTarget::of_path(&path, &["--spec", "--workflow"]))
+            .transpose()?
+        {
+            Some(RunTarget::Spec(path)) => self.spec = Some(path),
+            Some(RunTarget::Workflow(path)) => self.workflow = Some(path),
+            None => {}
+        }
+        Ok(())
+    }
+}
+
+/// Returns the refusal of something that a later version will have.
+pub fn not_there_yet(what: &str) -> Error {
+    Error::Usage(format!(
+        "{what} is not there yet in version {}",
+        env!("CARGO_PKG_VERSION")
+    ))
 }
 
 fn ambiguous(path: &Path, flags: &[&str]) -> Error {
@@ -96,30 +121,5 @@ pub fn refuse_flags_of_workflows(arguments: &RunArguments) -> Result<()> {
             "{flag} belongs to workflows and does not work with a spec; {instead}"
         ))),
         None => Ok(()),
-    }
-}
-
-/// Reads a sum of money of the command line.
-pub fn usd(text: &str) -> std::result::Result<f64, String> {
-    match text.trim().parse::<f64>() {
-        Ok(usd) if usd.is_finite() && usd >= 0.0 => Ok(usd),
-        _ => Err("expected an amount in USD that is not negative, such as 2.50".into()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn money_is_a_finite_number_that_is_not_negative() {
-        for (text, expected) in [("0", 0.0), ("2.5", 2.5), ("1e-3", 0.001), (" 7 ", 7.0)] {
-            assert_eq!(usd(text), Ok(expected), "{text}");
-        }
-        for text in [
-            "nan", "inf", "-1", "-0.01", "", "five", "1,5", "$1", "1e400",
-        ] {
-            assert!(usd(text).is_err(), "{text}");
-        }
     }
 }
