@@ -1,26 +1,31 @@
 //! The command line: commands, flags and their help.
+//!
+//! What is not built yet (workflows, `--continue`, `--keep-best`) is parsed, so that it is refused with a message of its
+//! own, and hidden from the help.
 
+use std::fmt;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, Parser, Subcommand};
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0  success                              64  bad command line, or a key is missing
-  1  failed                               65  spec that cannot be read or does not validate
-  2  safety violation                     70  a bug in orchestrator
-  3  state.json is corrupt                74  the root cannot be read or written
-  4  paused: the same command goes on     75  the root is in use
-  129, 130, 143  SIGHUP, SIGINT, SIGTERM: the same command goes on
+  0  success                             64  bad command line, or an API key is missing
+  1  failed                              65  spec cannot be read or does not validate
+  2  safety violation                    70  bug in orchestrator
+  3  state.json is corrupt               74  root cannot be read or written
+  4  paused; run it again to resume      75  root is in use by another orchestrator
+  129, 130, 143  stopped by SIGHUP, SIGINT, SIGTERM; run it again to resume
 
-Environment: ANTHROPIC_API_KEY, OPENAI_API_KEY, ANTHROPIC_BASE_URL, OPENAI_BASE_URL, ORCHESTRATOR_ROOT,
-ORCHESTRATOR_IDLE_TIMEOUT, ORCHESTRATOR_RETRY_SCALE, NO_COLOR";
+Environment:
+  ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL, OPENAI_API_KEY, OPENAI_BASE_URL, ORCHESTRATOR_ROOT,
+  ORCHESTRATOR_IDLE_TIMEOUT, ORCHESTRATOR_RETRY_SCALE, NO_COLOR";
 
-/// Lets a model build software on a laptop: bounded, resumable at any instant, contained.
+/// Builds software from a spec with a language model: bounded, resumable at any time, sandboxed.
 #[derive(Debug, Parser)]
-#[command(name = "orchestrator", version, after_help = EXIT_CODES, disable_help_subcommand = false)]
+#[command(name = "orchestrator", version, after_help = EXIT_CODES)]
 pub struct CliArguments {
-    /// Where the run happens [default: ORCHESTRATOR_ROOT, else the current directory]
+    /// Directory of the run [default: ORCHESTRATOR_ROOT, else the current directory]
     #[arg(long, global = true, value_name = "DIR")]
     pub root: Option<PathBuf>,
     #[command(subcommand)]
@@ -29,39 +34,36 @@ pub struct CliArguments {
 
 #[derive(Debug, Subcommand)]
 pub enum CliCommand {
-    /// Build what a spec describes, or run a workflow; goes on by itself where it was stopped
+    /// Build what a spec describes; resumes a run that was stopped
     #[command(after_help = EXIT_CODES)]
     Run(Box<RunArguments>),
-    /// Show where the run of this root stands
+    /// Show the state of the run in this root
     Status {
-        /// Print state.json itself; null where there is no run
+        /// Print state.json itself, or null if there is no run
         #[arg(long)]
         json: bool,
     },
-    /// Empty workspace/ and forget the run; logs/ and specs/ stay
+    /// Empty workspace/ and delete state.json; logs/ and specs/ stay
     Reset,
-    /// Offer bash, python, editor and your own environments over NDJSON
+    /// Serve bash, python, editor and your own environments as NDJSON on stdin and stdout
     Serve(ServeArguments),
-    /// Check a spec or a workflow without running anything
+    /// Check a spec without running anything
     Lint(LintArguments),
-    /// Draw a workflow (not there yet)
-    Diagram {
-        /// The workflow's folder
-        path: PathBuf,
-    },
+    #[command(hide = true)]
+    Diagram { path: PathBuf },
 }
 
-/// What `run` takes.
 #[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("what").required(true).args(["path", "spec", "workflow"]))]
+#[command(group = ArgGroup::new("what").args(["path", "spec", "workflow"]))]
+#[command(override_usage = "orchestrator run [OPTIONS] <PATH|--spec <FILE>>")]
 pub struct RunArguments {
-    /// A spec (.yaml, .yml, .json) or the folder of a workflow
+    /// Spec (.yaml, .yml or .json)
     #[arg(value_name = "PATH")]
     pub path: Option<PathBuf>,
-    /// The spec: YAML, JSON, or Markdown with front matter
+    /// Spec: YAML, JSON, or Markdown with optional front matter
     #[arg(long, value_name = "FILE")]
     pub spec: Option<PathBuf>,
-    /// How often the model may patch (clamped to 1..50); wins over the spec
+    /// How many patches the model may try, 1 to 50; overrides the spec
     #[arg(
         long,
         value_name = "N",
@@ -69,34 +71,32 @@ pub struct RunArguments {
         conflicts_with = "workflow"
     )]
     pub max_retries: Option<i128>,
-    /// Start afresh, also where a run could go on
+    /// Start a new run even if there is one to resume
     #[arg(long)]
     pub no_resume: bool,
-    /// Go on where the run was stopped; this is the default
+    /// Resume the run in this root; this is the default
     #[arg(long, conflicts_with = "no_resume")]
     pub resume: bool,
-    /// Go on after a run that failed, as a new run (not there yet)
-    #[arg(long = "continue", conflicts_with_all = ["no_resume", "workflow"])]
+    #[arg(long = "continue", hide = true, conflicts_with_all = ["no_resume", "workflow"])]
     pub continues: bool,
-    /// Leave the best attempt in workspace/ when the run fails (not there yet)
-    #[arg(long, conflicts_with = "workflow")]
+    #[arg(long, hide = true, conflicts_with = "workflow")]
     pub keep_best: bool,
-    /// What the run may cost, in USD; wins over the spec
-    #[arg(long, value_name = "USD", value_parser = usd, allow_negative_numbers = true)]
+    /// What the run may cost, in USD; overrides the spec
+    #[arg(long, value_name = "USD", value_parser = parse_usd, allow_negative_numbers = true)]
     pub budget: Option<f64>,
-    /// anthropic, openai, claude-code or template; wins over the spec
+    /// anthropic, openai, claude-code or template; overrides the spec
     #[arg(long, value_name = "P")]
     pub provider: Option<String>,
-    /// The model; wins over the spec
+    /// Model; overrides the spec
     #[arg(long, value_name = "M")]
     pub model: Option<String>,
-    /// Answer every model request from this log: no network, no key; starts afresh
+    /// Start a new run whose model requests are answered from this log, without network or key
     #[arg(long, value_name = "LOG")]
     pub replay: Option<PathBuf>,
-    /// Keep prompts, streams and outputs of every step in logs/<run_id>/
+    /// Keep the prompts, streams and output of every step in logs/<run_id>/
     #[arg(long)]
     pub debug: bool,
-    /// Say only what went wrong
+    /// Print errors and warnings only
     #[arg(long)]
     pub quiet: bool,
     /// Print the result as one JSON object
@@ -105,48 +105,79 @@ pub struct RunArguments {
     /// Run the checks without the kernel sandbox
     #[arg(long)]
     pub no_sandbox: bool,
-    /// The workflow's folder (not there yet)
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, hide = true, value_name = "PATH")]
     pub workflow: Option<PathBuf>,
-    /// What the workflow's first state is given
-    #[arg(long, value_name = "TEXT")]
-    pub input: Option<String>,
-    /// Where the workflow's agents work
-    #[arg(long, value_name = "DIR")]
-    pub project_dir: Option<PathBuf>,
-    /// The price of a model of the workflow, USD per million tokens
-    #[arg(long, value_name = "[MODEL=]IN,OUT")]
-    pub price: Vec<String>,
-    /// How many agents of the workflow work at once
-    #[arg(long, value_name = "N")]
-    pub jobs: Option<u32>,
-    /// How long a state of the workflow may take
-    #[arg(long, value_name = "S")]
-    pub timeout: Option<f64>,
-    /// Let the workflow's programs use the network
-    #[arg(long)]
-    pub network: bool,
-    /// Let the workflow's programs read this, too
-    #[arg(long, value_name = "PATH")]
-    pub read: Vec<PathBuf>,
-    /// Pass this variable to the workflow's programs
-    #[arg(long, value_name = "NAME")]
-    pub keep_env: Vec<String>,
-    /// Answer a question of the workflow's agents
-    #[arg(long, value_name = "[AGENT=]TEXT")]
-    pub answer: Vec<String>,
+    #[command(flatten)]
+    pub workflow_flags: WorkflowFlags,
 }
 
-/// What `serve` takes.
+/// Flags of `run --workflow` that do not work with a spec.
+#[derive(Debug, Args)]
+pub struct WorkflowFlags {
+    #[arg(long, hide = true)]
+    input: Option<String>,
+    #[arg(long, hide = true)]
+    project_dir: Option<PathBuf>,
+    #[arg(long, hide = true)]
+    price: Vec<String>,
+    #[arg(long, hide = true)]
+    jobs: Option<u32>,
+    #[arg(long, hide = true)]
+    timeout: Option<f64>,
+    #[arg(long, hide = true)]
+    network: bool,
+    #[arg(long, hide = true)]
+    read: Vec<PathBuf>,
+    #[arg(long, hide = true)]
+    keep_env: Vec<String>,
+    #[arg(long, hide = true)]
+    answer: Vec<String>,
+}
+
+impl WorkflowFlags {
+    /// The first flag that is given, with what to do instead in the run of a spec.
+    pub fn first_given(&self) -> Option<(&'static str, &'static str)> {
+        let given = [
+            self.input
+                .is_some()
+                .then_some(("--input", "describe what to build in `description`")),
+            self.project_dir
+                .is_some()
+                .then_some(("--project-dir", "a spec is built in workspace/ of --root")),
+            (!self.price.is_empty()).then_some((
+                "--price",
+                "write `generator: {price: {input: IN, output: OUT}}` into the spec",
+            )),
+            self.jobs
+                .is_some()
+                .then_some(("--jobs", "the checks of a spec run one after the other")),
+            self.timeout.is_some().then_some((
+                "--timeout",
+                "write `timeout` of a check or `generator.phase_timeout` into the spec",
+            )),
+            self.network.then_some((
+                "--network",
+                "write `sandbox: {network: true}` into the spec",
+            )),
+            (!self.read.is_empty())
+                .then_some(("--read", "write `sandbox: {read: [PATH]}` into the spec")),
+            (!self.keep_env.is_empty())
+                .then_some(("--keep-env", "write `env` of a check into the spec")),
+            (!self.answer.is_empty()).then_some(("--answer", "a spec asks no questions")),
+        ];
+        given.into_iter().flatten().next()
+    }
+}
+
 #[derive(Debug, Args)]
 pub struct ServeArguments {
     /// Where the environments work [default: PROJECT_DIR, else the current directory]
     #[arg(long, value_name = "DIR")]
     pub project_dir: Option<PathBuf>,
-    /// Let programs use the network
+    /// Give programs access to the network
     #[arg(long)]
     pub network: bool,
-    /// Let programs read this, too
+    /// Let programs read this path, too
     #[arg(long, value_name = "PATH")]
     pub read: Vec<PathBuf>,
     /// Pass this variable to programs
@@ -158,11 +189,11 @@ pub struct ServeArguments {
 }
 
 #[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("what").required(true).args(["path", "spec"]))]
+#[command(group = ArgGroup::new("what").required(true).args(["path", "spec"]))]
 pub struct LintArguments {
-    /// A spec (.yaml, .yml, .json) or the folder of a workflow (not there yet)
+    /// Spec (.yaml, .yml or .json)
     pub path: Option<PathBuf>,
-    /// The spec
+    /// Spec: YAML, JSON, or Markdown with optional front matter
     #[arg(long, value_name = "FILE")]
     pub spec: Option<PathBuf>,
     /// Print the result as one JSON object
@@ -170,11 +201,24 @@ pub struct LintArguments {
     pub json: bool,
 }
 
-/// Reads a sum of money of the command line.
-pub fn usd(text: &str) -> std::result::Result<f64, String> {
-    match text.trim().parse::<f64>() {
-        Ok(usd) if usd.is_finite() && usd >= 0.0 => Ok(usd),
-        _ => Err("expected an amount in USD that is not negative, such as 2.50".into()),
+/// A `--budget` that is not an amount of money.
+#[derive(Debug, PartialEq)]
+struct InvalidUsd;
+
+impl fmt::Display for InvalidUsd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("expected an amount in USD that is not negative, such as 2.50")
+    }
+}
+
+impl std::error::Error for InvalidUsd {}
+
+fn parse_usd(text: &str) -> Result<f64, InvalidUsd> {
+    let usd: f64 = text.trim().parse().map_err(|_| InvalidUsd)?;
+    if usd.is_finite() && usd >= 0.0 {
+        Ok(usd)
+    } else {
+        Err(InvalidUsd)
     }
 }
 
@@ -183,14 +227,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn money_is_a_finite_number_that_is_not_negative() {
+    fn a_budget_is_a_finite_number_that_is_not_negative() {
         for (text, expected) in [("0", 0.0), ("2.5", 2.5), ("1e-3", 0.001), (" 7 ", 7.0)] {
-            assert_eq!(usd(text), Ok(expected), "{text}");
+            assert_eq!(parse_usd(text), Ok(expected), "{text}");
         }
         for text in [
             "nan", "inf", "-1", "-0.01", "", "five", "1,5", "$1", "1e400",
         ] {
-            assert!(usd(text).is_err(), "{text}");
+            assert!(parse_usd(text).is_err(), "{text}");
         }
     }
 }

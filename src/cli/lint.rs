@@ -6,9 +6,9 @@ use serde_json::json;
 
 use crate::build::spec::{collect_inputs, read_spec};
 use crate::cli::env::{CliEnv, signals};
-use crate::cli::output::{complain, write_stdout};
+use crate::cli::output::{print_stderr, write_stdout};
 use crate::cli::programs;
-use crate::cli::target::{RunTarget, not_there_yet};
+use crate::cli::target::{RunTarget, not_supported_yet};
 use crate::error::Result;
 use crate::observers::printable::plain_text;
 use crate::process::sandbox::SandboxMode;
@@ -22,17 +22,17 @@ pub fn main(env: &CliEnv, path: Option<PathBuf>, spec: Option<PathBuf>, as_json:
         Err(error) => (error.exit_code(), Vec::new(), Some(error.to_string())),
     };
     for warning in &warnings {
-        complain(&format!("warning: {warning}"));
+        print_stderr(&format!("warning: {warning}"));
     }
     if let Some(error) = &error {
-        complain(&format!("error: {error}"));
+        print_stderr(&format!("error: {error}"));
     }
     if as_json {
         let object =
             json!({"valid": code == 0, "exit_code": code, "warnings": warnings, "error": error});
-        write_stdout(&format!("{object}\n"));
+        let _ = write_stdout(&format!("{object}\n"));
     } else if code == 0 {
-        write_stdout(&format!(
+        let _ = write_stdout(&format!(
             "{} is fine\n",
             plain_text(&named.to_string_lossy())
         ));
@@ -46,7 +46,7 @@ fn file_of(path: Option<PathBuf>, spec: Option<PathBuf>) -> Result<PathBuf> {
         .transpose()?
     {
         Some(RunTarget::Spec(file)) => Ok(file),
-        Some(RunTarget::Workflow(_)) => Err(not_there_yet("lint of a workflow")),
+        Some(RunTarget::Workflow(_)) => Err(not_supported_yet("lint of a workflow")),
         None => Ok(spec.unwrap_or_default()),
     }
 }
@@ -54,7 +54,7 @@ fn file_of(path: Option<PathBuf>, spec: Option<PathBuf>) -> Result<PathBuf> {
 fn check(env: &CliEnv, file: &Path) -> Result<Vec<String>> {
     let spec = read_spec(file, env.home().as_deref())?;
     let inputs = collect_inputs(&spec, &env.root, &signals()?)?;
-    inputs.left_out.iter().for_each(|line| complain(line));
+    inputs.left_out.iter().for_each(|line| print_stderr(line));
     crate::cli::run_config::known_price(&spec)?;
     // Without trying what this system gives: the full sandbox shows what the others show.
     programs::refuse_missing(&spec, env, Some(SandboxMode::Full))?;

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::build::rounds::CheckResult;
 use crate::cli::arguments::RunArguments;
 use crate::cli::env::CliEnv;
-use crate::cli::output::{complain, write_stdout};
+use crate::cli::output::{print_stderr, write_stdout};
 use crate::error::Error;
 use crate::observers::printable::{plain_name, plain_text};
 use crate::state::phase::Phase;
@@ -151,10 +151,10 @@ impl RunOutcome {
     /// Prints the end, once, and returns the exit code.
     pub fn print(self, json: bool) -> u8 {
         if !self.is_told && self.exit_code != 0 {
-            complain(&format!("error: {}", self.message));
+            print_stderr(&format!("error: {}", self.message));
         }
         if let Some(next) = &self.next {
-            complain(&format!("next: {next}"));
+            print_stderr(&format!("next: {next}"));
         }
         if json {
             return self.print_json();
@@ -167,7 +167,7 @@ impl RunOutcome {
                 self.reason,
                 one_line(&self.message)
             );
-            write_stdout(&line);
+            let _ = write_stdout(&line);
         }
         self.exit_code
     }
@@ -175,7 +175,7 @@ impl RunOutcome {
     /// Prints the one JSON object and returns the exit code.
     pub fn print_json(self) -> u8 {
         let text = serde_json::to_string(&self).unwrap_or_else(|_| "{}".into());
-        write_stdout(&(text + "\n"));
+        let _ = write_stdout(&(text + "\n"));
         self.exit_code
     }
 }
@@ -205,7 +205,7 @@ fn goes_on(error: &Error) -> bool {
 }
 
 /// Returns the command that goes on, ready to be pasted into a shell.
-pub fn next_command(arguments: &RunArguments, env: &CliEnv) -> String {
+pub fn next_command(arguments: &RunArguments, spec: &Path, env: &CliEnv) -> String {
     let mut words = vec!["orchestrator".to_owned(), "run".to_owned()];
     let mut option = |name: &str, value: Option<&OsStr>| match value {
         // What begins like an option is a value only after `=`.
@@ -215,7 +215,7 @@ pub fn next_command(arguments: &RunArguments, env: &CliEnv) -> String {
         Some(value) => words.extend([name.to_owned(), quoted(value)]),
         None => {}
     };
-    option("--spec", arguments.spec.as_deref().map(Path::as_os_str));
+    option("--spec", Some(spec.as_os_str()));
     option("--root", env.named_root.as_deref().map(Path::as_os_str));
     option(
         "--max-retries",

@@ -1,19 +1,27 @@
 //! Where a command writes: results to stdout, lines for people to stderr.
 
 use std::io::Write;
+use std::path::Path;
 
+use crate::error::{Error, Result};
 use crate::observers::printable::plain_text;
 
-/// Writes to stdout; whether it arrived. A closed or full stdout is no reason to panic.
-pub fn write_stdout(text: &str) -> bool {
+/// Writes a result. A closed or full stdout is an error, not a panic.
+pub fn write_stdout(text: &str) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     stdout
         .write_all(text.as_bytes())
         .and_then(|()| stdout.flush())
-        .is_ok()
+        .map_err(|error| Error::io("write to", Path::new("stdout"), error))
 }
 
-/// Writes a line for people; what is foreign in it cannot reach the terminal raw.
-pub fn complain(text: &str) {
+/// Writes a line for people; control characters in it are escaped.
+pub fn print_stderr(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{}", plain_text(text));
+}
+
+/// Writes an error for people and returns its exit code.
+pub fn print_error(error: &Error) -> u8 {
+    print_stderr(&format!("error: {error}"));
+    error.exit_code()
 }

@@ -18,10 +18,11 @@ use crate::cancel::CancelToken;
 use crate::cli::arguments::RunArguments;
 use crate::cli::env::{CliEnv, signals};
 use crate::cli::outcome::{RunOutcome, next_command};
-use crate::cli::output::complain;
+use crate::cli::output::print_stderr;
 use crate::cli::programs;
 use crate::cli::reset::foreign;
 use crate::cli::run_config::RunConfig;
+use crate::cli::target::{RunTarget, not_supported_yet};
 use crate::cli::wiring::{self, OpenedRun};
 use crate::conversation::event_log::{EventLog, OpenedLog, Projection};
 use crate::conversation::log_state::LogState;
@@ -65,9 +66,16 @@ impl FreshStart {
 
 /// Runs the command to its end.
 pub fn main(arguments: &RunArguments, env: &CliEnv) -> RunOutcome {
-    let next = next_command(arguments, env);
+    let spec = match RunTarget::of_run(arguments) {
+        Ok(RunTarget::Spec(file)) => file,
+        Ok(RunTarget::Workflow(_)) => {
+            return RunOutcome::refused(&not_supported_yet("running a workflow"), None);
+        }
+        Err(error) => return RunOutcome::refused(&error, None),
+    };
+    let next = next_command(arguments, &spec, env);
     let outcome = signals().and_then(|cancel| {
-        let config = RunConfig::read(arguments, env, &cancel)?;
+        let config = RunConfig::read(arguments, &spec, env, &cancel)?;
         execute(&config, cancel, &next)
     });
     outcome.unwrap_or_else(|error| RunOutcome::refused(&error, Some(next)))
@@ -92,7 +100,7 @@ fn execute(config: &RunConfig<'_>, cancel: CancelToken, next: &str) -> Result<Ru
             } else {
                 "over"
             };
-            complain(&format!("this run is {words}: {}", outcome.message()));
+            print_stderr(&format!("this run is {words}: {}", outcome.message()));
             Ok(outcome.with_notes())
         }
         RunDecision::GoOn(state) => drive(config, found, root, cancel, *state, None, next),

@@ -9,7 +9,7 @@ use crate::build::spec::{GeneratorProvider, MAX_RETRIES_CEILING, Spec, collect_i
 use crate::cancel::CancelToken;
 use crate::cli::arguments::RunArguments;
 use crate::cli::env::CliEnv;
-use crate::cli::target::{not_there_yet, refuse_flags_of_workflows};
+use crate::cli::target::refuse_flags;
 use crate::cli::wiring::OWN_PROGRAM;
 use crate::conversation::replay::Replay;
 use crate::error::{Error, Result};
@@ -44,22 +44,11 @@ impl<'a> RunConfig<'a> {
     /// Reads everything that is asked for, or refuses it.
     pub fn read(
         arguments: &'a RunArguments,
+        file: &Path,
         env: &'a CliEnv,
         cancel: &CancelToken,
     ) -> Result<RunConfig<'a>> {
-        let Some(file) = &arguments.spec else {
-            return Err(not_there_yet("run of a workflow"));
-        };
-        refuse_flags_of_workflows(arguments)?;
-        if let Some(flag) = [
-            ("--continue", arguments.continues),
-            ("--keep-best", arguments.keep_best),
-        ]
-        .iter()
-        .find_map(|(flag, is_given)| is_given.then_some(flag))
-        {
-            return Err(not_there_yet(flag));
-        }
+        refuse_flags(arguments)?;
         refuse_colon(&env.root)?;
         Root::open(&env.root)?;
         let mut spec = read_spec(file, env.home().as_deref())?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::arguments::ServeArguments;
 use crate::cli::env::{CliEnv, signals};
-use crate::cli::output::complain;
+use crate::cli::output::{print_error, print_stderr};
 use crate::cli::sandbox::{self, ExtraAccess, SandboxSite};
 use crate::cli::wiring::OWN_PROGRAM;
 use crate::environments::adhoc::host::HostStart;
@@ -26,10 +26,7 @@ pub fn main(arguments: &ServeArguments, env: &CliEnv) -> u8 {
     match serve(arguments, env) {
         Ok(ServeEnd::ToTheEnd | ServeEnd::Unread) => 0,
         Ok(ServeEnd::Stopped(signal)) => signal.exit_code(),
-        Err(error) => {
-            complain(&format!("error: {error}"));
-            error.exit_code()
-        }
+        Err(error) => print_error(&error),
     }
 }
 
@@ -53,7 +50,7 @@ fn serve(arguments: &ServeArguments, env: &CliEnv) -> Result<ServeEnd> {
         policy: Some(policy),
     });
     let variables = for_environments(env.variables(), places.as_ref(), &arguments.keep_env);
-    complain(&place.words);
+    print_stderr(&place.words);
     let start = HostStart {
         launcher: place.launcher.clone(),
         python: find_program(
@@ -66,8 +63,8 @@ fn serve(arguments: &ServeArguments, env: &CliEnv) -> Result<ServeEnd> {
     };
     let frozen = frozen(&start.launcher);
     let folder = start.project.clone();
-    let (factory, warnings) = EnvironmentFactory::new(start, frozen, Some(&folder), complain);
-    warnings.iter().for_each(|warning| complain(warning));
+    let (factory, warnings) = EnvironmentFactory::new(start, frozen, Some(&folder), print_stderr);
+    warnings.iter().for_each(|warning| print_stderr(warning));
     let mut registry = factory.create_all(Some(cancel.as_fd()))?;
     server::serve(&mut registry, &cancel)
         .map_err(|error| Error::io("serve", Path::new("stdout"), error))

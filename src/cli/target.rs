@@ -1,4 +1,4 @@
-//! What a command line names: a spec or a workflow, with a flag or as a bare path, and the flags that go with each.
+//! What a command line names: a spec or a workflow, by a flag or by a bare path.
 
 use std::path::{Path, PathBuf};
 
@@ -14,12 +14,24 @@ pub enum RunTarget {
 }
 
 impl RunTarget {
-    /// Returns what a path without a flag names: a folder is a workflow, a YAML or JSON file a spec.
-    ///
-    /// `flags` are those of the command that say it where the path does not.
+    /// What `run` is asked to run.
+    pub fn of_run(arguments: &RunArguments) -> Result<RunTarget> {
+        match (&arguments.spec, &arguments.workflow, &arguments.path) {
+            (Some(file), ..) => Ok(RunTarget::Spec(file.clone())),
+            (None, Some(folder), _) => Ok(RunTarget::Workflow(folder.clone())),
+            (None, None, Some(path)) => RunTarget::of_path(path, &["--spec", "--workflow"]),
+            (None, None, None) => Err(Error::Usage(
+                "no spec is given\nhelp: orchestrator run PATH, or orchestrator run --spec FILE"
+                    .into(),
+            )),
+        }
+    }
+
+    /// What a path without a flag names: a folder is a workflow, a YAML or JSON file a spec. `flags` are those of the
+    /// command that decide it for any other path.
     pub fn of_path(path: &Path, flags: &[&str]) -> Result<RunTarget> {
-        let outcome = path.extension().unwrap_or_default().to_ascii_lowercase();
-        match outcome.to_str() {
+        let extension = path.extension().unwrap_or_default().to_ascii_lowercase();
+        match extension.to_str() {
             _ if path.is_dir() => Ok(RunTarget::Workflow(path.to_owned())),
             Some("yaml" | "yml" | "json") => Ok(RunTarget::Spec(path.to_owned())),
             _ => Err(ambiguous(path, flags)),
@@ -27,99 +39,41 @@ impl RunTarget {
     }
 }
 
-impl RunArguments {
-    /// Puts a bare path where its flag would have put it.
-    pub fn resolve_path(&mut self) -> Result<()> {
-        match self
-            .path
-            .take()
-            .map(|path| RunTarget::of_path(&path, &["--spec", "--workflow"]))
-            .transpose()?
-        {
-            Some(RunTarget::Spec(path)) => self.spec = Some(path),
-            Some(RunTarget::Workflow(path)) => self.workflow = Some(path),
-            None => {}
-        }
-        Ok(())
-    }
-}
-
-/// Returns the refusal of something that a later version will have.
-pub fn not_there_yet(what: &str) -> Error {
-    Error::Usage(format!(
-        "{what} is not there yet in version {}",
-        env!("CARGO_PKG_VERSION")
-    ))
-}
-
 fn ambiguous(path: &Path, flags: &[&str]) -> Error {
     let shown = plain_text(&path.to_string_lossy());
-    let is_there = if path.exists() {
+    let missing = if path.exists() {
         ""
     } else {
-        " (and there is nothing of this name)"
+        " (it does not exist)"
     };
     let flags: Vec<String> = flags.iter().map(|flag| format!("{flag} {shown}")).collect();
-    let flags = flags.join(" or ");
     Error::Usage(format!(
-        "cannot tell whether {shown} is a spec or a workflow{is_there}; say {flags} \
-         (without a flag a folder is a workflow, and a .yaml, .yml or .json file a spec)"
+        "cannot tell whether {shown} is a spec or a workflow{missing}\n\
+         help: use {}; without a flag a folder is a workflow, and a .yaml, .yml or .json file a spec",
+        flags.join(" or ")
     ))
 }
 
-/// Refuses a flag of workflows in the run of a spec; nothing is passed over in silence.
-pub fn refuse_flags_of_workflows(arguments: &RunArguments) -> Result<()> {
-    let given = [
-        (
-            "--input",
-            arguments.input.is_some(),
-            "the spec's `description` says what to build",
-        ),
-        (
-            "--project-dir",
-            arguments.project_dir.is_some(),
-            "a spec is built in the root's workspace/; see --root",
-        ),
-        (
-            "--price",
-            !arguments.price.is_empty(),
-            "say `generator: {price: {input: IN, output: OUT}}` in the spec",
-        ),
-        (
-            "--jobs",
-            arguments.jobs.is_some(),
-            "the checks of a spec run one after the other",
-        ),
-        (
-            "--timeout",
-            arguments.timeout.is_some(),
-            "say `timeout` of a check or `generator.phase_timeout` in the spec",
-        ),
-        (
-            "--network",
-            arguments.network,
-            "say `sandbox: {network: true}` in the spec",
-        ),
-        (
-            "--read",
-            !arguments.read.is_empty(),
-            "say `sandbox: {read: [PATH]}` in the spec",
-        ),
-        (
-            "--keep-env",
-            !arguments.keep_env.is_empty(),
-            "say `env` of a check in the spec",
-        ),
-        (
-            "--answer",
-            !arguments.answer.is_empty(),
-            "a spec asks no questions",
-        ),
-    ];
-    match given.iter().find(|(_, is_given, _)| *is_given) {
-        Some((flag, _, instead)) => Err(Error::Usage(format!(
-            "{flag} belongs to workflows and does not work with a spec; {instead}"
-        ))),
-        None => Ok(()),
+/// Refuses something that a later version will have.
+pub fn not_supported_yet(what: &str) -> Error {
+    let version = env!("CARGO_PKG_VERSION");
+    Error::Usage(format!("{what} is not supported yet in version {version}"))
+}
+
+/// Refuses flags that do not work with a spec, or do not work yet.
+pub fn refuse_flags(arguments: &RunArguments) -> Result<()> {
+    if let Some((flag, instead)) = arguments.workflow_flags.first_given() {
+        return Err(Error::Usage(format!(
+            "{flag} does not work with a spec, only with a workflow\nhelp: {instead}"
+        )));
+    }
+    match arguments {
+        RunArguments {
+            continues: true, ..
+        } => Err(not_supported_yet("--continue")),
+        RunArguments {
+            keep_best: true, ..
+        } => Err(not_supported_yet("--keep-best")),
+        _ => Ok(()),
     }
 }

@@ -79,9 +79,14 @@ fn help_and_version_go_to_stdout() {
         &["run", "--help"],
         &["status", "--help"],
         &["reset", "--help"],
+        &["lint", "--help"],
+        &["serve", "--help"],
     ] {
         let ran = project.run(arguments).exits(0);
         assert!(ran.stdout.contains("--root"), "{}", ran.story());
+        for unbuilt in ["workflow", "diagram", "--continue", "--keep-best", "--jobs"] {
+            assert!(!ran.stdout.contains(unbuilt), "{unbuilt}\n{}", ran.story());
+        }
     }
     assert!(
         project

@@ -50,7 +50,11 @@ fn workflow_flags_are_refused_with_a_spec() {
         );
     }
     for flag in ["--continue", "--keep-best"] {
-        check_refused(&project, &[RUN, &[flag]].concat(), &[flag, "not there yet"]);
+        check_refused(
+            &project,
+            &[RUN, &[flag]].concat(),
+            &[flag, "not supported yet"],
+        );
     }
     check_refused(
         &project,
@@ -185,7 +189,11 @@ fn an_ambiguous_path_needs_the_spec_flag() {
                 ran.story()
             );
         }
-        check_refused(&project, &[command, "flow"], &["workflow", "not there yet"]);
+        check_refused(
+            &project,
+            &[command, "flow"],
+            &["workflow", "not supported yet"],
+        );
         check_refused(
             &project,
             &[command, "specs/spec.yaml", "--spec", "specs/spec.yaml"],
