@@ -25,3 +25,6 @@ pub mod toolset;
 pub mod turns;
 pub mod usage;
 pub mod workspace_files;
+
+#[cfg(test)]
+mod tests;

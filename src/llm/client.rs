@@ -9,7 +9,7 @@ use crate::llm::mcp::Toolbox;
 use crate::llm::message::{Answer, ModelRequest};
 
 /// A client for single requests over some transport.
-pub trait ModelClient {
+pub trait ModelClient: Send {
     /// Returns the body that `attempt` would send. Deterministic, until the server refuses a field.
     fn encode(&self, request: &ModelRequest) -> String;
 
@@ -21,7 +21,7 @@ pub trait ModelClient {
 }
 
 /// A client that calls tools itself while it answers, in a session that the provider keeps.
-pub trait AgentSession {
+pub trait AgentSession: Send {
     /// Returns the body that `attempt` would send. Deterministic.
     fn encode(&self, request: &ModelRequest) -> String;
 

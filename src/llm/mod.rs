@@ -21,7 +21,7 @@ mod error;
 mod http_error;
 mod message;
 #[cfg(test)]
-mod test_server;
+pub(crate) mod test_server;
 
 pub use client::{AgentSession, Model, ModelClient, ProviderSession, SessionStart, session_id};
 pub use error::{LlmError, PermanentError, PermanentErrorKind, Spent};
