@@ -1,18 +1,7 @@
 //! Console output: escaped text, `--quiet`, standard output for results only, closed and full streams.
 
-use std::fs::{File, OpenOptions};
-use std::io::Read;
-use std::process::Stdio;
-use std::sync::mpsc;
-use std::thread;
-use std::time::Duration;
-
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
-
-use crate::support::project::{BINARY, Project, RUN, answer_spec, checked_by};
+use crate::support::project::{Project, RUN, answer_spec, checked_by};
 use crate::support::reply;
-use crate::support::running::{Ran, Running};
 use crate::support::server::Server;
 
 /// A check and an answer that contain terminal escape sequences.
@@ -40,49 +29,6 @@ fn has_control(text: &str) -> bool {
         .any(|c| (c.is_control() && !matches!(c, '\n' | '\t')) || c == '\u{202e}')
 }
 
-/// Runs the binary with both streams on a terminal, and returns what the terminal got.
-fn on_a_terminal(project: &Project, arguments: &[&str]) -> (Ran, String) {
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-    grantpt(&master).unwrap();
-    unlockpt(&master).unwrap();
-    tcsetwinsize(
-        &master,
-        Winsize {
-            ws_row: 24,
-            ws_col: 80,
-            ws_xpixel: 0,
-            ws_ypixel: 0,
-        },
-    )
-    .unwrap();
-    let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
-    let terminal = || {
-        Stdio::from(
-            OpenOptions::new()
-                .read(true)
-                .write(true)
-                .open(&name)
-                .unwrap(),
-        )
-    };
-    let mut command = project.command(BINARY, arguments);
-    command.stdout(terminal()).stderr(terminal());
-    let (send, receive) = mpsc::channel();
-    thread::spawn(move || {
-        let (mut master, mut seen, mut piece) = (File::from(master), Vec::new(), [0; 4096]);
-        // Reading from a terminal without a writer is an error.
-        while let Ok(read @ 1..) = master.read(&mut piece) {
-            seen.extend_from_slice(&piece[..read]);
-        }
-        send.send(seen).unwrap();
-    });
-    let ran = Running::start(command, project.root()).wait();
-    let seen = receive
-        .recv_timeout(Duration::from_secs(20))
-        .expect("somebody still holds the terminal");
-    (ran, String::from_utf8_lossy(&seen).into_owned())
-}
-
 #[test]
 fn output_without_a_terminal_is_plain_text() {
     let (project, _server) = hostile_project();
@@ -95,56 +41,6 @@ fn output_without_a_terminal_is_plain_text() {
             ran.story()
         );
     }
-}
-
-#[test]
-fn a_terminal_gets_a_live_line_and_no_raw_model_output() {
-    let (project, _server) = hostile_project();
-    let (_, seen) = on_a_terminal(&project.env("TERM", "xterm-256color"), RUN);
-    assert!(
-        seen.contains('\r') && seen.contains("\u{1b}["),
-        "no live line in {seen:?}"
-    );
-    for raw in ["\u{1b}]", "\u{1b}[2J", "\u{7}", "\u{9b}", "\u{202e}"] {
-        assert!(
-            !seen.contains(raw),
-            "{raw:?} reached the terminal: {seen:?}"
-        );
-    }
-}
-
-#[test]
-fn no_color_disables_colours() {
-    let check = |name: &str, value: &str, allowed: bool| {
-        let server = Server::start([reply::answer("42")]);
-        let project = Project::with(answer_spec(), &server)
-            .env("TERM", "xterm-256color")
-            .env(name, value);
-        let (ran, seen) = on_a_terminal(&project, RUN);
-        ran.exits(0);
-        let coloured = seen.split("\u{1b}[").skip(1).any(|rest| {
-            let end = rest
-                .find(|c: char| !c.is_ascii_digit() && c != ';')
-                .unwrap_or(rest.len());
-            // A reset sequence alone is not a colour.
-            rest[end..].starts_with('m') && !matches!(&rest[..end], "" | "0")
-        });
-        assert_eq!(coloured, allowed, "{name}={value}: {seen:?}");
-    };
-    check("LANG", "C.UTF-8", true);
-    check("NO_COLOR", "1", false);
-    check("TERM", "dumb", false);
-}
-
-#[test]
-fn a_dumb_terminal_gets_no_escape_sequences() {
-    let server = Server::start([reply::answer("42")]);
-    let (ran, seen) = on_a_terminal(
-        &Project::with(answer_spec(), &server).env("TERM", "dumb"),
-        RUN,
-    );
-    ran.exits(0);
-    assert!(!seen.is_empty() && !seen.contains('\u{1b}'), "{seen:?}");
 }
 
 #[test]

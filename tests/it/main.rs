@@ -68,4 +68,5 @@ mod serve_control;
 mod soak;
 mod support;
 mod tampering;
+mod terminal;
 mod tidy;

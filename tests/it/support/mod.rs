@@ -8,3 +8,4 @@ pub mod restrictions;
 pub mod running;
 pub mod serve_client;
 pub mod server;
+pub mod terminal;
