@@ -1,7 +1,7 @@
-//! What earlier attempts of a run changed and why they failed, as its log knows it: a line each for the next prompt.
+//! What earlier attempts changed and why they failed, a line each for the next prompt.
 //!
-//! An attempt is known by the number of patches before it (`retry_count`). Live and after a crash the same events tell of
-//! it, so a resumed run says what an uninterrupted one would have said.
+//! An attempt is numbered by the patches before it (`retry_count`). It is a fold of the log, so that a resumed run says what
+//! an uninterrupted one would have said.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use crate::events::Event;
 use crate::state::phase::Phase;
 use crate::state::run::RunState;
 
-/// Files that a line names.
+/// Files named in a line.
 const MOST_FILES: usize = 8;
-/// How much of a name a line shows.
+/// Characters of a name in a line.
 const NAME_CHARACTERS: usize = 100;
-/// How much of a cause a line shows.
+/// Characters of a cause in a line.
 const CAUSE_CHARACTERS: usize = 160;
 /// The field of a transition to PATCHING that holds the first cause.
 pub const CAUSE: &str = "cause";
@@ -22,7 +22,7 @@ pub const CAUSE: &str = "cause";
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Attempts {
     known: BTreeMap<u64, Attempt>,
-    /// Files of an answer whose attempt has not begun to be tested.
+    /// An attempt whose files were written and not yet tested.
     applied: Option<Attempt>,
 }
 
@@ -34,7 +34,6 @@ struct Attempt {
 }
 
 impl Attempts {
-    /// Takes in one event of the log.
     pub fn apply(&mut self, event: &Event) {
         match event {
             Event::FilesApplied {
@@ -61,7 +60,7 @@ impl Attempts {
         }
     }
 
-    /// Returns what the model is told: which attempt this is, how many are left, and a line for each earlier one.
+    /// For the prompt: which attempt this is, how many are left, and a line for each earlier one.
     pub fn summary(&self, state: &RunState) -> String {
         let (number, all) = state.attempt();
         let mut text = match all - number {
@@ -71,7 +70,7 @@ impl Attempts {
         };
         let mut earlier = self.known.clone();
         if let Some(last) = u64::from(number).checked_sub(2) {
-            // A power cut can take the newest lines of the log; the state was synced.
+            // A power cut can lose the newest lines of the log; the state was synced.
             let last = earlier.entry(last).or_default();
             if last.written.is_empty() && last.deleted.is_empty() {
                 last.written.clone_from(&state.attempt_files);
@@ -118,7 +117,7 @@ fn list(names: &[String]) -> String {
     shown.join(", ")
 }
 
-/// The end of a path tells more than its beginning.
+/// Keeps the end of a path, which says more than its beginning.
 fn shortened(name: &str) -> String {
     let characters = name.chars().count();
     let end: String = name
@@ -133,7 +132,7 @@ fn shortened(name: &str) -> String {
     format!("{cut}{}", end.escape_debug())
 }
 
-/// Returns the first cause of a report in one line: the first of its list, else the heading of the first failed check.
+/// The first cause of a report in one line: the first of its list, else the heading of the first failed check.
 pub fn first_cause(report: &str) -> String {
     let list = report.split_once("\nWhat failed:\n").map(|(_, list)| list);
     let listed = list.and_then(|list| list.lines().find_map(|line| line.strip_prefix("1. ")));
@@ -147,7 +146,7 @@ pub fn first_cause(report: &str) -> String {
     }
 }
 
-/// Makes paths in the workspace relative to it, so that a line is cut at the same place wherever the root is.
+/// Makes paths in the workspace relative, so that a line is cut at the same character wherever the root is.
 fn without_root(line: &str) -> String {
     const FOLDER: &str = "/workspace/";
     let mut text = String::new();
@@ -162,7 +161,7 @@ fn without_root(line: &str) -> String {
     text + rest
 }
 
-/// Returns the cause that a transition tells of: where a patch follows.
+/// The cause that a transition to PATCHING records.
 pub fn cause_of(state: &RunState, to: Phase) -> Option<String> {
     (to == Phase::Patching).then(|| first_cause(&state.last_test_output))
 }

@@ -1,4 +1,4 @@
-//! What the children of a run find around them: the walls, private places, caches, and what environments start with.
+//! The environment of a run's children: sandbox policy, private directories, caches, and what environments start with.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -23,9 +23,9 @@ use crate::secrets::Secrets;
 
 /// Where the private directories of a child are.
 pub enum HomeDirs {
-    /// In a tree of its own, new for each check.
+    /// In the private mount tree, new for each check.
     Inside { tmp: PathBuf, home: PathBuf },
-    /// In the host's, made anew for each check; the home is the user's where none is private.
+    /// On the host, emptied for each check; `home` is the user's where none is private.
     Outside {
         private: ScratchDirs,
         home: Option<PathBuf>,
@@ -33,7 +33,7 @@ pub enum HomeDirs {
 }
 
 impl HomeDirs {
-    /// Returns the temporary directory and the home, both as new as they can be.
+    /// The temporary directory and the home, both emptied.
     pub fn renew(&self) -> Result<(PathBuf, PathBuf)> {
         match self {
             HomeDirs::Inside { tmp, home } => Ok((tmp.clone(), home.clone())),
@@ -50,17 +50,17 @@ impl HomeDirs {
 
 /// What the checks and the environments of a run share.
 pub struct ChildEnv {
-    /// With the walls, where there are some.
+    /// With the sandbox policy, unless there is none.
     pub launcher: Launcher,
     pub base: CallerEnv,
     pub home_dirs: HomeDirs,
     pub workspace: PathBuf,
-    /// Where the system keeps what is temporary.
+    /// The system's temporary directory.
     pub temporary: PathBuf,
     pub root: PathBuf,
-    /// What compilers made in earlier rounds.
+    /// Compiler caches of earlier rounds.
     pub caches: Option<Caches>,
-    /// What reports tests from inside a runner.
+    /// Programs that report tests from inside a runner.
     pub reporters: Reporters,
     pub network: bool,
     pub secrets: Secrets,
@@ -120,7 +120,7 @@ impl ChildEnv {
         })
     }
 
-    /// Returns where these children keep what compilers made; the others' is not in their reach.
+    /// The compiler cache of these children; they cannot reach that of others.
     pub fn cache(&self, of: CacheOwner) -> Option<PathBuf> {
         self.caches.as_ref().map(|caches| caches.folder(of))
     }
@@ -140,7 +140,7 @@ impl ChildEnv {
     }
 }
 
-/// Writes files of the user's into a private folder.
+/// Copies files of the user into a private folder.
 #[expect(
     clippy::disallowed_methods,
     reason = "a new file in a new directory of ours"

@@ -1,8 +1,8 @@
-//! The build loop: spec, generate, test, patch, stop.
+//! The build loop: generate, test, patch, stop.
 //!
-//! `run` looks at the phase, does its step and calls `advance`, until the phase is terminal; resuming is entering
-//! the same loop at the saved phase. `advance` alone decides (the table), remembers (`state.json`, then the log's
-//! line) and tells (the bus), in that order.
+//! `run` does the step of the current phase and calls `advance`, until the phase is terminal. A resume enters the same loop
+//! at the saved phase. Only `advance` changes the phase: it decides by the table, saves `state.json`, then records the
+//! transition.
 
 pub mod attempts;
 pub mod build_log;
@@ -47,8 +47,8 @@ pub struct Run {
     pub recorded: Option<BuildLog>,
 }
 
-/// Drives the run to its end. An `Err` leaves the state as it is: the run was stopped, paused, or could go no
-/// further; FAILED is an `Ok`.
+/// Runs the build to its end. FAILED is an `Ok`; an `Err` leaves the state as it is: the run was stopped or paused, or an
+/// I/O error ended it.
 pub fn run(run: &mut Run) -> Result<Phase> {
     loop {
         let phase = run.context.state.phase;
@@ -72,7 +72,7 @@ pub fn run(run: &mut Run) -> Result<Phase> {
 }
 
 impl Run {
-    /// Goes on where a crash, a pause or a signal left the run.
+    /// Restores what a crash, a pause or a signal interrupted.
     pub fn resume(&mut self) -> Result<()> {
         self.add_missing_transitions()?;
         self.context.workspace.sweep()?;
@@ -86,7 +86,7 @@ impl Run {
         Ok(())
     }
 
-    /// Adds the lines of transitions that `state.json` knows and the log does not.
+    /// Records the transitions that are in `state.json` and not in the log.
     fn add_missing_transitions(&mut self) -> Result<()> {
         let state = &self.context.state;
         let missing = self
@@ -120,7 +120,7 @@ impl Run {
         })
     }
 
-    /// Decides, remembers, tells. What ends the run is recorded as FAILED; what only stops it is passed on.
+    /// Changes the phase. An error that ends the run is recorded as FAILED; one that only stops it is returned.
     fn advance(&mut self, outcome: Result<Outcome>) -> Result<()> {
         let (outcome, mut end) = match outcome {
             Ok(outcome) => (outcome, None),
@@ -132,7 +132,7 @@ impl Run {
         let to = from
             .next(outcome, state.retries_left())
             .map_err(|illegal| match end.take() {
-                // The table has no way from INIT to FAILED: what breaks there was never a run.
+                // The table has no transition from INIT to FAILED: the run never began.
                 Some(error) => error,
                 None => Error::Bug(illegal.to_string()),
             })?;
@@ -188,7 +188,7 @@ impl Run {
     }
 }
 
-/// Returns the lines of transitions that a crash kept out of the log: `state.json` comes first, and stands.
+/// The transitions that a crash kept out of the log: `state.json` is written first.
 pub fn missing_transitions(facts: &BuildLog, state: &RunState) -> Vec<Event> {
     let Some(known) = facts.phase() else {
         return Vec::new();

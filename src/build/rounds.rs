@@ -1,5 +1,5 @@
-//! What earlier rounds of checks came to, from the log: how many tests each executed, which ones, and what the last round
-//! says. It is rebuilt from the log on a resume.
+//! Earlier rounds of checks, a fold of the log: how many tests each executed, which ones, and the results of the last
+//! round.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead};
@@ -18,14 +18,14 @@ pub struct Rounds {
     last: Vec<CheckResult>,
 }
 
-/// What is known of a check from all its runs.
+/// All runs of a check.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct CheckHistory {
     most: u32,
     executed: BTreeSet<String>,
 }
 
-/// What a check came to in the last round.
+/// The result of a check in the last round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CheckResult {
     pub name: String,
@@ -35,7 +35,7 @@ pub struct CheckResult {
 }
 
 impl Rounds {
-    /// Reads the rounds out of a log that may be written to meanwhile; what is no whole line of it is passed over.
+    /// Reads the rounds of a log that may be written to at the same time; a line that is not whole is skipped.
     pub fn of_log(log: impl BufRead) -> Rounds {
         let mut rounds = Rounds::default();
         let is_of_a_round = |line: &String| {
@@ -51,7 +51,7 @@ impl Rounds {
         rounds
     }
 
-    /// Takes in what happened. The checks that run before the first request are no round.
+    /// Checks that run before the first request do not count as a round.
     pub fn apply(&mut self, event: &Event) {
         match event {
             Event::StateStarted { state_name, .. } if state_name == Phase::Testing.name() => {
@@ -84,12 +84,12 @@ impl Rounds {
         }
     }
 
-    /// Returns what the checks of the last round came to, in the order in which they ran.
+    /// The results of the last round, in the order in which the checks ran.
     pub fn last(&self) -> &[CheckResult] {
         &self.last
     }
 
-    /// Returns the tests of a result that no earlier one has.
+    /// The tests that no earlier round executed.
     pub fn first_executed(&self, check: &str, result: &ToolResult) -> Vec<String> {
         let earlier = self.checks.get(check);
         let is_new =
@@ -103,7 +103,7 @@ impl Rounds {
             .collect()
     }
 
-    /// Returns what an earlier round had and this result has not: tests that were executed.
+    /// The tests that an earlier round executed and this result did not.
     pub fn lost(&self, check: &str, result: &ToolResult) -> Option<EvidenceProblem> {
         let (earlier, tests) = (self.checks.get(check)?, result.tests.as_ref()?);
         if tests.executed < earlier.most {

@@ -1,4 +1,4 @@
-//! One function per working phase: what is done, and what it came to.
+//! One function per phase: what is done, and its outcome.
 
 use std::path::Path;
 
@@ -22,14 +22,14 @@ use crate::state::reason::Reason;
 use crate::state::run::RunState;
 use crate::workspace::snapshot::Snapshot;
 
-/// How much of a stream a line of the log takes.
+/// Bytes of a stream in a line of the log.
 const LOGGED_STREAM: usize = 64 << 10;
-/// How much of `last_test_stderr` is kept.
+/// Bytes of `last_test_stderr`.
 const KEPT_STDERR: usize = 64 << 10;
 /// What stays at the top of `workspace/` when it is emptied.
 pub const KEPT_NAMES: [&str; 2] = [".gitkeep", ".gitignore"];
 
-/// Whether a path stays when the workspace is emptied: it is the user's repository's, no part of the project.
+/// Whether a path stays when the workspace is emptied: it belongs to the user's repository, not to the project.
 pub fn is_kept(path: &Path) -> bool {
     KEPT_NAMES.iter().any(|name| path == Path::new(name))
 }
@@ -61,7 +61,7 @@ pub fn prepare(run: &mut Run) -> Result<Outcome> {
     }
     protection::copy_in(context, &context.inputs.copy)?;
     protection::copy_in(context, &context.inputs.protect)?;
-    // What was removed and what was brought in is on disk before the state says so.
+    // Removals and copies are on disk before the state says so.
     let given = context.inputs.copy.iter().chain(&context.inputs.protect);
     context
         .workspace
@@ -132,7 +132,7 @@ pub fn test(run: &mut Run) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Runs a check to its result; a failure is run again as often as the spec says before it counts.
+/// Runs a check; one that fails is run again as often as the spec says.
 fn check(run: &mut Run, index: usize, round: &mut CheckRound) -> Result<()> {
     let check = run.context.spec.checks[index].clone();
     let mut failures = 0;
@@ -199,7 +199,7 @@ fn check_once(run: &mut Run, index: usize, check: &CheckSpec) -> Result<ToolResu
     Ok(result)
 }
 
-/// Tests that an earlier round executed are executed in this one, too, unless the user has set another bound.
+/// A check that executes fewer tests than in an earlier round has failed, unless the spec sets a number.
 fn compare_with_earlier_rounds(context: &Context, check: &CheckSpec, result: &mut ToolResult) {
     if !result.passed() || check.min_tests.is_some() || !context.rules.has_tests() {
         return;
@@ -210,7 +210,8 @@ fn compare_with_earlier_rounds(context: &Context, check: &CheckSpec, result: &mu
     }
 }
 
-/// Runs a check, and finds the workspace again, whatever it did to it. One that changes protected files has failed.
+/// Runs a check and opens the workspace again, since the check may have replaced it. A check that changes protected files
+/// has failed.
 fn run_tool(run: &mut Run, index: usize) -> Result<ToolResult> {
     let guard = ProtectedGuard::begin(&mut run.context, index)?;
     let result = run.checks.run(index);
@@ -220,7 +221,7 @@ fn run_tool(run: &mut Run, index: usize) -> Result<ToolResult> {
     Ok(result)
 }
 
-/// Runs a visible check. One that leaves nothing of the workspace has not passed, whatever it says.
+/// Runs a visible check. One that empties the workspace has failed.
 fn run_visible(run: &mut Run, index: usize) -> Result<ToolResult> {
     let was_empty = run.context.workspace.is_empty_but(&KEPT_NAMES)?;
     let mut result = run_tool(run, index)?;
@@ -230,11 +231,11 @@ fn run_visible(run: &mut Run, index: usize) -> Result<ToolResult> {
     Ok(result)
 }
 
-/// Runs a hidden check: its files are there only meanwhile, and what it leaves is undone, whatever becomes of it.
+/// Runs a hidden check. Its files are in the workspace only while it runs, and what it leaves there is undone.
 fn run_hidden(run: &mut Run, index: usize, check: &CheckSpec) -> Result<ToolResult> {
     let snapshot = Snapshot::take(&run.context.workspace, &run.context.root.path)?;
     let files = run.context.inputs.hidden[index].clone();
-    // A folder that others use too is not theirs to take along, should a crash leave them behind.
+    // A folder that holds other files, too, is not removed after a crash.
     let shared = snapshot.folders();
     let own = files
         .iter()
@@ -293,7 +294,7 @@ fn output_event(
     }
 }
 
-/// Keeps what the next patch is asked with.
+/// Saves the report for the next patch in the state.
 fn remember(run: &mut Run, round: &CheckRound) {
     let checks = &run.context.spec.checks;
     let failed: Vec<FailedCheck<'_>> = round

@@ -19,7 +19,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Returns what an answer cost, where the price is known or the provider has said it.
+    /// The cost of an answer, where the price is known or the provider reports it.
     pub fn cost(&self, answer: &Answer) -> Option<f64> {
         answer
             .bill
@@ -30,7 +30,7 @@ impl Budget {
         self.price.map(|price| price.cost(usage))
     }
 
-    /// Returns the most that a request can cost: its bytes / 3 as input, and all the output it may have.
+    /// The most that a request can cost: its bytes / 3 as input, and `max_tokens` as output.
     pub fn worst(&self, body_bytes: usize, max_tokens: u32) -> Charge {
         let input = (body_bytes as u64).div_ceil(BYTES_PER_TOKEN);
         let output = u64::from(max_tokens);
@@ -40,7 +40,7 @@ impl Budget {
         }
     }
 
-    /// Returns what a broken-off request is counted as.
+    /// What a request that broke off is charged.
     pub fn charge(&self, spent: Spent, worst: Charge) -> Option<Charge> {
         match spent {
             Spent::Nothing => None,

@@ -1,34 +1,32 @@
-//! What was said in a phase, and how it is kept within the model's context.
+//! The messages of a conversation, and how they are kept within the model's context.
 //!
-//! Everything here follows from the recorded exchanges alone, so that a resume and a replay say the same. Between two
-//! steps nothing changes but the screens, which stand in the newest result only: what came before it stays the same,
-//! byte for byte, and a provider's cache can serve it. A step makes old results one line each, and, if that is not
-//! enough, old turns.
+//! Everything here follows from the recorded exchanges, so that a resume and a replay send the same. Between two steps
+//! nothing changes but the screens, which only the newest result has: what came before stays the same, byte for byte, so
+//! that the provider's cache can serve it. A step shortens old results to one line each, then old turns.
 
 use std::ops::Range;
 
 use crate::llm::{ContentBlock, Message, Role, ToolOffer};
 
-/// Bytes that are taken for one token.
+/// Bytes counted as one token.
 const BYTES_PER_TOKEN: usize = 3;
-/// What a block takes beside its text.
+/// Bytes of a block beside its text.
 const BLOCK_OVERHEAD: usize = 24;
-/// How much of a command a line shows.
+/// Characters of a command in a shortened line.
 const SHOWN: usize = 80;
 const FOLDED: &str = "[left out: ";
 const EARLIER: &str = "# Earlier turns, in short";
 
-/// A conversation so far.
+/// The messages so far.
 #[derive(Debug, Clone)]
 pub struct ContextWindow {
     messages: Vec<Message>,
-    /// What system prompt and tools take.
+    /// Bytes of the system prompt and the tools.
     base_bytes: usize,
     context_tokens: usize,
 }
 
 impl ContextWindow {
-    /// Returns a conversation in which nothing was said.
     pub fn new(system: &str, tools: &[ToolOffer], context_tokens: usize) -> ContextWindow {
         let offered = |tool: &ToolOffer| {
             tool.name.len() + tool.description.len() + tool.schema.to_string().len()
@@ -41,7 +39,7 @@ impl ContextWindow {
         }
     }
 
-    /// Adds a message; one of the same role as the last continues it. A new result takes the screen from all others.
+    /// Adds a message, to the last one where it has the same role. A new result removes the screens of older ones.
     pub fn add(&mut self, message: Message) {
         if message
             .content
@@ -57,7 +55,7 @@ impl ContextWindow {
         }
     }
 
-    /// Makes a step where the context is filled beyond 60 %: down to 30 %.
+    /// Shortens to 30 % of the context where more than 60 % is used.
     pub fn shrink(&mut self) {
         if self.bytes() / BYTES_PER_TOKEN > self.context_tokens * 6 / 10 {
             self.fold(
@@ -67,19 +65,19 @@ impl ContextWindow {
         }
     }
 
-    /// Makes a step down to half of what there is.
+    /// Shortens to half of the present size.
     pub fn halve(&mut self) {
         let half = self.bytes() / 2;
         self.fold(half, half);
     }
 
-    /// Returns the messages as they are sent, with the end of the stable part marked.
+    /// The messages as they are sent, with the end of the stable prefix marked for caching.
     pub fn messages(&self) -> Vec<Message> {
         let mut messages = self.messages.clone();
         let users = messages
             .iter_mut()
             .filter(|message| message.role == Role::User);
-        // The newest one loses its screen with the next request: the part before it is the stable one.
+        // The newest message loses its screen with the next request, so the stable prefix ends before it.
         if let Some(stable) = users.rev().nth(1)
             && let Some(ContentBlock::ToolResult { cache, .. } | ContentBlock::Text { cache, .. }) =
                 stable.content.last_mut()
@@ -89,7 +87,6 @@ impl ContextWindow {
         messages
     }
 
-    /// Returns how many bytes there are.
     pub fn bytes(&self) -> usize {
         self.base_bytes
             + self
@@ -110,8 +107,8 @@ impl ContextWindow {
             })
     }
 
-    /// Shortens from the oldest on until no more than `target` bytes are left. The newest turn, which the model has not
-    /// seen yet, is spared unless it alone is more than `limit`.
+    /// Shortens from the oldest on until at most `target` bytes are left. The newest turn, which the model has not seen yet,
+    /// stays whole unless it alone is more than `limit`.
     fn fold(&mut self, target: usize, limit: usize) {
         let newest = self
             .messages
@@ -127,8 +124,7 @@ impl ContextWindow {
         self.fold_results(last.max(1)..self.messages.len(), limit);
     }
 
-    /// Makes results one line each until no more than `target` bytes are left; the newest of all
-    /// stays whole.
+    /// Shortens results to one line each until at most `target` bytes are left; the newest one stays whole.
     fn fold_results(&mut self, indices: Range<usize>, target: usize) {
         let mut bytes = self.bytes();
         let newest = self.newest_result();
@@ -152,7 +148,7 @@ impl ContextWindow {
             .next()
     }
 
-    /// Makes a result one line; returns how many bytes that spares.
+    /// Shortens a result to one line; returns the bytes saved.
     fn fold_result(&mut self, index: usize, position: usize) -> usize {
         let calls = self.messages[index - 1].content.clone();
         let ContentBlock::ToolResult { id, text, .. } = &mut self.messages[index].content[position]
@@ -175,7 +171,7 @@ impl ContextWindow {
         spared
     }
 
-    /// Makes the oldest turn, an answer and what followed it, a line at the end of the opening.
+    /// Replaces the oldest turn, an answer and its results, by lines at the end of the opening.
     fn fold_turn(&mut self) -> usize {
         let before = self.bytes();
         let end =
@@ -217,7 +213,7 @@ fn size(block: &ContentBlock) -> usize {
         }
 }
 
-/// A call in a few words.
+/// A call in one line.
 fn told(call: &ContentBlock) -> String {
     let ContentBlock::ToolUse { name, input, .. } = call else {
         return String::new();

@@ -1,6 +1,6 @@
 //! An answer during which the provider calls tools itself: one request, any number of calls, then the final text.
 //!
-//! The calls stand in the log between the request and its answer. After a crash the provider's session goes on, with a
+//! The calls are in the log between the request and its answer. After a crash the provider's session goes on, with a
 //! notice of what was lost; a replay runs the recorded calls for their effect before it takes the recorded answer.
 
 use crate::conversation::history::{CallResult, ConversationHistory, InlineStep};

@@ -281,7 +281,7 @@ impl RecordedModel {
             secrets,
             ..
         } = self;
-        let attempts = Attempts {
+        let recorder = AttemptRecorder {
             agent,
             place: *place,
             pending,
@@ -298,7 +298,7 @@ impl RecordedModel {
             }
         };
         let got = retry::ask(&mut attempt, policy, &agent.cancel, &mut |event| {
-            attempts.record(event)
+            recorder.record(event)
         });
         bridge.and_then(ToolBridge::failure).map_or(Ok(()), Err)?;
         let clean = |message: String| secrets.redact(&message).into_owned();
@@ -338,7 +338,7 @@ impl RecordedModel {
 }
 
 /// The attempts at one request, as they are recorded.
-struct Attempts<'a> {
+struct AttemptRecorder<'a> {
     agent: &'a Agent,
     place: RequestPlace,
     pending: &'a PendingRequest,
@@ -346,9 +346,9 @@ struct Attempts<'a> {
     secrets: &'a Secrets,
 }
 
-impl Attempts<'_> {
+impl AttemptRecorder<'_> {
     fn record(&self, event: RetryEvent<'_>) -> Result<()> {
-        let Attempts {
+        let AttemptRecorder {
             agent,
             place,
             pending,

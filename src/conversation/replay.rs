@@ -1,8 +1,7 @@
-//! A run again from its log, offline: every request is compared with the recorded one and gets its answer, and the end
-//! is compared with the recorded end.
+//! Replays a run from its log, offline: every request is compared with the recorded one and gets its answer.
 //!
-//! Task and files are compared as they are, but for the root's own path. In reports and in the output of tools, what
-//! varies by nature (durations, addresses, dates, temporary paths) is made equal first. The first difference is shown.
+//! Prompts are compared as they are, except for the path of the root. In reports and in tool output, what varies by nature
+//! (durations, addresses, dates, temporary paths) is normalised first. The first difference is shown.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -21,18 +20,18 @@ use crate::regular_file::open_regular_file;
 use crate::state::journal::read_lines;
 use crate::state::reason::Reason;
 
-/// How much of a line that differs is shown.
+/// Characters of a differing line in a message.
 const SHOWN: usize = 160;
-/// How much of that comes before the difference.
+/// How many of those come before the difference.
 const SHOWN_BEFORE: usize = 60;
 
-/// A recorded run to answer from.
+/// A recorded run that answers requests.
 #[derive(Debug)]
 pub struct Replay {
     histories: Histories,
-    /// Some of its lines could not be read, so what was written last is not known for sure.
+    /// Some lines could not be read, so the files that were written last are not known for sure.
     is_damaged: bool,
-    /// The places whose answers were used.
+    /// The answers that were used.
     used: Mutex<BTreeSet<(String, RequestPlace)>>,
     /// Paths of the root: of the recorded run and of this one.
     roots: Vec<String>,
@@ -58,7 +57,7 @@ impl Replay {
         })?;
         if read.lines == 0 {
             return Err(Error::Spec(format!(
-                "{}:1:1: this is no log of a run",
+                "{}:1:1: this is not the log of a run",
                 path.display()
             )));
         }
@@ -94,7 +93,7 @@ impl Replay {
                 "the log has no answer for this request ({place})"
             )));
         };
-        // A damaged line can be missing; its answer is there all the same.
+        // The request's line may be damaged; its answer is there all the same.
         let asked = history.request(place).map(|asked| &asked.content);
         if let Some(difference) = asked.and_then(|asked| self.difference(asked, request, varying)) {
             return Err(mismatch(format!(
@@ -135,7 +134,7 @@ impl Replay {
         self.histories.of(agent_id)
     }
 
-    /// Returns the first line in which two texts differ by more than by nature, both shown.
+    /// The first line in which two texts differ after normalising.
     pub fn first_difference(&self, recorded: &str, now: &str) -> Option<String> {
         let (recorded, now) = (self.plain(recorded.to_owned()), self.plain(now.to_owned()));
         first_difference(recorded.lines(), now.lines())
@@ -146,7 +145,7 @@ impl Replay {
         let mut lines = (Vec::new(), Vec::new());
         for index in 0..recorded.len().max(request.len()) {
             let (old, new) = (recorded.get(index), request.get(index));
-            // What a line is, is known of the request that is made now.
+            // Whether a line varies is known of the new request only.
             let varies = new.or(old).is_some_and(|line| line.varies);
             let plain = |line: &RequestLine| {
                 let text = self.without_roots(line.text.clone());
@@ -173,19 +172,19 @@ impl Replay {
     }
 }
 
-/// A line of what a request says.
+/// A line of a request.
 #[derive(Debug, PartialEq, Eq)]
 struct RequestLine {
     text: String,
-    /// It is, at least in part, of a report or of a tool's output.
+    /// Part of it comes from a report or from tool output.
     varies: bool,
 }
 
-/// Everything that a request says, line by line.
+/// All texts of a request, line by line.
 fn said(request: &Value, varying: &[String]) -> Vec<RequestLine> {
     let mut lines = Vec::new();
     let mut add = |text: &str, parts: Option<&[String]>| {
-        // Without parts all of it varies.
+        // `None`: all of it varies.
         let ranges: Vec<_> = parts
             .unwrap_or_default()
             .iter()
@@ -216,7 +215,7 @@ fn said(request: &Value, varying: &[String]) -> Vec<RequestLine> {
     lines
 }
 
-/// Where a part stands in a text; a report comes late in a prompt.
+/// The last occurrence of a part in a text; a report comes late in a prompt.
 fn range_of(text: &str, part: &str) -> Option<Range<usize>> {
     let part = part.trim();
     let start = text.rfind(part).filter(|_| !part.is_empty())?;
@@ -249,12 +248,12 @@ fn first_difference<'a>(
     None
 }
 
-/// Returns a path with its links resolved, where it can be.
+/// The path with its links resolved, where that is possible.
 pub fn true_path(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Returns how many characters two lines have in common before they differ.
+/// The number of characters before two lines differ.
 fn difference_begins(old: &str, new: &str) -> usize {
     old.chars()
         .zip(new.chars())
@@ -273,7 +272,7 @@ fn shortened(line: &str, from: usize) -> String {
     format!("{before}{cut:?}{after}")
 }
 
-/// Every string inside a value, in order, and whether it is what a tool gave back.
+/// Every string inside a value, in order, and whether it is tool output.
 fn strings(value: &Value, is_output: bool, out: &mut Vec<(String, bool)>) {
     match value {
         Value::String(text) => out.push((text.clone(), is_output)),
@@ -307,7 +306,7 @@ static VARYING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"\b\d{1,2}:\d\d:\d\d(?:[.,]\d+)?\b".to_owned(), "<time>"),
         (r"(\b(?:127\.0\.0\.1|localhost)|\[::1\]):\d+\b".to_owned(), "<address>"),
         (r"\b0x[0-9a-fA-F]+\b".to_owned(), "<address>"),
-        // What was in use when a limit was broken.
+        // The usage reported with a broken limit.
         (r"(grew (?:by|to)|fell to|there were) [\d.]+ (?:[KMG]iB|bytes|files|processes)".to_owned(), "$1 <number>"),
         (
             r"\b(?:\d+h ?)?(?:\d+m ?)?\d+(?:\.\d+)?(?:e-?\d+)? ?(?:ns|µs|us|ms|s|secs?|seconds?|m|mins?|minutes?|h|hours?)\b".to_owned(),
@@ -315,7 +314,7 @@ static VARYING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         ),
         (r"duration_ms:? [\d.]+".to_owned(), "<duration>"),
         (r"\b\d+ bytes\b".to_owned(), "<size>"),
-        // A summary is centred in its line, so its length decides how many there are.
+        // A summary is centred in its line, so the number of these depends on its length.
         (r"={3,}(?:\[\d+\])?".to_owned(), "==="),
     ];
     rules
@@ -324,7 +323,7 @@ static VARYING: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         .collect()
 });
 
-/// Returns a text with durations, dates, times, addresses and temporary paths made equal.
+/// Replaces durations, dates, times, addresses and temporary paths by placeholders.
 fn normalised(text: &str) -> String {
     VARYING
         .iter()

@@ -1,8 +1,9 @@
-//! What a model is offered as a tool, and what its arguments mean.
+//! The schema of a tool, and the meaning of a call's arguments.
 //!
-//! Every environment takes the same three arguments. Nothing is required by the schema, so that a server which checks it
-//! does not refuse what can be answered with a sentence.
+//! Every environment takes the same three arguments. The schema requires none of them, so that a call without them gets a
+//! result that says what is missing, instead of an error of the server.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -10,28 +11,28 @@ use serde_json::{Value, json};
 use crate::environments::registry::ControlAction;
 use crate::llm::ToolOffer;
 
-/// How long a command may take where nothing else is said.
+/// How long a command may take by default.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
 const SHORTEST: f64 = 1.0;
 const LONGEST: f64 = 600.0;
-/// How much of arguments that are none is shown.
+/// Characters of invalid arguments in a message.
 const SHOWN: usize = 200;
 
-/// What a call wants of its environment.
+/// What a call asks of its environment.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToolAction {
     Run(String),
     Control(ControlAction),
 }
 
-/// A call that can be carried out.
+/// A call with valid arguments.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolCommand {
     pub action: ToolAction,
     pub timeout: Duration,
 }
 
-/// Returns the offer of an environment.
+/// The description of an environment for the model.
 pub fn offer(name: &str, description: &str) -> ToolOffer {
     let schema = json!({
         "type": "object",
@@ -56,13 +57,31 @@ pub fn offer(name: &str, description: &str) -> ToolOffer {
     }
 }
 
-/// Reads the arguments of a call; the error says to the model what is wrong with them.
-pub fn read(input: &Value, raw: Option<&str>) -> Result<ToolCommand, String> {
+/// Why a call was not run, for the model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallRefusal(pub String);
+
+impl fmt::Display for CallRefusal {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for CallRefusal {}
+
+impl From<&str> for CallRefusal {
+    fn from(text: &str) -> CallRefusal {
+        CallRefusal(text.to_owned())
+    }
+}
+
+/// Reads the arguments of a call.
+pub fn read(input: &Value, raw: Option<&str>) -> Result<ToolCommand, CallRefusal> {
     let Some(fields) = input.as_object() else {
         let shown: String = raw.unwrap_or_default().chars().take(SHOWN).collect();
-        return Err(format!(
+        return Err(CallRefusal(format!(
             "the arguments are no JSON object: {shown:?}; give command, and action or timeout if needed"
-        ));
+        )));
     };
     let given = |name: &str| fields.get(name).filter(|value| !value.is_null());
     let action = match given("action") {
@@ -97,8 +116,8 @@ pub fn read(input: &Value, raw: Option<&str>) -> Result<ToolCommand, String> {
     })
 }
 
-/// Returns a control action, or nothing where the word asks to run the command.
-fn action(word: &str) -> Result<Option<ControlAction>, String> {
+/// The control action; `None` for `run`.
+fn action(word: &str) -> Result<Option<ControlAction>, CallRefusal> {
     match word {
         "run" => Ok(None),
         "wait" => Ok(Some(ControlAction::Wait)),
@@ -106,9 +125,9 @@ fn action(word: &str) -> Result<Option<ControlAction>, String> {
         "restart" => Ok(Some(ControlAction::Restart)),
         other => {
             let shown: String = other.chars().take(SHOWN).collect();
-            Err(format!(
+            Err(CallRefusal(format!(
                 "unknown action {shown:?}; there are run, wait, interrupt and restart"
-            ))
+            )))
         }
     }
 }
@@ -119,28 +138,28 @@ mod tests {
 
     use super::*;
 
-    fn order(input: Value) -> Result<(ToolAction, f64), String> {
-        read(&input, None).map(|order| (order.action, order.timeout.as_secs_f64()))
+    fn parsed(input: Value) -> Result<(ToolAction, f64), CallRefusal> {
+        read(&input, None).map(|command| (command.action, command.timeout.as_secs_f64()))
     }
 
     #[test]
     fn arguments_are_read() {
         let run = |command: &str| ToolAction::Run(command.into());
-        assert_eq!(order(json!({"command": "ls"})), Ok((run("ls"), 120.0)));
+        assert_eq!(parsed(json!({"command": "ls"})), Ok((run("ls"), 120.0)));
         assert_eq!(
-            order(json!({"command": "", "action": "run", "timeout": 5})),
+            parsed(json!({"command": "", "action": "run", "timeout": 5})),
             Ok((run(""), 5.0))
         );
         assert_eq!(
-            order(json!({"command": "x", "action": null, "timeout": null})),
+            parsed(json!({"command": "x", "action": null, "timeout": null})),
             Ok((run("x"), 120.0))
         );
         assert_eq!(
-            order(json!({"command": 5, "action": "wait"})),
+            parsed(json!({"command": 5, "action": "wait"})),
             Ok((ToolAction::Control(ControlAction::Wait), 120.0))
         );
         assert_eq!(
-            order(json!({"action": "restart", "more": []})),
+            parsed(json!({"action": "restart", "more": []})),
             Ok((ToolAction::Control(ControlAction::Restart), 120.0))
         );
     }
@@ -155,14 +174,14 @@ mod tests {
             (json!(2.5), 2.5),
         ] {
             assert_eq!(
-                order(json!({"command": "x", "timeout": given})).unwrap().1,
+                parsed(json!({"command": "x", "timeout": given})).unwrap().1,
                 meant
             );
         }
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn invalid_arguments_are_explained() {
         for (input, word) in [
             (json!({}), "command"),
             (json!({"command": 5}), "command"),
@@ -172,20 +191,25 @@ mod tests {
             (json!({"command": "x", "timeout": "soon"}), "timeout"),
             (Value::Null, "JSON object"),
         ] {
-            let problem = order(input.clone()).unwrap_err();
+            let problem = parsed(input.clone()).unwrap_err().to_string();
             assert!(problem.contains(word), "{input}: {problem}");
         }
         assert!(
             read(&Value::Null, Some("touch ran"))
                 .unwrap_err()
+                .0
                 .contains("touch ran")
         );
     }
 
     proptest! {
         #[test]
-        fn no_arguments_make_it_panic(text in ".{0,40}", number in any::<f64>()) {
-            let _ = read(&json!({"command": text, "timeout": number, "action": text}), Some(&text));
+        fn any_arguments_give_a_command_or_a_refusal(text in ".{0,40}", number in any::<f64>()) {
+            let arguments = json!({"command": text, "timeout": number, "action": text});
+            match read(&arguments, Some(&text)) {
+                Ok(command) => prop_assert!(command.timeout.as_secs() <= 600),
+                Err(refusal) => prop_assert!(!refusal.0.is_empty()),
+            }
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::build::checks::text::cut_middle;
 use crate::conversation::agent::Agent;
 use crate::conversation::history::CallResult;
 use crate::conversation::replay::Replay;
-use crate::conversation::tools::{self, ToolAction, ToolCommand};
+use crate::conversation::tools::{self, CallRefusal, ToolAction, ToolCommand};
 use crate::conversation::workspace_files::{self, WorkspaceListing};
 use crate::environments::adhoc::host::HostStart;
 use crate::environments::adhoc::{self, FoundEnvironment};
@@ -30,9 +30,9 @@ use crate::llm::{ContentBlock, ToolOffer};
 use crate::process::scratch::ScratchDirs;
 use crate::secrets::Secrets;
 
-/// How much of a call's output the model gets.
+/// Bytes of a call's output that the model gets.
 const OUTPUT_LIMIT: usize = 16 << 10;
-/// All screens together.
+/// Bytes of all screens together.
 const SCREEN_LIMIT: usize = 16 << 10;
 /// From so few turns on a result says how many are left.
 const FEW_TURNS: u32 = 5;
@@ -139,7 +139,7 @@ impl Toolset {
         built_in.chain(own).collect()
     }
 
-    /// Carries out a call of an answer that has just come.
+    /// Runs a call of the newest answer.
     pub fn call(
         &mut self,
         agent: &Agent,
@@ -172,7 +172,7 @@ impl Toolset {
         record_call(agent, call, returned, began, changed)
     }
 
-    /// Answers a call of an answer that came before the environments were restarted.
+    /// The result of a call from before the environments were restarted; it is not run again.
     pub fn call_again(
         &mut self,
         agent: &Agent,
@@ -212,7 +212,7 @@ impl Toolset {
         running
     }
 
-    /// Returns how many results of a replay were compared, and how many differ.
+    /// How many results of a replay were compared, and how many differ.
     pub fn differing(&self) -> (u32, u32) {
         (self.compared, self.differing)
     }
@@ -221,14 +221,14 @@ impl Toolset {
         &self,
         call: PendingCall<'_>,
         limits: CallLimits,
-    ) -> std::result::Result<ToolCommand, String> {
+    ) -> std::result::Result<ToolCommand, CallRefusal> {
         if !self.knows(call.tool) {
             let names: Vec<String> = self.offers().into_iter().map(|offer| offer.name).collect();
-            return Err(format!(
+            return Err(CallRefusal(format!(
                 "there is no tool {:?}; there are {}",
                 call.tool,
                 names.join(", ")
-            ));
+            )));
         }
         if limits.deadline <= Instant::now() {
             return Err("the time of the phase is over".into());
@@ -247,7 +247,7 @@ impl Toolset {
         agent: &Agent,
         name: &str,
         limits: CallLimits,
-    ) -> std::result::Result<(), String> {
+    ) -> std::result::Result<(), CallRefusal> {
         if self.registry.has(name) {
             return Ok(());
         }
@@ -256,19 +256,19 @@ impl Toolset {
             .create(name, limits.deadline, Some(agent.cancel.as_fd()));
         let environment = created
             .ok_or("there is no such tool")?
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| CallRefusal(error.to_string()))?;
         self.registry.add(name, environment);
         Ok(())
     }
 
-    fn refuse(&mut self, tool: &str, problem: &str, limits: CallLimits) -> CallResult {
+    fn refuse(&mut self, tool: &str, problem: &CallRefusal, limits: CallLimits) -> CallResult {
         CallResult {
             screen: self.screen(tool),
             ..refused(&format!("not run: {problem}"), limits.turns_left)
         }
     }
 
-    /// Writes the call down, starts its environment where it is the first, and does what it wants.
+    /// Records the call, starts its environment at its first use, and runs the command.
     fn run_command(
         &mut self,
         agent: &Agent,
@@ -402,7 +402,7 @@ impl Drop for Toolset {
     }
 }
 
-/// Returns a descriptor that is readable when either of these is.
+/// A descriptor that is readable when either of these is.
 fn either(one: BorrowedFd<'_>, other: Option<BorrowedFd<'_>>) -> Result<OwnedFd> {
     let watched = || {
         let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;

@@ -37,7 +37,7 @@ impl TimeLimit {
     }
 }
 
-/// How a conversation came to rest.
+/// Why `run` returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TurnEnd {
     /// The model ended its turn.

@@ -15,18 +15,18 @@ use crate::workspace::{
     EntryKind, FileTime, ReadOutcome, WalkEnd, WalkStep, Workspace, WorkspaceEntry,
 };
 
-/// Folders that hold what tools made.
+/// Folders that tools fill.
 const AS_ONE: [&str; 5] = [".git", "node_modules", "target", ".venv", "__pycache__"];
 /// A file longer than this is compared by its length and its time.
 const HASHED_LIMIT: u64 = 16 << 20;
 /// Part of the description of a file that is compared by its time.
 const BY_TIME: &str = " bytes, changed at ";
-/// So many names are kept of an attempt.
+/// So many names of changed files are kept.
 pub const MOST_NAMES: usize = 1000;
 /// So many files are listed after each call.
 const MOST_LISTED: usize = 20_000;
 
-/// Files by name, each with a description of its content: its hash, or what stands for it.
+/// Files by name, each with a description of its content: its hash, or size and time.
 pub type FileDigests = BTreeMap<String, String>;
 
 /// The first 16 digits of the SHA-256 of a content.

@@ -65,12 +65,12 @@ pub enum GaveUp {
 }
 
 /// One attempt at a model, of either kind of client; its argument gets each piece of the stream.
-pub type Attempt<'a> = dyn FnMut(&mut dyn FnMut(&str)) -> Result<Answer, LlmError> + 'a;
+pub type AttemptFn<'a> = dyn FnMut(&mut dyn FnMut(&str)) -> Result<Answer, LlmError> + 'a;
 
 /// Makes attempts until one gives an answer or no further one makes sense. An error of `tell` ends it at once, one over
 /// a piece of a stream when that stream has ended.
 pub fn ask(
-    attempt_once: &mut Attempt<'_>,
+    attempt_once: &mut AttemptFn<'_>,
     policy: &RetryPolicy,
     cancel: &CancelToken,
     tell: &mut dyn FnMut(RetryEvent<'_>) -> Result<(), Error>,
@@ -117,7 +117,7 @@ pub fn ask(
 }
 
 fn make(
-    attempt_once: &mut Attempt<'_>,
+    attempt_once: &mut AttemptFn<'_>,
     tell: &mut dyn FnMut(RetryEvent<'_>) -> Result<(), Error>,
 ) -> Result<Result<Answer, LlmError>, Error> {
     let mut told = Ok(());
@@ -172,14 +172,14 @@ mod tests {
     use std::collections::VecDeque;
     use std::time::Duration;
 
-    use super::{Attempt, GaveUp, LONGEST_DELAY, RetryEvent, RetryPolicy, ask, delay};
+    use super::{AttemptFn, GaveUp, LONGEST_DELAY, RetryEvent, RetryPolicy, ask, delay};
     use crate::cancel::CancelToken;
     use crate::error::Error;
     use crate::llm::error::{LlmError, PermanentError, PermanentErrorKind, Spent};
     use crate::llm::message::{Answer, StopReason, TokenUsage};
 
     /// Returns these outcomes in turn, each after one piece.
-    fn scripted(outcomes: &mut VecDeque<Result<Answer, LlmError>>) -> Box<Attempt<'_>> {
+    fn scripted(outcomes: &mut VecDeque<Result<Answer, LlmError>>) -> Box<AttemptFn<'_>> {
         Box::new(|watch| {
             watch("piece");
             outcomes.pop_front().expect("one attempt too many")

@@ -1,5 +1,5 @@
-//! What a conversation opens with: the walls, the task, the names of the files, and, after a failed attempt, what the
-//! checks said and how the conversation before ended.
+//! The prompts of agent mode: the sandbox, the task, the names of the files, and, after a failed attempt, the report and how
+//! the last conversation ended.
 
 use crate::build::context::Context;
 use crate::build::generators::prompt::BuiltInPrompts;
@@ -20,14 +20,11 @@ pub const AGENT_MODE: BuiltInPrompts = BuiltInPrompts {
     format: include_str!("agent_prompts/format.md"),
 };
 const WALLS: &str = include_str!("agent_prompts/walls.md");
-/// So many files are named.
 const MOST_FILES: usize = 200;
-/// So many protected files are named.
 const MOST_PROTECTED: usize = 50;
-/// How much of the closing words is repeated.
 const CLOSING_CHARACTERS: usize = 4000;
 
-/// Returns what is said of the tools and of the walls around them.
+/// Describes the tools and the sandbox around them.
 pub fn tools(context: &Context, offers: &[ToolOffer]) -> String {
     let mut text = String::from("# Tools\n\n");
     for offer in offers {
@@ -78,7 +75,7 @@ fn protected(context: &Context) -> String {
     }
 }
 
-/// Returns the names and sizes of the workspace's files.
+/// The names and sizes of the workspace's files.
 pub fn files(context: &Context) -> Result<String> {
     let mut lines = Vec::new();
     let mut count = 0;
@@ -119,7 +116,7 @@ pub fn files(context: &Context) -> Result<String> {
     Ok(format!("# Files in the workspace\n\n{}", lines.join("\n")))
 }
 
-/// Returns what the checks said and how the conversation before ended, in PATCHING.
+/// In PATCHING: the report of the checks, and how the last conversation ended.
 pub fn report(context: &Context, before: Option<&ClosedConversation>) -> Option<String> {
     if context.state.phase != Phase::Patching {
         return None;

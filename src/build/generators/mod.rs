@@ -1,4 +1,4 @@
-//! Who writes the code: a model, or, offline, a folder of prepared answers.
+//! Generators write the code: a model, or, offline, a folder of prepared answers.
 
 pub mod agent;
 pub mod agent_prompt;
@@ -16,27 +16,26 @@ use crate::conversation::workspace_files::content_hash;
 use crate::error::Result;
 use crate::workspace::FileChange;
 
-/// What a phase has changed in the workspace, by name.
+/// The files that a phase changed, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WrittenFiles {
     pub written: Vec<String>,
     pub deleted: Vec<String>,
-    /// What counts as the files of this attempt, sorted.
+    /// The files of this attempt, sorted.
     pub attempt_files: Vec<String>,
-    /// What tells the content of each file that was written.
+    /// The hash of each file that was written.
     pub hashes: BTreeMap<String, String>,
 }
 
-/// Gives a phase its answer.
+/// Writes the files of a phase.
 pub trait Generator {
-    /// Writes this phase's files into the workspace; when it returns they are on disk.
+    /// Writes this phase's files into the workspace; they are on disk when it returns.
     fn write(&mut self, context: &mut Context) -> Result<WrittenFiles>;
 
-    /// Whether the answer of the phase in which a run is found is there already, at least its beginning, so that
-    /// going on asks for nothing twice.
+    /// Whether the log has an answer of the phase that a resumed run is in.
     fn has_begun(&self, context: &Context) -> bool;
 
-    /// Returns the recorded run that answers in place of a model, if one does.
+    /// The recorded run that answers in place of a model.
     fn replay(&self) -> Option<&Replay> {
         None
     }

@@ -1,5 +1,5 @@
-//! Files mode: one request a phase, the answer's files in full; an answer that is not in the format gets a reminder
-//! in the same phase, a bounded number of times.
+//! Files mode: one request per phase, answered with whole files. An answer that is not in the format gets a reminder in the
+//! same phase, a bounded number of times.
 
 use crate::build::checks::text::cut_middle;
 use crate::build::context::Context;
@@ -24,7 +24,7 @@ use crate::state::reason::Reason;
 use crate::workspace::safe_path::SafePath;
 use crate::workspace::{ChangeRefusal, FileChange};
 
-/// Bytes that are taken for one token.
+/// Bytes counted as one token.
 const BYTES_PER_TOKEN: usize = 3;
 
 /// A model that answers with files.
@@ -32,11 +32,11 @@ pub struct FilesModel {
     pub model_call: RecordedModel,
     pub prompts: PromptTemplates,
     pub model: String,
-    /// How many tokens the model can hold, the answer included.
+    /// The context window of the model, the answer included.
     pub context_tokens: usize,
 }
 
-/// What a request may hold, in tokens.
+/// The size of a request and its answer, in tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct TokenRoom {
     input: usize,
@@ -44,7 +44,7 @@ struct TokenRoom {
 }
 
 impl TokenRoom {
-    /// Returns the room of a context. An answer that would leave less than a quarter of it for the prompt gets half.
+    /// Divides a context window. An answer that would leave less than a quarter for the prompt gets half.
     fn of(context_tokens: usize, max_tokens: u32) -> TokenRoom {
         let wanted = max_tokens as usize;
         let output = if context_tokens / 4 * 3 < wanted {
@@ -58,7 +58,7 @@ impl TokenRoom {
         }
     }
 
-    /// Returns less room, after the provider has said that a request of so many bytes is too long.
+    /// A smaller size, after the provider refused a request of so many bytes as too long.
     fn smaller(self, bytes: usize, message: &str) -> TokenRoom {
         let input = self.input.min(bytes / BYTES_PER_TOKEN) / 2;
         match limit_in(message).filter(|limit| *limit < self.input + self.output as usize) {
@@ -69,7 +69,7 @@ impl TokenRoom {
                     output: room.output,
                 }
             }
-            // What does not fit may be the answer that was asked for.
+            // The part that does not fit may be `max_tokens`.
             None => TokenRoom {
                 input,
                 output: (self.output / 2).max(1),
@@ -78,8 +78,7 @@ impl TokenRoom {
     }
 }
 
-/// Whether a refusal says that a request of so many bytes of text was too long. A small one that is too large for a server
-/// (413) is not made acceptable by leaving files out.
+/// Whether a smaller request may succeed. A small request that a server refuses with 413 is not helped by leaving files out.
 fn asks_for_less(kind: PermanentErrorKind, bytes: usize) -> bool {
     match kind {
         PermanentErrorKind::ContextTooLong => true,
@@ -90,7 +89,7 @@ fn asks_for_less(kind: PermanentErrorKind, bytes: usize) -> bool {
 
 const LARGE_REQUEST: usize = 16 << 10;
 
-/// Returns the limit that a refusal names, the smallest of its numbers that can be one.
+/// The limit that a refusal names: the smallest of its numbers that can be one.
 fn limit_in(message: &str) -> Option<usize> {
     let numbers = message
         .split(|character: char| !character.is_ascii_digit())
@@ -158,15 +157,15 @@ impl Generator for FilesModel {
     }
 }
 
-/// What an answer is good for.
+/// Whether an answer can be used.
 enum AnswerVerdict {
     Usable(Vec<FileChange>),
     Refused(RefusedAnswer),
-    /// There was none: the provider says that the request was too long.
+    /// The provider refused the request as too long.
     TooLong(PermanentError),
 }
 
-/// Returns what a request of an interrupted run said: what a later answer did to the workspace must not change it.
+/// The messages of a request of an interrupted run: later changes of the workspace must not alter them.
 fn logged_messages(context: &Context, place: RequestPlace) -> Option<Vec<Message>> {
     let messages: Vec<Message> =
         context.history(|history| Some(history.request(place)?.messages().collect()))?;
@@ -208,7 +207,7 @@ fn known_refusal(context: &Context, turn: u32) -> Option<RefusedAnswer> {
 }
 
 impl FilesModel {
-    /// Asks, and reads the answer; why one cannot be used is in the log before anything follows from it.
+    /// Asks and reads the answer. A refusal is in the log before anything depends on it.
     fn judged(
         &mut self,
         context: &mut Context,
@@ -253,7 +252,7 @@ impl FilesModel {
         }))
     }
 
-    /// Returns what a request may hold. Where less is asked for than the spec says, the user is told.
+    /// The size of requests. A note says where it is less than the spec asks for.
     fn room(&self, context: &mut Context) -> Result<TokenRoom> {
         let wanted = context.spec.generator.max_tokens;
         let room = TokenRoom::of(self.context_tokens, wanted);
@@ -266,8 +265,7 @@ impl FilesModel {
         Ok(room)
     }
 
-    /// Returns the first request of a phase, as large as the room allows: the report gets at most half of what the task
-    /// leaves, the files the rest.
+    /// The first request of a phase: the report gets at most half of what the task leaves, the files the rest.
     fn opening(&self, context: &Context, room: TokenRoom) -> Result<ModelRequest> {
         let generator = &context.spec.generator;
         let mut request = ModelRequest {
@@ -303,7 +301,7 @@ impl FilesModel {
     }
 }
 
-/// Returns the names of protected files; a folder stands for what is in it.
+/// The names of protected files and folders, without files inside a named folder.
 fn read_only(protect: &[WorkspaceInput]) -> Vec<String> {
     let is_folder = |input: &&WorkspaceInput| input.kind == InputKind::Dir;
     let folders: Vec<String> = protect
@@ -328,10 +326,9 @@ fn read_only(protect: &[WorkspaceInput]) -> Vec<String> {
         .collect()
 }
 
-/// What a report gets, however small the model is.
+/// Bytes of a report that are always sent.
 const LEAST_REPORT: usize = 1500;
 
-/// Returns how many bytes of text a request has.
 fn request_bytes(request: &ModelRequest) -> usize {
     let blocks = request.messages.iter().flat_map(|message| &message.content);
     let text = |block: &ContentBlock| match block {
@@ -341,7 +338,7 @@ fn request_bytes(request: &ModelRequest) -> usize {
     request.system.len() + blocks.map(text).sum::<usize>()
 }
 
-/// Reads an answer: names first, then the format, then what is in its way in the workspace.
+/// Reads an answer: names first, then the format, then conflicts with the workspace.
 fn read(
     answer: &Answer,
     context: &mut Context,
@@ -388,7 +385,7 @@ fn change(block: FileBlock, path: SafePath) -> FileChange {
     }
 }
 
-/// Adds the answer and what was wrong with it. An empty answer cannot be sent back: the words follow the question.
+/// Adds the answer and what was wrong with it. An empty answer cannot be sent back, so the reminder follows the question.
 fn remind(request: &mut ModelRequest, refused: &RefusedAnswer) {
     let RefusedAnswer { text, fault, .. } = refused;
     let reminder = format!(
