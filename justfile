@@ -1,0 +1,19 @@
+# The commands of this project; `just` lists them.
+
+_default:
+    @just --list
+
+# Format, clippy, unit tests and fast integration tests.
+check:
+    cargo fmt --check
+    cargo clippy --all-targets -- -D warnings
+    cargo test --lib
+    cargo test --test it -- answers:: build_loop:: checks:: cli:: docs:: flags:: serve:: tidy::
+
+# Everything, as .ci/run.
+test:
+    cargo fmt --check && cargo clippy --all-targets -- -D warnings && RUSTDOCFLAGS="-D warnings" cargo doc --no-deps && cargo test
+
+# All benchmarks.
+bench:
+    cargo bench
