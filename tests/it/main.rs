@@ -38,6 +38,7 @@ mod crash;
 mod damaged_log;
 mod debug;
 mod disk_faults;
+mod docs;
 mod env_adhoc;
 mod env_bash;
 mod env_programs;
