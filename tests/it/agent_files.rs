@@ -449,7 +449,8 @@ fn a_workspace_that_changes_while_it_is_read_is_survived() {
     let churn = "echo 42 > answer.txt; for n in 1 2 3; do (while :; do mkdir -p d$n/e; echo x > d$n/e/f; mv d$n d$n.x; \
         rm -rf d$n.x; done >/dev/null 2>&1 & disown); done";
     for _ in 0..3 {
-        talk(&agent_spec(""), vec![bash(churn), bash("true"), done()], 0);
+        let (project, _) = talk(&agent_spec(""), vec![bash(churn), bash("true"), done()], 0);
+        assert_eq!(project.workspace("answer.txt"), "42\n");
     }
 }
 
