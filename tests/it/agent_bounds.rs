@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::agent_mode::{CHECK, PROVIDERS, agent_spec, done, solve, talk};
+use crate::agent_mode::{CHECK, PROVIDERS, agent_spec, converse, done, solve};
 use crate::support::project::{Project, RUN, RUN_JSON, checked_by};
 use crate::support::reply::{self, Reply, bash, call};
 use crate::support::server::{Received, Server};
@@ -19,7 +19,7 @@ fn ended(state: &str, reason: &str) -> (String, String) {
 
 #[test]
 fn checks_run_after_the_last_turn() {
-    let (project, requests) = talk(
+    let (project, requests) = converse(
         &agent_spec("max_turns: 2"),
         vec![bash("true"), solve(), done()],
         0,
@@ -28,7 +28,7 @@ fn checks_run_after_the_last_turn() {
         (reason(&project), requests.len()),
         (ended("SUCCESS", "tests_passed"), 2)
     );
-    let (project, requests) = talk(
+    let (project, requests) = converse(
         &agent_spec("max_turns: 2"),
         vec![bash("true"), bash("echo 41 > answer.txt")],
         1,
@@ -54,7 +54,7 @@ fn checks_run_after_the_last_turn() {
 fn each_phase_has_its_own_turn_limit() {
     let wrong = || bash("echo 41 > answer.txt");
     let replies = vec![wrong(), done(), wrong(), wrong()];
-    let (project, requests) = talk(&agent_spec("max_turns: 2"), replies, 1);
+    let (project, requests) = converse(&agent_spec("max_turns: 2"), replies, 1);
     assert_eq!(
         (reason(&project), requests.len()),
         (ended("FAILED", "max_turns"), 4)
@@ -83,7 +83,7 @@ fn results_announce_the_last_five_turns() {
         solve(),
         done(),
     ];
-    let (_, requests) = talk(&agent_spec("max_turns: 7"), replies, 0);
+    let (_, requests) = converse(&agent_spec("max_turns: 7"), replies, 0);
     for (turn, request) in requests.iter().enumerate().skip(1) {
         let left = 7 - turn;
         let words = if left == 1 {
@@ -188,7 +188,8 @@ fn the_phase_timeout_ends_a_command() {
     ] {
         let two = bash(command).and_call("bash", json!({"command": "touch later"}));
         let two = two.and_call("python", json!({"command": "open('later', 'w')"}));
-        let (project, requests) = talk(&agent_spec("phase_timeout: 2"), vec![two, done()], code);
+        let (project, requests) =
+            converse(&agent_spec("phase_timeout: 2"), vec![two, done()], code);
         assert_eq!((reason(&project), requests.len()), (end, 1));
         assert!(
             !project.exists("workspace/later"),
@@ -212,7 +213,7 @@ fn the_phase_timeout_ends_a_silent_model_request() {
             done().stall_after(2),
             done().stall_after(2).pinging(),
         ] {
-            let (project, requests) = talk(
+            let (project, requests) = converse(
                 &agent_spec("phase_timeout: 2"),
                 vec![first.clone(), silent],
                 code,
@@ -245,7 +246,7 @@ fn ending_without_a_change_gets_reminders_then_fails_as_no_output() {
         );
         let last = server.requests().pop().unwrap();
         assert_eq!(
-            last.said()
+            last.text()
                 .matches("nothing in the workspace has changed")
                 .count(),
             asked - 1
@@ -265,7 +266,7 @@ fn changing_only_a_protected_file_counts_as_no_output() {
 #[test]
 fn in_patching_ending_without_a_change_counts_as_a_patch() {
     let spec = agent_spec("") + "max_retries: 2\n";
-    let (project, requests) = talk(
+    let (project, requests) = converse(
         &spec,
         vec![
             bash("echo 41 > answer.txt"),
@@ -296,7 +297,7 @@ fn long_talk(generator: &str, turns: usize, bytes: usize) -> Vec<Received> {
         ))
     };
     let replies = (0..turns).map(one).chain([solve(), done()]).collect();
-    talk(
+    converse(
         &agent_spec(&format!("max_turns: 100, {generator}")),
         replies,
         0,
@@ -388,15 +389,16 @@ fn nothing_is_compacted_before_the_context_is_full() {
 #[test]
 fn old_turns_are_dropped_when_shortening_results_is_not_enough() {
     let said = |turn: usize| {
-        bash(&format!("echo {turn}")).saying(&format!("words of turn {turn} {}", "y".repeat(900)))
+        bash(&format!("echo {turn}"))
+            .with_text(&format!("words of turn {turn} {}", "y".repeat(900)))
     };
     let replies = (0..30).map(said).chain([solve(), done()]).collect();
-    let (_, requests) = talk(&agent_spec("context: 6000"), replies, 0);
+    let (_, requests) = converse(&agent_spec("context: 6000"), replies, 0);
     let last = requests.last().unwrap();
     assert!(
-        last.said().contains("Earlier turns") && last.said().contains("said: words of turn 0"),
+        last.text().contains("Earlier turns") && last.text().contains("said: words of turn 0"),
         "{}",
-        last.said()
+        last.text()
     );
     for request in &requests {
         let calls = request.raw.matches("\"type\":\"tool_use\"").count();
@@ -424,7 +426,7 @@ fn a_context_length_error_is_retried_once_with_half_the_history() {
             ))
         };
         let first = || (0..6).map(one);
-        let (_, requests) = talk(
+        let (_, requests) = converse(
             &agent_spec(""),
             first().chain([long(), solve(), done()]).collect(),
             0,
@@ -437,7 +439,7 @@ fn a_context_length_error_is_retried_once_with_half_the_history() {
         assert!(
             requests[7].raw.contains("[left out: ") && !requests[6].raw.contains("[left out: ")
         );
-        let (project, requests) = talk(
+        let (project, requests) = converse(
             &agent_spec(""),
             first().chain([long(), long(), solve()]).collect(),
             1,
@@ -450,7 +452,7 @@ fn a_context_length_error_is_retried_once_with_half_the_history() {
             .chain([long(), bash("true"), long(), solve(), done()])
             .collect();
         assert_eq!(
-            talk(&agent_spec(""), again, 0).1.len(),
+            converse(&agent_spec(""), again, 0).1.len(),
             11,
             "each time anew"
         );
@@ -463,7 +465,7 @@ fn very_many_calls_in_one_answer_fit_the_context() {
     let many = (0..120).fold(bash("true"), |reply, _| {
         reply.and_call("bash", command.clone())
     });
-    let (_, requests) = talk(
+    let (_, requests) = converse(
         &agent_spec("context: 30000"),
         vec![many, solve(), done()],
         0,
@@ -507,11 +509,11 @@ fn a_command_that_was_still_running_is_named_in_the_next_prompt() {
         "bash",
         json!({"command": "echo 41 > answer.txt; sleep 12345", "timeout": 1}),
     );
-    let (_, requests) = talk(&agent_spec(""), vec![slow, done(), solve(), done()], 0);
+    let (_, requests) = converse(&agent_spec(""), vec![slow, done(), solve(), done()], 0);
     assert!(
-        requests[2].said().contains("sleep 12345"),
+        requests[2].text().contains("sleep 12345"),
         "{}",
-        requests[2].said()
+        requests[2].text()
     );
 }
 

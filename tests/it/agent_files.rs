@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
 
-use crate::agent_mode::{CHECK, agent_spec, done, solve, talk};
+use crate::agent_mode::{CHECK, agent_spec, converse, done, solve};
 use crate::support::needs;
 use crate::support::project::{ANTHROPIC_KEY, Project, RUN, RUN_JSON, checked_by};
 use crate::support::reply::{self, Reply, bash, call};
@@ -73,7 +73,7 @@ fn an_attempt_lists_the_files_whose_content_changed() {
 
 #[test]
 fn an_attempt_lists_at_most_a_thousand_files() {
-    let (project, _) = talk(
+    let (project, _) = converse(
         &agent_spec(""),
         vec![bash("echo 42 > answer.txt; touch f{1..1500}"), done()],
         0,
@@ -106,13 +106,13 @@ fn protected_files_are_restored_and_the_model_is_informed() {
     assert!(!project.exists("workspace/given/b.txt"));
     let requests = server.requests();
     assert!(
-        requests[0].said().contains("given/a.txt"),
+        requests[0].text().contains("given/a.txt"),
         "the walls name what is read-only"
     );
     assert!(
-        requests[2].said().contains("given/"),
+        requests[2].text().contains("given/"),
         "{}",
-        requests[2].said()
+        requests[2].text()
     );
     assert_eq!(
         project.events("FilesApplied")[0]["written"],
@@ -207,12 +207,12 @@ fn a_tampering_file_is_reported_once_before_it_is_a_violation() {
         ("pytest.py", "pytest"),
     ] {
         let planted = || bash(&format!("echo 42 > answer.txt; echo x = 1 > {plant}"));
-        let told = |request: &Received| request.said().matches("steers the checks").count();
+        let told = |request: &Received| request.text().matches("steers the checks").count();
         let removed = vec![planted(), done(), bash(&format!("rm {plant}")), done()];
-        let (_, requests) = talk(&agent_spec(""), removed, 0);
+        let (_, requests) = converse(&agent_spec(""), removed, 0);
         assert_eq!((told(&requests[2]), told(&requests[1])), (1, 0));
-        assert!(requests[2].said().contains(name));
-        let (project, requests) = talk(&agent_spec(""), vec![planted(), done(), done()], 2);
+        assert!(requests[2].text().contains(name));
+        let (project, requests) = converse(&agent_spec(""), vec![planted(), done(), done()], 2);
         assert_eq!(
             (project.state_text("reason").as_str(), requests.len()),
             ("safety_violation", 3)
@@ -229,7 +229,7 @@ fn a_runner_configuration_file_is_noted() {
     assert!(
         ran.result()["notes"].to_string().contains("conftest.py"),
         "{}",
-        ran.story()
+        ran.transcript()
     );
 }
 
@@ -323,7 +323,7 @@ fn user_environments_are_offered_by_name() {
     assert!(
         ran.result()["notes"].to_string().contains("bash"),
         "a name that is taken is told: {}",
-        ran.story()
+        ran.transcript()
     );
 }
 
@@ -337,7 +337,7 @@ fn env_folder_of_the_workspace_is_never_loaded() {
         bash("echo 41 > answer.txt"),
         done(),
     ];
-    let (_, requests) = talk(
+    let (_, requests) = converse(
         &agent_spec(""),
         replies.into_iter().chain([solve(), done()]).collect(),
         0,
@@ -424,12 +424,12 @@ fn a_workspace_that_a_command_removed_is_recreated() {
         let server = Server::start([bash(away), bash("pwd"), done(), done(), done()]);
         let project = Project::with(agent_spec("format_retries: 1"), &server);
         let ran = project.run(RUN_JSON);
-        let (outcome, reason) = ran.verdict();
-        assert_eq!(outcome, "FAILED", "{}", ran.story());
+        let (outcome, reason) = ran.outcome_and_reason();
+        assert_eq!(outcome, "FAILED", "{}", ran.transcript());
         assert!(
             matches!(reason.as_str(), "no_output" | "safety_violation"),
             "{away}: {}",
-            ran.story()
+            ran.transcript()
         );
     }
 }
@@ -449,7 +449,7 @@ fn a_workspace_that_changes_while_it_is_read_is_survived() {
     let churn = "echo 42 > answer.txt; for n in 1 2 3; do (while :; do mkdir -p d$n/e; echo x > d$n/e/f; mv d$n d$n.x; \
         rm -rf d$n.x; done >/dev/null 2>&1 & disown); done";
     for _ in 0..3 {
-        let (project, _) = talk(&agent_spec(""), vec![bash(churn), bash("true"), done()], 0);
+        let (project, _) = converse(&agent_spec(""), vec![bash(churn), bash("true"), done()], 0);
         assert_eq!(project.workspace("answer.txt"), "42\n");
     }
 }
@@ -462,7 +462,7 @@ fn an_exceeded_limit_is_named_in_the_result() {
         bash("rm large; echo 42 > answer.txt"),
         done(),
     ];
-    let (_, requests) = talk(&spec, steps, 0);
+    let (_, requests) = converse(&spec, steps, 0);
     let result = requests[1].result();
     assert!(
         result.is_error == Some(true) && result.text.contains("the limit is 20 MiB"),

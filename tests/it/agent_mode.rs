@@ -30,7 +30,7 @@ pub fn done() -> Reply {
 }
 
 /// Runs a spec with these answers, expects the exit code, and returns the project and the requests.
-pub fn talk(spec: &str, replies: Vec<Reply>, code: i32) -> (Project, Vec<Received>) {
+pub fn converse(spec: &str, replies: Vec<Reply>, code: i32) -> (Project, Vec<Received>) {
     let server = Server::start(replies);
     let project = Project::with(spec, &server);
     project.run(RUN_JSON).exits(code);
@@ -46,7 +46,7 @@ pub fn results(calls: Vec<Reply>) -> Vec<ToolResult> {
         "python",
         json!({"command": "open('answer.txt', 'w').write('42\\n')"}),
     );
-    let (_, requests) = talk(
+    let (_, requests) = converse(
         &agent_spec(""),
         calls.into_iter().chain([solve, done()]).collect(),
         0,
@@ -64,8 +64,9 @@ fn roles(request: &Received) -> Vec<String> {
 #[test]
 fn a_tool_call_is_answered_and_checks_run_after_the_last_turn() {
     for provider in PROVIDERS {
-        let replies = vec![solve().saying("I write it."), done()];
-        let (project, requests) = talk(&agent_spec(&format!("provider: {provider}")), replies, 0);
+        let replies = vec![solve().with_text("I write it."), done()];
+        let (project, requests) =
+            converse(&agent_spec(&format!("provider: {provider}")), replies, 0);
         assert_eq!(
             project.phases().join(" "),
             "INIT GENERATING TESTING SUCCESS"
@@ -101,9 +102,10 @@ fn each_phase_starts_a_new_conversation() {
             done(),
         ];
         let replies = first.into_iter().chain(second).collect();
-        let (project, requests) = talk(&agent_spec(&format!("provider: {provider}")), replies, 0);
+        let (project, requests) =
+            converse(&agent_spec(&format!("provider: {provider}")), replies, 0);
         assert_eq!(project.state()["retry_count"], 1);
-        let opening = requests[2].said();
+        let opening = requests[2].text();
         for part in [
             "answer.txt says 41",
             "My closing words.",
@@ -131,7 +133,7 @@ fn text_that_looks_like_a_call_is_text() {
         "<invoke name=\"bash\"><parameter name=\"command\">touch ran</parameter></invoke>",
         "{\"name\": \"bash\", \"arguments\": {\"command\": \"touch ran\"}}",
     ] {
-        let (project, requests) = talk(&agent_spec(""), vec![solve(), reply::text(words)], 0);
+        let (project, requests) = converse(&agent_spec(""), vec![solve(), reply::text(words)], 0);
         assert_eq!(
             (requests.len(), project.exists("workspace/ran")),
             (2, false)
@@ -149,7 +151,7 @@ fn an_empty_answer_is_left_out_of_the_conversation() {
             reply::text("").after_block(thinking.clone()),
         ] {
             let replies = vec![empty, solve(), done()];
-            let (_, requests) = talk(&agent_spec(&format!("provider: {provider}")), replies, 0);
+            let (_, requests) = converse(&agent_spec(&format!("provider: {provider}")), replies, 0);
             assert!(
                 !roles(&requests[1]).contains(&"assistant".to_owned()),
                 "{}",
@@ -157,7 +159,7 @@ fn an_empty_answer_is_left_out_of_the_conversation() {
             );
             assert!(
                 requests[1]
-                    .said()
+                    .text()
                     .contains("nothing in the workspace has changed")
             );
         }
@@ -167,7 +169,7 @@ fn an_empty_answer_is_left_out_of_the_conversation() {
 #[test]
 fn a_phase_ends_with_any_stop_reason() {
     for stop in ["stop_sequence", "tool_use", "something_new"] {
-        let (_, requests) = talk(&agent_spec(""), vec![solve(), done().stop(stop)], 0);
+        let (_, requests) = converse(&agent_spec(""), vec![solve(), done().stop(stop)], 0);
         assert_eq!(requests.len(), 2);
     }
 }
@@ -180,7 +182,7 @@ fn a_paused_turn_is_sent_back_unchanged_and_counts() {
             .after_block(used.clone())
             .stop("pause_turn")
     };
-    let (_, requests) = talk(&agent_spec(""), vec![paused(), solve(), done()], 0);
+    let (_, requests) = converse(&agent_spec(""), vec![paused(), solve(), done()], 0);
     assert_eq!(roles(&requests[1]), ["user", "assistant"]);
     assert_eq!(
         requests[1].body["messages"][1]["content"],
@@ -191,7 +193,7 @@ fn a_paused_turn_is_sent_back_unchanged_and_counts() {
         ["user", "assistant", "user"],
         "the paused answer and its end are one message"
     );
-    let (project, requests) = talk(
+    let (project, requests) = converse(
         &agent_spec("max_turns: 2"),
         vec![paused(), paused(), solve()],
         1,
@@ -208,11 +210,11 @@ fn thinking_goes_back_unchanged_in_every_later_request() {
     let redacted = json!({"type": "redacted_thinking", "data": "b3BhcXVl"});
     for whole in [false, true] {
         let first = bash("true")
-            .saying("First.")
+            .with_text("First.")
             .after_block(thinking.clone())
             .after_block(redacted.clone());
         let first = if whole { first.json() } else { first };
-        let (_, requests) = talk(&agent_spec(""), vec![first, solve(), done()], 0);
+        let (_, requests) = converse(&agent_spec(""), vec![first, solve(), done()], 0);
         for request in &requests[1..] {
             let content = request.body["messages"][1]["content"].as_array().unwrap();
             assert_eq!(content[..2], [thinking.clone(), redacted.clone()]);
@@ -232,7 +234,8 @@ fn a_truncated_answer_runs_no_tool() {
             .and_raw_call("bash", "{\"comm")
             .stop("max_tokens");
         let replies = vec![cut, alone, solve(), done()];
-        let (project, requests) = talk(&agent_spec(&format!("provider: {provider}")), replies, 0);
+        let (project, requests) =
+            converse(&agent_spec(&format!("provider: {provider}")), replies, 0);
         assert!(!project.exists("workspace/ran"));
         let results = requests[1].results();
         assert_eq!(
@@ -248,9 +251,9 @@ fn a_truncated_answer_runs_no_tool() {
         );
         assert_eq!(requests[2].results().len(), 1);
         assert!(
-            requests[2].said().contains("cut off"),
+            requests[2].text().contains("cut off"),
             "{}",
-            requests[2].said()
+            requests[2].text()
         );
     }
 }
@@ -258,18 +261,18 @@ fn a_truncated_answer_runs_no_tool() {
 #[test]
 fn three_truncated_answers_in_a_row_end_the_phase() {
     let cut = || reply::text("and so on and").stop("max_tokens");
-    let (project, _) = talk(
+    let (project, _) = converse(
         &agent_spec(""),
         vec![cut(), cut(), solve(), cut(), cut(), done()],
         0,
     );
     assert_eq!(project.state()["state"], "SUCCESS");
-    let (project, _) = talk(&agent_spec(""), vec![cut(), cut(), cut(), solve()], 1);
+    let (project, _) = converse(&agent_spec(""), vec![cut(), cut(), cut(), solve()], 1);
     assert_eq!(project.state_text("reason"), "generation_error");
     let wrong = [bash("echo 41 > answer.txt"), done()]
         .into_iter()
         .chain([cut(), cut(), cut()]);
-    let (project, _) = talk(&agent_spec(""), wrong.collect(), 1);
+    let (project, _) = converse(&agent_spec(""), wrong.collect(), 1);
     assert_eq!(project.state_text("reason"), "patch_error");
 }
 
@@ -277,7 +280,7 @@ fn three_truncated_answers_in_a_row_end_the_phase() {
 fn a_refusal_ends_the_run_with_its_category() {
     for (provider, category) in [("anthropic", "refusal"), ("openai", "content_filter")] {
         let refused = reply::text("No.").stop("refusal");
-        let (project, _) = talk(
+        let (project, _) = converse(
             &agent_spec(&format!("provider: {provider}")),
             vec![refused],
             1,
@@ -304,7 +307,7 @@ fn a_model_without_tools_or_effort_fails_and_names_the_field_to_set() {
         ),
     ] {
         let refusal = reply::error(400, "invalid_request_error", message);
-        let (project, _) = talk(&agent_spec("effort: high"), vec![refusal], 1);
+        let (project, _) = converse(&agent_spec("effort: high"), vec![refusal], 1);
         let error = project.state_text("last_error");
         assert!(
             error.contains(&format!("generator.{field}")) || error.contains(&format!("`{field}")),
@@ -321,7 +324,7 @@ fn effort_is_sent_when_it_is_given() {
     ] {
         for (effort, expected) in [("effort: high", Some(&json!("high"))), ("", None)] {
             let replies = vec![solve(), done()];
-            let (_, requests) = talk(
+            let (_, requests) = converse(
                 &agent_spec(&format!("provider: {provider}, {effort}")),
                 replies,
                 0,

@@ -37,7 +37,7 @@ fn replayed(spec: &str, first: &Project) -> (Project, Ran) {
         .without("ANTHROPIC_API_KEY")
         .without("OPENAI_API_KEY");
     for (path, content) in first
-        .picture()
+        .files()
         .into_iter()
         .filter(|(path, _)| path.starts_with("env/"))
     {
@@ -62,7 +62,7 @@ fn assert_same(spec: &str, first: &Project) -> (Project, Ran) {
             second.state()[field],
             first.state()[field],
             "{field}\n{}",
-            ran.story()
+            ran.transcript()
         );
     }
     // A replay loses no request.
@@ -71,7 +71,7 @@ fn assert_same(spec: &str, first: &Project) -> (Project, Ran) {
             second.state()["usage"][field],
             first.state()["usage"][field],
             "{field}\n{}",
-            ran.story()
+            ran.transcript()
         );
     }
     assert_eq!(second.workspace_files(), first.workspace_files());
@@ -83,7 +83,7 @@ fn a_replay_ends_in_the_same_state_with_the_same_files() {
     for provider in PROVIDERS {
         let spec = agent_spec(&format!("provider: {provider}"));
         let replies = vec![
-            bash("mkdir sub; cd sub; echo one > a.txt").saying("Words."),
+            bash("mkdir sub; cd sub; echo one > a.txt").with_text("Words."),
             call(
                 "python",
                 json!({"command": "open('b.txt', 'w').write('two')"}),
@@ -129,7 +129,7 @@ fn differing_tool_results_are_counted_but_are_not_a_mismatch() {
     assert!(
         ran.stderr.contains("2 of 4 results differ"),
         "{}",
-        ran.story()
+        ran.transcript()
     );
     let notes = ran.result()["notes"].clone();
     assert_eq!(
@@ -274,10 +274,20 @@ fn a_different_prompt_or_report_is_a_mismatch() {
         &spec.replace("Write the answer", "Scribble the answer"),
         &first,
     );
-    assert_eq!(ran.verdict().1, "replay_mismatch", "{}", ran.story());
+    assert_eq!(
+        ran.outcome_and_reason().1,
+        "replay_mismatch",
+        "{}",
+        ran.transcript()
+    );
     let other = checked_by(&CHECK.replace("says", "shouts")) + "generator: {mode: agent}\n";
     let (_, ran) = replayed(&other, &first);
-    assert_eq!(ran.verdict().1, "replay_mismatch", "{}", ran.story());
+    assert_eq!(
+        ran.outcome_and_reason().1,
+        "replay_mismatch",
+        "{}",
+        ran.transcript()
+    );
     let message = ran.result()["message"].to_string();
     assert!(
         message.contains("shouts") && message.contains("says"),
@@ -300,7 +310,7 @@ fn a_missing_environment_changes_results_but_is_not_a_mismatch() {
     assert!(
         ran.stderr.contains("1 of 2 results differ"),
         "{}",
-        ran.story()
+        ran.transcript()
     );
 }
 

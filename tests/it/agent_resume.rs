@@ -52,7 +52,7 @@ fn appending(request: &Received) -> Reply {
         is_unsure = result.text.contains(UNKNOWN) || result.text.contains(NOT_RUN);
         step += usize::from(!is_unsure);
     }
-    let is_patching = request.said().contains("The checks failed with");
+    let is_patching = request.text().contains("The checks failed with");
     match words.get(step) {
         _ if is_patching && step == 0 => solve(),
         _ if is_patching => done(),
@@ -71,7 +71,12 @@ fn killed_at_every(syscall: &str) -> usize {
         disturbed(&project, syscall, &format!("signal=KILL:when={number}"));
         let (asked, kept) = (server.count(), recorded(&project));
         let ran = project.run(RUN);
-        assert_eq!(ran.code, Some(0), "{syscall} {number}\n{}", ran.story());
+        assert_eq!(
+            ran.code,
+            Some(0),
+            "{syscall} {number}\n{}",
+            ran.transcript()
+        );
         assert_eq!(
             project.workspace("trace"),
             "one\ntwo\n",
@@ -174,7 +179,7 @@ fn an_interrupted_call_is_reported_as_unknown_and_not_repeated() {
 #[test]
 fn a_resumed_conversation_has_new_environments_and_the_whole_history() {
     let server = Server::start([
-        bash("kept=yes; cd /tmp; echo heard").saying("My first words."),
+        bash("kept=yes; cd /tmp; echo heard").with_text("My first words."),
         bash("true").held(),
         bash("echo \"[$kept]\"; basename $PWD"),
         solve(),
@@ -188,14 +193,14 @@ fn a_resumed_conversation_has_new_environments_and_the_whole_history() {
         requests[2].raw.contains("My first words.")
             && requests[2].result().text.starts_with("heard\n")
     );
-    assert!(requests[2].said().contains(RESTARTED));
+    assert!(requests[2].text().contains(RESTARTED));
     assert!(
         requests[3].result().text.starts_with("[]\nworkspace\n"),
         "{:?}",
         requests[3].result()
     );
     assert_eq!(
-        requests[4].said().matches(RESTARTED).count(),
+        requests[4].text().matches(RESTARTED).count(),
         1,
         "it is said once"
     );
@@ -225,12 +230,12 @@ fn a_conversation_can_be_resumed_twice() {
         (requests.len(), project.workspace("trace").as_str()),
         (6, "one\n")
     );
-    assert_eq!(requests[1].said().matches(RESTARTED).count(), 0);
+    assert_eq!(requests[1].text().matches(RESTARTED).count(), 0);
     assert_eq!(
         requests[2].raw, requests[3].raw,
         "a request that got no answer is made again as it was"
     );
-    assert_eq!(requests[5].said().matches(RESTARTED).count(), 2);
+    assert_eq!(requests[5].text().matches(RESTARTED).count(), 2);
     assert_no_answer_repeated(&project);
 }
 
@@ -250,7 +255,7 @@ fn a_pause_keeps_the_conversation() {
         (server.count(), project.workspace("trace").as_str()),
         (4, "one\n")
     );
-    assert!(server.requests()[2].said().contains(RESTARTED));
+    assert!(server.requests()[2].text().contains(RESTARTED));
 }
 
 #[test]
@@ -285,7 +290,7 @@ fn a_reminder_and_a_compaction_survive_a_kill() {
     assert_eq!(shortened(&resumed[13]), shortened(&whole[12]));
     assert_eq!(
         resumed[15]
-            .said()
+            .text()
             .matches("nothing in the workspace has changed")
             .count(),
         2
@@ -331,7 +336,7 @@ fn patching_stopped_in_the_middle_continues() {
         project.phases().join(" "),
         "INIT GENERATING TESTING PATCHING TESTING SUCCESS"
     );
-    assert!(server.requests()[4].said().contains("answer.txt says 41"));
+    assert!(server.requests()[4].text().contains("answer.txt says 41"));
     assert_eq!(
         project.state()["attempt_files"],
         json!(["answer.txt", "trace"]),
@@ -349,7 +354,10 @@ fn a_run_stopped_in_the_checks_after_a_bound_continues() {
     );
     stop_when(&project, "workspace/seen", Signal::KILL);
     let ran = project.run(RUN_JSON).exits(1);
-    assert_eq!((ran.verdict().1.as_str(), server.count()), ("max_turns", 1));
+    assert_eq!(
+        (ran.outcome_and_reason().1.as_str(), server.count()),
+        ("max_turns", 1)
+    );
 }
 
 #[test]
@@ -541,7 +549,7 @@ fn a_resumed_conversation_lists_changed_files() {
         kill_at_request(&project, &server, 2);
         change(&project);
         project.run(RUN).exits(0);
-        let said = server.requests()[2].said();
+        let said = server.requests()[2].text();
         assert_eq!(said.contains(UNCHANGED), told.is_none(), "{what}: {said}");
         assert!(
             told.is_none_or(|told| said.contains(told)),
@@ -578,7 +586,7 @@ fn changes_of_an_interrupted_call_are_listed() {
     let project = Project::with(agent_spec(""), &server);
     stop_when(&project, "workspace/begun", Signal::KILL);
     project.run(RUN).exits(0);
-    let said = server.requests()[1].said();
+    let said = server.requests()[1].text();
     assert!(
         said.contains("not as they were") && said.contains("half.txt (new, 5 bytes)"),
         "{said}"
@@ -601,7 +609,7 @@ fn a_log_without_file_hashes_lists_no_changes() {
         .collect();
     project.write(&project.log_path(), older);
     project.run(RUN).exits(0);
-    let said = server.requests()[2].said();
+    let said = server.requests()[2].text();
     assert!(
         !said.contains("the files are as they were]") && said.contains("is not known"),
         "{said}"

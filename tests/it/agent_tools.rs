@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::agent_mode::{PROVIDERS, agent_spec, done, results, solve, talk};
+use crate::agent_mode::{PROVIDERS, agent_spec, converse, done, results, solve};
 use crate::support::reply::{self, Reply, bash, call};
 use crate::support::server::ToolResult;
 
 #[test]
 fn tools_are_offered_in_order_without_required_fields() {
     for provider in PROVIDERS {
-        let (_, requests) = talk(
+        let (_, requests) = converse(
             &agent_spec(&format!("provider: {provider}")),
             vec![solve(), done()],
             0,
@@ -79,7 +79,7 @@ fn several_calls_of_one_answer_run_in_order_with_a_result_each() {
                 command("tr -d '\\n' < answer.txt > joined; echo >> joined; mv joined answer.txt; cat answer.txt"),
             )
             .ids(&["a", "b", "c"]);
-        let (_, requests) = talk(
+        let (_, requests) = converse(
             &agent_spec(&format!("provider: {provider}")),
             vec![several, done()],
             0,
@@ -103,7 +103,7 @@ fn calls_that_share_an_id_get_unique_ids() {
             .and_call("bash", json!({"command": "echo two"}))
             .ids(&["same", "same"]);
         let replies = vec![two, bash("echo three").ids(&["same"]), solve(), done()];
-        let (_, requests) = talk(&agent_spec(&format!("provider: {provider}")), replies, 0);
+        let (_, requests) = converse(&agent_spec(&format!("provider: {provider}")), replies, 0);
         for request in &requests[1..] {
             let results = request.results();
             let mut ids: Vec<&str> = results.iter().map(|result| result.id.as_str()).collect();
@@ -136,7 +136,7 @@ fn calls_without_ids_get_ids() {
             .ids(&["", ""])
     };
     for reply in [two(), two().json()] {
-        let (_, requests) = talk(
+        let (_, requests) = converse(
             &agent_spec("provider: openai"),
             vec![reply, solve().ids(&[""]), done()],
             0,
@@ -206,7 +206,7 @@ fn arguments_that_are_not_an_object_are_sent_back_as_an_empty_one() {
                 done(),
             ];
             let (project, requests) =
-                talk(&agent_spec(&format!("provider: {provider}")), replies, 0);
+                converse(&agent_spec(&format!("provider: {provider}")), replies, 0);
             assert!(
                 requests[1].result().text.starts_with("not run: "),
                 "{arguments}: {:?}",
@@ -434,7 +434,7 @@ fn only_the_newest_result_contains_screens() {
             solve(),
             done(),
         ];
-        let (_, requests) = talk(&agent_spec(&format!("provider: {provider}")), replies, 0);
+        let (_, requests) = converse(&agent_spec(&format!("provider: {provider}")), replies, 0);
         for (index, request) in requests.iter().enumerate().skip(1) {
             let results = request.results();
             let screens: Vec<bool> = results
@@ -475,7 +475,7 @@ fn every_documented_editor_command_works() {
         "{:?}",
         got[3]
     );
-    let (_, requests) = talk(&agent_spec(""), vec![solve(), done()], 0);
+    let (_, requests) = converse(&agent_spec(""), vec![solve(), done()], 0);
     let said = requests[0].body["tools"].to_string();
     for form in [
         "view PATH /START/ /END/",

@@ -23,7 +23,7 @@ fn run(spec: &str, replies: Vec<Reply>) -> (Project, Server, Ran) {
 /// The text becomes exactly these files.
 fn check_files(text: &str, expected: &[(&str, &str)]) {
     let (project, _, ran) = run(&strict(), vec![reply::text(text)]);
-    assert_eq!(ran.code, Some(0), "{text:?}\n{}", ran.story());
+    assert_eq!(ran.code, Some(0), "{text:?}\n{}", ran.transcript());
     let expected = expected
         .iter()
         .map(|(path, content)| ((*path).to_owned(), content.as_bytes().to_vec()));
@@ -112,8 +112,8 @@ fn check_reminder(text: &str, told: &str) {
     let running = project.start(RUN_JSON);
     server.wait_for(2);
     assert_eq!(project.workspace_names(), [""; 0], "{text:?}");
-    let said = server.requests()[1].said();
-    let first = server.requests()[0].said();
+    let said = server.requests()[1].text();
+    let first = server.requests()[0].text();
     let new = said.strip_prefix(first.as_str()).unwrap_or(&said);
     assert!(
         new.contains(told),
@@ -174,10 +174,10 @@ fn reminders_are_limited_and_the_reason_names_what_was_missing() {
         let spec = answer_spec() + &format!("generator: {{format_retries: {retries}}}\n");
         let (_, server, ran) = run(&spec, replies);
         assert_eq!(
-            ran.verdict(),
+            ran.outcome_and_reason(),
             ("FAILED".into(), reason.into()),
             "{}",
-            ran.story()
+            ran.transcript()
         );
         assert_eq!((ran.code, server.count()), (Some(1), requests));
     };
@@ -207,7 +207,7 @@ fn a_reminder_contains_all_answers_of_the_phase() {
         ],
     );
     ran.exits(0);
-    let said = server.requests()[2].said();
+    let said = server.requests()[2].text();
     assert!(
         said.contains("first-try") && said.contains("second-try"),
         "{said}"
@@ -228,10 +228,10 @@ fn check_escape(path: &str) {
     let text = block("fine.txt", "x\n") + &block(path, "bad\n");
     let (project, server, ran) = run(&strict(), vec![reply::text(&text)]);
     assert_eq!(
-        ran.verdict(),
+        ran.outcome_and_reason(),
         ("FAILED".into(), "safety_violation".into()),
         "{path:?}\n{}",
-        ran.story()
+        ran.transcript()
     );
     assert_eq!((ran.code, server.count()), (Some(2), 1), "{path:?}");
     assert_eq!(project.workspace_names(), [""; 0], "{path:?}");
@@ -273,7 +273,7 @@ fn a_deletion_outside_the_workspace_is_a_violation() {
             &strict(),
             vec![reply::text(&format!("<delete path=\"{path}\"/>\n"))],
         );
-        assert_eq!(ran.code, Some(2), "{path}\n{}", ran.story());
+        assert_eq!(ran.code, Some(2), "{path}\n{}", ran.transcript());
         assert!(project.exists("specs/spec.yaml"));
     }
 }
@@ -295,7 +295,7 @@ fn a_link_to_the_outside_is_a_violation() {
         ("ln -s /proc/self/cwd/.. way", "way/evil"),
     ] {
         let (project, ran) = after_check(script, both(path));
-        assert_eq!(ran.code, Some(2), "{script}\n{}", ran.story());
+        assert_eq!(ran.code, Some(2), "{script}\n{}", ran.transcript());
         assert_eq!(project.workspace("answer.txt"), "41\n", "{script}");
         assert!(!project.exists("specs/evil") && !project.exists("evil"));
     }
@@ -328,7 +328,7 @@ fn a_link_to_a_file_outside_is_replaced_or_refused_but_never_written_through() {
         "ln -s ../specs/spec.yaml leaf",
         reply::files(&[("leaf", "bad\n"), ("answer.txt", "42\n")]),
     );
-    assert!(matches!(ran.code, Some(0 | 2)), "{}", ran.story());
+    assert!(matches!(ran.code, Some(0 | 2)), "{}", ran.transcript());
     assert!(project.read("specs/spec.yaml").contains("name: answer"));
 }
 
@@ -362,7 +362,7 @@ fn a_special_file_in_the_way_does_not_hang() {
         "mkfifo pipe",
         reply::files(&[("pipe", "x\n"), ("answer.txt", "42\n")]),
     );
-    assert!(matches!(ran.code, Some(0..=2)), "{}", ran.story());
+    assert!(matches!(ran.code, Some(0..=2)), "{}", ran.transcript());
 }
 
 #[test]
@@ -401,10 +401,10 @@ fn a_failed_write_leaves_no_partial_answer() {
         )
     };
     assert_eq!(
-        ran.verdict(),
+        ran.outcome_and_reason(),
         ("FAILED".into(), "patch_error".into()),
         "{}",
-        ran.story()
+        ran.transcript()
     );
     assert_eq!(project.workspace("answer.txt"), "41\n");
     assert_eq!(server.count(), 2);

@@ -24,7 +24,7 @@ fn check_unreachable(url: &str, words: &[&str]) {
         .env("ANTHROPIC_BASE_URL", url);
     let ran = project.run(RUN_JSON).exits(4);
     assert_eq!(
-        ran.verdict(),
+        ran.outcome_and_reason(),
         ("PAUSED".into(), "provider_unavailable".into()),
         "{url}"
     );
@@ -244,7 +244,7 @@ fn a_redirect_to_itself_is_not_followed() {
 }
 
 /// A server with one reply for each connection, sent before or after it reads the request; returns its URL and a count.
-fn saying(words: Vec<(bool, Vec<u8>)>) -> (String, Arc<AtomicUsize>) {
+fn scripted_server(words: Vec<(bool, Vec<u8>)>) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (url, count) = (
         format!("http://{}", listener.local_addr().unwrap()),
@@ -293,7 +293,7 @@ fn the_first_complete_answer_counts() {
         ("both", true, twice),
     ] {
         // A response that precedes its request may be dropped with the connection.
-        let (url, count) = saying(vec![
+        let (url, count) = scripted_server(vec![
             (is_early, word),
             (false, on_the_wire("42", |length| length)),
         ]);
@@ -315,7 +315,8 @@ fn a_body_shorter_than_announced_is_retried() {
         (false, chunked.to_vec()),
         (false, b"HTTP/1.1 200 OK\r\n".to_vec()),
     ];
-    let (url, count) = saying([faults, vec![(false, on_the_wire("42", |length| length))]].concat());
+    let (url, count) =
+        scripted_server([faults, vec![(false, on_the_wire("42", |length| length))]].concat());
     let project = Project::new()
         .spec(answer_spec())
         .env("ANTHROPIC_BASE_URL", &url);

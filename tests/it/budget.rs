@@ -60,7 +60,7 @@ fn a_run_without_credit_pauses_and_continues_with_credit() {
             for request in 1..=2 {
                 let ran = project.run(RUN_JSON).exits(4);
                 assert_eq!(
-                    ran.verdict(),
+                    ran.outcome_and_reason(),
                     ("PAUSED".into(), "provider_unauthorized".into()),
                     "{provider} {mode}"
                 );
@@ -117,7 +117,7 @@ fn retry_after_may_be_a_date() {
         let project = Project::with(answer_spec(), &server);
         let ran = project.run(RUN_JSON).exits(4).says("asks to wait");
         assert_eq!(
-            (ran.verdict().1.as_str(), server.count()),
+            (ran.outcome_and_reason().1.as_str(), server.count()),
             ("provider_unavailable", 1),
             "{later}"
         );
@@ -189,7 +189,7 @@ fn a_stream_cut_by_a_signal_is_charged_with_its_reported_usage() {
         let spec = answer_spec() + &format!("generator: {{{PRICE}}}\nbudget: {{usd: 5.0}}\n");
         let project = Project::with(spec, &server);
         let ran = stop_after_pieces(&project, shown, Signal::INT);
-        assert_eq!(ran.code, Some(130), "{}", ran.story());
+        assert_eq!(ran.code, Some(130), "{}", ran.transcript());
         assert_near(lost(&project), expected);
         assert_eq!(ran.result()["usage"], project.state()["usage"]);
         let status = project.run(&["status"]).exits(0);
@@ -284,7 +284,7 @@ fn four_cut_streams_exceed_a_budget_for_one() {
         .unwrap();
     assert!((0.15..0.17).contains(&worst), "{worst}");
     let ran = project.run(RUN_JSON).exits(1);
-    assert_eq!(ran.verdict(), ("FAILED".into(), "budget".into()));
+    assert_eq!(ran.outcome_and_reason(), ("FAILED".into(), "budget".into()));
     assert_eq!(server.count(), 1, "the second does not fit");
 }
 
@@ -299,7 +299,7 @@ fn tokens_of_cut_streams_are_counted() {
     );
     let project = Project::with(spec, &server);
     let ran = project.run(RUN_JSON).exits(1);
-    assert_eq!(ran.verdict().1, "budget");
+    assert_eq!(ran.outcome_and_reason().1, "budget");
     // Each counts with 2,000 of input and 150 pieces of 12 bytes: 2,600 tokens.
     assert_eq!(server.count(), 2);
     let charged: Vec<Value> = project
@@ -365,5 +365,8 @@ fn losses_are_kept_when_the_log_is_gone() {
             .read("specs/spec.yaml")
             .replace("max_tokens: 3000", "max_tokens: 5000"),
     );
-    assert_eq!(project.run(RUN_JSON).exits(1).verdict().1, "budget");
+    assert_eq!(
+        project.run(RUN_JSON).exits(1).outcome_and_reason().1,
+        "budget"
+    );
 }

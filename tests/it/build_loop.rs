@@ -21,7 +21,7 @@ fn a_correct_first_answer_succeeds() {
         project.workspace_files(),
         [("answer.txt".to_owned(), b"42\n".to_vec())].into()
     );
-    assert_eq!(ran.stdout.lines().count(), 1, "{}", ran.story());
+    assert_eq!(ran.stdout.lines().count(), 1, "{}", ran.transcript());
     project.nothing_left();
 }
 
@@ -50,7 +50,10 @@ fn retries_are_bounded() {
     let server = Server::start((0..9).map(|_| reply::answer("41")));
     let project = Project::with(answer_spec() + "max_retries: 2\n", &server);
     let ran = project.run(RUN_JSON).exits(1);
-    assert_eq!(ran.verdict(), ("FAILED".into(), "retries_exhausted".into()));
+    assert_eq!(
+        ran.outcome_and_reason(),
+        ("FAILED".into(), "retries_exhausted".into())
+    );
     let walk = "INIT GENERATING TESTING PATCHING TESTING PATCHING TESTING FAILED";
     assert_eq!(project.phases().join(" "), walk);
     assert_eq!(server.count(), 3);
@@ -137,7 +140,7 @@ fn the_patch_prompt_has_the_failure_and_the_current_files() {
     let requests = server.requests();
     assert!(
         requests[0]
-            .said()
+            .text()
             .contains("Write the answer to answer.txt.")
     );
     for expected in [
@@ -148,9 +151,9 @@ fn the_patch_prompt_has_the_failure_and_the_current_files() {
         "notes.md",
     ] {
         assert!(
-            requests[1].said().contains(expected),
+            requests[1].text().contains(expected),
             "no {expected:?} in\n{}",
-            requests[1].said()
+            requests[1].text()
         );
     }
 }
@@ -183,7 +186,7 @@ fn retries_are_clamped_and_the_command_line_overrides_the_spec() {
             "{spec:?} {arguments:?}"
         );
         let named = ran.stderr.contains("max_retries") || ran.stderr.contains("max-retries");
-        assert_eq!(named, warned, "{}", ran.story());
+        assert_eq!(named, warned, "{}", ran.transcript());
     };
     check("max_retries: 7\n", &[], 7, false);
     check("max_retries: 0\n", &[], 1, true);
@@ -240,12 +243,12 @@ fn a_finished_run_reports_its_result_again_without_a_request() {
         let server = Server::start([reply::answer(line), reply::answer(line)]);
         let project = Project::with(answer_spec() + "max_retries: 1\n", &server);
         let first = project.run(RUN_JSON).exits(code);
-        let before = (server.count(), project.picture());
+        let before = (server.count(), project.files());
         let again = project.run(RUN_JSON).exits(code);
-        assert_eq!((server.count(), project.picture()), before);
+        assert_eq!((server.count(), project.files()), before);
         assert_eq!(
-            (first.verdict(), &first.result()["usage"]),
-            (again.verdict(), &again.result()["usage"])
+            (first.outcome_and_reason(), &first.result()["usage"]),
+            (again.outcome_and_reason(), &again.result()["usage"])
         );
     }
 }
@@ -315,7 +318,7 @@ fn input_files_are_copied_before_the_first_answer_and_are_part_of_the_hash() {
     let project = Project::with(&spec, &server).file("specs/starter/hello.txt", "hello-there\n");
     let project = project.file("specs/given.txt", "given\n");
     project.run(RUN).exits(0);
-    assert!(server.requests()[0].said().contains("hello-there"));
+    assert!(server.requests()[0].text().contains("hello-there"));
     assert_eq!(project.workspace("deep/down.txt"), "hello-there\n");
     let hash = project.state_text("spec_hash");
     project.write("specs/starter/hello.txt", "good-bye\n");
@@ -345,7 +348,10 @@ fn a_template_without_a_further_round_is_a_patch_error() {
         .spec(spec)
         .file("specs/template/0/made.txt", "x\n");
     let ran = project.run(RUN_JSON).exits(1);
-    assert_eq!(ran.verdict(), ("FAILED".into(), "patch_error".into()));
+    assert_eq!(
+        ran.outcome_and_reason(),
+        ("FAILED".into(), "patch_error".into())
+    );
 }
 
 #[test]
@@ -370,7 +376,7 @@ fn a_workspace_of_many_files_makes_a_bounded_prompt() {
     project.run(RUN).exits(1);
     let request = &server.requests()[1];
     assert!(request.raw.len() < 1 << 20, "{} bytes", request.raw.len());
-    let said = request.said();
+    let said = request.text();
     assert!(
         said.contains("path=\"answer.txt\"") && said.contains("more files"),
         "{}",

@@ -37,7 +37,7 @@ fn checks_hidden_checks_and_environments_share_no_cache() {
     ]);
     let project = Project::with(spec, &server);
     let ran = project.run(RUN_JSON).exits(0);
-    assert_eq!(ran.result()["retry_count"], 1, "{}", ran.story());
+    assert_eq!(ran.result()["retry_count"], 1, "{}", ran.transcript());
     assert_eq!(project.workspace("seen-by-check"), "of-check\n");
     assert_eq!(project.workspace("seen-by-agent"), "of-agent\n");
     assert_eq!(
@@ -79,7 +79,12 @@ fn a_check_does_not_run_a_test_program_that_a_tool_overwrote() {
         .env("HOME", &home.to_string_lossy())
         .env("XDG_CACHE_HOME", &cache);
     let ran = project.run(RUN_JSON).exits(1);
-    assert_eq!(ran.verdict().1, "retries_exhausted", "{}", ran.story());
+    assert_eq!(
+        ran.outcome_and_reason().1,
+        "retries_exhausted",
+        "{}",
+        ran.transcript()
+    );
     let forged = server.requests()[2].result().text;
     assert!(
         forged.contains("forged "),
@@ -178,7 +183,7 @@ fn generated_files_of_programs_are_not_shown_to_the_model() {
     let told: Vec<String> = server
         .requests()
         .iter()
-        .map(|request| request.said())
+        .map(|request| request.text())
         .collect();
     let report = told[1].find("## Check").unwrap_or(told[1].len());
     for name in names {
@@ -203,7 +208,7 @@ fn a_hard_link_out_of_the_workspace_is_not_shown_to_the_model() {
     );
     let project = project.spec(checked_by(&script));
     project.run(&[RUN, &["--no-sandbox"]].concat()).exits(0);
-    let told = server.requests()[1].said();
+    let told = server.requests()[1].text();
     assert!(
         !told.contains("PRECIOUS-8831") && told.contains("linked.txt"),
         "{told}"

@@ -44,7 +44,7 @@ fn all_checks_run_in_order_and_all_must_pass() {
         project.workspace("order"),
         "one\ntwo\nthree\none\ntwo\nthree\n"
     );
-    assert!(server.requests()[1].said().contains("told-by-two"));
+    assert!(server.requests()[1].text().contains("told-by-two"));
     let finished: Vec<_> = project
         .events("ScriptOutput")
         .iter()
@@ -63,7 +63,7 @@ fn a_sandbox_denial_is_explained_to_the_model() {
     let server = Server::start([reply::answer("41"), reply::answer("42"), third]);
     let project = Project::with(spec(&checks), &server);
     let ran = project.run(RUN_JSON).exits(0);
-    let (first, second) = (server.requests()[1].said(), server.requests()[2].said());
+    let (first, second) = (server.requests()[1].text(), server.requests()[2].text());
     assert!(
         first.contains("write outside workspace refused: /srv/x; write below the workspace"),
         "{first}"
@@ -154,7 +154,10 @@ fn a_check_timeout_fails_the_run_and_leaves_no_process() {
     );
     let project = project.spec(spec(&[("slow", &script, "timeout: 1")]));
     let ran = project.run(RUN_JSON).exits(1);
-    assert_eq!(ran.verdict(), ("FAILED".into(), "check_timeout".into()));
+    assert_eq!(
+        ran.outcome_and_reason(),
+        ("FAILED".into(), "check_timeout".into())
+    );
     assert_eq!(project.state()["last_test_exit_code"], 124);
     assert!(project.state_text("last_test_output").contains("so-far"));
     until("the daemons are gone", || processes(&[&marker]).is_empty());
@@ -170,7 +173,7 @@ fn a_timeout_can_be_handed_to_the_model() {
     );
     project.run(RUN).exits(0);
     assert_eq!(project.state()["retry_count"], 1);
-    assert!(server.requests()[1].said().contains("slow"));
+    assert!(server.requests()[1].text().contains("slow"));
 }
 
 #[test]
@@ -196,7 +199,7 @@ fn a_death_by_signal_has_its_exit_code_and_is_reported() {
         );
         project.run(RUN).exits(1);
         assert_eq!(project.state()["last_test_exit_code"], code, "{command}");
-        let said = server.requests()[1].said();
+        let said = server.requests()[1].text();
         assert!(
             told.iter().any(|word| said.contains(word)),
             "{command}: {said}"
@@ -243,7 +246,7 @@ fn long_output_is_bounded_and_its_end_is_kept() {
     let server = Server::start([reply::answer("41"), reply::answer("42")]);
     let project = Project::with(checked_by(script), &server);
     project.run(RUN).exits(0);
-    let said = server.requests()[1].said();
+    let said = server.requests()[1].text();
     assert!(
         said.contains("first-line") && said.contains("last-line"),
         "{}",
@@ -261,7 +264,7 @@ fn output_is_data_for_the_model_and_the_log() {
     let server = Server::start([reply::answer("41"), reply::answer("42")]);
     let project = Project::with(checked_by(script), &server);
     project.run(RUN).exits(0);
-    let said = server.requests()[1].said();
+    let said = server.requests()[1].text();
     assert!(!said.contains('\u{1b}') && said.contains("red"), "{said}");
     assert!(said.contains("100%") && !said.contains("10%\r"), "{said}");
     assert!(project.events("forged").is_empty());
@@ -283,10 +286,10 @@ fn a_hidden_check_runs_last_and_the_model_never_sees_it() {
     project.run(RUN).exits(0);
     for request in server.requests() {
         for word in ["the-solution", "said-by-exam", "secret.txt"] {
-            assert!(!request.said().contains(word), "{word} was said");
+            assert!(!request.text().contains(word), "{word} was said");
         }
     }
-    let told = server.requests()[2].said();
+    let told = server.requests()[2].text();
     assert!(
         told.contains("hidden") || told.contains("exam"),
         "the model learns that it failed: {told}"
@@ -377,7 +380,12 @@ fn a_pass_needs_executed_tests() {
             &server,
         );
         let ran = project.run(RUN);
-        assert_eq!(ran.code, Some(code), "{script} {more}\n{}", ran.story());
+        assert_eq!(
+            ran.code,
+            Some(code),
+            "{script} {more}\n{}",
+            ran.transcript()
+        );
     };
     let unittest =
         |ran: u32| format!("printf -- '-----\\nRan {ran} tests in 0.001s\\n\\nOK\\n' >&2");
@@ -408,9 +416,9 @@ fn a_real_suite_is_recognised() {
     let project = Project::with(spec, &server).file("specs/test_calc.py", test);
     project.run(RUN).exits(0);
     assert!(
-        server.requests()[1].said().contains("AssertionError"),
+        server.requests()[1].text().contains("AssertionError"),
         "{}",
-        server.requests()[1].said()
+        server.requests()[1].text()
     );
     assert_eq!(project.events("ScriptOutput")[1]["tests"]["executed"], 1);
     assert_eq!(
@@ -438,7 +446,7 @@ fn protected_files_keep_the_content_the_user_gave() {
     assert_eq!(project.workspace("tests/t.txt"), "original\n");
     assert!(!project.exists("workspace/tests/extra.txt"));
     assert!(
-        server.requests()[1].said().contains("tests/t.txt"),
+        server.requests()[1].text().contains("tests/t.txt"),
         "the model is told"
     );
     assert!(!project.events("ProtectedRestored").is_empty());
@@ -471,7 +479,7 @@ fn files_that_control_a_test_runner_are_a_violation() {
         let project = Project::with(checked_by("true"), &server);
         let ran = project.run(RUN_JSON).exits(2);
         assert_eq!(
-            ran.verdict(),
+            ran.outcome_and_reason(),
             ("FAILED".into(), "safety_violation".into()),
             "{path}"
         );
@@ -505,9 +513,9 @@ fn files_that_may_control_a_test_runner_are_noted() {
         assert!(
             ran.result()["notes"].to_string().contains(name),
             "{}",
-            ran.story()
+            ran.transcript()
         );
-        assert!(ran.stderr.contains(name), "{}", ran.story());
+        assert!(ran.stderr.contains(name), "{}", ran.transcript());
         assert!(
             project
                 .events("NoteAdded")
@@ -596,7 +604,7 @@ fn a_check_that_empties_the_workspace_has_not_passed() {
     project.run(RUN).exits(0);
     assert!(
         server.requests()[1]
-            .said()
+            .text()
             .contains("emptied the workspace")
     );
 }
@@ -610,7 +618,10 @@ fn a_workspace_replaced_by_a_link_is_a_violation() {
     let ran = project
         .run(&["run", "--spec", "specs/spec.yaml", "--json", "--no-sandbox"])
         .exits(2);
-    assert_eq!(ran.verdict(), ("FAILED".into(), "safety_violation".into()));
+    assert_eq!(
+        ran.outcome_and_reason(),
+        ("FAILED".into(), "safety_violation".into())
+    );
     assert_eq!(
         fs::read_dir(project.outside("precious")).unwrap().count(),
         0

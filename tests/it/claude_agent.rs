@@ -54,7 +54,7 @@ fn works(calls: Value) -> String {
 }
 
 fn with(more: &str, plans: &[String]) -> (Project, Claude) {
-    Claude::stand_in(Project::new().spec(spec(more)), plans)
+    Claude::fake(Project::new().spec(spec(more)), plans)
 }
 
 fn result_text(result: &Value) -> &str {
@@ -81,7 +81,7 @@ fn environments_are_offered_called_and_logged() {
         &[works(calls), works(json!([bash("echo 42 > answer.txt")]))],
     );
     project.run(RUN).exits(0);
-    let kept = claude.kept(0);
+    let kept = claude.stored(0);
     let names: Vec<&Value> = kept[1]["result"]["tools"]
         .as_array()
         .unwrap()
@@ -126,7 +126,7 @@ fn invalid_mcp_messages_are_answered() {
     ]);
     let (project, claude) = with("", &[works(calls)]);
     project.run(RUN).exits(0);
-    let kept = claude.kept(0);
+    let kept = claude.stored(0);
     assert_eq!(
         (&kept[2]["error"]["code"], &kept[3]["error"]["code"]),
         (&json!(-32700), &json!(-32601))
@@ -138,7 +138,7 @@ fn an_abandoned_call_is_interrupted() {
     let (project, _) = with("", &[]);
     let leave = json!(["leave", {"command": format!("echo 42 > answer.txt; sleep {}", project.marker())},
                        project.path("workspace/answer.txt")]);
-    let (project, _claude) = Claude::stand_in(project, &[works(json!([leave]))]);
+    let (project, _claude) = Claude::fake(project, &[works(json!([leave]))]);
     project.run(RUN).exits(0);
     assert_eq!(project.events("ToolReturned").len(), 1);
     project.nothing_left();
@@ -180,7 +180,7 @@ fn checks_run_after_the_last_turn_of_claude() {
     assert_eq!(project.state()["usage"]["llm_calls"], 4);
     let (project, claude) = with(", max_turns: 3", &[over("echo 41 > answer.txt")]);
     assert_eq!(
-        project.run(RUN_JSON).exits(1).verdict(),
+        project.run(RUN_JSON).exits(1).outcome_and_reason(),
         ("FAILED".into(), "max_turns".into())
     );
     assert_eq!(claude.count(), 1);
@@ -190,8 +190,11 @@ fn checks_run_after_the_last_turn_of_claude() {
 fn claude_ends_with_the_phase() {
     let (project, _) = with("", &[]);
     let plan = format!("sleep {}", project.marker());
-    let (project, _claude) = Claude::stand_in(project.spec(spec(", phase_timeout: 0.5")), &[plan]);
-    assert_eq!(project.run(RUN_JSON).exits(1).verdict().1, "phase_timeout");
+    let (project, _claude) = Claude::fake(project.spec(spec(", phase_timeout: 0.5")), &[plan]);
+    assert_eq!(
+        project.run(RUN_JSON).exits(1).outcome_and_reason().1,
+        "phase_timeout"
+    );
     project.nothing_left();
 }
 
@@ -202,7 +205,7 @@ fn a_run_killed_in_a_call_continues_the_session_without_repeating_it() {
         bash("echo before"),
         bash(&format!("echo once >> count; sleep {}", project.marker()))
     ]));
-    let (project, claude) = Claude::stand_in(
+    let (project, claude) = Claude::fake(
         project,
         &[stuck, works(json!([bash("echo 42 > answer.txt")]))],
     );
@@ -263,7 +266,7 @@ fn replays(project: Project) {
     );
     let project = project.env("PATH", "/usr/bin:/bin");
     let ran = project.run(&["run", "--spec", "specs/spec.yaml", "--replay", &log]);
-    let story = ran.story();
+    let story = ran.transcript();
     ran.exits(0);
     let mut now = project.workspace_files();
     // A call without a result is not run again, so its effect is missing.
@@ -366,7 +369,7 @@ fn the_real_program_works_with_our_environments() {
         ]
     );
     assert!(asked[0].raw.len() < 20_000, "{} bytes", asked[0].raw.len());
-    let said = asked[1].said();
+    let said = asked[1].text();
     assert!(
         said.contains("/workspace\n") && said.contains("[screen of bash]"),
         "{said}"
@@ -406,7 +409,7 @@ fn a_session_of_the_real_program_continues_after_a_kill_in_a_call() {
     running.wait();
     project.run(RUN).exits(0);
     let asked = asked(&server);
-    let said = asked[1].said();
+    let said = asked[1].text();
     assert!(
         said.contains("# Task") && said.contains("environments were restarted"),
         "{said}"
@@ -424,7 +427,10 @@ fn the_real_program_respects_max_turns() {
     let Some(project) = real_project(&server, ", max_turns: 2") else {
         return;
     };
-    assert_eq!(project.run(RUN_JSON).exits(1).verdict().1, "max_turns");
+    assert_eq!(
+        project.run(RUN_JSON).exits(1).outcome_and_reason().1,
+        "max_turns"
+    );
     assert_eq!(asked(&server).len(), 2);
     project.nothing_left();
 }

@@ -21,7 +21,7 @@ fn answer(line: &str) -> String {
 }
 
 fn with(plans: &[String]) -> (Project, Claude) {
-    Claude::stand_in(Project::new().spec(spec("")), plans)
+    Claude::fake(Project::new().spec(spec("")), plans)
 }
 
 /// A plan whose result is an error with these fields.
@@ -139,7 +139,7 @@ fn claude_starts_without_tools_in_an_empty_private_folder() {
 fn settings_of_the_spec_are_passed_to_claude() {
     let text = spec(", model: opus, effort: high, base_url: 'http://127.0.0.1:7'")
         + "budget: {usd: 0.5}\n";
-    let (project, claude) = Claude::stand_in(
+    let (project, claude) = Claude::fake(
         Project::new().spec(text),
         &[answers(&answer("41")), answers(&answer("42"))],
     );
@@ -177,9 +177,9 @@ fn the_budget_may_be_exceeded_by_one_answer() {
     let plan = format!("{}exit 1\n", says(&stream(&answer("41"), &result)));
     let text = spec("") + "budget: {usd: 0.01}\n";
     let (project, claude) =
-        Claude::stand_in(Project::new().spec(text), &[plan, answers(&answer("42"))]);
+        Claude::fake(Project::new().spec(text), &[plan, answers(&answer("42"))]);
     let ran = project.run(RUN_JSON).exits(1);
-    assert_eq!(ran.verdict(), ("FAILED".into(), "budget".into()));
+    assert_eq!(ran.outcome_and_reason(), ("FAILED".into(), "budget".into()));
     assert_eq!(claude.count(), 1, "nothing is asked when nothing is left");
     assert_eq!(project.workspace("answer.txt"), "41\n");
 }
@@ -189,7 +189,7 @@ fn a_budget_spent_within_an_answer_ends_the_run() {
     let result = json!({"subtype": "error_max_budget_usd", "is_error": true, "stop_reason": null});
     let (project, _claude) = with(&[format!("{}exit 1\n", says(&stream("I", &result)))]);
     assert_eq!(
-        project.run(RUN_JSON).exits(1).verdict(),
+        project.run(RUN_JSON).exits(1).outcome_and_reason(),
         ("FAILED".into(), "budget".into())
     );
 }
@@ -246,7 +246,7 @@ fn a_login_or_rate_limit_error_pauses_the_run() {
     ];
     for (plan, reason) in cases {
         let (project, claude) = with(&[plan.clone(), answers(&answer("42"))]);
-        let verdict = project.run(RUN_JSON).exits(4).verdict();
+        let verdict = project.run(RUN_JSON).exits(4).outcome_and_reason();
         assert_eq!((verdict.1.as_str(), claude.count()), (reason, 1), "{plan}");
         assert_eq!(project.state_text("state"), "GENERATING");
         project.run(RUN).exits(0);
@@ -265,7 +265,7 @@ fn a_permanent_error_fails_the_run() {
     )]);
     let ran = project.run(RUN_JSON).exits(1);
     assert_eq!(
-        (ran.verdict().1.as_str(), claude.count()),
+        (ran.outcome_and_reason().1.as_str(), claude.count()),
         ("generation_error", 1)
     );
     assert!(
@@ -300,7 +300,7 @@ fn a_temporary_error_is_retried_in_the_same_session() {
     );
     let (project, claude) = with(&vec!["exit 3".to_owned(); 6]);
     assert_eq!(
-        project.run(RUN_JSON).exits(4).verdict().1,
+        project.run(RUN_JSON).exits(4).outcome_and_reason().1,
         "provider_unavailable"
     );
     assert_eq!(claude.count(), 5);
@@ -319,8 +319,11 @@ fn four_retries_reported_by_claude_in_a_row_pause_the_run() {
     ] {
         let (project, _) = with(&[]);
         let plan = format!("{}exec sleep {}", often(4, status), project.marker());
-        let (project, _claude) = Claude::stand_in(project, &[plan]);
-        assert_eq!(project.run(RUN_JSON).exits(4).verdict().1, reason);
+        let (project, _claude) = Claude::fake(project, &[plan]);
+        assert_eq!(
+            project.run(RUN_JSON).exits(4).outcome_and_reason().1,
+            reason
+        );
         project.nothing_left();
     }
     let twice = format!(
@@ -338,10 +341,10 @@ fn a_silent_claude_is_stopped() {
     let init = says("{\"type\":\"system\",\"subtype\":\"init\"}");
     let project = Project::new().spec(spec(", idle_timeout: 0.2"));
     let plans = vec![format!("{init}sleep {0} & sleep {0}", project.marker()); 5];
-    let (project, claude) = Claude::stand_in(project, &plans);
+    let (project, claude) = Claude::fake(project, &plans);
     let ran = project.run(RUN_JSON).exits(4);
     assert_eq!(
-        (ran.verdict().1.as_str(), claude.count()),
+        (ran.outcome_and_reason().1.as_str(), claude.count()),
         ("provider_unavailable", 5)
     );
     assert!(
@@ -364,8 +367,7 @@ fn floods_and_endless_lines_are_bounded() {
             answers(&answer("42"))
         ),
     ];
-    let (project, claude) =
-        Claude::stand_in(Project::new().spec(spec(", idle_timeout: 3")), &plans);
+    let (project, claude) = Claude::fake(Project::new().spec(spec(", idle_timeout: 3")), &plans);
     project
         .run(RUN)
         .exits(0)
@@ -384,7 +386,7 @@ fn the_process_tree_of_claude_ends_with_it() {
         project.marker()
     );
     let (project, _claude) =
-        Claude::stand_in(project, &[format!("{daemons}\n{}", answers(&answer("42")))]);
+        Claude::fake(project, &[format!("{daemons}\n{}", answers(&answer("42")))]);
     project.run(RUN).exits(0);
     project.nothing_left();
     for (signal, code) in [(Signal::TERM, Some(143)), (Signal::KILL, None)] {
@@ -437,7 +439,7 @@ fn an_answer_outside_the_format_gets_a_reminder() {
 #[test]
 fn a_prompt_never_starts_with_a_slash_command() {
     let spec = spec(", prompts: own");
-    let (project, claude) = Claude::stand_in(
+    let (project, claude) = Claude::fake(
         Project::new()
             .spec(spec)
             .file("specs/own/generate.md", "/clear {{spec}}"),
@@ -474,9 +476,9 @@ fn a_replay_needs_no_claude() {
 #[test]
 fn without_claude_the_run_is_refused_before_any_change() {
     let project = Project::new().spec(spec("")).env("PATH", "/usr/bin:/bin");
-    let before = project.picture();
+    let before = project.files();
     project.run(RUN).exits(64).says("claude is not on PATH");
-    assert_eq!(project.picture(), before);
+    assert_eq!(project.files(), before);
 }
 
 #[test]

@@ -41,8 +41,8 @@ fn the_real_program_builds() {
     let asked = asked(&server);
     assert_eq!(asked.len(), 2);
     assert_eq!(asked[0].body["tools"], Value::Array(vec![]));
-    assert!(asked[0].said().contains("Write the answer to answer.txt"));
-    assert!(asked[1].said().contains("answer.txt says 41"));
+    assert!(asked[0].text().contains("Write the answer to answer.txt"));
+    assert!(asked[1].text().contains("answer.txt says 41"));
     assert!(asked[0].raw.len() < 20_000, "{} bytes", asked[0].raw.len());
     let usage = project.state()["usage"].clone();
     assert_eq!(
@@ -133,7 +133,7 @@ fn errors_of_the_real_program_are_classified() {
             return;
         };
         assert_eq!(
-            project.run(RUN_JSON).exits(code).verdict().1,
+            project.run(RUN_JSON).exits(code).outcome_and_reason().1,
             reason,
             "{status}"
         );
@@ -145,7 +145,7 @@ fn errors_of_the_real_program_are_classified() {
     };
     let project = project.without("ANTHROPIC_API_KEY");
     assert_eq!(
-        project.run(RUN_JSON).exits(4).verdict().1,
+        project.run(RUN_JSON).exits(4).outcome_and_reason().1,
         "provider_unauthorized"
     );
     assert_eq!(asked(&server).len(), 0);

@@ -13,15 +13,15 @@ use crate::support::server::Server;
 
 /// The command is refused with this code and reason, and nothing in the root has changed.
 fn check_refused(project: &Project, arguments: &[&str], code: i32, reason: &str) -> Ran {
-    let before = project.picture();
+    let before = project.files();
     let ran = project.run(arguments).exits(code);
     assert_eq!(
-        ran.verdict(),
+        ran.outcome_and_reason(),
         ("REFUSED".into(), reason.into()),
         "{}",
-        ran.story()
+        ran.transcript()
     );
-    assert_eq!(project.picture(), before, "{}", ran.story());
+    assert_eq!(project.files(), before, "{}", ran.transcript());
     assert!(!ran.stderr.is_empty());
     ran
 }
@@ -83,9 +83,13 @@ fn help_and_version_go_to_stdout() {
         &["serve", "--help"],
     ] {
         let ran = project.run(arguments).exits(0);
-        assert!(ran.stdout.contains("--root"), "{}", ran.story());
+        assert!(ran.stdout.contains("--root"), "{}", ran.transcript());
         for unbuilt in ["workflow", "diagram", "--continue", "--keep-best", "--jobs"] {
-            assert!(!ran.stdout.contains(unbuilt), "{unbuilt}\n{}", ran.story());
+            assert!(
+                !ran.stdout.contains(unbuilt),
+                "{unbuilt}\n{}",
+                ran.transcript()
+            );
         }
     }
     assert!(
@@ -104,7 +108,7 @@ fn check_spec(text: &str, named: &str) {
     assert!(
         ran.stderr.contains("spec.yaml") && ran.stderr.contains(named),
         "{named:?}\n{}",
-        ran.story()
+        ran.transcript()
     );
 }
 
@@ -147,7 +151,7 @@ fn a_mistake_is_reported_with_line_and_column() {
     let project =
         Project::new().spec("name: x\ndescription: y\nchecks:\n  - name: a\n    comand: [true]\n");
     let ran = check_refused(&project, RUN_JSON, 65, "spec_invalid");
-    assert!(ran.stderr.contains(":5:5"), "{}", ran.story());
+    assert!(ran.stderr.contains(":5:5"), "{}", ran.transcript());
 }
 
 #[test]
@@ -192,7 +196,7 @@ fn a_spec_may_be_json_or_markdown() {
         server
             .requests()
             .iter()
-            .all(|request| request.said().contains("Build the-thing."))
+            .all(|request| request.text().contains("Build the-thing."))
     );
 }
 
@@ -228,7 +232,7 @@ fn status_prints_the_state_and_changes_nothing() {
     let server = Server::start([reply::answer("41"), reply::status(401)]);
     let project = Project::with(answer_spec(), &server);
     project.run(RUN).exits(4);
-    let before = project.picture();
+    let before = project.files();
     let shown: Value =
         serde_json::from_str(&project.run(&["status", "--json"]).exits(0).stdout).unwrap();
     assert_eq!(shown, project.state());
@@ -236,7 +240,7 @@ fn status_prints_the_state_and_changes_nothing() {
     for word in ["PATCHING", "specs/spec.yaml", &project.state_text("run_id")] {
         assert!(readable.contains(word), "no {word} in\n{readable}");
     }
-    assert_eq!(project.picture(), before);
+    assert_eq!(project.files(), before);
 }
 
 #[test]
@@ -266,7 +270,7 @@ fn a_corrupt_state_is_kept_and_exits_3_until_reset() {
         for _ in 0..2 {
             let ran = project.run(RUN_JSON).exits(3);
             assert_eq!(
-                ran.verdict(),
+                ran.outcome_and_reason(),
                 ("FAILED".into(), "state_corrupt".into()),
                 "{bad}"
             );
@@ -340,7 +344,7 @@ fn a_root_is_used_by_one_process_at_a_time() {
     assert!(
         ran.stderr.contains(&running.id().to_string()),
         "{}",
-        ran.story()
+        ran.transcript()
     );
     assert!(ran.result()["next"].is_string());
     project.run(&["reset"]).exits(75);
@@ -367,7 +371,11 @@ fn a_linked_workspace_or_logs_folder_is_refused() {
         check_refused(&project, RUN_JSON, 2, "safety_violation");
         assert_eq!(server.count(), 0);
         let reset = project.run(&["reset"]);
-        assert!(name == "logs" || reset.code == Some(2), "{}", reset.story());
+        assert!(
+            name == "logs" || reset.code == Some(2),
+            "{}",
+            reset.transcript()
+        );
         assert_eq!(
             fs::read_dir(project.outside("precious")).unwrap().count(),
             1
@@ -380,9 +388,16 @@ fn a_file_where_a_folder_belongs_is_refused() {
     for name in ["workspace", "logs"] {
         let project = Project::new().spec(answer_spec()).file(name, "mine\n");
         let ran = project.run(RUN_JSON);
-        assert!(matches!(ran.code, Some(2 | 64 | 74)), "{}", ran.story());
+        assert!(
+            matches!(ran.code, Some(2 | 64 | 74)),
+            "{}",
+            ran.transcript()
+        );
         assert_eq!(
-            (ran.verdict().0.as_str(), project.read(name).as_str()),
+            (
+                ran.outcome_and_reason().0.as_str(),
+                project.read(name).as_str()
+            ),
             ("REFUSED", "mine\n")
         );
     }
@@ -422,11 +437,11 @@ fn a_root_that_cannot_be_written_is_an_io_error() {
     let ran = project
         .run_in_shell("trap '' XFSZ; ulimit -f 0; exec \"$@\"", RUN_JSON)
         .exits(74);
-    assert_eq!(ran.verdict().1, "io_error");
+    assert_eq!(ran.outcome_and_reason().1, "io_error");
     assert!(
         ran.stderr.contains(&project.root().display().to_string()),
         "{}",
-        ran.story()
+        ran.transcript()
     );
     assert_eq!(server.count(), 0);
     project.run(RUN).exits(0);
@@ -466,7 +481,7 @@ fn every_outcome_is_one_json_object() {
             &server,
         );
         let ran = project.run(RUN_JSON).exits(code);
-        assert_eq!(ran.verdict(), (outcome.into(), reason.into()));
+        assert_eq!(ran.outcome_and_reason(), (outcome.into(), reason.into()));
         let result = ran.result();
         assert_eq!(result["run_id"], project.state()["run_id"]);
         assert_eq!(result["usage"], project.state()["usage"]);

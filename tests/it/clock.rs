@@ -74,7 +74,7 @@ fn a_corrupt_state_is_kept_before_the_epoch() {
 }
 
 /// Stops the process for longer than the limit, which the test has set to one second.
-fn stand_still(project: &Project, running: &crate::support::running::Running) {
+fn stop_for_a_while(project: &Project, running: &crate::support::running::Running) {
     running.signal(Signal::STOP);
     let status = format!("/proc/{}/stat", running.id());
     until("it stands still", || {
@@ -92,7 +92,7 @@ fn a_stopped_process_sends_no_burst_of_requests() {
     let project = Project::with(answer_spec(), &server).env("ORCHESTRATOR_IDLE_TIMEOUT", "1");
     let running = project.start(RUN);
     server.wait_for(1);
-    stand_still(&project, &running);
+    stop_for_a_while(&project, &running);
     running.wait().exits(0);
     assert!(server.count() <= 2, "{}", server.count());
 }
@@ -108,6 +108,6 @@ fn a_check_that_ended_in_time_while_we_were_stopped_passes() {
     running.signal(Signal::STOP);
     project.write("workspace/go", "");
     until("the check has ended", || project.exists("workspace/done"));
-    stand_still(&project, &running);
+    stop_for_a_while(&project, &running);
     running.wait().exits(0);
 }

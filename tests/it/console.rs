@@ -34,11 +34,11 @@ fn output_without_a_terminal_is_plain_text() {
     let (project, _server) = hostile_project();
     for arguments in [RUN, &["status"], RUN] {
         let ran = project.run(arguments);
-        assert!(!ran.stdout.is_empty(), "{}", ran.story());
+        assert!(!ran.stdout.is_empty(), "{}", ran.transcript());
         assert!(
             !has_control(&ran.stdout) && !has_control(&ran.stderr),
             "{:?}",
-            ran.story()
+            ran.transcript()
         );
     }
 }
@@ -54,20 +54,20 @@ fn quiet_prints_only_the_result() {
     assert!(
         quiet.stderr.len() < loud.stderr.len(),
         "{}\n{}",
-        quiet.story(),
-        loud.story()
+        quiet.transcript(),
+        loud.transcript()
     );
     assert!(
         !quiet.stderr.contains("TESTING") && !quiet.stderr.contains("PATCHING"),
         "{}",
-        quiet.story()
+        quiet.transcript()
     );
     assert_eq!(quiet.stdout.lines().count(), 1);
     let failed = run(&["--quiet"], "40").exits(1);
     assert!(
         !failed.stderr.trim().is_empty(),
         "a failure is told\n{}",
-        failed.story()
+        failed.transcript()
     );
 }
 
@@ -98,7 +98,11 @@ fn closed_or_unread_streams_do_not_stop_a_run() {
             let project = Project::with(answer_spec(), &server);
             let ran = project.run_in_shell(line, &[RUN, flag].concat());
             // A failure to print the result may be reported, but it is not an internal error and the run is complete.
-            assert!(matches!(ran.code, Some(0 | 74)), "{line}\n{}", ran.story());
+            assert!(
+                matches!(ran.code, Some(0 | 74)),
+                "{line}\n{}",
+                ran.transcript()
+            );
             assert_eq!(project.state()["state"], "SUCCESS", "{line}");
             assert_eq!(project.workspace_names(), ["answer.txt"], "{line}");
         }
@@ -121,11 +125,11 @@ fn the_result_names_the_outcome_and_the_next_command() {
     assert!(
         ran.stderr.contains("run --spec specs/spec.yaml"),
         "{}",
-        ran.story()
+        ran.transcript()
     );
     assert!(
         ran.stderr.contains(&project.state_text("run_id")),
         "{}",
-        ran.story()
+        ran.transcript()
     );
 }

@@ -42,7 +42,7 @@ pub fn traced(project: &Project, options: &[&str]) -> Ran {
     let always = ["-f", "--detach-on=execve", "-qq", "-e", "signal=none"];
     let arguments = [&always[..], options, &[BINARY], RUN].concat();
     let ran = Running::start(project.command("strace", &arguments), project.root()).wait();
-    assert!(!ran.stderr.contains("strace: "), "{}", ran.story());
+    assert!(!ran.stderr.contains("strace: "), "{}", ran.transcript());
     ran
 }
 
@@ -118,14 +118,14 @@ fn disturb_everywhere(
         for number in numbers(&from_a_template(), call) {
             let (project, fault) = (from_a_template(), fault(number));
             let ran = disturbed(&project, call, &fault);
-            assert!(expected(&ran), "{call} {fault}\n{}", ran.story());
+            assert!(expected(&ran), "{call} {fault}\n{}", ran.transcript());
             let again = project.run(RUN);
             assert_eq!(
                 again.code,
                 Some(0),
                 "{call} {fault}\n{}\nthen\n{}",
-                ran.story(),
-                again.story()
+                ran.transcript(),
+                again.transcript()
             );
             assert_eq!(end(&project), goal, "{call} {fault}");
             project.nothing_left();
@@ -141,7 +141,7 @@ fn killed(ran: &Ran) -> bool {
 }
 
 /// It stopped with a message, or succeeded anyway.
-fn stopped_or_went_on(ran: &Ran) -> bool {
+fn stopped_or_succeeded(ran: &Ran) -> bool {
     matches!(ran.code, Some(0 | 74))
 }
 
@@ -200,12 +200,12 @@ fn a_run_continues_after_one_disk_error_at_any_point() {
         disturb_everywhere(
             "write",
             |number| format!("error=ENOSPC:when={number}"),
-            stopped_or_went_on,
+            stopped_or_succeeded,
         );
         disturb_everywhere(
             "fsync renameat",
             |number| format!("error=EIO:when={number}"),
-            stopped_or_went_on,
+            stopped_or_succeeded,
         );
     }
 }
@@ -216,7 +216,7 @@ fn a_run_continues_after_a_full_disk_at_any_point() {
         disturb_everywhere(
             "write",
             |number| format!("error=ENOSPC:when={number}+"),
-            stopped_or_went_on,
+            stopped_or_succeeded,
         );
     }
 }
@@ -224,7 +224,7 @@ fn a_run_continues_after_a_full_disk_at_any_point() {
 /// The answers in all logs of the project.
 pub fn recorded(project: &Project) -> usize {
     let logs = project
-        .picture()
+        .files()
         .into_iter()
         .filter(|(path, _)| path.starts_with("logs/"));
     logs.map(|(_, content)| {
@@ -242,7 +242,7 @@ fn a_run_killed_at_any_sync_requests_no_recorded_answer_again() {
     }
     let model = || {
         Server::answering(
-            |request| match request.said().contains("answer.txt says 41") {
+            |request| match request.text().contains("answer.txt says 41") {
                 true => reply::answer("42"),
                 false => reply::answer("41"),
             },

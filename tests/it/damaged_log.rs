@@ -30,7 +30,7 @@ impl Paused {
             .map(|line| line.as_bytes().to_vec())
             .collect();
         Paused {
-            picture: project.picture(),
+            picture: project.files(),
             log,
             lines,
             project,
@@ -50,7 +50,7 @@ impl Paused {
 
     /// Restores the root, with a flipped byte in each of these lines.
     fn with_damage(&self, damaged: &[usize]) {
-        self.project.put_back(&self.picture);
+        self.project.restore(&self.picture);
         let mut lines = self.lines.clone();
         for index in damaged {
             let middle = lines[*index].len() / 2;
@@ -102,7 +102,7 @@ fn an_unreadable_line_of_a_conversation_repeats_no_request_and_no_call() {
         let server = Server::start([solve(), done()]);
         let ran = paused.project.run_with(&server, RUN_JSON);
         let what = format!("line {}, {event}", index + 1);
-        assert_eq!(ran.code, Some(0), "{what}: {}", ran.story());
+        assert_eq!(ran.code, Some(0), "{what}: {}", ran.transcript());
         assert_eq!(server.count(), 2, "{what}: an answer was bought again");
         assert_eq!(
             paused.project.workspace("trace"),
@@ -120,9 +120,9 @@ fn an_unreadable_line_of_a_conversation_repeats_no_request_and_no_call() {
                 .unwrap()
                 .contains(&json!(note)),
             "{what}: {}",
-            ran.story()
+            ran.transcript()
         );
-        assert!(ran.stderr.contains(&note), "{what}: {}", ran.story());
+        assert!(ran.stderr.contains(&note), "{what}: {}", ran.transcript());
         assert!(paused.kept().is_empty(), "{what}: nothing is cut off");
         paused.answered_places();
     }
@@ -177,7 +177,7 @@ fn an_unreadable_line_in_files_mode_repeats_no_readable_answer() {
         let server = Server::start([reply::answer("42")]);
         let ran = paused.project.run_with(&server, RUN_JSON);
         let what = format!("line {}, {event}", index + 1);
-        assert_eq!(ran.code, Some(0), "{what}: {}", ran.story());
+        assert_eq!(ran.code, Some(0), "{what}: {}", ran.transcript());
         assert_eq!(server.count(), 1, "{what}: an answer was bought again");
         paused.answered_places();
     }

@@ -21,7 +21,7 @@ fn run(arguments: &[&str]) -> Project {
 fn files(project: &Project) -> String {
     let folder = format!("logs/{}/", project.state_text("run_id"));
     let files = project
-        .picture()
+        .files()
         .into_iter()
         .filter(|(path, _)| path.starts_with(&folder));
     files
@@ -111,7 +111,7 @@ fn a_conversation_writes_each_prompt_and_each_call_with_its_result() {
     project.run(DEBUG).exits(0);
     let folder = format!("logs/{}/", project.state_text("run_id"));
     let files: Vec<(String, Vec<u8>)> = project
-        .picture()
+        .files()
         .into_iter()
         .filter(|(path, _)| path.starts_with(&folder))
         .collect();

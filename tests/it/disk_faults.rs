@@ -86,7 +86,7 @@ fn a_torn_write_is_repaired() {
     undisturbed.run(RUN).exits(0);
     let goal = end(&undisturbed);
     let points = at_every_write("torn", |number, project, ran| {
-        assert_eq!(ran.signal, Some(9), "write {number}: {}", ran.story());
+        assert_eq!(ran.signal, Some(9), "write {number}: {}", ran.transcript());
         project
             .run_in_shell("unset FAULT_WRITE; exec \"$@\"", RUN)
             .exits(0);
@@ -102,7 +102,7 @@ fn a_short_write_is_completed() {
     undisturbed.run(RUN).exits(0);
     let goal = end(&undisturbed);
     at_every_write("short", |number, project, ran| {
-        assert_eq!(ran.code, Some(0), "write {number}: {}", ran.story());
+        assert_eq!(ran.code, Some(0), "write {number}: {}", ran.transcript());
         assert_eq!(end(project), goal, "write {number}");
     });
 }
@@ -133,13 +133,17 @@ fn a_disk_without_inodes_stops_the_run_and_no_answer_is_paid_twice() {
         let Some(ran) = in_private_mount_namespace(&project, &line, RUN) else {
             return;
         };
-        assert!(matches!(ran.code, Some(0 | 74)), "{names}: {}", ran.story());
+        assert!(
+            matches!(ran.code, Some(0 | 74)),
+            "{names}: {}",
+            ran.transcript()
+        );
         assert!(
             ran.code == Some(0) || ran.stderr.contains("No space left"),
             "{names}: {}",
-            ran.story()
+            ran.transcript()
         );
-        assert_eq!(server.count(), 1, "{names}: {}", ran.story());
+        assert_eq!(server.count(), 1, "{names}: {}", ran.transcript());
     }
 }
 
@@ -148,17 +152,17 @@ fn check_refused(what: &str, line: &str) {
     let server = Server::start([reply::answer("42")]);
     let project = Project::with(answer_spec(), &server);
     fs::create_dir(project.path("logs")).unwrap();
-    let before = project.picture();
+    let before = project.files();
     let Some(ran) = in_private_mount_namespace(&project, line, RUN_JSON) else {
         return;
     };
     if ran.code == Some(99) {
         return needs::skip(format!("{what} cannot be had here: {}", ran.stderr.trim()));
     }
-    assert_eq!(ran.code, Some(74), "{what}: {}", ran.story());
-    assert_eq!(ran.verdict().1, "io_error", "{what}");
+    assert_eq!(ran.code, Some(74), "{what}: {}", ran.transcript());
+    assert_eq!(ran.outcome_and_reason().1, "io_error", "{what}");
     assert_eq!(server.count(), 0, "{what}");
-    assert_eq!(project.picture(), before, "{what}");
+    assert_eq!(project.files(), before, "{what}");
 }
 
 #[test]
@@ -200,7 +204,11 @@ fn a_damaged_state_is_either_valid_or_corrupt() {
     let check = |bad: &[u8], what: String| {
         project.write("state.json", bad);
         let ran = project.run(&["status"]);
-        assert!(matches!(ran.code, Some(0 | 3)), "{what}: {}", ran.story());
+        assert!(
+            matches!(ran.code, Some(0 | 3)),
+            "{what}: {}",
+            ran.transcript()
+        );
         assert_eq!(fs::read(project.path("state.json")).unwrap(), bad, "{what}");
         ran.code
     };
@@ -242,11 +250,11 @@ fn a_failed_sync_stops_the_run() {
                     &fault,
                 ],
             );
-            assert_eq!(ran.code, Some(74), "{call} {number}: {}", ran.story());
+            assert_eq!(ran.code, Some(74), "{call} {number}: {}", ran.transcript());
             assert!(
                 ran.stderr.contains("Input/output error"),
                 "{call} {number}: {}",
-                ran.story()
+                ran.transcript()
             );
             let phase = fs::read(project.path("state.json"))
                 .ok()

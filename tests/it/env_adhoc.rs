@@ -62,7 +62,7 @@ fn absent(serving: &mut Serving, name: &str, why: &[&str]) {
     );
     assert!(!answer.sections().contains(&name));
     for text in why {
-        serving.until_says(text);
+        serving.until_stderr_has(text);
     }
 }
 
@@ -90,8 +90,8 @@ fn a_class_answers_keeps_state_and_has_a_screen() {
         serving.ask("nobody", "").fails(),
         "Unknown environment: nobody\nAvailable: bash, editor, one, python, two"
     );
-    serving.until_says("Loaded ad-hoc environment: one");
-    serving.until_says("Loaded ad-hoc environment: two");
+    serving.until_stderr_has("Loaded ad-hoc environment: one");
+    serving.until_stderr_has("Loaded ad-hoc environment: two");
     serving.end().exits(0);
 }
 
@@ -257,11 +257,11 @@ fn other_files_are_ignored_and_built_in_names_are_refused() {
         ("python", "env/python.yaml"),
         ("editor", "env/editor"),
     ] {
-        serving.until_says(&format!("Failed to load environment '{name}'"));
-        serving.until_says(file);
+        serving.until_stderr_has(&format!("Failed to load environment '{name}'"));
+        serving.until_stderr_has(file);
     }
-    serving.until_says("env/same.yaml");
-    serving.until_says("env/same:");
+    serving.until_stderr_has("env/same.yaml");
+    serving.until_stderr_has("env/same:");
     serving.end().exits(0);
 }
 
@@ -304,9 +304,9 @@ fn prints_of_a_module_go_to_stderr_with_its_name() {
         "an error",
         "asked",
     ] {
-        serving.until_says(&format!("[loud] {text}\n"));
+        serving.until_stderr_has(&format!("[loud] {text}\n"));
     }
-    serving.until_says("a child\n");
+    serving.until_stderr_has("a child\n");
     serving.end().exits(0);
 }
 

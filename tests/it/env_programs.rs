@@ -171,7 +171,7 @@ fn a_program_that_cannot_start_says_why() {
                 .fails()
                 .contains("Unknown environment")
         );
-        serving.until_says(&format!("Failed to load environment '{name}'"));
+        serving.until_stderr_has(&format!("Failed to load environment '{name}'"));
     }
     serving.end().exits(0);
     project.nothing_left();
@@ -378,7 +378,7 @@ fn a_silent_executable_runs_until_it_is_ended() {
             .request(&command("silent", "x").timeout(0.0))
             .is_running()
     );
-    serving.until_says("[silent] {\"type\":\"command\",\"command\":\"x\"}");
+    serving.until_stderr_has("[silent] {\"type\":\"command\",\"command\":\"x\"}");
     assert!(!serving.control("silent", "interrupt").is_running());
     assert!(
         serving

@@ -121,7 +121,7 @@ impl Bench {
     }
 
     /// Runs with a model that answers with these files, at most twice; returns the check in the result.
-    fn judge(&self, code: &[(&str, &str)]) -> (Project, Value) {
+    fn check(&self, code: &[(&str, &str)]) -> (Project, Value) {
         let tops: std::collections::BTreeSet<&str> = self
             .given
             .iter()
@@ -154,20 +154,20 @@ impl Bench {
         let ran = project.run(&arguments);
         let result = ran.result();
         let [check] = result["checks"].as_array().unwrap().as_slice() else {
-            panic!("{}", ran.story())
+            panic!("{}", ran.transcript())
         };
         assert_eq!(
             check["passed"] == json!(true),
             ran.code == Some(0),
             "{}",
-            ran.story()
+            ran.transcript()
         );
         let check = check.clone();
         (project, check)
     }
 
     fn passes(&self, code: &[(&str, &str)], executed: u32) -> Project {
-        let (project, check) = self.judge(code);
+        let (project, check) = self.check(code);
         let story = || format!("{check}\n{}", project.state_text("last_test_output"));
         assert_eq!(
             (&check["passed"], &check["tests"]["executed"]),
@@ -180,7 +180,7 @@ impl Bench {
 
     /// Exit code 0 is not a pass, and the reason contains this text.
     fn fails(&self, code: &[(&str, &str)], words: &str) -> Project {
-        let (project, check) = self.judge(code);
+        let (project, check) = self.check(code);
         let report = project.state_text("last_test_output");
         assert_eq!(check["passed"], json!(false), "{check}");
         assert!(

@@ -44,10 +44,10 @@ fn replies(name: &str) -> Vec<Reply> {
     let text =
         fs::read_to_string(repository().join(format!("tests/it/examples/{name}.json"))).unwrap();
     let turns: Vec<Value> = serde_json::from_str(&text).unwrap();
-    turns.iter().map(said).collect()
+    turns.iter().map(scripted_reply).collect()
 }
 
-fn said(turn: &Value) -> Reply {
+fn scripted_reply(turn: &Value) -> Reply {
     let calls = turn["calls"].as_array().unwrap();
     calls.iter().fold(
         reply::text(turn["text"].as_str().unwrap()),

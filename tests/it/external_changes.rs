@@ -23,8 +23,12 @@ fn check_log(what: &str, change: impl Fn(&Project), asked: usize) {
     change(&project);
     server.release();
     let ran = running.wait();
-    assert_eq!(ran.code, Some(74), "{what}: {}", ran.story());
-    assert!(ran.stderr.contains("the log"), "{what}: {}", ran.story());
+    assert_eq!(ran.code, Some(74), "{what}: {}", ran.transcript());
+    assert!(
+        ran.stderr.contains("the log"),
+        "{what}: {}",
+        ran.transcript()
+    );
     let again = project.start(RUN);
     if 1 < asked {
         server.wait_for(asked);
@@ -111,7 +115,7 @@ fn a_hanging_check_is_ended_at_its_timeout() {
         let project = Project::with(spec, &server);
         let ran = project.run(RUN_JSON).exits(1);
         assert_eq!(
-            ran.verdict(),
+            ran.outcome_and_reason(),
             ("FAILED".into(), "check_timeout".into()),
             "{what}"
         );
@@ -144,7 +148,7 @@ fn every_kind_of_check_exit_is_reported() {
         } else {
             "signal".to_owned()
         };
-        let said = server.requests()[1].said().to_lowercase();
+        let said = server.requests()[1].text().to_lowercase();
         assert!(said.contains(&words), "{script}: {said}");
     }
 }
@@ -174,7 +178,7 @@ fn a_check_that_cannot_start_fails_with_the_reason() {
         project.run(RUN).exits(1);
         assert_eq!(project.state()["last_test_exit_code"], 127, "{what}");
         assert!(
-            server.requests()[1].said().contains("cannot start"),
+            server.requests()[1].text().contains("cannot start"),
             "{what}"
         );
     }
@@ -228,7 +232,7 @@ fn a_state_of_another_version_is_reported_and_kept() {
         assert_eq!(server.count(), 1);
         assert!(
             project
-                .picture()
+                .files()
                 .values()
                 .any(|content| *content == state.to_string().into_bytes()),
             "{words}"
@@ -239,7 +243,7 @@ fn a_state_of_another_version_is_reported_and_kept() {
 #[test]
 fn the_root_is_locked_in_every_phase_and_free_after_a_kill() {
     let server = Server::answering(
-        |request| match request.said().contains("answer.txt says 41") {
+        |request| match request.text().contains("answer.txt says 41") {
             true => reply::answer("42").held(),
             false => reply::answer("41").held(),
         },
@@ -250,7 +254,12 @@ fn the_root_is_locked_in_every_phase_and_free_after_a_kill() {
     let mut running = project.start(RUN);
     let refused = || {
         let ran = project.run(RUN_JSON).exits(75);
-        assert_eq!(ran.verdict().1, "root_locked", "{}", ran.story());
+        assert_eq!(
+            ran.outcome_and_reason().1,
+            "root_locked",
+            "{}",
+            ran.transcript()
+        );
     };
     server.wait_for(1);
     refused();

@@ -11,12 +11,16 @@ const PRICE: &str = "generator: {price: {input: 3, output: 15}, max_tokens: 1600
 
 /// The command is refused with 64 and this message, and nothing was run or changed.
 fn check_refused(project: &Project, arguments: &[&str], words: &[&str]) -> Ran {
-    let before = project.picture();
+    let before = project.files();
     let ran = project.run(arguments).exits(64);
     for word in words {
-        assert!(ran.stderr.contains(word), "no {word:?}\n{}", ran.story());
+        assert!(
+            ran.stderr.contains(word),
+            "no {word:?}\n{}",
+            ran.transcript()
+        );
     }
-    assert_eq!(project.picture(), before, "{}", ran.story());
+    assert_eq!(project.files(), before, "{}", ran.transcript());
     ran
 }
 
@@ -43,10 +47,10 @@ fn workflow_flags_are_refused_with_a_spec() {
             &[flag[0]],
         );
         assert_eq!(
-            ran.verdict(),
+            ran.outcome_and_reason(),
             ("REFUSED".into(), "usage".into()),
             "{}",
-            ran.story()
+            ran.transcript()
         );
     }
     for flag in ["--continue", "--keep-best"] {
@@ -78,11 +82,11 @@ fn the_budget_flag_overrides_the_spec() {
             ran.code,
             Some(1 - requests),
             "{in_spec:?} {flag}\n{}",
-            ran.story()
+            ran.transcript()
         );
         assert_eq!(server.count(), requests as usize, "{in_spec:?} {flag}");
         assert_eq!(
-            ran.verdict().1,
+            ran.outcome_and_reason().1,
             if requests == 0 {
                 "budget"
             } else {
@@ -100,13 +104,13 @@ fn a_budget_keeps_a_run_from_spending_more() {
     let ran = project
         .run(&[RUN_JSON, &["--budget", "0.40"]].concat())
         .exits(1);
-    assert_eq!(ran.verdict().1, "budget");
+    assert_eq!(ran.outcome_and_reason().1, "budget");
     let spent = ran.result()["usage"]["cost_usd"].as_f64().unwrap();
     assert!(
         spent <= 0.40 && server.count() == 3,
         "{spent} {}\n{}",
         server.count(),
-        ran.story()
+        ran.transcript()
     );
 }
 
@@ -186,7 +190,7 @@ fn an_ambiguous_path_needs_the_spec_flag() {
                 ran.stderr.contains(&format!("--workflow {path}")),
                 command == "run",
                 "{}",
-                ran.story()
+                ran.transcript()
             );
         }
         check_refused(
@@ -202,7 +206,7 @@ fn an_ambiguous_path_needs_the_spec_flag() {
         check_refused(&project, &[command], &["PATH"]);
     }
     let ran = check_refused(&project, &["run", "specs/task.md", "--json"], &[]);
-    assert_eq!(ran.verdict(), ("REFUSED".into(), "usage".into()));
+    assert_eq!(ran.outcome_and_reason(), ("REFUSED".into(), "usage".into()));
     assert_eq!(server.count(), 0);
 }
 

@@ -28,14 +28,14 @@ fn project(server: &Server, files: &[(&str, &str)], workspace: &str) -> Project 
 }
 
 /// Runs to SUCCESS and returns the copied files; nothing that was left out was sent or logged.
-fn taken(files: &[(&str, &str)], workspace: &str) -> BTreeSet<String> {
+fn copied_files(files: &[(&str, &str)], workspace: &str) -> BTreeSet<String> {
     let server = Server::start([reply::answer("42")]);
     let project = project(&server, files, workspace);
     project.run(RUN).exits(0);
     assert!(
-        !server.requests()[0].said().contains(LEFT.trim()),
+        !server.requests()[0].text().contains(LEFT.trim()),
         "{}",
-        server.requests()[0].said()
+        server.requests()[0].text()
     );
     assert!(!project.read(&project.log_path()).contains(LEFT.trim()));
     project
@@ -53,7 +53,7 @@ fn names(names: &[&str]) -> BTreeSet<String> {
 fn files_excluded_by_ignore_files_are_not_copied() {
     let check = |files: &[(&str, &str)], expected: &[&str]| {
         for (list, from) in [("copy", "."), ("protect", "."), ("copy", "./")] {
-            let came = taken(files, &format!("{{{list}: [{from}]}}"));
+            let came = copied_files(files, &format!("{{{list}: [{from}]}}"));
             assert_eq!(came, names(expected), "{list} of {files:?}");
         }
     };
@@ -143,8 +143,8 @@ fn secrets_are_not_copied() {
         "key.py",
         "id_service/main.py",
     ]);
-    assert_eq!(taken(&files, "{copy: [.]}"), expected);
-    assert_eq!(taken(&files, "{protect: [.]}"), expected);
+    assert_eq!(copied_files(&files, "{copy: [.]}"), expected);
+    assert_eq!(copied_files(&files, "{protect: [.]}"), expected);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn a_file_listed_by_name_is_copied() {
         (".env", "k"),
         ("key.pem", LEFT),
     ];
-    let came = taken(
+    let came = copied_files(
         &files,
         "{copy: [., node_modules/, generated.py], protect: [.env]}",
     );
@@ -186,7 +186,7 @@ fn exclude_patterns_leave_files_out() {
     ];
     for list in ["copy", "protect"] {
         let exclude = "['*.csv', ./data/, /top, '!keep.csv']";
-        let came = taken(
+        let came = copied_files(
             &files,
             &format!("{{{list}: [{{from: proj, to: p, exclude: {exclude}}}]}}"),
         );
@@ -249,7 +249,7 @@ fn one_line_lists_what_was_not_copied() {
         .spec(checked_by(CHECK) + "workspace: {copy: [a]}\n")
         .run(RUN)
         .exits(0);
-    assert!(!ran.stderr.contains("left out"), "{}", ran.story());
+    assert!(!ran.stderr.contains("left out"), "{}", ran.transcript());
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn the_spec_file_is_not_copied() {
     symlink("odd name.yml", project.path("sub/link.yml")).unwrap();
     project.run(&["run", "--spec", "sub/link.yml"]).exits(0);
     assert_eq!(project.workspace_names(), ["a", "answer.txt"]);
-    assert!(!server.requests()[0].said().contains("SPEC-MARK"));
+    assert!(!server.requests()[0].text().contains("SPEC-MARK"));
 }
 
 /// Runs with a hidden test inside a copied folder, in both modes; returns the project.
@@ -289,9 +289,9 @@ fn with_hidden(workspace: &str, files: &str, agent: bool) {
     project.run(RUN).exits(0);
     for request in server.requests() {
         assert!(
-            !request.said().contains("HIDDEN-MARK"),
+            !request.text().contains("HIDDEN-MARK"),
             "{workspace} {files}: {}",
-            request.said()
+            request.text()
         );
     }
     assert!(
@@ -345,7 +345,7 @@ fn a_hidden_file_that_is_also_listed_is_copied_with_a_warning() {
     assert!(
         ran.result()["notes"].to_string().contains(warning),
         "{}",
-        ran.story()
+        ran.transcript()
     );
     assert_eq!(project.workspace_names(), ["answer.txt", "h/h", "tests/v"]);
     // A part of a hidden folder can be listed on purpose.
@@ -375,7 +375,7 @@ fn a_link_to_the_outside_is_refused_with_a_suggested_entry() {
     assert!(
         !project.exists("workspace") && server.count() == 0,
         "{}",
-        ran.story()
+        ran.transcript()
     );
     let project = project.spec(checked_by(CHECK) + &format!("workspace: {{copy: [{line}]}}\n"));
     project.run(RUN).exits(0);

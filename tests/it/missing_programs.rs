@@ -31,19 +31,23 @@ fn program(path: &Path, mode: u32) {
 
 /// Asserts that the run is refused at the position of the command without a request or change; `lint` reports the same.
 fn refused(project: &Project, server: &Server, words: &[&str]) -> Ran {
-    let before = project.picture();
+    let before = project.files();
     let linted = project.run(LINT).exits(65);
     let ran = project.run(RUN).exits(65);
     for ran in [&linted, &ran] {
         for word in words.iter().chain(&["specs/spec.yaml:6:15: "]) {
-            assert!(ran.stderr.contains(word), "no {word:?} in\n{}", ran.story());
+            assert!(
+                ran.stderr.contains(word),
+                "no {word:?} in\n{}",
+                ran.transcript()
+            );
         }
     }
     assert_eq!(
-        (project.picture(), server.count()),
+        (project.files(), server.count()),
         (before, 0),
         "{}",
-        ran.story()
+        ran.transcript()
     );
     ran
 }
@@ -66,7 +70,10 @@ fn a_program_that_is_not_on_path_is_refused() {
         .exits(65)
         .says("PATH that checks get");
     let ran = project.run(RUN_JSON).exits(65);
-    assert_eq!(ran.verdict(), ("REFUSED".into(), "spec_invalid".into()));
+    assert_eq!(
+        ran.outcome_and_reason(),
+        ("REFUSED".into(), "spec_invalid".into())
+    );
     // All missing programs are reported at once, including those of hidden checks.
     let both = "name: a\ndescription: b\nchecks:\n- command: [one-4711]\n- {command: [two-4711], hidden: true}\n";
     let project = Project::with(both, &server);
@@ -89,7 +96,7 @@ fn a_path_that_is_not_a_program_is_refused_with_its_reason() {
         let project = project.spec(spec(&[&path.display().to_string()], ""));
         refused(&project, &server, words);
         let ran = project.run(NO_SANDBOX).exits(65);
-        assert!(ran.stderr.contains(words[0]), "{}", ran.story());
+        assert!(ran.stderr.contains(words[0]), "{}", ran.transcript());
     };
     check("prog", &["does not exist", "help: install it"], &|_| {});
     check("prog", &["is a link that leads nowhere"], &|path| {
@@ -174,7 +181,11 @@ fn a_program_hidden_by_the_sandbox_is_refused_with_a_suggested_entry() {
             kit.display()
         );
         let ran = refused(&project, &server, &[&line]);
-        assert!(!ran.stderr.contains("does not exist"), "{}", ran.story());
+        assert!(
+            !ran.stderr.contains("does not exist"),
+            "{}",
+            ran.transcript()
+        );
         let opened = format!("sandbox: {{read: [{}]}}\n", kit.display());
         Project::run(
             &project.spec(spec(&[&command], &(more.clone() + &opened))),
@@ -247,7 +258,7 @@ fn a_link_target_that_stays_hidden_is_named() {
             "help: name its copy in the workspace",
         ],
     );
-    assert!(!ran.stderr.contains("read: ["), "{}", ran.story());
+    assert!(!ran.stderr.contains("read: ["), "{}", ran.transcript());
 }
 
 #[test]
@@ -286,9 +297,9 @@ fn a_relative_program_may_be_generated_later() {
         project.run(RUN).exits(0);
         assert_eq!(project.events("ScriptOutput")[0]["exit_code"], 127);
         assert!(
-            server.requests()[1].said().contains("does not exist"),
+            server.requests()[1].text().contains("does not exist"),
             "{}",
-            server.requests()[1].said()
+            server.requests()[1].text()
         );
     }
 }
@@ -304,7 +315,7 @@ fn a_missing_interpreter_of_a_generated_script_is_reported_to_the_model() {
     ]);
     let project = Project::with(spec(&["./check"], ""), &server);
     project.run(RUN).exits(0);
-    let said = server.requests()[1].said();
+    let said = server.requests()[1].text();
     assert!(
         said.contains("the interpreter it asks for is not: \"/no/such/interpreter\""),
         "{said}"
@@ -320,10 +331,10 @@ fn a_missing_program_leaves_an_existing_run_untouched() {
     let path = format!("{}:/usr/bin:/bin", tool.parent().unwrap().display());
     let project = project.env("PATH", &path).spec(spec(&["mytool"], ""));
     project.run(RUN).exits(4);
-    let before = project.picture();
+    let before = project.files();
     fs::rename(&tool, project.outside("home/tools/bin/other")).unwrap();
     project.run(RUN).exits(65).says("mytool");
-    assert_eq!(project.picture(), before);
+    assert_eq!(project.files(), before);
     fs::rename(project.outside("home/tools/bin/other"), &tool).unwrap();
     project.run(RUN).exits(0);
     // A finished run is reported even if its programs are gone.
@@ -350,7 +361,7 @@ fn a_root_with_a_colon_is_refused() {
         assert!(
             fs::read_dir(&odd).unwrap().next().is_none(),
             "{}",
-            ran.story()
+            ran.transcript()
         );
     }
 }
@@ -360,5 +371,5 @@ fn a_wrong_value_in_a_list_is_named_by_its_field() {
     let spec = "name: x\ndescription: x\nchecks:\n  - {name: a, command: ['true']}\n  - name: b\n    command: [sh, -c, 5]\n";
     let ran = Project::new().spec(spec).run(LINT).exits(65);
     let message = "specs/spec.yaml:6:23: `checks[1].command[2]`: expected text, found 5";
-    assert!(ran.stderr.contains(message), "{}", ran.story());
+    assert!(ran.stderr.contains(message), "{}", ran.transcript());
 }

@@ -112,7 +112,7 @@ pub fn check_transient(what: &str, fault: Reply) {
         let server = Server::start([fault.clone(), fault.clone(), reply::answer("42")]);
         let project = Project::with(spec(provider, ""), &server);
         let ran = project.run(RUN);
-        assert_eq!(ran.code, Some(0), "{what} {provider}\n{}", ran.story());
+        assert_eq!(ran.code, Some(0), "{what} {provider}\n{}", ran.transcript());
         assert_eq!(server.count(), 3, "{what} {provider}");
         assert_eq!(project.state()["retry_count"], 0, "{what} {provider}");
         assert_eq!(
@@ -195,7 +195,7 @@ fn persistent_faults_pause_the_run() {
         let project = Project::with(answer_spec(), &server);
         let ran = project.run(RUN_JSON).exits(4);
         assert_eq!(
-            ran.verdict(),
+            ran.outcome_and_reason(),
             ("PAUSED".into(), "provider_unavailable".into())
         );
         assert_eq!(server.count(), 5);
@@ -208,7 +208,7 @@ fn persistent_faults_pause_the_run() {
 fn a_refused_connection_pauses_the_run() {
     let project = Project::new().spec(answer_spec());
     assert_eq!(
-        project.run(RUN_JSON).exits(4).verdict().1,
+        project.run(RUN_JSON).exits(4).outcome_and_reason().1,
         "provider_unavailable"
     );
 }
@@ -221,7 +221,7 @@ fn a_long_retry_after_pauses_at_once() {
     ]);
     let project = Project::with(answer_spec(), &server);
     assert_eq!(
-        project.run(RUN_JSON).exits(4).verdict().1,
+        project.run(RUN_JSON).exits(4).outcome_and_reason().1,
         "provider_unavailable"
     );
     assert_eq!(server.count(), 1);
@@ -235,7 +235,7 @@ fn a_refused_key_pauses_at_once() {
         let project = Project::with(answer_spec(), &server);
         let ran = project.run(RUN_JSON).exits(4);
         assert_eq!(
-            ran.verdict(),
+            ran.outcome_and_reason(),
             ("PAUSED".into(), "provider_unauthorized".into())
         );
         assert_eq!(server.count(), 1);
@@ -258,7 +258,7 @@ fn an_exhausted_account_pauses_at_once() {
             .run(RUN_JSON)
             .exits(4);
         assert_eq!(server.count(), 1, "{provider}");
-        assert_eq!(ran.verdict().0, "PAUSED");
+        assert_eq!(ran.outcome_and_reason().0, "PAUSED");
     }
 }
 
@@ -271,7 +271,10 @@ fn other_errors_fail_the_run_with_their_message() {
         ]);
         let project = Project::with(answer_spec(), &server);
         let ran = project.run(RUN_JSON).exits(1).says("because-of-xyz");
-        assert_eq!(ran.verdict(), ("FAILED".into(), "generation_error".into()));
+        assert_eq!(
+            ran.outcome_and_reason(),
+            ("FAILED".into(), "generation_error".into())
+        );
         assert_eq!(server.count(), 1);
         assert!(
             project.events("ModelAnswered")[0]["error"]
@@ -321,7 +324,7 @@ fn a_missing_key_is_reported_before_any_change() {
         )
         .without(name);
         let ran = project.run(RUN_JSON).exits(64).says(name);
-        assert_eq!(ran.verdict(), ("REFUSED".into(), "usage".into()));
+        assert_eq!(ran.outcome_and_reason(), ("REFUSED".into(), "usage".into()));
         assert!(
             !project.exists("state.json")
                 && !project.exists("workspace")
@@ -360,7 +363,7 @@ fn the_key_is_in_no_file_no_message_and_no_child() {
             assert!(
                 !ran.stdout.contains(key) && !ran.stderr.contains(key),
                 "{}",
-                ran.story()
+                ran.transcript()
             );
             for request in server.requests() {
                 assert!(
@@ -380,7 +383,7 @@ fn a_budget_that_the_first_request_could_break_sends_nothing() {
         let project = Project::with(answer_spec() + "budget: " + budget + "\n", &server);
         let ran = project.run(RUN_JSON).exits(1);
         assert_eq!(
-            ran.verdict(),
+            ran.outcome_and_reason(),
             ("FAILED".into(), "budget".into()),
             "{budget}"
         );
@@ -409,7 +412,10 @@ fn a_budget_holds_across_requests_and_resumes() {
         answer_spec() + "budget: {tokens: 100000}\ngenerator: {max_tokens: 1000}\n",
         &server,
     );
-    assert_eq!(project.run(RUN_JSON).exits(1).verdict().1, "budget");
+    assert_eq!(
+        project.run(RUN_JSON).exits(1).outcome_and_reason().1,
+        "budget"
+    );
     assert_eq!(server.count(), 1);
 }
 
@@ -419,7 +425,10 @@ fn a_request_whose_answer_was_lost_counts_in_the_budget() {
     let budget = "budget: {tokens: 150000}\ngenerator: {max_tokens: 60000}\n";
     let server = Server::start((0..5).map(|_| reply::answer("42").reset()));
     let project = Project::with(answer_spec() + budget, &server);
-    assert_eq!(project.run(RUN_JSON).exits(1).verdict().1, "budget");
+    assert_eq!(
+        project.run(RUN_JSON).exits(1).outcome_and_reason().1,
+        "budget"
+    );
     assert_eq!(server.count(), 2);
     // An error status costs nothing.
     let server = Server::start(

@@ -28,7 +28,7 @@ fn a_deleted_current_directory_is_refused() {
     let ran = project
         .run_in_shell(line, &["run", "--json", "--spec", &spec])
         .exits(64);
-    assert_eq!(ran.verdict(), ("REFUSED".into(), "usage".into()));
+    assert_eq!(ran.outcome_and_reason(), ("REFUSED".into(), "usage".into()));
     let root = project.root().display().to_string();
     project
         .run_in_shell(line, &["status", "--root", &root])
@@ -43,7 +43,7 @@ fn a_bad_command_line_is_one_json_object_in_any_directory() {
         &["--root=.", "run", "--bad", "--json"],
     ] {
         assert_eq!(
-            project.run(arguments).exits(64).verdict(),
+            project.run(arguments).exits(64).outcome_and_reason(),
             ("REFUSED".into(), "usage".into())
         );
     }
@@ -86,7 +86,7 @@ fn the_suggested_command_works_for_any_root() {
         assert!(
             ran.stderr.contains(&format!("next: {next}\n")),
             "{}",
-            ran.story()
+            ran.transcript()
         );
         project
             .run_in_shell(
@@ -107,7 +107,7 @@ fn file_names_are_printed_without_control_sequences() {
         &["status", "--root", "\u{1b}[2J"],
     ] {
         let ran = project.run(arguments).exits(0);
-        assert!(!ran.stdout.contains('\u{1b}'), "{}", ran.story());
+        assert!(!ran.stdout.contains('\u{1b}'), "{}", ran.transcript());
     }
 }
 
@@ -158,7 +158,11 @@ fn a_replay_log_that_is_not_a_regular_file_is_refused() {
         let ran = project
             .run(&[RUN_JSON, &["--replay", path]].concat())
             .exits(64);
-        assert_eq!(ran.verdict(), ("REFUSED".into(), "usage".into()), "{path}");
+        assert_eq!(
+            ran.outcome_and_reason(),
+            ("REFUSED".into(), "usage".into()),
+            "{path}"
+        );
     }
 }
 
@@ -186,8 +190,11 @@ fn a_check_never_runs_in_a_folder_that_took_the_roots_name() {
     fs::create_dir_all(project.path("workspace")).unwrap();
     server.release();
     let ran = running.wait().exits(74);
-    assert_eq!(ran.verdict(), ("INTERRUPTED".into(), "io_error".into()));
-    assert!(!project.exists("workspace/seen"), "{}", ran.story());
+    assert_eq!(
+        ran.outcome_and_reason(),
+        ("INTERRUPTED".into(), "io_error".into())
+    );
+    assert!(!project.exists("workspace/seen"), "{}", ran.transcript());
     let mut command = project.command(BINARY, RUN);
     command.current_dir(project.outside("moved"));
     Running::start(command, project.root()).wait().exits(0);
@@ -217,7 +224,10 @@ fn a_long_copy_can_be_stopped() {
         project.exists("workspace/many/0000")
     });
     running.signal(Signal::INT);
-    assert_eq!(running.wait().exits(130).verdict().0, "INTERRUPTED");
+    assert_eq!(
+        running.wait().exits(130).outcome_and_reason().0,
+        "INTERRUPTED"
+    );
     assert!(!project.exists("workspace/many/3999"));
     project.run(RUN).exits(0);
     assert!(project.exists("workspace/many/3999"));
@@ -266,7 +276,7 @@ fn clamped_values_are_in_the_notes() {
     assert!(
         ran.result()["notes"].to_string().contains("clamped"),
         "{}",
-        ran.story()
+        ran.transcript()
     );
-    assert!(ran.stderr.contains("clamped"), "{}", ran.story());
+    assert!(ran.stderr.contains("clamped"), "{}", ran.transcript());
 }

@@ -42,7 +42,7 @@ fn check_understood(what: &str, reply: Reply) {
         (ran.code, server.count()),
         (Some(0), 1),
         "{what}\n{}",
-        ran.story()
+        ran.transcript()
     );
     assert_eq!(project.workspace("answer.txt"), "42\n", "{what}");
 }
@@ -60,7 +60,7 @@ fn check_calls(what: &str, answer: Reply, calls: usize) {
         (ran.code, server.count()),
         (Some(0), 2),
         "{what}\n{}",
-        ran.story()
+        ran.transcript()
     );
     let results = server.requests()[1].results();
     assert_eq!(results.len(), calls, "{what}: {results:?}");
@@ -237,7 +237,7 @@ fn a_refused_field_is_renamed_or_left_out_once() {
             (replayed.code, server.count()),
             (Some(0), 3),
             "{field}\n{}",
-            replayed.story()
+            replayed.transcript()
         );
     }
 }
@@ -248,7 +248,7 @@ fn a_second_refusal_of_a_field_is_final() {
     let server = Server::start([refused(), refused(), reply::answer("42")]);
     let project = Project::with(spec(""), &server);
     assert_eq!(
-        project.run(RUN_JSON).exits(1).verdict().1,
+        project.run(RUN_JSON).exits(1).outcome_and_reason().1,
         "generation_error"
     );
     assert_eq!(server.count(), 2);
@@ -362,7 +362,7 @@ fn thinking_text_is_dropped() {
         reply::answer("42"),
     ]);
     Project::with(spec(""), &server).run(RUN).exits(0);
-    let said = server.requests()[1].said();
+    let said = server.requests()[1].text();
     assert!(said.contains("Sure!") && !said.contains("hm, hm"), "{said}");
     // The closing text of a conversation does not contain it, either.
     let server = Server::start([
@@ -374,7 +374,7 @@ fn thinking_text_is_dropped() {
     Project::with(spec("mode: agent"), &server)
         .run(RUN)
         .exits(0);
-    let said = server.requests()[2].said();
+    let said = server.requests()[2].text();
     assert!(
         said.contains("That is it.") && !said.contains("hm, hm"),
         "{said}"

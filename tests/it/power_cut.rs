@@ -44,7 +44,7 @@ cp -r . ../resumed
 
 fn model() -> Server {
     Server::answering(
-        |request| match request.said().contains("answer.txt says 41") {
+        |request| match request.text().contains("answer.txt says 41") {
             true => reply::answer("42"),
             false => reply::answer("41"),
         },
@@ -144,7 +144,7 @@ fn check_cut(call: &str, number: u32) -> bool {
     in_private_mount_namespace(&project, "cut.sh").exits(0);
     let asked = server.count();
     let ran = in_private_mount_namespace(&project, "go_on.sh");
-    assert_eq!(ran.code, Some(0), "{call} {number}: {}", ran.story());
+    assert_eq!(ran.code, Some(0), "{call} {number}: {}", ran.transcript());
     let (seen, left) = (log(&project.outside("seen")), log(&project.outside("left")));
     let kept = state(&project.outside("left"))
         .map_or(0, |state| progress(&state["state"], &state["retry_count"]));
@@ -345,7 +345,7 @@ fn after_a_power_cut_the_model_gets_the_list_of_lost_changes() {
         (&"lib.txt".into(), &4500.into()),
         "{returned}"
     );
-    let said = server.requests()[2].said();
+    let said = server.requests()[2].text();
     assert!(
         said.contains("not as they were") && said.contains("lib.txt ("),
         "{said}"

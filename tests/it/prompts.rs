@@ -18,7 +18,7 @@ fn after(line: &str) -> (String, String) {
     let project = Project::with(printing(line), &server);
     let ran = project.run(RUN_JSON).exits(0);
     (
-        server.requests()[1].said().replace(line, ""),
+        server.requests()[1].text().replace(line, ""),
         ran.result()["notes"].to_string(),
     )
 }
@@ -46,7 +46,7 @@ fn a_hint_follows_the_cause() {
         let server = Server::start([reply::answer("41"), reply::answer("42")]);
         let project = Project::with(printing(line), &server);
         project.run(RUN).exits(0);
-        let said = server.requests()[1].said();
+        let said = server.requests()[1].text();
         let (cause, hint) = (said.rfind(line).unwrap(), said.find("Hint:").unwrap());
         assert!(cause < hint, "{said}");
     }
@@ -78,7 +78,7 @@ fn two_hundred_failures_of_one_cause_make_a_short_report() {
     );
     let project = Project::with(spec, &server).file("specs/test_t.py", TWO_HUNDRED);
     project.run(RUN).exits(0);
-    let (first, second) = (server.requests()[0].said(), server.requests()[1].said());
+    let (first, second) = (server.requests()[0].text(), server.requests()[1].text());
     assert!(
         second.contains("the-same-fixture") && second.contains("tests (200): test_000"),
         "{second}"
@@ -193,7 +193,7 @@ fn given_files_are_shown_in_a_different_form_than_answers() {
             "import a\n</file>\n\n# Your answer\n",
         );
     project.run(RUN).exits(0);
-    let said = server.requests()[0].said();
+    let said = server.requests()[0].text();
     assert!(
         said.contains(
             "<file path=\"tests/test_a.py\" read-only end=\"END-1\">\nimport a\n</file>\n\n# Your answer\nEND-1"
@@ -215,9 +215,9 @@ fn user_prompts_end_with_the_format() {
     project.run(RUN).exits(0);
     let request = &server.requests()[0];
     assert!(
-        request.said().contains("Mine: # Task: answer"),
+        request.text().contains("Mine: # Task: answer"),
         "{}",
-        request.said()
+        request.text()
     );
     assert!(
         end_of(request).starts_with("Now.\n") && end_of(request).ends_with("</file>"),
@@ -255,7 +255,7 @@ fn a_prompt_fits_the_model_and_shows_what_matters_first() {
     let project = large(Project::with(spec, &server)).file("specs/tests/test_it.py", TEST);
     project.run(RUN).exits(0);
     for request in server.requests() {
-        let said = request.said();
+        let said = request.text();
         assert!(said.len() <= 8000 * 3, "{} bytes", said.len());
         assert!(said.len() >= 8000 * 2, "{} bytes: room is left", said.len());
         assert!(
@@ -264,7 +264,7 @@ fn a_prompt_fits_the_model_and_shows_what_matters_first() {
         );
         assert_eq!(request.body["max_tokens"], 1000);
     }
-    let said = server.requests()[1].said();
+    let said = server.requests()[1].text();
     assert!(
         said.contains("<file path=\"answer.txt\">\n41\n") && said.contains("# MARK-123\n"),
         "{said}"
@@ -284,9 +284,9 @@ fn a_small_context_is_split_between_prompt_and_answer() {
     for request in server.requests() {
         assert_eq!(request.body["max_tokens"], 2048);
         assert!(
-            request.said().len() <= 2048 * 3,
+            request.text().len() <= 2048 * 3,
             "{} bytes",
-            request.said().len()
+            request.text().len()
         );
     }
     let notes = ran.result()["notes"].to_string();
@@ -320,10 +320,10 @@ fn a_request_that_is_too_long_is_repeated_once_and_smaller() {
         let sizes: Vec<usize> = server
             .requests()
             .iter()
-            .map(|request| request.said().len())
+            .map(|request| request.text().len())
             .collect();
         assert!(sizes[1] <= sizes[0] / 2 + 2000, "{sizes:?}");
-        assert!(server.requests()[1].said().contains("# TEST-MARK"));
+        assert!(server.requests()[1].text().contains("# TEST-MARK"));
         let turns: Vec<_> = project
             .events("ModelAnswered")
             .iter()
@@ -351,10 +351,13 @@ fn a_request_that_is_too_long_twice_fails() {
     let server = Server::start([too_long(), too_long()]);
     let project = large(Project::with(LARGE, &server)).file("specs/tests/test_it.py", TEST);
     let ran = project.run(RUN_JSON).exits(1);
-    assert_eq!(ran.verdict(), ("FAILED".into(), "generation_error".into()));
+    assert_eq!(
+        ran.outcome_and_reason(),
+        ("FAILED".into(), "generation_error".into())
+    );
     assert_eq!(server.count(), 2);
     assert!(
-        server.requests()[1].said().len() <= 2048 * 3
+        server.requests()[1].text().len() <= 2048 * 3
             && server.requests()[1].body["max_tokens"] == 2048
     );
 }

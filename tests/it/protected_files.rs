@@ -133,7 +133,7 @@ fn protected_files_are_read_only_in_the_full_sandbox() {
         project.workspace("seen"),
         names.to_owned() + &TEST.repeat(4),
         "{}",
-        ran.story()
+        ran.transcript()
     );
     assert!(
         project.exists("workspace/code/made") && project.exists("workspace/made"),
@@ -157,7 +157,7 @@ fn a_check_that_changes_a_protected_file_fails() {
             );
             let (project, ran) = run(project(&server, &[check("bad", &script, ""), after]), walls);
             let ran = ran.exits(1);
-            assert_eq!(ran.verdict().1, "retries_exhausted", "{change}");
+            assert_eq!(ran.outcome_and_reason().1, "retries_exhausted", "{change}");
             let said = format!("protected files changed while it ran: {said}");
             let problems: Vec<String> = project
                 .events("ScriptOutput")
@@ -169,7 +169,7 @@ fn a_check_that_changes_a_protected_file_fails() {
                 "{walls:?} {change}: {problems:?}"
             );
             assert!(
-                server.requests()[1].said().contains(&said),
+                server.requests()[1].text().contains(&said),
                 "the model is told: {change}"
             );
             assert!(
@@ -265,7 +265,7 @@ fn a_hidden_check_that_changes_protected_or_its_own_files_fails() {
             project(&server, &[check("shown", "true", ""), hidden]).file("specs/secret/h.py", TEST);
         let (project, ran) = run(project, Walls::None);
         ran.exits(1);
-        let told = server.requests()[1].said();
+        let told = server.requests()[1].text();
         assert!(told.contains(said) && !told.contains("secret"), "{told}");
         is_as_given(&project);
         assert!(!project.exists("workspace/secret"));
@@ -317,7 +317,12 @@ fn a_writable_folder_is_private_to_a_check_and_starts_empty() {
         ];
         let (project, ran) = run(project(&server, &checks), walls);
         let ran = ran.exits(0);
-        assert_eq!(ran.result()["retry_count"], 1, "{walls:?}: {}", ran.story());
+        assert_eq!(
+            ran.result()["retry_count"],
+            1,
+            "{walls:?}: {}",
+            ran.transcript()
+        );
         assert_eq!(
             project.workspace("listing"),
             "tests/deep/out:\n\ntests/out:\n".repeat(4),
@@ -364,7 +369,7 @@ fn a_writable_folder_must_be_inside_a_protected_one() {
         assert!(
             !project.exists("state.json") && server.requests().is_empty(),
             "{}",
-            ran.story()
+            ran.transcript()
         );
     }
 }

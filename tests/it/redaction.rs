@@ -145,7 +145,7 @@ fn a_key_with_quotes_is_redacted_where_json_escapes_it() {
     let project = Project::with(spec(""), &server).env("OPENAI_API_KEY", key);
     project.run(&[RUN, &["--debug"]].concat()).exits(0);
     assert_eq!(project.workspace("code.py"), code("[redacted]"));
-    for (path, content) in project.picture() {
+    for (path, content) in project.files() {
         let text = String::from_utf8_lossy(&content).into_owned();
         assert!(!text.contains("quoted"), "{path}: {text}");
     }

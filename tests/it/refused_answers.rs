@@ -12,7 +12,7 @@ use crate::support::server::{Received, Server};
 
 /// A model whose patch writes a file at the path of a folder; after the reminder it removes the folder.
 fn in_conflict(request: &Received) -> Reply {
-    match request.said() {
+    match request.text() {
         said if said.contains("was not used") => reply::text(
             "<delete path=\"data\"/>\n<file path=\"answer.txt\">\n42\n</file>\n<file path=\"other.txt\">\no\n</file>\n",
         ),
@@ -48,7 +48,7 @@ fn the_log_has_the_reason_of_a_refusal() {
     assert_eq!(refused[0]["had_a_block"], json!(true));
     assert!(
         server.requests()[2]
-            .said()
+            .text()
             .contains(refused[0]["fault"].as_str().unwrap())
     );
 }
@@ -67,7 +67,7 @@ fn killed_at_every(calls: &str) -> u32 {
             );
             let (asked, kept) = (server.count(), crate::crash::recorded(&project));
             let ran = project.run(RUN);
-            assert_eq!(ran.code, Some(0), "{call} {number}\n{}", ran.story());
+            assert_eq!(ran.code, Some(0), "{call} {number}\n{}", ran.transcript());
             assert_eq!(
                 project.workspace_files(),
                 expected(),

@@ -15,7 +15,7 @@ fn recorded(spec: &str, replies: Vec<reply::Reply>, code: i32) -> Project {
 }
 
 /// A project with the log of another as `recorded.log`, without a key and without a server.
-fn player(spec: &str, recorded: &Project) -> Project {
+fn replaying_project(spec: &str, recorded: &Project) -> Project {
     let log = fs::read(recorded.path(&recorded.log_path())).unwrap();
     Project::new()
         .spec(spec)
@@ -43,7 +43,7 @@ fn a_replay_ends_in_the_same_state_with_the_same_files() {
             reply::answer(last),
         ];
         let first = recorded(&spec, replies, code);
-        let second = player(&spec, &first);
+        let second = replaying_project(&spec, &first);
         second.run(REPLAY).exits(code);
         assert_eq!(second.workspace_files(), first.workspace_files());
         assert_eq!(second.phases(), first.phases());
@@ -69,9 +69,9 @@ fn a_replay_of_a_replay_works_too() {
         vec![reply::answer("41"), reply::answer("42")],
         0,
     );
-    let second = player(&answer_spec(), &first);
+    let second = replaying_project(&answer_spec(), &first);
     second.run(REPLAY).exits(0);
-    let third = player(&answer_spec(), &second);
+    let third = replaying_project(&answer_spec(), &second);
     third.run(REPLAY).exits(0);
     assert_eq!(third.workspace_files(), first.workspace_files());
 }
@@ -83,9 +83,12 @@ fn a_permanent_error_is_replayed() {
         vec![reply::error(400, "invalid_request_error", "too-odd-for-me")],
         1,
     );
-    let second = player(&answer_spec(), &first);
+    let second = replaying_project(&answer_spec(), &first);
     let ran = second.run(REPLAY).exits(1);
-    assert_eq!(ran.verdict(), ("FAILED".into(), "generation_error".into()));
+    assert_eq!(
+        ran.outcome_and_reason(),
+        ("FAILED".into(), "generation_error".into())
+    );
 }
 
 #[test]
@@ -94,7 +97,7 @@ fn times_ids_and_paths_are_ignored_in_the_comparison() {
         pwd; mktemp; echo 'object at 0x7f'$(date +%N); exit 1";
     let spec = checked_by(script);
     let first = recorded(&spec, vec![reply::answer("41"), reply::answer("42")], 0);
-    let second = player(&spec, &first);
+    let second = replaying_project(&spec, &first);
     second.run(REPLAY).exits(0);
     assert_eq!(second.workspace_files(), first.workspace_files());
 }
@@ -102,14 +105,17 @@ fn times_ids_and_paths_are_ignored_in_the_comparison() {
 #[test]
 fn a_different_prompt_is_a_mismatch_that_shows_the_difference() {
     let first = recorded(&answer_spec(), vec![reply::answer("42")], 0);
-    let second = player(
+    let second = replaying_project(
         &answer_spec().replace("Write the answer", "Scribble the answer"),
         &first,
     );
     let ran = second.run(REPLAY).exits(1);
-    assert_eq!(ran.verdict(), ("FAILED".into(), "replay_mismatch".into()));
+    assert_eq!(
+        ran.outcome_and_reason(),
+        ("FAILED".into(), "replay_mismatch".into())
+    );
     let message = ran.result()["message"].to_string() + &ran.stderr;
-    assert!(message.contains("Scribble"), "{}", ran.story());
+    assert!(message.contains("Scribble"), "{}", ran.transcript());
     assert_eq!(second.workspace_names(), [""; 0]);
 }
 
@@ -120,7 +126,7 @@ fn a_prompt_without_a_recorded_answer_is_a_mismatch() {
         vec![reply::answer("41"), reply::answer("42")],
         0,
     );
-    let second = player(&answer_spec(), &first);
+    let second = replaying_project(&answer_spec(), &first);
     let log = second.read("recorded.log");
     let short: String = log
         .lines()
@@ -129,14 +135,14 @@ fn a_prompt_without_a_recorded_answer_is_a_mismatch() {
         .collect();
     second.write("recorded.log", short);
     let ran = second.run(REPLAY).exits(1);
-    assert_eq!(ran.verdict().1, "replay_mismatch");
+    assert_eq!(ran.outcome_and_reason().1, "replay_mismatch");
     assert_eq!(second.workspace("answer.txt"), "41\n");
 }
 
 #[test]
 fn model_and_limits_are_not_compared() {
     let first = recorded(&answer_spec(), vec![reply::answer("42")], 0);
-    let second = player(&(answer_spec() + "generator: {max_tokens: 500}\n"), &first);
+    let second = replaying_project(&(answer_spec() + "generator: {max_tokens: 500}\n"), &first);
     second
         .run(&[REPLAY, &["--model", "another-model"]].concat())
         .exits(0);
@@ -146,8 +152,8 @@ fn model_and_limits_are_not_compared() {
 fn an_unreadable_log_is_reported_before_any_change() {
     let project = Project::new().spec(answer_spec());
     let ran = project.run(REPLAY);
-    assert!(matches!(ran.code, Some(64 | 74)), "{}", ran.story());
-    assert_eq!(ran.verdict().0, "REFUSED");
+    assert!(matches!(ran.code, Some(64 | 74)), "{}", ran.transcript());
+    assert_eq!(ran.outcome_and_reason().0, "REFUSED");
     assert!(!project.exists("state.json"));
 }
 
@@ -156,7 +162,7 @@ fn a_difference_far_into_a_line_is_shown() {
     let spec = checked_by("echo \"$(cat long.txt)red\"; exit 1") + "max_retries: 1\n";
     let long = || reply::files(&[("long.txt", &"x".repeat(2000))]);
     let first = recorded(&spec, vec![long(), long()], 1);
-    let second = player(&spec, &first);
+    let second = replaying_project(&spec, &first);
     second.write(
         "recorded.log",
         second.read("recorded.log").replace("xred", "xblue"),
@@ -175,7 +181,7 @@ fn a_root_behind_a_link_replays_equally() {
     let first = Project::with(&spec, &server).env("ORCHESTRATOR_ROOT", "../link");
     std::os::unix::fs::symlink("root", first.outside("link")).unwrap();
     first.run(RUN_JSON).exits(0);
-    let second = player(&spec, &first).env("ORCHESTRATOR_ROOT", "../link");
+    let second = replaying_project(&spec, &first).env("ORCHESTRATOR_ROOT", "../link");
     std::os::unix::fs::symlink("root", second.outside("link")).unwrap();
     second.run(REPLAY).exits(0);
     let started = &second.events("WorkflowStarted")[0];
@@ -194,13 +200,13 @@ fn with_hidden(script: &str) -> String {
 
 /// Replays the log of a run whose end may differ; returns the message of the mismatch.
 fn mismatch(spec: &str, first: &Project) -> String {
-    let second = player(spec, first);
+    let second = replaying_project(spec, first);
     let ran = second.run(REPLAY).exits(1);
     assert_eq!(
-        ran.verdict(),
+        ran.outcome_and_reason(),
         ("FAILED".into(), "replay_mismatch".into()),
         "{}",
-        ran.story()
+        ran.transcript()
     );
     assert_eq!(second.state()["state"], "FAILED");
     second.phases();
@@ -214,7 +220,7 @@ fn an_unused_recorded_answer_is_a_mismatch() {
         vec![reply::answer("41"), reply::answer("42")],
         0,
     );
-    player(&with_hidden("grep -qx 42 answer.txt"), &first)
+    replaying_project(&with_hidden("grep -qx 42 answer.txt"), &first)
         .run(REPLAY)
         .exits(0);
     let message = mismatch(&with_hidden("true"), &first);
@@ -257,7 +263,9 @@ fn durations_in_the_task_and_in_files_are_compared_literally() {
         )
     };
     let first = recorded(&spec("5 seconds"), vec![reply::answer("42")], 0);
-    player(&spec("5 seconds"), &first).run(REPLAY).exits(0);
+    replaying_project(&spec("5 seconds"), &first)
+        .run(REPLAY)
+        .exits(0);
     let message = mismatch(&spec("90 minutes"), &first);
     assert!(
         message.contains("5 seconds") && message.contains("90 minutes"),
@@ -272,7 +280,7 @@ fn durations_in_the_task_and_in_files_are_compared_literally() {
         ("at 0x7f01, 2026-01-01\n", 0),
         ("at 0x7f02, 2026-01-02\n", 1),
     ] {
-        player(&spec, &first)
+        replaying_project(&spec, &first)
             .file("specs/given.txt", given)
             .run(REPLAY)
             .exits(code);
@@ -308,7 +316,7 @@ fn a_log_of_an_older_version_is_replayed() {
         })
         .collect();
     first.write(&first.log_path(), older);
-    player(&spec, &first).run(REPLAY).exits(0);
+    replaying_project(&spec, &first).run(REPLAY).exits(0);
     mismatch(&with_hidden("true"), &first);
 }
 
@@ -330,8 +338,14 @@ fn a_log_with_an_unreadable_line_is_replayed() {
         }
         let mut damaged = lines.clone();
         damaged[index][line.len() / 2] ^= 0x80;
-        let second = player(&spec, &first).file("recorded.log", damaged.join(&b'\n'));
+        let second = replaying_project(&spec, &first).file("recorded.log", damaged.join(&b'\n'));
         let ran = second.run(REPLAY);
-        assert_eq!(ran.code, Some(0), "line {}: {}", index + 1, ran.story());
+        assert_eq!(
+            ran.code,
+            Some(0),
+            "line {}: {}",
+            index + 1,
+            ran.transcript()
+        );
     }
 }

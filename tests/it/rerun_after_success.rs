@@ -32,28 +32,28 @@ fn remove(project: &Project, path: &str) {
 }
 
 /// Changes the workspace and expects that this is reported and nothing else happens.
-fn check_told(named: &str, change: impl FnOnce(&Project)) {
+fn check_reported(named: &str, change: impl FnOnce(&Project)) {
     let (project, server) = succeeded();
     change(&project);
-    let before = project.picture();
+    let before = project.files();
     let ran = project.run(RUN_JSON).exits(1);
     assert_eq!(
-        ran.verdict(),
+        ran.outcome_and_reason(),
         ("FAILED".into(), "workspace_changed".into()),
         "{}",
-        ran.story()
+        ran.transcript()
     );
     let result = ran.result();
     let message = result["message"].as_str().unwrap_or_default();
     assert!(
         message.contains(&format!("workspace changed since: {named}")),
         "{named}\n{}",
-        ran.story()
+        ran.transcript()
     );
     assert!(
         message.contains("--no-resume") && ran.stderr.contains(named),
         "{named}\n{}",
-        ran.story()
+        ran.transcript()
     );
     assert_eq!(
         (&result["next"], &result["run_id"]),
@@ -63,44 +63,44 @@ fn check_told(named: &str, change: impl FnOnce(&Project)) {
         (project.state_text("state").as_str(), server.count()),
         ("SUCCESS", 1)
     );
-    assert_eq!(project.picture(), before, "{named}: something was written");
+    assert_eq!(project.files(), before, "{named}: something was written");
 }
 
 #[test]
 fn a_changed_workspace_is_not_reported_as_success() {
-    check_told("answer.txt;", |project| {
+    check_reported("answer.txt;", |project| {
         project.write("workspace/answer.txt", "41\n")
     });
-    check_told("new.py (new);", |project| {
+    check_reported("new.py (new);", |project| {
         project.write("workspace/new.py", "x\n")
     });
-    check_told("pkg/util.py (deleted);", |project| {
+    check_reported("pkg/util.py (deleted);", |project| {
         remove(project, "workspace/pkg")
     });
-    check_told(
+    check_reported(
         "answer.txt (deleted), pkg/util.py (deleted), run.sh (deleted);",
         |project| remove(project, "workspace"),
     );
-    check_told("run.sh;", |project| {
+    check_reported("run.sh;", |project| {
         fs::set_permissions(
             project.path("workspace/run.sh"),
             fs::Permissions::from_mode(0o644),
         )
         .unwrap();
     });
-    check_told("answer.txt;", |project| {
+    check_reported("answer.txt;", |project| {
         project.write("workspace/pkg/util.py", "x = 1\n");
         remove(project, "workspace/answer.txt");
         symlink("run.sh", project.path("workspace/answer.txt")).unwrap();
     });
-    check_told("f00 (new), f01 (new)", |project| {
+    check_reported("f00 (new), f01 (new)", |project| {
         (0..50).for_each(|n| project.write(&format!("workspace/f{n:02}"), "x"));
     });
 }
 
 #[test]
 fn an_edit_that_keeps_size_and_time_is_detected() {
-    check_told("answer.txt;", |project| {
+    check_reported("answer.txt;", |project| {
         project
             .run_in_shell(
                 "cd workspace && cp -p answer.txt ../t && echo 41 >answer.txt && touch -r ../t answer.txt && rm ../t",
@@ -112,7 +112,7 @@ fn an_edit_that_keeps_size_and_time_is_detected() {
 
 #[test]
 fn many_changes_are_listed_in_short() {
-    check_told("f00 (new), ", |project| {
+    check_reported("f00 (new), ", |project| {
         (0..50).for_each(|n| project.write(&format!("workspace/f{n:02}"), "x"));
         assert!(
             project.run(RUN_JSON).result()["message"]
@@ -150,7 +150,10 @@ fn unchanged_contents_are_still_a_success() {
         )
         .exits(0);
     let ran = project.run(RUN_JSON).exits(0);
-    assert_eq!(ran.verdict(), ("SUCCESS".into(), "tests_passed".into()));
+    assert_eq!(
+        ran.outcome_and_reason(),
+        ("SUCCESS".into(), "tests_passed".into())
+    );
     // A copied root has other inodes and times, but the same contents.
     let copy = project.outside("copy").display().to_string();
     project

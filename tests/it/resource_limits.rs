@@ -16,20 +16,20 @@ use crate::support::reply;
 use crate::support::server::Server;
 
 /// Runs a check that does something only in its first round; returns the report to the model.
-fn told_of(limits: &str, script: &str) -> String {
+fn report_of(limits: &str, script: &str) -> String {
     let script = format!("grep -qx 42 answer.txt && exit 0; {script}; sleep 60");
     let spec = format!("{}sandbox: {{limits: {{{limits}}}}}\n", checked_by(&script));
     let server = Server::start([reply::answer("41"), reply::answer("42")]);
     let project = Project::with(spec, &server);
     let ran = project.run(RUN_JSON).exits(0);
-    assert_eq!(ran.result()["retry_count"], 1, "{}", ran.story());
+    assert_eq!(ran.result()["retry_count"], 1, "{}", ran.transcript());
     project.nothing_left();
-    server.requests()[1].said()
+    server.requests()[1].text()
 }
 
 #[test]
 fn growth_of_the_workspace_is_limited() {
-    let told = told_of("disk: 20 MiB", "head -c 40000000 /dev/zero > large");
+    let told = report_of("disk: 20 MiB", "head -c 40000000 /dev/zero > large");
     assert!(
         told.contains("the workspace grew by 3")
             && told.contains("the limit is 20 MiB (sandbox.limits.disk)"),
@@ -39,7 +39,7 @@ fn growth_of_the_workspace_is_limited() {
 
 #[test]
 fn fast_growth_is_detected() {
-    let told = told_of("disk: 20 MiB", "fallocate -l 40000000 large");
+    let told = report_of("disk: 20 MiB", "fallocate -l 40000000 large");
     assert!(
         told.contains("the limit is 20 MiB (sandbox.limits.disk)"),
         "{told}"
@@ -55,7 +55,7 @@ fn fast_growth_is_detected() {
             "mkdir many; cd many && seq 200 | xargs touch; sleep 0.05; exit 0",
         ),
     ] {
-        let told = told_of(limits, script);
+        let told = report_of(limits, script);
         let (field, number) = limits.split_once(": ").unwrap();
         assert!(
             told.contains(&format!("the limit is {number} (sandbox.limits.{field})")),
@@ -66,13 +66,13 @@ fn fast_growth_is_detected() {
 
 #[test]
 fn a_file_size_limit_is_reported_to_the_model() {
-    let told = told_of("files: 1000", "exec truncate -s 5G large");
+    let told = report_of("files: 1000", "exec truncate -s 5G large");
     assert!(told.contains("one file holds 4 GiB"), "{told}");
 }
 
 #[test]
 fn the_number_of_files_is_limited() {
-    let told = told_of("files: 200", "for i in $(seq 400); do : > file$i; done");
+    let told = report_of("files: 200", "for i in $(seq 400); do : > file$i; done");
     assert!(
         told.contains("the limit is 200 (sandbox.limits.files)"),
         "{told}"
@@ -83,7 +83,7 @@ fn the_number_of_files_is_limited() {
 fn memory_of_the_process_tree_is_limited() {
     // Each is below the limit, and both together are above it.
     let one = "python3 -c 'import time; x = bytearray(120 << 20); time.sleep(60)' &";
-    let told = told_of("memory: 200 MiB", &format!("{one} {one} :"));
+    let told = report_of("memory: 200 MiB", &format!("{one} {one} :"));
     assert!(
         told.contains("the limit is 200 MiB (sandbox.limits.memory)"),
         "{told}"
@@ -104,7 +104,7 @@ fn shared_memory_is_counted_once() {
 
 #[test]
 fn processes_and_threads_are_limited() {
-    let told = told_of("processes: 20", "for i in $(seq 30); do sleep 60 & done");
+    let told = report_of("processes: 20", "for i in $(seq 30); do sleep 60 & done");
     assert!(told.contains("20") && told.contains("process"), "{told}");
 }
 
@@ -137,7 +137,7 @@ fn invalid_limits_are_refused() {
     }
 }
 
-fn walls(workspace: &Path, limits: ResourceLimits) -> SandboxPolicy {
+fn policy(workspace: &Path, limits: ResourceLimits) -> SandboxPolicy {
     SandboxPolicy {
         mode: SandboxMode::Reduced,
         write: vec![workspace.to_owned()],
@@ -176,7 +176,7 @@ fn living(script: &str, walls: &SandboxPolicy) -> (ChildProcess, UnixStream) {
 #[test]
 fn an_environment_that_exceeds_a_limit_is_ended_alone() {
     let folder = tempfile::tempdir().unwrap();
-    let walls = walls(
+    let walls = policy(
         folder.path(),
         ResourceLimits {
             disk: 5 << 20,

@@ -44,9 +44,12 @@ fn stop_at_request(project: &Project, server: &Server, request: usize, signal: S
 }
 
 fn assert_stopped(ran: &Ran, code: Option<i32>) {
-    assert_eq!(ran.code, code, "{}", ran.story());
+    assert_eq!(ran.code, code, "{}", ran.transcript());
     if code.is_some() {
-        assert_eq!(ran.verdict(), ("INTERRUPTED".into(), "interrupted".into()));
+        assert_eq!(
+            ran.outcome_and_reason(),
+            ("INTERRUPTED".into(), "interrupted".into())
+        );
         let next = ran.result()["next"].to_string();
         assert!(next.contains("specs/spec.yaml"), "next is {next}");
     }
@@ -203,7 +206,7 @@ fn a_run_stopped_in_a_reminder_of_a_patch_continues() {
 fn killed_after_the_answer(project: &Project, server: &Server, request: usize) {
     let running = project.start(RUN);
     server.wait_for(request);
-    let picture = project.picture();
+    let picture = project.files();
     server.release();
     running.wait();
     let log = project.read(&project.log_path());
@@ -219,7 +222,7 @@ fn killed_after_the_answer(project: &Project, server: &Server, request: usize) {
         .flat_map(|line| [line, "\n"])
         .collect();
     let log_path = project.log_path();
-    project.put_back(&picture);
+    project.restore(&picture);
     project.write(&log_path, kept);
 }
 
@@ -266,7 +269,7 @@ fn a_paused_run_continues_with_the_same_command() {
     let project = Project::with(answer_spec(), &server);
     let ran = project.run(RUN_JSON).exits(4);
     assert_eq!(
-        ran.verdict(),
+        ran.outcome_and_reason(),
         ("PAUSED".into(), "provider_unavailable".into())
     );
     assert!(ran.result()["next"].is_string());
@@ -309,7 +312,7 @@ fn check_damage(what: &str, damage: impl FnOnce(&mut Vec<u8>)) {
     damage(&mut log);
     project.write(&path, &log);
     let ran = project.run(RUN);
-    assert_eq!(ran.code, Some(0), "{what}\n{}", ran.story());
+    assert_eq!(ran.code, Some(0), "{what}\n{}", ran.transcript());
     assert_eq!(server.count(), 3, "{what}: an answer was asked for twice");
     assert_eq!(
         project.phases().join(" "),
@@ -426,7 +429,7 @@ fn a_missing_log_does_not_prevent_a_resume() {
     for phase in 1..=2 {
         let server =
             Server::answering(
-                |request| match request.said().contains("answer.txt says 41") {
+                |request| match request.text().contains("answer.txt says 41") {
                     true => reply::answer("42").held(),
                     false => reply::answer("41").held(),
                 },
@@ -460,7 +463,7 @@ fn a_second_signal_changes_nothing() {
     server.wait_for(1);
     running.signal(Signal::INT).signal(Signal::TERM);
     let ran = running.wait();
-    assert!(matches!(ran.code, Some(130 | 143)), "{}", ran.story());
+    assert!(matches!(ran.code, Some(130 | 143)), "{}", ran.transcript());
     assert_eq!(project.state()["state"], "GENERATING");
 }
 
@@ -493,7 +496,7 @@ fn a_retry_limit_below_the_current_patch_is_raised_to_it() {
     let ran = project
         .run(&[RUN_JSON, &["--max-retries", "1"]].concat())
         .exits(1);
-    assert_eq!(ran.verdict().1, "retries_exhausted");
+    assert_eq!(ran.outcome_and_reason().1, "retries_exhausted");
     assert_eq!(
         (
             &project.state()["retry_count"],

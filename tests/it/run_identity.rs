@@ -48,18 +48,18 @@ fn check_goes_on(what: &str, change: impl FnOnce(&Project)) -> (Project, Server)
     let before = project.state_text("run_id");
     change(&project);
     let ran = project.run(RUN);
-    assert_eq!(ran.code, Some(0), "{what}\n{}", ran.story());
+    assert_eq!(ran.code, Some(0), "{what}\n{}", ran.transcript());
     assert_eq!(
         (project.state_text("run_id"), server.count()),
         (before, 3),
         "{what}\n{}",
-        ran.story()
+        ran.transcript()
     );
     assert_eq!(project.state()["retry_count"], 1, "{what}");
     assert!(
         !ran.stderr.contains("has changed"),
         "{what}\n{}",
-        ran.story()
+        ran.transcript()
     );
     (project, server)
 }
@@ -72,7 +72,7 @@ fn with(pointer: &str, value: Value) -> Value {
     spec
 }
 
-fn check_goes_on_with(pointer: &str, value: Value) -> (Project, Server) {
+fn check_continues_with(pointer: &str, value: Value) -> (Project, Server) {
     let changed = with(pointer, value).to_string();
     check_goes_on(pointer, |project| {
         project.write("specs/spec.yaml", &changed)
@@ -116,20 +116,20 @@ fn an_equal_spec_in_another_file_continues_the_run() {
 
 #[test]
 fn a_raised_budget_does_not_start_a_new_run() {
-    check_goes_on_with("/budget", json!({"tokens": 900_000, "usd": 5.0}));
+    check_continues_with("/budget", json!({"tokens": 900_000, "usd": 5.0}));
 }
 
 #[test]
 fn another_timeout_does_not_start_a_new_run() {
-    check_goes_on_with("/checks/0/timeout", json!(90));
-    check_goes_on_with("/on_timeout", json!("patch"));
-    check_goes_on_with("/generator/idle_timeout", json!(99));
+    check_continues_with("/checks/0/timeout", json!(90));
+    check_continues_with("/on_timeout", json!("patch"));
+    check_continues_with("/generator/idle_timeout", json!(99));
 }
 
 #[test]
 fn stuck_after_and_snapshots_do_not_start_a_new_run() {
-    check_goes_on_with("/stuck_after", json!(9));
-    check_goes_on_with("/snapshots", json!({"keep": 3}));
+    check_continues_with("/stuck_after", json!(9));
+    check_continues_with("/snapshots", json!({"keep": 3}));
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn changed_retries_apply_to_the_resumed_run() {
         with("/max_retries", json!(1)).to_string(),
     );
     assert_eq!(
-        project.run(RUN_JSON).exits(1).verdict().1,
+        project.run(RUN_JSON).exits(1).outcome_and_reason().1,
         "retries_exhausted"
     );
     assert_eq!(
@@ -231,7 +231,7 @@ fn a_lowered_budget_applies_to_the_resumed_run() {
         with("/budget/tokens", json!(2000)).to_string(),
     );
     assert_eq!(
-        project.run(RUN_JSON).exits(1).verdict(),
+        project.run(RUN_JSON).exits(1).outcome_and_reason(),
         ("FAILED".into(), "budget".into())
     );
     assert_eq!(server.count(), 2);
@@ -279,14 +279,14 @@ fn check_another(what: &str, arguments: &[&str], change: impl FnOnce(&Project)) 
     let before = project.state_text("run_id");
     change(&project);
     let ran = project.run(&[RUN, arguments].concat());
-    assert_eq!(ran.code, Some(0), "{what}\n{}", ran.story());
+    assert_eq!(ran.code, Some(0), "{what}\n{}", ran.transcript());
     assert_ne!(project.state_text("run_id"), before, "{what}");
     assert_eq!(
         (server.count(), &project.state()["retry_count"]),
         (3, &json!(0)),
         "{what}"
     );
-    assert!(ran.stderr.contains(&before), "{what}\n{}", ran.story());
+    assert!(ran.stderr.contains(&before), "{what}\n{}", ran.transcript());
 }
 
 #[test]
@@ -329,12 +329,12 @@ fn the_replaced_run_of_another_spec_is_kept_and_can_be_restored() {
     );
     let ran = project.run(&["run", "specs/other.yaml", "--json"]).exits(0);
     for word in [first.as_str(), "specs/spec.yaml", "is kept", "restore"] {
-        assert!(ran.stderr.contains(word), "no {word}\n{}", ran.story());
+        assert!(ran.stderr.contains(word), "no {word}\n{}", ran.transcript());
     }
     assert!(
         ran.result()["notes"].to_string().contains(&first),
         "{}",
-        ran.story()
+        ran.transcript()
     );
     assert!(project.exists("workspace/.gitkeep") && !project.exists("workspace/NOTES.txt"));
     assert_eq!(

@@ -52,8 +52,8 @@ fn under_strace(project: &Project, options: &[&str], arguments: &[&str]) -> Ran 
 }
 
 /// Checks a run against the mode that it should have found.
-fn judge(project: &Project, server: &Server, ran: Ran, walls: &str) {
-    assert!(!project.outside("escaped").exists(), "{}", ran.story());
+fn check_run(project: &Project, server: &Server, ran: Ran, walls: &str) {
+    assert!(!project.outside("escaped").exists(), "{}", ran.transcript());
     if walls != NONE {
         let result = ran.exits(0).says(walls).result();
         assert!(result["notes"].to_string().contains(walls), "{result}");
@@ -61,7 +61,10 @@ fn judge(project: &Project, server: &Server, ran: Ran, walls: &str) {
         return;
     }
     let ran = ran.exits(2).says(NONE).says("Fix: ");
-    assert_eq!(ran.verdict(), ("REFUSED".into(), "safety_violation".into()));
+    assert_eq!(
+        ran.outcome_and_reason(),
+        ("REFUSED".into(), "safety_violation".into())
+    );
     assert_eq!(server.requests().len(), 0);
     assert!(!project.exists("state.json") && !project.exists("workspace/ran"));
 }
@@ -80,7 +83,7 @@ fn a_failing_layer_is_reported_or_refused() {
             "-e",
             &format!("inject={fault}"),
         ];
-        judge(
+        check_run(
             &project,
             &server,
             under_strace(&project, &options, RUN_JSON),
@@ -102,7 +105,7 @@ fn an_unmappable_user_gets_no_namespaces() {
             "-e",
             "inject=open,openat,write:error=EPERM",
         ];
-        judge(
+        check_run(
             &project,
             &server,
             under_strace(&project, &options, RUN_JSON),
@@ -123,7 +126,7 @@ fn without_namespaces_and_landlock_the_run_is_refused() {
         "-e",
         "inject=mount,landlock_restrict_self:error=EPERM",
     ];
-    judge(
+    check_run(
         &project,
         &server,
         under_strace(&project, &fault, RUN_JSON),
@@ -149,7 +152,7 @@ fn a_sandbox_failure_within_a_run_stops_it_resumably() {
         .exits(2)
         .says("the sandbox cannot be raised any more");
     assert_eq!(
-        ran.verdict(),
+        ran.outcome_and_reason(),
         ("INTERRUPTED".into(), "safety_violation".into())
     );
     assert!(!project.exists("workspace/ran"));
@@ -193,6 +196,6 @@ fn a_server_in_reduced_mode_names_the_loss_and_the_remedy() {
     assert!(
         ran.stderr.contains(REDUCED) && ran.stderr.contains("Fix: "),
         "{}",
-        ran.story()
+        ran.transcript()
     );
 }

@@ -393,7 +393,7 @@ fn the_project_directory_must_exist_and_not_be_too_broad() {
         assert!(
             ran.stdout.is_empty() && ran.stderr.lines().count() == 1,
             "{}",
-            ran.story()
+            ran.transcript()
         );
     }
     project
@@ -676,11 +676,11 @@ fn the_editor_reads_mounts_in_the_project_and_does_not_change_them() {
         success,
         [false, false, true, false, true, true],
         "{}",
-        ran.story()
+        ran.transcript()
     );
     assert!(
         ran.stdout.contains(r#""output":"theirs\nfile\n""#),
         "{}",
-        ran.story()
+        ran.transcript()
     );
 }

@@ -106,16 +106,16 @@ impl Scene {
     fn refused(self, name: &str) {
         let ran = self.run();
         assert_eq!(
-            ran.verdict(),
+            ran.outcome_and_reason(),
             ("FAILED".into(), "safety_violation".into()),
             "{name}: {}",
-            ran.story()
+            ran.transcript()
         );
-        assert!(ran.stderr.contains(name), "{name}: {}", ran.story());
+        assert!(ran.stderr.contains(name), "{name}: {}", ran.transcript());
         assert!(
             !self.project.exists("workspace/answer.txt"),
             "{name}: {}",
-            ran.story()
+            ran.transcript()
         );
     }
 
@@ -132,7 +132,7 @@ impl Scene {
             assert!(
                 ran.stderr.contains(note),
                 "not on the console: {note}: {}",
-                ran.story()
+                ran.transcript()
             );
             assert!(
                 self.project
@@ -147,7 +147,12 @@ impl Scene {
 
     fn passes_silently(self, what: &str) {
         let ran = self.run().exits(0);
-        assert_eq!(ran.result()["notes"], json!([]), "{what}: {}", ran.story());
+        assert_eq!(
+            ran.result()["notes"],
+            json!([]),
+            "{what}: {}",
+            ran.transcript()
+        );
     }
 }
 
@@ -382,7 +387,7 @@ fn given_and_unchanged_files_are_not_refused() {
         assert!(
             ran.stderr.contains(path) && !plants.project.exists("workspace/ran"),
             "{path}: {}",
-            ran.story()
+            ran.transcript()
         );
     }
     assert_eq!(
@@ -419,7 +424,7 @@ fn files_written_by_a_check_are_examined_before_the_next() {
         assert!(
             ran.stderr.contains("safety violation") && !scene.project.exists("workspace/ran"),
             "{plant}: {}",
-            ran.story()
+            ran.transcript()
         );
     }
     for plant in [
@@ -445,7 +450,7 @@ fn pythonpath_entries_must_be_folders() {
         assert!(
             ran.stderr.contains("PYTHONPATH") && !scene.project.exists("workspace/ran"),
             "{plant}: {}",
-            ran.story()
+            ran.transcript()
         );
     }
 }
@@ -655,10 +660,10 @@ fn in_agent_mode_all_findings_are_reported_once() {
     for name in ["difflib.py", "a.pth", "tests.py"] {
         assert!(
             requests[2]
-                .said()
+                .text()
                 .contains(&format!("safety violation: \"{name}\"")),
             "{}",
-            requests[2].said()
+            requests[2].text()
         );
     }
     let requests = run(vec![bash(plant), done(), bash("rm difflib.py"), done()], 2);

@@ -107,7 +107,7 @@ fn check(restrictions: Restrictions) {
         "../hostile/facts.json",
         outside.facts(mode, &server).to_string(),
     );
-    outside.settle();
+    outside.record_state();
     let ran = outside.project.run(RUN).exits(0);
     if !is_in_mode(mode, &ran.stderr) {
         return;
@@ -129,7 +129,7 @@ fn shell(restrictions: Restrictions) {
         outside.facts(mode, &server).to_string(),
     );
     outside.project.write("workspace/hostile.py", HOSTILE);
-    outside.settle();
+    outside.record_state();
     let open = outside.project.outside("open").display().to_string();
     let mut serving = Serving::at(&outside.project, "workspace", &["--read", &open]);
     let answer = serving.bash("python3 hostile.py");

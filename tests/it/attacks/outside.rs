@@ -205,7 +205,7 @@ impl Outside {
     }
 
     /// Changes the owner of everything to the user of the run and records its state.
-    pub fn settle(&mut self) {
+    pub fn record_state(&mut self) {
         if let Some(user) = self.restrictions.user {
             let all = walk(&self.project.outside(""));
             all.iter()
@@ -216,7 +216,7 @@ impl Outside {
             fs::set_permissions(setuid, Permissions::from_mode(0o4755)).unwrap();
         }
         self.before = manifest(&self.project.outside(""));
-        self.of_the_decoy = self.decoy.story();
+        self.of_the_decoy = self.decoy.description();
     }
 
     /// Asserts that nothing changed, except modes, times and attributes of one file.
@@ -239,7 +239,11 @@ impl Outside {
             .chain(new.map(|entry| ("after", entry)))
             .collect();
         assert!(changes.is_empty(), "changed outside: {changes:#?}");
-        assert_eq!(self.decoy.story(), self.of_the_decoy, "the process outside");
+        assert_eq!(
+            self.decoy.description(),
+            self.of_the_decoy,
+            "the process outside"
+        );
         self.heard_nothing();
         self.left_nothing();
     }
@@ -291,7 +295,7 @@ impl Outside {
 
 impl Decoy {
     /// Everything that other processes could change about it.
-    fn story(&mut self) -> String {
+    fn description(&mut self) -> String {
         assert_eq!(
             self.0.try_wait().unwrap(),
             None,
@@ -340,7 +344,7 @@ fn decoy(restrictions: Restrictions) -> Decoy {
     let mut decoy = Decoy(command.spawn().unwrap());
     // It must sleep before its state is read.
     crate::support::running::until("the process outside sleeps", || {
-        decoy.story().contains("\nS 20") && decoy.story().contains("\tsleep")
+        decoy.description().contains("\nS 20") && decoy.description().contains("\tsleep")
     });
     decoy
 }
@@ -501,7 +505,7 @@ mod tests {
         ];
         for (number, change) in changes.into_iter().enumerate() {
             let mut outside = Outside::new(Restrictions::default(), &server);
-            outside.settle();
+            outside.record_state();
             outside.is_unchanged(&[]);
             change(&mut outside);
             let found = catch_unwind(AssertUnwindSafe(|| outside.is_unchanged(&[])));

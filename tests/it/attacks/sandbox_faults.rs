@@ -78,8 +78,8 @@ fn each_fails(restrictions: Restrictions, calls: &[(&str, &str)]) {
                     &fault,
                 ],
             );
-            assert!(!ran.stderr.contains("strace: "), "{}", ran.story());
-            judge(&project, &ran, &fault);
+            assert!(!ran.stderr.contains("strace: "), "{}", ran.transcript());
+            check_run(&project, &ran, &fault);
         }
     }
     project.nothing_left();
@@ -97,7 +97,7 @@ fn a_namespace_limit_is_detected() {
         return;
     }
     let ran = ran.says("sandbox: reduced").says("No space left on device");
-    judge(&project, &ran, "no namespaces");
+    check_run(&project, &ran, "no namespaces");
 }
 
 /// Neither namespaces nor Landlock: nothing is run or changed without `--no-sandbox`.
@@ -116,12 +116,12 @@ fn without_any_sandbox_layer_nothing_is_run() {
         "-e",
         none,
     ];
-    let before = project.picture();
+    let before = project.files();
     traced(&project, &options)
         .exits(2)
         .says("no sandbox available")
         .says("Fix: ");
-    assert_eq!(project.picture(), before);
+    assert_eq!(project.files(), before);
     let arguments = [
         &["-f", "--seccomp-bpf", "-qq"],
         &options[..],
@@ -196,8 +196,8 @@ fn counts(project: &Project, calls: &[(&str, &str)]) -> BTreeMap<String, u32> {
 }
 
 /// The announced protection held, or nothing was run and this was reported.
-fn judge(project: &Project, ran: &Ran, fault: &str) {
-    let story = || format!("{fault}\n{}", ran.story());
+fn check_run(project: &Project, ran: &Ran, fault: &str) {
+    let story = || format!("{fault}\n{}", ran.transcript());
     assert!(
         !project.outside("marker").exists(),
         "written outside: {}",

@@ -80,7 +80,7 @@ fn git_configuration_in_an_answer_has_no_effect() {
     let server = Server::start([reply::files(&files)]);
     let project = project.spec(answer_spec()).model(&server);
     let ran = project.run(RUN);
-    assert!(matches!(ran.code, Some(0 | 2)), "{}", ran.story());
+    assert!(matches!(ran.code, Some(0 | 2)), "{}", ran.transcript());
     project.run(&["status"]);
     project.run(&["reset"]).exits(0);
     assert!(!marker.exists());

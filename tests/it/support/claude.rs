@@ -113,7 +113,7 @@ impl Call {
 
 impl Claude {
     /// Puts a fake `claude` with these plans first on the project's PATH.
-    pub fn stand_in(project: Project, plans: &[String]) -> (Project, Claude) {
+    pub fn fake(project: Project, plans: &[String]) -> (Project, Claude) {
         let claude = Claude {
             folder: TempDir::with_prefix("orchestrator-claude-").unwrap(),
         };
@@ -147,7 +147,7 @@ impl Claude {
     }
 
     /// What the client in a call's plan stored.
-    pub fn kept(&self, number: usize) -> Value {
+    pub fn stored(&self, number: usize) -> Value {
         serde_json::from_slice(&fs::read(self.path(&format!("call{number}/kept"))).unwrap())
             .unwrap()
     }

@@ -303,15 +303,15 @@ impl Project {
         self.read(&format!("workspace/{path}"))
     }
 
-    /// Everything below the root except the lock, for comparison or `put_back`.
-    pub fn picture(&self) -> BTreeMap<String, Vec<u8>> {
+    /// Everything below the root except the lock, for comparison or `restore`.
+    pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
         let mut files = files_below(&self.root());
         files.remove(".orchestrator.lock");
         files
     }
 
     /// Restores the root to the picture. Only regular files are restored.
-    pub fn put_back(&self, picture: &BTreeMap<String, Vec<u8>>) {
+    pub fn restore(&self, picture: &BTreeMap<String, Vec<u8>>) {
         fs::remove_dir_all(self.root()).unwrap();
         fs::create_dir(self.root()).unwrap();
         for (path, content) in picture {

@@ -161,7 +161,7 @@ impl Reply {
     }
 
     /// Adds text beside the calls.
-    pub fn saying(self, text: &str) -> Reply {
+    pub fn with_text(self, text: &str) -> Reply {
         Reply {
             text: text.to_owned(),
             ..self

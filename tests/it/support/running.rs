@@ -89,12 +89,15 @@ impl Running {
         if !held || (ended.is_some() && !condition()) {
             let _ = self.child.kill();
             let status = self.child.wait().unwrap();
-            panic!("waited in vain until {what}\n{}", self.end(status).story());
+            panic!(
+                "waited in vain until {what}\n{}",
+                self.end(status).transcript()
+            );
         }
     }
 
     /// Waits until standard error contains the text.
-    pub fn until_says(&mut self, text: &str) {
+    pub fn until_stderr_has(&mut self, text: &str) {
         let stderr = self.stderr.text.clone();
         self.until(&format!("it says {text:?}"), || {
             String::from_utf8_lossy(&stderr.lock().unwrap()).contains(text)
@@ -102,7 +105,7 @@ impl Running {
     }
 
     /// Standard error so far.
-    pub fn said(&self) -> String {
+    pub fn stderr_so_far(&self) -> String {
         String::from_utf8_lossy(&self.stderr.text.lock().unwrap()).into_owned()
     }
 
@@ -120,7 +123,7 @@ impl Running {
                 let status = self.child.wait().unwrap();
                 panic!(
                     "it did not end within {DEADLINE:?}\n{}",
-                    self.end(status).story()
+                    self.end(status).transcript()
                 );
             }
         }
@@ -200,7 +203,7 @@ impl Ran {
         assert!(
             self.code == Some(code),
             "expected exit {code}\n{}",
-            self.story()
+            self.transcript()
         );
         self
     }
@@ -210,7 +213,7 @@ impl Ran {
         assert!(
             self.stderr.contains(text),
             "standard error does not say {text:?}\n{}",
-            self.story()
+            self.transcript()
         );
         self
     }
@@ -219,7 +222,10 @@ impl Ran {
     pub fn result(&self) -> Value {
         let mut objects = serde_json::Deserializer::from_str(&self.stdout).into_iter::<Value>();
         let (Some(Ok(result)), None) = (objects.next(), objects.next()) else {
-            panic!("standard output is not one JSON object\n{}", self.story());
+            panic!(
+                "standard output is not one JSON object\n{}",
+                self.transcript()
+            );
         };
         let fields = [
             "outcome",
@@ -236,27 +242,27 @@ impl Ran {
             assert!(
                 result.get(field).is_some(),
                 "no {field} in the result\n{}",
-                self.story()
+                self.transcript()
             );
         }
         assert_eq!(
             result["exit_code"].as_i64(),
             self.code.map(i64::from),
             "{}",
-            self.story()
+            self.transcript()
         );
         result
     }
 
     /// The result's outcome and reason.
-    pub fn verdict(&self) -> (String, String) {
+    pub fn outcome_and_reason(&self) -> (String, String) {
         let result = self.result();
         let text = |field: &str| result[field].as_str().unwrap_or_default().to_owned();
         (text("outcome"), text("reason"))
     }
 
     /// The command, its result, both streams and the tree of the root.
-    pub fn story(&self) -> String {
+    pub fn transcript(&self) -> String {
         let end = match (self.code, self.signal) {
             (Some(code), _) => format!("exit {code}"),
             (None, signal) => format!("signal {}", signal.unwrap_or_default()),
@@ -283,7 +289,7 @@ mod tests {
         let project = Project::new();
         let line = format!("echo out; echo ready >&2; exec sleep {}", project.marker());
         let mut running = Running::start(project.command("sh", &["-c", &line]), project.root());
-        running.until_says("ready");
+        running.until_stderr_has("ready");
         until("it sleeps", || {
             processes(&[project.marker()]).contains(&running.id())
         });

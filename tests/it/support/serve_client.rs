@@ -165,14 +165,18 @@ impl Serving {
             .as_mut()
             .expect("the input is closed")
             .write_all(bytes.as_ref());
-        written
-            .unwrap_or_else(|error| panic!("the server does not read: {error}\n{}", self.said()));
+        written.unwrap_or_else(|error| {
+            panic!(
+                "the server does not read: {error}\n{}",
+                self.stderr_so_far()
+            )
+        });
     }
 
     /// Waits for the next answer.
     pub fn answer(&mut self) -> Answer {
         self.line()
-            .unwrap_or_else(|| panic!("no more answers\n{}", self.said()))
+            .unwrap_or_else(|| panic!("no more answers\n{}", self.stderr_so_far()))
     }
 
     /// Waits for the next answer, or for the end of all answers.
@@ -183,7 +187,7 @@ impl Serving {
         match lines.recv_timeout(DEADLINE) {
             Ok(line) => Some(Answer::read(&line)),
             Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => None,
-            Err(_) => panic!("no answer within {DEADLINE:?}\n{}", self.said()),
+            Err(_) => panic!("no answer within {DEADLINE:?}\n{}", self.stderr_so_far()),
         }
     }
 
@@ -193,13 +197,13 @@ impl Serving {
     }
 
     /// The server's stderr so far.
-    pub fn said(&self) -> String {
-        self.running.said()
+    pub fn stderr_so_far(&self) -> String {
+        self.running.stderr_so_far()
     }
 
     /// Waits until stderr contains the text.
-    pub fn until_says(&mut self, text: &str) {
-        self.running.until_says(text);
+    pub fn until_stderr_has(&mut self, text: &str) {
+        self.running.until_stderr_has(text);
     }
 
     /// Sends a signal to the server.

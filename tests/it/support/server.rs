@@ -38,7 +38,7 @@ pub struct ToolResult {
 
 impl Received {
     /// All text of the request, joined.
-    pub fn said(&self) -> String {
+    pub fn text(&self) -> String {
         let mut said = String::new();
         texts(&self.body["system"], &mut said);
         texts(&self.body["messages"], &mut said);
@@ -427,7 +427,7 @@ mod tests {
         assert!(ask(&server, "/v1/messages").starts_with("HTTP/1.1 400"));
         assert_eq!(server.count(), 2);
         assert_eq!(server.requests()[0].headers["x-api-key"], "k");
-        assert_eq!(server.requests()[0].said(), "be brief\nhello\n");
+        assert_eq!(server.requests()[0].text(), "be brief\nhello\n");
     }
 
     #[test]
