@@ -25,8 +25,7 @@ use std::{env, fs};
 
 use orchestrator::cancel::CancelToken;
 use orchestrator::process::check_env::{CallerEnv, find_program};
-use orchestrator::process::sandbox::policy::{PolicyPlan, sandbox_policy};
-use orchestrator::process::sandbox::shared_namespaces::SharedNamespaces;
+use orchestrator::process::sandbox::plan::{PolicyPlan, sandbox_policy};
 use orchestrator::process::sandbox::{ResourceLimits, SandboxMode, probe};
 use orchestrator::process::{self, Job, JobEnd, Launcher};
 
@@ -54,7 +53,9 @@ fn main() {
         }))
     };
     let (full, reduced) = (behind(SandboxMode::Full), behind(SandboxMode::Reduced));
-    let member = SharedNamespaces::launcher(&open, full.policy.clone().unwrap()).unwrap();
+    let member = open
+        .with_shared_namespaces(full.policy.clone().unwrap())
+        .unwrap();
     let mut rows: Vec<(&str, Vec<(Cost, Cost)>)> = [
         "keeper / plain",
         "full / plain",

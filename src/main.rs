@@ -5,11 +5,11 @@ use std::process::ExitCode;
 
 use orchestrator::cli;
 use orchestrator::llm::mcp::{RELAY_COMMAND, relay};
-use orchestrator::process::{KEEPER_COMMAND, supervisor};
+use orchestrator::process::{SUPERVISOR_COMMAND, supervisor};
 
 fn main() -> ExitCode {
     let argv: Vec<_> = std::env::args_os().collect();
-    if argv.get(1).is_some_and(|word| word == KEEPER_COMMAND) {
+    if argv.get(1).is_some_and(|word| word == SUPERVISOR_COMMAND) {
         return supervisor::main().into();
     }
     if argv.get(1).is_some_and(|word| word == RELAY_COMMAND) {

@@ -17,7 +17,6 @@ use crate::error::{Error, Result};
 use crate::process::Launcher;
 use crate::process::cache::{CacheOwner, Caches};
 use crate::process::check_env::{CallerEnv, ChildDirs, find_program, for_check};
-use crate::process::sandbox::shared_namespaces::SharedNamespaces;
 use crate::process::scratch::ScratchDirs;
 use crate::secrets::Secrets;
 
@@ -136,7 +135,7 @@ impl ChildEnv {
         policy
             .read
             .extend(folder.and_then(|folder| folder.canonicalize().ok()));
-        SharedNamespaces::launcher(&self.launcher, policy)
+        self.launcher.with_shared_namespaces(policy)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::cli::sandbox::{self, SandboxSite};
 use crate::error::{Error, Result};
 use crate::process::check_env::CallerEnv;
 use crate::process::program::{MissingProgram, ProgramSearch};
-use crate::process::sandbox::{SandboxMode, SandboxPolicy, policy};
+use crate::process::sandbox::{SandboxMode, SandboxPolicy, plan};
 
 /// Where the folder of a program belongs to an installation that it needs whole.
 const KIT_FOLDERS: [&str; 3] = ["bin", "sbin", "libexec"];
@@ -153,7 +153,7 @@ impl<'a> CheckPrograms<'a> {
         let is_above = |place: &Path| place.starts_with(folder);
         !is_above(&self.root)
             && !home.is_some_and(|home| is_above(&home))
-            && policy::refusal(folder).is_none()
+            && plan::refusal(folder).is_none()
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::build::spec::{self, InputSource, Spec};
 use crate::process::check_env::CallerEnv;
-use crate::process::sandbox::policy::{PolicyPlan, sandbox_policy};
+use crate::process::sandbox::plan::{PolicyPlan, sandbox_policy};
 use crate::process::sandbox::{ResourceLimits, SandboxMode, SandboxPolicy};
 
 /// Where walls stand.

@@ -15,8 +15,7 @@ use crate::error::{Error, Result};
 use crate::process::check_env::{CallerEnv, ChildDirs, find_program};
 use crate::process::env::for_environments;
 use crate::process::sandbox::probe::{self, ProbeResult};
-use crate::process::sandbox::shared_namespaces::SharedNamespaces;
-use crate::process::sandbox::{SandboxMode, SandboxPolicy, policy};
+use crate::process::sandbox::{SandboxMode, SandboxPolicy, plan};
 use crate::process::scratch::ScratchDirs;
 use crate::process::{Launcher, adopt_orphans};
 use crate::server::{self, ServeEnd};
@@ -143,7 +142,7 @@ impl ServeSandbox {
         let policy = sandbox::of_project(&access, &site);
         let words = sandbox_line(&found, project, &access);
         Ok(ServeSandbox {
-            launcher: SharedNamespaces::launcher(&launcher, policy)?,
+            launcher: launcher.with_shared_namespaces(policy)?,
             words,
             _private: private,
         })
@@ -156,7 +155,7 @@ fn opened(arguments: &ServeArguments, env: &CliEnv) -> Result<Vec<PathBuf>> {
         let path = env.absolute(path);
         let refuse = |problem: &str| Error::Usage(format!("--read {} {problem}", path.display()));
         path.metadata().map_err(|_| refuse("is not there"))?;
-        match policy::refusal(&path) {
+        match plan::refusal(&path) {
             Some(problem) => Err(refuse(problem)),
             None => Ok(path),
         }

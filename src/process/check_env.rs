@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
-use crate::process::sandbox::SandboxPolicy;
+use crate::process::sandbox::policy::SandboxPolicy;
 
 /// Values that make the output of a program repeatable and keep it from asking anybody.
 const FIXED: [(&str, &str); 13] = [

@@ -7,17 +7,17 @@
 use std::io::{self, PipeReader, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::process::Child;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::pipe::fcntl_setpipe_size;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, OptionalActions, Winsize, tcgetattr, tcsetattr, tcsetwinsize};
 
+use crate::process::job::{Job, JobEnd};
+use crate::process::launch::{GRACE, Launcher, Supervisor};
 use crate::process::sandbox::limits::group::WatchGuard;
 use crate::process::wire::{self, ChildInput, Task};
-use crate::process::{GRACE, Job, JobEnd, Launcher, reap, spawn_supervisor, task_message};
 
 const PIPE_SIZE: usize = 1 << 20;
 
@@ -33,8 +33,7 @@ pub enum StopMode {
 /// A child that stays, and everything below it. Dropping it ends them all.
 #[derive(Debug)]
 pub struct ChildProcess {
-    supervisor: Child,
-    control: UnixStream,
+    supervisor: Supervisor,
     output: PipeReader,
     ended: Option<JobEnd>,
     watched: Option<WatchGuard>,
@@ -100,23 +99,27 @@ impl ChildProcess {
         // A larger pipe spares a flood most of its waiting; the usual size serves as well.
         let _ = fcntl_setpipe_size(&theirs, PIPE_SIZE);
         set_nonblocking(&output)?;
-        let (supervisor, control) =
-            spawn_supervisor(launcher, theirs.try_clone()?.into(), theirs.into())?;
+        let supervisor = Supervisor::spawn(launcher, theirs.try_clone()?, theirs)?;
         let mut child = ChildProcess {
             supervisor,
-            control,
             output,
             ended: None,
             watched: None,
         };
         if let Some(policy) = &launcher.policy {
-            let supervisor = Pid::from_child(&child.supervisor);
-            child.watched = Some(WatchGuard::begin(policy, supervisor, &child.control)?);
+            let supervisor = &child.supervisor;
+            child.watched = Some(WatchGuard::begin(
+                policy,
+                supervisor.pid(),
+                &supervisor.control,
+            )?);
         }
         // A keeper that is gone before it has its job is found out by its silence.
-        let _ = task_message(&child.control, launcher, Task::Keep)
-            .and_then(|()| wire::send(&child.control, &wire::encode_job(job, input, false)))
-            .and_then(|()| wire::send_descriptor(&child.control, descriptor));
+        let supervisor = &child.supervisor;
+        let _ = supervisor
+            .send_task(launcher, Task::Keep)
+            .and_then(|()| wire::send(&supervisor.control, &wire::encode_job(job, input, false)))
+            .and_then(|()| wire::send_descriptor(&supervisor.control, descriptor));
         Ok(child)
     }
 
@@ -127,7 +130,7 @@ impl ChildProcess {
 
     /// Returns a descriptor that is readable once it is over.
     pub fn over(&self) -> BorrowedFd<'_> {
-        self.control.as_fd()
+        self.supervisor.control.as_fd()
     }
 
     /// Returns how the command ended, if its whole tree is gone; never blocks where it is not.
@@ -172,9 +175,9 @@ impl ChildProcess {
         if self.ended().is_some() {
             return None;
         }
-        self.wake_supervisor();
-        let asked = self.control.write_all(action);
-        match asked.and_then(|()| wire::receive(&mut self.control)) {
+        self.supervisor.resume();
+        let asked = self.supervisor.control.write_all(action);
+        match asked.and_then(|()| wire::receive(&mut self.supervisor.control)) {
             Ok(answer) if wire::decode_ended(&answer).is_none() => Some(answer),
             told => {
                 self.reap(told.ok());
@@ -190,15 +193,15 @@ impl ChildProcess {
                 StopMode::Soon => wire::END_SOON,
                 StopMode::Now => wire::END_NOW,
             };
-            self.wake_supervisor();
-            let _ = self.control.write_all(&[action]);
+            self.supervisor.resume();
+            let _ = self.supervisor.control.write_all(&[action]);
             self.read_end();
         }
         self.ended.clone().unwrap_or(JobEnd::TimedOut)
     }
 
     fn read_end(&mut self) {
-        let told = wire::receive(&mut self.control).ok();
+        let told = wire::receive(&mut self.supervisor.control).ok();
         self.reap(told);
     }
 
@@ -206,14 +209,9 @@ impl ChildProcess {
         let told = told.and_then(|message| wire::decode_ended(&message));
         // From here on the keeper's number may be somebody else's.
         let broken = self.watched.take().and_then(|watched| watched.broken());
-        reap(&mut self.supervisor, told.is_some());
+        self.supervisor.reap(told.is_some());
         let told = told.unwrap_or(JobEnd::Signalled(Signal::KILL.as_raw()));
         self.ended = Some(broken.map_or(told, JobEnd::Limit));
-    }
-
-    /// The command may have stopped its keeper.
-    fn wake_supervisor(&self) {
-        let _ = kill_process(Pid::from_child(&self.supervisor), Signal::CONT);
     }
 }
 

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, OFlags, access};
 
 use crate::process::check_env::{WorkspacePaths, trusted_entries};
-use crate::process::sandbox::SandboxPolicy;
+use crate::process::sandbox::policy::SandboxPolicy;
 
 /// How much of a script the kernel reads for its `#!` line.
 const INTERPRETER_LINE: u64 = 256;

@@ -6,7 +6,7 @@
 //! everything below it are laid on itself before the command starts.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -20,21 +20,22 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, chdir, getpid, ioctl_tiocsctty};
+use rustix::process::{Pid, Signal, WaitOptions, chdir, getpid, ioctl_tiocsctty};
 use rustix::process::{
     kill_process, kill_process_group, set_child_subreaper, set_parent_process_death_signal, setsid,
     wait,
 };
-use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout, stdin};
+use rustix::stdio::stdin;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
-use crate::process::check_env;
-use crate::process::process_tree;
+use crate::process::job::{Job, JobEnd};
 use crate::process::program::interpreter_of;
 use crate::process::report_channel::REPORT_VARIABLE;
-use crate::process::sandbox::{self, AfterCommand, SandboxPolicy};
+use crate::process::sandbox::escape::try_to_escape;
+use crate::process::sandbox::init::{self, AfterCommand};
+use crate::process::sandbox::policy::SandboxPolicy;
 use crate::process::wire::{ChildInput, Task, TaskMessage};
-use crate::process::{Job, JobEnd, wire};
+use crate::process::{check_env, process_tree, stdio, wire};
 
 /// How long everybody has to end after being asked to.
 const GRACE: Duration = Duration::from_millis(500);
@@ -106,7 +107,7 @@ fn run_job(
 /// Makes namespaces, tells how many there are, and sends them.
 fn make_namespaces(order: &TaskMessage, control: &UnixStream) -> io::Result<()> {
     let policy = order.policy.as_ref().ok_or(io::ErrorKind::InvalidData)?;
-    match sandbox::make_namespaces(policy) {
+    match init::make_namespaces(policy) {
         Err(failure) => wire::send(control, &wire::encode_ended(&JobEnd::NoWalls(failure))),
         Ok(namespaces) => {
             let count = namespaces.len() as i32;
@@ -225,7 +226,7 @@ fn start(job: &Job, given: CommandInput) -> Result<SupervisedCommand, JobEnd> {
         .spawn()
         .map_err(|error| JobEnd::CannotStart(refusal(&job.command[0], &program, error)))?;
     drop((command, report));
-    release_output();
+    stdio::detach_output();
     Ok(SupervisedCommand {
         child: Pid::from_child(&child),
         inside: None,
@@ -243,7 +244,7 @@ fn start_sandboxed(
     let input = given.input;
     let mut given = Some(given);
     let mut become_command = || match task {
-        Task::Try => sandbox::probe::try_to_escape(policy.mode, &job.command),
+        Task::Try => try_to_escape(policy.mode, &job.command),
         Task::Keep | Task::MakeNamespaces => match given.take() {
             Some(given) => exec(job, given),
             None => JobEnd::CannotStart("it was started before".into()),
@@ -254,9 +255,9 @@ fn start_sandboxed(
     } else {
         AfterCommand::Linger
     };
-    let walled = sandbox::start(policy, namespaces, afterwards, &mut become_command)?;
+    let walled = init::start(policy, namespaces, afterwards, &mut become_command)?;
     drop(given);
-    release_output();
+    stdio::detach_output();
     Ok(SupervisedCommand {
         child: walled.child,
         inside: walled.inside,
@@ -391,23 +392,6 @@ fn words(error: io::Error) -> String {
         .next()
         .unwrap_or_default()
         .to_owned()
-}
-
-/// Leaves both streams to the command: they end when the last of its tree does. Where that fails nothing is lost, for
-/// nobody waits for their end alone.
-fn release_output() {
-    if let Ok(nothing) = File::options().write(true).open("/dev/null") {
-        let _ = dup2_stdout(&nothing);
-        let _ = dup2_stderr(&nothing);
-    }
-}
-
-/// Leaves all three streams to others.
-pub(super) fn release_streams() {
-    release_output();
-    if let Ok(nothing) = File::open("/dev/null") {
-        let _ = dup2_stdin(&nothing);
-    }
 }
 
 /// What the orchestrator wants.
@@ -583,18 +567,11 @@ fn reap(kept: &mut SupervisedCommand, ended: &mut Option<JobEnd>) -> TreeStatus 
                 *ended = ended
                     .take()
                     .or_else(|| kept.announce())
-                    .or(Some(end_of(status)));
+                    .or(Some(JobEnd::from(status)));
             }
             Ok(Some(_)) | Err(Errno::INTR) => {}
             Ok(None) => return TreeStatus::Alive,
             Err(_) => return TreeStatus::Gone,
         }
-    }
-}
-
-pub(super) fn end_of(status: WaitStatus) -> JobEnd {
-    match status.terminating_signal() {
-        Some(number) => JobEnd::Signalled(number),
-        None => JobEnd::Exited(status.exit_status().unwrap_or_default()),
     }
 }

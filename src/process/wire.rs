@@ -19,8 +19,8 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 pub(super) use self::task::{Task, TaskMessage};
-use crate::process::sandbox::{SandboxFailure, SandboxLayer};
-use crate::process::{Job, JobEnd};
+use crate::process::job::{Job, JobEnd};
+use crate::process::sandbox::failure::{SandboxFailure, SandboxLayer};
 
 /// Asks a keeper to end everything now; the end of the stream asks for the same.
 pub(super) const END_NOW: u8 = b'!';
@@ -264,7 +264,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::{ChildInput, decode_ended, decode_job, encode_ended, encode_job, receive, send};
-    use crate::process::{Job, JobEnd};
+    use crate::process::job::{Job, JobEnd};
 
     fn word() -> impl Strategy<Value = OsString> {
         prop::collection::vec(any::<u8>(), 0..20).prop_map(OsString::from_vec)

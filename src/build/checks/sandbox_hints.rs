@@ -11,9 +11,8 @@ use std::sync::LazyLock;
 use regex::RegexSet;
 
 use super::text::escaped;
-use crate::process::sandbox::SandboxPolicy;
 use crate::process::sandbox::limits::size;
-use crate::process::sandbox::policy::PathAccess;
+use crate::process::sandbox::{PathAccess, SandboxPolicy};
 use crate::workspace::generated::is_in_generated;
 
 /// What can be refused, and how it is reported: error codes, messages of the system (`strerror`), and expressions for

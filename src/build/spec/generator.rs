@@ -11,7 +11,7 @@ use super::model::{
 };
 use super::node::Node;
 use super::validate::{SpecValidator, amount, seconds};
-use crate::process::sandbox::policy::refusal;
+use crate::process::sandbox::plan::refusal;
 
 const FIELDS: [&str; 15] = [
     "provider",

@@ -11,13 +11,14 @@ use rustix::process::{DumpableBehavior, Pid, Signal, WaitOptions, set_dumpable_b
 use rustix::process::{set_parent_process_death_signal, wait};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+use crate::process::job::JobEnd;
+use crate::process::sandbox::failure::{SandboxFailure, SandboxLayer};
 use crate::process::sandbox::mounts;
 use crate::process::sandbox::namespaces::{NamespaceOwner, loopback_up};
+use crate::process::sandbox::policy::{SandboxMode, SandboxPolicy};
 use crate::process::sandbox::restrict::restrict;
 use crate::process::sandbox::syscalls::{ForkSide, NamespaceFlags, close_all_but, fork};
-use crate::process::sandbox::{SandboxFailure, SandboxLayer, SandboxMode, SandboxPolicy};
-use crate::process::supervisor::{end_of, release_streams};
-use crate::process::{JobEnd, wire};
+use crate::process::{stdio, wire};
 
 /// Becomes the command: returns only where it cannot, with the reason.
 pub(crate) type BecomeCommand<'a> = &'a mut dyn FnMut() -> JobEnd;
@@ -251,12 +252,12 @@ fn look_after(command: Pid, supervisor: &UnixStream, afterwards: AfterCommand) {
     if tell(supervisor, command).is_err() {
         return;
     }
-    release_streams();
+    stdio::detach_all();
     close_all_but(supervisor.as_raw_fd().unsigned_abs());
     loop {
         match wait(WaitOptions::empty()) {
             Ok(Some((pid, status))) if pid == command => {
-                let _ = wire::send(supervisor, &wire::encode_ended(&end_of(status)));
+                let _ = wire::send(supervisor, &wire::encode_ended(&JobEnd::from(status)));
                 if afterwards == AfterCommand::End {
                     return;
                 }

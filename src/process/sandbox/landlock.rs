@@ -1,6 +1,6 @@
-//! Landlock: every right that this kernel knows, granted where the walls say so, fully enforced or not at all.
+//! Landlock: every right that this kernel supports, granted as the policy lists, fully enforced or not at all.
 //!
-//! Which rights the kernel knows is asked by trying them as hard requirements; nothing is ever left out in silence.
+//! The supported rights are found by requesting them as hard requirements; no right is dropped silently.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,9 +10,10 @@ use landlock::{
     Ruleset, RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 
-use crate::process::sandbox::{SandboxFailure, SandboxLayer, SandboxMode, SandboxPolicy};
+use crate::process::sandbox::failure::{SandboxFailure, SandboxLayer};
+use crate::process::sandbox::policy::{SandboxMode, SandboxPolicy};
 
-/// Versions that brought a right, newest first.
+/// Versions that added a right, newest first.
 const VERSIONS: [ABI; 7] = [
     ABI::V9,
     ABI::V6,
@@ -22,9 +23,9 @@ const VERSIONS: [ABI; 7] = [
     ABI::V2,
     ABI::V1,
 ];
-/// Devices that a child has in reduced mode, where `/dev` is the host's. Terminals are not among them: those of the user
-/// are in the same folder as new ones, and whoever can open them reads what is typed. Who cannot do without has them as
-/// further devices.
+/// Devices of a child in reduced mode, where `/dev` is the host's. Terminals are not included: `/dev/pts` also holds
+/// those of the user, and a process that can open one reads what is typed. A child that needs terminals has them in
+/// `SandboxPolicy::devices`.
 const DEVICES: [&str; 6] = [
     "/dev/null",
     "/dev/zero",
@@ -34,7 +35,7 @@ const DEVICES: [&str; 6] = [
     "/dev/tty",
 ];
 
-/// Returns the newest version with a right that both this kernel and we know.
+/// The newest version that both this kernel and this program support.
 pub(super) fn version() -> ABI {
     VERSIONS
         .into_iter()
@@ -51,7 +52,7 @@ fn handles(version: ABI) -> Result<Ruleset, RulesetError> {
     }
 }
 
-/// Restricts this process; returns whether sockets and signals of others are out of its reach.
+/// Restricts this process; returns whether the abstract sockets and signals of others are out of its reach.
 pub(super) fn restrict(policy: &SandboxPolicy) -> Result<bool, SandboxFailure> {
     let failure = |what: String| SandboxFailure {
         layer: SandboxLayer::Landlock,
@@ -81,7 +82,7 @@ pub(super) fn restrict(policy: &SandboxPolicy) -> Result<bool, SandboxFailure> {
 
 fn ruleset(policy: &SandboxPolicy, version: ABI) -> Result<RulesetCreated, RulesetError> {
     let ruleset = handles(version)?;
-    // With namespaces the loopback is one's own, and a rule would name each of its ports.
+    // A network namespace has its own loopback, and a rule would have to name each of its ports.
     let has_no_sockets = policy.mode == SandboxMode::Reduced && !policy.network;
     let ruleset = match has_no_sockets && ABI::V4 <= version {
         true => ruleset.handle_access(AccessNet::from_all(version))?,
@@ -95,40 +96,9 @@ fn grant(
     policy: &SandboxPolicy,
     version: ABI,
 ) -> Result<RulesetCreated, RulesetError> {
-    let read = AccessFs::from_read(version);
-    let change = AccessFs::from_all(version) & !(AccessFs::MakeChar | AccessFs::MakeBlock);
-    let list: BitFlags<AccessFs> = AccessFs::ReadDir.into();
-    let device = (AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::ReadDir)
-        | (AccessFs::from_all(version) & (AccessFs::IoctlDev | AccessFs::Truncate));
-    let mut rules: Vec<(PathBuf, BitFlags<AccessFs>)> = vec![("/proc".into(), read)];
-    rules.extend(
-        policy
-            .write
-            .iter()
-            .chain([&policy.tmp, &policy.home])
-            .map(|path| (path.clone(), change)),
-    );
-    rules.extend(policy.devices.iter().map(|path| (path.clone(), device)));
-    match policy.mode {
-        SandboxMode::Reduced => {
-            rules.push(("/dev".into(), list));
-            rules.extend(DEVICES.map(|path| (path.into(), device)));
-            for path in &policy.read {
-                around_hidden(path, &policy.hide, &mut |path, is_whole| {
-                    rules.push((path, if is_whole { read } else { list }));
-                });
-            }
-        }
-        // Nothing is in this tree that may not be seen, and `/` has to be listed.
-        SandboxMode::Full | SandboxMode::FullWithoutLandlock => {
-            rules.extend([("/".into(), list), ("/dev".into(), device)]);
-            rules.extend(["/dev/shm", "/run"].map(|path| (path.into(), change)));
-            rules.extend(policy.read.iter().map(|path| (path.clone(), read)));
-        }
-    }
-    for (path, rights) in rules {
-        // What has vanished meanwhile needs no rule.
-        let Ok(place) = PathFd::new(&path) else {
+    for (path, rights) in rules(policy, version) {
+        // What no longer exists needs no rule.
+        let Ok(descriptor) = PathFd::new(&path) else {
             continue;
         };
         let rights = if path.is_dir() {
@@ -136,25 +106,126 @@ fn grant(
         } else {
             rights & AccessFs::from_file(version)
         };
-        ruleset = ruleset.add_rule(PathBeneath::new(place, rights))?;
+        ruleset = ruleset.add_rule(PathBeneath::new(descriptor, rights))?;
     }
     Ok(ruleset)
 }
 
-/// Names what can be opened as a whole below a path; where something in a folder is hidden, the folder can be listed
-/// and what else is in it is named one by one.
-fn around_hidden(path: &Path, hidden: &[PathBuf], name: &mut dyn FnMut(PathBuf, bool)) {
-    if hidden.iter().any(|place| path == place) {
+/// The rights that a policy grants below each path.
+fn rules(policy: &SandboxPolicy, version: ABI) -> Vec<(PathBuf, BitFlags<AccessFs>)> {
+    let read = AccessFs::from_read(version);
+    let change = AccessFs::from_all(version) & !(AccessFs::MakeChar | AccessFs::MakeBlock);
+    let list: BitFlags<AccessFs> = AccessFs::ReadDir.into();
+    let device = (AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::ReadDir)
+        | (AccessFs::from_all(version) & (AccessFs::IoctlDev | AccessFs::Truncate));
+    let mut rules: Vec<(PathBuf, BitFlags<AccessFs>)> = vec![("/proc".into(), read)];
+    let writable = policy.write.iter().chain([&policy.tmp, &policy.home]);
+    rules.extend(writable.map(|path| (path.clone(), change)));
+    rules.extend(policy.devices.iter().map(|path| (path.clone(), device)));
+    match policy.mode {
+        SandboxMode::Reduced => {
+            rules.push(("/dev".into(), list));
+            rules.extend(DEVICES.map(|path| (path.into(), device)));
+            for path in &policy.read {
+                around_hidden(path, &policy.hide, &mut |path, access| {
+                    rules.push((path, if access == Opened::Whole { read } else { list }));
+                });
+            }
+        }
+        // The mount namespace contains nothing else, and `/` has to be listed.
+        SandboxMode::Full | SandboxMode::FullWithoutLandlock => {
+            rules.extend([("/".into(), list), ("/dev".into(), device)]);
+            rules.extend(["/dev/shm", "/run"].map(|path| (path.into(), change)));
+            rules.extend(policy.read.iter().map(|path| (path.clone(), read)));
+        }
+    }
+    rules
+}
+
+/// How much of a path `around_hidden` opens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Opened {
+    Whole,
+    /// Only the list of its names.
+    List,
+}
+
+/// Opens a path around what is hidden below it. Landlock rules only add rights, so a directory that contains something
+/// hidden can be listed, and its other entries are opened one by one.
+fn around_hidden(path: &Path, hidden: &[PathBuf], open: &mut dyn FnMut(PathBuf, Opened)) {
+    if hidden.iter().any(|entry| path == entry) {
         return;
     }
-    if !hidden.iter().any(|place| place.starts_with(path)) {
-        return name(path.to_owned(), true);
+    if !hidden.iter().any(|entry| entry.starts_with(path)) {
+        return open(path.to_owned(), Opened::Whole);
     }
-    name(path.to_owned(), false);
+    open(path.to_owned(), Opened::List);
     for entry in fs::read_dir(path).into_iter().flatten().flatten() {
-        // A link opens nothing by itself; where it leads is listed or not.
+        // A symlink needs no rule: access is decided by the rules of its target.
         if entry.file_type().is_ok_and(|kind| !kind.is_symlink()) {
-            around_hidden(&entry.path(), hidden, name);
+            around_hidden(&entry.path(), hidden, open);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::{Opened, around_hidden};
+
+    /// Creates files in a directory and returns what is opened of it around hidden paths, sorted: a whole path as it is,
+    /// one that can only be listed with a `/` at its end.
+    fn opened(files: &[&str], links: &[(&str, &str)], hidden: &[&str]) -> Vec<String> {
+        let top = tempfile::tempdir().unwrap();
+        for file in files {
+            let path = top.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        for (link, target) in links {
+            symlink(target, top.path().join(link)).unwrap();
+        }
+        let hidden: Vec<_> = hidden.iter().map(|path| top.path().join(path)).collect();
+        let mut all = Vec::new();
+        around_hidden(top.path(), &hidden, &mut |path, access| {
+            let path = path.strip_prefix(top.path()).unwrap().display().to_string();
+            all.push(path + if access == Opened::List { "/" } else { "" });
+        });
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn a_directory_without_hidden_entries_is_opened_whole() {
+        assert_eq!(opened(&["bin/cargo", "env"], &[], &[]), [""]);
+    }
+
+    #[test]
+    fn the_siblings_of_a_hidden_file_are_opened_one_by_one() {
+        let files = ["bin/cargo", "credentials", "env"];
+        assert_eq!(opened(&files, &[], &["credentials"]), ["/", "bin", "env"]);
+    }
+
+    #[test]
+    fn a_hidden_root_in_a_readable_directory_stays_closed_with_its_workspace() {
+        let files = ["src/p/state.json", "src/p/workspace/x", "src/q", "pkg/m"];
+        assert_eq!(
+            opened(&files, &[], &["src/p"]),
+            ["/", "pkg", "src/", "src/q"]
+        );
+    }
+
+    #[test]
+    fn symlinks_are_not_opened() {
+        let links = [("to-secret", "secret"), ("to-bin", "bin")];
+        let all = opened(&["bin/x", "secret"], &links, &["secret"]);
+        assert_eq!(all, ["/", "bin"]);
+    }
+
+    #[test]
+    fn a_hidden_directory_opens_nothing() {
+        assert!(opened(&["x"], &[], &[""]).is_empty());
     }
 }

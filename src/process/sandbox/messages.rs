@@ -6,8 +6,8 @@ use std::path::Path;
 use landlock::ABI;
 use rustix::process::geteuid;
 
-use crate::process::sandbox::mounts;
-use crate::process::sandbox::{SandboxFailure, landlock as rights};
+use crate::process::sandbox::failure::SandboxFailure;
+use crate::process::sandbox::{landlock as rights, mounts};
 
 /// What there is to say of full walls.
 pub(super) fn full() -> String {

@@ -17,8 +17,9 @@ use rustix::mount::{mount, mount_bind_recursive, mount_change, unmount};
 use rustix::process::{chdir, pivot_root};
 use rustix::system::uname;
 
+use crate::process::sandbox::failure::{SandboxFailure, SandboxLayer};
+use crate::process::sandbox::policy::SandboxPolicy;
 use crate::process::sandbox::syscalls::{MountAttributeFlags, MountReach, set_attributes};
-use crate::process::sandbox::{SandboxFailure, SandboxLayer, SandboxPolicy};
 use crate::process::scratch::GITCONFIG;
 
 /// Where the new root is put together: a place that every system has.

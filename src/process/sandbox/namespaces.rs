@@ -12,7 +12,7 @@ use rustix::net::{
 use rustix::process::{Gid, Uid};
 use rustix::process::{getegid, geteuid};
 
-use crate::process::sandbox::{SandboxFailure, SandboxLayer};
+use crate::process::sandbox::failure::{SandboxFailure, SandboxLayer};
 
 /// The user and group of a process before it enters a user namespace, where it is nobody until it is mapped.
 #[derive(Clone, Copy)]

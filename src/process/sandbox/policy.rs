@@ -1,205 +1,162 @@
-//! What the walls of a run hold: from plain data and a look at the file system to `SandboxPolicy`.
-//!
-//! `places` finds the system, the toolchains of the home and what PATH leads to; `credentials` finds what must not be
-//! seen in them. Here the parts are put together, so that one rule is enough for whoever raises the walls: the deepest
-//! entry that holds a path decides. Nothing is read from the environment, and nothing is changed.
-
-mod credentials;
-mod program_dirs;
-mod rules;
-#[cfg(test)]
-mod tests;
+//! What a sandboxed child may reach and use.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use self::program_dirs::{FoundDir, trace};
-pub use self::rules::PathAccess;
-use crate::process::check_env::CallerEnv;
-use crate::process::sandbox::{ResourceLimits, SandboxMode, SandboxPolicy};
+use serde::{Deserialize, Serialize};
+
+use crate::process::sandbox::trace::trace;
 
 const GIB: u64 = 1 << 30;
 
-/// Where the private places are in a tree of our own making: the same in every run.
-const PRIVATE_TMP: &str = "/tmp";
-const PRIVATE_HOME: (&str, &str) = ("/home", "orchestrator");
+/// Which sandbox layers this system supports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SandboxMode {
+    /// Namespaces, read-only mounts, seccomp and Landlock.
+    Full,
+    /// The same on a kernel without Landlock.
+    FullWithoutLandlock,
+    /// No namespaces: Landlock (ABI 3 or newer) and seccomp.
+    Reduced,
+}
 
-/// What is there inside anyway, as one's own: it cannot be opened from outside.
-const OWN_PLACES: [&str; 3] = ["/proc", "/dev", "/tmp"];
+impl SandboxMode {
+    /// The name that users see.
+    pub fn name(self) -> &'static str {
+        match self {
+            SandboxMode::Full => "full",
+            SandboxMode::FullWithoutLandlock => "full (without Landlock)",
+            SandboxMode::Reduced => "reduced",
+        }
+    }
+}
 
-/// What a run wants of its walls.
-#[derive(Debug, Clone, Copy)]
-pub struct PolicyPlan<'a> {
+/// What a child may reach.
+///
+/// Of `write`, `read` and `hide` the deepest entry that contains a path decides: a workspace can lie in a hidden
+/// directory, and that one in a readable directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxPolicy {
     pub mode: SandboxMode,
-    /// What may be written: `workspace/`, or a project directory.
-    pub workspace: &'a Path,
-    /// The root of the run; nothing of it is there but the workspace and what is opened by name.
-    pub root: Option<&'a Path>,
-    /// Where the user's home and programs are.
-    pub base: &'a CallerEnv,
-    /// What the user opens by name, absolute.
-    pub read: &'a [PathBuf],
-    /// What stays out of sight in all that is opened: originals of hidden, protected and template files, caches.
-    pub originals: &'a [PathBuf],
-    /// What is in the workspace to stay as it is.
-    pub freeze: &'a [PathBuf],
-    /// In reduced mode: the directory with `home` and `tmp` in it.
-    pub private: Option<&'a Path>,
-    pub devices: &'a [PathBuf],
+    /// Absolute and canonical; the first one is the workspace.
+    pub write: Vec<PathBuf>,
+    /// Below `write`: read-only for children.
+    pub freeze: Vec<PathBuf>,
+    /// Below `freeze`: writable all the same.
+    pub reopen: Vec<PathBuf>,
+    /// Absolute, canonical and existing: what may be read and executed.
+    pub read: Vec<PathBuf>,
+    /// Symlinks to create, as path and literal target; they lie in none of the above.
+    pub links: Vec<(PathBuf, PathBuf)>,
+    /// What is never visible, although it lies below `read` or `write`.
+    pub hide: Vec<PathBuf>,
+    /// The private directories as the child sees them.
+    pub home: PathBuf,
+    pub tmp: PathBuf,
+    /// In reduced mode: the real directory that contains them.
+    pub private: Option<PathBuf>,
+    /// Devices beyond the usual few.
+    pub devices: Vec<PathBuf>,
     pub network: bool,
     pub limits: ResourceLimits,
 }
 
-/// Returns the walls of a plan. What it names and is not there is left out.
-pub fn sandbox_policy(plan: &PolicyPlan<'_>) -> SandboxPolicy {
-    let write: Vec<PathBuf> = vec![real(plan.workspace)];
-    let home = plan.base.home();
-    let implied = implied(plan, home);
-    let named: Vec<FoundDir> = plan.read.iter().filter_map(|path| trace(path)).collect();
-    let hide = hidden(plan, &implied, &named, &write);
-    let mut links = program_dirs::links_on_the_way(plan.base.path());
-    links.extend(
-        implied
-            .iter()
-            .chain(&named)
-            .flat_map(|found| found.links.clone()),
-    );
-    let read = implied
-        .into_iter()
-        .chain(named)
-        .map(|found| found.real)
-        .collect();
-    let (read, hide) = rules::settle(&write, read, hide);
-    let (tmp, private_home) = private_places(plan);
-    let mut policy = SandboxPolicy {
-        mode: plan.mode,
-        freeze: plan
-            .freeze
-            .iter()
-            .filter_map(|path| path.canonicalize().ok())
-            .collect(),
-        reopen: Vec::new(),
-        write,
-        read,
-        links: Vec::new(),
-        hide,
-        home: private_home,
-        tmp,
-        private: plan.private.map(real),
-        devices: plan.devices.to_vec(),
-        network: plan.network,
-        limits: plan.limits,
-    };
-    policy.links = rules::needed_links(&policy, links);
-    policy
+/// Limits of a check, phase or agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourceLimits {
+    /// Processes and threads.
+    pub processes: u64,
+    /// Resident bytes of the whole process tree.
+    pub memory: u64,
+    /// Bytes by which the workspace may grow.
+    pub disk: u64,
+    /// Files by which the workspace may grow.
+    pub files: u64,
+    /// Bytes of one file.
+    pub file_size: u64,
+    /// Bytes that must stay free on the file system.
+    pub reserve: u64,
+    /// Bytes of the private directories together.
+    pub private: u64,
 }
 
-/// What must not be seen in all that is open.
-fn hidden(
-    plan: &PolicyPlan<'_>,
-    implied: &[FoundDir],
-    named: &[FoundDir],
+/// What may be done with a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathAccess {
+    Write,
+    Read,
+    Nothing,
+}
+
+impl SandboxPolicy {
+    /// The value of TMPDIR: a directory that is empty at first, even if the path of the workspace leads through the
+    /// private `/tmp`.
+    pub fn tmpdir(&self) -> PathBuf {
+        match self.mode {
+            SandboxMode::Reduced => self.tmp.clone(),
+            SandboxMode::Full | SandboxMode::FullWithoutLandlock => self.tmp.join("private"),
+        }
+    }
+
+    /// What may be done with a canonical path: the deepest entry that contains it decides.
+    pub fn reach(&self, path: &Path) -> PathAccess {
+        reach(path, &self.write, &self.read, &self.hide)
+    }
+
+    /// Whether a canonical path exists inside: it may be read, or is a parent of something that may.
+    pub fn shows(&self, path: &Path) -> bool {
+        let is_parent = self
+            .read
+            .iter()
+            .chain(&self.write)
+            .any(|open| open.starts_with(path));
+        is_parent || self.reach(path) != PathAccess::Nothing
+    }
+
+    /// Follows an existing path and returns the links and the target that do not exist inside; empty if the path
+    /// resolves there.
+    pub fn unseen(&self, path: &Path) -> Vec<PathBuf> {
+        let Some(found) = trace(path) else {
+            return vec![path.to_owned()];
+        };
+        let is_created = |path: &Path| self.links.iter().any(|(link, _)| link == path);
+        let links = found
+            .links
+            .into_iter()
+            .map(|(link, _)| link)
+            .filter(|link| !is_created(link));
+        links
+            .chain([found.real])
+            .filter(|path| self.reach(path) == PathAccess::Nothing)
+            .collect()
+    }
+}
+
+/// What may be done with a path under these rules.
+pub(super) fn reach(
+    path: &Path,
     write: &[PathBuf],
-) -> Vec<PathBuf> {
-    let home = plan.base.home();
-    let of_home = home.map(credentials::of_the_home).unwrap_or_default();
-    let is_itself_one = |found: &&FoundDir| {
-        credentials::is_credential(&found.real)
-            || of_home.iter().any(|path| real(path) == found.real)
+    read: &[PathBuf],
+    hide: &[PathBuf],
+) -> PathAccess {
+    let depth = |entries: &[PathBuf]| {
+        let containing = entries.iter().filter(|entry| path.starts_with(entry));
+        containing
+            .map(|entry| entry.components().count())
+            .max()
+            .unwrap_or(0)
     };
-    let (open_secrets, others): (Vec<&FoundDir>, Vec<&FoundDir>) =
-        named.iter().partition(is_itself_one);
-    let mut hide = credentials::of_the_system();
-    hide.extend(of_home.iter().map(real));
-    let toolchains = implied.iter().filter(|found| found.is_toolchain);
-    hide.extend(toolchains.flat_map(|found| credentials::at_the_top(&found.real)));
-    hide.extend(
-        others
-            .iter()
-            .flat_map(|found| credentials::below(&found.real)),
-    );
-    // A link that is hidden by its name leads to what has to be.
-    let mut hide: Vec<PathBuf> = hide.iter().map(real).collect();
-    hide.retain(|path| {
-        !open_secrets
-            .iter()
-            .any(|found| path.starts_with(&found.real))
-    });
-    hide.retain(|path| !write.iter().any(|place| path.starts_with(place)));
-    let is_named = |home: &Path| named.iter().any(|found| found.real == home);
-    hide.extend(
-        home.map(real)
-            .filter(|home| !is_named(home) && !program_dirs::is_vital(home)),
-    );
-    hide.extend(
-        plan.originals
-            .iter()
-            .map(real)
-            .filter(|path| !program_dirs::is_vital(path)),
-    );
-    hide.extend(
-        plan.root
-            .map(|root| of_the_root(&real(root)))
-            .unwrap_or_default(),
-    );
-    hide
-}
-
-fn real(path: impl AsRef<Path>) -> PathBuf {
-    path.as_ref()
-        .canonicalize()
-        .unwrap_or_else(|_| path.as_ref().to_owned())
-}
-
-/// Returns why something cannot be opened by `sandbox.read` or `--read`, if it cannot.
-pub fn refusal(path: &Path) -> Option<&'static str> {
-    let real = path.canonicalize().ok()?;
-    if real == Path::new("/") {
-        return Some("is everything; name the folders that are needed");
+    let (written, read, hidden) = (depth(write), depth(read), depth(hide));
+    match written.max(read) {
+        0 => PathAccess::Nothing,
+        open if open < hidden => PathAccess::Nothing,
+        _ if read <= written => PathAccess::Write,
+        _ => PathAccess::Read,
     }
-    let is_own = OWN_PLACES.iter().any(|own| real == Path::new(own))
-        || ["/proc", "/dev"].iter().any(|own| real.starts_with(own));
-    is_own.then_some("is private inside the sandbox; name a folder elsewhere")
-}
-
-/// What may be read without being named.
-fn implied(plan: &PolicyPlan<'_>, home: Option<&Path>) -> Vec<FoundDir> {
-    let mut all = program_dirs::system();
-    if let Some(home) = home {
-        all.extend(program_dirs::toolchains(home, plan.base.named_toolchains()));
-        all.extend(program_dirs::programs(home, plan.root, plan.base.path()));
-    }
-    if plan.network {
-        all.extend(trace(Path::new("/etc/resolv.conf")));
-        all.extend(
-            plan.base
-                .certificates()
-                .and_then(trace)
-                .filter(|found| found.real.is_file()),
-        );
-    }
-    all
-}
-
-/// What is hidden of a root: all of it, or where it is so high up that everything would be gone, what is ours in it.
-fn of_the_root(root: &Path) -> Vec<PathBuf> {
-    match program_dirs::is_vital(root) {
-        false => vec![root.to_owned()],
-        true => ["state.json", "logs", "specs"]
-            .map(|name| root.join(name))
-            .to_vec(),
-    }
-}
-
-fn private_places(plan: &PolicyPlan<'_>) -> (PathBuf, PathBuf) {
-    if let Some(private) = plan.private {
-        return (private.join("tmp"), private.join("home"));
-    }
-    (real(PRIVATE_TMP), real(PRIVATE_HOME.0).join(PRIVATE_HOME.1))
 }
 
 impl Default for ResourceLimits {
-    /// Returns the limits of a run that names none; the memory is three quarters of this machine's.
+    /// The limits of a run that configures none; memory is three quarters of the machine's.
     fn default() -> ResourceLimits {
         ResourceLimits {
             processes: 2048,
@@ -213,7 +170,7 @@ impl Default for ResourceLimits {
     }
 }
 
-/// Returns the bytes of memory of this machine, or no bound where nobody says.
+/// Bytes of memory of this machine; practically unlimited if `/proc/meminfo` does not state it.
 fn machine_memory() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total = text

@@ -4,22 +4,19 @@
 //! to the one who started it, to see it. Full walls are tried first, then what is left where a layer fails; nothing is
 //! concluded from versions or settings. Those only help to say how it can be mended.
 
-use std::ffi::{OsStr, OsString};
-use std::fs;
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::ffi::OsString;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use rustix::io::Errno;
-
 use crate::error::{Error, Result};
+use crate::process::job::{Job, JobEnd};
+use crate::process::launch::{Launcher, Supervisor};
+use crate::process::sandbox::failure::{SandboxFailure, SandboxLayer};
 use crate::process::sandbox::messages;
-use crate::process::sandbox::{
-    ResourceLimits, SandboxFailure, SandboxLayer, SandboxMode, SandboxPolicy,
-};
+use crate::process::sandbox::policy::{ResourceLimits, SandboxMode, SandboxPolicy};
 use crate::process::wire::{self, ChildInput, Task};
-use crate::process::{Job, JobEnd, Launcher, reap, spawn_supervisor, task_message};
 
 /// What this system gives, and what there is to say about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,24 +73,28 @@ fn attempt(
     let outside = outside.map_err(|error| Error::io("make a directory in", temporary, error))?;
     let launcher = launcher.with_policy(probe_policy(mode, network, outside.path()));
     let target = ProbeBait::lay(outside.path(), network).map_err(broken)?;
-    let (mut supervisor, mut control) =
-        spawn_supervisor(&launcher, Stdio::null(), Stdio::null()).map_err(broken)?;
+    let mut supervisor =
+        Supervisor::spawn(&launcher, Stdio::null(), Stdio::null()).map_err(broken)?;
     let job = Job {
         command: target.arguments(),
         cwd: "/".into(),
         env: Vec::new(),
         timeout: Duration::MAX,
     };
-    let told = task_message(&control, &launcher, Task::Try)
-        .and_then(|()| wire::send(&control, &wire::encode_job(&job, ChildInput::Empty, false)))
-        .and_then(|()| wire::receive(&mut control));
-    let told = told.ok().and_then(|message| wire::decode_ended(&message));
-    reap(&mut supervisor, told.is_some());
+    let message = wire::encode_job(&job, ChildInput::Empty, false);
+    let reported = supervisor
+        .send_task(&launcher, Task::Try)
+        .and_then(|()| wire::send(&supervisor.control, &message))
+        .and_then(|()| wire::receive(&mut supervisor.control));
+    let reported = reported
+        .ok()
+        .and_then(|message| wire::decode_ended(&message));
+    supervisor.reap(reported.is_some());
     let escaped = |what: &str| SandboxFailure {
         layer: SandboxLayer::Namespaces,
         what: what.to_owned(),
     };
-    Ok(match told {
+    Ok(match reported {
         _ if target.marker.exists() => Err(escaped("a file outside could be written")),
         Some(JobEnd::Exited(0)) => Ok(()),
         Some(JobEnd::NoWalls(failure)) => Err(failure),
@@ -163,62 +164,4 @@ impl ProbeBait {
             .unwrap_or_default();
         vec![self.marker.clone().into(), address.into()]
     }
-}
-
-/// Tries to get out, from behind the walls; an escape that works is a reason not to trust them.
-pub(in crate::process) fn try_to_escape(mode: SandboxMode, arguments: &[OsString]) -> JobEnd {
-    let [marker, address] = arguments else {
-        return JobEnd::CannotStart("no arguments".to_owned());
-    };
-    let attempts = [
-        (
-            can_write(Path::new(marker)),
-            "a file outside could be written",
-        ),
-        (
-            can_change(Path::new("/usr")) && mode != SandboxMode::Reduced,
-            "what is read-only could be changed",
-        ),
-        (can_talk(address), "something outside could be talked to"),
-        (
-            can_see_others() && mode != SandboxMode::Reduced,
-            "processes outside could be seen",
-        ),
-    ];
-    match attempts.into_iter().find(|(works, _)| *works) {
-        Some((_, escape)) => JobEnd::CannotStart(escape.to_owned()),
-        None => JobEnd::Exited(0),
-    }
-}
-
-fn can_write(path: &Path) -> bool {
-    fs::File::create(path).is_ok() || rustix::fs::symlink("x", path).is_ok()
-}
-
-fn can_change(path: &Path) -> bool {
-    let Ok(found) = fs::metadata(path) else {
-        return false;
-    };
-    !matches!(fs::set_permissions(path, found.permissions()).map_err(|error| error.raw_os_error()),
-        Err(Some(code)) if code == Errno::ROFS.raw_os_error())
-}
-
-fn can_talk(address: &OsStr) -> bool {
-    let Some(address) = address
-        .to_str()
-        .and_then(|text| text.parse::<SocketAddr>().ok())
-    else {
-        return false;
-    };
-    TcpStream::connect_timeout(&address, Duration::from_millis(500)).is_ok()
-        // In a network of one's own this goes nowhere, and there is no way to know.
-        || UdpSocket::bind(("0.0.0.0", 0)).is_ok_and(|socket| socket.connect(("192.0.2.1", 9)).is_ok())
-}
-
-/// Whether there is anybody but this process and its init.
-fn can_see_others() -> bool {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    2 < entries
-        .filter(|entry| entry.file_name().as_encoded_bytes()[0].is_ascii_digit())
-        .count()
 }

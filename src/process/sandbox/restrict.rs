@@ -8,9 +8,9 @@ use rustix::process::{Resource, Rlimit, geteuid, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, clear_ambient_capability_set};
 use rustix::thread::{remove_capability_from_bounding_set, set_capabilities, set_no_new_privs};
 
-use crate::process::sandbox::{
-    SandboxFailure, SandboxLayer, SandboxMode, SandboxPolicy, landlock, seccomp,
-};
+use crate::process::sandbox::failure::{SandboxFailure, SandboxLayer};
+use crate::process::sandbox::policy::{SandboxMode, SandboxPolicy};
+use crate::process::sandbox::{landlock, seccomp};
 
 /// Restricts this process and all that it will start.
 pub(super) fn restrict(policy: &SandboxPolicy) -> Result<(), SandboxFailure> {

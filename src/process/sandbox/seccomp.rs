@@ -15,7 +15,8 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
 };
 
-use crate::process::sandbox::{SandboxFailure, SandboxLayer, SandboxMode, SandboxPolicy};
+use crate::process::sandbox::failure::{SandboxFailure, SandboxLayer};
+use crate::process::sandbox::policy::{SandboxMode, SandboxPolicy};
 
 /// Refused whatever their arguments are.
 const REFUSED: [c_long; 45] = [

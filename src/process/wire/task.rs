@@ -3,12 +3,12 @@
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-use crate::process::sandbox::{ResourceLimits, SandboxMode, SandboxPolicy};
+use crate::process::sandbox::policy::{ResourceLimits, SandboxMode, SandboxPolicy};
 use crate::process::wire::{put_bytes, put_list, take_bytes, take_list};
 
 /// What a keeper is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::process) enum Task {
+pub(crate) enum Task {
     /// It keeps a job, which follows.
     Keep,
     /// It makes namespaces and sends them back.
@@ -19,11 +19,11 @@ pub(in crate::process) enum Task {
 
 /// The first message to a keeper.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::process) struct TaskMessage {
-    pub(in crate::process) task: Task,
-    pub(in crate::process) policy: Option<SandboxPolicy>,
+pub(crate) struct TaskMessage {
+    pub(crate) task: Task,
+    pub(crate) policy: Option<SandboxPolicy>,
     /// How many namespaces to enter follow as descriptors.
-    pub(in crate::process) namespaces: u8,
+    pub(crate) namespaces: u8,
 }
 
 const TASKS: [Task; 3] = [Task::Keep, Task::MakeNamespaces, Task::Try];
@@ -35,7 +35,7 @@ const MODES: [SandboxMode; 3] = [
 
 impl TaskMessage {
     /// Returns the order as a message.
-    pub(in crate::process) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut message = vec![
             self.task as u8,
             self.namespaces,
@@ -48,7 +48,7 @@ impl TaskMessage {
     }
 
     /// Returns the order in a message, or nothing where it holds none.
-    pub(in crate::process) fn decode(message: &[u8]) -> Option<TaskMessage> {
+    pub(crate) fn decode(message: &[u8]) -> Option<TaskMessage> {
         let ([task, namespaces, has_walls], mut rest) = message.split_first_chunk()?;
         let policy = if *has_walls == 1 {
             Some(take_policy(&mut rest)?)

@@ -8,8 +8,8 @@ use std::thread::{self, JoinHandle};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::process::sandbox::SandboxPolicy;
 use crate::process::sandbox::limits::{INTERVAL, LimitWatch};
+use crate::process::sandbox::policy::SandboxPolicy;
 use crate::process::wire;
 
 static GROUPS: Mutex<Vec<WatchedGroup>> = Mutex::new(Vec::new());
@@ -42,7 +42,7 @@ pub struct WatchGuard {
 
 impl WatchGuard {
     /// Watches over a child. Where it breaks a limit, its keeper is asked to end it at once.
-    pub(in crate::process) fn begin(
+    pub(crate) fn begin(
         policy: &SandboxPolicy,
         supervisor: Pid,
         control: &UnixStream,

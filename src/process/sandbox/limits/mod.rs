@@ -21,7 +21,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::process::sandbox::limits::growth::Growth;
 use crate::process::sandbox::limits::usage::ProcessUsage;
-use crate::process::sandbox::{ResourceLimits, SandboxPolicy};
+use crate::process::sandbox::policy::{ResourceLimits, SandboxPolicy};
 
 /// How often one looks.
 pub const INTERVAL: Duration = Duration::from_millis(250);

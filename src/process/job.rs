@@ -1,0 +1,52 @@
+//! What is run, and how it ended.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::process::WaitStatus;
+
+use crate::process::capture::Captured;
+use crate::process::sandbox::failure::SandboxFailure;
+
+/// A program to run until it exits.
+#[derive(Debug, Clone)]
+pub struct Job {
+    pub command: Vec<OsString>,
+    pub cwd: PathBuf,
+    /// The whole environment: nothing is inherited.
+    pub env: Vec<(OsString, OsString)>,
+    pub timeout: Duration,
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JobEnd {
+    Exited(i32),
+    Signalled(i32),
+    TimedOut,
+    /// It could not be started, and why.
+    CannotStart(String),
+    /// A layer of its sandbox could not be applied: it has not run.
+    NoWalls(SandboxFailure),
+    /// It was killed because it exceeded a limit: which, and by how much.
+    Limit(String),
+}
+
+impl From<WaitStatus> for JobEnd {
+    fn from(status: WaitStatus) -> JobEnd {
+        match status.terminating_signal() {
+            Some(number) => JobEnd::Signalled(number),
+            None => JobEnd::Exited(status.exit_status().unwrap_or_default()),
+        }
+    }
+}
+
+/// The result of a job.
+#[derive(Debug)]
+pub struct Finished {
+    pub ended: JobEnd,
+    pub stdout: Captured,
+    pub stderr: Captured,
+    pub took: Duration,
+}

@@ -1,0 +1,258 @@
+//! Starts supervisors.
+//!
+//! A supervisor is this binary under a hidden command, with a socket as its stdin (`wire`). It starts the command and
+//! kills the whole process tree when the command is done, when it is asked to, or when the socket closes. This file is
+//! the orchestrator's side: spawning and reaping it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid,
+};
+
+use crate::error::{Error, Result};
+use crate::process::job::JobEnd;
+use crate::process::process_tree;
+use crate::process::sandbox::policy::{SandboxMode, SandboxPolicy};
+use crate::process::wire::{self, Task, TaskMessage};
+
+/// The first argument that makes this binary a supervisor.
+pub const SUPERVISOR_COMMAND: &str = "__keeper";
+
+/// Timeout of every read and write on a supervisor's socket, and of ending the orphans of one that was killed.
+pub(super) const GRACE: Duration = Duration::from_secs(10);
+
+/// The binary that becomes a supervisor, and the sandbox of what it starts.
+#[derive(Debug, Clone)]
+pub struct Launcher {
+    pub program: PathBuf,
+    /// `None`: children run with the user's rights.
+    pub policy: Option<SandboxPolicy>,
+    /// Namespaces that several children share. `None`: each child has its own.
+    pub namespaces: Option<Arc<SharedNamespaces>>,
+}
+
+/// User, mount and IPC namespaces, and a network namespace unless the network is open, shared by several children. Each
+/// child has a PID namespace of its own.
+///
+/// No process lives in them. The orchestrator holds them as descriptors; when those are closed, by its own exit at the
+/// latest, the kernel removes the network, the mounts and the private directories.
+#[derive(Debug)]
+pub struct SharedNamespaces {
+    descriptors: Vec<OwnedFd>,
+}
+
+impl Launcher {
+    /// A launcher of children that run with the user's rights.
+    pub fn open(program: &Path) -> Launcher {
+        Launcher {
+            program: program.to_owned(),
+            policy: None,
+            namespaces: None,
+        }
+    }
+
+    /// The same for children that open terminals. Without a mount namespace `/dev/pts` holds the user's terminals, too.
+    pub fn with_terminals(&self) -> Launcher {
+        let mut launcher = self.clone();
+        if let Some(policy) = launcher
+            .policy
+            .as_mut()
+            .filter(|policy| policy.mode == SandboxMode::Reduced)
+        {
+            policy
+                .devices
+                .extend(["/dev/ptmx", "/dev/pts"].map(PathBuf::from));
+        }
+        launcher
+    }
+
+    /// A launcher of sandboxed children, each in namespaces of its own.
+    pub fn with_policy(&self, policy: SandboxPolicy) -> Launcher {
+        Launcher {
+            program: self.program.clone(),
+            policy: Some(policy),
+            namespaces: None,
+        }
+    }
+    /// Creates a launcher of sandboxed children that share namespaces. In reduced mode there are no namespaces.
+    pub fn with_shared_namespaces(&self, policy: SandboxPolicy) -> Result<Launcher> {
+        let namespaces = match policy.mode {
+            SandboxMode::Reduced => None,
+            SandboxMode::Full | SandboxMode::FullWithoutLandlock => {
+                Some(Arc::new(SharedNamespaces::make(self, &policy)?))
+            }
+        };
+        Ok(Launcher {
+            namespaces,
+            ..self.with_policy(policy)
+        })
+    }
+}
+
+impl SharedNamespaces {
+    /// Creates namespaces with the mounts of a policy.
+    fn make(launcher: &Launcher, policy: &SandboxPolicy) -> Result<SharedNamespaces> {
+        let launcher = launcher.with_policy(policy.clone());
+        let mut supervisor = Supervisor::spawn(&launcher, Stdio::null(), Stdio::null())
+            .map_err(|error| Error::io("start", &launcher.program, error))?;
+        let made = receive_namespaces(&mut supervisor, &launcher);
+        supervisor.reap(true);
+        made
+    }
+}
+
+fn receive_namespaces(
+    supervisor: &mut Supervisor,
+    launcher: &Launcher,
+) -> Result<SharedNamespaces> {
+    let failed = |error| Error::io("start", &launcher.program, error);
+    supervisor
+        .send_task(launcher, Task::MakeNamespaces)
+        .map_err(failed)?;
+    let message = wire::receive(&mut supervisor.control).map_err(failed)?;
+    match wire::decode_ended(&message) {
+        Some(JobEnd::Exited(count)) => (0..count)
+            .map(|_| wire::receive_descriptor(&supervisor.control))
+            .collect::<io::Result<Vec<_>>>()
+            .map(|descriptors| SharedNamespaces { descriptors })
+            .map_err(failed),
+        Some(JobEnd::NoWalls(failure)) => Err(failure.into()),
+        _ => Err(Error::Bug(
+            "a supervisor made no namespaces and gave no reason".into(),
+        )),
+    }
+}
+
+/// A running supervisor, and our end of its socket.
+#[derive(Debug)]
+pub(super) struct Supervisor {
+    process: Child,
+    pub(super) control: UnixStream,
+}
+
+impl Supervisor {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place where a supervisor starts"
+    )]
+    pub(super) fn spawn(
+        launcher: &Launcher,
+        stdout: impl Into<Stdio>,
+        stderr: impl Into<Stdio>,
+    ) -> io::Result<Supervisor> {
+        let (control, theirs) = UnixStream::pair()?;
+        control.set_read_timeout(Some(GRACE))?;
+        control.set_write_timeout(Some(GRACE))?;
+        let mut command = Command::new(&launcher.program);
+        command
+            .arg0("orchestrator")
+            .arg(SUPERVISOR_COMMAND)
+            .env_clear()
+            .stdin(OwnedFd::from(theirs))
+            .stdout(stdout)
+            .stderr(stderr);
+        // Held across the spawn: `end_orphans` must not take it for an orphan.
+        let mut supervisors = live_supervisors();
+        let process = command.spawn()?;
+        supervisors.push(Pid::from_child(&process));
+        Ok(Supervisor { process, control })
+    }
+
+    pub(super) fn pid(&self) -> Pid {
+        Pid::from_child(&self.process)
+    }
+
+    /// Readable once the supervisor has reported, or is gone.
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+
+    /// Sends a task with its sandbox and the namespaces to join.
+    pub(super) fn send_task(&self, launcher: &Launcher, task: Task) -> io::Result<()> {
+        let namespaces = launcher
+            .namespaces
+            .as_ref()
+            .map(|shared| shared.descriptors.as_slice())
+            .unwrap_or_default();
+        let message = TaskMessage {
+            task,
+            policy: launcher.policy.clone(),
+            namespaces: namespaces.len() as u8,
+        };
+        wire::send(&self.control, &message.encode())?;
+        namespaces
+            .iter()
+            .try_for_each(|namespace| wire::send_descriptor(&self.control, namespace.as_fd()))
+    }
+
+    /// Sends SIGCONT: the command may have stopped its supervisor.
+    pub(super) fn resume(&self) {
+        let _ = kill_process(self.pid(), Signal::CONT);
+    }
+
+    /// Reaps it. If it has not reported the end, its process tree is killed from here.
+    pub(super) fn reap(&mut self, has_reported: bool) -> Option<ExitStatus> {
+        let _ = self.process.kill();
+        let status = self.process.wait().ok();
+        let pid = self.pid();
+        live_supervisors().retain(|live| *live != pid);
+        if !has_reported {
+            end_orphans();
+        }
+        status
+    }
+}
+
+static IS_SUBREAPER: AtomicBool = AtomicBool::new(false);
+static LIVE_SUPERVISORS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+
+/// Makes this process a subreaper: it inherits the children of a supervisor that was killed, and can kill them.
+pub fn adopt_orphans() -> io::Result<()> {
+    set_child_subreaper(Some(getpid()))?;
+    IS_SUBREAPER.store(true, Ordering::SeqCst);
+    Ok(())
+}
+
+fn live_supervisors() -> MutexGuard<'static, Vec<Pid>> {
+    LIVE_SUPERVISORS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Kills and reaps what killed supervisors have left to this process.
+///
+/// What a supervisor starts is never in our session, so processes in our session are not touched. The lock keeps new
+/// supervisors from starting meanwhile.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "nothing signals that an adopted process is gone for good"
+)]
+fn end_orphans() {
+    let deadline = Instant::now() + GRACE;
+    let (supervisors, session) = (
+        live_supervisors(),
+        process_tree::own().and_then(|own| own.session),
+    );
+    while IS_SUBREAPER.load(Ordering::SeqCst) && Instant::now() < deadline {
+        let orphans = process_tree::kill_descendants(|entry| {
+            entry.session == session || supervisors.contains(&entry.pid)
+        });
+        if orphans.is_empty() {
+            return;
+        }
+        for orphan in orphans {
+            let _ = waitpid(Some(orphan), WaitOptions::NOHANG);
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,63 @@
+//! A sandbox layer that could not be applied.
+
+use std::fmt::{self, Display};
+use std::io;
+
+use crate::error::Error;
+
+/// The layers of a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SandboxLayer {
+    /// Namespaces, and the mounts in them.
+    Namespaces,
+    Landlock,
+    Seccomp,
+    /// Resource limits and privileges.
+    Rights,
+}
+
+impl SandboxLayer {
+    /// All of them; their indices are their numbers on the wire.
+    pub(crate) const ALL: [SandboxLayer; 4] = [
+        SandboxLayer::Namespaces,
+        SandboxLayer::Landlock,
+        SandboxLayer::Seccomp,
+        SandboxLayer::Rights,
+    ];
+}
+
+/// A layer that could not be applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SandboxFailure {
+    pub layer: SandboxLayer,
+    /// The step that failed, and the error of the system.
+    pub what: String,
+}
+
+impl SandboxFailure {
+    pub(super) fn new(
+        layer: SandboxLayer,
+        step: impl Display,
+        error: impl Into<io::Error>,
+    ) -> SandboxFailure {
+        SandboxFailure {
+            layer,
+            what: format!("{step}: {}", error.into()),
+        }
+    }
+}
+
+impl Display for SandboxFailure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for SandboxFailure {}
+
+impl From<SandboxFailure> for Error {
+    /// For a layer that the probe at the start of the run could apply.
+    fn from(failure: SandboxFailure) -> Error {
+        Error::NoSandbox(format!("the sandbox cannot be raised any more: {failure}"))
+    }
+}
