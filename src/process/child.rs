@@ -5,14 +5,12 @@
 //! what is said over the channel.
 
 use std::io::{self, PipeReader, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::pipe::fcntl_setpipe_size;
 use rustix::process::Signal;
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{LocalModes, OptionalActions, Winsize, tcgetattr, tcsetattr, tcsetwinsize};
 
 use crate::process::job::{Job, JobEnd};
 use crate::process::launch::{GRACE, Launcher, Supervisor};
@@ -39,9 +37,6 @@ pub struct ChildProcess {
     watched: Option<WatchGuard>,
 }
 
-/// The master's side of a terminal.
-pub type Terminal = OwnedFd;
-
 impl ChildProcess {
     /// Starts a command whose stdin is the other end of the returned channel. The job's time limit means nothing here.
     pub fn start(launcher: &Launcher, job: &Job) -> io::Result<(ChildProcess, UnixStream)> {
@@ -55,38 +50,6 @@ impl ChildProcess {
         let (channel, theirs) = UnixStream::pair()?;
         let child = ChildProcess::begin(launcher, job, ChildInput::Duplex, theirs.as_fd())?;
         Ok((child, channel))
-    }
-
-    /// Starts a command on a terminal of its own, with that many rows and columns and no echo.
-    pub fn start_on_terminal(
-        launcher: &Launcher,
-        job: &Job,
-        rows: u16,
-        columns: u16,
-    ) -> io::Result<(ChildProcess, Terminal)> {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
-        grantpt(&master)?;
-        unlockpt(&master)?;
-        let name = ptsname(&master, Vec::new())?;
-        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let slave = rustix::fs::open(name.as_c_str(), flags, rustix::fs::Mode::empty())?;
-        let mut modes = tcgetattr(&slave)?;
-        modes
-            .local_modes
-            .remove(LocalModes::ECHO | LocalModes::ECHONL);
-        tcsetattr(&slave, OptionalActions::Now, &modes)?;
-        tcsetwinsize(
-            &slave,
-            Winsize {
-                ws_row: rows,
-                ws_col: columns,
-                ws_xpixel: 0,
-                ws_ypixel: 0,
-            },
-        )?;
-        set_nonblocking(&master)?;
-        let child = ChildProcess::begin(launcher, job, ChildInput::Terminal, slave.as_fd())?;
-        Ok((child, master))
     }
 
     fn begin(

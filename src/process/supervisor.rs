@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
-use rustix::process::{Pid, Signal, WaitOptions, chdir, getpid, ioctl_tiocsctty};
+use rustix::process::{Pid, Signal, WaitOptions, chdir, getpid};
 use rustix::process::{
     kill_process, kill_process_group, set_child_subreaper, set_parent_process_death_signal, setsid,
     wait,
@@ -79,9 +79,7 @@ fn run_job(
         wire::decode_job(&wire::receive(&mut *control)?).ok_or(io::ErrorKind::InvalidData)?;
     let descriptor = match input {
         ChildInput::Empty => None,
-        ChildInput::Channel | ChildInput::Duplex | ChildInput::Terminal => {
-            Some(wire::receive_descriptor(control)?)
-        }
+        ChildInput::Channel | ChildInput::Duplex => Some(wire::receive_descriptor(control)?),
     };
     let report = if reports {
         Some(wire::receive_descriptor(control)?)
@@ -215,12 +213,6 @@ impl SupervisedCommand {
 
 /// Starts the command, or says why it cannot be.
 fn start(job: &Job, given: CommandInput) -> Result<SupervisedCommand, JobEnd> {
-    if let (ChildInput::Terminal, Some(terminal)) = (given.input, &given.descriptor) {
-        // The command stays in our group, the terminal's foreground: its Ctrl+C is one that passes us by.
-        ioctl_tiocsctty(terminal).map_err(|errno| {
-            JobEnd::CannotStart(format!("no terminal: {}", words(errno.into())))
-        })?;
-    }
     let (mut command, program, report) = command(job, given).map_err(JobEnd::CannotStart)?;
     let child = command
         .spawn()
@@ -266,12 +258,6 @@ fn start_sandboxed(
 
 /// Becomes the command, or says why not.
 fn exec(job: &Job, given: CommandInput) -> JobEnd {
-    if let (ChildInput::Terminal, Some(terminal)) = (given.input, &given.descriptor) {
-        let controls = setsid().and_then(|_| ioctl_tiocsctty(terminal));
-        if let Err(errno) = controls {
-            return JobEnd::CannotStart(format!("no terminal: {}", words(errno.into())));
-        }
-    }
     match command(job, given) {
         Err(reason) => JobEnd::CannotStart(reason),
         Ok((mut command, program, _report)) => {
@@ -313,12 +299,6 @@ fn command(job: &Job, given: CommandInput) -> Result<(Command, PathBuf, Option<O
             .map_err(|error| format!("no descriptor: {}", words(error)))
     };
     match (input, descriptor) {
-        (ChildInput::Terminal, Some(terminal)) => {
-            command
-                .stdout(copy(&terminal)?)
-                .stderr(copy(&terminal)?)
-                .stdin(terminal);
-        }
         (ChildInput::Duplex, Some(channel)) => drop(
             command
                 .process_group(0)

@@ -44,8 +44,6 @@ pub(super) enum ChildInput {
     Channel,
     /// A descriptor that follows the job; it is stdout, too.
     Duplex,
-    /// A terminal that follows the job; it is stdout and stderr, too, and controls the session.
-    Terminal,
 }
 
 /// Sends a wish that is one byte.
@@ -55,12 +53,7 @@ pub(super) fn ask(mut supervisor: impl Write, action: u8) -> io::Result<()> {
 
 impl ChildInput {
     /// All of them; their places in it are their numbers in a message.
-    const ALL: [ChildInput; 4] = [
-        ChildInput::Empty,
-        ChildInput::Channel,
-        ChildInput::Duplex,
-        ChildInput::Terminal,
-    ];
+    const ALL: [ChildInput; 3] = [ChildInput::Empty, ChildInput::Channel, ChildInput::Duplex];
 }
 
 /// Sends one message.
