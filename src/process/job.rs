@@ -5,22 +5,29 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::WaitStatus;
+use serde::{Deserialize, Serialize};
 
 use crate::process::capture::Captured;
+use crate::process::os_text;
 use crate::process::sandbox::failure::SandboxFailure;
 
 /// A program to run until it exits.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
+    #[serde(with = "os_text")]
     pub command: Vec<OsString>,
+    #[serde(with = "os_text")]
     pub cwd: PathBuf,
     /// The whole environment: nothing is inherited.
+    #[serde(with = "os_text")]
     pub env: Vec<(OsString, OsString)>,
+    /// Enforced by the orchestrator; a supervisor does not get it.
+    #[serde(skip)]
     pub timeout: Duration,
 }
 
 /// How a job ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobEnd {
     Exited(i32),
     Signalled(i32),

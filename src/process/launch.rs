@@ -4,7 +4,9 @@
 //! kills the whole process tree when the command is done, when it is asked to, or when the socket closes. This file is
 //! the orchestrator's side: spawning and reaping it.
 
+use std::borrow::Cow;
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -23,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::process::job::JobEnd;
 use crate::process::process_tree;
 use crate::process::sandbox::policy::{SandboxMode, SandboxPolicy};
-use crate::process::wire::{self, Task, TaskMessage};
+use crate::process::wire::{self, Reply, Request, Task, TaskMessage};
 
 /// The first argument that makes this binary a supervisor.
 pub const SUPERVISOR_COMMAND: &str = "__keeper";
@@ -105,28 +107,24 @@ impl SharedNamespaces {
         let launcher = launcher.with_policy(policy.clone());
         let mut supervisor = Supervisor::spawn(&launcher, Stdio::null(), Stdio::null())
             .map_err(|error| Error::io("start", &launcher.program, error))?;
-        let made = receive_namespaces(&mut supervisor, &launcher);
+        let made = receive_namespaces(&supervisor, &launcher);
         supervisor.reap(true);
         made
     }
 }
 
-fn receive_namespaces(
-    supervisor: &mut Supervisor,
-    launcher: &Launcher,
-) -> Result<SharedNamespaces> {
+fn receive_namespaces(supervisor: &Supervisor, launcher: &Launcher) -> Result<SharedNamespaces> {
     let failed = |error| Error::io("start", &launcher.program, error);
     supervisor
-        .send_task(launcher, Task::MakeNamespaces)
+        .send_task(launcher, Task::MakeNamespaces, &[])
         .map_err(failed)?;
-    let message = wire::receive(&mut supervisor.control).map_err(failed)?;
-    match wire::decode_ended(&message) {
-        Some(JobEnd::Exited(count)) => (0..count)
+    match supervisor.receive().map_err(failed)? {
+        Reply::Namespaces(count) => (0..count)
             .map(|_| wire::receive_descriptor(&supervisor.control))
             .collect::<io::Result<Vec<_>>>()
             .map(|descriptors| SharedNamespaces { descriptors })
             .map_err(failed),
-        Some(JobEnd::NoWalls(failure)) => Err(failure.into()),
+        Reply::Ended(JobEnd::NoWalls(failure)) => Err(failure.into()),
         _ => Err(Error::Bug(
             "a supervisor made no namespaces and gave no reason".into(),
         )),
@@ -137,7 +135,30 @@ fn receive_namespaces(
 #[derive(Debug)]
 pub(super) struct Supervisor {
     process: Child,
-    pub(super) control: UnixStream,
+    control: UnixStream,
+}
+
+/// Ends a supervisor that another thread owns.
+pub(crate) struct SupervisorHandle {
+    pub(crate) pid: Pid,
+    control: UnixStream,
+}
+
+impl SupervisorHandle {
+    /// Asks it to kill everything at once.
+    pub(crate) fn end_now(&self) {
+        end_now(self.pid, &self.control);
+    }
+}
+
+/// Shuts the socket down, which cannot interleave with a request that another thread is sending.
+fn end_now(pid: Pid, control: &UnixStream) {
+    resume(pid);
+    let _ = control.shutdown(Shutdown::Write);
+}
+
+fn resume(pid: Pid) {
+    let _ = kill_process(pid, Signal::CONT);
 }
 
 impl Supervisor {
@@ -177,8 +198,13 @@ impl Supervisor {
         self.control.as_fd()
     }
 
-    /// Sends a task with its sandbox and the namespaces to join.
-    pub(super) fn send_task(&self, launcher: &Launcher, task: Task) -> io::Result<()> {
+    /// Sends a task with its sandbox, the namespaces to join, and the descriptors that the task announces.
+    pub(super) fn send_task(
+        &self,
+        launcher: &Launcher,
+        task: Task<'_>,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
         let namespaces = launcher
             .namespaces
             .as_ref()
@@ -186,18 +212,46 @@ impl Supervisor {
             .unwrap_or_default();
         let message = TaskMessage {
             task,
-            policy: launcher.policy.clone(),
-            namespaces: namespaces.len() as u8,
+            policy: launcher.policy.as_ref().map(Cow::Borrowed),
+            namespaces: namespaces.len(),
         };
-        wire::send(&self.control, &message.encode())?;
+        wire::send(&self.control, &message)?;
         namespaces
             .iter()
-            .try_for_each(|namespace| wire::send_descriptor(&self.control, namespace.as_fd()))
+            .map(AsFd::as_fd)
+            .chain(descriptors.iter().copied())
+            .try_for_each(|descriptor| wire::send_descriptor(&self.control, descriptor))
     }
 
-    /// Sends SIGCONT: the command may have stopped its supervisor.
-    pub(super) fn resume(&self) {
-        let _ = kill_process(self.pid(), Signal::CONT);
+    /// Sends a request. The command may have stopped its supervisor, so that one is continued first.
+    pub(super) fn request(&self, request: &Request) -> io::Result<()> {
+        resume(self.pid());
+        wire::send(&self.control, request)
+    }
+
+    pub(super) fn receive(&self) -> io::Result<Reply> {
+        wire::receive(&self.control)
+    }
+
+    /// Waits for the end of the task; `None` if the supervisor did not report it.
+    pub(super) fn receive_end(&self) -> Option<JobEnd> {
+        match self.receive() {
+            Ok(Reply::Ended(ended)) => Some(ended),
+            _ => None,
+        }
+    }
+
+    /// Asks it to kill everything at once.
+    pub(super) fn end_now(&self) {
+        end_now(self.pid(), &self.control);
+    }
+
+    /// A handle for another thread.
+    pub(super) fn handle(&self) -> io::Result<SupervisorHandle> {
+        Ok(SupervisorHandle {
+            pid: self.pid(),
+            control: self.control.try_clone()?,
+        })
     }
 
     /// Reaps it. If it has not reported the end, its process tree is killed from here.

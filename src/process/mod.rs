@@ -11,6 +11,7 @@ pub mod child;
 pub mod env;
 mod job;
 mod launch;
+mod os_text;
 mod process_tree;
 pub mod program;
 pub mod report_channel;

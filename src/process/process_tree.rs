@@ -89,7 +89,7 @@ pub(super) fn interrupt_foreground(command: Pid, spared: &[u32]) -> Vec<Pid> {
     forks
 }
 
-fn number(pid: Pid) -> u32 {
+pub(super) fn number(pid: Pid) -> u32 {
     pid.as_raw_nonzero().get().unsigned_abs()
 }
 

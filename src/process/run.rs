@@ -1,7 +1,7 @@
 //! Runs a job until its whole process tree is gone.
 
-use std::io::{self, Write};
-use std::net::Shutdown;
+use std::borrow::Cow;
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -15,7 +15,7 @@ use crate::process::capture::StreamReader;
 use crate::process::job::{Finished, Job, JobEnd};
 use crate::process::launch::{Launcher, Supervisor};
 use crate::process::sandbox::limits::{INTERVAL, LimitWatch};
-use crate::process::wire::{self, ChildInput, Task};
+use crate::process::wire::{ChildInput, Task};
 
 /// Runs a job. When this returns, in whatever way, no process of its tree is left.
 ///
@@ -39,11 +39,9 @@ pub fn run_with(
         .map_err(|source| Error::io("start", &launcher.program, source))?;
     let (woken, limit) = running.wait(launcher, cancel, begun.checked_add(job.timeout));
     if !matches!(woken, Ok(WakeReason::Ready)) {
-        running.end();
+        running.supervisor.end_now();
     }
-    let reported = wire::receive(&mut running.supervisor.control)
-        .ok()
-        .and_then(|message| wire::decode_ended(&message));
+    let reported = running.supervisor.receive_end();
     let took = begun.elapsed();
     let status = running.supervisor.reap(reported.is_some());
     let (stdout, stderr) = (running.stdout.finish(), running.stderr.finish());
@@ -90,19 +88,17 @@ impl SupervisedJob {
         let (stdout, stdout_end) = StreamReader::start()?;
         let (stderr, stderr_end) = StreamReader::start()?;
         let supervisor = Supervisor::spawn(launcher, stdout_end, stderr_end)?;
-        let control = &supervisor.control;
-        let sent = supervisor
-            .send_task(launcher, Task::Keep)
-            .and_then(|()| {
-                wire::send(
-                    control,
-                    &wire::encode_job(job, ChildInput::Empty, report.is_some()),
-                )
-            })
-            .and_then(|()| report.map_or(Ok(()), |report| wire::send_descriptor(control, report)));
-        // Without a whole job the supervisor exits; the missing report is handled like any other.
-        if sent.is_err() {
-            let _ = control.shutdown(Shutdown::Both);
+        let task = Task::Run {
+            job: Cow::Borrowed(job),
+            input: ChildInput::Empty,
+            has_report: report.is_some(),
+        };
+        // Without a whole task the supervisor exits; the missing report is handled like any other.
+        if supervisor
+            .send_task(launcher, task, report.as_slice())
+            .is_err()
+        {
+            supervisor.end_now();
         }
         Ok(SupervisedJob {
             supervisor,
@@ -144,10 +140,5 @@ impl SupervisedJob {
                 return (woken, Some(broken.words));
             }
         }
-    }
-
-    fn end(&mut self) {
-        self.supervisor.resume();
-        let _ = self.supervisor.control.write_all(&[wire::END_NOW]);
     }
 }

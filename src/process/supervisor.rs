@@ -1,48 +1,45 @@
-//! The keeper: this binary under a hidden command, between the orchestrator and what it runs.
+//! The supervisor: this binary under a hidden command, between the orchestrator and a command.
 //!
-//! It takes one job from its standard input, starts the command with nothing but what the job gives, adopts whatever
-//! the command leaves behind, and ends with the whole tree: when the command is done, when it is asked to, and when the
-//! orchestrator is gone, which the end of the same stream tells. It has one thread, and it is the place where limits on
-//! everything below it are laid on itself before the command starts.
+//! It receives one task on its stdin, a socket, and starts the command with exactly what the task contains. As a
+//! subreaper it adopts the command's orphans. It kills the whole process tree when the command has exited, when it is
+//! asked to, and when the orchestrator is gone, which it sees as EOF. It has one thread, so that it may fork.
 
-use std::ffi::{OsStr, OsString};
+mod command;
+
 use std::fs;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
-use rustix::process::{Pid, Signal, WaitOptions, chdir, getpid};
-use rustix::process::{
-    kill_process, kill_process_group, set_child_subreaper, set_parent_process_death_signal, setsid,
-    wait,
-};
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group};
+use rustix::process::{set_child_subreaper, set_parent_process_death_signal, setsid, wait};
 use rustix::stdio::stdin;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
-use crate::process::job::{Job, JobEnd};
-use crate::process::program::interpreter_of;
-use crate::process::report_channel::REPORT_VARIABLE;
+use self::command::CommandStreams;
+use crate::process::job::JobEnd;
 use crate::process::sandbox::escape::try_to_escape;
-use crate::process::sandbox::init::{self, AfterCommand};
+use crate::process::sandbox::init::{self, AfterCommand, StartedCommand};
 use crate::process::sandbox::policy::SandboxPolicy;
-use crate::process::wire::{ChildInput, Task, TaskMessage};
-use crate::process::{check_env, process_tree, stdio, wire};
+use crate::process::wire::{self, ChildInput, Reply, Request, Task, TaskMessage};
+use crate::process::{process_tree, stdio};
 
-/// How long everybody has to end after being asked to.
+/// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_millis(500);
-/// How often an interrupt looks after a process that is just starting.
-const MINDED_ROUNDS: usize = 25;
+/// How often an interrupt is repeated for forks of a shell that have not yet become another program.
+const INTERRUPT_ROUNDS: usize = 25;
+/// Orphans raise no SIGCHLD when they are re-parented to this process, so it polls for them.
+const ORPHAN_INTERVAL: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 2_000_000,
+};
 
-/// Keeps one job from its start to the end of its tree, and returns the exit code of the keeper itself.
+/// Runs as a supervisor, and returns its exit code.
 pub fn main() -> u8 {
     match supervise() {
         Ok(()) => 0,
@@ -53,63 +50,39 @@ pub fn main() -> u8 {
 fn supervise() -> io::Result<()> {
     setsid()?;
     set_child_subreaper(Some(getpid()))?;
-    // The command may stop its keeper, but not for longer than the orchestrator lives.
+    // The command may stop its supervisor, but not beyond the orchestrator's exit.
     set_parent_process_death_signal(Some(Signal::CONT))?;
-    let mut control = UnixStream::from(stdin().try_clone_to_owned()?);
-    let mut children = on_child_signals()?;
-    swallow_signals()?;
+    let control = UnixStream::from(stdin().try_clone_to_owned()?);
+    let mut sigchld = sigchld_stream()?;
+    ignore_signals()?;
     seal_descriptors()?;
-    let order =
-        TaskMessage::decode(&wire::receive(&mut control)?).ok_or(io::ErrorKind::InvalidData)?;
-    match order.task {
-        Task::MakeNamespaces => make_namespaces(&order, &control),
-        Task::Keep | Task::Try => run_job(&order, &mut control, &mut children),
-    }
-}
-
-fn run_job(
-    order: &TaskMessage,
-    control: &mut UnixStream,
-    children: &mut UnixStream,
-) -> io::Result<()> {
-    let namespaces = (0..order.namespaces)
-        .map(|_| wire::receive_descriptor(control))
+    let message: TaskMessage<'_> = wire::receive(&control)?;
+    let namespaces = (0..message.namespaces)
+        .map(|_| wire::receive_descriptor(&control))
         .collect::<io::Result<Vec<_>>>()?;
-    let (job, input, reports) =
-        wire::decode_job(&wire::receive(&mut *control)?).ok_or(io::ErrorKind::InvalidData)?;
-    let descriptor = match input {
-        ChildInput::Empty => None,
-        ChildInput::Channel | ChildInput::Duplex => Some(wire::receive_descriptor(control)?),
-    };
-    let report = if reports {
-        Some(wire::receive_descriptor(control)?)
-    } else {
-        None
-    };
-    let given = CommandInput {
-        input,
-        descriptor,
-        report,
-    };
-    let started = match &order.policy {
-        None => start(&job, given),
-        Some(policy) => start_sandboxed(policy, order.task, &namespaces, &job, given),
-    };
+    let policy = message.policy.as_deref();
+    if message.task == Task::MakeNamespaces {
+        return send_namespaces(require(policy)?, &control);
+    }
+    let (started, after) = start(&message.task, policy, &namespaces, &control)?;
+    stdio::detach_output();
     let ended = match started {
-        Ok(kept) => watch(kept, control, children, input),
+        Ok(started) => watch(&started, &control, &mut sigchld, after),
         Err(ended) => ended,
     };
-    wire::send(control, &wire::encode_ended(&ended))
+    wire::send(&control, &Reply::Ended(ended))
 }
 
-/// Makes namespaces, tells how many there are, and sends them.
-fn make_namespaces(order: &TaskMessage, control: &UnixStream) -> io::Result<()> {
-    let policy = order.policy.as_ref().ok_or(io::ErrorKind::InvalidData)?;
+fn require(policy: Option<&SandboxPolicy>) -> io::Result<&SandboxPolicy> {
+    policy.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Creates namespaces, and sends their number and descriptors.
+fn send_namespaces(policy: &SandboxPolicy, control: &UnixStream) -> io::Result<()> {
     match init::make_namespaces(policy) {
-        Err(failure) => wire::send(control, &wire::encode_ended(&JobEnd::NoWalls(failure))),
+        Err(failure) => wire::send(control, &Reply::Ended(JobEnd::NoWalls(failure))),
         Ok(namespaces) => {
-            let count = namespaces.len() as i32;
-            wire::send(control, &wire::encode_ended(&JobEnd::Exited(count)))?;
+            wire::send(control, &Reply::Namespaces(namespaces.len()))?;
             namespaces
                 .iter()
                 .try_for_each(|namespace| wire::send_descriptor(control, namespace.as_fd()))
@@ -117,28 +90,28 @@ fn make_namespaces(order: &TaskMessage, control: &UnixStream) -> io::Result<()> 
     }
 }
 
-/// Returns a stream that has something to read when a child has ended.
-fn on_child_signals() -> io::Result<UnixStream> {
+/// A stream that is readable when a child has exited.
+fn sigchld_stream() -> io::Result<UnixStream> {
     let (read, write) = UnixStream::pair()?;
     read.set_nonblocking(true)?;
     signal_hook::low_level::pipe::register(SIGCHLD, write)?;
     Ok(read)
 }
 
-/// Lets the usual signals pass by the keeper. A handler, unlike "ignore", is not inherited: the command starts with the
-/// defaults also where the orchestrator was started under `nohup` or in the background.
-fn swallow_signals() -> io::Result<()> {
+/// Ignores the usual signals by handlers that do nothing. Unlike SIG_IGN a handler is not inherited: the command starts
+/// with the defaults, even if the orchestrator was started under `nohup` or in the background.
+fn ignore_signals() -> io::Result<()> {
     for number in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
         signal_hook::flag::register(number, Arc::new(AtomicBool::new(false)))?;
     }
     Ok(())
 }
 
-/// Keeps every descriptor but the three from the command. Ours are closed at its start anyway; what the orchestrator got
-/// from whoever started it (the pipe of a `make`, a file of a shell) is not.
+/// Sets close-on-exec on every descriptor above stderr. Ours have it; those that the orchestrator inherited (the pipe of
+/// a `make`, a file of a shell) may not.
 #[expect(
     unsafe_code,
-    reason = "a descriptor that is known by its number alone cannot be borrowed in another way"
+    reason = "a descriptor that is known by its number alone cannot be borrowed safely"
 )]
 fn seal_descriptors() -> io::Result<()> {
     for entry in fs::read_dir("/proc/self/fd")? {
@@ -148,7 +121,7 @@ fn seal_descriptors() -> io::Result<()> {
             .and_then(|name| name.parse().ok())
             .unwrap_or(0);
         if 2 < number {
-            // SAFETY: it was listed a moment ago, and the one thread of this process closes nothing in between.
+            // SAFETY: it was just listed, and the only thread of this process closes nothing in between.
             let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
             fcntl_setfd(descriptor, FdFlags::CLOEXEC)?;
         }
@@ -156,282 +129,105 @@ fn seal_descriptors() -> io::Result<()> {
     Ok(())
 }
 
-/// What a command is started with: its input, and the end of a channel on which it reports.
-struct CommandInput {
-    input: ChildInput,
-    descriptor: Option<OwnedFd>,
-    report: Option<OwnedFd>,
-}
-
-/// A command in our hands.
-struct SupervisedCommand {
-    /// Our child: the command, or the first process of the namespace that it is in.
-    child: Pid,
-    /// Where the command is in a namespace: its number there, and the socket over which its end is told.
-    inside: Option<(u32, UnixStream)>,
-}
-
-impl SupervisedCommand {
-    /// Returns the command, as we number it.
-    fn command(&self) -> Option<Pid> {
-        match &self.inside {
-            None => Some(self.child),
-            Some((number, _)) => process_tree::child_by_inner_number(self.child, *number),
-        }
-    }
-
-    /// Returns those of some processes that are there, as the command and as we number them.
-    fn as_we_number(&self, processes: &[u32]) -> Vec<(u32, u32)> {
-        match self.inside {
-            None => processes
-                .iter()
-                .map(|process| (*process, *process))
-                .collect(),
-            Some(_) => process_tree::by_inner_number(self.child, processes),
-        }
-    }
-
-    /// Returns how the command ended, if that was told.
-    fn announce(&mut self) -> Option<JobEnd> {
-        let (_, word) = self.inside.as_ref()?;
-        let mut fds = [PollFd::from_borrowed_fd(word.as_fd(), PollFlags::IN)];
-        let is_told = poll(
-            &mut fds,
-            Some(&Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            }),
-        )
-        .is_ok_and(|ready| 0 < ready);
-        is_told.then(|| {
-            wire::receive(word)
-                .ok()
-                .and_then(|message| wire::decode_ended(&message))
-        })?
-    }
-}
-
-/// Starts the command, or says why it cannot be.
-fn start(job: &Job, given: CommandInput) -> Result<SupervisedCommand, JobEnd> {
-    let (mut command, program, report) = command(job, given).map_err(JobEnd::CannotStart)?;
-    let child = command
-        .spawn()
-        .map_err(|error| JobEnd::CannotStart(refusal(&job.command[0], &program, error)))?;
-    drop((command, report));
-    stdio::detach_output();
-    Ok(SupervisedCommand {
-        child: Pid::from_child(&child),
-        inside: None,
-    })
-}
-
-/// Starts the command behind walls, or says why it cannot be.
-fn start_sandboxed(
-    policy: &SandboxPolicy,
-    task: Task,
+/// Starts the command of a task, or returns why it has not started.
+fn start(
+    task: &Task<'_>,
+    policy: Option<&SandboxPolicy>,
     namespaces: &[OwnedFd],
-    job: &Job,
-    given: CommandInput,
-) -> Result<SupervisedCommand, JobEnd> {
-    let input = given.input;
-    let mut given = Some(given);
-    let mut become_command = || match task {
-        Task::Try => try_to_escape(policy.mode, &job.command),
-        Task::Keep | Task::MakeNamespaces => match given.take() {
-            Some(given) => exec(job, given),
-            None => JobEnd::CannotStart("it was started before".into()),
-        },
-    };
-    let afterwards = if input == ChildInput::Empty {
-        AfterCommand::End
-    } else {
-        AfterCommand::Linger
-    };
-    let walled = init::start(policy, namespaces, afterwards, &mut become_command)?;
-    drop(given);
-    stdio::detach_output();
-    Ok(SupervisedCommand {
-        child: walled.child,
-        inside: walled.inside,
-    })
-}
-
-/// Becomes the command, or says why not.
-fn exec(job: &Job, given: CommandInput) -> JobEnd {
-    match command(job, given) {
-        Err(reason) => JobEnd::CannotStart(reason),
-        Ok((mut command, program, _report)) => {
-            JobEnd::CannotStart(refusal(&job.command[0], &program, command.exec()))
-        }
-    }
-}
-
-/// Returns the command with its streams, where its program is, and what it inherits beside them; this process is then in
-/// the job's directory.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "this is the door: here the command starts"
-)]
-fn command(job: &Job, given: CommandInput) -> Result<(Command, PathBuf, Option<OwnedFd>), String> {
-    let CommandInput {
-        input,
-        descriptor,
-        report,
-    } = given;
-    let name = job
-        .command
-        .first()
-        .filter(|name| !name.is_empty())
-        .ok_or("the command is empty")?;
-    chdir(&job.cwd).map_err(|errno| {
-        format!(
-            "cannot enter {}: {}",
-            job.cwd.display(),
-            words(errno.into())
-        )
-    })?;
-    let program = locate(job, name)?;
-    let mut command = Command::new(&program);
-    command.arg0(name).args(&job.command[1..]).env_clear();
-    command.envs(job.env.iter().map(|(name, value)| (name, value)));
-    let copy = |of: &OwnedFd| {
-        of.try_clone()
-            .map_err(|error| format!("no descriptor: {}", words(error)))
-    };
-    match (input, descriptor) {
-        (ChildInput::Duplex, Some(channel)) => drop(
-            command
-                .process_group(0)
-                .stdout(copy(&channel)?)
-                .stdin(channel),
-        ),
-        (_, Some(channel)) => drop(command.process_group(0).stdin(channel)),
-        (_, None) => drop(command.process_group(0).stdin(Stdio::null())),
-    }
-    let report = report
-        .map(|report| inheritable(&report))
-        .transpose()
-        .map_err(|errno| words(errno.into()))?;
-    if let Some(report) = &report {
-        command.env(REPORT_VARIABLE, report.as_raw_fd().to_string());
-    }
-    Ok((command, program, report))
-}
-
-/// Returns a copy that a program keeps, with a number that shells and scripts do not use.
-fn inheritable(descriptor: &OwnedFd) -> Result<OwnedFd, Errno> {
-    const FIRST_NUMBER: i32 = 100;
-    let copy = fcntl_dupfd_cloexec(descriptor, FIRST_NUMBER)?;
-    fcntl_setfd(&copy, FdFlags::empty())?;
-    Ok(copy)
-}
-
-fn locate(job: &Job, name: &OsStr) -> Result<PathBuf, String> {
-    if name.as_bytes().contains(&b'/') {
-        return Ok(name.into());
-    }
-    let path = job
-        .env
-        .iter()
-        .rfind(|(variable, _)| variable == "PATH")
-        .map(|(_, value)| value.clone());
-    check_env::find_program(&path.unwrap_or_else(OsString::new), name, &job.cwd)
-        .ok_or_else(|| format!("{} is not on PATH", name.display()))
-}
-
-fn refusal(name: &OsStr, program: &Path, error: io::Error) -> String {
-    let name = name.display();
-    match Errno::from_io_error(&error) {
-        _ if program.is_dir() => format!("{name} is a folder"),
-        Some(Errno::NOENT) if fs::symlink_metadata(program).is_err() => {
-            format!("{name} does not exist")
-        }
-        Some(Errno::NOENT) => match interpreter_of(program) {
-            Some(interpreter) => {
-                format!(
-                    "{name} is there, but the interpreter it asks for is not: {:?}",
-                    interpreter.to_string_lossy()
-                )
-            }
-            None => format!("{name} is there, but not the interpreter it asks for"),
-        },
-        Some(Errno::ACCESS) => format!("{name} is not executable"),
-        Some(Errno::NOEXEC) => format!("{name} is no program, and has no #! line"),
-        Some(Errno::TOOBIG) => format!("the arguments and environment of {name} are too long"),
-        None if error.kind() == io::ErrorKind::InvalidInput => {
-            format!("an argument of {name} contains a NUL byte")
-        }
-        _ => format!("{name} cannot be started: {}", words(error)),
-    }
-}
-
-/// Returns an error of the system without its number.
-fn words(error: io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error")
-        .next()
-        .unwrap_or_default()
-        .to_owned()
-}
-
-/// What the orchestrator wants.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum SupervisorRequest {
-    None,
-    EndSoon,
-    EndNow,
-}
-
-/// Waits for the command's end or the wish to end it, and returns once the whole tree is gone.
-fn watch(
-    mut kept: SupervisedCommand,
     control: &UnixStream,
-    children: &mut UnixStream,
-    input: ChildInput,
+) -> io::Result<(Result<StartedCommand, JobEnd>, AfterCommand)> {
+    let (job, input, has_report) = match task {
+        Task::Run {
+            job,
+            input,
+            has_report,
+        } => (job, *input, *has_report),
+        Task::Probe(targets) => {
+            let policy = require(policy)?;
+            let mut probe = || try_to_escape(policy.mode, targets);
+            let started = init::start(policy, namespaces, AfterCommand::End, &mut probe);
+            return Ok((started, AfterCommand::End));
+        }
+        Task::MakeNamespaces => return Err(io::ErrorKind::InvalidData.into()),
+    };
+    // The descendants of an environment may clean up; those of a check that is over have nothing left to do.
+    let after = match input {
+        ChildInput::Empty => AfterCommand::End,
+        ChildInput::Channel | ChildInput::Duplex => AfterCommand::Linger,
+    };
+    let streams = CommandStreams::receive(control, input, has_report)?;
+    let started = match policy {
+        None => command::spawn(job, streams)
+            .map(|child| StartedCommand { child, inner: None })
+            .map_err(JobEnd::from),
+        Some(policy) => {
+            let mut streams = Some(streams);
+            init::start(policy, namespaces, after, &mut || match streams.take() {
+                Some(streams) => command::exec(job, streams).into(),
+                None => JobEnd::CannotStart("it was started before".into()),
+            })
+        }
+    };
+    Ok((started, after))
+}
+
+/// Waits until the command exits or is to be ended, and returns once its whole process tree is gone.
+fn watch(
+    started: &StartedCommand,
+    control: &UnixStream,
+    sigchld: &mut UnixStream,
+    after: AfterCommand,
 ) -> JobEnd {
     let mut ended = None;
-    let mut action = SupervisorRequest::None;
-    while ended.is_none() && action == SupervisorRequest::None {
-        action = wait_for(&kept, control, children);
-        reap(&mut kept, &mut ended);
+    let mut next = NextStep::Wait;
+    while ended.is_none() && next == NextStep::Wait {
+        next = wait_for_event(started, control, sigchld);
+        reap(started, &mut ended);
     }
-    // What lives in an environment may put its things in order; a check that is over has nothing left to do.
-    if input != ChildInput::Empty && action != SupervisorRequest::EndNow {
-        wait_for_grace_period(&mut kept, children);
+    if after == AfterCommand::Linger && next != NextStep::EndNow {
+        terminate_gracefully(started, sigchld);
     }
-    // From here on the command's status is of our own making.
-    while reap(&mut kept, &mut None) == TreeStatus::Alive {
-        if kept.inside.is_some() {
-            let _ = kill_process(kept.child, Signal::KILL);
+    // A status from here on is the effect of our own signals.
+    while reap(started, &mut None) == TreeStatus::Alive {
+        if started.inner.is_some() {
+            let _ = kill_process(started.child, Signal::KILL);
         } else {
             process_tree::kill_descendants(|_| false);
         }
-        wait_briefly(children);
+        wait_briefly(sigchld);
     }
     ended.unwrap_or(JobEnd::TimedOut)
 }
 
-/// Asks everybody to end, and waits for half a second at the most until they have.
-fn wait_for_grace_period(kept: &mut SupervisedCommand, children: &mut UnixStream) {
+/// Sends SIGTERM to every descendant, and waits until they have exited or the grace period is over.
+fn terminate_gracefully(started: &StartedCommand, sigchld: &mut UnixStream) {
     let deadline = Instant::now() + GRACE;
     process_tree::signal_descendants(Signal::TERM);
-    while reap(kept, &mut None) == TreeStatus::Alive && Instant::now() < deadline {
-        wait_briefly(children);
+    while reap(started, &mut None) == TreeStatus::Alive && Instant::now() < deadline {
+        wait_briefly(sigchld);
     }
 }
 
-/// Waits until a child or the command has ended or the orchestrator wants something; returns what.
-fn wait_for(
-    kept: &SupervisedCommand,
+/// What to do after an event.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NextStep {
+    Wait,
+    EndSoon,
+    EndNow,
+}
+
+/// Waits until a child or the command has exited, or a request arrives, which is carried out.
+fn wait_for_event(
+    started: &StartedCommand,
     control: &UnixStream,
-    children: &mut UnixStream,
-) -> SupervisorRequest {
-    let is_asked = {
-        let word = kept.inside.as_ref().map(|(_, word)| word);
-        let streams = [Some(control), Some(&*children), word]
-            .into_iter()
-            .flatten();
+    sigchld: &mut UnixStream,
+) -> NextStep {
+    let has_request = {
+        let init = started.inner.as_ref().map(|inner| &inner.init);
+        let streams = [Some(control), Some(&*sigchld), init];
         let mut fds: Vec<_> = streams
+            .into_iter()
+            .flatten()
             .map(|stream| PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN))
             .collect();
         match poll(&mut fds, None) {
@@ -439,94 +235,69 @@ fn wait_for(
             Err(errno) => errno != Errno::INTR,
         }
     };
-    empty(children);
-    if is_asked {
-        read_request(kept, control, children)
+    drain(sigchld);
+    if has_request {
+        handle_request(started, control, sigchld)
     } else {
-        SupervisorRequest::None
+        NextStep::Wait
     }
 }
 
-/// Hears one wish; the end of the stream is the wish to end.
-fn read_request(
-    kept: &SupervisedCommand,
-    mut control: &UnixStream,
-    children: &mut UnixStream,
-) -> SupervisorRequest {
-    let mut byte = [0];
-    match control.read_exact(&mut byte).map(|()| byte[0]) {
-        Ok(wire::SIGNAL_GROUP) => {
-            let signal = control
-                .read_exact(&mut byte)
-                .ok()
-                .and_then(|()| Signal::from_named_raw(byte[0].into()));
-            let _ = signal
-                .zip(kept.command())
-                .map(|(signal, command)| kill_process_group(command, signal));
-            let _ = wire::send(control, &[]);
-            SupervisorRequest::None
-        }
-        Ok(wire::INTERRUPT) => {
-            let spared = wire::receive(control)
-                .map(|message| wire::decode_pids(&message))
-                .unwrap_or_default();
-            if let Some(command) = kept.command() {
-                let spared: Vec<u32> = kept
-                    .as_we_number(&spared)
-                    .into_iter()
-                    .map(|(_, ours)| ours)
-                    .collect();
-                interrupt(command, &spared, children);
+/// Carries out one request. EOF, or a message that cannot be decoded, ends everything.
+fn handle_request(
+    started: &StartedCommand,
+    control: &UnixStream,
+    sigchld: &mut UnixStream,
+) -> NextStep {
+    let reply = match wire::receive(control) {
+        Ok(Request::SignalGroup(number)) => {
+            let signal = Signal::from_named_raw(number);
+            if let Some((signal, command)) = signal.zip(started.command_pid()) {
+                let _ = kill_process_group(command, signal);
             }
-            let _ = wire::send(control, &[]);
-            SupervisorRequest::None
+            Reply::Done
         }
-        Ok(wire::WHO_LIVES) => {
-            let asked = wire::receive(control)
-                .map(|message| wire::decode_pids(&message))
-                .unwrap_or_default();
-            let child = kept
-                .as_we_number(&asked)
-                .into_iter()
-                .filter(|(_, ours)| process_tree::is_alive(*ours));
-            let _ = wire::send(
-                control,
-                &wire::encode_pids(&child.map(|(theirs, _)| theirs).collect::<Vec<_>>()),
-            );
-            SupervisorRequest::None
+        Ok(Request::Interrupt { spared }) => {
+            if let Some(command) = started.command_pid() {
+                let spared = started.outer_pids(&spared);
+                let spared: Vec<u32> = spared.into_iter().map(|(_, outer)| outer).collect();
+                interrupt(command, &spared, sigchld);
+            }
+            Reply::Done
         }
-        Ok(wire::END_SOON) => SupervisorRequest::EndSoon,
-        _ => SupervisorRequest::EndNow,
-    }
+        Ok(Request::ListLive(pids)) => {
+            let mut live = started.outer_pids(&pids);
+            live.retain(|(_, outer)| process_tree::is_alive(*outer));
+            Reply::Live(live.into_iter().map(|(inner, _)| inner).collect())
+        }
+        Ok(Request::EndSoon) => return NextStep::EndSoon,
+        Err(_) => return NextStep::EndNow,
+    };
+    let _ = wire::send(control, &reply);
+    NextStep::Wait
 }
 
-/// Interrupts what runs in the foreground, and for a moment minds those that were just starting.
-fn interrupt(command: Pid, spared: &[u32], children: &mut UnixStream) {
+/// Interrupts what runs in the foreground, and repeats it for forks that were just starting a program.
+fn interrupt(command: Pid, spared: &[u32], sigchld: &mut UnixStream) {
     let mut forks = process_tree::interrupt_foreground(command, spared);
-    for _ in 0..MINDED_ROUNDS {
+    for _ in 0..INTERRUPT_ROUNDS {
         if forks.is_empty() {
             return;
         }
-        wait_briefly(children);
+        wait_briefly(sigchld);
         forks = process_tree::interrupt_again(command, forks);
     }
 }
 
-/// Waits for the end of a child, but not long: who comes to us by losing a parent does not announce it.
-fn wait_briefly(children: &mut UnixStream) {
-    let mut fds = [PollFd::from_borrowed_fd(children.as_fd(), PollFlags::IN)];
-    let _ = poll(
-        &mut fds,
-        Some(&Timespec {
-            tv_sec: 0,
-            tv_nsec: 2_000_000,
-        }),
-    );
-    empty(children);
+/// Waits for SIGCHLD, at most `ORPHAN_INTERVAL`.
+fn wait_briefly(sigchld: &mut UnixStream) {
+    let mut fds = [PollFd::from_borrowed_fd(sigchld.as_fd(), PollFlags::IN)];
+    let _ = poll(&mut fds, Some(&ORPHAN_INTERVAL));
+    drain(sigchld);
 }
 
-fn empty(children: &mut UnixStream) {
-    while children.read(&mut [0; 64]).is_ok_and(|count| 0 < count) {}
+fn drain(sigchld: &mut UnixStream) {
+    while sigchld.read(&mut [0; 64]).is_ok_and(|count| 0 < count) {}
 }
 
 #[derive(PartialEq, Eq)]
@@ -535,23 +306,36 @@ enum TreeStatus {
     Gone,
 }
 
-/// Reaps whoever has ended, notes how the command did, and returns whether anybody is left.
-fn reap(kept: &mut SupervisedCommand, ended: &mut Option<JobEnd>) -> TreeStatus {
+/// Reaps the children that have exited, and records how the command ended.
+fn reap(started: &StartedCommand, ended: &mut Option<JobEnd>) -> TreeStatus {
     if ended.is_none() {
-        *ended = kept.announce();
+        *ended = reported_end(started);
     }
     loop {
         match wait(WaitOptions::NOHANG) {
-            // The first process of a namespace that tells nothing was killed, and the command with it.
-            Ok(Some((pid, status))) if pid == kept.child => {
+            // An init that reports nothing was killed, and the command with it.
+            Ok(Some((pid, status))) if pid == started.child => {
                 *ended = ended
                     .take()
-                    .or_else(|| kept.announce())
-                    .or(Some(JobEnd::from(status)));
+                    .or_else(|| reported_end(started))
+                    .or(Some(status.into()));
             }
             Ok(Some(_)) | Err(Errno::INTR) => {}
             Ok(None) => return TreeStatus::Alive,
             Err(_) => return TreeStatus::Gone,
         }
+    }
+}
+
+/// The command's end, if its init has reported it. Does not wait.
+fn reported_end(started: &StartedCommand) -> Option<JobEnd> {
+    let init = &started.inner.as_ref()?.init;
+    let mut fds = [PollFd::from_borrowed_fd(init.as_fd(), PollFlags::IN)];
+    if !poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| 0 < ready) {
+        return None;
+    }
+    match wire::receive(init) {
+        Ok(Reply::Ended(ended)) => Some(ended),
+        _ => None,
     }
 }

@@ -138,20 +138,28 @@ fn python_records() {
 }
 
 #[test]
-fn keeper_messages() {
+fn supervisor_messages() {
     let words = [
+        "{\"task\":",
+        "\"Run\"",
+        "{\"Ended\":",
+        "\"Exited\":",
+        "\"EndSoon\"",
+        "[255,0]",
+        "null",
+        "18446744073709551615",
+        "-1",
+        "\\ud800",
         "\0\0\0\0",
-        "\u{1}\0\0\0",
-        "e",
-        "s",
-        "t",
-        "c",
         "\u{7f}\u{7f}\u{7f}\u{7f}",
-        "\0\0\0\u{7f}",
-        "sh",
     ];
-    fuzz("keeper_messages", &words, |bytes| {
-        wire::is_decodable(bytes);
+    fuzz("supervisor_messages", &words, |bytes| {
+        let framed = [&(bytes.len() as u32).to_le_bytes(), bytes].concat();
+        for message in [bytes, &framed] {
+            if let Some(once) = wire::reencode(message) {
+                assert_eq!(wire::reencode(&once).as_ref(), Some(&once));
+            }
+        }
     });
 }
 

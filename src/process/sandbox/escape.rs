@@ -1,31 +1,42 @@
 //! The built-in program of the probe: runs in the sandbox and tries to get out.
 
-use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use crate::process::job::JobEnd;
+use crate::process::os_text;
 use crate::process::sandbox::policy::SandboxMode;
 
+/// What an escape would reach.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct EscapeTargets {
+    /// A path outside where no file exists yet.
+    #[serde(with = "os_text")]
+    pub(crate) marker: PathBuf,
+    /// A listener outside; `None` if the network is open.
+    pub(crate) listener: Option<SocketAddr>,
+}
+
 /// Tries to escape from the sandbox; `CannotStart` with the first attempt that succeeds.
-pub(crate) fn try_to_escape(mode: SandboxMode, arguments: &[OsString]) -> JobEnd {
-    let [marker, address] = arguments else {
-        return JobEnd::CannotStart("no arguments".to_owned());
-    };
+pub(crate) fn try_to_escape(mode: SandboxMode, targets: &EscapeTargets) -> JobEnd {
     let attempts = [
         (
-            can_write(Path::new(marker)),
+            can_write(&targets.marker),
             "a file outside could be written",
         ),
         (
             can_change(Path::new("/usr")) && mode != SandboxMode::Reduced,
             "what is read-only could be changed",
         ),
-        (can_connect(address), "something outside could be talked to"),
+        (
+            targets.listener.is_some_and(can_connect),
+            "something outside could be talked to",
+        ),
         (
             can_see_others() && mode != SandboxMode::Reduced,
             "processes outside could be seen",
@@ -49,13 +60,7 @@ fn can_change(path: &Path) -> bool {
         Err(Some(code)) if code == Errno::ROFS.raw_os_error())
 }
 
-fn can_connect(address: &OsStr) -> bool {
-    let Some(address) = address
-        .to_str()
-        .and_then(|text| text.parse::<SocketAddr>().ok())
-    else {
-        return false;
-    };
+fn can_connect(address: SocketAddr) -> bool {
     TcpStream::connect_timeout(&address, Duration::from_millis(500)).is_ok()
         // A new network namespace has no route to it.
         || UdpSocket::bind(("0.0.0.0", 0)).is_ok_and(|socket| socket.connect(("192.0.2.1", 9)).is_ok())

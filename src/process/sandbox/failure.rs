@@ -3,10 +3,12 @@
 use std::fmt::{self, Display};
 use std::io;
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::Error;
 
 /// The layers of a sandbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SandboxLayer {
     /// Namespaces, and the mounts in them.
     Namespaces,
@@ -16,18 +18,8 @@ pub enum SandboxLayer {
     Rights,
 }
 
-impl SandboxLayer {
-    /// All of them; their indices are their numbers on the wire.
-    pub(crate) const ALL: [SandboxLayer; 4] = [
-        SandboxLayer::Namespaces,
-        SandboxLayer::Landlock,
-        SandboxLayer::Seccomp,
-        SandboxLayer::Rights,
-    ];
-}
-
 /// A layer that could not be applied.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxFailure {
     pub layer: SandboxLayer,
     /// The step that failed, and the error of the system.

@@ -1,5 +1,6 @@
-//! The first process of a namespace: it puts the tree together, starts the command, reaps, and by its end ends the
-//! rest. What happens it tells the keeper over a socket of their own.
+//! Starts a sandboxed command, in full mode below an init: the first process of a PID namespace. The init mounts the
+//! tree, starts the command and reaps; when it exits, the kernel kills the rest of the namespace. It reports to its
+//! supervisor over a socket.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -18,44 +19,69 @@ use crate::process::sandbox::namespaces::{NamespaceOwner, loopback_up};
 use crate::process::sandbox::policy::{SandboxMode, SandboxPolicy};
 use crate::process::sandbox::restrict::restrict;
 use crate::process::sandbox::syscalls::{ForkSide, NamespaceFlags, close_all_but, fork};
-use crate::process::{stdio, wire};
+use crate::process::wire::{self, Reply};
+use crate::process::{process_tree, stdio};
 
-/// Becomes the command: returns only where it cannot, with the reason.
+/// Replaces the process by the command; returns only if that fails, with the reason.
 pub(crate) type BecomeCommand<'a> = &'a mut dyn FnMut() -> JobEnd;
 
-/// What happens once the command has ended.
+/// What happens once the command has exited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AfterCommand {
-    /// Everything ends.
+    /// The rest of its process tree is killed.
     End,
-    /// What it has left behind goes on until it ends by itself or is ended.
+    /// Its descendants go on until they exit or are killed.
     Linger,
 }
 
-/// A command behind walls, as its keeper sees it.
-pub(crate) struct SandboxedCommand {
-    /// The child of the keeper: the init of the namespace, or the command itself.
+/// A command that has started.
+pub(crate) struct StartedCommand {
+    /// The child of the supervisor: the command, or the init of its PID namespace.
     pub(crate) child: Pid,
-    /// The command's number inside, and the socket over which its end is told; nothing where it is the child itself.
-    pub(crate) inside: Option<(u32, UnixStream)>,
+    /// Set if the command is in a PID namespace.
+    pub(crate) inner: Option<InnerCommand>,
 }
 
-/// Starts a command behind walls, in namespaces of its own or in those that are given.
+/// A command in a PID namespace.
+pub(crate) struct InnerCommand {
+    /// Its number there.
+    pid: u32,
+    /// The socket on which its init reports its end.
+    pub(crate) init: UnixStream,
+}
+
+impl StartedCommand {
+    /// The command's pid outside.
+    pub(crate) fn command_pid(&self) -> Option<Pid> {
+        match &self.inner {
+            None => Some(self.child),
+            Some(inner) => process_tree::child_by_inner_number(self.child, inner.pid),
+        }
+    }
+
+    /// Those of some processes that exist, each as its number inside and outside.
+    pub(crate) fn outer_pids(&self, pids: &[u32]) -> Vec<(u32, u32)> {
+        match self.inner {
+            None => pids.iter().map(|pid| (*pid, *pid)).collect(),
+            Some(_) => process_tree::by_inner_number(self.child, pids),
+        }
+    }
+}
+
+/// Starts a sandboxed command, in new namespaces or in `shared` ones.
 pub(crate) fn start(
     policy: &SandboxPolicy,
     shared: &[OwnedFd],
-    afterwards: AfterCommand,
+    after: AfterCommand,
     become_command: BecomeCommand<'_>,
-) -> Result<SandboxedCommand, JobEnd> {
+) -> Result<StartedCommand, JobEnd> {
     if policy.mode == SandboxMode::Reduced {
         let child = start_command(policy, become_command)?;
-        return Ok(SandboxedCommand {
-            child,
-            inside: None,
-        });
+        return Ok(StartedCommand { child, inner: None });
     }
     let (ours, theirs) = UnixStream::pair().map_err(no_init)?;
-    let flags = if shared.is_empty() {
+    let is_new = shared.is_empty();
+    let flags = if is_new {
         own_namespaces(policy)
     } else {
         NamespaceFlags::NONE
@@ -64,64 +90,49 @@ pub(crate) fn start(
     match fork(flags).map_err(no_namespaces)? {
         ForkSide::Child => {
             drop(ours);
-            be_first_to_end();
-            match shared.is_empty() {
-                true => be_init(policy, &theirs, afterwards, become_command, || {
-                    prepare(policy, owner)
-                }),
-                false => join(shared, &theirs, || {
-                    be_init(policy, &theirs, afterwards, become_command, || {
-                        mounts::own_proc(policy)
-                    })
-                }),
+            raise_oom_score();
+            let init = SandboxInit {
+                policy,
+                supervisor: theirs,
+                after,
+            };
+            match is_new {
+                true => init.run(become_command, || prepare(policy, owner)),
+                false => init.join(shared, become_command),
             }
         }
         ForkSide::Parent(child) => {
             drop(theirs);
-            let child = if shared.is_empty() {
+            let child = if is_new {
                 child
             } else {
-                pid(hear(&ours)?)?
+                pid(receive_pid(&ours)?)?
             };
-            let command = hear(&ours)?;
-            Ok(SandboxedCommand {
-                child,
-                inside: Some((command, ours)),
-            })
+            let pid = receive_pid(&ours)?;
+            let inner = Some(InnerCommand { pid, init: ours });
+            Ok(StartedCommand { child, inner })
         }
     }
 }
 
-/// Makes namespaces with a tree in them, and returns them; no process stays there.
+/// Creates namespaces with their mounts and returns their descriptors; no process stays in them.
 pub(crate) fn make_namespaces(policy: &SandboxPolicy) -> Result<Vec<OwnedFd>, SandboxFailure> {
     let failure = |error: io::Error| {
         SandboxFailure::new(SandboxLayer::Namespaces, "keep the namespaces", error)
     };
-    let (mut ours, theirs) = UnixStream::pair().map_err(failure)?;
+    let (ours, theirs) = UnixStream::pair().map_err(failure)?;
     let owner = NamespaceOwner::of_this_process();
-    let flags = own_namespaces(policy);
-    let maker = match fork(flags)
-        .map_err(|error| SandboxFailure::new(SandboxLayer::Namespaces, "make namespaces", error))?
-    {
+    let forked = fork(own_namespaces(policy))
+        .map_err(|error| SandboxFailure::new(SandboxLayer::Namespaces, "make namespaces", error))?;
+    let maker = match forked {
         ForkSide::Parent(pid) => pid,
         ForkSide::Child => {
             drop(ours);
-            let made = prepare(policy, owner).map_err(JobEnd::NoWalls);
-            let _ = wire::send(
-                &theirs,
-                &wire::encode_ended(&made.err().unwrap_or(JobEnd::Exited(0))),
-            );
-            // Until all of it is in other hands.
-            while (&theirs)
-                .read(&mut [0])
-                .is_err_and(|error| error.kind() == io::ErrorKind::Interrupted)
-            {}
-            leave()
+            hold_namespaces(policy, owner, &theirs)
         }
     };
     drop(theirs);
-    let told = wire::receive(&mut ours).map_err(failure)?;
-    if let Some(JobEnd::NoWalls(failure)) = wire::decode_ended(&told) {
+    if let Reply::Ended(JobEnd::NoWalls(failure)) = wire::receive(&ours).map_err(failure)? {
         return Err(failure);
     }
     let names = ["user", "mnt", "ipc"]
@@ -132,6 +143,21 @@ pub(crate) fn make_namespaces(policy: &SandboxPolicy) -> Result<Vec<OwnedFd>, Sa
         .map(open)
         .collect::<io::Result<Vec<OwnedFd>>>()
         .map_err(failure)
+}
+
+/// Prepares the namespaces of this process, reports, and exits when the other side has opened them.
+fn hold_namespaces(policy: &SandboxPolicy, owner: NamespaceOwner, supervisor: &UnixStream) -> ! {
+    let reply = match prepare(policy, owner) {
+        Ok(()) => Reply::Done,
+        Err(failure) => Reply::Ended(JobEnd::NoWalls(failure)),
+    };
+    let _ = wire::send(supervisor, &reply);
+    let mut supervisor = supervisor;
+    while supervisor
+        .read(&mut [0])
+        .is_err_and(|error| error.kind() == io::ErrorKind::Interrupted)
+    {}
+    leave()
 }
 
 fn own_namespaces(policy: &SandboxPolicy) -> NamespaceFlags {
@@ -163,35 +189,29 @@ fn pid(number: u32) -> Result<Pid, JobEnd> {
     pid.ok_or_else(|| no_init(io::ErrorKind::InvalidData.into()))
 }
 
-/// Hears the number of a process, or why there is none.
-fn hear(from: &UnixStream) -> Result<u32, JobEnd> {
-    let message = wire::receive(from).map_err(no_init)?;
-    match wire::decode_ended(&message) {
-        Some(ended) => Err(ended),
-        None => wire::decode_pids(&message)
-            .first()
-            .copied()
-            .ok_or_else(|| no_init(io::ErrorKind::InvalidData.into())),
+/// Receives the number of a process that has started, or why none has.
+fn receive_pid(from: &UnixStream) -> Result<u32, JobEnd> {
+    match wire::receive(from).map_err(no_init)? {
+        Reply::Started(pid) => Ok(pid),
+        Reply::Ended(ended) => Err(ended),
+        _ => Err(no_init(io::ErrorKind::InvalidData.into())),
     }
 }
 
-fn tell(to: &UnixStream, pid: Pid) -> io::Result<()> {
-    wire::send(
-        to,
-        &wire::encode_pids(&[pid.as_raw_nonzero().get().unsigned_abs()]),
-    )
+fn send_pid(to: &UnixStream, pid: Pid) -> io::Result<()> {
+    wire::send(to, &Reply::Started(process_tree::number(pid)))
 }
 
-/// Where memory is short, what runs behind walls goes before anything of the user's.
-fn be_first_to_end() {
+/// Makes the OOM killer prefer sandboxed processes to those of the user.
+fn raise_oom_score() {
     let file = fs::File::options()
         .write(true)
         .open("/proc/self/oom_score_adj");
-    // A system without that choice makes its own.
+    // Without it the kernel makes its own choice.
     let _ = file.and_then(|mut file| file.write_all(b"1000"));
 }
 
-/// Makes the inside of new namespaces.
+/// Sets up new namespaces from inside.
 fn prepare(policy: &SandboxPolicy, owner: NamespaceOwner) -> Result<(), SandboxFailure> {
     owner.map()?;
     if !policy.network {
@@ -200,72 +220,77 @@ fn prepare(policy: &SandboxPolicy, owner: NamespaceOwner) -> Result<(), SandboxF
     mounts::build(policy)
 }
 
-/// Enters namespaces that are there, and forks into processes and mounts of its own.
-fn join(shared: &[OwnedFd], supervisor: &UnixStream, be_init: impl FnOnce()) -> ! {
-    let enter = |namespace: &OwnedFd| {
-        move_into_link_name_space(namespace.as_fd(), None::<LinkNameSpaceType>)
-    };
-    let entered = shared.iter().try_for_each(enter).map_err(io::Error::from);
-    let told = match entered
-        .and_then(|()| fork(NamespaceFlags::MEMBER))
-        .map_err(no_namespaces)
-    {
-        Ok(ForkSide::Child) => {
-            be_init();
-            Ok(())
+/// The init of a PID namespace, or the process that forks it.
+struct SandboxInit<'a> {
+    policy: &'a SandboxPolicy,
+    supervisor: UnixStream,
+    after: AfterCommand,
+}
+
+impl SandboxInit<'_> {
+    /// Joins existing namespaces, and forks the init into PID and mount namespaces of its own.
+    fn join(&self, shared: &[OwnedFd], become_command: BecomeCommand<'_>) -> ! {
+        let enter = |namespace: &OwnedFd| {
+            move_into_link_name_space(namespace.as_fd(), None::<LinkNameSpaceType>)
+        };
+        let entered = shared.iter().try_for_each(enter).map_err(io::Error::from);
+        let forked = entered
+            .and_then(|()| fork(NamespaceFlags::MEMBER))
+            .map_err(no_namespaces);
+        let sent = match forked {
+            Ok(ForkSide::Child) => self.run(become_command, || mounts::own_proc(self.policy)),
+            Ok(ForkSide::Parent(init)) => send_pid(&self.supervisor, init).map_err(no_init),
+            Err(ended) => Err(ended),
+        };
+        if let Err(ended) = sent {
+            let _ = wire::send(&self.supervisor, &Reply::Ended(ended));
         }
-        Ok(ForkSide::Parent(init)) => tell(supervisor, init).map_err(no_init),
-        Err(ended) => Err(ended),
-    };
-    if let Err(ended) = told {
-        let _ = wire::send(supervisor, &wire::encode_ended(&ended));
+        leave()
     }
-    leave()
-}
 
-/// Is the first process of its namespace, to the end.
-fn be_init(
-    policy: &SandboxPolicy,
-    supervisor: &UnixStream,
-    afterwards: AfterCommand,
-    become_command: BecomeCommand<'_>,
-    prepare: impl FnOnce() -> Result<(), SandboxFailure>,
-) -> ! {
-    let started = protect().and_then(|()| prepare()).map_err(JobEnd::NoWalls);
-    match started.and_then(|()| start_command(policy, become_command)) {
-        Ok(command) => look_after(command, supervisor, afterwards),
-        Err(ended) => drop(wire::send(supervisor, &wire::encode_ended(&ended))),
+    /// Runs as the init until the command's process tree may end.
+    fn run(
+        &self,
+        become_command: BecomeCommand<'_>,
+        prepare: impl FnOnce() -> Result<(), SandboxFailure>,
+    ) -> ! {
+        let prepared = die_with_supervisor()
+            .and_then(|()| prepare())
+            .map_err(JobEnd::NoWalls);
+        match prepared.and_then(|()| start_command(self.policy, become_command)) {
+            Ok(command) => self.reap_until_end(command),
+            Err(ended) => drop(wire::send(&self.supervisor, &Reply::Ended(ended))),
+        }
+        leave()
     }
-    leave()
-}
 
-/// Ends with the keeper.
-fn protect() -> Result<(), SandboxFailure> {
-    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|errno| {
-        SandboxFailure::new(SandboxLayer::Namespaces, "end with the keeper", errno)
-    })
-}
-
-/// Reaps until the command has ended and, where something lingers, nobody is left.
-fn look_after(command: Pid, supervisor: &UnixStream, afterwards: AfterCommand) {
-    // A keeper that is gone by now ended before it could end us.
-    if tell(supervisor, command).is_err() {
-        return;
-    }
-    stdio::detach_all();
-    close_all_but(supervisor.as_raw_fd().unsigned_abs());
-    loop {
-        match wait(WaitOptions::empty()) {
-            Ok(Some((pid, status))) if pid == command => {
-                let _ = wire::send(supervisor, &wire::encode_ended(&JobEnd::from(status)));
-                if afterwards == AfterCommand::End {
-                    return;
+    /// Reaps until the command has exited and, if its descendants may linger, no process is left.
+    fn reap_until_end(&self, command: Pid) {
+        // A supervisor that is gone exited before it could kill us.
+        if send_pid(&self.supervisor, command).is_err() {
+            return;
+        }
+        stdio::detach_all();
+        close_all_but(self.supervisor.as_raw_fd().unsigned_abs());
+        loop {
+            match wait(WaitOptions::empty()) {
+                Ok(Some((pid, status))) if pid == command => {
+                    let _ = wire::send(&self.supervisor, &Reply::Ended(status.into()));
+                    if self.after == AfterCommand::End {
+                        return;
+                    }
                 }
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(_) => return,
             }
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(_) => return,
         }
     }
+}
+
+fn die_with_supervisor() -> Result<(), SandboxFailure> {
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|errno| {
+        SandboxFailure::new(SandboxLayer::Namespaces, "end with the supervisor", errno)
+    })
 }
 
 /// Forks the process that restricts itself and becomes the command; returns once it has.
@@ -274,40 +299,37 @@ fn start_command(policy: &SandboxPolicy, become_command: BecomeCommand<'_>) -> R
         JobEnd::NoWalls(SandboxFailure::new(SandboxLayer::Rights, "fork", error))
     };
     let (report, theirs) = UnixStream::pair().map_err(cannot)?;
-    // Nothing inside may look into its init.
+    // No process inside may read the memory of its init.
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(|errno| cannot(errno.into()))?;
     match fork(NamespaceFlags::NONE).map_err(cannot)? {
         ForkSide::Child => {
             drop(report);
             if policy.mode == SandboxMode::Reduced {
-                be_first_to_end();
+                raise_oom_score();
             }
             let ended = restrict(policy)
                 .map_err(JobEnd::NoWalls)
                 .err()
                 .unwrap_or_else(become_command);
-            let _ = wire::send(&theirs, &wire::encode_ended(&ended));
+            let _ = wire::send(&theirs, &Reply::Ended(ended));
             leave()
         }
         ForkSide::Parent(command) => {
             drop(theirs);
-            // The socket closes when the command starts.
-            match wire::receive(&report)
-                .ok()
-                .and_then(|message| wire::decode_ended(&message))
-            {
-                None => Ok(command),
-                Some(ended) => Err(ended),
+            // The socket closes on exec: EOF means that the command has started.
+            match wire::receive(&report) {
+                Ok(Reply::Ended(ended)) => Err(ended),
+                _ => Ok(command),
             }
         }
     }
 }
 
-/// Ends a forked process.
+/// Exits a forked process.
 #[expect(
     clippy::disallowed_methods,
     clippy::exit,
-    reason = "the other way back is into a copy of the keeper"
+    reason = "returning would continue a copy of the supervisor"
 )]
 fn leave() -> ! {
     process::exit(0)

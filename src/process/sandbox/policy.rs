@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::process::os_text;
 use crate::process::sandbox::trace::trace;
 
 const GIB: u64 = 1 << 30;
@@ -39,23 +40,33 @@ impl SandboxMode {
 pub struct SandboxPolicy {
     pub mode: SandboxMode,
     /// Absolute and canonical; the first one is the workspace.
+    #[serde(with = "os_text")]
     pub write: Vec<PathBuf>,
     /// Below `write`: read-only for children.
+    #[serde(with = "os_text")]
     pub freeze: Vec<PathBuf>,
     /// Below `freeze`: writable all the same.
+    #[serde(with = "os_text")]
     pub reopen: Vec<PathBuf>,
     /// Absolute, canonical and existing: what may be read and executed.
+    #[serde(with = "os_text")]
     pub read: Vec<PathBuf>,
     /// Symlinks to create, as path and literal target; they lie in none of the above.
+    #[serde(with = "os_text")]
     pub links: Vec<(PathBuf, PathBuf)>,
     /// What is never visible, although it lies below `read` or `write`.
+    #[serde(with = "os_text")]
     pub hide: Vec<PathBuf>,
     /// The private directories as the child sees them.
+    #[serde(with = "os_text")]
     pub home: PathBuf,
+    #[serde(with = "os_text")]
     pub tmp: PathBuf,
     /// In reduced mode: the real directory that contains them.
+    #[serde(with = "os_text")]
     pub private: Option<PathBuf>,
     /// Devices beyond the usual few.
+    #[serde(with = "os_text")]
     pub devices: Vec<PathBuf>,
     pub network: bool,
     pub limits: ResourceLimits,

@@ -4,19 +4,18 @@
 //! to the one who started it, to see it. Full walls are tried first, then what is left where a layer fails; nothing is
 //! concluded from versions or settings. Those only help to say how it can be mended.
 
-use std::ffi::OsString;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::process::job::{Job, JobEnd};
+use crate::process::job::JobEnd;
 use crate::process::launch::{Launcher, Supervisor};
+use crate::process::sandbox::escape::EscapeTargets;
 use crate::process::sandbox::failure::{SandboxFailure, SandboxLayer};
 use crate::process::sandbox::messages;
 use crate::process::sandbox::policy::{ResourceLimits, SandboxMode, SandboxPolicy};
-use crate::process::wire::{self, ChildInput, Task};
+use crate::process::wire::Task;
 
 /// What this system gives, and what there is to say about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,30 +71,34 @@ fn attempt(
         .tempdir_in(temporary);
     let outside = outside.map_err(|error| Error::io("make a directory in", temporary, error))?;
     let launcher = launcher.with_policy(probe_policy(mode, network, outside.path()));
-    let target = ProbeBait::lay(outside.path(), network).map_err(broken)?;
+    // Where the network is open, a listener may be reached.
+    let listener = match network {
+        true => None,
+        false => TcpListener::bind(("127.0.0.1", 0)).ok(),
+    };
+    let targets = EscapeTargets {
+        marker: outside
+            .path()
+            .canonicalize()
+            .map_err(broken)?
+            .join("escaped"),
+        listener: listener
+            .as_ref()
+            .and_then(|listener| listener.local_addr().ok()),
+    };
     let mut supervisor =
         Supervisor::spawn(&launcher, Stdio::null(), Stdio::null()).map_err(broken)?;
-    let job = Job {
-        command: target.arguments(),
-        cwd: "/".into(),
-        env: Vec::new(),
-        timeout: Duration::MAX,
-    };
-    let message = wire::encode_job(&job, ChildInput::Empty, false);
     let reported = supervisor
-        .send_task(&launcher, Task::Try)
-        .and_then(|()| wire::send(&supervisor.control, &message))
-        .and_then(|()| wire::receive(&mut supervisor.control));
-    let reported = reported
+        .send_task(&launcher, Task::Probe(targets.clone()), &[])
         .ok()
-        .and_then(|message| wire::decode_ended(&message));
+        .and_then(|()| supervisor.receive_end());
     supervisor.reap(reported.is_some());
     let escaped = |what: &str| SandboxFailure {
         layer: SandboxLayer::Namespaces,
         what: what.to_owned(),
     };
     Ok(match reported {
-        _ if target.marker.exists() => Err(escaped("a file outside could be written")),
+        _ if targets.marker.exists() => Err(escaped("a file outside could be written")),
         Some(JobEnd::Exited(0)) => Ok(()),
         Some(JobEnd::NoWalls(failure)) => Err(failure),
         Some(JobEnd::CannotStart(what)) => Err(escaped(&what)),
@@ -131,37 +134,5 @@ fn probe_policy(mode: SandboxMode, network: bool, outside: &Path) -> SandboxPoli
         devices: Vec::new(),
         network,
         limits: ResourceLimits::default(),
-    }
-}
-
-/// What an escape would reach: a place for a file, a listener.
-struct ProbeBait {
-    marker: PathBuf,
-    /// Where the network passes, it may be reached.
-    listener: Option<TcpListener>,
-}
-
-impl ProbeBait {
-    fn lay(outside: &Path, network: bool) -> std::io::Result<ProbeBait> {
-        let listener = if network {
-            None
-        } else {
-            TcpListener::bind(("127.0.0.1", 0)).ok()
-        };
-        Ok(ProbeBait {
-            marker: outside.canonicalize()?.join("escaped"),
-            listener,
-        })
-    }
-
-    fn arguments(&self) -> Vec<OsString> {
-        let address = self
-            .listener
-            .as_ref()
-            .and_then(|listener| listener.local_addr().ok());
-        let address = address
-            .map(|address| address.to_string())
-            .unwrap_or_default();
-        vec![self.marker.clone().into(), address.into()]
     }
 }

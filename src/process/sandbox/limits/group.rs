@@ -1,16 +1,15 @@
 //! The watch over children that stay: those that share a workspace share the limits, and one thread looks after them.
 
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Pid;
 
+use crate::process::launch::SupervisorHandle;
 use crate::process::sandbox::limits::{INTERVAL, LimitWatch};
 use crate::process::sandbox::policy::SandboxPolicy;
-use crate::process::wire;
 
 static GROUPS: Mutex<Vec<WatchedGroup>> = Mutex::new(Vec::new());
 static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -26,9 +25,7 @@ struct WatchedGroup {
 }
 
 struct GroupMember {
-    supervisor: Pid,
-    /// The way to ask its keeper for the end.
-    control: UnixStream,
+    supervisor: SupervisorHandle,
     broken: Arc<Mutex<Option<String>>>,
 }
 
@@ -41,17 +38,15 @@ pub struct WatchGuard {
 }
 
 impl WatchGuard {
-    /// Watches over a child. Where it breaks a limit, its keeper is asked to end it at once.
+    /// Watches a child. If it exceeds a limit, its supervisor is asked to kill it at once.
     pub(crate) fn begin(
         policy: &SandboxPolicy,
-        supervisor: Pid,
-        control: &UnixStream,
+        supervisor: SupervisorHandle,
     ) -> std::io::Result<WatchGuard> {
         let workspace = policy.write.first().cloned().unwrap_or_default();
-        let broken = Arc::default();
+        let (pid, broken) = (supervisor.pid, Arc::default());
         let member = GroupMember {
             supervisor,
-            control: control.try_clone()?,
             broken: Arc::clone(&broken),
         };
         let mut groups = groups();
@@ -76,7 +71,7 @@ impl WatchGuard {
         }
         Ok(WatchGuard {
             workspace,
-            supervisor,
+            supervisor: pid,
             broken,
         })
     }
@@ -99,7 +94,7 @@ impl Drop for WatchGuard {
         {
             group
                 .members
-                .retain(|member| member.supervisor != self.supervisor);
+                .retain(|member| member.supervisor.pid != self.supervisor);
         }
         let over: Vec<WatchedGroup> = groups
             .extract_if(.., |group| group.members.is_empty())
@@ -132,7 +127,7 @@ impl WatchedGroup {
         let supervisors: Vec<Pid> = self
             .members
             .iter()
-            .map(|member| member.supervisor)
+            .map(|member| member.supervisor.pid)
             .collect();
         let Some(broken) = self.watch.look(&supervisors) else {
             return;
@@ -148,8 +143,6 @@ impl WatchedGroup {
 impl GroupMember {
     fn end(self, words: String) {
         *self.broken.lock().unwrap_or_else(PoisonError::into_inner) = Some(words);
-        // The command may have stopped its keeper. The wish is one byte, so it falls between two other wishes.
-        let _ = kill_process(self.supervisor, Signal::CONT);
-        let _ = wire::ask(&self.control, wire::END_NOW);
+        self.supervisor.end_now();
     }
 }
