@@ -1,9 +1,9 @@
-//! Where compilers keep what they made, from one round of a run to the next.
+//! Compiler caches, kept between the rounds of a run.
 //!
-//! It lies in the user's cache folder, for it can grow beyond what a private temporary directory may hold. Its path is
-//! the same in every run of one root, so that output which names it is too; a run finds it empty at its beginning, and
-//! leaves none of it when it is over. What checks, environments and hidden checks keep lies apart: whoever can write a
-//! compiler's cache decides what the next build runs.
+//! They lie in the user's cache directory, since they can outgrow a private temporary directory. Their path is the same
+//! in every run of one root, so that output which names it is reproducible. They are empty at the start of a run and
+//! removed at its end. Checks, environments and hidden checks have separate ones: a process that can write a compiler's
+//! cache decides what the next build runs.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -15,12 +15,12 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::process::scratch::{claim, empty, name_of};
 
-/// Says that the cache folder itself is of our making.
+/// Marks a user's cache directory that we have created.
 const MADE: &str = ".made";
-/// Holds the path of the root, and is locked while a run works there.
+/// Contains the path of the root, and is locked during a run.
 const RECORD: &str = "root";
 
-/// Whose cache it is.
+/// The user of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheOwner {
     Checks,
@@ -28,21 +28,20 @@ pub enum CacheOwner {
     Environments,
 }
 
-/// The compiler caches of a run that is under way.
+/// The compiler caches of a run in progress.
 #[derive(Debug)]
 pub struct Caches {
     base: PathBuf,
-    /// Tells other runs that these are in use.
+    /// Keeps other runs from removing them.
     _lock: File,
 }
 
 impl Caches {
-    /// Returns the folder that all of them lie in.
+    /// The directory that contains all of them.
     pub fn base(&self) -> &Path {
         &self.base
     }
 
-    /// Returns one of them.
     pub fn folder(&self, of: CacheOwner) -> PathBuf {
         self.base.join(of.name())
     }
@@ -67,13 +66,13 @@ impl CacheOwner {
 /// The compiler caches of a root's run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheDir {
-    /// The user's cache folder.
+    /// The user's cache directory.
     folder: PathBuf,
     root: PathBuf,
 }
 
 impl CacheDir {
-    /// Returns the place for a root in the user's cache folder; nothing is made.
+    /// The caches of a root in the user's cache directory; creates nothing.
     pub fn of(folder: &Path, root: &Path) -> CacheDir {
         CacheDir {
             folder: folder.to_owned(),
@@ -85,12 +84,11 @@ impl CacheDir {
         self.folder.join("orchestrator")
     }
 
-    /// Returns the directory.
     pub fn path(&self) -> PathBuf {
         self.ours().join(name_of(&self.root))
     }
 
-    /// Makes the directories, where they are not there, and removes those of roots that are gone.
+    /// Creates the directories if needed, and removes those of roots that no longer exist.
     pub fn create(&self) -> io::Result<Caches> {
         let is_new = !self.folder.exists();
         if is_new {
@@ -112,25 +110,25 @@ impl CacheDir {
         })
     }
 
-    /// Removes what belongs to roots that are not there any more, unless a run is under way that sees more than we do:
-    /// one in a container, or before its disk was unmounted. What cannot be removed is in nobody's way.
+    /// Removes the caches of roots that no longer exist, unless a run holds the lock: it may see a root that we do not, in
+    /// a container or on a disk that was unmounted. Failures are harmless.
     fn sweep(&self) {
-        for place in fs::read_dir(self.ours())
+        for dir in fs::read_dir(self.ours())
             .into_iter()
             .flatten()
             .flatten()
             .map(|entry| entry.path())
         {
-            if place == self.path() || !is_left_behind(&place) {
+            if dir == self.path() || !is_left_behind(&dir) {
                 continue;
             }
-            let _ = claim(&place)
-                .and_then(|()| empty(&place))
-                .and_then(|()| fs::remove_dir(&place));
+            let _ = claim(&dir)
+                .and_then(|()| empty(&dir))
+                .and_then(|()| fs::remove_dir(&dir));
         }
     }
 
-    /// Removes the directory, and with the last one what was made for it.
+    /// Removes the directory, and after the last one the parents that were created for it.
     pub fn remove(&self) -> io::Result<()> {
         if fs::symlink_metadata(self.path()).is_err() {
             return Ok(());
@@ -142,7 +140,7 @@ impl CacheDir {
         Ok(())
     }
 
-    /// Where another root's caches are there, or something else, what is around them stays.
+    /// Removes the parents, unless they contain something else.
     fn tidy(&self) {
         let names = fs::read_dir(self.ours())
             .into_iter()
@@ -158,30 +156,30 @@ impl CacheDir {
     }
 }
 
-/// Writes down which root a cache belongs to; returns what holds the lock.
-fn record(place: &Path, root: &Path) -> io::Result<File> {
-    let path = place.join(RECORD);
+/// Records the root of a cache; returns the locked file.
+fn record(dir: &Path, root: &Path) -> io::Result<File> {
+    let path = dir.join(RECORD);
     let known = fs::read(&path).is_ok_and(|known| known == root.as_os_str().as_bytes());
     if !known {
-        let mut passing = tempfile::NamedTempFile::new_in(place)?;
-        io::Write::write_all(&mut passing, root.as_os_str().as_bytes())?;
-        passing.persist(&path).map_err(|error| error.error)?;
+        let mut staged = tempfile::NamedTempFile::new_in(dir)?;
+        io::Write::write_all(&mut staged, root.as_os_str().as_bytes())?;
+        staged.persist(&path).map_err(|error| error.error)?;
     }
     let file = File::open(&path)?;
-    // Whoever holds it already is a run of the same root, and there is one at a time.
+    // Only a run of the same root can hold it, and there is one at a time.
     let _ = flock(&file, FlockOperation::NonBlockingLockShared);
     Ok(file)
 }
 
-/// Whether a cache belongs to a root that is gone, and nobody uses it.
-fn is_left_behind(place: &Path) -> bool {
-    let Ok(root) = fs::read(place.join(RECORD)) else {
+/// Whether a cache is unused and its root no longer exists.
+fn is_left_behind(dir: &Path) -> bool {
+    let Ok(root) = fs::read(dir.join(RECORD)) else {
         return false;
     };
     let root = PathBuf::from(OsString::from_vec(root));
     let is_gone = fs::metadata(&root).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
     let is_free = || {
-        File::open(place.join(RECORD))
+        File::open(dir.join(RECORD))
             .is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
     };
     root.is_absolute() && is_gone && is_free()
@@ -196,7 +194,7 @@ mod tests {
     use super::{CacheDir, CacheOwner};
 
     #[test]
-    fn nothing_is_left_of_it() {
+    fn the_last_cache_takes_its_parents_with_it() {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join(".cache");
         let (one, other) = (
@@ -204,11 +202,11 @@ mod tests {
             CacheDir::of(&folder, Path::new("/b")),
         );
         drop(one.create().unwrap());
-        // What belongs to a root that is gone stays while a run is under way there.
-        let under_way = one.create().unwrap();
+        // The cache of a root that does not exist stays while a run holds it.
+        let in_use = one.create().unwrap();
         drop(other.create().unwrap());
         assert!(one.path().is_dir());
-        drop(under_way);
+        drop(in_use);
         assert_ne!(one.path(), other.path());
         fs::create_dir_all(one.path().join("go-build/00")).unwrap();
         fs::write(one.path().join("go-build/00/x"), "").unwrap();
@@ -221,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_a_root_that_is_gone_goes() {
+    fn caches_of_missing_roots_are_removed() {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join(".cache");
         let (here, gone) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -231,7 +229,7 @@ mod tests {
             let caches = cache.create().unwrap();
             fs::write(caches.folder(CacheOwner::Checks).join("x"), "").unwrap();
         }
-        // One that says nothing of its root may belong to an older version of us.
+        // One without a record may belong to an older version.
         fs::create_dir(folder.join("orchestrator/0123")).unwrap();
         fs::remove_dir_all(gone.path()).unwrap();
         drop(CacheDir::of(&folder, home.path()).create().unwrap());
@@ -240,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_before_stays() {
+    fn an_existing_cache_directory_stays() {
         let home = tempfile::tempdir().unwrap();
         let cache = CacheDir::of(home.path(), Path::new("/a"));
         drop(cache.create().unwrap());
@@ -249,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_in_its_place_is_not_followed() {
+    fn a_symlink_in_its_place_is_not_followed() {
         let home = tempfile::tempdir().unwrap();
         let cache = CacheDir::of(home.path(), Path::new("/a"));
         let precious = home.path().join("precious");

@@ -1,8 +1,7 @@
-//! Bounded output: a head, a tail, and a count of what fell out between them.
+//! Captures output in bounded memory: a head, a tail, and a count of the bytes between them.
 //!
-//! A thread per stream reads as fast as the pipe gives, so that a flood costs its producer's time and never our memory.
-//! It ends with the stream, or when it is told that nothing more is awaited, for a descriptor that was passed on to
-//! somebody outside the tree may stay open for ever.
+//! A thread per stream reads until EOF, or until the reader is finished: a descriptor that was passed to a process
+//! outside the tree can stay open for ever.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -14,33 +13,33 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, ioctl_fionread};
 use rustix::pipe::fcntl_setpipe_size;
 
-/// What is kept of the beginning of a stream, and as much again of its end.
+/// Bytes kept of the beginning of a stream, and as many of its end.
 pub const KEPT_AT_EACH_END: usize = 2_500_000;
 const PIPE_SIZE: usize = 1 << 20;
 const READ_SIZE: usize = 1 << 18;
 
-/// What was kept of a stream.
+/// The kept parts of a stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Captured {
     pub head: Vec<u8>,
     pub tail: Vec<u8>,
-    /// Bytes that came between head and tail and were not kept.
+    /// Number of bytes between head and tail, which were not kept.
     pub dropped: u64,
 }
 
 impl Captured {
-    /// Returns how many bytes came.
+    /// Length of the whole stream.
     pub fn total(&self) -> u64 {
         self.head.len() as u64 + self.dropped + self.tail.len() as u64
     }
 
-    /// Returns what was kept as one text, with a line in the place of what was not; no letter is cut in two there.
+    /// Joins the kept parts, with a line in place of the dropped bytes; no UTF-8 sequence is cut there.
     pub fn joined(&self) -> Vec<u8> {
         if self.dropped == 0 {
             return [self.head.as_slice(), &self.tail].concat();
         }
-        let head = &self.head[..whole_letters_end(&self.head)];
-        let tail = &self.tail[first_letter_start(&self.tail)..];
+        let head = &self.head[..last_boundary(&self.head)];
+        let tail = &self.tail[first_boundary(&self.tail)..];
         let missing = self.total() - (head.len() + tail.len()) as u64;
         [
             head,
@@ -51,27 +50,27 @@ impl Captured {
     }
 }
 
-/// Where the last whole letter ends: an unfinished UTF-8 sequence at the end is left out.
-fn whole_letters_end(bytes: &[u8]) -> usize {
+/// The end of the last complete UTF-8 sequence.
+fn last_boundary(bytes: &[u8]) -> usize {
     match bytes.utf8_chunks().last() {
-        // A chunk's invalid part is unfinished, not wrong, exactly when it is a lead byte that wants more than came.
-        Some(chunk) if is_unfinished(chunk.invalid()) => bytes.len() - chunk.invalid().len(),
+        // The invalid part of a chunk is incomplete, not wrong, if its lead byte announces more bytes than follow.
+        Some(chunk) if is_incomplete(chunk.invalid()) => bytes.len() - chunk.invalid().len(),
         _ => bytes.len(),
     }
 }
 
-fn is_unfinished(sequence: &[u8]) -> bool {
-    let wanted = match sequence.first() {
+fn is_incomplete(sequence: &[u8]) -> bool {
+    let length = match sequence.first() {
         Some(0xC2..=0xDF) => 2,
         Some(0xE0..=0xEF) => 3,
         Some(0xF0..=0xF4) => 4,
         _ => 0,
     };
-    sequence.len() < wanted
+    sequence.len() < length
 }
 
-/// Where the first letter begins: up to three continuation bytes of one that was cut are left out.
-fn first_letter_start(bytes: &[u8]) -> usize {
+/// The start of the first UTF-8 sequence: up to three continuation bytes of a cut one are skipped.
+fn first_boundary(bytes: &[u8]) -> usize {
     bytes
         .iter()
         .take(3)
@@ -79,7 +78,7 @@ fn first_letter_start(bytes: &[u8]) -> usize {
         .count()
 }
 
-/// A stream as it comes.
+/// A stream that is being read.
 struct Capture {
     limit: usize,
     head: Vec<u8>,
@@ -119,7 +118,7 @@ impl Capture {
 /// A thread that reads one stream.
 pub(super) struct StreamReader {
     thread: JoinHandle<Captured>,
-    /// Its end is what tells the thread to take what is there and leave.
+    /// Closing it makes the thread drain the pipe and finish.
     awaited: PipeWriter,
 }
 
@@ -128,7 +127,7 @@ impl StreamReader {
     pub(super) fn start() -> io::Result<(StreamReader, PipeWriter)> {
         let (read, write) = io::pipe()?;
         let (until, awaited) = io::pipe()?;
-        // A system that refuses the larger pipe costs speed alone.
+        // A failure only costs speed.
         let _ = fcntl_setpipe_size(&read, PIPE_SIZE);
         let thread = thread::Builder::new()
             .name("capture".to_owned())
@@ -136,7 +135,7 @@ impl StreamReader {
         Ok((StreamReader { thread, awaited }, write))
     }
 
-    /// Returns what came; what is in the pipe by now still counts, what comes later does not.
+    /// Returns the stream including what is in the pipe now; later output is not awaited.
     pub(super) fn finish(self) -> Captured {
         drop(self.awaited);
         self.thread.join().unwrap_or_default()
@@ -155,11 +154,11 @@ fn drain(stream: PipeReader, until: &PipeReader) -> Captured {
             Err(_) => break,
         }
     }
-    take_rest(stream, &mut capture);
+    drain_buffered(stream, &mut capture);
     capture.finish()
 }
 
-/// Waits until the stream has something, or nothing more of it is awaited.
+/// Waits until the stream is readable (`true`), or is not awaited any longer.
 fn is_awaited(stream: &File, until: &PipeReader) -> bool {
     loop {
         let mut fds =
@@ -172,11 +171,11 @@ fn is_awaited(stream: &File, until: &PipeReader) -> bool {
     }
 }
 
-/// Takes what lies in the pipe at this moment: who still writes is none of ours.
-fn take_rest(stream: File, capture: &mut Capture) {
-    let there = ioctl_fionread(&stream).unwrap_or(0);
+/// Drains what is buffered now; processes outside the tree may keep the pipe open.
+fn drain_buffered(stream: File, capture: &mut Capture) {
+    let buffered = ioctl_fionread(&stream).unwrap_or(0);
     let mut rest = Vec::new();
-    let _ = stream.take(there).read_to_end(&mut rest);
+    let _ = stream.take(buffered).read_to_end(&mut rest);
     capture.push(&rest);
 }
 
@@ -196,17 +195,17 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_whole() {
+    fn output_that_fits_is_kept_whole() {
         assert_eq!(joined("ab", 0, b"cd"), "abcd");
     }
 
     #[test]
-    fn what_fell_out_is_counted() {
+    fn dropped_bytes_are_counted() {
         assert_eq!(joined("ab", 7, b"cd"), "ab\n[... 7 bytes dropped ...]\ncd");
     }
 
     #[test]
-    fn no_letter_is_cut() {
+    fn utf8_sequences_are_not_cut() {
         let captured = Captured {
             head: "aé€".as_bytes()[..5].into(),
             tail: "€é".as_bytes()[1..].into(),
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_is_left_as_it_is() {
+    fn invalid_utf8_is_kept() {
         let captured = Captured {
             head: vec![b'a', 0xFF],
             tail: vec![0x80; 5],

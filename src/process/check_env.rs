@@ -1,7 +1,7 @@
-//! What a check sees of the world: its environment variables, and where its programs are looked for.
+//! The environment variables of a check, and the lookup of its programs.
 //!
-//! The environment is built from nothing: of the caller's variables only those named here pass, and this room reads none
-//! of them itself. A program is never taken from the workspace unless the command names it with a `/`.
+//! The environment is built from scratch: only the caller's variables that are listed here pass. Nothing here reads the
+//! process environment. A program is never taken from the workspace unless the command names it with a `/`.
 
 use std::collections::BTreeMap;
 use std::env::{join_paths, split_paths};
@@ -12,7 +12,7 @@ use rustix::fs::{Access, access};
 
 use crate::process::sandbox::policy::SandboxPolicy;
 
-/// Values that make the output of a program repeatable and keep it from asking anybody.
+/// Values that make output reproducible and programs non-interactive.
 const FIXED: [(&str, &str); 13] = [
     ("TZ", "UTC"),
     ("PYTHONDONTWRITEBYTECODE", "1"),
@@ -29,14 +29,14 @@ const FIXED: [(&str, &str); 13] = [
     ("PIP_NO_INPUT", "1"),
 ];
 
-/// Variables that lead below the home.
+/// Variables for directories below the home.
 const BELOW_HOME: [(&str, &str); 3] = [
     ("XDG_CACHE_HOME", ".cache"),
     ("XDG_CONFIG_HOME", ".config"),
     ("XDG_DATA_HOME", ".local/share"),
 ];
 
-/// Variables that say where compilers and installers keep what they made before.
+/// Variables for the caches of compilers and installers.
 const CACHES: [(&str, &str); 7] = [
     ("GOCACHE", "go-build"),
     ("CARGO_TARGET_DIR", "cargo-target"),
@@ -47,7 +47,7 @@ const CACHES: [(&str, &str); 7] = [
     ("CCACHE_DIR", "ccache"),
 ];
 
-/// What tells toolchains that there is no network, so that they look into their caches and do not wait.
+/// Makes toolchains use their caches instead of waiting for a network.
 const OFFLINE: [(&str, &str); 5] = [
     ("CARGO_NET_OFFLINE", "true"),
     ("GOPROXY", "off"),
@@ -56,7 +56,7 @@ const OFFLINE: [(&str, &str); 5] = [
     ("npm_config_offline", "true"),
 ];
 
-/// What of the caller's passes where there is a network.
+/// The caller's variables that pass if the network is open.
 const NETWORK: [&str; 7] = [
     "HTTP_PROXY",
     "HTTPS_PROXY",
@@ -67,7 +67,7 @@ const NETWORK: [&str; 7] = [
     "SSL_CERT_FILE",
 ];
 
-/// Variables that lead to the user's toolchains, and where below the real home those are when the caller has not said.
+/// Variables for the user's toolchains, with the default below the real home.
 const TOOLCHAINS: [(&str, Option<&str>); 7] = [
     ("RUSTUP_HOME", Some(".rustup")),
     ("CARGO_HOME", Some(".cargo")),
@@ -78,14 +78,14 @@ const TOOLCHAINS: [(&str, Option<&str>); 7] = [
     ("VIRTUAL_ENV", None),
 ];
 
-/// What the orchestrator's caller has that checks need.
+/// The caller's variables that checks need.
 #[derive(Debug, Clone, Default)]
 pub struct CallerEnv {
     variables: BTreeMap<OsString, OsString>,
 }
 
 impl CallerEnv {
-    /// Returns what checks need of the caller's variables; the rest, keys above all, is not kept.
+    /// Keeps what checks need of the caller's variables, and drops the rest, keys above all.
     pub fn new(variables: impl IntoIterator<Item = (OsString, OsString)>) -> CallerEnv {
         let is_needed = |name: &OsStr| {
             ["PATH", "LANG", "HOME", "GOPATH"]
@@ -102,19 +102,19 @@ impl CallerEnv {
         }
     }
 
-    /// Returns where the caller's programs are, as the caller says it.
+    /// The caller's PATH, unchanged.
     pub fn path(&self) -> &OsStr {
         self.value("PATH").unwrap_or_default()
     }
 
-    /// Returns the user's home, if the caller names one that is not everything.
+    /// The user's home, if it is absolute and not `/`.
     pub fn home(&self) -> Option<&Path> {
         self.value("HOME")
             .map(Path::new)
             .filter(|home| home.is_absolute() && home.parent().is_some())
     }
 
-    /// Returns the places of toolchains that the caller's variables name.
+    /// The toolchain directories that the caller's variables name.
     pub fn named_toolchains(&self) -> Vec<PathBuf> {
         let named = TOOLCHAINS
             .iter()
@@ -127,11 +127,11 @@ impl CallerEnv {
             .map(|path| path.join("pkg/mod"));
         named
             .chain(of_go)
-            .filter(|place| place.is_absolute())
+            .filter(|path| path.is_absolute())
             .collect()
     }
 
-    /// Returns the file of certificates that the caller names.
+    /// The caller's SSL_CERT_FILE.
     pub fn certificates(&self) -> Option<&Path> {
         self.value("SSL_CERT_FILE")
             .map(Path::new)
@@ -144,16 +144,15 @@ impl CallerEnv {
             .map(OsString::as_os_str)
     }
 
-    /// Returns the variables that lead to the user's toolchains, which a private home would hide; none leads into the
-    /// workspace, or to where nothing is shown.
-    pub fn toolchains(&self, places: &ChildDirs<'_>) -> Vec<(OsString, OsString)> {
-        let workspace = WorkspacePaths::new(places.workspace);
-        let is_usable = |place: &PathBuf| {
-            place.is_dir() && is_trusted(place, &workspace) && places.shows(place)
-        };
+    /// The variables for the user's toolchains, which a private home would hide; none points into the workspace, or to
+    /// what the sandbox hides.
+    pub fn toolchains(&self, dirs: &ChildDirs<'_>) -> Vec<(OsString, OsString)> {
+        let workspace = WorkspacePaths::new(dirs.workspace);
+        let is_usable =
+            |path: &PathBuf| path.is_dir() && is_trusted(path, &workspace) && dirs.shows(path);
         let found = TOOLCHAINS.iter().filter_map(|(name, below_home)| {
-            let place = self.toolchain(name, *below_home).filter(is_usable)?;
-            Some((OsString::from(name), place.into_os_string()))
+            let path = self.toolchain(name, *below_home).filter(is_usable)?;
+            Some((OsString::from(name), path.into_os_string()))
         });
         let mut all: Vec<_> = found.collect();
         if !all.iter().any(|(name, _)| name == "PYTHONUSERBASE") {
@@ -180,9 +179,9 @@ impl CallerEnv {
         named.or(of_go).or(usual)
     }
 
-    /// Returns what programs are told of the network: how to reach it, or that there is none.
-    pub fn network(&self, is_there: bool) -> Vec<(OsString, OsString)> {
-        if !is_there {
+    /// The variables for the network: the caller's proxies, or what makes toolchains work offline.
+    pub fn network(&self, is_open: bool) -> Vec<(OsString, OsString)> {
+        if !is_open {
             return OFFLINE
                 .map(|(name, value)| (name.into(), value.into()))
                 .to_vec();
@@ -194,20 +193,20 @@ impl CallerEnv {
     }
 }
 
-/// What a child finds around itself.
+/// The directories of a child.
 #[derive(Debug, Clone, Copy)]
 pub struct ChildDirs<'a> {
     pub workspace: &'a Path,
     pub tmp: &'a Path,
     pub home: &'a Path,
-    /// Where compilers find what they made in an earlier round; without one, nothing of it outlives the child.
+    /// Compiler caches that outlive the child.
     pub cache: Option<&'a Path>,
     pub network: bool,
     pub policy: Option<&'a SandboxPolicy>,
 }
 
 impl ChildDirs<'_> {
-    /// Returns the variables of caches and private folders.
+    /// The variables for caches and private directories.
     pub fn variables(&self) -> Vec<(OsString, OsString)> {
         let fresh = self.tmp.join("cache");
         let cache = self.cache.unwrap_or(&fresh);
@@ -218,20 +217,20 @@ impl ChildDirs<'_> {
         all
     }
 
-    /// Whether something that is there is so inside, too.
-    fn shows(&self, place: &Path) -> bool {
-        self.policy.is_none_or(|policy| policy.shows(&real(place)))
+    /// Whether an existing path exists inside, too.
+    fn shows(&self, path: &Path) -> bool {
+        self.policy.is_none_or(|policy| policy.shows(&real(path)))
     }
 }
 
-/// Returns the whole environment of a check, sorted by name; what the spec says wins.
+/// The whole environment of a check, sorted by name; values of the spec take precedence.
 pub fn for_check(
     base: &CallerEnv,
-    places: &ChildDirs<'_>,
+    dirs: &ChildDirs<'_>,
     spec_env: &BTreeMap<String, String>,
 ) -> Vec<(OsString, OsString)> {
-    let workspace = WorkspacePaths::new(places.workspace);
-    let entries = trusted_entries(base.path(), &workspace).filter(|entry| places.shows(entry));
+    let workspace = WorkspacePaths::new(dirs.workspace);
+    let entries = trusted_entries(base.path(), &workspace).filter(|entry| dirs.shows(entry));
     let mut all: BTreeMap<OsString, OsString> = FIXED
         .map(|(name, value)| (name.into(), value.into()))
         .into();
@@ -242,12 +241,12 @@ pub fn for_check(
             .unwrap_or(OsStr::new("C.UTF-8"))
             .to_owned(),
     );
-    all.insert("HOME".into(), places.home.into());
-    all.insert("TMPDIR".into(), places.tmp.into());
-    all.insert("PYTHONPATH".into(), places.workspace.into());
-    all.extend(places.variables());
-    all.extend(base.toolchains(places));
-    all.extend(base.network(places.network));
+    all.insert("HOME".into(), dirs.home.into());
+    all.insert("TMPDIR".into(), dirs.tmp.into());
+    all.insert("PYTHONPATH".into(), dirs.workspace.into());
+    all.extend(dirs.variables());
+    all.extend(base.toolchains(dirs));
+    all.extend(base.network(dirs.network));
     all.extend(
         spec_env
             .iter()
@@ -256,13 +255,12 @@ pub fn for_check(
     all.into_iter().collect()
 }
 
-/// Whether a variable is one that leads to a toolchain.
-pub fn leads_to_a_toolchain(name: &OsStr) -> bool {
+/// Whether a variable names the directory of a toolchain.
+pub fn is_toolchain_variable(name: &OsStr) -> bool {
     TOOLCHAINS.iter().any(|(known, _)| name == *known)
 }
 
-/// Returns the program of that name on a `PATH`, looked for as a job in `workspace` does: entries that are relative,
-/// empty or inside it do not count.
+/// Finds a program on a `PATH`, as a job in `workspace` does: relative and empty entries and those inside it are skipped.
 pub fn find_program(path: &OsStr, name: &OsStr, workspace: &Path) -> Option<PathBuf> {
     let workspace = WorkspacePaths::new(workspace);
     let mut candidates = trusted_entries(path, &workspace).map(|entry| entry.join(name));
@@ -276,27 +274,27 @@ pub(super) fn trusted_entries(
     split_paths(path).filter(move |entry| is_trusted(entry, workspace))
 }
 
-/// The workspace as it is written and where its links lead: asked once for all the places that are held against it,
-/// for it takes a system call for each of its components.
+/// The path of the workspace, literal and canonical. Resolving takes a system call for each component, so it is done once
+/// for many comparisons.
 pub(super) struct WorkspacePaths<'a> {
-    written: &'a Path,
+    literal: &'a Path,
     pub(super) real: PathBuf,
 }
 
 impl WorkspacePaths<'_> {
-    pub(super) fn new(written: &Path) -> WorkspacePaths<'_> {
+    pub(super) fn new(literal: &Path) -> WorkspacePaths<'_> {
         WorkspacePaths {
-            written,
-            real: real(written),
+            literal,
+            real: real(literal),
         }
     }
 }
 
-/// Whether a place is outside the workspace, as it is written and where its links lead.
-fn is_trusted(place: &Path, workspace: &WorkspacePaths<'_>) -> bool {
-    place.is_absolute()
-        && !place.starts_with(workspace.written)
-        && !real(place).starts_with(&workspace.real)
+/// Whether a path is outside the workspace, literally and after resolving links.
+fn is_trusted(path: &Path, workspace: &WorkspacePaths<'_>) -> bool {
+    path.is_absolute()
+        && !path.starts_with(workspace.literal)
+        && !real(path).starts_with(&workspace.real)
 }
 
 fn real(path: &Path) -> PathBuf {
@@ -328,7 +326,7 @@ mod tests {
             .iter()
             .map(|(name, value)| (name.to_string(), value.to_string()))
             .collect();
-        let places = ChildDirs {
+        let dirs = ChildDirs {
             workspace: &workspace,
             tmp: &tmp,
             home: &home,
@@ -336,7 +334,7 @@ mod tests {
             network: false,
             policy: None,
         };
-        let all = for_check(&base, &places, &spec);
+        let all = for_check(&base, &dirs, &spec);
         all.into_iter()
             .map(|(name, value)| (name.into_string().unwrap(), value.into_string().unwrap()))
             .collect()
@@ -349,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_the_caller_passes_by_itself() {
+    fn only_listed_variables_of_the_caller_pass() {
         let caller = [
             ("PATH", "/usr/bin"),
             ("HOME", "/nowhere"),
@@ -390,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn the_spec_wins() {
+    fn values_of_the_spec_take_precedence() {
         let root = root();
         let all = environment(
             &[("PATH", "/usr/bin")],
@@ -401,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn the_path_leads_nowhere_into_the_workspace() {
+    fn entries_of_path_in_the_workspace_are_dropped() {
         let root = root();
         let inside = root.path().join("workspace/bin");
         symlink(&inside, root.path().join("link")).unwrap();
@@ -417,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn toolchains_of_the_real_home_stay_in_reach() {
+    fn toolchains_of_the_real_home_stay_reachable() {
         let root = root();
         let home = root.path().join("user");
         for folder in [

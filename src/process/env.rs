@@ -1,14 +1,14 @@
-//! What programs other than checks see of their caller.
+//! The environment variables of programs other than checks.
 //!
-//! The environments of `serve` get its variables, but for secrets, for what would steer a shell or an interpreter, and
-//! for what would wait for a person. A client of a model gets what it needs to find its login and the network.
+//! Environments get the caller's variables except secrets, variables that change how a shell or an interpreter starts,
+//! and values that make programs interactive. A model client gets what it needs for its login and the network.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
-use crate::process::check_env::{CallerEnv, ChildDirs, leads_to_a_toolchain};
+use crate::process::check_env::{CallerEnv, ChildDirs, is_toolchain_variable};
 
-/// Values that keep a program from asking anybody, and Python from leaving bytecode that others believe.
+/// Values that make programs non-interactive, and keep Python from writing bytecode that a later run would trust.
 const REPLACED: [(&str, &str); 12] = [
     ("PAGER", "cat"),
     ("GIT_PAGER", "cat"),
@@ -24,8 +24,8 @@ const REPLACED: [(&str, &str); 12] = [
     ("PYTHONDONTWRITEBYTECODE", "1"),
 ];
 
-/// What steers a shell or an interpreter from outside.
-const STEERING: [&str; 8] = [
+/// Changes how a shell or an interpreter starts.
+const STARTUP: [&str; 8] = [
     "BASH_ENV",
     "ENV",
     "SHELLOPTS",
@@ -44,7 +44,7 @@ const KEYS: [&str; 3] = [
 ];
 const SECRET_ENDINGS: [&str; 4] = ["_TOKEN", "_SECRET", "_PASSWORD", "_KEY"];
 
-/// What a client of a model needs of its caller: to be found and to speak, its login, the way out.
+/// What a model client needs of its caller: programs, locale, login, network.
 const CLIENT: [&str; 18] = [
     "HOME",
     "PATH",
@@ -66,7 +66,7 @@ const CLIENT: [&str; 18] = [
     "CLOUD_ML_REGION",
 ];
 const CLIENT_PREFIXES: [&str; 2] = ["ANTHROPIC_", "CLAUDE_"];
-/// A cloud that takes the provider's place, as the client is told to use it, and the variables of its login.
+/// The variable that makes the client use a cloud instead of the provider, and the prefixes of that cloud's login.
 const CLOUDS: [(&str, &[&str]); 3] = [
     ("CLAUDE_CODE_USE_BEDROCK", &["AWS_"]),
     (
@@ -75,7 +75,7 @@ const CLOUDS: [(&str, &[&str]); 3] = [
     ),
     ("CLAUDE_CODE_USE_FOUNDRY", &["AZURE_"]),
 ];
-/// What a session of the same client sets for what it starts, and a new one must not take for its own.
+/// Set by a session of the same client for its children; a new session must not inherit them.
 const OUTER_SESSION: [&str; 5] = [
     "CLAUDE_CODE_ENTRYPOINT",
     "CLAUDE_CODE_SESSION_ID",
@@ -84,7 +84,7 @@ const OUTER_SESSION: [&str; 5] = [
     "CLAUDE_CODE_EXECPATH",
 ];
 
-/// Returns the variables of a client of a model: those that lead to its login and to the network, and no others.
+/// The variables of a model client: its login and the network, and no others.
 pub fn for_client(
     variables: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> BTreeMap<OsString, OsString> {
@@ -115,17 +115,17 @@ pub fn for_client(
         .collect()
 }
 
-/// Returns the variables of environments. `places` are the private directories that take the place of the caller's;
-/// where there are none, its own stay. What `keep` names passes in any case.
+/// The variables of environments. `dirs` are private directories that replace the caller's; `None` keeps the caller's.
+/// Variables in `keep` pass in any case.
 pub fn for_environments(
     variables: impl IntoIterator<Item = (OsString, OsString)>,
-    places: Option<&ChildDirs<'_>>,
+    dirs: Option<&ChildDirs<'_>>,
     keep: &[String],
 ) -> Vec<(OsString, OsString)> {
     let caller: BTreeMap<OsString, OsString> = variables.into_iter().collect();
     let is_kept = |name: &OsStr| keep.iter().any(|kept| name == kept.as_str());
     let passes =
-        |name: &OsStr| is_kept(name) || !(is_dropped(name) || places.is_some() && is_ours(name));
+        |name: &OsStr| is_kept(name) || !(is_dropped(name) || dirs.is_some() && is_replaced(name));
     let mut all: BTreeMap<OsString, OsString> = caller
         .iter()
         .filter(|(name, _)| passes(name))
@@ -134,19 +134,18 @@ pub fn for_environments(
     all.extend(REPLACED.map(|(name, value)| (name.into(), value.into())));
     all.entry("MPLBACKEND".into())
         .or_insert_with(|| "Agg".into());
-    if let Some(places) = places {
+    if let Some(dirs) = dirs {
         let base = CallerEnv::new(caller);
-        all.retain(|name, _| is_kept(name) || !leads_to_a_toolchain(name));
-        let mut ours = places.variables();
-        // Whoever builds in a project looks for the result there, unless the caller wanted another place, which is not
-        // in reach.
+        all.retain(|name, _| is_kept(name) || !is_toolchain_variable(name));
+        let mut ours = dirs.variables();
+        // A build in a project belongs there, unless the caller has moved it to a directory that is not reachable.
         ours.retain(|(name, _)| name != "CARGO_TARGET_DIR" || all.contains_key(name));
-        ours.extend(base.network(places.network));
-        ours.extend(base.toolchains(places));
+        ours.extend(base.network(dirs.network));
+        ours.extend(base.toolchains(dirs));
         all.extend(ours.into_iter().filter(|(name, _)| !is_kept(name)));
-        for (name, place) in [("HOME", places.home), ("TMPDIR", places.tmp)] {
+        for (name, path) in [("HOME", dirs.home), ("TMPDIR", dirs.tmp)] {
             if !all.contains_key(OsStr::new(name)) {
-                all.insert(name.into(), place.into());
+                all.insert(name.into(), path.into());
             }
         }
     }
@@ -157,13 +156,13 @@ fn is_dropped(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else {
         return true;
     };
-    STEERING.contains(&name)
+    STARTUP.contains(&name)
         || KEYS.contains(&name)
         || SECRET_ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
-/// Whether a variable leads to a place or a service of the caller's session.
-fn is_ours(name: &OsStr) -> bool {
+/// Whether a variable names a directory or a service of the caller's session.
+fn is_replaced(name: &OsStr) -> bool {
     let name = name.to_string_lossy();
     ["HOME", "TMPDIR", "SSH_AUTH_SOCK"].contains(&name.as_ref())
         || name.starts_with("XDG_")
@@ -182,7 +181,7 @@ mod tests {
         keep: &[&str],
     ) -> BTreeMap<String, String> {
         let [workspace, tmp, home] = ["/p", "/t", "/h"].map(Path::new);
-        let places = ChildDirs {
+        let dirs = ChildDirs {
             workspace,
             tmp,
             home,
@@ -194,14 +193,14 @@ mod tests {
         let caller = caller
             .iter()
             .map(|(name, value)| (name.into(), value.into()));
-        let all = for_environments(caller, private.then_some(&places), &keep);
+        let all = for_environments(caller, private.then_some(&dirs), &keep);
         all.into_iter()
             .map(|(name, value)| (name.into_string().unwrap(), value.into_string().unwrap()))
             .collect()
     }
 
     #[test]
-    fn the_callers_variables_pass_but_for_some() {
+    fn the_callers_variables_pass_except_some() {
         let caller = [
             ("MINE", "1"),
             ("EDITOR", "vi"),
@@ -286,6 +285,7 @@ mod tests {
             Some("/run")
         );
     }
+
     #[test]
     fn a_client_gets_its_login_and_no_other() {
         let caller = [

@@ -1,8 +1,7 @@
-//! Finding and ending the descendants of this process.
+//! Finds and kills the descendants of this process.
 //!
-//! A descendant can leave its process group, its session and its parent, but not its line: as this process is a
-//! subreaper, whoever loses a parent becomes its child. So killing whom one finds, again and again until nobody is left,
-//! ends the tree, whatever it did to hide.
+//! A descendant can leave its process group, its session and its parent, but not the tree: this process is a subreaper,
+//! so orphans are re-parented to it. Killing every descendant that `/proc` shows, until none is left, ends the tree.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -21,22 +20,22 @@ pub(super) struct ProcessEntry {
     pub(super) session: Option<Pid>,
 }
 
-/// Kills every descendant that can be seen now but the spared and theirs; returns those that are children of this
-/// process, who want to be reaped.
+/// Kills every visible descendant except the spared ones and theirs; returns those to reap, the children of this
+/// process.
 ///
-/// Each is killed the moment it is found, with its group: the kernel lets no member of a group fork its way out of a
-/// signal to the whole, while a list that is made first is old when it is used.
+/// Each is killed as soon as it is found, together with its process group: no member can escape a signal to the whole
+/// group by forking, while a list made beforehand would be outdated.
 pub(super) fn kill_descendants(is_spared: impl Fn(&ProcessEntry) -> bool) -> Vec<Pid> {
     let me = getpid();
     let our_group = own().and_then(|own| own.group);
-    let mut line = HashSet::from([me]);
+    let mut tree = HashSet::from([me]);
     let mut children = Vec::new();
     for entry in processes() {
-        if !entry.parent.is_some_and(|parent| line.contains(&parent)) || is_spared(&entry) {
+        if !entry.parent.is_some_and(|parent| tree.contains(&parent)) || is_spared(&entry) {
             continue;
         }
         kill(&entry, our_group);
-        line.insert(entry.pid);
+        tree.insert(entry.pid);
         if entry.parent == Some(me) {
             children.push(entry.pid);
         }
@@ -44,26 +43,26 @@ pub(super) fn kill_descendants(is_spared: impl Fn(&ProcessEntry) -> bool) -> Vec
     children
 }
 
-/// Sends a signal to every descendant that can be seen now.
+/// Sends a signal to every visible descendant.
 pub(super) fn signal_descendants(signal: Signal) {
-    let mut line = HashSet::from([getpid()]);
+    let mut tree = HashSet::from([getpid()]);
     for entry in processes() {
-        if entry.parent.is_some_and(|parent| line.contains(&parent)) {
+        if entry.parent.is_some_and(|parent| tree.contains(&parent)) {
             let _ = kill_process(entry.pid, signal);
-            line.insert(entry.pid);
+            tree.insert(entry.pid);
         }
     }
 }
 
-/// Sends SIGINT to a process and to its descendants, but not to those it runs in the background; returns its children
-/// that are still the program it is itself.
+/// Sends SIGINT to a process and its descendants, but not to those that it runs in the background; returns its children
+/// that still run the same program, forks of a shell.
 ///
-/// A parent goes first, for a shell must know of the signal before the death of what it waits for tells; the end of a
-/// pipeline goes before its beginning, which would end the rest in peace.
+/// Parents come first: a shell must get the signal before it sees its child die. Pipeline members get it from last to
+/// first: if the first exited, the others would read EOF and exit with 0.
 pub(super) fn interrupt_foreground(command: Pid, spared: &[u32]) -> Vec<Pid> {
-    // A shell that stands still starts nobody who is not on the list.
+    // A stopped shell starts no process that the list misses.
     let _ = kill_process(command, Signal::STOP);
-    let mut line = HashMap::from([(command, 0)]);
+    let mut depths = HashMap::from([(command, 0)]);
     let entries: Vec<ProcessEntry> = processes().collect();
     let children = || entries.iter().filter(|entry| entry.parent == Some(command));
     let youngest = children().map(|entry| number(entry.pid)).max();
@@ -71,18 +70,18 @@ pub(super) fn interrupt_foreground(command: Pid, spared: &[u32]) -> Vec<Pid> {
         let is_spared = spared.contains(&number(entry.pid))
             || entry.parent == Some(command)
                 && is_in_background(entry, youngest != Some(number(entry.pid)));
-        let depth = entry.parent.and_then(|parent| line.get(&parent).copied());
+        let depth = entry.parent.and_then(|parent| depths.get(&parent).copied());
         if let Some(depth) = depth.filter(|_| !is_spared) {
-            line.insert(entry.pid, depth + 1);
+            depths.insert(entry.pid, depth + 1);
         }
     }
     let shell = program(command);
     let is_fork =
-        |pid: &Pid| line.contains_key(pid) && program(*pid).is_some_and(|own| Some(own) == shell);
+        |pid: &Pid| depths.contains_key(pid) && program(*pid).is_some_and(|own| Some(own) == shell);
     let forks = children().map(|entry| entry.pid).filter(is_fork).collect();
-    let mut line: Vec<(Pid, u32)> = line.into_iter().collect();
-    line.sort_unstable_by_key(|(pid, depth)| (*depth, Reverse(number(*pid))));
-    for (pid, _) in line {
+    let mut ordered: Vec<(Pid, u32)> = depths.into_iter().collect();
+    ordered.sort_unstable_by_key(|(pid, depth)| (*depth, Reverse(number(*pid))));
+    for (pid, _) in ordered {
         let _ = kill_process(pid, Signal::INT);
     }
     let _ = kill_process(command, Signal::CONT);
@@ -93,9 +92,9 @@ pub(super) fn number(pid: Pid) -> u32 {
     pid.as_raw_nonzero().get().unsigned_abs()
 }
 
-/// Sends SIGINT once more to forks that have become another program since, and returns the others that live.
+/// Repeats SIGINT for forks that have executed another program since, and returns the others that are alive.
 ///
-/// A fork of a shell forgets a signal that comes before it becomes what it was made for.
+/// A fork of a shell loses a signal that arrives before it calls exec.
 pub(super) fn interrupt_again(command: Pid, mut forks: Vec<Pid>) -> Vec<Pid> {
     let shell = program(command);
     forks.retain(|fork| {
@@ -108,7 +107,7 @@ pub(super) fn interrupt_again(command: Pid, mut forks: Vec<Pid>) -> Vec<Pid> {
     forks
 }
 
-/// Returns the child of a process that has this number in its own namespace.
+/// The child of a process that has this number in its own PID namespace.
 pub(super) fn child_by_inner_number(parent: Pid, number: u32) -> Option<Pid> {
     let mut children = processes()
         .filter(|entry| entry.parent == Some(parent))
@@ -116,38 +115,37 @@ pub(super) fn child_by_inner_number(parent: Pid, number: u32) -> Option<Pid> {
     children.find(|pid| inner_number(*pid) == Some(number))
 }
 
-/// Returns, of the descendants of a process, those that have one of these numbers in their own namespace: that one, and
-/// ours.
+/// The descendants of a process that have one of these numbers in their own PID namespace, as inner and outer number.
 pub(super) fn by_inner_number(ancestor: Pid, numbers: &[u32]) -> Vec<(u32, u32)> {
     if numbers.is_empty() {
         return Vec::new();
     }
     let mut rest: Vec<ProcessEntry> = processes().collect();
-    let mut line = HashSet::from([ancestor]);
-    // Where numbers have begun anew, a child may be listed before its parent.
+    let mut tree = HashSet::from([ancestor]);
+    // After the pids have wrapped around, a child can be listed before its parent.
     loop {
-        let before = line.len();
+        let before = tree.len();
         rest.retain(|entry| {
-            !(entry.parent.is_some_and(|parent| line.contains(&parent)) && line.insert(entry.pid))
+            !(entry.parent.is_some_and(|parent| tree.contains(&parent)) && tree.insert(entry.pid))
         });
-        if line.len() == before {
+        if tree.len() == before {
             break;
         }
     }
-    let found = line
+    let found = tree
         .into_iter()
         .filter_map(|pid| Some((inner_number(pid)?, number(pid))));
     found.filter(|(inner, _)| numbers.contains(inner)).collect()
 }
 
-/// Whether a process is there and has not ended.
+/// Whether a process exists and is not a zombie.
 pub(super) fn is_alive(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ")
         .is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
-/// The number of a process in the innermost namespace that it is in.
+/// The number of a process in its innermost PID namespace.
 fn inner_number(pid: Pid) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status
@@ -163,10 +161,10 @@ fn program(pid: Pid) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/exe")).ok()
 }
 
-/// Whether a child of a shell was started with `&`, as far as that can be seen.
+/// Whether a child of a shell was started with `&`; a guess.
 ///
-/// A shell without job control has it ignore SIGINT. Some programs put that back to the default at their start; they
-/// still have the empty stdin that it gave them, which in the foreground only the last one to start has by its own wish.
+/// A shell without job control makes it ignore SIGINT and gives it `/dev/null` as stdin. Some programs reset SIGINT but
+/// keep that stdin. In the foreground only the youngest child can have `/dev/null`, by a redirection.
 fn is_in_background(entry: &ProcessEntry, has_younger: bool) -> bool {
     let of_process = |name: &str| format!("/proc/{}/{name}", entry.pid);
     let read = |name: &str| fs::read_to_string(of_process(name)).unwrap_or_default();
@@ -189,14 +187,14 @@ fn is_in_background(entry: &ProcessEntry, has_younger: bool) -> bool {
 }
 
 fn kill(entry: &ProcessEntry, our_group: Option<Pid>) {
-    // A group of a descendant holds descendants alone, for it cannot cross a session's border; ours holds us too.
+    // A process group cannot span sessions, so that of a descendant holds only descendants; our own holds us, too.
     if let Some(group) = entry.group.filter(|group| Some(*group) != our_group) {
         let _ = kill_process_group(group, Signal::KILL);
     }
     let _ = kill_process(entry.pid, Signal::KILL);
 }
 
-/// This process as `/proc` shows it; its group and session are nobody where their leaders are outside this namespace.
+/// This process as `/proc` shows it; group and session are `None` if their leaders are outside this PID namespace.
 pub(super) fn own() -> Option<ProcessEntry> {
     parse(&beginning("/proc/self/stat").ok()?)
 }
@@ -211,7 +209,7 @@ pub(super) fn processes() -> impl Iterator<Item = ProcessEntry> {
     pids.filter_map(|pid| parse(&beginning(&format!("/proc/{pid}/stat")).ok()?))
 }
 
-/// Reads as much of a file as holds what is asked of it: a scan is a race.
+/// Reads the first bytes of a file; they contain the fields that are needed, and a scan has to be fast.
 fn beginning(path: &str) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; 256];
     let count = File::open(path)?.read(&mut bytes)?;
@@ -219,11 +217,11 @@ fn beginning(path: &str) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads `pid (name) state parent group session …`; the name is the process's own choice and may hold `) (`.
+/// Parses `pid (name) state parent group session …`; the process chooses the name, which may contain `) (`.
 fn parse(stat: &[u8]) -> Option<ProcessEntry> {
     let name_start = stat.iter().position(|byte| *byte == b'(')?;
     let name_end = stat.iter().rposition(|byte| *byte == b')')?;
-    // Of a process that is about to vanish group and session are -1: none.
+    // Group and session of a process that is being removed are -1.
     let pid = |text: &[u8]| {
         Pid::from_raw(
             str::from_utf8(text)
@@ -256,7 +254,7 @@ mod tests {
     use super::{ProcessEntry, own, parse, processes};
 
     #[test]
-    fn a_hostile_name_is_no_obstacle() {
+    fn a_name_with_parentheses_is_parsed() {
         let entry = parse(b"12 (a) Z 1 1 (b) S 7 8 9 0 -1 4194304").unwrap();
         let pid = |number| Pid::from_raw(number);
         assert_eq!(
@@ -271,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vanishing_process_has_no_group() {
+    fn a_process_that_is_being_removed_has_no_group() {
         let entry = parse(b"12 (a) Z 7 -1 -1 0 -1 4194304").unwrap();
         assert_eq!(
             (entry.parent, entry.group, entry.session),
@@ -280,8 +278,8 @@ mod tests {
     }
 
     #[test]
-    fn noise_is_nobody() {
-        for noise in [
+    fn malformed_lines_are_not_a_process() {
+        for line in [
             "",
             "1",
             "1 (",
@@ -294,9 +292,9 @@ mod tests {
             "-",
         ] {
             assert_eq!(
-                parse(noise.as_bytes()).filter(|entry| entry.parent.is_some()),
+                parse(line.as_bytes()).filter(|entry| entry.parent.is_some()),
                 None,
-                "{noise}"
+                "{line}"
             );
         }
     }

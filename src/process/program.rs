@@ -1,7 +1,7 @@
-//! Looks up the program of a command before it is started: whether it is there, and whether the sandbox shows it.
+//! Looks up the program of a command before it is started: whether it exists, and whether the sandbox shows it.
 //!
-//! The lookup is the one that a job does (`check_env::find_program`), seen from outside the sandbox. A relative path
-//! with a slash is not looked up: it lies in the workspace and may be generated.
+//! The lookup is that of a job (`check_env::find_program`), seen from outside the sandbox. A relative path with a slash
+//! is not looked up: it lies in the workspace and may be generated.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -39,14 +39,14 @@ pub enum MissingProgram {
     Folder(PathBuf),
     NotAFile(PathBuf),
     NotExecutable(PathBuf),
-    /// A program, and what on the way to it, its links included, is not there inside the sandbox.
+    /// A program, and which of its links and its target do not exist in the sandbox.
     NotShown(PathBuf, Vec<PathBuf>),
     /// A script, and what is wrong with its interpreter.
     Interpreter(PathBuf, Box<MissingProgram>),
 }
 
 impl ProgramSearch<'_> {
-    /// Returns why a program will not start, where that is known before it is tried.
+    /// Why a program cannot start, if that is known beforehand.
     pub fn missing(&self, program: &str) -> Option<MissingProgram> {
         let path = Path::new(program);
         let found = match program.contains('/') {
@@ -54,15 +54,15 @@ impl ProgramSearch<'_> {
             true if path.is_absolute() && !self.is_in_workspace(path) => self.at(path),
             true => return None,
         };
-        found.and_then(|place| self.interpreter(&place)).err()
+        found.and_then(|path| self.interpreter(&path)).err()
     }
 
     fn on_path(&self, name: &str) -> Result<PathBuf, MissingProgram> {
         let workspace = WorkspacePaths::new(self.workspace);
         let mut problem = None;
-        for place in trusted_entries(self.path, &workspace).map(|entry| entry.join(name)) {
-            match self.at(&place) {
-                Ok(place) => return Ok(place),
+        for path in trusted_entries(self.path, &workspace).map(|entry| entry.join(name)) {
+            match self.at(&path) {
+                Ok(path) => return Ok(path),
                 Err(found @ (MissingProgram::NotShown(..) | MissingProgram::NotExecutable(_))) => {
                     problem = problem.or(Some(found));
                 }
@@ -72,26 +72,26 @@ impl ProgramSearch<'_> {
         Err(problem.unwrap_or(MissingProgram::NotOnPath))
     }
 
-    /// Judges an absolute path.
+    /// Checks an absolute path.
     fn at(&self, path: &Path) -> Result<PathBuf, MissingProgram> {
-        let place = path.to_owned();
+        let program = path.to_owned();
         match fs::metadata(path) {
             Err(_) if fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) => {
-                Err(MissingProgram::DanglingLink(place))
+                Err(MissingProgram::DanglingLink(program))
             }
-            Err(_) => Err(MissingProgram::NotThere(place)),
-            Ok(found) if found.is_dir() => Err(MissingProgram::Folder(place)),
-            Ok(found) if !found.is_file() => Err(MissingProgram::NotAFile(place)),
+            Err(_) => Err(MissingProgram::NotThere(program)),
+            Ok(found) if found.is_dir() => Err(MissingProgram::Folder(program)),
+            Ok(found) if !found.is_file() => Err(MissingProgram::NotAFile(program)),
             Ok(_) if access(path, Access::EXEC_OK).is_err() => {
-                Err(MissingProgram::NotExecutable(place))
+                Err(MissingProgram::NotExecutable(program))
             }
             Ok(_) => match self
                 .policy
                 .map(|policy| policy.unseen(path))
                 .unwrap_or_default()
             {
-                unseen if unseen.is_empty() => Ok(place),
-                unseen => Err(MissingProgram::NotShown(place, unseen)),
+                unseen if unseen.is_empty() => Ok(program),
+                unseen => Err(MissingProgram::NotShown(program, unseen)),
             },
         }
     }
@@ -116,7 +116,7 @@ impl ProgramSearch<'_> {
     }
 }
 
-/// Returns what the `#!` line of a script names.
+/// The interpreter in the `#!` line of a script.
 pub(super) fn interpreter_of(program: &Path) -> Option<PathBuf> {
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
     let mut head = Vec::new();
@@ -130,16 +130,16 @@ pub(super) fn interpreter_of(program: &Path) -> Option<PathBuf> {
         .strip_prefix(b"#!")?
         .split(|byte| *byte == b'\n')
         .next()?;
-    let mut words = line
+    let mut parts = line
         .split(|byte| [b' ', b'\t'].contains(byte))
-        .filter(|word| !word.is_empty());
-    words
+        .filter(|part| !part.is_empty());
+    parts
         .next()
-        .map(|word| PathBuf::from(OsStr::from_bytes(word)))
+        .map(|part| PathBuf::from(OsStr::from_bytes(part)))
 }
 
 impl MissingProgram {
-    /// Returns what the sandbox would have to show, where that is what is missing.
+    /// The paths that the sandbox would have to show.
     pub fn unseen(&self) -> &[PathBuf] {
         match self {
             MissingProgram::NotShown(_, unseen) => unseen,
@@ -148,7 +148,7 @@ impl MissingProgram {
         }
     }
 
-    /// Returns what the user can do about it, apart from what the sandbox would have to show.
+    /// What the user can do about it, apart from opening `unseen` paths.
     pub fn help(&self, program: &str) -> String {
         match self {
             MissingProgram::NotOnPath => {
@@ -159,7 +159,7 @@ impl MissingProgram {
             MissingProgram::NotThere(_) | MissingProgram::DanglingLink(_) => {
                 "install it, or correct the path".to_owned()
             }
-            MissingProgram::NotExecutable(place) => format!("chmod +x {}", place.display()),
+            MissingProgram::NotExecutable(path) => format!("chmod +x {}", path.display()),
             MissingProgram::Folder(_) | MissingProgram::NotAFile(_) => {
                 "name the program itself".to_owned()
             }
@@ -172,25 +172,27 @@ impl MissingProgram {
     }
 }
 
+impl std::error::Error for MissingProgram {}
+
 impl fmt::Display for MissingProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             MissingProgram::NotOnPath => write!(f, "it is not on the PATH that checks get"),
-            MissingProgram::NotThere(place) => write!(f, "{} does not exist", place.display()),
-            MissingProgram::DanglingLink(place) => {
-                write!(f, "{} is a link that leads nowhere", place.display())
+            MissingProgram::NotThere(path) => write!(f, "{} does not exist", path.display()),
+            MissingProgram::DanglingLink(path) => {
+                write!(f, "{} is a link that leads nowhere", path.display())
             }
-            MissingProgram::Folder(place) => write!(f, "{} is a folder", place.display()),
-            MissingProgram::NotAFile(place) => {
-                write!(f, "{} is not a regular file", place.display())
+            MissingProgram::Folder(path) => write!(f, "{} is a folder", path.display()),
+            MissingProgram::NotAFile(path) => {
+                write!(f, "{} is not a regular file", path.display())
             }
-            MissingProgram::NotExecutable(place) => {
-                write!(f, "{} is not executable", place.display())
+            MissingProgram::NotExecutable(path) => {
+                write!(f, "{} is not executable", path.display())
             }
-            MissingProgram::NotShown(place, _) => write!(
+            MissingProgram::NotShown(path, _) => write!(
                 f,
                 "{} exists, but the sandbox does not show it",
-                place.display()
+                path.display()
             ),
             MissingProgram::Interpreter(script, missing) => {
                 write!(

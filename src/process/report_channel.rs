@@ -1,7 +1,7 @@
-//! A channel on which a child reports beside its output: packets, each answered or not.
+//! A channel on which a child reports beside its output: packets, which may be answered.
 //!
-//! The child has one end of a socket pair and the number of it in a variable. It cannot be opened again by its name in
-//! /proc, it keeps packets apart, and what was sent by one process is not there to be read by another.
+//! The child inherits one end of a socket pair, with its number in a variable. Unlike a pipe, a socket cannot be reopened
+//! through `/proc`, keeps packets apart, and does not let one process read what another has sent.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,19 +11,19 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType};
 use rustix::net::{recv, send, shutdown, socketpair};
 
-/// The variable that tells a child the number of its end.
+/// The variable with the number of the child's end.
 pub const REPORT_VARIABLE: &str = "TEST_REPORT_FD";
 
-/// The longest packet that is read whole.
+/// Longer packets are truncated.
 const MAX_PACKET: usize = 64 << 10;
 
-/// What takes in packets.
+/// Handles the packets of a channel.
 pub trait PacketListener: Send + 'static {
-    /// Takes in one packet, and returns what is answered.
+    /// Handles one packet, and returns the answer to it.
     fn receive(&mut self, packet: &[u8]) -> Option<Vec<u8>>;
 }
 
-/// A channel with somebody who listens.
+/// A channel, and the thread that listens on it.
 pub struct ReportChannel<L> {
     ours: OwnedFd,
     theirs: OwnedFd,
@@ -31,7 +31,6 @@ pub struct ReportChannel<L> {
 }
 
 impl<L: PacketListener> ReportChannel<L> {
-    /// Opens a channel.
     pub fn open(listener: L) -> io::Result<ReportChannel<L>> {
         let (ours, theirs) = socketpair(
             AddressFamily::UNIX,
@@ -50,12 +49,12 @@ impl<L: PacketListener> ReportChannel<L> {
         })
     }
 
-    /// Returns the end that a child gets.
+    /// The child's end.
     pub fn end(&self) -> BorrowedFd<'_> {
         self.theirs.as_fd()
     }
 
-    /// Returns the listener; what is in the channel by now still counts, what comes later does not.
+    /// Returns the listener after it has handled the packets that are buffered now; later ones are dropped.
     pub fn close(self) -> Option<L> {
         drop(self.theirs);
         let _ = shutdown(&self.ours, Shutdown::Read);
@@ -67,11 +66,11 @@ fn listen<L: PacketListener>(channel: &OwnedFd, mut listener: L) -> L {
     let mut packet = vec![0; MAX_PACKET];
     loop {
         match recv(channel, packet.as_mut_slice(), RecvFlags::empty()) {
-            // Also an empty packet, which nobody of ours sends.
+            // EOF, or an empty packet, which our reporters do not send.
             Ok((_, 0)) => return listener,
             Ok((_, length)) => {
                 let answer = listener.receive(&packet[..length.min(MAX_PACKET)]);
-                // A process that asks and does not read the answers gets no more of them.
+                // If the child does not read its answers, further ones are dropped.
                 if let Some(answer) = answer {
                     let _ = send(channel, &answer, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
                 }
@@ -99,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_stay_apart_and_all_of_them_count() {
+    fn packets_stay_apart_and_none_is_lost() {
         let report = ReportChannel::open(Counting::default()).unwrap();
         write(report.end(), b"hello").unwrap();
         let mut answer = [0; 64];
@@ -108,8 +107,11 @@ mod tests {
             write(report.end(), &vec![b'x'; length]).unwrap();
         }
         let held = report.end().try_clone_to_owned().unwrap();
-        let heard = report.close().unwrap().0;
-        assert_eq!(heard, std::iter::once(5).chain(1..100).collect::<Vec<_>>());
+        let lengths = report.close().unwrap().0;
+        assert_eq!(
+            lengths,
+            std::iter::once(5).chain(1..100).collect::<Vec<_>>()
+        );
         drop(held);
     }
 }

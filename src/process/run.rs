@@ -116,12 +116,12 @@ impl SupervisedJob {
     ) -> (io::Result<WakeReason>, Option<String>) {
         let mut watch = launcher.policy.as_ref().map(LimitWatch::begin);
         loop {
-            let next_look = watch
+            let next_check = watch
                 .as_ref()
                 .and_then(|_| Instant::now().checked_add(INTERVAL));
             let woken = cancel.wait(
                 Some(self.supervisor.as_fd()),
-                deadline.into_iter().chain(next_look).min(),
+                deadline.into_iter().chain(next_check).min(),
             );
             let is_late = deadline.is_some_and(|deadline| deadline <= Instant::now());
             if is_late || !matches!(woken, Ok(WakeReason::TimedOut)) {
@@ -130,14 +130,14 @@ impl SupervisedJob {
                     woken,
                     watch
                         .filter(|_| has_ended)
-                        .and_then(|mut watch| watch.look_back()),
+                        .and_then(|mut watch| watch.check_after_end()),
                 );
             }
             let broken = watch
                 .as_mut()
-                .and_then(|watch| watch.look(&[self.supervisor.pid()]));
+                .and_then(|watch| watch.check(&[self.supervisor.pid()]));
             if let Some(broken) = broken {
-                return (woken, Some(broken.words));
+                return (woken, Some(broken.message));
             }
         }
     }

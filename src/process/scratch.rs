@@ -1,8 +1,8 @@
-//! The private home and temporary directory of a check, and private directories for what is no check.
+//! The private home and temporary directory of a check, and private directories for other purposes.
 //!
-//! Their path is the same in every run of one root, so that output which names it is too; their content is not: each
-//! check finds them new, so that none can leave something behind for the next. Who owns the place is checked before it
-//! is used, for the temporary directory of the system belongs to everybody.
+//! Their paths are the same in every run of one root, so that output which names them is reproducible. Their content is
+//! not kept: a check cannot leave anything behind for the next. Their owner is checked before they are used, since every
+//! user can write to the system's temporary directory.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -15,26 +15,25 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
 
-/// Git refuses to commit as nobody, and the user's own name is none of a check's business.
+/// Git refuses to commit without an identity, and the user's own stays private.
 pub(super) const GITCONFIG: &str = "[user]\n\tname = orchestrator\n\temail = orchestrator@localhost\n[init]\n\tdefaultBranch = main\n";
 
-/// A home and a temporary directory that belong to one root. They go when this goes.
+/// The private home and temporary directory of one root. Removed on drop.
 #[derive(Debug)]
 pub struct ScratchDirs {
     base: PathBuf,
 }
 
-/// A directory of one root for something that runs outside the sandbox; what checks reach is another one. It goes when
-/// this goes.
+/// A directory of one root for a program outside the sandbox; checks cannot reach it. Removed on drop.
 #[derive(Debug)]
 pub struct ScratchDir {
     path: PathBuf,
 }
 
 impl ScratchDir {
-    /// Makes the directory of `root` for that purpose below `temporary`, empty.
+    /// Creates the directory of `root` for a purpose below `temporary`, empty.
     pub fn create(temporary: &Path, root: &Path, purpose: &str) -> Result<ScratchDir> {
-        let mut path = place(temporary, root)?.into_os_string();
+        let mut path = path_of(temporary, root)?.into_os_string();
         path.push(format!("-{purpose}"));
         let path = PathBuf::from(path);
         claim(&path)
@@ -43,7 +42,6 @@ impl ScratchDir {
         Ok(ScratchDir { path })
     }
 
-    /// Returns where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -55,21 +53,21 @@ impl Drop for ScratchDir {
     }
 }
 
-/// Returns the path that is `root`'s own below `temporary`, in a folder that is ours.
-fn place(temporary: &Path, root: &Path) -> Result<PathBuf> {
+/// The path of `root` below `temporary`, in a directory of this user.
+fn path_of(temporary: &Path, root: &Path) -> Result<PathBuf> {
     let ours = temporary.join(format!("orchestrator-{}", geteuid().as_raw()));
     claim(&ours).map_err(|source| Error::io("use", &ours, source))?;
     Ok(ours.join(name_of(root)))
 }
 
 impl ScratchDirs {
-    /// Makes the directories of `root` below `temporary`, empty but for what a home needs.
+    /// Creates the directories of `root` below `temporary`, empty except for a `.gitconfig`.
     pub fn create(temporary: &Path, root: &Path) -> Result<ScratchDirs> {
-        let private = ScratchDirs {
-            base: place(temporary, root)?,
+        let dirs = ScratchDirs {
+            base: path_of(temporary, root)?,
         };
-        private.renew()?;
-        Ok(private)
+        dirs.renew()?;
+        Ok(dirs)
     }
 
     /// Creates directories that no other process uses, for `serve`: several servers may run in one project.
@@ -78,38 +76,36 @@ impl ScratchDirs {
             .prefix("orchestrator-serve-")
             .tempdir_in(temporary);
         let made = made.map_err(|error| Error::io("make a directory in", temporary, error))?;
-        let private = ScratchDirs { base: made.keep() };
-        private.renew()?;
-        Ok(private)
+        let dirs = ScratchDirs { base: made.keep() };
+        dirs.renew()?;
+        Ok(dirs)
     }
 
-    /// Returns the directory that both lie in.
+    /// The directory that contains both.
     pub fn base(&self) -> &Path {
         &self.base
     }
 
-    /// Returns the temporary directory.
     pub fn tmp(&self) -> PathBuf {
         self.base.join("tmp")
     }
 
-    /// Returns the home.
     pub fn home(&self) -> PathBuf {
         self.base.join("home")
     }
 
-    /// Returns the directory for what children only read; it is made by whoever fills it.
+    /// A directory for what children only read; not created here.
     pub fn kept(&self) -> PathBuf {
         self.base.join("kept")
     }
 
-    /// Makes both directories anew.
+    /// Replaces both directories by empty ones.
     #[expect(
         clippy::disallowed_methods,
         reason = "a new file in a new directory of ours"
     )]
     pub fn renew(&self) -> Result<()> {
-        // A check may have locked or removed what is around its own two.
+        // A check may have removed the parent or changed its mode.
         claim(&self.base).map_err(|source| Error::io("use", &self.base, source))?;
         empty(&self.base).map_err(|source| Error::io("empty", &self.base, source))?;
         for path in [self.tmp(), self.home()] {
@@ -119,7 +115,6 @@ impl ScratchDirs {
         fs::write(&gitconfig, GITCONFIG).map_err(|source| Error::io("write", &gitconfig, source))
     }
 
-    /// Removes both directories.
     pub fn remove(self) -> Result<()> {
         self.clear()
             .map_err(|source| Error::io("remove", &self.base, source))
@@ -139,7 +134,7 @@ impl Drop for ScratchDirs {
     }
 }
 
-/// Returns the name under which a root's private directories are known.
+/// The directory name of a root: a hash of its path.
 pub(super) fn name_of(root: &Path) -> String {
     let digest = Sha256::digest(root.as_os_str().as_bytes());
     digest
@@ -149,7 +144,7 @@ pub(super) fn name_of(root: &Path) -> String {
         .collect()
 }
 
-/// Makes sure that a path is a directory of ours that nobody else can enter.
+/// Creates a directory if needed, and checks that it belongs to this user; no other user can enter it then.
 pub(super) fn claim(path: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -159,28 +154,27 @@ pub(super) fn claim(path: &Path) -> io::Result<()> {
     if !found.is_dir() {
         return Err(io::Error::new(
             io::ErrorKind::NotADirectory,
-            "it is there and is not a directory",
+            "it exists and is not a directory",
         ));
     }
     if found.uid() != geteuid().as_raw() {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
-            "it belongs to somebody else",
+            "it belongs to another user",
         ));
     }
-    // Also against a umask that takes our own rights away.
+    // A umask may have removed our own rights.
     fs::set_permissions(path, Permissions::from_mode(0o700))
 }
 
 /// Removes everything in a directory of ours, whatever its depth and modes.
 ///
-/// A folder inside a folder is first moved to the top: so no path grows long and no descriptor stays open, and a tree of
-/// any depth goes one level at a time.
+/// Nested directories are moved to the top first, so that no path becomes too long and no descriptor stays open.
 pub(super) fn empty(base: &Path) -> io::Result<()> {
-    let mut folders = take_apart(base)?;
+    let mut folders = remove_files(base)?;
     let mut count = 0;
     while let Some(folder) = folders.pop() {
-        for inner in take_apart(&folder)? {
+        for inner in remove_files(&folder)? {
             folders.push(move_to(base, &inner, &mut count)?);
         }
         fs::remove_dir(&folder)?;
@@ -188,8 +182,8 @@ pub(super) fn empty(base: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes the files of a folder and returns its folders, with our rights on them given back.
-fn take_apart(folder: &Path) -> io::Result<Vec<PathBuf>> {
+/// Removes the files of a directory and returns its subdirectories, with our rights restored.
+fn remove_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut folders = Vec::new();
     for entry in fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()? {
         if !entry.file_type()?.is_dir() {
@@ -202,7 +196,7 @@ fn take_apart(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
-/// Moves a folder to the first free number.
+/// Moves a directory to `base`, named by the first free number.
 fn move_to(base: &Path, folder: &Path, count: &mut u64) -> io::Result<PathBuf> {
     loop {
         *count += 1;
@@ -224,7 +218,7 @@ mod tests {
     use super::{ScratchDir, ScratchDirs};
 
     #[test]
-    fn the_path_is_of_the_root_and_the_content_is_new() {
+    fn the_path_depends_on_the_root_and_the_content_is_new() {
         let temporary = tempfile::tempdir().unwrap();
         let create = |root: &str| ScratchDirs::create(temporary.path(), Path::new(root)).unwrap();
         let first = create("/a");
@@ -273,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_not_ours_is_refused() {
+    fn a_symlink_in_its_place_is_refused() {
         let temporary = tempfile::tempdir().unwrap();
         let ours = temporary.path().join(format!(
             "orchestrator-{}",
@@ -288,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_content_goes() {
+    fn locked_linked_and_deep_content_is_removed() {
         let temporary = tempfile::tempdir().unwrap();
         let private = ScratchDirs::create(temporary.path(), Path::new("/a")).unwrap();
         let outside = temporary.path().join("outside");
@@ -307,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_around_them_is_made_anew_too() {
+    fn the_parent_is_restored_too() {
         let temporary = tempfile::tempdir().unwrap();
         let private = ScratchDirs::create(temporary.path(), Path::new("/a")).unwrap();
         fs::set_permissions(&private.base, Permissions::from_mode(0o000)).unwrap();
@@ -321,7 +315,7 @@ mod tests {
         assert!(private.tmp().is_dir() && private.home().is_dir());
     }
 
-    /// Makes a tree that is deeper than any path may be long.
+    /// Creates a tree that is deeper than a path may be long.
     fn dig(top: &Path, depth: usize) {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let mut folder = open(top, flags, Mode::empty()).unwrap();

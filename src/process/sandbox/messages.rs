@@ -1,4 +1,4 @@
-//! What is said about the walls: what holds, what is lost, and what mends it here.
+//! The messages about the sandbox mode: what is enforced, what is not, and how to fix it on this system.
 
 use std::fs;
 use std::path::Path;
@@ -9,12 +9,12 @@ use rustix::process::geteuid;
 use crate::process::sandbox::failure::SandboxFailure;
 use crate::process::sandbox::{landlock as rights, mounts};
 
-/// What there is to say of full walls.
+/// The message for full mode.
 pub(super) fn full() -> String {
     unbounded().to_owned()
 }
 
-/// What there is to say of full walls on a kernel without Landlock.
+/// The message for full mode on a kernel without Landlock.
 pub(super) fn without_landlock(why: &SandboxFailure) -> String {
     format!(
         " — {why}; namespaces, a read-only tree and seccomp hold{}",
@@ -22,7 +22,7 @@ pub(super) fn without_landlock(why: &SandboxFailure) -> String {
     )
 }
 
-/// What does not hold even in full: before Linux 6.14 nothing bounds the number of root's processes.
+/// What even full mode does not enforce: before Linux 6.14 nothing limits the number of root's processes.
 fn unbounded() -> &'static str {
     match geteuid().is_root() && !mounts::has_own_pid_max() {
         true => "; as root on this kernel the number of processes has no limit",
@@ -30,7 +30,7 @@ fn unbounded() -> &'static str {
     }
 }
 
-/// What there is to say of reduced walls.
+/// The message for reduced mode.
 pub(super) fn reduced(why: &SandboxFailure, network: bool) -> String {
     let (has_network, no_sockets) = match network {
         true => (
@@ -58,7 +58,7 @@ pub(super) fn reduced(why: &SandboxFailure, network: bool) -> String {
     )
 }
 
-/// What newer kernels could refuse beyond what this one can.
+/// What newer kernels can refuse and this one cannot.
 fn missing_rights() -> impl Iterator<Item = &'static str> {
     let version = rights::version();
     let missing = [
@@ -71,10 +71,10 @@ fn missing_rights() -> impl Iterator<Item = &'static str> {
     missing
         .into_iter()
         .filter(move |(needed, _)| version < *needed)
-        .map(|(_, words)| words)
+        .map(|(_, message)| message)
 }
 
-/// The refusal where nothing holds.
+/// The error if no mode works.
 pub(super) fn none(full: &SandboxFailure, other: &SandboxFailure) -> String {
     let tried = if full == other {
         full.to_string()
@@ -87,7 +87,7 @@ pub(super) fn none(full: &SandboxFailure, other: &SandboxFailure) -> String {
     )
 }
 
-/// What mends it in this place, ready to paste.
+/// The fix for this system, ready to paste.
 fn fix() -> String {
     let setting = |name: &str| {
         fs::read_to_string(format!("/proc/sys/{name}"))
@@ -108,7 +108,7 @@ fn fix() -> String {
         .to_owned()
 }
 
-/// The profile that lets this program make user namespaces where Ubuntu lets nobody.
+/// An AppArmor profile that allows this program to create user namespaces where Ubuntu restricts them.
 fn apparmor() -> String {
     let program =
         fs::read_link("/proc/self/exe").unwrap_or_else(|_| Path::new("orchestrator").to_owned());

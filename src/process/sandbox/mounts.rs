@@ -1,9 +1,8 @@
-//! The tree that a child sees: an empty one, into which the listed places are bound.
+//! The mounts of a child: an empty tree, into which the paths of the policy are bound.
 //!
-//! What is not listed is not forbidden but absent. Everything is read-only as soon as it is there, so that making the
-//! next place can never change something of the host's; what may be written is opened again at its top alone, so that
-//! mounts inside the workspace stay closed. One file system in memory holds the root and all private places, and is as
-//! large as those may be together.
+//! What is not listed does not exist inside. Every bind is made read-only at once, so that creating the next mount point
+//! cannot change the host. Writable paths are then reopened at their top mount only, so that mounts inside the workspace
+//! stay read-only. One tmpfs contains the root and all private directories, and limits their size together.
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -22,13 +21,13 @@ use crate::process::sandbox::policy::SandboxPolicy;
 use crate::process::sandbox::syscalls::{MountAttributeFlags, MountReach, set_attributes};
 use crate::process::scratch::GITCONFIG;
 
-/// Where the new root is put together: a place that every system has.
+/// Where the new root is built: a directory that every system has.
 const WORKBENCH: &str = "/proc";
-/// Where the host's tree is until all is bound.
+/// Where the host's tree is until everything is bound.
 const HOST: &str = "/.host";
-/// Where what hides others comes from; it is gone before the command starts.
+/// The empty file and directory that are mounted over hidden paths; removed before the command starts.
 const VOID: &str = "/.void";
-/// Devices of the host that everybody has.
+/// Devices of the host that every child has.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 const DEVICE_LINKS: [(&str, &str); 5] = [
     ("/dev/ptmx", "pts/ptmx"),
@@ -39,39 +38,38 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
 ];
 const SHARED_MEMORY: &str = "/dev/shm";
 const TERMINALS: &str = "/dev/pts";
-/// As many files as the private places may hold.
-const MOST_PRIVATE_FILES: u32 = 1_000_000;
-/// The kernel gives no number below this one a second time.
+/// How many files the private directories may contain.
+const MAX_PRIVATE_FILES: u32 = 1_000_000;
+/// The kernel does not reuse pids below this one.
 const RESERVED_PIDS: u64 = 300;
 
-/// What becomes of a place.
+/// What is mounted at a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MountKind<'a> {
     Read,
     Write,
     Hidden,
     Device,
-    /// An empty folder of one's own, with these rights.
+    /// An empty private directory with this mode.
     Private(u32),
     Link(&'a Path),
 }
 
-/// Makes the tree the root of this mount namespace.
+/// Builds the tree and makes it the root of this mount namespace.
 pub(super) fn build(policy: &SandboxPolicy) -> Result<(), SandboxFailure> {
-    enter_an_empty_root(policy)
-        .map_err(|error| failure("make a new root", Path::new(""), error))?;
-    let places = places(policy);
-    for (index, (path, place)) in places.iter().enumerate() {
-        // What follows in the order of paths is below this one, or is not.
-        let holds_more = places
+    enter_empty_root(policy).map_err(|error| failure("make a new root", Path::new(""), error))?;
+    let entries = entries(policy);
+    for (index, (path, kind)) in entries.iter().enumerate() {
+        // The entries are sorted: if any is below this one, the next is.
+        let has_inner = entries
             .get(index + 1)
             .is_some_and(|(next, _)| next.starts_with(path));
-        settle(path, *place, holds_more).map_err(|error| failure("open", path, error))?;
+        mount_entry(path, *kind, has_inner).map_err(|error| failure("open", path, error))?;
     }
-    devices().map_err(|error| failure("make", Path::new("/dev"), error))?;
+    mount_devices().map_err(|error| failure("make", Path::new("/dev"), error))?;
     own_proc(policy)?;
-    leave_the_host().map_err(|error| failure("leave the old root", Path::new(""), error))?;
-    for path in folders_above(policy) {
+    detach_host().map_err(|error| failure("leave the old root", Path::new(""), error))?;
+    for path in parents_of_frozen(policy) {
         mount_bind_recursive(&path, &path).map_err(|errno| failure("hold", &path, errno))?;
     }
     for path in &policy.freeze {
@@ -80,31 +78,31 @@ pub(super) fn build(policy: &SandboxPolicy) -> Result<(), SandboxFailure> {
     for path in &policy.reopen {
         reopen(path).map_err(|error| failure("reopen", path, error))?;
     }
-    finish(policy, &places).map_err(|error| failure("close the new root", Path::new(""), error))
+    finish(policy, &entries).map_err(|error| failure("close the new root", Path::new(""), error))
 }
 
-/// Gives this process namespace its `/proc`, and a bound to its number of processes and threads.
+/// Mounts the `/proc` of this PID namespace, and limits its number of processes and threads.
 ///
-/// It is read-only: in it a root without any capability is still the owner of the host's settings.
+/// It is read-only: root without capabilities still owns the host's settings in it.
 pub(super) fn own_proc(policy: &SandboxPolicy) -> Result<(), SandboxFailure> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    let place = Path::new("/proc");
-    let _ = fs::create_dir(place);
-    mount("proc", place, "proc", flags, None).map_err(|errno| failure("mount", place, errno))?;
+    let path = Path::new("/proc");
+    let _ = fs::create_dir(path);
+    mount("proc", path, "proc", flags, None).map_err(|errno| failure("mount", path, errno))?;
     if has_own_pid_max() {
-        bound_pids(policy.limits.processes)
-            .map_err(|error| failure("bound the processes in", place, error))?;
+        limit_pids(policy.limits.processes)
+            .map_err(|error| failure("limit the processes in", path, error))?;
     }
     set_attributes(
-        place,
+        path,
         MountAttributeFlags::READ_ONLY,
         MountAttributeFlags::NONE,
         MountReach::ThisMount,
     )
-    .map_err(|error| failure("close", place, error))
+    .map_err(|error| failure("close", path, error))
 }
 
-/// Whether `pid_max` is a matter of the namespace; before Linux 6.14 it is the whole system's.
+/// Whether `pid_max` belongs to the PID namespace; before Linux 6.14 it is system-wide.
 pub(super) fn has_own_pid_max() -> bool {
     let release = uname().release().to_string_lossy().into_owned();
     let mut numbers = release
@@ -114,16 +112,15 @@ pub(super) fn has_own_pid_max() -> bool {
     (6, 14) <= version
 }
 
-/// Lets exactly that many numbers be given: those below the reserved ones are skipped at the start, for they are not
-/// given again.
-fn bound_pids(processes: u64) -> io::Result<()> {
+/// Limits the number of pids. The reserved ones are skipped at the start, since they are used only once.
+fn limit_pids(processes: u64) -> io::Result<()> {
     let set = |name: &str, value: u64| {
         File::options()
             .write(true)
             .open(name)
             .and_then(|mut file| file.write_all(value.to_string().as_bytes()))
     };
-    // A kernel that cannot skip them allows a few more.
+    // If the kernel cannot skip them, a few more processes are allowed.
     let _ = set("/proc/sys/kernel/ns_last_pid", RESERVED_PIDS - 1);
     set(
         "/proc/sys/kernel/pid_max",
@@ -139,13 +136,13 @@ fn failure(step: &str, path: &Path, error: impl Into<io::Error>) -> SandboxFailu
     )
 }
 
-fn enter_an_empty_root(policy: &SandboxPolicy) -> io::Result<()> {
+fn enter_empty_root(policy: &SandboxPolicy) -> io::Result<()> {
     mount_change(
         "/",
         MountPropagationFlags::REC | MountPropagationFlags::PRIVATE,
     )?;
     let options = format!(
-        "mode=0755,size={},nr_inodes={MOST_PRIVATE_FILES}",
+        "mode=0755,size={},nr_inodes={MAX_PRIVATE_FILES}",
         policy.limits.private
     );
     let options = CString::new(options)?;
@@ -165,18 +162,18 @@ fn enter_an_empty_root(policy: &SandboxPolicy) -> io::Result<()> {
     fs::create_dir(format!("{VOID}/folder"))
 }
 
-/// All places, parents before what lies in them.
-fn places(policy: &SandboxPolicy) -> Vec<(PathBuf, MountKind<'_>)> {
+/// What to mount, parents before their children.
+fn entries(policy: &SandboxPolicy) -> Vec<(PathBuf, MountKind<'_>)> {
     let mut all: Vec<(PathBuf, MountKind<'_>)> = Vec::new();
     let mut add =
-        |paths: &[PathBuf], place| all.extend(paths.iter().map(|path| (path.clone(), place)));
+        |paths: &[PathBuf], kind| all.extend(paths.iter().map(|path| (path.clone(), kind)));
     add(&policy.read, MountKind::Read);
     add(&policy.write, MountKind::Write);
     add(&policy.hide, MountKind::Hidden);
     let devices: Vec<PathBuf> = policy
         .devices
         .iter()
-        .filter(|path| !is_ones_own(path))
+        .filter(|path| !is_private_device(path))
         .cloned()
         .collect();
     add(&devices, MountKind::Device);
@@ -199,17 +196,17 @@ fn places(policy: &SandboxPolicy) -> Vec<(PathBuf, MountKind<'_>)> {
     all
 }
 
-/// Whether something in `/dev` is there anyway, and not the host's.
-fn is_ones_own(path: &Path) -> bool {
+/// Whether a path in `/dev` is a private instance that exists anyway.
+fn is_private_device(path: &Path) -> bool {
     [SHARED_MEMORY, TERMINALS]
         .iter()
         .chain(DEVICE_LINKS.iter().map(|(link, _)| link))
         .any(|own| path == Path::new(own))
 }
 
-fn settle(path: &Path, place: MountKind<'_>, holds_more: bool) -> io::Result<()> {
+fn mount_entry(path: &Path, kind: MountKind<'_>, has_inner: bool) -> io::Result<()> {
     let closed = MountAttributeFlags::READ_ONLY.and(MountAttributeFlags::NO_SUID);
-    match place {
+    match kind {
         MountKind::Read => {
             bind_from_host(path)?;
             set_attributes(
@@ -235,7 +232,7 @@ fn settle(path: &Path, place: MountKind<'_>, holds_more: bool) -> io::Result<()>
             )
         }
         MountKind::Device => bind_device(path),
-        MountKind::Hidden => hide(path, holds_more),
+        MountKind::Hidden => hide(path, has_inner),
         MountKind::Private(rights) => {
             make_folder(path)?;
             fs::set_permissions(path, Permissions::from_mode(rights))?;
@@ -248,7 +245,7 @@ fn settle(path: &Path, place: MountKind<'_>, holds_more: bool) -> io::Result<()>
     }
 }
 
-/// Binds a place of the host's to the same path, with everything that is mounted in it.
+/// Binds a path of the host to the same path, with everything that is mounted below it.
 fn bind_from_host(path: &Path) -> io::Result<()> {
     let source = Path::new(HOST).join(path.strip_prefix("/").unwrap_or(path));
     if fs::symlink_metadata(&source)?.is_dir() {
@@ -260,7 +257,7 @@ fn bind_from_host(path: &Path) -> io::Result<()> {
     Ok(mount_bind_recursive(&source, path)?)
 }
 
-/// Binds a device that can be used and not changed: root without any capability is still its owner.
+/// Binds a device read-only: it can be used, but root without capabilities, its owner, cannot change it.
 fn bind_device(path: &Path) -> io::Result<()> {
     bind_from_host(path)?;
     set_attributes(
@@ -271,8 +268,8 @@ fn bind_device(path: &Path) -> io::Result<()> {
     )
 }
 
-/// Covers what a place above has brought; what it has not is hidden already.
-fn hide(path: &Path, holds_more: bool) -> io::Result<()> {
+/// Covers a path that exists because a parent was bound.
+fn hide(path: &Path, has_inner: bool) -> io::Result<()> {
     let Ok(found) = fs::symlink_metadata(path) else {
         return Ok(());
     };
@@ -285,7 +282,7 @@ fn hide(path: &Path, holds_more: bool) -> io::Result<()> {
             MountReach::ThisMount,
         );
     }
-    if holds_more {
+    if has_inner {
         return Ok(mount(
             "tmpfs",
             path,
@@ -307,7 +304,7 @@ fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o755).create(path)
 }
 
-fn devices() -> io::Result<()> {
+fn mount_devices() -> io::Result<()> {
     for name in DEVICES {
         match bind_device(&Path::new("/dev").join(name)) {
             // A container may have fewer.
@@ -329,14 +326,14 @@ fn devices() -> io::Result<()> {
         .try_for_each(|(link, target)| symlink(target, link))
 }
 
-fn leave_the_host() -> io::Result<()> {
+fn detach_host() -> io::Result<()> {
     unmount(HOST, UnmountFlags::DETACH)?;
     fs::remove_dir(HOST)
 }
 
-/// Returns the folders on the way to what is closed, from the top down. What is mounted cannot be renamed: without that
-/// another folder could take the place of one that holds something closed.
-fn folders_above(policy: &SandboxPolicy) -> BTreeSet<PathBuf> {
+/// The parent directories of frozen paths, from the top down. They become mount points, which cannot be renamed: otherwise
+/// another directory could replace one that contains a frozen path.
+fn parents_of_frozen(policy: &SandboxPolicy) -> BTreeSet<PathBuf> {
     let is_inside = |folder: &&Path| {
         policy
             .write
@@ -351,7 +348,7 @@ fn folders_above(policy: &SandboxPolicy) -> BTreeSet<PathBuf> {
     above.filter(is_inside).map(Path::to_owned).collect()
 }
 
-/// Closes a place inside the workspace. Links in its path lead nowhere but into this tree.
+/// Makes a path in the workspace read-only. Links in it cannot lead out of this tree.
 fn freeze(path: &Path) -> io::Result<()> {
     if fs::symlink_metadata(path).is_err() {
         return Ok(());
@@ -365,7 +362,7 @@ fn freeze(path: &Path) -> io::Result<()> {
     )
 }
 
-/// Opens a folder in something closed.
+/// Makes a directory below a frozen path writable.
 fn reopen(path: &Path) -> io::Result<()> {
     mount_bind_recursive(path, path)?;
     set_attributes(
@@ -376,12 +373,12 @@ fn reopen(path: &Path) -> io::Result<()> {
     )
 }
 
-/// Furnishes the home, and closes the root and what was hidden with something in it.
-fn finish(policy: &SandboxPolicy, places: &[(PathBuf, MountKind<'_>)]) -> io::Result<()> {
+/// Creates the files of the home, and makes the root and hidden directories with visible content read-only.
+fn finish(policy: &SandboxPolicy, entries: &[(PathBuf, MountKind<'_>)]) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(policy.tmpdir())?;
     File::create_new(policy.home.join(".gitconfig"))?.write_all(GITCONFIG.as_bytes())?;
     fs::remove_dir_all(VOID)?;
-    for pair in places.windows(2) {
+    for pair in entries.windows(2) {
         if pair[0].1 == MountKind::Hidden && pair[1].0.starts_with(&pair[0].0) && pair[0].0.is_dir()
         {
             set_attributes(

@@ -1,7 +1,7 @@
-//! New namespaces: who one is inside, and the loopback of one's own.
+//! Sets up new namespaces: user and group mapping, private loopback.
 //!
-//! A user keeps the number, root stays 0; nobody else is mapped, so other owners show as nobody, and no right of the
-//! namespace reaches beyond it.
+//! User and group keep their numbers, root stays 0. No other is mapped: foreign files show the overflow owner,
+//! and the rights of the namespace do not reach beyond it.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ use rustix::process::{getegid, geteuid};
 
 use crate::process::sandbox::failure::{SandboxFailure, SandboxLayer};
 
-/// The user and group of a process before it enters a user namespace, where it is nobody until it is mapped.
+/// User and group of a process before it enters a user namespace, where they are unmapped at first.
 #[derive(Clone, Copy)]
 pub(super) struct NamespaceOwner {
     user: Uid,
@@ -48,49 +48,25 @@ impl NamespaceOwner {
     }
 }
 
-/// Switches the loopback on.
+/// Brings the loopback interface up.
 pub(super) fn loopback_up() -> Result<(), SandboxFailure> {
     set_loopback_up().map_err(|error| {
         SandboxFailure::new(SandboxLayer::Namespaces, "switch the loopback on", error)
     })
 }
 
-/// Asks over a routing socket: `RTM_NEWLINK`, with an acknowledgement, for the first interface.
+/// Sends `RTM_NEWLINK` for the first interface over a netlink socket, and waits for the acknowledgement.
 fn set_loopback_up() -> io::Result<()> {
-    const LENGTH: u32 = 32;
-    const RTM_NEWLINK: u16 = 16;
-    const REQUEST_AND_ACKNOWLEDGE: u16 = 1 | 4;
-    const LOOPBACK: i32 = 1;
-    const UP: u32 = 1;
     let socket = socket_with(
         AddressFamily::NETLINK,
         SocketType::RAW,
         SocketFlags::CLOEXEC,
         None,
     )?;
-    let header = [
-        &LENGTH.to_ne_bytes()[..],
-        &RTM_NEWLINK.to_ne_bytes(),
-        &REQUEST_AND_ACKNOWLEDGE.to_ne_bytes(),
-    ];
-    let sequence_and_sender = [0; 8];
-    let family_and_type = [0; 4];
-    let link = [
-        &family_and_type[..],
-        &LOOPBACK.to_ne_bytes(),
-        &UP.to_ne_bytes(),
-        &UP.to_ne_bytes(),
-    ];
-    let message = [
-        header.concat().as_slice(),
-        &sequence_and_sender,
-        &link.concat(),
-    ]
-    .concat();
-    send(&socket, &message, SendFlags::empty())?;
+    send(&socket, &link_up_message(), SendFlags::empty())?;
     let mut answer = [0; 256];
     let (count, _) = recv(&socket, &mut answer[..], RecvFlags::empty())?;
-    // The header of the answer has sixteen bytes; an error follows it.
+    // The error code follows the header of 16 bytes.
     let code = answer[..count]
         .get(16..20)
         .and_then(|bytes| bytes.try_into().ok())
@@ -100,4 +76,26 @@ fn set_loopback_up() -> io::Result<()> {
         Some(code) => Err(io::Error::from_raw_os_error(-code)),
         None => Err(io::ErrorKind::InvalidData.into()),
     }
+}
+
+/// A `nlmsghdr` and an `ifinfomsg`.
+fn link_up_message() -> Vec<u8> {
+    const LENGTH: u32 = 32;
+    const RTM_NEWLINK: u16 = 16;
+    const REQUEST_AND_ACKNOWLEDGE: u16 = 1 | 4;
+    const LOOPBACK: i32 = 1;
+    const UP: u32 = 1;
+    let sequence_and_sender = [0; 8];
+    let family_and_type = [0; 4];
+    [
+        &LENGTH.to_ne_bytes()[..],
+        &RTM_NEWLINK.to_ne_bytes(),
+        &REQUEST_AND_ACKNOWLEDGE.to_ne_bytes(),
+        &sequence_and_sender,
+        &family_and_type,
+        &LOOPBACK.to_ne_bytes(),
+        &UP.to_ne_bytes(),
+        &UP.to_ne_bytes(),
+    ]
+    .concat()
 }

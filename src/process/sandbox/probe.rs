@@ -1,8 +1,7 @@
-//! Finds out by trying how much of the walls this system gives.
+//! Finds the sandbox mode that this system supports, by trying.
 //!
-//! A keeper raises them around a small program of ours that then tries to get out: to write where it may not, to talk
-//! to the one who started it, to see it. Full walls are tried first, then what is left where a layer fails; nothing is
-//! concluded from versions or settings. Those only help to say how it can be mended.
+//! A supervisor sandboxes a built-in program that tries to escape (`escape`). Full mode is tried first, then the mode
+//! without the layer that failed. Nothing is concluded from versions or settings; those only help to suggest a fix.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -17,31 +16,31 @@ use crate::process::sandbox::messages;
 use crate::process::sandbox::policy::{ResourceLimits, SandboxMode, SandboxPolicy};
 use crate::process::wire::Task;
 
-/// What this system gives, and what there is to say about it.
+/// The mode that this system supports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeResult {
     pub mode: SandboxMode,
-    /// What is lost, why, and what mends it; nothing where everything holds.
-    why: String,
+    /// What is not enforced, why, and how to fix it; empty if nothing is missing.
+    limitations: String,
 }
 
 impl ProbeResult {
-    /// Returns the line for the user; `opened` is what the user has opened.
+    /// The line for the user; `opened` is what the user has opened.
     pub fn line(&self, opened: &str) -> String {
-        format!("sandbox: {}{opened}{}", self.mode.name(), self.why)
+        format!("sandbox: {}{opened}{}", self.mode.name(), self.limitations)
     }
 
-    /// Whether the user has to know also when nothing but problems is to be said.
+    /// Whether the line is shown even with `--quiet`.
     pub fn is_noteworthy(&self) -> bool {
         self.mode != SandboxMode::Full
     }
 }
 
-/// Returns the best mode that holds here; where none does, that is `Error::NoSandbox`.
+/// Returns the best mode that works; `Error::NoSandbox` if none does.
 ///
-/// `temporary` is a directory outside the walls, and `network` whether they let the network through.
+/// `temporary` is a directory outside the sandbox.
 pub fn find(launcher: &Launcher, temporary: &Path, network: bool) -> Result<ProbeResult> {
-    let found = |mode, why| Ok(ProbeResult { mode, why });
+    let found = |mode, limitations| Ok(ProbeResult { mode, limitations });
     let full = match attempt(launcher, temporary, network, SandboxMode::Full)? {
         Ok(()) => return found(SandboxMode::Full, messages::full()),
         Err(failure) => failure,
@@ -71,7 +70,7 @@ fn attempt(
         .tempdir_in(temporary);
     let outside = outside.map_err(|error| Error::io("make a directory in", temporary, error))?;
     let launcher = launcher.with_policy(probe_policy(mode, network, outside.path()));
-    // Where the network is open, a listener may be reached.
+    // With an open network the listener may be reached.
     let listener = match network {
         true => None,
         false => TcpListener::bind(("127.0.0.1", 0)).ok(),
@@ -103,13 +102,11 @@ fn attempt(
         Some(JobEnd::NoWalls(failure)) => Err(failure),
         Some(JobEnd::CannotStart(what)) => Err(escaped(&what)),
         Some(JobEnd::Exited(_) | JobEnd::Signalled(_) | JobEnd::TimedOut | JobEnd::Limit(_))
-        | None => Err(escaped(
-            "what was started behind the walls ended without a word",
-        )),
+        | None => Err(escaped("the program in the sandbox ended without a report")),
     })
 }
 
-/// The smallest walls: nothing that differs from run to run.
+/// The smallest policy: nothing that differs between runs.
 fn probe_policy(mode: SandboxMode, network: bool, outside: &Path) -> SandboxPolicy {
     let (tmp, home) = match mode {
         SandboxMode::Reduced => (outside.join("tmp"), outside.join("home")),

@@ -1,4 +1,4 @@
-//! The last steps before a command starts, in the process that becomes it: limits, privileges, Landlock, seccomp.
+//! Restricts the process that becomes the command: limits, privileges, Landlock, seccomp.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +12,7 @@ use crate::process::sandbox::failure::{SandboxFailure, SandboxLayer};
 use crate::process::sandbox::policy::{SandboxMode, SandboxPolicy};
 use crate::process::sandbox::{landlock, seccomp};
 
-/// Restricts this process and all that it will start.
+/// Restricts this process and everything that it starts.
 pub(super) fn restrict(policy: &SandboxPolicy) -> Result<(), SandboxFailure> {
     limit(policy)?;
     drop_privileges()?;
@@ -28,15 +28,14 @@ fn failure(step: &str, errno: Errno) -> SandboxFailure {
 }
 
 fn limit(policy: &SandboxPolicy) -> Result<(), SandboxFailure> {
-    // Its init counts as well; without a user namespace everything that the user runs does.
+    // The init counts, too; without a user namespace so do all processes of the user.
     let others = if policy.mode == SandboxMode::Reduced {
         processes_of_the_user()
     } else {
         1
     };
     let limits = [
-        // Less than the smallest dump; and 1 is the one number that also keeps the kernel from handing a dump to the
-        // program that collects them on the host.
+        // Smaller than any dump. The kernel does not pipe a dump to the host's core handler if the limit is exactly 1.
         (Resource::Core, 1),
         (Resource::Fsize, policy.limits.file_size),
         (
@@ -60,7 +59,7 @@ fn limit(policy: &SandboxPolicy) -> Result<(), SandboxFailure> {
     Ok(())
 }
 
-/// How many processes and threads the user has now. Root's are not counted, for the kernel does not either.
+/// How many processes and threads the user has now; 0 for root, which the kernel does not limit.
 fn processes_of_the_user() -> u64 {
     let user = geteuid();
     if user.is_root() {
@@ -83,13 +82,13 @@ fn processes_of_the_user() -> u64 {
         .sum()
 }
 
-/// Gives up every capability, for good.
+/// Drops every capability irrevocably.
 fn drop_privileges() -> Result<(), SandboxFailure> {
     for number in 0..u64::BITS {
         match remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << number)) {
             Ok(()) => {}
-            // The kernel knows no more of them; or who may not drop one has none, and the next steps see to it that
-            // none can be won.
+            // INVAL: the kernel has no further capabilities. PERM: this process has none to drop, and the next steps
+            // ensure that it cannot gain any.
             Err(Errno::INVAL | Errno::PERM) => break,
             Err(errno) => return Err(failure("drop a capability", errno)),
         }

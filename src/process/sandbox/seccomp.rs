@@ -1,9 +1,8 @@
-//! The system calls that are refused, because something outside could be reached by them or because they are the way
-//! to much that was wrong in kernels.
+//! Refuses system calls that reach outside the sandbox, or that have a history of kernel bugs.
 //!
-//! Most answer EPERM. `clone3` and `openat2` answer ENOSYS, for their flags cannot be seen here, and everybody then uses
-//! `clone` and `openat`, whose can; so do the numbers of the x32 interface, which the rules do not know. A foreign
-//! architecture is killed.
+//! Most fail with EPERM. `clone3` and `openat2` fail with ENOSYS: a filter cannot see their flags, and programs fall back
+//! to `clone` and `openat`. So do the x32 system calls, which the rules do not cover. A process of a foreign architecture
+//! is killed.
 
 use std::collections::BTreeMap;
 
@@ -64,11 +63,11 @@ const REFUSED: [c_long; 45] = [
     libc::SYS_acct,
     libc::SYS_syslog,
     libc::SYS_vhangup,
-    // open_tree_attr, which the library does not know yet
+    // open_tree_attr, which libc does not define yet
     467,
 ];
-/// Refused where these are shared with the whole system, for want of a namespace.
-const SHARED: [c_long; 20] = [
+/// Refused without an IPC namespace: these objects are shared with the whole system.
+const SYSTEM_WIDE: [c_long; 20] = [
     libc::SYS_shmget,
     libc::SYS_shmat,
     libc::SYS_shmctl,
@@ -90,8 +89,8 @@ const SHARED: [c_long; 20] = [
     libc::SYS_process_madvise,
     libc::SYS_process_mrelease,
 ];
-/// Calls whose first argument is a process; another than oneself is refused where all can be seen.
-const ON_A_PROCESS: [c_long; 6] = [
+/// Calls whose first argument is a pid; only the caller itself is allowed without a PID namespace.
+const ON_PROCESSES: [c_long; 6] = [
     libc::SYS_sched_setaffinity,
     libc::SYS_sched_setattr,
     libc::SYS_sched_setparam,
@@ -108,30 +107,30 @@ const NAMESPACES: [c_int; 7] = [
     libc::CLONE_NEWPID,
     libc::CLONE_NEWNET,
 ];
-/// Puts characters into a terminal's input, or does as much on a console.
-const OF_TERMINALS: [u64; 2] = [0x5412, 0x541C];
-/// The bit of a file's mode that makes whoever runs it its owner; out there it would work.
-const SET_USER: u64 = 0o4000;
-/// Calls that set a mode, and which argument it is.
-const OF_MODES: [(c_long, u8); 4] = [
+/// TIOCSTI puts characters into a terminal's input, TIOCLINUX does so on a console.
+const TERMINAL_REQUESTS: [u64; 2] = [0x5412, 0x541C];
+/// The set-user-ID bit: such a file would work outside.
+const SET_USER_ID: u64 = 0o4000;
+/// Calls that set a mode, and the index of that argument.
+const MODE_CALLS: [(c_long, u8); 4] = [
     (libc::SYS_fchmod, 1),
     (libc::SYS_fchmodat, 2),
     (libc::SYS_mknodat, 2),
-    // fchmodat2, which the library does not know yet
+    // fchmodat2, which libc does not define yet
     (452, 2),
 ];
 #[cfg(target_arch = "x86_64")]
-const OF_MODES_BY_NAME: [(c_long, u8); 3] = [
+const MODE_CALLS_X86: [(c_long, u8); 3] = [
     (libc::SYS_chmod, 1),
     (libc::SYS_mknod, 1),
     (libc::SYS_creat, 1),
 ];
 #[cfg(not(target_arch = "x86_64"))]
-const OF_MODES_BY_NAME: [(c_long, u8); 0] = [];
-/// The first number of the x32 interface; elsewhere no number is as large.
-const X32: u32 = 0x4000_0000;
+const MODE_CALLS_X86: [(c_long, u8); 0] = [];
+/// The first x32 system call; other architectures have no number as large.
+const X32_FIRST: u32 = 0x4000_0000;
 
-/// Restricts this process; `scopes` is whether sockets of others are out of reach in another way.
+/// Restricts this process. `scopes`: Landlock already keeps abstract sockets of others out of reach.
 pub(super) fn restrict(policy: &SandboxPolicy, scopes: bool) -> Result<(), SandboxFailure> {
     let failure = |what: String| SandboxFailure {
         layer: SandboxLayer::Seccomp,
@@ -150,41 +149,48 @@ type SeccompRules = BTreeMap<i64, Vec<SeccompRule>>;
 
 fn program(policy: &SandboxPolicy, scopes: bool) -> Result<BpfProgram, BackendError> {
     let mut rules: SeccompRules = REFUSED.into_iter().map(|call| (call, Vec::new())).collect();
-    let of_clone = NAMESPACES.map(|flag| rule(&[(0, Dword, MaskedEq(flag as u64), flag as u64)]));
+    let clone_rules =
+        NAMESPACES.map(|flag| rule(&[(0, Dword, MaskedEq(flag as u64), flag as u64)]));
     rules.insert(
         libc::SYS_clone,
-        of_clone.into_iter().collect::<Result<_, _>>()?,
+        clone_rules.into_iter().collect::<Result<_, _>>()?,
     );
-    let of_ioctl = OF_TERMINALS.map(|request| rule(&[(1, Dword, Eq, request)]));
+    let ioctl_rules = TERMINAL_REQUESTS.map(|request| rule(&[(1, Dword, Eq, request)]));
     rules.insert(
         libc::SYS_ioctl,
-        of_ioctl.into_iter().collect::<Result<_, _>>()?,
+        ioctl_rules.into_iter().collect::<Result<_, _>>()?,
     );
-    for (call, argument) in OF_MODES.into_iter().chain(OF_MODES_BY_NAME) {
+    for (call, argument) in MODE_CALLS.into_iter().chain(MODE_CALLS_X86) {
         rules.insert(
             call,
-            vec![rule(&[(argument, Dword, MaskedEq(SET_USER), SET_USER)])?],
+            vec![rule(&[(
+                argument,
+                Dword,
+                MaskedEq(SET_USER_ID),
+                SET_USER_ID,
+            )])?],
         );
     }
-    rules.insert(libc::SYS_openat, of_open(2)?);
+    rules.insert(libc::SYS_openat, open_rules(2)?);
     #[cfg(target_arch = "x86_64")]
-    rules.insert(libc::SYS_open, of_open(1)?);
-    rules.insert(libc::SYS_socket, of_socket(policy, scopes)?);
+    rules.insert(libc::SYS_open, open_rules(1)?);
+    rules.insert(libc::SYS_socket, socket_rules(policy, scopes)?);
     #[cfg(target_arch = "x86_64")]
     rules.extend([libc::SYS_iopl, libc::SYS_ioperm].map(|call| (call, Vec::new())));
     if policy.mode == SandboxMode::Reduced {
-        add_rules_among_others(&mut rules)?;
+        add_reduced_rules(&mut rules)?;
     }
     let architecture = TargetArch::try_from(std::env::consts::ARCH)?;
     let refuse = SeccompAction::Errno(libc::EPERM as u32);
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, architecture)?;
-    Ok([opening(), BpfProgram::try_from(filter)?].concat())
+    Ok([enosys_rules(), BpfProgram::try_from(filter)?].concat())
 }
 
-/// Opens that make a file with such a mode; `flags` is the argument before it, and without these it is no mode.
-fn of_open(flags: u8) -> Result<Vec<SeccompRule>, BackendError> {
+/// Opens that create a set-user-ID file. `flags` is the index of the flags; the mode follows, and counts only if the
+/// flags create a file.
+fn open_rules(flags: u8) -> Result<Vec<SeccompRule>, BackendError> {
     const TEMPORARY: u64 = 0o20_000_000;
-    let mode = (flags + 1, Dword, MaskedEq(SET_USER), SET_USER);
+    let mode = (flags + 1, Dword, MaskedEq(SET_USER_ID), SET_USER_ID);
     let making = [libc::O_CREAT as u64, TEMPORARY];
     making
         .into_iter()
@@ -192,13 +198,13 @@ fn of_open(flags: u8) -> Result<Vec<SeccompRule>, BackendError> {
         .collect()
 }
 
-/// The families of sockets: unix and inet ones in namespaces, without them none, or inet ones alone.
-fn of_socket(policy: &SandboxPolicy, scopes: bool) -> Result<Vec<SeccompRule>, BackendError> {
+/// The allowed socket families: unix and inet in namespaces; in reduced mode none, or inet if the network is open.
+fn socket_rules(policy: &SandboxPolicy, scopes: bool) -> Result<Vec<SeccompRule>, BackendError> {
     let is_reduced = policy.mode == SandboxMode::Reduced;
     if is_reduced && !policy.network {
         return Ok(Vec::new());
     }
-    // In the network of the host there are abstract sockets of the session, which no mount hides.
+    // The host's network namespace contains abstract sockets of the session, which no mount hides.
     let has_unix = !is_reduced && (!policy.network || scopes);
     let mut allowed = vec![libc::AF_INET, libc::AF_INET6];
     allowed.extend(has_unix.then_some(libc::AF_UNIX));
@@ -209,11 +215,11 @@ fn of_socket(policy: &SandboxPolicy, scopes: bool) -> Result<Vec<SeccompRule>, B
     Ok(vec![rule(&others)?])
 }
 
-/// What is refused where the processes of others can be seen.
-fn add_rules_among_others(rules: &mut SeccompRules) -> Result<(), BackendError> {
-    const OF_A_PROCESS: u64 = 1;
-    rules.extend(SHARED.map(|call| (call, Vec::new())));
-    for call in ON_A_PROCESS {
+/// Rules for reduced mode, where the processes of others are visible.
+fn add_reduced_rules(rules: &mut SeccompRules) -> Result<(), BackendError> {
+    const IOPRIO_WHO_PROCESS: u64 = 1;
+    rules.extend(SYSTEM_WIDE.map(|call| (call, Vec::new())));
+    for call in ON_PROCESSES {
         rules.insert(call, vec![rule(&[(0, Dword, Ne, 0)])?]);
     }
     rules.insert(
@@ -227,14 +233,14 @@ fn add_rules_among_others(rules: &mut SeccompRules) -> Result<(), BackendError> 
     rules.insert(
         libc::SYS_ioprio_set,
         vec![
-            rule(&[(0, Dword, Ne, OF_A_PROCESS)])?,
+            rule(&[(0, Dword, Ne, IOPRIO_WHO_PROCESS)])?,
             rule(&[(1, Dword, Ne, 0)])?,
         ],
     );
     Ok(())
 }
 
-/// A rule that holds where all of its conditions do: argument, how much of it counts, comparison, value.
+/// A rule that matches if all of its conditions do: argument, its size, comparison, value.
 fn rule(
     conditions: &[(u8, SeccompCmpArgLen, SeccompCmpOp, u64)],
 ) -> Result<SeccompRule, BackendError> {
@@ -245,19 +251,19 @@ fn rule(
     SeccompRule::new(conditions.iter().map(condition).collect::<Result<_, _>>()?)
 }
 
-/// The beginning of the program: what answers ENOSYS. Jumps are relative, so the rest follows as it is.
-fn opening() -> BpfProgram {
+/// The beginning of the program: the calls that fail with ENOSYS. Jumps are relative, so the rest follows unchanged.
+fn enosys_rules() -> BpfProgram {
     const LOAD: u16 = 0x20;
     const AT_LEAST: u16 = 0x35;
     const EQUAL: u16 = 0x15;
     const RETURN: u16 = 0x06;
     const ERROR: u32 = 0x0005_0000;
-    let step = |code, jt, jf, k| sock_filter { code, jt, jf, k };
+    let instruction = |code, jt, jf, k| sock_filter { code, jt, jf, k };
     vec![
-        step(LOAD, 0, 0, 0),
-        step(AT_LEAST, 2, 0, X32),
-        step(EQUAL, 1, 0, libc::SYS_clone3 as u32),
-        step(EQUAL, 0, 1, libc::SYS_openat2 as u32),
-        step(RETURN, 0, 0, ERROR | libc::ENOSYS as u32),
+        instruction(LOAD, 0, 0, 0),
+        instruction(AT_LEAST, 2, 0, X32_FIRST),
+        instruction(EQUAL, 1, 0, libc::SYS_clone3 as u32),
+        instruction(EQUAL, 0, 1, libc::SYS_openat2 as u32),
+        instruction(RETURN, 0, 0, ERROR | libc::ENOSYS as u32),
     ]
 }

@@ -1,31 +1,33 @@
-//! The few calls that have no safe form: a fork into new namespaces, and letting go of every descriptor.
+//! System calls without a safe wrapper: a fork into new namespaces, closing every descriptor, mount attributes.
 //!
-//! The keeper has one thread, and that is what makes a fork harmless: no lock is held by somebody who is not there in
-//! the child.
+//! The supervisor has one thread, so a fork is harmless: no other thread can hold a lock that the child needs.
 
+use std::ffi::CString;
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use rustix::process::Pid;
 
-/// Which of the two one is after a fork.
+/// The two processes after a fork.
 pub(super) enum ForkSide {
     Parent(Pid),
     Child,
 }
 
-/// Namespaces that a forked child gets as its own.
+/// The namespaces that are created for a forked child.
 #[derive(Clone, Copy)]
 pub(super) struct NamespaceFlags(libc::c_int);
 
 impl NamespaceFlags {
     pub(super) const NONE: NamespaceFlags = NamespaceFlags(0);
-    /// All but the network.
+    /// All except the network.
     pub(super) const ALL: NamespaceFlags = NamespaceFlags(
         libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC,
     );
     pub(super) const NETWORK: NamespaceFlags = NamespaceFlags(libc::CLONE_NEWNET);
-    /// Processes and mounts alone; the child's parent is the parent of whoever forks.
+    /// Only PID and mount; the child's parent is that of the forking process.
     pub(super) const MEMBER: NamespaceFlags =
         NamespaceFlags(libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_PARENT);
 
@@ -34,12 +36,11 @@ impl NamespaceFlags {
     }
 }
 
-/// Forks.
 #[expect(unsafe_code, reason = "there is no safe fork")]
 pub(super) fn fork(flags: NamespaceFlags) -> io::Result<ForkSide> {
     debug_assert!(fs::read_dir("/proc/self/task").map_or(1, Iterator::count) == 1);
-    // SAFETY: this process has one thread, so the child finds every lock free and every structure whole. Without a
-    // stack of its own and without CLONE_VM it is an ordinary fork; the unused arguments are zero in any order.
+    // SAFETY: this process has one thread, so the child finds every lock free and every structure consistent. Without a
+    // stack argument and without CLONE_VM this is an ordinary fork; the unused arguments are zero in any order.
     let pid = unsafe {
         libc::syscall(
             libc::SYS_clone,
@@ -59,14 +60,14 @@ pub(super) fn fork(flags: NamespaceFlags) -> io::Result<ForkSide> {
     }
 }
 
-/// Closes every descriptor above the three but one.
+/// Closes every descriptor above stderr except one.
 #[expect(
     unsafe_code,
-    reason = "what others own in this copy of the process is closed behind their backs"
+    reason = "closes descriptors that other values own in this copy of the process"
 )]
 pub(super) fn close_all_but(kept: u32) {
     let close = |first: u32, last: u32| {
-        // SAFETY: the caller goes on to reap and to exit; nobody who owned one of them runs in this process again.
+        // SAFETY: the caller only reaps and exits; no owner of a closed descriptor is used again in this process.
         unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
     };
     if 3 < kept {
@@ -75,7 +76,7 @@ pub(super) fn close_all_but(kept: u32) {
     close(kept + 1, u32::MAX);
 }
 
-/// Attributes of mounts, as `mount_setattr` has them.
+/// Mount attributes of `mount_setattr`.
 #[derive(Clone, Copy)]
 pub(super) struct MountAttributeFlags(u64);
 
@@ -90,45 +91,42 @@ impl MountAttributeFlags {
     }
 }
 
-/// How far a change of attributes reaches.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// Which mounts a change applies to.
+#[derive(Clone, Copy)]
 pub(super) enum MountReach {
     ThisMount,
     AllBelow,
 }
 
+/// `struct mount_attr` of the kernel.
+#[repr(C)]
+struct MountAttributes {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    user_namespace: u64,
+}
+
 /// Sets and clears attributes of a mount.
-#[expect(
-    unsafe_code,
-    reason = "the call is younger than the libraries that wrap it"
-)]
+#[expect(unsafe_code, reason = "no library wraps mount_setattr")]
 pub(super) fn set_attributes(
-    place: &std::path::Path,
+    path: &Path,
     set: MountAttributeFlags,
     clear: MountAttributeFlags,
     reach: MountReach,
 ) -> io::Result<()> {
-    use std::os::unix::ffi::OsStrExt;
-    #[repr(C)]
-    struct MountAttributes {
-        set: u64,
-        clear: u64,
-        propagation: u64,
-        user_namespace: u64,
-    }
-    let path = std::ffi::CString::new(place.as_os_str().as_bytes())?;
+    let path = CString::new(path.as_os_str().as_bytes())?;
     let attributes = MountAttributes {
         set: set.0,
         clear: clear.0,
         propagation: 0,
         user_namespace: 0,
     };
-    let flags = if reach == MountReach::AllBelow {
-        libc::AT_RECURSIVE
-    } else {
-        0
+    let flags = match reach {
+        MountReach::AllBelow => libc::AT_RECURSIVE,
+        MountReach::ThisMount => 0,
     };
-    // SAFETY: path and attributes live as long as the call, and the size is the structure's own.
+    // SAFETY: path and attributes live during the call, and the size is that of the structure.
     let done = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -139,9 +137,8 @@ pub(super) fn set_attributes(
             size_of::<MountAttributes>(),
         )
     };
-    if done == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
+    match done {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }

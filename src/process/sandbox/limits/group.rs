@@ -1,4 +1,4 @@
-//! The watch over children that stay: those that share a workspace share the limits, and one thread looks after them.
+//! Watches long-lived children: those that share a workspace share the limits, and one thread that checks them.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use crate::process::sandbox::policy::SandboxPolicy;
 static GROUPS: Mutex<Vec<WatchedGroup>> = Mutex::new(Vec::new());
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// Children that share a workspace. It is there as long as it has members.
+/// Children that share a workspace. Removed with its last member.
 struct WatchedGroup {
     number: u64,
     workspace: PathBuf,
@@ -29,7 +29,7 @@ struct GroupMember {
     broken: Arc<Mutex<Option<String>>>,
 }
 
-/// A child that is watched, for as long as this is there.
+/// A child is watched until this is dropped.
 #[derive(Debug)]
 pub struct WatchGuard {
     workspace: PathBuf,
@@ -76,7 +76,7 @@ impl WatchGuard {
         })
     }
 
-    /// Returns the limit that the child was ended for, in words.
+    /// The limit that the child was killed for.
     pub fn broken(&self) -> Option<String> {
         self.broken
             .lock()
@@ -111,38 +111,38 @@ fn groups() -> MutexGuard<'static, Vec<WatchedGroup>> {
     GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Looks at a group from time to time, until it is gone.
+/// Checks a group periodically, until it is removed.
 fn watch_group(number: u64) {
     loop {
         thread::park_timeout(INTERVAL);
         match groups().iter_mut().find(|group| group.number == number) {
-            Some(group) => group.look(),
+            Some(group) => group.check(),
             None => return,
         }
     }
 }
 
 impl WatchedGroup {
-    fn look(&mut self) {
+    fn check(&mut self) {
         let supervisors: Vec<Pid> = self
             .members
             .iter()
             .map(|member| member.supervisor.pid)
             .collect();
-        let Some(broken) = self.watch.look(&supervisors) else {
+        let Some(broken) = self.watch.check(&supervisors) else {
             return;
         };
-        if broken.culprit < self.members.len() {
-            self.members.remove(broken.culprit).end(broken.words);
+        if broken.tree < self.members.len() {
+            self.members.remove(broken.tree).end(broken.message);
         }
-        // What it left counts no more: the others, and whoever tidies up, begin anew.
+        // The others are not charged for what it left: the watch begins again.
         self.watch = LimitWatch::begin(&self.policy);
     }
 }
 
 impl GroupMember {
-    fn end(self, words: String) {
-        *self.broken.lock().unwrap_or_else(PoisonError::into_inner) = Some(words);
+    fn end(self, broken: String) {
+        *self.broken.lock().unwrap_or_else(PoisonError::into_inner) = Some(broken);
         self.supervisor.end_now();
     }
 }

@@ -1,8 +1,7 @@
-//! Counts what has been added to a tree of files since a moment, without a list of what was there before.
+//! Counts what was added to a directory tree since a point in time, without a list of what existed before.
 //!
-//! A file that was born later is new; one that was only changed later is told apart, for how much of it is new cannot
-//! be seen. Links are not followed, other file systems not entered, and a tree that is made to be endless is left at a
-//! fixed depth.
+//! A file that was created later is new. One that was only changed later is counted separately, since it is unknown how
+//! much of it is new. Symlinks are not followed, other file systems not entered, and the depth is limited.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Statx, StatxFlags, openat, statx};
 
-/// Folders deeper than this are counted, but not looked into.
+/// Directories deeper than this are counted, but not entered.
 const MAX_DEPTH: usize = 256;
 const BLOCK: u64 = 512;
 
@@ -21,17 +20,17 @@ const BLOCK: u64 = 512;
 pub(super) struct Growth {
     pub(super) new_files: u64,
     pub(super) new_bytes: u64,
-    /// All bytes of files that were there before and have changed.
+    /// All bytes of files that existed before and have changed.
     pub(super) changed_bytes: u64,
 }
 
-/// A folder on the way from the top, and those in it that wait.
+/// An open directory, and its subdirectories that are not yet counted.
 struct GrowthLevel {
     handle: OwnedFd,
     folders: Vec<CString>,
 }
 
-/// Counts what has been added below `top` since `begun`, or some of it where it is not wanted any more.
+/// Counts what was added below `top` since `begun`; stops early as soon as `is_wanted` is false.
 pub(super) fn count(top: &Path, begun: SystemTime, is_wanted: &AtomicBool) -> Growth {
     let since = begun.duration_since(UNIX_EPOCH).unwrap_or_default();
     let since = (
@@ -46,7 +45,7 @@ pub(super) fn count(top: &Path, begun: SystemTime, is_wanted: &AtomicBool) -> Gr
     let top = openat(CWD, top, flags, Mode::empty()).ok();
     let device = top
         .as_ref()
-        .and_then(|top| look(top, c""))
+        .and_then(|top| stat(top, c""))
         .map(|found| device(&found));
     let mut levels: Vec<GrowthLevel> = top
         .into_iter()
@@ -66,7 +65,7 @@ pub(super) fn count(top: &Path, begun: SystemTime, is_wanted: &AtomicBool) -> Gr
     counted
 }
 
-/// Counts what is directly in a folder, and returns it with the folders in it.
+/// Counts the entries of a directory, and returns it with its subdirectories.
 fn level(
     handle: OwnedFd,
     on: Option<(u32, u32)>,
@@ -79,7 +78,7 @@ fn level(
         if name == c"." || name == c".." {
             continue;
         }
-        let Some(found) = look(&handle, name).filter(|found| Some(device(found)) == on) else {
+        let Some(found) = stat(&handle, name).filter(|found| Some(device(found)) == on) else {
             continue;
         };
         add(&found, since, counted);
@@ -107,7 +106,7 @@ fn add(found: &Statx, since: (i64, u32), counted: &mut Growth) {
     }
 }
 
-fn look(folder: impl AsFd, name: &std::ffi::CStr) -> Option<Statx> {
+fn stat(folder: impl AsFd, name: &std::ffi::CStr) -> Option<Statx> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT;
     statx(
         folder,
@@ -132,7 +131,7 @@ mod tests {
     use super::{Growth, count};
 
     #[test]
-    fn what_is_new_is_counted_and_nothing_else() {
+    fn only_new_files_are_counted() {
         let (top, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::write(outside.path().join("large"), vec![1; 1 << 20]).unwrap();
         fs::create_dir_all(top.path().join("a/b")).unwrap();
@@ -154,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_without_end_has_one_here() {
+    fn the_depth_is_limited() {
         let top = tempfile::tempdir().unwrap();
         let deep = top.path().join("x/".repeat(1000));
         fs::create_dir_all(&deep).unwrap();

@@ -1,8 +1,7 @@
-//! Watches what children use up, where no limit of the kernel counts it for a whole tree.
+//! Watches resources that the kernel does not limit for a whole process tree.
 //!
-//! Every look is cheap: a question to the file system, and a few numbers of each process. Only where those say that
-//! something was done are the files counted, in a thread of its own that rests far longer than it works. Nobody tells
-//! when a limit is broken, so this is the one place that asks in turns.
+//! Each check is cheap: a `statvfs`, and a few numbers of each process. Files are counted only if those show activity, in
+//! a thread that rests far longer than it works. No event signals that a limit is exceeded, so this polls.
 
 pub mod group;
 mod growth;
@@ -23,43 +22,43 @@ use crate::process::sandbox::limits::growth::Growth;
 use crate::process::sandbox::limits::usage::ProcessUsage;
 use crate::process::sandbox::policy::{ResourceLimits, SandboxPolicy};
 
-/// How often one looks.
+/// The time between two checks.
 pub const INTERVAL: Duration = Duration::from_millis(250);
-/// A count rests this many times longer than it took, and less where a limit seems to be broken.
+/// The pause after a count, as a multiple of its duration; the shorter one if a limit seems exceeded.
 const REST: u32 = 20;
 const SHORT_REST: u32 = 3;
-/// How long the last count may take, and where a limit seems to be broken.
+/// How long the last count may take; the longer one if a limit seems exceeded.
 const PATIENCE: Duration = Duration::from_millis(100);
 const LONG_PATIENCE: Duration = Duration::from_secs(60);
 
-/// The watch over some trees of processes that share a workspace.
+/// Watches process trees that share a workspace.
 #[derive(Debug)]
 pub struct LimitWatch {
     limits: ResourceLimits,
     workspace: PathBuf,
-    /// The real directory of the private places, where the kernel does not bound their size.
+    /// The real directory of the private directories, if the kernel does not limit their size.
     private: Option<PathBuf>,
     begun: SystemTime,
     at_start: Option<DiskSpace>,
     counting: Option<GrowthCount>,
-    /// When the last count ended, how long it took, and what the trees had worked by its beginning.
+    /// When the last count ended, its duration, and the CPU time of the trees when it began.
     last_count: (Instant, Duration, u64),
-    /// Whether there was a count since they were last seen to work: work is told in steps that hide the last of it.
+    /// Whether a count was made after the last activity: CPU time has a resolution that can hide the last of it.
     is_settled: bool,
-    /// What each tree had worked at the last look.
-    worked: Vec<u64>,
+    /// The CPU time of each tree at the last check.
+    cpu: Vec<u64>,
 }
 
-/// A limit that is broken.
+/// A limit that was exceeded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokenLimit {
-    /// The limit and the number, in words.
-    pub words: String,
-    /// Which of the trees it was, or most likely was.
-    pub culprit: usize,
+    /// The limit and the number.
+    pub message: String,
+    /// The index of the tree that exceeded it, or most likely did.
+    pub tree: usize,
 }
 
-/// What a file system has left, and what is in use of it.
+/// Usage of a file system.
 #[derive(Debug, Clone, Copy)]
 struct DiskSpace {
     used: u64,
@@ -67,12 +66,12 @@ struct DiskSpace {
     files: u64,
 }
 
-/// A count under way; it ends early when this is dropped.
+/// A count in progress; dropping it ends the count early.
 #[derive(Debug)]
 struct GrowthCount {
     result: Receiver<(Growth, Growth)>,
     begun: Instant,
-    worked: u64,
+    cpu: u64,
     is_wanted: Arc<AtomicBool>,
 }
 
@@ -83,7 +82,7 @@ impl Drop for GrowthCount {
 }
 
 impl LimitWatch {
-    /// Begins a watch: what grows from now on counts.
+    /// Begins a watch: growth from now on counts.
     pub fn begin(policy: &SandboxPolicy) -> LimitWatch {
         let workspace = policy.write.first().cloned().unwrap_or_default();
         LimitWatch {
@@ -91,63 +90,62 @@ impl LimitWatch {
             at_start: space(&workspace),
             workspace,
             private: policy.private.clone(),
-            begun: now_of_files(),
+            begun: file_clock(),
             counting: None,
             last_count: (Instant::now(), Duration::ZERO, 0),
             is_settled: true,
-            worked: Vec::new(),
+            cpu: Vec::new(),
         }
     }
 
-    /// Looks at everything below `keepers` and returns which limit is broken, if one is.
-    pub fn look(&mut self, supervisors: &[Pid]) -> Option<BrokenLimit> {
+    /// Checks the process trees of supervisors, and returns a limit that is exceeded.
+    pub fn check(&mut self, supervisors: &[Pid]) -> Option<BrokenLimit> {
         let now = space(&self.workspace);
         let usages: Vec<ProcessUsage> = supervisors
             .iter()
             .map(|supervisor| usage::of_tree(*supervisor))
             .collect();
         let busiest = self.busiest(&usages);
-        let of_space = self.reserve(now).or_else(|| self.growth(now, &usages));
-        let of_space = of_space.map(|words| BrokenLimit {
-            words,
-            culprit: busiest,
+        let of_disk = self.reserve(now).or_else(|| self.growth(now, &usages));
+        let of_disk = of_disk.map(|message| BrokenLimit {
+            message,
+            tree: busiest,
         });
-        of_space
+        of_disk
             .or_else(|| self.memory(supervisors, &usages))
             .or_else(|| self.tasks(&usages))
     }
 
-    /// Returns which limit of space is broken once the children have ended: what is quick is done between two looks.
-    pub fn look_back(&mut self) -> Option<String> {
+    /// Returns a disk limit that is exceeded after the children have ended: a fast one fits between two checks.
+    pub fn check_after_end(&mut self) -> Option<String> {
         let now = space(&self.workspace);
-        if let Some(words) = self.reserve(now) {
-            return Some(words);
+        if let Some(message) = self.reserve(now) {
+            return Some(message);
         }
         let patience = if self.seems_broken(now) {
             LONG_PATIENCE
         } else {
             PATIENCE
         };
-        self.count(0);
+        self.start_count(0);
         let (workspace, private) = self.counting.take()?.result.recv_timeout(patience).ok()?;
-        self.judge(workspace, private, now)
+        self.exceeded(workspace, private, now)
     }
 
-    /// Which tree has worked most since the last look.
+    /// The tree that used most CPU time since the last check.
     fn busiest(&mut self, usages: &[ProcessUsage]) -> usize {
         let before = std::mem::replace(
-            &mut self.worked,
-            usages.iter().map(|usage| usage.worked).collect(),
+            &mut self.cpu,
+            usages.iter().map(|usage| usage.cpu).collect(),
         );
-        let work = |index: usize| {
-            self.worked[index].saturating_sub(before.get(index).copied().unwrap_or(0))
-        };
+        let work =
+            |index: usize| self.cpu[index].saturating_sub(before.get(index).copied().unwrap_or(0));
         (0..usages.len())
             .max_by_key(|index| work(*index))
             .unwrap_or(0)
     }
 
-    /// Free space may not fall below the reserve; where it was below from the start, not below half of that.
+    /// Free space must not fall below the reserve; if it was below at the start, not below half of that.
     fn reserve(&self, now: Option<DiskSpace>) -> Option<String> {
         let (start, now) = self.at_start.zip(now)?;
         let least = if self.limits.reserve <= start.free {
@@ -155,14 +153,14 @@ impl LimitWatch {
         } else {
             start.free / 2
         };
-        let words = || {
+        let message = || {
             format!(
                 "free disk space fell to {}, and {} have to stay free",
                 size(now.free),
                 size(least)
             )
         };
-        (now.free < least).then(words)
+        (now.free < least).then(message)
     }
 
     fn memory(&self, supervisors: &[Pid], usages: &[ProcessUsage]) -> Option<BrokenLimit> {
@@ -170,19 +168,18 @@ impl LimitWatch {
         if usages.iter().map(|usage| usage.memory).sum::<u64>() <= limit {
             return None;
         }
-        // What processes share was counted for each of them.
+        // The sum counts shared memory for each process.
         let exact: Vec<u64> = supervisors
             .iter()
             .map(|supervisor| usage::exact_memory(*supervisor))
             .collect();
         let sum = exact.iter().sum();
-        let culprit = (0..exact.len())
+        let tree = (0..exact.len())
             .max_by_key(|index| exact[*index])
             .unwrap_or(0);
-        let words = || broken("memory in use grew to", &size(sum), &size(limit), "memory");
         (limit < sum).then(|| BrokenLimit {
-            words: words(),
-            culprit,
+            message: broken("memory in use grew to", &size(sum), &size(limit), "memory"),
+            tree,
         })
     }
 
@@ -191,20 +188,17 @@ impl LimitWatch {
             usages.iter().map(|usage| usage.tasks).sum::<u64>(),
             self.limits.processes,
         );
-        let culprit = (0..usages.len())
+        let tree = (0..usages.len())
             .max_by_key(|index| usages[*index].tasks)
             .unwrap_or(0);
-        let words = || {
-            broken(
+        (limit < sum).then(|| BrokenLimit {
+            message: broken(
                 "there were",
                 &format!("{sum} processes and threads"),
                 &limit.to_string(),
                 "processes",
-            )
-        };
-        (limit < sum).then(|| BrokenLimit {
-            words: words(),
-            culprit,
+            ),
+            tree,
         })
     }
 
@@ -216,17 +210,24 @@ impl LimitWatch {
         if counted.is_some()
             && let Some(done) = self.counting.take()
         {
-            self.last_count = (Instant::now(), done.begun.elapsed(), done.worked);
+            self.last_count = (Instant::now(), done.begun.elapsed(), done.cpu);
         }
-        let broken = counted.and_then(|(workspace, private)| self.judge(workspace, private, now));
+        let broken =
+            counted.and_then(|(workspace, private)| self.exceeded(workspace, private, now));
         if broken.is_none() {
-            self.count_where_something_was_done(now, usages.iter().map(|usage| usage.worked).sum());
+            self.count_if_active(now, usages.iter().map(|usage| usage.cpu).sum());
         }
         broken
     }
 
-    fn judge(&self, workspace: Growth, private: Growth, now: Option<DiskSpace>) -> Option<String> {
-        // What was there before and has changed grew by no more than what is in use now and not in new files.
+    /// The disk limit that this growth exceeds.
+    fn exceeded(
+        &self,
+        workspace: Growth,
+        private: Growth,
+        now: Option<DiskSpace>,
+    ) -> Option<String> {
+        // Changed files grew by at most the space that was taken since the start and is not in new files.
         let taken = self.taken(now).map_or(u64::MAX, |(bytes, _)| bytes);
         let grown = workspace.new_bytes
             + workspace
@@ -251,17 +252,17 @@ impl LimitWatch {
                 "files",
             ));
         }
-        let words = || {
+        let message = || {
             format!(
                 "/tmp and home grew to {}, the limit is {}",
                 size(inside),
                 size(limits.private)
             )
         };
-        (limits.private < inside).then(words)
+        (limits.private < inside).then(message)
     }
 
-    /// What has been taken of the file system since the start, by whomever: bytes and files.
+    /// Bytes and files taken on the file system since the start, by any process.
     fn taken(&self, now: Option<DiskSpace>) -> Option<(u64, u64)> {
         let (start, now) = self.at_start.zip(now)?;
         Some((
@@ -270,31 +271,31 @@ impl LimitWatch {
         ))
     }
 
-    /// Whether so much has been taken since the start that it may have been more than the workspace may grow by.
+    /// Whether enough was taken since the start to exceed a limit of the workspace.
     fn seems_broken(&self, now: Option<DiskSpace>) -> bool {
         self.taken(now)
             .is_some_and(|(bytes, files)| self.limits.disk < bytes || self.limits.files < files)
     }
 
-    fn count_where_something_was_done(&mut self, now: Option<DiskSpace>, worked: u64) {
-        let (ended, took, worked_before) = self.last_count;
+    fn count_if_active(&mut self, now: Option<DiskSpace>, cpu: u64) {
+        let (ended, took, cpu_before) = self.last_count;
         let seems_broken = self.seems_broken(now);
         let rest = took * if seems_broken { SHORT_REST } else { REST };
-        // A file of any size is made in no time.
-        let is_idle = worked == worked_before && !seems_broken;
+        // A large file can be created without measurable CPU time.
+        let is_idle = cpu == cpu_before && !seems_broken;
         if self.counting.is_none() && !(is_idle && self.is_settled) && rest <= ended.elapsed() {
             self.is_settled = is_idle;
-            self.count(worked);
+            self.start_count(cpu);
         }
     }
 
-    fn count(&mut self, worked: u64) {
+    fn start_count(&mut self, cpu: u64) {
         let (send, result) = channel();
         let is_wanted = Arc::new(AtomicBool::new(true));
         let counting = GrowthCount {
             result,
             begun: Instant::now(),
-            worked,
+            cpu,
             is_wanted: Arc::clone(&is_wanted),
         };
         let (workspace, private, begun) =
@@ -306,7 +307,7 @@ impl LimitWatch {
                 .unwrap_or_default();
             let _ = send.send((of_workspace, of_private));
         };
-        // Without a thread there is no count this time, and the reserve holds.
+        // If the thread cannot start, this count is skipped; the reserve is still checked.
         if thread::Builder::new()
             .name("count".to_owned())
             .spawn(work)
@@ -317,15 +318,15 @@ impl LimitWatch {
     }
 }
 
-/// The time as new files get it: it goes in steps of a few milliseconds.
-fn now_of_files() -> SystemTime {
+/// The clock that the kernel uses for timestamps of files: coarser than `SystemTime::now`.
+fn file_clock() -> SystemTime {
     let now = clock_gettime(ClockId::RealtimeCoarse);
     let since_1970 = Duration::try_from(now).unwrap_or_default();
     SystemTime::UNIX_EPOCH + since_1970
 }
 
-fn space(place: &Path) -> Option<DiskSpace> {
-    let found = statvfs(place).ok()?;
+fn space(path: &Path) -> Option<DiskSpace> {
+    let found = statvfs(path).ok()?;
     Some(DiskSpace {
         used: found
             .f_blocks
@@ -340,7 +341,7 @@ fn broken(what: &str, number: &str, limit: &str, field: &str) -> String {
     format!("{what} {number}, the limit is {limit} (sandbox.limits.{field})")
 }
 
-/// Returns a number of bytes in the largest unit that it fills, with a digit after the point where there is one.
+/// Formats a number of bytes in its largest unit, with one decimal unless it is whole.
 pub fn size(bytes: u64) -> String {
     let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match units.into_iter().find(|(unit, _)| *unit <= bytes) {
@@ -355,7 +356,7 @@ mod tests {
     use super::size;
 
     #[test]
-    fn sizes_are_easy_to_read() {
+    fn sizes_have_the_largest_unit() {
         for (bytes, shown) in [
             (7, "7 bytes"),
             (1 << 10, "1 KiB"),

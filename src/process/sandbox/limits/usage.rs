@@ -1,4 +1,4 @@
-//! What a tree of processes uses, as `/proc` shows it from outside.
+//! The resources of a process tree, read from `/proc`.
 
 use std::collections::HashSet;
 use std::fs;
@@ -8,18 +8,18 @@ use rustix::process::Pid;
 
 use crate::process::process_tree;
 
-/// What the descendants of a process use.
+/// The resources of the descendants of a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ProcessUsage {
-    /// Resident bytes; what processes share counts for each.
+    /// Resident bytes; shared memory counts for each process.
     pub(super) memory: u64,
     /// Processes and threads.
     pub(super) tasks: u64,
-    /// Time on a processor, in ticks; of those that are gone, too.
-    pub(super) worked: u64,
+    /// CPU time in ticks, including that of reaped children.
+    pub(super) cpu: u64,
 }
 
-/// Returns what the descendants of a keeper use, the keeper not counted.
+/// The resources of a supervisor's descendants, without its own.
 pub(super) fn of_tree(supervisor: Pid) -> ProcessUsage {
     let mut all = ProcessUsage::default();
     for process in descendants(supervisor) {
@@ -29,22 +29,22 @@ pub(super) fn of_tree(supervisor: Pid) -> ProcessUsage {
         {
             all.memory += one.memory;
             all.tasks += one.tasks;
-            all.worked += one.worked;
+            all.cpu += one.cpu;
         }
     }
     all
 }
 
-/// Returns the resident bytes of the descendants of a keeper, what several share counted once; where the system does
-/// not say that, what a process has alone.
+/// The resident bytes of a supervisor's descendants, shared memory counted once; without `smaps_rollup`, what is not
+/// shared.
 pub(super) fn exact_memory(supervisor: Pid) -> u64 {
     descendants(supervisor)
         .into_iter()
-        .map(|process| shared_out(process).unwrap_or_else(|| own(process)))
+        .map(|process| proportional(process).unwrap_or_else(|| unshared(process)))
         .sum()
 }
 
-fn shared_out(process: u32) -> Option<u64> {
+fn proportional(process: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{process}/smaps_rollup")).ok()?;
     let kilobytes = text
         .lines()
@@ -56,7 +56,7 @@ fn shared_out(process: u32) -> Option<u64> {
         .map(|kilobytes| kilobytes << 10)
 }
 
-fn own(process: u32) -> u64 {
+fn unshared(process: u32) -> u64 {
     let text = fs::read_to_string(format!("/proc/{process}/statm")).unwrap_or_default();
     let mut pages = text
         .split(' ')
@@ -66,13 +66,13 @@ fn own(process: u32) -> u64 {
     resident.saturating_sub(shared) * page_size() as u64
 }
 
-/// Returns all descendants that can be seen now.
+/// All visible descendants.
 fn descendants(supervisor: Pid) -> Vec<u32> {
-    let supervisor = supervisor.as_raw_nonzero().get().unsigned_abs();
+    let supervisor = process_tree::number(supervisor);
     if fs::metadata(format!("/proc/{supervisor}/task/{supervisor}/children")).is_err() {
         return descendants_by_parents(supervisor);
     }
-    // A process that moves between two looks may be met twice.
+    // A process that is re-parented meanwhile can appear twice.
     let mut found = HashSet::new();
     let mut waiting = children(supervisor);
     while let Some(process) = waiting.pop() {
@@ -98,37 +98,36 @@ fn children(process: u32) -> Vec<u32> {
         .collect()
 }
 
-/// The same for a kernel that keeps no lists of children.
+/// The same for a kernel without `/proc/PID/task/TID/children`.
 fn descendants_by_parents(supervisor: u32) -> Vec<u32> {
-    let number = |pid: Pid| pid.as_raw_nonzero().get().unsigned_abs();
-    let mut line = HashSet::from([supervisor]);
+    let mut tree = HashSet::from([supervisor]);
     for entry in process_tree::processes() {
         if entry
             .parent
-            .is_some_and(|parent| line.contains(&number(parent)))
+            .is_some_and(|parent| tree.contains(&process_tree::number(parent)))
         {
-            line.insert(number(entry.pid));
+            tree.insert(process_tree::number(entry.pid));
         }
     }
-    line.remove(&supervisor);
-    line.into_iter().collect()
+    tree.remove(&supervisor);
+    tree.into_iter().collect()
 }
 
-/// Reads the numbers after the name, which is the process's own choice and may hold anything.
+/// Parses the numbers after the name, which the process chooses and may contain anything.
 fn parse(stat: &[u8]) -> Option<ProcessUsage> {
     let after_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
     let text = String::from_utf8_lossy(&stat[after_name..]);
     let fields: Vec<&str> = text.split_whitespace().collect();
-    // The first field here is the third of the file: the state.
+    // The first field here is the third of the file, the state.
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
-    let worked = [14, 15, 16, 17]
+    let cpu = [14, 15, 16, 17]
         .iter()
         .map(|number| field(*number).unwrap_or(0))
         .sum();
     Some(ProcessUsage {
         memory: field(24)? * page_size() as u64,
         tasks: field(20)?,
-        worked,
+        cpu,
     })
 }
 
@@ -139,18 +138,18 @@ mod tests {
     use super::{ProcessUsage, parse};
 
     #[test]
-    fn the_numbers_of_a_process_are_read() {
+    fn a_stat_line_is_parsed() {
         let stat = b"12 (a) b) S 1 2 3 0 -1 4 5 6 7 8 10 20 300 4000 20 0 9 0 77 1000 42 18446744073709551615 1";
         assert_eq!(
             parse(stat),
             Some(ProcessUsage {
                 memory: 42 * page_size() as u64,
                 tasks: 9,
-                worked: 4330
+                cpu: 4330
             })
         );
-        for noise in ["", "1 (a", "1 (a) S 1 2"] {
-            assert_eq!(parse(noise.as_bytes()), None, "{noise}");
+        for line in ["", "1 (a", "1 (a) S 1 2"] {
+            assert_eq!(parse(line.as_bytes()), None, "{line}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! What must not be seen in places that may be read: keys, tokens and passwords.
+//! Finds credentials in readable directories: keys, tokens and passwords.
 //!
-//! Known by their names, and where a name says too little by what stands in them. The search is bounded: the top of a
-//! toolchain, and of what the user opens by name the first folders and names.
+//! They are recognised by name, and if a name is ambiguous by content. The search is bounded: the top of a toolchain, and
+//! a limited depth and number of names in what the user opens by name.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
-/// What the system keeps for root; `*` stands for the rest of a name.
+/// Credentials of the system; `*` matches any part of a name.
 const SYSTEM: [&str; 34] = [
     "/etc/shadow*",
     "/etc/gshadow*",
@@ -49,7 +49,7 @@ const SYSTEM: [&str; 34] = [
     "/run/dbus",
 ];
 
-/// Folders and files of a home that hold credentials, wherever such a home lies.
+/// Credentials of a home.
 const OF_A_HOME: [&str; 60] = [
     ".ssh",
     ".gnupg",
@@ -113,7 +113,7 @@ const OF_A_HOME: [&str; 60] = [
     "snap/firefox",
 ];
 
-/// Names that are credentials in any folder; `*` stands for the rest of a name.
+/// Names that are credentials in any directory; `*` matches any part of a name.
 const ANYWHERE: [&str; 26] = [
     ".ssh",
     ".gnupg",
@@ -143,8 +143,8 @@ const ANYWHERE: [&str; 26] = [
     "*.pfx",
 ];
 
-/// Names that are credentials where a secret stands in them.
-const WHERE_SECRET: [&str; 17] = [
+/// Names that are credentials if the file contains a secret.
+const IF_SECRET: [&str; 17] = [
     "credentials",
     "*.pem",
     "*.key",
@@ -164,7 +164,7 @@ const WHERE_SECRET: [&str; 17] = [
     "nuget.config",
 ];
 
-/// Where in a toolchain such files are, besides its top.
+/// Where a toolchain has such files, besides its top.
 const INSIDE_TOOLCHAINS: [&str; 9] = [
     ".git/config",
     ".git/credentials",
@@ -178,7 +178,7 @@ const INSIDE_TOOLCHAINS: [&str; 9] = [
 ];
 
 /// How the name of a secret ends, in lower case.
-const SECRETS: [&str; 10] = [
+const SECRET_NAMES: [&str; 10] = [
     "token",
     "password",
     "passwd",
@@ -191,12 +191,12 @@ const SECRETS: [&str; 10] = [
     "credential",
 ];
 
-/// How much of a file is looked at, and of what is opened by name: how deep, and how many names in all.
-const LOOKED_AT: u64 = 64 << 10;
+/// How many bytes of a file are searched, and in what is opened by name: how deep, and how many names.
+const MAX_BYTES: u64 = 64 << 10;
 const MAX_DEPTH: usize = 16;
 const MAX_NAMES: usize = 20_000;
 
-/// Returns what the system hides from everybody, as far as this user could see it.
+/// The credentials of the system that this user could read.
 pub(super) fn of_the_system() -> Vec<PathBuf> {
     SYSTEM
         .iter()
@@ -205,16 +205,16 @@ pub(super) fn of_the_system() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns the credentials of a home that have their fixed places.
+/// The credentials of a home that have fixed paths.
 pub(super) fn of_the_home(home: &Path) -> Vec<PathBuf> {
-    let places = OF_A_HOME.iter().map(|below| home.join(below));
-    places
+    let paths = OF_A_HOME.iter().map(|below| home.join(below));
+    paths
         .chain(matches(home, ".m2/settings*.xml"))
         .filter(|path| path.exists())
         .collect()
 }
 
-/// Returns the credentials at the top of a toolchain, and in the few places inside where they are known to be.
+/// The credentials at the top of a toolchain, and at known paths in it.
 pub(super) fn at_the_top(toolchain: &Path) -> Vec<PathBuf> {
     let inside = INSIDE_TOOLCHAINS
         .iter()
@@ -227,8 +227,8 @@ pub(super) fn at_the_top(toolchain: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns the credentials in something that is opened by name (but is none itself), as deep as the search goes; a
-/// socket or a pipe is one, for a read-only mount keeps nobody from talking to whoever listens.
+/// The credentials below a path that is opened by name. Sockets and pipes are included: a read-only mount does not keep a
+/// child from using them.
 pub(super) fn below(top: &Path) -> Vec<PathBuf> {
     let mut found = of_the_home(top);
     let (mut level, mut seen) = (vec![top.to_owned()], 0);
@@ -242,7 +242,7 @@ pub(super) fn below(top: &Path) -> Vec<PathBuf> {
             }
             let (credentials, others): (Vec<_>, Vec<_>) = inner
                 .into_iter()
-                .partition(|path| is_credential(path) || leads_to_somebody(path));
+                .partition(|path| is_credential(path) || is_socket_or_pipe(path));
             found.extend(credentials);
             next.extend(others.into_iter().filter(|path| is_folder(path)));
         }
@@ -251,22 +251,22 @@ pub(super) fn below(top: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Whether a path is a credential by its name, or by that and what stands in it.
+/// Whether a path is a credential, by its name or by name and content.
 pub(super) fn is_credential(path: &Path) -> bool {
     let Some(name) = path.file_name().and_then(OsStr::to_str) else {
         return false;
     };
     ANYWHERE.iter().any(|pattern| is_match(name, pattern)) && !name.ends_with(".pub")
-        || WHERE_SECRET.iter().any(|pattern| is_match(name, pattern)) && holds_a_secret(path)
+        || IF_SECRET.iter().any(|pattern| is_match(name, pattern)) && contains_secret(path)
 }
 
-/// Whether the beginning of a file holds a secret: a private key, a named one, or an address with a password in it.
-fn holds_a_secret(path: &Path) -> bool {
+/// Whether the beginning of a file contains a private key, a named secret, or a URL with a password.
+fn contains_secret(path: &Path) -> bool {
     if !fs::symlink_metadata(path).is_ok_and(|found| found.is_file()) {
         return false;
     }
     let mut bytes = Vec::new();
-    let _ = File::open(path).and_then(|file| file.take(LOOKED_AT).read_to_end(&mut bytes));
+    let _ = File::open(path).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes));
     String::from_utf8_lossy(&bytes)
         .to_lowercase()
         .lines()
@@ -274,9 +274,9 @@ fn holds_a_secret(path: &Path) -> bool {
 }
 
 fn is_secret_line(line: &str) -> bool {
-    let names_one = |name: &str| {
+    let is_secret_name = |name: &str| {
         let name = name.trim_matches(|c: char| c.is_whitespace() || "\"'</".contains(c));
-        SECRETS.iter().any(|ending| name.ends_with(ending))
+        SECRET_NAMES.iter().any(|ending| name.ends_with(ending))
     };
     let has_user = |address: &str| {
         address
@@ -286,16 +286,16 @@ fn is_secret_line(line: &str) -> bool {
     };
     let named = line
         .split_once(['=', ':', '>'])
-        .is_some_and(|(name, value)| names_one(name) && !value.trim().is_empty());
+        .is_some_and(|(name, value)| is_secret_name(name) && !value.trim().is_empty());
     named || line.contains("private key-----") || line.split("://").skip(1).any(has_user)
 }
 
-/// Whether this user could see anything of it at all; what no program of the user's can open needs no hiding.
+/// Whether this user can read it; otherwise it needs no hiding.
 fn is_visible(path: &Path) -> bool {
     access(path, Access::READ_OK).is_ok() || path.is_dir() && access(path, Access::EXEC_OK).is_ok()
 }
 
-fn leads_to_somebody(path: &Path) -> bool {
+fn is_socket_or_pipe(path: &Path) -> bool {
     fs::symlink_metadata(path)
         .is_ok_and(|found| found.file_type().is_socket() || found.file_type().is_fifo())
 }
@@ -314,7 +314,7 @@ fn names(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns the paths below a folder that a pattern of plain names and `*` stands for, as far as they are there.
+/// The existing paths below a directory that match a pattern of names with `*`.
 fn matches(top: &Path, pattern: &str) -> Vec<PathBuf> {
     let mut found = vec![top.to_owned()];
     for part in pattern.split('/') {
@@ -340,7 +340,7 @@ fn is_named(path: &Path, pattern: &str) -> bool {
         .is_some_and(|name| is_match(name, pattern))
 }
 
-/// Whether a name fits a pattern with at most one `*`.
+/// Whether a name matches a pattern with at most one `*`.
 fn is_match(name: &str, pattern: &str) -> bool {
     match pattern.split_once('*') {
         None => name == pattern,

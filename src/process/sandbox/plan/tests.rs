@@ -1,4 +1,4 @@
-//! Little worlds of homes, roots and links, and what may be reached in them.
+//! What a policy allows in small directory trees with a home, a root and links.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,8 +9,8 @@ use super::{PolicyPlan, refusal, sandbox_policy};
 use crate::process::check_env::CallerEnv;
 use crate::process::sandbox::policy::{PathAccess, ResourceLimits, SandboxMode, SandboxPolicy};
 
-/// A little world: a home, a root with a workspace, and whatever else a test puts there.
-struct World {
+/// A directory tree with a home, and a root with a workspace.
+struct Tree {
     top: tempfile::TempDir,
     home: &'static str,
     root: &'static str,
@@ -20,10 +20,13 @@ struct World {
     network: bool,
 }
 
-impl World {
-    fn new() -> World {
-        let top = tempfile::Builder::new().prefix("walls-").tempdir().unwrap();
-        let world = World {
+impl Tree {
+    fn new() -> Tree {
+        let top = tempfile::Builder::new()
+            .prefix("policy-")
+            .tempdir()
+            .unwrap();
+        let tree = Tree {
             top,
             home: "home/me",
             root: "home/me/project",
@@ -32,7 +35,7 @@ impl World {
             originals: Vec::new(),
             network: false,
         };
-        world.files(&[
+        tree.files(&[
             "home/me/project/workspace/x",
             "home/me/project/state.json",
             "home/me/private.txt",
@@ -43,7 +46,7 @@ impl World {
         self.top.path().canonicalize().unwrap().join(below)
     }
 
-    fn files(self, files: &[&str]) -> World {
+    fn files(self, files: &[&str]) -> Tree {
         files.iter().for_each(|file| self.file(file, "x\n"));
         self
     }
@@ -59,7 +62,7 @@ impl World {
         symlink(target, self.at(place)).unwrap();
     }
 
-    fn path(mut self, entries: &[&str]) -> World {
+    fn path(mut self, entries: &[&str]) -> Tree {
         let entries: Vec<String> = entries
             .iter()
             .map(|entry| self.at(entry).display().to_string())
@@ -73,10 +76,10 @@ impl World {
 
     fn policy(&self) -> SandboxPolicy {
         let home = ("HOME".to_owned(), self.at(self.home).display().to_string());
-        self.walls_of(self.variables.iter().cloned().chain([home]))
+        self.policy_with(self.variables.iter().cloned().chain([home]))
     }
 
-    fn walls_of(&self, variables: impl IntoIterator<Item = (String, String)>) -> SandboxPolicy {
+    fn policy_with(&self, variables: impl IntoIterator<Item = (String, String)>) -> SandboxPolicy {
         let variables = variables
             .into_iter()
             .map(|(name, value)| (OsString::from(name), OsString::from(value)));
@@ -112,8 +115,8 @@ impl World {
 }
 
 #[test]
-fn the_system_is_there_but_not_its_secrets() {
-    let policy = World::new().policy();
+fn the_system_is_readable_without_its_credentials() {
+    let policy = Tree::new().policy();
     for place in ["/usr/bin", "/etc/passwd"] {
         assert_eq!(policy.reach(Path::new(place)), PathAccess::Read, "{place}");
     }
@@ -131,7 +134,7 @@ fn the_system_is_there_but_not_its_secrets() {
         "/proc",
     ] {
         let is_hidden = policy.reach(Path::new(place)) == PathAccess::Nothing;
-        // Who is not root cannot read it anyway, and needs no wall for it.
+        // A user other than root cannot read it anyway.
         assert!(is_hidden || fs::File::open(place).is_err(), "{place}");
     }
     let bin = fs::symlink_metadata("/bin").unwrap();
@@ -148,8 +151,8 @@ fn the_system_is_there_but_not_its_secrets() {
 }
 
 #[test]
-fn of_the_home_only_toolchains_and_of_the_root_only_the_workspace() {
-    let world = World::new().files(&[
+fn only_toolchains_of_the_home_and_the_workspace_of_the_root_are_visible() {
+    let tree = Tree::new().files(&[
         "home/me/.cargo/bin/cargo",
         "home/me/.cargo/credentials.toml",
         "home/me/.cargo/credentials",
@@ -166,8 +169,8 @@ fn of_the_home_only_toolchains_and_of_the_root_only_the_workspace() {
         "home/me/project/logs/x.log",
         "home/me/project/specs/secret/t.py",
     ]);
-    let policy = world.policy();
-    world.expect(
+    let policy = tree.policy();
+    tree.expect(
         &policy,
         &[
             ("home/me", '-'),
@@ -193,7 +196,7 @@ fn of_the_home_only_toolchains_and_of_the_root_only_the_workspace() {
             ("home/me/project/workspace-evil/x", '-'),
         ],
     );
-    assert_eq!(policy.write, [world.at("home/me/project/workspace")]);
+    assert_eq!(policy.write, [tree.at("home/me/project/workspace")]);
     assert_eq!(
         (policy.tmp.as_path(), policy.home.file_name().unwrap()),
         (Path::new("/tmp"), "orchestrator".as_ref())
@@ -201,8 +204,8 @@ fn of_the_home_only_toolchains_and_of_the_root_only_the_workspace() {
 }
 
 #[test]
-fn path_opens_the_folder_above_but_never_the_home() {
-    let world = World::new()
+fn an_entry_of_path_opens_its_parent_but_never_the_home() {
+    let tree = Tree::new()
         .files(&[
             "home/me/tools/x/bin/tool",
             "home/me/tools/x/lib/l",
@@ -230,17 +233,17 @@ fn path_opens_the_folder_above_but_never_the_home() {
         .files(&["home/me/project/.venv/lib/site.py"]);
     let more = format!(
         "{}:{}:{}:{}",
-        world.variables[0].1,
-        world.at("home/me/project/.venv/bin").display(),
-        world.at("home/me/project/bin").display(),
-        world.at("elsewhere/bin").display()
+        tree.variables[0].1,
+        tree.at("home/me/project/.venv/bin").display(),
+        tree.at("home/me/project/bin").display(),
+        tree.at("elsewhere/bin").display()
     );
-    let world = World {
+    let tree = Tree {
         variables: vec![("PATH".into(), more)],
-        ..world
+        ..tree
     };
-    world.expect(
-        &world.policy(),
+    tree.expect(
+        &tree.policy(),
         &[
             ("home/me/tools/x/bin/tool", 'r'),
             ("home/me/tools/x/lib/l", 'r'),
@@ -260,27 +263,27 @@ fn path_opens_the_folder_above_but_never_the_home() {
 }
 
 #[test]
-fn links_are_followed_and_made_again() {
-    let world = World::new().files(&[
+fn links_are_followed_and_recreated() {
+    let tree = Tree::new().files(&[
         "disk/cargo/bin/cargo",
         "disk/node/v1/bin/node",
         "disk/node/v1/lib/l",
         "disk/o",
     ]);
-    world.link(
+    tree.link(
         "home/me/.cargo",
-        &world.at("disk/cargo").display().to_string(),
+        &tree.at("disk/cargo").display().to_string(),
     );
-    world.link("home/me/apps/node/current", "../../../../disk/node/v1");
-    world.link("home/me/bin/node", "../apps/node/current/bin/node");
-    world.link("home/me/bin/secret", "../.ssh");
-    world.link("home/me/bin/home", "..");
-    world.link("home/me/bin/loop", "loop");
-    let world = world
+    tree.link("home/me/apps/node/current", "../../../../disk/node/v1");
+    tree.link("home/me/bin/node", "../apps/node/current/bin/node");
+    tree.link("home/me/bin/secret", "../.ssh");
+    tree.link("home/me/bin/home", "..");
+    tree.link("home/me/bin/loop", "loop");
+    let tree = tree
         .files(&["home/me/.ssh/id_rsa"])
         .path(&["home/me/bin", "home/me/apps/node/current/bin"]);
-    let policy = world.policy();
-    world.expect(
+    let policy = tree.policy();
+    tree.expect(
         &policy,
         &[
             ("disk/cargo/bin/cargo", 'r'),
@@ -296,35 +299,35 @@ fn links_are_followed_and_made_again() {
         .map(|(place, _)| place.as_path())
         .collect();
     assert!(
-        places.contains(&world.at("home/me/.cargo").as_path()),
+        places.contains(&tree.at("home/me/.cargo").as_path()),
         "{places:?}"
     );
     assert!(
-        places.contains(&world.at("home/me/apps/node/current").as_path()),
+        places.contains(&tree.at("home/me/apps/node/current").as_path()),
         "{places:?}"
     );
-    // This one is in a folder that is shown anyway.
+    // This one is in a readable directory.
     assert!(
-        !places.contains(&world.at("home/me/bin/node").as_path()),
+        !places.contains(&tree.at("home/me/bin/node").as_path()),
         "{places:?}"
     );
 }
 
 #[test]
 fn a_home_behind_a_link_is_the_same_home() {
-    let world = World::new().files(&[
+    let tree = Tree::new().files(&[
         "disk/me/.cargo/bin/cargo",
         "disk/me/private.txt",
         "disk/me/t/x/bin/y",
     ]);
-    world.link("people", "disk");
-    let world = World {
+    tree.link("people", "disk");
+    let tree = Tree {
         home: "people/me",
-        ..world
+        ..tree
     }
     .path(&["people/me/t/x/bin"]);
-    let policy = world.policy();
-    world.expect(
+    let policy = tree.policy();
+    tree.expect(
         &policy,
         &[
             ("disk/me/.cargo/bin/cargo", 'r'),
@@ -333,25 +336,25 @@ fn a_home_behind_a_link_is_the_same_home() {
         ],
     );
     assert!(
-        policy.links.contains(&(world.at("people"), "disk".into())),
+        policy.links.contains(&(tree.at("people"), "disk".into())),
         "{:?}",
         policy.links
     );
 }
 
 #[test]
-fn a_root_in_a_readable_place_shows_its_workspace_alone() {
-    let world = World::new().files(&[
+fn a_root_in_a_readable_directory_shows_only_its_workspace() {
+    let tree = Tree::new().files(&[
         "home/me/go/src/p/state.json",
         "home/me/go/src/p/workspace/x",
         "home/me/go/src/q",
     ]);
-    let world = World {
+    let tree = Tree {
         root: "home/me/go/src/p",
-        ..world
+        ..tree
     };
-    let policy = world.policy();
-    world.expect(
+    let policy = tree.policy();
+    tree.expect(
         &policy,
         &[
             ("home/me/go/src/q", 'r'),
@@ -363,19 +366,19 @@ fn a_root_in_a_readable_place_shows_its_workspace_alone() {
 }
 
 #[test]
-fn a_root_that_is_the_home_leaves_the_toolchains() {
-    let world = World::new().files(&[
+fn toolchains_stay_readable_if_the_root_is_the_home() {
+    let tree = Tree::new().files(&[
         "home/me/.cargo/bin/cargo",
         "home/me/workspace/x",
         "home/me/bin/tool",
     ]);
-    let world = World {
+    let tree = Tree {
         root: "home/me",
-        ..world
+        ..tree
     }
     .path(&["home/me/bin"]);
-    world.expect(
-        &world.policy(),
+    tree.expect(
+        &tree.policy(),
         &[
             ("home/me/.cargo/bin/cargo", 'r'),
             ("home/me/workspace/x", 'w'),
@@ -386,8 +389,8 @@ fn a_root_that_is_the_home_leaves_the_toolchains() {
 }
 
 #[test]
-fn what_is_named_is_open_but_for_credentials_in_it() {
-    let world = World::new()
+fn a_named_path_is_readable_without_credentials_below_it() {
+    let tree = Tree::new()
         .files(&[
             "home/me/project/sdk/lib",
             "home/me/project/specs/secret/t.py",
@@ -405,18 +408,18 @@ fn what_is_named_is_open_but_for_credentials_in_it() {
             "home/me/.ssh/config",
             "home/me/notes",
         ]);
-    world.file("sdk/config.toml", "[registry]\ntoken = \"abc\"\n");
-    world.file(
+    tree.file("sdk/config.toml", "[registry]\ntoken = \"abc\"\n");
+    tree.file(
         "sdk/lib/config.toml",
         "tokenizer = \"bert\"\nurl = \"https://example.org/a@b\"\n",
     );
-    world.file("sdk/key.pem", "-----BEGIN PRIVATE KEY-----\nabc\n");
-    world.file("sdk/cert.pem", "-----BEGIN CERTIFICATE-----\nabc\n");
-    world.file(
+    tree.file("sdk/key.pem", "-----BEGIN PRIVATE KEY-----\nabc\n");
+    tree.file("sdk/cert.pem", "-----BEGIN CERTIFICATE-----\nabc\n");
+    tree.file(
         "sdk/pip.conf",
         "[global]\nindex-url = https://me:pw@example.org/simple\n",
     );
-    let world = World {
+    let tree = Tree {
         read: vec![
             "home/me/project/sdk",
             "home/me/project/specs",
@@ -426,10 +429,10 @@ fn what_is_named_is_open_but_for_credentials_in_it() {
             "home/me/project",
         ],
         originals: vec!["home/me/project/specs/secret"],
-        ..world
+        ..tree
     };
-    let policy = world.policy();
-    world.expect(
+    let policy = tree.policy();
+    tree.expect(
         &policy,
         &[
             ("home/me/project/sdk/lib", 'r'),
@@ -453,18 +456,18 @@ fn what_is_named_is_open_but_for_credentials_in_it() {
 }
 
 #[test]
-fn a_home_can_be_named_and_keeps_its_secrets() {
-    let world = World::new().files(&[
+fn a_named_home_is_readable_without_its_credentials() {
+    let tree = Tree::new().files(&[
         "home/me/.ssh/id_rsa",
         "home/me/.config/gh/hosts.yml",
         "home/me/.cargo/credentials",
     ]);
-    let world = World {
+    let tree = Tree {
         read: vec!["home/me", "home/me/.ssh"],
-        ..world
+        ..tree
     };
-    world.expect(
-        &world.policy(),
+    tree.expect(
+        &tree.policy(),
         &[
             ("home/me/private.txt", 'r'),
             ("home/me/.config/gh/hosts.yml", '-'),
@@ -473,38 +476,38 @@ fn a_home_can_be_named_and_keeps_its_secrets() {
             ("home/me/project/state.json", '-'),
         ],
     );
-    // What is above the home does not open it.
-    let world = World {
+    // A parent of the home does not open it.
+    let tree = Tree {
         read: vec!["home"],
-        ..world
+        ..tree
     }
     .files(&["home/you/x"]);
-    world.expect(
-        &world.policy(),
+    tree.expect(
+        &tree.policy(),
         &[("home/you/x", 'r'), ("home/me/private.txt", '-')],
     );
 }
 
 #[test]
-fn a_named_place_in_or_around_the_workspace_takes_nothing_away() {
-    let world = World::new().files(&[
+fn a_named_path_in_or_around_the_workspace_stays_writable() {
+    let tree = Tree::new().files(&[
         "home/me/project/workspace/lib/.env",
         "home/me/project/workspace/lib/x",
     ]);
-    let world = World {
+    let tree = Tree {
         read: vec!["home/me/project/workspace/lib", "home/me/project"],
-        ..world
+        ..tree
     };
     let expected = [
         ("home/me/project/workspace/lib/x", 'w'),
         ("home/me/project/workspace/lib/.env", 'w'),
     ];
-    world.expect(&world.policy(), &expected);
+    tree.expect(&tree.policy(), &expected);
 }
 
 #[test]
-fn without_a_home_there_is_still_a_system() {
-    let world = World::new();
+fn the_system_is_readable_without_a_home() {
+    let tree = Tree::new();
     for home in [
         None,
         Some(""),
@@ -515,13 +518,13 @@ fn without_a_home_there_is_still_a_system() {
         Some("/usr"),
     ] {
         let variables = home.map(|home| ("HOME".to_owned(), home.to_owned()));
-        let policy = world.walls_of(variables);
+        let policy = tree.policy_with(variables);
         assert_eq!(
             policy.reach(Path::new("/usr/bin")),
             PathAccess::Read,
             "{home:?}"
         );
-        world.expect(
+        tree.expect(
             &policy,
             &[
                 ("home/me/private.txt", '-'),
@@ -532,8 +535,8 @@ fn without_a_home_there_is_still_a_system() {
 }
 
 #[test]
-fn variables_open_toolchains_of_the_home_alone() {
-    let world = World::new().files(&[
+fn variables_open_only_toolchains_of_the_home() {
+    let tree = Tree::new().files(&[
         "home/me/jdk/bin/java",
         "srv/rust/x",
         "home/me/gocode/pkg/mod/m",
@@ -544,41 +547,41 @@ fn variables_open_toolchains_of_the_home_alone() {
         ("GOPATH", "home/me/gocode"),
     ];
     let variables =
-        variables.map(|(name, place)| (name.to_owned(), world.at(place).display().to_string()));
-    let world = World {
+        variables.map(|(name, place)| (name.to_owned(), tree.at(place).display().to_string()));
+    let tree = Tree {
         variables: variables.to_vec(),
-        ..world
+        ..tree
     };
     let expected = [
         ("home/me/jdk/bin/java", 'r'),
         ("srv/rust/x", '-'),
         ("home/me/gocode/pkg/mod/m", 'r'),
     ];
-    world.expect(&world.policy(), &expected);
+    tree.expect(&tree.policy(), &expected);
 }
 
 #[test]
-fn with_the_network_come_its_settings() {
-    let world = World::new().files(&["home/me/corporate.crt"]);
+fn an_open_network_shows_its_settings() {
+    let tree = Tree::new().files(&["home/me/corporate.crt"]);
     let certificates = (
         "SSL_CERT_FILE".to_owned(),
-        world.at("home/me/corporate.crt").display().to_string(),
+        tree.at("home/me/corporate.crt").display().to_string(),
     );
-    let mut world = World {
+    let mut tree = Tree {
         variables: vec![certificates],
-        ..world
+        ..tree
     };
-    world.expect(&world.policy(), &[("home/me/corporate.crt", '-')]);
-    world.network = true;
-    let policy = world.policy();
-    world.expect(&policy, &[("home/me/corporate.crt", 'r')]);
+    tree.expect(&tree.policy(), &[("home/me/corporate.crt", '-')]);
+    tree.network = true;
+    let policy = tree.policy();
+    tree.expect(&policy, &[("home/me/corporate.crt", 'r')]);
     if let Ok(target) = Path::new("/etc/resolv.conf").canonicalize() {
         assert_eq!(policy.reach(&target), PathAccess::Read);
     }
 }
 
 #[test]
-fn what_is_private_inside_cannot_be_opened() {
+fn private_directories_cannot_be_opened() {
     for path in ["/", "/proc", "/proc/1", "/dev", "/dev/null", "/tmp"] {
         assert!(refusal(Path::new(path)).is_some(), "{path}");
     }
