@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionread};
+use signal_hook::low_level::signal_name;
 
 use crate::environments::output::ChildOutput;
 use crate::process::child::ChildProcess;
@@ -168,37 +169,14 @@ impl ChildSession {
 pub fn describe_end(ended: &JobEnd) -> String {
     match ended {
         JobEnd::Exited(code) => format!("exit status {code}"),
-        JobEnd::Signalled(number) => match name_of_signal(*number) {
+        JobEnd::Signalled(number) => match signal_name(*number) {
             Some(name) => format!("killed by signal {number}, {name}"),
             None => format!("killed by signal {number}"),
         },
         JobEnd::TimedOut => "ended from outside".to_owned(),
         JobEnd::CannotStart(reason) | JobEnd::Limit(reason) => reason.clone(),
-        JobEnd::NoWalls(failure) => format!("no sandbox: {failure}"),
+        JobEnd::SandboxFailed(failure) => format!("no sandbox: {failure}"),
     }
-}
-
-fn name_of_signal(number: i32) -> Option<&'static str> {
-    let names = [
-        (1, "SIGHUP"),
-        (2, "SIGINT"),
-        (3, "SIGQUIT"),
-        (4, "SIGILL"),
-        (6, "SIGABRT"),
-        (7, "SIGBUS"),
-        (8, "SIGFPE"),
-        (9, "SIGKILL"),
-        (11, "SIGSEGV"),
-        (13, "SIGPIPE"),
-        (14, "SIGALRM"),
-        (15, "SIGTERM"),
-        (24, "SIGXCPU"),
-        (25, "SIGXFSZ"),
-    ];
-    names
-        .iter()
-        .find(|(known, _)| *known == number)
-        .map(|(_, name)| *name)
 }
 
 /// Reads until nobody can write any more.

@@ -36,12 +36,7 @@ const STARTUP: [&str; 8] = [
     "PYTHONPYCACHEPREFIX",
 ];
 
-/// Model keys, and how the names of other secrets end.
-const KEYS: [&str; 3] = [
-    "ANTHROPIC_API_KEY",
-    "ANTHROPIC_AUTH_TOKEN",
-    "OPENAI_API_KEY",
-];
+/// How the names of secrets end, those of model keys included.
 const SECRET_ENDINGS: [&str; 4] = ["_TOKEN", "_SECRET", "_PASSWORD", "_KEY"];
 
 /// What a model client needs of its caller: programs, locale, login, network.
@@ -156,9 +151,7 @@ fn is_dropped(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else {
         return true;
     };
-    STARTUP.contains(&name)
-        || KEYS.contains(&name)
-        || SECRET_ENDINGS.iter().any(|ending| name.ends_with(ending))
+    STARTUP.contains(&name) || SECRET_ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
 /// Whether a variable names a directory or a service of the caller's session.
@@ -208,6 +201,9 @@ mod tests {
             ("PYTHONSTARTUP", "x"),
             ("PYTHONPYCACHEPREFIX", "x"),
             ("OPENAI_API_KEY", "x"),
+            ("ANTHROPIC_API_KEY", "x"),
+            ("ANTHROPIC_AUTH_TOKEN", "x"),
+            ("CLAUDE_CODE_OAUTH_TOKEN", "x"),
             ("MY_TOKEN", "x"),
             ("HOME", "/real"),
             ("XDG_RUNTIME_DIR", "/run"),
@@ -231,6 +227,9 @@ mod tests {
             "BASH_ENV",
             "PYTHONSTARTUP",
             "OPENAI_API_KEY",
+            "ANTHROPIC_API_KEY",
+            "ANTHROPIC_AUTH_TOKEN",
+            "CLAUDE_CODE_OAUTH_TOKEN",
             "MY_TOKEN",
             "XDG_RUNTIME_DIR",
             "DBUS_SESSION_BUS_ADDRESS",

@@ -35,7 +35,7 @@ pub enum JobEnd {
     /// It could not be started, and why.
     CannotStart(String),
     /// A layer of its sandbox could not be applied: it has not run.
-    NoWalls(SandboxFailure),
+    SandboxFailed(SandboxFailure),
     /// It was killed because it exceeded a limit: which, and by how much.
     Limit(String),
 }

@@ -86,7 +86,7 @@ impl Launcher {
             namespaces: None,
         }
     }
-    /// Creates a launcher of sandboxed children that share namespaces. In reduced mode there are no namespaces.
+    /// Creates a launcher of sandboxed children that share namespaces. Reduced mode has none.
     pub fn with_shared_namespaces(&self, policy: SandboxPolicy) -> Result<Launcher> {
         let namespaces = match policy.mode {
             SandboxMode::Reduced => None,
@@ -124,7 +124,7 @@ fn receive_namespaces(supervisor: &Supervisor, launcher: &Launcher) -> Result<Sh
             .collect::<io::Result<Vec<_>>>()
             .map(|descriptors| SharedNamespaces { descriptors })
             .map_err(failed),
-        Reply::Ended(JobEnd::NoWalls(failure)) => Err(failure.into()),
+        Reply::Ended(JobEnd::SandboxFailed(failure)) => Err(failure.into()),
         _ => Err(Error::Bug(
             "a supervisor made no namespaces and gave no reason".into(),
         )),

@@ -50,7 +50,7 @@ pub fn run_with(
         reported,
     ) {
         (WakeReason::Stopped(signal), _) => return Err(Error::Stopped(signal)),
-        (_, Some(JobEnd::NoWalls(failure))) => return Err(failure.into()),
+        (_, Some(JobEnd::SandboxFailed(failure))) => return Err(failure.into()),
         (_, Some(ended)) => ended,
         (WakeReason::TimedOut, None) => JobEnd::TimedOut,
         (WakeReason::Ready, None) => end_without_report(status)?,

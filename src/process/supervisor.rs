@@ -80,7 +80,7 @@ fn require(policy: Option<&SandboxPolicy>) -> io::Result<&SandboxPolicy> {
 /// Creates namespaces, and sends their number and descriptors.
 fn send_namespaces(policy: &SandboxPolicy, control: &UnixStream) -> io::Result<()> {
     match init::make_namespaces(policy) {
-        Err(failure) => wire::send(control, &Reply::Ended(JobEnd::NoWalls(failure))),
+        Err(failure) => wire::send(control, &Reply::Ended(JobEnd::SandboxFailed(failure))),
         Ok(namespaces) => {
             wire::send(control, &Reply::Namespaces(namespaces.len()))?;
             namespaces

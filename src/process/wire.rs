@@ -242,7 +242,7 @@ mod tests {
             JobEnd::TimedOut,
             JobEnd::CannotStart("no \"ünlucky\"\n".to_owned()),
             JobEnd::Limit("too much".to_owned()),
-            JobEnd::NoWalls(SandboxFailure {
+            JobEnd::SandboxFailed(SandboxFailure {
                 layer: SandboxLayer::Landlock,
                 what: "refused".to_owned(),
             }),

@@ -68,7 +68,6 @@ const HOUSE_WORDS: &[(&str, usize)] = &[
     ("src/environments", 84),
     ("src/llm", 71),
     ("src/observers", 19),
-    ("src/process", 166),
     ("src/secrets", 4),
     ("src/server", 10),
     ("src/state", 3),

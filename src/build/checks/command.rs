@@ -320,7 +320,7 @@ fn verdict(ended: &JobEnd, check: &CheckSpec) -> (i32, Option<CheckProblem>) {
             CANNOT_START,
             Some(CheckProblem::CannotStart(reason.clone())),
         ),
-        JobEnd::NoWalls(failure) => (
+        JobEnd::SandboxFailed(failure) => (
             CANNOT_START,
             Some(CheckProblem::CannotStart(format!("no sandbox: {failure}"))),
         ),

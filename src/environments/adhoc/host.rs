@@ -279,7 +279,7 @@ impl HostEnvironment {
             Some(JobEnd::Exited(code)) => format!("exit status {code}"),
             Some(JobEnd::Signalled(number)) => format!("signal {number}"),
             Some(JobEnd::CannotStart(why)) => format!("cannot start: {why}"),
-            Some(JobEnd::NoWalls(failure)) => format!("cannot start: no sandbox: {failure}"),
+            Some(JobEnd::SandboxFailed(failure)) => format!("cannot start: no sandbox: {failure}"),
             Some(JobEnd::Limit(which)) => which.clone(),
             Some(JobEnd::TimedOut) | None => "ended".into(),
         }

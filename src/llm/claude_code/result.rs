@@ -66,7 +66,7 @@ pub fn result_of_silence(ended: &JobEnd, complaints: &str, stream: &ClaudeStream
         JobEnd::Signalled(number) => format!("signal {number}"),
         JobEnd::TimedOut | JobEnd::Limit(_) => "it had to be ended".to_owned(),
         JobEnd::CannotStart(reason) => format!("cannot start: {reason}"),
-        JobEnd::NoWalls(failure) => format!("cannot start: {failure}"),
+        JobEnd::SandboxFailed(failure) => format!("cannot start: {failure}"),
     };
     let message = format!("claude ended without a result ({how}){said}");
     by_wording(complaints, message, stream.spent())

@@ -79,40 +79,36 @@ pub(crate) fn start(
         let child = start_command(policy, become_command)?;
         return Ok(StartedCommand { child, inner: None });
     }
-    let (ours, theirs) = UnixStream::pair().map_err(no_init)?;
-    let is_new = shared.is_empty();
-    let flags = if is_new {
-        own_namespaces(policy)
-    } else {
-        NamespaceFlags::NONE
+    let (ours, supervisor) = UnixStream::pair().map_err(no_init)?;
+    let flags = match shared {
+        [] => own_namespaces(policy),
+        _ => NamespaceFlags::NONE,
     };
     let owner = NamespaceOwner::of_this_process();
-    match fork(flags).map_err(no_namespaces)? {
+    let forked = match fork(flags).map_err(no_namespaces)? {
+        ForkSide::Parent(pid) => pid,
         ForkSide::Child => {
             drop(ours);
             raise_oom_score();
             let init = SandboxInit {
                 policy,
-                supervisor: theirs,
+                supervisor,
                 after,
             };
-            match is_new {
-                true => init.run(become_command, || prepare(policy, owner)),
-                false => init.join(shared, become_command),
+            match shared {
+                [] => init.run(become_command, || prepare(policy, owner)),
+                _ => init.join(shared, become_command),
             }
         }
-        ForkSide::Parent(child) => {
-            drop(theirs);
-            let child = if is_new {
-                child
-            } else {
-                pid(receive_pid(&ours)?)?
-            };
-            let pid = receive_pid(&ours)?;
-            let inner = Some(InnerCommand { pid, init: ours });
-            Ok(StartedCommand { child, inner })
-        }
-    }
+    };
+    drop(supervisor);
+    let child = match shared {
+        [] => forked,
+        _ => pid(receive_pid(&ours)?)?,
+    };
+    let pid = receive_pid(&ours)?;
+    let inner = Some(InnerCommand { pid, init: ours });
+    Ok(StartedCommand { child, inner })
 }
 
 /// Creates namespaces with their mounts and returns their descriptors; no process stays in them.
@@ -132,7 +128,7 @@ pub(crate) fn make_namespaces(policy: &SandboxPolicy) -> Result<Vec<OwnedFd>, Sa
         }
     };
     drop(theirs);
-    if let Reply::Ended(JobEnd::NoWalls(failure)) = wire::receive(&ours).map_err(failure)? {
+    if let Reply::Ended(JobEnd::SandboxFailed(failure)) = wire::receive(&ours).map_err(failure)? {
         return Err(failure);
     }
     let names = ["user", "mnt", "ipc"]
@@ -149,7 +145,7 @@ pub(crate) fn make_namespaces(policy: &SandboxPolicy) -> Result<Vec<OwnedFd>, Sa
 fn hold_namespaces(policy: &SandboxPolicy, owner: NamespaceOwner, supervisor: &UnixStream) -> ! {
     let reply = match prepare(policy, owner) {
         Ok(()) => Reply::Done,
-        Err(failure) => Reply::Ended(JobEnd::NoWalls(failure)),
+        Err(failure) => Reply::Ended(JobEnd::SandboxFailed(failure)),
     };
     let _ = wire::send(supervisor, &reply);
     let mut supervisor = supervisor;
@@ -169,7 +165,7 @@ fn own_namespaces(policy: &SandboxPolicy) -> NamespaceFlags {
 }
 
 fn no_namespaces(error: io::Error) -> JobEnd {
-    JobEnd::NoWalls(SandboxFailure::new(
+    JobEnd::SandboxFailed(SandboxFailure::new(
         SandboxLayer::Namespaces,
         "make namespaces",
         error,
@@ -177,7 +173,7 @@ fn no_namespaces(error: io::Error) -> JobEnd {
 }
 
 fn no_init(error: io::Error) -> JobEnd {
-    JobEnd::NoWalls(SandboxFailure::new(
+    JobEnd::SandboxFailed(SandboxFailure::new(
         SandboxLayer::Namespaces,
         "talk to the first process",
         error,
@@ -256,7 +252,7 @@ impl SandboxInit<'_> {
     ) -> ! {
         let prepared = die_with_supervisor()
             .and_then(|()| prepare())
-            .map_err(JobEnd::NoWalls);
+            .map_err(JobEnd::SandboxFailed);
         match prepared.and_then(|()| start_command(self.policy, become_command)) {
             Ok(command) => self.reap_until_end(command),
             Err(ended) => drop(wire::send(&self.supervisor, &Reply::Ended(ended))),
@@ -296,7 +292,7 @@ fn die_with_supervisor() -> Result<(), SandboxFailure> {
 /// Forks the process that restricts itself and becomes the command; returns once it has.
 fn start_command(policy: &SandboxPolicy, become_command: BecomeCommand<'_>) -> Result<Pid, JobEnd> {
     let cannot = |error: io::Error| {
-        JobEnd::NoWalls(SandboxFailure::new(SandboxLayer::Rights, "fork", error))
+        JobEnd::SandboxFailed(SandboxFailure::new(SandboxLayer::Rights, "fork", error))
     };
     let (report, theirs) = UnixStream::pair().map_err(cannot)?;
     // No process inside may read the memory of its init.
@@ -308,7 +304,7 @@ fn start_command(policy: &SandboxPolicy, become_command: BecomeCommand<'_>) -> R
                 raise_oom_score();
             }
             let ended = restrict(policy)
-                .map_err(JobEnd::NoWalls)
+                .map_err(JobEnd::SandboxFailed)
                 .err()
                 .unwrap_or_else(become_command);
             let _ = wire::send(&theirs, &Reply::Ended(ended));

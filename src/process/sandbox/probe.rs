@@ -65,45 +65,49 @@ fn attempt(
     mode: SandboxMode,
 ) -> Result<std::result::Result<(), SandboxFailure>> {
     let broken = |error| Error::io("start", &launcher.program, error);
-    let outside = tempfile::Builder::new()
+    let folder = tempfile::Builder::new()
         .prefix("orchestrator-trial-")
-        .tempdir_in(temporary);
-    let outside = outside.map_err(|error| Error::io("make a directory in", temporary, error))?;
-    let launcher = launcher.with_policy(probe_policy(mode, network, outside.path()));
+        .tempdir_in(temporary)
+        .map_err(|error| Error::io("make a directory in", temporary, error))?;
+    let outside = folder.path().canonicalize().map_err(broken)?;
     // With an open network the listener may be reached.
     let listener = match network {
         true => None,
         false => TcpListener::bind(("127.0.0.1", 0)).ok(),
     };
     let targets = EscapeTargets {
-        marker: outside
-            .path()
-            .canonicalize()
-            .map_err(broken)?
-            .join("escaped"),
+        marker: outside.join("escaped"),
         listener: listener
             .as_ref()
             .and_then(|listener| listener.local_addr().ok()),
     };
-    let mut supervisor =
-        Supervisor::spawn(&launcher, Stdio::null(), Stdio::null()).map_err(broken)?;
-    let reported = supervisor
-        .send_task(&launcher, Task::Probe(targets.clone()), &[])
-        .ok()
-        .and_then(|()| supervisor.receive_end());
-    supervisor.reap(reported.is_some());
-    let escaped = |what: &str| SandboxFailure {
-        layer: SandboxLayer::Namespaces,
-        what: what.to_owned(),
-    };
-    Ok(match reported {
+    let launcher = launcher.with_policy(probe_policy(mode, network, &outside));
+    let ended = run_probe(&launcher, &targets).map_err(broken)?;
+    Ok(match ended {
         _ if targets.marker.exists() => Err(escaped("a file outside could be written")),
         Some(JobEnd::Exited(0)) => Ok(()),
-        Some(JobEnd::NoWalls(failure)) => Err(failure),
+        Some(JobEnd::SandboxFailed(failure)) => Err(failure),
         Some(JobEnd::CannotStart(what)) => Err(escaped(&what)),
         Some(JobEnd::Exited(_) | JobEnd::Signalled(_) | JobEnd::TimedOut | JobEnd::Limit(_))
         | None => Err(escaped("the program in the sandbox ended without a report")),
     })
+}
+
+fn run_probe(launcher: &Launcher, targets: &EscapeTargets) -> std::io::Result<Option<JobEnd>> {
+    let mut supervisor = Supervisor::spawn(launcher, Stdio::null(), Stdio::null())?;
+    let ended = supervisor
+        .send_task(launcher, Task::Probe(targets.clone()), &[])
+        .ok()
+        .and_then(|()| supervisor.receive_end());
+    supervisor.reap(ended.is_some());
+    Ok(ended)
+}
+
+fn escaped(what: &str) -> SandboxFailure {
+    SandboxFailure {
+        layer: SandboxLayer::Namespaces,
+        what: what.to_owned(),
+    }
 }
 
 /// The smallest policy: nothing that differs between runs.
