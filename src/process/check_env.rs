@@ -465,9 +465,9 @@ mod tests {
         let (first, second) = (root.path().join("first"), root.path().join("second"));
         fs::create_dir_all(first.join("folder")).unwrap();
         fs::create_dir(&second).unwrap();
-        for (place, mode) in [(first.join("tool"), 0o644), (second.join("tool"), 0o755)] {
-            fs::write(&place, "").unwrap();
-            fs::set_permissions(&place, fs::Permissions::from_mode(mode)).unwrap();
+        for (path, mode) in [(first.join("tool"), 0o644), (second.join("tool"), 0o755)] {
+            fs::write(&path, "").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         }
         let path = std::env::join_paths([Path::new("."), &first, &second]).unwrap();
         let find = |name: &str, workspace: &Path| find_program(&path, OsStr::new(name), workspace);

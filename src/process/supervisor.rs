@@ -158,7 +158,7 @@ fn start(
     let streams = CommandStreams::receive(control, input, has_report)?;
     let started = match policy {
         None => command::spawn(job, streams)
-            .map(|child| StartedCommand { child, inner: None })
+            .map(StartedCommand::alone)
             .map_err(JobEnd::from),
         Some(policy) => {
             let mut streams = Some(streams);

@@ -51,6 +51,11 @@ pub(crate) struct InnerCommand {
 }
 
 impl StartedCommand {
+    /// A command without a PID namespace.
+    pub(crate) fn alone(child: Pid) -> StartedCommand {
+        StartedCommand { child, inner: None }
+    }
+
     /// The command's pid outside.
     pub(crate) fn command_pid(&self) -> Option<Pid> {
         match &self.inner {
@@ -76,8 +81,7 @@ pub(crate) fn start(
     become_command: BecomeCommand<'_>,
 ) -> Result<StartedCommand, JobEnd> {
     if policy.mode == SandboxMode::Reduced {
-        let child = start_command(policy, become_command)?;
-        return Ok(StartedCommand { child, inner: None });
+        return start_command(policy, become_command).map(StartedCommand::alone);
     }
     let (ours, supervisor) = UnixStream::pair().map_err(no_init)?;
     let flags = match shared {
@@ -106,8 +110,10 @@ pub(crate) fn start(
         [] => forked,
         _ => pid(receive_pid(&ours)?)?,
     };
-    let pid = receive_pid(&ours)?;
-    let inner = Some(InnerCommand { pid, init: ours });
+    let inner = Some(InnerCommand {
+        pid: receive_pid(&ours)?,
+        init: ours,
+    });
     Ok(StartedCommand { child, inner })
 }
 

@@ -18,8 +18,13 @@ use rustix::system::uname;
 
 use crate::process::sandbox::failure::{SandboxFailure, SandboxLayer};
 use crate::process::sandbox::policy::SandboxPolicy;
-use crate::process::sandbox::syscalls::{MountAttributeFlags, MountReach, set_attributes};
+use crate::process::sandbox::syscalls::{
+    MountAttributes, MountReach, make_writable, restrict_mount,
+};
 use crate::process::scratch::GITCONFIG;
+
+const READ_ONLY: MountAttributes = MountAttributes::READ_ONLY;
+const CLOSED: MountAttributes = READ_ONLY.and(MountAttributes::NO_SUID);
 
 /// Where the new root is built: a directory that every system has.
 const WORKBENCH: &str = "/proc";
@@ -93,13 +98,8 @@ pub(super) fn own_proc(policy: &SandboxPolicy) -> Result<(), SandboxFailure> {
         limit_pids(policy.limits.processes)
             .map_err(|error| failure("limit the processes in", path, error))?;
     }
-    set_attributes(
-        path,
-        MountAttributeFlags::READ_ONLY,
-        MountAttributeFlags::NONE,
-        MountReach::ThisMount,
-    )
-    .map_err(|error| failure("close", path, error))
+    restrict_mount(path, READ_ONLY, MountReach::ThisMount)
+        .map_err(|error| failure("close", path, error))
 }
 
 /// Whether `pid_max` belongs to the PID namespace; before Linux 6.14 it is system-wide.
@@ -205,31 +205,19 @@ fn is_private_device(path: &Path) -> bool {
 }
 
 fn mount_entry(path: &Path, kind: MountKind<'_>, has_inner: bool) -> io::Result<()> {
-    let closed = MountAttributeFlags::READ_ONLY.and(MountAttributeFlags::NO_SUID);
     match kind {
         MountKind::Read => {
             bind_from_host(path)?;
-            set_attributes(
-                path,
-                closed,
-                MountAttributeFlags::NONE,
-                MountReach::AllBelow,
-            )
+            restrict_mount(path, CLOSED, MountReach::AllBelow)
         }
         MountKind::Write => {
             bind_from_host(path)?;
-            set_attributes(
+            restrict_mount(
                 path,
-                closed.and(MountAttributeFlags::NO_DEVICES),
-                MountAttributeFlags::NONE,
+                CLOSED.and(MountAttributes::NO_DEVICES),
                 MountReach::AllBelow,
             )?;
-            set_attributes(
-                path,
-                MountAttributeFlags::NONE,
-                MountAttributeFlags::READ_ONLY,
-                MountReach::ThisMount,
-            )
+            make_writable(path)
         }
         MountKind::Device => bind_device(path),
         MountKind::Hidden => hide(path, has_inner),
@@ -260,12 +248,7 @@ fn bind_from_host(path: &Path) -> io::Result<()> {
 /// Binds a device read-only: it can be used, but root without capabilities, its owner, cannot change it.
 fn bind_device(path: &Path) -> io::Result<()> {
     bind_from_host(path)?;
-    set_attributes(
-        path,
-        MountAttributeFlags::READ_ONLY.and(MountAttributeFlags::NO_SUID),
-        MountAttributeFlags::NONE,
-        MountReach::AllBelow,
-    )
+    restrict_mount(path, CLOSED, MountReach::AllBelow)
 }
 
 /// Covers a path that exists because a parent was bound.
@@ -275,12 +258,7 @@ fn hide(path: &Path, has_inner: bool) -> io::Result<()> {
     };
     if !found.is_dir() {
         mount_bind_recursive(format!("{VOID}/file"), path)?;
-        return set_attributes(
-            path,
-            MountAttributeFlags::READ_ONLY,
-            MountAttributeFlags::NONE,
-            MountReach::ThisMount,
-        );
+        return restrict_mount(path, READ_ONLY, MountReach::ThisMount);
     }
     if has_inner {
         return Ok(mount(
@@ -292,12 +270,7 @@ fn hide(path: &Path, has_inner: bool) -> io::Result<()> {
         )?);
     }
     mount_bind_recursive(format!("{VOID}/folder"), path)?;
-    set_attributes(
-        path,
-        MountAttributeFlags::READ_ONLY,
-        MountAttributeFlags::NONE,
-        MountReach::ThisMount,
-    )
+    restrict_mount(path, READ_ONLY, MountReach::ThisMount)
 }
 
 fn make_folder(path: &Path) -> io::Result<()> {
@@ -354,23 +327,13 @@ fn freeze(path: &Path) -> io::Result<()> {
         return Ok(());
     }
     mount_bind_recursive(path, path)?;
-    set_attributes(
-        path,
-        MountAttributeFlags::READ_ONLY,
-        MountAttributeFlags::NONE,
-        MountReach::AllBelow,
-    )
+    restrict_mount(path, READ_ONLY, MountReach::AllBelow)
 }
 
 /// Makes a directory below a frozen path writable.
 fn reopen(path: &Path) -> io::Result<()> {
     mount_bind_recursive(path, path)?;
-    set_attributes(
-        path,
-        MountAttributeFlags::NONE,
-        MountAttributeFlags::READ_ONLY,
-        MountReach::ThisMount,
-    )
+    make_writable(path)
 }
 
 /// Creates the files of the home, and makes the root and hidden directories with visible content read-only.
@@ -381,18 +344,8 @@ fn finish(policy: &SandboxPolicy, entries: &[(PathBuf, MountKind<'_>)]) -> io::R
     for pair in entries.windows(2) {
         if pair[0].1 == MountKind::Hidden && pair[1].0.starts_with(&pair[0].0) && pair[0].0.is_dir()
         {
-            set_attributes(
-                &pair[0].0,
-                MountAttributeFlags::READ_ONLY,
-                MountAttributeFlags::NONE,
-                MountReach::ThisMount,
-            )?;
+            restrict_mount(&pair[0].0, READ_ONLY, MountReach::ThisMount)?;
         }
     }
-    set_attributes(
-        Path::new("/"),
-        MountAttributeFlags::READ_ONLY,
-        MountAttributeFlags::NONE,
-        MountReach::ThisMount,
-    )
+    restrict_mount(Path::new("/"), READ_ONLY, MountReach::ThisMount)
 }

@@ -78,16 +78,16 @@ pub(super) fn close_all_but(kept: u32) {
 
 /// Mount attributes of `mount_setattr`.
 #[derive(Clone, Copy)]
-pub(super) struct MountAttributeFlags(u64);
+pub(super) struct MountAttributes(u64);
 
-impl MountAttributeFlags {
-    pub(super) const NONE: MountAttributeFlags = MountAttributeFlags(0);
-    pub(super) const READ_ONLY: MountAttributeFlags = MountAttributeFlags(1);
-    pub(super) const NO_SUID: MountAttributeFlags = MountAttributeFlags(2);
-    pub(super) const NO_DEVICES: MountAttributeFlags = MountAttributeFlags(4);
+impl MountAttributes {
+    const NONE: MountAttributes = MountAttributes(0);
+    pub(super) const READ_ONLY: MountAttributes = MountAttributes(1);
+    pub(super) const NO_SUID: MountAttributes = MountAttributes(2);
+    pub(super) const NO_DEVICES: MountAttributes = MountAttributes(4);
 
-    pub(super) fn and(self, other: MountAttributeFlags) -> MountAttributeFlags {
-        MountAttributeFlags(self.0 | other.0)
+    pub(super) const fn and(self, other: MountAttributes) -> MountAttributes {
+        MountAttributes(self.0 | other.0)
     }
 }
 
@@ -98,25 +98,43 @@ pub(super) enum MountReach {
     AllBelow,
 }
 
+/// Adds attributes to a mount.
+pub(super) fn restrict_mount(
+    path: &Path,
+    attributes: MountAttributes,
+    reach: MountReach,
+) -> io::Result<()> {
+    change_mount(path, attributes, MountAttributes::NONE, reach)
+}
+
+/// Makes a mount writable, but not those below it.
+pub(super) fn make_writable(path: &Path) -> io::Result<()> {
+    change_mount(
+        path,
+        MountAttributes::NONE,
+        MountAttributes::READ_ONLY,
+        MountReach::ThisMount,
+    )
+}
+
 /// `struct mount_attr` of the kernel.
 #[repr(C)]
-struct MountAttributes {
+struct MountChange {
     set: u64,
     clear: u64,
     propagation: u64,
     user_namespace: u64,
 }
 
-/// Sets and clears attributes of a mount.
 #[expect(unsafe_code, reason = "no library wraps mount_setattr")]
-pub(super) fn set_attributes(
+fn change_mount(
     path: &Path,
-    set: MountAttributeFlags,
-    clear: MountAttributeFlags,
+    set: MountAttributes,
+    clear: MountAttributes,
     reach: MountReach,
 ) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
-    let attributes = MountAttributes {
+    let change = MountChange {
         set: set.0,
         clear: clear.0,
         propagation: 0,
@@ -126,15 +144,15 @@ pub(super) fn set_attributes(
         MountReach::AllBelow => libc::AT_RECURSIVE,
         MountReach::ThisMount => 0,
     };
-    // SAFETY: path and attributes live during the call, and the size is that of the structure.
+    // SAFETY: path and change live during the call, and the size is that of the structure.
     let done = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
             libc::AT_FDCWD,
             path.as_ptr(),
             flags,
-            &raw const attributes,
-            size_of::<MountAttributes>(),
+            &raw const change,
+            size_of::<MountChange>(),
         )
     };
     match done {

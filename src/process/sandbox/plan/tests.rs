@@ -57,9 +57,9 @@ impl Tree {
         fs::write(path, content).unwrap();
     }
 
-    fn link(&self, place: &str, target: &str) {
-        fs::create_dir_all(self.at(place).parent().unwrap()).unwrap();
-        symlink(target, self.at(place)).unwrap();
+    fn link(&self, link: &str, target: &str) {
+        fs::create_dir_all(self.at(link).parent().unwrap()).unwrap();
+        symlink(target, self.at(link)).unwrap();
     }
 
     fn path(mut self, entries: &[&str]) -> Tree {
@@ -117,10 +117,10 @@ impl Tree {
 #[test]
 fn the_system_is_readable_without_its_credentials() {
     let policy = Tree::new().policy();
-    for place in ["/usr/bin", "/etc/passwd"] {
-        assert_eq!(policy.reach(Path::new(place)), PathAccess::Read, "{place}");
+    for path in ["/usr/bin", "/etc/passwd"] {
+        assert_eq!(policy.reach(Path::new(path)), PathAccess::Read, "{path}");
     }
-    for place in [
+    for path in [
         "/",
         "/etc/shadow",
         "/var",
@@ -133,9 +133,9 @@ fn the_system_is_readable_without_its_credentials() {
         "/boot",
         "/proc",
     ] {
-        let is_hidden = policy.reach(Path::new(place)) == PathAccess::Nothing;
+        let is_hidden = policy.reach(Path::new(path)) == PathAccess::Nothing;
         // A user other than root cannot read it anyway.
-        assert!(is_hidden || fs::File::open(place).is_err(), "{place}");
+        assert!(is_hidden || fs::File::open(path).is_err(), "{path}");
     }
     let bin = fs::symlink_metadata("/bin").unwrap();
     let is_linked = policy
@@ -293,23 +293,23 @@ fn links_are_followed_and_recreated() {
             ("home/me/private.txt", '-'),
         ],
     );
-    let places: Vec<&Path> = policy
+    let links: Vec<&Path> = policy
         .links
         .iter()
-        .map(|(place, _)| place.as_path())
+        .map(|(path, _)| path.as_path())
         .collect();
     assert!(
-        places.contains(&tree.at("home/me/.cargo").as_path()),
-        "{places:?}"
+        links.contains(&tree.at("home/me/.cargo").as_path()),
+        "{links:?}"
     );
     assert!(
-        places.contains(&tree.at("home/me/apps/node/current").as_path()),
-        "{places:?}"
+        links.contains(&tree.at("home/me/apps/node/current").as_path()),
+        "{links:?}"
     );
     // This one is in a readable directory.
     assert!(
-        !places.contains(&tree.at("home/me/bin/node").as_path()),
-        "{places:?}"
+        !links.contains(&tree.at("home/me/bin/node").as_path()),
+        "{links:?}"
     );
 }
 
@@ -547,7 +547,7 @@ fn variables_open_only_toolchains_of_the_home() {
         ("GOPATH", "home/me/gocode"),
     ];
     let variables =
-        variables.map(|(name, place)| (name.to_owned(), tree.at(place).display().to_string()));
+        variables.map(|(name, path)| (name.to_owned(), tree.at(path).display().to_string()));
     let tree = Tree {
         variables: variables.to_vec(),
         ..tree
