@@ -1,8 +1,8 @@
-"""A program that tries to get out, and writes down what each attempt came to.
+"""A program that tries to escape from the sandbox, and records the result of each attempt.
 
-It runs behind the walls, as a check or in an environment. `facts.json` beside it names what there is outside: files,
-listeners, a process, a terminal. Each attempt is judged by the test that staged it; here an attempt only says "worked",
-or what the system answered. Nothing outside is touched but what the facts name and the chain of our own parents.
+It runs as a check or in an environment. `facts.json` beside it describes what is outside: files, listeners, a process, a
+terminal. An attempt records "worked" or the error of the system; the test evaluates it. Nothing outside is touched except
+what the facts name and our own parent processes.
 """
 import ctypes
 import errno
@@ -26,7 +26,7 @@ HOME, ROOT, OPEN = FACTS["home"], FACTS["root"], FACTS["open"]
 DECOY = FACTS["decoy"]
 LIBC = ctypes.CDLL(None, use_errno=True)
 X86 = platform.machine() == "x86_64"
-# Their numbers on the two machines that are common; elsewhere these attempts are left out.
+# System call numbers of the two common architectures; elsewhere these attempts are left out.
 NUMBERS = {
     "clone": (56, 220), "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51),
     "unshare": (272, 97), "setns": (308, 268), "ptrace": (101, 117), "process_vm_readv": (310, 270),
@@ -52,7 +52,7 @@ def attempt(row, name):
 
 
 def each(row, name, values):
-    """An attempt on each of several things."""
+    """One attempt for each of several targets."""
     def add(function):
         for value in values:
             ATTEMPTS.append((row, f"{name} {value}", lambda value=value: function(value)))
@@ -61,11 +61,11 @@ def each(row, name, values):
 
 
 class Absent(Exception):
-    """What the attempt needs is not on this system."""
+    """The attempt needs something that this system lacks."""
 
 
 def call(name, *arguments):
-    """A system call by its number; an error is raised."""
+    """Makes a system call by its number; raises an error."""
     if platform.machine() not in ("x86_64", "aarch64"):
         raise Absent()
     number = NUMBERS[name][0 if X86 else 1]
@@ -78,7 +78,7 @@ def call(name, *arguments):
 
 
 def chain():
-    """The programs of the run that we come from, as far as they can be seen."""
+    """Our parent processes, as far as they are visible."""
     found, pid = [], os.getppid()
     while 1 < pid:
         try:
@@ -93,7 +93,7 @@ def chain():
 CHAIN = chain()
 PARENT = str((CHAIN or [1])[0])
 OTHERS = [pid for pid in [DECOY, *CHAIN] if pid != os.getpid()]
-# The first process of a namespace is our own, but whoever is in its memory is out.
+# The init process of the namespace is our own, but access to its memory is an escape.
 WITH_THE_FIRST = OTHERS + ([1] if 1 not in OTHERS else [])
 
 
@@ -106,7 +106,7 @@ def write(path, flags=os.O_WRONLY | os.O_APPEND | os.O_CREAT):
 
 
 def is_ours(path):
-    """Whether what has this path in here is a place of our own, which nobody outside sees."""
+    """Whether this path is private in the sandbox."""
     return any(os.path.realpath(path).startswith(own + "/") for own in FACTS["private"])
 
 
@@ -121,7 +121,7 @@ def append_to(name):
 @each("A23", "install in", ["/var/spool/cron/crontabs/x", "/etc/cron.d/x", "/etc/profile.d/x.sh", "/etc/ld.so.preload",
                             "/usr/local/bin/x", "/etc/passwd", "/root/x", "/opt/x", "/boot/x", "/srv/x", "/x"])
 def install_in(path):
-    # Without a byte: what is there already stays as it is also where it can be opened.
+    # Nothing is written, so that an existing file stays unchanged even if it can be opened.
     existed = os.path.lexists(path)
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
     if not existed:
@@ -130,7 +130,7 @@ def install_in(path):
 
 @each("A23", "run", ["systemctl --user start x", "systemd-run --user true"])
 def run(line):
-    """The bus of the session is out of reach."""
+    """The session bus must be unreachable."""
     try:
         done = subprocess.run(line.split(), capture_output=True, timeout=10, stdin=subprocess.DEVNULL)
     except FileNotFoundError:
@@ -193,7 +193,7 @@ def change_owner():
 @each("A24", "chmod as it is", ["/dev/null", "/dev/zero", "/dev/full", "/dev/urandom", "/dev/tty", "/usr", "/etc", "/etc/passwd",
                                 "/usr/bin/env", "/sys", "/opt"])
 def change_nothing(path):
-    """A change that leaves everything as it is, where it works."""
+    """A change to the same value."""
     os.chmod(path, os.stat(path).st_mode & 0o7777)
 
 
@@ -237,7 +237,7 @@ def through_foreign_descriptor(whose):
 
 @attempt("A26", "more than three descriptors")
 def inherited():
-    # The channel on which runners report their tests is meant to be there; a tool has none.
+    # The report channel of test runners is meant to be open in a check; a tool has none.
     channel = os.environ.get("TEST_REPORT_FD", "-1")
     script = ("import os,sys; print([n for n in os.listdir('/proc/self/fd') if 2 < int(n) and n != '%s'"
               " and os.path.exists(f'/proc/self/fd/{n}')])" % channel)
@@ -286,7 +286,7 @@ def parents_memory():
 def steered(name):
     if name not in os.environ:
         raise OSError(errno.ENOENT, name)
-    # A check's node loads the program that reports its tests, which nobody here can write.
+    # In a check node loads our reporter, which is read-only here.
     loads_ours = re.fullmatch('--require="([^"]+/report[.]cjs)"', os.environ[name]) if name == "NODE_OPTIONS" else None
     if loads_ours:
         open(loads_ours[1], "a").close()
@@ -304,7 +304,7 @@ def read_secret(path):
 def list_folder(path):
     if not os.path.isdir(path):
         raise OSError(errno.ENOENT, path)
-    # Where the way to a place leads through a folder, the folder is there and holds the way.
+    # A parent folder of a visible path exists and contains only that path.
     names = set(os.listdir(path)) - set(FACTS["ways"].get(path, []))
     if not names:
         raise OSError(errno.ENOENT, path)
@@ -357,7 +357,7 @@ def connect_to(where):
 
 @each("A32", "send to", [f"127.0.0.1 {FACTS['udp']}", f"{FACTS['address']} {FACTS['udp']}", "192.0.2.1 53"])
 def send_to(where):
-    """In a network of one's own this is sent and arrives nowhere: the listener decides."""
+    """In a private network this is sent and arrives nowhere; the listener outside decides."""
     host, port = where.split()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         one.sendto(b"hostile", (host, int(port)))
@@ -393,7 +393,7 @@ def fast_open():
 
 @attempt("A33", "reach the host through a pair of sockets")
 def pair():
-    """A pair stays; what it cannot do is leave."""
+    """A socket pair works, but cannot reach anything outside."""
     one, _ = socket.socketpair()
     one.connect(FACTS["sockets"][0])
 
@@ -401,7 +401,7 @@ def pair():
 # --- processes outside
 
 def on_others(attack, others=None):
-    """Attacks every process that the facts name or that we come from; one that gives in is enough."""
+    """Attacks every process of the facts and our parents; one success is enough."""
     last = OSError(errno.ESRCH, "")
     for pid in others or OTHERS:
         try:
@@ -435,7 +435,7 @@ def signal_parents():
 
 @attempt("A34", "signal everybody")
 def signal_all():
-    """A signal that nobody minds. The kernel says that it was sent in any case: the decoy decides."""
+    """A harmless signal. The kernel reports success in any case; the decoy decides."""
     os.kill(-1, signal.SIGURG)
 
 
@@ -479,7 +479,7 @@ def limit_parents():
     def attack(pid):
         if pid == DECOY:
             raise OSError(errno.ESRCH, "")
-        # To what it is: where this works the run would not notice, and it is still an escape.
+        # To the current value: the run would not notice, but it is an escape.
         resource.prlimit(pid, resource.RLIMIT_CPU, resource.prlimit(pid, resource.RLIMIT_CPU))
     on_others(attack)
 
@@ -491,7 +491,7 @@ def renice():
 
 @attempt("A35", "renice all of the user")
 def renice_user():
-    """In a namespace of one's own, all are one's own."""
+    """In a private namespace all processes are our own."""
     os.setpriority(os.PRIO_USER, os.getuid(), os.getpriority(os.PRIO_PROCESS, 0))
     os.kill(DECOY, 0)
 
@@ -588,7 +588,7 @@ def read_from_terminal():
     os.close(os.open(FACTS["terminal"], os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK))
 
 
-# --- namespaces, mounts, and calls that are the way to much
+# --- namespaces, mounts, and dangerous system calls
 
 @each("A38", "unshare", ["0x10000000", "0x10020000", "0x20000", "0x20000000", "0x40000000", "0x8000000", "0x4000000", "0x2000000"])
 def unshare(flags):
@@ -596,7 +596,7 @@ def unshare(flags):
 
 
 def forked(function):
-    """Tries in a child, for a success would change us."""
+    """Tries in a child, since a success would change this process."""
     read, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -713,7 +713,7 @@ def call_of_x32():
 
 @attempt("A39", "memory and messages that all share")
 def shared_memory():
-    """In a namespace of one's own these are one's own."""
+    """In a private namespace these are our own."""
     call("shmget", 0x7E57, 4096, 0o1600)
     return "shared" if FACTS["mode"] == "reduced" else forked(lambda: call("open_by_handle_at", -1, bytes(16), 0))
 
@@ -784,7 +784,7 @@ def make_device(words):
     os.unlink("device")
 
 
-# --- places that others share, and files of the run
+# --- shared directories, and files of the run
 
 @each("A41", "leave something in", ["/tmp", "/var/tmp", "/dev/shm", "/run", f"/run/user/{os.getuid()}", "/dev/mqueue", "/var/lock"])
 def leave_in(folder):
@@ -860,7 +860,7 @@ def end_the_first():
             os.kill(1, number)
         except OSError:
             pass
-    # Who reads this is alive, and so is the first.
+    # A process that reads this is alive, and so is the first one.
     raise OSError(errno.EPERM, "")
 
 
@@ -882,7 +882,7 @@ def sparse():
 
 @attempt("A47", "leave children behind")
 def leave_children():
-    """Three daemons that ignore what can be ignored, hold both streams, and are replaced by a child every 50 ms."""
+    """Three daemons that ignore signals, hold both streams, and are replaced by a child every 50 ms."""
     for _ in range(3):
         if os.fork() == 0:
             os.setsid()
@@ -896,7 +896,7 @@ def leave_children():
     raise OSError(errno.ECHILD, "")
 
 
-# --- what ordinary programs need, and have
+# --- what ordinary programs need
 
 @attempt("ordinary", "loopback by TCP")
 def own_loopback():

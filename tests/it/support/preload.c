@@ -1,7 +1,7 @@
-/* Put before the libraries of the binary: a write that is short or torn, and a clock that is wrong.
+/* For LD_PRELOAD: short and torn writes, and a wrong wall clock.
  *
- * FAULT_WRITE: "short N" or "torn N": half of the Nth write to a plain file happens; torn, it is also the last thing.
- * FAULT_CLOCK: a file with the seconds by which the clock of the wall is off. */
+ * FAULT_WRITE: "short N" or "torn N": half of the Nth write to a regular file is done; "torn" then ends the process.
+ * FAULT_CLOCK: a file with the number of seconds by which the wall clock is wrong. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
