@@ -21,27 +21,17 @@ const MAX_SHARED_TYPE_NAMES: usize = 5;
 const MAX_PARAMETERS: usize = 5;
 
 /// Functions with more parameters.
-const TOO_MANY_PARAMETERS: &[&str] = &[
-    "build/agent/mod.rs: call_all",
-    "build/model_call.rs: exchange",
-    "cli/run.rs: drive",
-    "cli/wiring.rs: assemble",
-];
+const TOO_MANY_PARAMETERS: &[&str] = &["cli/run.rs: drive"];
 
 /// Import cycles of more than two modules.
 const IMPORT_CYCLES: &[&[&str]] = &[
     &[
-        "build::agent::changes",
-        "build::budget",
+        "build::build_log",
         "build::context",
         "build::generators",
-        "build::log_state",
-        "build::model_call",
         "build::protection",
-        "build::replay",
         "build::tampering",
         "build::tampering::notes",
-        "build::tool_bridge",
     ],
     &[
         "build::checks::evidence",
@@ -50,7 +40,6 @@ const IMPORT_CYCLES: &[&[&str]] = &[
         "build::checks::evidence::names",
     ],
     &["build::replaced_run", "build::steps", "build::tested_files"],
-    &["cli", "cli::outcome", "cli::target"],
     &[
         "workspace",
         "workspace::entry",
@@ -63,9 +52,11 @@ const IMPORT_CYCLES: &[&[&str]] = &[
 /// Comment lines with words that the style guide replaces by the ordinary term.
 const HOUSE_WORDS: &[(&str, usize)] = &[
     ("benches", 4),
-    ("src/build", 217),
-    ("src/cli", 35),
+    ("src/build", 117),
+    ("src/cli", 30),
+    ("src/conversation", 3),
     ("src/environments", 84),
+    ("src/events", 1),
     ("src/llm", 71),
     ("src/observers", 19),
     ("src/secrets", 4),
