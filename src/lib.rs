@@ -28,6 +28,8 @@ pub mod regular_file;
 pub mod secrets;
 #[cfg(target_os = "linux")]
 pub mod state;
+#[cfg(target_os = "linux")]
+pub mod text;
 
 #[cfg(target_os = "linux")]
 pub mod workspace;

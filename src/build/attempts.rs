@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use crate::events::Event;
 use crate::state::phase::Phase;
 use crate::state::run::RunState;
+use crate::text::shorten::cut_chars;
 
 /// Files named in a line.
 const MOST_FILES: usize = 8;
@@ -138,12 +139,7 @@ pub fn first_cause(report: &str) -> String {
     let listed = list.and_then(|list| list.lines().find_map(|line| line.strip_prefix("1. ")));
     let heading = || report.lines().find_map(|line| line.strip_prefix("## "));
     let line = without_root(listed.or_else(heading).unwrap_or_default().trim());
-    let cut: String = line.chars().take(CAUSE_CHARACTERS).collect();
-    if cut.len() < line.len() {
-        cut + "…"
-    } else {
-        cut
-    }
+    cut_chars(&line, CAUSE_CHARACTERS, "…")
 }
 
 /// Makes paths in the workspace relative, so that a line is cut at the same character wherever the root is.

@@ -5,7 +5,6 @@ use std::path::Path;
 use crate::build::Run;
 use crate::build::checks::problem::{CheckProblem, EvidenceProblem};
 use crate::build::checks::report::{FailedCheck, headline, report};
-use crate::build::checks::text::cut_middle;
 use crate::build::checks::{CANNOT_START, ToolResult};
 use crate::build::context::Context;
 use crate::build::generators::WrittenFiles;
@@ -20,6 +19,7 @@ use crate::events::{Event, MAIN_AGENT};
 use crate::state::phase::Outcome;
 use crate::state::reason::Reason;
 use crate::state::run::RunState;
+use crate::text::shorten::cut_middle;
 use crate::workspace::snapshot::Snapshot;
 
 /// Bytes of a stream in a line of the log.

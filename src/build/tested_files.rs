@@ -11,9 +11,9 @@ use sha2::{Digest, Sha256};
 use crate::build::context::Context;
 use crate::build::steps::is_kept;
 use crate::cancel::CancelToken;
-use crate::conversation::model_call::hex;
 use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT, TestedFile};
+use crate::text::hex;
 use crate::workspace::generated::{TOOL_FOLDERS, is_generated};
 use crate::workspace::{EntryKind, ReadOutcome, WalkEnd, WalkStep, Workspace, WorkspaceEntry};
 

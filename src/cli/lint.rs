@@ -10,8 +10,8 @@ use crate::cli::output::{print_stderr, write_stdout};
 use crate::cli::programs;
 use crate::cli::target::{RunTarget, not_supported_yet};
 use crate::error::Result;
-use crate::observers::printable::plain_text;
 use crate::process::sandbox::SandboxMode;
+use crate::text::invisible::printable;
 
 /// Checks the spec that a flag or a bare path names, and returns the exit code.
 pub fn main(env: &CliEnv, path: Option<PathBuf>, spec: Option<PathBuf>, as_json: bool) -> u8 {
@@ -34,7 +34,7 @@ pub fn main(env: &CliEnv, path: Option<PathBuf>, spec: Option<PathBuf>, as_json:
     } else if code == 0 {
         let _ = write_stdout(&format!(
             "{} is fine\n",
-            plain_text(&named.to_string_lossy())
+            printable(&named.to_string_lossy())
         ));
     }
     code

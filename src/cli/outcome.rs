@@ -11,10 +11,10 @@ use crate::cli::arguments::RunArguments;
 use crate::cli::env::CliEnv;
 use crate::cli::output::{print_stderr, write_stdout};
 use crate::error::Error;
-use crate::observers::printable::{plain_name, plain_text};
 use crate::state::phase::Phase;
 use crate::state::reason::Reason;
 use crate::state::run::{RunState, UsageTotals};
+use crate::text::invisible::{escaped, printable};
 
 /// How many files a message names.
 const SHOWN_CHANGES: usize = 20;
@@ -88,7 +88,7 @@ impl RunOutcome {
         let mut files = changes
             .iter()
             .take(SHOWN_CHANGES)
-            .map(|name| plain_name(name))
+            .map(|name| escaped(name))
             .collect::<Vec<_>>()
             .join(", ");
         if let Some(more) = changes
@@ -191,7 +191,7 @@ fn message_of(state: &RunState) -> String {
 }
 
 fn one_line(text: &str) -> String {
-    let plain = plain_text(text);
+    let plain = printable(text);
     let first = plain.lines().next().unwrap_or_default();
     first.chars().take(300).collect()
 }
@@ -256,7 +256,7 @@ fn quoted(word: &OsStr) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
     match word.to_str() {
         Some(word) if !word.is_empty() && word.chars().all(is_plain) => word.to_owned(),
-        Some(word) if plain_text(word) == word && !word.contains('\n') => {
+        Some(word) if printable(word) == word && !word.contains('\n') => {
             format!("'{}'", word.replace('\'', "'\\''"))
         }
         _ => printed(word.as_bytes()),

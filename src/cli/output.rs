@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::observers::printable::plain_text;
+use crate::text::invisible::printable;
 
 /// Writes a result. A closed or full stdout is an error, not a panic.
 pub fn write_stdout(text: &str) -> Result<()> {
@@ -17,7 +17,7 @@ pub fn write_stdout(text: &str) -> Result<()> {
 
 /// Writes a line for people; control characters in it are escaped.
 pub fn print_stderr(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{}", plain_text(text));
+    let _ = writeln!(std::io::stderr().lock(), "{}", printable(text));
 }
 
 /// Writes an error for people and returns its exit code.

@@ -9,9 +9,9 @@ use crate::build::rounds::{CheckResult, Rounds};
 use crate::cli::env::CliEnv;
 use crate::error::{Error, Result};
 use crate::events::TestTotals;
-use crate::observers::printable::plain_text;
 use crate::state::run::RunState;
 use crate::state::store::{LoadedState, Root};
+use crate::text::invisible::printable;
 
 /// How much of the last test output is shown.
 const SHOWN_LINES: usize = 12;
@@ -23,7 +23,7 @@ pub fn main(env: &CliEnv, json: bool) -> Result<String> {
         LoadedState::Nothing if json => Ok("null\n".into()),
         LoadedState::Nothing => Ok(format!(
             "no run in {}\n",
-            plain_text(&env.root.to_string_lossy())
+            printable(&env.root.to_string_lossy())
         )),
         LoadedState::Corrupt(problem) => Err(Error::StateCorrupt(format!(
             "{} is corrupt: {problem}; `orchestrator reset` forgets it",
@@ -134,14 +134,14 @@ fn readable(state: &RunState, rounds: &Rounds) -> String {
     for (name, value) in rows {
         out += &format!(
             "{name:<12} {}\n",
-            plain_text(&value)
+            printable(&value)
                 .trim_end()
                 .replace('\n', "\n             ")
         );
     }
     if !state.last_test_output.is_empty() {
         out += "what the checks said:\n";
-        let plain = plain_text(&state.last_test_output);
+        let plain = printable(&state.last_test_output);
         let lines: Vec<&str> = plain.lines().collect();
         for line in lines.iter().take(SHOWN_LINES) {
             out += &format!("  {line}\n");

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::arguments::RunArguments;
 use crate::error::{Error, Result};
-use crate::observers::printable::plain_text;
+use crate::text::invisible::printable;
 
 /// What is to be run or checked.
 #[derive(Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl RunTarget {
 }
 
 fn ambiguous(path: &Path, flags: &[&str]) -> Error {
-    let shown = plain_text(&path.to_string_lossy());
+    let shown = printable(&path.to_string_lossy());
     let missing = if path.exists() {
         ""
     } else {

@@ -23,6 +23,7 @@ use crate::llm::retry::{self, GaveUp, RetryEvent, RetryPolicy};
 use crate::llm::{Answer, Message, Model, ModelRequest, ProviderSession, SessionStart, session_id};
 use crate::secrets::Secrets;
 use crate::state::reason::Reason;
+use crate::text::hex;
 
 /// A model, its price, and the rules by which it is asked.
 pub struct RecordedModel {
@@ -401,9 +402,4 @@ impl AttemptRecorder<'_> {
             }
         }
     }
-}
-
-/// Bytes as lower-case hexadecimal digits.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

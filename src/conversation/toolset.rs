@@ -12,7 +12,6 @@ use rustix::io::Errno;
 use serde_json::Value;
 
 use crate::build::checks::sandbox_hints::refusals;
-use crate::build::checks::text::cut_middle;
 use crate::conversation::agent::Agent;
 use crate::conversation::history::CallResult;
 use crate::conversation::replay::Replay;
@@ -29,6 +28,7 @@ use crate::events::{Event, FileMark, RequestPlace};
 use crate::llm::{ContentBlock, ToolOffer};
 use crate::process::scratch::ScratchDirs;
 use crate::secrets::Secrets;
+use crate::text::shorten::cut_middle;
 
 /// Bytes of a call's output that the model gets.
 const OUTPUT_LIMIT: usize = 16 << 10;

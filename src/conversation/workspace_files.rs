@@ -7,9 +7,9 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use crate::conversation::model_call::hex;
 use crate::error::Result;
 use crate::events::FileMark;
+use crate::text::hex;
 use crate::workspace::generated::is_in_generated;
 use crate::workspace::{
     EntryKind, FileTime, ReadOutcome, WalkEnd, WalkStep, Workspace, WorkspaceEntry,

@@ -13,6 +13,8 @@ use crate::llm::error::{
     LlmError, PermanentError, PermanentErrorKind, Spent, says_context_too_long,
 };
 use crate::state::run::now;
+use crate::text::invisible::escaped;
+use crate::text::shorten::first_chars;
 
 /// How much of something unexpected is shown.
 const EXCERPT: usize = 200;
@@ -104,18 +106,7 @@ pub fn excerpt(bytes: &[u8]) -> String {
 
 /// Returns the first characters of a text, on one line, control characters escaped.
 pub fn clean(text: &str, limit: usize) -> String {
-    let mut cleaned = String::new();
-    for character in text.trim().chars().take(limit) {
-        match character {
-            // Marks that reorder what is displayed are as bad as control characters.
-            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-                cleaned.extend(character.escape_unicode());
-            }
-            control if control.is_control() => cleaned.extend(control.escape_default()),
-            other => cleaned.push(other),
-        }
-    }
-    cleaned
+    escaped(first_chars(text.trim(), limit))
 }
 
 fn kind(parsed: &Value) -> String {

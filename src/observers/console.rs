@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use anstyle::{AnsiColor, Style};
 
 use super::event_text::{EventText, Tone, line_of, minutes, money, name, phase};
-use super::printable::plain_text;
 use crate::events::Event;
 use crate::events::bus::Bus;
+use crate::text::invisible::printable;
 
 const TICK: Duration = Duration::from_secs(1);
 /// Back to the first column, and away with what stands there.
@@ -123,7 +123,7 @@ impl Console {
     pub fn line(&self, text: &str) {
         lock(&self.screen).say(&EventText {
             tone: Tone::Progress,
-            text: plain_text(text),
+            text: printable(text),
         });
     }
 

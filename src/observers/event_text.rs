@@ -1,12 +1,13 @@
 //! What an event is in words: the lines that a developer reads.
 //!
-//! Pure: an event and the time so far in, a line out. All that comes from outside passes `plain.rs` and is cut to a
+//! Pure: an event and the time so far in, a line out. All that comes from outside passes `text::invisible` and is cut to a
 //! few lines, the later ones indented, so that no foreign text can pass for a line of ours.
 
 use std::time::Duration;
 
-use super::printable::{plain_name, plain_text};
 use crate::events::Event;
+use crate::text::invisible::{escaped, printable};
+use crate::text::shorten::cut_chars;
 
 const MAX_LINES: usize = 6;
 const MAX_LINE_CHARACTERS: usize = 300;
@@ -158,7 +159,7 @@ pub fn phase(state_name: &str, attempt: u32, of: u32) -> String {
 
 /// Returns a name on one line, cut where it is very long.
 pub fn name(text: &str) -> String {
-    cut(&plain_name(text), MAX_NAME_CHARACTERS)
+    cut_chars(&escaped(text), MAX_NAME_CHARACTERS, "...")
 }
 
 /// Returns a sum of money.
@@ -372,25 +373,18 @@ fn with_aside(text: &str, aside: &str) -> String {
 
 /// Returns a foreign text made harmless and short.
 fn few_lines(text: &str) -> String {
-    let plain = plain_text(text);
+    let plain = printable(text);
     let mut lines = plain.lines().filter(|line| !line.trim().is_empty());
     let mut few: Vec<String> = lines
         .by_ref()
         .take(MAX_LINES)
-        .map(|line| cut(line, MAX_LINE_CHARACTERS))
+        .map(|line| cut_chars(line, MAX_LINE_CHARACTERS, "..."))
         .collect();
     match lines.count() {
         0 => {}
         more => few.push(format!("... {}", count(more, "more line"))),
     }
     few.join("\n  ")
-}
-
-fn cut(text: &str, characters: usize) -> String {
-    match text.char_indices().nth(characters) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}...", &text[..end]),
-    }
 }
 
 fn spent(time: Duration, usd: Option<f64>) -> String {
@@ -434,7 +428,5 @@ mod tests {
     fn foreign_texts_are_cut() {
         assert_eq!(few_lines("a\n\n  b\n"), "a\n    b");
         assert_eq!(few_lines(""), "");
-        assert_eq!(cut("äöü", 2), "äö...");
-        assert_eq!(cut("äöü", 3), "äöü");
     }
 }

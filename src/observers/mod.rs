@@ -1,9 +1,8 @@
 //! Who listens: the console and the debug files. They cannot fail a run and know nothing but events.
 //!
-//! `lines.rs` says what an event is in words, `console.rs` where the words go, `plain.rs` what of a foreign text may
-//! reach a terminal. `debug.rs` keeps one set of files per step.
+//! `event_text.rs` renders an event as lines, `console.rs` writes them. `debug.rs` keeps one set of files per step.
+//! Foreign text passes `text::invisible` before it reaches a terminal.
 
 pub mod console;
 pub mod debug;
 mod event_text;
-pub mod printable;

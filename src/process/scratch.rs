@@ -14,6 +14,7 @@ use rustix::process::geteuid;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
+use crate::text::hex;
 
 /// Git refuses to commit without an identity, and the user's own stays private.
 pub(super) const GITCONFIG: &str = "[user]\n\tname = orchestrator\n\temail = orchestrator@localhost\n[init]\n\tdefaultBranch = main\n";
@@ -137,11 +138,7 @@ impl Drop for ScratchDirs {
 /// The directory name of a root: a hash of its path.
 pub(super) fn name_of(root: &Path) -> String {
     let digest = Sha256::digest(root.as_os_str().as_bytes());
-    digest
-        .iter()
-        .take(8)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    hex(&digest[..8])
 }
 
 /// Creates a directory if needed, and checks that it belongs to this user; no other user can enter it then.

@@ -8,6 +8,7 @@ use std::fmt;
 use unicode_normalization::UnicodeNormalization;
 
 pub use crate::error::Violation;
+use crate::text::invisible::is_reordering;
 
 /// The longest component, in bytes; file systems allow no more.
 const MAX_COMPONENT_BYTES: usize = 255;
@@ -112,12 +113,7 @@ fn check_text(text: &str) -> Result<(), String> {
 /// Control characters and line separators forge lines, bidirectional controls forge names, and a backslash parts
 /// components on other systems.
 fn is_refused(c: char) -> bool {
-    c.is_control()
-        || matches!(
-            c,
-            '\\' | '\u{2028}' | '\u{2029}' | '\u{61C}' | '\u{200E}' | '\u{200F}'
-        )
-        || matches!(c, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
+    c == '\\' || c.is_control() || is_reordering(c)
 }
 
 /// The rules on the components together, then on each.

@@ -6,8 +6,10 @@ use orchestrator::build::checks::causes::causes;
 use orchestrator::build::checks::evidence::summary;
 use orchestrator::build::checks::problem::CheckProblem;
 use orchestrator::build::checks::report::{FailedCheck, MAX_REPORT, report};
-use orchestrator::build::checks::text::{cut_middle, escaped, plain, printable};
 use orchestrator::environments::output::ChildOutput;
+use orchestrator::text::invisible::{escaped, printable};
+use orchestrator::text::shorten::cut_middle;
+use orchestrator::text::terminal::rendered;
 
 use crate::harness::fuzz;
 
@@ -63,7 +65,7 @@ fn is_plain(text: &str) -> bool {
 #[test]
 fn text() {
     fuzz("text", &WORDS, |bytes| {
-        let shown = plain(bytes);
+        let shown = rendered(bytes);
         assert!(is_plain(&shown) && is_plain(&printable(&shown)));
         assert!(!escaped(&shown).contains(char::is_control));
         for limit in [
@@ -84,8 +86,8 @@ fn text() {
 #[test]
 fn checks() {
     fuzz("checks", &WORDS, |bytes| {
-        let shown = plain(bytes.split(|byte| *byte == 0x1e).next().unwrap_or_default());
-        let rest = plain(
+        let shown = rendered(bytes.split(|byte| *byte == 0x1e).next().unwrap_or_default());
+        let rest = rendered(
             bytes
                 .splitn(2, |byte| *byte == 0x1e)
                 .nth(1)

@@ -14,7 +14,7 @@ mod python;
 #[cfg(test)]
 mod tests;
 
-use super::text::cut_middle;
+use crate::text::shorten::{cut_middle, first_bytes};
 use std::collections::{HashMap, HashSet};
 
 /// One reason, with the tests it made fail.
@@ -241,7 +241,7 @@ fn placed(line: &str) -> Option<(&str, &str)> {
 
 /// The part of a name that is kept. Readers that use a name again and again clip it first, so as to stay one pass.
 fn clipped(name: &str) -> &str {
-    &name[..name.floor_char_boundary(MAX_NAME)]
+    first_bytes(name, MAX_NAME)
 }
 
 /// Adds a line to a message that is not full yet.

@@ -16,7 +16,7 @@ use crate::build::checks::evidence::weigh::{CheckFacts, Evidence, judge};
 use crate::build::checks::evidence::{Runner, TestCounts, TestNames, without_passed_tests};
 use crate::build::checks::problem::{CheckProblem, EvidenceProblem};
 use crate::build::checks::sandbox_hints::{protected_hints, refusals, refused_process, too_large};
-use crate::build::checks::{CANNOT_START, TIMED_OUT, Tool, ToolOutput, ToolResult, text};
+use crate::build::checks::{CANNOT_START, TIMED_OUT, Tool, ToolOutput, ToolResult};
 use crate::build::child_env::ChildEnv;
 use crate::build::spec::CheckSpec;
 use crate::error::{Error, Result};
@@ -27,6 +27,7 @@ use crate::process::check_env::{ChildDirs, for_check};
 use crate::process::program::ProgramSearch;
 use crate::process::report_channel::ReportChannel;
 use crate::process::{self, Finished, Job, JobEnd, Launcher};
+use crate::text::terminal::rendered;
 
 const SIGKILL: i32 = 9;
 const SIGXFSZ: i32 = 25;
@@ -197,7 +198,7 @@ impl CommandCheck {
     }
 
     fn output(&self, captured: &Captured) -> ToolOutput {
-        let plain = text::plain(&captured.joined());
+        let plain = rendered(&captured.joined());
         ToolOutput {
             text: self.child_env.secrets.redact(&plain).into_owned(),
             bytes: captured.total(),

@@ -6,11 +6,11 @@
 
 pub mod causes;
 pub mod command;
+mod condense;
 pub mod evidence;
 pub mod problem;
 pub mod report;
 pub mod sandbox_hints;
-pub mod text;
 mod xml;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -5,9 +5,11 @@
 //! same input gives the same report; running the checks is not done here.
 
 use super::causes::{Cause, causes};
+use super::condense::{one_line, with_short_rulers, without_repetitions};
 use super::problem::CheckProblem;
-use super::text::{cut_middle, escaped, printable, with_short_rulers, without_repetitions};
 use crate::events::TestTotals;
+use crate::text::invisible::printable;
+use crate::text::shorten::{cut_bytes, cut_middle};
 use std::collections::HashSet;
 use std::fmt::Write;
 
@@ -94,12 +96,12 @@ fn opening(failed: &[FailedCheck], passed: &[&str]) -> String {
     if !passed.is_empty() {
         let names: Vec<String> = passed
             .iter()
-            .map(|name| shown(name, MAX_FILE_NAME))
+            .map(|name| one_line(name, MAX_FILE_NAME))
             .collect();
         let _ = write!(
             text,
             " Passed: {}.",
-            shortened(names.join(", "), MAX_COMMAND)
+            cut_bytes(&names.join(", "), MAX_COMMAND, "...")
         );
     }
     if failed.iter().any(|check| !check.hidden) {
@@ -114,13 +116,13 @@ fn opening(failed: &[FailedCheck], passed: &[&str]) -> String {
 /// Names a failed check and its problem in one line: as much as the model may learn of them.
 pub fn headline(check: &FailedCheck) -> String {
     if check.hidden {
-        let problem = shown(&check.problem.disclosed(), MAX_PROBLEM);
+        let problem = one_line(&check.problem.disclosed(), MAX_PROBLEM);
         return format!("A hidden check failed: {problem}");
     }
     format!(
         "Check {} failed: {}",
-        shown(check.name, MAX_FILE_NAME),
-        shown(&check.problem.to_string(), MAX_PROBLEM)
+        one_line(check.name, MAX_FILE_NAME),
+        one_line(&check.problem.to_string(), MAX_PROBLEM)
     )
 }
 
@@ -180,7 +182,7 @@ fn heading(check: &FailedCheck) -> String {
             )
         },
     );
-    let command = shortened(words.join(" "), MAX_COMMAND);
+    let command = cut_bytes(&words.join(" "), MAX_COMMAND, "...");
     format!(
         "\n## {}\nCommand: {command}\n{}",
         headline(check),
@@ -221,7 +223,11 @@ fn listed(causes: &[Cause]) -> String {
             with_short_rulers(&printable(&cause.text))
         );
         if !cause.tests.is_empty() {
-            let names: Vec<String> = cause.tests.iter().map(|test| escaped(test)).collect();
+            let names: Vec<String> = cause
+                .tests
+                .iter()
+                .map(|test| one_line(test, usize::MAX))
+                .collect();
             let count = if cause.count > 1 {
                 format!(" ({})", cause.count)
             } else {
@@ -251,7 +257,7 @@ fn put_back(restored: &[String], removed: &[String]) -> String {
 fn file_list(files: &[String]) -> String {
     let names = files.iter().take(MAX_FILES);
     let mut list: String = names
-        .map(|file| format!("- {}\n", shown(file, MAX_FILE_NAME)))
+        .map(|file| format!("- {}\n", one_line(file, MAX_FILE_NAME)))
         .collect();
     if MAX_FILES < files.len() {
         let _ = writeln!(list, "- and {} more", files.len() - MAX_FILES);
@@ -259,23 +265,10 @@ fn file_list(files: &[String]) -> String {
     list
 }
 
-/// A name on one line, and not too long for it.
-fn shown(text: &str, limit: usize) -> String {
-    shortened(escaped(text), limit)
-}
-
-fn shortened(mut line: String, limit: usize) -> String {
-    if limit < line.len() {
-        line.truncate(line.floor_char_boundary(limit));
-        line.push_str("...");
-    }
-    line
-}
-
 fn quoted(word: &str) -> String {
     let is_plain =
         |character: char| character.is_alphanumeric() || "-_./=:,+@%".contains(character);
-    let word = escaped(word);
+    let word = one_line(word, usize::MAX);
     if !word.is_empty() && word.chars().all(is_plain) {
         word
     } else {

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 
 use regex::RegexSet;
 
-use super::text::escaped;
+use super::condense::one_line;
 use crate::process::sandbox::limits::size;
 use crate::process::sandbox::{PathAccess, SandboxPolicy};
 use crate::workspace::generated::is_in_generated;
@@ -431,11 +431,7 @@ fn path_in(line: &str) -> Option<&str> {
 }
 
 fn shown(path: &str) -> String {
-    let path = escaped(path);
-    match path.len() <= MAX_PATH {
-        true => path,
-        false => format!("{}...", &path[..path.floor_char_boundary(MAX_PATH)]),
-    }
+    one_line(path, MAX_PATH)
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Files mode: one request per phase, answered with whole files. An answer that is not in the format gets a reminder in the
 //! same phase, a bounded number of times.
 
-use crate::build::checks::text::cut_middle;
 use crate::build::context::Context;
 use crate::build::generators::answer_format::{self, FileBlock, FormatFault};
 use crate::build::generators::file_selection::shown_files;
@@ -21,6 +20,7 @@ use crate::llm::{
 };
 use crate::state::phase::Phase;
 use crate::state::reason::Reason;
+use crate::text::shorten::cut_middle;
 use crate::workspace::safe_path::SafePath;
 use crate::workspace::{ChangeRefusal, FileChange};
 

@@ -7,6 +7,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use crate::error::Error;
+use crate::text::invisible::is_invisible;
 
 /// Characters of a source line that are shown at most, and how many of them stand before the place.
 const SHOWN: usize = 100;
@@ -118,7 +119,7 @@ pub fn escape(text: &str) -> String {
     for character in text.chars() {
         match character {
             '\t' => shown.push(' '),
-            c if c.is_control() || is_invisible(c) => shown.extend(c.escape_default()),
+            c if is_invisible(c) => shown.extend(c.escape_default()),
             c => shown.push(c),
         }
     }
@@ -137,12 +138,6 @@ pub fn quote_yaml(text: &str) -> String {
 /// Returns a path of the user's as it may be shown.
 pub fn shown_path(path: &Path) -> String {
     escape(&path.to_string_lossy())
-}
-
-fn is_invisible(character: char) -> bool {
-    matches!(character,
-        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 #[cfg(test)]

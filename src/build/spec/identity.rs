@@ -38,13 +38,7 @@ pub(super) fn hash(spec: &Spec, inputs: &Inputs) -> String {
     for path in read {
         hasher.record(["read"], path.as_os_str().as_bytes());
     }
-    let hex: String = hasher
-        .sha
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    format!("sha256:{hex}")
+    format!("sha256:{}", crate::text::hex(&hasher.sha.finalize()))
 }
 
 /// Returns a path as the spec means it: relative to the spec's folder where it was given so or leads inside, without

@@ -4,6 +4,7 @@
 //! the fields mean is said in `validate.rs`.
 
 use super::diagnostic::{Diagnostic, escape};
+use crate::text::shorten::cut_chars;
 
 /// A value and the byte where it stands.
 #[derive(Debug, Clone, PartialEq)]
@@ -232,9 +233,7 @@ fn unknown(what: &str, at: usize, word: &str, allowed: &[&str]) -> Diagnostic {
 
 /// Returns text of the user's as it may stand in a message: escaped, and short.
 pub fn brief(text: &str) -> String {
-    let head: String = text.chars().take(60).collect();
-    let more = if head.len() < text.len() { "…" } else { "" };
-    format!("{}{more}", escape(&head))
+    escape(&cut_chars(text, 60, "…"))
 }
 
 /// Returns whether at most two letters have to be added, dropped or changed; long words are never near.

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use super::{Console, ConsoleOptions};
 use crate::events::bus::Bus;
 use crate::events::{ConversationScope, Event, RequestPlace};
-use crate::observers::printable::plain_text;
 use crate::state::phase::Phase;
+use crate::text::invisible::printable;
 
 /// Hands on each write as one message.
 struct Sink(Sender<String>);
@@ -286,7 +286,7 @@ fn a_whole_run_in_plain_lines() {
 #[test]
 fn quiet_leaves_what_must_be_known() {
     let text = Fixture::new(true, true, Some(|| 80)).tell(&whole_run());
-    let text = plain_text(&text);
+    let text = printable(&text);
     let kept = [
         "the provider is overloaded (",
         "put back",

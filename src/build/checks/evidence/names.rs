@@ -9,6 +9,7 @@ use super::super::xml::{XmlPiece, attribute, junit_document, pieces};
 use super::go::{events, test_line};
 use super::javascript::{is_file_name, report};
 use super::runner::Runner;
+use crate::text::shorten::first_bytes;
 
 /// How many names of each kind are kept, and how long one may be.
 const MAX_NAMES: usize = 20_000;
@@ -33,8 +34,7 @@ pub enum TestOutcome {
 impl TestNames {
     /// Adds a test.
     pub fn add(&mut self, name: &str, outcome: TestOutcome) {
-        let name = name.trim();
-        let name = &name[..name.floor_char_boundary(MAX_LENGTH)];
+        let name = first_bytes(name.trim(), MAX_LENGTH);
         let put = |names: &mut BTreeSet<String>| {
             if !name.is_empty() && names.len() < MAX_NAMES {
                 names.insert(name.to_owned());

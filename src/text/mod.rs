@@ -1,0 +1,21 @@
+//! Text from outside: output of programs, names, messages of servers.
+//!
+//! `ansi.rs` is the one parser of terminal escape sequences, `invisible.rs` the one table of characters that cannot
+//! be seen, `terminal.rs` renders output as a terminal would, `shorten.rs` cuts. Every function takes one pass over
+//! its input, whatever the input is.
+
+pub mod ansi;
+pub mod invisible;
+pub mod shorten;
+pub mod terminal;
+
+use std::fmt::Write;
+
+/// Lower-case hexadecimal digits, two for each byte.
+pub fn hex(bytes: &[u8]) -> String {
+    let mut digits = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        let _ = write!(digits, "{byte:02x}");
+    }
+    digits
+}
