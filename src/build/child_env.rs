@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use crate::build::checks::evidence::reporters::Reporters;
+use crate::build::checks::reporters::Reporters;
 use crate::build::spec::inputs::{InputKind, Inputs, WorkspaceInput};
 use crate::cancel::CancelToken;
 use crate::conversation::toolset::ToolEnv;

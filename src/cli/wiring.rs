@@ -8,7 +8,7 @@ use crate::build::Run;
 use crate::build::build_log::BuildLog;
 use crate::build::checks::ToolRegistry;
 use crate::build::checks::command::CommandCheck;
-use crate::build::checks::evidence::reporters::Reporters;
+use crate::build::checks::reporters::Reporters;
 use crate::build::child_env::{ChildEnv, HomeDirs};
 use crate::build::context::Context;
 use crate::build::generators::Generator;

@@ -2,10 +2,9 @@
 
 use std::slice::from_ref;
 
-use orchestrator::build::checks::causes::causes;
-use orchestrator::build::checks::evidence::summary;
 use orchestrator::build::checks::problem::CheckProblem;
 use orchestrator::build::checks::report::{FailedCheck, MAX_REPORT, report};
+use orchestrator::build::checks::runners::{causes, summary};
 use orchestrator::environments::output::ChildOutput;
 use orchestrator::text::invisible::{escaped, printable};
 use orchestrator::text::shorten::cut_middle;

@@ -33,12 +33,6 @@ const IMPORT_CYCLES: &[&[&str]] = &[
         "build::tampering",
         "build::tampering::notes",
     ],
-    &[
-        "build::checks::evidence",
-        "build::checks::evidence::go",
-        "build::checks::evidence::javascript",
-        "build::checks::evidence::names",
-    ],
     &["build::replaced_run", "build::steps", "build::tested_files"],
     &[
         "workspace",

@@ -10,12 +10,13 @@ use std::rc::Rc;
 use rustix::fs::{Mode as FileMode, OFlags, open};
 use serde_json::Value;
 
-use crate::build::checks::evidence::channel::ChannelReports;
-use crate::build::checks::evidence::runner::of_command;
-use crate::build::checks::evidence::weigh::{CheckFacts, Evidence, judge};
-use crate::build::checks::evidence::{Runner, TestCounts, TestNames, without_passed_tests};
+use crate::build::checks::evidence::{CheckFacts, Evidence, judge};
 use crate::build::checks::problem::{CheckProblem, EvidenceProblem};
+use crate::build::checks::runner::{Runner, of_command};
+use crate::build::checks::runner_reports::ChannelReports;
+use crate::build::checks::runners::without_passed_tests;
 use crate::build::checks::sandbox_hints::{protected_hints, refusals, refused_process, too_large};
+use crate::build::checks::summary::{TestCounts, TestNames};
 use crate::build::checks::{CANNOT_START, TIMED_OUT, Tool, ToolOutput, ToolResult};
 use crate::build::child_env::ChildEnv;
 use crate::build::spec::CheckSpec;

@@ -1,204 +1,153 @@
-//! What a check's output says of its tests: which runner it was, how many tests were executed, whether it came to its end.
-//!
-//! A pass needs evidence, so what is not clearly a summary is none: whole lines alone are looked at, every word of
-//! them must be known, and ordinary prose is never a count. Tests that were skipped, ignored or deselected were not
-//! executed. `runner.rs` knows runners by their commands; `channel.rs` has what pytest, unittest, node and jest report
-//! outside of their output; `weigh.rs` holds all of it together.
+//! Holds together what is known of a check's tests, and says why an exit code of 0 is not a pass.
 
-pub mod channel;
-mod compiled;
-mod go;
-mod javascript;
-mod names;
-mod protocol;
-mod python;
-pub mod reporters;
-pub mod runner;
-#[cfg(test)]
-mod tests;
-pub mod weigh;
+use super::problem::EvidenceProblem;
+use super::runner::Runner;
+use super::runner_reports::{ChannelReports, RunnerSession};
+use super::runners::summary;
+use super::summary::{TestCounts, TestNames, TestSummary};
 
-pub use self::go::without_passed_tests;
-pub use self::names::TestNames;
-pub use self::runner::Runner;
+/// What there is to weigh.
+#[derive(Debug, Clone, Copy)]
+pub struct CheckFacts<'a> {
+    /// The runner that the command names.
+    pub known: Option<Runner>,
+    pub stdout: &'a str,
+    pub stderr: &'a str,
+    pub reports: &'a ChannelReports,
+}
 
-/// What a runner's output says at its end.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TestSummary {
-    pub runner: Runner,
-    /// Nothing where the output does not say how many tests were executed.
+/// What is known of the tests of a check.
+#[derive(Debug, Clone, Default)]
+pub struct Evidence {
+    pub runner: Option<Runner>,
+    /// Nothing where no runner is known, where it did not come to its end, and where it does not count.
     pub counts: Option<TestCounts>,
-    /// Failures and errors that the output admits, whatever the exit code was.
+    /// Failures and errors that the runner admits, whatever the exit code was.
     pub failed: u32,
-    /// Whether everything that began has its result.
-    pub is_complete: bool,
     pub names: TestNames,
+    /// Why an exit code of 0 is not a pass, where that is so.
+    pub problem: Option<EvidenceProblem>,
 }
 
-/// How many tests there were, by what became of them. What failed without being executed (a fixture, an import) is in
-/// `failed` alone.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct TestCounts {
-    pub executed: u32,
-    pub passed: u32,
-    pub failed: u32,
-    pub skipped: u32,
-}
-
-/// Reads one runner's summary out of one stream.
-type SummaryReader = fn(&str) -> Option<StreamSummary>;
-
-/// What a reader found in a stream; without counts the runner is known all the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct StreamSummary {
-    counts: Option<TestCounts>,
-    failed: u32,
-    is_complete: bool,
-}
-
-/// The most particular format goes first: a jest run may print the TAP of what it loads, nobody prints pytest's line.
-const FORMATS: [(Runner, SummaryReader); 15] = [
-    (Runner::Pytest, python::pytest),
-    (Runner::Unittest, python::unittest),
-    (Runner::Nextest, compiled::nextest),
-    (Runner::Cargo, compiled::cargo),
-    (Runner::Go, go::json),
-    (Runner::Go, go::text),
-    (Runner::Jest, javascript::jest),
-    (Runner::Vitest, javascript::vitest),
-    (Runner::Node, javascript::node),
-    (Runner::Mocha, javascript::mocha),
-    (Runner::Ctest, compiled::ctest),
-    (Runner::Jest, javascript::jest_json),
-    (Runner::Mocha, javascript::mocha_json),
-    (Runner::Junit, protocol::junit),
-    (Runner::Tap, protocol::tap),
-];
-
-/// Returns what the output says at its end, or nothing where no runner is recognised. A runner that the command names
-/// is looked for first.
-pub fn summary(known: Option<Runner>, stdout: &str, stderr: &str) -> Option<TestSummary> {
-    let is_named = |(runner, _): &&(Runner, SummaryReader)| known == Some(*runner);
-    let read = |(runner, read): &(Runner, SummaryReader)| {
-        let found = read(stdout).or_else(|| read(stderr))?;
-        let StreamSummary {
-            counts,
-            failed,
-            is_complete,
-        } = found;
-        let is_complete = is_complete && is_whole(*runner, stdout, stderr);
-        Some(TestSummary {
-            runner: *runner,
-            counts,
-            failed,
-            is_complete,
-            names: names::read(*runner, stdout, stderr),
-        })
-    };
-    FORMATS
+/// Returns what is known of a check's tests.
+pub fn judge(facts: &CheckFacts<'_>) -> Evidence {
+    let said = summary(facts.known, facts.stdout, facts.stderr);
+    let reported: Vec<&RunnerSession> = facts
+        .reports
+        .sessions
         .iter()
-        .filter(is_named)
-        .find_map(read)
-        .or_else(|| FORMATS.iter().find_map(read))
-}
-
-/// Whether what began on one stream has its result on the other.
-fn is_whole(runner: Runner, stdout: &str, stderr: &str) -> bool {
-    match runner {
-        Runner::Cargo => compiled::cargo_is_whole(stdout, stderr),
-        _ => true,
+        .filter(|session| session.runner != Runner::Node)
+        .collect();
+    let problem = broken_off(facts).or_else(|| disagreement(&reported, said.as_ref()));
+    if !reported.is_empty() {
+        return of_reports(&reported, problem);
     }
-}
-
-impl StreamSummary {
-    fn whole(counts: TestCounts) -> StreamSummary {
-        StreamSummary {
-            counts: Some(counts),
-            failed: counts.failed,
-            is_complete: true,
-        }
-    }
-
-    /// Something began, and there is no result.
-    const BROKEN_OFF: StreamSummary = StreamSummary {
-        counts: None,
-        failed: 0,
-        is_complete: false,
+    let Some(said) = said else {
+        let problem = problem.or_else(|| facts.known.map(no_summary));
+        return Evidence {
+            runner: facts.known,
+            problem,
+            ..Evidence::default()
+        };
     };
+    let problem = problem.or_else(|| incomplete(facts.known, &said));
+    let counts = said.counts.filter(|_| problem.is_none());
+    Evidence {
+        runner: Some(said.runner),
+        counts,
+        failed: said.failed,
+        names: said.names,
+        problem,
+    }
 }
 
-impl TestCounts {
-    /// Adds up items such as `3 passed`; refuses a list with a word that is in none of the lists.
-    fn of(
-        items: &[(u32, &str)],
-        ok: &[&str],
-        failed: &[&str],
-        skipped: &[&str],
-        known: &[&str],
-    ) -> Option<Self> {
-        let mut counts = Self::default();
-        for (number, word) in items {
-            let add = |to: &mut u32| *to = to.saturating_add(*number);
-            if ok.contains(word) {
-                add(&mut counts.executed);
-                add(&mut counts.passed);
-            } else if failed.contains(word) {
-                add(&mut counts.executed);
-                add(&mut counts.failed);
-            } else if skipped.contains(word) {
-                add(&mut counts.skipped);
-            } else if !known.contains(word) {
-                return None;
+fn of_reports(sessions: &[&RunnerSession], problem: Option<EvidenceProblem>) -> Evidence {
+    let counts = sessions.iter().fold(TestCounts::default(), |sum, session| {
+        sum.plus(session.counts)
+    });
+    let mut names = TestNames::default();
+    for session in sessions {
+        names
+            .executed
+            .extend(session.names.executed.iter().cloned());
+        names.failed.extend(session.names.failed.iter().cloned());
+        names.skipped.extend(session.names.skipped.iter().cloned());
+    }
+    Evidence {
+        runner: sessions.first().map(|session| session.runner),
+        counts: Some(counts).filter(|_| problem.is_none()),
+        failed: counts.failed,
+        names,
+        problem,
+    }
+}
+
+/// What the channel says against a pass.
+fn broken_off(facts: &CheckFacts<'_>) -> Option<EvidenceProblem> {
+    let heard = facts.reports;
+    for session in &heard.sessions {
+        let RunnerSession { runner, what, .. } = session;
+        match session.end.as_ref().map(|end| &end.problem) {
+            Some(None) => {}
+            Some(Some(reason)) => {
+                return Some(EvidenceProblem::StoppedEarly {
+                    runner: *runner,
+                    reason: reason.clone(),
+                });
+            }
+            None => {
+                return Some(EvidenceProblem::NoSummary {
+                    runner: *runner,
+                    target: what.clone(),
+                });
             }
         }
-        Some(counts)
     }
+    let has_begun = |runner: &Runner| {
+        heard
+            .sessions
+            .iter()
+            .any(|session| session.runner == *runner)
+    };
+    let silent = heard.started.iter().find(|runner| !has_begun(runner));
+    let silent = silent
+        .filter(|runner| facts.known == Some(**runner))
+        .map(|runner| no_summary(*runner));
+    silent.or_else(|| heard.has_foreign.then_some(EvidenceProblem::ForeignReport))
+}
 
-    /// Returns counts of which what was executed and did not fail has passed.
-    fn new(executed: u32, failed: u32, skipped: u32) -> Self {
-        Self {
-            executed,
-            passed: executed.saturating_sub(failed),
-            failed,
-            skipped,
-        }
+fn disagreement(
+    reported: &[&RunnerSession],
+    said: Option<&TestSummary>,
+) -> Option<EvidenceProblem> {
+    let said = said.filter(|said| reported.iter().any(|session| session.runner == said.runner))?;
+    let counts = said.counts?;
+    let mut own = reported
+        .iter()
+        .filter(|session| session.runner == said.runner);
+    let is_known = own.any(|session| session.agrees(counts));
+    (!is_known).then_some(EvidenceProblem::SummaryMismatch(said.runner))
+}
+
+fn incomplete(known: Option<Runner>, said: &TestSummary) -> Option<EvidenceProblem> {
+    // A report in a format of many is as good as the runner's own.
+    let is_own = |known: Runner| {
+        known == said.runner
+            || matches!(said.runner, Runner::Junit | Runner::Tap)
+            || (known, said.runner) == (Runner::Vitest, Runner::Jest)
+    };
+    match known {
+        Some(known) if !is_own(known) => Some(no_summary(known)),
+        // Checks let go have -v: a package that is ok and says nothing of its tests has not run them.
+        Some(Runner::Go) if said.counts.is_none() => Some(no_summary(Runner::Go)),
+        _ if !said.is_complete => Some(no_summary(said.runner)),
+        _ => None,
     }
+}
 
-    /// Returns both together.
-    pub fn plus(self, other: Self) -> Self {
-        Self {
-            executed: self.executed.saturating_add(other.executed),
-            passed: self.passed.saturating_add(other.passed),
-            failed: self.failed.saturating_add(other.failed),
-            skipped: self.skipped.saturating_add(other.skipped),
-        }
+fn no_summary(runner: Runner) -> EvidenceProblem {
+    EvidenceProblem::NoSummary {
+        runner,
+        target: String::new(),
     }
-}
-
-/// Reads `3 passed, 1 skipped`; nothing where an item is not a number and words.
-fn items(list: &str, separator: char) -> Option<Vec<(u32, &str)>> {
-    list.split(separator)
-        .map(|item| item.trim().split_once(' ').and_then(numbered))
-        .collect()
-}
-
-fn numbered<'a>((number, word): (&str, &'a str)) -> Option<(u32, &'a str)> {
-    Some((count(number)?, word.trim()))
-}
-
-/// A count as runners write it: digits alone, since `parse` would take a sign.
-fn count(text: &str) -> Option<u32> {
-    text.bytes()
-        .all(|byte| byte.is_ascii_digit())
-        .then(|| text.parse().ok())?
-}
-
-/// Whether the text is a time such as `0.01s`, `4ms` or `2m`.
-fn is_duration(text: &str) -> bool {
-    let number = text
-        .trim_end_matches(|character: char| character.is_ascii_alphabetic() || character == 'µ');
-    matches!(
-        &text[number.len()..],
-        "s" | "ms" | "µs" | "us" | "ns" | "m" | "h"
-    ) && number.parse::<f64>().is_ok()
 }

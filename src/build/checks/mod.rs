@@ -4,20 +4,24 @@
 //! became of the tests, `causes.rs` finds what failed and why, `refusals.rs` what the sandbox refused, `report.rs` puts together what the
 //! model is told.
 
-pub mod causes;
 pub mod command;
 mod condense;
 pub mod evidence;
+mod failures;
 pub mod problem;
 pub mod report;
+pub mod reporters;
+pub mod runner;
+mod runner_reports;
+pub mod runners;
 pub mod sandbox_hints;
-mod xml;
+mod summary;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use crate::build::checks::evidence::TestNames;
 use crate::build::checks::problem::CheckProblem;
+use crate::build::checks::summary::TestNames;
 use crate::error::{Error, Result};
 use crate::events::TestTotals;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use signal_hook::low_level::signal_name;
 
-use super::evidence::Runner;
+use super::runner::Runner;
 
 /// How many protected files a problem names.
 const SHOWN_FILES: usize = 10;

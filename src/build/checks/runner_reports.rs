@@ -10,9 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use uuid::Uuid;
 
-use super::names::TestOutcome;
 use super::runner::Runner;
-use super::{TestCounts, TestNames};
+use super::summary::{TestCounts, TestNames, TestOutcome};
 use crate::process::report_channel::PacketListener;
 
 /// How many sessions are kept; a check has one for each start of a runner, with node one for each file.

@@ -1,6 +1,7 @@
 //! Real summaries of real runners, and prose that is none.
 
-use super::{TestCounts, summary, without_passed_tests};
+use super::super::{summary, without_passed_tests};
+use crate::build::checks::summary::TestCounts;
 use proptest::prelude::{prop_assert_eq, proptest};
 
 /// What is expected: runner, executed, failed; and that the summary is complete.

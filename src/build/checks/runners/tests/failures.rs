@@ -1,6 +1,7 @@
 //! What real runners print when tests fail, shortened, and what is to be read in it.
 
-use super::{MAX_GROUPS, MAX_TESTS, MAX_TEXT, causes};
+use super::super::causes;
+use crate::build::checks::failures::{MAX_GROUPS, MAX_TESTS, MAX_TEXT};
 use proptest::prelude::{ProptestConfig, prop_assert, proptest};
 use std::fmt::Write;
 

@@ -1,15 +1,62 @@
-//! Failures of node's test runner: as TAP with its details, which other TAP producers write too, and as `spec`.
+//! TAP, which many runners write: its summary, and failures with their details.
 
-use super::generic::generic;
-use super::{CauseGroups, clipped, push_line};
+use super::generic;
+use crate::build::checks::failures::{CauseGroups, clipped, push_line};
+use crate::build::checks::summary::{StreamSummary, TestCounts, count};
 
 /// What is said of a file that ended badly as a whole; why, it has printed itself.
-const NO_REASON: &str = "test failed";
+pub const NO_REASON: &str = "test failed";
 /// Deeper levels of subtests are not named.
 const MAX_DEPTH: usize = 10;
 
+/// A plan and the points at its level. A plan alone is no sign of a test, unless it is one of no tests; a version and
+/// points without a plan have not come to their end.
+pub fn summary(text: &str) -> Option<StreamSummary> {
+    let mut counts = TestCounts::default();
+    let (mut plan, mut is_tap, mut has_version) = (None, false, false);
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("1..") {
+            plan = plan.or_else(|| count(rest.split(" #").next().unwrap_or(rest).trim()));
+        } else if line.starts_with("TAP version ") {
+            is_tap = true;
+            has_version = true;
+        } else if let Some((is_ok, directive)) = point(line) {
+            is_tap = true;
+            let skipped = u32::from(directive.starts_with("SKIP"));
+            let failed = u32::from(!is_ok && !directive.starts_with("TODO"));
+            counts = counts.plus(TestCounts::new(1 - skipped, failed, skipped));
+        }
+    }
+    let planned = plan
+        .filter(|tests| is_tap || *tests == 0)
+        .map(|_| StreamSummary::whole(counts));
+    planned.or(has_version.then_some(StreamSummary::BROKEN_OFF))
+}
+
+/// `not ok 3 - name # TODO later`: whether it is ok, and its directive in capitals.
+fn point(line: &str) -> Option<(bool, String)> {
+    let (is_ok, rest) = match line.strip_prefix("not ok") {
+        Some(rest) => (false, rest),
+        None => (true, line.strip_prefix("ok")?),
+    };
+    if !(rest.is_empty() || rest.starts_with(' ')) {
+        return None;
+    }
+    let directive = rest
+        .rsplit_once("# ")
+        .map_or("", |(_, directive)| directive);
+    Some((
+        is_ok,
+        directive
+            .chars()
+            .take(4)
+            .collect::<String>()
+            .to_ascii_uppercase(),
+    ))
+}
+
 /// Reads the points of a TAP stream that are not ok.
-pub fn tap(text: &str, groups: &mut CauseGroups) {
+pub fn failures(text: &str, groups: &mut CauseGroups) {
     let mut names: Vec<&str> = Vec::new();
     let mut point: Option<TapPoint> = None;
     let mut has_crashed = false;
@@ -41,7 +88,7 @@ pub fn tap(text: &str, groups: &mut CauseGroups) {
             .lines()
             .filter_map(|line| line.strip_prefix("# "))
             .collect();
-        generic(&printed.join("\n"), groups);
+        generic::failures(&printed.join("\n"), groups);
     }
 }
 
@@ -159,39 +206,4 @@ fn unquoted(value: &str) -> &str {
         .strip_prefix(['\'', '"'])
         .and_then(|value| value.strip_suffix(['\'', '"']))
         .unwrap_or(value)
-}
-
-/// Reads the list of failing tests at the end of the `spec` reporter.
-pub fn spec(text: &str, groups: &mut CauseGroups) {
-    let mut place = "";
-    let mut test: Option<(&str, Vec<String>)> = None;
-    let mut has_crashed = false;
-    for line in text.lines().skip_while(|line| *line != "✖ failing tests:") {
-        if let Some(location) = line.strip_prefix("test at ") {
-            add(&mut test, place, groups);
-            place = clipped(location);
-        } else if let Some(name) = line.strip_prefix("✖ ").filter(|_| !place.is_empty()) {
-            add(&mut test, place, groups);
-            test = Some((
-                name.rsplit_once(" (").map_or(name, |(name, _)| name),
-                Vec::new(),
-            ));
-        } else if line.trim_start().starts_with("at ") {
-            add(&mut test, place, groups);
-        } else if let Some((_, message)) = &mut test {
-            has_crashed |= line.trim().trim_matches('\'') == NO_REASON;
-            push_line(message, line.strip_prefix("  ").unwrap_or(line));
-        }
-    }
-    add(&mut test, place, groups);
-    if has_crashed {
-        generic(text, groups);
-    }
-}
-
-/// The stack ends what is worth reading of a test.
-fn add(test: &mut Option<(&str, Vec<String>)>, place: &str, groups: &mut CauseGroups) {
-    if let Some((name, message)) = test.take() {
-        groups.add(name, place, &message.join("\n"));
-    }
 }

@@ -17,9 +17,9 @@ use crate::process::scratch::ScratchDir;
 /// The interpreter imports a module of this name before anything else.
 const PYTHON: (&str, &str) = (
     "python/sitecustomize.py",
-    include_str!("report/sitecustomize.py"),
+    include_str!("reporters/sitecustomize.py"),
 );
-const NODE: (&str, &str) = ("node/report.cjs", include_str!("report/report.cjs"));
+const NODE: (&str, &str) = ("node/report.cjs", include_str!("reporters/report.cjs"));
 
 /// The programs of one root. They go when this goes.
 #[derive(Debug)]

@@ -1,21 +1,11 @@
-//! Finds what failed and why in the output of a check, and groups what failed for the same reason.
+//! What failed and why: failures grouped by their message.
 //!
-//! Each runner's format has its reader in `causes/`; tracebacks and compiler messages are the fallback where no
-//! runner is known. A cause is a message; where it struck and in which tests is listed under it, so that one missing
-//! function is told once and not for each of a hundred tests. All of it is bounded and one pass for each reader.
+//! A cause is a message; the places and the tests are listed under it, so that one missing function is reported once
+//! and not for each of a hundred tests. The readers of `runners/` fill the groups; everything is bounded.
 
-mod compiled;
-mod generic;
-mod go;
-mod javascript;
-mod junit;
-mod node;
-mod python;
-#[cfg(test)]
-mod tests;
+use std::collections::{HashMap, HashSet};
 
 use crate::text::shorten::{cut_middle, first_bytes};
-use std::collections::{HashMap, HashSet};
 
 /// One reason, with the tests it made fail.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,43 +18,19 @@ pub struct Cause {
     pub text: String,
 }
 
-const MAX_GROUPS: usize = 50;
-const MAX_TEXT: usize = 2048;
+pub const MAX_GROUPS: usize = 50;
+pub const MAX_TEXT: usize = 2048;
 /// Tests that are named under a cause.
-const MAX_TESTS: usize = 20;
+pub const MAX_TESTS: usize = 20;
 /// Places that are named under a cause.
 const MAX_PLACES: usize = 10;
 const MAX_NAME: usize = 300;
 /// Lines of a message that a reader takes; what a runner prints beyond is rarely the reason.
 const MAX_LINES: usize = 40;
 
-/// Returns why tests failed, for each runner in order of appearance.
-pub fn causes(stdout: &str, stderr: &str) -> Vec<Cause> {
-    const RUNNERS: [fn(&str, &mut CauseGroups); 8] = [
-        python::pytest,
-        python::unittest,
-        compiled::cargo,
-        go::go,
-        node::tap,
-        node::spec,
-        javascript::jest_and_vitest,
-        junit::junit,
-    ];
-    let mut groups = CauseGroups::default();
-    for read in RUNNERS {
-        read(stdout, &mut groups);
-        read(stderr, &mut groups);
-    }
-    if groups.list.is_empty() {
-        generic::generic(stdout, &mut groups);
-        generic::generic(stderr, &mut groups);
-    }
-    groups.finish()
-}
-
 /// The causes found so far.
 #[derive(Default)]
-struct CauseGroups {
+pub struct CauseGroups {
     list: Vec<CauseGroup>,
     by_message: HashMap<String, usize>,
     seen: HashSet<(usize, String)>,
@@ -86,8 +52,13 @@ struct NameList {
 }
 
 impl CauseGroups {
+    /// Whether nothing has failed so far.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
     /// Adds a failure; the test and the place may be empty.
-    fn add(&mut self, test: &str, place: &str, message: &str) {
+    pub fn add(&mut self, test: &str, place: &str, message: &str) {
         let message = message.trim_end().trim_start_matches('\n');
         let message = cut_middle(
             if message.is_empty() {
@@ -130,7 +101,7 @@ impl CauseGroups {
         Some(self.list.len() - 1)
     }
 
-    fn finish(self) -> Vec<Cause> {
+    pub fn finish(self) -> Vec<Cause> {
         let mut causes: Vec<Cause> = self.list.into_iter().map(CauseGroup::finish).collect();
         if 0 < self.left_out {
             let text = format!("{} more failures are not listed", self.left_out);
@@ -227,7 +198,7 @@ fn number(text: &str) -> (usize, Option<&'static str>) {
 }
 
 /// Splits `a/b.py:12:5: rest` into its place and the rest: a path, a line, maybe a column.
-fn placed(line: &str) -> Option<(&str, &str)> {
+pub fn placed(line: &str) -> Option<(&str, &str)> {
     let (place, rest) = line
         .split_once(": ")
         .or_else(|| Some((line.strip_suffix(':')?, "")))?;
@@ -240,12 +211,12 @@ fn placed(line: &str) -> Option<(&str, &str)> {
 }
 
 /// The part of a name that is kept. Readers that use a name again and again clip it first, so as to stay one pass.
-fn clipped(name: &str) -> &str {
+pub fn clipped(name: &str) -> &str {
     first_bytes(name, MAX_NAME)
 }
 
 /// Adds a line to a message that is not full yet.
-fn push_line(message: &mut Vec<String>, line: &str) {
+pub fn push_line(message: &mut Vec<String>, line: &str) {
     if message.len() < MAX_LINES {
         message.push(cut_middle(line, MAX_TEXT / 2));
     }

@@ -1,10 +1,118 @@
-//! Failures of pytest and unittest, and the traceback that both end in.
+//! pytest: its summary, the names of its tests, its failures.
 
-use super::{CauseGroups, placed, push_line};
 use std::collections::{HashMap, VecDeque};
 
+use super::traceback::Traceback;
+use crate::build::checks::failures::{CauseGroups, placed, push_line};
+use crate::build::checks::summary::{
+    NamedOutcome, StreamSummary, TestCounts, TestOutcome, count, is_duration, items,
+};
+
+/// The last session counts. One that began and never summed up, or was left in the middle, has not come to its end.
+pub fn summary(text: &str) -> Option<StreamSummary> {
+    let mut last = None;
+    let mut is_left = false;
+    for line in text.lines() {
+        let words = line.trim_matches('=').trim();
+        if words == "test session starts" && line.starts_with('=') {
+            last = Some(StreamSummary::BROKEN_OFF);
+            is_left = false;
+        } else if line.starts_with("!!!") && line.contains("_pytest.outcomes.Exit: ") {
+            is_left = true;
+        } else if let Some(counts) = counts_of(words) {
+            last = Some(StreamSummary {
+                is_complete: !is_left,
+                ..StreamSummary::whole(counts)
+            });
+        }
+    }
+    last
+}
+
+fn counts_of(words: &str) -> Option<TestCounts> {
+    let (list, time) = words.rsplit_once(" in ")?;
+    let (seconds, clock) = time.split_once(' ').unwrap_or((time, "()"));
+    if !is_duration(seconds) || !clock.starts_with('(') || !clock.ends_with(')') {
+        return None;
+    }
+    if list == "no tests ran" || list.starts_with("no tests collected") || is_collection(list) {
+        return Some(TestCounts::default());
+    }
+    let items = items(list, ',')?;
+    let mut counts = TestCounts::of(
+        &items,
+        &["passed", "xfailed", "xpassed"],
+        &["failed"],
+        &["skipped"],
+        &UNCOUNTED,
+    )?;
+    counts.failed = counts.failed.saturating_add(errors(list));
+    Some(counts)
+}
+
+const UNCOUNTED: [&str; 10] = [
+    "deselected",
+    "warning",
+    "warnings",
+    "error",
+    "errors",
+    "rerun",
+    "subtests passed",
+    "subtests failed",
+    "subtests skipped",
+    "subtests xfailed",
+];
+
+/// `7 tests collected`, `1/7 tests collected (6 deselected)`, `1 test collected, 1 error`.
+fn is_collection(list: &str) -> bool {
+    let Some((number, rest)) = list.split_once(' ') else {
+        return false;
+    };
+    number.split('/').all(|part| count(part).is_some())
+        && (rest.starts_with("tests collected") || rest.starts_with("test collected"))
+}
+
+/// An error in a fixture or while collecting is a failure in which no test was executed.
+fn errors(list: &str) -> u32 {
+    let items = items(list, ',').unwrap_or_default();
+    items
+        .iter()
+        .filter(|(_, word)| matches!(*word, "error" | "errors"))
+        .fold(0, |sum, (number, _)| sum.saturating_add(*number))
+}
+
+/// `tests/test_a.py::test_x PASSED [ 50%]`, and `FAILED tests/test_a.py::test_x - assert ...` at the end.
+pub fn test_name(line: &str) -> Option<NamedOutcome<'_>> {
+    const WORDS: [(&str, TestOutcome); 6] = [
+        ("PASSED", TestOutcome::Passed),
+        ("XPASS", TestOutcome::Passed),
+        ("XFAIL", TestOutcome::Passed),
+        ("FAILED", TestOutcome::Failed),
+        ("ERROR", TestOutcome::Failed),
+        ("SKIPPED", TestOutcome::Skipped),
+    ];
+    for (word, outcome) in WORDS {
+        if let Some(name) = line
+            .strip_prefix(word)
+            .and_then(|rest| rest.strip_prefix(' '))
+        {
+            let name = name.split_once(" - ").map_or(name, |(name, _)| name);
+            return name.contains("::").then_some((name, outcome));
+        }
+        if let Some((name, rest)) = line
+            .split_once(word)
+            .filter(|(name, _)| name.contains("::") && name.ends_with(' '))
+        {
+            let is_end =
+                rest.trim().is_empty() || rest.trim().ends_with("%]") || rest.starts_with(" (");
+            return is_end.then_some((name, outcome));
+        }
+    }
+    None
+}
+
 /// Reads the sections of failures and errors; the short summary gives their tests full names, and what has no section.
-pub fn pytest(text: &str, groups: &mut CauseGroups) {
+pub fn failures(text: &str, groups: &mut CauseGroups) {
     let mut names = SummaryNames::read(text);
     let mut section: Option<FailureSection> = None;
     let mut is_inside = false;
@@ -174,92 +282,4 @@ impl FailureSection {
             .collect();
         groups.add(name, &self.place, &message.join("\n"));
     }
-}
-
-/// Reads the blocks that unittest prints for each failure and error.
-pub fn unittest(text: &str, groups: &mut CauseGroups) {
-    let mut block: Option<(String, Traceback)> = None;
-    let mut was_double_rule = false;
-    for line in text.lines() {
-        let is_double_rule = is_line_of(line, '=');
-        let heading = line
-            .strip_prefix("FAIL: ")
-            .or_else(|| line.strip_prefix("ERROR: "));
-        if let (true, Some(name)) = (was_double_rule, heading) {
-            block = Some((name.to_owned(), Traceback::default()));
-        } else if is_double_rule
-            || (is_line_of(line, '-') && block.as_ref().is_some_and(|(_, found)| found.has_begun))
-        {
-            finish_block(block.take(), groups);
-        } else if let Some((_, traceback)) = &mut block {
-            traceback.take(line);
-        }
-        was_double_rule = is_double_rule;
-    }
-    finish_block(block, groups);
-}
-
-fn finish_block(block: Option<(String, Traceback)>, groups: &mut CauseGroups) {
-    if let Some((name, traceback)) = block {
-        groups.add(&name, &traceback.place(), &traceback.message.join("\n"));
-    }
-}
-
-fn is_line_of(line: &str, character: char) -> bool {
-    20 <= line.len() && line.chars().all(|found| found == character)
-}
-
-/// A traceback as Python prints it: the last frame, and all that is said after it.
-#[derive(Default)]
-pub struct Traceback {
-    pub message: Vec<String>,
-    frame: String,
-    source: String,
-    pub has_begun: bool,
-    is_in_frame: bool,
-}
-
-impl Traceback {
-    pub fn take(&mut self, line: &str) {
-        if let Some(frame) = line.strip_prefix("  File \"") {
-            self.begin();
-            self.frame = frame_place(frame);
-            self.source.clear();
-            self.is_in_frame = true;
-        } else if line.starts_with("Traceback (most recent call last)") {
-            self.begin();
-        } else if self.is_in_frame && line.starts_with("    ") {
-            if self.source.is_empty() {
-                line.trim().clone_into(&mut self.source);
-            }
-        } else if line.starts_with("  [Previous line repeated") {
-            self.is_in_frame = true;
-        } else if self.has_begun && (!line.is_empty() || !self.message.is_empty()) {
-            self.is_in_frame = false;
-            push_line(&mut self.message, line);
-        }
-    }
-
-    /// Another one in the chain: what was said before led to it, and the last is what failed.
-    fn begin(&mut self) {
-        self.message.clear();
-        self.has_begun = true;
-    }
-
-    pub fn place(&self) -> String {
-        if self.source.is_empty() {
-            self.frame.clone()
-        } else {
-            format!("{}: {}", self.frame, self.source)
-        }
-    }
-}
-
-/// `calc.py", line 3, in add` as `calc.py:3`.
-fn frame_place(frame: &str) -> String {
-    let Some((path, rest)) = frame.split_once("\", line ") else {
-        return frame.to_owned();
-    };
-    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-    format!("{path}:{digits}")
 }

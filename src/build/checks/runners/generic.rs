@@ -1,10 +1,10 @@
 //! What most tools have in common: tracebacks, thrown errors, and `file:line: error: message`.
 
-use super::python::Traceback;
-use super::{CauseGroups, placed};
+use super::traceback::Traceback;
+use crate::build::checks::failures::{CauseGroups, placed};
 
 /// Reads output whose runner is not known.
-pub fn generic(text: &str, groups: &mut CauseGroups) {
+pub fn failures(text: &str, groups: &mut CauseGroups) {
     let mut traceback = Traceback::default();
     let mut thrown: Option<ThrownError> = None;
     for line in text.lines() {
