@@ -1,7 +1,7 @@
-//! The console: one line on stderr for each fact worth knowing, and on a terminal a live last line under them.
+//! The console: a line on stderr for each event worth a line, and on a terminal a live status line below them.
 //!
-//! What is said is decided in `lines.rs`; here lines and the live line are kept from mixing. A console that is closed
-//! or full is no reason to end a run: errors of writing are ignored. Results on stdout are not its job.
+//! `event_text.rs` renders the lines; this file keeps them apart from the live line. Write errors are ignored: a closed
+//! or full console does not end a run. Results on stdout are printed elsewhere.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -14,56 +14,26 @@ use anstyle::{AnsiColor, Style};
 use super::event_text::{EventText, Tone, line_of, minutes, money, name, phase};
 use crate::events::Event;
 use crate::events::bus::Bus;
-use crate::text::invisible::printable;
 
 const TICK: Duration = Duration::from_secs(1);
-/// Back to the first column, and away with what stands there.
+/// Carriage return, then erase to the end of the line.
 const ERASE: &str = "\r\x1b[K";
-const USUAL_WIDTH: u16 = 80;
+const DEFAULT_WIDTH: u16 = 80;
 
-/// The events that the console shows.
-fn is_shown(event: &Event) -> bool {
-    matches!(
-        event,
-        Event::WorkflowStarted { .. }
-            | Event::WorkflowCompleted { .. }
-            | Event::WorkflowPaused { .. }
-            | Event::WorkflowInterrupted { .. }
-            | Event::StateStarted { .. }
-            | Event::StateCompleted { .. }
-            | Event::ModelRequested { .. }
-            | Event::ModelRetried { .. }
-            | Event::ModelAnswered { .. }
-            | Event::FilesApplied { .. }
-            | Event::ToolCalled { .. }
-            | Event::ToolReturned { .. }
-            | Event::EnvironmentsRestarted { .. }
-            | Event::ToolInvocation { .. }
-            | Event::ScriptOutput { .. }
-            | Event::ProtectedRestored { .. }
-            | Event::SandboxFound { .. }
-            | Event::NoteAdded { .. }
-            | Event::AnswerRefused { .. }
-            | Event::ProgressMessage { .. }
-            | Event::ErrorOccurred { .. }
-            | Event::LogMended { .. }
-    )
-}
-
-/// How the console behaves and where it writes.
+/// What the console writes, and where.
 pub struct ConsoleOptions {
     /// Only warnings, notes, errors, and the end of a run that did not succeed.
     pub quiet: bool,
-    /// Colours the lines; without a terminal they are plain whatever this says.
+    /// Whether lines have colours; without a terminal they never have.
     pub color: bool,
-    /// Tells the width of the terminal that `sink` is; none where it is no terminal, or a dumb one.
+    /// Returns the width of the terminal; `None` where `sink` is not a terminal, or a dumb one.
     pub terminal: Option<fn() -> u16>,
     pub started: Instant,
     pub sink: Box<dyn Write + Send>,
 }
 
 impl ConsoleOptions {
-    /// Returns options for stderr, which is looked at to see whether it is a terminal.
+    /// Options for stderr; checks whether it is a terminal.
     pub fn stderr(quiet: bool, color: bool) -> ConsoleOptions {
         let terminal = io::stderr()
             .is_terminal()
@@ -78,14 +48,14 @@ impl ConsoleOptions {
     }
 }
 
-/// A console that listens. Dropping it ends the live line; the lines of later events are still written.
+/// A subscribed console. Dropping it ends the live line; lines of later events are still written.
 pub struct Console {
     screen: Arc<Mutex<ConsoleScreen>>,
     ticker: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 impl Console {
-    /// Subscribes a console to all that it tells of.
+    /// Subscribes a console to a bus.
     pub fn attach(bus: &mut Bus, options: ConsoleOptions) -> Console {
         let ConsoleOptions {
             quiet,
@@ -109,7 +79,7 @@ impl Console {
         };
         let screen = Arc::new(Mutex::new(screen));
         let target = screen.clone();
-        bus.on(is_shown, move |event| {
+        bus.on(is_relevant, move |event| {
             lock(&target).on_event(event);
             Ok(())
         });
@@ -117,14 +87,6 @@ impl Console {
             .then(|| start_ticker(screen.clone()))
             .flatten();
         Console { screen, ticker }
-    }
-
-    /// Writes a line of the caller's own, quiet or not, made harmless like all others.
-    pub fn line(&self, text: &str) {
-        lock(&self.screen).say(&EventText {
-            tone: Tone::Progress,
-            text: printable(text),
-        });
     }
 
     /// Ends the live line.
@@ -135,23 +97,23 @@ impl Drop for Console {
     fn drop(&mut self) {
         if let Some((end, ticker)) = self.ticker.take() {
             drop(end);
-            // A ticker that panicked has nothing left to end.
+            // If the ticker panicked, there is nothing left to end.
             let _ = ticker.join();
         }
         lock(&self.screen).end_live_line();
     }
 }
 
-/// What the live line tells.
+/// The content of the live line.
 struct LiveLine {
     phase: String,
-    doing: Option<String>,
+    action: Option<String>,
 }
 
 struct ConsoleScreen {
     quiet: bool,
     color: bool,
-    /// Set as long as there is to be a live line.
+    /// Set while there is a live line.
     terminal: Option<fn() -> u16>,
     started: Instant,
     sink: Box<dyn Write + Send>,
@@ -162,15 +124,14 @@ struct ConsoleScreen {
 
 impl ConsoleScreen {
     fn on_event(&mut self, event: &Event) {
-        self.follow(event);
+        self.update_live(event);
         match line_of(event, self.started.elapsed()) {
-            Some(line) if !self.quiet || line.tone.is_loud() => self.say(&line),
-            _ => self.show(""),
+            Some(line) if !self.quiet || line.tone.is_loud() => self.write_line(&line),
+            _ => self.write(""),
         }
     }
 
-    /// Keeps what the live line tells up to date.
-    fn follow(&mut self, event: &Event) {
+    fn update_live(&mut self, event: &Event) {
         match event {
             Event::StateStarted {
                 state_name,
@@ -180,23 +141,25 @@ impl ConsoleScreen {
             } => {
                 self.live = Some(LiveLine {
                     phase: phase(state_name, *attempt, *of),
-                    doing: None,
+                    action: None,
                 });
             }
-            Event::ModelRequested { .. } => self.now(Some("waiting for the model".to_owned())),
+            Event::ModelRequested { .. } => {
+                self.set_action(Some("waiting for the model".to_owned()))
+            }
             Event::ModelAnswered { cost_usd, .. } => {
                 self.spend = cost_usd
                     .map(|cost| self.spend.unwrap_or(0.0) + cost)
                     .or(self.spend);
-                self.now(None);
+                self.set_action(None);
             }
             Event::ToolInvocation { tool_name, .. } => {
-                self.now(Some(format!("check {}", name(tool_name))))
+                self.set_action(Some(format!("check {}", name(tool_name))))
             }
             Event::ToolCalled { tool_name, .. } => {
-                self.now(Some(format!("tool {}", name(tool_name))))
+                self.set_action(Some(format!("tool {}", name(tool_name))))
             }
-            Event::ScriptOutput { .. } | Event::ToolReturned { .. } => self.now(None),
+            Event::ScriptOutput { .. } | Event::ToolReturned { .. } => self.set_action(None),
             Event::StateCompleted { total_cost_usd, .. } => {
                 self.spend = total_cost_usd.or(self.spend)
             }
@@ -209,13 +172,13 @@ impl ConsoleScreen {
         }
     }
 
-    fn now(&mut self, doing: Option<String>) {
+    fn set_action(&mut self, action: Option<String>) {
         if let Some(live) = &mut self.live {
-            live.doing = doing;
+            live.action = action;
         }
     }
 
-    fn say(&mut self, line: &EventText) {
+    fn write_line(&mut self, line: &EventText) {
         let style = match line.tone {
             Tone::Progress => Style::new(),
             Tone::Good => AnsiColor::Green.on_default(),
@@ -224,14 +187,14 @@ impl ConsoleScreen {
         };
         let text = line.text.trim_end();
         if self.color {
-            self.show(&format!("{style}{text}{style:#}\n"));
+            self.write(&format!("{style}{text}{style:#}\n"));
         } else {
-            self.show(&format!("{text}\n"));
+            self.write(&format!("{text}\n"));
         }
     }
 
-    /// Writes lines in place of the live line, and the live line, as it is now, under them; all at once.
-    fn show(&mut self, lines: &str) {
+    /// Replaces the live line by `lines` and the current live line, in one write.
+    fn write(&mut self, lines: &str) {
         let live = self.live_line();
         let erase = if self.is_drawn { ERASE } else { "" };
         self.is_drawn = !live.is_empty();
@@ -251,24 +214,32 @@ impl ConsoleScreen {
             Some(live.phase.clone()),
             Some(elapsed),
             self.spend.map(money),
-            live.doing.clone(),
+            live.action.clone(),
         ];
         let text = parts.into_iter().flatten().collect::<Vec<_>>().join(", ");
-        // The last column stays free: some terminals wrap as soon as it is taken.
+        // The last column stays free: some terminals wrap as soon as it is written.
         fitting(&text, usize::from(width()).saturating_sub(1)).to_owned()
     }
 
     fn end_live_line(&mut self) {
         self.terminal = None;
-        self.show("");
+        self.write("");
     }
+}
+
+/// All events but those that come in large numbers and change nothing on the console.
+fn is_relevant(event: &Event) -> bool {
+    !matches!(
+        event,
+        Event::PromptSent { .. } | Event::ModelStreamed { .. }
+    )
 }
 
 fn lock(screen: &Mutex<ConsoleScreen>) -> MutexGuard<'_, ConsoleScreen> {
     screen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts the thread that draws the live line anew; without it the line changes with events alone.
+/// Starts the thread that redraws the live line every second; without it only events do.
 fn start_ticker(screen: Arc<Mutex<ConsoleScreen>>) -> Option<(Sender<()>, JoinHandle<()>)> {
     let (end, ended) = mpsc::channel();
     let ticker = thread::Builder::new()
@@ -279,12 +250,11 @@ fn start_ticker(screen: Arc<Mutex<ConsoleScreen>>) -> Option<(Sender<()>, JoinHa
 
 fn tick(screen: &Mutex<ConsoleScreen>, ended: &Receiver<()>) {
     while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
-        lock(screen).show("");
+        lock(screen).write("");
     }
 }
 
-/// Returns the beginning of a text that takes no more than `columns`. What is not ASCII may be two columns wide, and
-/// is counted so.
+/// The beginning of a text that fits `columns`. Characters that are not ASCII count as two columns, which they may be.
 fn fitting(text: &str, columns: usize) -> &str {
     let mut taken = 0;
     for (at, character) in text.char_indices() {
@@ -301,7 +271,7 @@ fn stderr_width() -> u16 {
         .map(|size| size.ws_col)
         .ok()
         .filter(|width| 0 < *width)
-        .unwrap_or(USUAL_WIDTH)
+        .unwrap_or(DEFAULT_WIDTH)
 }
 
 #[cfg(test)]

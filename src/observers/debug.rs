@@ -1,11 +1,13 @@
-//! The debug files of a run: what was asked, what streamed in, what was answered, what each call and each check wrote.
+//! The debug files of a run: requests, streams, answers, and the output of calls and checks.
 //!
 //! Every request, every call of a tool and every check is a step with a number of its own and a set of files,
-//! `<agent>_<state>_<step>.<what>`; numbers count on when a run is resumed. Nothing that exists is overwritten and no
-//! link is followed. A directory that cannot be written is told once, and the run goes on.
+//! `<agent>_<state>_<step>.<what>`; a resumed run counts on. Existing files are not overwritten and links are not
+//! followed. The first failure to write is reported, and the run goes on.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
@@ -36,10 +38,10 @@ fn is_written(event: &Event) -> bool {
 
 const TRANSITIONS: &str = "transitions.log";
 const MAX_NAME_BYTES: usize = 60;
-/// How often a number that someone else took meanwhile is passed over.
+/// How many step numbers in a row may be taken by files of others.
 const MAX_TRIES: u32 = 100;
 
-/// Listens, and remembers whether it could not write.
+/// Writes events to files; remembers whether writing has failed.
 pub struct DebugFiles {
     path: PathBuf,
     files: Option<DebugDir>,
@@ -47,7 +49,7 @@ pub struct DebugFiles {
 }
 
 impl DebugFiles {
-    /// Subscribes debug files in the directory at `path`, which is made with the first of them; its parent is there.
+    /// Subscribes to a bus. The first file creates the directory `path`; its parent exists.
     pub fn attach(bus: &mut Bus, path: PathBuf) {
         let mut debug = DebugFiles {
             path,
@@ -57,44 +59,74 @@ impl DebugFiles {
         bus.on(is_written, move |event| debug.on_event(event));
     }
 
-    /// Writes down an event. Only the first failure is told: on a full disk each piece of a stream would be one.
+    /// Reports only the first failure: on a full disk, each piece of a stream would fail.
     fn on_event(&mut self, event: &Event) -> HandlerResult {
         match self.write(event) {
             Err(failure) if !self.has_failed => {
                 self.has_failed = true;
-                Err(format!(
-                    "debug files in {} are incomplete: {failure}",
-                    self.path.display()
-                )
-                .into())
+                let path = self.path.display();
+                Err(format!("debug files in {path} are incomplete: {failure}").into())
             }
             _ => Ok(()),
         }
     }
 
-    fn write(&mut self, event: &Event) -> HandlerResult {
+    fn write(&mut self, event: &Event) -> Result<(), DebugError> {
         let files = match self.files.take() {
             Some(files) => files,
-            None => DebugDir::open(&self.path)
-                .map_err(|error| format!("cannot open the directory: {error}"))?,
+            None => DebugDir::open(&self.path).map_err(DebugError::Open)?,
         };
         self.files.insert(files).write(event)
     }
 }
 
-/// The open directory and where in it we are.
+/// Why a debug file is missing or incomplete.
+#[derive(Debug)]
+enum DebugError {
+    Open(Errno),
+    Create { name: String, source: Errno },
+    Write(io::Error),
+}
+
+impl fmt::Display for DebugError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DebugError::Open(error) => write!(out, "cannot open the directory: {error}"),
+            DebugError::Create { name, source } => write!(out, "cannot create {name}: {source}"),
+            DebugError::Write(error) => write!(out, "cannot write: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for DebugError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            DebugError::Open(source) | DebugError::Create { source, .. } => Some(source),
+            DebugError::Write(source) => Some(source),
+        }
+    }
+}
+
+/// The open directory.
 struct DebugDir {
     directory: OwnedFd,
-    /// The highest number in use.
+    /// The highest step number in use.
     step: u32,
+    /// The steps under way, by agent.
+    agents: BTreeMap<String, AgentSteps>,
+}
+
+/// What an agent is in the middle of.
+#[derive(Default)]
+struct AgentSteps {
     request: Option<RequestStep>,
-    /// All that the next request says, where its own event tells only what is new.
+    /// The whole next request, where the event of the request has only its new part.
     prompt: Option<Value>,
-    /// The stem of the call that is under way.
+    /// The stem of the call under way.
     call: Option<String>,
 }
 
-/// The step of the request that is under way.
+/// The step of a request under way.
 struct RequestStep {
     stem: String,
     stream: Option<File>,
@@ -112,16 +144,16 @@ impl DebugDir {
         Ok(DebugDir {
             directory,
             step,
-            request: None,
-            prompt: None,
-            call: None,
+            agents: BTreeMap::new(),
         })
     }
 
-    fn write(&mut self, event: &Event) -> HandlerResult {
+    fn write(&mut self, event: &Event) -> Result<(), DebugError> {
         match event {
-            Event::PromptSent { request, .. } => {
-                self.prompt = Some(request.clone());
+            Event::PromptSent {
+                agent_id, request, ..
+            } => {
+                self.agent(agent_id).prompt = Some(request.clone());
                 Ok(())
             }
             Event::ModelRequested {
@@ -134,36 +166,16 @@ impl DebugDir {
                 agent_id,
                 place,
                 attempt,
-            } => self.append(
-                agent_id,
-                *place,
-                &json!({"ts": timestamp(), "retry": attempt}),
-            ),
+            } => self.append(agent_id, *place, "retry", json!(attempt)),
             Event::ModelStreamed {
                 agent_id,
                 place,
                 piece,
-            } => self.append(
-                agent_id,
-                *place,
-                &json!({"ts": timestamp(), "piece": piece}),
-            ),
+            } => self.append(agent_id, *place, "piece", json!(piece)),
             Event::ModelAnswered {
                 agent_id, place, ..
             } => self.answer(agent_id, *place, event),
-            Event::ToolCalled {
-                agent_id,
-                place,
-                tool_name,
-                arguments,
-                ..
-            } => {
-                let suffix = format!("_{}", file_name(tool_name));
-                let (stem, file) =
-                    self.begin(agent_id, place.scope.state_name(), &suffix, "call.json")?;
-                self.call = Some(stem);
-                fill(file, &pretty(arguments))
-            }
+            Event::ToolCalled { .. } => self.call(event),
             Event::ToolReturned { .. } => self.result(event),
             Event::ScriptOutput { .. } => self.check(event),
             Event::TransitionOccurred { .. } => self.transition(event),
@@ -171,44 +183,59 @@ impl DebugDir {
         }
     }
 
+    fn agent(&mut self, agent_id: &str) -> &mut AgentSteps {
+        self.agents.entry(agent_id.to_owned()).or_default()
+    }
+
     fn begin_request(
         &mut self,
         agent_id: &str,
         place: RequestPlace,
         request: &Value,
-    ) -> HandlerResult {
-        self.request = None;
+    ) -> Result<(), DebugError> {
+        self.agent(agent_id).request = None;
         let (stem, file) = self.begin(agent_id, place.scope.state_name(), "", "prompt.json")?;
-        self.request = Some(RequestStep { stem, stream: None });
-        fill(
-            file,
-            &pretty(&self.prompt.take().unwrap_or_else(|| request.clone())),
-        )
+        let agent = self.agent(agent_id);
+        agent.request = Some(RequestStep { stem, stream: None });
+        let prompt = agent.prompt.take();
+        fill(file, &pretty(prompt.as_ref().unwrap_or(request)))
     }
 
-    /// Appends to the stream of the request under way, unbuffered, so that all that came is there when no more does.
-    fn append(&mut self, agent_id: &str, place: RequestPlace, line: &Value) -> HandlerResult {
-        let (stem, stream) = match self.request.take() {
-            Some(RequestStep {
-                stem,
-                stream: Some(stream),
-            }) => (stem, stream),
-            Some(RequestStep { stem, stream: None }) => {
-                let stream = self.create(&format!("{stem}.stream.jsonl"))?;
+    /// Appends to the stream of the request under way; unbuffered, so that a stream that breaks off is complete.
+    fn append(
+        &mut self,
+        agent_id: &str,
+        place: RequestPlace,
+        key: &str,
+        value: Value,
+    ) -> Result<(), DebugError> {
+        let (stem, stream) = match self.agent(agent_id).request.take() {
+            None => self.begin(agent_id, place.scope.state_name(), "", "stream.jsonl")?,
+            Some(RequestStep { stem, stream }) => {
+                let stream = match stream {
+                    Some(stream) => stream,
+                    None => self.create(&format!("{stem}.stream.jsonl"))?,
+                };
                 (stem, stream)
             }
-            None => self.begin(agent_id, place.scope.state_name(), "", "stream.jsonl")?,
         };
-        let told = fill(&stream, &format!("{line}\n"));
-        self.request = Some(RequestStep {
+        let mut line = json!({"ts": timestamp()});
+        line[key] = value;
+        let written = fill(&stream, &format!("{line}\n"));
+        self.agent(agent_id).request = Some(RequestStep {
             stem,
             stream: Some(stream),
         });
-        told
+        written
     }
 
-    fn answer(&mut self, agent_id: &str, place: RequestPlace, event: &Event) -> HandlerResult {
-        let file = match self.request.take() {
+    fn answer(
+        &mut self,
+        agent_id: &str,
+        place: RequestPlace,
+        event: &Event,
+    ) -> Result<(), DebugError> {
+        let file = match self.agent(agent_id).request.take() {
             Some(request) => self.create(&format!("{}.answer.json", request.stem))?,
             None => {
                 self.begin(agent_id, place.scope.state_name(), "", "answer.json")?
@@ -218,8 +245,25 @@ impl DebugDir {
         fill(file, &pretty(event))
     }
 
-    /// Writes what a call came to; one that was refused has not begun a step yet.
-    fn result(&mut self, event: &Event) -> HandlerResult {
+    fn call(&mut self, event: &Event) -> Result<(), DebugError> {
+        let Event::ToolCalled {
+            agent_id,
+            place,
+            tool_name,
+            arguments,
+            ..
+        } = event
+        else {
+            return Ok(());
+        };
+        let state = place.scope.state_name();
+        let (stem, file) = self.begin(agent_id, state, &suffix(tool_name), "call.json")?;
+        self.agent(agent_id).call = Some(stem);
+        fill(file, &pretty(arguments))
+    }
+
+    /// Writes the result of a call. A call that was refused has not begun a step yet.
+    fn result(&mut self, event: &Event) -> Result<(), DebugError> {
         let Event::ToolReturned {
             agent_id,
             place,
@@ -231,26 +275,21 @@ impl DebugDir {
         else {
             return Ok(());
         };
-        let (stem, file) = match self.call.take() {
+        let (stem, file) = match self.agent(agent_id).call.take() {
             Some(stem) => {
                 let file = self.create(&format!("{stem}.result.txt"))?;
                 (stem, file)
             }
-            None => self.begin(
-                agent_id,
-                place.scope.state_name(),
-                &format!("_{}", file_name(tool_name)),
-                "result.txt",
-            )?,
+            None => {
+                let state = place.scope.state_name();
+                self.begin(agent_id, state, &suffix(tool_name), "result.txt")?
+            }
         };
         fill(file, &format!("{output}{screen}"))?;
-        fill(
-            self.create(&format!("{stem}.meta.json"))?,
-            &pretty(&without_streams(event)),
-        )
+        self.write_meta(&stem, event)
     }
 
-    fn check(&mut self, event: &Event) -> HandlerResult {
+    fn check(&mut self, event: &Event) -> Result<(), DebugError> {
         let Event::ScriptOutput {
             agent_id,
             state_name,
@@ -262,21 +301,18 @@ impl DebugDir {
         else {
             return Ok(());
         };
-        let (stem, file) = self.begin(
-            agent_id,
-            state_name,
-            &format!("_{}", file_name(tool_name)),
-            "stdout.txt",
-        )?;
+        let (stem, file) = self.begin(agent_id, state_name, &suffix(tool_name), "stdout.txt")?;
         fill(file, stdout)?;
         fill(self.create(&format!("{stem}.stderr.txt"))?, stderr)?;
-        fill(
-            self.create(&format!("{stem}.meta.json"))?,
-            &pretty(&without_streams(event)),
-        )
+        self.write_meta(&stem, event)
     }
 
-    fn transition(&mut self, event: &Event) -> HandlerResult {
+    fn write_meta(&self, stem: &str, event: &Event) -> Result<(), DebugError> {
+        let file = self.create(&format!("{stem}.meta.json"))?;
+        fill(file, &pretty(&without_streams(event)))
+    }
+
+    fn transition(&self, event: &Event) -> Result<(), DebugError> {
         let Event::TransitionOccurred {
             agent_id,
             from_state,
@@ -292,20 +328,17 @@ impl DebugDir {
             "{} [{agent}] {from_state} -> {to_state} ({kind}) {metadata}\n",
             timestamp()
         );
-        let log = self
-            .open_file(TRANSITIONS, OFlags::APPEND)
-            .map_err(|error| failure(TRANSITIONS, error))?;
-        fill(log, &line)
+        fill(self.open_file(TRANSITIONS, OFlags::APPEND)?, &line)
     }
 
-    /// Begins a step: makes the first of its files under the next free number and returns the stem of them all.
+    /// Begins a step: creates its first file under the next free number, and returns the stem of all its files.
     fn begin(
         &mut self,
         agent_id: &str,
         state: &str,
         suffix: &str,
         what: &str,
-    ) -> Result<(String, File), String> {
+    ) -> Result<(String, File), DebugError> {
         let mut tries = 0;
         loop {
             self.step = self.step.saturating_add(1);
@@ -315,33 +348,38 @@ impl DebugDir {
                 file_name(state),
                 self.step
             );
-            let name = format!("{stem}.{what}");
-            match self.open_file(&name, OFlags::EXCL) {
+            match self.create(&format!("{stem}.{what}")) {
                 Ok(file) => return Ok((stem, file)),
-                Err(Errno::EXIST) if tries < MAX_TRIES => tries += 1,
-                Err(error) => return Err(failure(&name, error)),
+                Err(DebugError::Create {
+                    source: Errno::EXIST,
+                    ..
+                }) if tries < MAX_TRIES => tries += 1,
+                Err(error) => return Err(error),
             }
         }
     }
 
-    fn create(&self, name: &str) -> Result<File, String> {
+    fn create(&self, name: &str) -> Result<File, DebugError> {
         self.open_file(name, OFlags::EXCL)
-            .map_err(|error| failure(name, error))
     }
 
-    fn open_file(&self, name: &str, how: OFlags) -> Result<File, Errno> {
+    fn open_file(&self, name: &str, how: OFlags) -> Result<File, DebugError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | how;
-        openat(&self.directory, name, flags, Mode::from_raw_mode(0o644)).map(File::from)
+        openat(&self.directory, name, flags, Mode::from_raw_mode(0o644))
+            .map(File::from)
+            .map_err(|source| DebugError::Create {
+                name: name.to_owned(),
+                source,
+            })
     }
 }
 
-fn fill(mut file: impl Write, text: &str) -> HandlerResult {
-    file.write_all(text.as_bytes())
-        .map_err(|error| format!("cannot write: {error}").into())
+fn fill(mut file: impl Write, text: &str) -> Result<(), DebugError> {
+    file.write_all(text.as_bytes()).map_err(DebugError::Write)
 }
 
-fn failure(name: &str, error: Errno) -> String {
-    format!("cannot create {name}: {error}")
+fn suffix(tool_name: &str) -> String {
+    format!("_{}", file_name(tool_name))
 }
 
 fn highest_step(directory: &OwnedFd) -> Result<u32, Errno> {
@@ -352,7 +390,7 @@ fn highest_step(directory: &OwnedFd) -> Result<u32, Errno> {
     Ok(highest)
 }
 
-/// Returns the number in a file's name: the first part that is one, as only the parts after it are free in form.
+/// The step in a file's name: the first part that is a number, since only the parts after it are free in form.
 fn step_of(name: &str) -> Option<u32> {
     let is_step = |part: &&str| {
         (3..=9).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit())
@@ -360,7 +398,7 @@ fn step_of(name: &str) -> Option<u32> {
     name.split(['_', '.']).find(is_step)?.parse().ok()
 }
 
-/// Returns the text as a part of a file's name.
+/// The text as a part of a file's name.
 fn file_name(text: &str) -> String {
     let keep =
         |character: char| character.is_ascii_alphanumeric() || matches!(character, '.' | '_' | '-');
@@ -381,7 +419,7 @@ fn without_streams(event: &Event) -> Value {
 }
 
 fn pretty(content: &impl Serialize) -> String {
-    // Plain data with string keys: it always serializes, and the error would say so in the file.
+    // Plain data with string keys always serializes; otherwise the error is in the file.
     serde_json::to_string_pretty(content).unwrap_or_else(|error| error.to_string()) + "\n"
 }
 

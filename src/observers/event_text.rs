@@ -1,7 +1,7 @@
-//! What an event is in words: the lines that a developer reads.
+//! Renders events as lines for a developer.
 //!
-//! Pure: an event and the time so far in, a line out. All that comes from outside passes `text::invisible` and is cut to a
-//! few lines, the later ones indented, so that no foreign text can pass for a line of ours.
+//! Pure: an event and the elapsed time in, a line out. Foreign text passes `text::invisible` and is cut to a few lines,
+//! the later ones indented, so that it cannot pass for a line of ours.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const MAX_LINE_CHARACTERS: usize = 300;
 const MAX_NAME_CHARACTERS: usize = 120;
 const MAX_NAMES: usize = 5;
 
-/// How a line is meant.
+/// What a line is about; decides its colour and whether `--quiet` keeps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     Progress,
@@ -25,113 +25,48 @@ pub enum Tone {
 }
 
 impl Tone {
-    /// Whether the line is said even to a user who wants quiet.
+    /// Whether the line is written with `--quiet`, too.
     pub fn is_loud(self) -> bool {
         matches!(self, Tone::Warning | Tone::Error)
     }
+
+    fn line(self, text: impl Into<String>) -> EventText {
+        EventText {
+            tone: self,
+            text: text.into(),
+        }
+    }
 }
 
-/// One thing worth saying: plain text, more than one line only where a foreign text has more.
+/// A line of the console, or several where a foreign text has several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventText {
     pub tone: Tone,
     pub text: String,
 }
 
-/// Returns what to say of an event, if anything; `elapsed` is the time since the command began.
+/// The line for an event, if it has one; `elapsed` is the time since the command began.
 pub fn line_of(event: &Event, elapsed: Duration) -> Option<EventText> {
-    let (tone, text) = match event {
-        Event::WorkflowStarted { .. } => (Tone::Progress, started(event)?),
-        Event::WorkflowCompleted {
-            outcome,
-            reason,
-            message,
-            total_cost_usd,
-            ..
-        } => {
-            return Some(completed(
-                outcome == "SUCCESS",
-                reason,
-                message,
-                &spent(elapsed, *total_cost_usd),
-            ));
-        }
-        Event::WorkflowPaused {
-            reason,
-            message,
-            total_cost_usd,
-            ..
-        } => (
-            Tone::Error,
-            ending("paused", &spent(elapsed, *total_cost_usd), reason, message),
-        ),
-        Event::WorkflowInterrupted {
-            reason, message, ..
-        } => (
-            Tone::Error,
-            ending("interrupted", &spent(elapsed, None), reason, message),
-        ),
-        Event::StateStarted { state_name, .. } if state_name == "INIT" => return None,
-        Event::StateStarted {
-            state_name,
-            attempt,
-            of,
-            ..
-        } => (Tone::Progress, phase(state_name, *attempt, *of)),
-        Event::ToolCalled {
-            tool_name,
-            arguments,
-            ..
-        } => (Tone::Progress, called(tool_name, arguments)),
-        Event::EnvironmentsRestarted { .. } => {
-            (Tone::Progress, "the environments were restarted".into())
-        }
-        Event::ModelRequested { place, .. } if place.turn == 0 => return None,
-        Event::ModelRequested { place, .. } => (
-            Tone::Progress,
-            format!("asking the model, turn {}", place.turn + 1),
-        ),
-        Event::ModelRetried { attempt, .. } => (
-            Tone::Progress,
-            format!("asking the model again (try {attempt})"),
-        ),
-        Event::ModelAnswered { .. } => return answered(event),
-        Event::FilesApplied {
-            written, deleted, ..
-        } => (Tone::Progress, applied(written, deleted)?),
-        Event::ScriptOutput { .. } => return checked(event),
-        Event::ProtectedRestored {
-            restored, removed, ..
-        } => (Tone::Warning, put_back(restored, removed)?),
-        // Whole, for it holds something to paste.
-        Event::SandboxFound {
-            message, is_note, ..
-        } => (
-            if *is_note {
-                Tone::Warning
-            } else {
-                Tone::Progress
-            },
-            message.clone(),
-        ),
-        Event::NoteAdded { note, .. } => (Tone::Warning, format!("note: {}", few_lines(note))),
-        Event::AnswerRefused { fault, .. } => (
-            Tone::Progress,
-            few_lines(&format!("the answer was not used: {fault}")),
-        ),
-        Event::ProgressMessage { message, .. } => (Tone::Progress, few_lines(message)),
-        Event::ErrorOccurred { .. } => return broke(event),
-        Event::LogMended {
-            dropped_bytes,
-            kept_as,
-            ..
-        } => {
-            let text = "the end of the log could not be read and was cut off";
-            (
-                Tone::Warning,
-                format!("{text} ({dropped_bytes} bytes, kept as logs/{kept_as})"),
-            )
-        }
+    match event {
+        Event::WorkflowStarted { .. }
+        | Event::WorkflowCompleted { .. }
+        | Event::WorkflowPaused { .. }
+        | Event::WorkflowInterrupted { .. } => run_line(event, elapsed),
+        Event::StateStarted { .. }
+        | Event::ModelRequested { .. }
+        | Event::ModelRetried { .. }
+        | Event::ModelAnswered { .. }
+        | Event::AnswerRefused { .. } => phase_line(event),
+        Event::ToolCalled { .. }
+        | Event::EnvironmentsRestarted { .. }
+        | Event::FilesApplied { .. }
+        | Event::ScriptOutput { .. }
+        | Event::ProtectedRestored { .. } => workspace_line(event),
+        Event::SandboxFound { .. }
+        | Event::NoteAdded { .. }
+        | Event::ProgressMessage { .. }
+        | Event::ErrorOccurred { .. }
+        | Event::LogMended { .. } => notice_line(event),
         Event::StateCompleted { .. }
         | Event::PromptSent { .. }
         | Event::ConversationOpened { .. }
@@ -144,12 +79,125 @@ pub fn line_of(event: &Event, elapsed: Duration) -> Option<EventText> {
         | Event::WorkspaceKept { .. }
         | Event::WorkspaceTested { .. }
         | Event::HiddenFilesPlaced { .. }
-        | Event::HiddenFilesRemoved { .. } => return None,
-    };
-    Some(EventText { tone, text })
+        | Event::HiddenFilesRemoved { .. } => None,
+    }
 }
 
-/// Returns a phase with its attempt, such as `testing (attempt 2 of 6)`.
+/// The start and the end of a run.
+fn run_line(event: &Event, elapsed: Duration) -> Option<EventText> {
+    let line = match event {
+        Event::WorkflowStarted { .. } => Tone::Progress.line(started(event)?),
+        Event::WorkflowCompleted {
+            outcome,
+            reason,
+            message,
+            total_cost_usd,
+            ..
+        } => {
+            let spent = spent(elapsed, *total_cost_usd);
+            if outcome == "SUCCESS" {
+                Tone::Good.line(format!("succeeded after {spent}: {}", few_lines(message)))
+            } else {
+                Tone::Error.line(ending("failed", &spent, reason, message))
+            }
+        }
+        Event::WorkflowPaused {
+            reason,
+            message,
+            total_cost_usd,
+            ..
+        } => {
+            let spent = spent(elapsed, *total_cost_usd);
+            Tone::Error.line(ending("paused", &spent, reason, message))
+        }
+        Event::WorkflowInterrupted {
+            reason, message, ..
+        } => Tone::Error.line(ending("interrupted", &seconds(elapsed), reason, message)),
+        _ => return None,
+    };
+    Some(line)
+}
+
+/// Phases, and requests to the model in them.
+fn phase_line(event: &Event) -> Option<EventText> {
+    let text = match event {
+        Event::StateStarted {
+            state_name,
+            attempt,
+            of,
+            ..
+        } if state_name != "INIT" => phase(state_name, *attempt, *of),
+        Event::ModelRequested { place, .. } if place.turn > 0 => {
+            format!("asking the model, turn {}", place.turn + 1)
+        }
+        Event::ModelRetried { attempt, .. } => format!("asking the model again (try {attempt})"),
+        Event::ModelAnswered {
+            cost_usd,
+            duration_ms,
+            error,
+            ..
+        } => {
+            let spent = spent(Duration::from_millis(*duration_ms), *cost_usd);
+            if let Some(error) = error {
+                let text = format!("error: {}", few_lines(error));
+                return Some(Tone::Error.line(with_aside(&text, &spent)));
+            }
+            format!("the model answered ({spent})")
+        }
+        Event::AnswerRefused { fault, .. } => {
+            few_lines(&format!("the answer was not used: {fault}"))
+        }
+        _ => return None,
+    };
+    Some(Tone::Progress.line(text))
+}
+
+/// What happens to the workspace: calls of tools, files, checks.
+fn workspace_line(event: &Event) -> Option<EventText> {
+    let line = match event {
+        Event::ToolCalled {
+            tool_name,
+            arguments,
+            ..
+        } => Tone::Progress.line(called(tool_name, arguments)),
+        Event::EnvironmentsRestarted { .. } => {
+            Tone::Progress.line("the environments were restarted")
+        }
+        Event::FilesApplied {
+            written, deleted, ..
+        } => Tone::Progress.line(applied(written, deleted)?),
+        Event::ScriptOutput { .. } => return checked(event),
+        Event::ProtectedRestored {
+            restored, removed, ..
+        } => Tone::Warning.line(put_back(restored, removed)?),
+        _ => return None,
+    };
+    Some(line)
+}
+
+fn notice_line(event: &Event) -> Option<EventText> {
+    let line = match event {
+        // Whole, because it holds something to paste.
+        Event::SandboxFound {
+            message, is_note, ..
+        } if *is_note => Tone::Warning.line(message),
+        Event::SandboxFound { message, .. } => Tone::Progress.line(message),
+        Event::NoteAdded { note, .. } => Tone::Warning.line(format!("note: {}", few_lines(note))),
+        Event::ProgressMessage { message, .. } => Tone::Progress.line(few_lines(message)),
+        Event::ErrorOccurred { .. } => return error_line(event),
+        Event::LogMended {
+            dropped_bytes,
+            kept_as,
+            ..
+        } => Tone::Warning.line(format!(
+            "the end of the log could not be read and was cut off ({dropped_bytes} bytes, kept as logs/{kept_as})"
+        )),
+        _ => return None,
+    };
+    Some(line)
+}
+
+/// A phase with its attempt, such as `testing (attempt 2 of 6)`.
 pub fn phase(state_name: &str, attempt: u32, of: u32) -> String {
     format!(
         "{} (attempt {attempt} of {of})",
@@ -157,17 +205,16 @@ pub fn phase(state_name: &str, attempt: u32, of: u32) -> String {
     )
 }
 
-/// Returns a name on one line, cut where it is very long.
+/// A name on one line, cut where it is very long.
 pub fn name(text: &str) -> String {
     cut_chars(&escaped(text), MAX_NAME_CHARACTERS, "...")
 }
 
-/// Returns a sum of money.
 pub fn money(usd: f64) -> String {
     format!("${usd:.4}")
 }
 
-/// Returns whole seconds as a person would say them.
+/// Whole seconds as `5 s`, `1 min 5 s` or `2 h 3 min`.
 pub fn minutes(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds} s"),
@@ -205,49 +252,12 @@ fn started(event: &Event) -> Option<String> {
     Some(text)
 }
 
-fn completed(success: bool, reason: &str, message: &str, spent: &str) -> EventText {
-    if success {
-        EventText {
-            tone: Tone::Good,
-            text: format!("succeeded after {spent}: {}", few_lines(message)),
-        }
-    } else {
-        EventText {
-            tone: Tone::Error,
-            text: ending("failed", spent, reason, message),
-        }
-    }
-}
-
 fn ending(verb: &str, spent: &str, reason: &str, message: &str) -> String {
     format!(
         "{verb} after {spent} ({}): {}",
         name(reason),
         few_lines(message)
     )
-}
-
-fn answered(event: &Event) -> Option<EventText> {
-    let Event::ModelAnswered {
-        cost_usd,
-        duration_ms,
-        error,
-        ..
-    } = event
-    else {
-        return None;
-    };
-    let spent = spent(Duration::from_millis(*duration_ms), *cost_usd);
-    Some(match error {
-        None => EventText {
-            tone: Tone::Progress,
-            text: format!("the model answered ({spent})"),
-        },
-        Some(error) => EventText {
-            tone: Tone::Error,
-            text: with_aside(&format!("error: {}", few_lines(error)), &spent),
-        },
-    })
 }
 
 fn called(tool_name: &str, arguments: &serde_json::Value) -> String {
@@ -279,21 +289,19 @@ fn checked(event: &Event) -> Option<EventText> {
         return None;
     };
     let kind = if *hidden { "hidden check" } else { "check" };
-    let time = seconds(Duration::from_millis(*execution_time_ms));
-    let verdict = match (*passed, problem, tests) {
+    let result = match (*passed, problem, tests) {
         (true, _, None) => "passed".to_owned(),
         (true, _, Some(tests)) => format!("passed, {}", count(tests.executed as usize, "test")),
         (false, Some(problem), _) => format!("failed, {}", few_lines(problem)),
         (false, None, _) => format!("failed, exit code {exit_code}"),
     };
+    let text = format!("{kind} {}: {result}", name(tool_name));
+    let time = seconds(Duration::from_millis(*execution_time_ms));
     let tone = if *passed { Tone::Good } else { Tone::Bad };
-    Some(EventText {
-        tone,
-        text: with_aside(&format!("{kind} {}: {verdict}", name(tool_name)), &time),
-    })
+    Some(tone.line(with_aside(&text, &time)))
 }
 
-fn broke(event: &Event) -> Option<EventText> {
+fn error_line(event: &Event) -> Option<EventText> {
     let Event::ErrorOccurred {
         error_type,
         error_message,
@@ -305,28 +313,22 @@ fn broke(event: &Event) -> Option<EventText> {
     else {
         return None;
     };
-    // The last attempt's failure is told with what it leads to: a permanent error, a pause.
+    // What the failure of the last attempt leads to, a permanent error or a pause, has a line of its own.
     if error_type == "model" && !is_retryable {
         return None;
     }
     let message = few_lines(error_message);
     Some(if *is_retryable {
         let aside = format!("retry {retry_count} of {max_retries}");
-        EventText {
-            tone: Tone::Warning,
-            text: with_aside(&message, &aside),
-        }
+        Tone::Warning.line(with_aside(&message, &aside))
     } else {
-        EventText {
-            tone: Tone::Error,
-            text: format!("error: {message}"),
-        }
+        Tone::Error.line(format!("error: {message}"))
     })
 }
 
 fn applied(written: &[String], deleted: &[String]) -> Option<String> {
     let parts = [("wrote", written), ("deleted", deleted)];
-    said(parts.map(|(verb, paths)| (format!("{verb} {}", count(paths.len(), "file")), paths)))
+    listed(parts.map(|(verb, paths)| (format!("{verb} {}", count(paths.len(), "file")), paths)))
 }
 
 fn put_back(restored: &[String], removed: &[String]) -> Option<String> {
@@ -335,16 +337,16 @@ fn put_back(restored: &[String], removed: &[String]) -> Option<String> {
         "removed {} from protected folders",
         count(removed.len(), "foreign file")
     );
-    said([(back, restored), (gone, removed)])
+    listed([(back, restored), (gone, removed)])
 }
 
-/// Joins what was done to which paths; nothing where there are none.
-fn said(parts: [(String, &[String]); 2]) -> Option<String> {
-    let parts = parts.iter().filter(|(_, paths)| !paths.is_empty());
-    let said: Vec<String> = parts
-        .map(|(what, paths)| format!("{what}: {}", names(paths)))
+/// Joins actions with their paths; `None` where no action has any.
+fn listed(actions: [(String, &[String]); 2]) -> Option<String> {
+    let actions = actions.iter().filter(|(_, paths)| !paths.is_empty());
+    let lists: Vec<String> = actions
+        .map(|(action, paths)| format!("{action}: {}", names(paths)))
         .collect();
-    (!said.is_empty()).then(|| said.join("; "))
+    (!lists.is_empty()).then(|| lists.join("; "))
 }
 
 fn names(paths: &[String]) -> String {
@@ -363,7 +365,7 @@ fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Puts an aside at the end of the first line.
+/// Adds an aside at the end of the first line.
 fn with_aside(text: &str, aside: &str) -> String {
     match text.split_once('\n') {
         None => format!("{text} ({aside})"),
@@ -371,7 +373,7 @@ fn with_aside(text: &str, aside: &str) -> String {
     }
 }
 
-/// Returns a foreign text made harmless and short.
+/// A foreign text, printable and short.
 fn few_lines(text: &str) -> String {
     let plain = printable(text);
     let mut lines = plain.lines().filter(|line| !line.trim().is_empty());
@@ -404,7 +406,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_as_people_say_them() {
+    fn times_are_rounded_and_have_units() {
         let check = |millis, expected| assert_eq!(seconds(Duration::from_millis(millis)), expected);
         check(0, "0.0 s");
         check(340, "0.3 s");
@@ -415,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn many_names_are_counted() {
+    fn names_beyond_the_first_are_counted() {
         let paths: Vec<String> = (0..7).map(|number| number.to_string()).collect();
         assert_eq!(
             applied(&paths, &[]).unwrap(),
@@ -425,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_texts_are_cut() {
+    fn foreign_text_is_cut_and_indented() {
         assert_eq!(few_lines("a\n\n  b\n"), "a\n    b");
         assert_eq!(few_lines(""), "");
     }

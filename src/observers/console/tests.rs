@@ -1,4 +1,4 @@
-//! The console from outside: events in, bytes out.
+//! The console as a whole: events in, bytes out.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -12,7 +12,7 @@ use crate::events::{ConversationScope, Event, RequestPlace};
 use crate::state::phase::Phase;
 use crate::text::invisible::printable;
 
-/// Hands on each write as one message.
+/// Sends each write as one message.
 struct Sink(Sender<String>);
 
 impl Write for Sink {
@@ -53,8 +53,8 @@ impl Fixture {
         }
     }
 
-    /// Tells the events, ends the console and returns all that it wrote.
-    fn tell(mut self, events: &[Event]) -> String {
+    /// Emits the events, ends the console and returns everything it wrote.
+    fn written_for(mut self, events: &[Event]) -> String {
         events.iter().for_each(|event| self.bus.emit(event));
         self.console.finish();
         assert!(self.bus.take_failures().is_empty());
@@ -85,7 +85,7 @@ impl Shown {
 }
 
 fn plain(events: &[Event]) -> String {
-    Fixture::new(false, true, None).tell(events)
+    Fixture::new(false, true, None).written_for(events)
 }
 
 fn main_agent() -> String {
@@ -284,8 +284,8 @@ fn a_whole_run_in_plain_lines() {
 }
 
 #[test]
-fn quiet_leaves_what_must_be_known() {
-    let text = Fixture::new(true, true, Some(|| 80)).tell(&whole_run());
+fn quiet_keeps_warnings_notes_errors_and_a_failed_end() {
+    let text = Fixture::new(true, true, Some(|| 80)).written_for(&whole_run());
     let text = printable(&text);
     let kept = [
         "the provider is overloaded (",
@@ -305,7 +305,7 @@ fn quiet_leaves_what_must_be_known() {
         started(true),
         ended("SUCCESS", "tests_passed", "all checks passed"),
     ];
-    assert_eq!(Fixture::new(true, false, None).tell(&success), "");
+    assert_eq!(Fixture::new(true, false, None).written_for(&success), "");
 }
 
 #[test]
@@ -344,7 +344,7 @@ fn the_ends_of_a_run() {
 }
 
 #[test]
-fn errors_and_a_resume_are_said() {
+fn errors_and_a_resume_have_a_line() {
     assert_eq!(
         plain(&[failed_request(false)]),
         "error: the provider is overloaded\n"
@@ -356,7 +356,7 @@ fn errors_and_a_resume_are_said() {
 }
 
 #[test]
-fn long_texts_are_cut_and_cannot_pass_for_lines_of_ours() {
+fn long_text_is_cut_and_cannot_pass_for_lines_of_the_console() {
     let text = plain(&[note(&"succeeded\n".repeat(100))]);
     assert_eq!(text.lines().count(), 7);
     assert!(
@@ -373,7 +373,7 @@ fn long_texts_are_cut_and_cannot_pass_for_lines_of_ours() {
 }
 
 #[test]
-fn evil_names_are_escaped() {
+fn hostile_names_are_escaped() {
     let written = vec!["\x1b]0;x\x07\n\u{202e}.py".to_owned()];
     let applied = Event::FilesApplied {
         agent_id: main_agent(),
@@ -415,9 +415,6 @@ fn a_terminal_gets_a_live_line_under_the_lines_and_none_at_the_end() {
         detail: String::new(),
     });
     assert_eq!(shown.after(&written), format!("{lines}{live}, check unit"));
-    console.line("hello \x1b[31mred\n");
-    lines += "hello red\n";
-    assert_eq!(shown.after(&written), format!("{lines}{live}, check unit"));
     console.finish();
     assert_eq!(shown.after(&written), lines);
     bus.emit(&phase("PATCHING", 2));
@@ -425,7 +422,7 @@ fn a_terminal_gets_a_live_line_under_the_lines_and_none_at_the_end() {
 }
 
 #[test]
-fn the_live_line_is_drawn_anew_while_nothing_happens() {
+fn the_live_line_is_redrawn_without_events() {
     let Fixture {
         mut bus,
         console,
@@ -460,22 +457,22 @@ fn the_live_line_never_wraps() {
 }
 
 #[test]
-fn colours_are_for_terminals_that_want_them() {
+fn only_a_terminal_that_wants_colours_gets_them() {
     let failed = || checked("unit", Some("exit code 1"), None);
-    let colored = Fixture::new(false, true, Some(|| 80)).tell(&[failed()]);
+    let colored = Fixture::new(false, true, Some(|| 80)).written_for(&[failed()]);
     assert_eq!(
         colored,
         "\x1b[31mcheck unit: failed, exit code 1 (0.3 s)\x1b[0m\n"
     );
     assert!(
         !Fixture::new(false, false, Some(|| 80))
-            .tell(&[failed()])
+            .written_for(&[failed()])
             .contains('\x1b')
     );
 }
 
 #[test]
-fn a_sink_that_refuses_breaks_nothing() {
+fn write_errors_are_ignored() {
     struct Full;
     impl Write for Full {
         fn write(&mut self, _: &[u8]) -> io::Result<usize> {
@@ -496,15 +493,14 @@ fn a_sink_that_refuses_breaks_nothing() {
     };
     let console = Console::attach(&mut bus, options);
     whole_run().iter().for_each(|event| bus.emit(event));
-    console.line("text");
     console.finish();
     assert!(bus.take_failures().is_empty());
 }
 
 proptest! {
     #[test]
-    fn no_text_puts_a_control_character_on_a_plain_console(text in any::<String>(), evil in "[\\x00-\\x1f\\x7f-\\u{9f}]{0,9}") {
-        let text = format!("{evil}{text}{evil}");
+    fn no_text_puts_a_control_character_on_a_plain_console(text in any::<String>(), hostile in "[\\x00-\\x1f\\x7f-\\u{9f}]{0,9}") {
+        let text = format!("{hostile}{text}{hostile}");
         let message = Event::ProgressMessage { agent_id: main_agent(), message: text.clone() };
         let events = [
             note(&text), message, checked(&text, Some(&text), None), phase(&text, 1), ended(&text, &text, &text),

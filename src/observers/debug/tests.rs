@@ -1,4 +1,4 @@
-//! The debug files from outside: events in, files out.
+//! The debug files as a whole: events in, files out.
 
 use crate::events::ConversationScope;
 use std::fs;
@@ -83,8 +83,8 @@ fn moved(from_state: Phase, to_state: Phase) -> Event {
     }
 }
 
-/// Tells a new observer of the directory these events, and returns what went wrong.
-fn tell(path: &Path, events: &[Event]) -> Vec<String> {
+/// Emits events to a new observer of the directory, and returns its failures.
+fn write_events(path: &Path, events: &[Event]) -> Vec<String> {
     let mut bus = Bus::default();
     DebugFiles::attach(&mut bus, path.to_owned());
     events.iter().for_each(|event| bus.emit(event));
@@ -119,7 +119,7 @@ fn every_step_gets_its_files() {
         moved,
         checked("unit"),
     ];
-    assert!(tell(&path, &events).is_empty());
+    assert!(write_events(&path, &events).is_empty());
     let expected = [
         "main_GENERATING_001.answer.json",
         "main_GENERATING_001.prompt.json",
@@ -170,11 +170,11 @@ fn pieces_are_on_disk_as_they_come() {
 }
 
 #[test]
-fn numbers_count_on_after_a_resume() {
+fn a_resumed_run_continues_the_numbers() {
     let root = tempfile::tempdir().unwrap();
     fs::write(root.path().join("main_TESTING_041_999.stdout.txt"), "").unwrap();
     let again = || {
-        tell(
+        write_events(
             root.path(),
             &[requested(), moved(Phase::Init, Phase::Generating)],
         )
@@ -201,10 +201,10 @@ fn numbers_count_on_after_a_resume() {
 }
 
 #[test]
-fn names_of_checks_are_tamed() {
+fn names_of_checks_become_file_names() {
     let root = tempfile::tempdir().unwrap();
     let events = ["../../etc/x", "a b", "a_b", &"ä".repeat(500), ""].map(checked);
-    assert!(tell(root.path(), &events).is_empty());
+    assert!(write_events(root.path(), &events).is_empty());
     let names = names(root.path());
     assert_eq!(names.len(), 15);
     assert!(
@@ -239,7 +239,7 @@ fn links_are_not_followed_and_nothing_is_overwritten() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_written_is_told_once() {
+fn a_directory_that_cannot_be_written_is_reported_once() {
     let root = tempfile::tempdir().unwrap();
     let events = [
         requested(),
@@ -249,13 +249,13 @@ fn a_directory_that_cannot_be_written_is_told_once() {
         moved(Phase::Init, Phase::Generating),
     ];
     let missing = root.path().join("no/such/run");
-    assert_eq!(tell(&missing, &events).len(), 1);
+    assert_eq!(write_events(&missing, &events).len(), 1);
     fs::write(root.path().join("file"), "").unwrap();
-    let failures = tell(&root.path().join("file"), &events);
+    let failures = write_events(&root.path().join("file"), &events);
     assert!(
         matches!(&failures[..], [failure] if failure.contains("cannot open the directory")),
         "{failures:?}"
     );
     symlink(root.path(), root.path().join("link")).unwrap();
-    assert_eq!(tell(&root.path().join("link"), &events).len(), 1);
+    assert_eq!(write_events(&root.path().join("link"), &events).len(), 1);
 }
