@@ -150,7 +150,7 @@ fn a_sandbox_failure_within_a_run_stops_it_resumably() {
     ];
     let ran = under_strace(&project, &fault, RUN_JSON)
         .exits(2)
-        .says("the sandbox cannot be raised any more");
+        .says("the sandbox cannot be applied any more");
     assert_eq!(
         ran.outcome_and_reason(),
         ("INTERRUPTED".into(), "safety_violation".into())

@@ -31,11 +31,11 @@ pub(crate) fn try_to_escape(mode: SandboxMode, targets: &EscapeTargets) -> JobEn
         ),
         (
             can_change(Path::new("/usr")) && mode != SandboxMode::Reduced,
-            "what is read-only could be changed",
+            "a read-only path could be changed",
         ),
         (
             targets.listener.is_some_and(can_connect),
-            "something outside could be talked to",
+            "a listener outside could be reached",
         ),
         (
             can_see_others() && mode != SandboxMode::Reduced,

@@ -34,7 +34,7 @@ impl SandboxFailure {
     ) -> SandboxFailure {
         SandboxFailure {
             layer,
-            what: format!("{step}: {}", error.into()),
+            what: format!("cannot {step}: {}", error.into()),
         }
     }
 }
@@ -50,6 +50,6 @@ impl std::error::Error for SandboxFailure {}
 impl From<SandboxFailure> for Error {
     /// For a layer that the probe at the start of the run could apply.
     fn from(failure: SandboxFailure) -> Error {
-        Error::NoSandbox(format!("the sandbox cannot be raised any more: {failure}"))
+        Error::NoSandbox(format!("the sandbox cannot be applied any more: {failure}"))
     }
 }

@@ -93,16 +93,12 @@ pub(crate) fn start(
         ForkSide::Parent(pid) => pid,
         ForkSide::Child => {
             drop(ours);
-            raise_oom_score();
             let init = SandboxInit {
                 policy,
                 supervisor,
                 after,
             };
-            match shared {
-                [] => init.run(become_command, || prepare(policy, owner)),
-                _ => init.join(shared, become_command),
-            }
+            init.begin(shared, owner, become_command)
         }
     };
     drop(supervisor);
@@ -120,12 +116,13 @@ pub(crate) fn start(
 /// Creates namespaces with their mounts and returns their descriptors; no process stays in them.
 pub(crate) fn make_namespaces(policy: &SandboxPolicy) -> Result<Vec<OwnedFd>, SandboxFailure> {
     let failure = |error: io::Error| {
-        SandboxFailure::new(SandboxLayer::Namespaces, "keep the namespaces", error)
+        SandboxFailure::new(SandboxLayer::Namespaces, "open the namespaces", error)
     };
     let (ours, theirs) = UnixStream::pair().map_err(failure)?;
     let owner = NamespaceOwner::of_this_process();
-    let forked = fork(own_namespaces(policy))
-        .map_err(|error| SandboxFailure::new(SandboxLayer::Namespaces, "make namespaces", error))?;
+    let forked = fork(own_namespaces(policy)).map_err(|error| {
+        SandboxFailure::new(SandboxLayer::Namespaces, "create namespaces", error)
+    })?;
     let maker = match forked {
         ForkSide::Parent(pid) => pid,
         ForkSide::Child => {
@@ -173,7 +170,7 @@ fn own_namespaces(policy: &SandboxPolicy) -> NamespaceFlags {
 fn no_namespaces(error: io::Error) -> JobEnd {
     JobEnd::SandboxFailed(SandboxFailure::new(
         SandboxLayer::Namespaces,
-        "make namespaces",
+        "create namespaces",
         error,
     ))
 }
@@ -181,7 +178,7 @@ fn no_namespaces(error: io::Error) -> JobEnd {
 fn no_init(error: io::Error) -> JobEnd {
     JobEnd::SandboxFailed(SandboxFailure::new(
         SandboxLayer::Namespaces,
-        "talk to the first process",
+        "start the init",
         error,
     ))
 }
@@ -230,6 +227,19 @@ struct SandboxInit<'a> {
 }
 
 impl SandboxInit<'_> {
+    fn begin(
+        &self,
+        shared: &[OwnedFd],
+        owner: NamespaceOwner,
+        become_command: BecomeCommand<'_>,
+    ) -> ! {
+        raise_oom_score();
+        match shared {
+            [] => self.run(become_command, || prepare(self.policy, owner)),
+            _ => self.join(shared, become_command),
+        }
+    }
+
     /// Joins existing namespaces, and forks the init into PID and mount namespaces of its own.
     fn join(&self, shared: &[OwnedFd], become_command: BecomeCommand<'_>) -> ! {
         let enter = |namespace: &OwnedFd| {
@@ -291,7 +301,11 @@ impl SandboxInit<'_> {
 
 fn die_with_supervisor() -> Result<(), SandboxFailure> {
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|errno| {
-        SandboxFailure::new(SandboxLayer::Namespaces, "end with the supervisor", errno)
+        SandboxFailure::new(
+            SandboxLayer::Namespaces,
+            "tie the init to its supervisor",
+            errno,
+        )
     })
 }
 

@@ -64,7 +64,7 @@ pub(super) fn restrict(policy: &SandboxPolicy) -> Result<bool, SandboxFailure> {
     }
     if policy.mode == SandboxMode::Reduced && version < ABI::V3 {
         return Err(failure(format!(
-            "Landlock here is of version {}; 3 is needed",
+            "this kernel has Landlock ABI {}; 3 is needed",
             version as i32
         )));
     }

@@ -62,20 +62,20 @@ enum MountKind<'a> {
 
 /// Builds the tree and makes it the root of this mount namespace.
 pub(super) fn build(policy: &SandboxPolicy) -> Result<(), SandboxFailure> {
-    enter_empty_root(policy).map_err(|error| failure("make a new root", Path::new(""), error))?;
+    enter_empty_root(policy).map_err(|error| failure("mount a new root", Path::new(""), error))?;
     let entries = entries(policy);
     for (index, (path, kind)) in entries.iter().enumerate() {
         // The entries are sorted: if any is below this one, the next is.
         let has_inner = entries
             .get(index + 1)
             .is_some_and(|(next, _)| next.starts_with(path));
-        mount_entry(path, *kind, has_inner).map_err(|error| failure("open", path, error))?;
+        mount_entry(path, *kind, has_inner).map_err(|error| failure("mount", path, error))?;
     }
-    mount_devices().map_err(|error| failure("make", Path::new("/dev"), error))?;
+    mount_devices().map_err(|error| failure("mount", Path::new("/dev"), error))?;
     own_proc(policy)?;
-    detach_host().map_err(|error| failure("leave the old root", Path::new(""), error))?;
+    detach_host().map_err(|error| failure("detach the root of the host", Path::new(""), error))?;
     for path in parents_of_frozen(policy) {
-        mount_bind_recursive(&path, &path).map_err(|errno| failure("hold", &path, errno))?;
+        mount_bind_recursive(&path, &path).map_err(|errno| failure("bind", &path, errno))?;
     }
     for path in &policy.freeze {
         freeze(path).map_err(|error| failure("freeze", path, error))?;
@@ -83,7 +83,7 @@ pub(super) fn build(policy: &SandboxPolicy) -> Result<(), SandboxFailure> {
     for path in &policy.reopen {
         reopen(path).map_err(|error| failure("reopen", path, error))?;
     }
-    finish(policy, &entries).map_err(|error| failure("close the new root", Path::new(""), error))
+    finish(policy, &entries).map_err(|error| failure("finish the new root", Path::new(""), error))
 }
 
 /// Mounts the `/proc` of this PID namespace, and limits its number of processes and threads.
@@ -99,7 +99,7 @@ pub(super) fn own_proc(policy: &SandboxPolicy) -> Result<(), SandboxFailure> {
             .map_err(|error| failure("limit the processes in", path, error))?;
     }
     restrict_mount(path, READ_ONLY, MountReach::ThisMount)
-        .map_err(|error| failure("close", path, error))
+        .map_err(|error| failure("make read-only", path, error))
 }
 
 /// Whether `pid_max` belongs to the PID namespace; before Linux 6.14 it is system-wide.

@@ -51,7 +51,7 @@ impl NamespaceOwner {
 /// Brings the loopback interface up.
 pub(super) fn loopback_up() -> Result<(), SandboxFailure> {
     set_loopback_up().map_err(|error| {
-        SandboxFailure::new(SandboxLayer::Namespaces, "switch the loopback on", error)
+        SandboxFailure::new(SandboxLayer::Namespaces, "bring the loopback up", error)
     })
 }
 

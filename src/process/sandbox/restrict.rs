@@ -93,7 +93,7 @@ fn drop_privileges() -> Result<(), SandboxFailure> {
             Err(errno) => return Err(failure("drop a capability", errno)),
         }
     }
-    set_no_new_privs(true).map_err(|errno| failure("refuse new privileges", errno))?;
+    set_no_new_privs(true).map_err(|errno| failure("set no_new_privs", errno))?;
     // Kernels before 4.3 have no such set.
     let _ = clear_ambient_capability_set();
     let none = CapabilitySet::empty();
