@@ -1,12 +1,17 @@
 //! Keys and tokens: values that must appear nowhere but in the one header they are for.
+//!
+//! A server may send a key back, in an error text or in an answer, so texts from outside are redacted as well.
 
 use std::borrow::Cow;
+use std::fmt;
 
+use reqwest::header::HeaderValue;
 use serde_json::Value;
 
 const REDACTED: &str = "[redacted]";
-/// Words of the log's own form. A key that happens to be such a word must not make a line unreadable.
-const OWN_WORDS: [&str; 12] = [
+
+/// Words of the log's format. A key that equals such a word must not make a line unreadable.
+const LOG_WORDS: [&str; 12] = [
     "assistant",
     "tool_use",
     "tool_result",
@@ -21,24 +26,74 @@ const OWN_WORDS: [&str; 12] = [
     "tests_passed",
 ];
 
-/// Values that must appear nowhere.
+/// The key of a provider. `Debug` does not show it.
+#[derive(Clone)]
+pub struct ApiKey(String);
+
+impl ApiKey {
+    /// Shorter keys are placeholders (`none`, `ollama`, `test`): they protect nothing, and an answer may contain the word.
+    const MIN_LENGTH_IN_ANSWERS: usize = 16;
+
+    /// The shortest beginning of the key that is redacted at the end of a text.
+    const MIN_CUT_LENGTH: usize = 8;
+
+    /// Returns the key, or `None` for a blank text: an empty variable counts as unset.
+    pub fn new(text: &str) -> Option<ApiKey> {
+        Some(text.trim())
+            .filter(|text| !text.is_empty())
+            .map(|text| ApiKey(text.to_owned()))
+    }
+
+    /// Redacts every occurrence, also one that the end of the text cuts off.
+    pub fn redact(&self, text: &str) -> String {
+        let redacted = text.replace(&self.0, REDACTED);
+        let mut beginnings = (Self::MIN_CUT_LENGTH..self.0.len())
+            .rev()
+            .filter_map(|length| self.0.get(..length));
+        match beginnings.find_map(|beginning| redacted.strip_suffix(beginning)) {
+            Some(before) => format!("{before}{REDACTED}"),
+            None => redacted,
+        }
+    }
+
+    /// Redacts every occurrence in a part of an answer; `None` where there is none, or the key is a placeholder.
+    pub fn redact_answer(&self, text: &str) -> Option<String> {
+        (self.0.len() >= Self::MIN_LENGTH_IN_ANSWERS && text.contains(&self.0))
+            .then(|| text.replace(&self.0, REDACTED))
+    }
+
+    /// Returns the header value with the key, or `None` where the key holds characters that no header can.
+    pub fn header(&self, prefix: &str) -> Option<HeaderValue> {
+        let mut value = HeaderValue::from_str(&format!("{prefix}{}", self.0)).ok()?;
+        value.set_sensitive(true);
+        Some(value)
+    }
+}
+
+impl fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ApiKey")
+    }
+}
+
+/// Values that must not appear in the log, in files or on the screen.
 #[derive(Clone, Default)]
 pub struct Secrets {
-    /// Each value, and, where they differ, how it stands inside a JSON text.
+    /// Each value, and its escaped form in a JSON string where that differs. Longest first.
     forms: Vec<String>,
 }
 
 impl Secrets {
-    /// Shorter values are no secrets, and replacing them would spoil ordinary text.
-    const SHORTEST: usize = 8;
+    /// Shorter values are not secrets, and redacting them would damage ordinary text.
+    const MIN_LENGTH: usize = 8;
 
     /// Returns the secrets among these values.
     pub fn new(values: impl IntoIterator<Item = String>) -> Secrets {
         let values = values.into_iter().map(|value| value.trim().to_owned());
         let mut forms: Vec<String> = values
-            .filter(|value| value.len() >= Self::SHORTEST)
+            .filter(|value| value.len() >= Self::MIN_LENGTH)
             .collect();
-        let escaped: Vec<String> = forms.iter().map(|value| inside_json(value)).collect();
+        let escaped: Vec<String> = forms.iter().map(|value| json_escaped(value)).collect();
         forms.extend(escaped);
         forms.sort();
         forms.dedup();
@@ -47,12 +102,11 @@ impl Secrets {
         Secrets { forms }
     }
 
-    /// Whether a secret stands in a text, also in one that is JSON.
+    /// Whether a text contains a secret, plain or escaped as in JSON.
     pub fn is_in(&self, text: &str) -> bool {
         self.forms.iter().any(|form| text.contains(form.as_str()))
     }
 
-    /// Returns the text with every secret replaced.
     pub fn redact<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut text = Cow::Borrowed(text);
         for secret in &self.forms {
@@ -63,10 +117,10 @@ impl Secrets {
         text
     }
 
-    /// Replaces every secret in the texts of a value, names of fields included.
+    /// Redacts the strings of a value, names of fields included.
     pub fn redact_value(&self, value: &mut Value) {
         match value {
-            Value::String(text) if OWN_WORDS.contains(&text.as_str()) => {}
+            Value::String(text) if LOG_WORDS.contains(&text.as_str()) => {}
             Value::String(text) => {
                 if let Cow::Owned(redacted) = self.redact(text) {
                     *text = redacted;
@@ -92,14 +146,13 @@ impl Secrets {
     }
 }
 
-/// Returns how a text stands inside a JSON string.
-fn inside_json(text: &str) -> String {
+fn json_escaped(text: &str) -> String {
     let quoted = Value::from(text).to_string();
     quoted[1..quoted.len() - 1].to_owned()
 }
 
-impl std::fmt::Debug for Secrets {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Secrets({})", self.forms.len())
     }
 }
@@ -128,12 +181,41 @@ mod tests {
     }
 
     #[test]
-    fn a_value_keeps_its_form() {
+    fn words_of_the_log_format_are_not_redacted() {
         let mut value = json!({"role": "assistant", "content": ["an assistant", {"my assistant-2": "assistant-2"}]});
         secrets().redact_value(&mut value);
         assert_eq!(
             value,
             json!({"role": "assistant", "content": ["an [redacted]", {"my [redacted]": REDACTED}]})
         );
+    }
+
+    #[test]
+    fn a_key_is_not_shown() {
+        let key = ApiKey::new(" sk-ant-0123456789 \n").unwrap();
+        assert_eq!(format!("{key:?}"), "ApiKey");
+        assert_eq!(format!("{:?}", key.header("Bearer ").unwrap()), "Sensitive");
+        assert_eq!(
+            key.redact("a sk-ant-0123456789, sk-ant-0123456789"),
+            "a [redacted], [redacted]"
+        );
+        assert_eq!(
+            key.redact_answer("x = 'sk-ant-0123456789'").as_deref(),
+            Some("x = '[redacted]'")
+        );
+        assert_eq!(key.redact("cut off: sk-ant-01234"), "cut off: [redacted]");
+    }
+
+    #[test]
+    fn a_placeholder_key_is_not_redacted_in_answers() {
+        let key = ApiKey::new("calc").unwrap();
+        assert_eq!(key.redact_answer("calc.py"), None);
+        assert_eq!(key.redact("no such key: calc"), "no such key: [redacted]");
+    }
+
+    #[test]
+    fn a_key_that_no_header_can_hold_has_no_header() {
+        assert!(ApiKey::new("  ").is_none());
+        assert!(ApiKey::new("a\nb").unwrap().header("").is_none());
     }
 }

@@ -5,8 +5,8 @@
 use crate::conversation::usage::UsageLog;
 use crate::error::{Error, Result};
 use crate::events::Charge;
-use crate::llm::endpoint::BYTES_PER_TOKEN;
 use crate::llm::price::Price;
+use crate::llm::tokens::BYTES_PER_TOKEN;
 use crate::llm::{Answer, Spent, TokenUsage};
 use crate::state::reason::Reason;
 

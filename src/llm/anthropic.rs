@@ -1,7 +1,7 @@
-//! The Messages dialect of Anthropic, and of the servers that speak it too.
+//! The Messages API of Anthropic, also as other servers implement it.
 //!
-//! Turns a request into a body and what comes back, streamed or whole, into an answer. Blocks that are neither text nor
-//! a tool call are kept as they came: thinking has to go back with its signature.
+//! Encodes requests, and assembles answers from a stream or a body. Blocks other than text and tool calls are kept as
+//! they are: thinking has to be sent back with its signature.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -9,42 +9,45 @@ use std::time::Instant;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value, json};
 
-use crate::llm::client::ModelClient;
-use crate::llm::endpoint::{
-    self, AnswerAssembly, AnswerSize, Endpoint, EndpointClient, EndpointRequest, StreamEvent,
-    parse_event, refuse_intricate, tokens, tool_use, weight,
+use crate::llm::answer_reader::read_parts;
+use crate::llm::assembly::{
+    AnswerAssembly, AnswerSize, AssemblyError, StreamEvent, check_arguments, parse_event, tool_use,
 };
+use crate::llm::client::ModelClient;
+use crate::llm::endpoint::{Endpoint, EndpointClient, EndpointRequest};
 use crate::llm::error::LlmError;
 use crate::llm::http::HttpPart;
+use crate::llm::json::max_memory;
 use crate::llm::message::{
     Answer, ContentBlock, Message, ModelRequest, Role, StopReason, TokenUsage,
 };
+use crate::llm::tokens::update_usage;
 
-/// Every compatible server and every model takes this one.
+/// Every compatible server and every model accepts this version.
 const VERSION: &str = "2023-06-01";
 
-/// The API takes four cache marks; one is on the system prompt.
+/// The API accepts four cache marks; one is on the system prompt.
 const MARKS_IN_MESSAGES: usize = 3;
 
-/// What a block under way takes in memory beside its text.
+/// The memory that an unfinished block takes beside its text.
 const DRAFT_OVERHEAD: usize = 512;
 
 /// A client of the Messages API.
 #[derive(Debug)]
-pub struct Anthropic {
-    caller: EndpointClient,
+pub(crate) struct Anthropic {
+    endpoint: EndpointClient,
 }
 
 impl Anthropic {
-    /// Returns a client; the base URL is meant without `/v1`, one with it is understood.
+    /// The base URL may end in `/v1`.
     pub fn new(endpoint: Endpoint) -> Anthropic {
         Anthropic {
-            caller: EndpointClient::new(endpoint),
+            endpoint: EndpointClient::new(endpoint),
         }
     }
 
     fn url(&self) -> String {
-        let base = self.caller.base_url();
+        let base = self.endpoint.base_url();
         format!(
             "{}/v1/messages",
             base.strip_suffix("/v1")
@@ -83,7 +86,7 @@ impl ModelClient for Anthropic {
     }
 
     fn set_deadline(&mut self, until: Option<Instant>) {
-        self.caller.set_deadline(until);
+        self.endpoint.set_deadline(until);
     }
 
     fn attempt(&mut self, body: &str, watch: &mut dyn FnMut(&str)) -> Result<Answer, LlmError> {
@@ -92,14 +95,14 @@ impl ModelClient for Anthropic {
             HeaderValue::from_static(VERSION),
         )]);
         let key_header = (HeaderName::from_static("x-api-key"), "");
-        let call = EndpointRequest {
+        let request = EndpointRequest {
             url: self.url(),
             headers,
             key_header,
             body,
         };
-        self.caller
-            .attempt(call, &mut AnthropicDraft::default(), watch)
+        self.endpoint
+            .attempt(request, &mut AnthropicDraft::default(), watch)
     }
 }
 
@@ -124,10 +127,10 @@ fn messages(messages: &[Message]) -> Value {
         .collect()
 }
 
-/// `unmarked` is how many marks, from the first, are still to be left out.
+/// `unmarked` is how many of the first cache marks are still to be omitted.
 fn encode_message(message: &Message, unmarked: &mut usize) -> Value {
     let mut blocks: Vec<&ContentBlock> = message.content.iter().collect();
-    // The API wants the results of tools before any text.
+    // The API requires tool results before any text.
     blocks.sort_by_key(|block| !matches!(block, ContentBlock::ToolResult { .. }));
     let content: Vec<Value> = blocks
         .into_iter()
@@ -182,25 +185,24 @@ fn marked(mut block: Value, cache: bool, unmarked: &mut usize) -> Value {
     block
 }
 
-/// Reads what a server of this dialect has sent, where all of it is there.
+/// Reads a complete response.
 pub fn read(parts: Vec<HttpPart>) -> Result<Answer, LlmError> {
-    endpoint::read(parts, &mut AnthropicDraft::default())
+    read_parts(parts, &mut AnthropicDraft::default())
 }
 
-/// An answer as far as it has come.
+/// An unfinished answer.
 #[derive(Debug, Default)]
 struct AnthropicDraft {
     blocks: BTreeMap<u64, BlockDraft>,
     model: String,
     stop_reason: Option<String>,
-    /// The category of a refusal.
-    category: Option<String>,
+    refusal_category: Option<String>,
     usage: TokenUsage,
     is_complete: bool,
-    kept: AnswerSize,
+    size: AnswerSize,
 }
 
-/// A block as it started, and what was added to its fields.
+/// An unfinished block: its start event, and what deltas added to its fields.
 #[derive(Debug, Default)]
 struct BlockDraft {
     start: Map<String, Value>,
@@ -211,13 +213,13 @@ struct BlockDraft {
 }
 
 impl AnswerAssembly for AnthropicDraft {
-    fn event(&mut self, data: &str) -> Result<StreamEvent, String> {
+    fn event(&mut self, data: &str) -> Result<StreamEvent, AssemblyError> {
         let mut event = parse_event(data)?;
         let index = event["index"].as_u64().unwrap_or_default();
         match event["type"].as_str().unwrap_or_default() {
             "message_start" => self.envelope(&event["message"]),
             "content_block_start" => {
-                self.kept.add(weight(data) + DRAFT_OVERHEAD)?;
+                self.size.keep(max_memory(data) + DRAFT_OVERHEAD)?;
                 self.blocks
                     .insert(index, BlockDraft::new(event["content_block"].take()));
             }
@@ -225,23 +227,23 @@ impl AnswerAssembly for AnthropicDraft {
             "content_block_stop" => {}
             "message_delta" => {
                 self.stop(&event["delta"]);
-                self.count(&event["usage"]);
+                update_usage(&mut self.usage, &event["usage"]);
             }
             "message_stop" => {
                 self.is_complete = true;
                 return Ok(StreamEvent::End);
             }
-            _ => return Ok(StreamEvent::Nothing),
+            _ => return Ok(StreamEvent::Ignored),
         }
-        Ok(StreamEvent::Something)
+        Ok(StreamEvent::Progress)
     }
 
-    fn whole(&mut self, body: &Value) -> Result<(), String> {
+    fn whole(&mut self, body: &Value) -> Result<(), AssemblyError> {
         let content = body["content"]
             .as_array()
             .filter(|content| content.iter().all(|block| block["type"].is_string()));
-        let content = content.ok_or("this is no answer")?;
-        self.kept.add(content.len() * DRAFT_OVERHEAD)?;
+        let content = content.ok_or(AssemblyError::NotAnAnswer)?;
+        self.size.keep(content.len() * DRAFT_OVERHEAD)?;
         self.envelope(body);
         self.blocks = (0..)
             .zip(content.iter().cloned().map(BlockDraft::new))
@@ -254,15 +256,15 @@ impl AnswerAssembly for AnthropicDraft {
         self.usage
     }
 
-    fn words(&self) -> u64 {
-        self.kept.words()
+    fn bytes_written(&self) -> u64 {
+        self.size.bytes_written()
     }
 
-    fn finish(&mut self) -> Result<Answer, String> {
+    fn finish(&mut self) -> Result<Answer, AssemblyError> {
         if !self.is_complete {
-            return Err("the stream ended before the answer was complete".into());
+            return Err(AssemblyError::Incomplete);
         }
-        refuse_intricate(self.blocks.values().map(|block| block.json.as_str()))?;
+        check_arguments(self.blocks.values().map(|block| block.json.as_str()))?;
         let content: Vec<ContentBlock> = std::mem::take(&mut self.blocks)
             .into_values()
             .map(BlockDraft::finish)
@@ -276,9 +278,11 @@ impl AnswerAssembly for AnthropicDraft {
             Some("end_turn" | "stop_sequence") | None => StopReason::EndTurn,
             Some("max_tokens" | "model_context_window_exceeded") => StopReason::MaxTokens,
             Some("pause_turn") => StopReason::PauseTurn,
-            Some("refusal") => {
-                StopReason::Refusal(self.category.take().unwrap_or_else(|| "refusal".into()))
-            }
+            Some("refusal") => StopReason::Refusal(
+                self.refusal_category
+                    .take()
+                    .unwrap_or_else(|| "refusal".into()),
+            ),
             Some(other) => StopReason::other(other),
         };
         Ok(Answer {
@@ -296,28 +300,20 @@ impl AnthropicDraft {
     fn envelope(&mut self, message: &Value) {
         self.model = message["model"].as_str().unwrap_or_default().to_owned();
         self.stop(message);
-        self.count(&message["usage"]);
+        update_usage(&mut self.usage, &message["usage"]);
     }
 
+    /// Takes the stop reason of a message or a delta.
     fn stop(&mut self, holder: &Value) {
         let reason = holder["stop_reason"].as_str().map(str::to_owned);
         self.stop_reason = reason.or(self.stop_reason.take());
         let category = holder["stop_details"]["category"]
             .as_str()
             .map(str::to_owned);
-        self.category = category.or(self.category.take());
+        self.refusal_category = category.or(self.refusal_category.take());
     }
 
-    /// The counters are cumulative, and not every event has all of them.
-    fn count(&mut self, usage: &Value) {
-        let take = |name: &str, count: &mut u64| *count = tokens(&usage[name]).unwrap_or(*count);
-        take("input_tokens", &mut self.usage.input);
-        take("cache_creation_input_tokens", &mut self.usage.cache_write);
-        take("cache_read_input_tokens", &mut self.usage.cache_read);
-        take("output_tokens", &mut self.usage.output);
-    }
-
-    fn delta(&mut self, index: u64, delta: &Value) -> Result<(), String> {
+    fn delta(&mut self, index: u64, delta: &Value) -> Result<(), AssemblyError> {
         let (field, kind) = match delta["type"].as_str().unwrap_or_default() {
             "text_delta" => ("text", "text"),
             "input_json_delta" => ("partial_json", "tool_use"),
@@ -327,13 +323,13 @@ impl AnthropicDraft {
         };
         let piece = delta[field].as_str().unwrap_or_default();
         match field {
-            "signature" => self.kept.add(piece.len())?,
-            _ => self.kept.add_words(piece)?,
+            "signature" => self.size.keep(piece.len())?,
+            _ => self.size.keep_written(piece)?,
         }
         let block = match self.blocks.get_mut(&index) {
             Some(block) => block,
             None => {
-                self.kept.add(DRAFT_OVERHEAD)?;
+                self.size.keep(DRAFT_OVERHEAD)?;
                 self.blocks
                     .entry(index)
                     .or_insert(BlockDraft::new(json!({"type": kind})))
@@ -377,7 +373,7 @@ impl BlockDraft {
         match field("type").as_str() {
             "text" => ContentBlock::text(field("text") + &self.text),
             "tool_use" => {
-                // Some servers give the whole input with the start.
+                // Some servers send the whole input in the start event.
                 let given = self
                     .start
                     .get("input")

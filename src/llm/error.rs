@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::llm::message::TokenUsage;
 
-/// What an attempt that gave no answer may have cost.
+/// What an attempt without an answer may have cost.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Spent {
-    /// Answered with an error status, or never sent.
+    /// Refused with an error status, or never sent.
     Nothing,
-    /// It broke off after it had shown this.
+    /// It broke off; this usage was reported or estimated until then.
     Shown(TokenUsage),
-    /// It failed, and the provider says that it cost this.
+    /// It failed, and the provider reports this usage and cost in USD.
     Billed(TokenUsage, f64),
-    /// It was sent and nothing is known: the worst case.
+    /// It was sent, and nothing is known: the worst case counts.
     Unknown,
 }
 
-/// Why one attempt gave no answer. The texts come from outside: they are data, redacted, possibly hostile.
+/// Why one attempt gave no answer. The messages contain text from outside: redacted, escaped, possibly hostile.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LlmError {
-    /// Worth another attempt: 408, 409, 429, 5xx, connection errors, silence, a broken stream, nonsense.
+    /// Worth another attempt: 408, 409, 429, 5xx, connection errors, silence, a broken stream, an invalid answer.
     Transient {
         message: String,
         retry_after: Option<Duration>,
@@ -31,15 +31,15 @@ pub enum LlmError {
     },
     /// 401, 402, 403: the key or the account is refused.
     Unauthorized { message: String },
-    /// 429 that says the account's limit is reached.
+    /// 429 because the limit of the account is reached.
     LimitReached { message: String },
-    /// The provider stopped at the limit of money that it was given.
+    /// The provider stopped at the limit in USD that it was given.
     OverBudget { message: String, spent: Spent },
-    /// 400 for a field that the client can do without: the same request encoded anew may be taken.
+    /// 400 for an optional field, which the client leaves out from now on: encode the request again.
     FieldRefused { message: String },
     /// Any other refusal: 400, 404, 413, a redirect.
     Permanent(PermanentError),
-    /// The run was asked to stop meanwhile.
+    /// The run was cancelled, or the deadline passed.
     Stopped { spent: Spent },
 }
 

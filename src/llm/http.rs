@@ -1,7 +1,7 @@
-//! The transport: one POST at a time, on a thread of its own, so that a signal is never kept waiting.
+//! The HTTP transport: one POST at a time, on its own thread, so that a wait for it can be cancelled.
 //!
-//! The thread sends what it reads over a short channel and a byte over a socket pair for each part, and the caller
-//! polls that socket beside the wish to stop. What the bytes mean, and how long silence may last, is for others.
+//! The thread sends what it reads over a bounded channel, and one byte per part over a socket pair, which the caller
+//! polls together with the cancel token.
 
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
@@ -20,23 +20,22 @@ use crate::cancel::{CancelToken, WakeReason};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The most that a body may hold, after decompression.
-pub const MAX_BODY: u64 = 64 * 1024 * 1024;
+/// The largest body, after decompression.
+const MAX_BODY: u64 = 64 * 1024 * 1024;
 
 const READ_SIZE: usize = 16 * 1024;
 
-/// Parts that may wait to be taken; the thread then stops reading.
+/// The thread stops reading while so many parts wait.
 const PARTS_AHEAD: usize = 8;
 
-/// What is sent.
 #[derive(Debug)]
-pub struct HttpPost {
+pub(super) struct HttpPost {
     pub url: String,
     pub headers: HeaderMap,
     pub body: String,
 }
 
-/// What comes back, in this order: one head, chunks, the end.
+/// A part of a response, in this order: one head, chunks, the end.
 #[derive(Debug)]
 pub enum HttpPart {
     Head { status: u16, headers: HeaderMap },
@@ -44,34 +43,34 @@ pub enum HttpPart {
     End,
 }
 
-/// Why nothing more comes.
+/// Why no further part will arrive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum HttpFailure {
-    /// This cannot be sent at all: the URL is none.
+pub(super) enum HttpFailure {
+    /// The URL is invalid.
     Unsendable(String),
     /// The server was not reached.
     NotSent(String),
-    /// It was sent, then the connection broke or the body went past its limit.
+    /// It was sent, then the connection broke or the body exceeded its limit.
     Broken(String),
     /// The caller's deadline passed.
     TimedOut,
-    /// The run was asked to stop.
+    /// The run was cancelled.
     Stopped,
 }
 
-/// Makes exchanges over connections that are kept for the next one.
+/// Makes exchanges, and keeps connections for the next one.
 #[derive(Debug)]
-pub struct Transport {
-    /// No read waits longer: a thread whose caller is gone ends, at the latest, after this.
+pub(super) struct Transport {
+    /// Limits each read, so that a thread without a caller ends.
     read_timeout: Duration,
     client: Option<Client>,
 }
 
 impl Transport {
-    /// Returns a transport for callers that never wait longer than `patience` for a part.
-    pub fn new(patience: Duration) -> Transport {
+    /// Callers wait at most `longest_wait` for a part.
+    pub fn new(longest_wait: Duration) -> Transport {
         Transport {
-            read_timeout: patience.saturating_add(Duration::from_secs(1)),
+            read_timeout: longest_wait.saturating_add(Duration::from_secs(1)),
             client: None,
         }
     }
@@ -89,16 +88,16 @@ impl Transport {
             .post(url)
             .headers(post.headers)
             .body(post.body);
-        let (sender, parts) = sync_channel(PARTS_AHEAD);
+        let (part_sender, parts) = sync_channel(PARTS_AHEAD);
         let not_sent = |error| HttpFailure::NotSent(format!("cannot start a request: {error}"));
         let (wake, waker) = UnixStream::pair().map_err(not_sent)?;
-        let line = ExchangeSender {
-            parts: sender,
+        let sender = ExchangeSender {
+            parts: part_sender,
             waker,
         };
         thread::Builder::new()
             .name("model".into())
-            .spawn(move || run(request, line))
+            .spawn(move || run(request, sender))
             .map_err(not_sent)?;
         Ok(HttpExchange {
             parts,
@@ -119,13 +118,13 @@ impl Transport {
 
 impl Drop for Transport {
     fn drop(&mut self) {
-        // The last drop of a client joins its thread, which may hang in a name lookup long after a Ctrl+C.
+        // Dropping the last client joins its thread, which may hang in a name lookup.
         std::mem::forget(self.client.take());
     }
 }
 
 fn build(url: &Url, read_timeout: Duration) -> Result<Client, HttpFailure> {
-    // An error says that another part of the program has installed one already.
+    // An error means that another part of the program has installed one already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut builder = Client::builder()
         .user_agent(concat!("orchestrator/", env!("CARGO_PKG_VERSION")))
@@ -136,7 +135,7 @@ fn build(url: &Url, read_timeout: Duration) -> Result<Client, HttpFailure> {
     if is_loopback(url) {
         builder = builder.no_proxy();
         if url.scheme() == "http" {
-            // Redirects are not followed, so no certificate is ever checked, and none needs to be loaded.
+            // Redirects are not followed, so no certificate is checked, and none has to be loaded.
             builder = builder.tls_certs_only([]);
         }
     }
@@ -158,22 +157,22 @@ fn is_loopback(url: &Url) -> bool {
             .is_ok_and(|address| address.is_loopback())
 }
 
-/// One request and what comes back. Dropping it ends the reading.
+/// A request and its response. Dropping it stops the thread.
 #[derive(Debug)]
-pub struct HttpExchange {
+pub(super) struct HttpExchange {
     parts: Receiver<Result<HttpPart, HttpFailure>>,
-    /// One byte for each part that can be received.
+    /// One byte for each part in the channel.
     wake: UnixStream,
     cancel: CancelToken,
 }
 
 impl HttpExchange {
-    /// Returns an exchange whose parts are all there, to be read like any other.
+    /// Returns an exchange with a complete response.
     pub fn of(parts: Vec<HttpPart>) -> io::Result<HttpExchange> {
         let (sender, receiver) = sync_channel(parts.len());
         let (wake, mut waker) = UnixStream::pair()?;
         for part in parts {
-            // Neither can fail: there is room for all of them.
+            // Cannot fail: the channel holds all parts.
             let _ = sender.send(Ok(part));
             waker.write_all(&[0])?;
         }
@@ -184,7 +183,7 @@ impl HttpExchange {
         })
     }
 
-    /// Waits for the next part until `deadline`. A signal wins over a part, and so does a deadline that has passed.
+    /// Waits for the next part until `deadline`. A signal, or a deadline that has passed, takes precedence over a part.
     pub fn next(&mut self, deadline: Instant) -> Result<HttpPart, HttpFailure> {
         if Instant::now() >= deadline && self.cancel.requested().is_none() {
             return Err(HttpFailure::TimedOut);
@@ -202,68 +201,63 @@ impl HttpExchange {
         self.wake.read(&mut [0]).map_err(broken)?;
         self.parts.recv().unwrap_or_else(|_| {
             Err(HttpFailure::Broken(
-                "the request ended without a word".into(),
+                "the request ended without a response".into(),
             ))
         })
     }
 }
 
-/// The thread's end of an exchange.
+/// The thread's side of an exchange.
 struct ExchangeSender {
     parts: SyncSender<Result<HttpPart, HttpFailure>>,
     waker: UnixStream,
 }
 
 impl ExchangeSender {
-    /// Returns whether someone still listens.
-    fn say(&mut self, part: Result<HttpPart, HttpFailure>) -> bool {
+    /// Returns whether the exchange still exists.
+    fn send(&mut self, part: Result<HttpPart, HttpFailure>) -> bool {
         self.parts.send(part).is_ok() && self.waker.write_all(&[0]).is_ok()
     }
 }
 
-fn run(request: RequestBuilder, mut line: ExchangeSender) {
+fn run(request: RequestBuilder, mut sender: ExchangeSender) {
     match request.send() {
         Ok(response) => {
             let head = HttpPart::Head {
                 status: response.status().as_u16(),
                 headers: response.headers().clone(),
             };
-            if line.say(Ok(head)) {
-                read(response, &mut line);
+            if sender.send(Ok(head)) {
+                read_body(response, &mut sender);
             }
         }
         Err(error) => {
-            line.say(Err(failure(error)));
+            sender.send(Err(failure(error)));
         }
     }
 }
 
-fn read(mut response: Response, line: &mut ExchangeSender) {
-    let mut buffer = [0; READ_SIZE];
-    let mut total = 0;
+fn read_body(mut response: Response, sender: &mut ExchangeSender) {
+    let (mut buffer, mut total) = ([0; READ_SIZE], 0);
     loop {
         let part = match response.read(&mut buffer) {
             Ok(0) => Ok(HttpPart::End),
-            Ok(count) if total + count as u64 <= MAX_BODY => {
-                Ok(HttpPart::Chunk(buffer[..count].to_vec()))
+            Ok(count) => {
+                total += count as u64;
+                match total <= MAX_BODY {
+                    true => Ok(HttpPart::Chunk(buffer[..count].to_vec())),
+                    false => Err(HttpFailure::Broken(format!(
+                        "the answer is larger than {MAX_BODY} bytes"
+                    ))),
+                }
             }
-            Ok(_) => Err(HttpFailure::Broken(format!(
-                "the answer is larger than {MAX_BODY} bytes"
-            ))),
             Err(error) => Err(HttpFailure::Broken(format!(
                 "the answer broke off: {}",
-                chain(&error)
+                with_causes(&error)
             ))),
         };
-        total += part.as_ref().map_or(0, |part| {
-            if let HttpPart::Chunk(bytes) = part {
-                bytes.len() as u64
-            } else {
-                0
-            }
-        });
         let is_last = !matches!(part, Ok(HttpPart::Chunk(_)));
-        if !line.say(part) || is_last {
+        if !sender.send(part) || is_last {
             return;
         }
     }
@@ -280,11 +274,11 @@ fn failure(error: reqwest::Error) -> HttpFailure {
 }
 
 fn explain(error: reqwest::Error) -> String {
-    chain(&error.without_url())
+    with_causes(&error.without_url())
 }
 
-/// The causes of an error, outermost first; equal neighbours once.
-fn chain(error: &dyn std::error::Error) -> String {
+/// Joins the messages of an error and its causes, without repetitions.
+fn with_causes(error: &dyn std::error::Error) -> String {
     let mut texts = vec![error.to_string()];
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -321,7 +315,7 @@ mod tests {
         Transport::new(LONG).start(post, cancel)
     }
 
-    /// Everything up to the end or the failure: the status and the body.
+    /// Returns the status and the body, or the failure.
     fn collect(mut exchange: HttpExchange) -> (u16, Result<Vec<u8>, HttpFailure>) {
         let (mut status, mut body) = (0, Vec::new());
         loop {
@@ -372,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_breaks_off_is_no_end() {
+    fn a_body_that_breaks_off_is_an_error() {
         let head = "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc";
         for cut in [ScriptStep::Close, ScriptStep::Reset] {
             let (_, body) = exchange(vec![ScriptStep::send(head), cut]);
@@ -381,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_size_that_lies_is_no_end() {
+    fn a_wrong_chunk_size_is_an_error() {
         let lie = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nffffff\r\nabc";
         assert!(matches!(
             exchange(vec![ScriptStep::send(lie), ScriptStep::Close]).1,
@@ -390,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn sent_without_an_answer_is_broken_and_not_connected_is_not_sent() {
+    fn a_request_without_a_response_is_broken_and_one_without_a_connection_is_not_sent() {
         for cut in [ScriptStep::Close, ScriptStep::Reset] {
             assert!(matches!(exchange(vec![cut]).1, Err(HttpFailure::Broken(_))));
         }
@@ -407,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_with_a_server_that_knows_none_is_not_sent() {
+    fn tls_to_a_server_without_tls_is_not_sent() {
         let server = TestServer::start(vec![vec![ScriptStep::send("HTTP/1.1 200 OK\r\n\r\n")]]);
         let url = server.url.replace("http:", "https:");
         let failed = collect(start(&url, &CancelToken::never().unwrap()).unwrap()).1;
@@ -415,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_that_is_none_is_unsendable() {
+    fn an_invalid_url_is_unsendable() {
         for url in ["", "localhost", "ftp://localhost/", "http://"] {
             let failed = match start(url, &CancelToken::never().unwrap()) {
                 Ok(exchange) => collect(exchange).1.map(|_| ()),

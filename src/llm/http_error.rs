@@ -1,9 +1,9 @@
-//! What a server says instead of an answer, in one vocabulary and in words that can be shown.
+//! Maps error responses of servers to [`LlmError`], with a message that can be shown.
 //!
-//! Goes by the status and by error codes, never by wording, except for hints. Error bodies of both dialects, and of
-//! neither, are understood everywhere: compatible servers mix them.
+//! Decides by status and error codes, and by phrases only where servers have no code. Error bodies of all APIs are
+//! understood everywhere: compatible servers mix them.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use chrono::{DateTime, NaiveDateTime, Utc};
 use reqwest::header::HeaderMap;
@@ -12,33 +12,36 @@ use serde_json::Value;
 use crate::llm::error::{
     LlmError, PermanentError, PermanentErrorKind, Spent, says_context_too_long,
 };
-use crate::state::run::now;
 use crate::text::invisible::escaped;
 use crate::text::shorten::first_chars;
 
-/// How much of something unexpected is shown.
+/// The length of an excerpt, in characters.
 const EXCERPT: usize = 200;
 
-/// What an excerpt is made of: a character has four bytes at the most.
-pub const EXCERPT_BYTES: usize = 4 * EXCERPT;
+/// So many bytes are enough for an excerpt.
+pub(super) const EXCERPT_BYTES: usize = 4 * EXCERPT;
 
-/// How much of a message that a server meant for people is shown.
-pub const MESSAGE: usize = 1000;
+/// The length of a server's error message, in characters.
+pub(super) const MAX_MESSAGE: usize = 1000;
 
-/// Returns what an answer with a status other than 2xx means.
-pub fn refusal(status: u16, headers: &HeaderMap, body: &[u8]) -> LlmError {
+/// Returns the error of a response with a status other than 2xx.
+pub(super) fn error_of_response(status: u16, headers: &HeaderMap, body: &[u8]) -> LlmError {
     let parsed = parse(body);
-    let message = format!("HTTP {status}{}: {}", kind(&parsed), said(&parsed, body));
+    let message = format!(
+        "HTTP {status}{}: {}",
+        shown_code(&parsed),
+        error_message(&parsed, body)
+    );
     match status {
         401..=403 => LlmError::Unauthorized { message },
-        400.. if is_without_credit(status, &parsed) => LlmError::Unauthorized { message },
+        400.. if has_no_credit(status, &parsed) => LlmError::Unauthorized { message },
         429 if is_spend_limit(&parsed) => LlmError::LimitReached { message },
         408 | 409 | 429 | 500.. => LlmError::Transient {
             message,
             retry_after: retry_after(headers),
             spent: Spent::Nothing,
         },
-        300..=399 => LlmError::permanent(redirected(status, headers)),
+        300..=399 => LlmError::permanent(redirect_message(status, headers)),
         _ => LlmError::Permanent(PermanentError {
             kind: match status {
                 _ if says_context_too_long(&message) => PermanentErrorKind::ContextTooLong,
@@ -50,7 +53,7 @@ pub fn refusal(status: u16, headers: &HeaderMap, body: &[u8]) -> LlmError {
     }
 }
 
-/// Reads an error body; some servers put it into a list of one.
+/// Parses an error body; some servers put it into a list of one element.
 fn parse(body: &[u8]) -> Value {
     match serde_json::from_slice(body).unwrap_or_default() {
         Value::Array(mut bodies) if bodies.len() == 1 => bodies.remove(0),
@@ -58,28 +61,28 @@ fn parse(body: &[u8]) -> Value {
     }
 }
 
-/// Whether an error body speaks of a field of the request: as its parameter, at its place, or in words.
-pub fn names(body: &[u8], field: &str) -> bool {
+/// Whether an error body names a field of the request: as its parameter, as its location, or in the message.
+pub(super) fn names_field(body: &[u8], field: &str) -> bool {
     let parsed = parse(body);
-    let places = parsed["detail"]
+    let locations = parsed["detail"]
         .as_array()
         .into_iter()
         .flatten()
         .filter_map(|detail| detail["loc"].as_array());
-    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    let text = said(&parsed, body);
-    let is_alone = |(at, _): (usize, &str)| {
+    let is_word_byte = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let text = error_message(&parsed, body);
+    let is_whole_word = |(at, _): (usize, &str)| {
         let before = text[..at].bytes().next_back();
         let after = text[at + field.len()..].bytes().next();
-        !before.is_some_and(is_word) && !after.is_some_and(is_word)
+        !before.is_some_and(is_word_byte) && !after.is_some_and(is_word_byte)
     };
     parsed["error"]["param"] == field
-        || places.flatten().any(|place| place == field)
-        || text.match_indices(field).any(is_alone)
+        || locations.flatten().any(|location| location == field)
+        || text.match_indices(field).any(is_whole_word)
 }
 
-/// Returns the readable part of an error body, or of an error event: its message, else its beginning.
-pub fn said(parsed: &Value, body: &[u8]) -> String {
+/// Returns the message of an error body or event, else an excerpt of it.
+pub(super) fn error_message(parsed: &Value, body: &[u8]) -> String {
     let error = &parsed["error"];
     let message = [
         &error["message"],
@@ -90,28 +93,28 @@ pub fn said(parsed: &Value, body: &[u8]) -> String {
     .into_iter()
     .find_map(Value::as_str);
     match message {
-        Some(message) => clean(message, MESSAGE),
+        Some(message) => one_line(message, MAX_MESSAGE),
         None if body.is_empty() => "no text".into(),
         None => excerpt(body),
     }
 }
 
-/// Returns the first characters of something unexpected, on one line, control characters escaped.
-pub fn excerpt(bytes: &[u8]) -> String {
-    clean(
+/// Returns the beginning of something unexpected, see [`one_line`].
+pub(super) fn excerpt(bytes: &[u8]) -> String {
+    one_line(
         &String::from_utf8_lossy(&bytes[..bytes.len().min(EXCERPT_BYTES)]),
         EXCERPT,
     )
 }
 
-/// Returns the first characters of a text, on one line, control characters escaped.
-pub fn clean(text: &str, limit: usize) -> String {
+/// Returns the first characters of a text on one line, with control characters escaped.
+pub(super) fn one_line(text: &str, limit: usize) -> String {
     escaped(first_chars(text.trim(), limit))
 }
 
-fn kind(parsed: &Value) -> String {
-    let kind = codes(parsed).next().map(|kind| clean(kind, EXCERPT));
-    kind.map_or_else(String::new, |kind| format!(" ({kind})"))
+fn shown_code(parsed: &Value) -> String {
+    let code = codes(parsed).next().map(|code| one_line(code, EXCERPT));
+    code.map_or_else(String::new, |code| format!(" ({code})"))
 }
 
 fn codes(parsed: &Value) -> impl Iterator<Item = &str> {
@@ -125,35 +128,35 @@ fn codes(parsed: &Value) -> impl Iterator<Item = &str> {
     .filter_map(Value::as_str)
 }
 
-/// Whether the account has no money left. Anthropic says it in words alone, with a 400.
-fn is_without_credit(status: u16, parsed: &Value) -> bool {
+/// Whether the account has no credit left. Anthropic has no code for it, only a message with a 400.
+fn has_no_credit(status: u16, parsed: &Value) -> bool {
     let bare = [&parsed["error"], &parsed["code"]]
         .into_iter()
         .filter_map(Value::as_str);
     let by_code = codes(parsed)
         .chain(bare)
         .any(|code| code.contains("insufficient_quota") || code.starts_with("billing"));
-    by_code || (status == 400 && says_no_credit(&said(parsed, b"")))
+    by_code || (status == 400 && says_no_credit(&error_message(parsed, b"")))
 }
 
-/// Whether these words of a provider mean an account without money.
-pub fn says_no_credit(text: &str) -> bool {
-    const WORDS: [&str; 4] = [
+/// Whether an error message means an account without credit.
+pub(super) fn says_no_credit(text: &str) -> bool {
+    const PHRASES: [&str; 4] = [
         "credit balance is too low",
         "insufficient credit",
         "insufficient balance",
         "out of credit",
     ];
     let text = text.to_lowercase();
-    WORDS.iter().any(|words| text.contains(words))
+    PHRASES.iter().any(|phrase| text.contains(phrase))
 }
 
-/// A limit that the user has set at the provider, and that ends with its month.
+/// Whether a monthly limit is reached that the user has set at the provider.
 fn is_spend_limit(parsed: &Value) -> bool {
     codes(parsed).any(|code| code.contains("spend_limit"))
 }
 
-fn redirected(status: u16, headers: &HeaderMap) -> String {
+fn redirect_message(status: u16, headers: &HeaderMap) -> String {
     let to = headers
         .get("location")
         .map_or_else(|| "nowhere".into(), |value| excerpt(value.as_bytes()));
@@ -162,13 +165,13 @@ fn redirected(status: u16, headers: &HeaderMap) -> String {
     )
 }
 
-/// What the user can set where the model does not take what was asked for.
+/// Returns what the user can set, where the model does not accept a parameter.
 fn hint(status: u16, parsed: &Value) -> &'static str {
     if status != 400 {
         return "";
     }
     let param = parsed["error"]["param"].as_str().unwrap_or_default();
-    let message = said(parsed, b"").to_lowercase();
+    let message = error_message(parsed, b"").to_lowercase();
     if param == "reasoning_effort" && message.contains("tools") {
         "; set generator.effort to none, or generator.mode to files"
     } else if param == "reasoning_effort" || message.contains("effort") {
@@ -199,8 +202,9 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
         return seconds(given);
     }
     let until = http_date(value)?;
-    // Measured on the server's clock where it tells it, since ours may be wrong.
-    let now = text("date").and_then(http_date).unwrap_or_else(now);
+    // Relative to the server's clock where it is known: ours may be wrong. `Utc::now` would panic before 1970.
+    let now = text("date").and_then(http_date);
+    let now = now.unwrap_or_else(|| SystemTime::now().into());
     Some(
         until
             .signed_duration_since(now)
@@ -209,7 +213,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     )
 }
 
-/// Reads a date of HTTP in each of its three forms. The day of the week says nothing new, and is wrong at times.
+/// Parses the three date formats of HTTP, and RFC 3339. The day of the week is ignored: it may be wrong.
 fn http_date(text: &str) -> Option<DateTime<Utc>> {
     let naive = |text: &str, format: &str| {
         NaiveDateTime::parse_from_str(text, format)
@@ -217,17 +221,17 @@ fn http_date(text: &str) -> Option<DateTime<Utc>> {
             .map(|time| time.and_utc())
     };
     let dated = text.split_once(',').map_or(text, |(_, date)| date).trim();
-    let in_words = || DateTime::parse_from_rfc2822(dated).ok().map(Into::into);
-    let with_dashes = || naive(dated, "%d-%b-%y %H:%M:%S GMT");
-    let of_c = || naive(dated.split_once(' ')?.1.trim(), "%b %e %H:%M:%S %Y");
-    let of_machines = || DateTime::parse_from_rfc3339(dated).ok().map(Into::into);
-    in_words()
-        .or_else(with_dashes)
-        .or_else(of_c)
-        .or_else(of_machines)
+    let rfc_2822 = || DateTime::parse_from_rfc2822(dated).ok().map(Into::into);
+    let rfc_850 = || naive(dated, "%d-%b-%y %H:%M:%S GMT");
+    let asctime = || naive(dated.split_once(' ')?.1.trim(), "%b %e %H:%M:%S %Y");
+    let rfc_3339 = || DateTime::parse_from_rfc3339(dated).ok().map(Into::into);
+    rfc_2822()
+        .or_else(rfc_850)
+        .or_else(asctime)
+        .or_else(rfc_3339)
 }
 
-/// A negative time is none, and one beyond all measure is the longest.
+/// A negative time counts as zero, one too large for a `Duration` as the longest.
 fn seconds(given: f64) -> Option<Duration> {
     (!given.is_nan()).then(|| Duration::try_from_secs_f64(given.max(0.0)).unwrap_or(Duration::MAX))
 }
@@ -239,7 +243,7 @@ mod tests {
     use proptest::prelude::*;
     use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
-    use super::{excerpt, names, refusal, retry_after};
+    use super::{error_of_response, excerpt, names_field, retry_after};
     use crate::llm::error::{LlmError, Spent};
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
@@ -253,7 +257,7 @@ mod tests {
     }
 
     fn refused(status: u16, body: &str) -> LlmError {
-        refusal(status, &HeaderMap::new(), body.as_bytes())
+        error_of_response(status, &HeaderMap::new(), body.as_bytes())
     }
 
     fn message(error: LlmError) -> String {
@@ -347,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_the_account_is_told_apart() {
+    fn an_account_without_credit_and_a_spend_limit_are_recognised() {
         let quota =
             r#"{"error":{"message":"x","type":"insufficient_quota","code":"insufficient_quota"}}"#;
         let spend = r#"{"error":{"type":"rate_limit_error","message":"x","details":{"error_code":"enforced_spend_limit_reached"}}}"#;
@@ -400,7 +404,7 @@ mod tests {
 
     #[test]
     fn a_redirect_is_shown_and_not_followed() {
-        let error = refusal(
+        let error = error_of_response(
             307,
             &headers(&[("location", "https://evil.example/\u{202e}x")]),
             b"",
@@ -412,9 +416,13 @@ mod tests {
     }
 
     #[test]
-    fn a_field_is_named_by_parameter_place_or_word() {
+    fn a_field_is_named_by_parameter_location_or_message() {
         let check = |body: &str, expected| {
-            assert_eq!(names(body.as_bytes(), "max_tokens"), expected, "{body}")
+            assert_eq!(
+                names_field(body.as_bytes(), "max_tokens"),
+                expected,
+                "{body}"
+            )
         };
         check(
             r#"{"error":{"message":"Unsupported parameter","param":"max_tokens"}}"#,
@@ -445,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_to_say_when_is_understood() {
+    fn every_form_of_retry_after_is_understood() {
         let check = |pairs: &[(&'static str, &str)], expected: Option<f64>| {
             assert_eq!(
                 retry_after(&headers(pairs)),
@@ -511,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn an_excerpt_is_short_and_harmless() {
+    fn an_excerpt_is_short_and_escaped() {
         assert_eq!(
             excerpt(b"\x1b[31mred\x00\xff"),
             "\\u{1b}[31mred\\u{0}\u{fffd}"
@@ -522,7 +530,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_error_body_panics(status in 300u16..1000, body in any::<Vec<u8>>(), when in "[ -~]{0,40}") {
-            let _ = refusal(status, &headers(&[("retry-after", &when), ("date", &when)]), &body);
+            let _ = error_of_response(status, &headers(&[("retry-after", &when), ("date", &when)]), &body);
         }
     }
 }

@@ -1,24 +1,23 @@
-//! Bytes into lines, with a largest length: the other side may send anything.
+//! Splits a stream of bytes into lines of bounded length.
 
 /// The most that one line may hold.
-pub const MAX_LINE: usize = 16 << 20;
+pub(super) const MAX_LINE: usize = 16 << 20;
 
-/// A line grew beyond the limit.
+/// A line exceeds [`MAX_LINE`]. The rest of the stream cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LineTooLong;
+pub(super) struct LineTooLong;
 
-/// A stream of bytes as far as it has come.
+/// The bytes that were received and not yet taken.
 #[derive(Debug, Default)]
-pub struct LineBuffer {
+pub(super) struct LineBuffer {
     buffer: Vec<u8>,
-    /// Where the next line begins.
+    /// Offset of the next line.
     start: usize,
-    /// How much is known to hold no end of a line.
+    /// No newline up to this offset.
     searched: usize,
 }
 
 impl LineBuffer {
-    /// Takes the next bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.start > 0 {
             self.buffer.drain(..self.start);
@@ -28,7 +27,7 @@ impl LineBuffer {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Returns the next whole line without its end; after `LineTooLong` there is no going on.
+    /// Returns the next complete line, without its newline.
     pub fn take(&mut self) -> Result<Option<Vec<u8>>, LineTooLong> {
         let from = self.searched;
         let Some(length) = memchr::memchr(b'\n', &self.buffer[from..]) else {
@@ -45,7 +44,7 @@ impl LineBuffer {
         Ok(Some(line))
     }
 
-    /// Returns what stands behind the last end of a line, once.
+    /// Takes what follows the last newline, at the end of the stream.
     pub fn rest(&mut self) -> Option<Vec<u8>> {
         let rest = self.buffer.split_off(self.start);
         *self = LineBuffer::default();
@@ -84,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_a_largest_length() {
+    fn a_line_has_a_maximum_length() {
         let mut lines = LineBuffer::default();
         let piece = vec![b'x'; 1 << 20];
         let outcome = (0..=MAX_LINE >> 20).map(|_| {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-/// One question to a model, complete in itself.
+/// A request to a model, complete in itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelRequest {
     pub model: String,
@@ -16,7 +16,7 @@ pub struct ModelRequest {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolOffer>,
     pub messages: Vec<Message>,
-    /// Parts of the messages that differ from run to run by nature, such as what checks printed. Not sent, not recorded.
+    /// Parts of the messages that differ between equal runs, such as the output of checks. Not sent, not recorded.
     #[serde(skip)]
     pub varying: Vec<String>,
 }
@@ -43,7 +43,6 @@ pub struct Message {
     pub content: Vec<ContentBlock>,
 }
 
-/// A piece of a message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ContentBlock {
@@ -53,7 +52,7 @@ pub enum ContentBlock {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         cache: bool,
     },
-    /// `input` is null where the arguments were no JSON object; `raw` then holds them as they came.
+    /// `input` is null where the arguments were not a JSON object; `raw` then holds them as they came.
     ToolUse {
         id: String,
         name: String,
@@ -61,7 +60,7 @@ pub enum ContentBlock {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         raw: Option<String>,
     },
-    /// `screen` follows the text, and stands in the newest result alone; `cache` as of a text.
+    /// `screen` follows the text, and is empty in all but the newest result; `cache` as in a text.
     ToolResult {
         id: String,
         text: String,
@@ -76,7 +75,6 @@ pub enum ContentBlock {
 }
 
 impl ContentBlock {
-    /// Returns a text block without a cache mark.
     pub fn text(text: impl Into<String>) -> ContentBlock {
         ContentBlock::Text {
             text: text.into(),
@@ -93,25 +91,25 @@ impl ContentBlock {
     }
 }
 
-/// A whole answer; a stream that broke off never becomes one.
+/// A complete answer. A stream that broke off never becomes one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
     pub content: Vec<ContentBlock>,
     #[serde(serialize_with = "write_stop", deserialize_with = "read_stop")]
     pub stop: StopReason,
     pub usage: TokenUsage,
-    /// The model that says it answered.
+    /// The model that answered, by its own account.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub model: String,
-    /// The provider's name for this exchange, for support requests.
+    /// The provider's id of the exchange, for support requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
-    /// What it came to, where the provider itself counts that.
+    /// Set where the provider reports the cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bill: Option<Bill>,
 }
 
-/// What a provider that makes requests on its own says they came to.
+/// The number of model calls and their cost, as a provider that makes several calls for one answer reports them.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Bill {
     pub calls: u64,
@@ -119,12 +117,11 @@ pub struct Bill {
 }
 
 impl Answer {
-    /// Returns how many calls of the model it took.
     pub fn calls(&self) -> u64 {
         self.bill.map_or(1, |bill| bill.calls)
     }
 
-    /// Returns all text blocks, joined with a newline where one is missing; thinking and tool calls are no text.
+    /// Returns all text blocks, joined with a newline where one is missing, without thinking and tool calls.
     pub fn text(&self) -> String {
         let texts = self.content.iter().filter_map(|block| match block {
             ContentBlock::Text { text, .. } => Some(text.as_str()),
@@ -134,7 +131,7 @@ impl Answer {
     }
 }
 
-/// Joins texts that stand for themselves: with a newline where one is missing, so that a tag stays alone on its line.
+/// Joins separate texts with a newline where one is missing, so that a tag stays alone on its line.
 pub(super) fn join_texts<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     let mut joined = String::new();
     texts
@@ -143,22 +140,23 @@ pub(super) fn join_texts<'a>(texts: impl IntoIterator<Item = &'a str>) -> String
     joined
 }
 
-/// Adds a text that stands for itself.
+/// Appends a separate text, see [`join_texts`].
 pub(super) fn add_text(joined: &mut String, text: &str) {
-    let is_apart = joined.is_empty() || joined.ends_with('\n') || text.starts_with(['\n', '\r']);
-    if !is_apart && !text.is_empty() {
+    let is_separated =
+        joined.is_empty() || joined.ends_with('\n') || text.starts_with(['\n', '\r']);
+    if !is_separated && !text.is_empty() {
         joined.push('\n');
     }
     joined.push_str(text);
 }
 
-/// Why the model stopped, in one vocabulary.
+/// Why the model stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
     EndTurn,
     ToolUse,
-    /// Cut off by the limit of output tokens, or by the end of the context window.
+    /// Cut off by the limit of output tokens or the context window.
     MaxTokens,
     PauseTurn,
     /// The provider ran tools itself, and used up its turns.
@@ -195,7 +193,7 @@ fn read_stop<'de, D: Deserializer<'de>>(deserializer: D) -> Result<StopReason, D
     })
 }
 
-/// Tokens of one answer. The three kinds of input exclude each other; their sum is all input.
+/// Tokens of one answer. The three kinds of input are disjoint.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenUsage {
     pub input: u64,
@@ -212,7 +210,6 @@ impl TokenUsage {
             .saturating_add(self.cache_read)
     }
 
-    /// Returns all tokens.
     pub fn all(&self) -> u64 {
         self.all_input().saturating_add(self.output)
     }

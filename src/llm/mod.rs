@@ -1,24 +1,28 @@
-//! The voice: what is said to a model and what comes back, whatever the provider.
+//! Clients of models: a request goes out, an answer comes back, whatever the provider.
 //!
-//! A client makes one attempt; `retry.rs` decides about the next one; `price.rs` says what it costs. Nobody here
-//! knows of phases, files or state: the engine writes the journal and asks.
+//! A client makes one attempt; `retry.rs` decides about the next one, `price.rs` knows what it costs. The log, the budget
+//! and the tools belong to the caller.
 
 pub mod anthropic;
-pub mod claude_code;
-pub mod endpoint;
 pub mod http;
-pub mod line_buffer;
 pub mod mcp;
 pub mod openai;
 pub mod price;
 pub mod provider;
 pub mod retry;
-pub mod secret;
 pub mod sse;
+pub mod tokens;
 
+mod answer_reader;
+mod assembly;
+mod claude_code;
 mod client;
+mod clock;
+pub(crate) mod endpoint;
 mod error;
 mod http_error;
+mod json;
+mod line_buffer;
 mod message;
 #[cfg(test)]
 pub(crate) mod test_server;

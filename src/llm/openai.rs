@@ -1,7 +1,7 @@
-//! The Chat Completions dialect of OpenAI, and of the many servers that speak it too.
+//! The Chat Completions API of OpenAI, also as many other servers implement it.
 //!
-//! Turns a request into a body and what comes back, streamed or whole, into an answer. Knows nothing of caching beyond
-//! what the counters say, and sends no reasoning back: this dialect has no place for it.
+//! Encodes requests, and assembles answers from a stream or a body. The API has neither cache marks nor a field to send
+//! reasoning back.
 
 mod calls;
 
@@ -11,26 +11,26 @@ use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderMap};
 use serde_json::{Value, json};
 
+use crate::llm::answer_reader::read_parts;
+use crate::llm::assembly::{AnswerAssembly, AnswerSize, AssemblyError, StreamEvent, parse_event};
 use crate::llm::client::ModelClient;
-use crate::llm::endpoint::{
-    self, AnswerAssembly, AnswerSize, Endpoint, EndpointClient, EndpointRequest, StreamEvent,
-    parse_event, tokens,
-};
+use crate::llm::endpoint::{Endpoint, EndpointClient, EndpointRequest};
 use crate::llm::error::{LlmError, PermanentErrorKind};
 use crate::llm::http::HttpPart;
 use crate::llm::message::{
     Answer, ContentBlock, Message, ModelRequest, Role, StopReason, TokenUsage, join_texts,
 };
 use crate::llm::openai::calls::CallDrafts;
+use crate::llm::tokens::token_count;
 
 /// A client of the Chat Completions API.
 #[derive(Debug)]
-pub struct OpenAi {
-    caller: EndpointClient,
+pub(super) struct OpenAi {
+    endpoint: EndpointClient,
     fields: ServerFields,
 }
 
-/// The fields in which servers differ, as this one takes them as far as is known.
+/// The fields in which servers differ, as far as this server's choice is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ServerFields {
     limit: &'static str,
@@ -45,10 +45,10 @@ const TEMPERATURE: &str = "temperature";
 const STREAM_OPTIONS: &str = "stream_options";
 
 impl OpenAi {
-    /// Returns a client; the base URL includes `/v1` where the server has it.
+    /// The base URL includes `/v1` where the server has it.
     pub fn new(endpoint: Endpoint) -> OpenAi {
         let url = Url::parse(endpoint.base_url.trim());
-        // OpenAI's reasoning models refuse the old name, and many other servers know only that.
+        // OpenAI's reasoning models refuse the old name; many other servers know only that one.
         let is_openai = url.is_ok_and(|url| url.host_str() == Some("api.openai.com"));
         let limit = if is_openai { NEW_LIMIT } else { OLD_LIMIT };
         let fields = ServerFields {
@@ -58,14 +58,14 @@ impl OpenAi {
             stream_options: true,
         };
         OpenAi {
-            caller: EndpointClient::new(endpoint),
+            endpoint: EndpointClient::new(endpoint),
             fields,
         }
     }
 }
 
 impl ServerFields {
-    /// Does without what was refused, once for each field; returns how, or nothing where that changes nothing.
+    /// Replaces or omits the refused fields, each at most once; returns a description, or `None` if nothing changes.
     fn adapt(&mut self, refused: &[&str], sent: &Value) -> Option<String> {
         let is_refused = |field: &str| refused.contains(&field) && sent.get(field).is_some();
         let mut how = Vec::new();
@@ -124,26 +124,26 @@ impl ModelClient for OpenAi {
     }
 
     fn set_deadline(&mut self, until: Option<Instant>) {
-        self.caller.set_deadline(until);
+        self.endpoint.set_deadline(until);
     }
 
     fn attempt(&mut self, body: &str, watch: &mut dyn FnMut(&str)) -> Result<Answer, LlmError> {
-        let url = format!("{}/chat/completions", self.caller.base_url());
-        let call = EndpointRequest {
+        let url = format!("{}/chat/completions", self.endpoint.base_url());
+        let request = EndpointRequest {
             url,
             headers: HeaderMap::new(),
             key_header: (AUTHORIZATION, "Bearer "),
             body,
         };
         let mut draft = OpenAiDraft::default();
-        let outcome = self.caller.attempt(call, &mut draft, watch);
+        let outcome = self.endpoint.attempt(request, &mut draft, watch);
         let Err(LlmError::Permanent(error)) = outcome else {
             return outcome;
         };
-        // A request that is too long for the model is not the field's fault, whatever the server says of it.
+        // Some servers name the field of the token limit when the request is too long for the model.
         let refused = match error.kind {
             PermanentErrorKind::ContextTooLong => &[],
-            _ => &draft.refused[..],
+            _ => &draft.refused_fields[..],
         };
         let sent = serde_json::from_str(body).unwrap_or_default();
         Err(match self.fields.adapt(refused, &sent) {
@@ -155,7 +155,7 @@ impl ModelClient for OpenAi {
     }
 }
 
-/// One message may become several: each tool result is one here, and they follow their calls directly.
+/// Each tool result becomes a message, directly after the message with its call.
 fn encode_message(message: &Message) -> Vec<Value> {
     let mut encoded: Vec<Value> = message.content.iter().filter_map(encode_result).collect();
     let calls: Vec<Value> = message.content.iter().filter_map(encode_call).collect();
@@ -191,7 +191,7 @@ fn encode_call(block: &ContentBlock) -> Option<Value> {
     else {
         return None;
     };
-    // Servers that put the arguments into a template fail on what is no JSON object.
+    // Servers that insert the arguments into a template fail on anything but a JSON object.
     let arguments = if input.is_object() {
         input.to_string()
     } else {
@@ -200,7 +200,7 @@ fn encode_call(block: &ContentBlock) -> Option<Value> {
     Some(json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}))
 }
 
-/// A list of parts is not understood by every server; a string is.
+/// Not every server accepts a list of parts.
 fn joined_text(content: &[ContentBlock]) -> String {
     let texts = content.iter().filter_map(|block| match block {
         ContentBlock::Text { text, .. } if !text.is_empty() => Some(text.as_str()),
@@ -209,12 +209,12 @@ fn joined_text(content: &[ContentBlock]) -> String {
     texts.collect::<Vec<_>>().join("\n")
 }
 
-/// Reads what a server of this dialect has sent, where all of it is there.
+/// Reads a complete response.
 pub fn read(parts: Vec<HttpPart>) -> Result<Answer, LlmError> {
-    endpoint::read(parts, &mut OpenAiDraft::default())
+    read_parts(parts, &mut OpenAiDraft::default())
 }
 
-/// An answer as far as it has come.
+/// An unfinished answer.
 #[derive(Debug, Default)]
 struct OpenAiDraft {
     text: String,
@@ -227,13 +227,13 @@ struct OpenAiDraft {
     output: u64,
     is_complete: bool,
     has_choice: bool,
-    /// Fields that a refusal speaks of.
-    refused: Vec<&'static str>,
-    kept: AnswerSize,
+    /// Fields that an error response names.
+    refused_fields: Vec<&'static str>,
+    size: AnswerSize,
 }
 
 impl AnswerAssembly for OpenAiDraft {
-    fn event(&mut self, data: &str) -> Result<StreamEvent, String> {
+    fn event(&mut self, data: &str) -> Result<StreamEvent, AssemblyError> {
         if data.trim() == "[DONE]" {
             self.is_complete = self.has_choice;
             return Ok(StreamEvent::End);
@@ -242,39 +242,39 @@ impl AnswerAssembly for OpenAiDraft {
         self.envelope(&chunk);
         let Some(choice) = first_choice(&chunk) else {
             return Ok(if chunk["usage"].is_object() {
-                StreamEvent::Something
+                StreamEvent::Progress
             } else {
-                StreamEvent::Nothing
+                StreamEvent::Ignored
             });
         };
         let delta = &choice["delta"];
         self.choice(choice, delta);
         self.calls
-            .take_pieces(&delta["tool_calls"], &mut self.kept)?;
+            .take_pieces(&delta["tool_calls"], &mut self.size)?;
         // The parts of one event are pieces of one text.
-        self.say(
+        self.add_text(
             &texts(&delta["content"]).concat(),
             delta["refusal"].as_str().unwrap_or_default(),
         )?;
-        Ok(StreamEvent::Something)
+        Ok(StreamEvent::Progress)
     }
 
-    fn whole(&mut self, body: &Value) -> Result<(), String> {
+    fn whole(&mut self, body: &Value) -> Result<(), AssemblyError> {
         let choice = first_choice(body)
             .filter(|choice| choice["message"].is_object())
-            .ok_or("this is no answer")?;
+            .ok_or(AssemblyError::NotAnAnswer)?;
         self.envelope(body);
         let message = &choice["message"];
         self.choice(choice, message);
         self.calls
-            .take_whole(&message["tool_calls"], &mut self.kept)?;
+            .take_whole(&message["tool_calls"], &mut self.size)?;
         let text = join_texts(texts(&message["content"]));
-        self.say(&text, message["refusal"].as_str().unwrap_or_default())?;
+        self.add_text(&text, message["refusal"].as_str().unwrap_or_default())?;
         self.is_complete = true;
         Ok(())
     }
 
-    /// Here the cached tokens are part of the prompt's.
+    /// This API counts cached tokens as part of the prompt.
     fn usage(&self) -> TokenUsage {
         let input = self.prompt.saturating_sub(self.cached);
         TokenUsage {
@@ -285,22 +285,22 @@ impl AnswerAssembly for OpenAiDraft {
         }
     }
 
-    fn words(&self) -> u64 {
-        self.kept.words()
+    fn bytes_written(&self) -> u64 {
+        self.size.bytes_written()
     }
 
     fn refused(&mut self, status: u16, names: &dyn Fn(&str) -> bool) {
         if matches!(status, 400 | 422) {
-            self.refused = [OLD_LIMIT, NEW_LIMIT, TEMPERATURE, STREAM_OPTIONS]
+            self.refused_fields = [OLD_LIMIT, NEW_LIMIT, TEMPERATURE, STREAM_OPTIONS]
                 .into_iter()
                 .filter(|field| names(field))
                 .collect();
         }
     }
 
-    fn finish(&mut self) -> Result<Answer, String> {
+    fn finish(&mut self) -> Result<Answer, AssemblyError> {
         if !self.is_complete && self.finish_reason.is_none() {
-            return Err("the stream ended before the answer was complete".into());
+            return Err(AssemblyError::Incomplete);
         }
         let stop = self.stop_reason();
         let calls = self.calls.finish()?;
@@ -331,10 +331,10 @@ impl OpenAiDraft {
             self.model = model.to_owned();
         }
         let usage = &chunk["usage"];
-        self.prompt = tokens(&usage["prompt_tokens"]).unwrap_or(self.prompt);
-        self.output = tokens(&usage["completion_tokens"]).unwrap_or(self.output);
+        self.prompt = token_count(&usage["prompt_tokens"]).unwrap_or(self.prompt);
+        self.output = token_count(&usage["completion_tokens"]).unwrap_or(self.output);
         self.cached =
-            tokens(&usage["prompt_tokens_details"]["cached_tokens"]).unwrap_or(self.cached);
+            token_count(&usage["prompt_tokens_details"]["cached_tokens"]).unwrap_or(self.cached);
     }
 
     /// `message` is the choice's `delta` in a stream, else its `message`; they have the same fields.
@@ -343,16 +343,16 @@ impl OpenAiDraft {
         if let Some(reason) = choice["finish_reason"].as_str() {
             self.finish_reason = Some(reason.to_owned());
         }
-        // Some servers show the reasoning that this dialect has no place for; it is paid for all the same.
+        // Some servers send reasoning, which is billed as output.
         for field in ["reasoning_content", "reasoning"] {
-            self.kept
-                .pass_words(message[field].as_str().unwrap_or_default());
+            self.size
+                .add_written(message[field].as_str().unwrap_or_default());
         }
     }
 
-    fn say(&mut self, text: &str, refusal: &str) -> Result<(), String> {
-        self.kept.add_words(text)?;
-        self.kept.add_words(refusal)?;
+    fn add_text(&mut self, text: &str, refusal: &str) -> Result<(), AssemblyError> {
+        self.size.keep_written(text)?;
+        self.size.keep_written(refusal)?;
         self.text.push_str(text);
         self.refusal.push_str(refusal);
         Ok(())
@@ -363,7 +363,7 @@ impl OpenAiDraft {
             Some("content_filter") => StopReason::Refusal("content_filter".into()),
             Some("length") => StopReason::MaxTokens,
             _ if !self.refusal.is_empty() => StopReason::Refusal("refusal".into()),
-            // Some servers say `stop` after a call.
+            // Some servers send `stop` after a call.
             Some("tool_calls" | "stop") | None if !self.calls.is_empty() => StopReason::ToolUse,
             Some("stop" | "tool_calls") | None => StopReason::EndTurn,
             Some(other) => StopReason::other(other),
@@ -378,7 +378,7 @@ fn first_choice(body: &Value) -> Option<&Value> {
         .find(|choice| choice.is_object() && choice["index"].as_u64().unwrap_or(0) == 0)
 }
 
-/// Returns the texts of a content that is a text itself or a list of parts.
+/// Returns the texts of a `content` that is a string or a list of parts.
 fn texts<'a>(content: &'a Value) -> Vec<&'a str> {
     let of_part = |part: &'a Value| match part["type"].as_str() {
         None if part.is_string() => part.as_str(),

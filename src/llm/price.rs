@@ -1,12 +1,12 @@
-//! What tokens cost: a table of models whose prices are known, and sums over it.
+//! The prices of tokens: a table of models, and sums over it.
 //!
-//! An unknown model has no price, never a price of zero; the user may give one.
+//! A model that is not in the table has no price, never a price of zero; the user may give one.
 
 use crate::llm::message::TokenUsage;
 
 const MILLION: f64 = 1e6;
 
-/// USD per million tokens, for each kind.
+/// USD per million tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Price {
     pub input: f64,
@@ -15,7 +15,7 @@ pub struct Price {
     pub cache_read: f64,
 }
 
-/// Input, output, cache write (five minutes), cache read. Reads are no fixed share of the input price.
+/// Input, output, cache write (five minutes), cache read. The price of reads is not a fixed share of the input price.
 const PRICES: [(&str, [f64; 4]); 10] = [
     ("claude-haiku-5-5", [0.10, 0.50, 0.125, 0.01]),
     ("claude-haiku-4-5", [1.0, 5.0, 1.25, 0.10]),
@@ -30,7 +30,7 @@ const PRICES: [(&str, [f64; 4]); 10] = [
 ];
 
 impl Price {
-    /// Returns the price of a model by its name, also with a vendor before it or a date after it.
+    /// Returns the price of a model; its name may have a vendor before it and a date after it.
     pub fn of_model(model: &str) -> Option<Price> {
         let name = bare_name(model);
         let (_, [input, output, cache_write, cache_read]) =
@@ -53,7 +53,7 @@ impl Price {
         }
     }
 
-    /// Returns what this usage costs, in USD.
+    /// Returns the cost in USD.
     pub fn cost(&self, usage: &TokenUsage) -> f64 {
         let kinds = [
             (usage.input, self.input),
@@ -68,14 +68,14 @@ impl Price {
             / MILLION
     }
 
-    /// Returns the most that so many tokens can cost, in USD.
+    /// Returns the highest possible cost of so many tokens, in USD.
     pub fn worst(&self, input_tokens: u64, output_tokens: u64) -> f64 {
         let input = self.input.max(self.cache_write).max(self.cache_read);
         (input_tokens as f64 * input + output_tokens as f64 * self.output) / MILLION
     }
 }
 
-/// Returns how many tokens a model can hold, where its family is known.
+/// Returns the size of a model's context window in tokens, where its family is known.
 pub fn context_of_model(model: &str) -> Option<u64> {
     let name = bare_name(model);
     let families = [("claude-", 200_000), ("gpt-5", 400_000)];
@@ -85,14 +85,14 @@ pub fn context_of_model(model: &str) -> Option<u64> {
         .map(|(_, context)| context)
 }
 
-/// The name without what stands before the last slash and without a date (`-20260901`, `@20260901`, `-2026-09-01`).
+/// The name after the last slash, without a date (`-20260901`, `@20260901`, `-2026-09-01`).
 fn bare_name(model: &str) -> &str {
     let name = model.trim().rsplit('/').next().unwrap_or_default();
     let undated = name.trim_end_matches(|character: char| {
         character.is_ascii_digit() || matches!(character, '-' | '@')
     });
     let date = &name[undated.len()..];
-    // The trimmed end may begin with the version: `-5-5-20260901`.
+    // The trimmed end may begin with a version: `-5-5-20260901`.
     let start = [9, 11].into_iter().find_map(|length| {
         let start = date.len().checked_sub(length)?;
         is_date(&date[start..]).then_some(undated.len() + start)
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn families_have_a_context() {
+    fn families_have_a_context_size() {
         assert_eq!(
             context_of_model("anthropic/claude-sonnet-5-5"),
             Some(200_000)

@@ -11,8 +11,8 @@ use crate::llm::claude_code::{ClaudeCode, ClaudeSetup, PROGRAM};
 use crate::llm::client::Model;
 use crate::llm::endpoint::Endpoint;
 use crate::llm::openai::OpenAi;
-use crate::llm::secret::ApiKey;
 use crate::process::Launcher;
+use crate::secrets::ApiKey;
 use crate::secrets::Secrets;
 
 const ANTHROPIC_BASE_URL: &str = "ANTHROPIC_BASE_URL";

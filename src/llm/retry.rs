@@ -1,8 +1,9 @@
-//! The next attempt: whether there is one, and when.
+//! Decides whether there is another attempt after one that failed, and when.
 //!
-//! A few retries after fixed delays, without jitter, so that the same failures give the same run. Every attempt is told
-//! to the caller, who writes it down; what it costs and what a defeat means for the run is decided there.
+//! A few retries after fixed delays, without jitter, so that the same failures give the same run. The caller gets every
+//! event, records it and counts its cost.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::cancel::{CancelToken, WakeReason};
@@ -10,35 +11,34 @@ use crate::error::Error;
 use crate::llm::error::{LlmError, PermanentError, Spent};
 use crate::llm::message::Answer;
 
-/// Seconds before each retry, where the server does not say otherwise.
+/// Seconds before each retry, where the server does not ask for another delay.
 const DELAYS: [u64; 4] = [1, 2, 4, 8];
 
 /// How many retries there are.
 pub const RETRIES: u32 = DELAYS.len() as u32;
 
-/// A server that asks for more patience than this is taken to be unavailable.
+/// A server that asks for a longer delay counts as unavailable.
 const LONGEST_ASKED: Duration = Duration::from_secs(60);
 
 /// No delay is scaled beyond this.
 const LONGEST_DELAY: Duration = Duration::from_secs(60 * 60);
 
-/// How retries are made.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RetryPolicy {
     /// Multiplies every delay.
     pub scale: f64,
-    /// When it is too late for another attempt.
+    /// No attempt starts after this.
     pub until: Option<Instant>,
 }
 
-/// What the caller learns while a request is made.
+/// What happens while a request is made.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RetryEvent<'a> {
-    /// The request is about to be sent once more; `attempt` counts from 1 and is 2 here at least.
+    /// The request is about to be sent again; `attempt` is 2 or more.
     Sending { attempt: u32 },
-    /// A piece of the stream, as it came.
+    /// An event of the stream (JSON text).
     Piece(&'a str),
-    /// An attempt gave no answer; another one follows after `again_after`, or none.
+    /// An attempt gave no answer. Another one follows after `again_after`, if that is set.
     Failed {
         attempt: u32,
         message: &'a str,
@@ -47,86 +47,77 @@ pub enum RetryEvent<'a> {
     },
 }
 
-/// Why there is no answer in the end.
+/// Why all attempts failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GaveUp {
-    /// Transient errors outlasted the retries, or the account's limit is reached.
+    /// The retries are used up, or the limit of the account is reached.
     Unavailable(String),
     /// The key or the account is refused.
     Unauthorized(String),
-    /// The provider stopped at the limit of money that it was given.
+    /// The provider stopped at the limit in USD that it was given.
     OverBudget(String),
-    /// The request is refused as it was encoded, and can be encoded otherwise.
+    /// A field is refused, and the request can be encoded without it.
     FieldRefused,
-    /// The request is refused.
     Permanent(PermanentError),
-    /// The run was asked to stop.
+    /// The run was cancelled, or the deadline passed.
     Stopped,
 }
 
-/// One attempt at a model, of either kind of client; its argument gets each piece of the stream.
+/// One attempt by either kind of client; its argument gets each event of the stream.
 pub type AttemptFn<'a> = dyn FnMut(&mut dyn FnMut(&str)) -> Result<Answer, LlmError> + 'a;
 
-/// Makes attempts until one gives an answer or no further one makes sense. An error of `tell` ends it at once, one over
-/// a piece of a stream when that stream has ended.
+/// Takes an event; an error ends the request.
+pub type OnRetryEvent<'a> = dyn FnMut(RetryEvent<'_>) -> Result<(), Error> + 'a;
+
+/// Makes attempts until one gives an answer or another would be useless. An error of `on_event` ends it at once; for an
+/// event of a stream, when the stream has ended.
 pub fn ask(
     attempt_once: &mut AttemptFn<'_>,
     policy: &RetryPolicy,
     cancel: &CancelToken,
-    tell: &mut dyn FnMut(RetryEvent<'_>) -> Result<(), Error>,
+    on_event: &mut OnRetryEvent<'_>,
 ) -> Result<Result<Answer, GaveUp>, Error> {
-    let mut attempt = 1;
+    let mut attempt = 0;
     loop {
-        let error = match make(attempt_once, tell)? {
+        attempt += 1;
+        if attempt > 1 {
+            on_event(RetryEvent::Sending { attempt })?;
+        }
+        let error = match attempt_watched(attempt_once, on_event)? {
             Ok(answer) => return Ok(Ok(answer)),
             Err(error) => error,
         };
         let (message, spent) = (error.to_string(), error.spent());
         let next = next_delay(error, attempt, policy);
-        let again_after = match &next {
-            Ok(delay) => Some(*delay),
-            Err(GaveUp::FieldRefused) => Some(Duration::ZERO),
-            Err(_) => None,
-        };
-        tell(RetryEvent::Failed {
+        on_event(RetryEvent::Failed {
             attempt,
             message: &message,
             spent,
-            again_after,
+            again_after: match &next {
+                Ok(delay) => Some(*delay),
+                Err(GaveUp::FieldRefused) => Some(Duration::ZERO),
+                Err(_) => None,
+            },
         })?;
-        let delay = match next {
-            Ok(delay) => delay,
+        match next {
             Err(gave_up) => return Ok(Err(gave_up)),
-        };
-        let left = policy
-            .until
-            .map(|until| until.saturating_duration_since(Instant::now()));
-        let delay = left.map_or(delay, |left| left.min(delay));
-        match cancel
-            .sleep(delay)
-            .map_err(|error| Error::Bug(format!("cannot wait: {error}")))?
-        {
-            WakeReason::Stopped(_) => return Ok(Err(GaveUp::Stopped)),
-            _ if policy.until.is_some_and(|until| until <= Instant::now()) => {
-                return Ok(Err(GaveUp::Stopped));
-            }
-            WakeReason::Ready | WakeReason::TimedOut => attempt += 1,
+            Ok(delay) if !wait(delay, policy, cancel)? => return Ok(Err(GaveUp::Stopped)),
+            Ok(_) => {}
         }
-        tell(RetryEvent::Sending { attempt })?;
     }
 }
 
-fn make(
+fn attempt_watched(
     attempt_once: &mut AttemptFn<'_>,
-    tell: &mut dyn FnMut(RetryEvent<'_>) -> Result<(), Error>,
+    on_event: &mut OnRetryEvent<'_>,
 ) -> Result<Result<Answer, LlmError>, Error> {
-    let mut told = Ok(());
+    let mut recorded = Ok(());
     let outcome = attempt_once(&mut |piece| {
-        if told.is_ok() {
-            told = tell(RetryEvent::Piece(piece));
+        if recorded.is_ok() {
+            recorded = on_event(RetryEvent::Piece(piece));
         }
     });
-    told.map(|()| outcome)
+    recorded.map(|()| outcome)
 }
 
 /// Returns the delay before the next attempt, or why there is none.
@@ -138,7 +129,7 @@ fn next_delay(error: LlmError, attempt: u32, policy: &RetryPolicy) -> Result<Dur
             ..
         } => {
             return delay(attempt, retry_after, policy)
-                .map_err(|why| GaveUp::Unavailable(message + &why));
+                .map_err(|why| GaveUp::Unavailable(format!("{message}{why}")));
         }
         LlmError::Unauthorized { message } => GaveUp::Unauthorized(message),
         LlmError::LimitReached { message } => GaveUp::Unavailable(message),
@@ -149,22 +140,53 @@ fn next_delay(error: LlmError, attempt: u32, policy: &RetryPolicy) -> Result<Dur
     })
 }
 
-/// The delay before the next attempt, or why there is none.
+/// Why a transient error is not followed by another attempt; continues the error's message.
+#[derive(Debug)]
+enum NoRetry {
+    DelayTooLong(Duration),
+    UsedUp { attempts: u32 },
+}
+
+impl fmt::Display for NoRetry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoRetry::DelayTooLong(asked) => {
+                write!(f, "; the server asks to wait {} s", asked.as_secs())
+            }
+            NoRetry::UsedUp { attempts } => write!(f, " (after {attempts} attempts)"),
+        }
+    }
+}
+
 fn delay(
     attempt: u32,
     retry_after: Option<Duration>,
     policy: &RetryPolicy,
-) -> Result<Duration, String> {
+) -> Result<Duration, NoRetry> {
     if let Some(asked) = retry_after.filter(|asked| *asked > LONGEST_ASKED) {
-        return Err(format!("; the server asks to wait {} s", asked.as_secs()));
+        return Err(NoRetry::DelayTooLong(asked));
     }
     let fixed = DELAYS
         .get(attempt as usize - 1)
-        .ok_or_else(|| format!(" (after {attempt} attempts)"))?;
+        .ok_or(NoRetry::UsedUp { attempts: attempt })?;
     let seconds = retry_after.map_or(*fixed as f64, |asked| asked.as_secs_f64()) * policy.scale;
-    // A scale that is no number, or below zero, means no delay; so does what no duration can hold.
+    // A scale that is NaN or negative means no delay.
     let scaled = Duration::try_from_secs_f64(seconds.clamp(0.0, LONGEST_DELAY.as_secs_f64()));
     Ok(scaled.unwrap_or_default())
+}
+
+/// Waits; returns whether there is time for another attempt.
+fn wait(delay: Duration, policy: &RetryPolicy, cancel: &CancelToken) -> Result<bool, Error> {
+    let left = policy
+        .until
+        .map(|until| until.saturating_duration_since(Instant::now()));
+    let slept = cancel.sleep(left.map_or(delay, |left| left.min(delay)));
+    match slept.map_err(|error| Error::Bug(format!("cannot wait: {error}")))? {
+        WakeReason::Stopped(_) => Ok(false),
+        WakeReason::Ready | WakeReason::TimedOut => {
+            Ok(policy.until.is_none_or(|until| Instant::now() < until))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -206,20 +228,20 @@ mod tests {
         })
     }
 
-    /// What came of it, and what was told, in short.
+    /// Returns the outcome and the events.
     fn run(
         scale: f64,
         cancel: &CancelToken,
         outcomes: Vec<Result<Answer, LlmError>>,
     ) -> (Result<Answer, GaveUp>, Vec<String>) {
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         let mut outcomes = outcomes.into();
         let outcome = ask(
             &mut *scripted(&mut outcomes),
             &RetryPolicy { scale, until: None },
             cancel,
-            &mut |what| {
-                told.push(match what {
+            &mut |event| {
+                events.push(match event {
                     RetryEvent::Sending { attempt } => format!("sending {attempt}"),
                     RetryEvent::Piece(piece) => piece.to_owned(),
                     RetryEvent::Failed {
@@ -235,7 +257,7 @@ mod tests {
             },
         );
         assert!(outcomes.is_empty(), "one attempt too few");
-        (outcome.unwrap(), told)
+        (outcome.unwrap(), events)
     }
 
     fn asked(outcomes: Vec<Result<Answer, LlmError>>) -> (Result<Answer, GaveUp>, Vec<String>) {
@@ -243,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_ends_the_asking() {
+    fn an_answer_ends_the_attempts() {
         assert_eq!(
             asked(vec![Ok(answer())]),
             (Ok(answer()), vec!["piece".to_owned()])
@@ -251,12 +273,12 @@ mod tests {
     }
 
     #[test]
-    fn every_attempt_is_told() {
-        let (outcome, told) = asked(vec![transient(None), transient(Some(60)), Ok(answer())]);
+    fn every_attempt_is_reported() {
+        let (outcome, events) = asked(vec![transient(None), transient(Some(60)), Ok(answer())]);
         assert_eq!(outcome, Ok(answer()));
         let again = |attempt: u32| format!("{attempt} busy Unknown Some(0ns)");
         assert_eq!(
-            told,
+            events,
             [
                 "piece",
                 &again(1),
@@ -270,17 +292,17 @@ mod tests {
     }
 
     #[test]
-    fn four_retries_are_the_most() {
-        let (outcome, told) = asked(vec![transient(None); 5]);
+    fn there_are_at_most_four_retries() {
+        let (outcome, events) = asked(vec![transient(None); 5]);
         assert_eq!(
             outcome,
             Err(GaveUp::Unavailable("busy (after 5 attempts)".into()))
         );
-        assert_eq!(told.last().unwrap(), "5 busy Unknown None");
+        assert_eq!(events.last().unwrap(), "5 busy Unknown None");
     }
 
     #[test]
-    fn a_server_that_asks_for_too_much_is_not_waited_for() {
+    fn a_server_that_asks_for_a_long_delay_is_unavailable() {
         let (outcome, _) = asked(vec![transient(Some(61))]);
         assert_eq!(
             outcome,
@@ -300,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_transient_is_not_repeated() {
+    fn an_error_that_is_not_transient_is_not_retried() {
         let check = |error, expected| assert_eq!(asked(vec![Err(error)]).0, Err(expected));
         let refused = PermanentError {
             kind: PermanentErrorKind::ContextTooLong,
@@ -337,15 +359,15 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_to_stop_ends_the_wait() {
+    fn cancelling_ends_the_wait() {
         let cancel = CancelToken::never().unwrap();
         cancel.request();
-        let (outcome, told) = run(1e9, &cancel, vec![transient(None)]);
-        assert_eq!((outcome, told.len()), (Err(GaveUp::Stopped), 2));
+        let (outcome, events) = run(1e9, &cancel, vec![transient(None)]);
+        assert_eq!((outcome, events.len()), (Err(GaveUp::Stopped), 2));
     }
 
     #[test]
-    fn delays_are_fixed_asked_for_and_scaled() {
+    fn delays_are_fixed_or_asked_for_and_scaled() {
         let check = |attempt, retry_after: Option<u64>, scale, expected: f64| {
             let delay = delay(
                 attempt,
@@ -370,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_the_teller_ends_it() {
+    fn an_error_of_the_event_handler_ends_the_request() {
         let fails_at = |nth: usize| {
             let mut outcomes = vec![transient(None), Ok(answer())].into();
             let mut count = 0;

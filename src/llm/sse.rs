@@ -1,22 +1,23 @@
-//! Server-sent events, taken apart as their bytes come.
+//! An incremental parser of server-sent events.
 //!
-//! Knows lines, fields and events as the HTML standard has them, and nothing of what they mean. Two deviations: an
-//! event has a largest size, and bytes that are not UTF-8 are an error, since a replaced character in generated code
-//! would go unnoticed.
+//! Follows the HTML standard, with two deviations: an event has a maximum size, and bytes that are not UTF-8 are an
+//! error, since a replaced character in generated code would go unnoticed.
 
 use std::fmt;
 
 /// The most that one event may hold.
-pub const MAX_EVENT: usize = 16 * 1024 * 1024;
+pub(super) const MAX_EVENT: usize = 16 * 1024 * 1024;
 
-pub const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+pub(super) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Why a stream cannot be read on.
+/// Why the rest of a stream cannot be parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SseError {
     TooLarge,
     NotUtf8,
 }
+
+impl std::error::Error for SseError {}
 
 impl fmt::Display for SseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -30,26 +31,25 @@ impl fmt::Display for SseError {
     }
 }
 
-/// An event stream, as far as it has come.
+/// The state of a stream between two chunks.
 #[derive(Debug, Default)]
 pub struct SseParser {
-    /// The line under way.
+    /// The current line.
     line: Vec<u8>,
     event: Option<Vec<u8>>,
-    /// The data lines of the event under way, joined.
+    /// The data lines of the current event, joined.
     data: Option<Vec<u8>>,
-    /// The last byte was a carriage return: a line feed now belongs to it.
+    /// The last byte was a carriage return: a line feed that follows belongs to it.
     after_return: bool,
     past_first_line: bool,
 }
 
 impl SseParser {
-    /// Returns a parser at the start of a stream.
     pub fn new() -> SseParser {
         SseParser::default()
     }
 
-    /// Takes the next bytes and hands over each event (its name, its data) that they complete.
+    /// Parses the next bytes and calls `on_event` with the name and data of each event that they complete.
     pub fn push(
         &mut self,
         bytes: &[u8],
@@ -106,7 +106,7 @@ impl SseParser {
         Ok(())
     }
 
-    /// A comment is a field without a name, and skipped as every unknown one.
+    /// A comment is a field with an empty name, and ignored like every unknown field.
     fn field(&mut self, line: &[u8]) {
         let colon = line.iter().position(|byte| *byte == b':');
         let (name, value) = colon.map_or((line, &line[line.len()..]), |at| {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_taken_apart() {
+    fn events_are_parsed() {
         check("data: a\n\n", &[("", "a")]);
         check("data:a\n\ndata:  b\n\n", &[("", "a"), ("", " b")]);
         check("event: ping\ndata: {}\n\n", &[("ping", "{}")]);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_has_a_largest_size() {
+    fn an_event_has_a_maximum_size() {
         let line = [b"data: ".as_slice(), &vec![b'x'; MAX_EVENT], b"\n\n"].concat();
         assert_eq!(parse(line.chunks(65536)), Err(SseError::TooLarge));
         let lines = b"data: 0123456789\n".repeat(MAX_EVENT / 10);

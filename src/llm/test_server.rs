@@ -1,4 +1,4 @@
-//! A loopback server for tests: it reads one request per connection and does what its script says.
+//! A loopback server for tests: it reads one request per connection and follows a script.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,9 +9,9 @@ use std::time::Duration;
 /// One step of an answer. After the last one the connection is closed.
 pub enum ScriptStep {
     Send(Vec<u8>),
-    /// Sends this again and again until the client is gone.
+    /// Sends this repeatedly until the client disconnects.
     Endless(Vec<u8>),
-    /// Says nothing until the client is gone.
+    /// Sends nothing until the client disconnects.
     Hold,
     Close,
     Reset,
@@ -26,7 +26,7 @@ impl ScriptStep {
 /// A server that answers one connection per script, in order.
 pub struct TestServer {
     pub url: String,
-    /// The requests as they came, head and body.
+    /// The received requests, head and body.
     pub requests: Receiver<String>,
 }
 
@@ -45,7 +45,7 @@ impl TestServer {
         TestServer { url, requests }
     }
 
-    /// Returns a server with one answer: this status line and headers, then the body, then the end.
+    /// Returns a server with one response: this status line and headers, then the body.
     pub fn answering(head: &str, body: impl AsRef<[u8]>) -> TestServer {
         let head = format!("HTTP/1.1 {head}\r\nconnection: close\r\n\r\n");
         TestServer::start(vec![vec![

@@ -1,4 +1,4 @@
-//! The Messages dialect against real servers on loopback: what is sent, and every shape of what comes back.
+//! The Messages API against servers on loopback: requests, and every form of response.
 
 use std::time::Duration;
 
@@ -7,14 +7,15 @@ use serde_json::{Value, json};
 
 use super::{Anthropic, AnthropicDraft};
 use crate::cancel::CancelToken;
+use crate::llm::assembly::AnswerAssembly;
 use crate::llm::client::ModelClient;
-use crate::llm::endpoint::{AnswerAssembly, Endpoint};
+use crate::llm::endpoint::Endpoint;
 use crate::llm::error::{LlmError, Spent};
 use crate::llm::message::{
     Answer, ContentBlock, Message, ModelRequest, Role, StopReason, TokenUsage, ToolOffer,
 };
-use crate::llm::secret::ApiKey;
 use crate::llm::test_server::TestServer;
+use crate::secrets::ApiKey;
 
 const SSE: &str = "200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\nrequest-id: req_7";
 const JSON: &str = "200 OK\r\ncontent-type: application/json";
@@ -195,7 +196,7 @@ fn the_request_has_its_headers_and_path() {
 }
 
 #[test]
-fn each_stop_reason_has_its_word() {
+fn each_stop_reason_is_mapped() {
     let check = |reason: Value, expected| {
         let body =
             json!({"content": [], "stop_reason": reason, "stop_details": {"category": "cyber"}})
@@ -239,7 +240,7 @@ fn usage_is_the_last_value_of_each_field() {
 }
 
 #[test]
-fn counts_beyond_belief_do_not_overflow() {
+fn huge_counts_do_not_overflow() {
     let usage = json!({"input_tokens": u64::MAX, "cache_creation_input_tokens": u64::MAX,
         "cache_read_input_tokens": u64::MAX, "output_tokens": -1});
     let body = json!({"content": [], "stop_reason": "end_turn", "usage": usage}).to_string();
@@ -247,7 +248,7 @@ fn counts_beyond_belief_do_not_overflow() {
 }
 
 #[test]
-fn arguments_that_are_no_object_are_kept_raw() {
+fn arguments_that_are_not_an_object_are_kept_raw() {
     for raw in [
         "{\"command\": \"ls",
         "[1]",
@@ -273,7 +274,7 @@ fn arguments_that_are_no_object_are_kept_raw() {
 }
 
 #[test]
-fn a_cut_stream_is_no_answer_and_shows_what_it_cost() {
+fn a_cut_stream_is_an_error_that_shows_its_cost() {
     let stream = tool_stream();
     for kept in 1..stream.len() {
         let error = attempt(SSE, &events(&stream[..kept])).unwrap_err();
@@ -319,14 +320,14 @@ fn an_error_event_is_transient() {
 }
 
 #[test]
-fn a_block_that_was_never_started_is_understood() {
+fn a_block_without_a_start_event_is_understood() {
     let mut stream = vec![delta(0, json!({"type": "text_delta", "text": "Hi"}))];
     stream.extend(stop("end_turn", json!({})));
     assert_eq!(attempt(SSE, &events(&stream)).unwrap().text(), "Hi");
 }
 
 #[test]
-fn a_request_says_what_was_asked_and_no_more() {
+fn a_request_has_only_the_fields_that_are_set() {
     let expected = json!({"model": "claude-x", "max_tokens": 100, "stream": true,
         "system": [{"type": "text", "text": "You write.", "cache_control": {"type": "ephemeral"}}],
         "messages": [{"role": "user", "content": [{"type": "text", "text": "Go."}]}]});
@@ -352,7 +353,7 @@ fn a_request_says_what_was_asked_and_no_more() {
 }
 
 #[test]
-fn blocks_go_back_as_they_came() {
+fn blocks_are_sent_back_unchanged() {
     let answer = tool_answer();
     let broken = ContentBlock::ToolUse {
         id: "t".into(),

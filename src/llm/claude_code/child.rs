@@ -1,7 +1,7 @@
-//! `claude` as a child: a prompt goes in, lines come out, and what it complains of is kept.
+//! The `claude` process: sends the prompt to its stdin, reads lines from its stdout, keeps the beginning of its stderr.
 //!
-//! Everything is polled beside the wish to stop: a child that takes nothing, says nothing or never ends keeps nobody
-//! waiting beyond a deadline. What the lines mean is for others.
+//! Every wait is polled together with the cancel token and has a deadline, so a child that does not read, write or exit
+//! cannot block the run.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -17,83 +17,82 @@ use crate::llm::line_buffer::{LineBuffer, LineTooLong};
 use crate::process::child::{ChildProcess, StopMode};
 use crate::process::{Job, JobEnd, Launcher};
 
-/// How long it may take to end by itself after its last word, for it writes its session down and runs the user's hooks.
-const PARTING_PATIENCE: Duration = Duration::from_secs(5);
-/// How much of its complaints is kept.
-const KEPT_COMPLAINTS: usize = 16 << 10;
+/// How long it may take to exit after its result: it saves its session and runs the user's hooks.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How much of its stderr is kept.
+const MAX_STDERR: usize = 16 << 10;
 const CHUNK: usize = 64 << 10;
 
-/// A child at work. Dropping it ends it and everything below it.
+/// A running child. Dropping it ends its process tree.
 pub(super) struct ClaudeChild {
-    living: ChildProcess,
+    process: ChildProcess,
     channel: UnixStream,
     cancel: CancelToken,
-    /// What is still to be sent to its stdin.
+    /// The rest of the prompt that is still to be sent.
     prompt: Vec<u8>,
     lines: LineBuffer,
-    complaints: Vec<u8>,
-    /// Whether more lines can come, and more complaints.
-    speaks: bool,
-    complains: bool,
+    stderr: Vec<u8>,
+    stdout_is_open: bool,
+    stderr_is_open: bool,
 }
 
-/// What a wait for the next line ended with.
+/// How a wait for the next line ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NextLine {
     Line(Vec<u8>),
     TooLong,
-    /// No line will come any more.
-    Over,
+    /// The output has ended.
+    End,
     TimedOut,
-    /// The run was asked to stop.
+    /// The run was cancelled.
     Stopped,
-    /// What was waited for beside it has come.
+    /// The other descriptor is readable.
     Woken,
 }
 
 impl ClaudeChild {
-    /// Starts a command that gets `prompt` as its whole input.
+    /// Starts a command with `prompt` as its input.
     pub fn start(
         launcher: &Launcher,
         job: &Job,
         prompt: &str,
         cancel: &CancelToken,
     ) -> io::Result<ClaudeChild> {
-        let (living, channel) = ChildProcess::start_duplex(launcher, job)?;
+        let (process, channel) = ChildProcess::start_duplex(launcher, job)?;
         channel.set_nonblocking(true)?;
         Ok(ClaudeChild {
-            living,
+            process,
             channel,
             cancel: cancel.clone(),
             prompt: prompt.as_bytes().to_vec(),
             lines: LineBuffer::default(),
-            complaints: Vec::new(),
-            speaks: true,
-            complains: true,
+            stderr: Vec::new(),
+            stdout_is_open: true,
+            stderr_is_open: true,
         })
     }
 
-    /// Returns the next line, or what came before it: the deadline, a signal, or that `wake` is readable. What was said
-    /// before that is heard before it.
+    /// Waits for the next line until the deadline, a signal, or until `wake` is readable. Lines that arrived before that
+    /// are returned before it.
     pub fn next(&mut self, deadline: Instant, wake: Option<BorrowedFd<'_>>) -> NextLine {
-        let mut came = None;
+        let mut interruption = None;
         loop {
             match self.lines.take() {
                 Ok(Some(line)) => return NextLine::Line(line),
-                Ok(None) if !self.speaks => {
-                    return self.lines.rest().map_or(NextLine::Over, NextLine::Line);
+                Ok(None) if !self.stdout_is_open => {
+                    return self.lines.rest().map_or(NextLine::End, NextLine::Line);
                 }
                 Ok(None) => {}
                 Err(LineTooLong) => return NextLine::TooLong,
             }
-            if let Some(next) = came {
+            if let Some(next) = interruption {
                 return next;
             }
-            came = self.wait(deadline, wake);
+            interruption = self.wait(deadline, wake);
         }
     }
 
-    /// Waits until something can be read or written, and does it.
+    /// Waits until something can be read or written, and does so.
     fn wait(&mut self, deadline: Instant, wake: Option<BorrowedFd<'_>>) -> Option<NextLine> {
         let wanted = if self.prompt.is_empty() {
             PollFlags::IN
@@ -102,10 +101,10 @@ impl ClaudeChild {
         };
         let fds = [
             (Some(self.cancel.as_fd()), PollFlags::IN),
-            (Some(self.living.over()), PollFlags::IN),
+            (Some(self.process.over()), PollFlags::IN),
             (Some(self.channel.as_fd()), wanted),
             (
-                self.complains.then(|| self.living.output().as_fd()),
+                self.stderr_is_open.then(|| self.process.output().as_fd()),
                 PollFlags::IN,
             ),
             (wake, PollFlags::IN),
@@ -123,7 +122,7 @@ impl ClaudeChild {
             Ok(0) => return Some(NextLine::TimedOut),
             Ok(_) => {}
             Err(Errno::INTR) => return None,
-            Err(_) => return Some(NextLine::Over),
+            Err(_) => return Some(NextLine::End),
         }
         self.read_stderr();
         self.send();
@@ -131,14 +130,14 @@ impl ClaudeChild {
         is_woken.then_some(NextLine::Woken)
     }
 
-    /// Sends what the child takes at once; one that does not want its prompt is known by its answer.
+    /// Sends as much of the prompt as the child reads now. An error is ignored: its output shows what went wrong.
     fn send(&mut self) {
         if self.prompt.is_empty() {
             return;
         }
         match self.channel.write(&self.prompt) {
             Ok(count) => drop(self.prompt.drain(..count)),
-            Err(error) if is_passing(&error) => {}
+            Err(error) if is_temporary(&error) => {}
             Err(_) => self.prompt.clear(),
         }
         if self.prompt.is_empty() {
@@ -146,15 +145,15 @@ impl ClaudeChild {
         }
     }
 
-    /// Receives one piece, or all that is left where everybody who could write is gone.
+    /// Receives one chunk, or everything that is left where the process tree has ended.
     fn receive(&mut self, is_over: bool) {
         let mut chunk = vec![0; CHUNK];
-        while self.speaks {
+        while self.stdout_is_open {
             match self.channel.read(&mut chunk) {
-                Ok(0) => self.speaks = false,
+                Ok(0) => self.stdout_is_open = false,
                 Ok(count) => self.lines.push(&chunk[..count]),
-                Err(error) if is_passing(&error) => self.speaks = !is_over,
-                Err(_) => self.speaks = false,
+                Err(error) if is_temporary(&error) => self.stdout_is_open = !is_over,
+                Err(_) => self.stdout_is_open = false,
             }
             if !is_over {
                 return;
@@ -164,45 +163,42 @@ impl ClaudeChild {
 
     fn read_stderr(&mut self) {
         let mut chunk = [0; 4096];
-        match self.living.output().read(&mut chunk) {
-            Ok(0) => self.complains = false,
+        match self.process.output().read(&mut chunk) {
+            Ok(0) => self.stderr_is_open = false,
             Ok(count) => {
-                let room = KEPT_COMPLAINTS.saturating_sub(self.complaints.len());
-                self.complaints.extend_from_slice(&chunk[..count.min(room)]);
+                let room = MAX_STDERR.saturating_sub(self.stderr.len());
+                self.stderr.extend_from_slice(&chunk[..count.min(room)]);
             }
-            Err(error) => self.complains = is_passing(&error),
+            Err(error) => self.stderr_is_open = is_temporary(&error),
         }
     }
 
-    /// Waits a little for the child's own end, then makes one; returns how it ended and what it complained of.
+    /// Waits for the child to exit, ends it after a timeout, and returns how it ended and its stderr.
     pub fn finish(mut self) -> (JobEnd, String) {
-        let deadline = Instant::now() + PARTING_PATIENCE;
-        while self.living.ended().is_none() {
+        let deadline = Instant::now() + EXIT_TIMEOUT;
+        while self.process.ended().is_none() {
             match self.next(deadline, None) {
                 NextLine::Line(_) => {}
-                NextLine::Over => {
-                    let _ = self.cancel.wait(Some(self.living.over()), Some(deadline));
+                NextLine::End => {
+                    let _ = self.cancel.wait(Some(self.process.over()), Some(deadline));
                     break;
                 }
                 _ => break,
             }
         }
-        let ended = self.living.end(StopMode::Soon);
-        while self.complains && self.complaints.len() < KEPT_COMPLAINTS {
-            let before = self.complaints.len();
+        let ended = self.process.end(StopMode::Soon);
+        while self.stderr_is_open && self.stderr.len() < MAX_STDERR {
+            let before = self.stderr.len();
             self.read_stderr();
-            if self.complaints.len() == before {
+            if self.stderr.len() == before {
                 break;
             }
         }
-        (
-            ended,
-            String::from_utf8_lossy(&self.complaints).into_owned(),
-        )
+        (ended, String::from_utf8_lossy(&self.stderr).into_owned())
     }
 }
 
-fn is_passing(error: &io::Error) -> bool {
+fn is_temporary(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted

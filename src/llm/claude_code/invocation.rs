@@ -1,18 +1,18 @@
-//! One run of the program: how it is started, and what is heard until its result or a limit.
+//! One invocation of the program: how it is started, and what is read until its result or a limit.
 
 use std::ffi::OsString;
-use std::os::fd::BorrowedFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::getpid;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::error::Error;
 use crate::llm::claude_code::child::{ClaudeChild, NextLine};
-use crate::llm::claude_code::result::{ClaudeFailure, result_of, result_of_silence};
+use crate::llm::claude_code::result::{ClaudeFailure, failure_without_result, result_of};
 use crate::llm::claude_code::stream::{ClaudeStream, StreamLine};
 use crate::llm::claude_code::{ClaudeCode, ClaudePrompt, ClaudeSetup, PROGRAM};
 use crate::llm::client::{ProviderSession, SessionStart};
+use crate::llm::clock::{AttemptClock, ExpiredLimit, TOTAL_TIMEOUT};
 use crate::llm::error::{LlmError, Spent};
 use crate::llm::line_buffer::MAX_LINE;
 use crate::llm::mcp::server::McpServer;
@@ -21,20 +21,18 @@ use crate::llm::message::Answer;
 use crate::process::Job;
 use crate::process::scratch::ScratchDir;
 
-/// No answer takes longer, however steadily it streams; a conversation has a limit of its own.
-const TOTAL_TIMEOUT: Duration = Duration::from_secs(60 * 60);
-/// So many of its own retries in a row mean that its server is not there.
+/// After so many of its own retries in a row the server counts as unavailable.
 const RETRIES_IN_A_ROW: u32 = 4;
-/// The kernel takes no argument above 128 KiB.
+/// The kernel accepts no argument above 128 KiB.
 const LONGEST_ARGUMENT: usize = 120 << 10;
-/// The limit of money is given in steps of this; nothing at all is no limit that it takes.
+/// The smallest budget that the program accepts.
 const LEAST_USD: f64 = 0.000_001;
 
-/// The name under which tools are offered, and that of the directory of their socket.
+/// The name of our MCP server, and that of the directory of its socket.
 const SERVER: &str = "orchestrator";
 const SERVER_DIRECTORY: &str = "mcp";
 
-/// What it is always told: to speak a stream, to have no tools of its own, and to read the user's settings alone.
+/// Arguments of every invocation: print a stream, have no built-in tools, read only the user's settings.
 const ARGUMENTS: [&str; 12] = [
     "-p",
     "--output-format",
@@ -47,12 +45,12 @@ const ARGUMENTS: [&str; 12] = [
     "--setting-sources",
     "user",
     "--settings",
-    // A word of the prompt cannot make it read a file.
+    // The prompt must not make it read a file.
     r#"{"permissions":{"deny":["Read(//**)"]}}"#,
 ];
 
-/// Variables on top of the user's: nothing is attached, remembered or looked up, nothing is sent but requests, and a call
-/// takes as long as it takes.
+/// Variables in addition to the user's: no attachments, no memory files, no traffic but requests, and no timeouts of tool
+/// calls.
 const VARIABLES: [(&str, &str); 8] = [
     ("CLAUDE_CODE_DISABLE_ATTACHMENTS", "1"),
     ("CLAUDE_CODE_DISABLE_CLAUDE_MDS", "1"),
@@ -64,7 +62,7 @@ const VARIABLES: [(&str, &str); 8] = [
     ("CLAUDE_CODE_MCP_AUTO_BACKGROUND_MS", "0"),
 ];
 
-/// Tools, and where calls of them arrive.
+/// Tools, and the server that receives calls of them.
 struct ServedTools<'a> {
     toolbox: &'a mut dyn Toolbox,
     server: McpServer,
@@ -75,7 +73,7 @@ impl ClaudeCode {
     /// Runs the program once, to its end.
     pub(super) fn invoke(
         &mut self,
-        said: &ClaudePrompt,
+        request: &ClaudePrompt,
         session: &ProviderSession,
         toolbox: Option<&mut dyn Toolbox>,
         watch: &mut dyn FnMut(&str),
@@ -84,88 +82,91 @@ impl ClaudeCode {
         if setup.cancel.requested().is_some() {
             return Err(stopped(Spent::Nothing));
         }
-        let counter = toolbox
-            .map(|toolbox| ServedTools::open(setup, toolbox))
-            .transpose()
-            .map_err(unstarted)?;
+        let tools = toolbox.map(|toolbox| ServedTools::open(setup, toolbox));
+        let tools = tools.transpose().map_err(not_started)?;
         let directory =
-            ScratchDir::create(&setup.temporary, &setup.root, PROGRAM).map_err(unstarted)?;
-        let (arguments, prompt) = arguments_and_prompt(said, session, &start);
-        let mut command = vec![setup.program.clone().into_os_string()];
-        command.extend(arguments);
-        command.extend(counter.iter().flat_map(ServedTools::arguments));
+            ScratchDir::create(&setup.temporary, &setup.root, PROGRAM).map_err(not_started)?;
+        let (arguments, prompt) = arguments_and_prompt(request, session, &start);
+        let tool_arguments = tools.iter().flat_map(ServedTools::arguments);
         let job = Job {
-            command,
+            command: [setup.program.clone().into_os_string()]
+                .into_iter()
+                .chain(arguments)
+                .chain(tool_arguments)
+                .collect(),
             cwd: directory.path().to_owned(),
             env: setup.environment(),
             timeout: Duration::MAX,
         };
         let child = ClaudeChild::start(&setup.launcher, &job, &prompt, &setup.cancel)
-            .map_err(|error| unstarted(Error::io("start", &setup.program, error)))?;
+            .map_err(|error| not_started(Error::io("start", &setup.program, error)))?;
         self.known = Some((session.id.clone(), SessionStart::Continue));
-        let total = if counter.is_some() {
-            Duration::MAX
-        } else {
-            TOTAL_TIMEOUT
-        };
-        let clock = InvocationClock::start(setup.idle_timeout, total, self.deadline);
-        let stream = ClaudeStream::asked(said.system.len() + prompt.len());
-        Invocation {
+        // A conversation with tools has no limit but the caller's deadline.
+        let total = tools.is_none().then_some(TOTAL_TIMEOUT);
+        let invocation = Invocation {
             child,
-            clock,
-            stream,
+            clock: AttemptClock::start(setup.idle_timeout, total, self.deadline),
+            stream: ClaudeStream::after_sending(request.system.len() + prompt.len()),
             setup,
             watch,
-        }
-        .until_the_end(counter)
+        };
+        invocation.run(tools)
     }
 }
 
 /// Returns the arguments that depend on the request, and the prompt.
 fn arguments_and_prompt(
-    said: &ClaudePrompt,
+    request: &ClaudePrompt,
     session: &ProviderSession,
     start: &SessionStart,
 ) -> (Vec<OsString>, String) {
     let mut prompt = match (start, &session.resume_prompt) {
-        (SessionStart::Fresh, _) => said.all.clone(),
+        (SessionStart::Fresh, _) => request.all.clone(),
         (SessionStart::Continue, Some(resumed)) => resumed.clone(),
-        (SessionStart::Continue | SessionStart::Fork { .. }, _) => said.new.clone(),
+        (SessionStart::Continue | SessionStart::Fork { .. }, _) => request.new.clone(),
     };
-    let mut arguments: Vec<OsString> = ARGUMENTS.map(Into::into).into();
-    let mut flag = |name: &str, value: &str| arguments.push(format!("--{name}={value}").into());
-    match said.system.len() <= LONGEST_ARGUMENT {
-        true => flag("system-prompt", &said.system),
-        false => prompt = format!("{}\n\n{prompt}", said.system),
+    let mut flags = Vec::new();
+    match request.system.len() <= LONGEST_ARGUMENT {
+        true => flags.push(format!("--system-prompt={}", request.system)),
+        false => prompt = format!("{}\n\n{prompt}", request.system),
     }
-    // A prompt that begins like a command of the program would be taken for one.
+    // The program would interpret a prompt that begins like one of its commands.
     if prompt.trim_start().starts_with('/') {
         prompt.insert_str(0, "This is your task:\n\n");
     }
+    flags.extend(session_flags(session, start));
+    if !request.model.is_empty() {
+        flags.push(format!("--model={}", request.model));
+    }
+    flags.extend(
+        request
+            .effort
+            .iter()
+            .map(|effort| format!("--effort={effort}")),
+    );
+    let usd_left = session.usd_left.map(|left| left.max(LEAST_USD));
+    flags.extend(usd_left.map(|left| format!("--max-budget-usd={left:.6}")));
+    flags.extend(session.turns_left.map(|left| format!("--max-turns={left}")));
+    let arguments = ARGUMENTS.into_iter().map(OsString::from);
+    (
+        arguments
+            .chain(flags.into_iter().map(OsString::from))
+            .collect(),
+        prompt,
+    )
+}
+
+fn session_flags(session: &ProviderSession, start: &SessionStart) -> Vec<String> {
+    let id = &session.id;
     match start {
-        SessionStart::Fresh => flag("session-id", &session.id),
-        SessionStart::Continue => flag("resume", &session.id),
-        SessionStart::Fork { from } => {
-            flag("resume", from);
-            flag("session-id", &session.id);
-        }
+        SessionStart::Fresh => vec![format!("--session-id={id}")],
+        SessionStart::Continue => vec![format!("--resume={id}")],
+        SessionStart::Fork { from } => vec![
+            format!("--resume={from}"),
+            "--fork-session".into(),
+            format!("--session-id={id}"),
+        ],
     }
-    if !said.model.is_empty() {
-        flag("model", &said.model);
-    }
-    said.effort.iter().for_each(|effort| flag("effort", effort));
-    session
-        .usd_left
-        .iter()
-        .for_each(|left| flag("max-budget-usd", &format!("{:.6}", left.max(LEAST_USD))));
-    session
-        .turns_left
-        .iter()
-        .for_each(|left| flag("max-turns", &left.to_string()));
-    if matches!(start, SessionStart::Fork { .. }) {
-        arguments.push("--fork-session".into());
-    }
-    (arguments, prompt)
 }
 
 impl ClaudeSetup {
@@ -189,7 +190,7 @@ impl<'a> ServedTools<'a> {
     }
 
     fn arguments(&self) -> Vec<OsString> {
-        // This program as this process has it, also after it was replaced or deleted on disk.
+        // This binary as this process runs it, even if it was replaced or deleted on disk.
         let own = format!("/proc/{}/exe", getpid());
         let server =
             json!({"type": "stdio", "command": own, "args": [RELAY_COMMAND, self.server.path()]});
@@ -201,140 +202,96 @@ impl<'a> ServedTools<'a> {
     }
 }
 
-/// The limits in time: of silence, of the whole, and of whoever waits for it.
-struct InvocationClock {
-    idle: Duration,
-    idle_until: Instant,
-    total_until: Option<Instant>,
-    hurry: Option<Instant>,
-}
-
-impl InvocationClock {
-    fn start(idle: Duration, total: Duration, hurry: Option<Instant>) -> InvocationClock {
-        let now = Instant::now();
-        let mut clock = InvocationClock {
-            idle,
-            idle_until: now,
-            total_until: now.checked_add(total),
-            hurry,
-        };
-        clock.heard();
-        clock
-    }
-
-    fn heard(&mut self) {
-        let now = Instant::now();
-        self.idle_until = now.checked_add(self.idle).unwrap_or(now + TOTAL_TIMEOUT);
-    }
-
-    fn deadline(&self) -> Instant {
-        [self.total_until, self.hurry]
-            .into_iter()
-            .flatten()
-            .fold(self.idle_until, Instant::min)
-    }
-
-    /// Returns what a deadline that has passed means.
-    fn failure(&self, spent: Spent) -> ClaudeFailure {
-        let has_passed =
-            |limit: Option<Instant>| limit.is_some_and(|limit| limit <= Instant::now());
-        if has_passed(self.hurry) {
-            return stopped(spent);
-        }
-        broken(
-            match has_passed(self.total_until) {
-                true => format!("claude was not done after {} s", TOTAL_TIMEOUT.as_secs()),
-                false => format!(
-                    "silence of claude for {} s (idle timeout)",
-                    self.idle.as_secs_f64()
-                ),
-            },
-            spent,
-        )
-    }
-}
-
-/// A run of the program that is being heard.
+/// A running invocation.
 struct Invocation<'a> {
     child: ClaudeChild,
-    clock: InvocationClock,
+    clock: AttemptClock,
     stream: ClaudeStream,
     setup: &'a ClaudeSetup,
     watch: &'a mut dyn FnMut(&str),
 }
 
 impl Invocation<'_> {
-    fn until_the_end(
-        mut self,
-        mut counter: Option<ServedTools<'_>>,
-    ) -> Result<Answer, ClaudeFailure> {
+    fn run(mut self, mut tools: Option<ServedTools<'_>>) -> Result<Answer, ClaudeFailure> {
         loop {
-            let bell: Option<BorrowedFd<'_>> = counter
+            let called = tools
                 .as_ref()
-                .map(|counter| counter.server.readable_when_called());
-            match self.child.next(self.clock.deadline(), bell) {
+                .map(|tools| tools.server.readable_when_called());
+            match self.child.next(self.clock.next_limit(), called) {
                 NextLine::Line(line) => {
-                    if let Some(result) = self.hear(&line)? {
+                    if let Some(result) = self.read_line(&line)? {
                         self.child.finish();
                         return result_of(&result, &self.stream);
                     }
                 }
                 NextLine::Woken => {
-                    let goes_on = counter.as_mut().is_none_or(|counter| {
-                        counter.server.serve(counter.toolbox, self.stream.turns)
-                    });
+                    let goes_on = tools
+                        .as_mut()
+                        .is_none_or(|tools| tools.server.serve(tools.toolbox, self.stream.turns));
                     if !goes_on {
                         return Err(stopped(self.stream.spent()));
                     }
-                    self.clock.heard();
+                    self.clock.restart_idle();
                 }
-                NextLine::Over => {
-                    let (ended, complaints) = self.child.finish();
-                    return Err(result_of_silence(
-                        &ended,
-                        &self.setup.secrets.redact(&complaints),
-                        &self.stream,
-                    ));
+                NextLine::End => {
+                    let (ended, stderr) = self.child.finish();
+                    let stderr = self.setup.secrets.redact(&stderr);
+                    return Err(failure_without_result(&ended, &stderr, &self.stream));
                 }
                 NextLine::Stopped => return Err(stopped(self.stream.spent())),
                 NextLine::TooLong => {
                     let problem = format!("a line of claude's is longer than {MAX_LINE} bytes");
-                    return Err(broken(problem, self.stream.spent()));
+                    return Err(transient(problem, self.stream.spent()));
                 }
-                NextLine::TimedOut => return Err(self.clock.failure(self.stream.spent())),
+                NextLine::TimedOut => return Err(self.timed_out()),
             }
         }
     }
 
-    /// Hears one line; returns the result if it is one.
-    fn hear(&mut self, line: &[u8]) -> Result<Option<serde_json::Value>, ClaudeFailure> {
+    /// Takes one line; returns the result if it is one.
+    fn read_line(&mut self, line: &[u8]) -> Result<Option<Value>, ClaudeFailure> {
         let line = String::from_utf8_lossy(line);
         let line = self.setup.secrets.redact(&line);
         if line.starts_with('{') {
             (self.watch)(&line);
         }
-        match self
-            .stream
-            .hear(&line)
-            .map_err(|problem| broken(problem, self.stream.spent()))?
-        {
-            StreamLine::Nothing => {}
-            StreamLine::Something => self.clock.heard(),
+        let read = self.stream.line(&line);
+        match read.map_err(|error| transient(error.to_string(), self.stream.spent()))? {
+            StreamLine::Ignored => {}
+            StreamLine::Progress => self.clock.restart_idle(),
             StreamLine::Retrying(count, why) if count >= RETRIES_IN_A_ROW => {
-                return Err(given_up(&self.stream, &why));
+                return Err(server_unavailable(&self.stream, &why));
             }
             StreamLine::Retrying(..) => {}
             StreamLine::Result(result) => return Ok(Some(result)),
         }
         Ok(None)
     }
+
+    fn timed_out(&self) -> ClaudeFailure {
+        let spent = self.stream.spent();
+        match self.clock.expired() {
+            ExpiredLimit::Deadline => stopped(spent),
+            ExpiredLimit::Total => {
+                let limit = TOTAL_TIMEOUT.as_secs();
+                transient(format!("claude was not done after {limit} s"), spent)
+            }
+            ExpiredLimit::Idle(limit) => {
+                let limit = limit.as_secs_f64();
+                transient(
+                    format!("silence of claude for {limit} s (idle timeout)"),
+                    spent,
+                )
+            }
+        }
+    }
 }
 
-/// The program goes on trying for minutes; a pause is better.
-fn given_up(stream: &ClaudeStream, why: &str) -> ClaudeFailure {
+/// The program repeats requests for minutes; the run pauses instead.
+fn server_unavailable(stream: &ClaudeStream, why: &str) -> ClaudeFailure {
     let message =
-        format!("claude asks its server in vain ({why}), {RETRIES_IN_A_ROW} times in a row");
-    ClaudeFailure::Other(match stream.status {
+        format!("claude gets no answer from its server ({why}), {RETRIES_IN_A_ROW} times in a row");
+    ClaudeFailure::Other(match stream.retry_status {
         Some(401..=403) => LlmError::Unauthorized { message },
         _ => LlmError::LimitReached { message },
     })
@@ -344,12 +301,12 @@ fn stopped(spent: Spent) -> ClaudeFailure {
     ClaudeFailure::Other(LlmError::Stopped { spent })
 }
 
-fn broken(message: String, spent: Spent) -> ClaudeFailure {
+fn transient(message: String, spent: Spent) -> ClaudeFailure {
     ClaudeFailure::Other(LlmError::transient(message, spent))
 }
 
-fn unstarted(error: Error) -> ClaudeFailure {
-    broken(error.to_string(), Spent::Nothing)
+fn not_started(error: Error) -> ClaudeFailure {
+    transient(error.to_string(), Spent::Nothing)
 }
 
 #[cfg(test)]
@@ -357,8 +314,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_is_begun_continued_or_forked() {
-        let said = ClaudePrompt {
+    fn a_session_is_started_continued_or_forked() {
+        let request = ClaudePrompt {
             model: String::new(),
             effort: None,
             system: "s".into(),
@@ -371,7 +328,7 @@ mod tests {
                 resume_prompt: resume_prompt.map(str::to_owned),
                 ..ProviderSession::default()
             };
-            let (arguments, prompt) = arguments_and_prompt(&said, &session, &start);
+            let (arguments, prompt) = arguments_and_prompt(&request, &session, &start);
             let own = &arguments[ARGUMENTS.len() + 1..];
             assert_eq!(
                 (own, prompt.as_str()),
@@ -384,7 +341,7 @@ mod tests {
         let fork = || SessionStart::Fork {
             from: "FROM".into(),
         };
-        let forked = ["--resume=FROM", "--session-id=ID", "--fork-session"];
+        let forked = ["--resume=FROM", "--fork-session", "--session-id=ID"];
         check(
             SessionStart::Fresh,
             Some("go on"),

@@ -1,14 +1,13 @@
-//! The `claude` command line as a client: it asks its server itself, with the user's own login.
+//! The `claude` command line as a client: it calls its server itself, with the user's own login.
 //!
-//! It runs outside the sandbox, in an empty private directory, with no tools but those it is offered here and no
-//! settings but the user's. What it is told may hold words of a hostile program, so everything that reads files or runs
-//! commands at a word of the prompt (`@file`, `/command`) is switched off. A session has an id of ours, so that a crash
-//! does not lose it. `invocation.rs` starts the program and hears it.
+//! It runs outside the sandbox, in an empty scratch directory, with no tools but ours and no settings but the user's.
+//! The prompt may contain output of a hostile program, so everything that would read files or run commands because of
+//! the prompt (`@file`, `/command`) is switched off. We choose the session's id, so that a crash does not lose it.
 
 mod child;
 mod invocation;
-pub mod result;
-pub mod stream;
+mod result;
+mod stream;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -27,36 +26,35 @@ use crate::process::Launcher;
 use crate::secrets::Secrets;
 
 /// The program's name on PATH.
-pub const PROGRAM: &str = "claude";
+pub(super) const PROGRAM: &str = "claude";
 
-/// How often an invocation is repeated because the session was not what it was taken for.
+/// How often the program is started because it found a session where none was expected, or none where one was.
 const SESSION_TRIES: u32 = 3;
 
-/// What `claude` is started with, whatever it is asked.
+/// How `claude` is started, independent of the request.
 #[derive(Debug)]
-pub struct ClaudeSetup {
+pub(super) struct ClaudeSetup {
     pub launcher: Launcher,
     pub program: PathBuf,
-    /// Where its directories are made, and the root that they are for.
+    /// Where its scratch directories are made, and the root that they are for.
     pub temporary: PathBuf,
     pub root: PathBuf,
-    /// The whole environment, but for what is set here.
+    /// Its environment; some variables are added for each invocation.
     pub env: BTreeMap<OsString, OsString>,
     pub idle_timeout: Duration,
     pub secrets: Secrets,
     pub cancel: CancelToken,
 }
 
-/// A client that is another program.
 #[derive(Debug)]
-pub struct ClaudeCode {
+pub(super) struct ClaudeCode {
     setup: ClaudeSetup,
     /// The id of the last session, and how the next invocation enters it.
     known: Option<(String, SessionStart)>,
     deadline: Option<Instant>,
 }
 
-/// What is said to it: all of it, for a new session, and what is new, for one that knows the rest.
+/// The body of a request: the whole conversation for a new session, the last message for one that knows the rest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct ClaudePrompt {
     model: String,
@@ -67,7 +65,6 @@ struct ClaudePrompt {
 }
 
 impl ClaudeCode {
-    /// Returns a client; nothing is started before it is asked.
     pub fn new(setup: ClaudeSetup) -> ClaudeCode {
         ClaudeCode {
             setup,
@@ -95,8 +92,12 @@ impl AgentSession for ClaudeCode {
             model: request.model.clone(),
             effort: request.effort.clone(),
             system: request.system.clone(),
-            all: all(&request.messages),
-            new: request.messages.last().map(text).unwrap_or_default(),
+            all: conversation_text(&request.messages),
+            new: request
+                .messages
+                .last()
+                .map(message_text)
+                .unwrap_or_default(),
         };
         serde_json::to_string(&prompt).unwrap_or_default()
     }
@@ -140,24 +141,24 @@ fn without_session(tried: &SessionStart, wanted: &SessionStart) -> SessionStart 
     }
 }
 
-/// A conversation as one text, for a session that knows nothing of it.
-fn all(messages: &[Message]) -> String {
+/// A conversation as one text, for a new session.
+fn conversation_text(messages: &[Message]) -> String {
     let mut all = String::new();
     for message in messages {
         if !all.is_empty() {
-            let whose = if message.role == Role::User {
+            let heading = if message.role == Role::User {
                 "What was said to it"
             } else {
                 "Your answer so far"
             };
-            all += &format!("\n\n# {whose}\n\n");
+            all += &format!("\n\n# {heading}\n\n");
         }
-        all += &text(message);
+        all += &message_text(message);
     }
     all
 }
 
-fn text(message: &Message) -> String {
+fn message_text(message: &Message) -> String {
     let texts = message.content.iter().filter_map(|block| match block {
         ContentBlock::Text { text, .. } => Some(text.trim_end()),
         _ => None,

@@ -1,7 +1,6 @@
-//! What the last word of `claude` means, or that there was none.
+//! Maps the result of an invocation of `claude`, or a missing one, to an answer or an error.
 //!
-//! Goes by its own words for what happened and by the status of its server where it tells one, and by its wording only
-//! where it tells neither.
+//! Decides by the result's own codes and the status of its server, and by phrases only where it has neither.
 
 use std::sync::LazyLock;
 
@@ -9,25 +8,25 @@ use regex::Regex;
 use serde_json::Value;
 
 use crate::llm::claude_code::stream::{ClaudeStream, read_usage};
-use crate::llm::endpoint::tokens;
 use crate::llm::error::{
     LlmError, PermanentError, PermanentErrorKind, Spent, says_context_too_long,
 };
-use crate::llm::http_error::{MESSAGE, clean, says_no_credit};
+use crate::llm::http_error::{MAX_MESSAGE, one_line, says_no_credit};
 use crate::llm::message::{Answer, Bill, ContentBlock, StopReason, TokenUsage};
+use crate::llm::tokens::token_count;
 use crate::process::JobEnd;
 
-/// How an invocation ended that gave no answer.
+/// Why an invocation gave no answer.
 #[derive(Debug, PartialEq)]
-pub enum ClaudeFailure {
-    /// There is no session of this id.
+pub(super) enum ClaudeFailure {
+    /// The program has not found the session.
     NoSession,
-    /// There is a session of this id already.
+    /// A session with this id exists already.
     SessionInUse,
     Other(LlmError),
 }
 
-/// Wording of the program where it gives neither a status nor a word of its own.
+/// Phrases of the program, for errors without a status or code.
 static LOGIN: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(r"(?i)not logged in|run /login|invalid api key|oauth token|authentication_error|credit balance").ok()
 });
@@ -36,30 +35,33 @@ static LIMIT: LazyLock<Option<Regex>> = LazyLock::new(|| {
         .ok()
 });
 
-/// Judges a result.
-pub fn result_of(result: &Value, stream: &ClaudeStream) -> Result<Answer, ClaudeFailure> {
+/// Returns the answer or the failure in a result line.
+pub(super) fn result_of(result: &Value, stream: &ClaudeStream) -> Result<Answer, ClaudeFailure> {
     let subtype = result["subtype"].as_str().unwrap_or_default();
     let is_error = result["is_error"].as_bool().unwrap_or(subtype != "success");
     let answer = answer(result, stream);
-    let is_whole = result["stop_reason"] == "end_turn" && !answer.text().trim().is_empty();
+    let is_complete = result["stop_reason"] == "end_turn" && !answer.text().trim().is_empty();
     match subtype {
-        "success" if !is_error && !is_notice_of_a_limit(&answer.text()) => Ok(answer),
-        // It may pass the limit by one answer, and this one is whole and paid for.
-        "error_max_budget_usd" if is_whole => Ok(answer),
+        "success" if !is_error && !is_limit_notice(&answer.text()) => Ok(answer),
+        // It may exceed the limit by one answer; this one is complete and paid for.
+        "error_max_budget_usd" if is_complete => Ok(answer),
         "error_max_turns" => Ok(Answer {
             stop: StopReason::MaxTurns,
             ..answer
         }),
-        _ => Err(refuse(result, subtype, stream, spent(&answer, stream))),
+        _ => Err(failure(result, subtype, stream, spent(&answer, stream))),
     }
 }
 
-/// Judges an invocation that ended without a result.
-pub fn result_of_silence(ended: &JobEnd, complaints: &str, stream: &ClaudeStream) -> ClaudeFailure {
-    let said = if complaints.trim().is_empty() {
-        stream.oddity()
-    } else {
-        format!(": {}", clean(complaints, MESSAGE))
+/// Returns the failure of an invocation that ended without a result line.
+pub(super) fn failure_without_result(
+    ended: &JobEnd,
+    stderr: &str,
+    stream: &ClaudeStream,
+) -> ClaudeFailure {
+    let detail = match stderr.trim().is_empty() {
+        true => stream.unknown_output(),
+        false => format!(": {}", one_line(stderr, MAX_MESSAGE)),
     };
     let how = match ended {
         JobEnd::Exited(code) => format!("exit status {code}"),
@@ -68,21 +70,21 @@ pub fn result_of_silence(ended: &JobEnd, complaints: &str, stream: &ClaudeStream
         JobEnd::CannotStart(reason) => format!("cannot start: {reason}"),
         JobEnd::SandboxFailed(failure) => format!("cannot start: {failure}"),
     };
-    let message = format!("claude ended without a result ({how}){said}");
-    by_wording(complaints, message, stream.spent())
+    let message = format!("claude ended without a result ({how}){detail}");
+    failure_by_phrase(stderr, message, stream.spent())
 }
 
-fn refuse(result: &Value, subtype: &str, stream: &ClaudeStream, spent: Spent) -> ClaudeFailure {
+fn failure(result: &Value, subtype: &str, stream: &ClaudeStream, spent: Spent) -> ClaudeFailure {
     let errors = result["errors"]
         .as_array()
         .into_iter()
         .flatten()
         .filter_map(Value::as_str)
         .collect::<Vec<_>>();
-    let said = result["result"]
+    let text = result["result"]
         .as_str()
         .map_or_else(|| errors.join("; "), str::to_owned);
-    let message = format!("claude ({subtype}): {}", clean(&said, MESSAGE));
+    let message = format!("claude ({subtype}): {}", one_line(&text, MAX_MESSAGE));
     if subtype == "error_max_budget_usd" {
         return ClaudeFailure::Other(LlmError::OverBudget { message, spent });
     }
@@ -93,7 +95,7 @@ fn refuse(result: &Value, subtype: &str, stream: &ClaudeStream, spent: Spent) ->
         (Some(401..=403), _) | (_, Some("authentication_failed" | "billing_error")) => {
             ClaudeFailure::Other(LlmError::Unauthorized { message })
         }
-        (Some(400..), _) if says_no_credit(&said) => {
+        (Some(400..), _) if says_no_credit(&text) => {
             ClaudeFailure::Other(LlmError::Unauthorized { message })
         }
         (Some(429), _) | (_, Some("rate_limit")) => {
@@ -109,19 +111,19 @@ fn refuse(result: &Value, subtype: &str, stream: &ClaudeStream, spent: Spent) ->
                 message,
             }))
         }
-        _ => by_wording(&said, message, spent),
+        _ => failure_by_phrase(&text, message, spent),
     }
 }
 
-fn by_wording(said: &str, message: String, spent: Spent) -> ClaudeFailure {
+fn failure_by_phrase(text: &str, message: String, spent: Spent) -> ClaudeFailure {
     let is = |pattern: &LazyLock<Option<Regex>>| {
         pattern
             .as_ref()
-            .is_some_and(|pattern| pattern.is_match(said))
+            .is_some_and(|pattern| pattern.is_match(text))
     };
     match () {
-        () if said.contains("No conversation found") => ClaudeFailure::NoSession,
-        () if said.contains("Session ID") && said.contains("already in use") => {
+        () if text.contains("No conversation found") => ClaudeFailure::NoSession,
+        () if text.contains("Session ID") && text.contains("already in use") => {
             ClaudeFailure::SessionInUse
         }
         () if is(&LOGIN) => ClaudeFailure::Other(LlmError::Unauthorized { message }),
@@ -134,14 +136,14 @@ fn transient(message: String, spent: Spent) -> ClaudeFailure {
     ClaudeFailure::Other(LlmError::transient(message, spent))
 }
 
-/// Some versions tell of a used-up account as if it were an answer.
-fn is_notice_of_a_limit(text: &str) -> bool {
+/// Some versions report a reached limit as if it were an answer.
+fn is_limit_notice(text: &str) -> bool {
     text.starts_with("Claude AI usage limit reached")
 }
 
 fn answer(result: &Value, stream: &ClaudeStream) -> Answer {
     let last = result["result"].as_str().unwrap_or_default();
-    // What was cut off and continued is whole in the story alone.
+    // A message that was cut off and continued is complete only in the stream.
     let text = if stream.text.ends_with(last) {
         stream.text.as_str()
     } else {
@@ -162,13 +164,13 @@ fn answer(result: &Value, stream: &ClaudeStream) -> Answer {
         model: stream.model.clone(),
         request_id: None,
         bill: Some(Bill {
-            calls: tokens(&result["num_turns"]).unwrap_or(1),
+            calls: token_count(&result["num_turns"]).unwrap_or(1),
             cost_usd,
         }),
     }
 }
 
-/// The usage of a result; where that counts nothing, of the models that it names.
+/// Returns the usage of a result, or where it is zero, the sum over the models that it names.
 fn usage(result: &Value) -> TokenUsage {
     let total = read_usage(&result["usage"]);
     if total != TokenUsage::default() {
@@ -180,7 +182,7 @@ fn usage(result: &Value) -> TokenUsage {
         .into_iter()
         .flat_map(|models| models.values())
     {
-        let count = |name: &str| tokens(&model[name]).unwrap_or_default();
+        let count = |name: &str| token_count(&model[name]).unwrap_or_default();
         sum.input = sum.input.saturating_add(count("inputTokens"));
         sum.cache_write = sum
             .cache_write

@@ -1,99 +1,120 @@
-//! What `claude` tells while it works, line by line: signs of life, the text so far, and in the end a result.
+//! The output of `claude`, line by line: progress, the text so far, and at the end a result.
 //!
-//! Lines that are no JSON and lines of unknown types are passed over, but they are no sign of life and there is a limit
-//! to them. Nothing is decided here; what a result means is `verdict.rs`'s to say.
+//! Lines that are not JSON and lines of unknown types are ignored. They do not count as progress, and their total size
+//! is limited. What a result means is decided in `result.rs`.
+
+use std::fmt;
 
 use serde_json::Value;
 
-use crate::llm::endpoint::{AnswerSize, BYTES_PER_TOKEN, parse, spent, tokens};
+use crate::llm::assembly::{AnswerSize, AssemblyError};
 use crate::llm::error::Spent;
 use crate::llm::http_error::excerpt;
+use crate::llm::json;
 use crate::llm::message::{TokenUsage, add_text};
+use crate::llm::tokens::{BYTES_PER_TOKEN, spent_so_far, update_usage};
 
-/// More of what cannot be understood is not listened to.
-const MOST_STRAY: usize = 16 << 20;
+/// The most bytes of lines that are ignored.
+const MAX_IGNORED: usize = 16 << 20;
 
-/// The model's name on words that are the program's own.
+/// The model name of messages that the program itself wrote.
 const SYNTHETIC: &str = "<synthetic>";
 
-/// What a line was.
+/// What a line of the output is.
 #[derive(Debug, PartialEq)]
-pub enum StreamLine {
-    /// No sign of life.
-    Nothing,
-    Something,
-    /// The program asks its server once more; how often it has done so in a row, and why.
+pub(super) enum StreamLine {
+    Ignored,
+    Progress,
+    /// The program repeats a request to its server: for which time in a row, and why.
     Retrying(u32, String),
-    /// The last word.
     Result(Value),
 }
 
-/// What was told so far.
+/// Why the rest of the output is not read.
+#[derive(Debug)]
+pub(super) enum StreamError {
+    /// Too many lines were ignored; the first one follows.
+    Flooded(String),
+    Answer(AssemblyError),
+}
+
+impl fmt::Display for StreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StreamError::Flooded(first) => write!(f, "claude floods its output{first}"),
+            StreamError::Answer(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for StreamError {}
+
+/// What the output showed so far.
 #[derive(Debug, Default)]
-pub struct ClaudeStream {
-    /// The model's last message; one that was cut off is continued by the next.
+pub(super) struct ClaudeStream {
+    /// The model's last message; a message that was cut off is continued by the next.
     pub text: String,
     pub model: String,
-    /// How many messages of the model there were.
+    /// How many messages the model has sent.
     pub turns: u32,
-    /// The program's own word for what went wrong with its server.
+    /// The program's code for an error of its server.
     pub problem: Option<String>,
-    /// The status of the last failure that it retried.
-    pub status: Option<u64>,
-    message: String,
-    is_cut: bool,
-    /// Whether the message under way has given some text.
+    /// The HTTP status of the last request that it repeated.
+    pub retry_status: Option<u64>,
+    message_id: String,
+    is_cut_off: bool,
+    /// Whether the current message has text.
     has_text: bool,
     retries: u32,
     usage: TokenUsage,
-    /// How many bytes were sent, and how many bytes of the message under way have come.
-    asked: usize,
-    words: u64,
-    kept: AnswerSize,
-    stray: usize,
-    first_stray: Option<String>,
+    bytes_sent: usize,
+    /// The size of the current message, for which no usage is reported yet.
+    bytes_written: u64,
+    size: AnswerSize,
+    bytes_ignored: usize,
+    first_ignored: Option<String>,
 }
 
 impl ClaudeStream {
-    /// Returns the begin of a story: so many bytes were sent.
-    pub fn asked(bytes: usize) -> ClaudeStream {
+    /// Returns the state before the first line, after a prompt of so many bytes.
+    pub fn after_sending(bytes: usize) -> ClaudeStream {
         ClaudeStream {
-            asked: bytes,
+            bytes_sent: bytes,
             ..ClaudeStream::default()
         }
     }
 
-    /// Takes one line; an error says why it is of no use to go on.
-    pub fn hear(&mut self, line: &str) -> Result<StreamLine, String> {
-        let Some(value) = parse(line.as_bytes()).ok().filter(Value::is_object) else {
-            return self.pass_over(line);
+    /// Takes one line.
+    pub fn line(&mut self, line: &str) -> Result<StreamLine, StreamError> {
+        let Some(value) = json::parse(line.as_bytes()).ok().filter(Value::is_object) else {
+            return self.ignore(line);
         };
         match value["type"].as_str().unwrap_or_default() {
             "system" => Ok(self.system(&value)),
-            "stream_event" => Ok(self.piece(&value["event"])),
+            "stream_event" => Ok(self.api_event(&value["event"])),
             "assistant" => {
                 self.retries = 0;
-                self.assistant(&value)?;
-                Ok(StreamLine::Something)
+                self.assistant(&value).map_err(StreamError::Answer)?;
+                Ok(StreamLine::Progress)
             }
             "user" => {
                 self.retries = 0;
-                Ok(StreamLine::Something)
+                Ok(StreamLine::Progress)
             }
             "result" => Ok(StreamLine::Result(value)),
-            _ => self.pass_over(line),
+            _ => self.ignore(line),
         }
     }
 
-    fn pass_over(&mut self, line: &str) -> Result<StreamLine, String> {
-        self.stray += line.len() + 1;
+    fn ignore(&mut self, line: &str) -> Result<StreamLine, StreamError> {
+        self.bytes_ignored += line.len() + 1;
         if !line.starts_with('{') && !line.trim().is_empty() {
-            self.first_stray
+            self.first_ignored
                 .get_or_insert_with(|| excerpt(line.as_bytes()));
         }
-        match self.stray > MOST_STRAY {
-            true => Err(format!("claude floods its output{}", self.oddity())),
-            false => Ok(StreamLine::Nothing),
+        match self.bytes_ignored > MAX_IGNORED {
+            true => Err(StreamError::Flooded(self.unknown_output())),
+            false => Ok(StreamLine::Ignored),
         }
     }
 
@@ -101,56 +122,54 @@ impl ClaudeStream {
         match value["subtype"].as_str().unwrap_or_default() {
             "init" => {
                 self.model = value["model"].as_str().unwrap_or_default().to_owned();
-                StreamLine::Something
+                StreamLine::Progress
             }
             "api_retry" => {
                 self.retries += 1;
-                self.status = value["error_status"].as_u64();
+                self.retry_status = value["error_status"].as_u64();
                 let status = self
-                    .status
+                    .retry_status
                     .map_or_else(String::new, |status| format!("HTTP {status}, "));
                 let error = excerpt(value["error"].as_str().unwrap_or("unknown").as_bytes());
                 StreamLine::Retrying(self.retries, format!("{status}{error}"))
             }
-            _ => StreamLine::Nothing,
+            _ => StreamLine::Ignored,
         }
     }
 
-    /// A raw event of the server's stream.
-    fn piece(&mut self, event: &Value) -> StreamLine {
+    /// Takes a raw event of the Messages API.
+    fn api_event(&mut self, event: &Value) -> StreamLine {
         match event["type"].as_str().unwrap_or_default() {
             "message_start" => {
-                let shown = read_usage(&event["message"]["usage"]);
-                self.usage.input = self.usage.input.saturating_add(shown.input);
-                self.usage.cache_write = self.usage.cache_write.saturating_add(shown.cache_write);
-                self.usage.cache_read = self.usage.cache_read.saturating_add(shown.cache_read);
+                let reported = read_usage(&event["message"]["usage"]);
+                self.usage.input = self.usage.input.saturating_add(reported.input);
+                self.usage.cache_write =
+                    self.usage.cache_write.saturating_add(reported.cache_write);
+                self.usage.cache_read = self.usage.cache_read.saturating_add(reported.cache_read);
             }
             "message_delta" => {
-                self.words = 0;
+                self.bytes_written = 0;
                 self.usage.output = self
                     .usage
                     .output
                     .saturating_add(read_usage(&event["usage"]).output);
-                self.is_cut = event["delta"]["stop_reason"] == "max_tokens";
-                // What follows a cut goes on in mid-word, also under the same id.
-                self.has_text &= !self.is_cut;
+                self.is_cut_off = event["delta"]["stop_reason"] == "max_tokens";
+                // The continuation of a cut-off text is not a separate text, also under the same id.
+                self.has_text &= !self.is_cut_off;
             }
             "content_block_delta" => {
-                let words = ["text", "thinking", "partial_json"]
-                    .map(|field| event["delta"][field].as_str());
-                self.words += words
-                    .into_iter()
-                    .flatten()
-                    .map(|words| words.len() as u64)
-                    .sum::<u64>();
+                let fields = ["text", "thinking", "partial_json"];
+                let texts = fields.map(|field| event["delta"][field].as_str());
+                let lengths = texts.into_iter().flatten().map(|text| text.len() as u64);
+                self.bytes_written += lengths.sum::<u64>();
             }
             "content_block_start" | "content_block_stop" | "message_stop" => {}
-            _ => return StreamLine::Nothing,
+            _ => return StreamLine::Ignored,
         }
-        StreamLine::Something
+        StreamLine::Progress
     }
 
-    fn assistant(&mut self, value: &Value) -> Result<(), String> {
+    fn assistant(&mut self, value: &Value) -> Result<(), AssemblyError> {
         let message = &value["message"];
         if let Some(problem) = value["error"].as_str() {
             self.problem = Some(problem.to_owned());
@@ -160,12 +179,12 @@ impl ClaudeStream {
         }
         self.model = message["model"].as_str().unwrap_or(&self.model).to_owned();
         let id = message["id"].as_str().unwrap_or_default();
-        if id != self.message {
-            // A message that follows another is a new one, unless that was cut off: then it goes on in mid-word.
-            if !std::mem::take(&mut self.is_cut) {
+        if id != self.message_id {
+            // A message after one that was cut off continues its text.
+            if !std::mem::take(&mut self.is_cut_off) {
                 self.text.clear();
             }
-            self.message = id.to_owned();
+            self.message_id = id.to_owned();
             self.has_text = false;
             self.turns += 1;
         }
@@ -174,8 +193,8 @@ impl ClaudeStream {
                 .as_str()
                 .filter(|_| block["type"] == "text")
                 .unwrap_or_default();
-            self.kept.add(text.len() + 1)?;
-            // What goes on in mid-word is the first text of its message; all others are texts of their own.
+            self.size.keep(text.len() + 1)?;
+            // Only the first text of a message can continue a cut-off one; the others are separate.
             match self.has_text {
                 true => add_text(&mut self.text, text),
                 false => self.text.push_str(text),
@@ -185,39 +204,28 @@ impl ClaudeStream {
         Ok(())
     }
 
-    /// Returns what was spent as far as it was shown: whole messages, and what has come of the one under way.
+    /// Returns what was spent so far: the reported usage of complete messages, and an estimate of the current one.
     pub fn spent(&self) -> Spent {
-        let output = self
-            .usage
-            .output
-            .saturating_add(self.words.div_ceil(BYTES_PER_TOKEN));
-        spent(
-            TokenUsage {
-                output,
-                ..self.usage
-            },
-            0,
-            self.asked,
-        )
+        let estimate = self.bytes_written.div_ceil(BYTES_PER_TOKEN);
+        let usage = TokenUsage {
+            output: self.usage.output.saturating_add(estimate),
+            ..self.usage
+        };
+        spent_so_far(usage, 0, self.bytes_sent)
     }
 
-    /// Returns the first thing that could not be understood, as the end of a sentence.
-    pub fn oddity(&self) -> String {
-        self.first_stray
-            .as_ref()
-            .map_or_else(String::new, |stray| format!(": {stray}"))
+    /// Returns the first line that is not JSON, as the end of a sentence.
+    pub fn unknown_output(&self) -> String {
+        let first = self.first_ignored.as_ref();
+        first.map_or_else(String::new, |first| format!(": {first}"))
     }
 }
 
-/// Returns a count of tokens as the Messages API words it.
-pub fn read_usage(value: &Value) -> TokenUsage {
-    let count = |name: &str| tokens(&value[name]).unwrap_or_default();
-    TokenUsage {
-        input: count("input_tokens"),
-        cache_write: count("cache_creation_input_tokens"),
-        cache_read: count("cache_read_input_tokens"),
-        output: count("output_tokens"),
-    }
+/// Returns the counters of a `usage` object of the Messages API.
+pub(super) fn read_usage(value: &Value) -> TokenUsage {
+    let mut usage = TokenUsage::default();
+    update_usage(&mut usage, value);
+    usage
 }
 
 #[cfg(test)]
@@ -227,26 +235,26 @@ mod tests {
 
     use super::*;
 
-    fn told(lines: &[Value]) -> (ClaudeStream, Vec<StreamLine>) {
+    fn after_lines(lines: &[Value]) -> (ClaudeStream, Vec<StreamLine>) {
         let mut stream = ClaudeStream::default();
-        let heard = lines
+        let read = lines
             .iter()
-            .map(|line| stream.hear(&line.to_string()).unwrap())
+            .map(|line| stream.line(&line.to_string()).unwrap())
             .collect();
-        (stream, heard)
+        (stream, read)
     }
 
-    fn said(id: &str, text: &str) -> Value {
+    fn message(id: &str, text: &str) -> Value {
         json!({"type": "assistant", "parent_tool_use_id": null,
                "message": {"id": id, "model": "m", "content": [{"type": "text", "text": text}]}})
     }
 
-    fn piece(event: Value) -> Value {
+    fn api_event(event: Value) -> Value {
         json!({"type": "stream_event", "event": event})
     }
 
     fn stopped(reason: &str) -> Value {
-        piece(
+        api_event(
             json!({"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 3}}),
         )
     }
@@ -254,40 +262,40 @@ mod tests {
     #[test]
     fn the_text_is_that_of_the_last_message() {
         assert_eq!(
-            told(&[said("a", "x"), said("a", "y\n"), said("a", "z")])
+            after_lines(&[message("a", "x"), message("a", "y\n"), message("a", "z")])
                 .0
                 .text,
             "x\ny\nz"
         );
-        let (stream, _) = told(&[said("a", "x"), stopped("end_turn"), said("b", "y")]);
+        let (stream, _) = after_lines(&[message("a", "x"), stopped("end_turn"), message("b", "y")]);
         assert_eq!((stream.text.as_str(), stream.turns), ("y", 2));
         assert_eq!(
-            told(&[said("a", "x"), stopped("max_tokens"), said("b", "y")])
+            after_lines(&[message("a", "x"), stopped("max_tokens"), message("b", "y")])
                 .0
                 .text,
             "xy"
         );
         assert_eq!(
-            told(&[said("a", "x"), stopped("max_tokens"), said("a", "y")])
+            after_lines(&[message("a", "x"), stopped("max_tokens"), message("a", "y")])
                 .0
                 .text,
             "xy"
         );
         assert_eq!(
-            told(&[
-                said("a", "x"),
+            after_lines(&[
+                message("a", "x"),
                 stopped("max_tokens"),
-                said("b", "y"),
-                said("c", "z")
+                message("b", "y"),
+                message("c", "z")
             ])
             .0
             .text,
             "z"
         );
-        let mut synthetic = said("b", "API Error");
+        let mut synthetic = message("b", "API Error");
         synthetic["message"]["model"] = SYNTHETIC.into();
         synthetic["error"] = "rate_limit".into();
-        let (stream, _) = told(&[said("a", "x"), synthetic]);
+        let (stream, _) = after_lines(&[message("a", "x"), synthetic]);
         assert_eq!(
             (stream.text.as_str(), stream.problem.as_deref()),
             ("x", Some("rate_limit"))
@@ -295,30 +303,30 @@ mod tests {
     }
 
     #[test]
-    fn retries_are_counted_until_something_is_said() {
+    fn retries_are_counted_until_a_message_arrives() {
         let retry = json!({"type": "system", "subtype": "api_retry", "error_status": 529, "error": "overloaded"});
-        let (_, heard) = told(&[
+        let (_, read) = after_lines(&[
             retry.clone(),
-            piece(json!({"type": "message_start"})),
+            api_event(json!({"type": "message_start"})),
             retry.clone(),
-            said("a", ""),
+            message("a", ""),
             retry,
         ]);
         let why = || "HTTP 529, overloaded".to_owned();
-        let (nth, something) = (
+        let (nth, progress) = (
             |count| StreamLine::Retrying(count, why()),
-            || StreamLine::Something,
+            || StreamLine::Progress,
         );
-        assert_eq!(heard, [nth(1), something(), nth(2), something(), nth(1)]);
+        assert_eq!(read, [nth(1), progress(), nth(2), progress(), nth(1)]);
     }
 
     #[test]
-    fn what_was_shown_is_what_was_spent() {
-        let start = piece(
+    fn reported_usage_and_estimates_are_what_was_spent() {
+        let start = api_event(
             json!({"type": "message_start", "message": {"usage": {"input_tokens": 5,
             "cache_read_input_tokens": 2}}}),
         );
-        let (stream, _) = told(&[
+        let (stream, _) = after_lines(&[
             start.clone(),
             stopped("tool_use"),
             start.clone(),
@@ -334,17 +342,17 @@ mod tests {
             })
         );
         assert_eq!(ClaudeStream::default().spent(), Spent::Unknown);
-        let words = |text: &str| {
-            piece(
+        let delta = |text: &str| {
+            api_event(
                 json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}),
             )
         };
-        let (stream, _) = told(&[
+        let (stream, _) = after_lines(&[
             start.clone(),
-            words("seven b"),
+            delta("seven b"),
             stopped("tool_use"),
             start.clone(),
-            words("four"),
+            delta("four"),
         ]);
         assert_eq!(
             stream.spent(),
@@ -355,8 +363,8 @@ mod tests {
                 output: 3 + 2
             })
         );
-        let mut stream = ClaudeStream::asked(300);
-        stream.hear(&words("four").to_string()).unwrap();
+        let mut stream = ClaudeStream::after_sending(300);
+        stream.line(&delta("four").to_string()).unwrap();
         assert_eq!(
             stream.spent(),
             Spent::Shown(TokenUsage {
@@ -368,18 +376,18 @@ mod tests {
     }
 
     #[test]
-    fn pings_and_the_unknown_are_no_sign_of_life() {
+    fn pings_and_unknown_lines_do_not_count_as_progress() {
         let lines = [
-            piece(json!({"type": "ping"})),
+            api_event(json!({"type": "ping"})),
             json!({"type": "new"}),
             json!({}),
             json!({"type": "system"}),
         ];
         assert!(
-            told(&lines)
+            after_lines(&lines)
                 .1
                 .iter()
-                .all(|heard| *heard == StreamLine::Nothing)
+                .all(|line| *line == StreamLine::Ignored)
         );
     }
 
@@ -400,7 +408,7 @@ mod tests {
         ) {
             let mut stream = ClaudeStream::default();
             for line in lines {
-                let _ = stream.hear(&line);
+                let _ = stream.line(&line);
             }
         }
     }

@@ -1,18 +1,19 @@
-//! What can go wrong on the way, the same for each dialect.
+//! What can go wrong in an attempt, the same for each API.
 
 use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Endpoint, MAX_EVENT};
+use super::Endpoint;
 use crate::cancel::CancelToken;
 use crate::llm::anthropic::Anthropic;
 use crate::llm::client::ModelClient;
 use crate::llm::error::{LlmError, Spent};
 use crate::llm::message::{Answer, TokenUsage};
 use crate::llm::openai::OpenAi;
-use crate::llm::secret::ApiKey;
+use crate::llm::sse::MAX_EVENT;
 use crate::llm::test_server::{ScriptStep, TestServer};
+use crate::secrets::ApiKey;
 
 const KEY: &str = "sk-0123456789abcdef";
 const SSE: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
@@ -54,7 +55,7 @@ fn text_delta(text: &str) -> String {
     )
 }
 
-/// Both dialects find in this response what is expected.
+/// Both APIs return the expected error for this response.
 fn both(head: &str, body: &[u8], expected: impl Fn(&LlmError) -> bool) {
     for anthropic in [true, false] {
         let endpoint = endpoint(&TestServer::answering(head, body).url);
@@ -72,7 +73,7 @@ fn both(head: &str, body: &[u8], expected: impl Fn(&LlmError) -> bool) {
     }
 }
 
-/// A 200 that is no answer, and whose text is shown.
+/// A 200 that is not an answer gives a transient error that shows its text.
 fn nonsense(kind: &str, body: &[u8], shown: &str) {
     both(&format!("200 OK\r\ncontent-type: {kind}"), body, |error| {
         matches!(error, LlmError::Transient { message, retry_after: None, spent: Spent::Unknown }
@@ -81,9 +82,9 @@ fn nonsense(kind: &str, body: &[u8], shown: &str) {
 }
 
 #[test]
-fn a_200_that_is_no_answer_is_transient_and_shown() {
+fn a_200_that_is_not_an_answer_is_transient_and_shown() {
     nonsense("text/html", b"<html>\n\x1b[31mhi", r"<html>\n\u{1b}[31mhi");
-    nonsense("application/json", b"", "no JSON");
+    nonsense("application/json", b"", "not JSON");
     nonsense("application/json", b"{}", "{}");
     nonsense("application/json", b"[1]", "[1]");
     nonsense("application/json", b"null", "null");
@@ -121,11 +122,11 @@ fn a_200_that_is_no_answer_is_transient_and_shown() {
         "[1]",
     );
     let intricate = ["{\"content\":[", &"{},".repeat(1 << 18), "{}]}"].concat();
-    nonsense("application/json", intricate.as_bytes(), "too many parts");
+    nonsense("application/json", intricate.as_bytes(), "262144 values");
     nonsense(
         "text/event-stream",
         ["data: ", &intricate, "\n\n"].concat().as_bytes(),
-        "too many parts",
+        "262144 values",
     );
     nonsense(
         "text/plain",
@@ -155,7 +156,7 @@ fn a_200_that_is_no_answer_is_transient_and_shown() {
 }
 
 #[test]
-fn an_answer_cut_at_any_byte_is_no_answer() {
+fn an_answer_cut_at_any_byte_is_an_error() {
     let body =
         json!({"content": [{"type": "text", "text": "ä"}], "stop_reason": "end_turn"}).to_string();
     let head = "200 OK\r\ncontent-type: application/json";
@@ -178,7 +179,7 @@ fn an_answer_cut_at_any_byte_is_no_answer() {
 }
 
 #[test]
-fn what_a_body_begins_with_decides_what_it_is() {
+fn the_first_bytes_of_a_body_decide_whether_it_is_a_stream() {
     let stream = [START, &text_delta("hi"), STOP].concat();
     let whole =
         json!({"content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn"}).to_string();
@@ -222,7 +223,7 @@ fn what_a_body_begins_with_decides_what_it_is() {
             "{kind}"
         );
     }
-    // Words that only begin like a stream.
+    // These only begin like a stream.
     for body in ["dat", "data", "database: down", "identity", "\n", ""] {
         assert!(
             matches!(
@@ -235,7 +236,7 @@ fn what_a_body_begins_with_decides_what_it_is() {
 }
 
 #[test]
-fn what_has_come_of_an_answer_counts() {
+fn the_part_of_an_answer_that_arrived_is_counted() {
     let cut = |pieces: &[String]| {
         let chunk = |text: &String| ScriptStep::send(format!("{:x}\r\n{text}\r\n", text.len()));
         let chunked = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
@@ -290,7 +291,7 @@ fn what_has_come_of_an_answer_counts() {
 }
 
 #[test]
-fn statuses_and_keys_of_refusals_are_judged_alike() {
+fn error_responses_are_mapped_and_redacted_alike() {
     let echo = format!("{{\"error\":{{\"message\":\"bad key {KEY}\"}}}}");
     both("401 No", echo.as_bytes(), |error| {
         *error
@@ -313,7 +314,7 @@ fn statuses_and_keys_of_refusals_are_judged_alike() {
 }
 
 #[test]
-fn a_broken_connection_says_what_it_may_have_cost() {
+fn a_broken_connection_shows_what_it_may_have_cost() {
     let unknown = |steps| {
         let error = play(steps).unwrap_err();
         assert!(
@@ -361,7 +362,7 @@ fn a_broken_connection_says_what_it_may_have_cost() {
 }
 
 #[test]
-fn silence_ends_an_attempt_wherever_it_falls() {
+fn silence_ends_an_attempt_at_any_point() {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{";
     for before in [
         "",
@@ -389,7 +390,7 @@ fn silence_ends_an_attempt_wherever_it_falls() {
 }
 
 #[test]
-fn pings_and_comments_are_no_sign_of_life() {
+fn pings_and_comments_do_not_count_as_progress() {
     let ping = "event: ping\ndata: {\"type\":\"ping\"}\n\n";
     for noise in [
         ping,
@@ -414,7 +415,7 @@ fn pings_and_comments_are_no_sign_of_life() {
 }
 
 #[test]
-fn a_wish_to_stop_ends_an_attempt() {
+fn cancelling_ends_an_attempt() {
     let server = TestServer::start(vec![vec![
         ScriptStep::send(SSE),
         ScriptStep::send(START),
@@ -442,7 +443,7 @@ fn a_wish_to_stop_ends_an_attempt() {
 }
 
 #[test]
-fn what_never_ends_is_cut() {
+fn an_endless_body_is_cut() {
     let big = text_delta(&"x".repeat(1 << 20));
     let flood = ScriptStep::Endless(big.into_bytes());
     let error = play(vec![ScriptStep::send(SSE), ScriptStep::send(START), flood]).unwrap_err();
@@ -473,7 +474,7 @@ fn what_never_ends_is_cut() {
 }
 
 #[test]
-fn the_first_complete_answer_counts() {
+fn only_the_first_complete_answer_counts() {
     let twice = [
         SSE,
         START,
@@ -494,7 +495,7 @@ fn the_first_complete_answer_counts() {
 }
 
 #[test]
-fn the_pieces_are_shown_as_they_come_and_never_the_key() {
+fn stream_events_are_shown_as_they_arrive_without_the_key() {
     let (half, rest) = KEY.split_at(9);
     let stream = [
         SSE,
@@ -523,7 +524,7 @@ fn the_pieces_are_shown_as_they_come_and_never_the_key() {
 }
 
 #[test]
-fn a_key_that_is_none_is_not_sent() {
+fn an_invalid_key_is_not_sent() {
     let key = ApiKey::new("two\nlines");
     let error = attempt(&mut OpenAi::new(Endpoint {
         key,
@@ -537,7 +538,7 @@ fn a_key_that_is_none_is_not_sent() {
 }
 
 #[test]
-fn a_base_url_that_is_none_is_permanent() {
+fn an_invalid_base_url_is_permanent() {
     for url in ["", "localhost:80", "not a url", "ftp://localhost"] {
         let error = attempt(&mut OpenAi::new(endpoint(url))).unwrap_err();
         assert!(matches!(error, LlmError::Permanent(_)), "{url}: {error:?}");

@@ -1,48 +1,47 @@
-//! The words of the protocol: JSON-RPC, one object a line, in both of its eras.
+//! The messages of the Model Context Protocol: JSON-RPC, one object per line, in both of its generations.
 //!
-//! The older era begins with `initialize`, the newer one with `server/discover` and a `resultType` in every result.
-//! Who answers both needs to know neither: each ignores what it does not know.
+//! The older generation begins with `initialize`, the newer one with `server/discover`, and has a `resultType` in every
+//! result. Each ignores what it does not know, so the same answers serve both.
 
 use serde_json::{Map, Value, json};
 
-use crate::llm::endpoint::parse;
+use crate::llm::json::parse;
 use crate::llm::mcp::ToolOutcome;
 use crate::llm::message::ToolOffer;
 
-/// The newest versions of the newer and of the older era that are spoken here.
+/// The newest supported versions of the newer and of the older generation.
 const NEWEST: &str = "2026-07-28";
 const NEWEST_OLD: &str = "2025-11-25";
 const OLD: [&str; 4] = [NEWEST_OLD, "2025-06-18", "2025-03-26", "2024-11-05"];
 
-const NO_JSON: i64 = -32700;
-const NO_REQUEST: i64 = -32600;
-const NO_METHOD: i64 = -32601;
-const BAD_PARAMETERS: i64 = -32602;
-const BUSY: i64 = -32603;
+const PARSE_ERROR: i64 = -32700;
+const INVALID_REQUEST: i64 = -32600;
+const METHOD_NOT_FOUND: i64 = -32601;
+const INVALID_PARAMS: i64 = -32602;
+const INTERNAL_ERROR: i64 = -32603;
 
-/// What a line says.
+/// A line of the client.
 #[derive(Debug, Clone, PartialEq)]
-pub enum McpMessage {
+pub(super) enum McpMessage {
     Request(McpRequest),
-    /// The client does not want the answer to this request any more.
+    /// The client no longer wants the answer to this request.
     Cancelled(Value),
-    /// Nothing to be answered: another notification, or an answer to what nobody asked.
-    Nothing,
-    /// It cannot be understood; this is the answer.
+    /// Another notification, or an answer: gets no answer.
+    Ignored,
+    /// Invalid; this is the answer.
     Refused(Value),
 }
 
 /// A request; its id goes back as it came.
 #[derive(Debug, Clone, PartialEq)]
-pub struct McpRequest {
+pub(super) struct McpRequest {
     pub id: Value,
     pub method: McpMethod,
 }
 
-/// What a request wants.
 #[derive(Debug, Clone, PartialEq)]
-pub enum McpMethod {
-    /// Something that can be answered without the tools.
+pub(super) enum McpMethod {
+    /// A method whose result needs no tools: this is the result.
     Known(Value),
     ListTools,
     CallTool {
@@ -51,79 +50,83 @@ pub enum McpMethod {
     },
 }
 
+/// An error of JSON-RPC: its code and message.
+#[derive(Debug)]
+struct RpcError(i64, String);
+
+impl RpcError {
+    fn new(code: i64, message: impl Into<String>) -> RpcError {
+        RpcError(code, message.into())
+    }
+}
+
 /// Reads one line.
-pub fn read(line: &[u8]) -> McpMessage {
+pub(super) fn read(line: &[u8]) -> McpMessage {
     let value = match parse(line) {
         Ok(value) => value,
         Err(problem) => {
-            return McpMessage::Refused(error(
-                &Value::Null,
-                NO_JSON,
-                &format!("no JSON: {problem}"),
-            ));
+            let message = format!("invalid JSON: {problem}");
+            return McpMessage::Refused(error(&Value::Null, PARSE_ERROR, &message));
         }
     };
-    let Some(fields) = value.as_object() else {
-        return McpMessage::Refused(error(
-            &Value::Null,
-            NO_REQUEST,
-            "one object a line is expected",
-        ));
-    };
-    let id = fields.get("id").cloned().unwrap_or_default();
-    let is_known_id = id.is_string() || id.is_number();
-    let refuse = |code, problem: &str| {
-        McpMessage::Refused(error(
-            if is_known_id { &id } else { &Value::Null },
-            code,
-            problem,
-        ))
-    };
-    if fields.get("jsonrpc").is_none_or(|version| version != "2.0") {
-        return refuse(NO_REQUEST, "\"jsonrpc\" must be \"2.0\"");
+    let id = value["id"].clone();
+    let is_valid_id = id.is_string() || id.is_number();
+    read_object(&value, is_valid_id).unwrap_or_else(|RpcError(code, message)| {
+        let id = if is_valid_id { id } else { Value::Null };
+        McpMessage::Refused(error(&id, code, &message))
+    })
+}
+
+fn read_object(value: &Value, is_valid_id: bool) -> Result<McpMessage, RpcError> {
+    let invalid = |message: &str| RpcError::new(INVALID_REQUEST, message);
+    let fields = value
+        .as_object()
+        .ok_or_else(|| invalid("one object a line is expected"))?;
+    if value["jsonrpc"] != "2.0" {
+        return Err(invalid("\"jsonrpc\" must be \"2.0\""));
     }
     match fields.get("method") {
         None if fields.contains_key("result") || fields.contains_key("error") => {
-            McpMessage::Nothing
+            Ok(McpMessage::Ignored)
         }
         Some(Value::String(method)) if !fields.contains_key("id") => {
-            notification(method, &value["params"])
+            Ok(notification(method, &value["params"]))
         }
-        Some(Value::String(_)) if !is_known_id => {
-            refuse(NO_REQUEST, "\"id\" must be a string or a number")
+        Some(Value::String(_)) if !is_valid_id => {
+            Err(invalid("\"id\" must be a string or a number"))
         }
-        Some(Value::String(method)) => match action(method, fields.get("params")) {
-            Ok(action) => McpMessage::Request(McpRequest { id, method: action }),
-            Err((code, problem)) => refuse(code, &problem),
-        },
-        _ => refuse(NO_REQUEST, "\"method\" must be a string"),
+        Some(Value::String(name)) => Ok(McpMessage::Request(McpRequest {
+            id: value["id"].clone(),
+            method: method(name, fields.get("params"))?,
+        })),
+        _ => Err(invalid("\"method\" must be a string")),
     }
 }
 
 fn notification(method: &str, params: &Value) -> McpMessage {
     match method {
         "notifications/cancelled" => McpMessage::Cancelled(params["requestId"].clone()),
-        _ => McpMessage::Nothing,
+        _ => McpMessage::Ignored,
     }
 }
 
-fn action(method: &str, params: Option<&Value>) -> Result<McpMethod, (i64, String)> {
+fn method(name: &str, params: Option<&Value>) -> Result<McpMethod, RpcError> {
     let none = Map::new();
-    let bad = |problem: &str| (BAD_PARAMETERS, problem.to_owned());
+    let invalid = |message: &str| RpcError::new(INVALID_PARAMS, message);
     let params = match params {
         None => &none,
         Some(Value::Object(params)) => params,
-        Some(_) => return Err(bad("\"params\" must be an object")),
+        Some(_) => return Err(invalid("\"params\" must be an object")),
     };
-    match method {
+    match name {
         "initialize" => match params.get("protocolVersion") {
             Some(Value::String(version)) => Ok(McpMethod::Known(initialized(version))),
-            _ => Err(bad("\"protocolVersion\" must be a string")),
+            _ => Err(invalid("\"protocolVersion\" must be a string")),
         },
         "server/discover" => Ok(McpMethod::Known(discovered())),
         "ping" => Ok(McpMethod::Known(complete(json!({})))),
         "tools/list" if params.get("cursor").is_some_and(|cursor| !cursor.is_null()) => {
-            Err(bad("there is no such page"))
+            Err(invalid("there is no such page"))
         }
         "tools/list" => Ok(McpMethod::ListTools),
         "tools/call" => match params.get("name") {
@@ -136,34 +139,37 @@ fn action(method: &str, params: Option<&Value>) -> Result<McpMethod, (i64, Strin
                     arguments: arguments.cloned().unwrap_or_else(|| json!({})),
                 })
             }
-            _ => Err(bad("\"name\" must be a string")),
+            _ => Err(invalid("\"name\" must be a string")),
         },
-        other => Err((NO_METHOD, format!("there is no method {other:?}"))),
+        other => Err(RpcError::new(
+            METHOD_NOT_FOUND,
+            format!("there is no method {other:?}"),
+        )),
     }
 }
 
-/// Returns the answer to a request, as a line's value.
-pub fn answer(id: &Value, result: Value) -> Value {
+/// Returns the answer to a request.
+pub(super) fn answer(id: &Value, result: Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "result": result})
 }
 
-/// Returns the result of a list of tools.
-pub fn listed(offers: &[ToolOffer]) -> Value {
+/// Returns the result of `tools/list`.
+pub(super) fn listed(offers: &[ToolOffer]) -> Value {
     let tool = |offer: &ToolOffer| json!({"name": offer.name, "description": offer.description, "inputSchema": offer.schema});
     let tools: Vec<Value> = offers.iter().map(tool).collect();
     complete(json!({"tools": tools, "ttlMs": 0, "cacheScope": "private"}))
 }
 
-/// Returns the result of a call.
-pub fn called(outcome: &ToolOutcome) -> Value {
+/// Returns the result of `tools/call`.
+pub(super) fn called(outcome: &ToolOutcome) -> Value {
     complete(
         json!({"content": [{"type": "text", "text": outcome.text}], "isError": outcome.is_error}),
     )
 }
 
-/// Returns the answer to a request for which there is no room.
-pub fn busy(id: &Value) -> Value {
-    error(id, BUSY, "too many requests wait")
+/// Returns the answer to a request that exceeds the queue.
+pub(super) fn busy(id: &Value) -> Value {
+    error(id, INTERNAL_ERROR, "too many requests wait")
 }
 
 fn error(id: &Value, code: i64, message: &str) -> Value {
@@ -215,17 +221,17 @@ mod tests {
         }
     }
 
-    fn wish_of(method: &str, params: Value) -> McpMethod {
+    fn method_of(method: &str, params: Value) -> McpMethod {
         let line =
             json!({"jsonrpc": "2.0", "id": 0, "method": method, "params": params}).to_string();
         match read(line.as_bytes()) {
-            McpMessage::Request(McpRequest { id, method: action }) if id == 0 => action,
+            McpMessage::Request(McpRequest { id, method }) if id == 0 => method,
             other => panic!("{line}: {other:?}"),
         }
     }
 
     #[test]
-    fn what_cannot_be_understood_has_its_number() {
+    fn an_invalid_line_gets_its_error_code() {
         for line in [
             "",
             "x",
@@ -301,8 +307,9 @@ mod tests {
     }
 
     #[test]
-    fn both_eras_find_what_they_expect() {
-        let McpMethod::Known(old) = wish_of("initialize", json!({"protocolVersion": "2025-06-18"}))
+    fn both_generations_get_what_they_expect() {
+        let McpMethod::Known(old) =
+            method_of("initialize", json!({"protocolVersion": "2025-06-18"}))
         else {
             panic!()
         };
@@ -310,42 +317,43 @@ mod tests {
             (&old["protocolVersion"], &old["capabilities"]),
             (&json!("2025-06-18"), &json!({"tools": {}}))
         );
-        let McpMethod::Known(odd) = wish_of("initialize", json!({"protocolVersion": "1999-01-01"}))
+        let McpMethod::Known(odd) =
+            method_of("initialize", json!({"protocolVersion": "1999-01-01"}))
         else {
             panic!()
         };
         assert_eq!(odd["protocolVersion"], NEWEST_OLD);
-        let McpMethod::Known(new) = wish_of("server/discover", json!({"_meta": {}})) else {
+        let McpMethod::Known(new) = method_of("server/discover", json!({"_meta": {}})) else {
             panic!()
         };
         assert_eq!(
             (&new["resultType"], &new["supportedVersions"][0]),
             (&json!("complete"), &json!(NEWEST))
         );
-        assert_eq!(wish_of("tools/list", json!({})), McpMethod::ListTools);
+        assert_eq!(method_of("tools/list", json!({})), McpMethod::ListTools);
         let call = |arguments: Value| McpMethod::CallTool {
             name: "bash".into(),
             arguments,
         };
         assert_eq!(
-            wish_of("tools/call", json!({"name": "bash"})),
+            method_of("tools/call", json!({"name": "bash"})),
             call(json!({}))
         );
         assert_eq!(
-            wish_of("tools/call", json!({"name": "bash", "arguments": [1]})),
+            method_of("tools/call", json!({"name": "bash", "arguments": [1]})),
             call(json!([1]))
         );
     }
 
     #[test]
-    fn notifications_and_answers_get_none() {
+    fn notifications_and_answers_get_no_answer() {
         for line in [
             r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
             r#"{"jsonrpc":"2.0","method":"whatever","params":7}"#,
             r#"{"jsonrpc":"2.0","id":1,"result":{}}"#,
             r#"{"jsonrpc":"2.0","id":1,"error":{}}"#,
         ] {
-            assert_eq!(read(line.as_bytes()), McpMessage::Nothing, "{line}");
+            assert_eq!(read(line.as_bytes()), McpMessage::Ignored, "{line}");
         }
         let cancelled =
             r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"a"}}"#;

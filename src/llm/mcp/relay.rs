@@ -1,6 +1,5 @@
-//! The relay: this binary under a hidden word, between a client's pipes and the orchestrator's socket.
-//!
-//! It understands nothing of what it carries. It ends when either side does.
+//! The relay: this binary under a hidden command, which copies bytes between the standard streams and the orchestrator's
+//! socket. It ends when either side does.
 
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
@@ -13,7 +12,7 @@ use std::thread;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 
-/// Carries bytes between the standard streams and the socket at `path`; returns an exit code.
+/// Copies between the standard streams and the socket at `path`; returns an exit code.
 pub fn main(path: Option<&OsStr>) -> u8 {
     match path.map(|path| relay(Path::new(path))) {
         Some(Ok(())) => 0,
@@ -23,14 +22,14 @@ pub fn main(path: Option<&OsStr>) -> u8 {
 }
 
 fn relay(path: &Path) -> io::Result<()> {
-    let (_folder, address) = short(path)?;
+    let (_folder, address) = short_path(path)?;
     let mut socket = UnixStream::connect(address)?;
-    let mut upward = socket.try_clone()?;
+    let mut input = socket.try_clone()?;
     thread::Builder::new()
-        .name("upward".to_owned())
+        .name("stdin".to_owned())
         .spawn(move || {
-            let _ = io::copy(&mut io::stdin().lock(), &mut upward);
-            let _ = upward.shutdown(Shutdown::Write);
+            let _ = io::copy(&mut io::stdin().lock(), &mut input);
+            let _ = input.shutdown(Shutdown::Write);
         })?;
     let (mut stdout, mut chunk) = (io::stdout().lock(), [0; 16 << 10]);
     loop {
@@ -43,8 +42,8 @@ fn relay(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns another name of a socket that is short enough for any address, valid while the folder is held.
-pub(super) fn short(path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
+/// Returns another path of a socket, short enough for a socket address, valid while the descriptor is open.
+pub(super) fn short_path(path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
     let (folder, name) = path
         .parent()
         .zip(path.file_name())

@@ -1,8 +1,7 @@
-//! Where calls arrive: a socket in a private directory, read by a thread of its own.
+//! The MCP server: a socket in a private directory, read by a thread.
 //!
-//! The thread answers what needs no tools, so that a long call keeps no ping waiting, and hands the rest over; the
-//! tools are touched by their owner alone. A call that nobody waits for any more, because it was cancelled or its
-//! client is gone, is told to who carries it out.
+//! The thread answers requests that need no tools, so that a long call does not delay a ping, and queues the others for
+//! the owner of the tools. A call that was cancelled, or whose client is gone, is interrupted.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -20,89 +19,88 @@ use serde_json::Value;
 
 use crate::llm::line_buffer::LineBuffer;
 use crate::llm::mcp::protocol::{self, McpMessage, McpMethod, McpRequest};
-use crate::llm::mcp::relay::short;
+use crate::llm::mcp::relay::short_path;
 use crate::llm::mcp::{ToolCall, Toolbox};
 
 const SOCKET: &str = "mcp.sock";
-/// Clients at once, and requests that wait: far more than one client needs.
-const MOST_CLIENTS: usize = 8;
-const MOST_WAITING: usize = 256;
-/// How long a client may take to take an answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Connected clients, and queued requests: far more than one client needs.
+const MAX_CLIENTS: usize = 8;
+const MAX_QUEUED: usize = 256;
+/// How long a client may take to read an answer.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 const CHUNK: usize = 64 << 10;
 
-/// A socket and what has arrived at it. Dropping it closes it.
-pub struct McpServer {
+/// A socket and the requests that arrived at it. Dropping it closes it.
+pub(in crate::llm) struct McpServer {
     path: PathBuf,
     shared: Arc<Mutex<SharedQueue>>,
-    /// Readable when something waits.
-    bell: UnixStream,
-    /// Readable when nobody waits for the call under way any more.
+    /// Readable when a request is queued.
+    queued: UnixStream,
+    /// Readable when the current call is cancelled.
     cancelled: UnixStream,
-    /// Its end is the end of the thread.
+    /// Closing it ends the thread.
     _quit: UnixStream,
 }
 
-/// What the thread and the desk share.
+/// What the thread and the server share.
 #[derive(Default)]
 struct SharedQueue {
-    requests: VecDeque<ArrivedCall>,
-    /// The client and the id of the call under way.
-    under_way: Option<(u64, Value)>,
+    requests: VecDeque<QueuedRequest>,
+    /// The client and the id of the current call.
+    current: Option<(u64, Value)>,
 }
 
-struct ArrivedCall {
+struct QueuedRequest {
     client: u64,
     request: McpRequest,
     reply_to: Arc<Mutex<UnixStream>>,
 }
 
 impl McpServer {
-    /// Opens a desk with its socket in a directory that is private.
+    /// Creates the socket in a directory, which has to be private.
     pub fn open(directory: &Path) -> io::Result<McpServer> {
         let path = directory.join(SOCKET);
-        let (_folder, address) = short(&path)?;
+        let (_folder, address) = short_path(&path)?;
         let listener = UnixListener::bind(address)?;
         let shared: Arc<Mutex<SharedQueue>> = Arc::default();
-        let (bell, ring) = pair()?;
-        let (cancelled, cancel) = pair()?;
-        let (quit, theirs) = UnixStream::pair()?;
+        let (queued, queued_signal) = pair()?;
+        let (cancelled, cancelled_signal) = pair()?;
+        let (quit, quit_of_reader) = UnixStream::pair()?;
         let reader = McpReader {
             listener,
             shared: shared.clone(),
-            ring,
-            cancel,
-            quit: theirs,
+            queued: queued_signal,
+            cancelled: cancelled_signal,
+            quit: quit_of_reader,
             clients: Vec::new(),
-            met: 0,
+            clients_seen: 0,
         };
         thread::Builder::new()
             .name("mcp".to_owned())
-            .spawn(move || reader.read_on())?;
+            .spawn(move || reader.run())?;
         Ok(McpServer {
             path,
             shared,
-            bell,
+            queued,
             cancelled,
             _quit: quit,
         })
     }
 
-    /// Returns where the socket is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns a descriptor that is readable when somebody waits.
+    /// Returns a descriptor that is readable when a request is queued.
     pub fn readable_when_called(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.queued.as_fd()
     }
 
-    /// Serves everybody who waits, in this turn of the model; returns whether that may go on, or the run ends.
+    /// Serves all queued requests, in this turn of the model. Returns `false` when the run ends.
     pub fn serve(&mut self, toolbox: &mut dyn Toolbox, turn: u32) -> bool {
-        empty(&self.bell);
-        while let Some(arrived) = self.next() {
-            let result = match &arrived.request.method {
+        drain(&self.queued);
+        while let Some(queued) = self.next() {
+            let result = match &queued.request.method {
                 McpMethod::Known(result) => result.clone(),
                 McpMethod::ListTools => protocol::listed(&toolbox.offers()),
                 McpMethod::CallTool { name, arguments } => {
@@ -118,24 +116,24 @@ impl McpServer {
                     protocol::called(&outcome)
                 }
             };
-            let is_wanted = lock(&self.shared).under_way.take().is_some();
+            let is_wanted = lock(&self.shared).current.take().is_some();
             if is_wanted {
-                say(
-                    &arrived.reply_to,
-                    &protocol::answer(&arrived.request.id, result),
+                send(
+                    &queued.reply_to,
+                    &protocol::answer(&queued.request.id, result),
                 );
             }
         }
         true
     }
 
-    fn next(&mut self) -> Option<ArrivedCall> {
-        let mut waiting = lock(&self.shared);
-        let arrived = waiting.requests.pop_front()?;
-        waiting.under_way = Some((arrived.client, arrived.request.id.clone()));
-        // What was cancelled before is none of this one's business.
-        empty(&self.cancelled);
-        Some(arrived)
+    fn next(&mut self) -> Option<QueuedRequest> {
+        let mut shared = lock(&self.shared);
+        let queued = shared.requests.pop_front()?;
+        shared.current = Some((queued.client, queued.request.id.clone()));
+        // An earlier cancellation does not concern this call.
+        drain(&self.cancelled);
+        Some(queued)
     }
 }
 
@@ -145,15 +143,15 @@ impl Drop for McpServer {
     }
 }
 
-/// The thread.
+/// The state of the thread.
 struct McpReader {
     listener: UnixListener,
     shared: Arc<Mutex<SharedQueue>>,
-    ring: UnixStream,
-    cancel: UnixStream,
+    queued: UnixStream,
+    cancelled: UnixStream,
     quit: UnixStream,
     clients: Vec<McpClient>,
-    met: u64,
+    clients_seen: u64,
 }
 
 struct McpClient {
@@ -164,9 +162,9 @@ struct McpClient {
 }
 
 impl McpReader {
-    fn read_on(mut self) {
+    fn run(mut self) {
         loop {
-            let (quit, others) = match self.ready() {
+            let (quit, ready) = match self.ready() {
                 Ok(ready) => ready,
                 Err(Errno::INTR) => continue,
                 Err(_) => return,
@@ -174,22 +172,22 @@ impl McpReader {
             if quit {
                 return;
             }
-            // Clients first: who has come meanwhile has no place in the list yet.
+            // Clients first: accepting one changes the list.
             for index in (0..self.clients.len())
                 .rev()
-                .filter(|index| others[index + 1])
+                .filter(|index| ready[index + 1])
             {
-                if !self.hear(index) {
+                if !self.read_client(index) {
                     self.disconnect(index);
                 }
             }
-            if others[0] {
-                self.welcome();
+            if ready[0] {
+                self.accept();
             }
         }
     }
 
-    /// Waits; returns whether to end, and who has something to say: the listener, then each client.
+    /// Waits; returns whether to end, and which descriptors are readable: the listener, then each client.
     fn ready(&self) -> Result<(bool, Vec<bool>), Errno> {
         let streams = self.clients.iter().map(|client| client.stream.as_fd());
         let fds = [self.quit.as_fd(), self.listener.as_fd()]
@@ -203,29 +201,29 @@ impl McpReader {
         Ok((ready.next().unwrap_or(true), ready.collect()))
     }
 
-    fn welcome(&mut self) {
+    fn accept(&mut self) {
         let Ok((stream, _)) = self.listener.accept() else {
             return;
         };
-        if self.clients.len() == MOST_CLIENTS {
+        if self.clients.len() == MAX_CLIENTS {
             return;
         }
-        let _ = stream.set_write_timeout(Some(PATIENCE));
+        let _ = stream.set_write_timeout(Some(WRITE_TIMEOUT));
         let Ok(reply_to) = stream.try_clone() else {
             return;
         };
-        self.met += 1;
+        self.clients_seen += 1;
         let reply_to = Arc::new(Mutex::new(reply_to));
         self.clients.push(McpClient {
-            number: self.met,
+            number: self.clients_seen,
             stream,
             reply_to,
             lines: LineBuffer::default(),
         });
     }
 
-    /// Hears what a client says; returns whether it will say more.
-    fn hear(&mut self, index: usize) -> bool {
+    /// Reads from a client; returns whether more can follow.
+    fn read_client(&mut self, index: usize) -> bool {
         let mut chunk = vec![0; CHUNK];
         let client = &mut self.clients[index];
         match client.stream.read(&mut chunk) {
@@ -248,57 +246,54 @@ impl McpReader {
             number, reply_to, ..
         } = &self.clients[index];
         match message {
-            McpMessage::Nothing => {}
-            McpMessage::Refused(answer) => say(reply_to, &answer),
+            McpMessage::Ignored => {}
+            McpMessage::Refused(answer) => send(reply_to, &answer),
             McpMessage::Request(McpRequest {
                 id,
                 method: McpMethod::Known(result),
-            }) => say(reply_to, &protocol::answer(&id, result)),
+            }) => send(reply_to, &protocol::answer(&id, result)),
             McpMessage::Cancelled(id) => {
-                self.forget(|client, asked| client == *number && *asked == id)
+                self.cancel(|client, requested| client == *number && *requested == id)
             }
             McpMessage::Request(request) => {
-                let mut waiting = lock(&self.shared);
-                if waiting.requests.len() == MOST_WAITING {
-                    return say(reply_to, &protocol::busy(&request.id));
+                let mut shared = lock(&self.shared);
+                if shared.requests.len() == MAX_QUEUED {
+                    return send(reply_to, &protocol::busy(&request.id));
                 }
-                waiting.requests.push_back(ArrivedCall {
+                shared.requests.push_back(QueuedRequest {
                     client: *number,
                     request,
                     reply_to: reply_to.clone(),
                 });
-                let _ = (&self.ring).write(&[0]);
+                let _ = (&self.queued).write(&[0]);
             }
         }
     }
 
     fn disconnect(&mut self, index: usize) {
         let client = self.clients.swap_remove(index);
-        self.forget(|number, _| number == client.number);
+        self.cancel(|number, _| number == client.number);
     }
 
-    /// Forgets requests that nobody waits for.
-    fn forget(&self, is_meant: impl Fn(u64, &Value) -> bool) {
-        let mut waiting = lock(&self.shared);
-        waiting
+    /// Cancels the requests that match.
+    fn cancel(&self, matches: impl Fn(u64, &Value) -> bool) {
+        let mut shared = lock(&self.shared);
+        shared
             .requests
-            .retain(|arrived| !is_meant(arrived.client, &arrived.request.id));
-        if waiting
-            .under_way
-            .take_if(|(client, id)| is_meant(*client, id))
-            .is_some()
-        {
-            let _ = (&self.cancel).write(&[0]);
+            .retain(|queued| !matches(queued.client, &queued.request.id));
+        let current = shared.current.take_if(|(client, id)| matches(*client, id));
+        if current.is_some() {
+            let _ = (&self.cancelled).write(&[0]);
         }
     }
 }
 
-/// Sends one line; a client that does not take it is on its way out.
-fn say(to: &Mutex<UnixStream>, value: &Value) {
+/// Sends one line. Errors are ignored: a client that does not read is closing.
+fn send(to: &Mutex<UnixStream>, value: &Value) {
     let _ = lock(to).write_all(format!("{value}\n").as_bytes());
 }
 
-/// Returns two ends of which neither blocks.
+/// Returns a non-blocking socket pair.
 fn pair() -> io::Result<(UnixStream, UnixStream)> {
     let (read, write) = UnixStream::pair()?;
     read.set_nonblocking(true)?;
@@ -306,8 +301,8 @@ fn pair() -> io::Result<(UnixStream, UnixStream)> {
     Ok((read, write))
 }
 
-fn empty(mut bell: &UnixStream) {
-    while bell.read(&mut [0; 64]).is_ok_and(|count| 0 < count) {}
+fn drain(mut stream: &UnixStream) {
+    while stream.read(&mut [0; 64]).is_ok_and(|count| 0 < count) {}
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -1,28 +1,29 @@
-//! The tool calls of an answer, put together from pieces whose labels differ from server to server.
+//! Assembles the tool calls of an answer from pieces that servers label differently.
 //!
-//! By the book a piece names its call by `index`, and the first one has the id. Some servers give every whole call the
-//! index 0 and an id of its own (Ollama), some repeat the id and give no index, some give neither.
+//! In the specification a piece names its call by `index`, and the first piece has the id. Some servers send every call
+//! whole, with index 0 and its own id (Ollama), some repeat the id and send no index, some send neither.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-use crate::llm::endpoint::{AnswerSize, refuse_intricate, tool_use};
+use crate::llm::assembly::{AnswerSize, AssemblyError, check_arguments, tool_use};
+use crate::llm::json::StringScanner;
 use crate::llm::message::ContentBlock;
 
-/// What a call under way takes in memory beside its arguments.
+/// The memory that an unfinished call takes beside its arguments.
 const CALL_OVERHEAD: usize = 256;
 
-/// The calls so far, in the order in which they began.
+/// The unfinished calls, in the order in which they began.
 #[derive(Debug, Default)]
 pub(super) struct CallDrafts {
     calls: Vec<CallDraft>,
     /// The newest call of each index and of each id.
     by_index: HashMap<u64, usize>,
     by_id: HashMap<String, usize>,
-    /// The call that the last piece belonged to.
+    /// The call of the last piece.
     last: usize,
-    /// The index of a further call that has none.
+    /// The index of the next call that comes without one.
     next_index: u64,
 }
 
@@ -48,18 +49,26 @@ impl CallDrafts {
         self.calls.is_empty()
     }
 
-    /// Takes the calls of a whole message: each entry is one.
-    pub fn take_whole(&mut self, entries: &Value, kept: &mut AnswerSize) -> Result<(), String> {
+    /// Takes the calls of a whole message, one for each entry.
+    pub fn take_whole(
+        &mut self,
+        entries: &Value,
+        size: &mut AnswerSize,
+    ) -> Result<(), AssemblyError> {
         for entry in entries.as_array().into_iter().flatten() {
             let piece = CallPiece::read(entry);
             let at = self.begin(&piece);
-            self.add(at, piece, kept)?;
+            self.add(at, piece, size)?;
         }
         Ok(())
     }
 
     /// Takes the pieces of calls in one event of a stream.
-    pub fn take_pieces(&mut self, entries: &Value, kept: &mut AnswerSize) -> Result<(), String> {
+    pub fn take_pieces(
+        &mut self,
+        entries: &Value,
+        size: &mut AnswerSize,
+    ) -> Result<(), AssemblyError> {
         for (position, entry) in entries.as_array().into_iter().flatten().enumerate() {
             let piece = CallPiece::read(entry);
             let at = match self.find(&piece, position) {
@@ -67,12 +76,12 @@ impl CallDrafts {
                 Some(at) => at,
                 None => self.begin(&piece),
             };
-            self.add(at, piece, kept)?;
+            self.add(at, piece, size)?;
         }
         Ok(())
     }
 
-    /// Returns the call that a piece belongs to, if that has begun.
+    /// Returns the unfinished call that a piece belongs to.
     fn find(&self, piece: &CallPiece<'_>, position: usize) -> Option<usize> {
         let of_id = || self.by_id.get(piece.id).copied();
         let at = match piece.index {
@@ -88,12 +97,12 @@ impl CallDrafts {
                 }
             }
             None if !piece.id.is_empty() => of_id(),
-            // Without any label a further entry of the same event is another call.
+            // Without a label, each further entry of one event is another call.
             None => Some(self.last).filter(|last| position == 0 && *last < self.calls.len()),
         }?;
-        // Nor is a whole call, with a name and without an id, a piece of the one before it.
+        // A piece with a name and arguments but no id is a new call, if the call before it is complete.
         let is_next = piece.id.is_empty() && !piece.name.is_empty() && !piece.arguments.is_empty();
-        (!(is_next && self.calls[at].shape.is_whole())).then_some(at)
+        (!(is_next && self.calls[at].shape.is_complete())).then_some(at)
     }
 
     fn begin(&mut self, piece: &CallPiece<'_>) -> usize {
@@ -111,31 +120,31 @@ impl CallDrafts {
         &mut self,
         at: usize,
         piece: CallPiece<'_>,
-        kept: &mut AnswerSize,
-    ) -> Result<(), String> {
+        size: &mut AnswerSize,
+    ) -> Result<(), AssemblyError> {
         self.last = at;
         let call = &mut self.calls[at];
         if call.name.is_empty() && call.id.is_empty() && call.arguments.is_empty() {
-            kept.add(CALL_OVERHEAD)?;
+            size.keep(CALL_OVERHEAD)?;
         }
         if call.id.is_empty() && !piece.id.is_empty() {
-            kept.add(2 * piece.id.len())?;
+            size.keep(2 * piece.id.len())?;
             call.id = piece.id.to_owned();
             self.by_id.insert(piece.id.to_owned(), at);
         }
         if call.name.is_empty() {
-            kept.add(piece.name.len())?;
+            size.keep(piece.name.len())?;
             call.name = piece.name.to_owned();
         }
-        kept.add_words(&piece.arguments)?;
+        size.keep_written(&piece.arguments)?;
         call.shape.extend(&piece.arguments);
         call.arguments.push_str(&piece.arguments);
         Ok(())
     }
 
-    /// Returns the calls as blocks, by their index, or refuses arguments that are too intricate.
-    pub fn finish(&mut self) -> Result<Vec<ContentBlock>, String> {
-        refuse_intricate(self.calls.iter().map(|call| call.arguments.as_str()))?;
+    /// Returns the calls as blocks, in the order of their index.
+    pub fn finish(&mut self) -> Result<Vec<ContentBlock>, AssemblyError> {
+        check_arguments(self.calls.iter().map(|call| call.arguments.as_str()))?;
         let mut calls = std::mem::take(self).calls;
         calls.sort_by_key(|call| call.index);
         Ok(calls
@@ -163,12 +172,12 @@ impl<'a> CallPiece<'a> {
 }
 
 impl CallDraft {
-    /// Whether a piece is this call once more: some servers end with it.
+    /// Whether a piece repeats this call: some servers send it whole at the end.
     fn is_repeated_by(&self, piece: &CallPiece<'_>) -> bool {
-        self.shape.is_whole() && !piece.id.is_empty() && piece.arguments == self.arguments
+        self.shape.is_complete() && !piece.id.is_empty() && piece.arguments == self.arguments
     }
 
-    /// Its result has to name the call, so one without an id gets one.
+    /// A call without an id gets one: its result has to name the call.
     fn finish(self, number: usize) -> ContentBlock {
         let id = if self.id.is_empty() {
             format!("call_{number}")
@@ -179,33 +188,32 @@ impl CallDraft {
     }
 }
 
-/// How far a JSON object has come, as its text arrives.
+/// Tracks whether the text of a JSON object is complete, as it arrives.
 #[derive(Debug, Default)]
 struct JsonShape {
     depth: usize,
-    in_text: bool,
-    escaped: bool,
+    strings: StringScanner,
     was_open: bool,
 }
 
 impl JsonShape {
     fn extend(&mut self, text: &str) {
         for byte in text.bytes() {
+            if !self.strings.is_outside(byte) {
+                continue;
+            }
             match byte {
-                _ if self.escaped => self.escaped = false,
-                b'\\' => self.escaped = self.in_text,
-                b'"' => self.in_text = !self.in_text,
-                b'{' | b'[' if !self.in_text => {
+                b'{' | b'[' => {
                     self.depth += 1;
                     self.was_open = true;
                 }
-                b'}' | b']' if !self.in_text => self.depth = self.depth.saturating_sub(1),
+                b'}' | b']' => self.depth = self.depth.saturating_sub(1),
                 _ => {}
             }
         }
     }
 
-    fn is_whole(&self) -> bool {
-        self.was_open && self.depth == 0 && !self.in_text
+    fn is_complete(&self) -> bool {
+        self.was_open && self.depth == 0 && !self.strings.in_string()
     }
 }

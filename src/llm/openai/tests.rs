@@ -1,4 +1,4 @@
-//! The Chat Completions dialect against real servers on loopback: what is sent, and every shape of what comes back.
+//! The Chat Completions API against servers on loopback: requests, and every form of response.
 
 use std::time::Duration;
 
@@ -7,14 +7,15 @@ use serde_json::{Value, json};
 
 use super::{NEW_LIMIT, OpenAi, OpenAiDraft, ServerFields};
 use crate::cancel::CancelToken;
+use crate::llm::assembly::AnswerAssembly;
 use crate::llm::client::ModelClient;
-use crate::llm::endpoint::{AnswerAssembly, Endpoint};
+use crate::llm::endpoint::Endpoint;
 use crate::llm::error::{LlmError, Spent};
 use crate::llm::message::{
     Answer, ContentBlock, Message, ModelRequest, Role, StopReason, TokenUsage, ToolOffer,
 };
-use crate::llm::secret::ApiKey;
 use crate::llm::test_server::{ScriptStep, TestServer};
+use crate::secrets::ApiKey;
 
 const SSE: &str = "200 OK\r\ncontent-type: text/event-stream\r\nx-request-id: req_7";
 const JSON: &str = "200 OK\r\ncontent-type: application/json; charset=utf-8";
@@ -144,7 +145,7 @@ fn a_whole_body_becomes_the_same_answer() {
 }
 
 #[test]
-fn other_servers_streams_are_understood() {
+fn streams_of_other_servers_are_understood() {
     // No finish_reason but at the end, empty content beside a call, a usage chunk with a choice.
     let stream = [
         json!({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}),
@@ -169,7 +170,7 @@ fn other_servers_streams_are_understood() {
 }
 
 #[test]
-fn calls_without_index_or_id_are_told_apart() {
+fn calls_without_index_or_id_are_separated() {
     let stream = [
         call(json!({"id": "a", "function": {"name": "one", "arguments": "{\"x\""}})),
         call(json!({"function": {"arguments": ":1}"}})),
@@ -219,7 +220,7 @@ fn calls(stream: &[Value]) -> Vec<String> {
 }
 
 #[test]
-fn calls_that_share_an_index_are_told_apart_by_their_ids() {
+fn calls_with_the_same_index_are_separated_by_their_ids() {
     let whole = |index: Value, id: &str, arguments: &str| {
         let function = json!({"name": "bash", "arguments": arguments});
         let mut call = json!({"index": index, "id": id, "type": "function", "function": function});
@@ -240,7 +241,7 @@ fn calls_that_share_an_index_are_told_apart_by_their_ids() {
     );
     let together = json!({"tool_calls": [whole(json!(0), "a", one), whole(json!(0), "b", two)]});
     assert_eq!(calls(&[delta(together)]), expected);
-    // Pieces that carry their id, with an index that says nothing, or with none.
+    // Pieces with their id, and with an index of 0 or none.
     for index in [json!(0), Value::Null] {
         let piece = |id: &str, arguments: &str| call(whole(index.clone(), id, arguments));
         let pieces = [
@@ -276,7 +277,7 @@ fn calls_that_share_an_index_are_told_apart_by_their_ids() {
         calls(&nameless),
         ["call_0 bash {\"x\":1}", "call_1 bash {\"x\":2}"]
     );
-    // The same call once more is no second one.
+    // A repeated call is not a second one.
     assert_eq!(
         calls(&[
             call(whole(json!(0), "a", one)),
@@ -326,7 +327,7 @@ fn content_may_be_a_list_of_parts() {
 }
 
 #[test]
-fn a_refused_field_is_left_out_from_then_on() {
+fn a_refused_field_is_omitted_from_then_on() {
     let refuse = |param: &str| {
         let body = json!({"error": {"message": format!("Unsupported parameter: '{param}'."), "param": param}});
         format!("HTTP/1.1 400 No\r\nconnection: close\r\n\r\n{body}")
@@ -410,7 +411,7 @@ fn a_field_that_was_not_sent_or_a_request_that_is_too_long_is_not_repeated() {
 }
 
 #[test]
-fn each_finish_reason_has_its_word() {
+fn each_finish_reason_is_mapped() {
     let check = |reason: Value, message: Value, expected| {
         let body = json!({"choices": [{"index": 0, "message": message, "finish_reason": reason}]})
             .to_string();
@@ -455,9 +456,9 @@ fn each_finish_reason_has_its_word() {
 }
 
 #[test]
-fn a_cut_stream_is_no_answer() {
+fn a_cut_stream_is_an_error() {
     let stream = tool_stream();
-    // Where no usage was shown, the body's two bytes are the input and what has come is the output, three bytes a token.
+    // Without reported usage, the two bytes of the body are the input and the text is the output, three bytes per token.
     for (kept, output) in [
         (1, None),
         (2, Some(3)),
@@ -499,7 +500,7 @@ fn an_error_in_the_stream_is_transient() {
 }
 
 #[test]
-fn arguments_that_are_no_object_are_kept_raw_and_not_sent_back() {
+fn arguments_that_are_not_an_object_are_kept_raw_and_not_sent_back() {
     let stream = [call(
         json!({"index": 0, "id": "a", "function": {"name": "bash", "arguments": "{\"x"}}),
     )];
@@ -562,7 +563,7 @@ fn the_request_has_its_headers_and_path() {
 }
 
 #[test]
-fn a_request_says_what_was_asked_and_no_more() {
+fn a_request_has_only_the_fields_that_are_set() {
     let expected = json!({"model": "gpt-x", "stream": true, "stream_options": {"include_usage": true}, "max_tokens": 100,
         "messages": [{"role": "system", "content": "You write."}, {"role": "user", "content": "Files.\nGo."}]});
     assert_eq!(encoded("http://localhost:8080/v1", &request()), expected);
@@ -595,7 +596,7 @@ fn a_request_says_what_was_asked_and_no_more() {
 }
 
 #[test]
-fn a_conversation_goes_back_in_order() {
+fn a_conversation_is_sent_in_order() {
     let opaque = ContentBlock::Opaque {
         value: json!({"type": "thinking"}),
     };

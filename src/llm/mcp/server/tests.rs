@@ -1,4 +1,4 @@
-//! A desk with real clients on its socket and a toolbox that counts.
+//! A server with real clients on its socket and tools that record their calls.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -11,7 +11,7 @@ use super::McpServer;
 use crate::llm::mcp::{ToolCall, ToolOutcome, Toolbox};
 use crate::llm::message::ToolOffer;
 
-/// `echo` says what it is given; `wait` waits until nobody wants it any more; `end` ends the run.
+/// `echo` returns its arguments; `wait` waits until it is cancelled; `end` ends the run.
 #[derive(Default)]
 struct Tools {
     calls: Vec<String>,
@@ -67,21 +67,21 @@ impl Client {
         Client(BufReader::new(stream))
     }
 
-    fn say(&mut self, text: &str) {
+    fn send(&mut self, text: &str) {
         self.0
             .get_mut()
             .write_all(format!("{text}\n").as_bytes())
             .unwrap();
     }
 
-    fn ask(&mut self, id: impl Into<Value>, method: &str, params: Value) {
+    fn request(&mut self, id: impl Into<Value>, method: &str, params: Value) {
         let id: Value = id.into();
-        self.say(
+        self.send(
             &json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string(),
         );
     }
 
-    fn hear(&mut self) -> Value {
+    fn receive(&mut self) -> Value {
         let mut line = String::new();
         self.0.read_line(&mut line).unwrap();
         serde_json::from_str(&line).unwrap()
@@ -89,7 +89,7 @@ impl Client {
 }
 
 fn server() -> (tempfile::TempDir, McpServer) {
-    // Longer than any address of a socket may be.
+    // Longer than a socket address can be.
     let folder = tempfile::Builder::new()
         .prefix(&"long-".repeat(30))
         .tempdir()
@@ -98,7 +98,7 @@ fn server() -> (tempfile::TempDir, McpServer) {
     (folder, server)
 }
 
-fn wait_for_the_bell(server: &McpServer) {
+fn wait_for_a_request(server: &McpServer) {
     poll(
         &mut [PollFd::from_borrowed_fd(
             server.readable_when_called(),
@@ -109,14 +109,14 @@ fn wait_for_the_bell(server: &McpServer) {
     .unwrap();
 }
 
-fn short_desk() -> (tempfile::TempDir, McpServer) {
+fn server_with_short_path() -> (tempfile::TempDir, McpServer) {
     let folder = tempfile::tempdir().unwrap();
     let server = McpServer::open(folder.path()).unwrap();
     (folder, server)
 }
 
 #[test]
-fn a_desk_opens_at_any_depth_and_leaves_nothing() {
+fn the_socket_may_have_a_long_path_and_is_removed() {
     let (folder, server) = server();
     assert!(server.path().exists());
     drop(server);
@@ -124,24 +124,24 @@ fn a_desk_opens_at_any_depth_and_leaves_nothing() {
 }
 
 #[test]
-fn calls_are_answered_in_their_order() {
-    let (_folder, mut server) = short_desk();
+fn calls_are_answered_in_order() {
+    let (_folder, mut server) = server_with_short_path();
     let (mut tools, mut client) = (Tools::default(), Client::new(&server));
-    client.ask("a", "initialize", json!({"protocolVersion": "2025-06-18"}));
-    assert_eq!(client.hear()["result"]["protocolVersion"], "2025-06-18");
-    client.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
-    client.ask(0, "tools/list", json!({}));
-    client.ask(
+    client.request("a", "initialize", json!({"protocolVersion": "2025-06-18"}));
+    assert_eq!(client.receive()["result"]["protocolVersion"], "2025-06-18");
+    client.send(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+    client.request(0, "tools/list", json!({}));
+    client.request(
         1,
         "tools/call",
         json!({"name": "echo", "arguments": {"x": 1}}),
     );
-    client.ask(2, "tools/call", json!({"name": "other"}));
+    client.request(2, "tools/call", json!({"name": "other"}));
     let mut answers = Vec::new();
     while answers.len() < 3 {
-        wait_for_the_bell(&server);
+        wait_for_a_request(&server);
         assert!(server.serve(&mut tools, 1));
-        answers.extend((0..tools.calls.len() + 1 - answers.len()).map(|_| client.hear()));
+        answers.extend((0..tools.calls.len() + 1 - answers.len()).map(|_| client.receive()));
     }
     assert_eq!(answers[0]["result"]["tools"][0]["name"], "echo");
     assert_eq!(answers[1]["result"]["content"][0]["text"], "{\"x\":1}");
@@ -159,10 +159,10 @@ fn calls_are_answered_in_their_order() {
 fn while_waiting(
     act: impl FnOnce(Client) -> Option<Client> + Send,
 ) -> (Vec<String>, Option<Client>, McpServer, tempfile::TempDir) {
-    let (folder, mut server) = short_desk();
+    let (folder, mut server) = server_with_short_path();
     let mut client = Client::new(&server);
-    client.ask(1, "tools/call", json!({"name": "wait"}));
-    wait_for_the_bell(&server);
+    client.request(1, "tools/call", json!({"name": "wait"}));
+    wait_for_a_request(&server);
     let (begun, theirs) = UnixStream::pair().unwrap();
     let mut tools = Tools {
         begun: Some(theirs),
@@ -180,19 +180,19 @@ fn while_waiting(
 }
 
 #[test]
-fn a_long_call_keeps_no_ping_waiting_and_can_be_cancelled() {
+fn a_ping_is_answered_during_a_long_call_which_can_be_cancelled() {
     let (calls, client, mut server, _folder) = while_waiting(|mut client| {
-        client.ask(9, "ping", json!({}));
-        assert_eq!(client.hear()["id"], 9);
-        client.ask(2, "tools/call", json!({"name": "echo"}));
-        client.ask(3, "tools/call", json!({"name": "echo"}));
-        client.say(
+        client.request(9, "ping", json!({}));
+        assert_eq!(client.receive()["id"], 9);
+        client.request(2, "tools/call", json!({"name": "echo"}));
+        client.request(3, "tools/call", json!({"name": "echo"}));
+        client.send(
             r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}"#,
         );
-        client.say(
+        client.send(
             r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":77}}"#,
         );
-        client.say(
+        client.send(
             r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#,
         );
         Some(client)
@@ -202,35 +202,35 @@ fn a_long_call_keeps_no_ping_waiting_and_can_be_cancelled() {
     let mut tools = Tools::default();
     server.serve(&mut tools, 1);
     assert_eq!(
-        client.hear()["id"],
+        client.receive()["id"],
         3,
         "neither the cancelled call nor the one that waited behind it is answered"
     );
 }
 
 #[test]
-fn a_client_that_is_gone_waits_for_nothing() {
+fn calls_of_a_client_that_is_gone_are_cancelled() {
     let (calls, _, mut server, _folder) = while_waiting(|mut client| {
-        client.ask(2, "tools/call", json!({"name": "echo"}));
+        client.request(2, "tools/call", json!({"name": "echo"}));
         None
     });
     assert_eq!(calls, ["wait"]);
     assert!(server.serve(&mut Tools::default(), 1));
     let mut client = Client::new(&server);
-    client.ask(1, "tools/call", json!({"name": "end"}));
-    wait_for_the_bell(&server);
+    client.request(1, "tools/call", json!({"name": "end"}));
+    wait_for_a_request(&server);
     assert!(!server.serve(&mut Tools::default(), 1));
 }
 
 #[test]
-fn nonsense_is_refused_and_the_next_line_is_heard() {
-    let (_folder, server) = short_desk();
+fn an_invalid_line_is_refused_and_the_next_one_is_read() {
+    let (_folder, server) = server_with_short_path();
     let mut client = Client::new(&server);
-    client.say("nonsense");
-    assert_eq!(client.hear()["error"]["code"], -32700);
-    client.say("");
-    client.ask("é", "nothing/of/the/kind", json!({}));
-    let answer = client.hear();
+    client.send("nonsense");
+    assert_eq!(client.receive()["error"]["code"], -32700);
+    client.send("");
+    client.request("é", "nothing/of/the/kind", json!({}));
+    let answer = client.receive();
     assert_eq!(
         (&answer["id"], &answer["error"]["code"]),
         (&json!("é"), &json!(-32601))
