@@ -6,15 +6,17 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FileType, fsync, renameat, unlinkat};
+use rustix::fs::{FileType, fsync};
 use rustix::io::Errno;
 
 use crate::error::Error;
-use crate::workspace::Workspace;
-use crate::workspace::entry::{Access, STAGE_PREFIX, enter, names, stage_name, unlock};
+use crate::workspace::entry::{
+    STAGE_PREFIX, list, names, open_folder, remove_file, remove_folder, rename, stage_name, unlock,
+};
+use crate::workspace::handle::Workspace;
+use crate::workspace::rules::{Access, SNAPSHOT};
 use crate::workspace::walk::DEPTH_LIMIT;
 
 /// How many levels of a tree are held open at once.
@@ -51,7 +53,7 @@ struct RemovalLevel {
 struct TreeRemoval<'a> {
     top: BorrowedFd<'a>,
     /// Folders that were moved to the top, by name.
-    moved: Vec<String>,
+    moved: Vec<OsString>,
     stuck: Vec<StuckEntry>,
 }
 
@@ -60,10 +62,10 @@ impl Workspace {
     ///
     /// Links are removed themselves; a link on the way means that nothing is there.
     pub fn remove(&self, path: &Path) -> Result<bool, Error> {
-        match self.parent_of(path, Access::Force) {
-            Ok((folder, name)) => self.remove_at(folder.as_fd(), name, path),
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(false),
-            Err(errno) => Err(self.failed("remove", path, errno)),
+        match self.parent_of(path, SNAPSHOT) {
+            Ok((folder, name)) => self.remove_at(folder.innermost(), name, path),
+            Err(error) if error.is_absent() => Ok(false),
+            Err(error) => Err(self.failed("remove", path, error)),
         }
     }
 
@@ -98,7 +100,7 @@ impl Workspace {
             if self.is_spared(&name, keep) || name.to_string_lossy().starts_with(STAGE_PREFIX) {
                 continue;
             }
-            let moved = || renameat(self.top(), &name, target, &name);
+            let moved = || rename((self.top(), &name), (target, &name));
             // A folder that cannot be written to cannot get another parent, either.
             let moved = moved().or_else(|errno| match errno {
                 Errno::ACCESS => unlock(self.top(), &name, 0o700).and_then(|()| moved()),
@@ -135,7 +137,7 @@ impl Workspace {
                 self.remove_at(handle.as_fd(), &next, &path)?;
                 continue;
             }
-            let inner = enter(handle.as_fd(), &next, Access::AsIs)
+            let inner = open_folder(handle.as_fd(), &next, Access::AsIs)
                 .and_then(|handle| Ok((folders(handle.as_fd(), name)?, handle)));
             match inner {
                 Ok((inner, handle)) if levels.len() < DEPTH_LIMIT => {
@@ -158,6 +160,11 @@ impl Workspace {
             }
         }
         Ok(())
+    }
+
+    /// Drops what was staged. What cannot be removed is swept at the next start.
+    pub(super) fn discard(&self, stage: &OsStr) {
+        let _ = self.remove_at(self.top(), stage, Path::new(stage));
     }
 
     /// Removes `name` from an open folder; `path` is what an error names.
@@ -194,7 +201,7 @@ impl Workspace {
             moved: Vec::new(),
             stuck: Vec::new(),
         };
-        match unlinkat(folder, name, AtFlags::empty()) {
+        match remove_file(folder, name) {
             Ok(()) => {}
             Err(Errno::NOENT) => return (false, Vec::new()),
             Err(Errno::ISDIR) => removal.take_down(folder, name, path),
@@ -204,7 +211,7 @@ impl Workspace {
             }),
         }
         while let Some(name) = removal.moved.pop() {
-            removal.take_down(removal.top, OsStr::new(&name), Path::new(&name));
+            removal.take_down(removal.top, &name, Path::new(&name));
         }
         (true, removal.stuck)
     }
@@ -213,14 +220,12 @@ impl Workspace {
 /// Returns the folders in a folder, and whatever has this name.
 fn folders(dir: BorrowedFd<'_>, wanted: &str) -> Result<Vec<OsString>, Errno> {
     let mut found = Vec::new();
-    for entry in Dir::read_from(dir)? {
-        let entry = entry?;
-        let name = OsStr::from_bytes(entry.file_name().to_bytes());
-        let may_be_folder = matches!(entry.file_type(), FileType::Directory | FileType::Unknown);
-        if name != "." && name != ".." && (may_be_folder || name == wanted) {
+    list(dir, |name, kind| {
+        if matches!(kind, FileType::Directory | FileType::Unknown) || name == wanted {
             found.push(name.to_owned());
         }
-    }
+        true
+    })?;
     Ok(found)
 }
 
@@ -234,7 +239,7 @@ impl TreeRemoval<'_> {
                 self.finish_level(&mut levels, base, path);
                 continue;
             };
-            match unlinkat(&level.handle, &child, AtFlags::empty()) {
+            match remove_file(level.handle.as_fd(), &child) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(Errno::ISDIR) if levels.len() < LEVELS_HELD => {
                     self.descend(&mut levels, base, child, path)
@@ -254,7 +259,7 @@ impl TreeRemoval<'_> {
         path: &Path,
     ) {
         let around = levels.last().map_or(base, |level| level.handle.as_fd());
-        let opened = enter(around, &name, Access::Force)
+        let opened = open_folder(around, &name, Access::Force)
             .and_then(|handle| Ok((names(handle.as_fd(), usize::MAX)?, handle)));
         match opened {
             Ok((left, handle)) => levels.push(RemovalLevel {
@@ -282,7 +287,7 @@ impl TreeRemoval<'_> {
             return;
         }
         let around = levels.last().map_or(base, |outer| outer.handle.as_fd());
-        match unlinkat(around, &level.name, AtFlags::REMOVEDIR) {
+        match remove_folder(around, &level.name) {
             Ok(()) | Err(Errno::NOENT) => {}
             // Somebody fills it, or the file system skipped names while others were removed.
             Err(Errno::NOTEMPTY | Errno::EXIST) if level.passes < MAX_PASSES => {
@@ -301,10 +306,11 @@ impl TreeRemoval<'_> {
     fn move_up(&mut self, levels: &mut [RemovalLevel], child: OsString, path: &Path) {
         let Some(level) = levels.last() else { return };
         let name = stage_name();
-        let moved = renameat(&level.handle, &child, self.top, &name).or_else(|errno| match errno {
-            // To move a folder one has to be allowed to write it: its `..` changes.
-            Errno::ACCESS => unlock(level.handle.as_fd(), &child, 0o700)
-                .and_then(|()| renameat(&level.handle, &child, self.top, &name)),
+        let handle = level.handle.as_fd();
+        let place = || rename((handle, &child), (self.top, &name));
+        let moved = place().or_else(|errno| match errno {
+            // Moving a folder needs write permission on it, since its `..` changes.
+            Errno::ACCESS => unlock(handle, &child, 0o700).and_then(|()| place()),
             _ => Err(errno),
         });
         match moved {

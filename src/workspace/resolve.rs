@@ -1,8 +1,8 @@
-//! Where a path of an answer leads, and whether the tree lets the answer be applied.
+//! Where a path leads, for every caller.
 //!
-//! Links are followed here and not in the kernel: every step is an open directory, `..` of a link goes back to the
-//! one before it, and what would go further is a violation. So a link that stays inside works as a folder, and the
-//! tree can be looked at as it will be once the deletions of the answer are done.
+//! Links are followed here and not in the kernel: every step is an open folder, `..` goes back to the one before it, and
+//! what would go further leads out. Folders that do not exist are noted and made later, so resolving changes nothing, and
+//! an answer can be resolved on the tree as it will be after its deletions.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -12,330 +12,309 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
-use crate::workspace::entry::{Access, enter, look, read_link};
-use crate::workspace::safe_path::{SafePath, Violation};
-use crate::workspace::{ChangeRefusal, FileChange, Workspace};
+use crate::workspace::entry::{EntryMeta, enter, make_folder, read_link, remove_file, stat_entry};
+use crate::workspace::path_error::PathError;
+use crate::workspace::rules::{Access, CallerRules, LinkRule, MissingFolders, MountRule};
 
-/// As many links as the kernel follows before it calls them a loop.
+/// As many links as the kernel follows before it reports a loop.
 const MAX_LINKS: usize = 40;
-/// Deeper places than any answer may name exist only behind links.
 const MAX_DEPTH: usize = 256;
+/// How often a place is cleared for a folder while another process keeps filling it.
+const FORCE_ATTEMPTS: u32 = 64;
 
-const LEADS_OUT: &str = "a link at its name or on its way leads out of the workspace";
-
-/// How the tree is looked at.
+/// Resolves paths below one open directory by the rules of one caller.
 #[derive(Debug)]
-pub(super) struct TreeView {
-    /// Places that will be gone.
-    deleted: HashSet<PathBuf>,
-    /// Places that will be files.
-    written: HashSet<PathBuf>,
-    access: Access,
+pub(super) struct Resolver<'a> {
+    top: BorrowedFd<'a>,
+    rules: CallerRules<'a>,
+    pub pending: PendingChanges,
 }
 
-impl TreeView {
-    /// The tree as it is.
-    pub fn of_now(access: Access) -> TreeView {
-        TreeView {
-            deleted: HashSet::new(),
-            written: HashSet::new(),
-            access,
-        }
-    }
-}
-
-/// A folder, there or still to be made, that a path leads to when all links are followed.
+/// Changes that are not made yet, by paths without links.
 #[derive(Debug, Default)]
-pub(super) struct ResolvedFolder {
+pub(super) struct PendingChanges {
+    pub deleted: HashSet<PathBuf>,
+    pub written: HashSet<PathBuf>,
+}
+
+/// A folder that a path leads to, as far as it exists.
+#[derive(Debug)]
+pub(super) struct ResolvedFolder<'a> {
+    top: BorrowedFd<'a>,
     /// Its path without links.
     pub real: PathBuf,
     /// How many components that path has.
     depth: usize,
     /// The handles of those that exist, outermost first.
-    folders: Vec<OwnedFd>,
+    handles: Vec<OwnedFd>,
 }
 
-impl ResolvedFolder {
-    /// Returns the handle of the folder, if all of it exists.
-    pub fn handle<'a>(&'a self, workspace: &'a Workspace) -> Option<BorrowedFd<'a>> {
-        (self.folders.len() == self.depth).then(|| self.innermost(workspace))
-    }
-
-    /// Returns the handle of the deepest folder that exists.
-    pub fn innermost<'a>(&'a self, workspace: &'a Workspace) -> BorrowedFd<'a> {
-        self.folders
-            .last()
-            .map_or(workspace.top.as_fd(), |folder| folder.as_fd())
-    }
-
-    /// Returns the names of the folders that are still to be made.
-    pub fn missing(&self) -> impl Iterator<Item = &OsStr> {
-        self.real.iter().skip(self.folders.len())
-    }
-
-    fn go_in(&mut self, name: &OsStr, folder: Option<OwnedFd>) {
-        self.real.push(name);
-        self.depth += 1;
-        self.folders.extend(folder);
-    }
-
-    /// Goes back to the folder around this one; false at the top.
-    fn go_out(&mut self) -> bool {
-        if self.depth == 0 {
-            return false;
-        }
-        self.real.pop();
-        self.depth -= 1;
-        self.folders.truncate(self.depth);
-        true
-    }
-}
-
-/// What stands at a name.
-enum ExistingEntry {
+/// What has a name in a folder.
+#[derive(Debug)]
+pub(super) enum ExistingEntry {
     Nothing,
     Folder,
-    /// With these permission bits.
-    File(u32),
+    File(EntryMeta),
     Link(PathBuf),
     Special,
     Mount,
 }
 
-impl Workspace {
-    /// Says whether the changes can be made, on the tree as it is after the deletions, and changes nothing.
-    ///
-    /// Folders that may not be looked into count as empty: applying opens them up, and looks again.
-    pub fn check(&self, changes: &[FileChange]) -> Result<(), ChangeRefusal> {
-        self.top();
-        let mut view = TreeView::of_now(Access::AsIs);
-        for change in changes {
-            if let FileChange::Delete { path } = change
-                && let Some(spot) = self.locate_for_delete(path, &view)?
+/// What going into a name led to.
+enum Step {
+    Folder(OwnedFd),
+    Missing,
+    Link(PathBuf),
+}
+
+impl<'a> Resolver<'a> {
+    pub fn new(top: BorrowedFd<'a>, rules: CallerRules<'a>) -> Resolver<'a> {
+        Resolver {
+            top,
+            rules,
+            pending: PendingChanges::default(),
+        }
+    }
+
+    /// Resolves a path of folders.
+    pub fn folder<'n>(
+        &self,
+        names: impl DoubleEndedIterator<Item = &'n OsStr>,
+    ) -> Result<ResolvedFolder<'a>, PathError> {
+        let mut walk = PathWalk::new(self.top, names);
+        while let Some(name) = walk.ahead.pop() {
+            self.step(&mut walk, &name)?;
+        }
+        Ok(walk.at)
+    }
+
+    /// Resolves a path whose last name may be anything; a link there is followed like the others. Returns the folder and
+    /// the name in it, or no name where the path leads to the folder itself.
+    pub fn entry<'n>(
+        &self,
+        names: impl DoubleEndedIterator<Item = &'n OsStr>,
+    ) -> Result<(ResolvedFolder<'a>, Option<OsString>), PathError> {
+        let mut walk = PathWalk::new(self.top, names);
+        while let Some(name) = walk.ahead.pop() {
+            if walk.ahead.is_empty()
+                && name != ".."
+                && !matches!(
+                    self.existing(&walk.at, &name)?,
+                    ExistingEntry::Folder | ExistingEntry::Link(_)
+                )
             {
-                view.deleted.insert(spot.real.join(path.file_name()));
+                return Ok((walk.at, Some(name)));
             }
+            self.step(&mut walk, &name)?;
         }
-        let writes = || {
-            changes.iter().filter_map(|c| {
-                if let FileChange::Write { path, .. } = c {
-                    Some(path)
-                } else {
-                    None
-                }
-            })
-        };
-        let mut written = HashSet::new();
-        for path in writes() {
-            let (spot, _) = self.locate_for_write(path, &view)?;
-            if !written.insert(spot.real.join(path.file_name())) {
-                return Err(ChangeRefusal::Conflict(format!(
-                    "`{path}` is written twice: a link leads to the same file"
-                )));
-            }
-        }
-        view.written = written;
-        writes().try_for_each(|path| self.locate_folder(path, &view).map(drop))
+        Ok((walk.at, None))
     }
 
-    /// Returns the folder in which `path` is to be written, and the mode of the file that it replaces.
-    pub(super) fn locate_for_write(
+    /// Returns what has this name in a folder.
+    pub fn existing(
         &self,
-        path: &SafePath,
-        view: &TreeView,
-    ) -> Result<(ResolvedFolder, Option<u32>), ChangeRefusal> {
-        let spot = self.locate_folder(path, view)?;
-        let old = match self.standing(&spot, OsStr::new(path.file_name()), view, path)? {
-            ExistingEntry::Nothing => None,
-            ExistingEntry::File(mode) => Some(mode),
-            ExistingEntry::Link(_) => {
-                // It is replaced, never followed; only whether it leads out is asked.
-                if let Err(refusal @ ChangeRefusal::Violation(_)) =
-                    self.locate(path, path.components(), view)
-                {
-                    return Err(refusal);
-                }
-                None
-            }
-            ExistingEntry::Folder => {
-                return Err(conflict(path, path.as_str(), "a folder", "a file"));
-            }
-            ExistingEntry::Special => return Err(special(path)),
-            ExistingEntry::Mount => return Err(mount(path)),
-        };
-        Ok((spot, old))
-    }
-
-    /// Returns the folder from which `path` is to be deleted, or nothing where there is no such folder.
-    pub(super) fn locate_for_delete(
-        &self,
-        path: &SafePath,
-        view: &TreeView,
-    ) -> Result<Option<ResolvedFolder>, ChangeRefusal> {
-        let spot = match self.locate_folder(path, view) {
-            Ok(spot) => spot,
-            Err(ChangeRefusal::Conflict(_)) => return Ok(None),
-            Err(refusal) => return Err(refusal),
-        };
-        match self.standing(&spot, OsStr::new(path.file_name()), view, path)? {
-            ExistingEntry::Mount => Err(mount(path)),
-            _ => Ok(Some(spot)),
-        }
-    }
-
-    fn locate_folder(
-        &self,
-        path: &SafePath,
-        view: &TreeView,
-    ) -> Result<ResolvedFolder, ChangeRefusal> {
-        self.locate(
-            path,
-            path.components()
-                .rev()
-                .skip(1)
-                .collect::<Vec<_>>()
-                .into_iter()
-                .rev(),
-            view,
-        )
-    }
-
-    /// Goes along `components`, links included; `path` is what an error names.
-    fn locate<'a>(
-        &self,
-        path: &SafePath,
-        components: impl DoubleEndedIterator<Item = &'a str>,
-        view: &TreeView,
-    ) -> Result<ResolvedFolder, ChangeRefusal> {
-        let mut spot = ResolvedFolder::default();
-        let mut ahead: Vec<OsString> = components.rev().map(OsString::from).collect();
-        let mut links = 0;
-        while let Some(name) = ahead.pop() {
-            if name == ".." {
-                if !spot.go_out() {
-                    return Err(Violation::new(path.as_str(), LEADS_OUT).into());
-                }
-                continue;
-            }
-            if let Some(target) = self.step(&mut spot, &name, view, path)? {
-                links += 1;
-                push_target(&mut ahead, &target, path)?;
-            }
-            if links > MAX_LINKS || spot.depth > MAX_DEPTH {
-                return Err(ChangeRefusal::Conflict(format!(
-                    "`{path}`: too many links or folders on its way"
-                )));
-            }
-        }
-        Ok(spot)
-    }
-
-    /// Goes into the folder `name`, or returns where the link of that name points.
-    fn step(
-        &self,
-        spot: &mut ResolvedFolder,
+        folder: &ResolvedFolder<'_>,
         name: &OsStr,
-        view: &TreeView,
-        path: &SafePath,
-    ) -> Result<Option<PathBuf>, ChangeRefusal> {
-        let folder = match self.standing(spot, name, view, path)? {
-            ExistingEntry::Link(target) => return Ok(Some(target)),
-            ExistingEntry::File(_) => {
-                let file = spot.real.join(name);
-                return Err(conflict(
-                    path,
-                    &file.to_string_lossy(),
-                    "a file",
-                    "a folder",
-                ));
-            }
-            ExistingEntry::Special => return Err(special(path)),
-            ExistingEntry::Mount => return Err(mount(path)),
-            ExistingEntry::Nothing => None,
-            ExistingEntry::Folder => match enter(spot.innermost(self), name, view.access) {
-                Err(Errno::ACCESS) if view.access == Access::AsIs => None,
-                entered => Some(
-                    entered.map_err(|errno| self.failed("open", &spot.real.join(name), errno))?,
-                ),
-            },
-        };
-        spot.go_in(name, folder);
-        Ok(None)
-    }
-
-    fn standing(
-        &self,
-        spot: &ResolvedFolder,
-        name: &OsStr,
-        view: &TreeView,
-        path: &SafePath,
-    ) -> Result<ExistingEntry, ChangeRefusal> {
-        let real = spot.real.join(name);
-        if view.written.contains(&real) {
-            return Ok(ExistingEntry::File(0));
-        }
-        let Some(folder) = spot.handle(self).filter(|_| !view.deleted.contains(&real)) else {
+    ) -> Result<ExistingEntry, PathError> {
+        let Some(dir) = folder
+            .handle()
+            .filter(|_| !is_in(&self.pending.deleted, folder, name))
+        else {
             return Ok(ExistingEntry::Nothing);
         };
-        let failed =
-            |errno| ChangeRefusal::from(self.failed("look at", Path::new(path.as_str()), errno));
-        let meta = match look(folder, name) {
+        let meta = match stat_entry(dir, name) {
             Ok(Some(meta)) => meta,
             Ok(None) => return Ok(ExistingEntry::Nothing),
-            Err(Errno::ACCESS) if view.access == Access::AsIs => return Ok(ExistingEntry::Nothing),
-            Err(errno) => return Err(failed(errno)),
+            Err(Errno::ACCESS) if self.rules.access == Access::HiddenIsAbsent => {
+                return Ok(ExistingEntry::Nothing);
+            }
+            Err(errno) => return Err(errno.into()),
         };
         Ok(match meta.kind {
-            _ if meta.is_mount => ExistingEntry::Mount,
+            _ if meta.is_mount && self.rules.mounts == MountRule::Refuse => ExistingEntry::Mount,
             FileType::Directory => ExistingEntry::Folder,
-            FileType::RegularFile => ExistingEntry::File(meta.mode),
-            // A link that is none any more was swapped at this moment.
+            FileType::RegularFile => ExistingEntry::File(meta),
+            // A failure means that it was swapped just now.
             FileType::Symlink => {
-                ExistingEntry::Link(read_link(folder, name).map_err(|_| failed(Errno::LOOP))?)
+                ExistingEntry::Link(read_link(dir, name).map_err(|_| Errno::LOOP)?)
             }
             _ => ExistingEntry::Special,
         })
     }
-}
 
-/// Puts the way of a link before what is ahead.
-fn push_target(
-    ahead: &mut Vec<OsString>,
-    target: &Path,
-    path: &SafePath,
-) -> Result<(), ChangeRefusal> {
-    for component in target.components().rev() {
-        match component {
-            Component::Normal(name) => ahead.push(name.to_owned()),
-            Component::ParentDir => ahead.push("..".into()),
-            Component::CurDir => {}
-            Component::RootDir | Component::Prefix(_) => {
-                return Err(Violation::new(path.as_str(), LEADS_OUT).into());
+    /// Makes the folders that do not exist yet, and returns the innermost.
+    pub fn make_missing(&self, folder: &ResolvedFolder<'_>) -> Result<OwnedFd, Errno> {
+        let mut handle = folder
+            .innermost()
+            .try_clone_to_owned()
+            .map_err(|_| Errno::MFILE)?;
+        for name in folder.missing() {
+            handle = self.make_folder(handle.as_fd(), name)?;
+        }
+        Ok(handle)
+    }
+
+    fn make_folder(&self, dir: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+        let enter_it = || enter(dir, name, self.rules.access, MountRule::Refuse);
+        if self.rules.links != LinkRule::Replace {
+            return make_folder(dir, name, 0o777).and_then(|()| enter_it());
+        }
+        for _ in 0..FORCE_ATTEMPTS {
+            match enter_it() {
+                Err(Errno::NOENT) => make_folder(dir, name, 0o777)?,
+                Err(Errno::NOTDIR | Errno::LOOP) => match remove_file(dir, name) {
+                    // Gone, or a folder by now: the next attempt shows.
+                    Ok(()) | Err(Errno::NOENT | Errno::ISDIR) => {}
+                    Err(errno) => return Err(errno),
+                },
+                other => return other,
             }
         }
+        Err(Errno::BUSY)
     }
-    Ok(())
+
+    fn step(&self, walk: &mut PathWalk<'a>, name: &OsStr) -> Result<(), PathError> {
+        if name == ".." {
+            return walk.at.go_out();
+        }
+        match self.go_in(&walk.at, name)? {
+            Step::Folder(handle) => walk.at.go_in(name, Some(handle)),
+            Step::Missing if self.rules.missing_folders == MissingFolders::Make => {
+                walk.at.go_in(name, None)
+            }
+            Step::Missing => return Err(PathError::Missing),
+            Step::Link(target) => walk.follow(&target, self.rules.absolute_links)?,
+        }
+        match walk.at.depth > MAX_DEPTH {
+            true => Err(PathError::TooDeep),
+            false => Ok(()),
+        }
+    }
+
+    /// Opens the folder `name`. What it is is asked only if it is not a folder, so nothing can be swapped in between.
+    fn go_in(&self, folder: &ResolvedFolder<'_>, name: &OsStr) -> Result<Step, PathError> {
+        if is_in(&self.pending.written, folder, name) {
+            return Err(PathError::NotAFolder(folder.real.join(name)));
+        }
+        let Some(dir) = folder
+            .handle()
+            .filter(|_| !is_in(&self.pending.deleted, folder, name))
+        else {
+            return Ok(Step::Missing);
+        };
+        let CallerRules { access, mounts, .. } = self.rules;
+        match enter(dir, name, access, mounts) {
+            Ok(handle) => Ok(Step::Folder(handle)),
+            Err(Errno::NOENT) => Ok(Step::Missing),
+            Err(Errno::ACCESS) if access == Access::HiddenIsAbsent => Ok(Step::Missing),
+            Err(errno @ (Errno::NOTDIR | Errno::LOOP)) => self.not_a_folder(folder, name, errno),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn not_a_folder(
+        &self,
+        folder: &ResolvedFolder<'_>,
+        name: &OsStr,
+        errno: Errno,
+    ) -> Result<Step, PathError> {
+        match self.rules.links {
+            LinkRule::Replace => return Ok(Step::Missing),
+            LinkRule::Refuse => return Err(PathError::NotAFolder(folder.real.join(name))),
+            LinkRule::Follow => {}
+        }
+        match self.existing(folder, name)? {
+            ExistingEntry::Nothing => Ok(Step::Missing),
+            ExistingEntry::Link(target) => Ok(Step::Link(target)),
+            ExistingEntry::File(_) => Err(PathError::NotAFolder(folder.real.join(name))),
+            ExistingEntry::Special => Err(PathError::Special),
+            ExistingEntry::Mount => Err(PathError::Mounted),
+            // It was swapped just now.
+            ExistingEntry::Folder => Err(errno.into()),
+        }
+    }
 }
 
-fn conflict(path: &SafePath, place: &str, is: &str, wanted: &str) -> ChangeRefusal {
-    ChangeRefusal::Conflict(format!(
-        "`{path}` cannot be written: `{place}` is {is} and would have to be {wanted}; delete it in the same answer or \
-         choose another name"
-    ))
+impl<'a> ResolvedFolder<'a> {
+    /// The handle of the folder, if all of it exists.
+    pub fn handle(&self) -> Option<BorrowedFd<'_>> {
+        (self.handles.len() == self.depth).then(|| self.innermost())
+    }
+
+    /// The handle of the deepest folder that exists.
+    pub fn innermost(&self) -> BorrowedFd<'_> {
+        self.handles.last().map_or(self.top, AsFd::as_fd)
+    }
+
+    /// The names of the folders that are still to be made.
+    pub fn missing(&self) -> impl Iterator<Item = &OsStr> {
+        self.real.iter().skip(self.handles.len())
+    }
+
+    fn go_in(&mut self, name: &OsStr, handle: Option<OwnedFd>) {
+        self.real.push(name);
+        self.depth += 1;
+        self.handles.extend(handle);
+    }
+
+    fn go_out(&mut self) -> Result<(), PathError> {
+        self.depth = self.depth.checked_sub(1).ok_or(PathError::LeadsOut)?;
+        self.real.pop();
+        self.handles.truncate(self.depth);
+        Ok(())
+    }
 }
 
-fn special(path: &SafePath) -> ChangeRefusal {
-    Violation::new(
-        path.as_str(),
-        "a pipe, socket or device stands there, and those are never written to",
-    )
-    .into()
+/// A path that is being resolved.
+struct PathWalk<'a> {
+    at: ResolvedFolder<'a>,
+    /// The names that are left, the next one last.
+    ahead: Vec<OsString>,
+    links: usize,
 }
 
-fn mount(path: &SafePath) -> ChangeRefusal {
-    Violation::new(
-        path.as_str(),
-        "another file system is mounted there, and mounts are never entered",
-    )
-    .into()
+impl<'a> PathWalk<'a> {
+    fn new<'n>(
+        top: BorrowedFd<'a>,
+        names: impl DoubleEndedIterator<Item = &'n OsStr>,
+    ) -> PathWalk<'a> {
+        PathWalk {
+            at: ResolvedFolder {
+                top,
+                real: PathBuf::new(),
+                depth: 0,
+                handles: Vec::new(),
+            },
+            ahead: names.rev().map(OsStr::to_owned).collect(),
+            links: 0,
+        }
+    }
+
+    /// Puts the target of a link before the names that are left.
+    fn follow(&mut self, target: &Path, absolute_links: &[PathBuf]) -> Result<(), PathError> {
+        self.links += 1;
+        if self.links > MAX_LINKS {
+            return Err(PathError::TooManyLinks);
+        }
+        let mut below = target;
+        if target.is_absolute() {
+            let inside = |prefix: &PathBuf| target.strip_prefix(prefix).ok();
+            below = absolute_links
+                .iter()
+                .find_map(inside)
+                .ok_or(PathError::LeadsOut)?;
+            while self.at.go_out().is_ok() {}
+        }
+        let names = below
+            .components()
+            .filter(|part| *part != Component::CurDir)
+            .rev();
+        self.ahead
+            .extend(names.map(|part| part.as_os_str().to_owned()));
+        Ok(())
+    }
+}
+
+fn is_in(changes: &HashSet<PathBuf>, folder: &ResolvedFolder<'_>, name: &OsStr) -> bool {
+    !changes.is_empty() && changes.contains(&folder.real.join(name))
 }

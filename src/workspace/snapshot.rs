@@ -14,9 +14,11 @@ use tempfile::TempDir;
 
 use crate::error::Error;
 use crate::state::store::COPIES;
-use crate::workspace::{
-    Access, DEPTH_LIMIT, EntryKind, EntryMeta, WalkReach, WalkStep, Workspace, WorkspaceEntry,
-};
+use crate::workspace::entry::EntryMeta;
+use crate::workspace::handle::Workspace;
+use crate::workspace::path_error::PathError;
+use crate::workspace::rules::{Access, SNAPSHOT};
+use crate::workspace::walk::{DEPTH_LIMIT, EntryKind, WalkReach, WalkStep, WorkspaceEntry};
 
 /// Everything within reach, and nothing hides behind its mode.
 const ALL: WalkReach = WalkReach {
@@ -130,17 +132,17 @@ fn remember(
     if !matches!(entry.kind, EntryKind::File { .. }) {
         return Ok(Some(entry.clone()));
     }
-    let (mut file, meta) = match workspace.open_file(&entry.path, Access::Force) {
+    let (mut file, meta) = match workspace.open_file(&entry.path, SNAPSHOT) {
         Ok(opened) => opened,
-        Err(Errno::NOENT) => return Ok(None),
+        Err(PathError::Missing) => return Ok(None),
         // Somebody else's: it can be recognised, and not be brought back.
-        Err(Errno::ACCESS) => {
+        Err(PathError::System(Errno::ACCESS)) => {
             return Ok(Some(WorkspaceEntry {
                 kind: EntryKind::Special,
                 ..entry.clone()
             }));
         }
-        Err(errno) => return Err(workspace.failed("read", &entry.path, errno)),
+        Err(error) => return Err(workspace.failed("read", &entry.path, error)),
     };
     File::create_new(copy)
         .and_then(|mut to| io::copy(&mut file, &mut to))
@@ -195,7 +197,9 @@ fn settle_folder(workspace: &Workspace, entry: &WorkspaceEntry) -> Result<(), Er
     let EntryKind::Dir { mode } = entry.kind else {
         return Ok(());
     };
-    let now = workspace.look_at(&entry.path)?.filter(|now| !now.is_mount);
+    let now = workspace
+        .stat_path(&entry.path)?
+        .filter(|now| !now.is_mount);
     if now.is_some_and(|now| now.mode & 0o777 != mode & 0o777) {
         workspace.make_dir(&entry.path, mode)?;
     }

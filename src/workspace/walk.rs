@@ -11,16 +11,14 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use crate::error::Error;
-use crate::workspace::Workspace;
-use crate::workspace::entry::{Access, EntryMeta, enter, look, names, read_link};
+use crate::workspace::entry::{EntryMeta, FileTime, names, open_folder, read_link, stat_entry};
+use crate::workspace::handle::Workspace;
+use crate::workspace::rules::Access;
 
 /// Entries deeper than this many levels are not visited.
 pub(in crate::workspace) const DEPTH_LIMIT: usize = 256;
 /// After this many entries a walk ends.
 const ENTRY_LIMIT: usize = 200_000;
-
-/// A point in time: seconds and nanoseconds since 1970.
-pub type FileTime = (i64, u32);
 
 /// Something in the workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,6 +117,24 @@ impl Workspace {
         .map(drop)
     }
 
+    /// Whether the workspace holds anything but folders, beside regular files of these names at its top. A folder without
+    /// read permission counts as something.
+    pub fn has_files_but(&self, spared: &[&str]) -> Result<bool, Error> {
+        let mut has_files = false;
+        let walked = self.walk(&mut |entry| {
+            let is_spared = entry.path.components().count() == 1
+                && self.is_spared(entry.path.as_os_str(), spared);
+            has_files |= !is_spared
+                && !matches!(entry.kind, EntryKind::Dir { mode } if mode & 0o500 == 0o500);
+            if has_files {
+                WalkStep::Stop
+            } else {
+                WalkStep::On
+            }
+        })?;
+        Ok(has_files || walked == WalkEnd::Cut)
+    }
+
     pub(in crate::workspace) fn walk_far(
         &self,
         reach: WalkReach,
@@ -179,7 +195,7 @@ fn descend(
     reach: WalkReach,
     room: usize,
 ) -> Result<Option<WalkLevel>, Errno> {
-    match enter(around.handle.as_fd(), name, reach.access)
+    match open_folder(around.handle.as_fd(), name, reach.access)
         .and_then(|handle| level(handle, path, room))
     {
         Ok(level) => Ok(Some(level)),
@@ -190,7 +206,7 @@ fn descend(
 
 /// Looks at one name; nothing, if it is gone or may not be looked at.
 fn entry(level: &WalkLevel, name: &OsStr, path: &Path) -> Result<Option<WorkspaceEntry>, Errno> {
-    let meta = match look(level.handle.as_fd(), name) {
+    let meta = match stat_entry(level.handle.as_fd(), name) {
         Ok(Some(meta)) => meta,
         Ok(None) | Err(Errno::ACCESS) => return Ok(None),
         Err(errno) => return Err(errno),

@@ -1,8 +1,8 @@
-//! The language of the editor: one line, and for `edit` and `create` the content on the lines after it.
-//!
-//! Reading a command touches no file; an error is a sentence that says what was expected.
+//! The editor's commands: one line, and for `edit` and `create` the content on the lines after it.
 
-/// A command as it was written.
+use super::error::EditorError;
+
+/// A parsed command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum EditorCommand<'a> {
     View {
@@ -11,7 +11,7 @@ pub(super) enum EditorCommand<'a> {
         end: &'a str,
         label: Option<&'a str>,
     },
-    /// Lines are counted from 1, `last` included.
+    /// Lines are 1-based, `last` is included.
     Edit {
         path: String,
         first: usize,
@@ -39,37 +39,31 @@ const CLOSE: &str = "close <view_id>";
 const NEXT_MATCH: &str = "next_match <view_id>";
 const PREV_MATCH: &str = "prev_match <view_id>";
 
-/// Reads a command; the error says what was expected.
-pub(super) fn parse(text: &str) -> Result<EditorCommand<'_>, String> {
+/// Parses a command; the error says what was expected.
+pub(super) fn parse(text: &str) -> Result<EditorCommand<'_>, EditorError> {
     let text = text.trim_start();
     let (line, content) = text.split_once('\n').unwrap_or((text, ""));
     let mut rest = LineRest(line.trim_end());
     let verb = rest.bare_word();
     let command = match verb {
-        "view" => view(&mut rest).map_err(|wrong| usage(&wrong, VIEW)),
-        "edit" => return edit(&mut rest, content).map_err(|wrong| usage(&wrong, EDIT)),
-        "create" => return create(&mut rest, content).map_err(|wrong| usage(&wrong, CREATE)),
-        "search" => search(&mut rest).map_err(|wrong| usage(&wrong, SEARCH)),
-        "close" => view_id(&mut rest)
-            .map(EditorCommand::Close)
-            .map_err(|wrong| usage(&wrong, CLOSE)),
-        "next_match" => view_id(&mut rest)
-            .map(EditorCommand::NextMatch)
-            .map_err(|wrong| usage(&wrong, NEXT_MATCH)),
-        "prev_match" => view_id(&mut rest)
-            .map(EditorCommand::PrevMatch)
-            .map_err(|wrong| usage(&wrong, PREV_MATCH)),
+        "view" => view(&mut rest).map_err(|error| usage(error, VIEW)),
+        "edit" => return edit(&mut rest, content).map_err(|error| usage(error, EDIT)),
+        "create" => return create(&mut rest, content).map_err(|error| usage(error, CREATE)),
+        "search" => search(&mut rest).map_err(|error| usage(error, SEARCH)),
+        "close" => view_id(&mut rest, CLOSE).map(EditorCommand::Close),
+        "next_match" => view_id(&mut rest, NEXT_MATCH).map(EditorCommand::NextMatch),
+        "prev_match" => view_id(&mut rest, PREV_MATCH).map(EditorCommand::PrevMatch),
         _ => Err(unknown(verb)),
     }?;
     match content.trim() {
         "" => Ok(command),
-        _ => Err(format!(
+        _ => invalid(format!(
             "`{verb}` takes one line; send one command at a time"
         )),
     }
 }
 
-/// What of a line is still to be read.
+/// The unparsed rest of a line.
 struct LineRest<'a>(&'a str);
 
 impl<'a> LineRest<'a> {
@@ -82,7 +76,7 @@ impl<'a> LineRest<'a> {
         self.0.is_empty()
     }
 
-    /// Takes what comes before the next blank.
+    /// Takes everything before the next blank.
     fn bare_word(&mut self) -> &'a str {
         self.skip_blanks();
         let (word, rest) = self
@@ -92,26 +86,25 @@ impl<'a> LineRest<'a> {
         word
     }
 
-    /// Takes a word, or what is in double quotes.
-    fn word(&mut self, what: &str) -> Result<String, String> {
+    /// Takes a word, or a text in double quotes.
+    fn word(&mut self, what: &str) -> Result<String, EditorError> {
         self.skip_blanks();
         let word = if self.0.starts_with('"') {
             self.quoted(what)?
         } else {
             self.bare_word().to_owned()
         };
-        if word.is_empty() {
-            Err(format!("the {what} is missing"))
-        } else {
-            Ok(word)
+        match word.is_empty() {
+            true => invalid(format!("the {what} is missing")),
+            false => Ok(word),
         }
     }
 
-    /// Takes what is in double quotes, in which `\"` is a quote and every other backslash is itself.
-    fn quoted(&mut self, what: &str) -> Result<String, String> {
+    /// Takes a text in double quotes, in which `\"` is a quote and every other backslash is literal.
+    fn quoted(&mut self, what: &str) -> Result<String, EditorError> {
         let inside = self
             .delimited('"')
-            .ok_or_else(|| format!("the quote of the {what} is not closed"))?;
+            .ok_or_else(|| EditorError(format!("the quote of the {what} is not closed")))?;
         let (mut taken, mut characters) = (String::with_capacity(inside.len()), inside.chars());
         while let Some(character) = characters.next() {
             match (character, characters.as_str().chars().next()) {
@@ -126,21 +119,21 @@ impl<'a> LineRest<'a> {
         self.end_of(what).map(|()| taken)
     }
 
-    /// Takes what is between slashes, as it stands.
-    fn pattern(&mut self, what: &str) -> Result<&'a str, String> {
+    /// Takes the text between slashes, unchanged.
+    fn pattern(&mut self, what: &str) -> Result<&'a str, EditorError> {
         self.skip_blanks();
         if !self.0.starts_with('/') {
-            return Err(format!("the {what} is missing: it stands between slashes"));
+            return invalid(format!("the {what} is missing: it stands between slashes"));
         }
         let inside = self
             .delimited('/')
-            .ok_or_else(|| format!("the {what} has no closing slash"))?;
+            .ok_or_else(|| EditorError(format!("the {what} has no closing slash")))?;
         self.end_of(what)
             .map(|()| inside)
-            .map_err(|wrong| format!("{wrong} (a slash inside a pattern is `\\/`)"))
+            .map_err(|error| EditorError(format!("{error} (a slash inside a pattern is `\\/`)")))
     }
 
-    /// Takes what is between two of these; behind a backslash it does not count.
+    /// Takes the text between two unescaped marks.
     fn delimited(&mut self, mark: char) -> Option<&'a str> {
         let inside = self.0.strip_prefix(mark)?;
         let mut is_escaped = false;
@@ -153,24 +146,23 @@ impl<'a> LineRest<'a> {
         Some(&inside[..end])
     }
 
-    fn end_of(&self, what: &str) -> Result<(), String> {
+    fn end_of(&self, what: &str) -> Result<(), EditorError> {
         match self.0.chars().next() {
             None => Ok(()),
             Some(next) if next.is_whitespace() => Ok(()),
-            Some(_) => Err(format!("a blank has to follow the {what}")),
+            Some(_) => invalid(format!("a blank has to follow the {what}")),
         }
     }
 
-    fn nothing_more(&mut self) -> Result<(), String> {
-        if self.is_over() {
-            Ok(())
-        } else {
-            Err(format!("nothing was expected at `{}`", self.0))
+    fn nothing_more(&mut self) -> Result<(), EditorError> {
+        match self.is_over() {
+            true => Ok(()),
+            false => invalid(format!("nothing was expected at `{}`", self.0)),
         }
     }
 }
 
-fn view<'a>(rest: &mut LineRest<'a>) -> Result<EditorCommand<'a>, String> {
+fn view<'a>(rest: &mut LineRest<'a>) -> Result<EditorCommand<'a>, EditorError> {
     let path = rest.word("filepath")?;
     let start = rest.pattern("start pattern")?;
     rest.skip_blanks();
@@ -195,7 +187,7 @@ fn view<'a>(rest: &mut LineRest<'a>) -> Result<EditorCommand<'a>, String> {
     })
 }
 
-fn edit<'a>(rest: &mut LineRest<'a>, content: &'a str) -> Result<EditorCommand<'a>, String> {
+fn edit<'a>(rest: &mut LineRest<'a>, content: &'a str) -> Result<EditorCommand<'a>, EditorError> {
     let path = rest.word("filepath")?;
     let range = rest.word("range of lines")?;
     rest.nothing_more()?;
@@ -207,22 +199,22 @@ fn edit<'a>(rest: &mut LineRest<'a>, content: &'a str) -> Result<EditorCommand<'
             last,
             content,
         }),
-        _ => Err(format!(
-            "`{range}` is no range of lines; they are counted from 1 and both ends belong to it"
+        _ => invalid(format!(
+            "invalid line range `{range}`: expected FIRST-LAST, 1-based and inclusive"
         )),
     }
 }
 
-fn create<'a>(rest: &mut LineRest<'a>, content: &'a str) -> Result<EditorCommand<'a>, String> {
+fn create<'a>(rest: &mut LineRest<'a>, content: &'a str) -> Result<EditorCommand<'a>, EditorError> {
     let path = rest.word("filepath")?;
     rest.nothing_more()?;
     Ok(EditorCommand::Create { path, content })
 }
 
-fn search<'a>(rest: &mut LineRest<'a>) -> Result<EditorCommand<'a>, String> {
+fn search<'a>(rest: &mut LineRest<'a>) -> Result<EditorCommand<'a>, EditorError> {
     rest.skip_blanks();
     if !rest.0.starts_with('"') {
-        return Err("the pattern is missing: it stands in double quotes".to_owned());
+        return invalid("the pattern is missing: it stands in double quotes".to_owned());
     }
     let pattern = rest.quoted("pattern")?;
     let glob = if rest.is_over() {
@@ -234,19 +226,23 @@ fn search<'a>(rest: &mut LineRest<'a>) -> Result<EditorCommand<'a>, String> {
     Ok(EditorCommand::Search { pattern, glob })
 }
 
-fn view_id(rest: &mut LineRest<'_>) -> Result<u64, String> {
-    let word = rest.word("view id")?;
-    rest.nothing_more()?;
+/// Takes the view id that a command has as its only argument.
+fn view_id(rest: &mut LineRest<'_>, command: &str) -> Result<u64, EditorError> {
+    let word = rest
+        .word("view id")
+        .and_then(|word| rest.nothing_more().map(|()| word))
+        .map_err(|error| usage(error, command))?;
     let digits = word
         .strip_prefix('[')
         .and_then(|word| word.strip_suffix(']'))
         .unwrap_or(&word);
-    number(digits)
-        .map(|id| id as u64)
-        .ok_or_else(|| format!("`{word}` is no view id"))
+    number(digits).map(|id| id as u64).ok_or_else(|| {
+        let text = format!("invalid view id `{word}`: expected a number");
+        usage(EditorError(text), command)
+    })
 }
 
-/// Reads digits and nothing else.
+/// Parses digits and nothing else.
 fn number(digits: &str) -> Option<usize> {
     digits
         .bytes()
@@ -254,16 +250,20 @@ fn number(digits: &str) -> Option<usize> {
         .then(|| digits.parse().ok())?
 }
 
-fn usage(wrong: &str, usage: &str) -> String {
-    format!("{wrong}\nUsage: {usage}")
+fn invalid<T>(text: String) -> Result<T, EditorError> {
+    Err(EditorError(text))
 }
 
-fn unknown(verb: &str) -> String {
+fn usage(error: EditorError, usage: &str) -> EditorError {
+    EditorError(format!("{error}\nUsage: {usage}"))
+}
+
+fn unknown(verb: &str) -> EditorError {
     let all = [VIEW, EDIT, SEARCH, CREATE, CLOSE, NEXT_MATCH, PREV_MATCH].join("\n");
-    match verb {
+    EditorError(match verb {
         "" => format!("The command is empty. Commands:\n{all}"),
         _ => format!("Unknown command: {verb}. Commands:\n{all}"),
-    }
+    })
 }
 
 #[cfg(test)]
@@ -277,7 +277,7 @@ mod tests {
         start: &'a str,
         end: &'a str,
         label: Option<&'a str>,
-    ) -> Result<EditorCommand<'a>, String> {
+    ) -> Result<EditorCommand<'a>, EditorError> {
         Ok(EditorCommand::View {
             path: path.to_owned(),
             start,
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_has_two_patterns_and_maybe_a_label() {
+    fn a_view_has_two_patterns_and_an_optional_label() {
         assert_eq!(parse("view f /a/ /b/"), viewed("f", "a", "b", None));
         assert_eq!(parse("  view f /a/ to /b/\n"), viewed("f", "a", "b", None));
         assert_eq!(
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn content_is_what_comes_after_the_first_line() {
+    fn content_begins_after_the_first_line() {
         let edit = |first, last, content| {
             Ok(EditorCommand::Edit {
                 path: "f".to_owned(),
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_has_a_quoted_pattern_and_maybe_a_glob() {
+    fn a_search_has_a_quoted_pattern_and_an_optional_glob() {
         let search = |pattern: &str, glob: Option<&str>| {
             Ok(EditorCommand::Search {
                 pattern: pattern.to_owned(),
@@ -358,8 +358,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_command_is_told_what_one_is() {
-        let wrong = [
+    fn an_invalid_command_is_answered_with_its_usage() {
+        let invalid = [
             "",
             "  ",
             "\n\n",
@@ -397,8 +397,8 @@ mod tests {
             "delete f",
             "view \"f /a/ /b/",
         ];
-        for text in wrong {
-            let message = parse(text).expect_err(text);
+        for text in invalid {
+            let EditorError(message) = parse(text).expect_err(text);
             assert!(
                 message.contains('<') || message.contains("one line"),
                 "{text}: {message}"
@@ -408,12 +408,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_breaks_the_parser(text in r#"(view|edit|search|create|close|next_match|)[ a/"\\\n0-9é-]{0,40}"#) {
+        fn the_parser_accepts_any_text(text in r#"(view|edit|search|create|close|next_match|)[ a/"\\\n0-9é-]{0,40}"#) {
             let _ = parse(&text);
         }
 
         #[test]
-        fn what_is_written_is_read(path in r"[a-z./]{1,9}", start in r"([^/\\\n\r]|\\.){1,9}", content in r"(?s).{0,30}") {
+        fn a_formatted_command_is_parsed_back(path in r"[a-z./]{1,9}", start in r"([^/\\\n\r]|\\.){1,9}", content in r"(?s).{0,30}") {
             let text = format!("view \"{path}\" /{start}/ to /{start}/ x\n");
             prop_assert_eq!(parse(&text), viewed(&path, &start, &start, Some("x")));
             let text = format!("edit {path} 3-7\n{content}");

@@ -9,9 +9,8 @@ use std::path::{Path, PathBuf};
 
 use globset::{Error, GlobBuilder, GlobMatcher};
 
-use super::cannot;
-use super::resolve::{MissingFolders, PathError, ProjectDir, ResolvedTarget};
-use super::write::existing;
+use super::error::{EditorError, FileError};
+use crate::workspace::{PathError, ProjectDir, ProjectTarget};
 
 /// The files that a glob names.
 #[derive(Debug, Default)]
@@ -39,8 +38,8 @@ impl GlobFilter {
     }
 
     /// Reads a glob; the error says why it cannot be searched.
-    pub fn parse(project: &ProjectDir, glob: &str) -> Result<GlobFilter, String> {
-        let refused = |problem| cannot("search", glob, problem);
+    pub fn parse(project: &ProjectDir, glob: &str) -> Result<GlobFilter, EditorError> {
+        let refused = |error: PathError| FileError::from(error).cannot("search", glob);
         let relative = project.relative(Path::new(glob)).map_err(refused)?;
         let parts: Vec<&str> = relative.iter().filter_map(OsStr::to_str).collect();
         if parts.contains(&"..") {
@@ -51,7 +50,7 @@ impl GlobFilter {
         }
         let is_anchored = glob.trim_end_matches('/').contains('/');
         let everywhere = GlobFilter::of_glob(&parts, is_anchored, glob.ends_with('/'))
-            .map_err(|error| format!("Invalid glob {glob}: {}", error.kind()))?;
+            .map_err(|error| EditorError(format!("Invalid glob {glob}: {}", error.kind())))?;
         if !is_literal(glob) {
             return Ok(everywhere);
         }
@@ -69,14 +68,14 @@ impl GlobFilter {
     /// Returns the filter that names a file, or a folder with what is in it, or nothing.
     fn of_path(project: &ProjectDir, path: &Path) -> Result<GlobFilter, PathError> {
         let is_in_git = |real: &Path| real.iter().any(|name| name == ".git");
-        match project.follow(path, MissingFolders::Found) {
-            Ok(ResolvedTarget::Folder(base)) if !is_in_git(&base) => Ok(GlobFilter {
+        match project.find(path) {
+            Ok(ProjectTarget::Folder(base)) if !is_in_git(&base) => Ok(GlobFilter {
                 base,
                 is_base_named: true,
                 ..GlobFilter::all()
             }),
-            Ok(ResolvedTarget::Place(place)) if !place.real.parent().is_some_and(is_in_git) => {
-                let is_there = existing(&place)?.is_some();
+            Ok(ProjectTarget::Entry(found)) if !found.real.parent().is_some_and(is_in_git) => {
+                let is_there = found.existing()?.is_some();
                 Ok(GlobFilter {
                     named: is_there.then(|| path.to_owned()),
                     ..GlobFilter::default()

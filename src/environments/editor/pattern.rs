@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 
 use regex_automata::Input;
 use regex_automata::hybrid::dfa::DFA;
-use regex_automata::meta::{BuildError, Regex};
+use regex_automata::meta::Regex;
 use regex_automata::nfa::thompson;
 use regex_automata::util::syntax;
 use rustix::time::{ClockId, clock_gettime};
@@ -49,10 +49,10 @@ enum PatternForm {
 }
 
 impl Pattern {
-    /// Reads an expression; the error says what is wrong with it.
-    pub fn parse(source: &str) -> Result<Pattern, String> {
+    /// Compiles a regular expression.
+    pub fn parse(source: &str) -> Result<Pattern, PatternError> {
         if source.is_empty() {
-            return Err("it is empty".to_owned());
+            return Err(PatternError::Empty);
         }
         let line = build(source, syntax::Config::new())?;
         let whole = syntax::Config::new().multi_line(true).crlf(true);
@@ -175,6 +175,30 @@ impl fmt::Display for Pattern {
     }
 }
 
+/// Why a pattern cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum PatternError {
+    Empty,
+    /// The error of the regex parser.
+    Syntax(String),
+    TooLarge,
+}
+
+impl std::error::Error for PatternError {}
+
+impl fmt::Display for PatternError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PatternError::Empty => f.write_str("it is empty"),
+            PatternError::Syntax(error) => f.write_str(error),
+            PatternError::TooLarge => write!(
+                f,
+                "it is too large: it would become more than {MAX_PROGRAM} bytes of program"
+            ),
+        }
+    }
+}
+
 /// Matching took more time than an answer may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TooSlow;
@@ -219,7 +243,7 @@ fn thread_milliseconds() -> i64 {
         .saturating_add(spent.tv_nsec / 1_000_000)
 }
 
-fn build(source: &str, syntax: syntax::Config) -> Result<Regex, String> {
+fn build(source: &str, syntax: syntax::Config) -> Result<Regex, PatternError> {
     let config = Regex::config()
         .utf8_empty(false)
         .nfa_size_limit(Some(MAX_PROGRAM));
@@ -227,16 +251,10 @@ fn build(source: &str, syntax: syntax::Config) -> Result<Regex, String> {
         .configure(config)
         .syntax(syntax.utf8(false))
         .build(source)
-        .map_err(|error| reason(&error))
-}
-
-fn reason(error: &BuildError) -> String {
-    match error.syntax_error() {
-        Some(error) => error.to_string(),
-        None => {
-            format!("it is too large: it would become more than {MAX_PROGRAM} bytes of program")
-        }
-    }
+        .map_err(|error| match error.syntax_error() {
+            Some(error) => PatternError::Syntax(error.to_string()),
+            None => PatternError::TooLarge,
+        })
 }
 
 fn build_automaton(source: &str) -> Option<Box<DFA>> {
@@ -350,7 +368,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_a_pattern_is_named() {
-        let wrong = |source: &str| Pattern::parse(source).unwrap_err();
+        let wrong = |source: &str| Pattern::parse(source).unwrap_err().to_string();
         assert!(wrong("(?=a)").contains("look-around"));
         assert!(wrong(r"(a)\1").contains("backreferences"));
         assert!(wrong("(").contains("unclosed group"));

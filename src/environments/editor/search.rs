@@ -12,12 +12,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::cannot;
+use super::error::EditorError;
+use super::file::TextFile;
 use super::glob::GlobFilter;
 use super::pattern::{CpuBudget, Pattern, TooSlow};
-use super::resolve::{MAX_SIZE, PathError, ProjectDir};
 use super::text::{FileText, shown};
 use super::walk;
+use crate::workspace::{MAX_FILE_SIZE, PathError, ProjectDir};
 
 /// How long a search may take; what was found by then is the answer.
 const MAX_TIME: Duration = Duration::from_secs(10);
@@ -39,7 +40,7 @@ pub(super) fn search(
     project: &ProjectDir,
     pattern: &Pattern,
     glob: Option<&str>,
-) -> Result<String, String> {
+) -> Result<String, EditorError> {
     let filter = glob.map_or_else(
         || Ok(GlobFilter::all()),
         |glob| GlobFilter::parse(project, glob),
@@ -61,15 +62,14 @@ pub(super) fn search(
         paths = files.paths;
     }
     if let Some(named) = &filter.named {
-        let read = project
-            .read(named)
-            .map_err(|problem| cannot("search", &named.to_string_lossy(), problem))?;
+        let file = TextFile::read(project, named)
+            .map_err(|error| error.cannot("search", &named.to_string_lossy()))?;
         // Its place in the order is found by the comparison that made the order.
         let name = named.as_os_str().as_bytes();
         let later =
             paths.split_off(paths.partition_point(|path| path.as_os_str().as_bytes() < name));
         answer.add_files(&search, &paths);
-        answer.add_text(&search, named, &read.1);
+        answer.add_text(&search, named, &file.text);
         paths = later;
     }
     answer.add_files(&search, &paths);
@@ -126,12 +126,12 @@ impl SearchAnswer {
     }
 
     fn add_alone(&mut self, search: &Search<'_>, path: &Path) {
-        match search.project.read_straight(path, MAX_SIZE) {
-            Ok(text) => self.add_text(search, path, &text),
-            Err(PathError::TooLarge) => {
+        match search.read(path, MAX_FILE_SIZE) {
+            Ok(Some(text)) => self.add_text(search, path, &text),
+            Err(PathError::TooLarge(_)) => {
                 self.note(format!("{} is larger than 32 MB", path.display()))
             }
-            Err(_) => {}
+            Ok(None) | Err(_) => {}
         }
     }
 
@@ -234,15 +234,21 @@ impl Search<'_> {
         all
     }
 
+    /// Reads a file; `None` if it is binary.
+    fn read(&self, path: &Path, limit: u64) -> Result<Option<FileText>, PathError> {
+        let content = self.project.read_straight(path, limit)?;
+        Ok(FileText::new(content))
+    }
+
     fn search_small(&self, path: &Path) -> FileMatches {
         if self.is_over() {
             return FileMatches::Much;
         }
-        let text = match self.project.read_straight(path, SMALL_FILE) {
-            Ok(text) => text,
-            Err(PathError::TooLarge) => return FileMatches::Much,
+        let text = match self.read(path, SMALL_FILE) {
+            Ok(Some(text)) => text,
+            Err(PathError::TooLarge(_)) => return FileMatches::Much,
             // Binary, unreadable or gone.
-            Err(_) => return FileMatches::Lines(String::new()),
+            Ok(None) | Err(_) => return FileMatches::Lines(String::new()),
         };
         let mut lines = String::new();
         let searched = self.search_text(path, &text, &mut |line| {

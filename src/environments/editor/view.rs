@@ -3,7 +3,7 @@
 //! A view is found anew in the text each time. What it showed is remembered line by line, for an edit may replace only
 //! what was seen. After an edit of ours the view moves with its lines, and a boundary that was edited becomes literal.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::path::PathBuf;
 
 use sha2::{Digest, Sha256};
@@ -344,6 +344,15 @@ impl SeenLine {
 
     fn is(&self, line: &[u8]) -> bool {
         line.starts_with(&self.beginning) && *self == SeenLine::of(line)
+    }
+}
+
+impl fmt::Display for ViewProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ViewProblem::NoMatch => "patterns not found",
+            ViewProblem::TooSlow => "its patterns take too long",
+        })
     }
 }
 

@@ -4,18 +4,17 @@
 //! below, the nearest first and `.ignore` before `.gitignore`; they are read like any file here, so that one which is a
 //! pipe or endless stops nothing. `.git` is never entered.
 
-use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
-use rustix::fs::{AtFlags, Dir, DirEntry, FileType, Mode, OFlags, openat, statat};
-use rustix::io::Errno;
+use rustix::fs::FileType;
 
 use super::glob::{GlobFilter, is_hidden};
-use super::resolve::{ProjectDir, read};
+use super::text::FileText;
+use crate::workspace::{FolderEntry, ProjectDir, ProjectFolder};
 
 /// Entries deeper than this many folders are not searched.
 const MAX_DEPTH: usize = 256;
@@ -23,11 +22,6 @@ const MAX_DEPTH: usize = 256;
 const MAX_RULES: usize = 5_000;
 /// Weightier first.
 const RULE_FILES: [&str; 2] = [".ignore", ".gitignore"];
-
-const FOLDER: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
 
 /// The files that were found, and whether there was time for all.
 #[derive(Debug)]
@@ -46,8 +40,8 @@ pub(super) fn files(project: &ProjectDir, filter: &GlobFilter, until: Instant) -
             is_whole: true,
         },
     };
-    if let Ok(top) = openat(project.top(), ".", FOLDER, Mode::empty()) {
-        walk.folder(top.as_fd(), Path::new(""), None, 0);
+    if let Ok(top) = project.open_folder() {
+        walk.folder(&top, Path::new(""), None, 0);
     }
     walk.files.paths.sort_unstable_by(|one, other| {
         one.as_os_str().as_bytes().cmp(other.as_os_str().as_bytes())
@@ -73,7 +67,7 @@ impl SearchWalk<'_> {
     /// Goes through a folder. What cannot be read, or is gone, is passed over.
     fn folder(
         &mut self,
-        folder: BorrowedFd<'_>,
+        folder: &ProjectFolder,
         path: &Path,
         around: Option<&FolderRules<'_>>,
         depth: usize,
@@ -82,24 +76,22 @@ impl SearchWalk<'_> {
             self.files.is_whole = false;
             return;
         }
-        let Ok(entries) =
-            Dir::read_from(folder).and_then(|dir| dir.collect::<Result<Vec<DirEntry>, Errno>>())
-        else {
+        let Ok(entries) = folder.entries() else {
             return;
         };
         let own = FolderRules::of(folder, path, &entries, around);
         let rules = own.as_ref().or(around);
         for entry in &entries {
-            let name = OsStr::from_bytes(entry.file_name().to_bytes());
-            match kind(folder, entry) {
+            let name = entry.name.as_os_str();
+            match entry.kind {
                 FileType::RegularFile => self.file(name, path.join(name), rules),
-                FileType::Directory if !matches!(name.as_bytes(), b"." | b".." | b".git") => {
+                FileType::Directory if name != ".git" => {
                     let inner = path.join(name);
                     if depth < MAX_DEPTH
                         && self.enters(name, &inner, rules)
-                        && let Ok(opened) = openat(folder, name, FOLDER, Mode::empty())
+                        && let Ok(opened) = folder.enter(name)
                     {
-                        self.folder(opened.as_fd(), &inner, rules, depth + 1);
+                        self.folder(&opened, &inner, rules, depth + 1);
                     }
                 }
                 _ => {}
@@ -128,16 +120,12 @@ impl SearchWalk<'_> {
 impl<'a> FolderRules<'a> {
     /// Reads the rules that a folder has, if it has any.
     fn of(
-        folder: BorrowedFd<'_>,
+        folder: &ProjectFolder,
         path: &Path,
-        entries: &[DirEntry],
+        entries: &[FolderEntry],
         around: Option<&'a FolderRules<'a>>,
     ) -> Option<FolderRules<'a>> {
-        let is_rule_file = |entry: &DirEntry| {
-            RULE_FILES
-                .iter()
-                .any(|name| entry.file_name().to_bytes() == name.as_bytes())
-        };
+        let is_rule_file = |entry: &FolderEntry| RULE_FILES.iter().any(|name| entry.name == *name);
         if !entries.iter().any(is_rule_file) {
             return None;
         }
@@ -168,25 +156,15 @@ impl<'a> FolderRules<'a> {
     }
 }
 
-fn rules_in(folder: BorrowedFd<'_>, name: &str) -> Gitignore {
-    let Ok((text, _)) = read(folder, &OsString::from(name)) else {
+fn rules_in(folder: &ProjectFolder, name: &str) -> Gitignore {
+    let content = folder.read(OsStr::new(name)).ok();
+    let Some(text) = content.and_then(FileText::new) else {
         return Gitignore::empty();
     };
     let mut builder = GitignoreBuilder::new(".");
     for line in text.lines_from(text.top()).take(MAX_RULES) {
-        // A line that is no rule excludes nothing, here as in git.
+        // An invalid line excludes nothing, as in git.
         let _ = builder.add_line(None, &String::from_utf8_lossy(text.content(line)));
     }
     builder.build().unwrap_or_else(|_| Gitignore::empty())
-}
-
-/// Returns what an entry is; not every file system tells it in its listing.
-fn kind(folder: BorrowedFd<'_>, entry: &DirEntry) -> FileType {
-    match entry.file_type() {
-        FileType::Unknown => statat(folder, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)
-            .map_or(FileType::Unknown, |stat| {
-                FileType::from_raw_mode(stat.st_mode)
-            }),
-        known => known,
-    }
 }

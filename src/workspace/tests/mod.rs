@@ -1,7 +1,9 @@
 //! The door on real trees: each test has a root of its own with `workspace/` and a precious `outside/` beside it.
 
 mod changes;
+mod differential;
 mod forced;
+mod old;
 mod reading;
 mod removal;
 

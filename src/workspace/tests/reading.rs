@@ -7,9 +7,10 @@ use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-use crate::workspace::entry::Access;
+use crate::workspace::rules::Access;
 use crate::workspace::tests::{Place, mount, unmount};
-use crate::workspace::{EntryKind, ReadOutcome, WalkEnd, WalkReach, WalkStep, Workspace};
+use crate::workspace::walk::WalkReach;
+use crate::workspace::{EntryKind, ReadOutcome, WalkEnd, WalkStep, Workspace};
 
 fn read(place: &Place, path: &str) -> ReadOutcome {
     place.workspace.read_file(Path::new(path), 4).expect(path)

@@ -16,10 +16,10 @@ use rustix::process::{Gid, Uid};
 use uuid::Uuid;
 
 use super::resolve::{MAX_SIZE, PathError, ResolvedPath};
-use crate::workspace::make_executable;
+use crate::workspace::stage::make_executable;
 
 /// Replaces the file that `old` tells of, or makes a new one where nothing is.
-pub(super) fn put(
+pub(in crate::workspace::tests) fn put(
     place: &ResolvedPath,
     content: &[u8],
     old: Option<&Stat>,
@@ -55,7 +55,9 @@ pub(super) fn put(
 }
 
 /// Returns what is at a place: a regular file, or nothing.
-pub(super) fn existing(place: &ResolvedPath) -> Result<Option<Stat>, PathError> {
+pub(in crate::workspace::tests) fn existing(
+    place: &ResolvedPath,
+) -> Result<Option<Stat>, PathError> {
     match statat(&place.folder, &place.name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
             Ok(Some(stat))

@@ -19,11 +19,10 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::text::FileText;
 use crate::error::Error;
 
 /// The largest file that is read or written, in bytes.
-pub(super) const MAX_SIZE: u64 = 32_000_000;
+pub(in crate::workspace::tests) const MAX_SIZE: u64 = 32_000_000;
 /// As many links as the kernel follows before it calls them a loop.
 const MAX_LINKS: usize = 40;
 const MAX_DEPTH: usize = 256;
@@ -41,7 +40,7 @@ const FOLDER: OFlags = OFlags::PATH
 
 /// The project directory.
 #[derive(Debug)]
-pub(super) struct ProjectDir {
+pub(in crate::workspace::tests) struct ProjectDir {
     top: OwnedFd,
     /// How absolute paths to it begin: as it is, and as it was given.
     names: [PathBuf; 2],
@@ -50,7 +49,7 @@ pub(super) struct ProjectDir {
 
 /// What may be read and not changed, by paths in the project.
 #[derive(Debug, Clone, Default)]
-pub struct FrozenPaths {
+pub(in crate::workspace::tests) struct FrozenPaths {
     /// Files, and folders with all that is in them.
     pub paths: BTreeSet<PathBuf>,
     /// What may be changed nevertheless.
@@ -65,7 +64,7 @@ impl FrozenPaths {
 
 /// Where a path leads when all links are followed: a name in a folder. Whether something is there is another question.
 #[derive(Debug)]
-pub(super) struct ResolvedPath {
+pub(in crate::workspace::tests) struct ResolvedPath {
     pub folder: OwnedFd,
     pub name: OsString,
     /// Its path in the project, without links.
@@ -74,7 +73,7 @@ pub(super) struct ResolvedPath {
 
 /// Where a path leads.
 #[derive(Debug)]
-pub(super) enum ResolvedTarget {
+pub(in crate::workspace::tests) enum ResolvedTarget {
     Place(ResolvedPath),
     /// A folder that exists; its path in the project, without links.
     Folder(PathBuf),
@@ -82,13 +81,12 @@ pub(super) enum ResolvedTarget {
 
 /// Why a file cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PathError {
+pub(in crate::workspace::tests) enum PathError {
     Missing,
     Outside,
     LeadsOut,
     Folder,
     Special,
-    Binary,
     TooLarge,
     Changed,
     Protected,
@@ -98,7 +96,7 @@ pub(super) enum PathError {
 
 /// What is done about folders on the way that do not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum MissingFolders {
+pub(in crate::workspace::tests) enum MissingFolders {
     Found,
     Made,
 }
@@ -189,14 +187,14 @@ impl ProjectDir {
     }
 
     /// Reads a text file, through links that stay inside.
-    pub fn read(&self, path: &Path) -> Result<(ResolvedPath, FileText, Stat), PathError> {
+    pub fn read(&self, path: &Path) -> Result<(ResolvedPath, Vec<u8>, Stat), PathError> {
         let place = self.resolve(path, MissingFolders::Found)?;
         let (text, stat) = read(place.folder.as_fd(), &place.name)?;
         Ok((place, text, stat))
     }
 
     /// Reads a text file of at most `limit` bytes; a link on its way is no way.
-    pub fn read_straight(&self, path: &Path, limit: u64) -> Result<FileText, PathError> {
+    pub fn read_straight(&self, path: &Path, limit: u64) -> Result<Vec<u8>, PathError> {
         let resolve =
             ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         match openat2(self.top(), path, READ, Mode::empty(), resolve) {
@@ -345,7 +343,10 @@ fn kind(folder: BorrowedFd<'_>, name: &OsStr) -> Result<Option<FileType>, PathEr
 }
 
 /// Reads the text file of this name in a folder.
-pub(super) fn read(folder: BorrowedFd<'_>, name: &OsStr) -> Result<(FileText, Stat), PathError> {
+pub(in crate::workspace::tests) fn read(
+    folder: BorrowedFd<'_>,
+    name: &OsStr,
+) -> Result<(Vec<u8>, Stat), PathError> {
     match kind(folder, name)? {
         Some(FileType::RegularFile) => {
             read_opened(openat(folder, name, READ, Mode::empty())?.into(), MAX_SIZE)
@@ -356,7 +357,7 @@ pub(super) fn read(folder: BorrowedFd<'_>, name: &OsStr) -> Result<(FileText, St
     }
 }
 
-fn read_opened(file: File, limit: u64) -> Result<(FileText, Stat), PathError> {
+fn read_opened(file: File, limit: u64) -> Result<(Vec<u8>, Stat), PathError> {
     let stat = fstat(&file)?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {}
@@ -376,7 +377,7 @@ fn read_opened(file: File, limit: u64) -> Result<(FileText, Stat), PathError> {
     if limit < count as u64 {
         return Err(PathError::TooLarge);
     }
-    Ok((FileText::new(bytes).ok_or(PathError::Binary)?, stat))
+    Ok((bytes, stat))
 }
 
 impl From<Errno> for PathError {
@@ -402,7 +403,6 @@ impl fmt::Display for PathError {
             PathError::LeadsOut => f.write_str("a link leads out of the project directory"),
             PathError::Folder => f.write_str("it is a folder"),
             PathError::Special => f.write_str("it is a pipe, socket or device"),
-            PathError::Binary => f.write_str("it is a binary file"),
             PathError::TooLarge => f.write_str("it is larger than 32 MB"),
             PathError::Protected => {
                 f.write_str("it is protected: given by the user, to be read and never changed")
