@@ -363,6 +363,10 @@ impl DebugDir {
         self.open_file(name, OFlags::EXCL)
     }
 
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "debug files are not generated files"
+    )]
     fn open_file(&self, name: &str, how: OFlags) -> Result<File, DebugError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | how;
         openat(&self.directory, name, flags, Mode::from_raw_mode(0o644))

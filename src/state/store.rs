@@ -3,6 +3,11 @@
 //! Everything is done relative to one directory handle, so a root that is renamed during a run stays the same root.
 //! A save is: temporary file with an unpredictable name, fsync, rename, fsync of the directory.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "state.json and the lock are not generated files"
+)]
+
 use std::ffi::OsStr;
 use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
