@@ -11,7 +11,6 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use serde_json::Value;
 
-use crate::build::checks::sandbox_hints::refusals;
 use crate::conversation::agent::Agent;
 use crate::conversation::history::CallResult;
 use crate::conversation::replay::Replay;
@@ -26,6 +25,7 @@ use crate::environments::{Response, ScreenSection};
 use crate::error::{Error, Result};
 use crate::events::{Event, FileMark, RequestPlace};
 use crate::llm::{ContentBlock, ToolOffer};
+use crate::process::sandbox::hints::refusals;
 use crate::process::scratch::ScratchDirs;
 use crate::secrets::Secrets;
 use crate::text::shorten::cut_middle;

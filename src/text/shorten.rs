@@ -1,5 +1,7 @@
 //! Shortens text: to its head, or to its head and tail. Cuts fall between characters.
 
+use crate::text::invisible::escaped;
+
 /// The first `limit` characters.
 pub fn first_chars(text: &str, limit: usize) -> &str {
     text.char_indices()
@@ -77,6 +79,11 @@ fn tail_within(text: &str, room: usize) -> &str {
     }
 }
 
+/// The text on one line, backslashes doubled so that its escapes are unambiguous, cut to `limit` bytes.
+pub fn one_line(text: &str, limit: usize) -> String {
+    cut_bytes(&escaped(&text.replace('\\', "\\\\")), limit, "...")
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
@@ -132,5 +139,14 @@ mod tests {
             prop_assert!(cut.len() <= limit);
             prop_assert_eq!(cut == text, text.len() <= limit);
         }
+    }
+
+    #[test]
+    fn a_name_is_one_line_of_limited_length() {
+        assert_eq!(
+            one_line("a\nb\u{1b}[1m\u{202e}\t\\ü", 100),
+            "a\\nb\\u{1b}[1m\\u{202e}\\t\\\\ü"
+        );
+        assert_eq!(one_line("aéb", 2), "a...");
     }
 }

@@ -15,7 +15,6 @@ use crate::build::checks::problem::{CheckProblem, EvidenceProblem};
 use crate::build::checks::runner::{Runner, of_command};
 use crate::build::checks::runner_reports::ChannelReports;
 use crate::build::checks::runners::without_passed_tests;
-use crate::build::checks::sandbox_hints::{protected_hints, refusals, refused_process, too_large};
 use crate::build::checks::summary::{TestCounts, TestNames};
 use crate::build::checks::{CANNOT_START, TIMED_OUT, Tool, ToolOutput, ToolResult};
 use crate::build::child_env::ChildEnv;
@@ -27,6 +26,7 @@ use crate::process::capture::Captured;
 use crate::process::check_env::{ChildDirs, for_check};
 use crate::process::program::ProgramSearch;
 use crate::process::report_channel::ReportChannel;
+use crate::process::sandbox::hints::{protected_hints, refusals, refused_process, too_large};
 use crate::process::{self, Finished, Job, JobEnd, Launcher};
 use crate::text::terminal::rendered;
 

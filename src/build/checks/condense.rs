@@ -2,14 +2,6 @@
 
 use std::collections::HashSet;
 
-use crate::text::invisible::escaped;
-use crate::text::shorten::cut_bytes;
-
-/// The text on one line, backslashes doubled so that its escapes are unambiguous, cut to `limit` bytes.
-pub fn one_line(text: &str, limit: usize) -> String {
-    cut_bytes(&escaped(&text.replace('\\', "\\\\")), limit, "...")
-}
-
 /// The longest run of one of these characters that is shown in full.
 const LONGEST_RULER: usize = 20;
 const RULERS: &str = "=_-!*~#";
@@ -74,15 +66,6 @@ fn without_numbers(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_is_one_line_of_limited_length() {
-        assert_eq!(
-            one_line("a\nb\u{1b}[1m\u{202e}\t\\ü", 100),
-            "a\\nb\\u{1b}[1m\\u{202e}\\t\\\\ü"
-        );
-        assert_eq!(one_line("aéb", 2), "a...");
-    }
 
     #[test]
     fn rulers_are_shortened_and_counted() {

@@ -14,7 +14,6 @@ pub mod reporters;
 pub mod runner;
 mod runner_reports;
 pub mod runners;
-pub mod sandbox_hints;
 mod summary;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -4,13 +4,13 @@
 //! contain, so that no output can pass for words of ours. A hidden check says that it failed and nothing else. The
 //! same input gives the same report; running the checks is not done here.
 
-use super::condense::{one_line, with_short_rulers, without_repetitions};
+use super::condense::{with_short_rulers, without_repetitions};
 use super::failures::Cause;
 use super::problem::CheckProblem;
 use super::runners::causes;
 use crate::events::TestTotals;
 use crate::text::invisible::printable;
-use crate::text::shorten::{cut_bytes, cut_middle};
+use crate::text::shorten::{cut_bytes, cut_middle, one_line};
 use std::collections::HashSet;
 use std::fmt::Write;
 

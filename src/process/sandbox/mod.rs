@@ -7,6 +7,7 @@
 
 pub(super) mod escape;
 pub(super) mod failure;
+pub mod hints;
 pub(super) mod init;
 mod landlock;
 pub mod limits;

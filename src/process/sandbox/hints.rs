@@ -10,9 +10,9 @@ use std::sync::LazyLock;
 
 use regex::RegexSet;
 
-use super::condense::one_line;
 use crate::process::sandbox::limits::size;
-use crate::process::sandbox::{PathAccess, SandboxPolicy};
+use crate::process::sandbox::policy::{PathAccess, SandboxPolicy};
+use crate::text::shorten::one_line;
 use crate::workspace::generated::is_in_generated;
 
 /// What can be refused, and how it is reported: error codes, messages of the system (`strerror`), and expressions for
