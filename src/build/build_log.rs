@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::build::attempts::Attempts;
-use crate::build::protection::RestoredFiles;
+use crate::build::protection::verified::RestoredFiles;
 use crate::build::rounds::Rounds;
 use crate::conversation::event_log::Projection;
 use crate::conversation::workspace_files::counts_as_one;

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::build::build_log::BuildLog;
-use crate::build::protection::VerifiedFiles;
+use crate::build::protection::verified::VerifiedFiles;
 use crate::build::spec::Spec;
 use crate::build::spec::inputs::Inputs;
 use crate::build::tampering::TamperingRules;

@@ -10,6 +10,7 @@ pub mod checks;
 pub mod child_env;
 pub mod context;
 pub mod generators;
+pub mod kept_files;
 pub mod protection;
 pub mod replaced_run;
 pub mod replay_end;

@@ -1,7 +1,8 @@
-//! What a run of another spec left in the root is kept when a new one takes its place.
+//! Keeps the files of a run of another spec when a new run replaces it in the root.
 //!
-//! The log of the new run names the old one before anything is moved; the files go to `logs/<run_id>/workspace` by
-//! renames, and the log says so before new ones come in. A crash in between is followed by the rest of the renames.
+//! The log of the new run names the old one before anything is moved; the files are renamed to
+//! `logs/<run_id>/workspace`, and the log records that before new ones are written. After a crash in between, the
+//! remaining renames follow.
 
 use std::fs;
 use std::io::{self, Write};
@@ -12,21 +13,21 @@ use std::time::SystemTime;
 use tempfile::NamedTempFile;
 
 use crate::build::context::Context;
-use crate::build::steps::KEPT_NAMES;
+use crate::build::kept_files::KEPT_NAMES;
 use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT, ReplacedRun};
 use crate::state::run::is_run_id;
 use crate::state::store::{Root, STATE_FILE};
 
-/// How many workspaces of earlier runs a root keeps; the oldest go first.
-const MOST_KEPT: usize = 20;
+/// How many workspaces of earlier runs a root keeps; the oldest are removed.
+const MAX_KEPT: usize = 20;
 const FOLDER: &str = "workspace";
 
-/// Keeps the `state.json` that is there beside the log of its run, durably; the workspace follows in INIT.
+/// Copies `state.json` durably to the folder of its run in `logs/`; the workspace follows in INIT.
 pub fn set_state_aside(root: &Root, replaced: &ReplacedRun) -> Result<()> {
     let folder = folder_of(root, replaced);
     let file = folder.join(STATE_FILE);
-    fs::create_dir_all(&folder).map_err(|error| Error::io("make", &folder, error))?;
+    fs::create_dir_all(&folder).map_err(|error| Error::io("create", &folder, error))?;
     make_room(&folder).map_err(|error| Error::io("make room in", &folder, error))?;
     let state = root.read_state()?;
     let written = NamedTempFile::new_in(&folder).and_then(|mut new| {
@@ -38,13 +39,13 @@ pub fn set_state_aside(root: &Root, replaced: &ReplacedRun) -> Result<()> {
     written.map_err(|error| Error::io("write", &file, error))
 }
 
-/// Moves what the replaced run left out of the workspace, once, and says how to get it back.
+/// Moves the files of the replaced run out of the workspace, once, and notes how to restore them.
 pub fn set_workspace_aside(context: &mut Context) -> Result<()> {
     let Some(replaced) = context.facts(|facts| facts.replaced().cloned()) else {
         return Ok(());
     };
     let folder = folder_of(&context.root, &replaced).join(FOLDER);
-    fs::create_dir_all(&folder).map_err(|error| Error::io("make", &folder, error))?;
+    fs::create_dir_all(&folder).map_err(|error| Error::io("create", &folder, error))?;
     let failed = |error| Error::io("move workspace/ to", &folder, error);
     let target = fs::File::open(&folder).map_err(failed)?;
     context
@@ -64,11 +65,11 @@ pub fn set_workspace_aside(context: &mut Context) -> Result<()> {
         agent_id: MAIN_AGENT.into(),
         kept: replaced,
     })?;
-    forget_the_oldest(&context.root.join("logs"));
+    remove_the_oldest(&context.root.join("logs"));
     Ok(())
 }
 
-/// Gives a workspace that is here already, of a run that was restored by hand, another name.
+/// Renames a workspace that is already there, from a run that was restored by hand.
 fn make_room(folder: &Path) -> io::Result<()> {
     let earlier = folder.join(FOLDER);
     let mut names = (1..).map(|number| folder.join(format!("{FOLDER}-{number}")));
@@ -85,8 +86,8 @@ fn folder_of(root: &Root, replaced: &ReplacedRun) -> PathBuf {
     root.join("logs").join(&replaced.run_id)
 }
 
-/// Removes workspaces beyond the number that is kept; what will not go does no harm and stays.
-fn forget_the_oldest(logs: &Path) {
+/// Removes workspaces beyond the number that is kept; errors are ignored.
+fn remove_the_oldest(logs: &Path) {
     let runs = fs::read_dir(logs)
         .into_iter()
         .flatten()
@@ -106,7 +107,7 @@ fn forget_the_oldest(logs: &Path) {
         .filter_map(|path| Some((time_of(&path)?, path)))
         .collect();
     kept.sort();
-    let too_many = kept.len().saturating_sub(MOST_KEPT);
+    let too_many = kept.len().saturating_sub(MAX_KEPT);
     for (_, path) in kept.into_iter().take(too_many) {
         let _ = fs::remove_dir_all(path.join(FOLDER));
     }

@@ -8,11 +8,12 @@ use crate::build::checks::report::{FailedCheck, headline, report};
 use crate::build::checks::{CANNOT_START, ToolResult};
 use crate::build::context::Context;
 use crate::build::generators::WrittenFiles;
+use crate::build::kept_files::KEPT_NAMES;
+use crate::build::protection;
 use crate::build::protection::guard::ProtectedGuard;
-use crate::build::protection::{self, RestoredFiles};
+use crate::build::protection::verified::RestoredFiles;
 use crate::build::replaced_run;
 use crate::build::spec::{CheckSpec, OnTimeout};
-use crate::build::tampering;
 use crate::build::tested_files;
 use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT};
@@ -26,13 +27,6 @@ use crate::workspace::snapshot::Snapshot;
 const LOGGED_STREAM: usize = 64 << 10;
 /// Bytes of `last_test_stderr`.
 const KEPT_STDERR: usize = 64 << 10;
-/// What stays at the top of `workspace/` when it is emptied.
-pub const KEPT_NAMES: [&str; 2] = [".gitkeep", ".gitignore"];
-
-/// Whether a path stays when the workspace is emptied: it belongs to the user's repository, not to the project.
-pub fn is_kept(path: &Path) -> bool {
-    KEPT_NAMES.iter().any(|name| path == Path::new(name))
-}
 
 /// INIT: an empty workspace with the user's files in it.
 pub fn prepare(run: &mut Run) -> Result<Outcome> {
@@ -87,7 +81,12 @@ pub fn write(run: &mut Run) -> Result<Outcome> {
         deleted,
         hashes,
     })?;
-    tampering::note_written(context, &all)?;
+    let changed = all.written.iter().chain(&all.deleted);
+    let mut notes = context
+        .rules
+        .notes_on(&context.workspace, changed)?
+        .into_iter();
+    notes.try_for_each(|note| context.log.note(note))?;
     Ok(Outcome::Written)
 }
 
@@ -123,7 +122,9 @@ pub fn test(run: &mut Run) -> Result<Outcome> {
         }
     }
     protection::restore(&mut run.context)?;
-    tampering::note_all(&mut run.context)?;
+    let context = &mut run.context;
+    let mut notes = context.rules.notes_on_all(&context.workspace)?.into_iter();
+    notes.try_for_each(|note| context.log.note(note))?;
     remember(run, &round);
     let outcome = verdict(&run.context, &round)?;
     if outcome == Outcome::Passed {
@@ -184,7 +185,7 @@ fn check_once(run: &mut Run, index: usize, check: &CheckSpec) -> Result<ToolResu
     context.workspace.refuse_moved()?;
     protection::restore(context)?;
     protection::make_ready(context, index)?;
-    tampering::judge_workspace(context, check)?;
+    context.rules.check_workspace(&context.workspace, index)?;
     context.log.record(Event::ToolInvocation {
         agent_id: MAIN_AGENT.into(),
         tool_name: check.name.clone(),

@@ -1,7 +1,7 @@
-//! The workspace as the checks left it when they passed, and what is different since.
+//! Records the workspace when the checks pass, and finds later changes.
 //!
-//! A file is known by its content; its size, times and inode are kept too, so that a workspace that nobody touched is
-//! compared without reading it. What tools leave behind (bytecode, caches, dependencies, repositories) is no part of it.
+//! A file is identified by a digest of its content; size, times and inode are kept as well, so that an untouched file is
+//! not read again. Bytecode, caches, dependencies and repositories are ignored.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,46 +9,45 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use crate::build::context::Context;
-use crate::build::steps::is_kept;
+use crate::build::kept_files::is_kept;
 use crate::cancel::CancelToken;
 use crate::error::{Error, Result};
 use crate::events::{Event, MAIN_AGENT, TestedFile};
 use crate::text::hex;
-use crate::workspace::generated::{TOOL_FOLDERS, is_generated};
+use crate::workspace::generated::{is_generated, is_tool_folder};
 use crate::workspace::{EntryKind, ReadOutcome, WalkEnd, WalkStep, Workspace, WorkspaceEntry};
 
 const BYTECODE: [&str; 2] = ["pyc", "pyo"];
-/// A file longer than this is known by its length and its time.
+/// A longer file is identified by its size and mtime.
 const HASHED_LIMIT: u64 = 64 << 20;
-/// How much of a hash tells contents apart.
+/// How much of a SHA-256 is kept.
 const HASH_BYTES: usize = 16;
-/// A workspace with more files than this is not compared.
-pub const MOST_FILES: usize = 100_000;
+/// A workspace with more files is not compared.
+pub const MAX_FILES: usize = 100_000;
 
-/// Files by name.
 pub type TestedFiles = BTreeMap<String, TestedFile>;
 
-/// Writes down, durably, what the checks have passed on.
+/// Records durably which files the checks passed on.
 pub fn record(context: &mut Context) -> Result<()> {
-    match look(&context.workspace, &TestedFiles::new(), &context.cancel)? {
+    match read(&context.workspace, &TestedFiles::new(), &context.cancel)? {
         Some(files) => context.log.record_synced(Event::WorkspaceTested { agent_id: MAIN_AGENT.into(), files }),
         None => context.log.note(format!(
-            "workspace/ has more than {MOST_FILES} files, so later changes to this result will not be noticed"
+            "workspace/ has more than {MAX_FILES} files, so later changes to this result will not be noticed"
         )),
     }
 }
 
-/// Returns what is different from what was tested, each name with what became of it; nothing where it is the same.
+/// The files that differ from the tested ones, marked as new or deleted.
 pub fn changes(
     workspace: Option<&Workspace>,
     tested: &TestedFiles,
     cancel: &CancelToken,
 ) -> Result<Vec<String>> {
     let now = workspace.map_or(Ok(Some(TestedFiles::new())), |workspace| {
-        look(workspace, tested, cancel)
+        read(workspace, tested, cancel)
     })?;
     let Some(now) = now else {
-        return Ok(vec![format!("more than {MOST_FILES} files")]);
+        return Ok(vec![format!("more than {MAX_FILES} files")]);
     };
     let mut changes = Vec::new();
     for (name, before) in tested {
@@ -66,27 +65,27 @@ pub fn changes(
     Ok(changes)
 }
 
-/// Looks at the workspace; `known` files that look untouched are not read. Nothing, where there are too many files.
-fn look(
+/// Reads the workspace; `known` files whose stamp is unchanged are not read. Nothing if there are too many files.
+fn read(
     workspace: &Workspace,
     known: &TestedFiles,
     cancel: &CancelToken,
 ) -> Result<Option<TestedFiles>> {
     let mut entries = Vec::new();
     let walked = workspace.walk(&mut |entry| {
-        if is_of_tools(&entry.path) || is_kept(&entry.path) {
+        if is_ignored(&entry.path) || is_kept(&entry.path) {
             return WalkStep::Skip;
         }
         if !matches!(entry.kind, EntryKind::Dir { .. }) {
             entries.push(entry.clone());
         }
-        if entries.len() > MOST_FILES {
+        if entries.len() > MAX_FILES {
             WalkStep::Stop
         } else {
             WalkStep::On
         }
     })?;
-    if walked == WalkEnd::Cut || entries.len() > MOST_FILES {
+    if walked == WalkEnd::Cut || entries.len() > MAX_FILES {
         return Ok(None);
     }
     let mut files = TestedFiles::new();
@@ -104,15 +103,13 @@ fn look(
     Ok(Some(files))
 }
 
-fn is_of_tools(path: &Path) -> bool {
+fn is_ignored(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default();
     let ending = path.extension().unwrap_or_default();
-    is_generated(name)
-        || TOOL_FOLDERS.iter().any(|known| name == *known)
-        || BYTECODE.iter().any(|known| ending == *known)
+    is_generated(name) || is_tool_folder(name) || BYTECODE.iter().any(|known| ending == *known)
 }
 
-/// Returns what cannot stay the same when a file is written to.
+/// Metadata that changes whenever the file is written.
 fn stamp(entry: &WorkspaceEntry) -> String {
     let (size, mode) = if let EntryKind::File { size, mode } = entry.kind {
         (size, mode)
@@ -128,7 +125,7 @@ fn stamp(entry: &WorkspaceEntry) -> String {
     )
 }
 
-/// Returns what tells one content from another; whether a file can be executed belongs to it.
+/// A digest of the content; it includes whether the file is executable.
 fn content(workspace: &Workspace, entry: &WorkspaceEntry) -> Result<String> {
     let (size, mode) = match &entry.kind {
         EntryKind::File { size, mode } => (*size, *mode),

@@ -1,6 +1,6 @@
 //! `reset`: an empty workspace and no run. `state.json` goes last, so that a reset that was stopped goes on.
 
-use crate::build::steps::KEPT_NAMES;
+use crate::build::kept_files::KEPT_NAMES;
 use crate::cli::env::CliEnv;
 use crate::cli::wiring;
 use crate::error::{Error, Result};

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 
 use crate::build::build_log::BuildLog;
 use crate::build::context::Context;
+use crate::build::kept_files::KEPT_NAMES;
 use crate::build::replaced_run;
-use crate::build::steps::KEPT_NAMES;
 use crate::build::tested_files;
 use crate::build::{self, Run};
 use crate::cancel::CancelToken;

@@ -28,6 +28,11 @@ pub fn is_generated(name: &OsStr) -> bool {
         || bytes.starts_with(OWN_PREFIX.as_bytes())
 }
 
+/// Whether a folder of this name is filled by a tool.
+pub fn is_tool_folder(name: &OsStr) -> bool {
+    TOOL_FOLDERS.iter().any(|known| name == *known)
+}
+
 /// Returns whether a relative path is a leftover or lies in one.
 pub fn is_in_generated(path: &Path) -> bool {
     path.iter().any(is_generated)

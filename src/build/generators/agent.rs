@@ -12,7 +12,6 @@ use crate::build::generators::prompt::PromptTemplates;
 use crate::build::generators::{Generator, WrittenFiles};
 use crate::build::protection::frozen_places;
 use crate::build::spec::inputs::{InputKind, WorkspaceInput};
-use crate::build::tampering;
 use crate::conversation::history::ClosedConversation;
 use crate::conversation::model_call::RecordedModel;
 use crate::conversation::replay::Replay;
@@ -193,7 +192,7 @@ fn objection(
 ) -> Result<Option<(Objection, String)>> {
     context.reopen_workspace()?;
     if conversation.objections(Objection::Tampering) == 0 {
-        let violations = tampering::all_violations(context)?;
+        let violations = context.rules.all_violations(&context.workspace)?;
         if !violations.is_empty() {
             let named: Vec<String> = violations
                 .iter()

@@ -3,7 +3,7 @@
 
 use crate::build::context::Context;
 use crate::build::generators::prompt::BuiltInPrompts;
-use crate::build::steps::is_kept;
+use crate::build::kept_files::is_kept;
 use crate::conversation::history::ClosedConversation;
 use crate::conversation::tools::DEFAULT_TIMEOUT;
 use crate::error::Result;

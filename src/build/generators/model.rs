@@ -2,12 +2,12 @@
 //! same phase, a bounded number of times.
 
 use crate::build::context::Context;
-use crate::build::generators::answer_format::{self, FileBlock, FormatFault};
-use crate::build::generators::file_selection::shown_files;
+use crate::build::generators::answer_format::fault::FormatFault;
+use crate::build::generators::answer_format::{self, FileBlock};
+use crate::build::generators::file_selection::FileSelection;
 use crate::build::generators::prompt::{OpeningMessage, PromptTemplates};
 use crate::build::generators::{Generator, WrittenFiles, apply};
 use crate::build::spec::inputs::{InputKind, WorkspaceInput};
-use crate::build::tampering;
 use crate::conversation::history::AnswerRefusal;
 use crate::conversation::model_call::{Exchange, ModelCall, RecordedModel};
 use crate::conversation::replay::Replay;
@@ -290,7 +290,10 @@ impl FilesModel {
         let left = (room.input * BYTES_PER_TOKEN).saturating_sub(request_bytes(&request));
         opening.report = report.map(|report| cut_middle(report, (left / 2).max(LEAST_REPORT)));
         let left = left.saturating_sub(opening.report.as_ref().map_or(0, String::len));
-        opening.files = shown_files(context, report.unwrap_or_default(), left)?;
+        let report = report.unwrap_or_default();
+        let (protect, attempt) = (&context.inputs.protect, &context.state.attempt_files);
+        let selection = FileSelection::new(&context.workspace, protect, attempt, report);
+        opening.files = selection.shown_files(left)?;
         request.messages = vec![self.prompts.opening(&context.spec, &opening)];
         request.varying = opening
             .report
@@ -357,7 +360,7 @@ fn read(
             FileBlock::Write { content, .. } => Some((path, content.as_bytes())),
             FileBlock::Delete { .. } => None,
         });
-    tampering::judge_answer(written, context)?;
+    context.rules.check_answer(&context.workspace, written)?;
     if let Some(fault) = reply.fault(&paths, answer.stop == StopReason::MaxTokens) {
         return Ok(Err(fault));
     }

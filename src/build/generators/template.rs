@@ -1,4 +1,4 @@
-//! Answers from a folder: `0/` is the first, `1/`, `2/` … the patches. No model, no key, no network.
+//! Answers from a folder, without a model: `0/` is the first answer, `1/`, `2/` … are the patches.
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::state::phase::Phase;
 use crate::workspace::{ChangeRefusal, FileChange};
 
-/// The template of a spec; its files were read with the spec.
+/// Answers with the template of a spec; its files were read with the spec.
 pub struct TemplateGenerator;
 
 impl Generator for TemplateGenerator {
@@ -33,7 +33,8 @@ impl Generator for TemplateGenerator {
                 content: filled(content, &context.spec),
             })
             .collect();
-        tampering::judge_answer(changes.iter().map(tampering::written), context)?;
+        let written = changes.iter().map(tampering::written);
+        context.rules.check_answer(&context.workspace, written)?;
         match context.workspace.check(&changes) {
             Ok(()) => apply(context, &changes),
             Err(ChangeRefusal::Conflict(text)) => Err(context.unusable(text)),
@@ -42,7 +43,7 @@ impl Generator for TemplateGenerator {
         }
     }
 
-    /// A prepared answer is always there.
+    /// A prepared answer always exists.
     fn has_begun(&self, _context: &Context) -> bool {
         true
     }
@@ -54,7 +55,7 @@ impl Generator for TemplateGenerator {
 )]
 static FIELD: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\{\{\s*(\w+)\s*\}\}").unwrap());
 
-/// Fills in the spec's fields; what is no field, and what is no text, stays as it stands.
+/// Fills in the fields of the spec. Other names in braces, and content that is not text, stay unchanged.
 fn filled(content: &[u8], spec: &Spec) -> Vec<u8> {
     let Ok(text) = std::str::from_utf8(content) else {
         return content.to_vec();

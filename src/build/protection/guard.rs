@@ -1,8 +1,7 @@
-//! What changed in protected files while a check ran.
+//! Finds changes to protected files while a check ran; the files of a hidden check are guarded, too.
 //!
-//! Inode, size and times are compared first, and contents where these differ, so that thousands of files cost
-//! milliseconds. A rewrite that was undone has left its trace in the times: nobody but the clock sets a change time.
-//! The files of a hidden check are guarded with it.
+//! Inode, size and times are compared first, and contents only if these differ, so that thousands of files cost
+//! milliseconds.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -10,9 +9,10 @@ use std::path::{Path, PathBuf};
 use crate::build::checks::ToolResult;
 use crate::build::checks::problem::CheckProblem;
 use crate::build::context::Context;
-use crate::build::protection::{
-    ByPath, ProtectedTree, VerifiedFiles, get, has_content, is_below, writable,
+use crate::build::protection::verified::{
+    EntriesByPath, ProtectedTree, VerifiedFiles, entry_of, has_content, is_below, path_of,
 };
+use crate::build::protection::writable_folders;
 use crate::build::spec::inputs::{InputKind, WorkspaceInput};
 use crate::error::Result;
 use crate::workspace::safe_path::SafePath;
@@ -22,12 +22,12 @@ use crate::workspace::{EntryKind, Workspace, WorkspaceEntry};
 #[derive(Debug)]
 pub struct ProtectedGuard {
     before: Option<ProtectedTree>,
-    /// Whether it is of what every check must leave alone, and that alone.
-    is_of_all: bool,
+    /// Whether `before` is exactly what no check may change.
+    is_common: bool,
     index: usize,
 }
 
-/// What happened to a file.
+/// How a file changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ProtectedChange {
     Rewritten,
@@ -48,47 +48,43 @@ impl ProtectedChange {
 }
 
 impl ProtectedGuard {
-    /// Looks at everything that must not change while this check runs.
+    /// Reads everything that must not change while this check runs.
     pub fn begin(context: &mut Context, index: usize) -> Result<ProtectedGuard> {
-        let (is_current, known) = (
-            std::mem::take(&mut context.verified.is_current),
-            context.verified.look.take(),
-        );
-        let is_of_all = !context.spec.checks[index].hidden && writable(context).is_empty();
-        if is_current && is_of_all {
+        let is_current = std::mem::take(&mut context.verified.is_current);
+        let is_common = !context.spec.checks[index].hidden && writable_folders(context).is_empty();
+        if is_current && is_common {
             return Ok(ProtectedGuard {
-                before: known,
-                is_of_all: true,
+                before: context.verified.tree.take(),
+                is_common: true,
                 index,
             });
         }
-        context.verified.look = known;
         let inputs = guarded(context, index);
         let before = (!inputs.is_empty())
-            .then(|| ProtectedTree::at(&context.workspace, &inputs))
+            .then(|| ProtectedTree::read(&context.workspace, &inputs))
             .transpose()?;
         Ok(ProtectedGuard {
             before,
-            is_of_all: false,
+            is_common: false,
             index,
         })
     }
 
-    /// Looks again: a check during which something changed has failed, whatever it printed.
+    /// Compares: a check during which something changed has failed, whatever its result.
     pub fn end(self, context: &mut Context, result: &mut ToolResult) -> Result<()> {
         let Some(before) = self.before else {
             return Ok(());
         };
-        let after = ProtectedTree::at(&context.workspace, &guarded(context, self.index))?;
+        let after = ProtectedTree::read(&context.workspace, &guarded(context, self.index))?;
         let is_same = before.is_same(&after);
         let changed = if is_same {
             BTreeMap::new()
         } else {
             changes(context, self.index, &before, &after)?
         };
-        if self.is_of_all {
+        if self.is_common {
             context.verified = VerifiedFiles {
-                look: Some(before),
+                tree: Some(before),
                 is_current: is_same,
             };
         }
@@ -118,7 +114,8 @@ impl ProtectedGuard {
     }
 }
 
-/// Everything that must not change while a check runs; of a file that a hidden one of the same name covers, the latter.
+/// Everything that must not change while a check runs; a hidden file takes precedence over a protected one of the same
+/// path.
 fn guarded(context: &Context, index: usize) -> Vec<&WorkspaceInput> {
     let writable: Vec<SafePath> = context.spec.checks[index]
         .writable
@@ -142,13 +139,13 @@ fn guarded(context: &Context, index: usize) -> Vec<&WorkspaceInput> {
     all
 }
 
-/// Whether the model may read of a path: the names of hidden files are not told.
+/// Whether the model may see a path: the names of hidden files are secret.
 fn is_shown(context: &Context, path: &Path) -> bool {
     context
         .inputs
         .protect
         .iter()
-        .any(|input| Path::new(input.to.as_str()).starts_with(path))
+        .any(|input| path_of(input).starts_with(path))
 }
 
 fn changes(
@@ -160,10 +157,11 @@ fn changes(
     let (earlier, now) = (before.by_path(), after.by_path());
     let mut changed = folders_moved(before, &now);
     for input in guarded(context, index) {
-        let Some(was) = get(&earlier, input) else {
+        let Some(was) = entry_of(&earlier, input) else {
             continue;
         };
-        if let Some(change) = compare(&context.workspace, input, before, was, get(&now, input))? {
+        let now = entry_of(&now, input);
+        if let Some(change) = compare(&context.workspace, input, before, was, now)? {
             changed.insert(was.path.clone(), change);
         }
     }
@@ -178,8 +176,11 @@ fn changes(
     Ok(changed)
 }
 
-/// A folder whose time of change alone is another was moved and came back: what is added or removed in it changes both.
-fn folders_moved(before: &ProtectedTree, now: &ByPath<'_>) -> BTreeMap<PathBuf, ProtectedChange> {
+/// A folder of which only the ctime changed was moved and moved back: adding or removing entries changes mtime, too.
+fn folders_moved(
+    before: &ProtectedTree,
+    now: &EntriesByPath<'_>,
+) -> BTreeMap<PathBuf, ProtectedChange> {
     let is_moved = |was: &WorkspaceEntry, now: &WorkspaceEntry| {
         let is_same = was.ino == now.ino && was.kind == now.kind && was.mtime == now.mtime;
         is_same && matches!(was.kind, EntryKind::Dir { .. }) && was.ctime != now.ctime

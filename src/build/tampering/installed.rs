@@ -1,7 +1,7 @@
-//! What is installed beside the interpreters that the checks may use: pytest, its plugins and what those need, and
-//! modules that `.pth` files import at every start.
+//! Modules installed beside the interpreters that the checks may use: pytest, its plugins, their requirements, and what
+//! `.pth` files import at every start.
 //!
-//! Found by reading the folders of packages; nothing is run. A name more than is imported does no harm.
+//! Found by reading the folders of packages; nothing is run. A superfluous name does no harm.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::OsStr;
@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 
 use crate::process::check_env::{CallerEnv, find_program};
 
-/// Names that packages install by mistake, and projects have for good reasons.
+/// Names that packages install by mistake and projects use for good reasons.
 const TOO_COMMON: [&str; 6] = ["tests", "test", "docs", "examples", "src", "scripts"];
 const PROGRAMS: [&str; 3] = ["python3", "python", "pytest"];
-/// A file of metadata is at most so long.
-const LONGEST: u64 = 1 << 20;
+/// Longer metadata is ignored.
+const MAX_BYTES: u64 = 1 << 20;
 
-/// Returns the names of modules that the interpreters on these `PATH`s import before the tests, besides the standard
-/// library's; `programs` are named by a check with their whole path.
+/// The modules that the interpreters on these `PATH`s import before the tests, without the standard library;
+/// `programs` are those that checks name by absolute path.
 pub fn imported<'a>(
     base: &CallerEnv,
     paths: impl Iterator<Item = &'a OsStr>,
@@ -46,7 +46,7 @@ pub fn imported<'a>(
     let mut folders = BTreeSet::new();
     for prefix in &prefixes {
         folders.extend(package_folders(prefix));
-        // Where several versions live side by side, a file in the project may choose any of them.
+        // With several versions side by side, a file in the project may choose any of them.
         folders.extend(
             entries(&prefix.join("versions"))
                 .iter()
@@ -73,7 +73,7 @@ fn package_folders(prefix: &Path) -> Vec<PathBuf> {
         .filter(|path| name(path).starts_with("python"));
     let folders = pythons
         .flat_map(|python| ["site-packages", "dist-packages"].map(|folder| python.join(folder)));
-    // A folder that is reached by two names is read once.
+    // A folder with two names is read once.
     folders
         .filter_map(|folder| folder.canonicalize().ok())
         .filter(|folder| folder.is_dir())
@@ -91,14 +91,14 @@ fn name(path: &Path) -> &str {
 }
 
 fn read(path: &Path) -> Option<String> {
-    let is_short = fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() <= LONGEST);
+    let is_short = fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() <= MAX_BYTES);
     is_short
         .then(|| fs::read(path).ok())
         .flatten()
         .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Returns the modules of pytest, of its plugins, of what these require, and of `.pth` files.
+/// The modules of pytest, of its plugins, of their requirements, and of `.pth` files.
 fn imported_from(folder: &Path) -> HashSet<String> {
     let mut modules = HashSet::new();
     let mut distributions: BTreeMap<String, PathBuf> = BTreeMap::new();
@@ -139,12 +139,12 @@ fn imported_from(folder: &Path) -> HashSet<String> {
     modules
 }
 
-/// A name as modules and folders spell it.
+/// A name as modules and folders are spelled.
 fn normal(name: &str) -> String {
     name.to_lowercase().replace(['-', '.'], "_")
 }
 
-/// The modules, without their packages' insides, that `pytest11` names.
+/// The top-level modules that `pytest11` names.
 fn plugins(entry_points: &str) -> Vec<String> {
     let mut is_pytest = false;
     let mut found = Vec::new();
@@ -180,7 +180,7 @@ fn requirements(metadata: &str) -> Vec<String> {
     names.filter(|name| !name.is_empty()).map(normal).collect()
 }
 
-/// The modules that a `.pth` file imports: its lines that begin with `import` are run at every start.
+/// The modules that a `.pth` file imports; Python runs its lines that begin with `import`.
 fn imported_by_pth(text: &str) -> Vec<String> {
     let lines = text
         .lines()
@@ -203,19 +203,19 @@ fn imported_by_pth(text: &str) -> Vec<String> {
             );
         }
     }
-    // What the standard library has is judged by its own tables.
+    // The standard library has tables of its own.
     found.retain(|name| !super::python::is_stdlib(name));
     found
 }
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::disallowed_methods, reason = "a folder of the test's own")]
+    #![expect(clippy::disallowed_methods, reason = "a temporary folder of the test")]
 
     use super::*;
 
     #[test]
-    fn plugins_and_what_they_need_are_found() {
+    fn plugins_and_their_requirements_are_found() {
         let folder = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = folder.path().join(path);

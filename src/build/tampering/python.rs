@@ -1,17 +1,16 @@
-//! Python modules by name: what a file is imported as, and which names belong to a runner and to what it imports
-//! before the tests.
+//! Python modules by name: what a file is imported as, and which names belong to a runner or to what it imports before
+//! the tests.
 //!
-//! The tables were made from `sys.modules` as the first test module sees it, with CPython 3.8 to 3.13 and pytest 7 to 9;
-//! of 3.14 the new names are added. Modules that are part of the interpreter itself cannot be shadowed and are not in
-//! them.
+//! The tables were made from `sys.modules` as the first test module sees it, with CPython 3.8 to 3.13 and pytest 7 to
+//! 9; the new names of 3.14 are added. Modules built into the interpreter cannot be shadowed and are not listed.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-/// Modules that every Python start imports where they exist. (Debian's own `sitecustomize` tries the last one.)
+/// Modules that every Python start imports if they exist. (Debian's `sitecustomize` tries the last one.)
 pub const CUSTOMIZE: [&str; 3] = ["sitecustomize", "usercustomize", "apport_python_hook"];
-/// Modules that are a runner, or that pytest is made of: refused whatever the checks are.
+/// Runners, and the modules of pytest: refused whatever the checks are.
 const RUNNERS: [&str; 13] = [
     "pytest",
     "_pytest",
@@ -27,7 +26,7 @@ const RUNNERS: [&str; 13] = [
     "tox",
     "nox",
 ];
-/// What older pytests import besides.
+/// What older versions of pytest import in addition.
 const OF_PYTEST: [&str; 9] = [
     "py",
     "exceptiongroup",
@@ -39,9 +38,9 @@ const OF_PYTEST: [&str; 9] = [
     "importlib_metadata",
     "zipp",
 ];
-/// Names that nobody gives to a module of a project: refused in an answer in every folder that is not a package.
+/// Names that no project uses for a module: refused in an answer in every folder that is not a package.
 const UNMISTAKABLE: [&str; 4] = ["pytest", "_pytest", "pluggy", "iniconfig"];
-/// Runners of which a folder without `__init__.py` is refused, too, once a module is in it.
+/// Runners for which a folder without `__init__.py` is refused, too, if it contains a module.
 const WHOLE_FOLDERS: [&str; 6] = [
     "pytest",
     "_pytest",
@@ -55,7 +54,7 @@ const IMPORTED_BY_UNITTEST: &str = include_str!("imported_by_unittest.txt");
 const IMPORTED_BY_PYTEST: &str = include_str!("imported_by_pytest.txt");
 const STDLIB: &str = include_str!("stdlib_modules.txt");
 
-/// What Python would import a file as.
+/// A name under which Python could import a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PythonModule {
     /// The folder that would have to be on `sys.path`.
@@ -64,18 +63,18 @@ pub struct PythonModule {
     pub form: ModuleForm,
 }
 
-/// How a module lies on the disk.
+/// The form of a module on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModuleForm {
     /// `name.py`, `name.pyc`, `name.so`, or a link that may be any of it.
     File,
     /// `name/__init__.py` and the like.
     Package,
-    /// Another module in the folder `name/`; without an `__init__.py` it counts only where nothing else has the name.
+    /// Another module in the folder `name/`; without an `__init__.py` it counts only if nothing else has the name.
     Portion,
 }
 
-/// Returns the name of the module that a file of this name is.
+/// The name of the module in a file of this name.
 pub fn module_name(file_name: &str) -> Option<&str> {
     let (name, ending) = file_name.split_once('.')?;
     let is_extension = |ending: &str| ending.starts_with("cpython-") || ending.starts_with("pypy");
@@ -86,47 +85,35 @@ pub fn module_name(file_name: &str) -> Option<&str> {
     (is_module && !name.is_empty()).then_some(name)
 }
 
-/// Returns every way in which Python could import a file or a link of this path.
+/// Every way in which Python could import a file or a link at this path.
 pub fn modules(path: &Path, is_link: bool) -> Vec<PythonModule> {
-    let (Some(name), Some(folder)) = (
-        path.file_name().and_then(|name| name.to_str()),
-        path.parent(),
-    ) else {
+    let name_of = |path: &Path| Some(path.file_name()?.to_str()?.to_owned());
+    let (Some(name), Some(folder)) = (name_of(path), path.parent()) else {
         return Vec::new();
+    };
+    let in_folder = |folder: &Path, name: &str, form: ModuleForm| PythonModule {
+        folder: folder.to_owned(),
+        name: name.to_owned(),
+        form,
     };
     let mut found = Vec::new();
     if is_link && !name.contains('.') {
-        // It may lead to a folder with anything in it.
-        found.push(PythonModule {
-            folder: folder.to_owned(),
-            name: name.to_owned(),
-            form: ModuleForm::Package,
-        });
+        // It may point to a folder with anything in it.
+        found.push(in_folder(folder, &name, ModuleForm::Package));
     }
-    let Some(module) = module_name(name) else {
+    let Some(module) = module_name(&name) else {
         return found;
     };
-    if module != "__init__" {
-        found.push(PythonModule {
-            folder: folder.to_owned(),
-            name: module.to_owned(),
-            form: ModuleForm::File,
-        });
+    let is_init = module == "__init__";
+    if !is_init {
+        found.push(in_folder(folder, module, ModuleForm::File));
     }
-    if let (Some(package), Some(around)) = (
-        folder.file_name().and_then(|name| name.to_str()),
-        folder.parent(),
-    ) {
-        let form = if module == "__init__" {
-            ModuleForm::Package
-        } else {
-            ModuleForm::Portion
+    if let (Some(package), Some(around)) = (name_of(folder), folder.parent()) {
+        let form = match is_init {
+            true => ModuleForm::Package,
+            false => ModuleForm::Portion,
         };
-        found.push(PythonModule {
-            folder: around.to_owned(),
-            name: package.to_owned(),
-            form,
-        });
+        found.push(in_folder(around, &package, form));
     }
     found
 }
@@ -137,16 +124,16 @@ pub fn is_stdlib(name: &str) -> bool {
     NAMES.contains(name)
 }
 
-/// Which of Python's runners the checks of a run may start.
+/// The Python runners that checks may start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PythonRunners {
     pub pytest: bool,
-    /// Any Python program; most test with unittest, and all start alike.
+    /// Any Python program; most use unittest, and all start alike.
     pub python: bool,
 }
 
 impl PythonRunners {
-    /// Returns what a command may start. One that only names a script or a tool that runs others may start all of them.
+    /// What a command may start. A script, or a tool that runs others, may start all of them.
     pub fn of(command: &[String]) -> PythonRunners {
         let words: Vec<&str> = command.iter().flat_map(|word| words(word)).collect();
         let has = |is: &dyn Fn(&str) -> bool| {
@@ -169,7 +156,7 @@ impl PythonRunners {
     }
 }
 
-/// Returns the folders that a command puts before all others on `sys.path`: where its script lies, and where it goes.
+/// The folders that a command puts first on `sys.path`: that of its script, and those that it changes to.
 pub fn script_folders(command: &[String]) -> Vec<&str> {
     let words: Vec<&str> = command.iter().flat_map(|word| words(word)).collect();
     let mut found = Vec::new();
@@ -199,7 +186,7 @@ fn is_python(word: &str) -> bool {
         .any(|name| is_version_of(word, name))
 }
 
-/// Programs that start what a file of theirs says.
+/// Programs that start what their configuration file names.
 const OPAQUE: [&str; 14] = [
     "make",
     "gmake",
@@ -257,7 +244,7 @@ fn is_script(command: &[String]) -> bool {
 pub struct ReservedNames(HashMap<String, &'static str>);
 
 impl ReservedNames {
-    /// `installed` is what pytest, its plugins and the interpreter import besides.
+    /// `installed` is what pytest, its plugins and the interpreter import in addition.
     pub fn new(runners: PythonRunners, installed: HashSet<String>) -> ReservedNames {
         let mut names = HashMap::new();
         if runners.python {
@@ -288,7 +275,7 @@ impl ReservedNames {
         ReservedNames(names)
     }
 
-    /// Returns what the module is that a file would be imported instead of, if that is a runner's.
+    /// What owns the module that a file would be imported instead of, if the name is reserved.
     pub fn shadowed(&self, module: &PythonModule) -> Option<&'static str> {
         let is_complete =
             module.form != ModuleForm::Portion || WHOLE_FOLDERS.contains(&module.name.as_str());
@@ -347,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_that_a_command_looks_into_first() {
+    fn folders_that_a_command_puts_on_the_path() {
         for (command, folders) in [
             ("python3 tests/run.py x/y.py", vec!["tests"]),
             ("python3 -B -u ./a/b/run.py", vec!["./a/b"]),
