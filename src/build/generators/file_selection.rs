@@ -1,148 +1,159 @@
-//! Which files of the workspace the model is shown in files mode: what matters first, as much as there is room for.
+//! Selects the files of the workspace that the model is shown in files mode: the most important first, as many as fit.
 //!
-//! First come protected files that the report names (before a report: all protected ones), files of the last attempt and
-//! files that the report names, then the rest, smallest first. What is left out is named.
+//! Protected files that the report names come first (without a report: all protected ones), then files of the last
+//! attempt, files that the report names, and the rest, smallest first. Files without room are named.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
 
-use crate::build::context::Context;
 use crate::build::generators::prompt::{ShownContent, ShownFile};
-use crate::build::steps::is_kept;
+use crate::build::kept_files::is_kept;
+use crate::build::spec::inputs::WorkspaceInput;
 use crate::error::Result;
-use crate::workspace::generated::{TOOL_FOLDERS, is_generated};
-use crate::workspace::{EntryKind, ReadOutcome, WalkStep};
+use crate::workspace::generated::{is_generated, is_tool_folder};
+use crate::workspace::{EntryKind, ReadOutcome, WalkStep, Workspace, WorkspaceEntry};
 
-/// A file longer than this is named and not shown.
+/// A larger file is named and not shown.
 const SHOWN_FILE_LIMIT: u64 = 128 << 10;
-/// All files together, however large the model is.
+/// Of all files together, whatever the context window.
 const SHOWN_LIMIT: usize = 640 << 10;
-/// Files that are named and not shown; those behind them are counted.
+/// How many files are named without content; the others are only counted.
 const NAMED_LIMIT: usize = 1000;
-/// What a file takes beside its name and its content.
+/// What a file takes in addition to its name and content.
 const SHOWN_OVERHEAD: usize = 32;
-/// What a name that is only listed takes beside itself.
+/// What a listed name takes in addition.
 const NAME_OVERHEAD: usize = 2;
 
-/// Something in the workspace.
+/// What decides which files are shown.
+pub struct FileSelection<'a> {
+    workspace: &'a Workspace,
+    protected: HashSet<&'a str>,
+    /// The files of the last attempt.
+    attempt: HashSet<&'a str>,
+    report: &'a str,
+}
+
 struct FoundFile {
     path: PathBuf,
+    /// The path as it is shown.
+    name: String,
     size: u64,
-    /// Why it cannot be shown, whatever room there is.
+    /// Why its content cannot be shown, however much room there is.
     why: Option<String>,
 }
 
-/// Returns the files as the model is shown them, in the order of their names, in at most `room` bytes.
-pub fn shown_files(context: &Context, report: &str, room: usize) -> Result<Vec<ShownFile>> {
-    let found = find(context)?;
-    let named = ReportNames::of(report);
-    let protected: HashSet<&str> = context
-        .inputs
-        .protect
-        .iter()
-        .map(|input| input.to.as_str())
-        .collect();
-    let attempt: HashSet<&str> = context
-        .state
-        .attempt_files
-        .iter()
-        .map(String::as_str)
-        .collect();
-    let rank = |path: &str| {
-        let is_named = named.contains(path);
-        match protected.contains(path) {
-            true if is_named || report.is_empty() => 0,
-            _ if attempt.contains(path) => 1,
-            _ if is_named => 2,
-            _ => 3,
+impl<'a> FileSelection<'a> {
+    pub fn new(
+        workspace: &'a Workspace,
+        protect: &'a [WorkspaceInput],
+        attempt_files: &'a [String],
+        report: &'a str,
+    ) -> FileSelection<'a> {
+        FileSelection {
+            workspace,
+            protected: protect.iter().map(|input| input.to.as_str()).collect(),
+            attempt: attempt_files.iter().map(String::as_str).collect(),
+            report,
         }
-    };
-    let mut order: Vec<(usize, u64, usize)> = Vec::new();
-    let paths: Vec<String> = found
-        .iter()
-        .map(|file| file.path.to_string_lossy().into_owned())
-        .collect();
-    for (index, file) in found.iter().enumerate() {
-        order.push((rank(&paths[index]), file.size, index));
     }
-    order.sort_unstable();
-    let mut room = ByteRoom::new(room.min(SHOWN_LIMIT), &paths);
-    let mut files: Vec<(usize, ShownFile)> = Vec::new();
-    for (_, _, index) in order {
-        let content = room.show(context, &found[index], &paths[index])?;
-        let path = paths[index].clone();
-        files.push((
-            index,
-            ShownFile {
-                protected: protected.contains(path.as_str()),
-                path,
-                content,
-            },
-        ));
+
+    /// The files as the model is shown them, in the order of their names, in at most `room` bytes.
+    pub fn shown_files(&self, room: usize) -> Result<Vec<ShownFile>> {
+        let found = find(self.workspace)?;
+        let names = ReportNames::of(self.report);
+        let mut order: Vec<usize> = (0..found.len()).collect();
+        order.sort_by_cached_key(|index| {
+            let file = &found[*index];
+            (self.rank(&file.name, &names), file.size, *index)
+        });
+        let mut room = ByteRoom::new(room.min(SHOWN_LIMIT), &found);
+        let mut files: Vec<(usize, ShownFile)> = Vec::new();
+        for index in order {
+            let file = &found[index];
+            let shown = ShownFile {
+                protected: self.protected.contains(file.name.as_str()),
+                path: file.name.clone(),
+                content: room.show(self.workspace, file)?,
+            };
+            files.push((index, shown));
+        }
+        files.sort_by_key(|(index, _)| *index);
+        Ok(room.with_few_names(files.into_iter().map(|(_, file)| file).collect()))
     }
-    files.sort_by_key(|(index, _)| *index);
-    Ok(room.with_few_names(files.into_iter().map(|(_, file)| file).collect()))
+
+    /// The smaller the rank, the more a file matters.
+    fn rank(&self, name: &str, names: &ReportNames<'_>) -> u8 {
+        let is_named = names.contains(name);
+        if self.protected.contains(name) && (is_named || self.report.is_empty()) {
+            0
+        } else if self.attempt.contains(name) {
+            1
+        } else if is_named {
+            2
+        } else {
+            3
+        }
+    }
 }
 
-fn find(context: &Context) -> Result<Vec<FoundFile>> {
+fn find(workspace: &Workspace) -> Result<Vec<FoundFile>> {
     let mut found = Vec::new();
-    context.workspace.walk(&mut |entry| {
-        if entry.path.file_name().is_some_and(is_generated) {
+    workspace.walk(&mut |entry| {
+        let name = entry.path.file_name().unwrap_or_default();
+        let is_dir = matches!(entry.kind, EntryKind::Dir { .. });
+        let is_tools = is_dir && is_tool_folder(name);
+        if is_generated(name) {
             return WalkStep::Skip;
         }
-        let name = entry
-            .path
-            .file_name()
-            .map(|name| name.to_string_lossy().into_owned())
-            .unwrap_or_default();
-        let (size, why, next) = match &entry.kind {
-            EntryKind::Dir { .. } if TOOL_FOLDERS.contains(&name.as_str()) => (
-                0,
-                Some("a folder of generated files".to_owned()),
-                WalkStep::Skip,
-            ),
-            EntryKind::Dir { .. } => return WalkStep::On,
-            EntryKind::File { size, .. } if *size > SHOWN_FILE_LIMIT => {
-                (*size, Some(format!("{size} bytes")), WalkStep::On)
-            }
-            // Its other name may be that of a file outside.
-            EntryKind::File { size, .. } if entry.links > 1 => {
-                (*size, Some("a hard link".to_owned()), WalkStep::On)
-            }
-            EntryKind::File { size, .. } => (*size, None, WalkStep::On),
-            EntryKind::Link { target } => (
-                0,
-                Some(format!("a link to {:?}", target.to_string_lossy())),
-                WalkStep::On,
-            ),
-            EntryKind::Special => (0, Some("not a regular file".to_owned()), WalkStep::On),
-        };
-        if !is_kept(&entry.path) {
-            found.push(FoundFile {
-                path: entry.path.clone(),
-                size,
-                why,
-            });
+        if (!is_dir || is_tools) && !is_kept(&entry.path) {
+            found.push(FoundFile::of(entry));
         }
-        next
+        if is_tools {
+            WalkStep::Skip
+        } else {
+            WalkStep::On
+        }
     })?;
     Ok(found)
 }
 
-/// How many bytes are left for contents, and how many for the names of what is left out.
+impl FoundFile {
+    fn of(entry: &WorkspaceEntry) -> FoundFile {
+        let (size, why) = match &entry.kind {
+            EntryKind::Dir { .. } => (0, Some("a folder of generated files".to_owned())),
+            EntryKind::File { size, .. } if *size > SHOWN_FILE_LIMIT => {
+                (*size, Some(format!("{size} bytes")))
+            }
+            // Its other name may be outside of the workspace.
+            EntryKind::File { size, .. } if entry.links > 1 => {
+                (*size, Some("a hard link".to_owned()))
+            }
+            EntryKind::File { size, .. } => (*size, None),
+            EntryKind::Link { target } => {
+                (0, Some(format!("a link to {:?}", target.to_string_lossy())))
+            }
+            EntryKind::Special => (0, Some("not a regular file".to_owned())),
+        };
+        FoundFile {
+            path: entry.path.clone(),
+            name: entry.path.to_string_lossy().into_owned(),
+            size,
+            why,
+        }
+    }
+}
+
+/// The bytes left for contents, and for names of files without content.
 struct ByteRoom {
     contents: usize,
     names: usize,
 }
 
 impl ByteRoom {
-    /// Returns the room; names get what they need for all files, at most a third of it.
-    fn new(room: usize, paths: &[String]) -> ByteRoom {
-        let all: usize = paths
-            .iter()
-            .take(NAMED_LIMIT)
-            .map(|path| path.len() + NAME_OVERHEAD)
-            .sum();
+    /// Names get what all files need, at most a third of the room.
+    fn new(room: usize, found: &[FoundFile]) -> ByteRoom {
+        let named = found.iter().take(NAMED_LIMIT);
+        let all: usize = named.map(|file| file.name.len() + NAME_OVERHEAD).sum();
         let names = all.min(room / 3);
         ByteRoom {
             contents: room - names,
@@ -150,25 +161,20 @@ impl ByteRoom {
         }
     }
 
-    fn show(&mut self, context: &Context, file: &FoundFile, path: &str) -> Result<ShownContent> {
+    fn show(&mut self, workspace: &Workspace, file: &FoundFile) -> Result<ShownContent> {
         if let Some(why) = &file.why {
             return Ok(ShownContent::Name(why.clone()));
         }
-        let needed = usize::try_from(file.size)
-            .unwrap_or(usize::MAX)
-            .saturating_add(path.len() + SHOWN_OVERHEAD);
-        if self.contents < needed {
+        let overhead = file.name.len() + SHOWN_OVERHEAD;
+        let size = usize::try_from(file.size).unwrap_or(usize::MAX);
+        if self.contents < size.saturating_add(overhead) {
             return Ok(ShownContent::LeftOut);
         }
-        Ok(
-            match context.workspace.read_file(&file.path, SHOWN_FILE_LIMIT)? {
-                ReadOutcome::File(bytes) => self.take(bytes, path.len() + SHOWN_OVERHEAD),
-                ReadOutcome::TooLarge(size) => ShownContent::Name(format!("{size} bytes")),
-                ReadOutcome::Other | ReadOutcome::Missing => {
-                    ShownContent::Name("not readable".into())
-                }
-            },
-        )
+        Ok(match workspace.read_file(&file.path, SHOWN_FILE_LIMIT)? {
+            ReadOutcome::File(bytes) => self.take(bytes, overhead),
+            ReadOutcome::TooLarge(size) => ShownContent::Name(format!("{size} bytes")),
+            ReadOutcome::Other | ReadOutcome::Missing => ShownContent::Name("not readable".into()),
+        })
     }
 
     fn take(&mut self, bytes: Vec<u8>, overhead: usize) -> ShownContent {
@@ -186,7 +192,7 @@ impl ByteRoom {
         }
     }
 
-    /// Leaves out names that have no room, and says how many there were.
+    /// Drops names that have no room, and adds how many there were.
     fn with_few_names(mut self, mut files: Vec<ShownFile>) -> Vec<ShownFile> {
         let (mut named, mut more) = (0, 0);
         files.retain(|file| {
@@ -213,9 +219,9 @@ impl ByteRoom {
     }
 }
 
-/// The names of files in a report.
+/// The file names in a report.
 struct ReportNames<'a> {
-    /// Words as they stand, and what follows each of their slashes.
+    /// The words, and what follows each slash in them.
     ends: HashSet<&'a str>,
 }
 
@@ -235,7 +241,7 @@ impl<'a> ReportNames<'a> {
         ReportNames { ends }
     }
 
-    /// Whether a file is named: by its path, by a longer one that ends in it, or by its bare name.
+    /// Whether a file is named: by its path, by a longer path that ends with it, or by its bare name.
     fn contains(&self, path: &str) -> bool {
         self.ends.contains(path)
             || path
@@ -249,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_names_files() {
+    fn file_names_in_a_report_are_found() {
         let report = "  File \"/home/me/workspace/tests/test_a.py\", line 3\nproj/f0123.py:7: error: wrong, see notes.md.\n";
         let names = ReportNames::of(report);
         for path in [

@@ -1,7 +1,7 @@
-//! What the model is shown, above all in files mode: the task, the files, the failure, in an order that keeps the long stable
-//! part first, so that a provider's cache can serve it.
+//! Builds prompts: the task, the files, the failure. The long stable part comes first, so that the provider can cache
+//! it.
 //!
-//! The texts are templates in `prompts/`; a user's own take their place (`generator.prompts`).
+//! The texts are templates in `prompts/`; the user's own (`generator.prompts`) replace them.
 
 use crate::build::spec::{CheckSpec, Spec, UserPrompts, VARIABLES};
 use crate::llm::{ContentBlock, Message, Role};
@@ -10,9 +10,9 @@ const SYSTEM: &str = include_str!("prompts/system.md");
 const GENERATE: &str = include_str!("prompts/generate.md");
 const PATCH: &str = include_str!("prompts/patch.md");
 const FORMAT: &str = include_str!("prompts/format.md");
-/// The format in short, at the end of each message that opens a phase.
+/// A summary of the format, at the end of each message that opens a phase.
 const REMINDER: &str = include_str!("prompts/reminder.md");
-/// Read-only files that are named at the end.
+/// How many read-only files the end of a message names.
 const NAMED_READ_ONLY: usize = 20;
 
 /// The templates of a run.
@@ -21,7 +21,7 @@ pub struct PromptTemplates {
     system: String,
     generate: String,
     patch: String,
-    /// What `{{format}}` says.
+    /// The value of `{{format}}`.
     format: String,
 }
 
@@ -34,7 +34,7 @@ pub struct BuiltInPrompts {
     pub format: &'static str,
 }
 
-/// Those of files mode.
+/// The templates of files mode.
 pub const FILES_MODE: BuiltInPrompts = BuiltInPrompts {
     system: SYSTEM,
     generate: GENERATE,
@@ -42,7 +42,7 @@ pub const FILES_MODE: BuiltInPrompts = BuiltInPrompts {
     format: FORMAT,
 };
 
-/// A file of the workspace as the model is shown it.
+/// A file of the workspace in a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShownFile {
     pub path: String,
@@ -54,26 +54,26 @@ pub struct ShownFile {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ShownContent {
     Text(String),
-    /// Only that it is there, and why not more: "binary, 12 bytes".
+    /// Only the name, and why: "binary, 12 bytes".
     Name(String),
-    /// Only that it is there: there was no room for it.
+    /// Only the name, because there was no room.
     LeftOut,
 }
 
-/// What the message that opens a phase of files mode says beside the task.
+/// The content of the message that opens a phase of files mode, besides the task.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OpeningMessage {
     pub files: Vec<ShownFile>,
-    /// What the checks said, in PATCHING.
+    /// The report of the checks, in PATCHING.
     pub report: Option<String>,
-    /// Which attempt this is, and what became of earlier ones.
+    /// Which attempt this is, and the results of earlier ones.
     pub attempts: String,
     /// The files that the model must not write.
     pub read_only: Vec<String>,
 }
 
 impl PromptTemplates {
-    /// Returns the built-in templates, or the user's where there are any.
+    /// The user's templates, or else the built-in ones.
     pub fn new(own: &UserPrompts, built_in: BuiltInPrompts) -> PromptTemplates {
         let choose = |own: &Option<String>, built_in: &str| {
             own.clone().unwrap_or_else(|| built_in.to_owned())
@@ -86,14 +86,14 @@ impl PromptTemplates {
         }
     }
 
-    /// Returns the system prompt; `tools` is what it says of them.
+    /// The system prompt; `tools` is the value of `{{tools}}`.
     pub fn system(&self, spec: &Spec, tools: &str) -> String {
         render(&self.system, &|name| self.stable(name, spec, tools))
             .trim_end()
             .to_owned()
     }
 
-    /// Returns the message that opens a conversation, in one piece.
+    /// The message that opens a conversation, in one block.
     pub fn task(&self, spec: &Spec, tools: &str, files: &str, report: Option<&str>) -> Message {
         let template = if report.is_some() {
             &self.patch
@@ -111,7 +111,7 @@ impl PromptTemplates {
         }
     }
 
-    /// Returns the message that opens a phase. It ends with the attempts and the format, also behind the user's templates.
+    /// The message that opens a phase. It ends with the attempts and the format, also with the user's templates.
     pub fn opening(&self, spec: &Spec, opening: &OpeningMessage) -> Message {
         let template = if opening.report.is_some() {
             &self.patch
@@ -145,7 +145,7 @@ impl PromptTemplates {
         }
     }
 
-    /// Returns the value of a variable that is the same in every phase.
+    /// The value of a variable that is the same in every phase.
     fn stable(&self, name: &str, spec: &Spec, tools: &str) -> String {
         match name {
             "spec" => format!("# Task: {}\n\n{}", spec.name, spec.description.trim_end()),
@@ -157,7 +157,7 @@ impl PromptTemplates {
     }
 }
 
-/// The `{{name}}`s of a text, each with where it begins.
+/// The `{{name}}`s of a text with their offsets.
 fn variables(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.match_indices("{{").filter_map(|(at, _)| {
         let name = text[at + 2..].split_once("}}")?.0;
@@ -167,7 +167,7 @@ fn variables(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Fills a template in one pass, so that a value's own braces stay as they are.
+/// Fills a template in one pass, so that braces inside a value stay unchanged.
 pub fn render(template: &str, value: &dyn Fn(&str) -> String) -> String {
     let mut out = String::new();
     let mut from = 0;
@@ -198,7 +198,7 @@ fn checks(checks: &[CheckSpec]) -> String {
     out
 }
 
-/// What the model reads last: where it stands, what it may write, and how.
+/// The end of a message: the attempts, what the model may write, and the format.
 fn ending(opening: &OpeningMessage) -> String {
     let mut text = format!("# Attempts\n\n{}\n", opening.attempts);
     if opening.report.is_some() {
@@ -225,7 +225,7 @@ fn first_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     text
 }
 
-/// Shows files that must stay as they are in a form that is not the form of an answer.
+/// Shows read-only files in a form that is not the form of an answer.
 fn read_only_files(files: &[&ShownFile]) -> String {
     if files.is_empty() {
         return String::new();
@@ -244,7 +244,7 @@ fn workspace_files(files: &[&ShownFile]) -> String {
     )
 }
 
-/// Shows each file; those that had no room are named in one line at the end.
+/// Shows each file; those without room are named in one line at the end.
 fn sections(files: &[&ShownFile], show_text: fn(&str, &str) -> String) -> String {
     let mut shown = Vec::new();
     let mut left_out = Vec::new();
@@ -266,8 +266,9 @@ fn sections(files: &[&ShownFile], show_text: fn(&str, &str) -> String) -> String
     shown.join("\n\n")
 }
 
-/// A given file. The tag is not one of an answer, so an answer that repeats it writes nothing. Small models take it for an
-/// example of the form and go on with the next file; what stands behind bars or in fences they repeat (`benches/prompts`).
+/// A read-only file. The tag is not valid in an answer, so an answer that repeats it writes nothing. Small models take
+/// it for an example of the form and continue with the next file; text behind bars or in fences they repeat
+/// (`benches/prompts`).
 fn read_only_block(path: &str, text: &str) -> String {
     block_with(path, " read-only", text)
 }
@@ -297,7 +298,7 @@ fn block_with(path: &str, mark: &str, text: &str) -> String {
     format!("<file path=\"{path}\"{mark}{word}>\n{text}{gap}{end}{note}")
 }
 
-/// Returns a closing line that the content does not have; counted, not drawn, so that equal runs ask alike.
+/// A closing line that the content does not contain; counted, not random, so that equal runs send equal requests.
 fn closing_line(text: &str) -> String {
     let mut end = String::from("</file>");
     let mut number = 0;
@@ -339,7 +340,7 @@ mod tests {
             answer_format::parse(&read_only_block("a", "x\n"))
                 .blocks
                 .is_empty(),
-            "repeated, it writes nothing"
+            "a repeated block writes nothing"
         );
     }
 }
