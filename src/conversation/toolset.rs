@@ -422,7 +422,7 @@ fn either(one: BorrowedFd<'_>, other: Option<BorrowedFd<'_>>) -> Result<OwnedFd>
 
 fn described(found: &FoundEnvironment) -> String {
     let said = (found.kind == adhoc::AdhocKind::Yaml)
-        .then(|| adhoc::program(&found.path).ok())
+        .then(|| adhoc::read_program(&found.path).ok())
         .flatten();
     said.map_or_else(
         || format!("The user's own environment {}.", found.name),

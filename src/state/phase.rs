@@ -96,7 +96,7 @@ impl Phase {
         }
     }
 
-    /// The phases after `self` on the shortest path to `to`, `to` included; empty if there is no path.
+    /// The phases after `self` on the shortest path to `to`, `to` included; empty if none exists.
     ///
     /// Transition lines of the log are not synced one by one: after a power cut `state.json` can be ahead by more
     /// than one, and these are the missing ones.

@@ -250,7 +250,7 @@ fn present<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(
     Option::deserialize(field)
 }
 
-/// The wall-clock time; works before 1970, too.
+/// The current time; works before 1970, too.
 pub fn now() -> DateTime<Utc> {
     SystemTime::now().into()
 }

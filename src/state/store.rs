@@ -49,7 +49,7 @@ pub struct Lock {
 /// The content of `state.json`.
 #[derive(Debug)]
 pub enum LoadedState {
-    /// There is no such file.
+    /// The file does not exist.
     Nothing,
     Build(Box<RunState>),
     Workflow,

@@ -1,7 +1,7 @@
 //! Selects the files of the workspace that the model is shown in files mode: the most important first, as many as fit.
 //!
 //! Protected files that the report names come first (without a report: all protected ones), then files of the last
-//! attempt, files that the report names, and the rest, smallest first. Files without room are named.
+//! attempt, files that the report names, and the rest, smallest first. Files that do not fit are named.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ struct FoundFile {
     /// The path as it is shown.
     name: String,
     size: u64,
-    /// Why its content cannot be shown, however much room there is.
+    /// Why its content cannot be shown, whatever the space.
     why: Option<String>,
 }
 
@@ -57,8 +57,8 @@ impl<'a> FileSelection<'a> {
         }
     }
 
-    /// The files as the model is shown them, in the order of their names, in at most `room` bytes.
-    pub fn shown_files(&self, room: usize) -> Result<Vec<ShownFile>> {
+    /// The files as the model is shown them, in the order of their names, in at most `space` bytes.
+    pub fn shown_files(&self, space: usize) -> Result<Vec<ShownFile>> {
         let found = find(self.workspace)?;
         let names = ReportNames::of(self.report);
         let mut order: Vec<usize> = (0..found.len()).collect();
@@ -66,19 +66,19 @@ impl<'a> FileSelection<'a> {
             let file = &found[*index];
             (self.rank(&file.name, &names), file.size, *index)
         });
-        let mut room = ByteRoom::new(room.min(SHOWN_LIMIT), &found);
+        let mut budget = ByteBudget::new(space.min(SHOWN_LIMIT), &found);
         let mut files: Vec<(usize, ShownFile)> = Vec::new();
         for index in order {
             let file = &found[index];
             let shown = ShownFile {
                 protected: self.protected.contains(file.name.as_str()),
                 path: file.name.clone(),
-                content: room.show(self.workspace, file)?,
+                content: budget.show(self.workspace, file)?,
             };
             files.push((index, shown));
         }
         files.sort_by_key(|(index, _)| *index);
-        Ok(room.with_few_names(files.into_iter().map(|(_, file)| file).collect()))
+        Ok(budget.with_few_names(files.into_iter().map(|(_, file)| file).collect()))
     }
 
     /// The smaller the rank, the more a file matters.
@@ -144,19 +144,19 @@ impl FoundFile {
 }
 
 /// The bytes left for contents, and for names of files without content.
-struct ByteRoom {
+struct ByteBudget {
     contents: usize,
     names: usize,
 }
 
-impl ByteRoom {
-    /// Names get what all files need, at most a third of the room.
-    fn new(room: usize, found: &[FoundFile]) -> ByteRoom {
+impl ByteBudget {
+    /// Names get what all files need, at most a third of the space.
+    fn new(space: usize, found: &[FoundFile]) -> ByteBudget {
         let named = found.iter().take(NAMED_LIMIT);
         let all: usize = named.map(|file| file.name.len() + NAME_OVERHEAD).sum();
-        let names = all.min(room / 3);
-        ByteRoom {
-            contents: room - names,
+        let names = all.min(space / 3);
+        ByteBudget {
+            contents: space - names,
             names,
         }
     }
@@ -192,7 +192,7 @@ impl ByteRoom {
         }
     }
 
-    /// Drops names that have no room, and adds how many there were.
+    /// Drops names that do not fit, and adds how many there were.
     fn with_few_names(mut self, mut files: Vec<ShownFile>) -> Vec<ShownFile> {
         let (mut named, mut more) = (0, 0);
         files.retain(|file| {

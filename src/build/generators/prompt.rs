@@ -56,7 +56,7 @@ pub enum ShownContent {
     Text(String),
     /// Only the name, and why: "binary, 12 bytes".
     Name(String),
-    /// Only the name, because there was no room.
+    /// Only the name, because it does not fit.
     LeftOut,
 }
 
@@ -244,7 +244,7 @@ fn workspace_files(files: &[&ShownFile]) -> String {
     )
 }
 
-/// Shows each file; those without room are named in one line at the end.
+/// Shows each file; those that do not fit are named in one line at the end.
 fn sections(files: &[&ShownFile], show_text: fn(&str, &str) -> String) -> String {
     let mut shown = Vec::new();
     let mut left_out = Vec::new();
