@@ -63,9 +63,9 @@ fn place(workspace: &Workspace, input: &WorkspaceInput) -> Result<()> {
 
 /// Restores protected files, removes foreign ones from protected folders, and records both. Folders that a check may
 /// write are left alone.
-pub fn restore(context: &mut Context) -> Result<RestoredFiles> {
+pub fn restore(context: &mut Context) -> Result<()> {
     if context.inputs.protect.is_empty() || context.verified.is_current {
-        return Ok(RestoredFiles::default());
+        return Ok(());
     }
     let writable = writable_folders(context);
     let protect = context.inputs.protect.iter();
@@ -90,8 +90,7 @@ pub fn restore(context: &mut Context) -> Result<RestoredFiles> {
     };
     context.verified.is_current |= is_same;
     context.verified.tree = Some(tree);
-    record(context, &done)?;
-    Ok(done)
+    record(context, done)
 }
 
 /// Places what is wrong and removes what is foreign.
@@ -113,8 +112,8 @@ fn repair(
     })
 }
 
-fn record(context: &mut Context, done: &RestoredFiles) -> Result<()> {
-    if *done == RestoredFiles::default() {
+fn record(context: &mut Context, done: RestoredFiles) -> Result<()> {
+    if done == RestoredFiles::default() {
         return Ok(());
     }
     context
@@ -122,8 +121,8 @@ fn record(context: &mut Context, done: &RestoredFiles) -> Result<()> {
         .settle(done.restored.iter().chain(&done.removed).map(Path::new))?;
     context.log.record(Event::ProtectedRestored {
         agent_id: MAIN_AGENT.into(),
-        restored: done.restored.clone(),
-        removed: done.removed.clone(),
+        restored: done.restored,
+        removed: done.removed,
     })
 }
 

@@ -1,9 +1,9 @@
-//! A bash that stays.
+//! A persistent bash.
 //!
-//! It is interactive but for the prompt: the files in `bash/` are a loop that runs as its prompt command, gets commands
-//! over the channel and tells there when one has ended, with the directory and the jobs of the screen. What is printed
-//! comes through the pipe of the session and means nothing here. An interrupt throws bash out of the loop, back to its
-//! prompt; so a line that leads into it again follows every interrupt, and one of the two takes it.
+//! It is an interactive shell whose prompt command is a loop (`bash/loop.sh`): the loop reads commands from the channel
+//! and reports there when one has ended, with the directory and the jobs for the screen. Output goes through the pipe of
+//! the session and is never interpreted. SIGINT returns bash from the loop to its prompt; therefore every interrupt is
+//! followed by a line that enters the loop again, which either the prompt or the loop reads.
 
 mod message;
 pub mod record;
@@ -15,22 +15,35 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use self::record::{BackgroundJob, BashRecord, BashRecords, ShellReport};
-use crate::environments::session::{ChildSession, SessionEvent, describe_end};
+use crate::environments::channel::ChannelEvent;
+use crate::environments::output::on_own_line;
+use crate::environments::session::{ChildSession, StartError, describe_end};
 use crate::environments::{Environment, Response, ScreenSection, WaitLimit, WaitResult};
 use crate::process::child::StopMode;
 use crate::process::{Job, JobEnd, Launcher};
 
 const READY: &str = "Bash shell (ready)";
+/// Interactive, without startup files, line editing and history.
+const BASH: [&str; 8] = [
+    "bash",
+    "--norc",
+    "--noprofile",
+    "--noediting",
+    "+H",
+    "+o",
+    "history",
+    "-i",
+];
 const LOST: &str = "variables, functions and background processes are lost; the next command starts a fresh shell in the project";
 const ERREXIT: &str = "set -e makes every failure end the shell, use ( set -e; … ) instead; ";
-/// How much of a job's command is shown.
+/// How many characters of a job's command are shown.
 const MAX_JOB: usize = 80;
-/// The status of a command that an interrupt has ended.
+/// The status of a command that SIGINT ended.
 const INTERRUPTED: i32 = 130;
-/// How long an interrupt that follows another waits for its effect.
-const ENTERING: Duration = Duration::from_millis(50);
+/// How long an interrupt waits for bash to enter the loop after an earlier one.
+const ENTER_PATIENCE: Duration = Duration::from_millis(50);
 /// How long a shell may take to start.
-const PATIENCE: Duration = Duration::from_secs(10);
+const START_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The environment `bash`.
 #[derive(Debug)]
@@ -39,15 +52,15 @@ pub struct BashEnvironment {
     project: PathBuf,
     env: Vec<(OsString, OsString)>,
     shell: Option<Shell>,
-    /// What a shell that died between two commands has left to say.
-    epitaph: String,
-    /// How the last shell ended, if it did so by itself.
+    /// The report on a shell that died between two commands, for the next answer.
+    death_report: String,
+    /// How the last shell ended, unless we ended it.
     end_of_shell: Option<String>,
     last_end: String,
 }
 
 impl BashEnvironment {
-    /// Returns the environment of a project; its shell starts with the first command.
+    /// The shell starts with the first command.
     pub fn new(
         launcher: Launcher,
         project: PathBuf,
@@ -58,35 +71,29 @@ impl BashEnvironment {
             project,
             env,
             shell: None,
-            epitaph: String::new(),
+            death_report: String::new(),
             end_of_shell: None,
             last_end: String::new(),
         }
     }
 
-    fn start(&self) -> Result<Shell, String> {
-        let words = [
-            "bash",
-            "--norc",
-            "--noprofile",
-            "--noediting",
-            "+H",
-            "+o",
-            "history",
-            "-i",
-        ];
+    fn start(&self) -> Result<Shell, StartError> {
         let job = Job {
-            command: words.map(OsString::from).to_vec(),
+            command: BASH.map(OsString::from).to_vec(),
             cwd: self.project.clone(),
             env: self.env.clone(),
             timeout: Duration::MAX,
         };
-        let session = ChildSession::start(&self.launcher, &job)
-            .map_err(|error| format!("bash cannot be started: {error}"))?;
-        Shell::new(session)
+        match ChildSession::start(&self.launcher, &job) {
+            Ok(session) => Shell::new(session),
+            Err(source) => Err(StartError::Spawn {
+                program: "bash",
+                source,
+            }),
+        }
     }
 
-    /// Notes that the shell is gone; returns how it went, and what is to be said.
+    /// Records that the shell has ended; returns how, and the text of the answer.
     fn died(&mut self) -> (JobEnd, String) {
         let Some(mut shell) = self.shell.take() else {
             return (JobEnd::TimedOut, String::new());
@@ -100,21 +107,18 @@ impl BashEnvironment {
         };
         self.end_of_shell = Some(how.clone());
         self.last_end = format!("bash ended, {how}");
-        let mut output = shell.session.finish();
-        if !output.is_empty() && !output.ends_with('\n') {
-            output.push('\n');
-        }
+        let output = on_own_line(shell.session.finish());
         (
             ended,
             output + &format!("[bash ended: {how}; {hint}{LOST}]\n"),
         )
     }
 
-    /// Finds out whether the shell died while nothing ran.
-    fn drain_idle(&mut self) {
+    /// Checks whether the shell died while no command ran.
+    fn check_idle(&mut self) {
         let idle = self.shell.as_mut().filter(|shell| !shell.is_running());
         if idle.is_some_and(|shell| shell.session.child.ended().is_some()) {
-            self.epitaph = self.died().1;
+            self.death_report = self.died().1;
         }
     }
 
@@ -130,19 +134,19 @@ impl BashEnvironment {
 
 impl Environment for BashEnvironment {
     fn begin(&mut self, command: &str) -> Option<Response> {
-        self.drain_idle();
+        self.check_idle();
         if self
             .shell
             .as_mut()
             .is_some_and(|shell| shell.begin(command, "").is_err())
         {
-            // It was dead, and nobody had told yet.
-            self.epitaph = self.died().1;
+            // It died after the check.
+            self.death_report = self.died().1;
         }
         if self.shell.is_some() {
             return None;
         }
-        let before = std::mem::take(&mut self.epitaph);
+        let before = std::mem::take(&mut self.death_report);
         match self.start() {
             Ok(mut shell) => {
                 let begun = shell.begin(command, &before);
@@ -150,7 +154,7 @@ impl Environment for BashEnvironment {
                 self.end_of_shell = None;
                 begun.err().map(|_| Response::failed(self.died().1))
             }
-            Err(problem) => Some(Response::failed(before + &problem + "\n")),
+            Err(error) => Some(Response::failed(format!("{before}{error}\n"))),
         }
     }
 
@@ -158,12 +162,12 @@ impl Environment for BashEnvironment {
         let Some(shell) = self.shell.as_mut() else {
             return WaitResult::Ended(Response::default());
         };
-        match shell.listen(until.deadline, Some(until.wake)) {
-            BashWait::End(status) => {
+        match shell.wait(until.deadline, Some(until.wake)) {
+            BashWait::Ended(status) => {
                 let output = shell.session.finish();
                 WaitResult::Ended(self.ended(status, output))
             }
-            BashWait::Death => {
+            BashWait::Died => {
                 let (ended, output) = self.died();
                 WaitResult::Ended(Response {
                     output,
@@ -171,8 +175,8 @@ impl Environment for BashEnvironment {
                     running: false,
                 })
             }
-            BashWait::Wake => WaitResult::Woken,
-            BashWait::Nothing => WaitResult::Late,
+            BashWait::Woken => WaitResult::Woken,
+            BashWait::TimedOut => WaitResult::Late,
         }
     }
 
@@ -195,7 +199,7 @@ impl Environment for BashEnvironment {
 
     fn restart(&mut self) {
         self.shutdown();
-        self.epitaph.clear();
+        self.death_report.clear();
         self.end_of_shell = None;
     }
 
@@ -204,7 +208,7 @@ impl Environment for BashEnvironment {
     }
 
     fn screen(&mut self) -> ScreenSection {
-        self.drain_idle();
+        self.check_idle();
         ScreenSection::new(match (&mut self.shell, &self.end_of_shell) {
             (Some(shell), _) => shell.section(),
             (None, Some(how)) => format!("{READY} (ended: {how})"),
@@ -219,44 +223,46 @@ impl Environment for BashEnvironment {
     }
 }
 
-/// A living shell, and how far the talk with its loop has come.
+/// A running shell, and the state of the exchange with its loop.
 #[derive(Debug)]
 struct Shell {
     session: ChildSession,
     records: BashRecords,
-    /// The shell between its commands, as it was told last.
+    /// The last report of the loop.
     report: ShellReport,
     /// Whether a command has ended in this shell.
     is_used: bool,
     command: Option<BashCommand>,
-    /// Whether a line that enters the loop is under way: nothing else may be sent, for the prompt would read on into it.
+    /// Whether a line that enters the loop was sent and not yet read. Nothing else may be sent meanwhile, because the
+    /// prompt would read it.
     is_entering: bool,
     /// Whether an interrupt was sent after that line.
     is_interrupted_again: bool,
 }
 
-/// A command under way.
+/// The running command.
 #[derive(Debug)]
 struct BashCommand {
     text: String,
     has_begun: bool,
-    /// Whether an interrupt waits for it to begin.
+    /// Whether to interrupt it as soon as it begins.
     is_unwanted: bool,
-    has_fallen_out: bool,
+    /// Whether it left the loop, by `break`.
+    has_left_loop: bool,
     status: Option<i32>,
 }
 
-/// What listening ended with.
+/// Why a wait returned.
 enum BashWait {
-    End(i32),
-    Death,
-    Wake,
-    Nothing,
+    Ended(i32),
+    Died,
+    Woken,
+    TimedOut,
 }
 
 impl Shell {
-    /// Returns a shell that has entered the loop.
-    fn new(session: ChildSession) -> Result<Shell, String> {
+    /// A shell that has entered the loop.
+    fn new(session: ChildSession) -> Result<Shell, StartError> {
         let mut shell = Shell {
             session,
             records: BashRecords::default(),
@@ -268,20 +274,24 @@ impl Shell {
         };
         shell.session.begin("");
         let sent = shell.session.send(message::start().as_bytes());
-        let deadline = Instant::now().checked_add(PATIENCE);
+        let deadline = Instant::now().checked_add(START_PATIENCE);
         while shell.is_entering && sent.is_ok() {
             let ready = shell.session.wait(deadline, None);
-            if !shell.hear()
-                && (ready == SessionEvent::Nothing || shell.session.child.ended().is_some())
+            if !shell.receive()
+                && (ready == ChannelEvent::TimedOut || shell.session.child.ended().is_some())
             {
                 break;
             }
         }
-        // It says that it has no terminal.
+        // Bash complains that it has no terminal.
         let printed = shell.session.finish();
         if shell.is_entering {
             let how = describe_end(&shell.session.child.end(StopMode::Now));
-            return Err(format!("{printed}bash cannot be started: {how}"));
+            return Err(StartError::NotReady {
+                program: "bash",
+                printed,
+                how,
+            });
         }
         shell.report.status = 0;
         Ok(shell)
@@ -299,34 +309,34 @@ impl Shell {
             text,
             has_begun: false,
             is_unwanted: false,
-            has_fallen_out: false,
+            has_left_loop: false,
             status: None,
         });
         self.session.send(&message)
     }
 
     /// Waits for the end of the command.
-    fn listen(&mut self, deadline: Option<Instant>, wake: Option<BorrowedFd<'_>>) -> BashWait {
+    fn wait(&mut self, deadline: Option<Instant>, wake: Option<BorrowedFd<'_>>) -> BashWait {
         loop {
             if let Some(status) = self.take_end() {
-                return BashWait::End(status);
+                return BashWait::Ended(status);
             }
             let ready = self.session.wait(deadline, wake);
             let is_over = self.session.child.ended().is_some();
-            // What was told before the death counts.
-            if self.hear() {
+            // Records that were sent before the death count.
+            if self.receive() {
                 continue;
             }
             match ready {
-                _ if is_over => return BashWait::Death,
-                SessionEvent::Wake => return BashWait::Wake,
-                SessionEvent::Nothing => return BashWait::Nothing,
-                SessionEvent::Something => {}
+                _ if is_over => return BashWait::Died,
+                ChannelEvent::Woken => return BashWait::Woken,
+                ChannelEvent::TimedOut => return BashWait::TimedOut,
+                ChannelEvent::Ready => {}
             }
         }
     }
 
-    /// Returns the status of a command that is over, and with it all talk about interrupts.
+    /// The status of a command that has ended, once no interrupt is pending.
     fn take_end(&mut self) -> Option<i32> {
         let status = self
             .command
@@ -339,17 +349,18 @@ impl Shell {
         Some(status)
     }
 
-    /// Takes note of what was told; returns whether anything was.
-    fn hear(&mut self) -> bool {
-        let told = self.session.receive();
-        self.records.push(&told);
+    /// Applies the records that the loop has sent; returns whether anything was received.
+    fn receive(&mut self) -> bool {
+        let bytes = self.session.receive();
+        let is_empty = bytes.is_empty();
+        self.records.push(bytes);
         while let Some(record) = self.records.take() {
-            self.note(record);
+            self.apply(record);
         }
-        !told.is_empty()
+        !is_empty
     }
 
-    fn note(&mut self, record: BashRecord) {
+    fn apply(&mut self, record: BashRecord) {
         match record {
             BashRecord::Begun => {
                 let Some(command) = self.command.as_mut() else {
@@ -361,38 +372,35 @@ impl Shell {
                 }
             }
             BashRecord::Ended(report) => {
-                self.note_status(report.status);
+                self.set_status(report.status);
                 self.report = report;
             }
             BashRecord::Entered(report) => {
-                let has_fallen_out = self
-                    .command
-                    .as_ref()
-                    .is_some_and(|command| command.has_fallen_out);
-                self.note_status(if has_fallen_out {
-                    report.status
-                } else {
-                    INTERRUPTED
+                let command = self.command.as_ref();
+                let has_left_loop = command.is_some_and(|command| command.has_left_loop);
+                self.set_status(match has_left_loop {
+                    true => report.status,
+                    false => INTERRUPTED,
                 });
                 self.report = report;
                 self.has_entered();
             }
             BashRecord::Skipped => self.has_entered(),
-            BashRecord::FellOut => {
+            BashRecord::LeftLoop => {
                 if let Some(command) = self.command.as_mut() {
-                    command.has_fallen_out = true;
+                    command.has_left_loop = true;
                 }
                 if !self.is_entering {
                     self.is_entering = true;
-                    // Where it cannot be sent, the shell is about to be found dead.
+                    // If it cannot be sent, the next wait finds the shell dead.
                     let _ = self.session.send(message::enter().as_bytes());
                 }
             }
         }
     }
 
-    /// Notes how the command has ended; the first word on that counts.
-    fn note_status(&mut self, status: i32) {
+    /// Sets the status of the command; the first one counts.
+    fn set_status(&mut self, status: i32) {
         if let Some(command) = self.command.as_mut() {
             command.status.get_or_insert(status);
         }
@@ -406,16 +414,16 @@ impl Shell {
     }
 
     fn interrupt(&mut self) {
-        // It may have ended already, or be about to: bash that enters the loop is not to be disturbed.
-        self.hear();
-        let deadline = Instant::now().checked_add(ENTERING);
+        // It may have ended already. A bash that is entering the loop must not be interrupted.
+        self.receive();
+        let deadline = Instant::now().checked_add(ENTER_PATIENCE);
         while self.is_entering
-            && self.session.wait(deadline, None) == SessionEvent::Something
-            && self.hear()
+            && self.session.wait(deadline, None) == ChannelEvent::Ready
+            && self.receive()
         {}
         match self.command.as_mut() {
             Some(command) if command.status.is_some() => {}
-            // A signal in the midst of reading the command would leave the rest of it to the prompt.
+            // A signal while the loop reads the command would leave the rest of it to the prompt.
             Some(command) if !command.has_begun => command.is_unwanted = true,
             _ => self.interrupt_now(),
         }
@@ -424,13 +432,14 @@ impl Shell {
     fn interrupt_now(&mut self) {
         let jobs: Vec<u32> = self.report.jobs.iter().map(|job| job.pid).collect();
         self.session.child.interrupt_foreground(&jobs);
-        match self.is_entering {
-            true => self.is_interrupted_again = true,
-            false => self.enter_again(),
+        if self.is_entering {
+            self.is_interrupted_again = true;
+        } else {
+            self.enter_again();
         }
     }
 
-    /// Sends the line that enters the loop, behind an interrupt.
+    /// Sends the line that enters the loop, after an interrupt.
     fn enter_again(&mut self) {
         self.is_entering = true;
         let _ = self.session.send(message::enter_or_skip().as_bytes());
@@ -459,13 +468,13 @@ impl Shell {
             "Working directory: {}\nLast exit code: {}\n",
             self.report.cwd, self.report.status
         );
-        let told: Vec<u32> = self.report.jobs.iter().map(|job| job.pid).collect();
-        let child = self.session.child.live_processes(&told);
+        let pids: Vec<u32> = self.report.jobs.iter().map(|job| job.pid).collect();
+        let alive = self.session.child.live_processes(&pids);
         let jobs: Vec<String> = self
             .report
             .jobs
             .iter()
-            .filter(|job| child.contains(&job.pid))
+            .filter(|job| alive.contains(&job.pid))
             .map(shown)
             .collect();
         if !jobs.is_empty() {

@@ -3,40 +3,21 @@
 //! `serve` creates all of them at its start, agent mode each at its first use. Both use this file, so that an
 //! environment is the same in either.
 
-use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::Environment;
 use super::adhoc::host::{HostEnvironment, HostStart, LOADING_PATIENCE};
 use super::adhoc::{self, FoundEnvironment};
 use super::bash::BashEnvironment;
 use super::editor::{EditorEnvironment, FrozenPaths};
 use super::python::PythonEnvironment;
 use super::registry::Registry;
+use super::{CreateError, Environment};
 use crate::error::Error;
 
 /// The names of the built-in environments, in the order of their screens.
 pub const BUILT_IN: [&str; 3] = ["bash", "python", "editor"];
-
-/// Why an environment could not be created.
-#[derive(Debug)]
-pub struct CreateError(String);
-
-impl fmt::Display for CreateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for CreateError {}
-
-impl From<Error> for CreateError {
-    fn from(error: Error) -> CreateError {
-        CreateError(error.to_string())
-    }
-}
 
 /// Where the environments of a project run, and which of the user's own there are.
 pub struct EnvironmentFactory {
@@ -86,7 +67,8 @@ impl EnvironmentFactory {
         wake: Option<BorrowedFd<'_>>,
     ) -> Option<Result<Box<dyn Environment>, CreateError>> {
         if BUILT_IN.contains(&name) {
-            return Some(self.built_in(name).map_err(CreateError::from));
+            let created = self.built_in(name);
+            return Some(created.map_err(|error| CreateError(error.to_string())));
         }
         let found = self.own.iter().find(|found| found.name == name)?;
         Some(self.load(found.clone(), deadline, wake))
@@ -146,12 +128,9 @@ impl EnvironmentFactory {
     }
 
     /// Loads an environment whose file is new, or could not be loaded before.
-    fn find_again(&self, name: &str) -> Option<Result<Box<dyn Environment>, String>> {
+    fn find_again(&self, name: &str) -> Option<Result<Box<dyn Environment>, CreateError>> {
         let found = adhoc::find_one(self.folder.as_deref()?, name)?;
         let deadline = Instant::now() + LOADING_PATIENCE;
-        Some(
-            self.load(found, deadline, None)
-                .map_err(|error| error.to_string()),
-        )
+        Some(self.load(found, deadline, None))
     }
 }

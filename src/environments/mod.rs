@@ -1,32 +1,33 @@
-//! Places that remember: a shell, an interpreter, an editor, and the user's own programs.
+//! Stateful environments: a shell, an interpreter, an editor, and the user's own programs.
 //!
-//! Each is an `Environment`; `registry.rs` routes commands to them by name and collects their screens. A command is
-//! begun and then waited for, so that whoever waits can be woken for something more urgent. `session.rs` is the
-//! child behind most of them, `output.rs` what it printed: cleaned, bounded, in order.
+//! `registry.rs` routes commands to them by name and collects their screens; `builtin.rs` creates them. A command is
+//! begun and then waited for, so that the wait can be interrupted for something more urgent. `session.rs` is the child
+//! behind most of them, `channel.rs` the socket to it, `output/` its output, cleaned and bounded.
 
 pub mod adhoc;
 pub mod bash;
 pub mod builtin;
+mod channel;
 pub mod editor;
 pub mod output;
 pub mod python;
 pub mod registry;
 pub mod session;
 
+use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
-/// What a command came to, or has come to so far.
+/// The result of a command, or of its part so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Response {
     pub output: String,
     pub success: bool,
-    /// Whether the command has not ended.
+    /// Whether the command still runs.
     pub running: bool,
 }
 
 impl Response {
-    /// Returns the response of a command that was carried out.
     pub fn done(output: impl Into<String>) -> Response {
         Response {
             output: output.into(),
@@ -35,7 +36,6 @@ impl Response {
         }
     }
 
-    /// Returns the response of a command that was not.
     pub fn failed(output: impl Into<String>) -> Response {
         Response {
             output: output.into(),
@@ -53,10 +53,9 @@ pub struct ScreenSection {
 }
 
 impl ScreenSection {
-    /// How many lines a section has room for where nothing else is said.
+    /// The default of `max_lines`.
     pub const MAX_LINES: usize = 50;
 
-    /// Returns a section with room for the usual number of lines.
     pub fn new(content: impl Into<String>) -> ScreenSection {
         ScreenSection {
             content: content.into(),
@@ -72,56 +71,75 @@ pub struct WaitLimit<'a> {
     pub wake: BorrowedFd<'a>,
 }
 
-/// What a wait ended with.
+impl WaitLimit<'_> {
+    /// Whether the deadline has passed.
+    pub fn is_over(&self) -> bool {
+        self.deadline
+            .is_some_and(|deadline| deadline <= Instant::now())
+    }
+}
+
+/// Why a wait returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WaitResult {
-    /// The command has ended; all it printed since the last answer is in the response.
+    /// The command has ended; the response has all output since the last one.
     Ended(Response),
-    /// The deadline has passed and the command goes on.
+    /// The deadline has passed; the command still runs.
     Late,
-    /// Something more urgent came up.
+    /// `wake` is readable.
     Woken,
 }
 
-/// A place that remembers.
+/// Why an environment could not be created; the text is shown to the agent.
+#[derive(Debug)]
+pub struct CreateError(pub String);
+
+impl fmt::Display for CreateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for CreateError {}
+
+/// Executes commands one at a time and keeps state between them.
 pub trait Environment {
-    /// Starts one command. `Some` is its end already: it was carried out at once, or could not be begun; a command
-    /// that fails is a response, not an error. Never called while `is_running`.
+    /// Starts one command. Returns a response if it has ended already: it was executed at once, or could not be begun.
+    /// A command that fails is a response, not an error. Not called while `is_running`.
     fn begin(&mut self, command: &str) -> Option<Response>;
 
-    /// Waits for the command that is under way. Called only while `is_running`.
+    /// Waits for the running command. Called only while `is_running`.
     fn wait(&mut self, until: WaitLimit<'_>) -> WaitResult;
 
-    /// Takes what was printed since the last answer, while the command goes on.
+    /// Takes the output since the last answer while the command runs.
     fn take_output(&mut self) -> String;
 
-    /// Whether a command is under way: begun, and its end not yet given out by `wait`.
+    /// Whether a command was begun and `wait` has not returned its end.
     fn is_running(&self) -> bool;
 
-    /// Sends Ctrl+C to what runs in the foreground. Nothing running is fine.
+    /// Sends SIGINT to the foreground command, if there is one.
     fn interrupt(&mut self);
 
-    /// Ends every process of the environment; the next command finds a fresh one.
+    /// Ends every process of the environment; the next command starts a fresh one.
     fn restart(&mut self);
 
-    /// Returns why there is no fresh one after a restart, where that is so.
+    /// Why a restart failed.
     fn problem(&self) -> Option<String> {
         None
     }
 
-    /// Returns how the last command ended, in words such as `exit status 7`.
+    /// How the last command ended, such as `exit status 7`.
     fn last_end(&self) -> String {
         "its result was given".into()
     }
 
-    /// Asks for what `screen` will return, where that takes a while; all environments are asked before the first
-    /// one has to answer.
+    /// Requests the screen if that takes time. Called for all environments before `screen` is called for the first.
     fn prepare_screen(&mut self) {}
 
-    /// Returns what an agent sees now. Asked after every command of every environment, so it is cheap.
+    /// What the agent sees now. Called after every command of every environment, so it must be cheap.
     fn screen(&mut self) -> ScreenSection;
 
-    /// Asks for the end, where it is given time; all environments are asked before the first one is ended.
+    /// Requests a shutdown if that takes time. Called for all environments before `shutdown` is called for the first.
     fn prepare_shutdown(&mut self) {}
 
     /// Ends children and closes files. Called once.

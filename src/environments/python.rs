@@ -1,23 +1,24 @@
-//! A Python interpreter that stays.
+//! A persistent Python interpreter.
 //!
-//! `python/driver.py` is the loop inside it: it gets frames over the channel, a command or word of an interrupt, and
-//! tells the end of a command in one line, with the directory and the variables of the screen. Nothing is installed:
-//! the driver itself comes over the channel first. What is printed comes through the pipe of the session.
+//! `python/driver.py` is the loop inside it: it reads frames from the channel (a command, or the notice of an interrupt)
+//! and reports the end of a command in one line, with the directory and the variables for the screen. Nothing is
+//! installed: the driver itself is sent over the channel first. Output goes through the pipe of the session.
 
 pub mod record;
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
-use self::record::{CommandEnd, MOST_VARIABLES, PythonRecords};
-use crate::environments::session::{ChildSession, describe_end};
+use self::record::{CommandEnd, MAX_VARIABLES, PythonRecords};
+use crate::environments::channel::ChannelEvent;
+use crate::environments::output::on_own_line;
+use crate::environments::session::{ChildSession, StartError, describe_end};
 use crate::environments::{Environment, Response, ScreenSection, WaitLimit, WaitResult};
 use crate::process::check_env::find_program;
 use crate::process::child::StopMode;
@@ -27,10 +28,10 @@ const DRIVER: &str = include_str!("python/driver.py");
 const READY: &str = "Python REPL (ready)";
 const LOST: &str =
     "variables, imports and threads are lost; the next command starts a fresh interpreter";
-/// The lines of the screen that are no variable.
+/// The lines of the screen that are not variables.
 const OTHER_LINES: usize = 3;
-/// How long an interpreter that should listen may take to do so.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the driver may take to start before an interrupt is given up.
+const READY_PATIENCE: Duration = Duration::from_secs(10);
 
 const COMMAND: u8 = b'c';
 const INTERRUPT: u8 = b'i';
@@ -42,14 +43,14 @@ pub struct PythonEnvironment {
     project: PathBuf,
     env: Vec<(OsString, OsString)>,
     interpreter: Option<Interpreter>,
-    /// What an interpreter that died between two commands has left to say.
-    epitaph: String,
+    /// The report on an interpreter that died between two commands, for the next answer.
+    death_report: String,
     section: String,
     last_end: String,
 }
 
 impl PythonEnvironment {
-    /// Returns the environment of a project; its interpreter starts with the first command.
+    /// The interpreter starts with the first command.
     pub fn new(
         launcher: Launcher,
         project: PathBuf,
@@ -60,13 +61,13 @@ impl PythonEnvironment {
             project,
             env,
             interpreter: None,
-            epitaph: String::new(),
+            death_report: String::new(),
             section: READY.to_owned(),
             last_end: String::new(),
         }
     }
 
-    fn start(&self) -> Result<Interpreter, String> {
+    fn start(&self) -> Result<Interpreter, StartError> {
         let value = |name: &str| {
             self.env
                 .iter()
@@ -74,12 +75,13 @@ impl PythonEnvironment {
                 .map(|(_, value)| value.as_os_str())
         };
         let path = value("PATH").unwrap_or_default();
-        let program = find_program(path, OsStr::new("python3"), &self.project)
-            .ok_or("python3 is not on PATH (what is in the project does not count)")?;
+        let program = find_program(path, OsStr::new("python3"), &self.project).ok_or(
+            StartError::NotFound("python3 is not on PATH (one in the project does not count)"),
+        )?;
         let job = Job {
             command: vec![program.into(), "-c".into(), bootstrap().into()],
             cwd: self.project.clone(),
-            // The driver adds it once its own imports are done, for it may lead into the project.
+            // The driver adds it after its own imports, because it may point into the project.
             env: self
                 .env
                 .iter()
@@ -88,26 +90,27 @@ impl PythonEnvironment {
                 .collect(),
             timeout: Duration::MAX,
         };
-        let refuse = |error: io::Error| format!("python3 cannot be started: {error}");
-        let session = ChildSession::start(&self.launcher, &job).map_err(refuse)?;
-        let mut interpreter = Interpreter {
-            session,
-            is_open: true,
-            records: PythonRecords::default(),
-            number: 0,
-            is_running: false,
+        let failed = |source: io::Error| StartError::Spawn {
+            program: "python3",
+            source,
         };
+        let mut session = ChildSession::start(&self.launcher, &job).map_err(failed)?;
         let search_path = value("PYTHONPATH")
             .map(|path| [b"=", path.as_bytes()].concat())
             .unwrap_or_default();
-        interpreter
+        session
             .send(DRIVER.as_bytes())
-            .and_then(|()| interpreter.send(&frame(&[&search_path])))
-            .map_err(refuse)?;
-        Ok(interpreter)
+            .and_then(|()| session.send(&frame(&[&search_path])))
+            .map_err(failed)?;
+        Ok(Interpreter {
+            session,
+            records: PythonRecords::default(),
+            number: 0,
+            is_running: false,
+        })
     }
 
-    /// Notes the end of a command, and returns its response.
+    /// Records the end of a command, and returns its response.
     fn ended(&mut self, end: CommandEnd, output: String) -> Response {
         self.section = end.section();
         self.last_end = match end.status {
@@ -121,7 +124,7 @@ impl PythonEnvironment {
         }
     }
 
-    /// Notes that the interpreter is gone, and returns what is to be said.
+    /// Records that the interpreter has ended; returns the text of the answer.
     fn died(&mut self) -> String {
         let Some(mut interpreter) = self.interpreter.take() else {
             return String::new();
@@ -132,40 +135,40 @@ impl PythonEnvironment {
         on_own_line(interpreter.session.finish()) + &format!("[python ended: {how}; {LOST}]\n")
     }
 
-    /// Finds out whether the interpreter died while nothing ran.
-    fn drain_idle(&mut self) {
+    /// Checks whether the interpreter died while no command ran.
+    fn check_idle(&mut self) {
         let idle = self
             .interpreter
             .as_mut()
             .filter(|interpreter| !interpreter.is_running);
         if idle.is_some_and(|interpreter| interpreter.session.child.ended().is_some()) {
-            self.epitaph = self.died();
+            self.death_report = self.died();
         }
     }
 }
 
 impl Environment for PythonEnvironment {
     fn begin(&mut self, command: &str) -> Option<Response> {
-        self.drain_idle();
+        self.check_idle();
         if self
             .interpreter
             .as_mut()
             .is_some_and(|interpreter| interpreter.begin(command, "").is_err())
         {
-            // It was dead, and nobody had told yet.
-            self.epitaph = self.died();
+            // It died after the check.
+            self.death_report = self.died();
         }
         if self.interpreter.is_some() {
             return None;
         }
-        let before = std::mem::take(&mut self.epitaph);
+        let before = std::mem::take(&mut self.death_report);
         match self.start() {
             Ok(mut interpreter) => {
                 let begun = interpreter.begin(command, &before);
                 self.interpreter = Some(interpreter);
                 begun.err().map(|_| Response::failed(self.died()))
             }
-            Err(problem) => Some(Response::failed(before + &problem + "\n")),
+            Err(error) => Some(Response::failed(format!("{before}{error}\n"))),
         }
     }
 
@@ -173,14 +176,14 @@ impl Environment for PythonEnvironment {
         let Some(interpreter) = self.interpreter.as_mut() else {
             return WaitResult::Ended(Response::default());
         };
-        match interpreter.listen(until.deadline, Some(until.wake), PythonRecords::has_end) {
-            PythonWait::It => match interpreter.finish() {
+        match interpreter.wait_for(PythonRecords::has_end, until.deadline, Some(until.wake)) {
+            PythonWait::Done => match interpreter.finish() {
                 Some((end, output)) => WaitResult::Ended(self.ended(end, output)),
                 None => WaitResult::Woken,
             },
-            PythonWait::Death => WaitResult::Ended(Response::failed(self.died())),
-            PythonWait::Wake => WaitResult::Woken,
-            PythonWait::Nothing => WaitResult::Late,
+            PythonWait::Died => WaitResult::Ended(Response::failed(self.died())),
+            PythonWait::Woken => WaitResult::Woken,
+            PythonWait::TimedOut => WaitResult::Late,
         }
     }
 
@@ -209,7 +212,7 @@ impl Environment for PythonEnvironment {
 
     fn restart(&mut self) {
         self.shutdown();
-        self.epitaph.clear();
+        self.death_report.clear();
         self.section = READY.to_owned();
     }
 
@@ -218,10 +221,10 @@ impl Environment for PythonEnvironment {
     }
 
     fn screen(&mut self) -> ScreenSection {
-        self.drain_idle();
+        self.check_idle();
         ScreenSection {
             content: self.section.clone(),
-            max_lines: MOST_VARIABLES + OTHER_LINES,
+            max_lines: MAX_VARIABLES + OTHER_LINES,
         }
     }
 
@@ -232,24 +235,22 @@ impl Environment for PythonEnvironment {
     }
 }
 
-/// A living interpreter, and how far the talk with its driver has come.
+/// A running interpreter, and the state of the exchange with its driver.
 #[derive(Debug)]
 struct Interpreter {
     session: ChildSession,
-    /// Whether more can come over the channel.
-    is_open: bool,
     records: PythonRecords,
-    /// Of the last command.
+    /// The number of the last command.
     number: u64,
     is_running: bool,
 }
 
-/// What listening ended with.
+/// Why a wait returned.
 enum PythonWait {
-    It,
-    Death,
-    Wake,
-    Nothing,
+    Done,
+    Died,
+    Woken,
+    TimedOut,
 }
 
 impl Interpreter {
@@ -258,138 +259,60 @@ impl Interpreter {
         self.number += 1;
         self.records.await_end(self.number);
         self.is_running = true;
-        self.send(&frame(&[
+        self.session.send(&frame(&[
             &[COMMAND],
             &self.number.to_le_bytes(),
             command.as_bytes(),
         ]))
     }
 
-    /// Returns the end that was told, and what was printed before it.
+    /// The end of the command if it was reported, and its output.
     fn finish(&mut self) -> Option<(CommandEnd, String)> {
         let end = self.records.take_end()?;
         self.is_running = false;
         Some((end, self.session.finish()))
     }
 
-    /// Sends word first and then the signal. The driver looks for the word when it has made SIGINT the command's: a
-    /// signal that came too early for it is not lost, and one that comes too late hits nobody.
+    /// Sends the notice first and then the signal. The driver checks for the notice after it has given SIGINT to the
+    /// command: a signal that arrives before that is not lost, and one that arrives after the command has no effect.
     fn interrupt(&mut self) {
-        let _ = self.send(&frame(&[&[INTERRUPT], &self.number.to_le_bytes()]));
-        // Before the driver runs, the signal would kill.
-        let deadline = Instant::now().checked_add(PATIENCE);
-        if matches!(
-            self.listen(deadline, None, |records| records.is_ready()),
-            PythonWait::It
-        ) && !self.records.has_end()
-        {
+        let notice = frame(&[&[INTERRUPT], &self.number.to_le_bytes()]);
+        let _ = self.session.send(&notice);
+        // Before the driver runs, the signal would kill the interpreter.
+        let deadline = Instant::now().checked_add(READY_PATIENCE);
+        let waited = self.wait_for(PythonRecords::is_ready, deadline, None);
+        if matches!(waited, PythonWait::Done) && !self.records.has_end() {
             self.session.child.signal_group(Signal::INT);
         }
     }
 
-    /// Reads what the driver tells until `is_it`, the deadline, a wake, or death.
-    fn listen(
+    /// Receives records until `is_done`.
+    fn wait_for(
         &mut self,
+        is_done: fn(&PythonRecords) -> bool,
         deadline: Option<Instant>,
         wake: Option<BorrowedFd<'_>>,
-        is_it: impl Fn(&PythonRecords) -> bool,
     ) -> PythonWait {
         loop {
-            if is_it(&self.records) {
-                return PythonWait::It;
+            if is_done(&self.records) {
+                return PythonWait::Done;
             }
-            let ready = self.poll(PollFlags::IN, wake, deadline);
-            // What was told before the death counts.
-            if self.read() {
+            let ready = self.session.wait(deadline, wake);
+            let is_over = self.session.child.ended().is_some();
+            // Records that were sent before the death count.
+            let bytes = self.session.receive();
+            if !bytes.is_empty() {
+                self.records.push(bytes);
                 continue;
             }
             match ready {
-                PollResult::Over => return PythonWait::Death,
-                PollResult::Wake => return PythonWait::Wake,
-                PollResult::Nothing => return PythonWait::Nothing,
-                PollResult::Channel => {}
+                _ if is_over => return PythonWait::Died,
+                ChannelEvent::Woken => return PythonWait::Woken,
+                ChannelEvent::TimedOut => return PythonWait::TimedOut,
+                ChannelEvent::Ready => {}
             }
         }
     }
-
-    /// Reads what is there; returns whether something was.
-    fn read(&mut self) -> bool {
-        let mut bytes = [0; 64 * 1024];
-        let count = match self.session.channel.read(&mut bytes) {
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-                ) =>
-            {
-                return false;
-            }
-            other => other.unwrap_or(0),
-        };
-        self.is_open = 0 < count;
-        self.records.push(bytes.get(..count).unwrap_or_default());
-        self.is_open
-    }
-
-    /// Sends all of it. Who should listen and does not take anything for a while is taken for dead.
-    fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            match self.session.channel.write(bytes) {
-                Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if self.poll(PollFlags::OUT, None, Instant::now().checked_add(PATIENCE))
-                        != PollResult::Channel
-                    {
-                        return Err(io::ErrorKind::TimedOut.into());
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    fn poll(
-        &self,
-        channel: PollFlags,
-        wake: Option<BorrowedFd<'_>>,
-        deadline: Option<Instant>,
-    ) -> PollResult {
-        let over = self.session.child.over();
-        // Who is not there is replaced by one who is.
-        let watched = if self.is_open {
-            self.session.channel.as_fd()
-        } else {
-            over
-        };
-        let fds = [
-            (over, PollFlags::IN),
-            (watched, channel),
-            (wake.unwrap_or(over), PollFlags::IN),
-        ];
-        let mut fds = fds.map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags));
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let left = left.and_then(|left| Timespec::try_from(left).ok());
-        match (
-            poll(&mut fds, left.as_ref()),
-            fds.map(|fd| !fd.revents().is_empty()),
-        ) {
-            (Ok(0), _) => PollResult::Nothing,
-            (Ok(_), [true, ..]) => PollResult::Over,
-            (Ok(_), [.., true]) => PollResult::Wake,
-            _ => PollResult::Channel,
-        }
-    }
-}
-
-/// What a poll found.
-#[derive(PartialEq, Eq)]
-enum PollResult {
-    Channel,
-    Over,
-    Wake,
-    Nothing,
 }
 
 fn frame(parts: &[&[u8]]) -> Vec<u8> {
@@ -400,7 +323,7 @@ fn frame(parts: &[&[u8]]) -> Vec<u8> {
     frame
 }
 
-/// Returns the program that reads the driver and becomes it. All it imports is part of every interpreter.
+/// The program that reads the driver and executes it. It imports only what is built into every interpreter.
 fn bootstrap() -> String {
     let size = DRIVER.len();
     format!(
@@ -408,11 +331,4 @@ fn bootstrap() -> String {
          if not part: posix._exit(1)\n    driver += part\nexec(compile(driver, '<driver>', 'exec'), \
          {{'__builtins__': dict(vars(__builtins__)), '__name__': '<driver>'}})"
     )
-}
-
-fn on_own_line(mut text: String) -> String {
-    if !text.is_empty() && !text.ends_with('\n') {
-        text.push('\n');
-    }
-    text
 }

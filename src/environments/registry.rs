@@ -1,20 +1,20 @@
-//! All environments of a place, by name: routes commands and control actions, collects the screens.
+//! The environments of a project by name: routes commands and control actions, collects the screens.
 //!
-//! Here a timeout, a refusal, the rest of a command that ended unseen get their words; what a command does is its
-//! environment's business.
+//! It writes the answers at a timeout, at a refusal, and for a command that ended between two requests.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use super::{Environment, Response, ScreenSection, WaitLimit, WaitResult};
+use super::output::on_own_line;
+use super::{CreateError, Environment, Response, ScreenSection, WaitLimit, WaitResult};
 
-/// How long `interrupt` waits for the command's end where nothing else is said.
+/// How long `interrupt` waits for the end of the command by default.
 const INTERRUPT_PATIENCE: Duration = Duration::from_secs(5);
-/// How much of a command's first line the screen shows.
+/// How much of the first line of a command the screen shows.
 const SHOWN_CHARACTERS: usize = 80;
 const RESTARTED: &str = "Restarted\n";
 
-/// What an agent can do to a command that is under way.
+/// What an agent can do with a running command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ControlAction {
     Wait,
@@ -22,38 +22,38 @@ pub enum ControlAction {
     Restart,
 }
 
-/// What should happen to the command that is being waited for.
+/// What to do with the command that is being waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UrgentAction {
     Nothing,
     Interrupt,
     Restart,
-    /// Everything ends: no answer is wanted any more.
+    /// The server ends: no answer is needed.
     End,
 }
 
-/// Who waits: what wakes it, and what is to be done then, by the name of the environment that is waited for.
+/// What interrupts a wait, and then decides for the environment of that name.
 pub struct Waiter<'a> {
     pub wake: BorrowedFd<'a>,
     pub urgent: &'a mut dyn FnMut(&str) -> UrgentAction,
 }
 
-/// Finds an environment that is not there yet, by name: none, why it cannot be had, or itself.
-pub type EnvironmentFinder = Box<dyn FnMut(&str) -> Option<Result<Box<dyn Environment>, String>>>;
+/// Creates an environment that was added or could not be created before; nothing if there is none of that name.
+pub type EnvironmentFinder =
+    Box<dyn FnMut(&str) -> Option<Result<Box<dyn Environment>, CreateError>>>;
 
 /// The environments, in the order of their screens.
 #[derive(Default)]
 pub struct Registry {
     entries: Vec<RegistryEntry>,
-    newcomers: Option<EnvironmentFinder>,
+    finder: Option<EnvironmentFinder>,
 }
 
 struct RegistryEntry {
     name: String,
     environment: Box<dyn Environment>,
-    /// The command under way.
     running: Option<RunningCommand>,
-    /// What a command came to that ended while nobody waited for it, until somebody asks.
+    /// The response of a command that ended between two requests.
     unseen: Option<Response>,
 }
 
@@ -63,8 +63,19 @@ struct RunningCommand {
     is_interrupted: bool,
 }
 
+impl RunningCommand {
+    fn new(command: &str) -> RunningCommand {
+        let first_line = command.lines().next().unwrap_or_default();
+        RunningCommand {
+            first_line: first_line.chars().take(SHOWN_CHARACTERS).collect(),
+            since: Instant::now(),
+            is_interrupted: false,
+        }
+    }
+}
+
 impl Registry {
-    /// Adds an environment behind the others.
+    /// Adds an environment after the others.
     pub fn add(&mut self, name: &str, environment: Box<dyn Environment>) {
         self.entries.push(RegistryEntry {
             name: name.to_owned(),
@@ -74,17 +85,16 @@ impl Registry {
         });
     }
 
-    /// Says where a restart finds an environment that is not there yet.
-    pub fn set_finder(&mut self, newcomers: EnvironmentFinder) {
-        self.newcomers = Some(newcomers);
+    /// Sets how a restart finds an environment that is not registered.
+    pub fn set_finder(&mut self, finder: EnvironmentFinder) {
+        self.finder = Some(finder);
     }
 
-    /// Whether there is an environment of that name.
     pub fn has(&self, name: &str) -> bool {
         self.entries.iter().any(|entry| entry.name == name)
     }
 
-    /// Runs a command to its end or to the deadline, counted from now.
+    /// Runs a command until it ends or the timeout has passed.
     pub fn command(
         &mut self,
         name: &str,
@@ -102,7 +112,7 @@ impl Registry {
         }
     }
 
-    /// Carries out a control action.
+    /// Executes a control action; `is_done` if it took effect already, as an urgent action.
     pub fn control(
         &mut self,
         name: &str,
@@ -118,10 +128,10 @@ impl Registry {
         }
     }
 
-    /// Returns what an agent sees, section by section, each cut to its lines.
+    /// What the agent sees: all sections, each cut to its number of lines.
     pub fn screens(&mut self) -> Vec<(String, ScreenSection)> {
         for entry in &mut self.entries {
-            entry.look();
+            entry.poll();
             entry.environment.prepare_screen();
         }
         self.entries
@@ -130,9 +140,9 @@ impl Registry {
             .collect()
     }
 
-    /// Returns the commands that are under way, each with its environment.
+    /// The running commands, each with its environment.
     pub fn running(&mut self) -> Vec<String> {
-        self.entries.iter_mut().for_each(RegistryEntry::look);
+        self.entries.iter_mut().for_each(RegistryEntry::poll);
         let running = self
             .entries
             .iter()
@@ -142,7 +152,6 @@ impl Registry {
             .collect()
     }
 
-    /// Ends everything.
     pub fn shutdown(&mut self) {
         for entry in &mut self.entries {
             entry.environment.prepare_shutdown();
@@ -152,11 +161,11 @@ impl Registry {
         }
     }
 
-    /// Takes in an environment that was not there, or could not be had, when the others were.
+    /// Adds an environment that did not exist, or could not be created, before.
     fn find_or_start(&mut self, name: &str) -> Response {
-        match self.newcomers.as_mut().and_then(|find| find(name)) {
+        match self.finder.as_mut().and_then(|find| find(name)) {
             None => self.unknown(name),
-            Some(Err(problem)) => Response::failed(problem),
+            Some(Err(error)) => Response::failed(error.to_string()),
             Some(Ok(environment)) => {
                 self.add(name, environment);
                 Response::done(RESTARTED)
@@ -185,57 +194,39 @@ impl RegistryEntry {
         deadline: Option<Instant>,
         waiter: &mut Waiter<'_>,
     ) -> Response {
-        self.look();
+        self.poll();
         if self.environment.is_running() {
             return self.refuse();
         }
-        let rest = self
-            .unseen
-            .take()
-            .map(|response| self.rest(response.output))
-            .unwrap_or_default();
-        let since = Instant::now();
-        let response = match self.environment.begin(command) {
+        let rest = self.unseen.take().map(|unseen| self.rest(unseen.output));
+        let running = RunningCommand::new(command);
+        let mut response = match self.environment.begin(command) {
             Some(response) => response,
             None => {
-                let first_line = command
-                    .lines()
-                    .next()
-                    .unwrap_or_default()
-                    .chars()
-                    .take(SHOWN_CHARACTERS)
-                    .collect();
-                self.running = Some(RunningCommand {
-                    first_line,
-                    since,
-                    is_interrupted: false,
-                });
+                self.running = Some(running);
                 self.wait(deadline, waiter)
             }
         };
-        if rest.is_empty() {
-            response
-        } else {
-            Response {
-                output: rest + &response.output,
-                ..response
-            }
+        if let Some(rest) = rest {
+            response.output.insert_str(0, &rest);
         }
+        response
     }
 
-    /// Looks whether the command under way has ended, and keeps what it came to until somebody asks.
-    fn look(&mut self) {
+    /// Checks whether the running command has ended, and keeps its response until the next request.
+    fn poll(&mut self) {
         if self.environment.is_running()
             && let WaitResult::Ended(response) = self.environment.wait(WaitLimit {
                 deadline: Some(Instant::now()),
                 wake: never(),
             })
         {
-            // Where there was no command it was the environment that loaded, and its screen says so.
+            // Without a command the environment itself was loading, and its screen shows the result.
             self.unseen = self.running.take().map(|_| response);
         }
     }
 
+    /// The answer of a command that ended between two requests, in front of the next one.
     fn rest(&self, output: String) -> String {
         on_own_line(output)
             + &format!(
@@ -274,7 +265,7 @@ impl RegistryEntry {
         if action == ControlAction::Restart {
             return self.restart(is_done);
         }
-        self.look();
+        self.poll();
         if let Some(response) = self.unseen.take() {
             return response;
         }
@@ -284,7 +275,7 @@ impl RegistryEntry {
         let mut patience = timeout;
         if action == ControlAction::Interrupt {
             patience = patience.or(Some(INTERRUPT_PATIENCE));
-            // What acted at once may have hit a command before this one.
+            // The urgent action may have interrupted an earlier command.
             if !is_done
                 || self
                     .running
@@ -308,7 +299,7 @@ impl RegistryEntry {
     }
 
     fn restart(&mut self, is_done: bool) -> Response {
-        // What acted at once may have been followed by a command that runs now.
+        // After the urgent action another command may have been started.
         if !is_done || self.running.is_some() {
             self.environment.restart();
         }
@@ -320,7 +311,7 @@ impl RegistryEntry {
         }
     }
 
-    /// Waits for the end; what is urgent comes first, and may have been said before the wait began.
+    /// Waits for the end. Urgent actions come first; they may have been requested before the wait began.
     fn wait(&mut self, deadline: Option<Instant>, waiter: &mut Waiter<'_>) -> Response {
         loop {
             let urgent = (waiter.urgent)(&self.name);
@@ -341,7 +332,7 @@ impl RegistryEntry {
         }
     }
 
-    /// Does what is urgent; a response is the end of the wait.
+    /// Executes an urgent action; a response ends the wait.
     fn act(&mut self, urgent: UrgentAction) -> Option<Response> {
         match urgent {
             UrgentAction::Nothing => None,
@@ -363,9 +354,10 @@ impl RegistryEntry {
 
     fn late(&mut self) -> Response {
         let output = self.environment.take_output();
-        let hint = match output.is_empty() {
-            true => " (no output so far: programs may buffer it, try stdbuf -oL)",
-            false => "",
+        let hint = if output.is_empty() {
+            " (no output so far: programs may buffer it, try stdbuf -oL)"
+        } else {
+            ""
         };
         let line = match &self.running {
             Some(RunningCommand { since, .. }) => {
@@ -402,14 +394,7 @@ impl RegistryEntry {
     }
 }
 
-fn on_own_line(mut text: String) -> String {
-    if !text.is_empty() && !text.ends_with('\n') {
-        text.push('\n');
-    }
-    text
-}
-
-/// A descriptor that nothing ever wakes: stdin of this process is not polled by a wait that is over at once.
+/// A descriptor for a wait that returns at once; it may be ready.
 fn never() -> BorrowedFd<'static> {
     rustix::stdio::stdin()
 }

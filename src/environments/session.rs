@@ -1,161 +1,133 @@
-//! A child that stays, and what it prints.
+//! A long-lived child and its output.
 //!
-//! Its output is read all the time, by a thread of its own: what runs in the background must never wait for a reader.
-//! When a command has begun and ended is for the environment to know, out of band, over the channel.
+//! A thread reads the output all the time, so that background processes never block on a full pipe. The begin and end
+//! of a command are known out of band, over the channel.
 
-use std::io::{self, PipeReader, Read, Write};
+use std::fmt;
+use std::io::{self, PipeReader, Read};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, ioctl_fionread};
 use signal_hook::low_level::signal_name;
 
+use crate::environments::channel::{Channel, ChannelEvent, is_temporary};
 use crate::environments::output::ChildOutput;
 use crate::process::child::ChildProcess;
 use crate::process::{Job, JobEnd, Launcher};
 
 const CHUNK: usize = 64 * 1024;
-/// How long a child that should listen may take to do so.
+/// A child that reads nothing for so long counts as dead.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A living child with its channel and its output. Dropping it ends the child and everything below it.
+/// A child with its channel and its output. Dropping it kills the child and its descendants.
 #[derive(Debug)]
 pub struct ChildSession {
     pub child: ChildProcess,
-    /// The other end of the child's stdin; reading and writing never block.
-    pub channel: UnixStream,
+    /// The other end of the child's stdin.
+    channel: Channel,
     output: Arc<Mutex<ChildOutput>>,
-    /// Whether more can come over the channel.
-    is_open: bool,
 }
 
-/// What a wait ended with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SessionEvent {
-    /// The child has told something, or is over.
-    Something,
-    /// Something more urgent came up.
-    Wake,
-    /// The deadline has passed.
-    Nothing,
+/// Why the program of an environment could not be started; the text is shown to the agent.
+#[derive(Debug)]
+pub enum StartError {
+    /// The text names the program and where it was searched.
+    NotFound(&'static str),
+    Spawn {
+        program: &'static str,
+        source: io::Error,
+    },
+    /// It ended, or did not answer in time, before it was ready.
+    NotReady {
+        program: &'static str,
+        printed: String,
+        how: String,
+    },
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::NotFound(text) => f.write_str(text),
+            StartError::Spawn { program, source } => write!(f, "cannot start {program}: {source}"),
+            StartError::NotReady {
+                program,
+                printed,
+                how,
+            } => write!(f, "{printed}cannot start {program}: {how}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            StartError::Spawn { source, .. } => Some(source),
+            StartError::NotFound(_) | StartError::NotReady { .. } => None,
+        }
+    }
 }
 
 impl ChildSession {
-    /// Starts a command, and the thread that reads what it prints.
+    /// Starts a command, and the thread that reads its output.
     pub fn start(launcher: &Launcher, job: &Job) -> io::Result<ChildSession> {
         let (child, channel) = ChildProcess::start(launcher, job)?;
-        channel.set_nonblocking(true)?;
         let output = Arc::new(Mutex::new(ChildOutput::default()));
         let (pipe, shared) = (child.output().try_clone()?, Arc::clone(&output));
         thread::Builder::new()
             .name("output".to_owned())
-            .spawn(move || read_on(pipe, &shared))?;
+            .spawn(move || read_output(pipe, &shared))?;
         Ok(ChildSession {
             child,
-            channel,
+            channel: Channel::new(channel)?,
             output,
-            is_open: true,
         })
     }
 
-    /// Begins a command; its answer starts with `before`, and then what the background has printed.
+    /// Begins a command; its answer starts with `before`, followed by earlier background output.
     pub fn begin(&self, before: &str) {
         self.read_now().begin(before);
     }
 
-    /// Takes what was printed so far, while the command goes on.
+    /// Takes the output so far while the command continues.
     pub fn take(&self) -> String {
         self.read_now().take()
     }
 
-    /// Takes what is left of a command that has ended.
+    /// Takes the rest of the output of a command that has ended.
     pub fn finish(&self) -> String {
         self.read_now().finish()
     }
 
-    /// Sends all of it. A child that takes nothing for a while is taken for dead.
+    /// Sends all bytes.
     pub fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
-            match self.channel.write(bytes) {
-                Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let deadline = Instant::now().checked_add(PATIENCE);
-                    let ready = self.poll(PollFlags::OUT, deadline, None);
-                    if ready == SessionEvent::Nothing || self.child.ended().is_some() {
-                        return Err(io::ErrorKind::TimedOut.into());
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+            let deadline = Instant::now().checked_add(PATIENCE);
+            let over = Some(self.child.over());
+            bytes = self.channel.send_some(bytes, deadline, over)?;
         }
         Ok(())
     }
 
-    /// Receives what the child has told so far, which may be nothing; never blocks.
-    pub fn receive(&mut self) -> Vec<u8> {
-        let mut bytes = vec![0; CHUNK];
-        let count = match self.channel.read(&mut bytes) {
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-                ) =>
-            {
-                0
-            }
-            other => {
-                let count = other.unwrap_or(0);
-                self.is_open = 0 < count;
-                count
-            }
-        };
-        bytes.truncate(count);
-        bytes
+    /// The bytes that the child has sent, possibly none; never blocks.
+    pub fn receive(&mut self) -> &[u8] {
+        self.channel.receive()
     }
 
-    /// Waits until the child tells something or is over, the deadline has passed, or `wake` is readable, which wins.
-    pub fn wait(&self, deadline: Option<Instant>, wake: Option<BorrowedFd<'_>>) -> SessionEvent {
-        self.poll(PollFlags::IN, deadline, wake)
+    /// Waits until the child sends something or is over, the deadline has passed, or `wake` is readable, which wins.
+    pub fn wait(&self, deadline: Option<Instant>, wake: Option<BorrowedFd<'_>>) -> ChannelEvent {
+        self.channel.wait(Some(self.child.over()), deadline, wake)
     }
 
-    fn poll(
-        &self,
-        channel: PollFlags,
-        deadline: Option<Instant>,
-        wake: Option<BorrowedFd<'_>>,
-    ) -> SessionEvent {
-        let fds = [
-            (wake, PollFlags::IN),
-            (Some(self.child.over()), PollFlags::IN),
-            (self.is_open.then(|| self.channel.as_fd()), channel),
-        ];
-        let fds = fds
-            .into_iter()
-            .filter_map(|(fd, flags)| Some(PollFd::from_borrowed_fd(fd?, flags)));
-        let mut fds: Vec<PollFd<'_>> = fds.collect();
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let left = left.and_then(|left| Timespec::try_from(left).ok());
-        match poll(&mut fds, left.as_ref()) {
-            Ok(0) => SessionEvent::Nothing,
-            Ok(_)
-                if wake.is_some() && fds.first().is_some_and(|wake| !wake.revents().is_empty()) =>
-            {
-                SessionEvent::Wake
-            }
-            _ => SessionEvent::Something,
-        }
-    }
-
-    /// Reads what is in the pipe at this moment, and no more, for the background may print for ever.
+    /// Reads what is in the pipe now and nothing more, because a background process may print forever.
     fn read_now(&self) -> MutexGuard<'_, ChildOutput> {
         let mut output = lock(&self.output);
         let mut waiting = ioctl_fionread(self.child.output()).unwrap_or(0);
-        while 0 < waiting {
+        while waiting > 0 {
             match read(self.child.output(), &mut output) {
                 Ok(count @ 1..) => waiting = waiting.saturating_sub(count as u64),
                 _ => break,
@@ -165,7 +137,7 @@ impl ChildSession {
     }
 }
 
-/// Returns how a child ended, in words.
+/// How a child ended, such as `exit status 7`.
 pub fn describe_end(ended: &JobEnd) -> String {
     match ended {
         JobEnd::Exited(code) => format!("exit status {code}"),
@@ -179,8 +151,8 @@ pub fn describe_end(ended: &JobEnd) -> String {
     }
 }
 
-/// Reads until nobody can write any more.
-fn read_on(pipe: PipeReader, output: &Mutex<ChildOutput>) {
+/// Reads until EOF.
+fn read_output(pipe: PipeReader, output: &Mutex<ChildOutput>) {
     loop {
         let mut fds = [PollFd::from_borrowed_fd(pipe.as_fd(), PollFlags::IN)];
         if poll(&mut fds, None).is_err_and(|errno| errno != Errno::INTR) {
@@ -189,11 +161,7 @@ fn read_on(pipe: PipeReader, output: &Mutex<ChildOutput>) {
         match read(&pipe, &mut lock(output)) {
             Ok(0) => return,
             Ok(_) => {}
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-                ) => {}
+            Err(error) if is_temporary(&error) => {}
             Err(_) => return,
         }
     }

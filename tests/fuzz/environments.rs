@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::net::UnixStream;
 
 use orchestrator::environments::adhoc::messages::{HostLines, HostMessage, section};
-use orchestrator::environments::adhoc::program;
+use orchestrator::environments::adhoc::read_program;
 use orchestrator::environments::editor::EditorEnvironment;
 use orchestrator::environments::{Environment, Response, bash, python};
 use orchestrator::process::wire;
@@ -181,7 +181,7 @@ fn host_lines() {
         for chunk in bytes.chunks(1 + bytes.len() / 50) {
             lines.push(chunk);
             while let Some(message) = lines.take() {
-                if let HostMessage::Line(value) = message {
+                if let HostMessage::Object(value) = message {
                     let screen = section(&value);
                     assert!(!screen.content.contains('\x1b') && screen.max_lines < usize::MAX / 2);
                 }
@@ -211,7 +211,7 @@ fn program_yaml() {
     let path = folder.path().join("program.yaml");
     fuzz("program_yaml", &words, |bytes| {
         fs::write(&path, bytes).unwrap();
-        match program(&path) {
+        match read_program(&path) {
             Ok(program) => assert!(regex::Regex::new(&program.prompt).is_ok()),
             Err(error) => assert!(!error.to_string().is_empty()),
         }

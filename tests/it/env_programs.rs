@@ -324,7 +324,7 @@ fn an_executable_that_dies_or_sends_garbage_is_reported_and_restarted() {
     for (word, why) in [
         ("die", "exit status 3"),
         ("babble", "no json"),
-        ("half", "no answer"),
+        ("half", "expected output and success"),
     ] {
         serving.ask("talk", "x").shows();
         let failed = serving.ask("talk", word);

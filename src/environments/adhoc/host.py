@@ -1,4 +1,4 @@
-"""Hosts one environment of the user's: loads it, checks it, and passes commands and screens over the channel."""
+"""Hosts one environment of the user: loads and validates it, and passes commands and screens over the channel."""
 import importlib
 import inspect
 import json
@@ -15,12 +15,12 @@ os.dup2(_nothing, 0)
 os.close(_nothing)
 os.dup2(2, 1)
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-# A compiled copy is known by its age in whole seconds: a restart would not see a change within one.
+# A cached .pyc is matched by mtime in whole seconds: a restart within one would not see a change.
 sys.dont_write_bytecode = True
 _input = _channel.makefile("rb")
 
 
-def _say(message):
+def _send(message):
     _channel.sendall(json.dumps(message).encode() + b"\n")
 
 
@@ -48,7 +48,7 @@ def _find(module):
 
 
 def _validate(cls):
-    """What is wrong with a class, in the words of the contract."""
+    """The errors of a class, in the wording of the contract."""
     from orchestrator.types import CommandResponse, CommandText, ScreenSection
     empty = inspect.Signature.empty
     errors = []
@@ -91,7 +91,7 @@ def _validate(cls):
 
 
 def _load(job):
-    """The environment, or None where it cannot be had; what is wrong is said."""
+    """The environment, or None after an error was sent."""
     name = job["name"]
     try:
         if "program" in job:
@@ -102,17 +102,17 @@ def _load(job):
         sys.modules["env"] = package
         cls = _find(importlib.import_module("env." + name))
         if cls is None:
-            _say({"failed": f"Failed to load environment '{name}': No environment class found"})
+            _send({"failed": f"Failed to load environment '{name}': No environment class found"})
             return None
         errors = _validate(cls)
         if errors:
             lines = "".join(f"\n  - {error}" for error in errors)
-            _say({"failed": f"Failed to load environment '{name}':{lines}"})
+            _send({"failed": f"Failed to load environment '{name}':{lines}"})
             return None
         return cls()
     except BaseException as error:
         trace = traceback.format_exc()
-        _say({"failed": f"Error loading environment '{name}': {error}\n{trace.rstrip()}"})
+        _send({"failed": f"Error loading environment '{name}': {error}\n{trace.rstrip()}"})
         return None
 
 
@@ -150,7 +150,7 @@ def _serve():
     sys.path[:] = [entry for entry in sys.path if entry]
     _provide(job["sources"])
     os.chdir(job["project"])
-    # It may lead into the project: nothing there may take the place of what a host itself needs.
+    # It may point into the project, where nothing may replace what the host itself imports.
     if job["search_path"] is not None:
         os.environ["PYTHONPATH"] = job["search_path"]
         sys.path[:0] = [entry for entry in job["search_path"].split(os.pathsep) if entry]
@@ -158,14 +158,14 @@ def _serve():
     environment = _load(job)
     if environment is None:
         return
-    _say({"ready": True})
+    _send({"ready": True})
     name = job["name"]
     for line in _input:
         message = json.loads(line)
         if message["type"] == "command":
-            _say(_command(environment, name, message["command"]))
+            _send(_command(environment, name, message["command"]))
         elif message["type"] == "screen":
-            _say(_screen(environment, name))
+            _send(_screen(environment, name))
         else:
             break
     if hasattr(environment, "shutdown"):

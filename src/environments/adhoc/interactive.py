@@ -1,4 +1,4 @@
-"""Environments around interactive programs: a command, a prompt, and nothing else."""
+"""Environments that wrap an interactive program."""
 import fcntl
 import os
 import pty
@@ -15,14 +15,14 @@ from orchestrator.types import CommandResponse, CommandText, ScreenSection
 START_SECONDS = 30
 ROWS, COLUMNS = 32767, 200
 LINE_LIMIT = 4000           # a terminal line in canonical mode holds 4,095 bytes
-KEPT = 12_000_000           # more than an answer gives out
+KEPT = 12_000_000           # more than an answer can have
 
 
 class InteractiveEnvironment:
-    """Wraps a program that shows a prompt when it is ready for the next line.
+    """Wraps a program that prints a prompt when it is ready for the next line.
 
-    A subclass says `command` (split like a shell does, run without one), `prompt` (a regular expression that matches
-    at the end of what was printed) and `description`.
+    A subclass defines `command` (split like in a shell, run without one), `prompt` (a regular expression that matches
+    at the end of the output) and `description`.
     """
 
     command: str = None
@@ -62,7 +62,7 @@ class InteractiveEnvironment:
             self._close(signal.SIGHUP)
 
     def _start(self):
-        """Starts the program and waits for its first prompt; returns what is wrong, or None."""
+        """Starts the program and waits for its first prompt; returns an error, or None."""
         try:
             words = shlex.split(self.command)
             pattern = re.compile(self.prompt)
@@ -71,7 +71,7 @@ class InteractiveEnvironment:
         self._pattern = pattern
         if not words:
             return "the command is empty"
-        report, told = os.pipe()
+        report, errors = os.pipe()
         pid, terminal = pty.fork()
         if pid == 0:
             try:
@@ -83,9 +83,9 @@ class InteractiveEnvironment:
                     signal.signal(number, signal.SIG_DFL)
                 os.execvp(words[0], words)
             except BaseException as error:
-                os.write(told, str(error).encode("utf-8", "replace"))
+                os.write(errors, str(error).encode("utf-8", "replace"))
             os._exit(127)
-        os.close(told)
+        os.close(errors)
         with os.fdopen(report, "rb") as pipe:
             problem = pipe.read().decode("utf-8", "replace")
         self._pid, self._terminal, self._buffer = pid, terminal, bytearray()
@@ -101,7 +101,7 @@ class InteractiveEnvironment:
         return None
 
     def _send(self, line):
-        """Types a line, in pieces that a terminal takes."""
+        """Writes a line, in pieces that fit the terminal."""
         data = line.encode("utf-8", "surrogateescape") + b"\n"
         self._collects_lines(len(data) <= LINE_LIMIT)
         while data:
@@ -112,8 +112,8 @@ class InteractiveEnvironment:
                 data = data[os.write(self._terminal, data[:LINE_LIMIT]):]
 
     def _collects_lines(self, wanted):
-        """A line longer than a terminal's own limit passes where the terminal does not collect lines; a program that
-        switches that off itself keeps its way."""
+        """Switches canonical mode: a line longer than its limit passes only without it. A program that has switched it
+        off itself is left alone."""
         if wanted == self._collects:
             return
         try:
@@ -125,7 +125,7 @@ class InteractiveEnvironment:
             pass
 
     def _take(self):
-        """Reads what is there; False at the end of the program."""
+        """Reads available output; False at EOF."""
         try:
             data = os.read(self._terminal, 1 << 16)
         except OSError:
@@ -138,7 +138,7 @@ class InteractiveEnvironment:
         return bool(data)
 
     def _read_to_prompt(self, deadline):
-        """Reads until the prompt stands at the end; returns the text before it, and whether it came."""
+        """Reads until the output ends with the prompt; returns the text before it, and whether the prompt was found."""
         while True:
             try:
                 tail = bytes(self._buffer[-4096:]).decode("utf-8", "replace")
@@ -169,7 +169,7 @@ class InteractiveEnvironment:
         return text.replace("\r\n", "\n")
 
     def _ended(self, text):
-        """The program is gone: says how, and lets the next command start it again."""
+        """The answer after the end of the program; the next command starts it again."""
         status = self._close(signal.SIGKILL)
         if text and not text.endswith("\n"):
             text += "\n"
@@ -178,7 +178,7 @@ class InteractiveEnvironment:
         return CommandResponse(text, success=status == 0)
 
     def _close(self, number):
-        """Ends the program and returns its status; a signal's number is negative."""
+        """Ends the program and returns its status; that of a signal is negative."""
         pid, self._pid = self._pid, None
         status = None
         end = time.monotonic() + 1

@@ -1,55 +1,57 @@
-//! What a host says, line by line, and the screen in it: foreign text like any.
+//! Parses the lines of a host, and the screen in them.
 
 use serde_json::Value;
 
 use crate::environments::ScreenSection;
 use crate::environments::output::ChildOutput;
 
-/// An answer longer than this is no answer.
-const LONGEST_LINE: usize = 64 << 20;
-/// No screen has room for more lines.
-const MOST_LINES: u64 = 1 << 32;
+/// A longer line is invalid.
+const MAX_LINE: usize = 64 << 20;
+/// More lines than any screen has.
+const MAX_SCREEN_LINES: u64 = 1 << 32;
+/// How much of an invalid line is shown.
+const SHOWN_BYTES: usize = 200;
 
-/// What a host said, or that it can say nothing more.
+/// A message of a host.
 #[derive(Debug, Clone, PartialEq)]
 pub enum HostMessage {
-    Line(Value),
-    Nonsense(String),
-    Gone,
+    Object(Value),
+    /// Not a JSON object; the text is its beginning, escaped.
+    Invalid(String),
+    /// The host closed its end of the channel.
+    Closed,
 }
 
-/// What a host has said as it comes, line by line.
+/// Splits the stream of a host into messages.
 #[derive(Debug, Default)]
 pub struct HostLines {
-    /// What is no whole line yet.
+    /// The incomplete line.
     buffer: Vec<u8>,
-    /// How much of it is known to hold no end of a line.
+    /// How much of it is known to have no newline.
     searched: usize,
 }
 
 impl HostLines {
-    /// Takes in bytes, torn anywhere.
+    /// Adds bytes, split anywhere.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Takes the next line that is whole, or what can never become one.
+    /// Takes the next complete line, or reports one that is too long.
     pub fn take(&mut self) -> Option<HostMessage> {
-        let Some(end) =
-            memchr::memchr(b'\n', &self.buffer[self.searched..]).map(|found| self.searched + found)
-        else {
+        let Some(length) = memchr::memchr(b'\n', &self.buffer[self.searched..]) else {
             self.searched = self.buffer.len();
-            let is_long = LONGEST_LINE < self.buffer.len();
-            return is_long.then(|| {
-                HostMessage::Nonsense(format!("a line of more than {LONGEST_LINE} bytes"))
-            });
+            let is_long = MAX_LINE < self.buffer.len();
+            return is_long
+                .then(|| HostMessage::Invalid(format!("a line of more than {MAX_LINE} bytes")));
         };
+        let end = self.searched + length;
         self.searched = 0;
         let line: Vec<u8> = self.buffer.drain(..=end).collect();
         Some(match serde_json::from_slice(&line) {
-            Ok(value @ Value::Object(_)) => HostMessage::Line(value),
-            _ => HostMessage::Nonsense(
-                String::from_utf8_lossy(&line[..line.len().min(200)])
+            Ok(value @ Value::Object(_)) => HostMessage::Object(value),
+            _ => HostMessage::Invalid(
+                String::from_utf8_lossy(&line[..line.len().min(SHOWN_BYTES)])
                     .trim_end()
                     .escape_debug()
                     .to_string(),
@@ -58,12 +60,12 @@ impl HostLines {
     }
 }
 
-/// Returns the screen in an answer.
+/// The screen in an answer.
 pub fn section(value: &Value) -> ScreenSection {
     let max_lines = value["max_lines"]
         .as_u64()
         .map_or(ScreenSection::MAX_LINES, |lines| {
-            lines.min(MOST_LINES) as usize
+            lines.min(MAX_SCREEN_LINES) as usize
         });
     ScreenSection {
         content: cleaned(value["content"].as_str().unwrap_or_default()),
@@ -71,7 +73,7 @@ pub fn section(value: &Value) -> ScreenSection {
     }
 }
 
-/// What a host said is foreign text like any: without a terminal's language, and bounded.
+/// Foreign text without escape sequences, and bounded.
 pub(super) fn cleaned(text: &str) -> String {
     let mut output = ChildOutput::default();
     output.begin("");

@@ -1,24 +1,27 @@
-//! The user's own environments: what lies in `env/` of the project.
+//! The user's own environments: the files in `env/` of the project.
 //!
-//! `env/NAME.py` is a class in a Python host, `env/NAME.yaml` an interactive program with no code at all (the same
-//! host wraps it), and an executable `env/NAME` speaks the contract itself. `host.rs` is the process behind each,
-//! `lines.rs` what it says.
+//! `env/NAME.py` is a class in a Python host, `env/NAME.yaml` describes an interactive program (wrapped by the same host,
+//! without code), and an executable `env/NAME` implements the protocol itself. This file finds them; `host.rs` is the
+//! environment, `process.rs` its process, `messages.rs` the protocol.
 
 pub mod host;
 pub mod messages;
+mod process;
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-/// Where the user's environments are, below the project.
+/// The folder of the user's environments, in the project.
 pub const FOLDER: &str = "env";
-/// A description of a program is short.
+/// A larger description of a program is refused.
 const YAML_LIMIT: u64 = 64 << 10;
 
-/// An environment that was found and not yet started.
+/// An environment that was found, not yet started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundEnvironment {
     pub name: String,
@@ -26,7 +29,7 @@ pub struct FoundEnvironment {
     pub path: PathBuf,
 }
 
-/// What stands behind a name; the first of these wins.
+/// The kind of an environment; of several files with one name, the first of these wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AdhocKind {
     Python,
@@ -48,9 +51,9 @@ fn some_program() -> String {
     "Interactive program".into()
 }
 
-/// Returns the environments of a project, by name, and what has to be said about others. `taken` are names that no
-/// file may have.
-pub fn find(project: &Path, taken: &[&str]) -> (Vec<FoundEnvironment>, Vec<String>) {
+/// Finds the environments of a project, sorted by name. Also returns warnings about files that are ignored; `reserved`
+/// are the names of built-in environments.
+pub fn find(project: &Path, reserved: &[&str]) -> (Vec<FoundEnvironment>, Vec<String>) {
     let mut by_name: BTreeMap<String, Vec<(AdhocKind, PathBuf)>> = BTreeMap::new();
     for entry in std::fs::read_dir(project.join(FOLDER))
         .into_iter()
@@ -62,7 +65,7 @@ pub fn find(project: &Path, taken: &[&str]) -> (Vec<FoundEnvironment>, Vec<Strin
         }
     }
     let mut found = Vec::new();
-    let mut words = Vec::new();
+    let mut warnings = Vec::new();
     for (name, mut files) in by_name {
         files.sort();
         let shown = |path: &Path| {
@@ -71,16 +74,16 @@ pub fn find(project: &Path, taken: &[&str]) -> (Vec<FoundEnvironment>, Vec<Strin
                 .display()
                 .to_string()
         };
-        if taken.contains(&name.as_str()) {
+        if reserved.contains(&name.as_str()) {
             let files: Vec<_> = files.iter().map(|(_, path)| shown(path)).collect();
-            words.push(format!(
+            warnings.push(format!(
                 "Failed to load environment '{name}': the name belongs to a built-in environment ({})",
                 files.join(", ")
             ));
             continue;
         }
         for (_, path) in &files[1..] {
-            words.push(format!(
+            warnings.push(format!(
                 "Ignored {}: {} comes first",
                 shown(path),
                 shown(&files[0].1)
@@ -89,10 +92,10 @@ pub fn find(project: &Path, taken: &[&str]) -> (Vec<FoundEnvironment>, Vec<Strin
         let (kind, path) = files.swap_remove(0);
         found.push(FoundEnvironment { name, kind, path });
     }
-    (found, words)
+    (found, warnings)
 }
 
-/// Returns the environment of that name, as `find` would.
+/// Finds the environment of that name.
 pub fn find_one(project: &Path, name: &str) -> Option<FoundEnvironment> {
     find(project, &[])
         .0
@@ -100,7 +103,7 @@ pub fn find_one(project: &Path, name: &str) -> Option<FoundEnvironment> {
         .find(|found| found.name == name)
 }
 
-/// Whether a file is an environment by its name and mode: which, and of what kind.
+/// The name and kind of an environment, by the name and mode of its file; nothing for other files.
 fn candidate(path: &Path) -> Option<(String, AdhocKind)> {
     let data = std::fs::metadata(path).ok().filter(|data| data.is_file())?;
     let stem = path.file_stem()?.to_str()?;
@@ -115,20 +118,45 @@ fn candidate(path: &Path) -> Option<(String, AdhocKind)> {
     (is_name && !stem.starts_with('_')).then(|| (stem.to_owned(), kind))
 }
 
-/// Reads the description of an interactive program; the error says what is wrong.
-pub fn program(path: &Path) -> Result<InteractiveProgram, String> {
-    let size = std::fs::metadata(path)
-        .map_err(|error| error.to_string())?
-        .len();
-    if YAML_LIMIT < size {
-        return Err(format!("it has {size} bytes, more than {YAML_LIMIT}"));
+/// Reads the description of an interactive program.
+pub fn read_program(path: &Path) -> Result<InteractiveProgram, InvalidProgram> {
+    let bytes = std::fs::metadata(path).map_err(InvalidProgram::Io)?.len();
+    if bytes > YAML_LIMIT {
+        return Err(InvalidProgram::TooLarge { bytes });
     }
-    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let text = std::fs::read_to_string(path).map_err(InvalidProgram::Io)?;
     let program: InteractiveProgram =
-        serde_yaml::from_str(&text).map_err(|error| error.to_string())?;
-    regex::Regex::new(&program.prompt).map_err(|error| format!("prompt: {error}"))?;
+        serde_yaml::from_str(&text).map_err(|error| InvalidProgram::Yaml(error.to_string()))?;
+    regex::Regex::new(&program.prompt).map_err(InvalidProgram::Prompt)?;
     Ok(program)
 }
+
+/// Why a file does not describe an interactive program.
+#[derive(Debug)]
+pub enum InvalidProgram {
+    Io(io::Error),
+    TooLarge {
+        bytes: u64,
+    },
+    Yaml(String),
+    /// `prompt` is not a regular expression.
+    Prompt(regex::Error),
+}
+
+impl fmt::Display for InvalidProgram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InvalidProgram::Io(error) => error.fmt(f),
+            InvalidProgram::TooLarge { bytes } => {
+                write!(f, "it has {bytes} bytes, more than {YAML_LIMIT}")
+            }
+            InvalidProgram::Yaml(text) => f.write_str(text),
+            InvalidProgram::Prompt(error) => write!(f, "prompt: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for InvalidProgram {}
 
 #[cfg(test)]
 mod tests {
@@ -148,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_known_by_name_and_mode() {
+    fn environments_are_found_by_name_and_mode() {
         let project = project(&[
             ("b.py", ""),
             ("a.yaml", ""),
@@ -160,7 +188,7 @@ mod tests {
             ("bash.py", ""),
             ("b", "x"),
         ]);
-        let (found, words) = find(project.path(), &["bash"]);
+        let (found, warnings) = find(project.path(), &["bash"]);
         let found: Vec<_> = found
             .iter()
             .map(|found| (found.name.as_str(), found.kind))
@@ -173,21 +201,21 @@ mod tests {
                 ("c", AdhocKind::Executable)
             ]
         );
-        assert_eq!(words.len(), 2, "{words:?}");
+        assert_eq!(warnings.len(), 2, "{warnings:?}");
         assert!(
-            words[0].contains("env/b: env/b.py comes first"),
-            "{words:?}"
+            warnings[0].contains("env/b: env/b.py comes first"),
+            "{warnings:?}"
         );
-        assert!(words[1].contains("'bash'"), "{words:?}");
+        assert!(warnings[1].contains("'bash'"), "{warnings:?}");
     }
 
     #[test]
-    fn a_program_is_described_in_three_fields() {
+    fn a_program_has_three_fields() {
         let project = project(&[
             ("a.yaml", "command: gdb -q\nprompt: '\\(gdb\\) '\n"),
             ("b.yaml", "command: x\ncolour: 1\n"),
         ]);
-        let program_of = |name: &str| program(&project.path().join("env").join(name));
+        let program_of = |name: &str| read_program(&project.path().join("env").join(name));
         assert_eq!(
             program_of("a.yaml").unwrap().description,
             "Interactive program"

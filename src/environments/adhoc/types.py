@@ -21,7 +21,7 @@ class CommandText:
 
 @dataclass(frozen=True)
 class CommandResponse:
-    """What a command came to."""
+    """The result of a command."""
     output: str
     success: bool
 
@@ -34,7 +34,7 @@ class ScreenSection:
 
 
 class Environment(Protocol):
-    """What an environment has; `shutdown` is optional."""
+    """The interface of an environment; `shutdown` is optional."""
 
     def handle_command(self, cmd: CommandText) -> CommandResponse: ...
 

@@ -1,12 +1,12 @@
-# What the shell does for ever, as its prompt command: there errors and interrupts end a command and not the shell, as
-# at a prompt, and yet nothing is announced. An interrupt leads back to the prompt, where the loop is entered anew.
+# The loop of the shell, run as its prompt command: there errors and interrupts end a command and not the shell, as at a
+# prompt, but no job notices are printed. SIGINT returns to the prompt, where the loop is entered again.
 #
-# All of ours is hidden, from a trap on DEBUG and from tracing, by writing into the channel: what stands there in front
-# of a record means little. Commands stand outside of it, and not in the body of a redirection that would end with them.
+# Output of the loop itself (a trap on DEBUG, tracing) goes to the channel, where text in front of a record is ignored.
+# Commands run outside of that redirection, so that `exec >file` in them lasts.
 \builtin unset PROMPT_COMMAND
 while {
 __t=$?
-# A command that left without its own REPORT: by `continue`, by an error, or for it was not wrapped.
+# The last command did not REPORT: it ended by `continue` or an error, or was not wrapped.
 [[ -v __s ]] || { __s=$__t; REPORT; }
 TMOUT= \builtin read -r -N 20 -u 80 __n && {
 case $__n in
@@ -16,7 +16,7 @@ WA*) TMOUT= \builtin read -r -N "${__n:2:7}" -u 80 __p; TMOUT= \builtin read -r 
 LB*) LC_ALL=C TMOUT= \builtin read -r -N "${__n:9:10}" -u 80 __c ;;
 *) TMOUT= \builtin read -r -N "${__n:9:10}" -u 80 __c ;;
 esac
-# Whether it can be parsed as a whole: a function is read to its end and not run.
+# Whether it can be parsed as a whole: defining a function parses it without running it.
 [[ $__n != W* ]] || { \builtin eval "__c() { $__c"$'\n}' && \builtin unset -f __c; } || __n=F
 :
 }

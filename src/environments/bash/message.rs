@@ -1,8 +1,8 @@
-//! What is said to bash over the channel: the loop, and commands for it.
+//! The messages to bash over the channel: the loop, and commands for it.
 //!
-//! A command goes as its length and its text; it stands in a `{ … }`, so that an error in it ends it all, wherever it can
-//! be parsed as a whole, and is taken line by line where not. What the driver had to put aside to stay unseen (the
-//! status, traps, options) is put back by a prologue.
+//! A command is sent as its length and its text. If it can be parsed as a whole it is wrapped in `{ … }`, so that an
+//! error ends all of it; else it is evaluated line by line. A prologue restores what the loop changed to stay invisible
+//! (the status, traps, options).
 
 use crate::environments::bash::record::ShellReport;
 
@@ -10,11 +10,11 @@ const START: &str = include_str!("start.sh");
 const LOOP: &str = include_str!("loop.sh");
 const REPORT: &str = include_str!("report.sh");
 
-/// What is longer than this is hardly a program, and not parsed twice.
+/// A longer command is not wrapped, because that parses it twice.
 const MAX_WRAPPED: usize = 1 << 20;
-/// The stack of bash grows with the lines of a `{ … }`.
+/// The stack of bash grows with the number of lines in `{ … }`.
 const MAX_WRAPPED_LINES: usize = 1000;
-/// Tells that the command is there and can be interrupted, and hides the names of the driver.
+/// Reports that the command was received and can be interrupted, and unsets the variables of the loop.
 const BEGIN: &str = r#"\builtin printf "\0\1B\0\2" >&80; \builtin unset __n __p __c __s __t"#;
 
 const RESERVED: [&str; 19] = [
@@ -22,12 +22,12 @@ const RESERVED: [&str; 19] = [
     "select", "function", "time", "coproc", "in", "alias", "unalias",
 ];
 
-/// Returns what a fresh shell is told.
+/// The first message to a fresh shell.
 pub(super) fn start() -> String {
     code(START) + "\n" + &enter()
 }
 
-/// Returns what makes the shell enter the loop from its prompt.
+/// The line that makes the shell enter the loop from its prompt.
 pub(super) fn enter() -> String {
     let report = code(REPORT);
     let body = code(LOOP).replace("REPORT", &report.replace("KIND", "D"));
@@ -38,14 +38,14 @@ pub(super) fn enter() -> String {
     )
 }
 
-/// Returns the same for a shell that may be in the loop, where it is skipped.
+/// The same for a shell that may be in the loop, which skips it.
 pub(super) fn enter_or_skip() -> String {
     let line = enter();
-    // A whole line, for an interrupt may take it from the loop and leave the rest for the prompt.
+    // The header is a line of its own: after an interrupt the prompt may read the rest.
     format!("#{:018}\n{line}", line.len())
 }
 
-/// Returns a command for the loop, which finds the shell as `before` has it.
+/// A command for the loop; `before` is the state of the shell.
 pub(super) fn command(text: &str, before: &ShellReport) -> Vec<u8> {
     let prologue = prologue(text, before);
     let is_wrapped = is_worth_wrapping(text, before);
@@ -55,7 +55,7 @@ pub(super) fn command(text: &str, before: &ShellReport) -> Vec<u8> {
         format!("{prologue}\n{text}")
     };
     let mode = if is_wrapped { 'W' } else { 'L' };
-    // A count is of characters, which are bytes for sure in one locale alone.
+    // `read -N` counts characters, which are bytes only in the C locale.
     let counted = if text.is_ascii() && prologue.is_ascii() {
         'A'
     } else {
@@ -70,10 +70,10 @@ pub(super) fn command(text: &str, before: &ShellReport) -> Vec<u8> {
     message
 }
 
-/// Whether a command is better read as a whole.
+/// Whether a command is wrapped in `{ … }`.
 ///
-/// Reading it line by line shows in nothing where it is a single simple command, unless a failure of the driver's own
-/// `eval` would matter; it is the only way where a line may change how the next one is read.
+/// For a single simple command it makes no difference, unless a failing `eval` of the loop would be noticed. A command
+/// in which one line may change how the next one is parsed must not be wrapped.
 fn is_worth_wrapping(text: &str, before: &ShellReport) -> bool {
     let is_watched = before.has_error_trap || before.options.contains('e');
     let changes_reading = text.contains("alias") || before.options.contains('v');
@@ -109,14 +109,14 @@ fn prologue(text: &str, before: &ShellReport) -> String {
     if status == 0 && steps.is_empty() {
         return begin;
     }
-    // Nothing else gives a status without a new process; in front of `&&` a failure is none.
+    // A function sets the status without a new process; in front of `&&` a failure has no effect.
     let rest = if status == 0 { "" } else { " && :" };
     format!(
         r"{begin}; __r() {{ \builtin unset -f __r; {steps}\builtin return {status}; }} >/dev/null 2>&1; __r{rest}"
     )
 }
 
-/// Returns a file without its comments.
+/// A file without its comment lines.
 fn code(file: &str) -> String {
     let lines: Vec<&str> = file.lines().filter(|line| !line.starts_with('#')).collect();
     lines.join("\n")
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn simple_commands_are_known() {
+    fn simple_commands_are_recognized() {
         for text in [
             "true",
             "ls -la /tmp",
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn blank_is_what_does_nothing() {
+    fn comments_and_blanks_are_blank() {
         for text in ["", "  ", "\n\n", "# only a comment", "\t", "\n # a\n"] {
             assert!(is_blank(text), "{text:?}");
         }

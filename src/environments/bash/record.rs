@@ -1,29 +1,29 @@
-//! What the loop inside bash tells over the channel.
+//! The records that the loop inside bash sends over the channel.
 //!
-//! A record stands between NUL SOH and NUL STX, which no text of a shell can hold; its fields end with a NUL. What is in
-//! front of a record is printed by builtins that print text only, the traps and the jobs of a report, and by whatever
-//! else found its way there: of that, only what looks like the one or the other is believed.
+//! A record is enclosed in NUL SOH and NUL STX, which no text of a shell can contain; its fields end with a NUL. In front
+//! of a record is the text that builtins print: the traps and the jobs of a report. Other programs can write to the
+//! channel, too, so only lines that have the form of a trap or a job are used.
 
 const START: &[u8] = b"\0\x01";
 const END: &[u8] = b"\0\x02";
-/// How much of what is in front of a record is looked at.
+/// How much text in front of a record is parsed.
 const MAX_BEFORE: usize = 64 * 1024;
-/// No record is longer, with what is looked at in front of it.
-const LONGEST: usize = 4 * MAX_BEFORE;
+/// No record is longer, with the text in front of it.
+const MAX_RECORD: usize = 4 * MAX_BEFORE;
 
-/// One thing that was told.
+/// A message of the loop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BashRecord {
-    /// The command has come whole, and its text runs now.
+    /// The command was received completely and runs now.
     Begun,
     /// A command has ended.
     Ended(ShellReport),
-    /// The loop was entered; what ran before is over.
+    /// The loop was entered; the command before is over.
     Entered(ShellReport),
-    /// A line that enters the loop was found in the loop.
+    /// The loop itself read the line that enters it, and skipped it.
     Skipped,
-    /// The loop was left: a `break` did it.
-    FellOut,
+    /// The loop was left by a `break` in a command.
+    LeftLoop,
 }
 
 /// The state of the shell between two commands.
@@ -33,9 +33,9 @@ pub struct ShellReport {
     /// The one-letter options.
     pub options: String,
     pub cwd: String,
-    /// The command that sets the trap on DEBUG, which is not set at the moment.
+    /// The command that sets the trap on DEBUG, which is removed between commands.
     pub debug_trap: Option<String>,
-    /// The same for SIGINT, which is ignored at the moment.
+    /// The same for SIGINT, which is ignored between commands.
     pub interrupt_trap: Option<String>,
     pub has_error_trap: bool,
     pub jobs: Vec<BackgroundJob>,
@@ -49,28 +49,28 @@ pub struct BackgroundJob {
     pub command: String,
 }
 
-/// What was read and not yet understood.
+/// Parses records from a stream of bytes.
 #[derive(Debug, Default)]
 pub struct BashRecords {
     bytes: Vec<u8>,
-    /// No record ends before this.
+    /// No record ends before this offset.
     searched: usize,
 }
 
 impl BashRecords {
-    /// Takes in bytes, torn anywhere.
+    /// Adds bytes, split anywhere.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend(bytes);
     }
 
-    /// Takes the next record that is whole and known.
+    /// Takes the next complete and known record.
     pub fn take(&mut self) -> Option<BashRecord> {
         loop {
             let rest = self.bytes.get(self.searched..).unwrap_or_default();
             let Some(end) = find(rest, END) else {
-                // A command can write to the channel, too, and without end.
-                if 2 * LONGEST < self.bytes.len() {
-                    self.bytes.drain(..self.bytes.len() - LONGEST);
+                // A command can write to the channel, too, and forever.
+                if 2 * MAX_RECORD < self.bytes.len() {
+                    self.bytes.drain(..self.bytes.len() - MAX_RECORD);
                 }
                 self.searched = self.bytes.len().saturating_sub(1);
                 return None;
@@ -88,7 +88,7 @@ impl BashRecords {
 }
 
 fn parse(bytes: &[u8]) -> Option<BashRecord> {
-    // One that was interrupted may stand before it.
+    // An incomplete record of an interrupted loop may precede it.
     let start = bytes
         .windows(START.len())
         .rposition(|window| window == START)?;
@@ -99,7 +99,7 @@ fn parse(bytes: &[u8]) -> Option<BashRecord> {
     match fields.next()?.as_ref() {
         "B" => Some(BashRecord::Begun),
         "K" => Some(BashRecord::Skipped),
-        "T" => Some(BashRecord::FellOut),
+        "T" => Some(BashRecord::LeftLoop),
         kind @ ("D" | "R") => {
             let status = fields.next()?.parse().ok()?;
             let (options, cwd) = (fields.next()?.into_owned(), fields.next()?.into_owned());
@@ -127,7 +127,7 @@ fn parse(bytes: &[u8]) -> Option<BashRecord> {
     }
 }
 
-/// Returns the traps that `trap -p` printed, each with the command that sets it.
+/// The traps that `trap -p` printed, each with the command that sets it.
 fn traps(text: &str) -> Vec<(&'static str, &str)> {
     let mut traps = Vec::new();
     let mut rest = text;
@@ -149,7 +149,7 @@ fn traps(text: &str) -> Vec<(&'static str, &str)> {
     traps
 }
 
-/// Reads `[1]+  4877 Running   sleep 30 | cat &  (wd: ~)`, in which every process of a pipeline has its own line.
+/// Parses `[1]+  4877 Running   sleep 30 | cat &  (wd: ~)`; every process of a pipeline has its own line.
 fn jobs(text: &str) -> Vec<BackgroundJob> {
     let mut jobs: Vec<BackgroundJob> = Vec::new();
     for line in text.lines() {
@@ -194,7 +194,7 @@ fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
 mod tests {
     use proptest::prelude::proptest;
 
-    use super::{BackgroundJob, BashRecord, BashRecords, LONGEST, ShellReport};
+    use super::{BackgroundJob, BashRecord, BashRecords, MAX_RECORD, ShellReport};
 
     fn read(parts: &[&[u8]]) -> Vec<BashRecord> {
         let mut records = BashRecords::default();
@@ -214,15 +214,15 @@ mod tests {
     }
 
     #[test]
-    fn a_record_comes_whole_in_any_pieces() {
+    fn a_record_may_be_split_anywhere() {
         let all = b"noise\0\x01B\0\x02\0\x01K\0\x02more\0\x01T\0\x02";
-        let wanted = vec![BashRecord::Begun, BashRecord::Skipped, BashRecord::FellOut];
+        let wanted = vec![BashRecord::Begun, BashRecord::Skipped, BashRecord::LeftLoop];
         assert_eq!(read(&[all]), wanted);
         assert_eq!(read(&all.chunks(1).collect::<Vec<_>>()), wanted);
     }
 
     #[test]
-    fn a_torn_record_gives_way_to_the_next() {
+    fn an_incomplete_record_is_skipped() {
         assert_eq!(
             read(&[b"\0\x01D\x000\0hi", b"\0\x01K\0\x02"]),
             [BashRecord::Skipped]
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn traps_are_told_as_they_are_set() {
+    fn traps_are_parsed() {
         let traps = "T\n+ trap -p\ntrap -- 'echo '\\''T'\\''\nx' DEBUG\ntrap -- 'echo E' ERR\ntrap -- '' SIGINT\n+ set\n";
         let report = report(traps);
         assert_eq!(
@@ -274,12 +274,12 @@ mod tests {
     }
 
     #[test]
-    fn what_never_becomes_a_record_is_forgotten() {
+    fn bytes_without_a_record_are_dropped() {
         let mut records = BashRecords::default();
         for _ in 0..100 {
             records.push(&[b'x'; 1 << 16]);
             assert_eq!(records.take(), None);
-            assert!(records.bytes.len() <= 3 * LONGEST);
+            assert!(records.bytes.len() <= 3 * MAX_RECORD);
         }
         records.push(b"[1]+  12 Running  sleep 9 &\n\0\x01D\x003\0h\0/\0\x02");
         assert!(matches!(records.take(), Some(BashRecord::Ended(report)) if report.status == 3));
@@ -287,13 +287,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_makes_it_panic(parts: Vec<Vec<u8>>, before: String) {
+        fn no_bytes_make_it_panic(parts: Vec<Vec<u8>>, before: String) {
             read(&parts.iter().map(Vec::as_slice).collect::<Vec<_>>());
             let _ = (super::traps(&before), super::jobs(&before));
         }
 
         #[test]
-        fn nor_do_lines_that_look_like_ours(before in r"(trap -- |' DEBUG\n|' ERR\n|' INT\n|\[1\]\+? |[0-9 é\n]|  \(wd: |&)*") {
+        fn similar_lines_do_not_make_it_panic(before in r"(trap -- |' DEBUG\n|' ERR\n|' INT\n|\[1\]\+? |[0-9 é\n]|  \(wd: |&)*") {
             let _ = (super::traps(&before), super::jobs(&before));
         }
     }

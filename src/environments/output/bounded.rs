@@ -1,16 +1,16 @@
 //! Text of which only the two ends are kept.
 //!
-//! The head fills first and stays; after it comes a ring with the end of the text. Cuts fall between characters, and
-//! what falls out is counted in bytes of text, never of what the child wrote.
+//! The head fills first and stays; a ring buffer has the end of the text. Cuts are at character boundaries; dropped bytes
+//! are counted in the cleaned text, not in what the child wrote.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::mem;
 
-/// How far a cut may move so as not to split a character.
+/// How far a cut may move to reach a character boundary.
 const SLACK: usize = 3;
 
-/// How many bytes are kept from either end of a text that is longer than both.
+/// How many bytes are kept from either end of a longer text.
 #[derive(Debug, Clone, Copy)]
 pub struct EndLimits {
     pub head: usize,
@@ -22,14 +22,13 @@ pub struct EndLimits {
 pub struct BoundedText {
     limits: EndLimits,
     head: String,
-    /// UTF-8 from the start of a character on. It may grow past its limit by what the head came short of its own, lest
-    /// a text that fits is cut.
+    /// UTF-8 that begins at a character boundary. It may exceed its limit by what the head lacks to its own, so that a
+    /// text that fits is not cut.
     tail: VecDeque<u8>,
     dropped: usize,
 }
 
 impl BoundedText {
-    /// Returns an empty text.
     pub fn new(limits: EndLimits) -> BoundedText {
         BoundedText {
             limits,
@@ -53,7 +52,7 @@ impl BoundedText {
         }
     }
 
-    /// Adds another text to the end, and leaves it empty.
+    /// Moves another text to the end.
     pub fn append(&mut self, other: &mut BoundedText) {
         self.push(&other.head);
         if 0 < other.dropped {
@@ -65,7 +64,7 @@ impl BoundedText {
         other.clear();
     }
 
-    /// Takes the last character away. Of those that were not kept nobody knows the size; each counts as one byte.
+    /// Removes the last character. The sizes of dropped characters are unknown; each counts as one byte.
     pub fn pop(&mut self) {
         if self.is_head_open() {
             self.head.pop();
@@ -76,19 +75,17 @@ impl BoundedText {
         }
     }
 
-    /// Makes it empty.
     pub fn clear(&mut self) {
         self.head.clear();
         self.tail.clear();
         self.dropped = 0;
     }
 
-    /// Returns whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.head.is_empty() && self.is_head_open()
     }
 
-    /// Takes the text, with a line in the place of what was dropped; where there is no head there is no such line.
+    /// Takes the text, with a line that counts the dropped bytes; not without a head.
     pub fn take(&mut self) -> String {
         if self.limits.head + self.limits.tail < self.head.len() + self.dropped + self.tail.len() {
             self.drop_front(self.tail.len().saturating_sub(self.limits.tail));
@@ -125,7 +122,7 @@ impl BoundedText {
         self.tail.extend(&text.as_bytes()[skipped..]);
     }
 
-    /// Drops that many bytes from the start of the tail, and the rest of a character that they begin.
+    /// Drops bytes from the start of the tail, up to a character boundary.
     fn drop_front(&mut self, count: usize) {
         let before = self.tail.len();
         self.tail.drain(..count);
@@ -136,7 +133,7 @@ impl BoundedText {
     }
 }
 
-/// Returns what is text already. Checking that is several times as fast as replacing what might be wrong.
+/// The bytes are valid already; checking is several times faster than replacing invalid ones.
 fn text_of(bytes: &[u8]) -> Cow<'_, str> {
     str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
@@ -161,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn characters_are_taken_back_through_what_was_dropped() {
+    fn pop_removes_dropped_characters_too() {
         let mut kept = BoundedText::new(SMALL);
         kept.push(&"é".repeat(20));
         (0..7).for_each(|_| kept.pop());
@@ -174,7 +171,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_fits_is_whole_and_of_more_both_ends_are_kept(pieces in prop::collection::vec("[a-z\né€]{0,8}", 0..12)) {
+        fn a_text_that_fits_is_complete_and_of_a_longer_one_both_ends_are_kept(pieces in prop::collection::vec("[a-z\né€]{0,8}", 0..12)) {
             let text = pieces.concat();
             let mut kept = BoundedText::new(SMALL);
             pieces.iter().for_each(|piece| kept.push(piece));
@@ -184,7 +181,7 @@ mod tests {
         }
 
         #[test]
-        fn a_text_kept_apart_first_is_the_same(pieces in prop::collection::vec("[a-zé€]{0,60}", 0..6)) {
+        fn appending_a_bounded_text_equals_pushing_it(pieces in prop::collection::vec("[a-zé€]{0,60}", 0..6)) {
             let (mut straight, mut joined, mut apart) = (BoundedText::new(SMALL), BoundedText::new(SMALL), BoundedText::new(SMALL));
             for piece in &pieces {
                 straight.push(piece);

@@ -1,9 +1,8 @@
-//! What a child printed, as text: cleaned while it comes, bounded however much comes.
+//! The output of a child as text: cleaned and bounded while it is read.
 //!
-//! `Cleaner` makes characters of bytes and takes the terminal's language out, `Page` has the line that is still being
-//! written and the lines above it, `BoundedText` is the text of one answer: its beginning, its end, and a count of what fell
-//! out between them. The cost is one pass, and memory is a few times what may be kept. When a command begins and ends
-//! is for its session to say.
+//! `Cleaner` decodes UTF-8 and removes escape sequences, `Page` has the unfinished line and the lines above it,
+//! `BoundedText` is the text of one answer: its beginning, its end, and the number of bytes dropped between them. One
+//! pass; memory is a small multiple of the limit. The session decides when a command begins and ends.
 
 mod bounded;
 mod cleaner;
@@ -15,20 +14,20 @@ use bounded::{BoundedText, EndLimits};
 use cleaner::Cleaner;
 use page::Page;
 
-/// The most of one answer that comes whole; of more, half of it from either end.
+/// The limit of one answer; of a longer one, half is kept from either end.
 const ANSWER: EndLimits = EndLimits {
     head: 5_000_000,
     tail: 5_000_000,
 };
-/// What is kept of the time between two commands.
+/// What is kept of the output between two commands.
 const BACKGROUND: EndLimits = EndLimits {
     head: 0,
     tail: 64 * 1024,
 };
 
-/// What a living child printed since the last answer.
+/// The output of a child since the last answer.
 ///
-/// Outside of a command only the last 64 KiB are kept, and stand before the output of the next one.
+/// Between commands only the last 64 KiB are kept, and precede the output of the next command.
 #[derive(Debug)]
 pub struct ChildOutput {
     cleaner: Cleaner,
@@ -45,7 +44,7 @@ impl Default for ChildOutput {
 }
 
 impl ChildOutput {
-    /// Begins a command; its answer starts with `before`, which is text already.
+    /// Begins a command; its answer starts with `before`, which is not cleaned.
     pub fn begin(&mut self, before: &str) {
         let background = self.finish();
         self.page = Page::new(ANSWER);
@@ -53,20 +52,20 @@ impl ChildOutput {
         self.page.insert(&background);
     }
 
-    /// Adds bytes as they were read, torn anywhere.
+    /// Adds bytes, split anywhere.
     pub fn push(&mut self, bytes: &[u8]) {
         self.cleaner.push(bytes, &mut self.page);
     }
 
-    /// Takes the text of an answer while the command goes on.
+    /// Takes the text of an answer while the command continues.
     ///
-    /// A torn character or sequence stays for the next answer. An unfinished line is given as it stands, for it may be
-    /// a question, and never again: what rewrites it later is given alone.
+    /// An incomplete character or sequence stays for the next answer. An unfinished line is returned as it is, because
+    /// it may be a question, and not again: if it is rewritten later, only the new text is returned.
     pub fn take(&mut self) -> String {
         self.page.take()
     }
 
-    /// Takes all that is left of a command that has ended; what comes now is background.
+    /// Takes the rest of a command that has ended; later output is background.
     pub fn finish(&mut self) -> String {
         self.cleaner.finish(&mut self.page);
         let text = self.page.take();
@@ -74,15 +73,23 @@ impl ChildOutput {
         text
     }
 
-    /// Returns whether there is nothing to give out yet.
+    /// Whether there is nothing to take.
     pub fn is_empty(&self) -> bool {
         self.page.is_empty()
     }
 }
 
-/// Returns the text as an answer may hold it: whole, or its two ends around a line with the number of bytes dropped.
+/// The text within the limit of an answer: complete, or its two ends around a line with the number of dropped bytes.
 pub fn cut(text: &str) -> String {
     let mut kept = BoundedText::new(ANSWER);
     kept.push(text);
     kept.take()
+}
+
+/// Ends the last line with a newline, unless the text is empty.
+pub fn on_own_line(mut text: String) -> String {
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text
 }

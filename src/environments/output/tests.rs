@@ -1,4 +1,4 @@
-//! The rules one by one, and what holds for any input cut anywhere.
+//! Each rule, and properties for any input split anywhere.
 
 use proptest::prelude::{any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::strategy::{Just, Strategy};
@@ -21,8 +21,8 @@ fn check(input: &str, expected: &str) {
     assert_eq!(printed(input.as_bytes()), expected, "{input:?}");
 }
 
-/// Checks the two answers to a command whose output is torn by a timeout.
-fn check_torn(first: &[u8], so_far: &str, second: &[u8], rest: &str) {
+/// Checks the two answers to a command whose output is split by a timeout.
+fn check_split(first: &[u8], so_far: &str, second: &[u8], rest: &str) {
     let mut output = ChildOutput::default();
     output.begin("");
     output.push(first);
@@ -33,7 +33,7 @@ fn check_torn(first: &[u8], so_far: &str, second: &[u8], rest: &str) {
 }
 
 #[test]
-fn plain_text_stays() {
+fn plain_text_is_unchanged() {
     check("", "");
     check("a\n\n\tb \n", "a\n\n\tb \n");
     check("no newline", "no newline");
@@ -44,7 +44,7 @@ fn plain_text_stays() {
 }
 
 #[test]
-fn of_carriage_returns_the_last_with_text_after_it_counts() {
+fn the_last_carriage_return_with_text_after_it_counts() {
     check("10%\r20%\rdone\n", "done\n");
     check("a\r\nb\r\n", "a\nb\n");
     check("one\rtwo", "two");
@@ -60,7 +60,7 @@ fn of_carriage_returns_the_last_with_text_after_it_counts() {
 }
 
 #[test]
-fn a_backspace_takes_one_character_of_its_line() {
+fn a_backspace_removes_one_character_of_its_line() {
     check("abc\u{8}\u{8}x\n", "ax\n");
     check("_\u{8}b\u{8}b\n", "b\n");
     check("aé✓\u{8}\u{8}b", "ab");
@@ -71,7 +71,7 @@ fn a_backspace_takes_one_character_of_its_line() {
 }
 
 #[test]
-fn sequences_go() {
+fn escape_sequences_are_removed() {
     check(
         "\u{1b}[1;31mred\u{1b}[0m \u{1b}[38;2;1;2;3mtrue\u{1b}[m\n",
         "red true\n",
@@ -94,12 +94,12 @@ fn sequences_go() {
 }
 
 #[test]
-fn other_control_characters_go() {
+fn other_control_characters_are_removed() {
     check("a\u{0}\u{7}\u{b}\u{c}\u{e}\u{7f}\u{84}\u{85}\u{9c}b", "ab");
 }
 
 #[test]
-fn a_sequence_ends_where_it_cannot_go_on() {
+fn an_invalid_character_ends_a_sequence() {
     check("x\u{1b}]0;never\nnext", "x\nnext");
     check("x\u{1b}[31\nnext", "x\nnext");
     check("x\u{1b}\nnext", "x\nnext");
@@ -114,7 +114,7 @@ fn a_sequence_ends_where_it_cannot_go_on() {
 }
 
 #[test]
-fn a_sequence_takes_four_kibibytes_at_most() {
+fn a_sequence_ends_after_four_kibibytes() {
     for introducer in ["\u{1b}]", "\u{1b}[", "\u{1b}P", "\u{9d}", "\u{1b}] \u{1b}_"] {
         let left = printed(format!("{introducer}{}\nend\n", "1".repeat(20_000)).as_bytes());
         let count = left.matches('1').count();
@@ -133,7 +133,7 @@ fn a_sequence_takes_four_kibibytes_at_most() {
 }
 
 #[test]
-fn what_is_no_utf8_is_replaced() {
+fn invalid_utf8_is_replaced() {
     assert_eq!(
         printed(b"a\xff\xfeb\0c\xc3(\xe2\x82\n\xed\xa0\x80"),
         "a\u{fffd}\u{fffd}bc\u{fffd}(\u{fffd}\n\u{fffd}\u{fffd}\u{fffd}"
@@ -144,30 +144,30 @@ fn what_is_no_utf8_is_replaced() {
 }
 
 #[test]
-fn what_a_timeout_tears_comes_whole() {
-    check_torn(b"a\xe2\x82", "a", b"\xac end\n", "€ end\n");
-    check_torn(b"a\xf0", "a", b"\x9f\x98\x80", "\u{1f600}");
-    check_torn(b"a\xe2\x82", "a", b"b\n", "\u{fffd}b\n");
-    check_torn(b"a\xe2\x82", "a", b"\xe2\x82\xac", "\u{fffd}€");
-    check_torn(b"a\xe2\x82", "a", b"", "\u{fffd}");
-    check_torn(b"a\x1b[3", "a", b"1mred\x1b[0m\n", "red\n");
-    check_torn(b"a\x1b", "a", b"[31mred\n", "red\n");
-    check_torn(b"a\x1b]0;ti", "a", b"tle\x1b\\b\n", "b\n");
-    check_torn(b"a\xc2", "a", b"\x9b31mred\n", "red\n");
+fn a_character_split_by_a_timeout_is_completed() {
+    check_split(b"a\xe2\x82", "a", b"\xac end\n", "€ end\n");
+    check_split(b"a\xf0", "a", b"\x9f\x98\x80", "\u{1f600}");
+    check_split(b"a\xe2\x82", "a", b"b\n", "\u{fffd}b\n");
+    check_split(b"a\xe2\x82", "a", b"\xe2\x82\xac", "\u{fffd}€");
+    check_split(b"a\xe2\x82", "a", b"", "\u{fffd}");
+    check_split(b"a\x1b[3", "a", b"1mred\x1b[0m\n", "red\n");
+    check_split(b"a\x1b", "a", b"[31mred\n", "red\n");
+    check_split(b"a\x1b]0;ti", "a", b"tle\x1b\\b\n", "b\n");
+    check_split(b"a\xc2", "a", b"\x9b31mred\n", "red\n");
 }
 
 #[test]
-fn an_unfinished_line_is_given_once() {
-    check_torn(b"name? ", "name? ", b"thanks\n", "thanks\n");
-    check_torn(b"a\rb", "b", b"c\n", "c\n");
-    check_torn(b"10%\r20%", "20%", b"\r30%\rdone\n", "done\n");
-    check_torn(b"abc\r", "abc", b"\nd\n", "\nd\n");
-    check_torn(b"abc\r", "abc", b"d\n", "d\n");
-    check_torn(b"abc", "abc", b"\x08\x08d\x08e\n", "e\n");
+fn an_unfinished_line_is_returned_once() {
+    check_split(b"name? ", "name? ", b"thanks\n", "thanks\n");
+    check_split(b"a\rb", "b", b"c\n", "c\n");
+    check_split(b"10%\r20%", "20%", b"\r30%\rdone\n", "done\n");
+    check_split(b"abc\r", "abc", b"\nd\n", "\nd\n");
+    check_split(b"abc\r", "abc", b"d\n", "d\n");
+    check_split(b"abc", "abc", b"\x08\x08d\x08e\n", "e\n");
 }
 
 #[test]
-fn a_command_ends_what_it_left_open() {
+fn the_end_of_a_command_ends_an_open_sequence() {
     let mut output = ChildOutput::default();
     output.begin("");
     for open in [&b"x\r"[..], b"x\x1b]0;", b"x\x1b[", b"x"] {
@@ -181,7 +181,7 @@ fn a_command_ends_what_it_left_open() {
 }
 
 #[test]
-fn the_end_of_the_background_stands_before_the_next_output() {
+fn the_last_background_output_precedes_the_next_output() {
     let mut output = ChildOutput::default();
     output.push(b"job\x1b[1m done\x1b]");
     output.begin("rest\nexited with 3\n");
@@ -206,7 +206,7 @@ fn the_end_of_the_background_stands_before_the_next_output() {
 }
 
 #[test]
-fn up_to_ten_megabytes_come_whole() {
+fn up_to_ten_megabytes_are_complete() {
     let line = format!("{:099}\n", 7);
     for text in [
         line.repeat(90_000),
@@ -220,7 +220,7 @@ fn up_to_ten_megabytes_come_whole() {
 }
 
 #[test]
-fn of_more_the_two_ends_come() {
+fn of_a_longer_output_both_ends_are_kept() {
     let text: String = (0..3 * MEGABYTE)
         .map(|number| format!("{number:09}\n"))
         .collect();
@@ -236,7 +236,7 @@ fn of_more_the_two_ends_come() {
 }
 
 #[test]
-fn a_cut_splits_no_character() {
+fn a_cut_is_at_a_character_boundary() {
     let text = format!("a{}", "€".repeat(5 * MEGABYTE));
     let answer = printed(text.as_bytes());
     let (head, rest) = answer.split_once("\n[... ").unwrap();
@@ -261,13 +261,13 @@ fn a_cut_splits_no_character() {
 }
 
 #[test]
-fn sequences_do_not_count_for_the_cut() {
+fn removed_sequences_do_not_count_towards_the_limit() {
     let answer = printed("\u{1b}[38;5;196mx\u{1b}[0m".repeat(MEGABYTE / 5).as_bytes());
     assert!(answer == "x".repeat(MEGABYTE / 5));
 }
 
 #[test]
-fn a_line_that_is_undone_costs_nothing_of_what_was_kept() {
+fn an_overwritten_line_does_not_use_up_the_limit() {
     let mut output = ChildOutput::default();
     output.begin("");
     let lines = "abcdefghi\n".repeat(2 * MEGABYTE);
@@ -283,7 +283,7 @@ fn a_line_that_is_undone_costs_nothing_of_what_was_kept() {
 }
 
 #[test]
-fn hostile_input_takes_one_pass() {
+fn hostile_input_takes_linear_time() {
     for hostile in [
         "\r",
         "x\r",
@@ -312,7 +312,7 @@ const KNOWN: &[&str] = &[
     "\r", "\n", "\u{8}", "\t", "\u{1b}", "[", "]", "\\", "\u{7}", "31m", "\u{9b}", "\u{9d}", "\u{a0}", "é", "€", "\u{1f600}",
 ];
 
-/// Pieces of what programs send to terminals, and of what they should not.
+/// Pieces of valid and invalid terminal output.
 fn terminal_output() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let piece = prop_oneof![
         prop::sample::select(KNOWN).prop_map(|text| text.as_bytes().to_vec()),
@@ -334,7 +334,7 @@ fn cleaned(pieces: &[&[u8]], limits: EndLimits) -> String {
 
 proptest! {
     #[test]
-    fn pieces_make_no_difference(pieces in terminal_output(), size in 1usize..9) {
+    fn splitting_makes_no_difference(pieces in terminal_output(), size in 1usize..9) {
         let whole = pieces.concat();
         let large = EndLimits { head: 1 << 20, tail: 1 << 20 };
         for limits in [SMALL, large] {
@@ -348,14 +348,14 @@ proptest! {
     }
 
     #[test]
-    fn only_text_is_left_and_stays(pieces in terminal_output()) {
+    fn cleaning_is_idempotent(pieces in terminal_output()) {
         let text = printed(&pieces.concat());
         prop_assert!(text.chars().all(|character| matches!(character, '\n' | '\t') || !character.is_control()));
         prop_assert_eq!(printed(text.as_bytes()), text.clone());
     }
 
     #[test]
-    fn answers_add_up(before in "[a-z\n\t é€]{0,30}", after in "[a-z\n é€]{0,30}", at in 0usize..60) {
+    fn the_answers_together_are_the_output(before in "[a-z\n\t é€]{0,30}", after in "[a-z\n é€]{0,30}", at in 0usize..60) {
         let whole = format!("{before}{after}");
         let (first, second) = whole.as_bytes().split_at(at.min(whole.len()));
         let mut output = ChildOutput::default();
@@ -367,7 +367,7 @@ proptest! {
     }
 
     #[test]
-    fn lines_follow_the_rule_of_carriage_returns(text in "[ab\r\n]{0,40}") {
+    fn carriage_returns_follow_the_rule(text in "[ab\r\n]{0,40}") {
         let line = |line: &str| line.split('\r').rfind(|part| !part.is_empty()).unwrap_or("").to_owned();
         prop_assert_eq!(printed(text.as_bytes()), text.split('\n').map(line).collect::<Vec<_>>().join("\n"));
     }

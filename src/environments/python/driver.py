@@ -1,12 +1,12 @@
-"""The loop inside the interpreter: takes a command from the channel, runs it in __main__, tells the end.
+"""The loop inside the interpreter: reads a command from the channel, runs it in __main__, reports its end.
 
-It has a namespace of its own, with builtins of its own, so that nothing a command redefines reaches it, and it imports
-what it needs before the project is on sys.path. Only the end goes over the channel; what is printed goes to descriptors
-1 and 2. SIGINT is the command's while it runs and nobody's otherwise.
+It has its own namespace and builtins, so that nothing a command redefines affects it, and imports what it needs before
+the project is on sys.path. Only the end goes over the channel; output goes to descriptors 1 and 2. SIGINT is delivered
+to the command while it runs and ignored otherwise.
 """
 import sys
 
-# An empty first entry is the project. Until everything below is imported it is not there.
+# An empty first entry is the project. It is removed until everything below is imported.
 first = [""] if sys.path[:1] == [""] else []
 del sys.path[:len(first)]
 
@@ -24,20 +24,20 @@ import traceback
 from _ast import Interactive, PyCF_ONLY_AST
 from types import BuiltinFunctionType, ModuleType
 
-MOST_VARIABLES = 100
-LONGEST_NAME = 100
-LONGEST_SCAN = 1 << 20
-SMALLEST_READ, LARGEST_READ = 1 << 12, 1 << 20
-LOWEST_DESCRIPTOR = 500
-LOWEST_RECURSION_LIMIT = 200
+MAX_VARIABLES = 100
+MAX_NAME = 100
+MAX_SCAN = 1 << 20
+MIN_READ, MAX_READ = 1 << 12, 1 << 20
+MIN_DESCRIPTOR = 500
+MIN_RECURSION_LIMIT = 200
 INTERRUPT = b"i"
 STREAMS = {"stdin": (0, "r", "strict"), "stdout": (1, "w", "strict"), "stderr": (2, "w", "backslashreplace")}
 
 main = sys.modules["__main__"].__dict__
 builtins = sys.modules["builtins"]
 process = os.getpid()
-words = re.compile(r"\w+").findall
-# Bound here, for a command may put something else in their places.
+find_words = re.compile(r"\w+").findall
+# Bound here, because a command may replace them in their modules.
 close, getcwd, getpid, read, write = os.close, os.getcwd, os.getpid, os.read, os.write
 gettrace, settrace, getprofile, setprofile = sys.gettrace, sys.settrace, sys.getprofile, sys.setprofile
 getrecursionlimit, setrecursionlimit = sys.getrecursionlimit, sys.setrecursionlimit
@@ -49,7 +49,7 @@ for feature in __future__.all_feature_names:
     features |= getattr(__future__, feature).compiler_flag
 
 
-# The channel: frames of a length and its bytes come in, lines go out.
+# The channel: frames (a length and its bytes) are received, lines are sent.
 
 inbox = bytearray()
 
@@ -57,9 +57,9 @@ inbox = bytearray()
 def take(count):
     while len(inbox) < count:
         try:
-            chunk = read(channel, min(max(count - len(inbox), SMALLEST_READ), LARGEST_READ))
+            chunk = read(channel, min(max(count - len(inbox), MIN_READ), MAX_READ))
         except BaseException as error:
-            # A handler of the user's for some other signal raised, unless the channel itself is gone.
+            # The user's handler for another signal raised, unless the channel itself is closed.
             if not is_open(channel):
                 os._exit(1)
             report(error)
@@ -92,14 +92,14 @@ def is_open(descriptor):
 
 
 def is_interrupted(number):
-    """Whether an interrupt was sent for this command before it could be hit by one."""
+    """Whether the notice of an interrupt for this command was received before it began."""
     while inbox or is_readable(0):
         if receive() == INTERRUPT + number.to_bytes(8, "little"):
             return True
     return False
 
 
-# The streams: what a command closed or replaced is put right before the next one.
+# The streams: what a command closed or replaced is repaired before the next one.
 
 def new_stream(name):
     descriptor, mode, errors = STREAMS[name]
@@ -113,7 +113,7 @@ def new_stream(name):
     return stream
 
 
-def mend_streams():
+def repair_streams():
     for descriptor, spare in ((0, empty), (1, output), (2, output)):
         if not is_open(descriptor) and is_open(spare):
             dup2(spare, descriptor)
@@ -133,11 +133,11 @@ def flush_streams():
             pass
 
 
-# Running: a command is one block, whose expressions show as they do at a prompt.
+# Running: a command is one block, whose expressions are echoed as at a prompt.
 
-def translate(source, filename):
+def compile_block(source, filename):
     global flags
-    code = translate_line(source, filename)
+    code = compile_line(source, filename)
     if code is None:
         body = compile(source, filename, "exec", PyCF_ONLY_AST | flags, True).body
         code = compile(Interactive(body), filename, "single", flags, True)
@@ -145,8 +145,8 @@ def translate(source, filename):
     return code
 
 
-def translate_line(source, filename):
-    """Most commands are a line, and this takes half the time; what it refuses is for the long way to judge."""
+def compile_line(source, filename):
+    """Most commands are one line, and this takes half the time; if it fails, the block is compiled as a whole."""
     if "\n" in source or "\\" in source:
         return None
     try:
@@ -156,10 +156,10 @@ def translate_line(source, filename):
 
 
 def execute(source, filename):
-    """Runs a command and returns the status that a script would have ended with."""
+    """Runs a command and returns the exit status that a script would have."""
     cache[filename] = (len(source), None, StringIO(source, None).readlines(), filename)
     try:
-        code = translate(source, filename)
+        code = compile_block(source, filename)
         main.setdefault("__builtins__", builtins)
         exec(code, main)
         return 0
@@ -174,12 +174,12 @@ def status_of(code):
     if code is None:
         return 0
     if not issubclass(type(code), int):
-        complain(code)
+        print_error(code)
         return 1
     if int.__eq__(code, 0):
         return 0
     if getpid() == process:
-        complain("SystemExit: " + int.__repr__(code))
+        print_error("SystemExit: " + int.__repr__(code))
     return int.__and__(code, 0xFF) or 1
 
 
@@ -194,18 +194,18 @@ def report(error):
         hook = sys.excepthook
         (print_exception if hook is sys.__excepthook__ else hook)(type(error), error, trace)
     except Exception:
-        show_anyhow(error, trace)
+        print_traceback(error, trace)
 
 
-def show_anyhow(error, trace):
+def print_traceback(error, trace):
     try:
-        mend_streams()
+        repair_streams()
         print_exception(type(error), error, trace)
     except Exception:
-        complain(name_of(type(error)) + ", whose traceback cannot be shown")
+        print_error(name_of(type(error)) + ", whose traceback cannot be shown")
 
 
-def complain(message):
+def print_error(message):
     try:
         print(message, file=sys.stderr)
     except Exception:
@@ -213,16 +213,16 @@ def complain(message):
 
 
 def perform(number, source):
-    handler, tracer, profiler = habits
-    mend_streams()
-    noted = []
+    handler, tracer, profiler = hooks
+    repair_streams()
+    received = []
     try:
-        # While the channel is read nothing may be raised, or what was read is lost; a signal is noted and raised after.
-        set_handler(SIGINT, lambda number, frame: noted.append(number))
-        was_asked = is_interrupted(number)
+        # Nothing may be raised while the channel is read, or the bytes are lost: a signal is recorded and raised later.
+        set_handler(SIGINT, lambda number, frame: received.append(number))
+        is_requested = is_interrupted(number)
         set_handler(SIGINT, handler)
-        if was_asked or noted:
-            # The signal is over already, or about to come: once is enough.
+        if is_requested or received:
+            # The signal was delivered already, or is about to be: one KeyboardInterrupt is enough.
             set_handler(SIGINT, ignore)
             raise KeyboardInterrupt
         if tracer or profiler:
@@ -240,21 +240,21 @@ def ignore(number, frame):
     pass
 
 
-def calm():
-    """Takes back from a command what would reach us: SIGINT, and whoever looks on."""
-    global habits
-    if getrecursionlimit() < LOWEST_RECURSION_LIMIT:
-        setrecursionlimit(LOWEST_RECURSION_LIMIT)
+def reset_hooks():
+    """Removes what a command installed and would affect the driver: the handler of SIGINT, tracers, profilers."""
+    global hooks
+    if getrecursionlimit() < MIN_RECURSION_LIMIT:
+        setrecursionlimit(MIN_RECURSION_LIMIT)
     tracer, profiler = gettrace(), getprofile()
     if tracer or profiler:
         settrace(None)
         setprofile(None)
     handler = set_handler(SIGINT, ignore)
     if handler is not ignore:
-        habits = default_handler if handler is None else handler, tracer, profiler
+        hooks = default_handler if handler is None else handler, tracer, profiler
 
 
-# The variables: names and types, without a line of anybody's code being run.
+# The variables: names and types, without running any code of the user.
 
 def type_name(value):
     kind = type(value)
@@ -262,35 +262,35 @@ def type_name(value):
 
 
 def variables(source):
-    """Returns what the screen shows: the mentioned in their order, then the new, then the rest."""
+    """What the screen shows: mentioned variables in their order, then new ones, then the rest."""
     global order
     shown = {name: value for name, value in list(main.items())
              if type(name) is str and name[:1] != "_" and name.isidentifier()
              and type(value) is not BuiltinFunctionType and not issubclass(type(value), ModuleType)}
-    mentioned = set(words(source[:LONGEST_SCAN])) if order else ()
+    mentioned = set(find_words(source[:MAX_SCAN])) if order else ()
     kept = [name for name in order if name in shown]
     known = set(kept)
     order = [name for name in kept if name in mentioned]
     order += [name for name in shown if name not in known]
     order += [name for name in kept if name not in mentioned]
-    told = []
-    for name in order[:MOST_VARIABLES]:
-        told += brief(name), brief(type_name(shown[name]))
-    return told
+    fields = []
+    for name in order[:MAX_VARIABLES]:
+        fields += brief(name), brief(type_name(shown[name]))
+    return fields
 
 
 def brief(text):
-    return text if len(text) <= LONGEST_NAME else text[:LONGEST_NAME] + "\u2026"
+    return text if len(text) <= MAX_NAME else text[:MAX_NAME] + "\u2026"
 
 
 def directory():
-    global place
+    global working_directory
     try:
-        place = getcwd()
+        working_directory = getcwd()
     except OSError:
-        if not place.endswith(" (deleted)"):
-            place += " (deleted)"
-    return place
+        if not working_directory.endswith(" (deleted)"):
+            working_directory += " (deleted)"
+    return working_directory
 
 
 def serve():
@@ -304,27 +304,27 @@ def serve():
             try:
                 status = perform(number, source)
             finally:
-                calm()
+                reset_hooks()
         except BaseException:
-            calm()
+            reset_hooks()
         if getpid() != process:
-            # A child of the command came back from it; like at a prompt, there is nothing more to read for it.
+            # A forked child of the command returned from it; as at a prompt, it finds EOF.
             sys.exit(status)
-        tell(number, status, source)
+        send_end(number, status, source)
 
 
-def tell(number, status, source):
+def send_end(number, status, source):
     for _ in range(3):
         try:
             send(["end", str(number), str(status), directory()] + variables(source))
             return
         except BaseException:
-            # A handler of the user's raised in the middle of it. It is told again: who hears it knows the number.
+            # The user's signal handler raised. It is sent again: the receiver knows the number and ignores a second one.
             continue
     os._exit(1)
 
 
-# What a class was defined by is not known to `inspect` where its module has no file.
+# `inspect` does not find the source of a class whose module has no file.
 
 def file_of(thing, plain=inspect.getfile):
     try:
@@ -339,18 +339,18 @@ def file_of(thing, plain=inspect.getfile):
         raise
 
 
-# From here on the interpreter is made to look like one that was started at a prompt.
+# From here on: setup, so that the interpreter looks like one that was started at a prompt.
 
-def out_of_the_way(descriptor):
+def duplicate_high(descriptor):
     try:
-        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR)
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, MIN_DESCRIPTOR)
     except OSError:
         return os.dup(descriptor)
 
 
-channel, output = out_of_the_way(0), out_of_the_way(1)
+channel, output = duplicate_high(0), duplicate_high(1)
 nothing = os.open(os.devnull, os.O_RDONLY)
-empty = out_of_the_way(nothing)
+empty = duplicate_high(nothing)
 os.dup2(nothing, 0)
 os.close(nothing)
 if hasattr(os, "register_at_fork"):
@@ -360,11 +360,11 @@ poller.register(channel, select.POLLIN)
 is_readable = poller.poll
 set_handler(SIGINT, ignore)
 
-habits = default_handler, None, None
-flags, order, place = 0, [], ""
+hooks = default_handler, None, None
+flags, order, working_directory = 0, [], ""
 inspect.getfile = file_of
 streams = {name: new_stream(name) for name in STREAMS}
-mend_streams()
+repair_streams()
 sys.argv[:] = [""]
 if hasattr(sys, "orig_argv"):
     del sys.orig_argv[1:]

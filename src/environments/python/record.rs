@@ -1,14 +1,14 @@
-//! What the driver tells over the channel, line by line: that it is ready, and the end of a command.
+//! The records that the driver sends over the channel, one per line: that it is ready, and the end of a command.
 //!
-//! A command can write to the channel, too. What is no record of the command that is awaited is passed over, and what
-//! never becomes a line is forgotten.
+//! A command can write to the channel, too: lines that are not a record of the current command are ignored, and
+//! overlong ones are dropped.
 
 /// How many variables the screen shows.
-pub const MOST_VARIABLES: usize = 100;
-/// No record is longer; the driver cuts every name.
-const LONGEST: usize = 1 << 20;
+pub const MAX_VARIABLES: usize = 100;
+/// No record is longer; the driver shortens names.
+const MAX_LINE: usize = 1 << 20;
 
-/// How a command ended, and what the screen shows of it.
+/// How a command ended, and what the screen shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandEnd {
     pub status: i32,
@@ -17,20 +17,20 @@ pub struct CommandEnd {
 }
 
 impl CommandEnd {
-    /// Returns the screen's section.
+    /// The text of the screen.
     pub fn section(&self) -> String {
         let mut section = format!(
             "Working directory: {}\n\nVariables (by recent use):",
             self.directory
         );
-        for (name, kind) in self.variables.iter().take(MOST_VARIABLES) {
+        for (name, kind) in self.variables.iter().take(MAX_VARIABLES) {
             section += &format!("\n  {name}: {kind}");
         }
         section
     }
 }
 
-/// The records as they come in.
+/// Parses records from a stream of bytes.
 #[derive(Debug, Default)]
 pub struct PythonRecords {
     line: Vec<u8>,
@@ -40,46 +40,46 @@ pub struct PythonRecords {
 }
 
 impl PythonRecords {
-    /// Waits from now on for the end of this command.
+    /// Expects the end of this command from now on.
     pub fn await_end(&mut self, number: u64) {
         self.number = number;
         self.end = None;
     }
 
-    /// Takes in bytes, torn anywhere.
+    /// Adds bytes, split anywhere.
     pub fn push(&mut self, bytes: &[u8]) {
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
-            if LONGEST < self.line.len() + part.len() {
+            if MAX_LINE < self.line.len() + part.len() {
                 self.line.clear();
             }
             self.line.extend(part);
             if self.line.pop_if(|byte| *byte == b'\n').is_some() {
                 let line = std::mem::take(&mut self.line);
-                self.hear(&line);
+                self.apply(&line);
             }
         }
     }
 
-    /// Whether the driver has said that it is there.
+    /// Whether the driver has started.
     pub fn is_ready(&self) -> bool {
         self.is_ready
     }
 
-    /// Whether the end that is awaited has come.
+    /// Whether the expected end was received.
     pub fn has_end(&self) -> bool {
         self.end.is_some()
     }
 
-    /// Takes the end that was awaited.
+    /// Takes the expected end.
     pub fn take_end(&mut self) -> Option<CommandEnd> {
         self.end.take()
     }
 
-    fn hear(&mut self, line: &[u8]) {
+    fn apply(&mut self, line: &[u8]) {
         self.is_ready |= line == b"ready";
         if let Some((number, end)) = decode(line).filter(|(number, _)| *number == self.number) {
             (self.is_ready, self.end) = (true, Some(end));
-            // Told twice, it is heard once.
+            // The driver may send it twice; the second one is ignored.
             self.number = number.wrapping_sub(1);
         }
     }
@@ -104,7 +104,7 @@ fn decode(line: &[u8]) -> Option<(u64, CommandEnd)> {
     ))
 }
 
-/// Returns a name as text that stays on its line.
+/// A name without control characters.
 fn plain(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     text.chars()
@@ -122,7 +122,7 @@ fn plain(bytes: &[u8]) -> String {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{LONGEST, PythonRecords};
+    use super::{MAX_LINE, PythonRecords};
 
     fn section(bytes: &[u8], number: u64) -> Option<String> {
         let mut records = PythonRecords::default();
@@ -132,16 +132,16 @@ mod tests {
     }
 
     #[test]
-    fn an_end_tells_the_screen() {
-        let told = section(b"\nend\x007\x000\0/p\0a\0int\0b\0st\x1br\n", 7).unwrap();
+    fn an_end_has_the_screen() {
+        let shown = section(b"\nend\x007\x000\0/p\0a\0int\0b\0st\x1br\n", 7).unwrap();
         assert_eq!(
-            told,
+            shown,
             "Working directory: /p\n\nVariables (by recent use):\n  a: int\n  b: st\u{fffd}r"
         );
     }
 
     #[test]
-    fn only_the_awaited_end_counts() {
+    fn only_the_expected_end_counts() {
         for noise in [
             "",
             "end",
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_is_told_twice_is_heard_once() {
+    fn an_end_that_is_sent_twice_counts_once() {
         let mut records = PythonRecords::default();
         records.await_end(1);
         records.push(b"\nend\x001\x000\0/p\n");
@@ -167,10 +167,10 @@ mod tests {
     }
 
     #[test]
-    fn garbage_without_end_is_forgotten() {
+    fn endless_garbage_is_dropped() {
         let mut records = PythonRecords::default();
-        (0..40).for_each(|_| records.push(&vec![b'x'; LONGEST / 10]));
-        assert!(records.line.len() <= LONGEST);
+        (0..40).for_each(|_| records.push(&vec![b'x'; MAX_LINE / 10]));
+        assert!(records.line.len() <= MAX_LINE);
         records.await_end(2);
         records.push(b"\nend\x002\x001\0/p\n");
         assert_eq!(records.take_end().unwrap().status, 1);
@@ -178,7 +178,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn torn_anywhere_it_is_the_same(noise in prop::collection::vec(any::<u8>(), 0..40), at in 0..60_usize) {
+        fn an_end_may_be_split_anywhere(noise in prop::collection::vec(any::<u8>(), 0..40), at in 0..60_usize) {
             let whole = [noise.as_slice(), b"\nend\x003\x000\0/p\0a\0int\n"].concat();
             let (head, tail) = whole.split_at(at.min(whole.len()));
             let mut records = PythonRecords::default();

@@ -1,0 +1,233 @@
+//! The process behind one of the user's environments: started with its setup, one line of JSON each way.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use serde_json::{Value, json};
+
+use crate::environments::adhoc::messages::{HostLines, HostMessage};
+use crate::environments::adhoc::{AdhocKind, FoundEnvironment, InvalidProgram, read_program};
+use crate::environments::channel::{Channel, ChannelEvent, is_temporary};
+use crate::process::child::ChildProcess;
+use crate::process::{Job, Launcher};
+
+const HOST: &str = include_str!("host.py");
+const TYPES: &str = include_str!("types.py");
+const INTERACTIVE: &str = include_str!("interactive.py");
+
+/// A longer line is printed in pieces.
+const MAX_PRINTED_LINE: usize = 1 << 16;
+
+/// What every host is started with.
+#[derive(Debug, Clone)]
+pub struct HostStart {
+    pub launcher: Launcher,
+    pub project: PathBuf,
+    pub env: Vec<(OsString, OsString)>,
+    /// The interpreter, if there is one.
+    pub python: Option<PathBuf>,
+}
+
+/// A running host.
+pub(super) struct HostProcess {
+    pub(super) child: ChildProcess,
+    channel: Channel,
+    lines: HostLines,
+    /// Whether a Python host has not reported yet that it is ready.
+    pub(super) is_loading: bool,
+    /// The deadline of a requested screen.
+    pub(super) screen_due: Option<Instant>,
+    /// The deadline of a requested shutdown.
+    pub(super) end_due: Option<Instant>,
+}
+
+/// Why a host could not be started.
+#[derive(Debug)]
+pub(super) enum LaunchError {
+    NoPython,
+    InvalidProgram(InvalidProgram),
+    Io(io::Error),
+}
+
+impl fmt::Display for LaunchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LaunchError::NoPython => f.write_str("python3 is not on PATH"),
+            LaunchError::InvalidProgram(problem) => problem.fmt(f),
+            LaunchError::Io(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for LaunchError {}
+
+impl From<InvalidProgram> for LaunchError {
+    fn from(problem: InvalidProgram) -> LaunchError {
+        LaunchError::InvalidProgram(problem)
+    }
+}
+
+impl From<io::Error> for LaunchError {
+    fn from(error: io::Error) -> LaunchError {
+        LaunchError::Io(error)
+    }
+}
+
+impl HostProcess {
+    /// Starts a host. `print` writes a line to the user; `patience` limits the sending of the setup.
+    pub(super) fn launch(
+        found: &FoundEnvironment,
+        start: &HostStart,
+        print: fn(&str),
+        patience: Duration,
+    ) -> Result<HostProcess, LaunchError> {
+        let setup = match found.kind {
+            AdhocKind::Executable => None,
+            AdhocKind::Python | AdhocKind::Yaml => Some(setup_message(found, start)?),
+        };
+        let job = job(found, start)?;
+        let (child, stream) = ChildProcess::start_duplex(&start.launcher.with_terminals(), &job)?;
+        forward(&child, &found.name, print)?;
+        let mut process = HostProcess {
+            child,
+            channel: Channel::new(stream)?,
+            lines: HostLines::default(),
+            is_loading: setup.is_some(),
+            screen_due: None,
+            end_due: None,
+        };
+        if let Some(setup) = setup {
+            process.send(&setup, Instant::now() + patience);
+        }
+        Ok(process)
+    }
+
+    /// Sends a message. Errors are ignored: a host that does not read is found late or dead by the next wait.
+    pub(super) fn send(&mut self, value: &Value, deadline: Instant) {
+        let line = format!("{value}\n");
+        let mut rest = line.as_bytes();
+        while !rest.is_empty() && Instant::now() < deadline {
+            match self.channel.send_some(rest, Some(deadline), None) {
+                Ok(left) => rest = left,
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// The next message; nothing if `deadline` has passed or `wake` is readable before there is one.
+    pub(super) fn receive(
+        &mut self,
+        deadline: Option<Instant>,
+        wake: Option<BorrowedFd<'_>>,
+    ) -> Option<HostMessage> {
+        loop {
+            if let Some(message) = self.lines.take() {
+                return Some(message);
+            }
+            if !self.channel.is_open() {
+                return Some(HostMessage::Closed);
+            }
+            let event = self.channel.wait(None, deadline, wake);
+            let bytes = self.channel.receive();
+            let is_empty = bytes.is_empty();
+            self.lines.push(bytes);
+            if is_empty && self.channel.is_open() && event != ChannelEvent::Ready {
+                return None;
+            }
+        }
+    }
+}
+
+/// A Python host enters the project only after its own imports, and gets `PYTHONPATH` in its setup, so that no file of
+/// the project can replace what it imports.
+fn job(found: &FoundEnvironment, start: &HostStart) -> Result<Job, LaunchError> {
+    let timeout = Duration::MAX;
+    if found.kind == AdhocKind::Executable {
+        return Ok(Job {
+            command: vec![found.path.clone().into()],
+            cwd: start.project.clone(),
+            env: start.env.clone(),
+            timeout,
+        });
+    }
+    let python = start.python.clone().ok_or(LaunchError::NoPython)?;
+    let mut env = start.env.clone();
+    env.retain(|(name, _)| name != "PYTHONPATH");
+    Ok(Job {
+        command: vec![python.into(), "-u".into(), "-c".into(), HOST.into()],
+        cwd: PathBuf::from("/"),
+        env,
+        timeout,
+    })
+}
+
+/// The first message to a Python host.
+fn setup_message(found: &FoundEnvironment, start: &HostStart) -> Result<Value, InvalidProgram> {
+    let search_path = start.env.iter().rfind(|(name, _)| name == "PYTHONPATH");
+    let mut setup = json!({
+        "name": found.name,
+        "project": start.project,
+        "folder": found.path.parent(),
+        "search_path": search_path.map(|(_, value)| value.to_string_lossy()),
+        "sources": {"types": TYPES, "interactive": INTERACTIVE},
+    });
+    if found.kind == AdhocKind::Yaml {
+        let program = read_program(&found.path)?;
+        setup["program"] = json!({
+            "command": program.command,
+            "prompt": program.prompt,
+            "description": program.description,
+        });
+    }
+    Ok(setup)
+}
+
+/// Starts a thread that prints what the host writes to stderr, line by line, with its name; it ends with the host.
+fn forward(child: &ChildProcess, name: &str, print: fn(&str)) -> io::Result<()> {
+    let mut output = child.output().try_clone()?;
+    let name = name.to_owned();
+    let print = move |line: &[u8]| {
+        print(&format!(
+            "[{name}] {}",
+            String::from_utf8_lossy(line).trim_end()
+        ));
+    };
+    thread::spawn(move || {
+        let mut rest = Vec::new();
+        let mut bytes = vec![0; 1 << 14];
+        loop {
+            let mut fds = [PollFd::from_borrowed_fd(output.as_fd(), PollFlags::IN)];
+            let _ = poll(&mut fds, None);
+            match output.read(&mut bytes) {
+                Ok(0) => break,
+                Ok(count) => rest.extend_from_slice(&bytes[..count]),
+                Err(error) if is_temporary(&error) => continue,
+                Err(_) => break,
+            }
+            print_lines(&mut rest, &print);
+        }
+        if !rest.is_empty() {
+            print(&rest);
+        }
+    });
+    Ok(())
+}
+
+/// Prints the complete lines of `rest`, and removes them from it.
+fn print_lines(rest: &mut Vec<u8>, print: &impl Fn(&[u8])) {
+    loop {
+        let newline = memchr::memchr(b'\n', rest);
+        let is_long = rest.len() > MAX_PRINTED_LINE;
+        let Some(end) = newline.or(is_long.then_some(MAX_PRINTED_LINE)) else {
+            return;
+        };
+        let line: Vec<u8> = rest.drain(..=end).collect();
+        print(&line);
+    }
+}

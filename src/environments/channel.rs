@@ -1,0 +1,126 @@
+//! The non-blocking socket to a child: sends within a time limit, receives what is there.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+const CHUNK: usize = 64 * 1024;
+
+/// The parent's end of the socket.
+#[derive(Debug)]
+pub struct Channel {
+    stream: UnixStream,
+    is_open: bool,
+    buffer: Vec<u8>,
+}
+
+/// Why a wait returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChannelEvent {
+    /// There may be something to receive, or the child is over.
+    Ready,
+    /// The wake descriptor is readable.
+    Woken,
+    TimedOut,
+}
+
+impl Channel {
+    pub fn new(stream: UnixStream) -> io::Result<Channel> {
+        stream.set_nonblocking(true)?;
+        Ok(Channel {
+            stream,
+            is_open: true,
+            buffer: vec![0; CHUNK],
+        })
+    }
+
+    /// Whether more can be received.
+    pub fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// The bytes that are there, possibly none; never blocks.
+    pub fn receive(&mut self) -> &[u8] {
+        let count = match self.stream.read(&mut self.buffer) {
+            Err(error) if is_temporary(&error) => 0,
+            result => {
+                let count = result.unwrap_or(0);
+                self.is_open = count > 0;
+                count
+            }
+        };
+        &self.buffer[..count]
+    }
+
+    /// Sends the beginning of `bytes` and returns the rest. If the socket is full, waits until it is writable; fails at
+    /// the deadline, or when `over` is readable.
+    pub fn send_some<'a>(
+        &mut self,
+        bytes: &'a [u8],
+        deadline: Option<Instant>,
+        over: Option<BorrowedFd<'_>>,
+    ) -> io::Result<&'a [u8]> {
+        match self.stream.write(bytes) {
+            Ok(count) => Ok(bytes.get(count..).unwrap_or_default()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(bytes),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                // A child that is over counts as woken.
+                match self.poll(PollFlags::OUT, None, deadline, over) {
+                    ChannelEvent::Ready => Ok(bytes),
+                    ChannelEvent::Woken | ChannelEvent::TimedOut => {
+                        Err(io::ErrorKind::TimedOut.into())
+                    }
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits until there is something to receive, `over` or `wake` is readable, or the deadline has passed.
+    pub fn wait(
+        &self,
+        over: Option<BorrowedFd<'_>>,
+        deadline: Option<Instant>,
+        wake: Option<BorrowedFd<'_>>,
+    ) -> ChannelEvent {
+        self.poll(PollFlags::IN, over, deadline, wake)
+    }
+
+    fn poll(
+        &self,
+        flags: PollFlags,
+        over: Option<BorrowedFd<'_>>,
+        deadline: Option<Instant>,
+        wake: Option<BorrowedFd<'_>>,
+    ) -> ChannelEvent {
+        let channel = self.is_open.then(|| self.stream.as_fd());
+        let fds = [
+            (wake, PollFlags::IN),
+            (over, PollFlags::IN),
+            (channel, flags),
+        ];
+        let mut fds: Vec<PollFd<'_>> = fds
+            .into_iter()
+            .filter_map(|(fd, flags)| Some(PollFd::from_borrowed_fd(fd?, flags)))
+            .collect();
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        let is_woken = |fds: &[PollFd<'_>]| wake.is_some() && !fds[0].revents().is_empty();
+        match poll(&mut fds, left.as_ref()) {
+            Ok(0) => ChannelEvent::TimedOut,
+            Ok(_) if is_woken(&fds) => ChannelEvent::Woken,
+            _ => ChannelEvent::Ready,
+        }
+    }
+}
+
+/// Whether reading again may succeed.
+pub fn is_temporary(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}
