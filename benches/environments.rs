@@ -106,7 +106,7 @@ impl Pairs {
     }
 }
 
-/// Wall-clock milliseconds.
+/// Elapsed milliseconds.
 fn cost(work: impl FnOnce()) -> f64 {
     let begun = Instant::now();
     work();

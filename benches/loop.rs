@@ -93,7 +93,7 @@ impl Pairs {
     }
 }
 
-/// Milliseconds of wall-clock time and of CPU time, including reaped children.
+/// Milliseconds of elapsed time and of CPU time, including reaped children.
 fn cost(work: impl FnOnce()) -> [f64; 2] {
     let (cpu, begun) = (cpu(), Instant::now());
     work();
