@@ -35,7 +35,6 @@ use crate::llm::provider::{ConnectSettings, ProgramSettings, connect};
 use crate::llm::retry::RetryPolicy;
 use crate::process::cache::{CacheDir, Caches};
 use crate::process::check_env::CallerEnv;
-use crate::process::env::for_client;
 use crate::process::sandbox::SandboxMode;
 use crate::process::scratch::ScratchDirs;
 use crate::process::{Launcher, adopt_orphans};
@@ -273,7 +272,7 @@ fn client_program(config: &RunConfig<'_>, root: &Root) -> Result<ProgramSettings
         path: config.client_program()?,
         temporary: config.env.temporary(),
         root: true_path(&root.path),
-        env: for_client(config.env.variables()),
+        env: config.env.variables().collect(),
         secrets: config.secrets(),
     })
 }

@@ -24,6 +24,7 @@ mod http_error;
 mod json;
 mod line_buffer;
 mod message;
+mod retry_after;
 #[cfg(test)]
 pub(crate) mod test_server;
 

@@ -1,12 +1,12 @@
 //! The table of providers, and how to connect to one. No other part of the program names a provider.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cancel::CancelToken;
 use crate::llm::anthropic::Anthropic;
+use crate::llm::claude_code::env::passed_variables;
 use crate::llm::claude_code::{ClaudeCode, ClaudeSetup, PROGRAM};
 use crate::llm::client::Model;
 use crate::llm::endpoint::Endpoint;
@@ -123,7 +123,8 @@ pub struct ProgramSettings {
     /// Where its scratch directories are made, and the root that they are for.
     pub temporary: PathBuf,
     pub root: PathBuf,
-    pub env: BTreeMap<OsString, OsString>,
+    /// The caller's environment; the program gets only what it needs.
+    pub env: Vec<(OsString, OsString)>,
     pub secrets: Secrets,
 }
 
@@ -146,18 +147,17 @@ pub fn connect(provider: Provider, settings: ConnectSettings) -> Model {
 }
 
 fn claude_setup(settings: ConnectSettings) -> ClaudeSetup {
-    let mut program = settings.program;
+    let program = settings.program;
+    let mut env = passed_variables(program.env);
     if let Some(base_url) = settings.base_url {
-        program
-            .env
-            .insert(CLAUDE_CODE.base_url_variable.into(), base_url.into());
+        env.insert(CLAUDE_CODE.base_url_variable.into(), base_url.into());
     }
     ClaudeSetup {
         launcher: program.launcher,
         program: program.path.unwrap_or_else(|| PathBuf::from(PROGRAM)),
         temporary: program.temporary,
         root: program.root,
-        env: program.env,
+        env,
         idle_timeout: settings.idle_timeout,
         secrets: program.secrets,
         cancel: settings.cancel,

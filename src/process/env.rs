@@ -1,7 +1,7 @@
-//! The environment variables of programs other than checks.
+//! The environment variables of environments.
 //!
-//! Environments get the caller's variables except secrets, variables that change how a shell or an interpreter starts,
-//! and values that make programs interactive. A model client gets what it needs for its login and the network.
+//! They get the caller's variables except secrets, variables that change how a shell or an interpreter starts,
+//! and values that make programs interactive.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -38,77 +38,6 @@ const STARTUP: [&str; 8] = [
 
 /// How the names of secrets end, those of model keys included.
 const SECRET_ENDINGS: [&str; 4] = ["_TOKEN", "_SECRET", "_PASSWORD", "_KEY"];
-
-/// What a model client needs of its caller: programs, locale, login, network.
-const CLIENT: [&str; 18] = [
-    "HOME",
-    "PATH",
-    "USER",
-    "LOGNAME",
-    "LANG",
-    "LC_ALL",
-    "LC_CTYPE",
-    "TZ",
-    "TMPDIR",
-    "XDG_CONFIG_HOME",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "NODE_EXTRA_CA_CERTS",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "ALL_PROXY",
-    "NO_PROXY",
-    "CLOUD_ML_REGION",
-];
-const CLIENT_PREFIXES: [&str; 2] = ["ANTHROPIC_", "CLAUDE_"];
-/// The variable that makes the client use a cloud instead of the provider, and the prefixes of that cloud's login.
-const CLOUDS: [(&str, &[&str]); 3] = [
-    ("CLAUDE_CODE_USE_BEDROCK", &["AWS_"]),
-    (
-        "CLAUDE_CODE_USE_VERTEX",
-        &["GOOGLE_", "GCLOUD_", "VERTEX_", "CLOUDSDK_"],
-    ),
-    ("CLAUDE_CODE_USE_FOUNDRY", &["AZURE_"]),
-];
-/// Set by a session of the same client for its children; a new session must not inherit them.
-const OUTER_SESSION: [&str; 5] = [
-    "CLAUDE_CODE_ENTRYPOINT",
-    "CLAUDE_CODE_SESSION_ID",
-    "CLAUDE_CODE_CHILD_SESSION",
-    "CLAUDE_CODE_SSE_PORT",
-    "CLAUDE_CODE_EXECPATH",
-];
-
-/// The variables of a model client: its login and the network, and no others.
-pub fn for_client(
-    variables: impl IntoIterator<Item = (OsString, OsString)>,
-) -> BTreeMap<OsString, OsString> {
-    let caller: BTreeMap<OsString, OsString> = variables
-        .into_iter()
-        .filter(|(_, value)| !value.is_empty())
-        .collect();
-    let clouds = CLOUDS
-        .iter()
-        .filter(|(switch, _)| caller.contains_key(OsStr::new(switch)));
-    let prefixes: Vec<&str> = clouds
-        .flat_map(|(_, prefixes)| *prefixes)
-        .chain(&CLIENT_PREFIXES)
-        .copied()
-        .collect();
-    let passes = |name: &OsStr| {
-        let Some(name) = name.to_str() else {
-            return false;
-        };
-        let is_named = CLIENT.contains(&name) || CLIENT.contains(&name.to_uppercase().as_str());
-        let is_its_own = prefixes.iter().any(|prefix| name.starts_with(prefix))
-            && !OUTER_SESSION.contains(&name);
-        is_named || is_its_own
-    };
-    caller
-        .into_iter()
-        .filter(|(name, _)| passes(name))
-        .collect()
-}
 
 /// The variables of environments. `dirs` are private directories that replace the caller's; `None` keeps the caller's.
 /// Variables in `keep` pass in any case.
@@ -283,43 +212,5 @@ mod tests {
             kept.get("XDG_RUNTIME_DIR").map(String::as_str),
             Some("/run")
         );
-    }
-
-    #[test]
-    fn a_client_gets_its_login_and_no_other() {
-        let caller = [
-            ("HOME", "/real"),
-            ("PATH", "/usr/bin"),
-            ("https_proxy", "http://p"),
-            ("ANTHROPIC_API_KEY", "k"),
-            ("CLAUDE_CODE_OAUTH_TOKEN", "t"),
-            ("CLAUDE_CODE_SESSION_ID", "outer"),
-            ("CLAUDECODE", "1"),
-            ("OPENAI_API_KEY", "k"),
-            ("AWS_SECRET_ACCESS_KEY", "k"),
-            ("MINE", "1"),
-            ("CLAUDE_CODE_USE_VERTEX", ""),
-        ];
-        let names = |caller: &[(&str, &str)]| -> Vec<String> {
-            let passed = for_client(
-                caller
-                    .iter()
-                    .map(|(name, value)| (name.into(), value.into())),
-            );
-            passed
-                .into_keys()
-                .map(|name| name.into_string().unwrap())
-                .collect()
-        };
-        let expected = [
-            "ANTHROPIC_API_KEY",
-            "CLAUDE_CODE_OAUTH_TOKEN",
-            "HOME",
-            "PATH",
-            "https_proxy",
-        ];
-        assert_eq!(names(&caller), expected);
-        let with_cloud = [caller.as_slice(), &[("CLAUDE_CODE_USE_BEDROCK", "1")]].concat();
-        assert!(names(&with_cloud).contains(&"AWS_SECRET_ACCESS_KEY".to_owned()));
     }
 }

@@ -87,13 +87,11 @@ impl ClaudeCode {
         let directory =
             ScratchDir::create(&setup.temporary, &setup.root, PROGRAM).map_err(not_started)?;
         let (arguments, prompt) = arguments_and_prompt(request, session, &start);
-        let tool_arguments = tools.iter().flat_map(ServedTools::arguments);
+        let mut command = vec![setup.program.clone().into_os_string()];
+        command.extend(arguments);
+        command.extend(tools.iter().flat_map(ServedTools::arguments));
         let job = Job {
-            command: [setup.program.clone().into_os_string()]
-                .into_iter()
-                .chain(arguments)
-                .chain(tool_arguments)
-                .collect(),
+            command,
             cwd: directory.path().to_owned(),
             env: setup.environment(),
             timeout: Duration::MAX,

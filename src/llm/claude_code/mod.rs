@@ -5,6 +5,7 @@
 //! the prompt (`@file`, `/command`) is switched off. We choose the session's id, so that a crash does not lose it.
 
 mod child;
+pub(super) mod env;
 mod invocation;
 mod result;
 mod stream;
