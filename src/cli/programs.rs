@@ -107,7 +107,7 @@ impl<'a> CheckPrograms<'a> {
                     .to_owned(),
             ),
         };
-        Some(check.place.refuse_with(&what, &help).to_string())
+        Some(check.location.error_with_help(what, help).to_string())
     }
 
     /// Returns what `sandbox.read` would have to name for the check to start: as much as its installation needs, as

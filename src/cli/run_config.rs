@@ -250,7 +250,7 @@ fn apply_arguments(spec: &mut Spec, arguments: &RunArguments) -> Result<()> {
     }
     if let Some(usd) = arguments.budget {
         spec.budget.usd = Some(usd);
-        spec.usd_place = None;
+        spec.usd_location = None;
     }
     match spec.generator.contradiction() {
         Some(problem) => Err(Error::Usage(problem.into())),
@@ -284,8 +284,8 @@ pub fn known_price(spec: &Spec) -> Result<Option<Price>> {
         "the price of the model {:?} is not known, so a budget in USD cannot be kept; give generator.price",
         model_name(spec)
     );
-    Err(match &spec.usd_place {
-        Some(place) => place.refuse(&problem),
+    Err(match &spec.usd_location {
+        Some(location) => location.error(problem),
         None => Error::Usage(format!("--budget: {problem} in the spec")),
     })
 }

@@ -101,15 +101,15 @@ fn gather(
         let mut placed = PlacedInputs::new();
         walk.source(source, contents, apart, &mut placed).map_err(
             |RejectedInput { what, help }| match help {
-                Some(help) => source.place.refuse_with(&what, &help),
-                None => source.place.refuse(&what),
+                Some(help) => source.location.error_with_help(what, help),
+                None => source.location.error(what),
             },
         )?;
         for (to, kind) in placed {
             let is_folder = kind == InputKind::Dir;
             let before = all.insert(to.clone(), kind);
             if before.is_some_and(|before| (before == InputKind::Dir) != is_folder) {
-                return Err(source.place.refuse(&both(&to)));
+                return Err(source.location.error(both(&to)));
             }
         }
     }
@@ -157,11 +157,11 @@ fn is_below_protected(folder: &WritableDir, protect: &PlacedInputs) -> Result<()
     let itself = protect.get(&folder.path);
     match around.first() {
         Some(InputKind::Dir) if itself.is_none_or(|kind| *kind == InputKind::Dir) => Ok(()),
-        Some(_) => Err(folder.place.refuse(&format!("\"{shown}\" is not a folder, or lies in something that is none"))),
+        Some(_) => Err(folder.location.error(format!("\"{shown}\" is not a folder, or lies in something that is none"))),
         None if itself.is_some() => {
-            Err(folder.place.refuse(&format!("\"{shown}\" is protected itself; name a folder below it")))
+            Err(folder.location.error(format!("\"{shown}\" is protected itself; name a folder below it")))
         }
-        None => Err(folder.place.refuse(&format!(
+        None => Err(folder.location.error(format!(
             "\"{shown}\" does not lie below a protected folder; what is not protected can be written anyway"
         ))),
     }

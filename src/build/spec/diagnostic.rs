@@ -1,119 +1,145 @@
-//! Messages about a file of the user's: `file:line:column: what is wrong`, then the line with a caret under the place.
+//! Mistakes in a file of the user's, shown as `file:line:column: message` with the source line and a caret.
 //!
-//! Everything shown is escaped here: a spec is foreign text, and its control and bidi characters never reach a
-//! terminal raw. What is wrong, and where, is said by the rooms that read the text.
+//! A spec is foreign text: everything shown is escaped here, so that its control and bidi characters never reach a
+//! terminal.
 
-use std::fmt::Write;
-use std::path::Path;
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 
 use crate::error::Error;
 use crate::text::invisible::is_invisible;
 
-/// Characters of a source line that are shown at most, and how many of them stand before the place.
-const SHOWN: usize = 100;
-const SHOWN_BEFORE: usize = 60;
+/// The width of an excerpt in columns.
+const EXCERPT_WIDTH: usize = 100;
+/// How many bytes of a line are drawn before and after the start of a mistake.
+const EXCERPT_BYTES: usize = 400;
 
-/// What is wrong at a byte of a text, and where it helps, what would be right.
+/// What is wrong with a part of a text, and where it helps, what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    pub at: usize,
-    pub what: String,
-    pub hint: Option<String>,
+    /// In bytes.
+    pub span: Range<usize>,
+    pub message: String,
+    pub help: Option<String>,
 }
 
 impl Diagnostic {
-    /// Returns a refusal without a hint; `what` is made of words of ours and escaped words of the user's.
-    pub fn new(at: usize, what: impl Into<String>) -> Diagnostic {
+    pub fn new(span: Range<usize>, message: impl Into<String>) -> Diagnostic {
         Diagnostic {
-            at,
-            what: what.into(),
-            hint: None,
+            span,
+            message: message.into(),
+            help: None,
         }
     }
 
-    /// Returns the same with a line of help.
-    pub fn hint(self, hint: impl Into<String>) -> Diagnostic {
+    pub fn with_help(self, help: impl Into<String>) -> Diagnostic {
         Diagnostic {
-            hint: Some(hint.into()),
+            help: Some(help.into()),
             ..self
         }
     }
 }
 
-/// A text and the name under which the user knows it.
-#[derive(Debug, Clone, Copy)]
-pub struct SourceText<'a> {
-    pub file: &'a Path,
-    pub text: &'a str,
+/// A text file of the user's, with its path as the user wrote it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct SourceFile {
+    pub path: PathBuf,
+    pub text: String,
 }
 
-impl SourceText<'_> {
-    /// Returns the place of byte `at`, ready to be shown.
-    pub fn place(&self, at: usize) -> SourceLocation {
-        let at = self.text.floor_char_boundary(at);
-        let begin = self.text[..at].rfind('\n').map_or(0, |newline| newline + 1);
-        let line = self.text[..at].matches('\n').count() + 1;
-        let column = self.text[begin..at].chars().count() + 1;
-        let source = self.text[begin..].lines().next().unwrap_or("");
-        SourceLocation {
-            head: format!("{}:{line}:{column}", shown_path(self.file)),
-            excerpt: excerpt(line, column, source),
-        }
+impl SourceFile {
+    /// The message of a mistake: location, what is wrong, the source line with a caret, and the help.
+    pub fn error(&self, mistake: &Diagnostic) -> Error {
+        Error::Spec(self.render(mistake))
     }
 
-    /// Returns the whole message of a refusal as an error.
-    pub fn error(&self, refusal: &Diagnostic) -> Error {
-        let place = self.place(refusal.at);
-        let hint = refusal
-            .hint
+    fn render(&self, mistake: &Diagnostic) -> String {
+        let start = self.text.floor_char_boundary(mistake.span.start);
+        let line_start = self.text[..start].rfind('\n').map_or(0, |at| at + 1);
+        let line = self.text[line_start..].lines().next().unwrap_or("");
+        // A position behind a carriage return is shown at the end of the line.
+        let start_in_line = (start - line_start).min(line.len());
+        let end_in_line = mistake.span.end.saturating_sub(line_start);
+        let end_in_line = line.ceil_char_boundary(end_in_line.clamp(start_in_line, line.len()));
+        let first = line.floor_char_boundary(start_in_line.saturating_sub(EXCERPT_BYTES));
+        let last = line.ceil_char_boundary(line.len().min(start_in_line + EXCERPT_BYTES));
+        let before = escape(&line[first..start_in_line]);
+        let marked = escape(&line[start_in_line..end_in_line.min(last)]);
+        let after = escape(&line[end_in_line.min(last)..last]);
+        let excerpt = Snippet::source(format!("{before}{marked}{after}"))
+            .line_start(self.line(start))
+            .path(None::<&str>)
+            .annotation(AnnotationKind::Primary.span(before.len()..before.len() + marked.len()));
+        let help = mistake
+            .help
             .as_ref()
-            .map_or(String::new(), |hint| format!("\nhelp: {hint}"));
-        Error::Spec(format!(
-            "{}: {}\n{}{hint}",
-            place.head, refusal.what, place.excerpt
-        ))
+            .map(|help| Level::HELP.message(escape(help)));
+        let title = format!("{}: {}", self.head(start), escape(&mistake.message));
+        let report = Level::ERROR
+            .no_name()
+            .primary_title(title)
+            .element(excerpt)
+            .elements(help);
+        Renderer::plain()
+            .term_width(EXCERPT_WIDTH)
+            .render(&[report])
+    }
+
+    /// `file:line:column` of a byte.
+    fn head(&self, at: usize) -> String {
+        let before = &self.text[..self.text.floor_char_boundary(at)];
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        let column = before[line_start..].chars().count() + 1;
+        format!("{}:{}:{column}", shown_path(&self.path), self.line(at))
+    }
+
+    fn line(&self, at: usize) -> usize {
+        let before = &self.text.as_bytes()[..at.min(self.text.len())];
+        memchr::memchr_iter(b'\n', before).count() + 1
     }
 }
 
-/// A place in a file of the user's, kept to speak of it after the text is gone.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// A part of a file of the user's, for messages that come up after the file was read.
+#[derive(Clone, PartialEq, Eq)]
 pub struct SourceLocation {
-    /// `file:line:column`.
-    pub head: String,
-    /// The source line and a caret.
-    pub excerpt: String,
+    source: Arc<SourceFile>,
+    span: Range<usize>,
 }
 
 impl SourceLocation {
-    /// Returns the error that says what is wrong here.
-    pub fn refuse(&self, what: &str) -> Error {
-        Error::Spec(format!("{}: {what}\n{}", self.head, self.excerpt))
+    pub fn new(source: Arc<SourceFile>, span: Range<usize>) -> SourceLocation {
+        SourceLocation { source, span }
     }
 
-    /// Returns the error that says what is wrong here, and what would be right.
-    pub fn refuse_with(&self, what: &str, help: &str) -> Error {
-        Error::Spec(format!(
-            "{}: {}\n{}\nhelp: {}",
-            self.head,
-            escape(what),
-            self.excerpt,
-            escape(help)
-        ))
+    /// `file:line:column`.
+    pub fn head(&self) -> String {
+        self.source.head(self.span.start)
+    }
+
+    /// The error of a mistake here.
+    pub fn error(&self, message: impl Into<String>) -> Error {
+        self.source
+            .error(&Diagnostic::new(self.span.clone(), message))
+    }
+
+    /// The error of a mistake here, with what to write instead.
+    pub fn error_with_help(&self, message: impl Into<String>, help: impl Into<String>) -> Error {
+        self.source
+            .error(&Diagnostic::new(self.span.clone(), message).with_help(help))
     }
 }
 
-fn excerpt(line: usize, column: usize, source: &str) -> String {
-    let skipped = (column - 1).saturating_sub(SHOWN_BEFORE);
-    let window: String = source.chars().skip(skipped).take(SHOWN).collect();
-    let before: String = window.chars().take(column - 1 - skipped).collect();
-    let mark = if 0 < skipped { "…" } else { "" };
-    let mut text = format!("{line:>5} | {mark}{}", escape(&window));
-    let indent = escape(&before).chars().count() + mark.chars().count();
-    let _ = write!(text, "\n      | {:indent$}^", "");
-    text
+impl fmt::Debug for SourceLocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.head())
+    }
 }
 
-/// Returns text with control, bidi and invisible characters spelled out; a tab becomes a space.
+/// Spells control, bidi and invisible characters out; a tab becomes a space.
 pub fn escape(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
@@ -126,7 +152,7 @@ pub fn escape(text: &str) -> String {
     shown
 }
 
-/// Returns text as a word of YAML, in quotes where it needs them.
+/// Quotes text as a YAML scalar where it needs quotes.
 pub fn quote_yaml(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
     match !text.is_empty() && !text.starts_with(['-', '+']) && text.chars().all(is_plain) {
@@ -135,61 +161,81 @@ pub fn quote_yaml(text: &str) -> String {
     }
 }
 
-/// Returns a path of the user's as it may be shown.
+/// A path of the user's, escaped.
 pub fn shown_path(path: &Path) -> String {
     escape(&path.to_string_lossy())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::ops::Range;
+    use std::path::PathBuf;
 
-    use super::{SourceText, escape};
+    use super::{Diagnostic, SourceFile, escape};
 
-    fn message(text: &str, at: usize) -> String {
-        SourceText {
-            file: Path::new("a.yaml"),
-            text,
+    fn message(text: &str, span: Range<usize>) -> String {
+        let source = SourceFile {
+            path: PathBuf::from("a.yaml"),
+            text: text.to_owned(),
+        };
+        source.render(&Diagnostic::new(span, "wrong"))
+    }
+
+    #[test]
+    fn the_caret_is_below_the_mistake() {
+        let check = |text, span, expected| assert_eq!(message(text, span), expected);
+        check(
+            "a: 1\nbä: x\n",
+            10..11,
+            "a.yaml:2:5: wrong\n  |\n2 | bä: x\n  |     ^",
+        );
+        check(
+            "a\r\nb: 23\r\n",
+            6..8,
+            "a.yaml:2:4: wrong\n  |\n2 | b: 23\n  |    ^^",
+        );
+        check("", 7..7, "a.yaml:1:1: wrong\n  |\n1 |\n  | ^");
+        check("a\n", 2..2, "a.yaml:2:1: wrong\n  |\n2 |\n  | ^");
+        check(
+            "日: \"a\nb\"\n",
+            5..10,
+            "a.yaml:1:4: wrong\n  |\n1 | 日: \"a\n  |     ^^",
+        );
+    }
+
+    #[test]
+    fn a_long_line_is_shown_around_the_mistake() {
+        let text = format!("{}X{}", "a".repeat(5000), "ä".repeat(5000));
+        for span in [5000..5001, 5000..15_000] {
+            let shown = message(&text, span);
+            assert!(
+                shown.lines().all(|line| line.chars().count() < 120),
+                "{shown}"
+            );
+            let caret = shown.lines().nth(3).unwrap().find('^').unwrap();
+            assert_eq!(shown.lines().nth(2).unwrap().chars().nth(caret), Some('X'));
         }
-        .place(at)
-        .refuse("wrong")
-        .to_string()
     }
 
     #[test]
-    fn the_caret_stands_under_the_place() {
-        assert_eq!(
-            message("a: 1\nbä: x\n", 10),
-            "a.yaml:2:5: wrong\n    2 | bä: x\n      |     ^"
-        );
-        assert_eq!(
-            message("a\r\nb: 2\r\n", 6),
-            "a.yaml:2:4: wrong\n    2 | b: 2\n      |    ^"
-        );
-        assert_eq!(message("", 7), "a.yaml:1:1: wrong\n    1 | \n      | ^");
-        assert_eq!(message("a\n", 2), "a.yaml:2:1: wrong\n    2 | \n      | ^");
+    fn every_span_of_every_text_can_be_shown() {
+        let text = "ä\r\n\u{1b}\t日\u{e0041}\r\r\n\n x";
+        for start in 0..text.len() + 3 {
+            for end in 0..text.len() + 3 {
+                assert!(message(text, start..end).starts_with("a.yaml:"));
+            }
+        }
     }
 
     #[test]
-    fn a_long_line_is_shown_around_the_place() {
-        let shown = message(&format!("{}X{}", "a".repeat(5000), "b".repeat(5000)), 5000);
-        assert!(
-            shown.lines().all(|line| line.chars().count() < 120),
-            "{shown}"
-        );
-        let caret = shown.lines().nth(2).unwrap().find('^').unwrap();
-        assert_eq!(shown.lines().nth(1).unwrap().chars().nth(caret), Some('X'));
-    }
-
-    #[test]
-    fn nothing_invisible_is_shown_raw() {
+    fn invisible_characters_are_escaped() {
         assert_eq!(
             escape("a\u{1b}[31m\u{202e}b\tc\u{9b}"),
             "a\\u{1b}[31m\\u{202e}b c\\u{9b}"
         );
-        let shown = message("k: \u{1b}[2J!\n", 7);
+        let shown = message("k: \u{1b}[2J!\n", 7..8);
         assert!(
-            shown.ends_with("| k: \\u{1b}[2J!\n      |             ^"),
+            shown.ends_with("| k: \\u{1b}[2J!\n  |             ^"),
             "{shown}"
         );
     }

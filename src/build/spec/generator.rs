@@ -91,10 +91,10 @@ impl SpecValidator<'_> {
                 .transpose()?,
             effort: text("effort")?,
         };
-        let place = fields.optional("provider").unwrap_or(node);
+        let provider = fields.optional("provider").unwrap_or(node);
         generator
             .contradiction()
-            .map_or(Ok(generator), |what| Err(place.refuse(what)))
+            .map_or(Ok(generator), |what| Err(provider.refuse(what)))
     }
 
     fn template(&self, node: &Node) -> Result<PathBuf, Diagnostic> {
@@ -224,7 +224,7 @@ fn size(node: &Node) -> Result<u64, Diagnostic> {
     let Ok(text) = node.text() else {
         return node
             .whole_in(1, u64::MAX.into())
-            .map_err(|refusal| refusal.hint("bytes, or with KiB, MiB or GiB"));
+            .map_err(|refusal| refusal.with_help("bytes, or with KiB, MiB or GiB"));
     };
     let measured = UNITS
         .iter()

@@ -26,10 +26,8 @@ fn syntax(text: &str, error: &serde_json::Error) -> Diagnostic {
     let what = message
         .rsplit_once(" at line ")
         .map_or(message.as_str(), |(what, _)| what);
-    Diagnostic::new(
-        line + error.column().saturating_sub(1),
-        format!("this is not JSON: {}", brief(what)),
-    )
+    let at = line + error.column().saturating_sub(1);
+    Diagnostic::new(at..at, format!("this is not JSON: {}", brief(what)))
 }
 
 /// Walks over text that is known to be JSON; nesting is bounded by serde_json's own limit.
@@ -48,7 +46,10 @@ impl JsonWalker<'_> {
             Some(b'"') => NodeValue::Text(self.string()?),
             _ => self.word()?,
         };
-        Ok(Node { at, value })
+        Ok(Node {
+            span: at..self.at,
+            value,
+        })
     }
 
     fn map(&mut self) -> Result<NodeValue, Diagnostic> {
@@ -60,13 +61,14 @@ impl JsonWalker<'_> {
             let key = self.string()?;
             if !seen.insert(key.clone()) {
                 return Err(Diagnostic::new(
-                    at,
+                    at..self.at,
                     format!("duplicate key `{}`", brief(&key)),
                 ));
             }
             self.more(b':');
+            let key_span = at..self.at;
             entries.push(NodeEntry {
-                at,
+                key_span,
                 key,
                 value: self.value()?,
             });
@@ -115,7 +117,7 @@ impl JsonWalker<'_> {
             });
         self.at = inside.map_or(self.text.len(), |length| begin + length + 2);
         serde_json::from_str(&self.text[begin..self.at])
-            .map_err(|_| Diagnostic::new(begin, "this is not a JSON string"))
+            .map_err(|_| Diagnostic::new(begin..self.at, "this is not a JSON string"))
     }
 
     fn word(&mut self) -> Result<NodeValue, Diagnostic> {
@@ -131,7 +133,7 @@ impl JsonWalker<'_> {
             "false" => Ok(NodeValue::Bool(false)),
             _ => NodeValue::whole(word)
                 .or_else(|| word.parse().ok().map(NodeValue::Fraction))
-                .ok_or_else(|| Diagnostic::new(begin, "this is not JSON")),
+                .ok_or_else(|| Diagnostic::new(begin..self.at, "this is not JSON")),
         }
     }
 }

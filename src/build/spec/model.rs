@@ -24,7 +24,7 @@ pub struct Spec {
     pub generator: GeneratorSpec,
     pub budget: BudgetSpec,
     /// Where `budget.usd` stands, for the message of a model whose price is not known.
-    pub usd_place: Option<SourceLocation>,
+    pub usd_location: Option<SourceLocation>,
     pub sandbox: SandboxSpec,
     /// Whether the checks run once before the first request.
     pub baseline: bool,
@@ -48,7 +48,7 @@ pub struct InputSource {
     /// What of a folder stays behind: lines as in an ignore file, relative to `from`.
     pub exclude: Vec<String>,
     /// Where the spec names it.
-    pub place: SourceLocation,
+    pub location: SourceLocation,
 }
 
 impl InputSource {
@@ -79,7 +79,7 @@ pub struct CheckSpec {
     pub name: String,
     pub command: Vec<String>,
     /// Where the spec names its program.
-    pub place: SourceLocation,
+    pub location: SourceLocation,
     pub timeout: Duration,
     pub env: BTreeMap<String, String>,
     pub min_tests: Option<u32>,
@@ -96,7 +96,7 @@ pub struct CheckSpec {
 pub struct WritableDir {
     pub path: SafePath,
     /// Where the spec names it.
-    pub place: SourceLocation,
+    pub location: SourceLocation,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

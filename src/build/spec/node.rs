@@ -3,13 +3,15 @@
 //! The questions asked of it (`text`, `whole`, `fields`) coerce nothing: `"5"` is no number and `5` is no text. What
 //! the fields mean is said in `validate.rs`.
 
-use super::diagnostic::{Diagnostic, escape};
-use crate::text::shorten::cut_chars;
+use std::ops::Range;
+
+use super::diagnostic::Diagnostic;
 
 /// A value and the byte where it stands.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    pub at: usize,
+    /// In bytes.
+    pub span: Range<usize>,
     pub value: NodeValue,
 }
 
@@ -44,27 +46,27 @@ impl NodeValue {
 /// A key of a mapping, where it stands, and its value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NodeEntry {
-    pub at: usize,
+    pub key_span: Range<usize>,
     pub key: String,
     pub value: Node,
 }
 
 /// The fields of a mapping whose names are all known.
 pub struct NodeFields<'a> {
-    pub at: usize,
+    span: &'a Range<usize>,
     entries: &'a [NodeEntry],
 }
 
 impl Node {
     /// Returns a refusal of this value.
     pub fn refuse(&self, what: impl Into<String>) -> Diagnostic {
-        Diagnostic::new(self.at, what)
+        Diagnostic::new(self.span.clone(), what)
     }
 
     /// Returns the name of the field whose value or key stands at a byte, as in `checks[1].command[0]`; the outermost,
     /// where a mapping begins with its first key. Empty for the whole.
     pub fn field_at(&self, at: usize) -> Option<String> {
-        if self.at == at {
+        if self.span.start == at {
             return Some(String::new());
         }
         let joined = |name: String, inner: String| match inner.is_empty() || inner.starts_with('[')
@@ -82,7 +84,7 @@ impl Node {
                     .iter()
                     .find_map(|entry| match entry.value.field_at(at) {
                         Some(inner) => Some(joined(brief(&entry.key), inner)),
-                        None => (entry.at == at).then(String::new),
+                        None => (entry.key_span.start == at).then(String::new),
                     })
             }
             _ => None,
@@ -97,7 +99,7 @@ impl Node {
             }
             NodeValue::Text(text) => Ok(text),
             NodeValue::Bool(_) | NodeValue::Whole(_) | NodeValue::Fraction(_) => {
-                Err(self.expected("text").hint("quotes make it text"))
+                Err(self.expected("text").with_help("quotes make it text"))
             }
             _ => Err(self.expected("text")),
         }
@@ -171,9 +173,9 @@ impl Node {
             .iter()
             .find(|entry| !allowed.contains(&entry.key.as_str()))
         {
-            Some(entry) => Err(unknown("field", entry.at, &entry.key, allowed)),
+            Some(entry) => Err(unknown("field", &entry.key_span, &entry.key, allowed)),
             None => Ok(NodeFields {
-                at: self.at,
+                span: &self.span,
                 entries,
             }),
         }
@@ -186,7 +188,7 @@ impl Node {
         let found = choices.iter().find(|(name, _)| *name == word);
         found
             .map(|(_, choice)| *choice)
-            .ok_or_else(|| unknown(what, self.at, word, &words))
+            .ok_or_else(|| unknown(what, &self.span, word, &words))
     }
 
     fn expected(&self, what: &str) -> Diagnostic {
@@ -215,7 +217,7 @@ impl<'a> NodeFields<'a> {
     /// Returns the value of a field that must be given.
     pub fn required(&self, key: &str) -> Result<&'a Node, Diagnostic> {
         self.optional(key)
-            .ok_or_else(|| Diagnostic::new(self.at, format!("missing field `{key}`")))
+            .ok_or_else(|| Diagnostic::new(self.span.clone(), format!("missing field `{key}`")))
     }
 
     /// Returns a field with the place of its name.
@@ -224,41 +226,38 @@ impl<'a> NodeFields<'a> {
     }
 }
 
-fn unknown(what: &str, at: usize, word: &str, allowed: &[&str]) -> Diagnostic {
-    let near = allowed.iter().find(|name| is_near(word, name));
-    let guess = near.map_or(String::new(), |name| format!("did you mean `{name}`? "));
-    Diagnostic::new(at, format!("unknown {what} `{}`", brief(word)))
-        .hint(format!("{guess}allowed: {}", allowed.join(", ")))
+fn unknown(what: &str, span: &Range<usize>, word: &str, allowed: &[&str]) -> Diagnostic {
+    let guess =
+        similar(word, allowed).map_or(String::new(), |name| format!("did you mean `{name}`? "));
+    Diagnostic::new(span.clone(), format!("unknown {what} `{}`", brief(word)))
+        .with_help(format!("{guess}allowed: {}", allowed.join(", ")))
 }
 
-/// Returns text of the user's as it may stand in a message: escaped, and short.
+/// The beginning of a text of the user's, short enough for a message.
 pub fn brief(text: &str) -> String {
-    escape(&cut_chars(text, 60, "…"))
+    let head: String = text.chars().take(60).collect();
+    let more = if head.len() < text.len() { "…" } else { "" };
+    format!("{head}{more}")
 }
 
-/// Returns whether at most two letters have to be added, dropped or changed; long words are never near.
-fn is_near(word: &str, name: &str) -> bool {
-    let (word, name): (Vec<char>, Vec<char>) =
-        (word.chars().take(40).collect(), name.chars().collect());
-    let mut row: Vec<usize> = (0..=name.len()).collect();
-    for (i, letter) in word.iter().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, other) in name.iter().enumerate() {
-            let changed = diagonal + usize::from(letter != other);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(row[j] + 1).min(row[j + 1] + 1);
-        }
-    }
-    row[name.len()] <= 2.min(name.len() / 3)
+/// The allowed name that a mistyped word most likely means: at most two edits away, fewer for short names.
+fn similar<'a>(word: &str, allowed: &[&'a str]) -> Option<&'a str> {
+    let word: String = word.chars().take(40).collect();
+    let distances = allowed
+        .iter()
+        .map(|name| (strsim::osa_distance(&word, name), *name));
+    let near = distances.filter(|(distance, name)| *distance <= 2.min(name.len() / 3));
+    near.min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::is_near;
+    use super::similar;
 
     #[test]
-    fn words_are_near_within_two_letters() {
-        for (word, name, near) in [
+    fn names_within_two_edits_are_similar() {
+        for (word, name, is_similar) in [
             ("chekcs", "checks", true),
             ("max_retry", "max_retries", false),
             ("max_retrys", "max_retries", true),
@@ -269,7 +268,12 @@ mod tests {
             ("x", "to", false),
             ("", "to", false),
         ] {
-            assert_eq!(is_near(word, name), near, "{word} {name}");
+            assert_eq!(
+                similar(word, &[name]).is_some(),
+                is_similar,
+                "{word} {name}"
+            );
         }
+        assert_eq!(similar("tmeout", &["timeouts", "timeout"]), Some("timeout"));
     }
 }

@@ -5,7 +5,7 @@
 use std::io;
 use std::path::Path;
 
-use super::diagnostic::{Diagnostic, SourceText, shown_path};
+use super::diagnostic::{Diagnostic, shown_path};
 use super::inputs::UserPrompts;
 use super::node::brief;
 use super::text_file::{decode, load};
@@ -37,10 +37,10 @@ fn read_one(path: &Path) -> Result<Option<String>, Error> {
             )));
         }
     };
-    let text = decode(path, &bytes)?;
-    match unknown_variable(text) {
-        Some(refusal) => Err(SourceText { file: path, text }.error(&refusal)),
-        None => Ok(Some(text.to_owned())),
+    let prompt = decode(path, &bytes)?;
+    match unknown_variable(&prompt.text) {
+        Some(mistake) => Err(prompt.error(&mistake)),
+        None => Ok(Some(prompt.text)),
     }
 }
 
@@ -57,8 +57,11 @@ fn unknown_variable(text: &str) -> Option<Diagnostic> {
         let end = rest.find(['}', '{', '\n']).unwrap_or(0);
         let word = rest[..end].trim();
         if is_word(word) && rest[end..].starts_with("}}") && !VARIABLES.contains(&word) {
-            let refusal = Diagnostic::new(at, format!("unknown variable `{}`", brief(word)));
-            return Some(refusal.hint(format!("allowed: {}", VARIABLES.join(", "))));
+            let refusal = Diagnostic::new(
+                at..at + 2 + end + 2,
+                format!("unknown variable `{}`", brief(word)),
+            );
+            return Some(refusal.with_help(format!("allowed: {}", VARIABLES.join(", "))));
         }
     }
     None

@@ -5,8 +5,9 @@
 
 use std::io;
 use std::path::{Path, PathBuf, absolute};
+use std::sync::Arc;
 
-use super::diagnostic::{Diagnostic, SourceText, shown_path};
+use super::diagnostic::{Diagnostic, shown_path};
 use super::model::Spec;
 use super::node::{Node, NodeValue};
 use super::text_file::{decode, load};
@@ -35,13 +36,12 @@ pub fn parse_spec(
     bytes: &[u8],
     home: Option<&Path>,
 ) -> Result<Spec, Error> {
-    let text = decode(path, bytes)?;
-    let document = SourceText { file: path, text };
-    let (tree, markdown) = parse(path, text).map_err(|refusal| document.error(&refusal))?;
-    let mut validator = SpecValidator::new(document, &file, home);
+    let source = Arc::new(decode(path, bytes)?);
+    let (tree, markdown) = parse(path, &source.text).map_err(|refusal| source.error(&refusal))?;
+    let mut validator = SpecValidator::new(source.clone(), &file, home);
     let spec = validator
         .spec(&tree, markdown)
-        .map_err(|refusal| document.error(&naming_its_field(&tree, refusal)))?;
+        .map_err(|refusal| source.error(&naming_its_field(&tree, refusal)))?;
     Ok(Spec {
         warnings: validator.warnings,
         file,
@@ -51,9 +51,12 @@ pub fn parse_spec(
 
 /// Says of a refusal which field it speaks of.
 fn naming_its_field(tree: &Node, refusal: Diagnostic) -> Diagnostic {
-    match tree.field_at(refusal.at).filter(|field| !field.is_empty()) {
+    match tree
+        .field_at(refusal.span.start)
+        .filter(|field| !field.is_empty())
+    {
         Some(field) => Diagnostic {
-            what: format!("`{field}`: {}", refusal.what),
+            message: format!("`{field}`: {}", refusal.message),
             ..refusal
         },
         None => refusal,
@@ -74,17 +77,17 @@ fn parse_markdown(path: &Path, text: &str) -> Result<(Node, Option<MarkdownBody>
     // The opening `---` is a document start in YAML, so it stays, and with it every position is that of the file.
     let tree = match yaml::parse(front)? {
         Node {
-            at,
+            span,
             value: NodeValue::Null,
         } => Node {
-            at,
+            span,
             value: NodeValue::Map(Vec::new()),
         },
         tree => tree,
     };
     if description.trim().is_empty() {
         return Err(Diagnostic::new(
-            front.len(),
+            front.len()..front.len(),
             "there is no text that says what to build",
         ));
     }
@@ -117,7 +120,7 @@ fn split_front_matter(text: &str) -> Result<(&str, &str), Diagnostic> {
         end += line.len();
     }
     Err(Diagnostic::new(
-        0,
+        0..3,
         "the front matter is not closed by a line `---`",
     ))
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-use super::diagnostic::{Diagnostic, SourceText};
+use super::diagnostic::{Diagnostic, SourceFile};
 use crate::error::Error;
 use crate::regular_file::open_regular_file;
 
@@ -24,20 +24,22 @@ pub fn load(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the bytes as text without a byte order mark, or the error that shows the first byte that is none.
-pub fn decode<'a>(path: &Path, bytes: &'a [u8]) -> Result<&'a str, Error> {
+/// The bytes as text without a byte order mark.
+pub fn decode(path: &Path, bytes: &[u8]) -> Result<SourceFile, Error> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-    let refusal = match str::from_utf8(bytes) {
-        Ok(text) if !text.contains('\0') => return Ok(text),
-        Ok(text) => Diagnostic::new(
-            text.find('\0').unwrap_or(0),
-            "a NUL character; this is no text file",
-        ),
-        Err(error) => Diagnostic::new(error.valid_up_to(), "this byte is not UTF-8"),
+    let source = SourceFile {
+        path: path.to_owned(),
+        text: String::from_utf8_lossy(bytes).into_owned(),
     };
-    Err(SourceText {
-        file: path,
-        text: &String::from_utf8_lossy(bytes),
+    if let Err(error) = str::from_utf8(bytes) {
+        let at = error.valid_up_to();
+        return Err(source.error(&Diagnostic::new(at..at, "this byte is not UTF-8")));
     }
-    .error(&refusal))
+    match source.text.find('\0') {
+        Some(at) => Err(source.error(&Diagnostic::new(
+            at..at,
+            "a NUL character: this is not a text file",
+        ))),
+        None => Ok(source),
+    }
 }

@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::diagnostic::{Diagnostic, SourceLocation, SourceText, shown_path};
+use super::diagnostic::{Diagnostic, SourceFile, SourceLocation, shown_path};
 use super::exclusions;
 use super::model::{
     BudgetSpec, CHECK_TIMEOUT_CEILING, CheckSpec, GeneratorSpec, InputSource, MAX_RETRIES_CEILING,
@@ -55,9 +56,9 @@ const MAX_SECONDS: f64 = 366.0 * 24.0 * 3600.0;
 const SHELL_SIGNS: &str = "&|;<>";
 const SHELL_HINT: &str = "a list of words, not a shell line; for a shell: `[sh, -c, \"…\"]`";
 
-/// How many checks a spec may have, and how many places are kept; each costs a walk over the text.
 const MAX_CHECKS: usize = 1_000;
-const MAX_PLACES: usize = 1_000;
+/// The most files and folders in a list.
+const MAX_SOURCES: usize = 1_000;
 
 /// What a Markdown spec says outside its front matter.
 pub struct MarkdownBody {
@@ -67,23 +68,21 @@ pub struct MarkdownBody {
 
 /// Walks one spec's tree; collects warnings.
 pub struct SpecValidator<'a> {
-    document: SourceText<'a>,
+    source: Arc<SourceFile>,
     folder: PathBuf,
     pub(super) home: Option<&'a Path>,
     pub warnings: Vec<String>,
-    places: usize,
 }
 
 impl<'a> SpecValidator<'a> {
     /// Returns a validator for the text of `file`, which is absolute.
-    pub fn new(document: SourceText<'a>, file: &Path, home: Option<&'a Path>) -> SpecValidator<'a> {
+    pub fn new(source: Arc<SourceFile>, file: &Path, home: Option<&'a Path>) -> SpecValidator<'a> {
         let folder = file.parent().unwrap_or(file).to_owned();
         SpecValidator {
-            document,
+            source,
             folder,
             home,
             warnings: Vec::new(),
-            places: 0,
         }
     }
 
@@ -96,7 +95,7 @@ impl<'a> SpecValidator<'a> {
         if tree.value == NodeValue::Null {
             return Err(tree
                 .refuse("the spec is empty")
-                .hint("`name` and `description` are required"));
+                .with_help("`name` and `description` are required"));
         }
         let fields = tree.fields(&FIELDS)?;
         let (name, description) = self.title(&fields, markdown)?;
@@ -120,10 +119,7 @@ impl<'a> SpecValidator<'a> {
                 .optional("generator")
                 .map_or_else(|| Ok(GeneratorSpec::default()), |node| self.generator(node))?,
             budget: budget.map_or(Ok(BudgetSpec::default()), budget_of)?,
-            usd_place: budget
-                .and_then(usd_of)
-                .map(|node| self.place(node))
-                .transpose()?,
+            usd_location: budget.and_then(usd_of).map(|node| self.location(node)),
             sandbox: fields
                 .optional("sandbox")
                 .map_or(Ok(SandboxSpec::default()), |node| self.sandbox(node))?,
@@ -157,7 +153,7 @@ impl<'a> SpecValidator<'a> {
         };
         if let Some(entry) = fields.entry("description") {
             return Err(Diagnostic::new(
-                entry.at,
+                entry.key_span.clone(),
                 "in Markdown the text below the front matter is the description",
             ));
         }
@@ -181,7 +177,12 @@ impl<'a> SpecValidator<'a> {
     }
 
     fn sources(&mut self, node: &Node) -> Result<Vec<InputSource>, Diagnostic> {
-        node.list()?.iter().map(|item| self.source(item)).collect()
+        match node.list()? {
+            items if MAX_SOURCES < items.len() => Err(node.refuse(format!(
+                "there are more than {MAX_SOURCES} files and folders"
+            ))),
+            items => items.iter().map(|item| self.source(item)).collect(),
+        }
     }
 
     fn source(&mut self, node: &Node) -> Result<InputSource, Diagnostic> {
@@ -194,7 +195,7 @@ impl<'a> SpecValidator<'a> {
                 written,
                 to,
                 exclude: Vec::new(),
-                place: self.place(node)?,
+                location: self.location(node),
             });
         };
         let fields = node.fields(&["from", "to", "exclude"])?;
@@ -208,7 +209,10 @@ impl<'a> SpecValidator<'a> {
         };
         let exclude = match fields.entry("exclude") {
             Some(entry) if !from.is_dir() => {
-                return Err(Diagnostic::new(entry.at, "`exclude` needs a folder"));
+                return Err(Diagnostic::new(
+                    entry.key_span.clone(),
+                    "`exclude` needs a folder",
+                ));
             }
             Some(entry) => entry
                 .value
@@ -223,18 +227,18 @@ impl<'a> SpecValidator<'a> {
             written: named.text()?.to_owned(),
             to,
             exclude,
-            place: self.place(node)?,
+            location: self.location(node),
         })
     }
 
     fn checks(&mut self, spec: &Node, node: Option<&Node>) -> Result<Vec<CheckSpec>, Diagnostic> {
         let Some(node) = node else {
-            return Ok(vec![default_check(self.document.place(spec.at))]);
+            return Ok(vec![default_check(self.location(spec))]);
         };
         match node.list()? {
             [] => Err(node
                 .refuse("there must be at least one check")
-                .hint("without `checks`, pytest is the one check")),
+                .with_help("without `checks`, pytest is the one check")),
             items if MAX_CHECKS < items.len() => {
                 Err(node.refuse(format!("there are more than {MAX_CHECKS} checks")))
             }
@@ -250,7 +254,10 @@ impl<'a> SpecValidator<'a> {
         let fields = node.fields(&CHECK_FIELDS)?;
         let hidden = fields.optional("hidden").map_or(Ok(false), Node::boolean)?;
         if let Some(entry) = fields.entry("files").filter(|_| !hidden) {
-            return Err(Diagnostic::new(entry.at, "`files` needs `hidden: true`"));
+            return Err(Diagnostic::new(
+                entry.key_span.clone(),
+                "`files` needs `hidden: true`",
+            ));
         }
         let words = fields.required("command")?;
         Ok(CheckSpec {
@@ -259,9 +266,7 @@ impl<'a> SpecValidator<'a> {
                 None => format!("check {}", index + 1),
             },
             command: command(words)?,
-            place: self
-                .document
-                .place(words.list()?.first().unwrap_or(words).at),
+            location: self.location(words.list()?.first().unwrap_or(words)),
             timeout: fields
                 .optional("timeout")
                 .map_or(Ok(DEFAULT_CHECK_TIMEOUT), |node| self.timeout(node))?,
@@ -287,7 +292,7 @@ impl<'a> SpecValidator<'a> {
         let folder = |item: &Node| {
             Ok(WritableDir {
                 path: safe(item, item.some_text()?)?,
-                place: self.place(item)?,
+                location: self.location(item),
             })
         };
         node.list()?.iter().map(folder).collect()
@@ -320,7 +325,7 @@ impl<'a> SpecValidator<'a> {
         if is_clamped {
             let warning = format!(
                 "{}: `{field}` is out of range and clamped to {kept}",
-                self.document.place(node.at).head
+                self.location(node).head()
             );
             self.warnings.push(warning);
         }
@@ -343,15 +348,8 @@ impl<'a> SpecValidator<'a> {
         }
     }
 
-    /// Returns a place to keep. Their number is bounded, see `MAX_PLACES`.
-    fn place(&mut self, node: &Node) -> Result<SourceLocation, Diagnostic> {
-        self.places += 1;
-        match self.places <= MAX_PLACES {
-            true => Ok(self.document.place(node.at)),
-            false => Err(node.refuse(format!(
-                "there are more than {MAX_PLACES} files and folders named"
-            ))),
-        }
+    fn location(&self, node: &Node) -> SourceLocation {
+        SourceLocation::new(self.source.clone(), node.span.clone())
     }
 }
 
@@ -373,11 +371,11 @@ pub(super) fn amount(node: &Node) -> Result<f64, Diagnostic> {
 }
 
 /// Returns the check that there is when the spec names none.
-fn default_check(place: SourceLocation) -> CheckSpec {
+fn default_check(location: SourceLocation) -> CheckSpec {
     CheckSpec {
         name: "pytest".to_owned(),
         command: ["python3", "-m", "pytest"].map(str::to_owned).to_vec(),
-        place,
+        location,
         timeout: DEFAULT_CHECK_TIMEOUT,
         env: BTreeMap::new(),
         min_tests: None,
@@ -389,7 +387,9 @@ fn default_check(place: SourceLocation) -> CheckSpec {
 }
 
 fn command(node: &Node) -> Result<Vec<String>, Diagnostic> {
-    let items = node.list().map_err(|refusal| refusal.hint(SHELL_HINT))?;
+    let items = node
+        .list()
+        .map_err(|refusal| refusal.with_help(SHELL_HINT))?;
     let Some(program) = items.first() else {
         return Err(node.refuse("must not be empty"));
     };
@@ -401,7 +401,7 @@ fn command(node: &Node) -> Result<Vec<String>, Diagnostic> {
             "\"{}\" cannot be the name of a program",
             brief(program.some_text()?)
         );
-        return Err(program.refuse(what).hint(SHELL_HINT));
+        return Err(program.refuse(what).with_help(SHELL_HINT));
     }
     items
         .iter()
@@ -414,7 +414,7 @@ fn excluded(node: &Node) -> Result<String, Diagnostic> {
     let hint = "as in .gitignore: *.csv, data/, /only/here";
     exclusions::pattern(text).map_err(|_| {
         node.refuse(format!("`{}` is not a pattern", brief(text)))
-            .hint(hint)
+            .with_help(hint)
     })
 }
 
@@ -425,7 +425,7 @@ fn env(node: &Node) -> Result<BTreeMap<String, String>, Diagnostic> {
 fn variable(entry: &NodeEntry) -> Result<(String, String), Diagnostic> {
     if entry.key.is_empty() || entry.key.contains(['=', '\0']) {
         return Err(Diagnostic::new(
-            entry.at,
+            entry.key_span.clone(),
             "a variable's name must not be empty or hold `=` or NUL",
         ));
     }
@@ -464,7 +464,7 @@ fn own_name(node: &Node, from: &Path) -> Result<Option<SafePath>, Diagnostic> {
         .and_then(|name| name.to_str());
     let name = name.ok_or_else(|| {
         node.refuse("this has no name of its own")
-            .hint("say {from: …, to: …}")
+            .with_help("say {from: …, to: …}")
     })?;
     safe(node, name).map(Some)
 }

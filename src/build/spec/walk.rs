@@ -89,7 +89,10 @@ impl InputWalk<'_> {
     ) -> Result<(), RejectedInput> {
         let from = self.resolved(&source.from)?;
         if apart.is_some_and(|apart| apart.is_hidden(&from)) {
-            let (head, name) = (&source.place.head, shown_path(Path::new(&source.written)));
+            let (head, name) = (
+                source.location.head(),
+                shown_path(Path::new(&source.written)),
+            );
             self.warnings.push(format!(
                 "{head}: {name} is named by a hidden check too; the model sees it"
             ));

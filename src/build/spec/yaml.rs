@@ -4,12 +4,13 @@
 //! and nesting, nodes and what aliases expand to are bounded, so that a small file cannot become a large tree.
 
 use std::fmt;
+use std::ops::Range;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_yaml::{Location, MessageFormatter, Options, Spanned, UserMessageFormatter};
 
-use super::diagnostic::{Diagnostic, escape};
+use super::diagnostic::Diagnostic;
 use super::node::{Node, NodeEntry, NodeValue};
 
 const MAX_DEPTH: usize = 32;
@@ -43,28 +44,24 @@ fn options() -> Options {
 }
 
 fn refusal(text: &str, error: &serde_yaml::Error) -> Diagnostic {
-    let what = UserMessageFormatter.format_message(error);
-    Diagnostic::new(
-        error
-            .location()
-            .map_or(0, |location| offset(text, location)),
-        escape(&what),
-    )
+    let span = error
+        .location()
+        .map_or(0..0, |location| bytes(text, location));
+    Diagnostic::new(span, UserMessageFormatter.format_message(error))
 }
 
-fn offset(text: &str, location: Location) -> usize {
-    if let Some(bytes) = location.span().byte_offset() {
-        return usize::try_from(bytes).unwrap_or(text.len());
-    }
-    let before = usize::try_from(location.line().saturating_sub(1)).unwrap_or(usize::MAX);
-    let column = usize::try_from(location.column().saturating_sub(1)).unwrap_or(usize::MAX);
-    let begin: usize = text.split_inclusive('\n').take(before).map(str::len).sum();
-    begin
-        + text[begin..]
-            .chars()
-            .take(column)
-            .map(char::len_utf8)
-            .sum::<usize>()
+/// The bytes of a location; errors of syntax know characters only.
+fn bytes(text: &str, location: Location) -> Range<usize> {
+    let as_usize = |number: u64| usize::try_from(number).unwrap_or(text.len());
+    let span = location.span();
+    let start = span.byte_offset().map_or_else(
+        || {
+            let mut indices = text.char_indices().map(|(at, _)| at);
+            indices.nth(as_usize(span.offset())).unwrap_or(text.len())
+        },
+        as_usize,
+    );
+    start..start + span.byte_len().map_or(0, as_usize)
 }
 
 /// What the YAML crate finds, before its numbers are looked up in the text.
@@ -76,11 +73,12 @@ enum YamlValue {
 
 fn node(text: &str, raw: Spanned<YamlValue>) -> Node {
     // What an alias or a merge brings is shown where it is written, not where it is used.
-    let at = offset(text, raw.defined);
+    let span = bytes(text, raw.defined);
     let value = match raw.value {
         // Whole numbers beyond 64 bits arrive as fractions; the text says what they are.
         YamlValue::Value(NodeValue::Fraction(number)) => {
-            NodeValue::whole(spelling(text, at)).unwrap_or(NodeValue::Fraction(number))
+            NodeValue::whole(text.get(span.clone()).unwrap_or_default())
+                .unwrap_or(NodeValue::Fraction(number))
         }
         YamlValue::Value(value) => value,
         YamlValue::List(items) => {
@@ -93,22 +91,15 @@ fn node(text: &str, raw: Spanned<YamlValue>) -> Node {
                 .collect(),
         ),
     };
-    Node { at, value }
+    Node { span, value }
 }
 
 fn entry(text: &str, key: Spanned<String>, value: Spanned<YamlValue>) -> NodeEntry {
     NodeEntry {
-        at: offset(text, key.defined),
+        key_span: bytes(text, key.defined),
         key: key.value,
         value: node(text, value),
     }
-}
-
-fn spelling(text: &str, at: usize) -> &str {
-    let rest = text.get(at..).unwrap_or("");
-    &rest[..rest
-        .find(|c: char| c.is_whitespace() || ",]}".contains(c))
-        .unwrap_or(rest.len())]
 }
 
 impl<'de> Deserialize<'de> for YamlValue {
