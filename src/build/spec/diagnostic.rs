@@ -57,7 +57,7 @@ impl SourceFile {
         Error::Spec(self.render(mistake))
     }
 
-    fn render(&self, mistake: &Diagnostic) -> String {
+    pub fn render(&self, mistake: &Diagnostic) -> String {
         let start = self.text.floor_char_boundary(mistake.span.start);
         let line_start = self.text[..start].rfind('\n').map_or(0, |at| at + 1);
         let line = self.text[line_start..].lines().next().unwrap_or("");

@@ -198,7 +198,7 @@ fn is_secret(name: &str, is_folder: bool) -> bool {
 }
 
 /// Returns one pattern of `exclude` as a line of an ignore file, or what is wrong with it.
-pub fn pattern(text: &str) -> Result<String, String> {
+pub fn exclude_pattern(text: &str) -> Result<String, String> {
     let text = text.trim();
     let line = match text.strip_prefix("./").unwrap_or(text) {
         comment if comment.starts_with('#') => format!("\\{comment}"),
@@ -306,12 +306,12 @@ impl ExcludedFiles {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{is_secret, pattern};
+    use super::{exclude_pattern, is_secret};
 
     proptest! {
         #[test]
         fn no_text_breaks_a_pattern(text in r"[a*?\[\]{}!#/\\ ,.~-]{0,30}|\PC{0,20}") {
-            let _ = pattern(&text);
+            let _ = exclude_pattern(&text);
         }
     }
 
@@ -365,14 +365,14 @@ mod tests {
             "[",
             "\\#x",
         ] {
-            assert_eq!(pattern(text), Ok(text.to_owned()));
+            assert_eq!(exclude_pattern(text), Ok(text.to_owned()));
         }
         assert_eq!(
-            (pattern("./data/"), pattern("#x")),
+            (exclude_pattern("./data/"), exclude_pattern("#x")),
             (Ok("data/".into()), Ok("\\#x".into()))
         );
         for text in ["[z-a]", "a{b"] {
-            assert!(pattern(text).is_err(), "{text}");
+            assert!(exclude_pattern(text).is_err(), "{text}");
         }
     }
 }

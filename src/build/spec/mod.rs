@@ -1,25 +1,28 @@
 //! A spec: what to build, how it is checked, which generator writes it. Plain data, validated.
 //!
-//! `read.rs` turns a file into a `Spec` or an error with file, line and column: `yaml.rs` and `json.rs` make a tree of
+//! `read.rs` turns a file into a `Spec` or an error with file, line and column: `yaml.rs` makes a tree of
 //! values with positions (`node.rs`), `validate.rs` and `generator.rs` turn the tree into the types of `model.rs`, and
 //! `diagnostic.rs` shows mistakes. `collect.rs` reads the files that the spec copies, protects, hides or uses as a
 //! template (`inputs.rs`); `identity.rs` computes the hash over all of it.
 
+mod checks;
 mod collect;
 mod diagnostic;
 mod exclusions;
 mod generator;
 mod identity;
 pub mod inputs;
-mod json;
 mod model;
 mod node;
 mod prompts;
 mod read;
+mod sandbox;
+mod sources;
 #[cfg(test)]
 mod tests;
 mod text_file;
 mod validate;
+mod validator;
 mod walk;
 mod yaml;
 

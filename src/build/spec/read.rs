@@ -1,35 +1,35 @@
 //! A file to a `Spec`: bytes to text, the format by the name's ending, text to a tree, the tree to `validate.rs`.
 //!
-//! The file may be anything that a path can lead to, so it is opened without waiting, must be a regular file, and is
-//! read up to a bound. Everything that is wrong with it is a spec error; nothing here is an I/O error of the root.
+//! Everything that is wrong with the file is a spec error; nothing here is an I/O error of the root.
 
 use std::io;
 use std::path::{Path, PathBuf, absolute};
 use std::sync::Arc;
 
-use super::diagnostic::{Diagnostic, shown_path};
+use super::diagnostic::{Diagnostic, SourceFile, shown_path};
 use super::model::Spec;
 use super::node::{Node, NodeValue};
 use super::text_file::{decode, load};
-use super::validate::{MarkdownBody, SpecValidator};
-use super::{json, yaml};
+use super::validate::{MarkdownBody, validate};
+use super::yaml::{parse_json, parse_yaml};
 use crate::error::Error;
 
-/// Returns the validated spec in `path`, which is shown in messages as it was given.
+/// How many mistakes of a spec are shown.
+const MAX_SHOWN_MISTAKES: usize = 20;
+
+/// Reads and validates the spec in `path`, which is shown in messages as it was given.
 ///
-/// `home` is what `~/` stands for in `sandbox.read`.
+/// `home` replaces `~` in `sandbox.read`.
 pub fn read_spec(path: &Path, home: Option<&Path>) -> Result<Spec, Error> {
-    let refuse = |error: io::Error| {
-        Error::Spec(format!(
-            "{}: cannot read the spec: {error}",
-            shown_path(path)
-        ))
+    let cannot_read = |error: io::Error| {
+        let path = shown_path(path);
+        Error::Spec(format!("{path}: cannot read the spec: {error}"))
     };
-    let file = absolute(path).map_err(refuse)?;
-    parse_spec(path, file, &load(path).map_err(refuse)?, home)
+    let file = absolute(path).map_err(cannot_read)?;
+    parse_spec(path, file, &load(path).map_err(cannot_read)?, home)
 }
 
-/// Returns the validated spec in the bytes of a file that is shown as `path` and lies at `file`.
+/// Validates the spec in the bytes of `file`, which is absolute and shown as `path`.
 pub fn parse_spec(
     path: &Path,
     file: PathBuf,
@@ -37,75 +37,58 @@ pub fn parse_spec(
     home: Option<&Path>,
 ) -> Result<Spec, Error> {
     let source = Arc::new(decode(path, bytes)?);
-    let (tree, markdown) = parse(path, &source.text).map_err(|refusal| source.error(&refusal))?;
-    let mut validator = SpecValidator::new(source.clone(), &file, home);
-    let spec = validator
-        .spec(&tree, markdown)
-        .map_err(|refusal| source.error(&naming_its_field(&tree, refusal)))?;
-    Ok(Spec {
-        warnings: validator.warnings,
-        file,
-        ..spec
-    })
+    let (tree, markdown) = parse(path, &source.text).map_err(|mistake| source.error(&mistake))?;
+    validate(source.clone(), file, home, &tree, markdown)
+        .map_err(|mistakes| error(&source, &tree, mistakes))
 }
 
-/// Says of a refusal which field it speaks of.
-fn naming_its_field(tree: &Node, refusal: Diagnostic) -> Diagnostic {
-    match tree
-        .field_at(refusal.span.start)
-        .filter(|field| !field.is_empty())
-    {
-        Some(field) => Diagnostic {
-            message: format!("`{field}`: {}", refusal.message),
-            ..refusal
+/// The mistakes in the order of the text, each with the name of its field.
+fn error(source: &SourceFile, tree: &Node, mut mistakes: Vec<Diagnostic>) -> Error {
+    mistakes.sort_by_key(|mistake| mistake.span.start);
+    let more = mistakes.len().saturating_sub(MAX_SHOWN_MISTAKES);
+    let shown = mistakes.into_iter().take(MAX_SHOWN_MISTAKES);
+    let shown = shown.map(|mistake| match tree.field_at(mistake.span.start) {
+        Some(field) if !field.is_empty() => Diagnostic {
+            message: format!("`{field}`: {}", mistake.message),
+            ..mistake
         },
-        None => refusal,
-    }
+        _ => mistake,
+    });
+    let more = (0 < more).then(|| format!("{}: {more} more mistakes", shown_path(&source.path)));
+    let lines = shown.map(|mistake| source.render(&mistake)).chain(more);
+    Error::Spec(lines.collect::<Vec<_>>().join("\n"))
 }
 
 fn parse(path: &Path, text: &str) -> Result<(Node, Option<MarkdownBody>), Diagnostic> {
-    let ending = path.extension().unwrap_or_default().to_ascii_lowercase();
-    match ending.to_str() {
-        Some("json") => Ok((json::parse(text)?, None)),
+    let extension = path.extension().unwrap_or_default().to_ascii_lowercase();
+    match extension.to_str() {
+        Some("json") => Ok((parse_json(text)?, None)),
         Some("md" | "markdown") => parse_markdown(path, text),
-        _ => Ok((yaml::parse(text)?, None)),
+        _ => Ok((parse_yaml(text)?, None)),
     }
 }
 
 fn parse_markdown(path: &Path, text: &str) -> Result<(Node, Option<MarkdownBody>), Diagnostic> {
-    let (front, description) = split_front_matter(text)?;
+    let (front_matter, description) = split_front_matter(text)?;
     // The opening `---` is a document start in YAML, so it stays, and with it every position is that of the file.
-    let tree = match yaml::parse(front)? {
-        Node {
-            span,
-            value: NodeValue::Null,
-        } => Node {
-            span,
-            value: NodeValue::Map(Vec::new()),
-        },
-        tree => tree,
-    };
-    if description.trim().is_empty() {
-        return Err(Diagnostic::new(
-            front.len()..front.len(),
-            "there is no text that says what to build",
-        ));
+    let mut tree = parse_yaml(front_matter)?;
+    if tree.value == NodeValue::Null {
+        tree.value = NodeValue::Map(Vec::new());
     }
-    let name = path
-        .file_stem()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
-    Ok((
-        tree,
-        Some(MarkdownBody {
-            name,
-            description: description.to_owned(),
-        }),
-    ))
+    if description.trim().is_empty() {
+        let end = front_matter.len();
+        let message = "there is no text that describes what to build";
+        return Err(Diagnostic::new(end..end, message));
+    }
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    let body = MarkdownBody {
+        name: name.into_owned(),
+        description: description.to_owned(),
+    };
+    Ok((tree, Some(body)))
 }
 
-/// Returns the front matter with its opening line, and the text after its closing line.
+/// The front matter with its opening line, and the text after its closing line.
 fn split_front_matter(text: &str) -> Result<(&str, &str), Diagnostic> {
     let is_fence = |line: &str| line.trim_end() == "---";
     let mut lines = text.split_inclusive('\n');
@@ -119,8 +102,6 @@ fn split_front_matter(text: &str) -> Result<(&str, &str), Diagnostic> {
         }
         end += line.len();
     }
-    Err(Diagnostic::new(
-        0..3,
-        "the front matter is not closed by a line `---`",
-    ))
+    let message = "the front matter is not closed by a line `---`";
+    Err(Diagnostic::new(0..3, message))
 }

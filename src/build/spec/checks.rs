@@ -1,0 +1,154 @@
+//! The spec's `checks`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::diagnostic::Diagnostic;
+use super::model::{CHECK_TIMEOUT_CEILING, CheckSpec, WritableDir};
+use super::node::{Node, NodeEntry, brief};
+use super::sources::safe_path;
+use super::validator::{NodeFields, Validator, count, seconds};
+
+const FIELDS: [&str; 9] = [
+    "name",
+    "command",
+    "timeout",
+    "env",
+    "min_tests",
+    "rerun",
+    "hidden",
+    "files",
+    "writable",
+];
+const MAX_CHECKS: usize = 1_000;
+const MAX_RERUN: i128 = 3;
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Characters of a shell line that the name of a program does not have, beside white space.
+const SHELL_OPERATORS: &str = "&|;<>";
+const SHELL_HELP: &str = "a list of words, not a shell line; for a shell: `[sh, -c, \"…\"]`";
+
+impl Validator<'_> {
+    pub fn checks(&self, node: &Node) -> Result<Vec<CheckSpec>, Diagnostic> {
+        let items = node.list_of_at_most(MAX_CHECKS, "checks")?;
+        if items.is_empty() {
+            return Err(node
+                .mistake("there must be at least one check")
+                .with_help("without `checks`, pytest is the one check"));
+        }
+        let numbered: Vec<(usize, &Node)> = (1..).zip(items).collect();
+        Ok(self.each(&numbered, |(number, item)| self.check(*number, item)))
+    }
+
+    /// The check of a spec that names none.
+    pub fn default_check(&self, spec: &Node) -> CheckSpec {
+        CheckSpec {
+            name: "pytest".to_owned(),
+            command: ["python3", "-m", "pytest"].map(str::to_owned).to_vec(),
+            location: self.location(spec),
+            timeout: DEFAULT_TIMEOUT,
+            env: BTreeMap::new(),
+            min_tests: None,
+            rerun: 0,
+            hidden: false,
+            files: Vec::new(),
+            writable: Vec::new(),
+        }
+    }
+
+    fn check(&self, number: usize, node: &Node) -> Result<CheckSpec, Diagnostic> {
+        let fields = self.fields(node, &FIELDS)?;
+        let command = fields.get("command").unwrap_or(node);
+        let program = command.list().ok().and_then(<[Node]>::first);
+        Ok(CheckSpec {
+            name: match fields.read("name", Node::nonempty_text) {
+                Some(name) => name.to_owned(),
+                None => format!("check {number}"),
+            },
+            command: fields
+                .require("command", |node| self.command(node))
+                .unwrap_or_default(),
+            location: self.location(program.unwrap_or(command)),
+            timeout: fields
+                .read("timeout", |node| self.timeout(node))
+                .unwrap_or(DEFAULT_TIMEOUT),
+            env: fields
+                .read("env", |node| self.env(node))
+                .unwrap_or_default(),
+            min_tests: fields.read("min_tests", count),
+            rerun: fields
+                .read("rerun", |node| node.integer_in(0, MAX_RERUN))
+                .unwrap_or(0),
+            hidden: self.hidden(&fields),
+            files: fields
+                .read("files", |node| self.sources(node))
+                .unwrap_or_default(),
+            writable: fields
+                .read("writable", |node| self.writable(node))
+                .unwrap_or_default(),
+        })
+    }
+
+    fn hidden(&self, fields: &NodeFields<'_>) -> bool {
+        let hidden = fields.read("hidden", Node::boolean);
+        let is_visible = hidden == Some(false) || fields.get("hidden").is_none();
+        if let Some(entry) = fields.entry("files").filter(|_| is_visible) {
+            let message = "`files` needs `hidden: true`";
+            self.record(Diagnostic::new(entry.key_span.clone(), message));
+        }
+        !is_visible
+    }
+
+    fn command(&self, node: &Node) -> Result<Vec<String>, Diagnostic> {
+        let items = node
+            .list()
+            .map_err(|mistake| mistake.with_help(SHELL_HELP))?;
+        let Some(program) = items.first() else {
+            return Err(node.mistake("must not be empty"));
+        };
+        let is_shell = |c: char| c.is_whitespace() || SHELL_OPERATORS.contains(c);
+        if program.nonempty_text()?.contains(is_shell) {
+            let name = brief(program.text()?);
+            return Err(program
+                .mistake(format!("\"{name}\" cannot be the name of a program"))
+                .with_help(SHELL_HELP));
+        }
+        Ok(self.each(items, |item| Ok(item.text()?.to_owned())))
+    }
+
+    fn timeout(&self, node: &Node) -> Result<Duration, Diagnostic> {
+        let asked = node.number()?;
+        let ceiling = CHECK_TIMEOUT_CEILING;
+        if asked < ceiling.as_secs_f64() {
+            return seconds(node);
+        }
+        if ceiling.as_secs_f64() < asked {
+            self.warn_of_clamping(node, "timeout", ceiling.as_secs());
+        }
+        Ok(ceiling)
+    }
+
+    fn env(&self, node: &Node) -> Result<BTreeMap<String, String>, Diagnostic> {
+        Ok(BTreeMap::from_iter(self.each(node.entries()?, variable)))
+    }
+
+    fn writable(&self, node: &Node) -> Result<Vec<WritableDir>, Diagnostic> {
+        let folder = |item| {
+            Ok(WritableDir {
+                path: safe_path(item, item.nonempty_text()?)?,
+                location: self.location(item),
+            })
+        };
+        Ok(self.each(node.list()?, folder))
+    }
+}
+
+fn variable(entry: &NodeEntry) -> Result<(String, String), Diagnostic> {
+    if entry.key.is_empty() || entry.key.contains(['=', '\0']) {
+        return Err(Diagnostic::new(
+            entry.key_span.clone(),
+            "a variable's name must not be empty or hold `=` or NUL",
+        ));
+    }
+    Ok((entry.key.clone(), entry.value.text()?.to_owned()))
+}

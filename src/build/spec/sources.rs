@@ -1,0 +1,100 @@
+//! The files and folders that a spec names for the workspace: `workspace.copy`, `workspace.protect`, a check's `files`.
+
+use std::path::{Component, Path};
+
+use super::diagnostic::Diagnostic;
+use super::exclusions::exclude_pattern;
+use super::model::InputSource;
+use super::node::{Node, NodeValue, brief};
+use super::validator::{NodeFields, Validator};
+use crate::workspace::safe_path::{SafePath, Violation};
+
+/// The most files and folders in one list.
+const MAX_SOURCES: usize = 1_000;
+
+impl Validator<'_> {
+    pub fn sources(&self, node: &Node) -> Result<Vec<InputSource>, Diagnostic> {
+        let items = node.list_of_at_most(MAX_SOURCES, "files and folders")?;
+        Ok(self.each(items, |item| self.source(item)))
+    }
+
+    fn source(&self, node: &Node) -> Result<InputSource, Diagnostic> {
+        let NodeValue::Map(_) = node.value else {
+            let from = self.existing(node)?;
+            return Ok(InputSource {
+                to: own_name(node, &from)?,
+                from,
+                written: node.text()?.to_owned(),
+                exclude: Vec::new(),
+                location: self.location(node),
+            });
+        };
+        let fields = self.fields(node, &["from", "to", "exclude"])?;
+        let named = fields.required("from")?;
+        let from = self.existing(named)?;
+        Ok(InputSource {
+            to: destination(&fields, named, &from)?,
+            exclude: self.exclude(&fields, &from)?,
+            from,
+            written: named.text()?.to_owned(),
+            location: self.location(node),
+        })
+    }
+
+    fn exclude(&self, fields: &NodeFields<'_>, from: &Path) -> Result<Vec<String>, Diagnostic> {
+        match fields.entry("exclude") {
+            Some(entry) if !from.is_dir() => Err(Diagnostic::new(
+                entry.key_span.clone(),
+                "`exclude` needs a folder",
+            )),
+            Some(entry) => Ok(self.each(entry.value.list()?, pattern)),
+            None => Ok(Vec::new()),
+        }
+    }
+}
+
+/// Where a source arrives; `None` is the top of the workspace.
+fn destination(
+    fields: &NodeFields<'_>,
+    named: &Node,
+    from: &Path,
+) -> Result<Option<SafePath>, Diagnostic> {
+    match fields.get("to") {
+        Some(to) if !is_top(to.nonempty_text()?) => safe_path(to, to.text()?).map(Some),
+        // A file cannot be the top itself, so there it keeps its name.
+        Some(_) if from.is_dir() => Ok(None),
+        _ => own_name(named, from),
+    }
+}
+
+/// Where a source arrives without `to`: under its own name, and `.` at the top.
+fn own_name(node: &Node, from: &Path) -> Result<Option<SafePath>, Diagnostic> {
+    if from.is_dir() && is_top(node.text()?) {
+        return Ok(None);
+    }
+    let name = Path::new(node.text()?).file_name();
+    let name = name.and_then(|name| name.to_str()).ok_or_else(|| {
+        node.mistake("this has no name of its own")
+            .with_help("write {from: …, to: …}")
+    })?;
+    safe_path(node, name).map(Some)
+}
+
+fn is_top(text: &str) -> bool {
+    let mut components = Path::new(text).components();
+    !text.is_empty() && components.all(|component| component == Component::CurDir)
+}
+
+fn pattern(node: &Node) -> Result<String, Diagnostic> {
+    let text = node.nonempty_text()?;
+    exclude_pattern(text).map_err(|_| {
+        node.mistake(format!("`{}` is not a pattern", brief(text)))
+            .with_help("as in .gitignore: *.csv, data/, /only/here")
+    })
+}
+
+/// A path below the workspace.
+pub fn safe_path(node: &Node, text: &str) -> Result<SafePath, Diagnostic> {
+    SafePath::parse(text)
+        .map_err(|Violation { what, rule }| node.mistake(format!("\"{what}\": {rule}")))
+}

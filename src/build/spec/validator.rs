@@ -1,0 +1,184 @@
+//! What every part of a spec needs to be validated: the mistakes so far, the fields of a mapping, paths and locations.
+//!
+//! A mistake in a field is recorded and the field gets its default, so that the other fields are validated too. The
+//! result counts only if no mistake was recorded.
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::diagnostic::{Diagnostic, SourceFile, SourceLocation, shown_path};
+use super::node::{Node, NodeEntry, unknown_name};
+
+/// The longest time that a spec can set; adding it to a clock cannot overflow.
+const MAX_SECONDS: f64 = 366.0 * 24.0 * 3600.0;
+
+pub struct Validator<'a> {
+    source: Arc<SourceFile>,
+    folder: PathBuf,
+    pub home: Option<&'a Path>,
+    pub mistakes: RefCell<Vec<Diagnostic>>,
+    pub warnings: RefCell<Vec<String>>,
+}
+
+impl<'a> Validator<'a> {
+    /// A validator for the text of `file`, which is absolute. `home` replaces `~` in `sandbox.read`.
+    pub fn new(source: Arc<SourceFile>, file: &Path, home: Option<&'a Path>) -> Validator<'a> {
+        Validator {
+            source,
+            folder: file.parent().unwrap_or(file).to_owned(),
+            home,
+            mistakes: RefCell::default(),
+            warnings: RefCell::default(),
+        }
+    }
+
+    /// The fields of a mapping; unknown ones are recorded as mistakes.
+    pub fn fields<'n>(
+        &'n self,
+        node: &'n Node,
+        allowed: &[&str],
+    ) -> Result<NodeFields<'n>, Diagnostic> {
+        let entries = node.entries()?;
+        let unknown = entries
+            .iter()
+            .filter(|entry| !allowed.contains(&entry.key.as_str()));
+        let unknown =
+            unknown.map(|entry| unknown_name("field", &entry.key_span, &entry.key, allowed));
+        self.mistakes.borrow_mut().extend(unknown);
+        Ok(NodeFields {
+            span: &node.span,
+            entries,
+            mistakes: &self.mistakes,
+        })
+    }
+
+    /// Reads every item, and records the mistakes of those that cannot be read.
+    pub fn each<'n, N, T>(
+        &self,
+        items: &'n [N],
+        read: impl Fn(&'n N) -> Result<T, Diagnostic>,
+    ) -> Vec<T> {
+        let record = |mistake| self.record(mistake);
+        items
+            .iter()
+            .filter_map(|item| read(item).map_err(record).ok())
+            .collect()
+    }
+
+    pub fn record(&self, mistake: Diagnostic) {
+        self.mistakes.borrow_mut().push(mistake);
+    }
+
+    pub fn mistake_count(&self) -> usize {
+        self.mistakes.borrow().len()
+    }
+
+    pub fn location(&self, node: &Node) -> SourceLocation {
+        SourceLocation::new(self.source.clone(), node.span.clone())
+    }
+
+    /// Warns that an out-of-range number was replaced.
+    pub fn warn_of_clamping(&self, node: &Node, field: &str, kept: u64) {
+        let location = self.location(node).head();
+        self.warnings.borrow_mut().push(format!(
+            "{location}: `{field}` is out of range and clamped to {kept}"
+        ));
+    }
+
+    /// The existing path that a text names, absolute.
+    pub fn existing(&self, node: &Node) -> Result<PathBuf, Diagnostic> {
+        readable(node, self.folder.join(node.nonempty_text()?))
+    }
+
+    /// The existing folder that a text names, absolute.
+    pub fn existing_folder(&self, node: &Node) -> Result<PathBuf, Diagnostic> {
+        match self.existing(node)? {
+            path if path.is_dir() => Ok(path),
+            path => Err(node.mistake(format!("{} is not a folder", shown_path(&path)))),
+        }
+    }
+}
+
+/// The fields of a mapping.
+pub struct NodeFields<'a> {
+    span: &'a Range<usize>,
+    entries: &'a [NodeEntry],
+    mistakes: &'a RefCell<Vec<Diagnostic>>,
+}
+
+impl<'a> NodeFields<'a> {
+    pub fn get(&self, key: &str) -> Option<&'a Node> {
+        self.entry(key).map(|entry| &entry.value)
+    }
+
+    pub fn entry(&self, key: &str) -> Option<&'a NodeEntry> {
+        self.entries.iter().find(|entry| entry.key == key)
+    }
+
+    /// Reads a field; `None` where it is missing or, with a recorded mistake, cannot be read.
+    pub fn read<T>(
+        &self,
+        key: &str,
+        read: impl FnOnce(&'a Node) -> Result<T, Diagnostic>,
+    ) -> Option<T> {
+        self.recorded(read(self.get(key)?))
+    }
+
+    /// Reads a field that must be there; otherwise a mistake is recorded.
+    pub fn require<T>(
+        &self,
+        key: &str,
+        read: impl FnOnce(&'a Node) -> Result<T, Diagnostic>,
+    ) -> Option<T> {
+        self.recorded(self.required(key).and_then(read))
+    }
+
+    /// The value of a field that must be there.
+    pub fn required(&self, key: &str) -> Result<&'a Node, Diagnostic> {
+        let missing = || Diagnostic::new(self.span.clone(), format!("missing field `{key}`"));
+        self.get(key).ok_or_else(missing)
+    }
+
+    fn recorded<T>(&self, result: Result<T, Diagnostic>) -> Option<T> {
+        let record = |mistake| self.mistakes.borrow_mut().push(mistake);
+        result.map_err(record).ok()
+    }
+}
+
+/// The path if it exists.
+pub fn readable(node: &Node, path: PathBuf) -> Result<PathBuf, Diagnostic> {
+    match path.metadata() {
+        Ok(_) => Ok(path),
+        Err(error) => Err(node.mistake(format!("cannot read {}: {error}", shown_path(&path)))),
+    }
+}
+
+/// A number of seconds, integer or not.
+pub fn seconds(node: &Node) -> Result<Duration, Diagnostic> {
+    match node.number()? {
+        number if number <= 0.0 => Err(node.mistake("must be more than 0 seconds")),
+        number if MAX_SECONDS < number => Err(node.mistake("must be at most a year of seconds")),
+        number => Ok(Duration::from_secs_f64(number).max(Duration::from_millis(1))),
+    }
+}
+
+/// An amount of money: finite and not negative.
+pub fn amount(node: &Node) -> Result<f64, Diagnostic> {
+    match node.number()? {
+        number if number < 0.0 => Err(node.mistake("must not be negative")),
+        number => Ok(number),
+    }
+}
+
+/// An integer from 0.
+pub fn count(node: &Node) -> Result<u32, Diagnostic> {
+    node.integer_in(0, u32::MAX.into())
+}
+
+/// An integer from 1.
+pub fn positive(node: &Node) -> Result<u32, Diagnostic> {
+    node.integer_in(1, u32::MAX.into())
+}
