@@ -1,8 +1,8 @@
-//! Which run it is: the hash over what a spec asks for.
+//! The identity of a run: a hash over what its spec asks for.
 //!
-//! It is taken of the parsed values and of the contents that they bring, so comments, the order of keys, YAML against
-//! JSON, defaults that are written out and the place of the root make no difference. How long, how often, at what
-//! price and with which model something is done is not part of it: a run goes on when that changes.
+//! It covers parsed values and the contents of files, so comments, the order of keys, YAML or JSON, defaults that are
+//! written out and the path of the root make no difference. Time limits, retries, prices and the model are not part
+//! of it: a run can be resumed after they change.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use super::inputs::{InputKind, Inputs, WorkspaceInput};
 use super::model::{CheckSpec, GeneratorMode, InputSource, Spec};
 
-/// Returns the hash: every part with its length before it, so that no two different specs spell the same bytes.
+/// Every part is hashed with its length before it, so that no two different specs hash the same bytes.
 pub(super) fn hash(spec: &Spec, inputs: &Inputs) -> String {
     let mut hasher = SpecHasher {
         sha: Sha256::new(),
@@ -41,8 +41,7 @@ pub(super) fn hash(spec: &Spec, inputs: &Inputs) -> String {
     format!("sha256:{}", crate::text::hex(&hasher.sha.finalize()))
 }
 
-/// Returns a path as the spec means it: relative to the spec's folder where it was given so or leads inside, without
-/// dots, without a slash at its end.
+/// A path relative to the spec's folder where it was given so or is inside, without dots and final slash.
 fn normalised(folder: &Path, path: &Path) -> PathBuf {
     let mut parts = PathBuf::new();
     for component in path.strip_prefix(folder).unwrap_or(path).components() {
@@ -65,7 +64,7 @@ struct SpecHasher<'a> {
 }
 
 impl SpecHasher<'_> {
-    /// Adds what is taken in: where it comes from, where it goes, and what it is.
+    /// Adds the entries of one list, and the files that they brought.
     fn sources(&mut self, role: &str, sources: &[InputSource], inputs: &[WorkspaceInput]) {
         for source in sources {
             let from = normalised(self.folder, &source.from);
@@ -86,7 +85,7 @@ impl SpecHasher<'_> {
                 InputKind::Link { target } => {
                     self.record([role, to, "link"], target.as_os_str().as_bytes())
                 }
-                // Of the mode only whether it can be executed: the rest is the user's umask.
+                // Only the executable bits of the mode: the rest depends on the user's umask.
                 InputKind::File { mode, sha256, .. } if mode & 0o111 != 0 => {
                     self.record([role, to, "program"], sha256)
                 }
@@ -110,7 +109,7 @@ impl SpecHasher<'_> {
         self.sources("hidden", &check.files, files);
     }
 
-    /// Adds who generates, in which mode, and with the user's own templates, prompts and environments.
+    /// Adds provider and mode, and the user's own templates, prompts and environments.
     fn generator(&mut self, spec: &Spec, inputs: &Inputs) {
         self.record(["provider"], spec.generator.provider.name().as_bytes());
         self.record(
@@ -145,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_count_normalised() {
+    fn paths_are_normalised() {
         let folder = Path::new("/r/specs");
         let check = |text: &str, expected: &str| {
             assert_eq!(

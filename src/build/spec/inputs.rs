@@ -1,6 +1,6 @@
-//! What a spec brings along: the data types of everything it copies, protects, hides, uses as template or prompt.
+//! The files that a spec brings along: what it copies, protects, hides, uses as template or prompt.
 //!
-//! Protected and hidden contents are held in memory, since they are put back from here and must not depend on files
+//! Protected and hidden contents are kept in memory, since they are restored from here and must not depend on files
 //! that may change; what is only copied is streamed from its source later.
 
 use std::collections::BTreeMap;
@@ -9,35 +9,34 @@ use std::sync::Arc;
 
 use crate::workspace::safe_path::SafePath;
 
-/// Everything of the user's that a run needs besides the spec itself.
+/// Everything of the user's that a run needs beside the spec itself.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Inputs {
-    /// Sorted by place; what is protected too is not here.
+    /// Sorted by path, without what is protected too.
     pub copy: Vec<WorkspaceInput>,
-    /// Sorted by place.
+    /// Sorted by path.
     pub protect: Vec<WorkspaceInput>,
-    /// One list for each check, by index; empty for visible ones.
+    /// One list for each check, by index; empty for visible checks.
     pub hidden: Vec<Vec<WorkspaceInput>>,
     pub template: Option<Vec<TemplateRound>>,
     pub prompts: UserPrompts,
-    /// The user's own environments: what lies in the root's `env/`, for a model that works with tools.
+    /// The root's `env/`, in agent mode.
     pub environments: Vec<WorkspaceInput>,
-    /// The line that says what stayed behind of folders in `copy` and `protect`.
+    /// One line about what was left out of folders in `copy` and `protect`.
     pub left_out: Option<String>,
-    /// What of it the user may not have meant.
+    /// What the user may not have meant.
     pub warnings: Vec<String>,
-    /// `sha256:<hex>` over what the spec asks for and all of the above; the same in every place.
+    /// `sha256:<hex>` over what the spec asks for and all of the above; does not depend on the root's path.
     pub hash: String,
 }
 
-/// Something that goes into the workspace, and where.
+/// A file, folder or link for the workspace, and its path there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkspaceInput {
     pub to: SafePath,
     pub kind: InputKind,
 }
 
-/// What it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InputKind {
     Dir,
@@ -46,22 +45,22 @@ pub enum InputKind {
         /// The permission bits.
         mode: u32,
         sha256: [u8; 32],
-        /// Held for protected and hidden files.
+        /// For protected and hidden files.
         content: Option<Arc<[u8]>>,
     },
-    /// A link that stays inside what it came with.
+    /// A link that stays inside the folder that was copied.
     Link {
         target: PathBuf,
     },
 }
 
-/// One answer of a template: its files, sorted by place.
+/// One answer of a template: its files, sorted by path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TemplateRound {
     pub files: Vec<(SafePath, Vec<u8>)>,
 }
 
-/// The prompts that the user gives; `None` is the built-in one.
+/// The user's own prompts; `None` is the built-in one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UserPrompts {
     pub system: Option<String>,
@@ -70,7 +69,7 @@ pub struct UserPrompts {
 }
 
 impl UserPrompts {
-    /// Returns the prompts that are there, with the names of their files.
+    /// The prompts that are given, with their file names.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let all = [
             ("system.md", &self.system),
@@ -82,5 +81,5 @@ impl UserPrompts {
     }
 }
 
-/// The things of one list by their place; what comes later in the spec wins.
+/// The inputs of one list by their path in the workspace.
 pub(super) type PlacedInputs = BTreeMap<SafePath, InputKind>;

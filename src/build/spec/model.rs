@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::diagnostic::{SourceLocation, quote_yaml};
+use super::diagnostic::SourceLocation;
 use crate::llm::provider::Provider;
 use crate::workspace::safe_path::SafePath;
 
 pub const MAX_RETRIES_CEILING: u32 = 50;
 pub const CHECK_TIMEOUT_CEILING: Duration = Duration::from_secs(600);
 
-/// A validated spec. Paths are absolute; out-of-range numbers are clamped and told in `warnings`.
+/// A validated spec with absolute paths; `warnings` has the numbers that were clamped.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     pub name: String,
@@ -23,67 +23,44 @@ pub struct Spec {
     pub max_retries: u32,
     pub generator: GeneratorSpec,
     pub budget: BudgetSpec,
-    /// Where `budget.usd` stands, for the message of a model whose price is not known.
+    /// Where the spec has `budget.usd`, for the error of a model without a known price.
     pub usd_location: Option<SourceLocation>,
     pub sandbox: SandboxSpec,
     /// Whether the checks run once before the first request.
     pub baseline: bool,
-    /// After how many equal failures in a row a run ends; 0 is never.
+    /// How many equal failures in a row end a run; 0 is never.
     pub stuck_after: u32,
-    /// How many snapshots of workspaces a root keeps.
+    /// How many snapshots of the workspace a root keeps.
     pub kept_snapshots: u32,
-    /// The file it was read from, absolute.
+    /// The file of the spec.
     pub file: PathBuf,
     pub warnings: Vec<String>,
 }
 
-/// Something of the user's that goes into the workspace.
+/// A file or folder of the user's that goes into the workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InputSource {
     pub from: PathBuf,
-    /// The same as the spec has it.
+    /// `from` as the spec has it.
     pub written: String,
-    /// Where it arrives; `None` is the top of the workspace (`.`).
+    /// Where it arrives; `None` is the top of the workspace.
     pub to: Option<SafePath>,
-    /// What of a folder stays behind: lines as in an ignore file, relative to `from`.
+    /// What of a folder is left out: lines as in an ignore file, relative to `from`.
     pub exclude: Vec<String>,
-    /// Where the spec names it.
+    /// Its entry in the spec.
     pub location: SourceLocation,
-}
-
-impl InputSource {
-    /// Returns this entry as the spec can have it, with one pattern more in `exclude`.
-    pub(super) fn without(&self, pattern: &str) -> String {
-        let words: Vec<String> = self
-            .exclude
-            .iter()
-            .map(String::as_str)
-            .chain([pattern])
-            .map(quote_yaml)
-            .collect();
-        let own_name = self.from.file_name().and_then(|name| name.to_str());
-        let to = self.to.as_ref().filter(|to| Some(to.as_str()) != own_name);
-        let to = to.map_or(String::new(), |to| {
-            format!(", to: {}", quote_yaml(to.as_str()))
-        });
-        format!(
-            "{{from: {}{to}, exclude: [{}]}}",
-            quote_yaml(&self.written),
-            words.join(", ")
-        )
-    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct CheckSpec {
     pub name: String,
     pub command: Vec<String>,
-    /// Where the spec names its program.
+    /// Its program in the spec.
     pub location: SourceLocation,
     pub timeout: Duration,
     pub env: BTreeMap<String, String>,
     pub min_tests: Option<u32>,
-    /// How often a failure is run again before it counts.
+    /// How often a failed check is run again before it counts.
     pub rerun: u32,
     pub hidden: bool,
     pub files: Vec<InputSource>,
@@ -91,11 +68,11 @@ pub struct CheckSpec {
     pub writable: Vec<WritableDir>,
 }
 
-/// A folder of the workspace that a check may write though it is protected.
+/// A protected folder of the workspace that a check may write nevertheless.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WritableDir {
     pub path: SafePath,
-    /// Where the spec names it.
+    /// Its entry in the spec.
     pub location: SourceLocation,
 }
 
@@ -113,7 +90,7 @@ pub enum GeneratorProvider {
 }
 
 impl GeneratorProvider {
-    /// Every provider with its name in a spec and on the command line.
+    /// The names in a spec and on the command line.
     pub fn names() -> Vec<(&'static str, GeneratorProvider)> {
         let models = Provider::ALL.map(GeneratorProvider::Model).into_iter();
         models
@@ -129,7 +106,7 @@ impl GeneratorProvider {
         }
     }
 
-    /// Returns the provider of the model, if a model generates.
+    /// The provider of the model, if a model generates.
     pub fn model(self) -> Option<Provider> {
         match self {
             GeneratorProvider::Model(provider) => Some(provider),
@@ -187,7 +164,7 @@ impl Default for GeneratorSpec {
 }
 
 impl GeneratorSpec {
-    /// Returns why the parts do not go together, if they do not; asked again where the command line changes one.
+    /// Why the fields do not go together, if they do not; asked again when the command line changes one.
     pub fn contradiction(&self) -> Option<&'static str> {
         match (self.provider, self.mode, &self.template) {
             (GeneratorProvider::Template, GeneratorMode::Agent, _) => {
@@ -222,7 +199,7 @@ pub struct SandboxSpec {
     pub limits: LimitsSpec,
 }
 
-/// Limits of `sandbox.limits`, in bytes and counts; `None` is the default.
+/// `sandbox.limits` in bytes and counts; `None` is the default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LimitsSpec {
     pub processes: Option<u64>,

@@ -1,6 +1,6 @@
 //! The user's own prompts: `system.md`, `generate.md`, `patch.md` in the folder of `generator.prompts`.
 //!
-//! Read and checked once, before anything runs; filling in the variables is left to the generators.
+//! They are read and checked once, before anything runs; the generators replace the variables.
 
 use std::io;
 use std::path::Path;
@@ -11,11 +11,11 @@ use super::node::brief;
 use super::text_file::{decode, load};
 use crate::error::Error;
 
-/// What may stand between `{{` and `}}` in a prompt.
+/// The names that a prompt may have between `{{` and `}}`.
 pub const VARIABLES: [&str; 6] = ["spec", "files", "report", "format", "checks", "tools"];
 
-/// Reads the prompts of a folder; an unknown variable is refused at its place.
-pub(super) fn read(folder: &Path) -> Result<UserPrompts, Error> {
+/// Reads the prompts of a folder; an unknown variable is an error.
+pub fn read_prompts(folder: &Path) -> Result<UserPrompts, Error> {
     let prompt = |name: &str| read_one(&folder.join(name));
     Ok(UserPrompts {
         system: prompt("system.md")?,
@@ -44,7 +44,7 @@ fn read_one(path: &Path) -> Result<Option<String>, Error> {
     }
 }
 
-/// Returns the first `{{ word }}` that is no variable; braces around anything but one word are text.
+/// The first `{{ word }}` that is not a variable; braces around anything but one word are text.
 fn unknown_variable(text: &str) -> Option<Diagnostic> {
     let is_word = |word: &str| {
         !word.is_empty()
@@ -57,11 +57,11 @@ fn unknown_variable(text: &str) -> Option<Diagnostic> {
         let end = rest.find(['}', '{', '\n']).unwrap_or(0);
         let word = rest[..end].trim();
         if is_word(word) && rest[end..].starts_with("}}") && !VARIABLES.contains(&word) {
-            let refusal = Diagnostic::new(
+            let mistake = Diagnostic::new(
                 at..at + 2 + end + 2,
                 format!("unknown variable `{}`", brief(word)),
             );
-            return Some(refusal.with_help(format!("allowed: {}", VARIABLES.join(", "))));
+            return Some(mistake.with_help(format!("allowed: {}", VARIABLES.join(", "))));
         }
     }
     None

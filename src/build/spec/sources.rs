@@ -3,7 +3,7 @@
 use std::path::{Component, Path};
 
 use super::diagnostic::Diagnostic;
-use super::exclusions::exclude_pattern;
+use super::ignore_rules::exclude_pattern;
 use super::model::InputSource;
 use super::node::{Node, NodeValue, brief};
 use super::validator::{NodeFields, Validator};

@@ -9,16 +9,16 @@ use super::diagnostic::{Diagnostic, SourceFile};
 use crate::error::Error;
 use crate::regular_file::open_regular_file;
 
-/// The largest spec, in bytes.
-pub const MAX_SPEC_BYTES: u64 = 1 << 20;
+/// The largest spec, prompt or ignore file, in bytes.
+const MAX_BYTES: u64 = 1 << 20;
 
-/// Reads a file of at most `MAX_SPEC_BYTES`.
+/// Reads a regular file of at most 1 MiB.
 pub fn load(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_regular_file(path, OFlags::empty())?
-        .take(MAX_SPEC_BYTES + 1)
+        .take(MAX_BYTES + 1)
         .read_to_end(&mut bytes)?;
-    if MAX_SPEC_BYTES < bytes.len() as u64 {
+    if MAX_BYTES < bytes.len() as u64 {
         return Err(io::Error::other("it is larger than 1 MiB"));
     }
     Ok(bytes)

@@ -261,7 +261,7 @@ fn templates_are_read_round_by_round() {
     assert!(
         folder
             .refusal(TEMPLATE)
-            .contains("a template holds no links")
+            .contains("a template cannot hold links")
     );
 }
 
