@@ -29,7 +29,17 @@ const SHELL_OPERATORS: &str = "&|;<>";
 const SHELL_HELP: &str = "a list of words, not a shell line; for a shell: `[sh, -c, \"…\"]`";
 
 impl Validator<'_> {
-    pub fn checks(&self, node: &Node) -> Result<Vec<CheckSpec>, Diagnostic> {
+    /// The checks of a spec; without the field, pytest is the one check.
+    pub fn checks_or_default(&self, spec: &NodeFields<'_>, tree: &Node) -> Vec<CheckSpec> {
+        match spec.get("checks") {
+            Some(_) => spec
+                .read("checks", |node| self.checks(node))
+                .unwrap_or_default(),
+            None => vec![self.default_check(tree)],
+        }
+    }
+
+    fn checks(&self, node: &Node) -> Result<Vec<CheckSpec>, Diagnostic> {
         let items = node.list_of_at_most(MAX_CHECKS, "checks")?;
         if items.is_empty() {
             return Err(node
@@ -40,12 +50,11 @@ impl Validator<'_> {
         Ok(self.each(&numbered, |(number, item)| self.check(*number, item)))
     }
 
-    /// The check of a spec that names none.
-    pub fn default_check(&self, spec: &Node) -> CheckSpec {
+    fn default_check(&self, tree: &Node) -> CheckSpec {
         CheckSpec {
             name: "pytest".to_owned(),
             command: ["python3", "-m", "pytest"].map(str::to_owned).to_vec(),
-            location: self.location(spec),
+            location: self.location(tree),
             timeout: DEFAULT_TIMEOUT,
             env: BTreeMap::new(),
             min_tests: None,
@@ -73,7 +82,8 @@ impl Validator<'_> {
                 .read("timeout", |node| self.timeout(node))
                 .unwrap_or(DEFAULT_TIMEOUT),
             env: fields
-                .read("env", |node| self.env(node))
+                .read("env", Node::entries)
+                .map(|entries| BTreeMap::from_iter(self.each(entries, variable)))
                 .unwrap_or_default(),
             min_tests: fields.read("min_tests", count),
             rerun: fields
@@ -126,10 +136,6 @@ impl Validator<'_> {
             self.warn_of_clamping(node, "timeout", ceiling.as_secs());
         }
         Ok(ceiling)
-    }
-
-    fn env(&self, node: &Node) -> Result<BTreeMap<String, String>, Diagnostic> {
-        Ok(BTreeMap::from_iter(self.each(node.entries()?, variable)))
     }
 
     fn writable(&self, node: &Node) -> Result<Vec<WritableDir>, Diagnostic> {

@@ -65,12 +65,7 @@ pub fn validate(
 impl Validator<'_> {
     /// The spec without `file` and `warnings`.
     fn spec(&self, tree: &Node, markdown: Option<MarkdownBody>) -> Result<Spec, Diagnostic> {
-        if tree.value == NodeValue::Null {
-            return Err(tree
-                .mistake("the spec is empty")
-                .with_help("`name` and `description` are required"));
-        }
-        let fields = self.fields(tree, &FIELDS)?;
+        let fields = self.top_fields(tree)?;
         let (name, description) = self.title(&fields, markdown);
         let workspace = fields.read("workspace", |node| self.workspace(node));
         let (copy, protect) = workspace.unwrap_or_default();
@@ -81,12 +76,7 @@ impl Validator<'_> {
             description,
             copy,
             protect,
-            checks: match fields.get("checks") {
-                Some(_) => fields
-                    .read("checks", |node| self.checks(node))
-                    .unwrap_or_default(),
-                None => vec![self.default_check(tree)],
-            },
+            checks: self.checks_or_default(&fields, tree),
             on_timeout: fields
                 .read("on_timeout", |node| node.choice("word", &ON_TIMEOUT))
                 .unwrap_or(OnTimeout::Fail),
@@ -111,6 +101,15 @@ impl Validator<'_> {
             file: PathBuf::new(),
             warnings: Vec::new(),
         })
+    }
+
+    fn top_fields<'n>(&'n self, tree: &'n Node) -> Result<NodeFields<'n>, Diagnostic> {
+        match tree.value {
+            NodeValue::Null => Err(tree
+                .mistake("the spec is empty")
+                .with_help("`name` and `description` are required")),
+            _ => self.fields(tree, &FIELDS),
+        }
     }
 
     fn title(&self, fields: &NodeFields<'_>, markdown: Option<MarkdownBody>) -> (String, String) {
