@@ -1,4 +1,4 @@
-//! What the hash of a spec covers, and what may change while a run is under way.
+//! What the hash of a spec covers, and what may change during a run.
 
 use super::Folder;
 use crate::build::spec::collect_inputs;
@@ -9,7 +9,7 @@ const SPEC: &str = "name: calc\ndescription: Write it.\nworkspace:\n  copy: [../
                     - {command: ['true'], hidden: true, files: [../empty]}\n\
                     generator: {prompts: ../prompts}\nsandbox: {read: [/usr, ../tests]}\n";
 
-/// Returns the hash of a spec in `specs/` of the folder.
+/// The hash of a spec in the folder.
 fn hash_in(folder: &Folder, name: &str, text: &str) -> String {
     folder.put(name, text);
     let spec = folder
@@ -24,14 +24,14 @@ fn hash(text: &str) -> String {
     hash_in(&Folder::new(), "specs/spec.yaml", text)
 }
 
-/// Returns the spec with one text replaced; the text is there.
+/// The spec with one part replaced.
 fn with(from: &str, to: &str) -> String {
     assert!(SPEC.contains(from), "{from}");
     SPEC.replacen(from, to, 1)
 }
 
 #[test]
-fn what_is_asked_for_makes_another_run() {
+fn a_change_of_what_is_asked_for_changes_the_hash() {
     let first = hash(SPEC);
     let changes = [
         with("name: calc", "name: other"),
@@ -73,7 +73,7 @@ fn what_is_asked_for_makes_another_run() {
 }
 
 #[test]
-fn what_may_change_at_any_time_makes_no_difference() {
+fn limits_and_models_do_not_change_the_hash() {
     let first = hash(SPEC);
     let more = |fields: &str| format!("{SPEC}{fields}\n");
     let generator = |fields: &str| with("{prompts", &format!("{{{fields}, prompts"));
@@ -104,7 +104,7 @@ fn what_may_change_at_any_time_makes_no_difference() {
 }
 
 #[test]
-fn the_hash_is_taken_of_the_meaning() {
+fn formats_and_defaults_do_not_change_the_hash() {
     let first = hash(SPEC);
     let json = r#"{"sandbox": {"read": ["../tests/", "/usr/", "/usr"], "network": false}, "max_retries": 5,
         "generator": {"prompts": "./../prompts/", "provider": "anthropic", "mode": "files", "max_tokens": 16000},
@@ -141,6 +141,6 @@ fn the_hash_is_taken_of_the_meaning() {
     assert_eq!(
         hash_in(&Folder::new(), "specs/spec.md", markdown),
         hash(default),
-        "Markdown says the same"
+        "Markdown"
     );
 }

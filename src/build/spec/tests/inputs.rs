@@ -1,4 +1,4 @@
-//! What a spec brings along: what is taken, what is left out, what is refused, and what the hash covers.
+//! The inputs of a spec: what is taken, left out and refused, and what the hash covers.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -31,7 +31,7 @@ impl Folder {
     }
 }
 
-fn places(inputs: &[WorkspaceInput]) -> Vec<String> {
+fn paths(inputs: &[WorkspaceInput]) -> Vec<String> {
     let mark = |kind: &InputKind| match kind {
         InputKind::Dir => "/".to_owned(),
         InputKind::File { .. } => String::new(),
@@ -44,7 +44,7 @@ fn places(inputs: &[WorkspaceInput]) -> Vec<String> {
 }
 
 #[test]
-fn trees_arrive_with_folders_files_and_inner_links() {
+fn folders_files_and_inner_links_are_taken() {
     let folder = Folder::new();
     folder.put("tests/.git/config", "");
     symlink("../t.py", folder.path().join("tests/deep/up")).unwrap();
@@ -61,7 +61,7 @@ fn trees_arrive_with_folders_files_and_inner_links() {
         "tests/deep/up -> ../t.py",
         "tests/t.py",
     ];
-    assert_eq!(places(&inputs.copy), expected);
+    assert_eq!(paths(&inputs.copy), expected);
     assert!(inputs.copy.iter().all(|input| !matches!(
         input.kind,
         InputKind::File {
@@ -70,7 +70,7 @@ fn trees_arrive_with_folders_files_and_inner_links() {
         }
     )));
     assert_eq!(
-        places(
+        paths(
             &folder
                 .collect("workspace: {copy: [{from: ../empty, to: .}]}")
                 .unwrap()
@@ -81,7 +81,7 @@ fn trees_arrive_with_folders_files_and_inner_links() {
 }
 
 #[test]
-fn protected_and_hidden_contents_are_held() {
+fn protected_and_hidden_contents_are_kept_in_memory() {
     let folder = Folder::new();
     let inputs = folder
         .collect(
@@ -89,13 +89,13 @@ fn protected_and_hidden_contents_are_held() {
              {command: [y], hidden: true, files: [../one.txt]}",
         )
         .unwrap();
-    assert_eq!(places(&inputs.protect), ["t.py", "tests/t.py"]);
+    assert_eq!(paths(&inputs.protect), ["t.py", "tests/t.py"]);
     assert_eq!(
-        places(&inputs.copy),
+        paths(&inputs.copy),
         ["tests/", "tests/deep/", "tests/deep/u.py"]
     );
     assert_eq!(
-        (inputs.hidden[0].len(), places(&inputs.hidden[1])),
+        (inputs.hidden[0].len(), paths(&inputs.hidden[1])),
         (0, vec!["one.txt".to_owned()])
     );
     let InputKind::File {
@@ -103,13 +103,13 @@ fn protected_and_hidden_contents_are_held() {
         ..
     } = &inputs.protect[0].kind
     else {
-        panic!("not held")
+        panic!("not kept")
     };
     assert_eq!(content.as_ref(), b"assert True\n");
 }
 
 #[test]
-fn what_the_run_keeps_is_never_taken() {
+fn files_of_the_run_are_never_taken() {
     let folder = Folder::new();
     for name in [
         "workspace/a",
@@ -124,17 +124,17 @@ fn what_the_run_keeps_is_never_taken() {
     let inputs = folder
         .collect("workspace: {copy: [{from: .., to: all}]}")
         .unwrap();
-    let places = places(&inputs.copy);
+    let paths = paths(&inputs.copy);
     assert!(
-        places.contains(&"all/sub/workspace/c".to_owned())
-            && !places.contains(&"all/specs/spec.yaml".to_owned())
+        paths.contains(&"all/sub/workspace/c".to_owned())
+            && !paths.contains(&"all/specs/spec.yaml".to_owned())
     );
-    let own = |place: &String| {
+    let own = |path: &String| {
         ["all/workspace", "all/logs", "all/state.json", "all/.orch"]
             .iter()
-            .any(|own| place.starts_with(own))
+            .any(|own| path.starts_with(own))
     };
-    assert!(!places.iter().any(own), "{places:?}");
+    assert!(!paths.iter().any(own), "{paths:?}");
     folder.put(".orchestrator-copies-1/0", "x");
     for own in [
         "../workspace",
@@ -153,7 +153,7 @@ fn what_the_run_keeps_is_never_taken() {
 }
 
 #[test]
-fn what_cannot_be_taken_is_refused() {
+fn outer_links_special_files_and_odd_names_are_refused() {
     let link = |name: &str, target: &str| {
         let folder = Folder::new();
         symlink("..", folder.path().join("tests/deep/top")).unwrap();
@@ -208,7 +208,7 @@ fn what_cannot_be_taken_is_refused() {
 }
 
 #[test]
-fn a_file_and_a_folder_cannot_share_a_place() {
+fn a_file_and_a_folder_cannot_share_a_path() {
     for rest in [
         "workspace: {copy: [{from: ../one.txt, to: tests}, ../tests]}",
         "workspace: {copy: [../tests], protect: [{from: ../one.txt, to: tests/deep}]}",
@@ -266,7 +266,7 @@ fn templates_are_read_round_by_round() {
 }
 
 #[test]
-fn prompts_are_read_and_their_variables_known() {
+fn prompts_are_read_and_unknown_variables_refused() {
     let folder = Folder::new().write(
         "prompts/patch.md",
         "{{ report }} {{}} {{a b}} {{\"x\"}} {{spec} {{{files}}} {\n{{",
@@ -354,12 +354,12 @@ fn the_hash_covers_everything_given_and_nothing_else() {
     assert_eq!(
         Folder::new().collect(EVERYTHING).unwrap().hash,
         first,
-        "another place, the same hash"
+        "another root, the same hash"
     );
 }
 
 #[test]
-fn a_signal_ends_the_walk() {
+fn cancelling_ends_the_walk() {
     let folder = Folder::new();
     folder.collect("workspace: {copy: [../tests]}").unwrap();
     let cancel = CancelToken::never().unwrap();

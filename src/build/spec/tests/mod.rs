@@ -1,4 +1,4 @@
-//! Tests of the whole room: specs as files in a folder, read and collected.
+//! Specs as files in a folder, read and collected.
 
 mod identity;
 mod inputs;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use super::Spec;
 use crate::error::Error;
 
-/// A folder with a spec in it, and what the spec may name.
+/// A folder for specs, with files that they may name.
 struct Folder(TempDir);
 
 impl Folder {
@@ -47,7 +47,7 @@ impl Folder {
         super::read_spec(&self.path().join(name), Some(self.path()))
     }
 
-    /// The message of a refusal, with the folder's own path left out.
+    /// The error of a spec that is refused, without the folder's own path.
     fn message(&self, name: &str) -> String {
         let error = self.read(name).expect_err("the spec was accepted");
         assert_eq!(error.exit_code(), 65);

@@ -1,4 +1,4 @@
-//! Specs that are read and specs that are refused, each with the place that the message names.
+//! Specs that are read and specs that are refused, each with the position in the message.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -21,14 +21,14 @@ fn accept(text: &str) -> Spec {
         .unwrap_or_else(|error| panic!("{text}\n{error}"))
 }
 
-/// Expects a message with the place and the words.
-fn refuse(name: &str, text: impl AsRef<[u8]>, place: &str, words: &str) {
+/// Expects a message with this position and this part.
+fn refuse(name: &str, text: impl AsRef<[u8]>, position: &str, part: &str) {
     let shown = String::from_utf8_lossy(text.as_ref()).into_owned();
     let message = Folder::new().write(name, text).message(name);
-    let place = format!("{name}:{place}: ");
+    let head = format!("{name}:{position}: ");
     assert!(
-        message.lines().any(|line| line.starts_with(&place)) && message.contains(words),
-        "{shown}\n{message}\nexpected {place}…{words}"
+        message.lines().any(|line| line.starts_with(&head)) && message.contains(part),
+        "{shown}\n{message}\nexpected {head}…{part}"
     );
     assert!(
         message.lines().any(|line| line.trim_end().ends_with('^')),
@@ -36,16 +36,28 @@ fn refuse(name: &str, text: impl AsRef<[u8]>, place: &str, words: &str) {
     );
 }
 
-fn refuse_yaml(text: &str, place: &str, words: &str) {
-    refuse("spec.yaml", text, place, words);
+fn refuse_yaml(text: &str, position: &str, part: &str) {
+    refuse("spec.yaml", text, position, part);
 }
 
-fn below(head: &str, rest: &str, place: &str, words: &str) {
-    refuse_yaml(&format!("{head}{rest}\n"), place, words);
+/// Refuses each line of a table: the position, what follows `head` (with `\n`, `\r` and `\t`), a part of the message.
+fn refuse_all(head: &str, table: &str) {
+    for line in table.trim().lines() {
+        let [position, rest, part] = line.split(" | ").collect::<Vec<_>>()[..] else {
+            panic!("not three cells: {line}");
+        };
+        let rest = rest.trim_end().replace("\\n", "\n");
+        let rest = rest.replace("\\r", "\r").replace("\\t", "\t");
+        refuse_yaml(&format!("{head}{rest}\n"), position.trim(), part);
+    }
+}
+
+fn refuse_below(head: &str, rest: &str, position: &str) {
+    refuse_yaml(&format!("{head}{rest}\n"), position, "");
 }
 
 #[test]
-fn what_nobody_says_is_the_default() {
+fn missing_fields_have_defaults() {
     let spec = accept(HEAD);
     assert_eq!(
         (spec.name.as_str(), spec.description.as_str()),
@@ -81,7 +93,7 @@ fn what_nobody_says_is_the_default() {
 }
 
 #[test]
-fn fields_of_attempts_are_read_and_judged() {
+fn baseline_stuck_after_and_snapshots_are_validated() {
     let spec = accept(&format!(
         "{HEAD}baseline: false\nstuck_after: 0\nsnapshots: {{keep: 3}}\n"
     ));
@@ -93,17 +105,22 @@ fn fields_of_attempts_are_read_and_judged() {
         accept(&format!("{HEAD}snapshots: {{}}\n")).kept_snapshots,
         200
     );
-    below(HEAD, "baseline: 1", "3:11", "true or false");
-    below(HEAD, "baseline: 'no'", "3:11", "true or false");
-    below(HEAD, "stuck_after: -1", "3:14", "at least 0");
-    below(HEAD, "stuck_after: 1.5", "3:14", "whole number");
-    below(HEAD, "snapshots: 3", "3:12", "mapping");
-    below(HEAD, "snapshots: {keep: many}", "3:19", "whole number");
-    below(HEAD, "snapshots: {kept: 3}", "3:13", "unknown field");
+    refuse_all(
+        HEAD,
+        r#"
+        3:11 | baseline: 1             | true or false
+        3:11 | baseline: 'no'          | true or false
+        3:14 | stuck_after: -1         | at least 0
+        3:14 | stuck_after: 1.5        | whole number
+        3:12 | snapshots: 3            | mapping
+        3:19 | snapshots: {keep: many} | whole number
+        3:13 | snapshots: {kept: 3}    | unknown field
+        "#,
+    );
 }
 
 #[test]
-fn every_field_arrives() {
+fn every_field_is_read() {
     let spec = accept(
         "# comment\nname: 'calc'\ndescription: |\n  Do:\n\n    this\nworkspace:\n  copy: [., one.txt, {from: one.txt, to: a/b}, {from: \
          tests, to: .}]\n  protect: [tests/, ./tests/deep]\nchecks:\n- {name: unit, command: [make, \"\"], timeout: 1.5, \
@@ -164,7 +181,7 @@ fn every_field_arrives() {
 }
 
 #[test]
-fn formats_are_told_by_the_ending() {
+fn the_extension_decides_the_format() {
     let folder = Folder::new()
         .write("a.json", "{\"name\": \"\\ud83d\\ude00\", \"description\": \"b\\n\", \"checks\": [{\"command\": [\"x\"]}], \"budget\": {}}")
         .write("b.YML", "\u{feff}name: 'n'\r\ndescription: d\r\n")
@@ -229,181 +246,64 @@ fn two_numbers_are_clamped_with_a_warning() {
 }
 
 #[test]
-fn shapes_are_refused_at_their_place() {
-    below(HEAD, "colour: red", "3:1", "unknown field `colour`");
-    below(HEAD, "chekcs: red", "3:1", "did you mean `checks`?");
-    below(
+fn wrong_shapes_are_refused_with_their_position() {
+    refuse_all(
+        HEAD,
+        r#"
+        3:1  | colour: red                                 | unknown field `colour`
+        3:1  | chekcs: red                                 | did you mean `checks`?
+        3:1  | name: b                                     | duplicate mapping key: name
+        3:20 | budget: {usd: 1.0, euro: 1.0}               | unknown field `euro`
+        5:28 | workspace:\n  copy:\n    - {from: tests, to: b, mode: c} | unknown field `mode`
+        3:11 | sandbox: {enabled: false}                   | unknown field
+        3:9  | checks: make test                           | expected a list
+        3:7  | checks:\n                                   | expected a list, found nothing
+        3:9  | checks: []                                  | at least one check
+        3:10 | checks: [{name: a}]                         | missing field `command`
+        4:14 | checks:\n  - command: make test             | not a shell line
+        3:20 | checks: [{command: []}]                     | must not be empty
+        3:21 | checks: [{command: ['']}]                   | must not be empty
+        3:24 | checks: [{command: [a, 5]}]                 | `checks[0].command[1]`: expected text, found 5
+        7:7  | checks:\n  - command: [a]\n  - command:\n    - b\n    - 5 | `checks[1].command[1]`: expected
+        3:26 | checks: [{command: [a]}, b]                 | `checks[1]`: expected a mapping of fields
+        5:14 | workspace:\n  copy:\n    - {from: 7, to: b} | `workspace.copy[0].from`: expected text
+        3:31 | sandbox: {limits: {processes: x}}           | `sandbox.limits.processes`:
+        3:26 | sandbox: {network: true, enabled: false}    | `sandbox`: unknown field `enabled`
+        3:24 | checks: [{command: [a, 5]}]                 | quotes make it text
+        3:31 | checks: [{command: [a], env: {'': b}}]      | variable's name
+        3:31 | checks: [{command: [a], env: {A=B: b}}]     | variable's name
+        3:34 | checks: [{command: [a], env: {A: 1}}]       | expected text, found 1
+        3:37 | checks: [{command: [a], env: {A: a, A: b}}] | duplicate
+        3:20 | workspace: {copy: [nowhere]}                | cannot read nowhere
+        3:20 | workspace: {copy: [{to: b}]}                | missing field `from`
+        3:20 | workspace: {copy: ['']}                     | must not be empty
+        3:38 | workspace: {copy: [{from: tests, to: ''}]}  | must not be empty
+        3:20 | workspace: {copy: [..]}                     | no name of its own
+        3:13 | on_timeout: retry                           | allowed: fail, patch
+        3:9  | budget: []                                  | expected a mapping
+        "#,
+    );
+    refuse_all(
         CHECK,
-        "    shell: true",
-        "5:5",
-        "allowed: name, command, timeout",
+        r#"
+        5:5  |     shell: true                    | allowed: name, command, timeout
+        5:13 |     hidden: yes                    | expected true or false, found the text "yes"
+        5:5  |     files: [tests]                 | `files` needs `hidden: true`
+        6:12 |     hidden: true\n    files: tests | expected a list
+        "#,
     );
-    below(HEAD, "name: b", "3:1", "duplicate mapping key: name");
-    below(
-        HEAD,
-        "budget: {usd: 1.0, euro: 1.0}",
-        "3:20",
-        "unknown field `euro`",
+    refuse_all(
+        "",
+        r#"
+        1:1  | name: x\nchecks: []          | missing field `description`
+        1:7  | name: [a]\ndescription: x    | expected text, found a list
+        1:7  | name: 5\ndescription: x      | quotes make it text
+        1:7  | name: ~\ndescription: x      | expected text, found nothing
+        1:7  | name: ' '\ndescription: x    | must not be empty
+        2:14 | name: x\ndescription: ''     | must not be empty
+        1:7  | name: "a\0b"\ndescription: x | NUL
+        "#,
     );
-    below(
-        HEAD,
-        "workspace:\n  copy:\n    - {from: tests, to: b, mode: c}",
-        "5:28",
-        "unknown field `mode`",
-    );
-    below(HEAD, "sandbox: {enabled: false}", "3:11", "unknown field");
-    refuse_yaml(
-        "name: x\nchecks: []\n",
-        "1:1",
-        "missing field `description`",
-    );
-    refuse_yaml(
-        "name: [a]\ndescription: x\n",
-        "1:7",
-        "expected text, found a list",
-    );
-    refuse_yaml("name: 5\ndescription: x\n", "1:7", "quotes make it text");
-    refuse_yaml(
-        "name: ~\ndescription: x\n",
-        "1:7",
-        "expected text, found nothing",
-    );
-    refuse_yaml("name: ' '\ndescription: x\n", "1:7", "must not be empty");
-    refuse_yaml("name: x\ndescription: ''\n", "2:14", "must not be empty");
-    refuse_yaml("name: \"a\\0b\"\ndescription: x\n", "1:7", "NUL");
-    below(HEAD, "checks: make test", "3:9", "expected a list");
-    below(HEAD, "checks:\n", "3:7", "expected a list, found nothing");
-    below(HEAD, "checks: []", "3:9", "at least one check");
-    below(
-        HEAD,
-        "checks: [{name: a}]",
-        "3:10",
-        "missing field `command`",
-    );
-    below(
-        HEAD,
-        "checks:\n  - command: make test",
-        "4:14",
-        "not a shell line",
-    );
-    below(HEAD, "checks: [{command: []}]", "3:20", "must not be empty");
-    below(
-        HEAD,
-        "checks: [{command: ['']}]",
-        "3:21",
-        "must not be empty",
-    );
-    below(
-        HEAD,
-        "checks: [{command: [a, 5]}]",
-        "3:24",
-        "`checks[0].command[1]`: expected text, found 5",
-    );
-    below(
-        HEAD,
-        "checks:\n  - command: [a]\n  - command:\n    - b\n    - 5",
-        "7:7",
-        "`checks[1].command[1]`: expected",
-    );
-    below(
-        HEAD,
-        "checks: [{command: [a]}, b]",
-        "3:26",
-        "`checks[1]`: expected a mapping of fields",
-    );
-    below(
-        HEAD,
-        "workspace:\n  copy:\n    - {from: 7, to: b}",
-        "5:14",
-        "`workspace.copy[0].from`: expected text",
-    );
-    below(
-        HEAD,
-        "sandbox: {limits: {processes: x}}",
-        "3:31",
-        "`sandbox.limits.processes`: ",
-    );
-    below(
-        HEAD,
-        "sandbox: {network: true, enabled: false}",
-        "3:26",
-        "`sandbox`: unknown field `enabled`",
-    );
-    below(
-        HEAD,
-        "checks: [{command: [a, 5]}]",
-        "3:24",
-        "quotes make it text",
-    );
-    below(
-        HEAD,
-        "checks: [{command: [a], env: {'': b}}]",
-        "3:31",
-        "variable's name",
-    );
-    below(
-        HEAD,
-        "checks: [{command: [a], env: {A=B: b}}]",
-        "3:31",
-        "variable's name",
-    );
-    below(
-        HEAD,
-        "checks: [{command: [a], env: {A: 1}}]",
-        "3:34",
-        "expected text, found 1",
-    );
-    below(
-        HEAD,
-        "checks: [{command: [a], env: {A: a, A: b}}]",
-        "3:37",
-        "duplicate",
-    );
-    below(
-        CHECK,
-        "    hidden: yes",
-        "5:13",
-        "expected true or false, found the text \"yes\"",
-    );
-    below(
-        CHECK,
-        "    files: [tests]",
-        "5:5",
-        "`files` needs `hidden: true`",
-    );
-    below(
-        CHECK,
-        "    hidden: true\n    files: tests",
-        "6:12",
-        "expected a list",
-    );
-    below(
-        HEAD,
-        "workspace: {copy: [nowhere]}",
-        "3:20",
-        "cannot read nowhere",
-    );
-    below(
-        HEAD,
-        "workspace: {copy: [{to: b}]}",
-        "3:20",
-        "missing field `from`",
-    );
-    below(HEAD, "workspace: {copy: ['']}", "3:20", "must not be empty");
-    below(
-        HEAD,
-        "workspace: {copy: [{from: tests, to: ''}]}",
-        "3:38",
-        "must not be empty",
-    );
-    below(
-        HEAD,
-        "workspace: {copy: [..]}",
-        "3:20",
-        "no name of its own",
-    );
-    below(HEAD, "on_timeout: retry", "3:13", "allowed: fail, patch");
-    below(HEAD, "budget: []", "3:9", "expected a mapping");
 }
 
 #[test]
@@ -451,83 +351,46 @@ fn all_mistakes_are_reported_in_the_order_of_the_text() {
 }
 
 #[test]
-fn values_are_refused_at_their_place() {
+fn wrong_values_are_refused_with_their_position() {
     for value in ["\"5\"", "5.0", "true", "five", "[5]", "1e309", ".inf"] {
-        below(HEAD, &format!("max_retries: {value}"), "3:14", "");
+        refuse_below(HEAD, &format!("max_retries: {value}"), "3:14");
     }
     for value in ["-3", "0", "0.0", "-0.0", "soon", "'5'", ".nan"] {
-        below(CHECK, &format!("    timeout: {value}"), "5:14", "");
+        refuse_below(CHECK, &format!("    timeout: {value}"), "5:14");
     }
     for value in ["-1", "1.0", "4294967296", "many"] {
-        below(CHECK, &format!("    min_tests: {value}"), "5:16", "");
+        refuse_below(CHECK, &format!("    min_tests: {value}"), "5:16");
     }
-    for (field, column, words) in [
-        ("provider: oracle", 13, "unknown provider `oracle`"),
-        ("mode: telepathy", 9, "unknown mode"),
-        ("max_tokens: 0", 15, "at least 1"),
-        ("max_tokens: lots", 15, "whole number"),
-        ("max_turns: 0", 14, "at least 1"),
-        ("context: 0", 12, "at least 1"),
-        ("temperature: 2.5", 16, "between 0 and 2"),
-        ("temperature: -1", 16, "between 0 and 2"),
-        ("temperature: hot", 16, "a number"),
-        ("format_retries: 4", 19, "at most 3"),
-        ("format_retries: -1", 19, "at least 0"),
-        ("idle_timeout: 0", 17, "more than 0"),
-        ("idle_timeout: 1e30", 17, "at most a year"),
-        ("phase_timeout: -1", 18, "more than 0"),
-        ("price: {input: -1, output: 1}", 18, "negative"),
-        ("price: {input: 1}", 10, "missing field `output`"),
-        ("base_url: localhost", 13, "http://"),
-        ("base_url: 'http://a b'", 13, "http://"),
-        ("model: ''", 10, "empty"),
-        ("effort: 3", 11, "expected text"),
-        ("template: nowhere", 13, "cannot read nowhere"),
-        ("template: one.txt", 13, "not a folder"),
-        ("template: empty", 13, "has no folder 0/"),
-        ("prompts: one.txt", 12, "not a folder"),
-        ("provider: template", 13, "needs `generator.template`"),
-        (
-            "provider: template\n  template: template\n  mode: agent",
-            13,
-            "no `mode: agent`",
-        ),
-    ] {
-        below(
-            GENERATOR,
-            &format!("  {field}"),
-            &format!("4:{column}"),
-            words,
-        );
-    }
-    below(HEAD, "budget: {usd: -1}", "3:15", "negative");
-    below(HEAD, "budget: {tokens: -1}", "3:18", "at least 0");
-    below(HEAD, "budget: {tokens: 1.5}", "3:18", "whole number");
-    below(HEAD, "sandbox: {network: perhaps}", "3:20", "true or false");
-    below(HEAD, "sandbox: {read: /opt}", "3:17", "a list");
-    below(
-        HEAD,
-        "sandbox: {read: [/nowhere/x]}",
-        "3:18",
-        "cannot read /nowhere/x",
-    );
-    below(
-        HEAD,
-        "sandbox: {read: [~/nowhere]}",
-        "3:18",
-        "cannot read nowhere",
-    );
-    below(
-        HEAD,
-        "sandbox: {devices: [/etc/passwd]}",
-        "3:21",
-        "below /dev",
-    );
-    below(
-        HEAD,
-        "sandbox: {devices: [/dev/../etc]}",
-        "3:21",
-        "below /dev",
+    refuse_all(
+        GENERATOR,
+        r#"
+        4:13 |   provider: oracle              | unknown provider `oracle`
+        4:9 |   mode: telepathy               | unknown mode
+        4:15 |   max_tokens: 0                 | at least 1
+        4:15 |   max_tokens: lots              | whole number
+        4:14 |   max_turns: 0                  | at least 1
+        4:12 |   context: 0                    | at least 1
+        4:16 |   temperature: 2.5              | between 0 and 2
+        4:16 |   temperature: -1               | between 0 and 2
+        4:16 |   temperature: hot              | a number
+        4:19 |   format_retries: 4             | at most 3
+        4:19 |   format_retries: -1            | at least 0
+        4:17 |   idle_timeout: 0               | more than 0
+        4:17 |   idle_timeout: 1e30            | at most a year
+        4:18 |   phase_timeout: -1             | more than 0
+        4:18 |   price: {input: -1, output: 1} | negative
+        4:10 |   price: {input: 1}             | missing field `output`
+        4:13 |   base_url: localhost           | http://
+        4:13 |   base_url: 'http://a b'        | http://
+        4:10 |   model: ''                     | empty
+        4:11 |   effort: 3                     | expected text
+        4:13 |   template: nowhere             | cannot read nowhere
+        4:13 |   template: one.txt             | not a folder
+        4:13 |   template: empty               | has no folder 0/
+        4:12 |   prompts: one.txt              | not a folder
+        4:13 |   provider: template            | needs `generator.template`
+        4:13 |   provider: template\n  template: template\n  mode: agent | no `mode: agent`
+        "#,
     );
     for limit in [
         "processes: 0",
@@ -542,37 +405,53 @@ fn values_are_refused_at_their_place() {
         "memory: []",
     ] {
         let column = 20 + limit.find(' ').unwrap() + 1;
-        below(
-            HEAD,
-            &format!("sandbox: {{limits: {{{limit}}}}}"),
-            &format!("3:{column}"),
-            "",
-        );
+        let rest = format!("sandbox: {{limits: {{{limit}}}}}");
+        refuse_below(HEAD, &rest, &format!("3:{column}"));
     }
+    refuse_all(
+        HEAD,
+        r#"
+        3:15 | budget: {usd: -1}                 | negative
+        3:18 | budget: {tokens: -1}              | at least 0
+        3:18 | budget: {tokens: 1.5}             | whole number
+        3:20 | sandbox: {network: perhaps}       | true or false
+        3:17 | sandbox: {read: /opt}             | a list
+        3:18 | sandbox: {read: [/nowhere/x]}     | cannot read /nowhere/x
+        3:18 | sandbox: {read: [~/nowhere]}      | cannot read nowhere
+        3:21 | sandbox: {devices: [/etc/passwd]} | below /dev
+        3:21 | sandbox: {devices: [/dev/../etc]} | below /dev
+        "#,
+    );
 }
 
 #[test]
-fn what_is_no_yaml_is_refused() {
-    below(HEAD, "checks:\n\t- name: unit", "4:2", "tabs");
-    below(HEAD, "checks: [", "3:9", "unclosed");
-    refuse_yaml("ä: 1\r\nb: 2\r\nc: [\r\n", "3:4", "unclosed");
-    refuse_yaml("name: a\n---\nname: b\n", "3:1", "document");
-    refuse_yaml("just words\n", "1:1", "expected a mapping");
-    refuse_yaml("# nothing\n", "2:1", "empty");
-    refuse_yaml("", "1:1", "empty");
-    refuse_yaml(
-        "name: !!python/object x\ndescription: b\n",
-        "1:23",
-        "unsupported tag",
-    );
-    refuse_yaml("name: *zz\ndescription: b\n", "1:7", "unknown");
+fn invalid_yaml_is_refused_with_its_position() {
     refuse("spec.yaml", b"name: a\nd\xc3\xa4\xff\n", "2:3", "not UTF-8");
     refuse("spec.yaml", b"name: a\nd\0\n", "2:2", "NUL");
+    refuse_yaml("", "1:1", "empty");
     refuse_yaml("name: \u{7}\u{202e}\n", "1:7", "");
+    refuse_all(
+        HEAD,
+        r#"
+        4:2 | checks:\n\t- name: unit | tabs
+        3:9 | checks: [               | unclosed
+        "#,
+    );
+    refuse_all(
+        "",
+        r#"
+        3:4  | ä: 1\r\nb: 2\r\nc: [\r                  | unclosed
+        3:1  | name: a\n---\nname: b                   | document
+        1:1  | just words                              | expected a mapping
+        2:1  | # nothing                               | empty
+        1:23 | name: !!python/object x\ndescription: b | unsupported tag
+        1:7  | name: *zz\ndescription: b               | unknown
+        "#,
+    );
 }
 
 #[test]
-fn json_is_refused_at_its_place() {
+fn invalid_json_is_refused_with_its_position() {
     let cases = [
         ("{\n \"name\": \"a\",\n}\n", "3:1", "trailing comma"),
         ("{\n \"name\": \"a", "2:11", "EOF"),
@@ -615,13 +494,13 @@ fn json_is_refused_at_its_place() {
         ("", "1:1", "EOF"),
         ("{} {}", "1:4", "trailing"),
     ];
-    for (text, place, words) in cases {
-        refuse("spec.json", text, place, words);
+    for (text, position, part) in cases {
+        refuse("spec.json", text, position, part);
     }
 }
 
 #[test]
-fn markdown_is_refused_at_its_place() {
+fn invalid_markdown_is_refused_with_its_position() {
     refuse(
         "task.md",
         "---\nmax_retries: 2\ncolour: red\n---\n# Task\n",
@@ -646,7 +525,7 @@ fn markdown_is_refused_at_its_place() {
 }
 
 #[test]
-fn bombs_are_refused() {
+fn texts_that_expand_or_nest_too_much_are_refused() {
     let mut laughs =
         format!("{HEAD}workspace:\n  copy:\n    - &a [x, x, x, x, x, x, x, x, x, x]\n");
     for (before, this) in "abcdefghi".chars().zip("bcdefghij".chars()) {
@@ -677,7 +556,7 @@ fn bombs_are_refused() {
         Folder::new().write("spec.yaml", &text).message("spec.yaml");
         Folder::new().write("spec.json", &text).message("spec.json");
     }
-    for (text, words) in [
+    for (text, part) in [
         (
             format!(
                 "{HEAD}workspace: {{copy: [{}]}}\n",
@@ -712,7 +591,7 @@ fn bombs_are_refused() {
         ),
     ] {
         let message = Folder::new().write("spec.yaml", text).message("spec.yaml");
-        assert!(message.contains(words), "{message}");
+        assert!(message.contains(part), "{message}");
     }
     let large = Folder::new().write("spec.yaml", format!("{HEAD}#{}", "x".repeat(1 << 20)));
     assert!(large.message("spec.yaml").contains("larger than 1 MiB"));
@@ -779,8 +658,8 @@ fn messages_carry_no_control_characters() {
     }
 }
 
-fn words() -> impl Strategy<Value = String> {
-    let word = prop_oneof![
+fn yaml_fragments() -> impl Strategy<Value = String> {
+    let fragment = prop_oneof![
         Just("name: a\n"),
         Just("description: b\n"),
         Just("checks:\n"),
@@ -818,14 +697,14 @@ fn words() -> impl Strategy<Value = String> {
         Just("? "),
         Just("# x\n"),
     ];
-    proptest::collection::vec(word, 0..30).prop_map(|words| words.concat())
+    proptest::collection::vec(fragment, 0..30).prop_map(|fragments| fragments.concat())
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in words()) {
+    fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in yaml_fragments()) {
         let folder = TempDir::new().unwrap();
         for name in ["s.yaml", "s.json", "s.md"] {
             for content in [bytes.as_slice(), text.as_bytes(), format!("---\n{text}\n---\nx").as_bytes()] {
