@@ -1,4 +1,4 @@
-//! `lint`: whether a spec validates. Nothing is run, no key is needed, nothing is changed.
+//! `lint`: checks whether a spec is valid. Runs nothing, needs no key, changes nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -7,16 +7,17 @@ use serde_json::json;
 use crate::build::spec::{collect_inputs, read_spec};
 use crate::cli::env::{CliEnv, signals};
 use crate::cli::output::{print_stderr, write_stdout};
-use crate::cli::programs;
+use crate::cli::programs::refuse_missing;
+use crate::cli::run_config::known_price;
 use crate::cli::target::{RunTarget, not_supported_yet};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::process::sandbox::SandboxMode;
 use crate::text::invisible::printable;
 
-/// Checks the spec that a flag or a bare path names, and returns the exit code.
+/// Lints the spec that the path or `--spec` names, and returns the exit code.
 pub fn main(env: &CliEnv, path: Option<PathBuf>, spec: Option<PathBuf>, as_json: bool) -> u8 {
     let named = path.clone().or(spec.clone()).unwrap_or_default();
-    let result = file_of(path, spec).and_then(|file| check(env, &file));
+    let result = spec_file(path, spec).and_then(|file| lint(env, &file));
     let (code, warnings, error) = match result {
         Ok(warnings) => (0, warnings, None),
         Err(error) => (error.exit_code(), Vec::new(), Some(error.to_string())),
@@ -40,7 +41,7 @@ pub fn main(env: &CliEnv, path: Option<PathBuf>, spec: Option<PathBuf>, as_json:
     code
 }
 
-fn file_of(path: Option<PathBuf>, spec: Option<PathBuf>) -> Result<PathBuf> {
+fn spec_file(path: Option<PathBuf>, spec: Option<PathBuf>) -> Result<PathBuf> {
     match path
         .map(|path| RunTarget::of_path(&path, &["--spec"]))
         .transpose()?
@@ -51,12 +52,17 @@ fn file_of(path: Option<PathBuf>, spec: Option<PathBuf>) -> Result<PathBuf> {
     }
 }
 
-fn check(env: &CliEnv, file: &Path) -> Result<Vec<String>> {
+/// The warnings of a valid spec.
+fn lint(env: &CliEnv, file: &Path) -> Result<Vec<String>> {
     let spec = read_spec(file, env.home().as_deref())?;
     let inputs = collect_inputs(&spec, &env.root, &signals()?)?;
     inputs.left_out.iter().for_each(|line| print_stderr(line));
-    crate::cli::run_config::known_price(&spec)?;
-    // Without trying what this system gives: the full sandbox shows what the others show.
-    programs::refuse_missing(&spec, env, Some(SandboxMode::Full))?;
-    Ok(spec.warnings.into_iter().chain(inputs.warnings).collect())
+    let price = known_price(&spec).err();
+    // The sandbox is not probed: the full one shows no less than the others.
+    let programs = refuse_missing(&spec, env, Some(SandboxMode::Full)).err();
+    match (price, programs) {
+        (None, None) => Ok(spec.warnings.into_iter().chain(inputs.warnings).collect()),
+        (Some(price), Some(programs)) => Err(Error::Spec(format!("{price}\n{programs}"))),
+        (Some(error), None) | (None, Some(error)) => Err(error),
+    }
 }

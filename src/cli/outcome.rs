@@ -15,6 +15,7 @@ use crate::state::phase::Phase;
 use crate::state::reason::Reason;
 use crate::state::run::{RunState, UsageTotals};
 use crate::text::invisible::{escaped, printable};
+use crate::text::quote::shell_word;
 
 /// How many files a message names.
 const SHOWN_CHANGES: usize = 20;
@@ -253,12 +254,8 @@ pub fn next_command(arguments: &RunArguments, spec: &Path, env: &CliEnv) -> Stri
 
 /// Quotes a word for a POSIX shell where it needs it.
 fn quoted(word: &OsStr) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
     match word.to_str() {
-        Some(word) if !word.is_empty() && word.chars().all(is_plain) => word.to_owned(),
-        Some(word) if printable(word) == word && !word.contains('\n') => {
-            format!("'{}'", word.replace('\'', "'\\''"))
-        }
+        Some(word) if printable(word) == word && !word.contains('\n') => shell_word(word),
         _ => printed(word.as_bytes()),
     }
 }

@@ -3,13 +3,14 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use crate::build::spec::{CheckSpec, Spec, quote_yaml};
+use crate::build::spec::{CheckSpec, Spec};
 use crate::cli::env::CliEnv;
 use crate::cli::sandbox::{self, SandboxSite};
 use crate::error::{Error, Result};
 use crate::process::check_env::CallerEnv;
 use crate::process::program::{MissingProgram, ProgramSearch};
 use crate::process::sandbox::{SandboxMode, SandboxPolicy, plan};
+use crate::text::quote::yaml_scalar;
 
 /// Where the folder of a program belongs to an installation that it needs whole.
 const KIT_FOLDERS: [&str; 3] = ["bin", "sbin", "libexec"];
@@ -174,7 +175,7 @@ fn kit(program: &Path) -> Option<&Path> {
 fn listed(paths: &[PathBuf]) -> String {
     paths
         .iter()
-        .map(|path| quote_yaml(&path.to_string_lossy()))
+        .map(|path| yaml_scalar(&path.to_string_lossy()))
         .collect::<Vec<_>>()
         .join(", ")
 }

@@ -1,11 +1,13 @@
 //! Text from outside: output of programs, names, messages of servers.
 //!
 //! `ansi.rs` is the one parser of terminal escape sequences, `invisible.rs` the one table of characters that cannot
-//! be seen, `terminal.rs` renders output as a terminal would, `shorten.rs` cuts. Every function takes one pass over
+//! be seen, `terminal.rs` renders output as a terminal would, `shorten.rs` cuts,
+//! `quote.rs` quotes for shells and YAML. Every function takes one pass over
 //! its input, whatever the input is.
 
 pub mod ansi;
 pub mod invisible;
+pub mod quote;
 pub mod shorten;
 pub mod terminal;
 

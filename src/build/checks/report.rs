@@ -10,6 +10,7 @@ use super::problem::CheckProblem;
 use super::runners::causes;
 use crate::events::TestTotals;
 use crate::text::invisible::printable;
+use crate::text::quote::shell_word;
 use crate::text::shorten::{cut_bytes, cut_middle, one_line};
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -267,14 +268,7 @@ fn file_list(files: &[String]) -> String {
 }
 
 fn quoted(word: &str) -> String {
-    let is_plain =
-        |character: char| character.is_alphanumeric() || "-_./=:,+@%".contains(character);
-    let word = one_line(word, usize::MAX);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        word
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
+    shell_word(&one_line(word, usize::MAX))
 }
 
 /// Cuts what checks printed until all of it fits: the causes to their share, then the streams to what is left.

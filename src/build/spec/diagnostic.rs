@@ -11,7 +11,7 @@ use std::sync::Arc;
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 
 use crate::error::Error;
-use crate::text::invisible::is_invisible;
+use crate::text::invisible::escaped;
 
 /// The width of an excerpt in columns.
 const EXCERPT_WIDTH: usize = 100;
@@ -139,26 +139,9 @@ impl fmt::Debug for SourceLocation {
     }
 }
 
-/// Spells control, bidi and invisible characters out; a tab becomes a space.
+/// Text on one line, invisible characters as escapes; a tab becomes a space.
 pub fn escape(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '\t' => shown.push(' '),
-            c if is_invisible(c) => shown.extend(c.escape_default()),
-            c => shown.push(c),
-        }
-    }
-    shown
-}
-
-/// Quotes text as a YAML scalar where it needs quotes.
-pub fn quote_yaml(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
-    match !text.is_empty() && !text.starts_with(['-', '+']) && text.chars().all(is_plain) {
-        true => text.to_owned(),
-        false => serde_json::Value::from(text).to_string(),
-    }
+    escaped(&text.replace('\t', " "))
 }
 
 /// A path of the user's, escaped.

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Component, Path};
 
-use super::diagnostic::quote_yaml;
 use super::input_error::InputError;
 use super::inputs::InputKind;
 use super::model::InputSource;
+use crate::text::quote::yaml_scalar;
 
 /// The link at `path` if its target is below `top`, both as written and, where it exists, resolved.
 pub fn read_link(path: &Path, top: &Path) -> Result<InputKind, InputError> {
@@ -48,7 +48,7 @@ pub fn exclusion_help(link: &Path, source: &InputSource) -> Option<String> {
         Some(folder) => format!(
             "`{}` leaves the virtual environment out, and `sandbox: {{read: [{}]}}` shows it to checks",
             entry_excluding(source, &format!("{}/", exact_pattern(&top, folder))),
-            quote_yaml(&folder.to_string_lossy())
+            yaml_scalar(&folder.to_string_lossy())
         ),
     })
 }
@@ -75,15 +75,15 @@ fn exact_pattern(top: &Path, path: &Path) -> String {
 /// The entry of the spec with one more pattern in its `exclude`.
 fn entry_excluding(source: &InputSource, pattern: &str) -> String {
     let patterns = source.exclude.iter().map(String::as_str).chain([pattern]);
-    let patterns: Vec<String> = patterns.map(quote_yaml).collect();
+    let patterns: Vec<String> = patterns.map(yaml_scalar).collect();
     let own_name = source.from.file_name().and_then(|name| name.to_str());
     let to = match &source.to {
-        Some(to) if Some(to.as_str()) != own_name => format!(", to: {}", quote_yaml(to.as_str())),
+        Some(to) if Some(to.as_str()) != own_name => format!(", to: {}", yaml_scalar(to.as_str())),
         _ => String::new(),
     };
     format!(
         "{{from: {}{to}, exclude: [{}]}}",
-        quote_yaml(&source.written),
+        yaml_scalar(&source.written),
         patterns.join(", ")
     )
 }

@@ -30,7 +30,7 @@ mod walk;
 mod yaml;
 
 pub use collect::collect_inputs;
-pub use diagnostic::{SourceLocation, quote_yaml};
+pub use diagnostic::SourceLocation;
 pub use inputs::UserPrompts;
 pub use model::{
     BudgetSpec, CHECK_TIMEOUT_CEILING, CheckSpec, GeneratorMode, GeneratorProvider, GeneratorSpec,

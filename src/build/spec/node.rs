@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use super::diagnostic::Diagnostic;
+use crate::text::shorten::cut_chars;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
@@ -201,9 +202,7 @@ pub fn unknown_name(what: &str, span: &Range<usize>, word: &str, allowed: &[&str
 
 /// The beginning of a text of the user's, short enough for a message.
 pub fn brief(text: &str) -> String {
-    let head: String = text.chars().take(60).collect();
-    let more = if head.len() < text.len() { "…" } else { "" };
-    format!("{head}{more}")
+    cut_chars(text, 60, "…")
 }
 
 /// The allowed name that a mistyped word most likely means: at most two edits away, fewer for short names.

@@ -6,7 +6,7 @@ use super::diagnostic::{Diagnostic, shown_path};
 use super::model::{LimitsSpec, SandboxSpec};
 use super::node::Node;
 use super::validator::{Validator, readable};
-use crate::process::sandbox::policy::refusal;
+use crate::process::sandbox::plan::refusal;
 
 const UNITS: [(&str, u64); 3] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
 
