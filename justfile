@@ -8,7 +8,7 @@ check:
     cargo fmt --check
     cargo clippy --all-targets -- -D warnings
     cargo test --lib
-    cargo test --test it -- answers:: build_loop:: checks:: cli:: docs:: flags:: serve:: tidy::
+    cargo test --test it -- build_loop:: checks:: cli:: docs:: flags:: tidy::
 
 # Everything, as .ci/run.
 test:

@@ -24,37 +24,20 @@ const MAX_PARAMETERS: usize = 5;
 const TOO_MANY_PARAMETERS: &[&str] = &["cli/run.rs: drive"];
 
 /// Import cycles of more than two modules.
-const IMPORT_CYCLES: &[&[&str]] = &[
-    &[
-        "build::build_log",
-        "build::context",
-        "build::generators",
-        "build::protection",
-        "build::tampering",
-        "build::tampering::notes",
-    ],
-    &["build::replaced_run", "build::steps", "build::tested_files"],
-    &[
-        "workspace",
-        "workspace::entry",
-        "workspace::resolve",
-        "workspace::walk",
-        "workspace::write",
-    ],
-];
+const IMPORT_CYCLES: &[&[&str]] = &[];
 
 /// Comment lines with words that the style guide replaces by the ordinary term.
 const HOUSE_WORDS: &[(&str, usize)] = &[
     ("benches", 2),
-    ("src/build", 114),
+    ("src/build", 39),
     ("src/cli", 30),
     ("src/conversation", 3),
-    ("src/environments", 82),
+    ("src/environments", 15),
     ("src/events", 1),
+    ("src/process", 8),
     ("src/server", 10),
-    ("src/state", 3),
     ("src/text", 1),
-    ("src/workspace", 26),
+    ("src/workspace", 15),
 ];
 
 /// The part of `src/` that a file belongs to: its folder, or its own name.
