@@ -289,18 +289,18 @@ impl Invocation<'_> {
 fn server_unavailable(stream: &ClaudeStream, why: &str) -> ClaudeFailure {
     let message =
         format!("claude gets no answer from its server ({why}), {RETRIES_IN_A_ROW} times in a row");
-    ClaudeFailure::Other(match stream.retry_status {
-        Some(401..=403) => LlmError::Unauthorized { message },
-        _ => LlmError::LimitReached { message },
-    })
+    match stream.retry_status {
+        Some(401..=403) => LlmError::Unauthorized { message }.into(),
+        _ => LlmError::LimitReached { message }.into(),
+    }
 }
 
 fn stopped(spent: Spent) -> ClaudeFailure {
-    ClaudeFailure::Other(LlmError::Stopped { spent })
+    LlmError::Stopped { spent }.into()
 }
 
 fn transient(message: String, spent: Spent) -> ClaudeFailure {
-    ClaudeFailure::Other(LlmError::transient(message, spent))
+    LlmError::transient(message, spent).into()
 }
 
 fn not_started(error: Error) -> ClaudeFailure {

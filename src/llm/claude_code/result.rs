@@ -26,6 +26,12 @@ pub(super) enum ClaudeFailure {
     Other(LlmError),
 }
 
+impl From<LlmError> for ClaudeFailure {
+    fn from(error: LlmError) -> ClaudeFailure {
+        ClaudeFailure::Other(error)
+    }
+}
+
 /// Phrases of the program, for errors without a status or code.
 static LOGIN: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(r"(?i)not logged in|run /login|invalid api key|oauth token|authentication_error|credit balance").ok()
@@ -85,34 +91,25 @@ fn failure(result: &Value, subtype: &str, stream: &ClaudeStream, spent: Spent) -
         .as_str()
         .map_or_else(|| errors.join("; "), str::to_owned);
     let message = format!("claude ({subtype}): {}", one_line(&text, MAX_MESSAGE));
-    if subtype == "error_max_budget_usd" {
-        return ClaudeFailure::Other(LlmError::OverBudget { message, spent });
-    }
-    match (
-        result["api_error_status"].as_u64(),
-        stream.problem.as_deref(),
-    ) {
+    let status = result["api_error_status"].as_u64();
+    let error = match (status, stream.problem.as_deref()) {
+        _ if subtype == "error_max_budget_usd" => LlmError::OverBudget { message, spent },
         (Some(401..=403), _) | (_, Some("authentication_failed" | "billing_error")) => {
-            ClaudeFailure::Other(LlmError::Unauthorized { message })
+            LlmError::Unauthorized { message }
         }
-        (Some(400..), _) if says_no_credit(&text) => {
-            ClaudeFailure::Other(LlmError::Unauthorized { message })
-        }
-        (Some(429), _) | (_, Some("rate_limit")) => {
-            ClaudeFailure::Other(LlmError::LimitReached { message })
-        }
-        (Some(408 | 409 | 500..), _) => transient(message, spent),
-        (Some(400..), _) | (_, Some("invalid_request")) => {
-            ClaudeFailure::Other(LlmError::Permanent(PermanentError {
-                kind: match says_context_too_long(&message) {
-                    true => PermanentErrorKind::ContextTooLong,
-                    false => PermanentErrorKind::Other,
-                },
-                message,
-            }))
-        }
-        _ => failure_by_phrase(&text, message, spent),
-    }
+        (Some(400..), _) if says_no_credit(&text) => LlmError::Unauthorized { message },
+        (Some(429), _) | (_, Some("rate_limit")) => LlmError::LimitReached { message },
+        (Some(408 | 409 | 500..), _) => LlmError::transient(message, spent),
+        (Some(400..), _) | (_, Some("invalid_request")) => LlmError::Permanent(PermanentError {
+            kind: match says_context_too_long(&message) {
+                true => PermanentErrorKind::ContextTooLong,
+                false => PermanentErrorKind::Other,
+            },
+            message,
+        }),
+        _ => return failure_by_phrase(&text, message, spent),
+    };
+    error.into()
 }
 
 fn failure_by_phrase(text: &str, message: String, spent: Spent) -> ClaudeFailure {
@@ -126,14 +123,10 @@ fn failure_by_phrase(text: &str, message: String, spent: Spent) -> ClaudeFailure
         () if text.contains("Session ID") && text.contains("already in use") => {
             ClaudeFailure::SessionInUse
         }
-        () if is(&LOGIN) => ClaudeFailure::Other(LlmError::Unauthorized { message }),
-        () if is(&LIMIT) => ClaudeFailure::Other(LlmError::LimitReached { message }),
-        () => transient(message, spent),
+        () if is(&LOGIN) => LlmError::Unauthorized { message }.into(),
+        () if is(&LIMIT) => LlmError::LimitReached { message }.into(),
+        () => LlmError::transient(message, spent).into(),
     }
-}
-
-fn transient(message: String, spent: Spent) -> ClaudeFailure {
-    ClaudeFailure::Other(LlmError::transient(message, spent))
 }
 
 /// Some versions report a reached limit as if it were an answer.
