@@ -117,7 +117,7 @@ pub(super) fn replace_beside(
 }
 
 /// Gives execute permission to everyone with read permission.
-pub(super) fn make_executable(file: &File) -> io::Result<()> {
+fn make_executable(file: &File) -> io::Result<()> {
     let mode = file.metadata()?.permissions().mode() & 0o777;
     Ok(fchmod(
         file,

@@ -1,9 +1,7 @@
 //! The door on real trees: each test has a root of its own with `workspace/` and a precious `outside/` beside it.
 
 mod changes;
-mod differential;
 mod forced;
-mod old;
 mod reading;
 mod removal;
 
