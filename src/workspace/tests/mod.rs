@@ -1,5 +1,6 @@
 //! The door on real trees: each test has a root of its own with `workspace/` and a precious `outside/` beside it.
 
+mod callers;
 mod changes;
 mod forced;
 mod reading;
@@ -16,29 +17,29 @@ use crate::error::Error;
 use crate::workspace::safe_path::SafePath;
 use crate::workspace::{ChangeRefusal, FileChange, Workspace};
 
-pub(in crate::workspace) struct Place {
+pub(in crate::workspace) struct TestDir {
     root: TempDir,
     pub workspace: Workspace,
 }
 
-impl Place {
-    pub fn new() -> Place {
-        Place::at(tempfile::tempdir().expect("tempdir"))
+impl TestDir {
+    pub fn new() -> TestDir {
+        TestDir::at(tempfile::tempdir().expect("tempdir"))
     }
 
-    /// A place in memory, if there is one: for tests that would mostly wait for the disk.
-    pub fn in_memory() -> Place {
-        Place::at(
+    /// A dir in memory, if there is one: for tests that would mostly wait for the disk.
+    pub fn in_memory() -> TestDir {
+        TestDir::at(
             tempfile::tempdir_in("/dev/shm")
                 .unwrap_or_else(|_| tempfile::tempdir().expect("tempdir")),
         )
     }
 
-    fn at(root: TempDir) -> Place {
+    fn at(root: TempDir) -> TestDir {
         fs::create_dir(root.path().join("outside")).expect("mkdir");
         fs::write(root.path().join("outside/precious"), "precious").expect("write");
         let workspace = open(&root.path().join("workspace")).expect("door");
-        Place { root, workspace }
+        TestDir { root, workspace }
     }
 
     pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
@@ -170,19 +171,19 @@ fn delete(path: &str) -> FileChange {
     }
 }
 
-/// Mounts `what` over `place`, where that is allowed.
-fn mount(what: &Path, place: &Path) -> bool {
+/// Mounts `what` over `dir`, where that is allowed.
+fn mount(what: &Path, dir: &Path) -> bool {
     std::process::Command::new("mount")
         .arg("--bind")
-        .args([what, place])
+        .args([what, dir])
         .output()
         .is_ok_and(|o| o.status.success())
 }
 
-fn unmount(place: &Path) {
+fn unmount(dir: &Path) {
     assert!(
         std::process::Command::new("umount")
-            .arg(place)
+            .arg(dir)
             .status()
             .expect("umount")
             .success()
@@ -191,17 +192,17 @@ fn unmount(place: &Path) {
 
 #[test]
 fn the_workspace_is_made() {
-    let place = Place::new();
-    assert!(place.path("").is_dir());
-    assert!(place.names().is_empty());
-    assert!(open(&place.path("")).is_ok());
+    let dir = TestDir::new();
+    assert!(dir.path("").is_dir());
+    assert!(dir.names().is_empty());
+    assert!(open(&dir.path("")).is_ok());
 }
 
 #[test]
 fn a_workspace_that_is_a_link_or_a_file_is_refused() {
-    let place = Place::new();
-    let elsewhere = place.outside().parent().expect("root").join("elsewhere");
-    symlink(place.outside(), &elsewhere).expect("symlink");
+    let dir = TestDir::new();
+    let elsewhere = dir.outside().parent().expect("root").join("elsewhere");
+    symlink(dir.outside(), &elsewhere).expect("symlink");
     match open(&elsewhere) {
         Err(Error::Safety(violation)) => {
             assert!(violation.what.ends_with("elsewhere"), "{violation}")
@@ -214,15 +215,15 @@ fn a_workspace_that_is_a_link_or_a_file_is_refused() {
     fs::remove_file(&elsewhere).expect("rm");
     fs::write(&elsewhere, "").expect("write");
     assert!(matches!(open(&elsewhere), Err(Error::Safety(_))));
-    place.assert_outside_is_whole();
+    dir.assert_outside_is_whole();
 }
 
 #[test]
 fn a_locked_workspace_is_opened_up() {
-    let place = Place::new();
-    place.chmod("", 0o000);
-    let workspace = open(&place.path("")).expect("door");
-    place.chmod("", 0o000);
+    let dir = TestDir::new();
+    dir.chmod("", 0o000);
+    let workspace = open(&dir.path("")).expect("door");
+    dir.chmod("", 0o000);
     workspace.apply(&[write("a", "1")]).expect("apply");
-    assert_eq!(place.read("a"), "1");
+    assert_eq!(dir.read("a"), "1");
 }

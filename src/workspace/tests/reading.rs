@@ -8,12 +8,12 @@ use std::path::Path;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::workspace::rules::Access;
-use crate::workspace::tests::{Place, mount, unmount};
+use crate::workspace::tests::{TestDir, mount, unmount};
 use crate::workspace::walk::WalkReach;
 use crate::workspace::{EntryKind, ReadOutcome, WalkEnd, WalkStep, Workspace};
 
-fn read(place: &Place, path: &str) -> ReadOutcome {
-    place.workspace.read_file(Path::new(path), 4).expect(path)
+fn read(dir: &TestDir, path: &str) -> ReadOutcome {
+    dir.workspace.read_file(Path::new(path), 4).expect(path)
 }
 
 fn walked(workspace: &Workspace) -> Vec<String> {
@@ -32,16 +32,16 @@ fn walked(workspace: &Workspace) -> Vec<String> {
 
 #[test]
 fn only_regular_files_of_a_size_are_read() {
-    let place = Place::new();
-    place.file("d/four", "1234");
-    place.file("five", "12345");
-    place.link("out", place.outside().join("precious"));
-    place.link("folder", "d");
-    mknodat(CWD, place.path("pipe"), FileType::Fifo, Mode::RWXU, 0).expect("mkfifo");
-    assert_eq!(read(&place, "d/four"), ReadOutcome::File(b"1234".into()));
-    assert_eq!(read(&place, "five"), ReadOutcome::TooLarge(5));
+    let dir = TestDir::new();
+    dir.file("d/four", "1234");
+    dir.file("five", "12345");
+    dir.link("out", dir.outside().join("precious"));
+    dir.link("folder", "d");
+    mknodat(CWD, dir.path("pipe"), FileType::Fifo, Mode::RWXU, 0).expect("mkfifo");
+    assert_eq!(read(&dir, "d/four"), ReadOutcome::File(b"1234".into()));
+    assert_eq!(read(&dir, "five"), ReadOutcome::TooLarge(5));
     for path in ["missing", "missing/x"] {
-        assert_eq!(read(&place, path), ReadOutcome::Missing);
+        assert_eq!(read(&dir, path), ReadOutcome::Missing);
     }
     for path in [
         "out",
@@ -52,44 +52,43 @@ fn only_regular_files_of_a_size_are_read() {
         "../outside/precious",
         "",
     ] {
-        assert_eq!(read(&place, path), ReadOutcome::Other, "{path}");
+        assert_eq!(read(&dir, path), ReadOutcome::Other, "{path}");
     }
 }
 
 #[test]
 fn a_walk_is_sorted_and_follows_nothing() {
-    let place = Place::new();
+    let dir = TestDir::new();
     for path in ["b/z", "b/a/x", "a", "c.py", "skipped/x"] {
-        place.file(path, "12");
+        dir.file(path, "12");
     }
-    place.link("b/up", "..");
-    place.link("out", place.outside());
-    fs::write(place.path(OsStr::from_bytes(b"\xff")), "").expect("write");
-    mknodat(CWD, place.path("pipe"), FileType::Fifo, Mode::RWXU, 0).expect("mkfifo");
+    dir.link("b/up", "..");
+    dir.link("out", dir.outside());
+    fs::write(dir.path(OsStr::from_bytes(b"\xff")), "").expect("write");
+    mknodat(CWD, dir.path("pipe"), FileType::Fifo, Mode::RWXU, 0).expect("mkfifo");
     let expected = [
         "a", "b", "b/a", "b/a/x", "b/up", "b/z", "c.py", "out", "pipe", "skipped", "\u{fffd}",
     ]
     .map(String::from);
-    assert_eq!(walked(&place.workspace), expected);
+    assert_eq!(walked(&dir.workspace), expected);
 }
 
 #[test]
 fn entries_are_described() {
-    let place = Place::new();
-    place.file("d/f", "12");
-    place.chmod("d/f", 0o640);
-    place.link("d/l", "../x");
-    mknodat(CWD, place.path("d/p"), FileType::Fifo, Mode::RWXU, 0).expect("mkfifo");
+    let dir = TestDir::new();
+    dir.file("d/f", "12");
+    dir.chmod("d/f", 0o640);
+    dir.link("d/l", "../x");
+    mknodat(CWD, dir.path("d/p"), FileType::Fifo, Mode::RWXU, 0).expect("mkfifo");
     let mut kinds = Vec::new();
-    place
-        .workspace
+    dir.workspace
         .walk(&mut |entry| {
             assert!(entry.ino > 0 && entry.mtime.0 > 0 && entry.ctime.0 > 0);
             kinds.push(entry.kind.clone());
             WalkStep::On
         })
         .expect("walk");
-    let mode = place.mode("d");
+    let mode = dir.mode("d");
     let link = EntryKind::Link {
         target: "../x".into(),
     };
@@ -109,32 +108,32 @@ fn entries_are_described() {
 
 #[test]
 fn a_walk_is_bounded() {
-    let place = Place::new();
+    let dir = TestDir::new();
     let deep = "d/".repeat(300);
-    fs::create_dir_all(place.path(deep)).expect("mkdir");
-    assert_eq!(walked(&place.workspace).len(), 256);
+    fs::create_dir_all(dir.path(deep)).expect("mkdir");
+    assert_eq!(walked(&dir.workspace).len(), 256);
     let reach = WalkReach {
         entries: 10,
         access: Access::AsIs,
     };
     let mut seen = 0;
-    let ended = place.workspace.walk_far(reach, &mut |_| {
+    let ended = dir.workspace.walk_far(reach, &mut |_| {
         seen += 1;
         WalkStep::On
     });
     assert_eq!((ended.expect("walk"), seen), (WalkEnd::Cut, 10));
-    let ended = place.workspace.walk(&mut |_| WalkStep::Stop);
+    let ended = dir.workspace.walk(&mut |_| WalkStep::Stop);
     assert_eq!(ended.expect("walk"), WalkEnd::Whole);
 }
 
 #[test]
 fn what_cannot_be_entered_is_visited() {
-    let place = Place::new();
-    place.file("locked/x", "");
-    place.file("m/x", "");
-    place.chmod("locked", 0o000);
+    let dir = TestDir::new();
+    dir.file("locked/x", "");
+    dir.file("m/x", "");
+    dir.chmod("locked", 0o000);
     let is_root = rustix::process::geteuid().is_root();
-    let seen: Vec<String> = walked(&place.workspace);
+    let seen: Vec<String> = walked(&dir.workspace);
     assert_eq!(
         seen,
         if is_root {
@@ -143,10 +142,10 @@ fn what_cannot_be_entered_is_visited() {
             vec!["locked", "m", "m/x"]
         }
     );
-    place.chmod("locked", 0o700);
-    if mount(&place.outside(), &place.path("m")) {
-        let seen = walked(&place.workspace);
-        unmount(&place.path("m"));
+    dir.chmod("locked", 0o700);
+    if mount(&dir.outside(), &dir.path("m")) {
+        let seen = walked(&dir.workspace);
+        unmount(&dir.path("m"));
         assert_eq!(seen, ["locked", "locked/x", "m"]);
     }
 }

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, mkdirat, mknodat, openat};
 
-use crate::workspace::tests::{Place, mount, unmount};
+use crate::workspace::tests::{TestDir, mount, unmount};
 
 /// Makes a chain of folders far deeper than any path can name.
 fn dig(start: &Path, levels: usize) {
@@ -25,62 +25,60 @@ fn dig(start: &Path, levels: usize) {
 
 #[test]
 fn everything_goes_but_what_is_kept() {
-    let place = Place::new();
+    let dir = TestDir::new();
     for path in ["a", "b/c/d", ".gitkeep", ".gitignore", "b/.gitkeep"] {
-        place.file(path, "");
+        dir.file(path, "");
     }
-    place.link("out", place.outside());
-    place.link("b/out", place.outside().join("precious"));
-    mknodat(CWD, place.path("pipe"), FileType::Fifo, Mode::RWXU, 0).expect("mkfifo");
+    dir.link("out", dir.outside());
+    dir.link("b/out", dir.outside().join("precious"));
+    mknodat(CWD, dir.path("pipe"), FileType::Fifo, Mode::RWXU, 0).expect("mkfifo");
     assert!(
-        place
-            .workspace
+        dir.workspace
             .clear(&[".gitkeep", ".gitignore"])
             .expect("clear")
             .is_empty()
     );
-    assert_eq!(place.names(), [".gitignore", ".gitkeep"]);
+    assert_eq!(dir.names(), [".gitignore", ".gitkeep"]);
     assert!(
-        place
-            .workspace
+        dir.workspace
             .is_empty_but(&[".gitkeep", ".gitignore"])
             .expect("look")
     );
-    assert!(!place.workspace.is_empty_but(&[".gitkeep"]).expect("look"));
-    place.assert_outside_is_whole();
+    assert!(!dir.workspace.is_empty_but(&[".gitkeep"]).expect("look"));
+    dir.assert_outside_is_whole();
 }
 
 #[test]
 fn only_regular_files_are_kept() {
-    let place = Place::new();
-    place.file(".gitkeep/x", "");
-    place.link(".gitignore", place.outside().join("precious"));
+    let dir = TestDir::new();
+    dir.file(".gitkeep/x", "");
+    dir.link(".gitignore", dir.outside().join("precious"));
     let keep = [".gitkeep", ".gitignore"];
-    assert!(!place.workspace.is_empty_but(&keep).expect("look"));
-    assert!(place.workspace.clear(&keep).expect("clear").is_empty());
-    assert!(place.names().is_empty());
-    place.assert_outside_is_whole();
+    assert!(!dir.workspace.is_empty_but(&keep).expect("look"));
+    assert!(dir.workspace.clear(&keep).expect("clear").is_empty());
+    assert!(dir.names().is_empty());
+    dir.assert_outside_is_whole();
 }
 
 #[test]
 fn fifty_thousand_levels() {
-    let place = Place::in_memory();
-    dig(&place.path(""), 50_000);
-    place.file("wide/x", "");
-    (0..2_000).for_each(|n| fs::create_dir(place.path(format!("wide/{n}"))).expect("mkdir"));
-    assert!(place.workspace.clear(&[]).expect("clear").is_empty());
-    assert!(place.names().is_empty());
+    let dir = TestDir::in_memory();
+    dig(&dir.path(""), 50_000);
+    dir.file("wide/x", "");
+    (0..2_000).for_each(|n| fs::create_dir(dir.path(format!("wide/{n}"))).expect("mkdir"));
+    assert!(dir.workspace.clear(&[]).expect("clear").is_empty());
+    assert!(dir.names().is_empty());
 }
 
 #[test]
 fn deep_trees_go_by_name_too() {
-    let place = Place::new();
-    place.file("a/b/x", "");
-    dig(&place.path("a/b"), 1_000);
-    assert!(place.workspace.remove(Path::new("a/b")).expect("remove"));
-    assert_eq!(place.names(), ["a"]);
+    let dir = TestDir::new();
+    dir.file("a/b/x", "");
+    dig(&dir.path("a/b"), 1_000);
+    assert!(dir.workspace.remove(Path::new("a/b")).expect("remove"));
+    assert_eq!(dir.names(), ["a"]);
     assert!(
-        fs::read_dir(place.path("a"))
+        fs::read_dir(dir.path("a"))
             .expect("readdir")
             .next()
             .is_none()
@@ -89,86 +87,80 @@ fn deep_trees_go_by_name_too() {
 
 #[test]
 fn locked_folders_go() {
-    let place = Place::new();
+    let dir = TestDir::new();
     // Deep enough that a locked folder has to be moved, too.
     let deep = "l/".repeat(70);
-    place.file(&format!("{deep}x/y"), "");
+    dir.file(&format!("{deep}x/y"), "");
     for levels in (1..=70).rev() {
-        place.chmod(
+        dir.chmod(
             &"l/".repeat(levels),
             if levels % 2 == 0 { 0o000 } else { 0o500 },
         );
     }
-    place.chmod("", 0o000);
-    assert!(place.workspace.clear(&[]).expect("clear").is_empty());
-    assert!(place.names().is_empty());
+    dir.chmod("", 0o000);
+    assert!(dir.workspace.clear(&[]).expect("clear").is_empty());
+    assert!(dir.names().is_empty());
 }
 
 #[test]
 fn links_on_the_way_are_not_followed() {
-    let place = Place::new();
-    place.file("real/x", "");
-    symlink("real", place.path("l")).expect("symlink");
-    place.link("out", place.outside());
-    assert!(!place.workspace.remove(Path::new("l/x")).expect("remove"));
+    let dir = TestDir::new();
+    dir.file("real/x", "");
+    symlink("real", dir.path("l")).expect("symlink");
+    dir.link("out", dir.outside());
+    assert!(!dir.workspace.remove(Path::new("l/x")).expect("remove"));
     assert!(
-        !place
-            .workspace
+        !dir.workspace
             .remove(Path::new("out/precious"))
             .expect("remove")
     );
-    assert!(
-        !place
-            .workspace
-            .remove(Path::new("real/x/y"))
-            .expect("remove")
-    );
-    assert!(place.workspace.remove(Path::new("out")).expect("remove"));
-    assert_eq!(place.names(), ["l", "real"]);
-    assert!(place.path("real/x").exists());
-    place.assert_outside_is_whole();
+    assert!(!dir.workspace.remove(Path::new("real/x/y")).expect("remove"));
+    assert!(dir.workspace.remove(Path::new("out")).expect("remove"));
+    assert_eq!(dir.names(), ["l", "real"]);
+    assert!(dir.path("real/x").exists());
+    dir.assert_outside_is_whole();
 }
 
 #[test]
 fn mounts_stay_and_are_named() {
-    let place = Place::new();
-    place.file("a/m/x", "");
-    place.file("a/gone/x", "");
-    place.file("gone", "");
-    if !mount(&place.outside(), &place.path("a/m")) {
+    let dir = TestDir::new();
+    dir.file("a/m/x", "");
+    dir.file("a/gone/x", "");
+    dir.file("gone", "");
+    if !mount(&dir.outside(), &dir.path("a/m")) {
         return;
     }
-    let stuck = place.workspace.clear(&[]).expect("clear");
+    let stuck = dir.workspace.clear(&[]).expect("clear");
     assert!(
         stuck.len() == 1 && stuck[0].starts_with("a/m ("),
         "{stuck:?}"
     );
-    assert_eq!(place.names(), ["a"]);
-    assert!(!place.path("a/gone").exists());
-    place.assert_outside_is_whole();
-    unmount(&place.path("a/m"));
+    assert_eq!(dir.names(), ["a"]);
+    assert!(!dir.path("a/gone").exists());
+    dir.assert_outside_is_whole();
+    unmount(&dir.path("a/m"));
 }
 
 #[test]
 fn immutable_files_stay_and_are_named() {
-    let place = Place::new();
-    place.file("a/fixed", "");
-    place.file("a/gone", "");
+    let dir = TestDir::new();
+    dir.file("a/fixed", "");
+    dir.file("a/gone", "");
     let attribute = |sign: &str| {
         Command::new("chattr")
             .arg(sign)
-            .arg(place.path("a/fixed"))
+            .arg(dir.path("a/fixed"))
             .output()
             .is_ok_and(|output| output.status.success())
     };
     if !attribute("+i") {
         return;
     }
-    let stuck = place.workspace.clear(&[]).expect("clear");
+    let stuck = dir.workspace.clear(&[]).expect("clear");
     assert!(attribute("-i"));
     assert!(
         stuck.len() == 1 && stuck[0].starts_with("a/fixed ("),
         "{stuck:?}"
     );
-    assert!(!place.path("a/gone").exists());
+    assert!(!dir.path("a/gone").exists());
 }
