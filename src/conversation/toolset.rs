@@ -25,7 +25,7 @@ use crate::environments::{Response, ScreenSection};
 use crate::error::{Error, Result};
 use crate::events::{Event, FileMark, RequestPlace};
 use crate::llm::{ContentBlock, ToolOffer};
-use crate::process::sandbox::hints::refusals;
+use crate::process::sandbox::hints::denials;
 use crate::process::scratch::ScratchDirs;
 use crate::secrets::Secrets;
 use crate::text::shorten::cut_middle;
@@ -340,13 +340,13 @@ impl Toolset {
             .as_ref()
             .filter(|_| !response.success);
         let refused = policy
-            .map(|policy| refusals(&output, "", policy))
+            .map(|policy| denials(&output, "", policy))
             .unwrap_or_default();
         let mut output = cut_middle(&output, OUTPUT_LIMIT);
         output.extend(
             refused
                 .iter()
-                .map(|refusal| format!("[sandbox: {refusal}]\n")),
+                .map(|denial| format!("[sandbox: {}]\n", denial.sentence)),
         );
         output += &turns_note(limits.turns_left);
         CallResult {

@@ -1,16 +1,15 @@
-//! A check that runs a program in the workspace and judges it by exit code and evidence.
+//! A check that runs a program in the workspace. It passes by exit code and by evidence of its tests.
 
 use std::cell::OnceCell;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use rustix::fs::{Mode as FileMode, OFlags, open};
+use rustix::fs::OFlags;
 use serde_json::Value;
 
-use crate::build::checks::evidence::{CheckFacts, Evidence, judge};
+use crate::build::checks::evidence::{CheckFacts, Evidence, weigh};
 use crate::build::checks::problem::{CheckProblem, EvidenceProblem};
 use crate::build::checks::runner::{Runner, of_command};
 use crate::build::checks::runner_reports::ChannelReports;
@@ -26,8 +25,10 @@ use crate::process::capture::Captured;
 use crate::process::check_env::{ChildDirs, for_check};
 use crate::process::program::ProgramSearch;
 use crate::process::report_channel::ReportChannel;
-use crate::process::sandbox::hints::{protected_hints, refusals, refused_process, too_large};
+use crate::process::sandbox::SandboxPolicy;
+use crate::process::sandbox::hints::{DenialKind, denials, file_size_denial, protected_hints};
 use crate::process::{self, Finished, Job, JobEnd, Launcher};
+use crate::regular_file::open_regular_file;
 use crate::text::terminal::rendered;
 
 const SIGKILL: i32 = 9;
@@ -40,7 +41,7 @@ const MAX_FAILED_NAMES: usize = 1000;
 /// A check of the spec as a tool.
 pub struct CommandCheck {
     pub check: CheckSpec,
-    /// What it cannot write where the walls can hold that, in the workspace.
+    /// Paths in the workspace that it cannot write where the sandbox can enforce that.
     pub frozen: Vec<PathBuf>,
     pub child_env: Rc<ChildEnv>,
 }
@@ -51,44 +52,60 @@ impl Tool for CommandCheck {
     }
 
     fn run(&mut self) -> Result<ToolResult> {
-        let around = &self.child_env;
-        let (tmp, home) = around.home_dirs.renew()?;
-        let cache = self.cache();
+        let child_env = &self.child_env;
+        let runner = self.runner();
         let launcher = self.launcher();
-        let places = ChildDirs {
-            workspace: &around.workspace,
-            tmp: &tmp,
-            home: &home,
-            cache: cache.as_deref(),
-            network: around.network,
-            policy: launcher.policy.as_ref(),
-        };
-        let mut env = for_check(&around.base, &places, &self.check.env);
-        let known = self.known_runner();
-        make_go_verbose(&mut env);
-        around.reporters.renew()?;
-        around.reporters.add_variables(known, &mut env);
+        let env = self.variables(&launcher, runner)?;
         let variables = env
             .iter()
             .map(|(name, _)| name.to_string_lossy().into_owned())
             .collect();
         let job = Job {
             command: self.check.command.iter().map(Into::into).collect(),
-            cwd: around.workspace.clone(),
+            cwd: child_env.workspace.clone(),
             env,
             timeout: self.check.timeout,
         };
-        let report = ReportChannel::open(ChannelReports::default())
+        let channel = ReportChannel::open(ChannelReports::default())
             .map_err(|error| Error::io("open", Path::new("a socket"), error))?;
-        let finished = process::run_with(&launcher, &job, Some(report.end()), &around.cancel)?;
-        let heard = report.close().unwrap_or_default();
-        Ok(self.judge(finished, known, &heard, variables))
+        let finished = process::run_with(&launcher, &job, Some(channel.end()), &child_env.cancel)?;
+        let reports = channel.close().unwrap_or_default();
+        let mut result = self.result(finished, runner, &reports);
+        result.variables = variables;
+        if let Some(policy) = &launcher.policy {
+            explain_denials(&mut result, policy);
+        }
+        Ok(result)
     }
 }
 
 impl CommandCheck {
-    /// Returns why the program of this check cannot start, where that can be seen from outside the sandbox.
-    fn missing(&self) -> Option<String> {
+    /// The environment of the check, with fresh temporary directories, and what makes its runner report its tests.
+    fn variables(
+        &self,
+        launcher: &Launcher,
+        runner: Option<Runner>,
+    ) -> Result<Vec<(OsString, OsString)>> {
+        let child_env = &self.child_env;
+        let (tmp, home) = child_env.home_dirs.renew()?;
+        let cache = self.cache();
+        let dirs = ChildDirs {
+            workspace: &child_env.workspace,
+            tmp: &tmp,
+            home: &home,
+            cache: cache.as_deref(),
+            network: child_env.network,
+            policy: launcher.policy.as_ref(),
+        };
+        let mut env = for_check(&child_env.base, &dirs, &self.check.env);
+        make_go_verbose(&mut env);
+        child_env.reporters.renew()?;
+        child_env.reporters.add_variables(runner, &mut env);
+        Ok(env)
+    }
+
+    /// Why the program of this check cannot start, where that can be seen from outside the sandbox.
+    fn missing_program(&self) -> Option<String> {
         let ChildEnv {
             launcher,
             base,
@@ -96,18 +113,16 @@ impl CommandCheck {
             ..
         } = &*self.child_env;
         let program = self.check.command.first()?;
-        let path = self.check.env.get("PATH").map_or(base.path(), OsStr::new);
-        let lookup = ProgramSearch {
-            path,
+        let search = ProgramSearch {
+            path: self.check.env.get("PATH").map_or(base.path(), OsStr::new),
             workspace,
             policy: launcher.policy.as_ref(),
         };
-        lookup
-            .missing(program)
-            .map(|missing| format!("{program}: {missing}"))
+        let missing = search.missing(program)?;
+        Some(format!("{program}: {missing}"))
     }
 
-    /// Returns where compilers find what they made in earlier rounds: hidden checks and others do not share it.
+    /// The compiler cache of the run. Hidden checks have one of their own.
     fn cache(&self) -> Option<PathBuf> {
         self.child_env.cache(if self.check.hidden {
             CacheOwner::HiddenChecks
@@ -116,8 +131,7 @@ impl CommandCheck {
         })
     }
 
-    /// Returns the launcher of this check: it sees the programs that report its tests, and its walls hold what is
-    /// protected.
+    /// The launcher with this check's policy: the reporters are readable, protected files are frozen.
     fn launcher(&self) -> Launcher {
         let ChildEnv {
             launcher,
@@ -130,71 +144,44 @@ impl CommandCheck {
         };
         policy.read.push(reporters.path().to_owned());
         policy.write.extend(self.cache());
-        policy
-            .freeze
-            .extend(self.frozen.iter().map(|place| workspace.join(place)));
-        policy.reopen.extend(
-            self.check
-                .writable
-                .iter()
-                .map(|folder| workspace.join(folder.path.as_str())),
-        );
+        let frozen = self.frozen.iter().map(|path| workspace.join(path));
+        policy.freeze.extend(frozen);
+        let writable = self.check.writable.iter();
+        let writable = writable.map(|folder| workspace.join(folder.path.as_str()));
+        policy.reopen.extend(writable);
         launcher.with_policy(policy)
     }
 
-    fn judge(
+    fn result(
         &self,
         finished: Finished,
-        known: Option<Runner>,
-        heard: &ChannelReports,
-        variables: Vec<String>,
+        runner: Option<Runner>,
+        reports: &ChannelReports,
     ) -> ToolResult {
         let (stdout, stderr) = (self.output(&finished.stdout), self.output(&finished.stderr));
-        let evidence = judge(&CheckFacts {
-            known,
+        let evidence = weigh(&CheckFacts {
+            known: runner,
             stdout: &stdout.text,
             stderr: &stderr.text,
-            reports: heard,
+            reports,
         });
-        let (stdout, stderr) = (self.shown(known, stdout), self.shown(known, stderr));
-        let (exit_code, mut died) = verdict(&finished.ended, &self.check);
-        if matches!(finished.ended, JobEnd::CannotStart(_)) {
-            died = self.missing().map(CheckProblem::CannotStart).or(died);
-        }
+        let (exit_code, problem) = self.end_problem(&finished.ended);
         let problem =
-            died.or_else(|| Some(CheckProblem::Unproven(self.lacks_evidence(&evidence)?)));
-        let launcher = self.launcher();
-        let hints = launcher
-            .policy
-            .as_ref()
-            .map(|policy| protected_hints(&stdout.text, &stderr.text, policy));
-        let policy = launcher.policy.as_ref().filter(|_| problem.is_some());
-        let mut refused = policy
-            .map(|policy| refusals(&stdout.text, &stderr.text, policy))
-            .unwrap_or_default();
-        // Who is ended by it has no words for it.
-        let unsaid = policy.filter(|_| exit_code == 128 + SIGXFSZ).map(too_large);
-        refused.extend(unsaid.filter(|words| !refused.contains(words)));
-        let crowded = policy.and_then(|policy| refused_process(&stdout.text, &stderr.text, policy));
-        let problem = problem.map(|end| match crowded {
-            Some(limit) => CheckProblem::ProcessRefused {
-                end: Box::new(end),
-                limit,
-            },
-            None => end,
-        });
+            problem.or_else(|| Some(CheckProblem::Unproven(self.evidence_problem(&evidence)?)));
         ToolResult {
-            refused,
-            hints: hints.unwrap_or_default(),
             problem,
             exit_code,
             timed_out: finished.ended == JobEnd::TimedOut,
-            tests: evidence.counts.map(|counts| tests(counts, &evidence.names)),
+            tests: evidence
+                .counts
+                .map(|counts| totals(counts, &evidence.names)),
             names: evidence.names,
-            stdout,
-            stderr,
+            stdout: self.without_added_verbosity(runner, stdout),
+            stderr: self.without_added_verbosity(runner, stderr),
             took: finished.took,
-            variables,
+            variables: Vec::new(),
+            refused: Vec::new(),
+            hints: Vec::new(),
         }
     }
 
@@ -207,16 +194,16 @@ impl CommandCheck {
         }
     }
 
-    /// Returns a stream without what go printed because of our `-v`.
-    fn shown(&self, known: Option<Runner>, stream: ToolOutput) -> ToolOutput {
-        let is_asked_for = |word: &String| {
+    /// A stream without what go printed only because of the `-v` that a check adds.
+    fn without_added_verbosity(&self, runner: Option<Runner>, stream: ToolOutput) -> ToolOutput {
+        let is_verbose_flag = |word: &String| {
             ["-v", "-json", "-test.v"]
                 .iter()
                 .any(|flag| word.contains(flag))
         };
-        let is_ours =
-            known.is_none_or(|known| known == Runner::Go) && stream.text.contains("=== RUN   ");
-        if !is_ours || self.check.command.iter().any(is_asked_for) {
+        let is_go =
+            runner.is_none_or(|runner| runner == Runner::Go) && stream.text.contains("=== RUN   ");
+        if !is_go || self.check.command.iter().any(is_verbose_flag) {
             return stream;
         }
         ToolOutput {
@@ -225,8 +212,8 @@ impl CommandCheck {
         }
     }
 
-    /// A pass needs evidence where the runner is known, or where the user wants it.
-    fn lacks_evidence(&self, evidence: &Evidence) -> Option<EvidenceProblem> {
+    /// A pass needs evidence where the runner is known, or where the spec asks for it.
+    fn evidence_problem(&self, evidence: &Evidence) -> Option<EvidenceProblem> {
         // An exit status can be forged by a hook; the runner's own count is harder to forge.
         if 0 < evidence.failed {
             return Some(EvidenceProblem::TestsFailed(evidence.failed));
@@ -253,8 +240,28 @@ impl CommandCheck {
         }
     }
 
-    /// Returns the runner that the command names, or the script of `package.json` that it leads to.
-    fn known_runner(&self) -> Option<Runner> {
+    /// The exit code and the problem of an end.
+    fn end_problem(&self, ended: &JobEnd) -> (i32, Option<CheckProblem>) {
+        let (exit_code, problem) = match ended {
+            JobEnd::Exited(0) => return (0, None),
+            JobEnd::Exited(code) => (*code, CheckProblem::ExitCode(*code)),
+            JobEnd::Signalled(number) => (128 + number, CheckProblem::Signal(*number)),
+            JobEnd::TimedOut => (TIMED_OUT, CheckProblem::TimedOut(self.check.timeout)),
+            JobEnd::CannotStart(reason) => {
+                let reason = self.missing_program().unwrap_or_else(|| reason.clone());
+                (CANNOT_START, CheckProblem::CannotStart(reason))
+            }
+            JobEnd::SandboxFailed(failure) => {
+                let reason = format!("no sandbox: {failure}");
+                (CANNOT_START, CheckProblem::CannotStart(reason))
+            }
+            JobEnd::Limit(limit) => (128 + SIGKILL, CheckProblem::LimitExceeded(limit.clone())),
+        };
+        (exit_code, Some(problem))
+    }
+
+    /// The runner that the command names, or the script of `package.json` that it runs.
+    fn runner(&self) -> Option<Runner> {
         let scripts = OnceCell::new();
         of_command(&self.check.command, &|name| {
             let scripts =
@@ -264,20 +271,46 @@ impl CommandCheck {
     }
 }
 
-/// Returns the scripts in a workspace's `package.json`. Whatever lies there by that name is read as a plain file of a
-/// sensible size or not at all.
+/// Adds what the sandbox denied to a result, as far as the output shows it.
+fn explain_denials(result: &mut ToolResult, policy: &SandboxPolicy) {
+    let (stdout, stderr) = (&result.stdout.text, &result.stderr.text);
+    result.hints = protected_hints(stdout, stderr, policy);
+    let Some(problem) = result.problem.take() else {
+        return;
+    };
+    let mut denials = denials(stdout, stderr, policy);
+    if result.exit_code == 128 + SIGXFSZ
+        && !denials
+            .iter()
+            .any(|denial| denial.kind == DenialKind::FileSize)
+    {
+        denials.push(file_size_denial(policy));
+    }
+    // A program that cannot start a process exits, and its exit code does not say why.
+    let refused_process = denials
+        .iter()
+        .find(|denial| denial.kind == DenialKind::Processes);
+    result.problem = Some(match refused_process {
+        Some(denial) => CheckProblem::ProcessRefused {
+            end: Box::new(problem),
+            limit: denial.sentence.clone(),
+        },
+        None => problem,
+    });
+    result.refused = denials.into_iter().map(|denial| denial.sentence).collect();
+}
+
+/// The scripts in a workspace's `package.json`, if that is a regular file of a sensible size.
 fn scripts_of(workspace: &Path) -> Option<Value> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(open(workspace.join("package.json"), flags, FileMode::empty()).ok()?);
-    let metadata = file
-        .metadata()
-        .ok()
-        .filter(|found| found.is_file() && found.len() <= MAX_PACKAGE)?;
+    let file = open_regular_file(&workspace.join("package.json"), OFlags::NOFOLLOW).ok()?;
+    let length = file.metadata().ok()?.len();
     let mut text = String::new();
-    file.take(metadata.len()).read_to_string(&mut text).ok()?;
-    serde_json::from_str::<Value>(&text)
-        .ok()
-        .map(|mut package| package["scripts"].take())
+    if MAX_PACKAGE < length {
+        return None;
+    }
+    file.take(length).read_to_string(&mut text).ok()?;
+    let mut package: Value = serde_json::from_str(&text).ok()?;
+    Some(package["scripts"].take())
 }
 
 /// Adds `-v` to GOFLAGS: without it a package that passes does not name its tests.
@@ -289,46 +322,13 @@ fn make_go_verbose(env: &mut Vec<(OsString, OsString)>) {
     }
 }
 
-fn tests(counts: TestCounts, names: &TestNames) -> TestTotals {
-    let TestCounts {
-        executed,
-        passed,
-        failed,
-        skipped,
-    } = counts;
-    let failed_names = names
-        .failed
-        .iter()
-        .take(MAX_FAILED_NAMES)
-        .cloned()
-        .collect();
+fn totals(counts: TestCounts, names: &TestNames) -> TestTotals {
+    let failed_names = names.failed.iter().take(MAX_FAILED_NAMES);
     TestTotals {
-        executed,
-        passed,
-        failed,
-        skipped,
-        failed_names,
-    }
-}
-
-/// The exit code that stands for an end, and what was wrong with it.
-fn verdict(ended: &JobEnd, check: &CheckSpec) -> (i32, Option<CheckProblem>) {
-    match ended {
-        JobEnd::Exited(0) => (0, None),
-        JobEnd::Exited(code) => (*code, Some(CheckProblem::ExitCode(*code))),
-        JobEnd::Signalled(number) => (128 + number, Some(CheckProblem::Signal(*number))),
-        JobEnd::TimedOut => (TIMED_OUT, Some(CheckProblem::TimedOut(check.timeout))),
-        JobEnd::CannotStart(reason) => (
-            CANNOT_START,
-            Some(CheckProblem::CannotStart(reason.clone())),
-        ),
-        JobEnd::SandboxFailed(failure) => (
-            CANNOT_START,
-            Some(CheckProblem::CannotStart(format!("no sandbox: {failure}"))),
-        ),
-        JobEnd::Limit(which) => (
-            128 + SIGKILL,
-            Some(CheckProblem::LimitExceeded(which.clone())),
-        ),
+        executed: counts.executed,
+        passed: counts.passed,
+        failed: counts.failed,
+        skipped: counts.skipped,
+        failed_names: failed_names.cloned().collect(),
     }
 }

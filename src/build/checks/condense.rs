@@ -1,4 +1,4 @@
-//! Makes the output of a check shorter for a report: names on one line, rulers, lines that repeat.
+//! Makes the output of a check shorter for a report: long rulers, and lines that repeat.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,7 @@
-//! Holds together what is known of a check's tests, and says why an exit code of 0 is not a pass.
+//! Weighs what is known of a check's tests, and decides whether an exit code of 0 is a pass.
+//!
+//! There are two sources: the summary in the output, and the reports of the runner on its own channel. Where both exist
+//! they have to agree.
 
 use super::problem::EvidenceProblem;
 use super::runner::Runner;
@@ -6,7 +9,7 @@ use super::runner_reports::{ChannelReports, RunnerSession};
 use super::runners::summary;
 use super::summary::{TestCounts, TestNames, TestSummary};
 
-/// What there is to weigh.
+/// What is known of a check before it is weighed.
 #[derive(Debug, Clone, Copy)]
 pub struct CheckFacts<'a> {
     /// The runner that the command names.
@@ -20,29 +23,28 @@ pub struct CheckFacts<'a> {
 #[derive(Debug, Clone, Default)]
 pub struct Evidence {
     pub runner: Option<Runner>,
-    /// Nothing where no runner is known, where it did not come to its end, and where it does not count.
+    /// `None` where no runner is known, where it did not finish, and where it does not count.
     pub counts: Option<TestCounts>,
-    /// Failures and errors that the runner admits, whatever the exit code was.
+    /// Failures and errors that the runner reports, whatever the exit code is.
     pub failed: u32,
     pub names: TestNames,
-    /// Why an exit code of 0 is not a pass, where that is so.
+    /// Why an exit code of 0 is not a pass.
     pub problem: Option<EvidenceProblem>,
 }
 
-/// Returns what is known of a check's tests.
-pub fn judge(facts: &CheckFacts<'_>) -> Evidence {
-    let said = summary(facts.known, facts.stdout, facts.stderr);
+pub fn weigh(facts: &CheckFacts<'_>) -> Evidence {
+    let printed = summary(facts.known, facts.stdout, facts.stderr);
     let reported: Vec<&RunnerSession> = facts
         .reports
         .sessions
         .iter()
         .filter(|session| session.runner != Runner::Node)
         .collect();
-    let problem = broken_off(facts).or_else(|| disagreement(&reported, said.as_ref()));
+    let problem = broken_off(facts).or_else(|| mismatch(&reported, printed.as_ref()));
     if !reported.is_empty() {
         return of_reports(&reported, problem);
     }
-    let Some(said) = said else {
+    let Some(printed) = printed else {
         let problem = problem.or_else(|| facts.known.map(no_summary));
         return Evidence {
             runner: facts.known,
@@ -50,28 +52,22 @@ pub fn judge(facts: &CheckFacts<'_>) -> Evidence {
             ..Evidence::default()
         };
     };
-    let problem = problem.or_else(|| incomplete(facts.known, &said));
-    let counts = said.counts.filter(|_| problem.is_none());
+    let problem = problem.or_else(|| incomplete(facts.known, &printed));
     Evidence {
-        runner: Some(said.runner),
-        counts,
-        failed: said.failed,
-        names: said.names,
+        runner: Some(printed.runner),
+        counts: printed.counts.filter(|_| problem.is_none()),
+        failed: printed.failed,
+        names: printed.names,
         problem,
     }
 }
 
 fn of_reports(sessions: &[&RunnerSession], problem: Option<EvidenceProblem>) -> Evidence {
-    let counts = sessions.iter().fold(TestCounts::default(), |sum, session| {
-        sum.plus(session.counts)
-    });
+    let mut counts = TestCounts::default();
     let mut names = TestNames::default();
     for session in sessions {
-        names
-            .executed
-            .extend(session.names.executed.iter().cloned());
-        names.failed.extend(session.names.failed.iter().cloned());
-        names.skipped.extend(session.names.skipped.iter().cloned());
+        counts = counts.plus(session.counts);
+        names.extend(&session.names);
     }
     Evidence {
         runner: sessions.first().map(|session| session.runner),
@@ -82,65 +78,65 @@ fn of_reports(sessions: &[&RunnerSession], problem: Option<EvidenceProblem>) -> 
     }
 }
 
-/// What the channel says against a pass.
+/// What the reports on the channel say against a pass.
 fn broken_off(facts: &CheckFacts<'_>) -> Option<EvidenceProblem> {
-    let heard = facts.reports;
-    for session in &heard.sessions {
-        let RunnerSession { runner, what, .. } = session;
-        match session.end.as_ref().map(|end| &end.problem) {
-            Some(None) => {}
-            Some(Some(reason)) => {
-                return Some(EvidenceProblem::StoppedEarly {
-                    runner: *runner,
-                    reason: reason.clone(),
-                });
-            }
-            None => {
-                return Some(EvidenceProblem::NoSummary {
-                    runner: *runner,
-                    target: what.clone(),
-                });
-            }
+    let reports = facts.reports;
+    if let Some(problem) = reports.sessions.iter().find_map(session_problem) {
+        return Some(problem);
+    }
+    let has_begun = |runner: Runner| {
+        let mut sessions = reports.sessions.iter();
+        sessions.any(|session| session.runner == runner)
+    };
+    let mut started = reports.started.iter().copied();
+    let silent = started
+        .find(|runner| !has_begun(*runner))
+        .filter(|runner| facts.known == Some(*runner));
+    silent.map(no_summary).or_else(|| {
+        reports
+            .has_foreign
+            .then_some(EvidenceProblem::ForeignReport)
+    })
+}
+
+fn session_problem(session: &RunnerSession) -> Option<EvidenceProblem> {
+    let runner = session.runner;
+    match &session.end {
+        None => Some(EvidenceProblem::NoSummary {
+            runner,
+            target: session.target.clone(),
+        }),
+        Some(end) => {
+            let reason = end.problem.clone()?;
+            Some(EvidenceProblem::StoppedEarly { runner, reason })
         }
     }
-    let has_begun = |runner: &Runner| {
-        heard
-            .sessions
-            .iter()
-            .any(|session| session.runner == *runner)
-    };
-    let silent = heard.started.iter().find(|runner| !has_begun(runner));
-    let silent = silent
-        .filter(|runner| facts.known == Some(**runner))
-        .map(|runner| no_summary(*runner));
-    silent.or_else(|| heard.has_foreign.then_some(EvidenceProblem::ForeignReport))
 }
 
-fn disagreement(
-    reported: &[&RunnerSession],
-    said: Option<&TestSummary>,
-) -> Option<EvidenceProblem> {
-    let said = said.filter(|said| reported.iter().any(|session| session.runner == said.runner))?;
-    let counts = said.counts?;
+fn mismatch(reported: &[&RunnerSession], printed: Option<&TestSummary>) -> Option<EvidenceProblem> {
+    let printed = printed?;
+    let counts = printed.counts?;
     let mut own = reported
         .iter()
-        .filter(|session| session.runner == said.runner);
-    let is_known = own.any(|session| session.agrees(counts));
-    (!is_known).then_some(EvidenceProblem::SummaryMismatch(said.runner))
+        .filter(|session| session.runner == printed.runner)
+        .peekable();
+    own.peek()?;
+    let is_reported = own.any(|session| session.agrees(counts));
+    (!is_reported).then_some(EvidenceProblem::SummaryMismatch(printed.runner))
 }
 
-fn incomplete(known: Option<Runner>, said: &TestSummary) -> Option<EvidenceProblem> {
-    // A report in a format of many is as good as the runner's own.
+fn incomplete(known: Option<Runner>, printed: &TestSummary) -> Option<EvidenceProblem> {
+    // A report in a shared format counts like the runner's own.
     let is_own = |known: Runner| {
-        known == said.runner
-            || matches!(said.runner, Runner::Junit | Runner::Tap)
-            || (known, said.runner) == (Runner::Vitest, Runner::Jest)
+        known == printed.runner
+            || matches!(printed.runner, Runner::Junit | Runner::Tap)
+            || (known, printed.runner) == (Runner::Vitest, Runner::Jest)
     };
     match known {
         Some(known) if !is_own(known) => Some(no_summary(known)),
-        // Checks let go have -v: a package that is ok and says nothing of its tests has not run them.
-        Some(Runner::Go) if said.counts.is_none() => Some(no_summary(Runner::Go)),
-        _ if !said.is_complete => Some(no_summary(said.runner)),
+        // A check gives go its -v: a package that is ok without naming a test has not run any.
+        Some(Runner::Go) if printed.counts.is_none() => Some(no_summary(Runner::Go)),
+        _ if !printed.is_complete => Some(no_summary(printed.runner)),
         _ => None,
     }
 }

@@ -7,25 +7,25 @@ use std::collections::{HashMap, HashSet};
 
 use crate::text::shorten::{cut_middle, first_bytes};
 
-/// One reason, with the tests it made fail.
+/// Why tests failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cause {
-    /// In order of appearance; of many the first, and a last entry that counts the others.
+    /// The first tests in order of appearance; a last entry counts the others.
     pub tests: Vec<String>,
-    /// How many tests there are.
+    /// How many tests failed for this reason.
     pub count: usize,
-    /// The message, then a line for each place where it struck.
+    /// The message, then a line for each place where it occurred.
     pub text: String,
 }
 
 pub const MAX_GROUPS: usize = 50;
 pub const MAX_TEXT: usize = 2048;
-/// Tests that are named under a cause.
+/// How many tests a cause names.
 pub const MAX_TESTS: usize = 20;
-/// Places that are named under a cause.
+/// How many places a cause names.
 const MAX_PLACES: usize = 10;
 const MAX_NAME: usize = 300;
-/// Lines of a message that a reader takes; what a runner prints beyond is rarely the reason.
+/// How many lines a message has at most; what follows is rarely the reason.
 const MAX_LINES: usize = 40;
 
 /// The causes found so far.
@@ -34,7 +34,7 @@ pub struct CauseGroups {
     list: Vec<CauseGroup>,
     by_message: HashMap<String, usize>,
     seen: HashSet<(usize, String)>,
-    /// Failures that came when there were groups enough.
+    /// Failures after the last group that is kept.
     left_out: usize,
 }
 
@@ -44,7 +44,7 @@ struct CauseGroup {
     places: NameList,
 }
 
-/// The first names of many.
+/// The first names of a list, and the number of the others.
 struct NameList {
     first: Vec<String>,
     most: usize,
@@ -157,7 +157,7 @@ impl NameList {
     }
 }
 
-/// Takes out of a message what differs from one run of the same failure to the next: addresses and times.
+/// The message without what differs between two occurrences of the same failure: addresses and times.
 fn normalised(message: &str) -> String {
     let mut key = String::with_capacity(message.len());
     let mut rest = message;
@@ -177,7 +177,7 @@ fn normalised(message: &str) -> String {
     key + rest
 }
 
-/// The length of the number at the start of the text, and what stands for it where it is an address or a time.
+/// The length of the number at the start of the text, and its replacement if it is an address or a time.
 fn number(text: &str) -> (usize, Option<&'static str>) {
     let length_while =
         |text: &str, belongs: fn(&char) -> bool| text.chars().take_while(belongs).count();
@@ -210,12 +210,12 @@ pub fn placed(line: &str) -> Option<(&str, &str)> {
     (is_number(number) && is_path(path)).then_some((place, rest))
 }
 
-/// The part of a name that is kept. Readers that use a name again and again clip it first, so as to stay one pass.
+/// The part of a name that is kept. A reader that copies a name for each line clips it first, to stay linear.
 pub fn clipped(name: &str) -> &str {
     first_bytes(name, MAX_NAME)
 }
 
-/// Adds a line to a message that is not full yet.
+/// Adds a line to a message unless it is full.
 pub fn push_line(message: &mut Vec<String>, line: &str) {
     if message.len() < MAX_LINES {
         message.push(cut_middle(line, MAX_TEXT / 2));

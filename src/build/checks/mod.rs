@@ -1,8 +1,8 @@
-//! The checks of a run: tools, run in order, each to a result; and what their output says.
+//! The checks of a run: tools that run in order, each with a result.
 //!
-//! `command.rs` is the tool that runs a program. `text.rs` makes output plain, `evidence.rs` finds what
-//! became of the tests, `causes.rs` finds what failed and why, `refusals.rs` what the sandbox refused, `report.rs` puts together what the
-//! model is told.
+//! `command.rs` runs a program. `runners/` reads the output of test runners, `runner_reports.rs` what they report on a
+//! channel of their own, and `evidence.rs` weighs both. `problem.rs` has the ways in which a check does not pass,
+//! `report.rs` what the model gets to read about failed checks.
 
 pub mod command;
 mod condense;
@@ -24,46 +24,44 @@ use crate::build::checks::summary::TestNames;
 use crate::error::{Error, Result};
 use crate::events::TestTotals;
 
-/// The exit code of a check whose time was over.
+/// The exit code of a check that timed out.
 pub const TIMED_OUT: i32 = 124;
 /// The exit code of a check that could not be started.
 pub const CANNOT_START: i32 = 127;
 
-/// Something that looks at the workspace and comes to a verdict.
+/// Something that checks the workspace.
 pub trait Tool {
-    /// Returns its name.
     fn name(&self) -> &str;
 
-    /// Runs to a result. A red one is no error; an error is what ends the command (a signal, a disk).
+    /// Runs to a result. A failed check is not an error; an error ends the run (a signal, a disk).
     fn run(&mut self) -> Result<ToolResult>;
 }
 
-/// A tool's verdict and what it printed, made plain.
+/// The result of a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolResult {
-    /// Why it did not pass; nothing where it passed.
+    /// Why it did not pass; `None` where it passed.
     pub problem: Option<CheckProblem>,
     pub exit_code: i32,
     pub timed_out: bool,
-    /// What the tests came to, where that is known.
+    /// The counts of its tests, where they are known.
     pub tests: Option<TestTotals>,
-    /// The names of tests that were executed, and of those that were skipped.
     pub names: TestNames,
     pub stdout: ToolOutput,
     pub stderr: ToolOutput,
     pub took: Duration,
-    /// The names of the variables it was given.
+    /// The names of its environment variables.
     pub variables: Vec<String>,
-    /// What the sandbox refused, as far as the output tells.
+    /// What the sandbox denied, as far as the output shows it.
     pub refused: Vec<String>,
-    /// What the user can change in the spec about it.
+    /// What the user can change in the spec to allow it.
     pub hints: Vec<String>,
 }
 
-/// A stream of a tool.
+/// What a tool printed on one stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToolOutput {
-    /// Plain text: head and tail where it was long.
+    /// As a terminal would show it; of a long stream, head and tail.
     pub text: String,
     pub bytes: u64,
     pub dropped: u64,
@@ -76,22 +74,20 @@ pub struct ToolRegistry {
 }
 
 impl ToolRegistry {
-    /// Adds a tool behind the others.
+    /// Adds a tool after the others.
     pub fn add(&mut self, tool: Box<dyn Tool>) {
         self.tools.push(tool);
     }
 
-    /// Returns how many tools there are.
     pub fn len(&self) -> usize {
         self.tools.len()
     }
 
-    /// Whether there is no tool at all.
     pub fn is_empty(&self) -> bool {
         self.tools.is_empty()
     }
 
-    /// Runs one tool. One that panics has failed, like one that cannot start.
+    /// Runs one tool. A tool that panics has failed, like one that cannot start.
     pub fn run(&mut self, index: usize) -> Result<ToolResult> {
         let Some(tool) = self.tools.get_mut(index) else {
             return Err(Error::Bug(format!("there is no tool {index}")));

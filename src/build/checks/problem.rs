@@ -27,7 +27,7 @@ pub enum CheckProblem {
     Signal(i32),
     /// Ended because it exceeded a limit of the sandbox: which one, and by how much.
     LimitExceeded(String),
-    /// Ended by itself after it was refused another process; `limit` names the limit.
+    /// Exited after it could not start another process; `limit` names the limit.
     ProcessRefused {
         end: Box<CheckProblem>,
         limit: String,
@@ -142,20 +142,11 @@ impl Display for EvidenceProblem {
                 out,
                 "only {executed} tests were executed, and min_tests is {min_tests}"
             ),
-            EvidenceProblem::NotCounted { min_tests, runner } => write!(
-                out,
-                "no known summary says how many tests were executed, and min_tests is {min_tests}{}",
-                in_parentheses(runner.and_then(Runner::advice))
-            ),
+            EvidenceProblem::NotCounted { min_tests, runner } => {
+                out.write_str(&not_counted(*min_tests, *runner))
+            }
             EvidenceProblem::NoSummary { runner, target } => {
-                // A check gives go its -v anyway.
-                let advice = runner.advice().filter(|_| *runner != Runner::Go);
-                let separator = if target.is_empty() { "" } else { ": " };
-                write!(
-                    out,
-                    "{runner} ended without its summary{}{separator}{target}",
-                    in_parentheses(advice)
-                )
+                out.write_str(&no_summary(*runner, target))
             }
             EvidenceProblem::StoppedEarly { runner, reason } => {
                 write!(out, "{runner} stopped before all tests had run: {reason}")
@@ -188,6 +179,21 @@ fn protected_changed(files: &[String]) -> String {
         "protected files changed while it ran: {}",
         first_of(files, SHOWN_FILES)
     )
+}
+
+fn not_counted(min_tests: u32, runner: Option<Runner>) -> String {
+    let advice = in_parentheses(runner.and_then(Runner::advice));
+    format!(
+        "no known summary says how many tests were executed, and min_tests is {min_tests}{advice}"
+    )
+}
+
+fn no_summary(runner: Runner, target: &str) -> String {
+    // A check always sets -v for go.
+    let advice = runner.advice().filter(|_| runner != Runner::Go);
+    let separator = if target.is_empty() { "" } else { ": " };
+    let advice = in_parentheses(advice);
+    format!("{runner} ended without its summary{advice}{separator}{target}")
 }
 
 fn in_parentheses(advice: Option<&str>) -> String {

@@ -1,8 +1,7 @@
-//! Puts together what the model is told of failed checks: first what failed and why, then the output itself.
+//! The report on failed checks for the model: what failed and why, then the output itself.
 //!
-//! Whatever a check printed, and whatever was read in it, stands between delimiter lines whose marker it does not
-//! contain, so that no output can pass for words of ours. A hidden check says that it failed and nothing else. The
-//! same input gives the same report; running the checks is not done here.
+//! Output is enclosed in delimiter lines whose marker it does not contain, so that it cannot pass for text of ours. Of a hidden check, only its disclosed problem is reported. The same input gives the same
+//! report.
 
 use super::condense::{with_short_rulers, without_repetitions};
 use super::failures::Cause;
@@ -15,7 +14,7 @@ use crate::text::shorten::{cut_bytes, cut_middle, one_line};
 use std::collections::HashSet;
 use std::fmt::Write;
 
-/// A check that failed, with what it printed already made plain.
+/// A check that failed.
 #[derive(Debug, Clone, Copy)]
 pub struct FailedCheck<'a> {
     pub name: &'a str,
@@ -24,32 +23,32 @@ pub struct FailedCheck<'a> {
     pub problem: &'a CheckProblem,
     pub stdout: &'a str,
     pub stderr: &'a str,
-    /// Bytes that were printed and not kept.
+    /// How many printed bytes were not kept.
     pub stdout_dropped: u64,
     pub stderr_dropped: u64,
-    /// What the sandbox refused, in words of ours.
+    /// What the sandbox denied.
     pub refused: &'a [String],
-    /// What its tests came to, where that is known.
+    /// The counts of its tests, where they are known.
     pub tests: Option<&'a TestTotals>,
 }
 
-/// The longest report.
+/// The longest report, in bytes.
 pub const MAX_REPORT: usize = 64 * 1024;
-/// The most a report holds of one stream.
+/// The most bytes of one stream.
 pub const MAX_STREAM: usize = 8 * 1024;
-/// The most of one stream where more tests failed than `MANY_FAILURES`: the causes name them.
+/// The most bytes of one stream where more than `MANY_FAILURES` tests failed: the causes list them.
 const MAX_STREAM_OF_MANY: usize = 1536;
 const MANY_FAILURES: usize = 20;
-/// The most all causes take together, so that some raw output is always seen.
+/// The most bytes of all causes together, so that there is room for some raw output.
 const MAX_CAUSES: usize = 40 * 1024;
 const MAX_COMMAND: usize = 1024;
 const MAX_PROBLEM: usize = 1024;
 const MAX_FILES: usize = 50;
 const MAX_FILE_NAME: usize = 256;
-/// What the delimiter lines of a block take, with room to spare for a large marker.
+/// The size of the delimiter lines of a block, with room for a long marker.
 const BLOCK_FRAME: usize = 96;
 
-/// Returns the report: at most `MAX_REPORT` bytes.
+/// The report: at most `MAX_REPORT` bytes.
 pub fn report(
     failed: &[FailedCheck],
     passed: &[&str],
@@ -57,7 +56,7 @@ pub fn report(
     removed: &[String],
 ) -> String {
     let mut parts = vec![ReportPart::Ours(opening(failed, passed))];
-    failed.iter().for_each(|check| tell(check, &mut parts));
+    failed.iter().for_each(|check| add_check(check, &mut parts));
     parts.push(ReportPart::Ours(put_back(restored, removed)));
     fit(&mut parts);
     let marker = marker(&parts);
@@ -65,7 +64,7 @@ pub fn report(
     cut_middle(&text, MAX_REPORT)
 }
 
-/// A piece of the report, by whose words it holds.
+/// A piece of the report, by the origin of its text.
 enum ReportPart {
     Ours(String),
     Causes(String),
@@ -128,7 +127,7 @@ pub fn headline(check: &FailedCheck) -> String {
     )
 }
 
-fn tell(check: &FailedCheck, parts: &mut Vec<ReportPart>) {
+fn add_check(check: &FailedCheck, parts: &mut Vec<ReportPart>) {
     if check.hidden {
         parts.push(ReportPart::Ours(format!(
             "\n## {}\nIts command, files and output are not shown.\n",
@@ -142,21 +141,21 @@ fn tell(check: &FailedCheck, parts: &mut Vec<ReportPart>) {
         parts.push(ReportPart::Ours("\nWhat failed:\n".to_owned()));
         parts.push(ReportPart::Causes(listed(&causes)));
     }
-    tell_stream(
+    add_stream(
         "Standard output",
         check.stdout,
         check.stdout_dropped,
         &causes,
         parts,
     );
-    tell_stream(
+    add_stream(
         "Standard error",
         check.stderr,
         check.stderr_dropped,
         &causes,
         parts,
     );
-    // A hint is a guess by the words of the output: it follows them.
+    // A hint is a guess from the output, so it comes after it.
     if !check.refused.is_empty() {
         let list: String = check
             .refused
@@ -192,8 +191,8 @@ fn heading(check: &FailedCheck) -> String {
     )
 }
 
-/// Adds what a stream printed. Of many failures, which the causes tell, lines that repeat are left out.
-fn tell_stream(
+/// Adds a stream. Where many tests failed, repeated lines are left out.
+fn add_stream(
     title: &str,
     text: &str,
     dropped: u64,
@@ -271,7 +270,7 @@ fn quoted(word: &str) -> String {
     shell_word(&one_line(word, usize::MAX))
 }
 
-/// Cuts what checks printed until all of it fits: the causes to their share, then the streams to what is left.
+/// Cuts the output of checks until the report fits: first the causes, then the streams to what is left.
 fn fit(parts: &mut [ReportPart]) {
     let is_ours = |part: &&ReportPart| matches!(part, ReportPart::Ours(_));
     let ours: usize = parts
@@ -289,7 +288,7 @@ fn fit(parts: &mut [ReportPart]) {
     });
 }
 
-/// Cuts the chosen parts to one length at which they fit the room together, and returns what they take.
+/// Cuts the chosen parts to a common length at which they fit the room, and returns their total length.
 fn share(
     parts: &mut [ReportPart],
     room: usize,
@@ -312,7 +311,7 @@ fn share(
     taken
 }
 
-/// The greatest limit at which all lengths, each cut to it, fit the room: short ones leave their share to long ones.
+/// The greatest limit at which all lengths, each cut to it, fit the room.
 fn fair_limit(mut lengths: Vec<usize>, room: usize) -> usize {
     lengths.sort_unstable();
     let mut left = room;
@@ -326,7 +325,7 @@ fn fair_limit(mut lengths: Vec<usize>, room: usize) -> usize {
     usize::MAX
 }
 
-/// The first of `output-1`, `output-2`, ... that is in no part. Nothing random: a replayed run must say the same.
+/// The first of `output-1`, `output-2`, ... that is in no part. Not random, since a replay has to give the same report.
 fn marker(parts: &[ReportPart]) -> String {
     let mut taken = HashSet::new();
     for part in parts {

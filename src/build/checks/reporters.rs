@@ -1,7 +1,7 @@
-//! The small programs that report tests from inside a runner: where they lie, and the variables that lead to them.
+//! Programs that report tests from inside a runner, and the variables by which the runner loads them.
 //!
-//! They come inside the binary and are written to a private folder that a sandbox shows read-only. Without a sandbox the
-//! code under test could change them, so they are compared and written anew before each check.
+//! They are part of the binary and are written to a private folder, which is read-only in the sandbox. Without a sandbox
+//! the code under test could change them, so they are compared and restored before each check.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -14,14 +14,14 @@ use super::runner::Runner;
 use crate::error::{Error, Result};
 use crate::process::scratch::ScratchDir;
 
-/// The interpreter imports a module of this name before anything else.
+/// Python imports a module of this name before anything else.
 const PYTHON: (&str, &str) = (
     "python/sitecustomize.py",
     include_str!("reporters/sitecustomize.py"),
 );
 const NODE: (&str, &str) = ("node/report.cjs", include_str!("reporters/report.cjs"));
 
-/// The programs of one root. They go when this goes.
+/// The programs of one root; removed on drop.
 #[derive(Debug)]
 pub struct Reporters {
     _folder: ScratchDir,
@@ -44,12 +44,12 @@ impl Reporters {
         Ok(reporters)
     }
 
-    /// Returns the folder, which a sandbox has to show.
+    /// The folder, which a sandbox has to make readable.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Makes the programs what they should be.
+    /// Restores programs that are missing or changed.
     pub fn renew(&self) -> Result<()> {
         [PYTHON, NODE].into_iter().try_for_each(|(name, text)| {
             let path = self.path.join(name);
@@ -57,7 +57,7 @@ impl Reporters {
         })
     }
 
-    /// Adds the variables with which a check's runner finds its program.
+    /// Adds the variables by which the runner of a check loads its program.
     pub fn add_variables(&self, known: Option<Runner>, env: &mut Vec<(OsString, OsString)>) {
         let is_python = matches!(known, None | Some(Runner::Pytest | Runner::Unittest));
         let is_node = matches!(
@@ -65,7 +65,7 @@ impl Reporters {
             None | Some(Runner::Node | Runner::Jest | Runner::Vitest | Runner::Mocha)
         );
         let python = self.path.join("python");
-        // A path with the separator in it cannot be an entry.
+        // A path that contains the separator cannot be an entry.
         if is_python && !python.as_os_str().as_bytes().contains(&b':') {
             put_first(env, "PYTHONPATH", python.as_os_str(), ":");
         }
@@ -81,7 +81,7 @@ impl Reporters {
     }
 }
 
-/// Puts something before what a variable holds.
+/// Prepends to the value of a variable.
 fn put_first(env: &mut Vec<(OsString, OsString)>, name: &str, first: &OsStr, separator: &str) {
     match env.iter_mut().find(|(known, _)| known == name) {
         Some((_, value)) if !value.is_empty() => {
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_programs_are_what_they_should_be_and_found() {
+    fn changed_programs_are_restored_and_variables_lead_to_them() {
         let temporary = tempfile::tempdir().unwrap();
         let reporters = Reporters::create(temporary.path(), Path::new("/a")).unwrap();
         let program = reporters.path().join(PYTHON.0);

@@ -1,8 +1,8 @@
-//! Which test runner a command is: by the words of the command itself, of the script that npm runs, of a shell line.
+//! Test runners, and which of them a command starts: directly, by a script of `package.json`, or in a shell line.
 
 use std::fmt;
 
-/// A test runner, or a format that many of them write.
+/// A test runner, or a format that many runners write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Runner {
     Pytest,
@@ -20,7 +20,7 @@ pub enum Runner {
 }
 
 impl Runner {
-    /// Returns what makes a runner say how many tests it executed, for one that can be told not to.
+    /// What makes a runner count its tests, for runners that can be configured not to.
     pub fn advice(self) -> Option<&'static str> {
         match self {
             Runner::Mocha => Some("mocha: use the spec or json reporter"),
@@ -58,10 +58,10 @@ impl fmt::Display for Runner {
     }
 }
 
-/// How often a script may lead to another.
+/// How many scripts may run each other.
 const MAX_DEPTH: u32 = 4;
 
-/// Returns the runner that a command names; `script` returns the line of a script in `package.json`.
+/// The runner that a command starts; `script` looks up a script of `package.json`.
 pub fn of_command(command: &[String], script: &dyn Fn(&str) -> Option<String>) -> Option<Runner> {
     let words: Vec<&str> = command.iter().map(String::as_str).collect();
     of_words(&words, script, MAX_DEPTH)
@@ -110,7 +110,7 @@ fn base_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Runners that are programs, also as the script that one of them is.
+/// Runners that are programs or scripts of that name.
 fn by_name(name: &str) -> Option<Runner> {
     let name = [".js", ".cjs", ".mjs", ".cmd", ".py"]
         .iter()
@@ -127,7 +127,7 @@ fn by_name(name: &str) -> Option<Runner> {
     }
 }
 
-/// `pytest-3`, as Debian calls it.
+/// `pytest-3`, as in Debian.
 fn numbered_pytest(name: &str) -> Option<Runner> {
     let version = name.strip_prefix("pytest-")?;
     version
@@ -154,11 +154,11 @@ fn python(mut rest: &[&str], again: &dyn Fn(&[&str]) -> Option<Runner>) -> Optio
             .strip_prefix('-')
             .filter(|letters| !letters.starts_with('-'));
         match letters {
-            // A script, or `--` and one.
+            // A script, or `--`.
             None if !word.starts_with("--") => return by_name(base_name(word)),
             None => rest = following,
             Some(letters) => {
-                // Letters may stand together; the last may have its value behind it.
+                // Flags may be combined; the last may be followed by its value, as in `-Bmpytest`.
                 let place = letters.find(['m', 'c', 'W', 'X']);
                 let Some(place) = place else {
                     rest = following;
@@ -272,14 +272,14 @@ fn package_manager(
     }
 }
 
-/// Returns the runner that a shell line ends in. What is written to a file is not ours to read.
+/// The runner that a shell line ends with; none where its output is redirected to a file.
 fn of_line(line: &str, script: &dyn Fn(&str) -> Option<String>, depth: u32) -> Option<Runner> {
     let words = last_command(line)?;
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     of_words(after_assignments(&words), script, depth)
 }
 
-/// The words of a line's last command; nothing where the shell does more with it than run it.
+/// The words of the last command of a line; `None` where the shell redirects, pipes or backgrounds it.
 fn last_command(line: &str) -> Option<Vec<String>> {
     let mut words = vec![String::new()];
     let mut characters = line.chars().peekable();
@@ -310,7 +310,7 @@ fn last_command(line: &str) -> Option<Vec<String>> {
     (!words.is_empty()).then_some(words)
 }
 
-/// Skips options; those in `with_value` take the word behind them along.
+/// Skips options, those in `with_value` with the word that follows.
 fn after_options<'a, 'b>(mut words: &'b [&'a str], with_value: &[&str]) -> &'b [&'a str] {
     while let [word, rest @ ..] = words {
         if !word.starts_with('-') {

@@ -1,9 +1,9 @@
-//! What runners report outside of their output.
+//! What runners report on a channel of their own, apart from their output.
 //!
-//! pytest, unittest, node and jest load a small program of ours before anything of the workspace (`reporters.rs`). It says
-//! `hello` on a socket that the check was started with, gets a token back, and puts it before every record: the runner
-//! begins, a test ended, the runner has come to its own end. Text that is written to every open descriptor is no record.
-//! A process that asks for a token of its own can report a session of its own, but not the end of another one.
+//! pytest, unittest, node and jest load a reporter before any code of the workspace (`reporters.rs`). It sends `hello`
+//! on a socket that the check inherits, receives a token, and starts every record with it: runner begins, test ended,
+//! runner ended. Text that a program writes to every open descriptor is therefore not a record. A process that asks
+//! for a token of its own can report a session of its own, but not end another one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,43 +14,43 @@ use super::runner::Runner;
 use super::summary::{TestCounts, TestNames, TestOutcome};
 use crate::process::report_channel::PacketListener;
 
-/// How many sessions are kept; a check has one for each start of a runner, with node one for each file.
+/// How many sessions are kept. A check has one for each start of a runner; node has one for each file.
 const MAX_SESSIONS: usize = 20_000;
 
-/// All that came over the channel of a check.
+/// Everything that came over the channel of a check.
 #[derive(Debug, Clone, Default)]
 pub struct ChannelReports {
-    /// Runners whose command line said so when they started, before they did anything.
+    /// Runners recognised by their command line when their process started.
     pub started: Vec<Runner>,
     pub sessions: Vec<RunnerSession>,
-    /// Something wrote to the channel that has no token.
+    /// Whether something without a token wrote to the channel.
     pub has_foreign: bool,
     tokens: BTreeSet<String>,
     open: BTreeMap<String, usize>,
 }
 
-/// A runner from its beginning to its end.
+/// A run of a test runner.
 #[derive(Debug, Clone)]
 pub struct RunnerSession {
     pub runner: Runner,
-    /// What it runs, where it says so.
-    pub what: String,
-    /// By the reports of single tests.
+    /// The file that it runs; may be empty.
+    pub target: String,
+    /// Counted from the reports of single tests.
     pub counts: TestCounts,
     pub names: TestNames,
     pub end: Option<RunnerEnd>,
 }
 
-/// What a runner says at its end.
+/// The last report of a runner.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct RunnerEnd {
-    /// The same numbers as in its summary, where it has one.
+    /// The numbers of its printed summary, if it has one.
     pub summary: Option<ReportedCounts>,
-    /// Why it stopped before it had run everything.
+    /// Why it stopped before all tests had run.
     pub problem: Option<String>,
 }
 
-/// The counts of a summary.
+/// The numbers of a printed summary.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 pub struct ReportedCounts {
     pub executed: u32,
@@ -78,30 +78,17 @@ impl PacketListener for ChannelReports {
 }
 
 impl ChannelReports {
-    /// Takes in a record; nothing where it is none.
+    /// Takes a record; `None` where it is invalid.
     fn record(&mut self, token: &str, record: &str) -> Option<()> {
         let (kind, rest) = record.split_once(' ').unwrap_or((record, ""));
         match kind {
             "start" => self.started.push(runner(rest)?),
-            // A version of the runner that our program does not know: its output is all there is.
+            // The reporter does not know this version of the runner; only its output counts.
             "unwatched" => {
                 let unwatched = runner(rest)?;
                 self.started.retain(|runner| *runner != unwatched);
             }
-            "begin" => {
-                let (name, what) = rest.split_once(' ').unwrap_or((rest, ""));
-                let session = RunnerSession {
-                    runner: runner(name)?,
-                    what: what.to_owned(),
-                    counts: TestCounts::default(),
-                    names: TestNames::default(),
-                    end: None,
-                };
-                if self.sessions.len() < MAX_SESSIONS {
-                    self.open.insert(token.to_owned(), self.sessions.len());
-                    self.sessions.push(session);
-                }
-            }
+            "begin" => self.begin(token, rest)?,
             "test" => {
                 let (outcome, name) = rest.split_once(' ')?;
                 let session = self.sessions.get_mut(*self.open.get(token)?)?;
@@ -120,42 +107,36 @@ impl ChannelReports {
         }
         Some(())
     }
+
+    fn begin(&mut self, token: &str, rest: &str) -> Option<()> {
+        let (name, target) = rest.split_once(' ').unwrap_or((rest, ""));
+        let session = RunnerSession::new(runner(name)?, target);
+        if self.sessions.len() < MAX_SESSIONS {
+            self.open.insert(token.to_owned(), self.sessions.len());
+            self.sessions.push(session);
+        }
+        Some(())
+    }
 }
 
 impl RunnerSession {
+    fn new(runner: Runner, target: &str) -> RunnerSession {
+        RunnerSession {
+            runner,
+            target: target.to_owned(),
+            counts: TestCounts::default(),
+            names: TestNames::default(),
+            end: None,
+        }
+    }
+
     fn add(&mut self, outcome: &str, name: &str) -> Option<()> {
         let (outcome, counts) = match outcome {
-            "passed" => (
-                TestOutcome::Passed,
-                TestCounts {
-                    executed: 1,
-                    passed: 1,
-                    ..TestCounts::default()
-                },
-            ),
-            "failed" => (
-                TestOutcome::Failed,
-                TestCounts {
-                    executed: 1,
-                    failed: 1,
-                    ..TestCounts::default()
-                },
-            ),
-            // A fixture, an import: it failed before or after the test itself.
-            "error" => (
-                TestOutcome::Failed,
-                TestCounts {
-                    failed: 1,
-                    ..TestCounts::default()
-                },
-            ),
-            "skipped" => (
-                TestOutcome::Skipped,
-                TestCounts {
-                    skipped: 1,
-                    ..TestCounts::default()
-                },
-            ),
+            "passed" => (TestOutcome::Passed, TestCounts::new(1, 0, 0)),
+            "failed" => (TestOutcome::Failed, TestCounts::new(1, 1, 0)),
+            // Failed before or after the test itself: a fixture, an import.
+            "error" => (TestOutcome::Failed, TestCounts::new(0, 1, 0)),
+            "skipped" => (TestOutcome::Skipped, TestCounts::new(0, 0, 1)),
             _ => return None,
         };
         self.counts = self.counts.plus(counts);
@@ -163,15 +144,16 @@ impl RunnerSession {
         Some(())
     }
 
-    /// Whether a summary in the output is the one of this session.
+    /// Whether the counts of a printed summary are those of this session.
     pub fn agrees(&self, counts: TestCounts) -> bool {
-        let said = self.end.as_ref().and_then(|end| end.summary);
-        said.is_none_or(|said| {
-            said == ReportedCounts {
-                executed: counts.executed,
-                failed: counts.failed,
-                skipped: counts.skipped,
-            }
+        let reported = self.end.as_ref().and_then(|end| end.summary);
+        reported.is_none_or(|reported| {
+            reported
+                == ReportedCounts {
+                    executed: counts.executed,
+                    failed: counts.failed,
+                    skipped: counts.skipped,
+                }
         })
     }
 }
@@ -189,20 +171,23 @@ fn runner(name: &str) -> Option<Runner> {
 mod tests {
     use super::*;
 
-    /// Says something with the token of a new process.
-    fn say(heard: &mut ChannelReports, records: &[&str]) {
-        let token = String::from_utf8(heard.receive(b"hello").unwrap()).unwrap();
+    /// Sends records with the token of a new process.
+    fn send(reports: &mut ChannelReports, records: &[&str]) {
+        let token = String::from_utf8(reports.receive(b"hello").unwrap()).unwrap();
         for record in records {
-            assert_eq!(heard.receive(format!("{token} {record}").as_bytes()), None);
+            assert_eq!(
+                reports.receive(format!("{token} {record}").as_bytes()),
+                None
+            );
         }
     }
 
     #[test]
     fn a_session_has_tests_and_an_end() {
-        let mut heard = ChannelReports::default();
+        let mut reports = ChannelReports::default();
         let end = r#"end {"summary":{"executed":2,"failed":1,"skipped":1},"problem":null}"#;
-        say(
-            &mut heard,
+        send(
+            &mut reports,
             &[
                 "start pytest",
                 "begin pytest",
@@ -212,11 +197,11 @@ mod tests {
                 end,
             ],
         );
-        say(&mut heard, &["begin node a.test.js"]);
-        assert!(!heard.has_foreign);
-        assert_eq!(heard.started, [Runner::Pytest]);
-        let [first, second] = heard.sessions.as_slice() else {
-            panic!("{heard:?}")
+        send(&mut reports, &["begin node a.test.js"]);
+        assert!(!reports.has_foreign);
+        assert_eq!(reports.started, [Runner::Pytest]);
+        let [first, second] = reports.sessions.as_slice() else {
+            panic!("{reports:?}")
         };
         assert_eq!(
             first.counts,
@@ -234,11 +219,11 @@ mod tests {
                     ..first.counts
                 })
         );
-        assert!(second.end.is_none() && second.what == "a.test.js");
+        assert!(second.end.is_none() && second.target == "a.test.js");
     }
 
     #[test]
-    fn what_has_no_token_is_foreign() {
+    fn records_without_a_token_are_foreign() {
         for packet in [
             &b"2 passed in 0.01s"[..],
             b"end {}",
@@ -246,18 +231,21 @@ mod tests {
             b"0123 begin pytest",
             b"\xff\xfe",
         ] {
-            let mut heard = ChannelReports::default();
-            heard.receive(b"hello");
-            assert_eq!(heard.receive(packet), None);
-            assert!(heard.has_foreign && heard.sessions.is_empty(), "{packet:?}");
+            let mut reports = ChannelReports::default();
+            reports.receive(b"hello");
+            assert_eq!(reports.receive(packet), None);
+            assert!(
+                reports.has_foreign && reports.sessions.is_empty(),
+                "{packet:?}"
+            );
         }
     }
 
     #[test]
-    fn nobody_ends_the_session_of_another() {
-        let mut heard = ChannelReports::default();
-        say(&mut heard, &["begin pytest"]);
-        say(&mut heard, &["end {}"]);
-        assert!(heard.has_foreign && heard.sessions[0].end.is_none());
+    fn no_process_ends_the_session_of_another() {
+        let mut reports = ChannelReports::default();
+        send(&mut reports, &["begin pytest"]);
+        send(&mut reports, &["end {}"]);
+        assert!(reports.has_foreign && reports.sessions[0].end.is_none());
     }
 }

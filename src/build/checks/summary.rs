@@ -1,4 +1,4 @@
-//! What a runner's output says of its tests: how many there were, what became of them, their names.
+//! The summary of a test run: how many tests there were, their results, their names.
 //!
 //! A pass needs evidence, so a line counts only if every word of it is known, and prose is never a count. Tests that
 //! were skipped, ignored or deselected were not executed.
@@ -12,21 +12,20 @@ use crate::text::shorten::first_bytes;
 const MAX_NAMES: usize = 20_000;
 const MAX_LENGTH: usize = 300;
 
-/// What a runner's output says at its end.
+/// The summary in the output of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TestSummary {
     pub runner: Runner,
-    /// Nothing where the output does not say how many tests were executed.
+    /// `None` where the output does not count the executed tests.
     pub counts: Option<TestCounts>,
-    /// Failures and errors that the output admits, whatever the exit code was.
+    /// Failures and errors in the output, whatever the exit code is.
     pub failed: u32,
-    /// Whether everything that began has its result.
+    /// Whether everything that was started has a result.
     pub is_complete: bool,
     pub names: TestNames,
 }
 
-/// How many tests there were, by what became of them. What failed without being executed (a fixture, an import) is in
-/// `failed` alone.
+/// How many tests there were, by result. What failed without being executed (a fixture, an import) is only in `failed`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TestCounts {
     pub executed: u32,
@@ -43,7 +42,7 @@ pub struct StreamSummary {
     pub is_complete: bool,
 }
 
-/// Names of tests.
+/// Names of tests, by result.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TestNames {
     pub executed: BTreeSet<String>,
@@ -51,7 +50,7 @@ pub struct TestNames {
     pub skipped: BTreeSet<String>,
 }
 
-/// What became of a test.
+/// The result of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TestOutcome {
     Passed,
@@ -68,7 +67,7 @@ impl StreamSummary {
         }
     }
 
-    /// Something began, and there is no result.
+    /// A run that was started and has no result.
     pub const BROKEN_OFF: StreamSummary = StreamSummary {
         counts: None,
         failed: 0,
@@ -77,7 +76,7 @@ impl StreamSummary {
 }
 
 impl TestCounts {
-    /// Adds up items such as `3 passed`; refuses a list with a word that is in none of the lists.
+    /// Adds up items such as `3 passed`; `None` where a word is in none of the lists.
     pub fn of(
         items: &[(u32, &str)],
         ok: &[&str],
@@ -103,7 +102,7 @@ impl TestCounts {
         Some(counts)
     }
 
-    /// Returns counts of which what was executed and did not fail has passed.
+    /// Counts where every executed test that did not fail has passed.
     pub fn new(executed: u32, failed: u32, skipped: u32) -> Self {
         Self {
             executed,
@@ -113,7 +112,7 @@ impl TestCounts {
         }
     }
 
-    /// Returns both together.
+    /// The sum of both.
     pub fn plus(self, other: Self) -> Self {
         Self {
             executed: self.executed.saturating_add(other.executed),
@@ -125,7 +124,7 @@ impl TestCounts {
 }
 
 impl TestNames {
-    /// Adds a test.
+    /// Adds a test; names beyond `MAX_NAMES` are dropped.
     pub fn add(&mut self, name: &str, outcome: TestOutcome) {
         let name = first_bytes(name.trim(), MAX_LENGTH);
         let put = |names: &mut BTreeSet<String>| {
@@ -143,6 +142,13 @@ impl TestNames {
         }
     }
 
+    /// Adds the tests of another run.
+    pub fn extend(&mut self, other: &TestNames) {
+        self.executed.extend(other.executed.iter().cloned());
+        self.failed.extend(other.failed.iter().cloned());
+        self.skipped.extend(other.skipped.iter().cloned());
+    }
+
     /// Adds the test that each line of the text names, if any.
     pub fn add_lines(&mut self, text: &str, read: fn(&str) -> Option<NamedOutcome<'_>>) {
         for (name, outcome) in text.lines().filter_map(read) {
@@ -151,10 +157,10 @@ impl TestNames {
     }
 }
 
-/// A test and what became of it.
+/// A test and its result.
 pub type NamedOutcome<'a> = (&'a str, TestOutcome);
 
-/// Reads `3 passed, 1 skipped`; nothing where an item is not a number and words.
+/// Reads `3 passed, 1 skipped`; `None` where an item is not a number and words.
 pub fn items(list: &str, separator: char) -> Option<Vec<(u32, &str)>> {
     list.split(separator)
         .map(|item| item.trim().split_once(' ').and_then(numbered))
@@ -165,7 +171,7 @@ fn numbered<'a>((number, word): (&str, &'a str)) -> Option<(u32, &'a str)> {
     Some((count(number)?, word.trim()))
 }
 
-/// A count as runners write it: digits alone, since `parse` would take a sign.
+/// A count as runners write it: only digits, since `parse` would accept a sign.
 pub fn count(text: &str) -> Option<u32> {
     text.bytes()
         .all(|byte| byte.is_ascii_digit())

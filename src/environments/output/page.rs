@@ -1,7 +1,7 @@
-//! The line that is being written, and the lines above it.
+//! The line that is being written, and the finished lines above it.
 //!
-//! A carriage return may undo a line up to its newline, however long it has become. So a line is kept apart until it is
-//! finished, and the lines above it never lose what they kept.
+//! A carriage return undoes a line of any length. So a line is kept apart until its newline, and what is kept of the
+//! lines above is never lost to it.
 
 use super::bounded::{BoundedText, EndLimits};
 
@@ -10,12 +10,11 @@ use super::bounded::{BoundedText, EndLimits};
 pub struct Page {
     above: BoundedText,
     line: BoundedText,
-    /// Whether the next character of text starts the line anew.
+    /// Whether the next character of text replaces the line.
     returned: bool,
 }
 
 impl Page {
-    /// Returns an empty page.
     pub fn new(limits: EndLimits) -> Page {
         Page {
             above: BoundedText::new(limits),
@@ -39,31 +38,30 @@ impl Page {
         }
     }
 
-    /// Goes back to the start of the line; what stands there goes when something is written over it.
+    /// Moves to the start of the line. The next text replaces the line, unless it is a newline.
     pub fn carriage_return(&mut self) {
         self.returned = true;
     }
 
-    /// Takes back the last character of the line.
+    /// Removes the last character of the line.
     pub fn backspace(&mut self) {
         if !self.returned {
             self.line.pop();
         }
     }
 
-    /// Closes the line as it stands and adds text that no later character can undo.
+    /// Ends the line and adds text that no later character can undo.
     pub fn insert(&mut self, text: &str) {
         self.above.append(&mut self.line);
         self.above.push(text);
     }
 
-    /// Closes the line as it stands and takes everything.
+    /// Ends the line and takes everything.
     pub fn take(&mut self) -> String {
         self.insert("");
         self.above.take()
     }
 
-    /// Returns whether nothing is written.
     pub fn is_empty(&self) -> bool {
         self.above.is_empty() && self.line.is_empty()
     }

@@ -1,52 +1,52 @@
-//! Finds in the output of a failed check what the sandbox refused, and says it in words that can be acted upon.
+//! Finds denials of the sandbox in the output of a program, and explains what to do about them.
 //!
-//! Programs report a refusal in the words of the system: "Read-only file system", "Temporary failure in name
-//! resolution". A reader who does not know of the sandbox looks for a bug. Only an error in its own form counts (`EPERM`
-//! as a word, `[Errno 1]`, a message of the system where programs print it), never a part of another word. What is found
-//! is a guess: it explains a failure, and decides nothing.
+//! Programs report a denial as the system error: "Read-only file system", "Temporary failure in name resolution".
+//! Without a hint, this looks like a bug in the program. Only the usual forms of an error count (`EPERM` as a word,
+//! `[Errno 1]`, a `strerror` message where programs print it), never a part of another word. The result is a guess: it
+//! explains a failure and decides nothing.
 
 use std::path::Path;
 use std::sync::LazyLock;
 
 use regex::RegexSet;
 
-use crate::process::sandbox::limits::size;
-use crate::process::sandbox::policy::{PathAccess, SandboxPolicy};
+use super::limits::size;
+use super::policy::{PathAccess, SandboxPolicy};
 use crate::text::shorten::one_line;
 use crate::workspace::generated::is_in_generated;
 
-/// What can be refused, and how it is reported: error codes, messages of the system (`strerror`), and expressions for
-/// the words of certain programs. The first kind that a line matches counts.
+/// What can be denied, and how it is reported: error codes, `strerror` messages, and patterns for the messages of
+/// certain programs. The first kind that a line matches counts.
 const SIGNS: [DenialSign; 11] = [
     DenialSign {
         kind: DenialKind::Write,
         codes: &["EROFS"],
         messages: &["Read-only file system"],
-        own: &[],
+        patterns: &[],
     },
     DenialSign {
         kind: DenialKind::Busy,
         codes: &["EBUSY"],
         messages: &["Device or resource busy"],
-        own: &[],
+        patterns: &[],
     },
     DenialSign {
         kind: DenialKind::Access,
         codes: &["EACCES"],
         messages: &["Permission denied"],
-        own: &[],
+        patterns: &[],
     },
     DenialSign {
         kind: DenialKind::Missing,
         codes: &["ENOENT"],
         messages: &["No such file or directory"],
-        own: &[],
+        patterns: &[],
     },
     DenialSign {
         kind: DenialKind::Package,
         codes: &["ENOTCACHED"],
         messages: &[],
-        own: &[
+        patterns: &[
             r"ERROR: No matching distribution found for ",
             r"you're using offline mode \(--offline\)",
             r"but --offline was specified",
@@ -64,7 +64,7 @@ const SIGNS: [DenialSign; 11] = [
             "Name or service not known",
             "nodename nor servname provided, or not known",
         ],
-        own: &[
+        patterns: &[
             r"Could not resolve host(?:name)?[: ]",
             r"Failed to connect to \S+ port \d+.*: Could(?:n't| not) connect to server",
             r"\blookup \S+(?: on \S+)?: no such host",
@@ -75,7 +75,7 @@ const SIGNS: [DenialSign; 11] = [
         kind: DenialKind::Processes,
         codes: &[],
         messages: &["Resource temporarily unavailable", "Cannot fork"],
-        own: &[
+        patterns: &[
             r"RuntimeError: can't start new thread$",
             r"\buv_thread_create\b",
             r"\bpthread_create failed\b",
@@ -87,13 +87,13 @@ const SIGNS: [DenialSign; 11] = [
         kind: DenialKind::Space,
         codes: &["ENOSPC"],
         messages: &["No space left on device"],
-        own: &[],
+        patterns: &[],
     },
     DenialSign {
         kind: DenialKind::Memory,
         codes: &["ENOMEM"],
         messages: &["Cannot allocate memory"],
-        own: &[
+        patterns: &[
             r"(?:^|\s)MemoryError(?:$|: )",
             r"\bruntime: out of memory",
             r"\bheap out of memory\b",
@@ -105,20 +105,20 @@ const SIGNS: [DenialSign; 11] = [
         kind: DenialKind::FileSize,
         codes: &["EFBIG"],
         messages: &["File too large"],
-        own: &[r"(?:^|: )File size limit exceeded"],
+        patterns: &[r"(?:^|: )File size limit exceeded"],
     },
     DenialSign {
         kind: DenialKind::Rights,
         codes: &["EPERM"],
         messages: &["Operation not permitted"],
-        own: &[
+        patterns: &[
             r": must be superuser to ",
             r#"The "no new privileges" flag is set"#,
         ],
     },
 ];
 
-/// Calls that Go names before the system's message: `connect: network is unreachable`.
+/// System calls that Go names before the message: `connect: network is unreachable`.
 const CALLS: &str = "accept|bind|chmod|chown|chroot|clone|connect|dup|exec|fork|ioctl|kill|link|listen|mkdir|mkdirat|mmap|mount\
                      |open|openat|pipe|ptrace|read|remove|rename|sendto|setgid|setns|setuid|socket|stat|symlink|truncate\
                      |unlink|unlinkat|unshare|write";
@@ -127,10 +127,10 @@ struct DenialSign {
     kind: DenialKind,
     codes: &'static [&'static str],
     messages: &'static [&'static str],
-    own: &'static [&'static str],
+    patterns: &'static [&'static str],
 }
 
-/// The expressions of all signs, each with its kind.
+/// The patterns of all signs, each with its kind.
 struct DenialTable {
     kinds: Vec<DenialKind>,
     set: RegexSet,
@@ -154,7 +154,7 @@ impl DenialTable {
     }
 }
 
-/// What is an error wherever it stands in a line.
+/// Forms that are an error anywhere in a line.
 static FORMS: LazyLock<DenialTable> = LazyLock::new(|| {
     DenialTable::new(SIGNS.iter().flat_map(|sign| {
         let codes = sign.codes.iter().map(|code| code_form(code));
@@ -162,15 +162,15 @@ static FORMS: LazyLock<DenialTable> = LazyLock::new(|| {
             .messages
             .iter()
             .map(|message| format!(r"\[Errno -?\d+\] {}\b", regex::escape(message)));
-        let own = sign.own.iter().map(|own| (*own).to_owned());
+        let patterns = sign.patterns.iter().map(|pattern| (*pattern).to_owned());
         codes
             .chain(numbered)
-            .chain(own)
+            .chain(patterns)
             .map(|pattern| (sign.kind, pattern))
     }))
 });
 
-/// Messages of the system without a code or a number.
+/// `strerror` messages without a code or a number.
 static MESSAGES: LazyLock<DenialTable> = LazyLock::new(|| {
     DenialTable::new(SIGNS.iter().flat_map(|sign| {
         sign.messages
@@ -179,12 +179,12 @@ static MESSAGES: LazyLock<DenialTable> = LazyLock::new(|| {
     }))
 });
 
-/// A code is a word in capitals. In quotes it is a value that a test compares, unless it is called `code`.
+/// A code is a whole word. In quotes it is a value that a test compares, unless it is the value of `code`.
 fn code_form(code: &str) -> String {
     format!(r#"(?:^|[^\w'"]){code}(?:[^\w'"]|$)|\bcode['"]?: ?['"]{code}['"]"#)
 }
 
-/// Where C, Java, Rust, Perl, PHP and C++ put a message of the system, and, in lower case, where Go does.
+/// Where C, Java, Rust, Perl, PHP and C++ print a `strerror` message, and, in lower case, where Go does.
 fn message_form(message: &str) -> String {
     let message = regex::escape(message);
     let lower = message.to_lowercase();
@@ -193,14 +193,22 @@ fn message_form(message: &str) -> String {
     )
 }
 
-/// How much of the output is looked at, and how much is said at most.
+/// How much of the output is searched, and how many denials are reported.
 const MAX_LINES: usize = 20_000;
 const MAX_LINE: usize = 2_000;
-const MAX_TOLD: usize = 6;
+const MAX_DENIALS: usize = 6;
 const MAX_PATH: usize = 200;
 
+/// Something that the sandbox seems to have denied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Denial {
+    pub kind: DenialKind,
+    /// What was denied, and what to do instead.
+    pub sentence: String,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum DenialKind {
+pub enum DenialKind {
     Write,
     Busy,
     Access,
@@ -214,72 +222,68 @@ enum DenialKind {
     Rights,
 }
 
-/// Returns what the walls refused, as far as the output tells: one sentence for each, without repetition.
-pub fn refusals(stdout: &str, stderr: &str, policy: &SandboxPolicy) -> Vec<String> {
-    let mut told: Vec<String> = Vec::new();
+/// The denials that the output shows, each sentence once.
+pub fn denials(stdout: &str, stderr: &str, policy: &SandboxPolicy) -> Vec<Denial> {
+    let mut denials: Vec<Denial> = Vec::new();
     for text in [stderr, stdout] {
         let mut before = "";
-        for line in text
-            .lines()
-            .take(MAX_LINES)
-            .filter(|line| line.len() <= MAX_LINE && !line.trim().is_empty())
-        {
-            let sentence = kind_of(line).and_then(|kind| sentence(kind, line, before, policy));
-            if let Some(sentence) = sentence.filter(|sentence| !told.contains(sentence)) {
-                told.push(sentence);
+        for line in searched_lines(text).filter(|line| !line.trim().is_empty()) {
+            if denials.len() == MAX_DENIALS {
+                return denials;
             }
-            let is_filling =
+            let denial = kind_of(line).and_then(|kind| {
+                let sentence = sentence(kind, line, before, policy)?;
+                Some(Denial { kind, sentence })
+            });
+            denials.extend(denial.filter(|denial| !denials.contains(denial)));
+            let is_filler =
                 line.trim_start().starts_with("Caused by") || !line.contains(char::is_alphanumeric);
-            before = if is_filling { before } else { line };
+            before = if is_filler { before } else { line };
         }
     }
-    told.truncate(MAX_TOLD);
-    told
+    denials
 }
 
-/// Returns what to tell the user of writes to protected files that were refused, whether the check passed or not.
+/// Hints for the user about denied writes to protected files, whether the check passed or not.
 pub fn protected_hints(stdout: &str, stderr: &str, policy: &SandboxPolicy) -> Vec<String> {
     let mut hints: Vec<String> = Vec::new();
-    for line in [stderr, stdout]
-        .into_iter()
-        .flat_map(|text| text.lines().take(MAX_LINES))
-    {
-        if MAX_LINE < line.len()
-            || !matches!(kind_of(line), Some(DenialKind::Write | DenialKind::Busy))
-        {
+    for line in searched_lines(stderr).chain(searched_lines(stdout)) {
+        if hints.len() == MAX_DENIALS {
+            break;
+        }
+        if !matches!(kind_of(line), Some(DenialKind::Write | DenialKind::Busy)) {
             continue;
         }
         let found = frozen_in(line, policy).filter(|(path, _)| !is_in_generated(Path::new(path)));
-        let hint = found.map(|(path, around)| hint(&path, &around));
+        let hint = found.map(|(path, frozen)| hint(&path, &frozen));
         hints.extend(hint.filter(|hint| !hints.contains(hint)));
     }
-    hints.truncate(MAX_TOLD);
     hints
 }
 
-fn hint(path: &str, around: &str) -> String {
-    let refused = format!("it may not write {}, which is protected", shown(path));
-    match Path::new(path)
-        .parent()
-        .filter(|folder| path != around && *folder != Path::new(around))
-    {
-        _ if path == around => refused,
-        Some(folder) => {
-            format!(
-                "{refused}; to allow it, give the check `writable: [{}]`",
-                shown(&folder.to_string_lossy())
-            )
-        }
-        None => {
-            format!(
-                "{refused}; to allow it, give the check a folder of its own, such as `writable: [{around}/out]`"
-            )
-        }
+fn searched_lines(text: &str) -> impl Iterator<Item = &str> {
+    text.lines()
+        .take(MAX_LINES)
+        .filter(|line| line.len() <= MAX_LINE)
+}
+
+fn hint(path: &str, frozen: &str) -> String {
+    let denied = format!("it may not write {}, which is protected", shown(path));
+    if path == frozen {
+        return denied;
+    }
+    match Path::new(path).parent() {
+        Some(folder) if folder != Path::new(frozen) => format!(
+            "{denied}; to allow it, give the check `writable: [{}]`",
+            shown(&folder.to_string_lossy())
+        ),
+        _ => format!(
+            "{denied}; to allow it, give the check a folder of its own, such as `writable: [{frozen}/out]`"
+        ),
     }
 }
 
-/// Returns the first path in a line that is protected, and the protected place that it lies in, both as they are named
-/// in the workspace.
+/// The first protected path in a line, and the protected path that it lies in, both relative to the workspace.
 fn frozen_in(line: &str, policy: &SandboxPolicy) -> Option<(String, String)> {
     let workspace = policy.write.first()?;
     let named = |path: &Path| {
@@ -291,96 +295,96 @@ fn frozen_in(line: &str, policy: &SandboxPolicy) -> Option<(String, String)> {
         .filter(|word| !word.is_empty() && !policy.freeze.is_empty())
         .find_map(|word| {
             let path = workspace.join(word.trim_start_matches("./"));
-            let around = policy.freeze.iter().find(|place| path.starts_with(place))?;
-            Some((named(&path)?, named(around)?))
+            let frozen = policy
+                .freeze
+                .iter()
+                .find(|frozen| path.starts_with(frozen))?;
+            Some((named(&path)?, named(frozen)?))
         })
 }
 
 fn kind_of(line: &str) -> Option<DenialKind> {
-    let is_about_words = || line.to_lowercase().contains("expected");
+    let is_comparison = || line.to_lowercase().contains("expected");
     let kind = FORMS
         .kind(line)
-        .or_else(|| MESSAGES.kind(line).filter(|_| !is_about_words()))?;
+        .or_else(|| MESSAGES.kind(line).filter(|_| !is_comparison()))?;
     (kind != DenialKind::Network || !LOOPBACK.iter().any(|name| line.contains(name)))
         .then_some(kind)
 }
 
-/// What the sandbox does not refuse: a server of the test's own that is not there is a fault of the test.
+/// The sandbox allows loopback: a missing server there is a fault of the test.
 const LOOPBACK: [&str; 3] = ["127.0.0.1", "localhost", "[::1]"];
 
 fn sentence(kind: DenialKind, line: &str, before: &str, policy: &SandboxPolicy) -> Option<String> {
-    let limits = &policy.limits;
     match kind {
-        DenialKind::Write => Some(match frozen_in(line, policy).or_else(|| frozen_in(before, policy)) {
-            Some((path, _)) => format!("write to {} refused: it is protected", shown(&path)),
-            None => write_refused(path_in(line).or_else(|| path_in(before)), policy),
-        }),
-        DenialKind::Busy => {
-            let (path, _) = frozen_in(line, policy)?;
-            Some(format!("{} cannot be moved or removed: it is protected", shown(&path)))
+        DenialKind::Write | DenialKind::Busy | DenialKind::Access | DenialKind::Missing => {
+            path_sentence(kind, line, before, policy)
         }
-        DenialKind::Access => {
-            let path = path_in(line).filter(|path| is_outside(path, policy))?;
-            Some(format!("access to {} was refused: {ONLY}", shown(path)))
-        }
-        DenialKind::Missing => {
-            let path = path_in(line).filter(|path| is_outside(path, policy) && is_closed(path, policy))?;
-            Some(format!("{} is not there inside the sandbox: {ONLY}", shown(path)))
-        }
-        DenialKind::Package if policy.network => None,
-        DenialKind::Package => Some(
-            "packages cannot be downloaded, there is no network: use what is installed, or write what is needed".into(),
-        ),
-        DenialKind::Network if policy.network => None,
-        DenialKind::Network => Some(
-            "the network was refused: nothing but an own loopback can be reached; do without it, or stand in for the \
-             server in the test"
-                .into(),
-        ),
-        // A socket that has nothing to say yet is told of in the same words.
-        DenialKind::Processes if !speaks_of_a_start(line) && !speaks_of_a_start(before) => None,
-        DenialKind::Processes => Some(too_many(policy)),
+        DenialKind::Package | DenialKind::Network if policy.network => None,
+        DenialKind::Package => Some(NO_PACKAGES.to_owned()),
+        DenialKind::Network => Some(NO_NETWORK.to_owned()),
+        // A non-blocking socket without data reports the same error.
+        DenialKind::Processes if !is_about_starting(line) && !is_about_starting(before) => None,
+        DenialKind::Processes => Some(format!(
+            "a process or thread was refused: the limit is {} (sandbox.limits.processes)",
+            policy.limits.processes
+        )),
         DenialKind::Space => Some(format!(
             "there was no space left: /tmp and the home hold {} together; keep large files in the workspace",
-            size(limits.private)
+            size(policy.limits.private)
         )),
-        DenialKind::Memory => {
-            Some(format!("memory was refused: the limit is {} (sandbox.limits.memory)", size(limits.memory)))
-        }
-        DenialKind::FileSize => Some(too_large(policy)),
-        DenialKind::Rights => Some(
-            "an operation that reaches beyond the sandbox was refused (mounts, other users, foreign processes); do \
-             without it"
-                .into(),
+        DenialKind::Memory => Some(format!(
+            "memory was refused: the limit is {} (sandbox.limits.memory)",
+            size(policy.limits.memory)
+        )),
+        DenialKind::FileSize => Some(file_size_denial(policy).sentence),
+        DenialKind::Rights => Some(NO_RIGHTS.to_owned()),
+    }
+}
+
+const NO_PACKAGES: &str = "packages cannot be downloaded, there is no network: use what is installed, or write what is needed";
+const NO_NETWORK: &str = "the network was refused: nothing but an own loopback can be reached; do without it, or stand in for the server in the test";
+const NO_RIGHTS: &str = "an operation that reaches beyond the sandbox was refused (mounts, other users, foreign processes); do without it";
+
+fn path_sentence(
+    kind: DenialKind,
+    line: &str,
+    before: &str,
+    policy: &SandboxPolicy,
+) -> Option<String> {
+    if kind == DenialKind::Write {
+        let frozen = frozen_in(line, policy).or_else(|| frozen_in(before, policy));
+        return Some(match frozen {
+            Some((path, _)) => format!("write to {} refused: it is protected", shown(&path)),
+            None => write_denied(path_in(line).or_else(|| path_in(before)), policy),
+        });
+    }
+    if kind == DenialKind::Busy {
+        let path = shown(&frozen_in(line, policy)?.0);
+        return Some(format!(
+            "{path} cannot be moved or removed: it is protected"
+        ));
+    }
+    let path = path_in(line).filter(|path| is_outside(path, policy))?;
+    if kind == DenialKind::Access {
+        return Some(format!("access to {} was refused: {ONLY}", shown(path)));
+    }
+    is_closed(path, policy)
+        .then(|| format!("{} is not there inside the sandbox: {ONLY}", shown(path)))
+}
+
+/// A file that was to grow beyond the limit. The process is ended by SIGXFSZ and may not have reported it.
+pub fn file_size_denial(policy: &SandboxPolicy) -> Denial {
+    Denial {
+        kind: DenialKind::FileSize,
+        sentence: format!(
+            "a file that grew too large was refused: one file holds {}",
+            size(policy.limits.file_size)
         ),
     }
 }
 
-/// Returns the limit of processes where the output says that one was refused: a program that is refused another process
-/// ends by itself, and its exit code does not tell why.
-pub fn refused_process(stdout: &str, stderr: &str, policy: &SandboxPolicy) -> Option<String> {
-    let words = too_many(policy);
-    refusals(stdout, stderr, policy)
-        .into_iter()
-        .find(|sentence| *sentence == words)
-}
-
-fn too_many(policy: &SandboxPolicy) -> String {
-    format!(
-        "a process or thread was refused: the limit is {} (sandbox.limits.processes)",
-        policy.limits.processes
-    )
-}
-
-/// Returns what is said of a file that is larger than a file may be.
-pub fn too_large(policy: &SandboxPolicy) -> String {
-    format!(
-        "a file that grew too large was refused: one file holds {}",
-        size(policy.limits.file_size)
-    )
-}
-
-fn speaks_of_a_start(line: &str) -> bool {
+fn is_about_starting(line: &str) -> bool {
     let line = line.to_lowercase();
     ["fork", "thread", "spawn", "popen", "clone"]
         .iter()
@@ -389,7 +393,7 @@ fn speaks_of_a_start(line: &str) -> bool {
 
 const ONLY: &str = "only the workspace, the system and the toolchains can be read";
 
-fn write_refused(path: Option<&str>, policy: &SandboxPolicy) -> String {
+fn write_denied(path: Option<&str>, policy: &SandboxPolicy) -> String {
     let inside = |path: &str| {
         policy
             .write
@@ -408,12 +412,10 @@ fn write_refused(path: Option<&str>, policy: &SandboxPolicy) -> String {
 
 const INSTEAD: &str = "write below the workspace, $TMPDIR or $HOME instead";
 
-/// Whether a path is none of those that a check has for itself.
+/// Whether a path is outside the folders that a check may write.
 fn is_outside(path: &str, policy: &SandboxPolicy) -> bool {
     let own = policy.write.iter().chain([&policy.home, &policy.tmp]);
-    !own.into_iter()
-        .any(|place| Path::new(path).starts_with(place))
-        && !path.starts_with("/dev/")
+    !own.into_iter().any(|own| Path::new(path).starts_with(own)) && !path.starts_with("/dev/")
 }
 
 fn is_closed(path: &str, policy: &SandboxPolicy) -> bool {
@@ -424,7 +426,7 @@ fn is_edge(c: char) -> bool {
     c.is_whitespace() || "'\"`‘’“”:,;()<>[]{}=".contains(c)
 }
 
-/// Returns the first absolute path in a line.
+/// The first absolute path in a line.
 fn path_in(line: &str) -> Option<&str> {
     let mut words = line.split(is_edge);
     words.find(|word| word.len() > 1 && word.starts_with('/') && !word.starts_with("//"))

@@ -5,7 +5,7 @@ use crate::build::checks::summary::{
     NamedOutcome, StreamSummary, TestCounts, TestOutcome, count, is_duration, items,
 };
 
-/// One line for each binary and for the doc tests: they add up. What began says first how many tests it has.
+/// Adds up one line for each binary and for the doc tests. A binary first prints how many tests it has.
 pub fn summary(text: &str) -> Option<StreamSummary> {
     let (mut sum, mut is_complete) = (None, true);
     let mut block: Option<CargoBinary> = None;
@@ -17,7 +17,7 @@ pub fn summary(text: &str) -> Option<StreamSummary> {
                 shown: 0,
             });
         } else if let Some((counts, listed)) = counts_of(line) {
-            // The binary is told apart from what it runs by what it said before and while it ran.
+            // A result line counts only if it agrees with what the binary announced and listed: a test may print one.
             is_complete &= block.take().is_none_or(|block| block.agrees(listed));
             sum = Some(counts.plus(sum.unwrap_or_default()));
         } else if let Some(block) = &mut block {
@@ -38,7 +38,7 @@ pub fn summary(text: &str) -> Option<StreamSummary> {
     }
 }
 
-/// A test binary under way.
+/// A test binary that has not printed its result yet.
 struct CargoBinary {
     announced: u32,
     shown: u32,
@@ -73,12 +73,12 @@ fn shown(line: &str) -> u32 {
     }
 }
 
-/// Returns the counts, and how many tests the line accounts for.
+/// The counts of a result line, and how many tests it covers.
 fn counts_of(line: &str) -> Option<(TestCounts, u32)> {
-    let verdict = line.strip_prefix("test result: ")?;
-    let list = verdict
+    let result = line.strip_prefix("test result: ")?;
+    let list = result
         .strip_prefix("ok. ")
-        .or_else(|| verdict.strip_prefix("FAILED. "))?;
+        .or_else(|| result.strip_prefix("FAILED. "))?;
     let list = list
         .split_once("; finished in ")
         .map_or(list, |(list, _)| list);
@@ -93,7 +93,7 @@ fn counts_of(line: &str) -> Option<(TestCounts, u32)> {
     Some((counts, counts.executed.saturating_add(counts.skipped)))
 }
 
-/// Whether every binary and every set of doc tests that cargo says it runs has its result.
+/// Whether every binary and every set of doc tests that cargo announces has a result.
 pub fn is_whole(stdout: &str, stderr: &str) -> bool {
     let lines = || stdout.lines().chain(stderr.lines());
     let begun = lines().filter(|line| is_running(line)).count();
@@ -180,14 +180,14 @@ pub fn nextest_name(line: &str) -> Option<NamedOutcome<'_>> {
     }
 }
 
-/// Reads the output of failures test and nextest.
+/// Failures in the output of cargo test and nextest.
 pub fn failures(text: &str, groups: &mut CauseGroups) {
     let mut reader = CargoFailures {
         groups,
         state: CargoState::Outside,
         test: String::new(),
         has_panicked: false,
-        said: Vec::new(),
+        printed: Vec::new(),
     };
     text.lines().for_each(|line| reader.take(line));
     reader.end_test();
@@ -202,7 +202,7 @@ enum CargoState {
         place: String,
         message: Vec<String>,
     },
-    /// After `error[E0425]: ...`, up to an empty line; an error without a place is cargo's, and no cause.
+    /// After `error[E0425]: ...`, up to an empty line. An error without a place is cargo's own summary.
     Error {
         place: String,
         message: Vec<String>,
@@ -212,10 +212,10 @@ enum CargoState {
 struct CargoFailures<'a> {
     groups: &'a mut CauseGroups,
     state: CargoState,
-    /// The test whose captured output we are in, if any; whether it told a panic, and what else it said.
+    /// The test whose captured output this is, if any; whether it panicked, and what else it printed.
     test: String,
     has_panicked: bool,
-    said: Vec<String>,
+    printed: Vec<String>,
 }
 
 impl CargoFailures<'_> {
@@ -269,7 +269,7 @@ impl CargoFailures<'_> {
             }
             CargoState::Error { message, .. } => push_line(message, line),
             CargoState::Outside if !self.test.is_empty() && !self.has_panicked => {
-                push_line(&mut self.said, line)
+                push_line(&mut self.printed, line)
             }
             CargoState::Outside => {}
         }
@@ -289,14 +289,14 @@ impl CargoFailures<'_> {
         }
     }
 
-    /// A test that failed without a panic says why in what it printed last.
+    /// A test that failed without a panic has printed the reason.
     fn end_test(&mut self) {
         self.end();
         if !self.test.is_empty() && !self.has_panicked {
-            self.groups.add(&self.test, "", &self.said.join("\n"));
+            self.groups.add(&self.test, "", &self.printed.join("\n"));
         }
         self.test.clear();
-        self.said.clear();
+        self.printed.clear();
         self.has_panicked = false;
     }
 }
@@ -307,7 +307,7 @@ struct Panicked<'a> {
     message: Vec<String>,
 }
 
-/// `thread 'name' (12) panicked at src/lib.rs:9:39:`, or as it was once: `panicked at 'message', src/lib.rs:9:39`.
+/// `thread 'name' (12) panicked at src/lib.rs:9:39:`, in old versions `panicked at 'message', src/lib.rs:9:39`.
 fn panicked(line: &str) -> Option<Panicked<'_>> {
     let (name, rest) = line.strip_prefix("thread '")?.split_once(" panicked at ")?;
     let (thread, _) = name.split_once('\'')?;
@@ -328,7 +328,7 @@ fn panicked(line: &str) -> Option<Panicked<'_>> {
     })
 }
 
-/// Nextest indents what a test said.
+/// Nextest indents the output of a test.
 fn dedented(message: &[String]) -> String {
     let first = message.first().map_or("", String::as_str);
     let indentation = &first[..first.len() - first.trim_start().len()];

@@ -1,16 +1,15 @@
-//! What most tools have in common: tracebacks, thrown errors, and `file:line: error: message`.
+//! Failures in the output of unknown programs: tracebacks, thrown errors, and `file:line: error: message`.
 
 use super::traceback::Traceback;
 use crate::build::checks::failures::{CauseGroups, placed};
 
-/// Reads output whose runner is not known.
 pub fn failures(text: &str, groups: &mut CauseGroups) {
     let mut traceback = Traceback::default();
     let mut thrown: Option<ThrownError> = None;
     for line in text.lines() {
         traceback.take(line);
         if !traceback.message.is_empty() {
-            // Only the first line after the frames surely belongs to it.
+            // Only the first line after the frames certainly belongs to it.
             let found = std::mem::take(&mut traceback);
             groups.add("", &found.place(), &found.message.join("\n"));
         } else if let Some(place) = line.trim_start().strip_prefix("at ") {
@@ -34,7 +33,7 @@ pub fn failures(text: &str, groups: &mut CauseGroups) {
     }
 }
 
-/// An error with the first frame of its stack, or the first that is not of a library.
+/// An error with the first frame of its stack, or the first outside of libraries.
 struct ThrownError<'a> {
     message: &'a str,
     place: &'a str,
@@ -48,7 +47,7 @@ impl<'a> ThrownError<'a> {
     }
 }
 
-/// Whether a frame of a JavaScript stack is of the runtime or of a package.
+/// Whether a frame of a JavaScript stack is in the runtime or in a package.
 pub fn is_of_a_library(place: &str) -> bool {
     place.contains("node:internal") || place.contains("node_modules/")
 }

@@ -1,4 +1,4 @@
-//! go test: with `-v`, which checks always get, with `-json`, and without either.
+//! go test: with `-v`, which checks always set, with `-json`, and without either.
 
 mod quiet;
 
@@ -12,7 +12,7 @@ use crate::build::checks::summary::{
 
 pub use self::quiet::without_passed_tests;
 
-/// Tests are counted; a package that only says that it is ok says nothing about its tests.
+/// Counts tests by their result lines; the `ok` of a package alone does not count any.
 pub fn text_summary(text: &str) -> Option<StreamSummary> {
     let mut go = GoSummary::default();
     text.lines().for_each(|line| go.take(line));
@@ -24,13 +24,13 @@ struct GoSummary {
     is_recognised: bool,
     counts: TestCounts,
     failed_packages: u32,
-    /// An `ok` that came without a word about any test.
+    /// Whether a package printed `ok` without naming a test.
     is_silent: bool,
     is_broken_off: bool,
     package: GoPackage,
 }
 
-/// What has been said since the last package ended.
+/// What was printed since the last package ended.
 #[derive(Default)]
 struct GoPackage {
     begun: HashSet<String>,
@@ -83,7 +83,7 @@ impl GoSummary {
     }
 
     fn found(self) -> Option<StreamSummary> {
-        // Output that ends in the middle of a package has no result for it.
+        // Output that ends in the middle of a package is not complete.
         let is_complete = !self.is_broken_off && !self.package.is_verbose;
         self.is_recognised.then(|| StreamSummary {
             counts: Some(self.counts).filter(|_| !self.is_silent),
@@ -130,7 +130,7 @@ fn package_line(line: &str) -> Option<PackageResult> {
     }
 }
 
-/// `go test -json_summary`: one object a line; a test ends with exactly one of pass, fail and skip.
+/// `go test -json`: one object per line; a test ends with exactly one of pass, fail and skip.
 pub fn json_summary(text: &str) -> Option<StreamSummary> {
     let (mut counts, mut is_recognised, mut is_complete) = (TestCounts::default(), false, true);
     let mut failed_packages: u32 = 0;
@@ -174,7 +174,7 @@ struct GoEvent {
     pub output: String,
 }
 
-/// Returns the events that are lines of their own.
+/// The events of `-json`; other lines are skipped.
 fn events(text: &str) -> impl Iterator<Item = GoEvent> + '_ {
     text.lines()
         .filter(|line| line.starts_with('{'))
@@ -214,7 +214,6 @@ pub fn names(text: &str, names: &mut TestNames) {
     }
 }
 
-/// Reads the output of failures test.
 pub fn failures(text: &str, groups: &mut CauseGroups) {
     let text = without_json(text);
     let mut reader = GoFailures::new(groups);
@@ -222,7 +221,7 @@ pub fn failures(text: &str, groups: &mut CauseGroups) {
     reader.end();
 }
 
-/// With `-json` the text is in the events, piece by piece.
+/// With `-json` the output is split into events.
 fn without_json(text: &str) -> Cow<'_, str> {
     if !text
         .lines()
@@ -242,7 +241,7 @@ fn without_json(text: &str) -> Cow<'_, str> {
 
 struct GoFailures<'a> {
     groups: &'a mut CauseGroups,
-    /// With `-v` the log of a test comes before its verdict.
+    /// With `-v` the log of a test comes before its result.
     logs: HashMap<String, Vec<String>>,
     running: String,
     /// The failed test whose log may follow.
@@ -349,7 +348,7 @@ fn verdict(line: &str) -> Option<(&str, &str)> {
     matches!(verdict, "FAIL" | "PASS" | "SKIP").then_some((verdict, clipped(name)))
 }
 
-/// The place of a frame, unless it is one of the runtime or the test runner.
+/// The place of a frame outside of the runtime and the test runner.
 fn frame(line: &str) -> Option<&str> {
     let place = line.split(" +0x").next()?;
     let is_foreign = ["/src/testing/", "/src/runtime/", "/src/internal/"]

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::generic::is_of_a_library;
 use crate::build::checks::failures::{CauseGroups, push_line};
 use crate::build::checks::summary::{
-    StreamSummary, TestCounts, TestNames, TestOutcome, count, is_duration, items,
+    NamedOutcome, StreamSummary, TestCounts, TestNames, TestOutcome, count, is_duration, items,
 };
 
 /// `Tests:       1 failed, 1 skipped, 2 passed, 4 total`.
@@ -81,42 +81,43 @@ fn vitest_counts(line: &str) -> Option<TestCounts> {
 /// The JSON of jest and vitest, alone on its stream.
 pub fn jest_json_summary(text: &str) -> Option<StreamSummary> {
     let report = report(text)?;
-    let number = |name: &str| {
-        report[name]
-            .as_u64()
-            .map(|number| u32::try_from(number).unwrap_or(u32::MAX))
-    };
-    let (passed, failed) = (number("numPassedTests")?, number("numFailedTests")?);
-    number("numTotalTests")?;
-    let skipped = number("numPendingTests")
-        .unwrap_or(0)
-        .saturating_add(number("numTodoTests").unwrap_or(0));
-    Some(StreamSummary::whole(TestCounts {
-        executed: passed.saturating_add(failed),
-        passed,
-        failed,
-        skipped,
-    }))
+    number(&report["numTotalTests"])?;
+    let pending = number(&report["numPendingTests"]).unwrap_or(0);
+    let todo = number(&report["numTodoTests"]).unwrap_or(0);
+    Some(json_counts(
+        number(&report["numPassedTests"])?,
+        number(&report["numFailedTests"])?,
+        pending.saturating_add(todo),
+    ))
 }
 
 /// The JSON of mocha, alone on its stream.
 pub fn mocha_json_summary(text: &str) -> Option<StreamSummary> {
     let report = report(text)?;
-    let number = |name: &str| {
-        report["stats"][name]
-            .as_u64()
-            .map(|number| u32::try_from(number).unwrap_or(u32::MAX))
-    };
-    let (passed, failed, skipped) = (number("passes")?, number("failures")?, number("pending")?);
-    Some(StreamSummary::whole(TestCounts {
+    let stats = &report["stats"];
+    Some(json_counts(
+        number(&stats["passes"])?,
+        number(&stats["failures"])?,
+        number(&stats["pending"])?,
+    ))
+}
+
+fn number(value: &Value) -> Option<u32> {
+    value
+        .as_u64()
+        .map(|number| u32::try_from(number).unwrap_or(u32::MAX))
+}
+
+fn json_counts(passed: u32, failed: u32, skipped: u32) -> StreamSummary {
+    StreamSummary::whole(TestCounts {
         executed: passed.saturating_add(failed),
         passed,
         failed,
         skipped,
-    }))
+    })
 }
 
-/// Returns the object that a stream is, but for lines before it.
+/// The JSON object that a stream ends with and that begins at a line start.
 fn report(text: &str) -> Option<Value> {
     let text = text.trim_end();
     let starts = text
@@ -127,7 +128,7 @@ fn report(text: &str) -> Option<Value> {
         .then(|| serde_json::from_str(&text[starts..]).ok())?
 }
 
-/// `3 passing (4ms)`, and after it `1 pending`, `1 failing`; what is pending was not executed.
+/// `3 passing (4ms)`, and after it `1 pending`, `1 failing`; pending tests were not executed.
 pub fn mocha_summary(text: &str) -> Option<StreamSummary> {
     let mut last: Option<TestCounts> = None;
     for line in text.lines() {
@@ -160,38 +161,43 @@ fn mocha_line(line: &str) -> Option<(&str, u32)> {
     }
 }
 
-/// The headings of failures in jest, the marks of verbose output, and the lists of JSON reports.
+/// The tests that lines or a JSON report name.
 pub fn names(text: &str, names: &mut TestNames) {
-    let marks = [
+    names.add_lines(text, test_name);
+    if let Some(report) = report(text) {
+        add_jest_json(&report, names);
+        add_mocha_json(&report, names);
+    }
+}
+
+/// The headings of failures in jest, and the marks of verbose output.
+fn test_name(line: &str) -> Option<NamedOutcome<'_>> {
+    const MARKS: [(&str, TestOutcome); 5] = [
         ("✓ ", TestOutcome::Passed),
         ("✔ ", TestOutcome::Passed),
         ("✕ ", TestOutcome::Failed),
         ("○ ", TestOutcome::Skipped),
         ("↓ ", TestOutcome::Skipped),
     ];
-    for line in text.lines() {
-        if let Some(name) = line.strip_prefix("  ● ") {
-            names.add(name, TestOutcome::Failed);
-            continue;
-        }
-        let words = line.trim_start();
-        if let Some((rest, outcome)) = marks
-            .iter()
-            .find_map(|(mark, outcome)| Some((words.strip_prefix(mark)?, *outcome)))
-        {
-            let name = rest
-                .rsplit_once(" (")
-                .filter(|(_, time)| time.ends_with("ms)"))
-                .map_or(rest, |(name, _)| name);
-            names.add(
-                name.strip_prefix("skipped ")
-                    .filter(|_| outcome == TestOutcome::Skipped)
-                    .unwrap_or(name),
-                outcome,
-            );
-        }
+    if let Some(name) = line.strip_prefix("  ● ") {
+        return Some((name, TestOutcome::Failed));
     }
-    let Some(report) = report(text) else { return };
+    let words = line.trim_start();
+    let (rest, outcome) = MARKS
+        .iter()
+        .find_map(|(mark, outcome)| Some((words.strip_prefix(mark)?, *outcome)))?;
+    let name = match rest.rsplit_once(" (") {
+        Some((name, time)) if time.ends_with("ms)") => name,
+        _ => rest,
+    };
+    let name = match outcome {
+        TestOutcome::Skipped => name.strip_prefix("skipped ").unwrap_or(name),
+        TestOutcome::Passed | TestOutcome::Failed => name,
+    };
+    Some((name, outcome))
+}
+
+fn add_jest_json(report: &Value, names: &mut TestNames) {
     let files = report["testResults"].as_array().into_iter().flatten();
     for test in files.flat_map(|file| file["assertionResults"].as_array().into_iter().flatten()) {
         let outcome = match test["status"].as_str() {
@@ -201,6 +207,9 @@ pub fn names(text: &str, names: &mut TestNames) {
         };
         names.add(test["fullName"].as_str().unwrap_or_default(), outcome);
     }
+}
+
+fn add_mocha_json(report: &Value, names: &mut TestNames) {
     for (list, outcome) in [
         ("passes", TestOutcome::Passed),
         ("failures", TestOutcome::Failed),
@@ -212,14 +221,14 @@ pub fn names(text: &str, names: &mut TestNames) {
     }
 }
 
-/// Reads the blocks of failures.
+/// Failures of jest and vitest: a heading with the test, the message, the place.
 pub fn failures(text: &str, groups: &mut CauseGroups) {
     let mut block: Option<FailureBlock> = None;
     let mut file = "";
     for line in text.lines() {
         file = line.strip_prefix("FAIL ").unwrap_or(file);
         if let Some(name) = jest_heading(line).or_else(|| vitest_heading(line)) {
-            // Jest gives the file above what befell it as a whole.
+            // Jest prints the file above the failure of a whole file.
             let name = if name == "Test suite failed to run" {
                 file
             } else {
@@ -283,7 +292,7 @@ struct FailureBlock<'a> {
 }
 
 impl FailureBlock<'_> {
-    /// Takes a line, and says whether it was the last of interest.
+    /// Takes a line; returns whether it was the last of interest.
     fn take(&mut self, line: &str) -> bool {
         let trimmed = line.trim();
         if let Some(place) = trimmed.strip_prefix("❯ ").or_else(|| thrown_at(trimmed)) {

@@ -4,7 +4,7 @@ use super::xml::{XmlPiece, attribute, decoded, junit_document, pieces};
 use crate::build::checks::failures::{CauseGroups, clipped, push_line};
 use crate::build::checks::summary::{StreamSummary, TestCounts, TestNames, TestOutcome, count};
 
-/// The test cases that are listed and not skipped; where none is listed, what the suites say of themselves.
+/// Counts the listed test cases; where none is listed, takes the attributes of the suites.
 pub fn summary(text: &str) -> Option<StreamSummary> {
     let mut cases = TestCounts::default();
     let mut suites = TestCounts::default();
@@ -85,7 +85,6 @@ pub fn names(text: &str, names: &mut TestNames) {
     }
 }
 
-/// Reads the test cases with a failure or an error.
 pub fn failures(text: &str, groups: &mut CauseGroups) {
     let Some(document) = junit_document(text) else {
         return;
@@ -104,24 +103,14 @@ pub fn failures(text: &str, groups: &mut CauseGroups) {
                 attributes,
                 is_empty,
             } => {
-                let message = attribute(attributes, "message").unwrap_or_default();
-                let found = JunitFailure {
-                    message,
-                    text: Vec::new(),
-                };
+                failure = Some(JunitFailure::new(attributes));
                 if is_empty {
-                    found.finish(&case, groups)
-                } else {
-                    failure = Some(found)
+                    finish(&mut failure, &case, groups);
                 }
             }
             XmlPiece::Close {
                 name: "failure" | "error",
-            } => {
-                if let Some(found) = failure.take() {
-                    found.finish(&case, groups);
-                }
-            }
+            } => finish(&mut failure, &case, groups),
             XmlPiece::Text(text) => keep(&mut failure, &decoded(text)),
             XmlPiece::Verbatim(text) => keep(&mut failure, text),
             _ => {}
@@ -171,13 +160,23 @@ struct JunitFailure {
 }
 
 impl JunitFailure {
-    /// The message is what the runner thinks matters; the text stands in where there is none.
-    fn finish(self, case: &JunitCase, groups: &mut CauseGroups) {
-        let message = if self.message.trim().is_empty() {
-            self.text.join("\n")
-        } else {
-            self.message
-        };
-        groups.add(&case.name, &case.place, &message);
+    fn new(attributes: &str) -> JunitFailure {
+        JunitFailure {
+            message: attribute(attributes, "message").unwrap_or_default(),
+            text: Vec::new(),
+        }
     }
+}
+
+/// The text replaces a missing message.
+fn finish(failure: &mut Option<JunitFailure>, case: &JunitCase, groups: &mut CauseGroups) {
+    let Some(failure) = failure.take() else {
+        return;
+    };
+    let message = if failure.message.trim().is_empty() {
+        failure.text.join("\n")
+    } else {
+        failure.message
+    };
+    groups.add(&case.name, &case.place, &message);
 }

@@ -1,6 +1,6 @@
 //! What test runners print: a file for each, with its summary, the names of its tests and its failures.
 //!
-//! The tables here say in which order formats are tried. To add a runner, add it to `Runner`, write its file, and
+//! The tables here give the order in which formats are tried. To add a runner, add it to `Runner`, write its file, and
 //! enter its readers in the tables.
 
 mod cargo;
@@ -59,8 +59,7 @@ const FAILURES: [fn(&str, &mut CauseGroups); 8] = [
     junit::failures,
 ];
 
-/// What the output says at its end; nothing where no runner is recognised. The runner that the command names is tried
-/// first.
+/// The summary in the output; `None` where no runner is recognised. The runner that the command names is tried first.
 pub fn summary(known: Option<Runner>, stdout: &str, stderr: &str) -> Option<TestSummary> {
     let read = |(runner, read): &(Runner, SummaryReader)| {
         let StreamSummary {
@@ -68,7 +67,7 @@ pub fn summary(known: Option<Runner>, stdout: &str, stderr: &str) -> Option<Test
             failed,
             is_complete,
         } = read(stdout).or_else(|| read(stderr))?;
-        // Cargo announces on one stream what has its result on the other.
+        // Cargo announces on stderr what has its result on stdout.
         let is_whole = *runner != Runner::Cargo || cargo::is_whole(stdout, stderr);
         Some(TestSummary {
             runner: *runner,
@@ -86,8 +85,8 @@ pub fn summary(known: Option<Runner>, stdout: &str, stderr: &str) -> Option<Test
         .or_else(|| SUMMARIES.iter().find_map(read))
 }
 
-/// Names tell a test that was executed before and is skipped now. A runner that prints none leaves them empty; then the
-/// counts alone are compared.
+/// By names, a test that was executed in an earlier round and is skipped now is recognised. Where a runner prints none,
+/// only counts are compared.
 fn test_names(runner: Runner, stdout: &str, stderr: &str) -> TestNames {
     let mut names = TestNames::default();
     for text in [stdout, stderr] {
@@ -99,14 +98,14 @@ fn test_names(runner: Runner, stdout: &str, stderr: &str) -> TestNames {
             Runner::Ctest => names.add_lines(text, ctest::test_name),
             Runner::Go => go::names(text, &mut names),
             Runner::Jest | Runner::Vitest | Runner::Mocha => javascript::names(text, &mut names),
-            Runner::Node | Runner::Tap => node::names(text, &mut names),
+            Runner::Node | Runner::Tap => names.add_lines(text, node::test_name),
             Runner::Junit => junit::names(text, &mut names),
         }
     }
     names
 }
 
-/// Why tests failed, for each runner in order of appearance.
+/// Why tests failed, by runner, in order of appearance.
 pub fn causes(stdout: &str, stderr: &str) -> Vec<Cause> {
     let mut groups = CauseGroups::default();
     for read in FAILURES {

@@ -8,7 +8,7 @@ use crate::build::checks::summary::{
     NamedOutcome, StreamSummary, TestCounts, TestOutcome, count, is_duration, items,
 };
 
-/// The last session counts. One that began and never summed up, or was left in the middle, has not come to its end.
+/// The last session counts. It is not complete without its summary, or if `pytest.exit` ended it.
 pub fn summary(text: &str) -> Option<StreamSummary> {
     let mut last = None;
     let mut is_left = false;
@@ -72,7 +72,7 @@ fn is_collection(list: &str) -> bool {
         && (rest.starts_with("tests collected") || rest.starts_with("test collected"))
 }
 
-/// An error in a fixture or while collecting is a failure in which no test was executed.
+/// Errors in fixtures or while collecting: failures without an executed test.
 fn errors(list: &str) -> u32 {
     let items = items(list, ',').unwrap_or_default();
     items
@@ -111,7 +111,7 @@ pub fn test_name(line: &str) -> Option<NamedOutcome<'_>> {
     None
 }
 
-/// Reads the sections of failures and errors; the short summary gives their tests full names, and what has no section.
+/// The sections of failures and errors. The short summary has the full names of their tests, and tests without a section.
 pub fn failures(text: &str, groups: &mut CauseGroups) {
     let mut names = SummaryNames::read(text);
     let mut section: Option<FailureSection> = None;
@@ -136,7 +136,7 @@ pub fn failures(text: &str, groups: &mut CauseGroups) {
     }
 }
 
-/// A broken conftest.py is told before any section, in the same words.
+/// The title of a section, or of a broken conftest.py, which is reported before any section.
 fn section_title(line: &str, is_inside: bool) -> Option<&str> {
     let title = if is_inside { rule(line, '_') } else { None };
     title.or_else(|| {
@@ -156,17 +156,17 @@ fn finish(section: Option<FailureSection>, names: &mut SummaryNames, groups: &mu
     }
 }
 
-/// The words in a line such as `____ test_add ____`; nothing in `_ _ _ _`, which parts the frames of one failure.
+/// The words in a line such as `____ test_add ____`; `None` for `_ _ _ _`, which separates the frames of a failure.
 fn rule(line: &str, character: char) -> Option<&str> {
     let (left, rest) = line.split_once(' ')?;
     let (words, right) = rest.trim_end().rsplit_once(' ')?;
     let is_rule = |text: &str| !text.is_empty() && text.chars().all(|found| found == character);
     let words = words.trim();
-    let says_something = words.contains(|found: char| found != character && found != ' ');
-    (is_rule(left) && is_rule(right) && says_something).then_some(words)
+    let has_words = words.contains(|found: char| found != character && found != ' ');
+    (is_rule(left) && is_rule(right) && has_words).then_some(words)
 }
 
-/// The tests of the short summary, by the title their section has.
+/// The tests of the short summary, by the title of their section.
 struct SummaryNames<'a> {
     listed: Vec<Option<(&'a str, &'a str)>>,
     by_title: HashMap<String, VecDeque<usize>>,
@@ -194,7 +194,7 @@ impl<'a> SummaryNames<'a> {
         names
     }
 
-    /// The full name of the section's test. Each is used up once: two files may have tests of one name.
+    /// The full name of a section's test. Each is used once: two files may have tests of the same name.
     fn take(&mut self, section: &str) -> Option<&'a str> {
         let key = [
             "ERROR at setup of ",
@@ -230,7 +230,7 @@ fn title(name: &str) -> String {
     path.replace("::", ".") + parameters
 }
 
-/// What is read of one failure.
+/// One failure.
 #[derive(Default)]
 struct FailureSection {
     title: String,
@@ -243,7 +243,7 @@ struct FailureSection {
 
 impl FailureSection {
     fn take(&mut self, line: &str) {
-        // What the test printed follows, and says nothing reliable.
+        // What follows was printed by the test and is not reliable.
         self.is_over |= rule(line, '-').is_some_and(|heading| heading.starts_with("Captured "));
         if self.is_over {
             return;
@@ -269,9 +269,9 @@ impl FailureSection {
         } else if !self.place.is_empty() && !self.source.is_empty() {
             self.place = format!("{}: {}", self.place, self.source);
         }
-        // E lines are indented as the source is; the message is not.
-        let said = self.message.iter().filter(|line| !line.trim().is_empty());
-        let indentation = said
+        // E lines are indented like the source.
+        let lines = self.message.iter().filter(|line| !line.trim().is_empty());
+        let indentation = lines
             .map(|line| line.len() - line.trim_start_matches(' ').len())
             .min()
             .unwrap_or(0);

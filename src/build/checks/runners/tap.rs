@@ -4,13 +4,13 @@ use super::generic;
 use crate::build::checks::failures::{CauseGroups, clipped, push_line};
 use crate::build::checks::summary::{StreamSummary, TestCounts, count};
 
-/// What is said of a file that ended badly as a whole; why, it has printed itself.
+/// The reason that node gives for a file that crashed; the file itself has printed the real one.
 pub const NO_REASON: &str = "test failed";
 /// Deeper levels of subtests are not named.
 const MAX_DEPTH: usize = 10;
 
-/// A plan and the points at its level. A plan alone is no sign of a test, unless it is one of no tests; a version and
-/// points without a plan have not come to their end.
+/// The plan and the top-level points. A plan alone does not prove a test, unless it is a plan of none; a version or
+/// points without a plan are not complete.
 pub fn summary(text: &str) -> Option<StreamSummary> {
     let mut counts = TestCounts::default();
     let (mut plan, mut is_tap, mut has_version) = (None, false, false);
@@ -55,7 +55,7 @@ fn point(line: &str) -> Option<(bool, String)> {
     ))
 }
 
-/// Reads the points of a TAP stream that are not ok.
+/// The points that are not ok, with their details.
 pub fn failures(text: &str, groups: &mut CauseGroups) {
     let mut names: Vec<&str> = Vec::new();
     let mut point: Option<TapPoint> = None;
@@ -92,7 +92,7 @@ pub fn failures(text: &str, groups: &mut CauseGroups) {
     }
 }
 
-/// `not ok 2 - name`; one that is marked as to do may fail.
+/// `not ok 2 - name`; a point marked TODO may fail.
 fn failed_point(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("not ok ")?;
     let name = rest
@@ -130,7 +130,7 @@ impl TapPoint {
         }
     }
 
-    /// Takes a line that belongs to the point, or says that it is over.
+    /// Takes a line; returns whether it belongs to the point.
     fn take(&mut self, trimmed: &str, line: &str) -> bool {
         match (self.is_in_details, trimmed) {
             (false, "---") => self.is_in_details = true,

@@ -1,8 +1,8 @@
-//! A traceback of Python, which pytest, unittest and plain scripts end in.
+//! Tracebacks of Python.
 
 use crate::build::checks::failures::push_line;
 
-/// A traceback as Python prints it: the last frame, and all that is said after it.
+/// The last frame of a traceback, and the message after it.
 #[derive(Default)]
 pub struct Traceback {
     pub message: Vec<String>,
@@ -33,7 +33,7 @@ impl Traceback {
         }
     }
 
-    /// Another one in the chain: what was said before led to it, and the last is what failed.
+    /// Starts a traceback. In a chain, the last one is the failure.
     fn begin(&mut self) {
         self.message.clear();
         self.has_begun = true;

@@ -6,8 +6,8 @@ use crate::build::checks::summary::{
     NamedOutcome, StreamSummary, TestCounts, TestOutcome, count, is_duration,
 };
 
-/// The last `Ran 3 tests in 0.1s`, less what the with_verdict after it says was skipped. Without a with_verdict it is not the end of
-/// a run; where summary's ruler does not stand before it either, it is a line of some other program.
+/// The last `Ran 3 tests in 0.1s`, and the verdict after it. Without a verdict the run is not complete; without
+/// unittest's ruler before it either, it is a line of another program.
 pub fn summary(text: &str) -> Option<StreamSummary> {
     let mut last = None;
     let mut has_ruler = false;
@@ -87,7 +87,7 @@ pub fn test_name(line: &str) -> Option<NamedOutcome<'_>> {
     }
 }
 
-/// Reads the blocks that failures prints for each failure and error.
+/// The blocks of failures and errors.
 pub fn failures(text: &str, groups: &mut CauseGroups) {
     let mut block: Option<(String, Traceback)> = None;
     let mut was_double_rule = false;

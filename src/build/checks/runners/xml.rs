@@ -1,9 +1,10 @@
-//! The little of XML that test reports need: tags with their attributes, and the text between them.
+//! A lenient pull parser for the XML of test reports: tags with attributes, and text between them.
 //!
-//! Lenient and one pass: what is no markup is text, what is cut off ends the walk. Entities are decoded once, so
-//! nothing expands; document types, comments and processing instructions are passed over.
+//! One pass, and no errors: captured output is cut in the middle and mixed with other text, which a conforming parser
+//! rejects. Anything that is not markup is text. Entities are decoded once, so nothing expands; document types,
+//! comments and processing instructions are skipped.
 
-/// One step through a document.
+/// A tag or a text.
 #[derive(Debug, PartialEq, Eq)]
 pub enum XmlPiece<'a> {
     Open {
@@ -15,16 +16,16 @@ pub enum XmlPiece<'a> {
         name: &'a str,
     },
     Text(&'a str),
-    /// Text that is not to be decoded.
+    /// CDATA: text without entities.
     Verbatim(&'a str),
 }
 
-/// Walks over a document from its start.
+/// Iterates over the pieces of a document.
 pub struct XmlPieces<'a> {
     rest: &'a str,
 }
 
-/// Returns the part of the output that is a JUnit report: from the first line that opens one.
+/// The JUnit report in an output: everything from the line that opens it.
 pub fn junit_document(text: &str) -> Option<&str> {
     let mut start = 0;
     for line in text.split_inclusive('\n') {
@@ -44,12 +45,11 @@ pub fn junit_document(text: &str) -> Option<&str> {
     None
 }
 
-/// Returns the pieces of a document.
 pub fn pieces(document: &str) -> XmlPieces<'_> {
     XmlPieces { rest: document }
 }
 
-/// Returns the decoded value of an attribute.
+/// The decoded value of an attribute.
 pub fn attribute(attributes: &str, name: &str) -> Option<String> {
     let mut rest = attributes;
     while let Some((key, after)) = rest.split_once('=') {
@@ -67,7 +67,7 @@ pub fn attribute(attributes: &str, name: &str) -> Option<String> {
     None
 }
 
-/// Returns the text with its entities replaced by what they stand for.
+/// The text with its entities decoded.
 pub fn decoded(text: &str) -> String {
     let mut result = String::with_capacity(text.len());
     let mut rest = text;
@@ -109,7 +109,7 @@ fn entity(text: &str) -> Option<(char, usize)> {
                 Some(digits) => u32::from_str_radix(digits, 16).ok()?,
                 None => number.parse().ok()?,
             };
-            // A control character that came as a number is a control character all the same.
+            // Output has no control characters; a numeric entity must not add one.
             char::from_u32(code)
                 .filter(|character| matches!(character, '\n' | '\t') || !character.is_control())?
         }
@@ -150,7 +150,7 @@ impl<'a> Iterator for XmlPieces<'a> {
 }
 
 impl<'a> XmlPieces<'a> {
-    /// Takes what comes before `end`, and passes over `skipped` bytes more.
+    /// Takes the text before `end`, and skips `skipped` more bytes.
     fn split(&mut self, end: usize, skipped: usize) -> &'a str {
         let (taken, rest) = self.rest.split_at(end);
         self.rest = rest.get(skipped..).unwrap_or_default();
@@ -197,7 +197,7 @@ mod tests {
     use proptest::prelude::{prop_assert, proptest};
 
     #[test]
-    fn a_document_is_walked() {
+    fn a_document_is_parsed_into_pieces() {
         let document =
             "<?xml version=\"1.0\"?><a x=\"1>2\" y='3'><!-- <no/> -->t<![CDATA[<&]]><b/></a>";
         let walked: Vec<XmlPiece> = pieces(document).collect();
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_is_found_behind_other_output() {
+    fn a_report_is_found_after_other_output() {
         assert_eq!(
             junit_document("hello\n  <testsuite tests=\"1\"/>"),
             Some("  <testsuite tests=\"1\"/>")
@@ -246,7 +246,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_walked_to_its_end(text in "([<>/!\\[\\]\"'=&;?-]|CDATA|a|é| |\n){0,80}") {
+        fn any_text_is_parsed_to_its_end(text in "([<>/!\\[\\]\"'=&;?-]|CDATA|a|é| |\n){0,80}") {
             let total: usize = pieces(&text).map(|piece| match piece {
                 XmlPiece::Open { attributes, .. } => { let _ = attribute(attributes, "a"); attributes.len() }
                 XmlPiece::Close { name } => name.len(),

@@ -1,8 +1,8 @@
-//! What real programs print at a wall, and what is made of it.
+//! What real programs print when the sandbox denies something, and the sentences for it.
 
 use std::path::PathBuf;
 
-use super::refusals;
+use super::denials;
 use crate::process::sandbox::{ResourceLimits, SandboxMode, SandboxPolicy};
 
 fn policy(network: bool) -> SandboxPolicy {
@@ -28,8 +28,10 @@ fn policy(network: bool) -> SandboxPolicy {
     }
 }
 
-fn told(stderr: &str) -> String {
-    refusals("", stderr, &policy(false)).join("\n")
+fn sentences(stderr: &str) -> String {
+    let denials = denials("", stderr, &policy(false));
+    let sentences: Vec<String> = denials.into_iter().map(|denial| denial.sentence).collect();
+    sentences.join("\n")
 }
 
 #[test]
@@ -45,29 +47,30 @@ fn a_write_outside_is_named() {
         "java.io.FileNotFoundException: /mnt/ro/x (Read-only file system)",
         "  failed to create directory `/mnt/ro/x`\n\nCaused by:\n  Read-only file system (os error 30)",
     ] {
-        let told = told(line);
+        let found = sentences(line);
         assert!(
-            told.starts_with("write outside workspace refused: /mnt/ro/x;"),
-            "{line}: {told}"
+            found.starts_with("write outside workspace refused: /mnt/ro/x;"),
+            "{line}: {found}"
         );
-        assert!(told.contains("$TMPDIR"), "{told}");
+        assert!(found.contains("$TMPDIR"), "{found}");
     }
-    let told = told("OSError: [Errno 30] Read-only file system: '/root/p/workspace/tests/a.py'");
+    let found =
+        sentences("OSError: [Errno 30] Read-only file system: '/root/p/workspace/tests/a.py'");
     assert_eq!(
-        told,
+        found,
         "write to /root/p/workspace/tests/a.py refused: it is protected"
     );
 }
 
 #[test]
-fn what_is_out_of_reach_is_told_apart_from_what_is_wrong() {
+fn paths_outside_are_named_and_other_errors_are_not() {
     for line in [
         "PermissionError: [Errno 13] Permission denied: '/etc/shadow'",
         "cat: /etc/shadow: Permission denied",
         "FileNotFoundError: [Errno 2] No such file or directory: '/srv/data.csv'",
         "Error: ENOENT: no such file or directory, open '/home/me/data'",
     ] {
-        assert!(told(line).contains("only the workspace"), "{line}");
+        assert!(sentences(line).contains("only the workspace"), "{line}");
     }
     for line in [
         "sh: 1: ./run.sh: Permission denied",
@@ -80,12 +83,12 @@ fn what_is_out_of_reach_is_told_apart_from_what_is_wrong() {
         "    s.recv(1)\nBlockingIOError: [Errno 11] Resource temporarily unavailable",
         "",
     ] {
-        assert_eq!(told(line), "", "{line}");
+        assert_eq!(sentences(line), "", "{line}");
     }
 }
 
 #[test]
-fn the_network_is_missed_in_many_words() {
+fn a_missing_network_is_recognised_in_many_forms() {
     for line in [
         "dial tcp: lookup example.org on 10.0.0.1:53: dial udp 10.0.0.1:53: connect: network is unreachable",
         "Exception in thread \"main\" java.net.UnknownHostException: example.org",
@@ -98,12 +101,16 @@ fn the_network_is_missed_in_many_words() {
         "As a reminder, you're using offline mode (--offline) which can sometimes cause surprising resolution failures",
         "main.go:2:8: module lookup disabled by GOPROXY=off",
     ] {
-        assert!(told(line).contains("network"), "{line}: {}", told(line));
-        assert!(refusals(line, "", &policy(true)).is_empty(), "{line}");
+        assert!(
+            sentences(line).contains("network"),
+            "{line}: {}",
+            sentences(line)
+        );
+        assert!(denials(line, "", &policy(true)).is_empty(), "{line}");
     }
 }
 
-/// What real programs print, and one word of what is made of it; nothing where no wall is the cause.
+/// What real programs print, and a word of the sentence for it; no sentence where the sandbox is not the cause.
 #[test]
 fn only_an_errors_own_form_is_a_sign() {
     let signs = [
@@ -209,7 +216,11 @@ fn only_an_errors_own_form_is_a_sign() {
         ),
     ];
     for (line, word) in signs {
-        assert!(told(line).contains(word), "{line}: {:?}", told(line));
+        assert!(
+            sentences(line).contains(word),
+            "{line}: {:?}",
+            sentences(line)
+        );
     }
     for line in [
         "ModuleNotFoundError: No module named 'calculator'",
@@ -234,7 +245,7 @@ fn only_an_errors_own_form_is_a_sign() {
         "AssertionError: 'no space left on device' not found in 'ok'",
         "page not found: ENOTFOUNDATION",
     ] {
-        assert_eq!(told(line), "", "{line}");
+        assert_eq!(sentences(line), "", "{line}");
     }
 }
 
@@ -273,7 +284,11 @@ fn limits_are_named_with_their_number() {
             "beyond the sandbox",
         ),
     ] {
-        assert!(told(line).contains(words), "{line}: {}", told(line));
+        assert!(
+            sentences(line).contains(words),
+            "{line}: {}",
+            sentences(line)
+        );
     }
 }
 
@@ -282,14 +297,14 @@ fn it_is_said_once_and_briefly() {
     let many: String = (0..100)
         .map(|n| format!("touch: cannot touch '/mnt/{n}': Read-only file system\n"))
         .collect();
-    assert_eq!(refusals(&many, &many, &policy(false)).len(), 6);
+    assert_eq!(denials(&many, &many, &policy(false)).len(), 6);
     let long = format!(
         "OSError: [Errno 30] Read-only file system: '/{}'",
         "x".repeat(1000)
     );
-    assert!(told(&long).len() < 400);
+    assert!(sentences(&long).len() < 400);
     assert_eq!(
-        told("curl: (6) Could not resolve host: a\ncurl: (6) Could not resolve host: b")
+        sentences("curl: (6) Could not resolve host: a\ncurl: (6) Could not resolve host: b")
             .lines()
             .count(),
         1
@@ -298,9 +313,9 @@ fn it_is_said_once_and_briefly() {
 
 #[test]
 fn what_a_program_prints_stays_a_name() {
-    let told = told("touch: cannot touch '/a\u{1b}[31m\u{202e}b': Read-only file system");
+    let found = sentences("touch: cannot touch '/a\u{1b}[31m\u{202e}b': Read-only file system");
     assert!(
-        !told.contains('\u{1b}') && !told.contains('\u{202e}'),
-        "{told}"
+        !found.contains('\u{1b}') && !found.contains('\u{202e}'),
+        "{found}"
     );
 }

@@ -4,8 +4,7 @@ use std::collections::HashMap;
 
 use super::{PackageResult, package_line, test_line};
 
-/// Returns what go would have printed without the `-v` that is ours: of what passed, the package's line alone; of what
-/// failed, its lines behind its name.
+/// Of a package that passed, only its result line; of a test that failed, its log after its result.
 pub fn without_passed_tests(text: &str) -> String {
     let mut quiet = QuietOutput::default();
     text.lines().for_each(|line| quiet.take(line));
@@ -20,9 +19,9 @@ pub fn without_passed_tests(text: &str) -> String {
 #[derive(Default)]
 struct QuietOutput {
     out: Vec<String>,
-    /// Lines of the package under way that stay if it fails.
+    /// Lines of the current package, shown if it fails.
     kept: Vec<String>,
-    /// What a test has logged and nobody has judged yet.
+    /// The logs of tests without a result yet.
     logged: HashMap<String, Vec<String>>,
     current: String,
 }
@@ -35,8 +34,8 @@ impl QuietOutput {
             .find_map(|word| line.strip_prefix(word));
         if let Some(name) = marker {
             self.current = name.trim_end().to_owned();
-        } else if let Some((verdict, name)) = words.strip_prefix("--- ").and_then(test_line) {
-            self.judge(verdict, name, line);
+        } else if let Some((outcome, name)) = words.strip_prefix("--- ").and_then(test_line) {
+            self.end_test(outcome, name, line);
         } else if let Some(result) = package_line(line) {
             self.flush(result == PackageResult::Failed);
             self.out.push(line.to_owned());
@@ -51,9 +50,9 @@ impl QuietOutput {
         }
     }
 
-    fn judge(&mut self, verdict: &str, name: &str, line: &str) {
+    fn end_test(&mut self, outcome: &str, name: &str, line: &str) {
         let logged = self.logged.remove(name).unwrap_or_default();
-        if verdict == "FAIL" {
+        if outcome == "FAIL" {
             let indent = &line[..line.len() - line.trim_start().len()];
             self.kept.push(line.to_owned());
             self.kept
@@ -62,7 +61,7 @@ impl QuietOutput {
         self.current.clear();
     }
 
-    /// Ends a package: what was said in it is shown where it failed.
+    /// Ends a package, and shows its lines if it failed.
     fn flush(&mut self, is_shown: bool) {
         let kept = std::mem::take(&mut self.kept);
         let mut logged: Vec<_> = std::mem::take(&mut self.logged).into_iter().collect();

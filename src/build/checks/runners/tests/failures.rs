@@ -1,11 +1,11 @@
-//! What real runners print when tests fail, shortened, and what is to be read in it.
+//! Failures in the output of real runners, shortened.
 
 use super::super::causes;
 use crate::build::checks::failures::{MAX_GROUPS, MAX_TESTS, MAX_TEXT};
 use proptest::prelude::{ProptestConfig, prop_assert, proptest};
 use std::fmt::Write;
 
-/// What is expected: for each cause its tests, joined with commas, and its text.
+/// Expects, for each cause, its tests joined with commas and its text.
 fn check(output: &str, expected: &[(&str, &str)]) {
     for (stdout, stderr) in [(output, ""), ("", output)] {
         let found: Vec<(String, String)> = causes(stdout, stderr)
@@ -386,7 +386,7 @@ fn anything_else() {
 }
 
 #[test]
-fn equal_causes_are_told_once() {
+fn equal_causes_are_listed_once() {
     let mut output = "=== short test summary info ===\n".to_owned();
     for number in 1..=30 {
         writeln!(

@@ -1,4 +1,4 @@
-//! Real output of real runners, and prose that is none.
+//! Output of real runners, and prose that looks like it.
 
 mod failures;
 mod summaries;

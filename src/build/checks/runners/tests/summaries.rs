@@ -1,15 +1,15 @@
-//! Real summaries of real runners, and prose that is none.
+//! Summaries of real runners, and prose that is not a summary.
 
 use super::super::{summary, without_passed_tests};
 use crate::build::checks::summary::TestCounts;
 use proptest::prelude::{prop_assert_eq, proptest};
 
-/// What is expected: runner, executed, failed; and that the summary is complete.
+/// Expects runner, executed and failed, and a complete summary.
 fn check(output: &str, expected: impl Into<Option<(&'static str, u32, u32)>>) {
     check_as(output, true, expected);
 }
 
-/// The same of a runner that did not come to its end.
+/// Expects a runner that did not finish.
 fn check_broken(output: &str, runner: &'static str) {
     for (stdout, stderr) in [(output, ""), ("some\nother output\n", output)] {
         let found =
@@ -44,7 +44,7 @@ fn check_as(
     }
 }
 
-/// The names that are expected: executed, failed, skipped.
+/// Expects the names of executed, failed and skipped tests.
 fn check_names(output: &str, executed: &str, failed: &str, skipped: &str) {
     let names = summary(None, output, "")
         .unwrap_or_else(|| panic!("nothing in {output:?}"))
@@ -172,7 +172,7 @@ fn cargo() {
         ("cargo test", 2, 0),
     );
     check_names(&format!("{tests}{}", result(1, 1, 1)), "a, b", "b", "c");
-    // The binary broke off; a result that it did not earn; one without what it says it ran.
+    // A binary that broke off; a forged result; an announced binary without a result.
     check_broken("running 2 tests\n", "cargo test");
     check_broken(
         &format!(
@@ -218,7 +218,7 @@ fn cargo() {
 
 #[test]
 fn go() {
-    // Without a word about tests there is no count.
+    // A package that names no test is not counted.
     let silent = summary(
         None,
         "ok  \tdemo\t0.002s\nok  \tdemo/sub\t(cached)\tcoverage: 1.0% of statements\n",
@@ -303,7 +303,7 @@ fn javascript() {
         "1..2\n# tests 2\n# pass  2\n\n# ok\n",
         ("node --test", 2, 0),
     );
-    // A file without a test is a test that passed, to node.
+    // Node counts a file without a test as a test that passed.
     check(
         "ok 1 - /w/a.test.js\n  ---\n  ...\n1..1\n# tests 1\n# pass 1\n# fail 0\n",
         ("node --test", 0, 0),
@@ -378,7 +378,7 @@ fn ctest() {
 }
 
 #[test]
-fn what_go_says_because_of_our_flag_is_taken_out() {
+fn output_caused_by_the_added_flag_is_removed() {
     let verbose = "=== RUN   TestA\n    a_test.go:3: sum\n--- FAIL: TestA (0.00s)\n=== RUN   TestS\n=== RUN   TestS/x\n    a_test.go:4: no\n\
         --- FAIL: TestS (0.00s)\n    --- FAIL: TestS/x (0.00s)\n=== RUN   TestB\n    a_test.go:9: log\n--- PASS: TestB (0.00s)\nFAIL\nFAIL\tdemo\t0.01s\n\
         === RUN   TestC\nprinted\n--- PASS: TestC (0.00s)\nPASS\nok  \tdemo/c\t0.1s\nFAIL\n";
@@ -410,7 +410,7 @@ fn protocols() {
 }
 
 #[test]
-fn prose_is_no_summary() {
+fn prose_is_not_a_summary() {
     check("", None);
     check("0 problems, 0 tests of the emergency broadcast", None);
     check("everything passed, no tests ran away", None);
@@ -422,7 +422,7 @@ fn prose_is_no_summary() {
 }
 
 #[test]
-fn a_summary_behind_much_output_is_found() {
+fn a_summary_after_much_output_is_found() {
     let noise = "x\n".repeat(50_000);
     check(
         &format!("{noise}3 passed in 0.01s\n{noise}"),
