@@ -132,11 +132,11 @@ impl RunnerSession {
 
     fn add(&mut self, outcome: &str, name: &str) -> Option<()> {
         let (outcome, counts) = match outcome {
-            "passed" => (TestOutcome::Passed, TestCounts::new(1, 0, 0)),
-            "failed" => (TestOutcome::Failed, TestCounts::new(1, 1, 0)),
             // Failed before or after the test itself: a fixture, an import.
             "error" => (TestOutcome::Failed, TestCounts::new(0, 1, 0)),
-            "skipped" => (TestOutcome::Skipped, TestCounts::new(0, 0, 1)),
+            "passed" => (TestOutcome::Passed, TestOutcome::Passed.into()),
+            "failed" => (TestOutcome::Failed, TestOutcome::Failed.into()),
+            "skipped" => (TestOutcome::Skipped, TestOutcome::Skipped.into()),
             _ => return None,
         };
         self.counts = self.counts.plus(counts);

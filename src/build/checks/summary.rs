@@ -123,6 +123,16 @@ impl TestCounts {
     }
 }
 
+impl From<TestOutcome> for TestCounts {
+    fn from(outcome: TestOutcome) -> Self {
+        match outcome {
+            TestOutcome::Passed => Self::new(1, 0, 0),
+            TestOutcome::Failed => Self::new(1, 1, 0),
+            TestOutcome::Skipped => Self::new(0, 0, 1),
+        }
+    }
+}
+
 impl TestNames {
     /// Adds a test; names beyond `MAX_NAMES` are dropped.
     pub fn add(&mut self, name: &str, outcome: TestOutcome) {

@@ -154,8 +154,8 @@ fn nextest_counts(line: &str) -> Option<TestCounts> {
 
 /// `test name ... ok`, `test name - should panic ... ok`, `test name ... ignored, why`.
 pub fn test_name(line: &str) -> Option<NamedOutcome<'_>> {
-    let (name, verdict) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
-    match verdict.split([' ', ',']).next()? {
+    let (name, result) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
+    match result.split([' ', ',']).next()? {
         "ok" | "bench:" => Some((name, TestOutcome::Passed)),
         "FAILED" => Some((name, TestOutcome::Failed)),
         "ignored" => Some((name, TestOutcome::Skipped)),

@@ -36,18 +36,16 @@ pub fn test_name(line: &str) -> Option<NamedOutcome<'_>> {
     let (_, rest) = line
         .split_once(" Test ")
         .and_then(|(_, rest)| rest.split_once(": "))?;
-    let (name, verdict) = rest.split_once(" ..").or_else(|| rest.split_once("  "))?;
-    let verdict = verdict.trim_start_matches(['.', ' ']);
-    if verdict.starts_with("***Skipped") {
-        return Some((name, TestOutcome::Skipped));
-    }
-    let is_failed = verdict.starts_with("***");
-    (is_failed || verdict.starts_with("Passed")).then_some((
-        name,
-        if is_failed {
-            TestOutcome::Failed
-        } else {
-            TestOutcome::Passed
-        },
-    ))
+    let (name, result) = rest.split_once(" ..").or_else(|| rest.split_once("  "))?;
+    let result = result.trim_start_matches(['.', ' ']);
+    let outcome = if result.starts_with("***Skipped") {
+        TestOutcome::Skipped
+    } else if result.starts_with("***") {
+        TestOutcome::Failed
+    } else if result.starts_with("Passed") {
+        TestOutcome::Passed
+    } else {
+        return None;
+    };
+    Some((name, outcome))
 }

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::build::checks::failures::{CauseGroups, clipped, placed, push_line};
 use crate::build::checks::summary::{
-    StreamSummary, TestCounts, TestNames, TestOutcome, is_duration,
+    NamedOutcome, StreamSummary, TestCounts, TestNames, TestOutcome, is_duration,
 };
 
 pub use self::quiet::without_passed_tests;
@@ -40,17 +40,11 @@ struct GoPackage {
 
 impl GoSummary {
     fn take(&mut self, line: &str) {
-        if let Some((verdict, name)) = line.trim_start().strip_prefix("--- ").and_then(test_line) {
+        if let Some((name, outcome)) = test_line(line) {
             self.is_recognised = true;
             self.package.begun.remove(name);
-            self.package.is_verbose |= verdict != "FAIL";
-            let number = |is: bool| u32::from(is);
-            let counts = TestCounts::new(
-                number(verdict != "SKIP"),
-                number(verdict == "FAIL"),
-                number(verdict == "SKIP"),
-            );
-            self.counts = self.counts.plus(counts);
+            self.package.is_verbose |= outcome != TestOutcome::Failed;
+            self.counts = self.counts.plus(outcome.into());
         } else if let Some(name) = line.strip_prefix("=== RUN   ") {
             self.is_recognised = true;
             self.package.is_verbose = true;
@@ -93,13 +87,23 @@ impl GoSummary {
     }
 }
 
-/// `PASS: TestAdd/one (0.00s)`.
-fn test_line(rest: &str) -> Option<(&str, &str)> {
-    let (verdict, named) = rest.split_once(": ")?;
+/// `--- PASS: TestAdd/one (0.00s)`.
+fn test_line(line: &str) -> Option<NamedOutcome<'_>> {
+    let rest = line.trim_start().strip_prefix("--- ")?;
+    let (word, named) = rest.split_once(": ")?;
     let (name, time) = named.trim_end().rsplit_once(" (")?;
-    let is_known = matches!(verdict, "PASS" | "FAIL" | "SKIP")
-        && time.strip_suffix(')').is_some_and(is_duration);
-    is_known.then_some((verdict, name))
+    time.strip_suffix(')').filter(|time| is_duration(time))?;
+    Some((name, outcome_of(word)?))
+}
+
+/// An outcome as the text (`PASS`) or the events (`pass`) name it.
+fn outcome_of(word: &str) -> Option<TestOutcome> {
+    match word {
+        "PASS" | "pass" => Some(TestOutcome::Passed),
+        "FAIL" | "fail" => Some(TestOutcome::Failed),
+        "SKIP" | "skip" => Some(TestOutcome::Skipped),
+        _ => None,
+    }
 }
 
 #[derive(PartialEq, Eq)]
@@ -137,13 +141,10 @@ pub fn json_summary(text: &str) -> Option<StreamSummary> {
     let mut has_verdict: HashMap<String, bool> = HashMap::new();
     for event in events(text) {
         is_recognised = true;
-        let (failed, skipped) = (
-            u32::from(event.action == "fail"),
-            u32::from(event.action == "skip"),
-        );
         match (event.test.is_some(), event.action.as_str()) {
-            (true, "pass" | "fail" | "skip") => {
-                counts = counts.plus(TestCounts::new(1 - skipped, failed, skipped));
+            (true, action) => {
+                let outcome = outcome_of(action).map(TestCounts::from);
+                counts = counts.plus(outcome.unwrap_or_default());
             }
             (false, "output") => {
                 let has_verdict = has_verdict.entry(event.package).or_default();
@@ -195,20 +196,9 @@ fn events(text: &str) -> impl Iterator<Item = GoEvent> + '_ {
 }
 
 pub fn names(text: &str, names: &mut TestNames) {
-    let outcome = |word: &str| match word {
-        "PASS" | "pass" => Some(TestOutcome::Passed),
-        "FAIL" | "fail" => Some(TestOutcome::Failed),
-        "SKIP" | "skip" => Some(TestOutcome::Skipped),
-        _ => None,
-    };
-    for line in text.lines() {
-        let test = line.trim_start().strip_prefix("--- ").and_then(test_line);
-        if let Some((name, outcome)) = test.and_then(|(word, name)| Some((name, outcome(word)?))) {
-            names.add(name, outcome);
-        }
-    }
+    names.add_lines(text, test_line);
     for event in events(text) {
-        if let Some((name, outcome)) = event.test.zip(outcome(&event.action)) {
+        if let Some((name, outcome)) = event.test.zip(outcome_of(&event.action)) {
             names.add(&name, outcome);
         }
     }
@@ -268,11 +258,12 @@ impl<'a> GoFailures<'a> {
         if let Some(name) = running(line) {
             self.end();
             name.clone_into(&mut self.running);
-        } else if let Some((verdict, name)) = verdict(trimmed) {
+        } else if let Some((name, outcome)) = test_line(line) {
             self.end();
             self.running.clear();
+            let name = clipped(name);
             let log = self.logs.remove(name).unwrap_or_default();
-            if verdict == "FAIL" {
+            if outcome == TestOutcome::Failed {
                 self.failed = Some((name.to_owned(), log));
             }
         } else if let Some(panic) = line.strip_prefix("panic: ") {
@@ -339,13 +330,6 @@ fn running(line: &str) -> Option<&str> {
         .iter()
         .find_map(|word| rest.strip_prefix(word))
         .map(|name| clipped(name.trim()))
-}
-
-/// `--- FAIL: TestAdd (0.00s)`.
-fn verdict(line: &str) -> Option<(&str, &str)> {
-    let (verdict, rest) = line.strip_prefix("--- ")?.split_once(": ")?;
-    let (name, _) = rest.rsplit_once(" (")?;
-    matches!(verdict, "FAIL" | "PASS" | "SKIP").then_some((verdict, clipped(name)))
 }
 
 /// The place of a frame outside of the runtime and the test runner.

@@ -78,8 +78,8 @@ pub fn test_name(line: &str) -> Option<NamedOutcome<'_>> {
     {
         return Some((name, TestOutcome::Failed));
     }
-    let (name, verdict) = line.rsplit_once(" ... ")?;
-    match verdict.trim_end() {
+    let (name, result) = line.rsplit_once(" ... ")?;
+    match result.trim_end() {
         "ok" | "expected failure" => Some((name, TestOutcome::Passed)),
         "FAIL" | "ERROR" | "unexpected success" => Some((name, TestOutcome::Failed)),
         skipped if skipped.starts_with("skipped ") => Some((name, TestOutcome::Skipped)),

@@ -112,7 +112,7 @@ fn a_missing_network_is_recognised_in_many_forms() {
 
 /// What real programs print, and a word of the sentence for it; no sentence where the sandbox is not the cause.
 #[test]
-fn only_an_errors_own_form_is_a_sign() {
+fn only_the_usual_forms_of_an_error_are_recognised() {
     let signs = [
         // Python, pip
         (
@@ -250,7 +250,7 @@ fn only_an_errors_own_form_is_a_sign() {
 }
 
 #[test]
-fn every_expression_is_valid() {
+fn every_pattern_is_valid() {
     for table in [&super::FORMS, &super::MESSAGES] {
         assert_eq!(table.set.len(), table.kinds.len());
         assert!(!table.kinds.is_empty());
@@ -293,7 +293,7 @@ fn limits_are_named_with_their_number() {
 }
 
 #[test]
-fn it_is_said_once_and_briefly() {
+fn each_denial_is_reported_once_and_briefly() {
     let many: String = (0..100)
         .map(|n| format!("touch: cannot touch '/mnt/{n}': Read-only file system\n"))
         .collect();
@@ -312,7 +312,7 @@ fn it_is_said_once_and_briefly() {
 }
 
 #[test]
-fn what_a_program_prints_stays_a_name() {
+fn names_in_the_output_are_escaped() {
     let found = sentences("touch: cannot touch '/a\u{1b}[31m\u{202e}b': Read-only file system");
     assert!(
         !found.contains('\u{1b}') && !found.contains('\u{202e}'),

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::{PackageResult, package_line, test_line};
+use crate::build::checks::summary::TestOutcome;
 
 /// Of a package that passed, only its result line; of a test that failed, its log after its result.
 pub fn without_passed_tests(text: &str) -> String {
@@ -28,14 +29,13 @@ struct QuietOutput {
 
 impl QuietOutput {
     fn take(&mut self, line: &str) {
-        let words = line.trim_start();
         let marker = ["=== RUN   ", "=== CONT  ", "=== PAUSE ", "=== NAME  "]
             .iter()
             .find_map(|word| line.strip_prefix(word));
         if let Some(name) = marker {
             self.current = name.trim_end().to_owned();
-        } else if let Some((outcome, name)) = words.strip_prefix("--- ").and_then(test_line) {
-            self.end_test(outcome, name, line);
+        } else if let Some((name, outcome)) = test_line(line) {
+            self.end_test(name, outcome, line);
         } else if let Some(result) = package_line(line) {
             self.flush(result == PackageResult::Failed);
             self.out.push(line.to_owned());
@@ -50,9 +50,9 @@ impl QuietOutput {
         }
     }
 
-    fn end_test(&mut self, outcome: &str, name: &str, line: &str) {
+    fn end_test(&mut self, name: &str, outcome: TestOutcome, line: &str) {
         let logged = self.logged.remove(name).unwrap_or_default();
-        if outcome == "FAIL" {
+        if outcome == TestOutcome::Failed {
             let indent = &line[..line.len() - line.trim_start().len()];
             self.kept.push(line.to_owned());
             self.kept

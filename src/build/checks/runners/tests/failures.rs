@@ -277,13 +277,13 @@ fn node() {
 
 #[test]
 fn a_file_that_node_could_not_run() {
-    let said = "/w/calc.js:1\nexports.add = (;\n\nSyntaxError: Unexpected token ';'\n    at wrapSafe (node:internal/modules/cjs/loader:1464:18)\n    \
+    let printed = "/w/calc.js:1\nexports.add = (;\n\nSyntaxError: Unexpected token ';'\n    at wrapSafe (node:internal/modules/cjs/loader:1464:18)\n    \
         at Object.<anonymous> (/w/a.test.js:1:81)\n\nNode.js v20.20.2\n";
     let why = (
         "",
         "SyntaxError: Unexpected token ';'\n  at Object.<anonymous> (/w/a.test.js:1:81)",
     );
-    let comments: String = said.lines().map(|line| format!("# {line}\n")).collect();
+    let comments: String = printed.lines().map(|line| format!("# {line}\n")).collect();
     let tap = "# Subtest: /w/a.test.js\nnot ok 1 - /w/a.test.js\n  ---\n  location: '/w/a.test.js:1:1'\n  error: 'test failed'\n  ...\n1..1\n";
     check(
         &format!("TAP version 13\n{comments}{tap}"),
@@ -291,7 +291,7 @@ fn a_file_that_node_could_not_run() {
     );
     let spec = "✖ a.test.js (40ms)\n\n✖ failing tests:\n\ntest at a.test.js:1:1\n✖ a.test.js (40ms)\n  'test failed'\n";
     check(
-        &format!("{said}{spec}"),
+        &format!("{printed}{spec}"),
         &[("a.test.js", "'test failed'\n  at a.test.js:1:1"), why],
     );
 }
