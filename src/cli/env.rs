@@ -1,4 +1,4 @@
-//! What is taken from the environment: once, here, and as plain data from then on.
+//! The environment of the command: read once, here, and plain data from then on.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -7,44 +7,59 @@ use std::time::Duration;
 
 use crate::cancel::CancelToken;
 use crate::error::{Error, Result};
+use crate::process::cache::CacheDir;
+use crate::process::{self, Launcher};
 
-/// Returns the handle that signals reach from now on.
-pub fn signals() -> Result<CancelToken> {
-    CancelToken::on_signals().map_err(|error| Error::Bug(format!("no signals: {error}")))
+/// This program, even after it was replaced or deleted on disk.
+const OWN_PROGRAM: &str = "/proc/self/exe";
+
+/// Launches children without a sandbox, supervised by this program.
+pub fn own_launcher() -> Launcher {
+    Launcher::open(Path::new(OWN_PROGRAM))
 }
 
-/// The environment of a command.
+/// A token that is cancelled by SIGINT, SIGTERM and SIGHUP from now on.
+pub fn cancel_on_signals() -> Result<CancelToken> {
+    CancelToken::on_signals()
+        .map_err(|error| Error::Bug(format!("cannot install signal handlers: {error}")))
+}
+
+/// Makes this process the parent of orphaned descendants, so that none outlives it.
+pub fn adopt_orphans() -> Result<()> {
+    process::adopt_orphans().map_err(|error| Error::Bug(format!("cannot adopt orphans: {error}")))
+}
+
 pub struct CliEnv {
     variables: BTreeMap<OsString, OsString>,
-    /// The root as the user named it, for the command that goes on.
+    /// The root as the user gave it, for the command that resumes the run.
     pub named_root: Option<PathBuf>,
     pub root: PathBuf,
-    pub current: PathBuf,
+    current_dir: PathBuf,
 }
 
 impl CliEnv {
-    /// Takes everything that a command may need.
+    /// Reads the environment of this process; `root` is that of the command line.
     #[expect(
         clippy::disallowed_methods,
         reason = "this is the one place that reads the environment"
     )]
-    pub fn from_process(named_root: Option<PathBuf>) -> CliEnv {
+    pub fn from_process(root: Option<PathBuf>) -> CliEnv {
         let variables: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
-        // Where the current directory is gone, what is relative leads nowhere.
-        let current = std::env::current_dir().unwrap_or_default();
-        let from_environment = variables
+        // If the current directory was deleted, relative paths do not resolve.
+        let current_dir = std::env::current_dir().unwrap_or_default();
+        let in_variable = variables
             .get(&OsString::from("ORCHESTRATOR_ROOT"))
             .filter(|value| !value.is_empty());
-        let named_root = named_root.or_else(|| from_environment.map(PathBuf::from));
+        let named_root = root.or_else(|| in_variable.map(PathBuf::from));
         CliEnv {
-            root: current.join(named_root.clone().unwrap_or_default()),
+            root: current_dir.join(named_root.clone().unwrap_or_default()),
             named_root,
-            current,
+            current_dir,
             variables,
         }
     }
 
-    /// Returns a variable that is set to something.
+    /// The value of a variable that is set and not empty.
     pub fn text(&self, name: &str) -> Option<String> {
         let value = self
             .variables
@@ -54,19 +69,17 @@ impl CliEnv {
         (!value.is_empty()).then_some(value)
     }
 
-    /// Returns the whole environment.
     pub fn variables(&self) -> impl Iterator<Item = (OsString, OsString)> + '_ {
         self.variables
             .iter()
             .map(|(name, value)| (name.clone(), value.clone()))
     }
 
-    /// Returns the user's home.
     pub fn home(&self) -> Option<PathBuf> {
         self.text("HOME").map(PathBuf::from)
     }
 
-    /// Returns where private directories may be made; not in the workspace, which is emptied.
+    /// Where temporary directories are made: `TMPDIR` unless it is in the workspace, which is emptied; else `/tmp`.
     pub fn temporary(&self) -> PathBuf {
         let workspace = self.root.join("workspace").canonicalize();
         let is_inside = |path: &PathBuf| {
@@ -83,23 +96,27 @@ impl CliEnv {
             .unwrap_or_else(|| PathBuf::from("/tmp"))
     }
 
-    /// Returns the user's folder for caches, if there is one or a place for it; not in the workspace, which is emptied.
-    pub fn cache_folder(&self) -> Option<PathBuf> {
+    /// The compiler caches of the run in this root, in the user's cache directory. `None` if there is no such
+    /// directory, or it is in the workspace.
+    pub fn compiler_caches(&self) -> Option<CacheDir> {
         let is_outside =
             |path: &PathBuf| path.is_absolute() && !path.starts_with(self.root.join("workspace"));
         let named = self
             .text("XDG_CACHE_HOME")
             .map(PathBuf::from)
             .filter(|path| is_outside(path) && path.is_dir());
-        named.or_else(|| {
+        let in_home = || {
             self.home()
                 .filter(|home| home.is_dir())
                 .map(|home| home.join(".cache"))
                 .filter(is_outside)
-        })
+        };
+        named
+            .or_else(in_home)
+            .map(|folder| CacheDir::of(&folder, &self.root))
     }
 
-    /// Returns what multiplies every delay before a retry.
+    /// The factor for every delay before a retry.
     pub fn retry_scale(&self) -> f64 {
         let scale = self
             .text("ORCHESTRATOR_RETRY_SCALE")
@@ -109,7 +126,7 @@ impl CliEnv {
             .unwrap_or(1.0)
     }
 
-    /// Returns the idle timeout of model requests, where the environment has one.
+    /// The idle timeout of model requests, if the environment has one.
     pub fn idle_timeout(&self) -> Option<Duration> {
         let seconds = self
             .text("ORCHESTRATOR_IDLE_TIMEOUT")
@@ -119,18 +136,17 @@ impl CliEnv {
             .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
     }
 
-    /// Whether colours are unwanted.
     pub fn is_colourless(&self) -> bool {
         self.text("NO_COLOR").is_some()
     }
 
-    /// Whether a terminal understands no more than lines.
+    /// Whether the terminal cannot move the cursor.
     pub fn has_dumb_terminal(&self) -> bool {
         self.text("TERM").is_none_or(|term| term == "dumb")
     }
 
-    /// Returns a path of the command line as an absolute one.
+    /// A path of the command line, made absolute.
     pub fn absolute(&self, path: &Path) -> PathBuf {
-        self.current.join(path)
+        self.current_dir.join(path)
     }
 }

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::build::spec::{collect_inputs, read_spec};
-use crate::cli::env::{CliEnv, signals};
+use crate::cli::env::{CliEnv, cancel_on_signals};
 use crate::cli::output::{print_stderr, write_stdout};
 use crate::cli::programs::refuse_missing;
 use crate::cli::run_config::known_price;
 use crate::cli::target::{RunTarget, not_supported_yet};
 use crate::error::{Error, Result};
+use crate::process::check_env::CallerEnv;
 use crate::process::sandbox::SandboxMode;
 use crate::text::invisible::printable;
 
@@ -55,11 +56,12 @@ fn spec_file(path: Option<PathBuf>, spec: Option<PathBuf>) -> Result<PathBuf> {
 /// The warnings of a valid spec.
 fn lint(env: &CliEnv, file: &Path) -> Result<Vec<String>> {
     let spec = read_spec(file, env.home().as_deref())?;
-    let inputs = collect_inputs(&spec, &env.root, &signals()?)?;
+    let inputs = collect_inputs(&spec, &env.root, &cancel_on_signals()?)?;
     inputs.left_out.iter().for_each(|line| print_stderr(line));
     let price = known_price(&spec).err();
+    let caller = CallerEnv::new(env.variables());
     // The sandbox is not probed: the full one shows no less than the others.
-    let programs = refuse_missing(&spec, env, Some(SandboxMode::Full)).err();
+    let programs = refuse_missing(&spec, &env.root, &caller, Some(SandboxMode::Full)).err();
     match (price, programs) {
         (None, None) => Ok(spec.warnings.into_iter().chain(inputs.warnings).collect()),
         (Some(price), Some(programs)) => Err(Error::Spec(format!("{price}\n{programs}"))),

@@ -1,15 +1,18 @@
 //! The command line: arguments and environment become plain data here; results are printed here.
 //!
 //! One file per command (`run`, `status`, `reset`, `serve`, `lint`). `arguments` has the flags, `env` reads the
-//! environment, `run_config` resolves the settings of a run, `wiring` builds it, `outcome` is its result.
+//! environment. Of a run, `run_config` has the settings, `decision` whether it is new, resumed or over, `wiring` builds
+//! it, `outcome` is its result.
 
 mod arguments;
+mod decision;
 mod env;
 mod lint;
 mod outcome;
 mod output;
 mod programs;
 mod reset;
+mod resume_command;
 mod run;
 mod run_config;
 mod sandbox;
@@ -43,7 +46,7 @@ fn catch_panic(argv: &[OsString], command: impl FnOnce() -> u8) -> u8 {
     catch_unwind(AssertUnwindSafe(command)).unwrap_or_else(|_| {
         let bug = Error::Bug("it panicked; run the same command again to resume".into());
         if wants_json(argv) {
-            RunOutcome::refused(&bug, None).print_json()
+            RunOutcome::refused(&bug).print_json()
         } else {
             bug.exit_code()
         }
@@ -86,7 +89,7 @@ fn refuse_command_line(error: &clap::Error, argv: &[OsString]) -> u8 {
     let first_line = text.lines().next().unwrap_or_default();
     let usage = Error::Usage(first_line.trim_start_matches("error: ").to_owned());
     if wants_json(argv) {
-        return RunOutcome::refused(&usage, None).print_json();
+        return RunOutcome::refused(&usage).print_json();
     }
     usage.exit_code()
 }

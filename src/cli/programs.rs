@@ -1,27 +1,32 @@
-//! Refuses a spec whose checks can never start, before anything is asked or changed.
+//! Refuses a spec whose checks cannot start, before a model is asked or anything is changed.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use crate::build::spec::{CheckSpec, Spec};
-use crate::cli::env::CliEnv;
 use crate::cli::sandbox::{self, SandboxSite};
 use crate::error::{Error, Result};
 use crate::process::check_env::CallerEnv;
 use crate::process::program::{MissingProgram, ProgramSearch};
 use crate::process::sandbox::{SandboxMode, SandboxPolicy, plan};
+use crate::state::store::real_path;
 use crate::text::quote::yaml_scalar;
 
-/// Where the folder of a program belongs to an installation that it needs whole.
-const KIT_FOLDERS: [&str; 3] = ["bin", "sbin", "libexec"];
+/// Folders of programs that need the rest of their installation, beside it.
+const PROGRAM_FOLDERS: [&str; 3] = ["bin", "sbin", "libexec"];
 
-/// Looks up the program of every check; `mode` is the sandbox that they get, if any. All that is missing is told at once.
-pub fn refuse_missing(spec: &Spec, env: &CliEnv, mode: Option<SandboxMode>) -> Result<()> {
-    let site = CheckPrograms::new(spec, env, mode);
+/// Looks up the program of every check, and reports all that are missing. `mode`: `None` without a sandbox.
+pub fn refuse_missing(
+    spec: &Spec,
+    root: &Path,
+    caller: &CallerEnv,
+    mode: Option<SandboxMode>,
+) -> Result<()> {
+    let programs = CheckPrograms::new(spec, root, caller, mode);
     let refusals: Vec<String> = spec
         .checks
         .iter()
-        .filter_map(|check| site.refusal(check))
+        .filter_map(|check| programs.refusal(check))
         .collect();
     if refusals.is_empty() {
         Ok(())
@@ -30,10 +35,10 @@ pub fn refuse_missing(spec: &Spec, env: &CliEnv, mode: Option<SandboxMode>) -> R
     }
 }
 
-/// What the programs of a spec's checks will find.
+/// Where the checks of a spec find their programs.
 struct CheckPrograms<'a> {
     spec: &'a Spec,
-    base: CallerEnv,
+    caller: &'a CallerEnv,
     root: PathBuf,
     mode: Option<SandboxMode>,
     policy: Option<SandboxPolicy>,
@@ -41,17 +46,20 @@ struct CheckPrograms<'a> {
 }
 
 impl<'a> CheckPrograms<'a> {
-    fn new(spec: &'a Spec, env: &CliEnv, mode: Option<SandboxMode>) -> CheckPrograms<'a> {
-        let base = CallerEnv::new(env.variables());
-        let root = env.root.canonicalize().unwrap_or_else(|_| env.root.clone());
+    fn new(
+        spec: &'a Spec,
+        root: &Path,
+        caller: &'a CallerEnv,
+        mode: Option<SandboxMode>,
+    ) -> CheckPrograms<'a> {
         let originals = sandbox::originals(spec)
             .iter()
             .filter_map(|path| path.canonicalize().ok())
             .collect();
         let programs = CheckPrograms {
             spec,
-            base,
-            root,
+            caller,
+            root: real_path(root),
             mode,
             policy: None,
             originals,
@@ -60,14 +68,14 @@ impl<'a> CheckPrograms<'a> {
         CheckPrograms { policy, ..programs }
     }
 
-    /// Returns the walls of the checks where the spec opened this, too. Private directories and caches hold no programs.
+    /// The policy of the checks if the spec opened these paths, too. Scratch directories and caches have no programs.
     fn policy_with(&self, read: &[PathBuf]) -> Option<SandboxPolicy> {
         let mut spec = self.spec.clone();
         spec.sandbox.read.extend_from_slice(read);
         let site = |mode| SandboxSite {
             mode,
             root: &self.root,
-            base: &self.base,
+            base: self.caller,
             private: None,
             caches: None,
         };
@@ -75,7 +83,7 @@ impl<'a> CheckPrograms<'a> {
     }
 
     fn missing(&self, check: &CheckSpec, policy: Option<&SandboxPolicy>) -> Option<MissingProgram> {
-        let path = check.env.get("PATH").map_or(self.base.path(), OsStr::new);
+        let path = check.env.get("PATH").map_or(self.caller.path(), OsStr::new);
         let lookup = ProgramSearch {
             path,
             workspace: &self.root.join("workspace"),
@@ -84,7 +92,7 @@ impl<'a> CheckPrograms<'a> {
         lookup.missing(check.command.first()?)
     }
 
-    /// Returns the whole message about a check that can never start.
+    /// The message about a check that cannot start.
     fn refusal(&self, check: &CheckSpec) -> Option<String> {
         let missing = self.missing(check, self.policy.as_ref())?;
         let program = check
@@ -96,7 +104,7 @@ impl<'a> CheckPrograms<'a> {
         let (what, help) = match (missing.unseen(), self.remedy(check, missing.unseen())) {
             ([], _) => (what, missing.help(program)),
             (_, Some(read)) => {
-                let line = format!("`sandbox: {{read: [{}]}}`", listed(&read));
+                let line = format!("`sandbox: {{read: [{}]}}`", yaml_items(&read));
                 (
                     format!("{what}: {line}"),
                     format!("write {line} into the spec"),
@@ -111,12 +119,14 @@ impl<'a> CheckPrograms<'a> {
         Some(check.location.error_with_help(what, help).to_string())
     }
 
-    /// Returns what `sandbox.read` would have to name for the check to start: as much as its installation needs, as
-    /// little as works.
+    /// What `sandbox.read` has to name for the check to start: the installation of the program, its folder, or the
+    /// program alone, whichever works first. `None` if it is in an original of the spec's files, which stays hidden.
     fn remedy(&self, check: &CheckSpec, unseen: &[PathBuf]) -> Option<Vec<PathBuf>> {
-        let options = [kit as fn(&Path) -> Option<&Path>, Path::parent, |place| {
-            Some(place)
-        }];
+        let options = [
+            installation as fn(&Path) -> Option<&Path>,
+            Path::parent,
+            |place| Some(place),
+        ];
         let named = |option: fn(&Path) -> Option<&Path>| {
             let mut places: Vec<PathBuf> = Vec::new();
             for place in unseen {
@@ -145,12 +155,9 @@ impl<'a> CheckPrograms<'a> {
         options.into_iter().map(named).find(is_seen)
     }
 
-    /// Whether a folder is not more than anybody wants to open: the home, the root, or what lies above them.
+    /// Whether a folder may be suggested: not the home, the root, or a folder above them.
     fn may_be_opened(&self, folder: &Path) -> bool {
-        let home = self
-            .base
-            .home()
-            .map(|home| home.canonicalize().unwrap_or_else(|_| home.to_owned()));
+        let home = self.caller.home().map(real_path);
         let is_above = |place: &Path| place.starts_with(folder);
         !is_above(&self.root)
             && !home.is_some_and(|home| is_above(&home))
@@ -158,21 +165,21 @@ impl<'a> CheckPrograms<'a> {
     }
 }
 
-/// Returns the folder of an installation, such as a virtual environment, that a program belongs to.
-fn kit(program: &Path) -> Option<&Path> {
+/// The folder of the installation, such as a virtual environment, that a program belongs to.
+fn installation(program: &Path) -> Option<&Path> {
     let folder = program.parent()?;
-    let is_kit = KIT_FOLDERS
+    let is_program_folder = PROGRAM_FOLDERS
         .iter()
         .any(|name| folder.file_name() == Some(OsStr::new(name)));
-    if is_kit {
+    if is_program_folder {
         folder.parent()
     } else {
         Some(folder)
     }
 }
 
-/// Returns paths as a list of YAML holds them.
-fn listed(paths: &[PathBuf]) -> String {
+/// Paths as the items of a YAML list.
+fn yaml_items(paths: &[PathBuf]) -> String {
     paths
         .iter()
         .map(|path| yaml_scalar(&path.to_string_lossy()))

@@ -1,46 +1,37 @@
-//! `reset`: an empty workspace and no run. `state.json` goes last, so that a reset that was stopped goes on.
+//! `reset`: empties the workspace and deletes `state.json`, in this order, so that an interrupted reset can be repeated.
 
 use crate::build::kept_files::KEPT_NAMES;
+use crate::cli::decision::{not_generated, open_workspace};
 use crate::cli::env::CliEnv;
-use crate::cli::wiring;
 use crate::error::{Error, Result};
 use crate::state::store::{LoadedState, Root};
-use crate::workspace::Workspace;
 
-/// Empties the workspace and forgets the run; returns what is printed.
+/// Returns what is printed.
 pub fn main(env: &CliEnv) -> Result<String> {
     let root = Root::open(&env.root)?;
     root.refuse_links(&["workspace"])?;
     let _lock = root.lock()?;
     root.sweep();
-    let path = root.join("workspace");
-    let is_ours = !matches!(root.load()?, LoadedState::Nothing);
-    if path.exists() {
-        let workspace = Workspace::open(root.handle(), "workspace", &path)?;
-        if !is_ours && workspace.has_files_but(&KEPT_NAMES)? {
-            return Err(foreign(&root));
+    let has_run = !matches!(root.load()?, LoadedState::Nothing);
+    if let Some(workspace) = open_workspace(&root)? {
+        if !has_run && workspace.has_files_but(&KEPT_NAMES)? {
+            return Err(not_generated(&root));
         }
         let left = workspace.clear(&KEPT_NAMES)?;
         if !left.is_empty() {
             let left =
                 std::io::Error::other(format!("still there: {}", left.join(", ").escape_debug()));
-            return Err(Error::io("empty", &path, left));
+            return Err(Error::io("empty", &root.join("workspace"), left));
         }
     }
-    wiring::forget_caches(env);
+    if let Some(caches) = env.compiler_caches() {
+        let _ = caches.remove();
+    }
     root.forget()?;
-    Ok(if is_ours {
-        "reset: workspace/ is empty, the run is forgotten\n"
+    Ok(if has_run {
+        "reset: workspace/ is empty, state.json is deleted\n"
     } else {
         "nothing to reset\n"
     }
     .into())
-}
-
-/// Returns the refusal of a workspace whose files no run of ours is known to have made.
-pub fn foreign(root: &Root) -> Error {
-    Error::Usage(format!(
-        "{} holds files, and there is no state.json that says they are generated; move them away, or name another --root",
-        root.join("workspace").display()
-    ))
 }

@@ -1,53 +1,111 @@
-//! What the command line and the spec ask for, put together and checked before anything is touched.
+//! The settings of a run: command line, environment and spec, resolved once, before anything is changed.
+//!
+//! `RunConfig` is plain data. What only a run that does something needs (key, client program, sandbox) is
+//! `RunResources`, since the result of a run that is over is printed without them.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::build::build_log::BuildLog;
 use crate::build::spec::inputs::Inputs;
 use crate::build::spec::{GeneratorProvider, MAX_RETRIES_CEILING, Spec, collect_inputs, read_spec};
 use crate::cancel::CancelToken;
 use crate::cli::arguments::RunArguments;
-use crate::cli::env::CliEnv;
+use crate::cli::env::{CliEnv, own_launcher};
 use crate::cli::target::refuse_flags;
-use crate::cli::wiring::OWN_PROGRAM;
 use crate::conversation::replay::Replay;
 use crate::error::{Error, Result};
 use crate::llm::http::is_loopback_address;
 use crate::llm::price::{Price, context_of_model};
 use crate::llm::provider::{KEY_VARIABLES, Provider, ProviderFacts};
-use crate::process::Launcher;
-use crate::process::check_env::find_program;
+use crate::process::cache::CacheDir;
+use crate::process::check_env::{CallerEnv, find_program};
 use crate::process::sandbox::probe::{self, ProbeResult};
-use crate::secrets::ApiKey;
-use crate::secrets::Secrets;
+
+use crate::secrets::{ApiKey, Secrets};
 use crate::state::run::{NewRun, RunState, new_run_id};
 use crate::state::store::Root;
 
-/// What a model is taken to hold where nothing is known of it.
+/// The context window assumed for a model that is not known, in tokens.
 const SMALL_CONTEXT: u64 = 32_000;
-/// A key for a server on this machine is a secret from so many characters on.
+/// A key for a server on this machine is a secret if it has at least this many characters.
 const SHORTEST_LOCAL_KEY: usize = 16;
 
-/// An order for a run.
-pub struct RunConfig<'a> {
-    pub arguments: &'a RunArguments,
-    pub env: &'a CliEnv,
+pub struct RunConfig {
     pub spec: Spec,
     pub inputs: Inputs,
-    /// Of the command line, clamped.
+    /// The file of the spec as `state.json` names it: relative to the root if it is inside.
+    pub spec_file: String,
+    pub root: PathBuf,
+    /// `--max-retries`, clamped.
     pub max_retries: Option<u32>,
-    pub price: Option<Price>,
+    /// `--no-resume` or `--replay`.
+    pub starts_over: bool,
+    pub model: ModelConfig,
+    pub replay: Option<RecordedRun>,
+    pub has_sandbox: bool,
+    /// Values that must not appear in the log.
+    pub secrets: Secrets,
+    pub host: HostConfig,
+    pub output: OutputConfig,
 }
 
-impl<'a> RunConfig<'a> {
-    /// Reads everything that is asked for, or refuses it.
+/// The model that is asked, and how.
+pub struct ModelConfig {
+    /// `None`: a template generates.
+    pub provider: Option<&'static ProviderFacts>,
+    pub name: String,
+    pub context_tokens: usize,
+    /// `None`: the provider's default.
+    pub base_url: Option<String>,
+    pub idle_timeout: Duration,
+    pub retry_scale: f64,
+    pub price: Option<Price>,
+    /// Whether the cost can be computed, or the provider reports it.
+    pub price_is_known: bool,
+}
+
+/// A recorded run whose answers are replayed.
+pub struct RecordedRun {
+    pub replay: Replay,
+    pub build_log: BuildLog,
+}
+
+/// What the caller's environment offers to the programs of the run.
+pub struct HostConfig {
+    pub caller: CallerEnv,
+    /// All variables, for a provider that is a program.
+    pub variables: Vec<(OsString, OsString)>,
+    pub home: Option<PathBuf>,
+    pub temporary: PathBuf,
+    pub caches: Option<CacheDir>,
+}
+
+/// What the console and the debug files show.
+pub struct OutputConfig {
+    pub debug: bool,
+    pub quiet: bool,
+    pub color: bool,
+    pub has_dumb_terminal: bool,
+}
+
+/// What a run needs that calls a model or runs checks.
+pub struct RunResources {
+    pub key: Option<ApiKey>,
+    pub client_program: Option<PathBuf>,
+    /// `None` with `--no-sandbox`.
+    pub sandbox: Option<ProbeResult>,
+}
+
+impl RunConfig {
+    /// Reads and checks everything that the command line names. Changes nothing.
     pub fn read(
-        arguments: &'a RunArguments,
+        arguments: &RunArguments,
         file: &Path,
-        env: &'a CliEnv,
+        env: &CliEnv,
         cancel: &CancelToken,
-    ) -> Result<RunConfig<'a>> {
+    ) -> Result<RunConfig> {
         refuse_flags(arguments)?;
         refuse_colon(&env.root)?;
         Root::open(&env.root)?;
@@ -55,184 +113,219 @@ impl<'a> RunConfig<'a> {
         apply_arguments(&mut spec, arguments)?;
         let inputs = collect_inputs(&spec, &env.root, cancel)?;
         spec.warnings.extend_from_slice(&inputs.warnings);
-        let price = known_price(&spec)?;
+        let model = ModelConfig::resolve(&spec, env)?;
         let max_retries = arguments
             .max_retries
-            .map(|asked| clamped(asked, &mut spec.warnings));
-        let config = RunConfig {
-            arguments,
-            env,
+            .map(|asked| clamp_retries(asked, &mut spec.warnings));
+        let replay = arguments
+            .replay
+            .as_ref()
+            .map(|log| RecordedRun::load(&env.absolute(log), &env.root))
+            .transpose()?;
+        Ok(RunConfig {
+            spec_file: spec_file(&spec.file, &env.root),
+            root: env.root.clone(),
+            max_retries,
+            starts_over: arguments.no_resume || replay.is_some(),
+            replay,
+            has_sandbox: !arguments.no_sandbox,
+            secrets: secrets(&spec, env),
+            host: HostConfig::new(env),
+            output: OutputConfig::new(arguments, env),
             spec,
             inputs,
-            max_retries,
-            price,
-        };
-        config.replay()?;
-        Ok(config)
-    }
-
-    /// Returns the recorded run to answer from, where one is asked for.
-    pub fn replay(&self) -> Result<Option<(Replay, BuildLog)>> {
-        let Some(log) = &self.arguments.replay else {
-            return Ok(None);
-        };
-        let mut recorded = BuildLog::default();
-        let replay = Replay::load(&self.env.absolute(log), &self.env.root, &mut recorded)?;
-        Ok(Some((replay, recorded)))
-    }
-
-    /// Returns a new run that stands in INIT.
-    pub fn new_run(&self) -> RunState {
-        RunState::new(NewRun {
-            run_id: new_run_id(),
-            spec_file: &self.spec_file(),
-            spec_hash: &self.inputs.hash,
-            max_retries: self.max_retries.unwrap_or(self.spec.max_retries),
-            price_is_known: self.price_is_known(),
+            model,
         })
     }
 
-    /// Whether what the model is asked has a price: one that is known here, or one that the provider tells.
-    pub fn price_is_known(&self) -> bool {
-        self.price.is_some() || self.provider().is_none_or(|provider| provider.reports_cost)
-    }
-
-    /// The spec's file as the state names it: relative to the root where it lies inside.
-    pub fn spec_file(&self) -> String {
-        let file = &self.spec.file;
-        let root = std::fs::canonicalize(&self.env.root).unwrap_or_default();
-        let inside = file
-            .strip_prefix(&self.env.root)
-            .or_else(|_| file.strip_prefix(&root));
-        inside.unwrap_or(file).display().to_string()
-    }
-
-    fn provider(&self) -> Option<&'static ProviderFacts> {
-        self.spec.generator.provider.model().map(Provider::facts)
-    }
-
-    /// Returns the address of the provider, where the spec or the environment gives one.
-    pub fn base_url(&self) -> Option<String> {
-        self.address(self.provider()?.base_url_variable)
-    }
-
-    /// Returns the address that a variable stands for, where one is given: that of the provider may be in the spec.
-    fn address(&self, variable: &str) -> Option<String> {
-        let is_of_provider = |provider: &ProviderFacts| provider.base_url_variable == variable;
-        let given = self.spec.generator.base_url.clone();
-        given
-            .filter(|_| self.provider().is_some_and(is_of_provider))
-            .or_else(|| self.env.text(variable))
-    }
-
-    /// Returns the values that must appear nowhere. A short key for this machine is a placeholder such as `lm-studio`:
-    /// it protects nothing, and code may well contain the word.
-    pub fn secrets(&self) -> Secrets {
-        let is_placeholder = |key: &str, address: &str| {
-            key.chars().count() < SHORTEST_LOCAL_KEY
-                && self
-                    .address(address)
-                    .is_some_and(|url| is_loopback_address(&url))
-        };
-        let keys = KEY_VARIABLES
-            .iter()
-            .filter_map(|(key, address)| Some((self.env.text(key)?, *address)));
-        Secrets::new(
-            keys.filter(|(key, address)| !is_placeholder(key.trim(), address))
-                .map(|(key, _)| key),
-        )
-    }
-
-    /// Returns the provider's key, or refuses where it needs one and has none.
-    pub fn key(&self) -> Result<Option<ApiKey>> {
-        let Some(provider) = self.provider() else {
-            return Ok(None);
-        };
-        let Some(variable) = provider.key_variable else {
-            return Ok(None);
-        };
-        let base_url = self.base_url();
-        let is_on_loopback =
-            is_loopback_address(base_url.as_deref().unwrap_or(provider.default_base_url));
-        let may_lack = self.arguments.replay.is_some()
-            || (provider.needs_no_key_on_loopback && is_on_loopback);
-        match self.env.text(variable) {
-            Some(key) if key.chars().all(|c| c.is_ascii_graphic()) => Ok(ApiKey::new(&key)),
-            Some(_) => Err(Error::Usage(format!(
-                "{variable} holds characters that no key has"
-            ))),
-            None if may_lack => Ok(None),
-            None => Err(Error::Usage(format!(
-                "{variable} is not set; set it to your key"
-            ))),
-        }
-    }
-
-    /// Returns the program that asks the model, or refuses where the provider is one that is not there.
-    pub fn client_program(&self) -> Result<Option<PathBuf>> {
-        let Some(provider) = self.provider().filter(|_| self.arguments.replay.is_none()) else {
-            return Ok(None);
-        };
-        let Some(program) = &provider.program else {
-            return Ok(None);
-        };
-        let path = self.env.text("PATH").unwrap_or_default();
-        let workspace = self.env.root.join("workspace");
-        match find_program(OsStr::new(&path), OsStr::new(program.name), &workspace) {
-            Some(program) => Ok(Some(program)),
-            None => Err(Error::Usage(format!(
-                "{} is not on PATH; provider {} needs it ({})",
-                program.name, provider.name, program.install_command
-            ))),
-        }
-    }
-
-    /// Returns the name of the model that is asked.
-    pub fn model_name(&self) -> String {
-        model_name(&self.spec)
-    }
-
-    /// Returns how many tokens the model can hold.
-    pub fn context_tokens(&self) -> usize {
-        let given = self.spec.generator.context.map(u64::from);
-        let tokens = given
-            .or_else(|| context_of_model(&self.model_name()))
-            .unwrap_or(SMALL_CONTEXT);
-        usize::try_from(tokens).unwrap_or(usize::MAX)
-    }
-
-    /// Returns the provider's name.
-    pub fn provider_name(&self) -> &'static str {
-        self.spec.generator.provider.name()
-    }
-
-    /// Returns what this system gives to keep programs in, or nothing where the command line wants none of it.
-    pub fn sandbox(&self) -> Result<Option<ProbeResult>> {
-        if self.arguments.no_sandbox {
-            return Ok(None);
-        }
-        let launcher = Launcher::open(Path::new(OWN_PROGRAM));
-        probe::find(&launcher, &self.env.temporary(), self.spec.sandbox.network).map(Some)
+    /// The state of a new run, in INIT.
+    pub fn new_run(&self) -> RunState {
+        RunState::new(NewRun {
+            run_id: new_run_id(),
+            spec_file: &self.spec_file,
+            spec_hash: &self.inputs.hash,
+            max_retries: self.max_retries.unwrap_or(self.spec.max_retries),
+            price_is_known: self.model.price_is_known,
+        })
     }
 }
 
-/// Refuses a root whose path, as written or where its links lead, cannot stand in PATH and PYTHONPATH.
+impl RunResources {
+    /// Finds them, or refuses the run if one is missing.
+    pub fn find(config: &RunConfig, env: &CliEnv) -> Result<RunResources> {
+        let key = key(config, env)?;
+        let client_program = client_program(config, env)?;
+        let network = config.spec.sandbox.network;
+        let sandbox = config
+            .has_sandbox
+            .then(|| probe::find(&own_launcher(), &config.host.temporary, network))
+            .transpose()?;
+        Ok(RunResources {
+            key,
+            client_program,
+            sandbox,
+        })
+    }
+}
+
+impl ModelConfig {
+    fn resolve(spec: &Spec, env: &CliEnv) -> Result<ModelConfig> {
+        let generator = &spec.generator;
+        let provider = provider_facts(spec);
+        let name = model_name(spec);
+        let price = known_price(spec)?;
+        let context = generator.context.map(u64::from);
+        let context = context.or_else(|| context_of_model(&name));
+        Ok(ModelConfig {
+            base_url: provider.and_then(|provider| base_url(spec, env, provider.base_url_variable)),
+            context_tokens: usize::try_from(context.unwrap_or(SMALL_CONTEXT)).unwrap_or(usize::MAX),
+            idle_timeout: env.idle_timeout().unwrap_or(generator.idle_timeout),
+            retry_scale: env.retry_scale(),
+            price_is_known: price.is_some() || provider.is_none_or(|facts| facts.reports_cost),
+            provider,
+            name,
+            price,
+        })
+    }
+}
+
+impl RecordedRun {
+    fn load(log: &Path, root: &Path) -> Result<RecordedRun> {
+        let mut build_log = BuildLog::default();
+        let replay = Replay::load(log, root, &mut build_log)?;
+        Ok(RecordedRun { replay, build_log })
+    }
+}
+
+impl HostConfig {
+    fn new(env: &CliEnv) -> HostConfig {
+        HostConfig {
+            caller: CallerEnv::new(env.variables()),
+            variables: env.variables().collect(),
+            home: env.home(),
+            temporary: env.temporary(),
+            caches: env.compiler_caches(),
+        }
+    }
+
+    /// Removes the compiler caches of this root's run. Failing to is harmless.
+    pub fn remove_caches(&self) {
+        if let Some(caches) = &self.caches {
+            let _ = caches.remove();
+        }
+    }
+}
+
+impl OutputConfig {
+    fn new(arguments: &RunArguments, env: &CliEnv) -> OutputConfig {
+        OutputConfig {
+            debug: arguments.debug,
+            quiet: arguments.quiet,
+            color: !env.is_colourless(),
+            has_dumb_terminal: env.has_dumb_terminal(),
+        }
+    }
+}
+
+fn provider_facts(spec: &Spec) -> Option<&'static ProviderFacts> {
+    spec.generator.provider.model().map(Provider::facts)
+}
+
+fn model_name(spec: &Spec) -> String {
+    let default = provider_facts(spec).map_or("", |provider| provider.default_model);
+    let given = spec.generator.model.as_deref();
+    given.unwrap_or(default).to_owned()
+}
+
+/// The address in the spec if the variable is the one of its provider, else the address in the variable.
+fn base_url(spec: &Spec, env: &CliEnv, variable: &str) -> Option<String> {
+    let is_of_provider =
+        provider_facts(spec).is_some_and(|provider| provider.base_url_variable == variable);
+    let given = spec.generator.base_url.clone().filter(|_| is_of_provider);
+    given.or_else(|| env.text(variable))
+}
+
+/// All keys in the environment, except short ones for this machine: those are placeholders such as `lm-studio`, which
+/// may well appear in code.
+fn secrets(spec: &Spec, env: &CliEnv) -> Secrets {
+    let is_placeholder = |key: &str, variable: &str| {
+        key.trim().chars().count() < SHORTEST_LOCAL_KEY
+            && base_url(spec, env, variable).is_some_and(|url| is_loopback_address(&url))
+    };
+    let keys = KEY_VARIABLES
+        .iter()
+        .filter_map(|(key, variable)| Some((env.text(key)?, *variable)));
+    Secrets::new(
+        keys.filter(|(key, variable)| !is_placeholder(key, variable))
+            .map(|(key, _)| key),
+    )
+}
+
+/// The provider's key; refused if it needs one and there is none.
+fn key(config: &RunConfig, env: &CliEnv) -> Result<Option<ApiKey>> {
+    let Some(provider) = config.model.provider else {
+        return Ok(None);
+    };
+    let Some(variable) = provider.key_variable else {
+        return Ok(None);
+    };
+    let base_url = config.model.base_url.as_deref();
+    let is_on_loopback = is_loopback_address(base_url.unwrap_or(provider.default_base_url));
+    let is_optional =
+        config.replay.is_some() || (provider.needs_no_key_on_loopback && is_on_loopback);
+    match env.text(variable) {
+        Some(key) if key.chars().all(|c| c.is_ascii_graphic()) => Ok(ApiKey::new(&key)),
+        Some(_) => Err(Error::Usage(format!(
+            "invalid {variable}: expected a key of printable ASCII characters"
+        ))),
+        None if is_optional => Ok(None),
+        None => Err(Error::Usage(format!(
+            "{variable} is not set\nhelp: export {variable}=<your key>"
+        ))),
+    }
+}
+
+/// The program of a provider that is one; refused if it is not installed.
+fn client_program(config: &RunConfig, env: &CliEnv) -> Result<Option<PathBuf>> {
+    let Some(provider) = config.model.provider.filter(|_| config.replay.is_none()) else {
+        return Ok(None);
+    };
+    let Some(program) = &provider.program else {
+        return Ok(None);
+    };
+    let path = env.text("PATH").unwrap_or_default();
+    let workspace = config.root.join("workspace");
+    match find_program(OsStr::new(&path), OsStr::new(program.name), &workspace) {
+        Some(program) => Ok(Some(program)),
+        None => Err(Error::Usage(format!(
+            "{} is not on PATH; the provider {} needs it\nhelp: {}",
+            program.name, provider.name, program.install_command
+        ))),
+    }
+}
+
+fn spec_file(file: &Path, root: &Path) -> String {
+    let real_root = std::fs::canonicalize(root).unwrap_or_default();
+    let inside = file
+        .strip_prefix(root)
+        .or_else(|_| file.strip_prefix(&real_root));
+    inside.unwrap_or(file).display().to_string()
+}
+
+/// Refuses a root whose path, as written or with links resolved, cannot be an entry of PATH and PYTHONPATH.
 fn refuse_colon(root: &Path) -> Result<()> {
     let real = root.canonicalize();
-    let paths = std::iter::once(root).chain(real.as_deref());
-    match paths
-        .into_iter()
-        .find(|path| path.as_os_str().as_encoded_bytes().contains(&b':'))
-    {
+    let has_colon = |path: &&Path| path.as_os_str().as_encoded_bytes().contains(&b':');
+    match std::iter::once(root).chain(real.as_deref()).find(has_colon) {
         Some(path) => Err(Error::Usage(format!(
-            "the root {} has a `:` in its path, which PATH and PYTHONPATH cannot hold; run in a folder without one",
+            "invalid root {}: its path has a `:`, which PATH and PYTHONPATH cannot contain",
             path.display()
         ))),
         None => Ok(()),
     }
 }
 
-/// The command line wins over the spec.
+/// The command line overrides the spec.
 fn apply_arguments(spec: &mut Spec, arguments: &RunArguments) -> Result<()> {
     if let Some(name) = &arguments.provider {
         let providers = GeneratorProvider::names();
@@ -240,7 +333,7 @@ fn apply_arguments(spec: &mut Spec, arguments: &RunArguments) -> Result<()> {
         spec.generator.provider = known.map(|(_, provider)| *provider).ok_or_else(|| {
             let names: Vec<&str> = providers.iter().map(|(name, _)| *name).collect();
             Error::Usage(format!(
-                "unknown provider {name:?}; there are {}",
+                "invalid --provider: expected one of {}, found {name:?}",
                 names.join(", ")
             ))
         })?;
@@ -258,7 +351,7 @@ fn apply_arguments(spec: &mut Spec, arguments: &RunArguments) -> Result<()> {
     }
 }
 
-fn clamped(asked: i128, warnings: &mut Vec<String>) -> u32 {
+fn clamp_retries(asked: i128, warnings: &mut Vec<String>) -> u32 {
     let clamped = asked.clamp(1, i128::from(MAX_RETRIES_CEILING)) as u32;
     if i128::from(clamped) != asked {
         warnings.push(format!(
@@ -268,35 +361,25 @@ fn clamped(asked: i128, warnings: &mut Vec<String>) -> u32 {
     clamped
 }
 
-/// Returns the price of the spec's model; a budget in USD needs one.
+/// The price of the spec's model; a budget in USD needs one.
 pub fn known_price(spec: &Spec) -> Result<Option<Price>> {
     let given = spec
         .generator
         .price
         .map(|price| Price::given(price.input, price.output));
-    let price = given.or_else(|| Price::of_model(&model_name(spec)));
-    let provider = spec.generator.provider.model().map(Provider::facts);
-    let needs_price = provider.is_some_and(|provider| !provider.reports_cost);
+    let model = model_name(spec);
+    let price = given.or_else(|| Price::of_model(&model));
+    let needs_price = provider_facts(spec).is_some_and(|provider| !provider.reports_cost);
     if !needs_price || price.is_some() || spec.budget.usd.is_none() {
         return Ok(price);
     }
     let problem = format!(
-        "the price of the model {:?} is not known, so a budget in USD cannot be kept; give generator.price",
-        model_name(spec)
+        "cannot keep a budget in USD: the price of the model {model:?} is not known; give generator.price"
     );
     Err(match &spec.usd_location {
         Some(location) => location.error(problem),
         None => Error::Usage(format!("--budget: {problem} in the spec")),
     })
-}
-
-fn model_name(spec: &Spec) -> String {
-    let provider = spec.generator.provider.model().map(Provider::facts);
-    let default = provider.map_or("", |provider| provider.default_model);
-    spec.generator
-        .model
-        .clone()
-        .unwrap_or_else(|| default.to_owned())
 }
 
 #[cfg(test)]
@@ -315,7 +398,7 @@ mod tests {
         ] {
             let mut warnings = Vec::new();
             assert_eq!(
-                (clamped(asked, &mut warnings), warnings.len()),
+                (clamp_retries(asked, &mut warnings), warnings.len()),
                 (expected, warned),
                 "{asked}"
             );

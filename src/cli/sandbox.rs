@@ -1,25 +1,25 @@
-//! The walls of a command: from what the user asks for to what a child may reach.
+//! The sandbox policy of checks and environments, from what the user asks for.
 
 use std::path::{Path, PathBuf};
 
-use crate::build::spec::{self, InputSource, Spec};
+use crate::build::spec::{InputSource, LimitsSpec, SandboxSpec, Spec};
 use crate::process::check_env::CallerEnv;
 use crate::process::sandbox::plan::{PolicyPlan, sandbox_policy};
 use crate::process::sandbox::{ResourceLimits, SandboxMode, SandboxPolicy};
 
-/// Where walls stand.
+/// Where the sandboxed programs work.
 pub struct SandboxSite<'a> {
     pub mode: SandboxMode,
     /// The root of a build, or the project directory of a server.
     pub root: &'a Path,
     pub base: &'a CallerEnv,
-    /// In reduced mode: where the private directories are.
+    /// In reduced mode: the scratch directories.
     pub private: Option<&'a Path>,
-    /// What compilers made in earlier rounds, of all who do not share it: each gets its own.
+    /// The compiler caches of all children; each child gets access to its own one only.
     pub caches: Option<&'a Path>,
 }
 
-/// Returns the walls of a build's checks.
+/// The policy of a build's checks.
 pub fn of_checks(spec: &Spec, site: &SandboxSite<'_>) -> SandboxPolicy {
     let originals: Vec<PathBuf> = originals(spec)
         .into_iter()
@@ -40,7 +40,7 @@ pub fn of_checks(spec: &Spec, site: &SandboxSite<'_>) -> SandboxPolicy {
     })
 }
 
-/// Returns what checks never see where it comes from: hidden, protected and template files, and the spec itself.
+/// What checks cannot see in its original place: hidden, protected and template files, and the spec itself.
 pub fn originals(spec: &Spec) -> Vec<PathBuf> {
     let path = |source: &InputSource| source.from.clone();
     let hidden = spec
@@ -56,13 +56,13 @@ pub fn originals(spec: &Spec) -> Vec<PathBuf> {
         .collect()
 }
 
-/// What an environment of a project may do beyond the usual.
+/// What the environments of a project may access beyond the default.
 pub struct ExtraAccess<'a> {
     pub read: &'a [PathBuf],
     pub network: bool,
 }
 
-/// Returns the walls of a project's environments: what steers git was there before and stays as it is.
+/// The policy of a project's environments. Hooks and configuration of git are read-only.
 pub fn of_project(access: &ExtraAccess<'_>, site: &SandboxSite<'_>) -> SandboxPolicy {
     let freeze: Vec<PathBuf> = [".git/hooks", ".git/config"]
         .map(|name| site.root.join(name))
@@ -84,7 +84,33 @@ pub fn of_project(access: &ExtraAccess<'_>, site: &SandboxSite<'_>) -> SandboxPo
     })
 }
 
-fn limits(asked: &spec::LimitsSpec) -> ResourceLimits {
+/// What the spec opens beyond the default, as the end of a sentence about the sandbox.
+pub fn extra_access(sandbox: &SandboxSpec) -> String {
+    let paths: Vec<String> = sandbox
+        .read
+        .iter()
+        .chain(&sandbox.devices)
+        .map(|path| with_target(path))
+        .collect();
+    let mut text = String::new();
+    if !paths.is_empty() {
+        text += &format!("; opened: {}", paths.join(", "));
+    }
+    if sandbox.network {
+        text += "; the network is open, the host's loopback too";
+    }
+    text
+}
+
+/// A path, and after an arrow what it resolves to if that is another one.
+fn with_target(path: &Path) -> String {
+    match path.canonicalize().ok().filter(|real| real != path) {
+        Some(real) => format!("{} -> {}", path.display(), real.display()),
+        None => path.display().to_string(),
+    }
+}
+
+fn limits(asked: &LimitsSpec) -> ResourceLimits {
     let usual = ResourceLimits::default();
     ResourceLimits {
         processes: asked.processes.unwrap_or(usual.processes),

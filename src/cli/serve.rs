@@ -4,20 +4,19 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use crate::cli::arguments::ServeArguments;
-use crate::cli::env::{CliEnv, signals};
+use crate::cli::env::{CliEnv, adopt_orphans, cancel_on_signals, own_launcher};
 use crate::cli::output::{print_error, print_stderr};
 use crate::cli::sandbox::{self, ExtraAccess, SandboxSite};
-use crate::cli::wiring::OWN_PROGRAM;
 use crate::environments::adhoc::host::HostStart;
 use crate::environments::builtin::EnvironmentFactory;
 use crate::environments::editor::FrozenPaths;
 use crate::error::{Error, Result};
+use crate::process::Launcher;
 use crate::process::check_env::{CallerEnv, ChildDirs, find_program};
 use crate::process::env::for_environments;
 use crate::process::sandbox::probe::{self, ProbeResult};
 use crate::process::sandbox::{SandboxMode, SandboxPolicy, plan};
 use crate::process::scratch::ScratchDirs;
-use crate::process::{Launcher, adopt_orphans};
 use crate::server::{self, ServeEnd};
 
 /// Serves, and returns the exit code.
@@ -30,8 +29,8 @@ pub fn main(arguments: &ServeArguments, env: &CliEnv) -> u8 {
 }
 
 fn serve(arguments: &ServeArguments, env: &CliEnv) -> Result<ServeEnd> {
-    let cancel = signals()?;
-    adopt_orphans().map_err(|error| Error::Bug(format!("cannot adopt orphans: {error}")))?;
+    let cancel = cancel_on_signals()?;
+    adopt_orphans()?;
     let project = project(arguments, env)?;
     let place = ServeSandbox::prepare(arguments, env, &project)?;
     let tmp = place
@@ -108,7 +107,7 @@ struct ServeSandbox {
 
 impl ServeSandbox {
     fn prepare(arguments: &ServeArguments, env: &CliEnv, project: &Path) -> Result<ServeSandbox> {
-        let launcher = Launcher::open(Path::new(OWN_PROGRAM));
+        let launcher = own_launcher();
         if arguments.no_sandbox {
             let words = format!(
                 "serve: --no-sandbox: programs run with your rights and your HOME in {}; --keep-env NAME passes a variable",

@@ -1,6 +1,7 @@
-//! Wires what a run is made of: the checks behind the door for children, the generator and its voice, the context.
+//! Builds a run from its settings: the log with its observers, the children's environment, checks, generator, context.
 
-use std::path::{Path, PathBuf};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,256 +24,310 @@ use crate::build::spec::GeneratorMode;
 use crate::build::spec::inputs::InputKind;
 use crate::build::tampering::TamperingRules;
 use crate::cancel::CancelToken;
-use crate::cli;
-use crate::cli::run_config::RunConfig;
+use crate::cli::env::{adopt_orphans, own_launcher};
+use crate::cli::run_config::{RunConfig, RunResources};
 use crate::cli::sandbox::{self, SandboxSite};
 use crate::conversation::budget::Budget;
-use crate::conversation::event_log::EventLog;
+use crate::conversation::event_log::{EventLog, OpenedLog, Projection};
+use crate::conversation::log_state::LogState;
 use crate::conversation::model_call::RecordedModel;
-use crate::conversation::replay::{Replay, true_path};
+use crate::conversation::replay::Replay;
 use crate::error::{Error, Result};
+use crate::events::bus::Bus;
+use crate::events::{Event, MAIN_AGENT};
 use crate::llm::provider::{ConnectSettings, ProgramSettings, connect};
 use crate::llm::retry::RetryPolicy;
-use crate::process::cache::{CacheDir, Caches};
-use crate::process::check_env::CallerEnv;
-use crate::process::sandbox::SandboxMode;
+use crate::observers::console::{Console, ConsoleOptions};
+use crate::observers::debug::DebugFiles;
+use crate::process::Launcher;
+use crate::process::cache::Caches;
+use crate::process::sandbox::{SandboxMode, SandboxPolicy};
 use crate::process::scratch::ScratchDirs;
-use crate::process::{Launcher, adopt_orphans};
+use crate::state::journal::{Journal, JournalRepair};
 use crate::state::run::RunState;
-use crate::state::store::Root;
+use crate::state::store::{Root, real_path};
 use crate::workspace::Workspace;
 
-/// This program, also after it was replaced or deleted on disk.
-pub(super) const OWN_PROGRAM: &str = "/proc/self/exe";
-
-/// What a run is put together from.
-pub struct OpenedRun {
-    pub root: Root,
-    pub state: RunState,
-    pub log: EventLog,
-    pub build_log: Arc<Mutex<BuildLog>>,
+/// The journal of a run, opened, and what its lines say.
+pub struct OpenedJournal {
+    pub journal: Journal,
+    pub repair: Option<JournalRepair>,
+    pub log_state: LogState,
+    pub build_log: BuildLog,
 }
 
-/// Puts a run together.
-pub fn assemble(
-    config: &RunConfig<'_>,
-    mode: Option<SandboxMode>,
-    cancel: CancelToken,
-    opened: OpenedRun,
-) -> Result<Run> {
-    let OpenedRun {
-        root,
-        mut state,
-        log,
+/// Opens the journal of a run, or creates it.
+pub fn open_journal(config: &RunConfig, root: &Root, run_id: &str) -> Result<OpenedJournal> {
+    let directory = root.directory("logs")?;
+    let (mut log_state, mut build_log) = (LogState::default(), BuildLog::default());
+    let mut apply = |line, event: Event| {
+        log_state.apply(line, &event);
+        build_log.apply(line, &event);
+    };
+    let (journal, repair) = Journal::open(
+        directory.as_fd(),
+        &root.join("logs"),
+        run_id,
+        &config.secrets,
+        &mut apply,
+    )?;
+    Ok(OpenedJournal {
+        journal,
+        repair,
+        log_state,
         build_log,
-    } = opened;
-    adopt_orphans().map_err(|error| Error::Bug(format!("cannot adopt orphans: {error}")))?;
+    })
+}
+
+/// What a run is built from, beside its settings.
+pub struct OpenedRun {
+    root: Root,
+    state: RunState,
+    log: EventLog,
+    build_log: Arc<Mutex<BuildLog>>,
+}
+
+/// Opens the log of a run and attaches the console and the debug files to it.
+pub fn open_run(
+    config: &RunConfig,
+    root: Root,
+    state: RunState,
+) -> Result<(OpenedRun, Option<JournalRepair>, Console)> {
+    let mut opened = open_journal(config, &root, &state.run_id)?;
+    opened.log_state.usage_mut().raise_to(&state.usage);
+    let output = &config.output;
+    let mut bus = Bus::default();
+    let mut options = ConsoleOptions::stderr(output.quiet, output.color);
+    if output.has_dumb_terminal {
+        options.terminal = None;
+    }
+    let console = Console::attach(&mut bus, options);
+    if output.debug {
+        DebugFiles::attach(&mut bus, root.join("logs").join(&state.run_id));
+    }
+    let build_log = Arc::new(Mutex::new(opened.build_log));
+    let log = OpenedLog {
+        journal: opened.journal,
+        bus,
+        has_details: output.debug,
+        state: opened.log_state,
+        facts: build_log.clone(),
+    };
+    let run = OpenedRun {
+        root,
+        state,
+        log: EventLog::new(MAIN_AGENT, log),
+        build_log,
+    };
+    Ok((run, opened.repair, console))
+}
+
+/// Builds the run. Takes the replay out of `config`.
+pub fn assemble(
+    config: &mut RunConfig,
+    resources: &RunResources,
+    opened: OpenedRun,
+    cancel: CancelToken,
+) -> Result<Run> {
+    adopt_orphans()?;
+    let recorded = config.replay.take();
+    let (replay, recorded) = recorded.map(|run| (run.replay, run.build_log)).unzip();
+    let root = &opened.root;
     let workspace = Workspace::open(root.handle(), "workspace", &root.join("workspace"))?;
     let root_handle = root
         .handle()
         .try_clone_to_owned()
         .map_err(|error| Error::io("open", &root.path, error))?;
-    // What the command line said at an earlier start holds until it, or the spec, says something else.
-    let max_retries_before = build_log
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .max_retries();
-    let changed = max_retries_before.is_some_and(|before| before != config.spec.max_retries);
-    if let Some(max_retries) = config
-        .max_retries
-        .or(changed.then_some(config.spec.max_retries))
-    {
-        state.max_retries = max_retries.max(state.retry_count);
-    }
-    // Another file may ask for the same.
-    state.spec_file = config.spec_file();
-    let env = env(config, mode, &root, &cancel)?;
-    let checks = checks(config, &env);
-    let rules = TamperingRules::new(&config.spec, &config.inputs, &env.workspace, &env.base);
-    let (replay, recorded) = config.replay()?.unzip();
-    let generator = generator(config, &root, replay, &cancel, env)?;
+    let child_env = child_env(config, resources, root, &cancel)?;
+    let model = recorded_model(config, resources, replay, &cancel);
     let (spec, inputs) = (config.spec.clone(), config.inputs.clone());
-    let context = Context {
-        spec,
-        inputs,
-        state,
-        root,
-        root_handle: Arc::new(root_handle),
-        workspace,
-        verified: VerifiedFiles::default(),
-        log,
-        build_log,
-        price_is_known: config.price_is_known(),
-        rules,
-        cancel,
-    };
     Ok(Run {
-        context,
-        generator,
-        checks,
+        checks: checks(config, &child_env),
+        generator: generator(config, model, &child_env),
         first_failure: None,
         recorded,
+        context: Context {
+            rules: TamperingRules::new(&spec, &inputs, &child_env.workspace, &child_env.base),
+            spec,
+            inputs,
+            state: updated_state(config, opened.state, &opened.build_log),
+            root: opened.root,
+            root_handle: Arc::new(root_handle),
+            workspace,
+            verified: VerifiedFiles::default(),
+            log: opened.log,
+            build_log: opened.build_log,
+            price_is_known: config.model.price_is_known,
+            cancel,
+        },
     })
 }
 
-fn env(
-    config: &RunConfig<'_>,
-    mode: Option<SandboxMode>,
+/// The state with the settings of this start. A `--max-retries` of an earlier start holds until the command line or the
+/// spec gives another one.
+fn updated_state(config: &RunConfig, mut state: RunState, build_log: &Mutex<BuildLog>) -> RunState {
+    let in_spec = config.spec.max_retries;
+    let before = build_log
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .max_retries();
+    let has_changed = before.is_some_and(|before| before != in_spec);
+    if let Some(max_retries) = config.max_retries.or(has_changed.then_some(in_spec)) {
+        state.max_retries = max_retries.max(state.retry_count);
+    }
+    // The same spec may be in another file now.
+    state.spec_file.clone_from(&config.spec_file);
+    state
+}
+
+/// The environment of the checks and of the model's tools.
+fn child_env(
+    config: &RunConfig,
+    resources: &RunResources,
     root: &Root,
     cancel: &CancelToken,
 ) -> Result<Rc<ChildEnv>> {
-    let base = CallerEnv::new(config.env.variables());
-    let workspace = true_path(&root.join("workspace"));
-    let make_private = || ScratchDirs::create(&config.env.temporary(), &root.path);
-    // Without a cache the compilers start from nothing each time, which is slow and nothing else.
-    let caches = caches(config.env).and_then(|cache| cache.create().ok());
-    let private = match mode {
-        Some(SandboxMode::Full | SandboxMode::FullWithoutLandlock) => None,
-        Some(SandboxMode::Reduced) | None => Some(make_private()?),
-    };
-    let policy = mode.map(|mode| {
-        let private = private.as_ref().map(ScratchDirs::base);
-        sandbox::of_checks(
-            &config.spec,
-            &SandboxSite {
-                mode,
-                root: &root.path,
-                base: &base,
-                private,
-                caches: caches.as_ref().map(Caches::base),
-            },
-        )
-    });
-    let launcher = Launcher {
-        policy,
-        ..Launcher::open(Path::new(OWN_PROGRAM))
-    };
-    let home_dirs = match (&launcher.policy, private) {
-        (Some(policy), None) => HomeDirs::Inside {
-            tmp: policy.tmpdir(),
-            home: policy.home.clone(),
-        },
-        (Some(_), Some(private)) => HomeDirs::Outside {
-            private,
-            home: None,
-        },
-        (None, private) => {
-            let private = private.map_or_else(make_private, Ok)?;
-            HomeDirs::Outside {
-                private,
-                home: config.env.home(),
-            }
-        }
-    };
+    let host = &config.host;
+    // Without a cache compilers start from nothing each time: slow, but correct.
+    let caches = host.caches.as_ref().and_then(|cache| cache.create().ok());
+    let mode = resources.sandbox.as_ref().map(|found| found.mode);
+    let (policy, home_dirs) = sandbox_and_home(config, mode, root, caches.as_ref())?;
     Ok(Rc::new(ChildEnv {
-        launcher,
-        base,
+        launcher: Launcher {
+            policy,
+            ..own_launcher()
+        },
+        base: host.caller.clone(),
         home_dirs,
-        workspace,
+        workspace: root.real_path().join("workspace"),
         caches,
-        reporters: Reporters::create(&config.env.temporary(), &root.path)?,
+        reporters: Reporters::create(&host.temporary, &root.path)?,
         network: config.spec.sandbox.network,
-        temporary: config.env.temporary(),
+        temporary: host.temporary.clone(),
         root: root.path.clone(),
-        secrets: config.secrets(),
+        secrets: config.secrets.clone(),
         cancel: cancel.clone(),
     }))
 }
 
-fn checks(config: &RunConfig<'_>, env: &Rc<ChildEnv>) -> ToolRegistry {
+/// The sandbox policy of checks, and their home and temporary directory: inside the sandbox where it has a mount
+/// namespace, else scratch directories. Without a sandbox the home is the user's.
+fn sandbox_and_home(
+    config: &RunConfig,
+    mode: Option<SandboxMode>,
+    root: &Root,
+    caches: Option<&Caches>,
+) -> Result<(Option<SandboxPolicy>, HomeDirs)> {
+    let host = &config.host;
+    let create_scratch = || ScratchDirs::create(&host.temporary, &root.path);
+    let create_policy = |mode, scratch: Option<&ScratchDirs>| {
+        let site = SandboxSite {
+            mode,
+            root: &root.path,
+            base: &host.caller,
+            private: scratch.map(ScratchDirs::base),
+            caches: caches.map(Caches::base),
+        };
+        sandbox::of_checks(&config.spec, &site)
+    };
+    Ok(match mode {
+        Some(mode @ (SandboxMode::Full | SandboxMode::FullWithoutLandlock)) => {
+            let policy = create_policy(mode, None);
+            let (tmp, home) = (policy.tmpdir(), policy.home.clone());
+            (Some(policy), HomeDirs::Inside { tmp, home })
+        }
+        Some(SandboxMode::Reduced) => {
+            let (private, home) = (create_scratch()?, None);
+            let policy = create_policy(SandboxMode::Reduced, Some(&private));
+            (Some(policy), HomeDirs::Outside { private, home })
+        }
+        None => {
+            let (private, home) = (create_scratch()?, host.home.clone());
+            (None, HomeDirs::Outside { private, home })
+        }
+    })
+}
+
+fn checks(config: &RunConfig, child_env: &Rc<ChildEnv>) -> ToolRegistry {
     let mut registry = ToolRegistry::default();
     let protected = frozen_places(&config.inputs.protect);
     for (check, files) in config.spec.checks.iter().zip(&config.inputs.hidden) {
-        // A folder that a hidden check brings may be one of the project's, where programs write.
-        let own = files
+        // Not the folders of hidden files: one may be a folder of the project, where programs write.
+        let hidden = files
             .iter()
-            .filter(|input| matches!(input.kind, InputKind::File { .. }));
-        let own = own.map(|input| PathBuf::from(input.to.as_str()));
-        let frozen = protected.iter().cloned().chain(own).collect();
+            .filter(|input| matches!(input.kind, InputKind::File { .. }))
+            .map(|input| PathBuf::from(input.to.as_str()));
         registry.add(Box::new(CommandCheck {
             check: check.clone(),
-            frozen,
-            child_env: env.clone(),
+            frozen: protected.iter().cloned().chain(hidden).collect(),
+            child_env: child_env.clone(),
         }));
     }
     registry
 }
 
-/// Returns where the compiler caches of the root's run are, whether they are there or not.
-pub fn caches(env: &cli::env::CliEnv) -> Option<CacheDir> {
-    env.cache_folder()
-        .map(|folder| CacheDir::of(&folder, &env.root))
-}
-
-/// Removes the compiler caches of the root's run; what cannot be removed is in nobody's way.
-pub fn forget_caches(env: &cli::env::CliEnv) {
-    if let Some(cache) = caches(env) {
-        let _ = cache.remove();
-    }
-}
-
-fn generator(
-    config: &RunConfig<'_>,
-    root: &Root,
+/// The spec's model; `None` if a template generates.
+fn recorded_model(
+    config: &RunConfig,
+    resources: &RunResources,
     replay: Option<Replay>,
     cancel: &CancelToken,
-    env: Rc<ChildEnv>,
-) -> Result<Box<dyn Generator>> {
-    let generator = &config.spec.generator;
-    let Some(provider) = generator.provider.model() else {
-        return Ok(Box::new(TemplateGenerator));
-    };
-    let client = connect(
-        provider,
-        ConnectSettings {
-            base_url: config.base_url(),
-            key: config.key()?,
-            idle_timeout: config.env.idle_timeout().unwrap_or(generator.idle_timeout),
-            cancel: cancel.clone(),
-            program: client_program(config, root)?,
+) -> Option<RecordedModel> {
+    let provider = config.spec.generator.provider.model()?;
+    let settings = ConnectSettings {
+        base_url: config.model.base_url.clone(),
+        key: resources.key.clone(),
+        idle_timeout: config.model.idle_timeout,
+        cancel: cancel.clone(),
+        program: ProgramSettings {
+            launcher: own_launcher(),
+            path: resources.client_program.clone(),
+            temporary: config.host.temporary.clone(),
+            root: real_path(&config.root),
+            env: config.host.variables.clone(),
+            secrets: config.secrets.clone(),
         },
-    );
-    let model_call = RecordedModel {
-        client,
-        provider: config.provider_name(),
+    };
+    Some(RecordedModel {
+        client: connect(provider, settings),
+        provider: provider.facts().name,
         budget: Budget {
             usd: config.spec.budget.usd,
             tokens: config.spec.budget.tokens,
-            price: config.price,
+            price: config.model.price,
         },
         policy: RetryPolicy {
-            scale: config.env.retry_scale(),
+            scale: config.model.retry_scale,
             until: None,
         },
         replay,
-        secrets: config.secrets(),
+        secrets: config.secrets.clone(),
+    })
+}
+
+fn generator(
+    config: &RunConfig,
+    model_call: Option<RecordedModel>,
+    child_env: &Rc<ChildEnv>,
+) -> Box<dyn Generator> {
+    let Some(model_call) = model_call else {
+        return Box::new(TemplateGenerator);
     };
-    let (own, model) = (&config.inputs.prompts, config.model_name());
-    Ok(match generator.mode {
+    let (model, context_tokens) = (config.model.name.clone(), config.model.context_tokens);
+    let prompts = |default| PromptTemplates::new(&config.inputs.prompts, default);
+    match config.spec.generator.mode {
         GeneratorMode::Files => Box::new(FilesModel {
             model_call,
-            prompts: PromptTemplates::new(own, FILES_MODE),
-            context_tokens: config.context_tokens(),
+            prompts: prompts(FILES_MODE),
+            context_tokens,
             model,
         }),
         GeneratorMode::Agent => Box::new(AgentModel {
             model_call,
-            prompts: PromptTemplates::new(own, AGENT_MODE),
-            context_tokens: config.context_tokens(),
+            prompts: prompts(AGENT_MODE),
+            context_tokens,
             model,
-            child_env: env,
+            child_env: child_env.clone(),
         }),
-    })
-}
-
-/// Returns how a provider that is a program is started.
-fn client_program(config: &RunConfig<'_>, root: &Root) -> Result<ProgramSettings> {
-    Ok(ProgramSettings {
-        launcher: Launcher::open(Path::new(OWN_PROGRAM)),
-        path: config.client_program()?,
-        temporary: config.env.temporary(),
-        root: true_path(&root.path),
-        env: config.env.variables().collect(),
-        secrets: config.secrets(),
-    })
+    }
 }

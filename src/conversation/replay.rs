@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use regex::Regex;
@@ -19,6 +19,7 @@ use crate::events::{Event, RequestPlace};
 use crate::regular_file::open_regular_file;
 use crate::state::journal::read_lines;
 use crate::state::reason::Reason;
+use crate::state::store::real_path;
 
 /// Characters of a differing line in a message.
 const SHOWN: usize = 160;
@@ -62,7 +63,7 @@ impl Replay {
             )));
         }
         let mut roots: Vec<String> = recorded_root.into_iter().collect();
-        roots.extend([root, &true_path(root)].map(|root| root.display().to_string()));
+        roots.extend([root, &real_path(root)].map(|root| root.display().to_string()));
         roots = roots
             .iter()
             .map(|root| root.trim_end_matches('/').to_owned())
@@ -246,11 +247,6 @@ fn first_difference<'a>(
         }
     }
     None
-}
-
-/// The path with its links resolved, where that is possible.
-pub fn true_path(path: &Path) -> PathBuf {
-    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// The number of characters before two lines differ.

@@ -80,6 +80,11 @@ impl Root {
         self.directory.as_fd()
     }
 
+    /// The path with links resolved, as programs in the root see it.
+    pub fn real_path(&self) -> PathBuf {
+        real_path(&self.path)
+    }
+
     /// The path of a name in the root, for messages.
     pub fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
@@ -301,4 +306,8 @@ fn is_alive(holder: &str) -> bool {
         .strip_prefix("pid ")
         .and_then(|rest| rest.split(' ').next());
     id.is_some_and(|id| Path::new("/proc").join(id).exists())
+}
+/// A path with links resolved; unchanged if it cannot be resolved.
+pub fn real_path(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
