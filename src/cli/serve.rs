@@ -1,8 +1,9 @@
-//! `serve`: the environments for any agent, in a project directory. Nothing but protocol goes to stdout.
+//! `serve`: offers the environments of a project directory to any agent. Only the protocol goes to stdout.
 
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use crate::cancel::CancelToken;
 use crate::cli::arguments::ServeArguments;
 use crate::cli::env::{CliEnv, adopt_orphans, cancel_on_signals, own_launcher};
 use crate::cli::output::{print_error, print_stderr};
@@ -10,6 +11,7 @@ use crate::cli::sandbox::{self, ExtraAccess, SandboxSite};
 use crate::environments::adhoc::host::HostStart;
 use crate::environments::builtin::EnvironmentFactory;
 use crate::environments::editor::FrozenPaths;
+use crate::environments::registry::Registry;
 use crate::error::{Error, Result};
 use crate::process::Launcher;
 use crate::process::check_env::{CallerEnv, ChildDirs, find_program};
@@ -22,7 +24,7 @@ use crate::server::{self, ServeEnd};
 /// Serves, and returns the exit code.
 pub fn main(arguments: &ServeArguments, env: &CliEnv) -> u8 {
     match serve(arguments, env) {
-        Ok(ServeEnd::ToTheEnd | ServeEnd::Unread) => 0,
+        Ok(ServeEnd::InputEnded | ServeEnd::OutputClosed) => 0,
         Ok(ServeEnd::Stopped(signal)) => signal.exit_code(),
         Err(error) => print_error(&error),
     }
@@ -31,45 +33,26 @@ pub fn main(arguments: &ServeArguments, env: &CliEnv) -> u8 {
 fn serve(arguments: &ServeArguments, env: &CliEnv) -> Result<ServeEnd> {
     let cancel = cancel_on_signals()?;
     adopt_orphans()?;
-    let project = project(arguments, env)?;
-    let place = ServeSandbox::prepare(arguments, env, &project)?;
-    let tmp = place
-        .launcher
-        .policy
-        .as_ref()
-        .map(SandboxPolicy::tmpdir)
-        .unwrap_or_default();
-    let places = place.launcher.policy.as_ref().map(|policy| ChildDirs {
-        workspace: &project,
-        tmp: &tmp,
-        home: &policy.home,
-        cache: None,
-        network: policy.network,
-        policy: Some(policy),
-    });
-    let variables = for_environments(env.variables(), places.as_ref(), &arguments.keep_env);
-    print_stderr(&place.words);
+    let project = project_dir(arguments, env)?;
+    let sandbox = ServeSandbox::prepare(arguments, env, &project)?;
+    print_stderr(&sandbox.message);
     let start = HostStart {
-        launcher: place.launcher.clone(),
+        env: variables(arguments, env, &project, &sandbox.launcher),
+        launcher: sandbox.launcher.clone(),
         python: find_program(
-            OsStr::new(&env.text("PATH").unwrap_or_default()),
-            OsStr::new("python3"),
+            env.text("PATH").unwrap_or_default().as_ref(),
+            "python3".as_ref(),
             &project,
         ),
         project,
-        env: variables,
     };
-    let frozen = frozen(&start.launcher);
-    let folder = start.project.clone();
-    let (factory, warnings) = EnvironmentFactory::new(start, frozen, Some(&folder), print_stderr);
-    warnings.iter().for_each(|warning| print_stderr(warning));
-    let mut registry = factory.create_all(Some(cancel.as_fd()))?;
+    let mut registry = create_environments(start, &cancel)?;
     server::serve(&mut registry, &cancel)
         .map_err(|error| Error::io("serve", Path::new("stdout"), error))
 }
 
-/// Returns the project directory, absolute; one that is missing, or too much, is refused.
-fn project(arguments: &ServeArguments, env: &CliEnv) -> Result<PathBuf> {
+/// The project directory, absolute.
+fn project_dir(arguments: &ServeArguments, env: &CliEnv) -> Result<PathBuf> {
     let named = arguments
         .project_dir
         .clone()
@@ -77,93 +60,90 @@ fn project(arguments: &ServeArguments, env: &CliEnv) -> Result<PathBuf> {
     let path = env.absolute(&named.unwrap_or_default());
     let refuse = |problem: &str| {
         Error::Usage(format!(
-            "the project directory {} {problem}",
+            "invalid project directory {}: {problem}",
             path.display()
         ))
     };
-    let real = path.canonicalize().map_err(|_| refuse("is not there"))?;
+    let real = path
+        .canonicalize()
+        .map_err(|error| refuse(&error.to_string()))?;
     if !real.is_dir() {
-        return Err(refuse("is not a directory"));
+        return Err(refuse("it is not a directory"));
     }
     let home = env.home().and_then(|home| home.canonicalize().ok());
-    if !arguments.no_sandbox
-        && (real == Path::new("/") || home.is_some_and(|home| home.starts_with(&real)))
-    {
+    let is_too_much = real == Path::new("/") || home.is_some_and(|home| home.starts_with(&real));
+    if is_too_much && !arguments.no_sandbox {
         return Err(refuse(
-            "is your home or above it; name a folder below, or use --no-sandbox",
+            "it is your home or above it\nhelp: name a folder below your home, or use --no-sandbox",
         ));
     }
     Ok(real)
 }
 
-/// Where the environments of this server run.
+/// The sandbox of the environments.
 struct ServeSandbox {
     launcher: Launcher,
-    /// The line about it.
-    words: String,
-    /// In reduced mode: private directories, which go with the server.
-    _private: Option<ScratchDirs>,
+    /// What is printed about it.
+    message: String,
+    /// In reduced mode: the home and the temporary directory, removed when this is dropped.
+    _scratch: Option<ScratchDirs>,
 }
 
 impl ServeSandbox {
     fn prepare(arguments: &ServeArguments, env: &CliEnv, project: &Path) -> Result<ServeSandbox> {
         let launcher = own_launcher();
         if arguments.no_sandbox {
-            let words = format!(
-                "serve: --no-sandbox: programs run with your rights and your HOME in {}; --keep-env NAME passes a variable",
-                project.display()
-            );
             return Ok(ServeSandbox {
                 launcher,
-                words,
-                _private: None,
+                message: format!(
+                    "serve: --no-sandbox: programs run with your rights and your HOME in {}; --keep-env NAME passes a variable",
+                    project.display()
+                ),
+                _scratch: None,
             });
         }
-        let read = opened(arguments, env)?;
-        let found = probe::find(&launcher, &env.temporary(), arguments.network)?;
-        let private = if found.mode == SandboxMode::Reduced {
-            Some(ScratchDirs::create_unique(&env.temporary())?)
-        } else {
-            None
-        };
-        let base = CallerEnv::new(env.variables());
         let access = ExtraAccess {
-            read: &read,
+            read: &readable_paths(arguments, env)?,
             network: arguments.network,
+        };
+        let found = probe::find(&launcher, &env.temporary(), arguments.network)?;
+        let scratch = match found.mode {
+            SandboxMode::Reduced => Some(ScratchDirs::create_unique(&env.temporary())?),
+            SandboxMode::Full | SandboxMode::FullWithoutLandlock => None,
         };
         let site = SandboxSite {
             mode: found.mode,
             root: project,
-            base: &base,
-            private: private.as_ref().map(ScratchDirs::base),
+            base: &CallerEnv::new(env.variables()),
+            private: scratch.as_ref().map(ScratchDirs::base),
             caches: None,
         };
         let policy = sandbox::of_project(&access, &site);
-        let words = sandbox_line(&found, project, &access);
         Ok(ServeSandbox {
             launcher: launcher.with_shared_namespaces(policy)?,
-            words,
-            _private: private,
+            message: sandbox_message(&found, project, &access),
+            _scratch: scratch,
         })
     }
 }
 
-/// Returns what `--read` names, absolute; what is not there, or private inside, is refused.
-fn opened(arguments: &ServeArguments, env: &CliEnv) -> Result<Vec<PathBuf>> {
-    let open = |path: &PathBuf| {
+/// The paths of `--read`, absolute.
+fn readable_paths(arguments: &ServeArguments, env: &CliEnv) -> Result<Vec<PathBuf>> {
+    let check = |path: &PathBuf| {
         let path = env.absolute(path);
-        let refuse = |problem: &str| Error::Usage(format!("--read {} {problem}", path.display()));
-        path.metadata().map_err(|_| refuse("is not there"))?;
+        let refuse =
+            |problem: String| Error::Usage(format!("invalid --read {}: {problem}", path.display()));
+        path.metadata().map_err(|error| refuse(error.to_string()))?;
         match plan::refusal(&path) {
-            Some(problem) => Err(refuse(problem)),
+            Some(problem) => Err(refuse(format!("it {problem}"))),
             None => Ok(path),
         }
     };
-    arguments.read.iter().map(open).collect()
+    arguments.read.iter().map(check).collect()
 }
 
-/// Returns the line about the walls, with the flags that change them.
-fn sandbox_line(found: &ProbeResult, project: &Path, access: &ExtraAccess<'_>) -> String {
+/// What is printed about the sandbox, with the flags that change it.
+fn sandbox_message(found: &ProbeResult, project: &Path, access: &ExtraAccess<'_>) -> String {
     let network = match access.network {
         true => "the network is open, the host's loopback too",
         false => "no network (--network opens it)",
@@ -173,25 +153,52 @@ fn sandbox_line(found: &ProbeResult, project: &Path, access: &ExtraAccess<'_>) -
         .iter()
         .map(|path| format!(", {} can be read", path.display()))
         .collect();
-    let opened = format!(
+    let access = format!(
         "; programs write in {}, a private HOME and TMPDIR; {network}{read}; --read PATH, --keep-env NAME and \
          --no-sandbox open more",
         project.display()
     );
-    format!("serve: {}", found.line(&opened))
+    format!("serve: {}", found.line(&access))
 }
 
-/// Returns what the walls close in the project: the editor works inside this program, so they do not hold it.
-fn frozen(launcher: &Launcher) -> FrozenPaths {
-    let policy = launcher.policy.iter();
-    let closed = policy.flat_map(|policy| {
+/// The environment variables of all environments.
+fn variables(
+    arguments: &ServeArguments,
+    env: &CliEnv,
+    project: &Path,
+    launcher: &Launcher,
+) -> Vec<(OsString, OsString)> {
+    let policy = launcher.policy.as_ref();
+    let tmp = policy.map(SandboxPolicy::tmpdir).unwrap_or_default();
+    let dirs = policy.map(|policy| ChildDirs {
+        workspace: project,
+        tmp: &tmp,
+        home: &policy.home,
+        cache: None,
+        network: policy.network,
+        policy: Some(policy),
+    });
+    for_environments(env.variables(), dirs.as_ref(), &arguments.keep_env)
+}
+
+fn create_environments(start: HostStart, cancel: &CancelToken) -> Result<Registry> {
+    let frozen = frozen_paths(&start.launcher);
+    let folder = start.project.clone();
+    let (factory, warnings) = EnvironmentFactory::new(start, frozen, Some(&folder), print_stderr);
+    warnings.iter().for_each(|warning| print_stderr(warning));
+    factory.create_all(Some(cancel.as_fd()))
+}
+
+/// What is read-only in the project. The editor runs in this process, so the sandbox does not restrict it.
+fn frozen_paths(launcher: &Launcher) -> FrozenPaths {
+    let frozen = launcher.policy.iter().flat_map(|policy| {
         policy
             .freeze
             .iter()
             .filter_map(|path| path.strip_prefix(&policy.write[0]).ok())
     });
     FrozenPaths {
-        paths: closed.map(Path::to_owned).collect(),
+        paths: frozen.map(Path::to_owned).collect(),
         ..FrozenPaths::default()
     }
 }

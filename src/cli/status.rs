@@ -1,4 +1,4 @@
-//! `status`: what `state.json` holds, readable, and what the checks of the last round came to. It takes no lock and changes nothing.
+//! `status`: what `state.json` has, in readable form, and the last round of checks. Takes no lock, changes nothing.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -9,36 +9,40 @@ use crate::build::rounds::{CheckResult, Rounds};
 use crate::cli::env::CliEnv;
 use crate::error::{Error, Result};
 use crate::events::TestTotals;
-use crate::state::run::RunState;
+use crate::state::run::{RunState, UsageTotals};
 use crate::state::store::{LoadedState, Root};
 use crate::text::invisible::printable;
 
-/// How much of the last test output is shown.
+/// How many lines of the last report, or names of failed tests, are shown.
 const SHOWN_LINES: usize = 12;
 
 /// Returns what is printed.
 pub fn main(env: &CliEnv, json: bool) -> Result<String> {
     let root = Root::open(&env.root)?;
     match root.load()? {
+        LoadedState::Corrupt(problem) => Err(Error::StateCorrupt(format!(
+            "{} is corrupt: {problem}\nhelp: `orchestrator reset` deletes it",
+            root.join("state.json").display()
+        ))),
         LoadedState::Nothing if json => Ok("null\n".into()),
         LoadedState::Nothing => Ok(format!(
             "no run in {}\n",
             printable(&env.root.to_string_lossy())
         )),
-        LoadedState::Corrupt(problem) => Err(Error::StateCorrupt(format!(
-            "{} is corrupt: {problem}; `orchestrator reset` forgets it",
-            root.join("state.json").display()
-        ))),
-        LoadedState::Workflow if !json => Ok("a workflow; status --json shows its state\n".into()),
-        _ if json => Ok(String::from_utf8_lossy(&root.read_state()?).into_owned()),
-        LoadedState::Build(state) => Ok(readable(&state, &rounds(&root, &state.run_id))),
-        LoadedState::Workflow => Ok(String::new()),
+        LoadedState::Build(_) | LoadedState::Workflow if json => {
+            Ok(String::from_utf8_lossy(&root.read_state()?).into_owned())
+        }
+        LoadedState::Workflow => Ok("a workflow; status --json shows its state\n".into()),
+        LoadedState::Build(state) => {
+            let rounds = read_rounds(&root, &state.run_id);
+            Ok(table(&state, &rounds) + &last_report(&state.last_test_output))
+        }
     }
 }
 
-/// Reads the rounds of checks in the log of a run; nothing where there is no such log.
+/// The rounds of checks in the log of a run; none if there is no log.
 #[expect(clippy::disallowed_methods, reason = "the log is not a generated file")]
-fn rounds(root: &Root, run_id: &str) -> Rounds {
+fn read_rounds(root: &Root, run_id: &str) -> Rounds {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let logs = openat(
         root.handle(),
@@ -55,12 +59,53 @@ fn rounds(root: &Root, run_id: &str) -> Rounds {
         .unwrap_or_default()
 }
 
-fn of_check(result: &CheckResult) -> String {
-    let mut text = format!(
-        "{}: {}",
-        result.name,
-        if result.passed { "passed" } else { "failed" }
-    );
+fn table(state: &RunState, rounds: &Rounds) -> String {
+    let usage = &state.usage;
+    let (input, output) = (usage.input_tokens, usage.output_tokens);
+    let files = state.attempt_files.join(", ");
+    let exit_code = |code| ("last check", format!("exit code {code}"));
+    let mut rows = vec![
+        ("state", state.phase.name().to_owned()),
+        ("run", state.run_id.clone()),
+        ("spec", state.spec_file.clone()),
+        (
+            "retries",
+            format!("{} of {}", state.retry_count, state.max_retries),
+        ),
+        ("model calls", usage.llm_calls.to_string()),
+        ("tokens", format!("{input} in, {output} out")),
+        ("cost", cost(usage)),
+        ("begun", state.created_at.clone()),
+        ("updated", state.updated_at.clone()),
+        ("log", format!("logs/{}.log", state.run_id)),
+    ];
+    rows.extend(state.reason.map(|reason| ("reason", reason.to_string())));
+    rows.extend(state.last_error.clone().map(|error| ("error", error)));
+    rows.extend(state.last_test_exit_code.map(exit_code));
+    rows.extend(rounds.last().iter().map(|result| ("check", check(result))));
+    rows.extend((!files.is_empty()).then_some(("last answer", files)));
+    rows.iter().map(|(name, value)| row(name, value)).collect()
+}
+
+fn row(name: &str, value: &str) -> String {
+    let value = printable(value);
+    let value = value.trim_end().replace('\n', "\n             ");
+    format!("{name:<12} {value}\n")
+}
+
+fn cost(usage: &UsageTotals) -> String {
+    let mut text = usage
+        .cost_usd
+        .map_or("unknown".into(), |cost| format!("{cost:.4} USD"));
+    if let Some(lost) = usage.lost_usd.filter(|lost| 0.0 < *lost) {
+        text += &format!(", and up to {lost:.4} USD for requests that broke off");
+    }
+    text
+}
+
+fn check(result: &CheckResult) -> String {
+    let word = if result.passed { "passed" } else { "failed" };
+    let mut text = format!("{}: {word}", result.name);
     if result.flaky {
         text += " (flaky)";
     }
@@ -85,74 +130,22 @@ fn of_check(result: &CheckResult) -> String {
     text
 }
 
-fn readable(state: &RunState, rounds: &Rounds) -> String {
-    let cost = state
-        .usage
-        .cost_usd
-        .map_or("unknown".into(), |cost| format!("{cost:.4} USD"));
-    let lost = state.usage.lost_usd.filter(|lost| 0.0 < *lost);
-    let lost = lost.map_or(String::new(), |lost| {
-        format!(", and up to {lost:.4} USD for requests that broke off")
-    });
-    let mut rows = vec![
-        ("state", state.phase.name().to_owned()),
-        ("run", state.run_id.clone()),
-        ("spec", state.spec_file.clone()),
-        (
-            "retries",
-            format!("{} of {}", state.retry_count, state.max_retries),
-        ),
-        ("model calls", state.usage.llm_calls.to_string()),
-        (
-            "tokens",
-            format!(
-                "{} in, {} out",
-                state.usage.input_tokens, state.usage.output_tokens
-            ),
-        ),
-        ("cost", cost + &lost),
-        ("begun", state.created_at.clone()),
-        ("updated", state.updated_at.clone()),
-        ("log", format!("logs/{}.log", state.run_id)),
-    ];
-    rows.extend(state.reason.map(|reason| ("reason", reason.to_string())));
-    rows.extend(state.last_error.clone().map(|error| ("error", error)));
-    rows.extend(
-        state
-            .last_test_exit_code
-            .map(|code| ("last check", format!("exit code {code}"))),
-    );
-    rows.extend(
-        rounds
-            .last()
-            .iter()
-            .map(|result| ("check", of_check(result))),
-    );
-    if !state.attempt_files.is_empty() {
-        rows.push(("last answer", state.attempt_files.join(", ")));
+/// The first lines of the report of the last round.
+fn last_report(report: &str) -> String {
+    if report.is_empty() {
+        return String::new();
     }
-    let mut out = String::new();
-    for (name, value) in rows {
-        out += &format!(
-            "{name:<12} {}\n",
-            printable(&value)
-                .trim_end()
-                .replace('\n', "\n             ")
+    let plain = printable(report);
+    let lines: Vec<&str> = plain.lines().collect();
+    let mut text = "output of the checks:\n".to_owned();
+    for line in lines.iter().take(SHOWN_LINES) {
+        text += &format!("  {line}\n");
+    }
+    if lines.len() > SHOWN_LINES {
+        text += &format!(
+            "  … {} more lines; status --json shows all\n",
+            lines.len() - SHOWN_LINES
         );
     }
-    if !state.last_test_output.is_empty() {
-        out += "what the checks said:\n";
-        let plain = printable(&state.last_test_output);
-        let lines: Vec<&str> = plain.lines().collect();
-        for line in lines.iter().take(SHOWN_LINES) {
-            out += &format!("  {line}\n");
-        }
-        if lines.len() > SHOWN_LINES {
-            out += &format!(
-                "  … {} more lines; status --json shows all\n",
-                lines.len() - SHOWN_LINES
-            );
-        }
-    }
-    out
+    text
 }

@@ -1,4 +1,4 @@
-//! What was read and is not yet answered, and the thread that reads it.
+//! The queue of requests that were read and not answered yet, and the thread that fills it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, Write};
@@ -6,16 +6,15 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::environments::registry::UrgentAction;
-use crate::server::protocol::{MalformedRequest, ServeRequest, parse};
+use crate::server::protocol::{
+    LONGEST_LINE, MalformedRequest, RequestProblem, ServeRequest, parse,
+};
 
-/// A line longer than this is skipped to its end.
-const LONGEST_LINE: usize = 128 << 20;
-
-/// Something to answer.
+/// A line to answer.
 #[derive(Debug)]
 pub enum QueueItem {
     Malformed(MalformedRequest),
-    /// `is_done`: it was urgent and acted at once; its answer keeps its place.
+    /// `is_done`: it was urgent and took effect at once. It is still answered in its turn.
     Request {
         request: ServeRequest,
         is_done: bool,
@@ -23,7 +22,7 @@ pub enum QueueItem {
 }
 
 impl QueueItem {
-    /// Whether it is said to this environment and has not acted.
+    /// Whether it is for this environment and has not taken effect.
     fn waits_for(&self, environment: &str) -> bool {
         matches!(self, QueueItem::Request { request, is_done: false } if request.environment == environment)
     }
@@ -41,18 +40,18 @@ struct QueueState {
     items: VecDeque<QueueItem>,
     /// How many items were taken out.
     taken: usize,
-    /// Interrupts and restarts that have not acted, by how many items were read before them.
+    /// Interrupts and restarts that have not taken effect, by how many items were read before them.
     urgent: VecDeque<usize>,
     /// How many had been read when the last command of an environment began.
     begun: BTreeMap<String, usize>,
-    /// No more will come.
+    /// The input has ended.
     is_closed: bool,
-    /// Everything ends, answered or not.
+    /// Nothing more is answered.
     is_over: bool,
 }
 
 impl Queue {
-    /// Returns an empty queue; `waker` gets a byte whenever somebody who waits should look.
+    /// `waker` gets a byte at every change.
     pub fn new(waker: UnixStream) -> Queue {
         Queue {
             state: Mutex::default(),
@@ -68,7 +67,7 @@ impl Queue {
     fn change(&self, change: impl FnOnce(&mut QueueState)) {
         change(&mut self.state());
         self.changed.notify_all();
-        // A full stream has woken enough.
+        // If the stream is full, its reader is woken anyway.
         let _ = (&self.waker).write(b".");
     }
 
@@ -81,17 +80,16 @@ impl Queue {
         });
     }
 
-    /// Says that everything ends now.
+    /// Ends the queue: what is in it is not answered.
     pub fn end_at_once(&self) {
         self.change(|state| state.is_over = true);
     }
 
-    /// Whether everything ends now.
     pub fn is_over(&self) -> bool {
         self.state().is_over
     }
 
-    /// Waits for the next item; none is the end.
+    /// Waits for the next item; `None` at the end.
     pub fn next(&self) -> Option<QueueItem> {
         let mut state = self.state();
         loop {
@@ -119,15 +117,15 @@ impl Queue {
         }
     }
 
-    /// Notes that a command has begun.
+    /// Records that a command of this environment begins.
     pub fn begin(&self, environment: &str) {
         let mut state = self.state();
         let read = state.taken + state.items.len();
         state.begun.insert(environment.to_owned(), read);
     }
 
-    /// Takes what should happen at once to the command that runs in this environment: an interrupt or restart that is
-    /// the next thing said to it, or that was read after the command began, whatever waits before it.
+    /// Takes the action for the command that runs in this environment: an interrupt or restart that is the next request
+    /// for it, or that was read after the command began, even if other requests for it come first.
     pub fn take_urgent(&self, environment: &str) -> UrgentAction {
         let mut state = self.state();
         let QueueState {
@@ -155,17 +153,15 @@ impl Queue {
     }
 }
 
-/// Reads lines until there are no more.
+/// Reads lines into the queue until the input ends.
 pub fn read_lines(mut input: impl BufRead, queue: &Queue) {
     let mut line = Vec::new();
     loop {
         match read_line(&mut input, &mut line) {
             InputLine::End => return queue.change(|state| state.is_closed = true),
             InputLine::TooLong => {
-                let message = format!(
-                    "Failed to parse command: the line is longer than {LONGEST_LINE} bytes"
-                );
-                queue.push(QueueItem::Malformed(MalformedRequest { id: None, message }));
+                let problem = RequestProblem::TooLong;
+                queue.push(QueueItem::Malformed(MalformedRequest { id: None, problem }));
             }
             InputLine::Whole if line.iter().all(u8::is_ascii_whitespace) => {}
             InputLine::Whole => queue.push(match parse(&line) {
@@ -186,7 +182,7 @@ enum InputLine {
     End,
 }
 
-/// Reads one line without its newline; a last one may lack it.
+/// Reads one line without its newline, which the last line may lack.
 fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> InputLine {
     let mut is_long = false;
     loop {
@@ -226,7 +222,7 @@ fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> InputLine {
 mod tests {
     use super::*;
 
-    /// A queue with these requests: environment and command, or environment and `!` and an action.
+    /// A queue with these requests: environment and command, or environment and `!` with an action.
     fn queue(requests: &[(&str, &str)]) -> (Queue, UnixStream) {
         let (wake, waker) = UnixStream::pair().unwrap();
         let queue = Queue::new(waker);
@@ -258,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_thing_said_to_an_environment_is_urgent_once() {
+    fn the_next_request_for_an_environment_is_urgent_once() {
         let (queue, _wake) = queue(&[
             ("a", "x"),
             ("b", "x"),
@@ -278,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_before_a_command_began_waits_behind_others_and_what_came_later_does_not() {
+    fn an_interrupt_overtakes_only_if_it_was_read_after_the_command_began() {
         let (queue, _wake) = queue(&[("a", "x"), ("a", "y"), ("a", "!interrupt")]);
         done(&queue);
         queue.begin("a");
@@ -291,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_out_is_urgent_no_more() {
+    fn a_request_that_was_taken_is_not_urgent() {
         let (queue, _wake) = queue(&[("a", "!interrupt"), ("a", "!wait"), ("a", "!restart")]);
         queue.begin("a");
         done(&queue);

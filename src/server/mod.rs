@@ -1,8 +1,8 @@
-//! The environments for any agent: requests on stdin, answers on stdout, a JSON object a line.
+//! Serves the environments to any agent: requests on stdin, answers on stdout, one JSON object per line.
 //!
-//! Requests run one at a time in the order in which they were read. Three threads: one reads lines, one watches for
-//! the end (a signal, a reader of our stdout that is gone), and the loop, which alone touches the environments. While
-//! the loop waits for a command it can be woken to interrupt or restart that very environment.
+//! Requests run one at a time, in the order in which they were read. There are three threads: one reads lines, one
+//! waits for a signal or for stdout to be closed by its reader, and the loop, which alone uses the environments. While
+//! the loop waits for a command, it can be woken to interrupt or restart that environment.
 
 pub mod input;
 pub mod protocol;
@@ -18,23 +18,22 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::pipe::fcntl_setpipe_size;
 
 use crate::cancel::{CancelToken, Signal};
-use crate::environments::registry::{ControlAction, Registry, UrgentAction, Waiter};
+use crate::environments::registry::{Registry, UrgentAction, Waiter};
 use crate::server::input::{Queue, QueueItem};
 use crate::server::protocol::{ServeAction, ServeReply, ServeRequest};
 
 const PIPE_SIZE: usize = 1 << 20;
 
-/// How the loop came to its end.
+/// Why the loop ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServeEnd {
     /// All requests were answered.
-    ToTheEnd,
+    InputEnded,
     Stopped(Signal),
-    /// Nobody reads the answers any more.
-    Unread,
+    OutputClosed,
 }
 
-/// Serves until the input ends, a signal comes, or nobody reads the answers; then ends every environment.
+/// Serves until the input ends, a signal comes, or stdout is closed; then ends every environment.
 pub fn serve(registry: &mut Registry, cancel: &CancelToken) -> io::Result<ServeEnd> {
     let (wake, waker) = UnixStream::pair()?;
     wake.set_nonblocking(true)?;
@@ -49,7 +48,7 @@ pub fn serve(registry: &mut Registry, cancel: &CancelToken) -> io::Result<ServeE
     served
 }
 
-/// Waits for the wish to end, or for the end of whoever reads our stdout.
+/// Waits for a signal, or for stdout to be closed by its reader.
 fn watch(cancel: &CancelToken, queue: &Queue) {
     let stdout = io::stdout();
     loop {
@@ -70,45 +69,44 @@ fn answer_all(
     wake: &UnixStream,
     cancel: &CancelToken,
 ) -> io::Result<ServeEnd> {
-    let stdout = io::stdout().as_fd().try_clone_to_owned()?;
-    // A larger pipe spares a large answer most of its waiting; the usual size serves as well.
-    let _ = fcntl_setpipe_size(&stdout, PIPE_SIZE);
-    let mut out = BufWriter::with_capacity(1 << 16, File::from(stdout));
-    let over = || {
-        cancel
-            .requested()
-            .map_or(ServeEnd::Unread, ServeEnd::Stopped)
-    };
+    let mut out = open_stdout()?;
     while let Some(item) = queue.next() {
         let written = match item {
             QueueItem::Malformed(malformed) => ServeReply::Error {
                 id: malformed.id.as_ref(),
-                message: &malformed.message,
+                problem: &malformed.problem,
             }
             .write(&mut out),
             QueueItem::Request { request, is_done } => {
                 let response = execute(registry, &request, is_done, queue, wake.as_fd());
                 if queue.is_over() {
-                    return Ok(over());
+                    break;
                 }
-                let (id, screens) = (request.id.as_ref(), &registry.screens());
                 ServeReply::Response {
-                    id,
+                    id: request.id.as_ref(),
                     response: &response,
-                    screens,
+                    screens: &registry.screens(),
                 }
                 .write(&mut out)
             }
         };
         if written.and_then(|()| out.flush()).is_err() {
-            return Ok(over());
+            queue.end_at_once();
         }
     }
-    Ok(if queue.is_over() {
-        over()
-    } else {
-        ServeEnd::ToTheEnd
+    let signal = cancel.requested().filter(|_| queue.is_over());
+    Ok(match signal {
+        Some(signal) => ServeEnd::Stopped(signal),
+        None if queue.is_over() => ServeEnd::OutputClosed,
+        None => ServeEnd::InputEnded,
     })
+}
+
+/// Opens stdout with a large pipe buffer if the system allows it, so that a large answer waits less often.
+fn open_stdout() -> io::Result<BufWriter<File>> {
+    let stdout = io::stdout().as_fd().try_clone_to_owned()?;
+    let _ = fcntl_setpipe_size(&stdout, PIPE_SIZE);
+    Ok(BufWriter::with_capacity(1 << 16, File::from(stdout)))
 }
 
 fn execute(
@@ -148,19 +146,8 @@ fn execute(
     }
 }
 
-/// Empties the wake-up stream; what it said is looked up in the queue.
+/// Empties the wake-up stream. What is to be done is in the queue.
 fn drain(wake: BorrowedFd<'_>) {
     let mut bytes = [0; 64];
     while rustix::io::read(wake, &mut bytes).is_ok_and(|count| 0 < count) {}
-}
-
-impl ServeRequest {
-    /// Returns what the request does at once to a command that runs, where it does.
-    fn urgent(&self) -> Option<UrgentAction> {
-        match self.action {
-            ServeAction::Control(ControlAction::Interrupt) => Some(UrgentAction::Interrupt),
-            ServeAction::Control(ControlAction::Restart) => Some(UrgentAction::Restart),
-            _ => None,
-        }
-    }
 }

@@ -1,21 +1,23 @@
-//! The lines of the protocol: one JSON object each way. These are its wire types, and nobody else's.
+//! The wire format of `serve`: one JSON object per line each way.
 
+use std::fmt;
 use std::io::{self, Write};
+use std::str::Utf8Error;
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::environments::registry::ControlAction;
+use crate::environments::registry::{ControlAction, UrgentAction};
 use crate::environments::{Response, ScreenSection};
 
-/// No timeout counts as more.
+/// A line longer than this is skipped to its end.
+pub const LONGEST_LINE: usize = 128 << 20;
+/// Longer timeouts count as this many seconds.
 const LONGEST_TIMEOUT: f64 = 1e9;
-
-/// More values than any request has; as a tree they would take many times the memory of their text.
+/// Far above what any request has. Parsed, a value takes many times the memory of its text.
 const MOST_VALUES: usize = 1 << 20;
 
-/// What an agent asks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServeRequest {
     pub id: Option<Value>,
@@ -24,83 +26,108 @@ pub struct ServeRequest {
     pub action: ServeAction,
 }
 
-/// What is wanted of the environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServeAction {
     Command(String),
     Control(ControlAction),
 }
 
-/// A line that is no request: its id, where it has one, and what is wrong with it.
+impl ServeRequest {
+    /// What the request does at once to a command that is running.
+    pub fn urgent(&self) -> Option<UrgentAction> {
+        match self.action {
+            ServeAction::Control(ControlAction::Interrupt) => Some(UrgentAction::Interrupt),
+            ServeAction::Control(ControlAction::Restart) => Some(UrgentAction::Restart),
+            ServeAction::Control(ControlAction::Wait) | ServeAction::Command(_) => None,
+        }
+    }
+}
+
+/// A line that is not a request, with its id if it has one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MalformedRequest {
     pub id: Option<Value>,
-    pub message: String,
+    pub problem: RequestProblem,
 }
 
-/// The id of a line that is an object and yet no request: a text in it may have no meaning.
-#[derive(Deserialize)]
-struct RequestId {
-    #[serde(default)]
-    id: Option<Value>,
+/// What is wrong with a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RequestProblem {
+    TooLong,
+    TooManyValues,
+    NotUtf8(Utf8Error),
+    NotJson(String),
+    NotObject,
+    InvalidId,
+    Missing(&'static str),
+    NotString(&'static str),
+    UnknownType(String),
+    UnknownAction(String),
+    InvalidTimeout,
 }
 
-impl RequestId {
-    fn id_of(line: &[u8]) -> Option<Value> {
-        let RequestId { id } = serde_json::from_slice(line).ok()?;
-        id.filter(|id| id.is_string() || id.is_number())
-    }
-}
-
-/// Reads one line.
-pub fn parse(line: &[u8]) -> Result<ServeRequest, MalformedRequest> {
-    if is_intricate(line) {
-        let message =
-            format!("Failed to parse command: the line has more than {MOST_VALUES} values");
-        return Err(MalformedRequest { id: None, message });
-    }
-    let refuse = |message: String| MalformedRequest {
-        id: RequestId::id_of(line),
-        message,
-    };
-    let text = std::str::from_utf8(line)
-        .map_err(|error| refuse(format!("Failed to parse command: not UTF-8: {error}")))?;
-    let value: Value = serde_json::from_str(text)
-        .map_err(|error| refuse(format!("Failed to parse command: invalid JSON: {error}")))?;
-    let Value::Object(mut fields) = value else {
-        return Err(refuse(
-            "Failed to parse command: a JSON object is needed".into(),
-        ));
-    };
-    let id = match fields.remove("id") {
-        None | Some(Value::Null) => None,
-        Some(id @ (Value::String(_) | Value::Number(_))) => Some(id),
-        Some(_) => {
-            return Err(refuse(
-                "Failed to parse command: id must be a string or a number".into(),
-            ));
+impl fmt::Display for RequestProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Failed to parse command: ")?;
+        match self {
+            Self::TooLong => write!(f, "the line is longer than {LONGEST_LINE} bytes"),
+            Self::TooManyValues => write!(f, "the line has more than {MOST_VALUES} values"),
+            Self::NotUtf8(error) => write!(f, "not UTF-8: {error}"),
+            Self::NotJson(error) => write!(f, "invalid JSON: {error}"),
+            Self::NotObject => f.write_str("a JSON object is needed"),
+            Self::InvalidId => f.write_str("id must be a string or a number"),
+            Self::Missing(name) => write!(f, "{name} is missing"),
+            Self::NotString(name) => write!(f, "{name} must be a string"),
+            Self::UnknownType(name) => write!(
+                f,
+                r#"unknown type {name:?}; expected "command" or "control""#
+            ),
+            Self::UnknownAction(name) => write!(
+                f,
+                r#"unknown action {name:?}; expected "wait", "interrupt" or "restart""#
+            ),
+            Self::InvalidTimeout => f.write_str("timeout must be a number of seconds, at least 0"),
         }
-    };
-    let request = RequestFields {
-        id: id.clone(),
-        fields,
-    };
-    request.read().map_err(|message| MalformedRequest {
-        id,
-        message: format!("Failed to parse command: {message}"),
+    }
+}
+
+impl std::error::Error for RequestProblem {}
+
+/// Parses one line.
+pub fn parse(line: &[u8]) -> Result<ServeRequest, MalformedRequest> {
+    if has_too_many_values(line) {
+        return Err(MalformedRequest {
+            id: None,
+            problem: RequestProblem::TooManyValues,
+        });
+    }
+    parse_request(line).map_err(|problem| MalformedRequest {
+        id: id_of(line),
+        problem,
     })
 }
 
-/// Whether a line has too many values; what stands in its texts is none.
-fn is_intricate(line: &[u8]) -> bool {
+/// The id of a line that is an object but not a request. Strings in it may not be valid Unicode.
+fn id_of(line: &[u8]) -> Option<Value> {
+    #[derive(Deserialize)]
+    struct RequestId {
+        #[serde(default)]
+        id: Option<Value>,
+    }
+    let RequestId { id } = serde_json::from_slice(line).ok()?;
+    id.filter(|id| id.is_string() || id.is_number())
+}
+
+/// Whether a line has more than `MOST_VALUES` values, not counting what is inside strings.
+fn has_too_many_values(line: &[u8]) -> bool {
     let (mut count, mut rest) = (0, line);
-    // What is shorter has fewer.
+    // A value takes at least one byte.
     while MOST_VALUES < count + rest.len() {
         let Some((byte, after)) = rest.split_first() else {
             break;
         };
         rest = if *byte == b'"' {
-            after_text(after)
+            after_string(after)
         } else {
             after
         };
@@ -109,80 +136,89 @@ fn is_intricate(line: &[u8]) -> bool {
     MOST_VALUES < count
 }
 
-/// Returns what follows a text, given what follows its first quote.
-fn after_text(mut rest: &[u8]) -> &[u8] {
+/// What follows a string, given what follows its opening quote.
+fn after_string(mut rest: &[u8]) -> &[u8] {
     while let Some(found) = memchr::memchr2(b'"', b'\\', rest) {
-        let is_over = rest[found] == b'"';
+        let is_end = rest[found] == b'"';
         rest = rest
-            .get(found + if is_over { 1 } else { 2 }..)
+            .get(found + if is_end { 1 } else { 2 }..)
             .unwrap_or_default();
-        if is_over {
+        if is_end {
             return rest;
         }
     }
     &[]
 }
 
-struct RequestFields {
-    id: Option<Value>,
-    fields: serde_json::Map<String, Value>,
+fn parse_request(line: &[u8]) -> Result<ServeRequest, RequestProblem> {
+    let text = std::str::from_utf8(line).map_err(RequestProblem::NotUtf8)?;
+    let value: Value =
+        serde_json::from_str(text).map_err(|error| RequestProblem::NotJson(error.to_string()))?;
+    let Value::Object(fields) = value else {
+        return Err(RequestProblem::NotObject);
+    };
+    let mut fields = RequestFields(fields);
+    let id = fields.id()?;
+    let kind = fields.string("type")?;
+    let has_command = match kind.as_str() {
+        "command" => true,
+        "control" => false,
+        _ => return Err(RequestProblem::UnknownType(kind)),
+    };
+    let environment = fields.string("environment")?;
+    let action = if has_command {
+        ServeAction::Command(fields.string("command")?)
+    } else {
+        ServeAction::Control(fields.action()?)
+    };
+    Ok(ServeRequest {
+        id,
+        environment,
+        timeout: fields.timeout()?,
+        action,
+    })
 }
 
+struct RequestFields(serde_json::Map<String, Value>);
+
 impl RequestFields {
-    fn read(mut self) -> Result<ServeRequest, String> {
-        let kind = self.text("type")?;
-        if kind != "command" && kind != "control" {
-            return Err(format!(
-                "unknown type {kind:?}; there are \"command\" and \"control\""
-            ));
+    fn id(&mut self) -> Result<Option<Value>, RequestProblem> {
+        match self.0.remove("id") {
+            None | Some(Value::Null) => Ok(None),
+            Some(id @ (Value::String(_) | Value::Number(_))) => Ok(Some(id)),
+            Some(_) => Err(RequestProblem::InvalidId),
         }
-        let environment = self.text("environment")?;
-        let action = match kind.as_str() {
-            "command" => ServeAction::Command(self.text("command")?),
-            _ => ServeAction::Control(self.action()?),
-        };
-        let timeout = self.timeout()?;
-        Ok(ServeRequest {
-            id: self.id,
-            environment,
-            timeout,
-            action,
-        })
     }
 
-    fn text(&mut self, name: &str) -> Result<String, String> {
-        match self.fields.remove(name) {
+    fn string(&mut self, name: &'static str) -> Result<String, RequestProblem> {
+        match self.0.remove(name) {
             Some(Value::String(text)) => Ok(text),
-            Some(_) => Err(format!("{name} must be a string")),
-            None => Err(format!("{name} is missing")),
+            Some(_) => Err(RequestProblem::NotString(name)),
+            None => Err(RequestProblem::Missing(name)),
         }
     }
 
-    fn action(&mut self) -> Result<ControlAction, String> {
-        match self.text("action")?.as_str() {
+    fn action(&mut self) -> Result<ControlAction, RequestProblem> {
+        match self.string("action")?.as_str() {
             "wait" => Ok(ControlAction::Wait),
             "interrupt" => Ok(ControlAction::Interrupt),
             "restart" => Ok(ControlAction::Restart),
-            other => Err(format!(
-                "unknown action {other:?}; there are \"wait\", \"interrupt\" and \"restart\""
-            )),
+            other => Err(RequestProblem::UnknownAction(other.to_owned())),
         }
     }
 
-    fn timeout(&self) -> Result<Option<Duration>, String> {
-        match self.fields.get("timeout") {
+    fn timeout(&self) -> Result<Option<Duration>, RequestProblem> {
+        match self.0.get("timeout") {
             None | Some(Value::Null) => Ok(None),
-            Some(Value::Number(number)) => {
-                let seconds = number.as_f64().filter(|seconds| *seconds >= 0.0);
-                let seconds = seconds.ok_or("timeout must be a number of seconds from 0 on")?;
+            Some(value) => {
+                let seconds = value.as_f64().filter(|seconds| *seconds >= 0.0);
+                let seconds = seconds.ok_or(RequestProblem::InvalidTimeout)?;
                 Ok(Some(Duration::from_secs_f64(seconds.min(LONGEST_TIMEOUT))))
             }
-            Some(_) => Err("timeout must be a number of seconds from 0 on".into()),
         }
     }
 }
 
-/// What is answered.
 #[derive(Debug, Clone, Copy)]
 pub enum ServeReply<'a> {
     Response {
@@ -192,12 +228,12 @@ pub enum ServeReply<'a> {
     },
     Error {
         id: Option<&'a Value>,
-        message: &'a str,
+        problem: &'a RequestProblem,
     },
 }
 
 impl ServeReply<'_> {
-    /// Writes it, and a newline.
+    /// Writes the reply as one line.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         match self {
             ServeReply::Response {
@@ -209,9 +245,9 @@ impl ServeReply<'_> {
                 write_response(out, response)?;
                 write_screens(out, screens)
             }
-            ServeReply::Error { id, message } => {
+            ServeReply::Error { id, problem } => {
                 begin(out, "error", *id)?;
-                write_field(out, r#","message":"#, message)
+                write_string(out, r#","message":"#, &problem.to_string())
             }
         }?;
         out.write_all(b"}\n")
@@ -229,7 +265,7 @@ fn write_response(out: &mut impl Write, response: &Response) -> io::Result<()> {
         success,
         running,
     } = response;
-    write_field(out, r#","response":{"output":"#, output)?;
+    write_string(out, r#","response":{"output":"#, output)?;
     write!(
         out,
         r#","success":{success}{}}}"#,
@@ -240,8 +276,8 @@ fn write_response(out: &mut impl Write, response: &Response) -> io::Result<()> {
 fn write_screens(out: &mut impl Write, screens: &[(String, ScreenSection)]) -> io::Result<()> {
     let mut before = r#","screen":{"#;
     for (name, ScreenSection { content, max_lines }) in screens {
-        write_field(out, before, name)?;
-        write_field(out, r#":{"content":"#, content)?;
+        write_string(out, before, name)?;
+        write_string(out, r#":{"content":"#, content)?;
         write!(out, r#","max_lines":{max_lines}}}"#)?;
         before = ",";
     }
@@ -252,23 +288,23 @@ fn write_screens(out: &mut impl Write, screens: &[(String, ScreenSection)]) -> i
     })
 }
 
-/// Writes a string behind what comes before it.
+/// Writes `before`, then `text` as a JSON string.
 ///
-/// Megabytes may need no escape but for their newlines, so what can stay is found block by block: without an early exit
-/// the compiler makes a few wide instructions of it.
-fn write_field(out: &mut impl Write, before: &str, text: &str) -> io::Result<()> {
+/// Megabytes may need no escapes except for newlines, so plain text is found block by block: without an early exit the
+/// compiler vectorizes the test of a block.
+fn write_string(out: &mut impl Write, before: &str, text: &str) -> io::Result<()> {
     const BLOCK: usize = 16;
     out.write_all(before.as_bytes())?;
     out.write_all(b"\"")?;
     let is_plain = |block: &&[u8]| {
         !block
             .iter()
-            .fold(false, |found, byte| found | is_escaped(*byte))
+            .fold(false, |found, byte| found | needs_escape(*byte))
     };
     let mut rest = text.as_bytes();
     loop {
         let blocks = rest.chunks_exact(BLOCK).take_while(is_plain).count() * BLOCK;
-        let more = rest[blocks..].iter().position(|byte| is_escaped(*byte));
+        let more = rest[blocks..].iter().position(|byte| needs_escape(*byte));
         let (plain, escaped) = rest.split_at(more.map_or(rest.len(), |more| blocks + more));
         out.write_all(plain)?;
         let Some((escaped, after)) = escaped.split_first() else {
@@ -279,7 +315,7 @@ fn write_field(out: &mut impl Write, before: &str, text: &str) -> io::Result<()>
     }
 }
 
-fn is_escaped(byte: u8) -> bool {
+fn needs_escape(byte: u8) -> bool {
     (byte < b' ') | (byte == b'"') | (byte == b'\\')
 }
 
@@ -300,7 +336,7 @@ mod tests {
 
     use super::*;
 
-    fn wrong(line: &str) -> MalformedRequest {
+    fn malformed(line: &str) -> MalformedRequest {
         parse(line.as_bytes()).unwrap_err()
     }
 
@@ -329,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused_with_its_id() {
+    fn a_malformed_request_is_refused_with_its_id() {
         for line in [
             "",
             "x",
@@ -346,11 +382,14 @@ mod tests {
             r#"{"type":"command","environment":"bash","command":"\ud800"}"#,
         ] {
             assert!(
-                wrong(line).message.starts_with("Failed to parse command"),
+                malformed(line)
+                    .problem
+                    .to_string()
+                    .starts_with("Failed to parse command"),
                 "{line}"
             );
         }
-        assert_eq!(wrong(r#"{"id":"a","type":"x"}"#).id, Some("a".into()));
+        assert_eq!(malformed(r#"{"id":"a","type":"x"}"#).id, Some("a".into()));
         assert!(
             parse(b"{\"type\":\"command\",\"environment\":\"bash\",\"command\":\"\xff\"}").is_err()
         );
@@ -358,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_very_many_values_is_refused_and_one_long_text_is_not() {
+    fn a_line_of_very_many_values_is_refused_but_not_one_long_string() {
         let command = |text: &str, more: &str| {
             parse(
                 format!(
@@ -368,7 +407,10 @@ mod tests {
             )
         };
         let many = "0,".repeat(MOST_VALUES);
-        assert!(command("", &many).unwrap_err().message.contains("values"));
+        assert_eq!(
+            command("", &many).unwrap_err().problem,
+            RequestProblem::TooManyValues
+        );
         assert!(command(&many, "").is_ok());
         assert!(command(&format!(r#"\\\"{many}\""#), &many[..99_998]).is_ok());
         assert!(command(&many, &many[..many.len() - 20]).is_ok());
@@ -399,24 +441,24 @@ mod tests {
         assert_eq!(written(reply), format!("{head}{tail}\n"));
         let error = ServeReply::Error {
             id: Some(&"é".into()),
-            message: "a\\",
+            problem: &RequestProblem::UnknownType("a\\".into()),
         };
         assert_eq!(
             written(error),
-            "{\"type\":\"error\",\"id\":\"é\",\"message\":\"a\\\\\"}\n"
+            "{\"type\":\"error\",\"id\":\"é\",\"message\":\"Failed to parse command: unknown type \\\"a\\\\\\\\\\\"; expected \\\"command\\\" or \\\"control\\\"\"}\n"
         );
     }
 
     proptest! {
         #[test]
-        fn what_is_written_reads_back(pieces in proptest::collection::vec("[a-z\\x00-\\x1f\"\\\\\\x7fé€]{0,40}", 0..6)) {
+        fn a_written_string_parses_back(pieces in proptest::collection::vec("[a-z\\x00-\\x1f\"\\\\\\x7fé€]{0,40}", 0..6)) {
             let (text, mut field) = (pieces.concat(), Vec::new());
-            write_field(&mut field, "", &text).unwrap();
+            write_string(&mut field, "", &text).unwrap();
             prop_assert_eq!(serde_json::from_slice::<String>(&field).unwrap(), text);
         }
 
         #[test]
-        fn no_line_makes_it_panic(line in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn no_line_makes_the_parser_panic(line in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = parse(&line);
         }
     }

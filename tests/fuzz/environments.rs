@@ -19,7 +19,7 @@ fn answer(item: &QueueItem, out: &mut Vec<u8>) {
     let reply = match item {
         QueueItem::Malformed(malformed) => ServeReply::Error {
             id: malformed.id.as_ref(),
-            message: &malformed.message,
+            problem: &malformed.problem,
         },
         QueueItem::Request { request, .. } => {
             let output = match &request.action {
