@@ -119,7 +119,9 @@ impl CancelToken {
             )];
             fds.extend(fd.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-            match poll(&mut fds, left.map(timespec).as_ref()) {
+            // A time that does not fit is as good as none.
+            let left = left.and_then(|left| Timespec::try_from(left).ok());
+            match poll(&mut fds, left.as_ref()) {
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
                 Ok(0) => return Ok(WakeReason::TimedOut),
@@ -141,13 +143,6 @@ impl CancelToken {
     pub fn request(&self) {
         self.signal.store(SIGINT as usize, Ordering::SeqCst);
         let _ = rustix::io::write(&*self.write_end, b"x");
-    }
-}
-
-fn timespec(duration: Duration) -> Timespec {
-    Timespec {
-        tv_sec: duration.as_secs().min(i64::MAX as u64) as i64,
-        tv_nsec: duration.subsec_nanos().into(),
     }
 }
 

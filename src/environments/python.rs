@@ -18,7 +18,7 @@ use rustix::process::Signal;
 use self::record::{CommandEnd, MAX_VARIABLES, PythonRecords};
 use crate::environments::channel::ChannelEvent;
 use crate::environments::output::on_own_line;
-use crate::environments::session::{ChildSession, StartError, describe_end};
+use crate::environments::session::{ChildSession, SessionStartError, describe_end};
 use crate::environments::{Environment, Response, ScreenSection, WaitLimit, WaitResult};
 use crate::process::check_env::find_program;
 use crate::process::child::StopMode;
@@ -67,16 +67,17 @@ impl PythonEnvironment {
         }
     }
 
-    fn start(&self) -> Result<Interpreter, StartError> {
-        let value = |name: &str| {
-            self.env
-                .iter()
-                .rfind(|(known, _)| known == name)
-                .map(|(_, value)| value.as_os_str())
-        };
-        let path = value("PATH").unwrap_or_default();
+    fn variable(&self, name: &str) -> Option<&OsStr> {
+        let found = self.env.iter().rfind(|(known, _)| known == name)?;
+        Some(&found.1)
+    }
+
+    fn start(&self) -> Result<Interpreter, SessionStartError> {
+        let path = self.variable("PATH").unwrap_or_default();
         let program = find_program(path, OsStr::new("python3"), &self.project).ok_or(
-            StartError::NotFound("python3 is not on PATH (one in the project does not count)"),
+            SessionStartError::NotFound(
+                "python3 is not on PATH (one in the project does not count)",
+            ),
         )?;
         let job = Job {
             command: vec![program.into(), "-c".into(), bootstrap().into()],
@@ -90,12 +91,13 @@ impl PythonEnvironment {
                 .collect(),
             timeout: Duration::MAX,
         };
-        let failed = |source: io::Error| StartError::Spawn {
+        let failed = |source: io::Error| SessionStartError::Spawn {
             program: "python3",
             source,
         };
         let mut session = ChildSession::start(&self.launcher, &job).map_err(failed)?;
-        let search_path = value("PYTHONPATH")
+        let search_path = self
+            .variable("PYTHONPATH")
             .map(|path| [b"=", path.as_bytes()].concat())
             .unwrap_or_default();
         session

@@ -34,7 +34,7 @@ pub struct ChildSession {
 
 /// Why the program of an environment could not be started; the text is shown to the agent.
 #[derive(Debug)]
-pub enum StartError {
+pub enum SessionStartError {
     /// The text names the program and where it was searched.
     NotFound(&'static str),
     Spawn {
@@ -49,12 +49,14 @@ pub enum StartError {
     },
 }
 
-impl fmt::Display for StartError {
+impl fmt::Display for SessionStartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StartError::NotFound(text) => f.write_str(text),
-            StartError::Spawn { program, source } => write!(f, "cannot start {program}: {source}"),
-            StartError::NotReady {
+            SessionStartError::NotFound(text) => f.write_str(text),
+            SessionStartError::Spawn { program, source } => {
+                write!(f, "cannot start {program}: {source}")
+            }
+            SessionStartError::NotReady {
                 program,
                 printed,
                 how,
@@ -63,11 +65,11 @@ impl fmt::Display for StartError {
     }
 }
 
-impl std::error::Error for StartError {
+impl std::error::Error for SessionStartError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            StartError::Spawn { source, .. } => Some(source),
-            StartError::NotFound(_) | StartError::NotReady { .. } => None,
+            SessionStartError::Spawn { source, .. } => Some(source),
+            SessionStartError::NotFound(_) | SessionStartError::NotReady { .. } => None,
         }
     }
 }

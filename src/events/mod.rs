@@ -61,7 +61,7 @@ impl fmt::Display for ConversationScope {
     }
 }
 
-/// Where in an agent's work a model request stands. No two answers of an agent share a place.
+/// The position of a model request in the work of an agent. No two answers of an agent share one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RequestPlace {
     #[serde(flatten)]

@@ -16,7 +16,7 @@ const NAMES: [&str; 5] = [
 const ENDINGS: [&str; 2] = [".swp", "~"];
 const OWN_PREFIX: &str = ".orchestrator";
 /// Folders that tools fill: dependencies, build products, repositories. They may be the user's, and are not looked into.
-pub const TOOL_FOLDERS: [&str; 5] = [".git", "node_modules", "target", ".venv", "venv"];
+const TOOL_FOLDERS: [&str; 5] = [".git", "node_modules", "target", ".venv", "venv"];
 
 /// Returns whether a file or folder of this name is a leftover; with a folder goes everything in it.
 pub fn is_generated(name: &OsStr) -> bool {

@@ -9,7 +9,7 @@ use crate::conversation::tools::DEFAULT_TIMEOUT;
 use crate::error::Result;
 use crate::llm::ToolOffer;
 use crate::state::phase::Phase;
-use crate::workspace::generated::{TOOL_FOLDERS, is_generated};
+use crate::workspace::generated::{is_generated, is_tool_folder};
 use crate::workspace::{EntryKind, WalkStep};
 
 /// The templates of a conversation.
@@ -84,10 +84,7 @@ pub fn files(context: &Context) -> Result<String> {
             return WalkStep::Skip;
         }
         let name = entry.path.display().to_string().escape_debug().to_string();
-        let is_one = entry
-            .path
-            .file_name()
-            .is_some_and(|name| TOOL_FOLDERS.contains(&&*name.to_string_lossy()));
+        let is_one = entry.path.file_name().is_some_and(is_tool_folder);
         let (line, next) = match &entry.kind {
             EntryKind::Dir { .. } if is_one => (format!("- {name}/ (generated)"), WalkStep::Skip),
             EntryKind::Dir { .. } => return WalkStep::On,

@@ -88,30 +88,38 @@ impl ProtectedGuard {
                 is_current: is_same,
             };
         }
-        if changed.is_empty() {
-            return Ok(());
+        match changed.is_empty() {
+            true => Ok(()),
+            false => fail(context, self.index, &changed, result),
         }
-        let check = &context.spec.checks[self.index];
-        let files = changed
-            .iter()
-            .filter(|(path, _)| !check.hidden || is_shown(context, path))
-            .map(|(path, change)| format!("{} ({})", path.display(), change.name()))
-            .collect();
-        let mut problem = CheckProblem::ProtectedChanged { files, also: None };
-        let note = format!(
-            "check {}: {problem}; what the user gave is put back",
-            check.name
-        );
-        if let CheckProblem::ProtectedChanged { also, .. } = &mut problem {
-            *also = result
-                .problem
-                .take()
-                .filter(|_| !check.hidden)
-                .map(Box::new);
-        }
-        result.problem = Some(problem);
-        context.log.note(note)
     }
+}
+
+/// Fails the check, and notes why.
+fn fail(
+    context: &mut Context,
+    index: usize,
+    changed: &BTreeMap<PathBuf, ProtectedChange>,
+    result: &mut ToolResult,
+) -> Result<()> {
+    let check = &context.spec.checks[index];
+    let files: Vec<String> = changed
+        .iter()
+        .filter(|(path, _)| !check.hidden || is_shown(context, path))
+        .map(|(path, change)| format!("{} ({})", path.display(), change.name()))
+        .collect();
+    let problem = |also| CheckProblem::ProtectedChanged {
+        files: files.clone(),
+        also,
+    };
+    let note = format!(
+        "check {}: {}; what the user gave is put back",
+        check.name,
+        problem(None)
+    );
+    let own = result.problem.take().filter(|_| !check.hidden);
+    result.problem = Some(problem(own.map(Box::new)));
+    context.log.note(note)
 }
 
 /// Everything that must not change while a check runs; a hidden file takes precedence over a protected one of the same

@@ -32,19 +32,8 @@ pub fn imported<'a>(
                 .filter_map(|name| find_program(path, OsStr::new(name), workspace)),
         );
     }
-    let mut prefixes: BTreeSet<PathBuf> = base.named_toolchains().into_iter().collect();
-    prefixes.extend(base.home().map(|home| home.join(".local")));
-    for program in found {
-        let real = program.canonicalize().ok();
-        prefixes.extend(
-            [Some(program), real]
-                .into_iter()
-                .flatten()
-                .filter_map(|program| prefix(&program)),
-        );
-    }
     let mut folders = BTreeSet::new();
-    for prefix in &prefixes {
+    for prefix in &prefixes(base, &found) {
         folders.extend(package_folders(prefix));
         // With several versions side by side, a file in the project may choose any of them.
         folders.extend(
@@ -58,6 +47,17 @@ pub fn imported<'a>(
         .iter()
         .flat_map(|folder| imported_from(folder))
         .collect()
+}
+
+/// The installation prefixes of programs, as named and with links resolved, and those of the user.
+fn prefixes(base: &CallerEnv, programs: &BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
+    let mut prefixes: BTreeSet<PathBuf> = base.named_toolchains().into_iter().collect();
+    prefixes.extend(base.home().map(|home| home.join(".local")));
+    for program in programs {
+        prefixes.extend(prefix(program));
+        prefixes.extend(program.canonicalize().ok().and_then(|real| prefix(&real)));
+    }
+    prefixes
 }
 
 /// `/usr` of `/usr/bin/python3`.

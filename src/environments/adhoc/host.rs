@@ -141,10 +141,7 @@ impl HostEnvironment {
     /// Waits a little for a host that has closed its channel to exit, then ends it; returns how it ended.
     fn reap_after_exit(&mut self) -> String {
         if let Some(process) = &self.process {
-            let patience = Timespec {
-                tv_sec: EXIT_PATIENCE.as_secs().cast_signed(),
-                tv_nsec: 0,
-            };
+            let patience = Timespec::try_from(EXIT_PATIENCE).unwrap_or_default();
             let mut fds = [PollFd::from_borrowed_fd(
                 process.child.over(),
                 PollFlags::IN,

@@ -54,26 +54,13 @@ fn some_program() -> String {
 /// Finds the environments of a project, sorted by name. Also returns warnings about files that are ignored; `reserved`
 /// are the names of built-in environments.
 pub fn find(project: &Path, reserved: &[&str]) -> (Vec<FoundEnvironment>, Vec<String>) {
-    let mut by_name: BTreeMap<String, Vec<(AdhocKind, PathBuf)>> = BTreeMap::new();
-    for entry in std::fs::read_dir(project.join(FOLDER))
-        .into_iter()
-        .flatten()
-        .flatten()
-    {
-        if let Some((name, kind)) = candidate(&entry.path()) {
-            by_name.entry(name).or_default().push((kind, entry.path()));
-        }
-    }
+    let shown = |path: &Path| {
+        let path = path.strip_prefix(project).unwrap_or(path);
+        path.display().to_string()
+    };
     let mut found = Vec::new();
     let mut warnings = Vec::new();
-    for (name, mut files) in by_name {
-        files.sort();
-        let shown = |path: &Path| {
-            path.strip_prefix(project)
-                .unwrap_or(path)
-                .display()
-                .to_string()
-        };
+    for (name, mut files) in candidates(project) {
         if reserved.contains(&name.as_str()) {
             let files: Vec<_> = files.iter().map(|(_, path)| shown(path)).collect();
             warnings.push(format!(
@@ -93,6 +80,19 @@ pub fn find(project: &Path, reserved: &[&str]) -> (Vec<FoundEnvironment>, Vec<St
         found.push(FoundEnvironment { name, kind, path });
     }
     (found, warnings)
+}
+
+/// The files that may be environments, by name, each in order of preference.
+fn candidates(project: &Path) -> BTreeMap<String, Vec<(AdhocKind, PathBuf)>> {
+    let mut by_name: BTreeMap<String, Vec<(AdhocKind, PathBuf)>> = BTreeMap::new();
+    let entries = std::fs::read_dir(project.join(FOLDER));
+    for entry in entries.into_iter().flatten().flatten() {
+        if let Some((name, kind)) = candidate(&entry.path()) {
+            by_name.entry(name).or_default().push((kind, entry.path()));
+        }
+    }
+    by_name.values_mut().for_each(|files| files.sort());
+    by_name
 }
 
 /// Finds the environment of that name.
