@@ -373,3 +373,23 @@ fn a_wrong_value_in_a_list_is_named_by_its_field() {
     let message = "specs/spec.yaml:6:23: `checks[1].command[2]`: expected text, found 5";
     assert!(ran.stderr.contains(message), "{}", ran.transcript());
 }
+
+#[test]
+fn lint_reports_all_mistakes_at_once() {
+    let invalid = "name: 5\ndescription: x\ncolour: red\nmax_retries: many\n";
+    Project::new()
+        .spec(invalid)
+        .run(LINT)
+        .exits(65)
+        .says("spec.yaml:1:7: `name`: expected text, found 5")
+        .says("spec.yaml:3:1: unknown field `colour`")
+        .says("spec.yaml:4:14: `max_retries`: expected a whole number");
+    let cannot_run = "name: x\ndescription: x\nbudget: {usd: 1}\ngenerator: {model: unheard-of}\n\
+                      checks: [{command: [no-such-program]}]\n";
+    Project::new()
+        .spec(cannot_run)
+        .run(LINT)
+        .exits(65)
+        .says("spec.yaml:3:15: the price of the model \"unheard-of\" is not known")
+        .says("spec.yaml:5:21: check check 1: cannot start no-such-program");
+}

@@ -4,25 +4,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::diagnostic::Diagnostic;
-use super::model::{CHECK_TIMEOUT_CEILING, CheckSpec, WritableDir};
+use super::model::{CheckSpec, WritableDir};
 use super::node::{Node, NodeEntry, brief};
 use super::sources::safe_path;
 use super::validator::{NodeFields, Validator, count, seconds};
 
-const FIELDS: [&str; 9] = [
-    "name",
-    "command",
-    "timeout",
-    "env",
-    "min_tests",
-    "rerun",
-    "hidden",
-    "files",
-    "writable",
-];
+const FIELDS: &str = "name command timeout env min_tests rerun hidden files writable";
 const MAX_CHECKS: usize = 1_000;
 const MAX_RERUN: i128 = 3;
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
+const MAX_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Characters of a shell line that the name of a program does not have, beside white space.
 const SHELL_OPERATORS: &str = "&|;<>";
@@ -32,9 +23,7 @@ impl Validator<'_> {
     /// The checks of a spec; without the field, pytest is the one check.
     pub fn checks_or_default(&self, spec: &NodeFields<'_>, tree: &Node) -> Vec<CheckSpec> {
         match spec.get("checks") {
-            Some(_) => spec
-                .read("checks", |node| self.checks(node))
-                .unwrap_or_default(),
+            Some(_) => spec.read_or_default("checks", |node| self.checks(node)),
             None => vec![self.default_check(tree)],
         }
     }
@@ -66,7 +55,7 @@ impl Validator<'_> {
     }
 
     fn check(&self, number: usize, node: &Node) -> Result<CheckSpec, Diagnostic> {
-        let fields = self.fields(node, &FIELDS)?;
+        let fields = self.fields(node, FIELDS)?;
         let command = fields.get("command").unwrap_or(node);
         let program = command.list().ok().and_then(<[Node]>::first);
         Ok(CheckSpec {
@@ -78,24 +67,16 @@ impl Validator<'_> {
                 .require("command", |node| self.command(node))
                 .unwrap_or_default(),
             location: self.location(program.unwrap_or(command)),
-            timeout: fields
-                .read("timeout", |node| self.timeout(node))
-                .unwrap_or(DEFAULT_TIMEOUT),
+            timeout: fields.read_or("timeout", DEFAULT_TIMEOUT, |node| self.timeout(node)),
             env: fields
                 .read("env", Node::entries)
                 .map(|entries| BTreeMap::from_iter(self.each(entries, variable)))
                 .unwrap_or_default(),
             min_tests: fields.read("min_tests", count),
-            rerun: fields
-                .read("rerun", |node| node.integer_in(0, MAX_RERUN))
-                .unwrap_or(0),
+            rerun: fields.read_or("rerun", 0, |node| node.integer_in(0, MAX_RERUN)),
             hidden: self.hidden(&fields),
-            files: fields
-                .read("files", |node| self.sources(node))
-                .unwrap_or_default(),
-            writable: fields
-                .read("writable", |node| self.writable(node))
-                .unwrap_or_default(),
+            files: fields.read_or_default("files", |node| self.sources(node)),
+            writable: fields.read_or_default("writable", |node| self.writable(node)),
         })
     }
 
@@ -128,14 +109,13 @@ impl Validator<'_> {
 
     fn timeout(&self, node: &Node) -> Result<Duration, Diagnostic> {
         let asked = node.number()?;
-        let ceiling = CHECK_TIMEOUT_CEILING;
-        if asked < ceiling.as_secs_f64() {
+        if asked < MAX_TIMEOUT.as_secs_f64() {
             return seconds(node);
         }
-        if ceiling.as_secs_f64() < asked {
-            self.warn_of_clamping(node, "timeout", ceiling.as_secs());
+        if MAX_TIMEOUT.as_secs_f64() < asked {
+            self.warn_of_clamping(node, "timeout", MAX_TIMEOUT.as_secs());
         }
-        Ok(ceiling)
+        Ok(MAX_TIMEOUT)
     }
 
     fn writable(&self, node: &Node) -> Result<Vec<WritableDir>, Diagnostic> {

@@ -7,23 +7,8 @@ use super::model::{GeneratorMode, GeneratorProvider, GeneratorSpec, PriceSpec};
 use super::node::Node;
 use super::validator::{Validator, amount, positive, seconds};
 
-const FIELDS: [&str; 15] = [
-    "provider",
-    "model",
-    "mode",
-    "base_url",
-    "max_tokens",
-    "max_turns",
-    "temperature",
-    "format_retries",
-    "idle_timeout",
-    "price",
-    "template",
-    "context",
-    "phase_timeout",
-    "prompts",
-    "effort",
-];
+const FIELDS: &str = "provider model mode base_url max_tokens max_turns temperature \
+    format_retries idle_timeout price template context phase_timeout prompts effort";
 const MODES: [(&str, GeneratorMode); 2] = [
     ("files", GeneratorMode::Files),
     ("agent", GeneratorMode::Agent),
@@ -33,29 +18,23 @@ const MAX_FORMAT_RETRIES: i128 = 3;
 impl Validator<'_> {
     pub fn generator(&self, node: &Node) -> Result<GeneratorSpec, Diagnostic> {
         let mistakes = self.mistake_count();
-        let fields = self.fields(node, &FIELDS)?;
+        let fields = self.fields(node, FIELDS)?;
         let text = |key| fields.read(key, Node::nonempty_text).map(str::to_owned);
-        let time = |key, default| fields.read(key, seconds).unwrap_or(default);
+        let time = |key, default| fields.read_or(key, default, seconds);
         let or = GeneratorSpec::default();
         let generator = GeneratorSpec {
-            provider: fields
-                .read("provider", |node| {
-                    node.choice("provider", &GeneratorProvider::names())
-                })
-                .unwrap_or(or.provider),
+            provider: fields.read_or("provider", or.provider, |node| {
+                node.choice("provider", &GeneratorProvider::names())
+            }),
             model: text("model"),
-            mode: fields
-                .read("mode", |node| node.choice("mode", &MODES))
-                .unwrap_or(or.mode),
+            mode: fields.read_or("mode", or.mode, |node| node.choice("mode", &MODES)),
             base_url: fields.read("base_url", base_url),
-            max_tokens: fields.read("max_tokens", positive).unwrap_or(or.max_tokens),
-            max_turns: fields.read("max_turns", positive).unwrap_or(or.max_turns),
+            max_tokens: fields.read_or("max_tokens", or.max_tokens, positive),
+            max_turns: fields.read_or("max_turns", or.max_turns, positive),
             temperature: fields.read("temperature", temperature),
-            format_retries: fields
-                .read("format_retries", |node| {
-                    node.integer_in(0, MAX_FORMAT_RETRIES)
-                })
-                .unwrap_or(or.format_retries),
+            format_retries: fields.read_or("format_retries", or.format_retries, |node| {
+                node.integer_in(0, MAX_FORMAT_RETRIES)
+            }),
             idle_timeout: time("idle_timeout", or.idle_timeout),
             price: fields.read("price", |node| self.price(node)),
             template: fields.read("template", |node| self.template(node)),
@@ -84,7 +63,7 @@ impl Validator<'_> {
     }
 
     fn price(&self, node: &Node) -> Result<PriceSpec, Diagnostic> {
-        let fields = self.fields(node, &["input", "output"])?;
+        let fields = self.fields(node, "input output")?;
         let price = |key| fields.require(key, amount).unwrap_or_default();
         Ok(PriceSpec {
             input: price("input"),

@@ -1,7 +1,7 @@
 //! A spec: what to build, how it is checked, which generator writes it. Plain data, validated.
 //!
-//! `read.rs` turns a file into a `Spec` or an error with file, line and column: `yaml.rs` makes a tree of
-//! values with positions (`node.rs`), `validate.rs` and `generator.rs` turn the tree into the types of `model.rs`, and
+//! `read.rs` turns a file into a `Spec` or an error with file, line and column: `yaml.rs` makes a tree of values with
+//! positions (`node.rs`), `validate.rs` and its siblings turn the tree into the types of `model.rs`, and
 //! `diagnostic.rs` shows mistakes. `collect.rs` reads the files that the spec copies, protects, hides or uses as a
 //! template (`inputs.rs`); `identity.rs` computes the hash over all of it.
 
@@ -33,9 +33,8 @@ pub use collect::collect_inputs;
 pub use diagnostic::SourceLocation;
 pub use inputs::UserPrompts;
 pub use model::{
-    BudgetSpec, CHECK_TIMEOUT_CEILING, CheckSpec, GeneratorMode, GeneratorProvider, GeneratorSpec,
-    InputSource, LimitsSpec, MAX_RETRIES_CEILING, OnTimeout, PriceSpec, SandboxSpec, Spec,
-    WritableDir,
+    BudgetSpec, CheckSpec, GeneratorMode, GeneratorProvider, GeneratorSpec, InputSource,
+    LimitsSpec, MAX_RETRIES_CEILING, OnTimeout, PriceSpec, SandboxSpec, Spec, WritableDir,
 };
 pub use prompts::VARIABLES;
 pub use read::{parse_spec, read_spec};

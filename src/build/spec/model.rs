@@ -9,7 +9,6 @@ use crate::llm::provider::Provider;
 use crate::workspace::safe_path::SafePath;
 
 pub const MAX_RETRIES_CEILING: u32 = 50;
-pub const CHECK_TIMEOUT_CEILING: Duration = Duration::from_secs(600);
 
 /// A validated spec with absolute paths; `warnings` has the numbers that were clamped.
 #[derive(Debug, Clone, PartialEq)]

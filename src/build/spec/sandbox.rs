@@ -13,16 +13,14 @@ const UNITS: [(&str, u64); 3] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 <
 impl Validator<'_> {
     /// What checks may reach; its paths exist.
     pub fn sandbox(&self, node: &Node) -> Result<SandboxSpec, Diagnostic> {
-        let fields = self.fields(node, &["network", "read", "devices", "limits"])?;
-        let read = fields.read("read", Node::list).unwrap_or_default();
-        let devices = fields.read("devices", Node::list).unwrap_or_default();
+        let fields = self.fields(node, "network read devices limits")?;
+        let read = fields.read_or_default("read", Node::list);
+        let devices = fields.read_or_default("devices", Node::list);
         Ok(SandboxSpec {
-            network: fields.read("network", Node::boolean).unwrap_or(false),
+            network: fields.read_or("network", false, Node::boolean),
             read: self.each(read, |item| self.readable_path(item)),
             devices: self.each(devices, |item| self.device(item)),
-            limits: fields
-                .read("limits", |node| self.limits(node))
-                .unwrap_or_default(),
+            limits: fields.read_or_default("limits", |node| self.limits(node)),
         })
     }
 
@@ -55,7 +53,7 @@ impl Validator<'_> {
     }
 
     fn limits(&self, node: &Node) -> Result<LimitsSpec, Diagnostic> {
-        let fields = self.fields(node, &["processes", "memory", "disk", "files"])?;
+        let fields = self.fields(node, "processes memory disk files")?;
         let count = |key| fields.read(key, |node| node.integer_in(1, u64::MAX.into()));
         Ok(LimitsSpec {
             processes: count("processes"),

@@ -29,7 +29,7 @@ impl Validator<'_> {
                 location: self.location(node),
             });
         };
-        let fields = self.fields(node, &["from", "to", "exclude"])?;
+        let fields = self.fields(node, "from to exclude")?;
         let named = fields.required("from")?;
         let from = self.existing(named)?;
         Ok(InputSource {

@@ -11,20 +11,8 @@ use super::model::{BudgetSpec, InputSource, MAX_RETRIES_CEILING, OnTimeout, Spec
 use super::node::{Node, NodeValue};
 use super::validator::{NodeFields, Validator, amount, count};
 
-const FIELDS: [&str; 12] = [
-    "name",
-    "description",
-    "workspace",
-    "checks",
-    "on_timeout",
-    "max_retries",
-    "generator",
-    "budget",
-    "sandbox",
-    "baseline",
-    "stuck_after",
-    "snapshots",
-];
+const FIELDS: &str = "name description workspace checks on_timeout max_retries generator \
+    budget sandbox baseline stuck_after snapshots";
 const ON_TIMEOUT: [(&str, OnTimeout); 2] = [("fail", OnTimeout::Fail), ("patch", OnTimeout::Patch)];
 
 const DEFAULT_MAX_RETRIES: u32 = 5;
@@ -67,37 +55,29 @@ impl Validator<'_> {
     fn spec(&self, tree: &Node, markdown: Option<MarkdownBody>) -> Result<Spec, Diagnostic> {
         let fields = self.top_fields(tree)?;
         let (name, description) = self.title(&fields, markdown);
-        let workspace = fields.read("workspace", |node| self.workspace(node));
-        let (copy, protect) = workspace.unwrap_or_default();
-        let budget = fields.read("budget", |node| self.budget(node));
-        let (budget, usd_location) = budget.unwrap_or_default();
+        let (copy, protect) = fields.read_or_default("workspace", |node| self.workspace(node));
+        let (budget, usd_location) = fields.read_or_default("budget", |node| self.budget(node));
         Ok(Spec {
             name,
             description,
             copy,
             protect,
             checks: self.checks_or_default(&fields, tree),
-            on_timeout: fields
-                .read("on_timeout", |node| node.choice("word", &ON_TIMEOUT))
-                .unwrap_or(OnTimeout::Fail),
-            max_retries: fields
-                .read("max_retries", |node| self.max_retries(node))
-                .unwrap_or(DEFAULT_MAX_RETRIES),
-            generator: fields
-                .read("generator", |node| self.generator(node))
-                .unwrap_or_default(),
+            on_timeout: fields.read_or("on_timeout", OnTimeout::Fail, |node| {
+                node.choice("word", &ON_TIMEOUT)
+            }),
+            max_retries: fields.read_or("max_retries", DEFAULT_MAX_RETRIES, |node| {
+                self.max_retries(node)
+            }),
+            generator: fields.read_or_default("generator", |node| self.generator(node)),
             budget,
             usd_location,
-            sandbox: fields
-                .read("sandbox", |node| self.sandbox(node))
-                .unwrap_or_default(),
-            baseline: fields.read("baseline", Node::boolean).unwrap_or(true),
-            stuck_after: fields
-                .read("stuck_after", count)
-                .unwrap_or(DEFAULT_STUCK_AFTER),
-            kept_snapshots: fields
-                .read("snapshots", |node| self.kept_snapshots(node))
-                .unwrap_or(DEFAULT_KEPT_SNAPSHOTS),
+            sandbox: fields.read_or_default("sandbox", |node| self.sandbox(node)),
+            baseline: fields.read_or("baseline", true, Node::boolean),
+            stuck_after: fields.read_or("stuck_after", DEFAULT_STUCK_AFTER, count),
+            kept_snapshots: fields.read_or("snapshots", DEFAULT_KEPT_SNAPSHOTS, |node| {
+                self.kept_snapshots(node)
+            }),
             file: PathBuf::new(),
             warnings: Vec::new(),
         })
@@ -108,7 +88,7 @@ impl Validator<'_> {
             NodeValue::Null => Err(tree
                 .mistake("the spec is empty")
                 .with_help("`name` and `description` are required")),
-            _ => self.fields(tree, &FIELDS),
+            _ => self.fields(tree, FIELDS),
         }
     }
 
@@ -129,11 +109,8 @@ impl Validator<'_> {
 
     /// What is copied and what is protected.
     fn workspace(&self, node: &Node) -> Result<(Vec<InputSource>, Vec<InputSource>), Diagnostic> {
-        let fields = self.fields(node, &["copy", "protect"])?;
-        let sources = |key| {
-            let sources = fields.read(key, |node| self.sources(node));
-            sources.unwrap_or_default()
-        };
+        let fields = self.fields(node, "copy protect")?;
+        let sources = |key| fields.read_or_default(key, |node| self.sources(node));
         Ok((sources("copy"), sources("protect")))
     }
 
@@ -148,7 +125,7 @@ impl Validator<'_> {
     }
 
     fn budget(&self, node: &Node) -> Result<(BudgetSpec, Option<SourceLocation>), Diagnostic> {
-        let fields = self.fields(node, &["usd", "tokens"])?;
+        let fields = self.fields(node, "usd tokens")?;
         let budget = BudgetSpec {
             usd: fields.read("usd", amount),
             tokens: fields.read("tokens", |node| node.integer_in(0, u64::MAX.into())),
@@ -157,7 +134,7 @@ impl Validator<'_> {
     }
 
     fn kept_snapshots(&self, node: &Node) -> Result<u32, Diagnostic> {
-        let kept = self.fields(node, &["keep"])?.read("keep", count);
-        Ok(kept.unwrap_or(DEFAULT_KEPT_SNAPSHOTS))
+        let fields = self.fields(node, "keep")?;
+        Ok(fields.read_or("keep", DEFAULT_KEPT_SNAPSHOTS, count))
     }
 }

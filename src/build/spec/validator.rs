@@ -35,18 +35,18 @@ impl<'a> Validator<'a> {
         }
     }
 
-    /// The fields of a mapping; unknown ones are recorded as mistakes.
+    /// The fields of a mapping; those not among the `allowed` words are recorded as mistakes.
     pub fn fields<'n>(
         &'n self,
         node: &'n Node,
-        allowed: &[&str],
+        allowed: &str,
     ) -> Result<NodeFields<'n>, Diagnostic> {
+        let allowed: Vec<&str> = allowed.split(' ').collect();
         let entries = node.entries()?;
         let unknown = entries
             .iter()
-            .filter(|entry| !allowed.contains(&entry.key.as_str()));
-        let unknown =
-            unknown.map(|entry| unknown_name("field", &entry.key_span, &entry.key, allowed));
+            .filter(|entry| !allowed.contains(&entry.key.as_str()))
+            .map(|entry| unknown_name("field", &entry.key_span, &entry.key, &allowed));
         self.mistakes.borrow_mut().extend(unknown);
         Ok(NodeFields {
             span: &node.span,
@@ -125,6 +125,25 @@ impl<'a> NodeFields<'a> {
         read: impl FnOnce(&'a Node) -> Result<T, Diagnostic>,
     ) -> Option<T> {
         self.recorded(read(self.get(key)?))
+    }
+
+    /// Reads a field, or takes the default.
+    pub fn read_or<T>(
+        &self,
+        key: &str,
+        default: T,
+        read: impl FnOnce(&'a Node) -> Result<T, Diagnostic>,
+    ) -> T {
+        self.read(key, read).unwrap_or(default)
+    }
+
+    /// Reads a field, or takes the default of its type.
+    pub fn read_or_default<T: Default>(
+        &self,
+        key: &str,
+        read: impl FnOnce(&'a Node) -> Result<T, Diagnostic>,
+    ) -> T {
+        self.read(key, read).unwrap_or_default()
     }
 
     /// Reads a field that must be there; otherwise a mistake is recorded.
