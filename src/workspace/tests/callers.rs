@@ -69,7 +69,7 @@ const SCENES: [Scene; 20] = [
     Scene {
         name: "an absolute link out on the way",
         path: "d/f",
-        attack: |dir| replace_by_link(dir, "d", &dir.outside()),
+        attack: |dir| replace_by_link(dir, "d", dir.outside()),
         answer: Refused,
         forced: Written,
         editor: Refused,
