@@ -39,7 +39,7 @@ pub enum CliCommand {
     Run(Box<RunArguments>),
     /// Show the state of the run in this root
     Status {
-        /// Print state.json itself, or null if there is no run
+        /// Print state.json itself, or null without a run
         #[arg(long)]
         json: bool,
     },

@@ -142,7 +142,7 @@ fn device(path: &Path) -> Result<u64> {
     Ok(metadata.dev())
 }
 
-/// Refuses a workspace with files if there is no `state.json`: they were not generated.
+/// Refuses a workspace with files but without a `state.json`: they were not generated.
 fn refuse_foreign_files(root: &Root) -> Result<()> {
     match open_workspace(root)? {
         Some(workspace) if workspace.has_files_but(&KEPT_NAMES)? => Err(not_generated(root)),

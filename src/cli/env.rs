@@ -96,8 +96,8 @@ impl CliEnv {
             .unwrap_or_else(|| PathBuf::from("/tmp"))
     }
 
-    /// The compiler caches of the run in this root, in the user's cache directory. `None` if there is no such
-    /// directory, or it is in the workspace.
+    /// The compiler caches of the run in this root, in the user's cache directory. `None` if that does not exist or is
+    /// in the workspace.
     pub fn compiler_caches(&self) -> Option<CacheDir> {
         let is_outside =
             |path: &PathBuf| path.is_absolute() && !path.starts_with(self.root.join("workspace"));

@@ -124,7 +124,7 @@ fn drive(
     let started = record_repair(&mut run.context, repair.unwrap_or_default())
         .and_then(|()| start(&config, sandbox, &mut run, fresh));
     if is_new && let Err(error) = started {
-        // No state was saved, so there is no run that this log could belong to.
+        // No state was saved, so the run does not exist, and its log goes too.
         let _ = std::fs::remove_file(log_file);
         config.host.remove_caches();
         return Err(error);

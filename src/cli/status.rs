@@ -40,7 +40,7 @@ pub fn main(env: &CliEnv, json: bool) -> Result<String> {
     }
 }
 
-/// The rounds of checks in the log of a run; none if there is no log.
+/// The rounds of checks in the log of a run; none without a log.
 #[expect(clippy::disallowed_methods, reason = "the log is not a generated file")]
 fn read_rounds(root: &Root, run_id: &str) -> Rounds {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
