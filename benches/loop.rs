@@ -6,7 +6,7 @@
 //!
 //! - *cold start*, *status*: start and end of the binary, against `/bin/true`; `status` in a root with a
 //!   finished run.
-//! - *keeper*: `process::run` of `/bin/true` under the supervisor, against plain spawning and waiting.
+//! - `keeper`: `process::run` of `/bin/true` under the supervisor, against plain spawning and waiting.
 //! - *iteration*: patch and test once, with prepared answers (template) or with a model on a loopback socket (http),
 //!   as (a run of 50 retries - a run of 1 retry) / 49. The baseline does only the necessary work: it starts and
 //!   waits for the same check, makes the same request, and writes and syncs the same files. The difference is our

@@ -5,7 +5,7 @@
 //! medians, the median of the ratios, the median and the 10th percentile of the differences, and the difference in
 //! CPU time, which is less affected by other load. The rows:
 //!
-//! - *keeper*: `process::run` without a sandbox, against plain spawning and waiting.
+//! - `keeper`: `process::run` without a sandbox, against plain spawning and waiting.
 //! - *full*, *reduced*: with the sandbox of a project in this folder, against the supervisor and plain spawning.
 //! - *member*: a child in shared namespaces, whose mount tree and network exist already.
 //! - *python*: an interpreter that does nothing, in the full sandbox against none.

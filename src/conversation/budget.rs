@@ -56,7 +56,7 @@ impl Budget {
         }
     }
 
-    /// The USD that are left for a provider that keeps to a limit itself, `None` where there is no limit. Fails where the
+    /// The USD that are left, for a provider that has a limit of its own; `None` without a limit. Fails where the
     /// budget is used up.
     pub fn left(&self, usage: &UsageLog) -> Result<Option<f64>> {
         let (tokens, usd) = self.used(usage);

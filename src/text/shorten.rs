@@ -62,7 +62,7 @@ fn missing_note(missing: &str) -> String {
     }
 }
 
-/// Prefers to cut between lines, but gives up at most a quarter of the room for it: lines can be long.
+/// Prefers to cut between lines, but gives up at most a quarter of the size for it: lines can be long.
 fn head_within(text: &str, room: usize) -> &str {
     let head = first_bytes(text, room);
     match head.rfind('\n') {

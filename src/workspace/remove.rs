@@ -1,7 +1,7 @@
 //! What goes out of the workspace: one place, or everything.
 //!
 //! Trees are taken down by handle and on a list, not on the stack. Only so many levels are held open; what lies deeper
-//! is moved up to the top and taken down from there, so a hostile depth costs no more than its folders.
+//! is moved up to the top and taken down from there, so a hostile depth costs only its folders.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -114,7 +114,7 @@ impl Workspace {
     }
 
     /// Removes every folder or file of this name, wherever it lies, but for those that are spared. Only names and types
-    /// are read. What cannot be entered is nobody's to read either.
+    /// are read. A folder that cannot be entered cannot be read either.
     pub fn remove_everywhere(
         &self,
         name: &str,
@@ -289,7 +289,7 @@ impl TreeRemoval<'_> {
         let around = levels.last().map_or(base, |outer| outer.handle.as_fd());
         match remove_folder(around, &level.name) {
             Ok(()) | Err(Errno::NOENT) => {}
-            // Somebody fills it, or the file system skipped names while others were removed.
+            // Another process fills it, or the file system skipped names while others were removed.
             Err(Errno::NOTEMPTY | Errno::EXIST) if level.passes < MAX_PASSES => {
                 level.passes += 1;
                 level.left = names(level.handle.as_fd(), usize::MAX).unwrap_or_default();

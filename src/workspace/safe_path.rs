@@ -1,7 +1,7 @@
 //! Names of files in `workspace/`: a `SafePath` exists only if its name is harmless.
 //!
 //! The rules are of the text alone and hold on every system, so the same answer is judged the same everywhere.
-//! What stands on the disk under such a name (a link, a pipe, a mount) is the door's to judge.
+//! What the disk has under such a name (a link, a pipe, a mount) is judged by the resolver.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use unicode_normalization::UnicodeNormalization;
 pub use crate::error::Violation;
 use crate::text::invisible::is_reordering;
 
-/// The longest component, in bytes; file systems allow no more.
+/// The longest component that file systems allow, in bytes.
 const MAX_COMPONENT_BYTES: usize = 255;
 /// The longest path, in bytes.
 const MAX_PATH_BYTES: usize = 4096;

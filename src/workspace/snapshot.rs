@@ -135,7 +135,7 @@ fn remember(
     let (mut file, meta) = match workspace.open_file(&entry.path, SNAPSHOT) {
         Ok(opened) => opened,
         Err(PathError::Missing) => return Ok(None),
-        // Somebody else's: it can be recognised, and not be brought back.
+        // Owned by another user: it can be recognised, but not restored.
         Err(PathError::System(Errno::ACCESS)) => {
             return Ok(Some(WorkspaceEntry {
                 kind: EntryKind::Special,

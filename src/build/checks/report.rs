@@ -39,13 +39,13 @@ pub const MAX_STREAM: usize = 8 * 1024;
 /// The most bytes of one stream where more than `MANY_FAILURES` tests failed: the causes list them.
 const MAX_STREAM_OF_MANY: usize = 1536;
 const MANY_FAILURES: usize = 20;
-/// The most bytes of all causes together, so that there is room for some raw output.
+/// The most bytes of all causes together, so that some raw output fits.
 const MAX_CAUSES: usize = 40 * 1024;
 const MAX_COMMAND: usize = 1024;
 const MAX_PROBLEM: usize = 1024;
 const MAX_FILES: usize = 50;
 const MAX_FILE_NAME: usize = 256;
-/// The size of the delimiter lines of a block, with room for a long marker.
+/// The size of the delimiter lines of a block, with a long marker.
 const BLOCK_FRAME: usize = 96;
 
 /// The report: at most `MAX_REPORT` bytes.
@@ -288,7 +288,7 @@ fn fit(parts: &mut [ReportPart]) {
     });
 }
 
-/// Cuts the chosen parts to a common length at which they fit the room, and returns their total length.
+/// Cuts the chosen parts to a common length at which they fit, and returns their total length.
 fn share(
     parts: &mut [ReportPart],
     room: usize,
@@ -311,7 +311,7 @@ fn share(
     taken
 }
 
-/// The greatest limit at which all lengths, each cut to it, fit the room.
+/// The greatest limit at which all lengths, each cut to it, fit.
 fn fair_limit(mut lengths: Vec<usize>, room: usize) -> usize {
     lengths.sort_unstable();
     let mut left = room;

@@ -56,7 +56,7 @@ fn plain(messages: &[Message]) -> Vec<String> {
         .collect()
 }
 
-/// Where the last mark stands: the messages up to it are what a cache keeps.
+/// The position of the last mark: a cache keeps the messages up to it.
 fn marked(messages: &[Message]) -> usize {
     let is_marked = |block: &ContentBlock| {
         matches!(

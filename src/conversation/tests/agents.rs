@@ -54,7 +54,7 @@ fn agents_ask_at_once_and_each_finds_its_own_answer_again() {
     let server = server(&["x"; 8]);
     assert_eq!(ask_all(&agents, &server.url, Budget::default()), 8);
     drop((agents, log));
-    // A resume asks for nothing again: there is no server any more.
+    // A resume asks for nothing again: the server is gone.
     let log = open_log(folder.path());
     let agents: Vec<Agent> = (0..8)
         .map(|number| agent(&log, &format!("w{number}"), 1, folder.path()))

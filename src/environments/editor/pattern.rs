@@ -1,9 +1,9 @@
 //! Which lines a pattern matches, at a bounded price.
 //!
 //! A pattern is a regular expression, or after an edit a whole line taken literally. It sees one line without its
-//! ending. Searching line by line would be slow, so a second form of the expression, in which anchors stand for the
+//! ending. Searching line by line would be slow, so a second form of the expression, in which anchors match the
 //! ends of lines, looks for the next line that may match, and only that line is asked. An engine cannot be stopped in
-//! the middle, so it gets pieces whose size follows from that of the expression, and between them its time is told; a
+//! the middle, so it gets pieces whose size follows from that of the expression, and its time is checked between them; a
 //! line that is longer goes through an automaton byte by byte.
 
 use std::fmt;
@@ -30,7 +30,7 @@ const BYTES_BETWEEN_LOOKS: usize = 512;
 /// A pattern of a view or a search.
 #[derive(Debug, Clone)]
 pub(super) struct Pattern {
-    /// As it stands between the slashes.
+    /// As written between the slashes.
     source: String,
     form: PatternForm,
 }
@@ -168,7 +168,7 @@ impl Pattern {
     }
 }
 
-/// Shows the pattern as it stands between the slashes.
+/// Shows the pattern as written between the slashes.
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.source)

@@ -1,7 +1,7 @@
 //! Search: the lines of the project's files that match, in the order of their paths.
 //!
 //! Small files are searched side by side, in batches, so that the answer can be put together in order and never holds
-//! more than may be given out; a file that is large, or has much to tell, waits for its turn alone.
+//! more than may be given out; a file that is large, or has many matches, waits for its turn alone.
 
 use std::collections::VecDeque;
 use std::iter;
@@ -28,7 +28,7 @@ const MAX_SLOW_FILES: usize = 3;
 const MAX_THREADS: usize = 4;
 const FILES_WORTH_A_THREAD: usize = 16;
 const BATCH: usize = 512;
-/// What a file of a batch may weigh, and what it may have to tell.
+/// The largest size of a file of a batch, and of its matches.
 const SMALL_FILE: u64 = 1 << 20;
 const SMALL_ANSWER: usize = 1 << 17;
 /// What is kept of the beginning of an answer, and as much again of its end.
@@ -85,7 +85,7 @@ struct Search<'a> {
     slow: AtomicUsize,
 }
 
-/// What a file had to tell.
+/// The matches of a file.
 #[derive(Debug, Clone)]
 enum FileMatches {
     Lines(String),
@@ -262,7 +262,7 @@ impl Search<'_> {
         }
     }
 
-    /// Gives out every line that matches, until it is told to stop.
+    /// Passes on every line that matches, until `found` asks to stop.
     fn search_text(
         &self,
         path: &Path,

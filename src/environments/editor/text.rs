@@ -32,7 +32,7 @@ pub(super) struct TextLine {
 }
 
 impl FileText {
-    /// Returns the content as lines, or nothing where it is no text.
+    /// The content as lines; `None` where it is not text.
     pub fn new(bytes: Vec<u8>) -> Option<FileText> {
         let top = if bytes.starts_with(BYTE_ORDER_MARK) {
             BYTE_ORDER_MARK.len()
@@ -170,7 +170,7 @@ pub(super) fn lines_of(content: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Returns a line as it is shown: as characters, and no more than a screen can bear.
+/// A line as it is shown: as characters, cut to the width of a screen.
 pub(super) fn shown(line: &[u8]) -> Cow<'_, str> {
     let text = String::from_utf8_lossy(line);
     if text.len() <= SHOWN_CHARACTERS {

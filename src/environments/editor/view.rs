@@ -1,6 +1,6 @@
 //! A part of a file that stays on the screen: where it begins and ends, and what was last seen of it.
 //!
-//! A view is found anew in the text each time. What it showed is remembered line by line, for an edit may replace only
+//! A view is located in the text again each time. What it showed is remembered line by line, for an edit may replace only
 //! what was seen. After an edit of ours the view moves with its lines, and a boundary that was edited becomes literal.
 
 use std::fmt::{self, Write};

@@ -21,7 +21,7 @@ const CALLERS: [Caller; 4] = [
     Caller::Editor,
 ];
 
-/// Who writes a file.
+/// The code that writes a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Caller {
     Answer,

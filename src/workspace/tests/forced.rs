@@ -1,4 +1,4 @@
-//! The user's own inputs: they take their dir whatever stands there, and follow nothing.
+//! The user's own inputs: they replace whatever is at their path, and follow no links.
 
 use std::ffi::OsStr;
 use std::fs;

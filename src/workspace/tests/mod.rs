@@ -1,4 +1,4 @@
-//! The door on real trees: each test has a root of its own with `workspace/` and a precious `outside/` beside it.
+//! The workspace on real trees: each test has a root of its own with `workspace/` and a precious `outside/` beside it.
 
 mod callers;
 mod changes;
