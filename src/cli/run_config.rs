@@ -22,7 +22,6 @@ use crate::llm::provider::{KEY_VARIABLES, Provider, ProviderFacts};
 use crate::process::cache::CacheDir;
 use crate::process::check_env::{CallerEnv, find_program};
 use crate::process::sandbox::probe::{self, ProbeResult};
-
 use crate::secrets::{ApiKey, Secrets};
 use crate::state::run::{NewRun, RunState, new_run_id};
 use crate::state::store::Root;

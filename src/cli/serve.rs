@@ -74,7 +74,7 @@ fn project_dir(arguments: &ServeArguments, env: &CliEnv) -> Result<PathBuf> {
     let is_too_much = real == Path::new("/") || home.is_some_and(|home| home.starts_with(&real));
     if is_too_much && !arguments.no_sandbox {
         return Err(refuse(
-            "it is your home or above it\nhelp: name a folder below your home, or use --no-sandbox",
+            "it is your home or above it; name a folder below your home, or use --no-sandbox",
         ));
     }
     Ok(real)
