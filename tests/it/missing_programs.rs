@@ -390,6 +390,6 @@ fn lint_reports_all_mistakes_at_once() {
         .spec(cannot_run)
         .run(LINT)
         .exits(65)
-        .says("spec.yaml:3:15: the price of the model \"unheard-of\" is not known")
+        .says("spec.yaml:3:15: cannot keep a budget in USD: the price of the model")
         .says("spec.yaml:5:21: check check 1: cannot start no-such-program");
 }
