@@ -43,12 +43,17 @@ enum AnsiState {
 
 impl AnsiParser {
     /// Whether the next character does not continue a sequence.
+    #[inline]
     pub fn is_in_text(&self) -> bool {
-        self.state == AnsiState::Text
+        matches!(self.state, AnsiState::Text)
     }
 
     /// Takes the next character of the stream.
+    #[inline]
     pub fn step(&mut self, character: char) -> AnsiStep {
+        if self.is_in_text() {
+            return self.begin(character);
+        }
         let Some(next) = self.after(character) else {
             return self.begin(character);
         };
@@ -65,8 +70,8 @@ impl AnsiParser {
         step
     }
 
+    #[inline]
     fn begin(&mut self, character: char) -> AnsiStep {
-        self.length = character.len_utf8();
         self.state = match character {
             '\u{1b}' => AnsiState::Escape,
             '\u{9b}' => AnsiState::Csi(None),
@@ -76,6 +81,7 @@ impl AnsiParser {
                 return AnsiStep::Text;
             }
         };
+        self.length = character.len_utf8();
         AnsiStep::Sequence
     }
 
