@@ -20,13 +20,8 @@ pub struct Cleaner {
 impl Cleaner {
     /// Writes the text in the next bytes of the stream to the page.
     pub fn push(&mut self, bytes: &[u8], page: &mut Page) {
-        if self.torn.is_empty() {
-            self.decode(bytes, page);
-        } else {
-            let mut joined = std::mem::take(&mut self.torn);
-            joined.extend_from_slice(bytes);
-            self.decode(&joined, page);
-        }
+        let after = self.complete(bytes, page);
+        self.decode(after, page);
     }
 
     /// Ends the stream: a torn character will not be completed.
@@ -35,6 +30,24 @@ impl Cleaner {
             self.text("\u{fffd}", page);
         }
         *self = Cleaner::default();
+    }
+
+    /// Completes the torn character, if there is one, and returns the bytes after it.
+    fn complete<'a>(&mut self, bytes: &'a [u8], page: &mut Page) -> &'a [u8] {
+        if self.torn.is_empty() {
+            return bytes;
+        }
+        let is_continuation = |byte: &&u8| **byte & 0b1100_0000 == 0b1000_0000;
+        let length = bytes.iter().take(3).take_while(is_continuation).count();
+        let (rest, after) = bytes.split_at(length);
+        let mut character = std::mem::take(&mut self.torn);
+        character.extend_from_slice(rest);
+        self.decode(&character, page);
+        if !self.torn.is_empty() && !after.is_empty() {
+            self.torn.clear();
+            self.text("\u{fffd}", page);
+        }
+        after
     }
 
     fn decode(&mut self, mut bytes: &[u8], page: &mut Page) {
@@ -64,24 +77,31 @@ impl Cleaner {
                 }
                 rest = control;
             }
-            let mut characters = rest.chars();
-            if let Some(character) = characters.next() {
-                self.character(character, page);
-            }
-            rest = characters.as_str();
+            rest = self.control(rest, page);
         }
     }
 
-    fn character(&mut self, character: char, page: &mut Page) {
-        if self.parser.step(character) != AnsiStep::Text {
-            return;
+    /// Takes a control character, or a sequence as far as it goes, and returns the text after it.
+    fn control<'a>(&mut self, text: &'a str, page: &mut Page) -> &'a str {
+        let mut characters = text.chars();
+        for character in characters.by_ref() {
+            if self.parser.step(character) == AnsiStep::Text {
+                write_character(character, page);
+            }
+            if self.parser.is_in_text() {
+                break;
+            }
         }
-        match character {
-            '\r' => page.carriage_return(),
-            '\u{8}' => page.backspace(),
-            control if control.is_control() && !matches!(control, '\n' | '\t') => {}
-            seen => page.write(seen.encode_utf8(&mut [0; 4])),
-        }
+        characters.as_str()
+    }
+}
+
+fn write_character(character: char, page: &mut Page) {
+    match character {
+        '\r' => page.carriage_return(),
+        '\u{8}' => page.backspace(),
+        control if control.is_control() && !matches!(control, '\n' | '\t') => {}
+        seen => page.write(seen.encode_utf8(&mut [0; 4])),
     }
 }
 
