@@ -2,7 +2,6 @@
 //!
 //! What the outside did (a failed test, a child that died) is data, not an error.
 
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -15,33 +14,44 @@ const SHOWN_CHARACTERS: usize = 200;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a command failed or stopped early.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A bad command line, a missing key, a root that cannot be used.
+    #[error("{0}")]
     Usage(String),
     /// A spec or template that cannot be read or is invalid; the text has file, line and column.
+    #[error("{0}")]
     Spec(String),
     /// An attempt to leave `workspace/` or to tamper with the checks.
-    Safety(Violation),
+    #[error(transparent)]
+    Safety(#[from] Violation),
     /// The kernel cannot provide the sandbox that programs have to run in.
+    #[error("{0}")]
     NoSandbox(String),
     /// `state.json` cannot be parsed.
+    #[error("{0}")]
     StateCorrupt(String),
     /// Another orchestrator works in this root.
+    #[error("{0}")]
     Locked(String),
     /// The root cannot be read or written.
+    #[error("cannot {action} {}: {source}", path.display())]
     Io {
         action: &'static str,
         path: PathBuf,
         source: io::Error,
     },
     /// The run is over and has failed.
+    #[error("{1}")]
     Failed(Reason, String),
     /// The run waits for something outside; the same command continues it.
+    #[error("{1}")]
     Paused(Reason, String),
     /// A signal stopped the command.
+    #[error("interrupted by {}", .0.name())]
     Stopped(Signal),
     /// A bug of ours.
+    #[error("a bug in orchestrator: {0}")]
     Bug(String),
 }
 
@@ -87,54 +97,9 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Usage(text)
-            | Error::Spec(text)
-            | Error::NoSandbox(text)
-            | Error::StateCorrupt(text)
-            | Error::Locked(text)
-            | Error::Failed(_, text)
-            | Error::Paused(_, text) => f.write_str(text),
-            Error::Safety(violation) => violation.fmt(f),
-            Error::Io {
-                action,
-                path,
-                source,
-            } => write!(f, "cannot {action} {}: {source}", path.display()),
-            Error::Stopped(signal) => write!(f, "interrupted by {}", signal.name()),
-            Error::Bug(text) => write!(f, "a bug in orchestrator: {text}"),
-        }
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Error::Io { source, .. } => Some(source),
-            Error::Safety(_)
-            | Error::Usage(_)
-            | Error::Spec(_)
-            | Error::NoSandbox(_)
-            | Error::StateCorrupt(_)
-            | Error::Locked(_)
-            | Error::Failed(..)
-            | Error::Paused(..)
-            | Error::Stopped(_)
-            | Error::Bug(_) => None,
-        }
-    }
-}
-
-impl From<Violation> for Error {
-    fn from(violation: Violation) -> Error {
-        Error::Safety(violation)
-    }
-}
-
 /// An attempt to leave the workspace or to tamper with the checks.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("safety violation: \"{what}\": {rule}")]
 pub struct Violation {
     /// The offending path or text, escaped for display and shortened.
     pub what: String,
@@ -159,11 +124,3 @@ impl Violation {
         }
     }
 }
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "safety violation: \"{}\": {}", self.what, self.rule)
-    }
-}
-
-impl std::error::Error for Violation {}

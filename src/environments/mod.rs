@@ -14,7 +14,6 @@ pub mod python;
 pub mod registry;
 pub mod session;
 
-use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
@@ -91,16 +90,9 @@ pub enum WaitResult {
 }
 
 /// Why an environment could not be created; the text is shown to the agent.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub struct CreateError(pub String);
-
-impl fmt::Display for CreateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for CreateError {}
 
 /// Executes commands one at a time and keeps state between them.
 pub trait Environment {

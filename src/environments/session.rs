@@ -3,7 +3,6 @@
 //! A thread reads the output all the time, so that background processes never block on a full pipe. The begin and end
 //! of a command are known out of band, over the channel.
 
-use std::fmt;
 use std::io::{self, PipeReader, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,45 +32,23 @@ pub struct ChildSession {
 }
 
 /// Why the program of an environment could not be started; the text is shown to the agent.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum SessionStartError {
     /// The text names the program and where it was searched.
+    #[error("{0}")]
     NotFound(&'static str),
+    #[error("cannot start {program}: {source}")]
     Spawn {
         program: &'static str,
         source: io::Error,
     },
     /// It ended, or did not answer in time, before it was ready.
+    #[error("{printed}cannot start {program}: {how}")]
     NotReady {
         program: &'static str,
         printed: String,
         how: String,
     },
-}
-
-impl fmt::Display for SessionStartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SessionStartError::NotFound(text) => f.write_str(text),
-            SessionStartError::Spawn { program, source } => {
-                write!(f, "cannot start {program}: {source}")
-            }
-            SessionStartError::NotReady {
-                program,
-                printed,
-                how,
-            } => write!(f, "{printed}cannot start {program}: {how}"),
-        }
-    }
-}
-
-impl std::error::Error for SessionStartError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            SessionStartError::Spawn { source, .. } => Some(source),
-            SessionStartError::NotFound(_) | SessionStartError::NotReady { .. } => None,
-        }
-    }
 }
 
 impl ChildSession {

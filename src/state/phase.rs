@@ -35,23 +35,12 @@ pub enum Outcome {
 }
 
 /// A pair that is not in the table: a bug.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no transition leads from {from} by {outcome:?}")]
 pub struct IllegalTransition {
     pub from: Phase,
     pub outcome: Outcome,
 }
-
-impl fmt::Display for IllegalTransition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "no transition leads from {} by {:?}",
-            self.from, self.outcome
-        )
-    }
-}
-
-impl std::error::Error for IllegalTransition {}
 
 impl Phase {
     pub const ALL: [Phase; 6] = [

@@ -1,6 +1,5 @@
 //! The content of `state.json`.
 
-use std::fmt;
 use std::time::SystemTime;
 
 use chrono::{DateTime, SecondsFormat, Utc};
@@ -197,43 +196,21 @@ pub enum ParsedState {
 }
 
 /// Why `state.json` is not a state.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum InvalidState {
+    #[error("it is not a regular file")]
     NotRegularFile,
-    TooLarge {
-        bytes: u64,
-    },
-    Json(serde_json::Error),
+    #[error("it has {bytes} bytes, more than any state")]
+    TooLarge { bytes: u64 },
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    #[error("made by a newer version of this program (version {0})")]
     NewerVersion(u64),
+    #[error("unknown version {0}")]
     UnknownVersion(u64),
     /// A field has an impossible value; the text names it.
+    #[error("{0}")]
     Field(&'static str),
-}
-
-impl fmt::Display for InvalidState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            InvalidState::NotRegularFile => f.write_str("it is not a regular file"),
-            InvalidState::TooLarge { bytes } => {
-                write!(f, "it has {bytes} bytes, more than any state")
-            }
-            InvalidState::Json(error) => error.fmt(f),
-            InvalidState::NewerVersion(version) => write!(
-                f,
-                "made by a newer version of this program (version {version})"
-            ),
-            InvalidState::UnknownVersion(version) => write!(f, "unknown version {version}"),
-            InvalidState::Field(problem) => f.write_str(problem),
-        }
-    }
-}
-
-impl std::error::Error for InvalidState {}
-
-impl From<serde_json::Error> for InvalidState {
-    fn from(error: serde_json::Error) -> InvalidState {
-        InvalidState::Json(error)
-    }
 }
 
 /// What every version and kind of the file has; parsed before everything else.

@@ -9,7 +9,6 @@ pub mod messages;
 mod process;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -120,43 +119,30 @@ fn candidate(path: &Path) -> Option<(String, AdhocKind)> {
 
 /// Reads the description of an interactive program.
 pub fn read_program(path: &Path) -> Result<InteractiveProgram, InvalidProgram> {
-    let bytes = std::fs::metadata(path).map_err(InvalidProgram::Io)?.len();
+    let bytes = std::fs::metadata(path)?.len();
     if bytes > YAML_LIMIT {
         return Err(InvalidProgram::TooLarge { bytes });
     }
-    let text = std::fs::read_to_string(path).map_err(InvalidProgram::Io)?;
+    let text = std::fs::read_to_string(path)?;
     let program: InteractiveProgram =
         serde_yaml::from_str(&text).map_err(|error| InvalidProgram::Yaml(error.to_string()))?;
-    regex::Regex::new(&program.prompt).map_err(InvalidProgram::Prompt)?;
+    regex::Regex::new(&program.prompt)?;
     Ok(program)
 }
 
 /// Why a file does not describe an interactive program.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum InvalidProgram {
-    Io(io::Error),
-    TooLarge {
-        bytes: u64,
-    },
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("it has {bytes} bytes, more than {YAML_LIMIT}")]
+    TooLarge { bytes: u64 },
+    #[error("{0}")]
     Yaml(String),
     /// `prompt` is not a regular expression.
-    Prompt(regex::Error),
+    #[error("prompt: {0}")]
+    Prompt(#[from] regex::Error),
 }
-
-impl fmt::Display for InvalidProgram {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            InvalidProgram::Io(error) => error.fmt(f),
-            InvalidProgram::TooLarge { bytes } => {
-                write!(f, "it has {bytes} bytes, more than {YAML_LIMIT}")
-            }
-            InvalidProgram::Yaml(text) => f.write_str(text),
-            InvalidProgram::Prompt(error) => write!(f, "prompt: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for InvalidProgram {}
 
 #[cfg(test)]
 mod tests {

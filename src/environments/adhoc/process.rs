@@ -1,7 +1,6 @@
 //! The process behind one of the user's environments: started with its setup, one line of JSON each way.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
@@ -48,35 +47,14 @@ pub(super) struct HostProcess {
 }
 
 /// Why a host could not be started.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum LaunchError {
+    #[error("python3 is not on PATH")]
     NoPython,
-    InvalidProgram(InvalidProgram),
-    Io(io::Error),
-}
-
-impl fmt::Display for LaunchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LaunchError::NoPython => f.write_str("python3 is not on PATH"),
-            LaunchError::InvalidProgram(problem) => problem.fmt(f),
-            LaunchError::Io(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for LaunchError {}
-
-impl From<InvalidProgram> for LaunchError {
-    fn from(problem: InvalidProgram) -> LaunchError {
-        LaunchError::InvalidProgram(problem)
-    }
-}
-
-impl From<io::Error> for LaunchError {
-    fn from(error: io::Error) -> LaunchError {
-        LaunchError::Io(error)
-    }
+    #[error(transparent)]
+    InvalidProgram(#[from] InvalidProgram),
+    #[error(transparent)]
+    Io(#[from] io::Error),
 }
 
 impl HostProcess {

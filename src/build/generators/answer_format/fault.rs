@@ -1,7 +1,6 @@
 //! What is wrong with an answer.
 
-use std::collections::HashMap;
-use std::fmt;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::build::generators::answer_format::{FileBlock, ParsedAnswer};
 use crate::workspace::safe_path::SafePath;
@@ -10,59 +9,32 @@ use crate::workspace::safe_path::SafePath;
 const MAX_BLOCKS: usize = 10_000;
 
 /// Why an answer is refused; the text is sent to the model.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormatFault {
+    #[error(
+        "the answer was cut off at the limit of output tokens (max_tokens), so none of it was used; \
+         answer with fewer or shorter files"
+    )]
     CutOff,
+    #[error("the answer has no <file> or <delete> block")]
     NoBlock,
+    #[error("the answer has more than {MAX_BLOCKS} blocks")]
     TooMany,
-    Unclosed {
-        path: String,
-        end: String,
-    },
-    Twice {
-        first: String,
-        second: String,
-    },
-    FileAndFolder {
-        file: String,
-        below: String,
-    },
+    #[error("the block of \"{path}\" is not closed: no line after it is exactly {end}")]
+    Unclosed { path: String, end: String },
+    #[error("\"{0}\" is named by more than one block")]
+    Repeated(String),
+    #[error("\"{first}\" and \"{second}\" name the same file (or differ only in case)")]
+    SameFile { first: String, second: String },
+    #[error("\"{file}\" is written as a file, but \"{below}\" needs it to be a folder")]
+    FileAndFolder { file: String, below: String },
     /// A file with the name of a folder.
+    #[error("\"{0}\" ends like a folder, but a <file> block writes a file; name the file")]
     FolderName(String),
     /// A conflict with a file or folder in the workspace.
+    #[error("{0}")]
     Conflict(String),
 }
-
-impl fmt::Display for FormatFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FormatFault::CutOff => f.write_str(
-                "the answer was cut off at the limit of output tokens (max_tokens), so none of it was used; \
-                 answer with fewer or shorter files",
-            ),
-            FormatFault::NoBlock => f.write_str("the answer has no <file> or <delete> block"),
-            FormatFault::TooMany => write!(f, "the answer has more than {MAX_BLOCKS} blocks"),
-            FormatFault::Unclosed { path, end } => {
-                write!(f, "the block of \"{path}\" is not closed: no line after it is exactly {end}")
-            }
-            FormatFault::Twice { first, second } if first == second => {
-                write!(f, "\"{first}\" is named by more than one block")
-            }
-            FormatFault::Twice { first, second } => {
-                write!(f, "\"{first}\" and \"{second}\" name the same file (or differ only in case)")
-            }
-            FormatFault::FileAndFolder { file, below } => {
-                write!(f, "\"{file}\" is written as a file, but \"{below}\" needs it to be a folder")
-            }
-            FormatFault::FolderName(path) => {
-                write!(f, "\"{path}\" ends like a folder, but a <file> block writes a file; name the file")
-            }
-            FormatFault::Conflict(text) => f.write_str(text),
-        }
-    }
-}
-
-impl std::error::Error for FormatFault {}
 
 impl ParsedAnswer {
     /// What is wrong with the answer; `paths` are those of the blocks, in order.
@@ -100,13 +72,15 @@ impl ParsedAnswer {
         let mut seen: HashMap<String, &SafePath> = HashMap::new();
         for path in paths {
             if let Some(first) = seen.insert(path.folded(), path) {
-                return Some(FormatFault::Twice {
-                    first: first.to_string(),
-                    second: path.to_string(),
+                let (first, second) = (first.to_string(), path.to_string());
+                return Some(match first == second {
+                    true => FormatFault::Repeated(first),
+                    false => FormatFault::SameFile { first, second },
                 });
             }
         }
-        let written: HashMap<String, &SafePath> = self
+        // Sorted, so that equal answers have equal faults.
+        let written: BTreeMap<String, &SafePath> = self
             .blocks
             .iter()
             .zip(paths)

@@ -227,15 +227,15 @@ fn faults() {
     ));
     assert!(matches!(
         fault(&(block("a") + &block("./a"))),
-        Some(FormatFault::Twice { .. })
+        Some(FormatFault::Repeated(_))
     ));
     assert!(matches!(
         fault(&(block("a") + &block("A"))),
-        Some(FormatFault::Twice { .. })
+        Some(FormatFault::SameFile { .. })
     ));
     assert!(matches!(
         fault(&(block("a") + "<delete path=\"a\"/>")),
-        Some(FormatFault::Twice { .. })
+        Some(FormatFault::Repeated(_))
     ));
     assert!(matches!(
         fault(&(block("a") + &block("a/b/c"))),
