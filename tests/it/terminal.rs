@@ -86,7 +86,8 @@ fn ctrl_z_stops_and_fg_continues() {
     let shell = ["--norc", "--noprofile", "--noediting", "-i"];
     let mut terminal = Terminal::start(project.command("bash", &shell));
     terminal.send_line(&format!("{BINARY} {}", RUN.join(" ")));
-    terminal.until("check a-check");
+    // The line is drawn before the check is started, and again after a second: it runs by then.
+    terminal.until(r", [1-9]\d* s, [^\r\n]*check a-check");
     terminal.send(ControlCode::Substitute);
     terminal.until("Stopped");
     terminal.send_line("fg");
