@@ -33,8 +33,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use chrono::DateTime;
-use orchestrator::cancel::CancelToken;
-use orchestrator::process::{self, Job, Launcher};
+use orchestrator::internals::cancel::CancelToken;
+use orchestrator::internals::process::{self, Job, Launcher};
 use serde_json::Value;
 use tempfile::TempDir;
 

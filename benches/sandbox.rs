@@ -23,11 +23,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
-use orchestrator::cancel::CancelToken;
-use orchestrator::process::check_env::{CallerEnv, find_program};
-use orchestrator::process::sandbox::plan::{PolicyPlan, sandbox_policy};
-use orchestrator::process::sandbox::{ResourceLimits, SandboxMode, probe};
-use orchestrator::process::{self, Job, JobEnd, Launcher};
+use orchestrator::internals::cancel::CancelToken;
+use orchestrator::internals::process::sandbox::{
+    PolicyPlan, ResourceLimits, SandboxMode, probe, sandbox_policy,
+};
+use orchestrator::internals::process::{self, CallerEnv, Job, JobEnd, Launcher, find_program};
 
 const ROUNDS: usize = 200;
 

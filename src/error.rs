@@ -11,7 +11,7 @@ use crate::state::reason::Reason;
 /// How much of an offending name is shown.
 const SHOWN_CHARACTERS: usize = 200;
 
-pub type Result<T> = std::result::Result<T, Error>;
+pub(crate) type Result<T> = std::result::Result<T, Error>;
 
 /// Why a command failed or stopped early.
 #[derive(Debug, thiserror::Error)]

@@ -17,41 +17,53 @@ compile_error!(
 
 // The modules are left out on other systems, so that the message above is the only error.
 #[cfg(target_os = "linux")]
-pub mod cancel;
+mod cancel;
 #[cfg(target_os = "linux")]
-pub mod error;
+mod error;
 #[cfg(target_os = "linux")]
-pub mod events;
+mod events;
 #[cfg(target_os = "linux")]
-pub mod regular_file;
+mod regular_file;
 #[cfg(target_os = "linux")]
-pub mod secrets;
+mod secrets;
 #[cfg(target_os = "linux")]
-pub mod state;
+mod state;
 #[cfg(target_os = "linux")]
-pub mod text;
+mod text;
 
 #[cfg(target_os = "linux")]
-pub mod workspace;
+mod workspace;
 
 #[cfg(target_os = "linux")]
-pub mod process;
+mod process;
 
 #[cfg(target_os = "linux")]
-pub mod environments;
+mod environments;
 #[cfg(target_os = "linux")]
-pub mod llm;
+mod llm;
 
 #[cfg(target_os = "linux")]
-pub mod conversation;
+mod conversation;
 
 #[cfg(target_os = "linux")]
-pub mod build;
+mod build;
 #[cfg(target_os = "linux")]
-pub mod server;
+mod server;
 
 #[cfg(target_os = "linux")]
-pub mod observers;
+mod observers;
 
 #[cfg(target_os = "linux")]
-pub mod cli;
+mod cli;
+
+/// What `main.rs` dispatches to.
+#[cfg(target_os = "linux")]
+pub mod entry_points {
+    pub use crate::cli::main as cli;
+    pub use crate::llm::mcp::{RELAY_COMMAND, relay::main as relay};
+    pub use crate::process::{SUPERVISOR_COMMAND, supervisor::main as supervisor};
+}
+
+#[cfg(target_os = "linux")]
+#[doc(hidden)]
+pub mod internals;

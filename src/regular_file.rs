@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::OFlags;
 
 /// Opens a regular file for reading; links are followed unless `flags` forbids it.
-pub fn open_regular_file(path: &Path, flags: OFlags) -> io::Result<File> {
+pub(crate) fn open_regular_file(path: &Path, flags: OFlags) -> io::Result<File> {
     // Checked before opening too, since opening a device may have effects.
     require_regular(&fs::metadata(path)?)?;
     let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;

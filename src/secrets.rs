@@ -28,7 +28,7 @@ const LOG_WORDS: [&str; 12] = [
 
 /// The key of a provider. `Debug` does not show it.
 #[derive(Clone)]
-pub struct ApiKey(String);
+pub(crate) struct ApiKey(String);
 
 impl ApiKey {
     /// Shorter keys are placeholders (`none`, `ollama`, `test`): they protect nothing, and an answer may contain the word.
@@ -38,14 +38,14 @@ impl ApiKey {
     const MIN_CUT_LENGTH: usize = 8;
 
     /// Returns the key, or `None` for a blank text: an empty variable counts as unset.
-    pub fn new(text: &str) -> Option<ApiKey> {
+    pub(crate) fn new(text: &str) -> Option<ApiKey> {
         Some(text.trim())
             .filter(|text| !text.is_empty())
             .map(|text| ApiKey(text.to_owned()))
     }
 
     /// Redacts every occurrence, also one that the end of the text cuts off.
-    pub fn redact(&self, text: &str) -> String {
+    pub(crate) fn redact(&self, text: &str) -> String {
         let redacted = text.replace(&self.0, REDACTED);
         let mut beginnings = (Self::MIN_CUT_LENGTH..self.0.len())
             .rev()
@@ -57,13 +57,13 @@ impl ApiKey {
     }
 
     /// Redacts every occurrence in a part of an answer; `None` where there is none, or the key is a placeholder.
-    pub fn redact_answer(&self, text: &str) -> Option<String> {
+    pub(crate) fn redact_answer(&self, text: &str) -> Option<String> {
         (self.0.len() >= Self::MIN_LENGTH_IN_ANSWERS && text.contains(&self.0))
             .then(|| text.replace(&self.0, REDACTED))
     }
 
     /// Returns the header value with the key, or `None` where the key holds characters that no header can.
-    pub fn header(&self, prefix: &str) -> Option<HeaderValue> {
+    pub(crate) fn header(&self, prefix: &str) -> Option<HeaderValue> {
         let mut value = HeaderValue::from_str(&format!("{prefix}{}", self.0)).ok()?;
         value.set_sensitive(true);
         Some(value)

@@ -17,7 +17,7 @@ const NAME_CHARACTERS: usize = 100;
 /// Characters of a cause in a line.
 const CAUSE_CHARACTERS: usize = 160;
 /// The field of a transition to PATCHING that holds the first cause.
-pub const CAUSE: &str = "cause";
+pub(crate) const CAUSE: &str = "cause";
 
 /// The attempts of a run so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -134,7 +134,7 @@ fn shortened(name: &str) -> String {
 }
 
 /// The first cause of a report in one line: the first of its list, else the heading of the first failed check.
-pub fn first_cause(report: &str) -> String {
+pub(crate) fn first_cause(report: &str) -> String {
     let list = report.split_once("\nWhat failed:\n").map(|(_, list)| list);
     let listed = list.and_then(|list| list.lines().find_map(|line| line.strip_prefix("1. ")));
     let heading = || report.lines().find_map(|line| line.strip_prefix("## "));
@@ -158,7 +158,7 @@ fn without_root(line: &str) -> String {
 }
 
 /// The cause that a transition to PATCHING records.
-pub fn cause_of(state: &RunState, to: Phase) -> Option<String> {
+pub(crate) fn cause_of(state: &RunState, to: Phase) -> Option<String> {
     (to == Phase::Patching).then(|| first_cause(&state.last_test_output))
 }
 

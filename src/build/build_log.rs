@@ -11,7 +11,7 @@ use crate::events::{Event, ReplacedRun, TestedFile};
 use crate::state::phase::Phase;
 
 /// Files by name, each with the hash of its content where it is known.
-pub type RecordedFiles = BTreeMap<String, Option<String>>;
+pub(crate) type RecordedFiles = BTreeMap<String, Option<String>>;
 
 /// The state of a build that follows from the events of its log.
 #[derive(Debug, Clone, Default, PartialEq)]

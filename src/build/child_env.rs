@@ -21,7 +21,7 @@ use crate::process::scratch::ScratchDirs;
 use crate::secrets::Secrets;
 
 /// Where the private directories of a child are.
-pub enum HomeDirs {
+pub(crate) enum HomeDirs {
     /// In the private mount tree, new for each check.
     Inside { tmp: PathBuf, home: PathBuf },
     /// On the host, emptied for each check; `home` is the user's where none is private.
@@ -33,7 +33,7 @@ pub enum HomeDirs {
 
 impl HomeDirs {
     /// The temporary directory and the home, both emptied.
-    pub fn renew(&self) -> Result<(PathBuf, PathBuf)> {
+    pub(crate) fn renew(&self) -> Result<(PathBuf, PathBuf)> {
         match self {
             HomeDirs::Inside { tmp, home } => Ok((tmp.clone(), home.clone())),
             HomeDirs::Outside { private, home } => {
@@ -48,7 +48,7 @@ impl HomeDirs {
 }
 
 /// What the checks and the environments of a run share.
-pub struct ChildEnv {
+pub(crate) struct ChildEnv {
     /// With the sandbox policy, unless there is none.
     pub launcher: Launcher,
     pub base: CallerEnv,
@@ -70,7 +70,7 @@ impl ChildEnv {
     /// What environments are started with, in fresh private directories that they share; the folders `frozen` of the
     /// workspace cannot be changed by them where the sandbox can enforce it. They get what checks get, without anything of
     /// the spec.
-    pub fn tool_env(&self, inputs: &Inputs, frozen: &[PathBuf]) -> Result<ToolEnv> {
+    pub(crate) fn tool_env(&self, inputs: &Inputs, frozen: &[PathBuf]) -> Result<ToolEnv> {
         let own = inputs.environments.as_slice();
         let (tmp, home) = self.home_dirs.renew()?;
         let kept = match &self.home_dirs {
@@ -120,7 +120,7 @@ impl ChildEnv {
     }
 
     /// The compiler cache of these children; they cannot reach that of others.
-    pub fn cache(&self, of: CacheOwner) -> Option<PathBuf> {
+    pub(crate) fn cache(&self, of: CacheOwner) -> Option<PathBuf> {
         self.caches.as_ref().map(|caches| caches.folder(of))
     }
 

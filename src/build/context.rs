@@ -21,7 +21,7 @@ use crate::state::store::Root;
 use crate::workspace::Workspace;
 
 /// The state of a build, apart from the generator and the checks.
-pub struct Context {
+pub(crate) struct Context {
     pub spec: Spec,
     pub inputs: Inputs,
     pub state: RunState,
@@ -40,14 +40,14 @@ pub struct Context {
 
 impl Context {
     /// Saves the state, with the usage that the log has.
-    pub fn save(&mut self) -> Result<()> {
+    pub(crate) fn save(&mut self) -> Result<()> {
         let price_is_known = self.price_is_known;
         self.state.usage = self.log.read(|log| log.usage().totals(price_is_known));
         self.root.save(&mut self.state)
     }
 
     /// Reads what the log says of this build. `read` must not use the log.
-    pub fn facts<R>(&self, read: impl FnOnce(&BuildLog) -> R) -> R {
+    pub(crate) fn facts<R>(&self, read: impl FnOnce(&BuildLog) -> R) -> R {
         read(
             &self
                 .build_log
@@ -57,13 +57,13 @@ impl Context {
     }
 
     /// Reads what the log says of the conversations of this build. `read` must not use the log.
-    pub fn history<R>(&self, read: impl FnOnce(&ConversationHistory) -> R) -> R {
+    pub(crate) fn history<R>(&self, read: impl FnOnce(&ConversationHistory) -> R) -> R {
         let id = self.log.agent_id();
         self.log.read(|state| read(state.conversations(id)))
     }
 
     /// The agent of the phase under way.
-    pub fn agent(&self) -> Agent {
+    pub(crate) fn agent(&self) -> Agent {
         Agent {
             log: self.log.clone(),
             run_id: self.state.run_id.clone(),
@@ -79,7 +79,7 @@ impl Context {
     }
 
     /// Opens `workspace/` again: what ran in it may have removed or replaced it.
-    pub fn reopen_workspace(&mut self) -> Result<()> {
+    pub(crate) fn reopen_workspace(&mut self) -> Result<()> {
         self.workspace = Workspace::open(
             self.root.handle(),
             "workspace",
@@ -89,7 +89,7 @@ impl Context {
     }
 
     /// The conversation of the phase under way.
-    pub fn scope(&self) -> ConversationScope {
+    pub(crate) fn scope(&self) -> ConversationScope {
         ConversationScope::Phase {
             phase: self.state.phase,
             retry_count: self.state.retry_count,
@@ -97,12 +97,12 @@ impl Context {
     }
 
     /// The place of a request in the phase under way.
-    pub fn place(&self, turn: u32) -> RequestPlace {
+    pub(crate) fn place(&self, turn: u32) -> RequestPlace {
         self.scope().turn(turn)
     }
 
     /// The error of a run whose answer in this phase cannot be used.
-    pub fn unusable(&self, why: impl std::fmt::Display) -> Error {
+    pub(crate) fn unusable(&self, why: impl std::fmt::Display) -> Error {
         let reason = match self.state.phase {
             Phase::Patching => Reason::PatchError,
             Phase::Init | Phase::Generating | Phase::Testing | Phase::Success | Phase::Failed => {
@@ -113,7 +113,7 @@ impl Context {
     }
 
     /// Fails where a signal asked for the end of the run.
-    pub fn check_cancelled(&self) -> Result<()> {
+    pub(crate) fn check_cancelled(&self) -> Result<()> {
         self.cancel
             .requested()
             .map_or(Ok(()), |signal| Err(Error::Stopped(signal)))

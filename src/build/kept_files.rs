@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-pub const KEPT_NAMES: [&str; 2] = [".gitkeep", ".gitignore"];
+pub(crate) const KEPT_NAMES: [&str; 2] = [".gitkeep", ".gitignore"];
 
-pub fn is_kept(path: &Path) -> bool {
+pub(crate) fn is_kept(path: &Path) -> bool {
     KEPT_NAMES.iter().any(|name| path == Path::new(name))
 }

@@ -4,21 +4,21 @@
 //! at the saved phase. Only `advance` changes the phase: it decides by the table, saves `state.json`, then records the
 //! transition.
 
-pub mod attempts;
-pub mod build_log;
-pub mod checks;
-pub mod child_env;
-pub mod context;
-pub mod generators;
-pub mod kept_files;
-pub mod protection;
-pub mod replaced_run;
-pub mod replay_end;
-pub mod rounds;
-pub mod spec;
-pub mod steps;
-pub mod tampering;
-pub mod tested_files;
+pub(crate) mod attempts;
+pub(crate) mod build_log;
+pub(crate) mod checks;
+pub(crate) mod child_env;
+pub(crate) mod context;
+pub(crate) mod generators;
+pub(crate) mod kept_files;
+pub(crate) mod protection;
+pub(crate) mod replaced_run;
+pub(crate) mod replay_end;
+pub(crate) mod rounds;
+pub(crate) mod spec;
+pub(crate) mod steps;
+pub(crate) mod tampering;
+pub(crate) mod tested_files;
 
 use std::path::Path;
 use std::time::Instant;
@@ -38,7 +38,7 @@ use crate::state::reason::Reason;
 use crate::state::run::RunState;
 
 /// A run under way.
-pub struct Run {
+pub(crate) struct Run {
     pub context: Context,
     pub generator: Box<dyn Generator>,
     pub checks: ToolRegistry,
@@ -50,7 +50,7 @@ pub struct Run {
 
 /// Runs the build to its end. FAILED is an `Ok`; an `Err` leaves the state as it is: the run was stopped or paused, or an
 /// I/O error ended it.
-pub fn run(run: &mut Run) -> Result<Phase> {
+pub(crate) fn run(run: &mut Run) -> Result<Phase> {
     loop {
         let phase = run.context.state.phase;
         if phase.is_terminal() {
@@ -74,7 +74,7 @@ pub fn run(run: &mut Run) -> Result<Phase> {
 
 impl Run {
     /// Restores what a crash, a pause or a signal interrupted.
-    pub fn resume(&mut self) -> Result<()> {
+    pub(crate) fn resume(&mut self) -> Result<()> {
         self.add_missing_transitions()?;
         self.context.workspace.sweep()?;
         for path in self.context.facts(|facts| facts.hidden().to_vec()) {

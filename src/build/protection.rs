@@ -4,8 +4,8 @@
 //! that were added inside a protected folder are removed. `verified.rs` avoids reading unchanged files again;
 //! `guard.rs` finds changes during a check.
 
-pub mod guard;
-pub mod verified;
+pub(crate) mod guard;
+pub(crate) mod verified;
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ const FOLDER_MODE: u32 = 0o755;
 const BYTECODE: &str = "__pycache__";
 
 /// Copies the user's files into the workspace.
-pub fn copy_in(context: &Context, inputs: &[WorkspaceInput]) -> Result<()> {
+pub(crate) fn copy_in(context: &Context, inputs: &[WorkspaceInput]) -> Result<()> {
     inputs.iter().try_for_each(|input| {
         context
             .check_cancelled()
@@ -63,7 +63,7 @@ fn place(workspace: &Workspace, input: &WorkspaceInput) -> Result<()> {
 
 /// Restores protected files, removes foreign ones from protected folders, and records both. Folders that a check may
 /// write are left alone.
-pub fn restore(context: &mut Context) -> Result<()> {
+pub(crate) fn restore(context: &mut Context) -> Result<()> {
     if context.inputs.protect.is_empty() || context.verified.is_current {
         return Ok(());
     }
@@ -227,7 +227,7 @@ fn foreign_entries(context: &Context, tree: &ProtectedTree, writable: &[SafePath
 
 /// Prepares the workspace for a check: folders that checks may write contain only what the user gave, this check's
 /// exist, and bytecode that an earlier program may have forged is removed.
-pub fn make_ready(context: &Context, index: usize) -> Result<()> {
+pub(crate) fn make_ready(context: &Context, index: usize) -> Result<()> {
     let workspace = &context.workspace;
     for folder in writable_folders(context) {
         workspace.remove(Path::new(folder.as_str()))?;
@@ -248,13 +248,13 @@ pub fn make_ready(context: &Context, index: usize) -> Result<()> {
 }
 
 /// To be called when programs may have changed protected files since they were verified.
-pub fn may_have_changed(context: &mut Context) {
+pub(crate) fn may_have_changed(context: &mut Context) {
     context.verified.is_current = false;
 }
 
 /// The protected places that the sandbox makes read-only. The contents of a protected folder are covered by it, so that
 /// a thousand files need one mount.
-pub fn frozen_places(inputs: &[WorkspaceInput]) -> Vec<PathBuf> {
+pub(crate) fn frozen_places(inputs: &[WorkspaceInput]) -> Vec<PathBuf> {
     outermost(inputs.iter())
         .filter(|input| !matches!(input.kind, InputKind::Link { .. }))
         .map(|input| path_of(input).to_owned())

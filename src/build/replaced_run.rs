@@ -24,7 +24,7 @@ const MAX_KEPT: usize = 20;
 const FOLDER: &str = "workspace";
 
 /// Copies `state.json` durably to the folder of its run in `logs/`; the workspace follows in INIT.
-pub fn set_state_aside(root: &Root, replaced: &ReplacedRun) -> Result<()> {
+pub(crate) fn set_state_aside(root: &Root, replaced: &ReplacedRun) -> Result<()> {
     let folder = folder_of(root, replaced);
     let file = folder.join(STATE_FILE);
     fs::create_dir_all(&folder).map_err(|error| Error::io("create", &folder, error))?;
@@ -40,7 +40,7 @@ pub fn set_state_aside(root: &Root, replaced: &ReplacedRun) -> Result<()> {
 }
 
 /// Moves the files of the replaced run out of the workspace, once, and notes how to restore them.
-pub fn set_workspace_aside(context: &mut Context) -> Result<()> {
+pub(crate) fn set_workspace_aside(context: &mut Context) -> Result<()> {
     let Some(replaced) = context.facts(|facts| facts.replaced().cloned()) else {
         return Ok(());
     };

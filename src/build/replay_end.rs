@@ -7,7 +7,7 @@ use crate::state::run::RunState;
 
 /// How the end of a run differs from the recorded one: in its outcome, in answers that were not asked for, or in the files
 /// that answers and tools wrote.
-pub fn end_difference(
+pub(crate) fn end_difference(
     replay: &Replay,
     recorded: &BuildLog,
     state: &RunState,

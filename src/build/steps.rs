@@ -29,7 +29,7 @@ const LOGGED_STREAM: usize = 64 << 10;
 const KEPT_STDERR: usize = 64 << 10;
 
 /// INIT: an empty workspace with the user's files in it.
-pub fn prepare(run: &mut Run) -> Result<Outcome> {
+pub(crate) fn prepare(run: &mut Run) -> Result<Outcome> {
     let context = &mut run.context;
     replaced_run::set_workspace_aside(context)?;
     if !context.workspace.is_empty_but(&KEPT_NAMES)? {
@@ -64,7 +64,7 @@ pub fn prepare(run: &mut Run) -> Result<Outcome> {
 }
 
 /// GENERATING and PATCHING: an answer, and its files on disk.
-pub fn write(run: &mut Run) -> Result<Outcome> {
+pub(crate) fn write(run: &mut Run) -> Result<Outcome> {
     let context = &mut run.context;
     context.check_cancelled()?;
     let all = run.generator.write(context)?;
@@ -108,7 +108,7 @@ impl CheckRound {
 }
 
 /// TESTING: all visible checks, then, once they pass, the hidden ones.
-pub fn test(run: &mut Run) -> Result<Outcome> {
+pub(crate) fn test(run: &mut Run) -> Result<Outcome> {
     protection::may_have_changed(&mut run.context);
     let mut round = CheckRound::default();
     let (hidden, visible): (Vec<usize>, Vec<usize>) =
@@ -368,7 +368,7 @@ fn verdict(context: &Context, round: &CheckRound) -> Result<Outcome> {
 }
 
 /// One line for a run that has no retries left; `first_failure` is the headline of the first failed check.
-pub fn failure_line(state: &RunState, first_failure: Option<&str>) -> String {
+pub(crate) fn failure_line(state: &RunState, first_failure: Option<&str>) -> String {
     format!(
         "the checks still fail after {} of {} retries: {}",
         state.retry_count,

@@ -23,12 +23,12 @@ const HASHED_LIMIT: u64 = 64 << 20;
 /// How much of a SHA-256 is kept.
 const HASH_BYTES: usize = 16;
 /// A workspace with more files is not compared.
-pub const MAX_FILES: usize = 100_000;
+pub(crate) const MAX_FILES: usize = 100_000;
 
-pub type TestedFiles = BTreeMap<String, TestedFile>;
+pub(crate) type TestedFiles = BTreeMap<String, TestedFile>;
 
 /// Records durably which files the checks passed on.
-pub fn record(context: &mut Context) -> Result<()> {
+pub(crate) fn record(context: &mut Context) -> Result<()> {
     match read(&context.workspace, &TestedFiles::new(), &context.cancel)? {
         Some(files) => context.log.record_synced(Event::WorkspaceTested { agent_id: MAIN_AGENT.into(), files }),
         None => context.log.note(format!(
@@ -38,7 +38,7 @@ pub fn record(context: &mut Context) -> Result<()> {
 }
 
 /// The files that differ from the tested ones, marked as new or deleted.
-pub fn changes(
+pub(crate) fn changes(
     workspace: Option<&Workspace>,
     tested: &TestedFiles,
     cancel: &CancelToken,

@@ -24,7 +24,7 @@ Environment:
 /// Builds software from a spec with a language model: bounded, resumable at any time, sandboxed.
 #[derive(Debug, Parser)]
 #[command(name = "orchestrator", version, after_help = EXIT_CODES)]
-pub struct CliArguments {
+pub(super) struct CliArguments {
     /// Directory of the run [default: ORCHESTRATOR_ROOT, else the current directory]
     #[arg(long, global = true, value_name = "DIR")]
     pub root: Option<PathBuf>,
@@ -33,7 +33,7 @@ pub struct CliArguments {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum CliCommand {
+pub(super) enum CliCommand {
     /// Build what a spec describes; resumes a run that was stopped
     #[command(after_help = EXIT_CODES)]
     Run(Box<RunArguments>),
@@ -56,7 +56,7 @@ pub enum CliCommand {
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("what").args(["path", "spec", "workflow"]))]
 #[command(override_usage = "orchestrator run [OPTIONS] <PATH|--spec <FILE>>")]
-pub struct RunArguments {
+pub(super) struct RunArguments {
     /// Spec (.yaml, .yml or .json)
     #[arg(value_name = "PATH")]
     pub path: Option<PathBuf>,
@@ -113,7 +113,7 @@ pub struct RunArguments {
 
 /// Flags of `run --workflow` that do not work with a spec.
 #[derive(Debug, Args)]
-pub struct WorkflowFlags {
+pub(super) struct WorkflowFlags {
     #[arg(long, hide = true)]
     input: Option<String>,
     #[arg(long, hide = true)]
@@ -136,7 +136,7 @@ pub struct WorkflowFlags {
 
 impl WorkflowFlags {
     /// The first flag that is given, with what to do instead in the run of a spec.
-    pub fn first_given(&self) -> Option<(&'static str, &'static str)> {
+    pub(super) fn first_given(&self) -> Option<(&'static str, &'static str)> {
         let given = [
             self.input
                 .is_some()
@@ -170,7 +170,7 @@ impl WorkflowFlags {
 }
 
 #[derive(Debug, Args)]
-pub struct ServeArguments {
+pub(super) struct ServeArguments {
     /// Where the environments work [default: PROJECT_DIR, else the current directory]
     #[arg(long, value_name = "DIR")]
     pub project_dir: Option<PathBuf>,
@@ -190,7 +190,7 @@ pub struct ServeArguments {
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("what").required(true).args(["path", "spec"]))]
-pub struct LintArguments {
+pub(super) struct LintArguments {
     /// Spec (.yaml, .yml or .json)
     pub path: Option<PathBuf>,
     /// Spec: YAML, JSON, or Markdown with optional front matter

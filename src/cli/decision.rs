@@ -17,14 +17,14 @@ use crate::state::run::RunState;
 use crate::state::store::{LoadedState, Root};
 use crate::workspace::Workspace;
 
-pub enum RunDecision {
+pub(super) enum RunDecision {
     /// The run is over; its result is reported again.
     Over(Box<RunState>),
     Start(Box<RunPlan>),
 }
 
 /// A run that is started or resumed.
-pub struct RunPlan {
+pub(super) struct RunPlan {
     pub state: RunState,
     /// `None`: the run is resumed.
     pub fresh: Option<FreshStart>,
@@ -33,7 +33,7 @@ pub struct RunPlan {
 
 /// The start of a new run.
 #[derive(Default)]
-pub struct FreshStart {
+pub(super) struct FreshStart {
     /// What happened to the run before it.
     pub message: Option<String>,
     /// The run before it, if what it left is kept.
@@ -56,7 +56,7 @@ enum NextStep {
     New(FreshStart),
 }
 
-pub fn decide(config: &RunConfig, env: &CliEnv, root: &Root) -> Result<RunDecision> {
+pub(super) fn decide(config: &RunConfig, env: &CliEnv, root: &Root) -> Result<RunDecision> {
     let loaded = root.load()?;
     let (state, fresh) = match next_step(config, root, &loaded)? {
         NextStep::Over(state) => return Ok(RunDecision::Over(state)),
@@ -151,7 +151,7 @@ fn refuse_foreign_files(root: &Root) -> Result<()> {
 }
 
 /// Refuses a workspace with files that no run is known to have generated.
-pub fn not_generated(root: &Root) -> Error {
+pub(super) fn not_generated(root: &Root) -> Error {
     Error::Usage(format!(
         "{} has files, but there is no state.json, so they were not generated here\n\
          help: move them away, or use another --root",
@@ -160,7 +160,7 @@ pub fn not_generated(root: &Root) -> Error {
 }
 
 /// Opens `workspace/` if it exists.
-pub fn open_workspace(root: &Root) -> Result<Option<Workspace>> {
+pub(super) fn open_workspace(root: &Root) -> Result<Option<Workspace>> {
     let path = root.join("workspace");
     path.exists()
         .then(|| Workspace::open(root.handle(), "workspace", &path))

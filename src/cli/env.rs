@@ -14,22 +14,22 @@ use crate::process::{self, Launcher};
 const OWN_PROGRAM: &str = "/proc/self/exe";
 
 /// Launches children without a sandbox, supervised by this program.
-pub fn own_launcher() -> Launcher {
+pub(super) fn own_launcher() -> Launcher {
     Launcher::open(Path::new(OWN_PROGRAM))
 }
 
 /// A token that is cancelled by SIGINT, SIGTERM and SIGHUP from now on.
-pub fn cancel_on_signals() -> Result<CancelToken> {
+pub(super) fn cancel_on_signals() -> Result<CancelToken> {
     CancelToken::on_signals()
         .map_err(|error| Error::Bug(format!("cannot install signal handlers: {error}")))
 }
 
 /// Makes this process the parent of orphaned descendants, so that none outlives it.
-pub fn adopt_orphans() -> Result<()> {
+pub(super) fn adopt_orphans() -> Result<()> {
     process::adopt_orphans().map_err(|error| Error::Bug(format!("cannot adopt orphans: {error}")))
 }
 
-pub struct CliEnv {
+pub(super) struct CliEnv {
     variables: BTreeMap<OsString, OsString>,
     /// The root as the user gave it, for the command that resumes the run.
     pub named_root: Option<PathBuf>,
@@ -43,7 +43,7 @@ impl CliEnv {
         clippy::disallowed_methods,
         reason = "this is the one place that reads the environment"
     )]
-    pub fn from_process(root: Option<PathBuf>) -> CliEnv {
+    pub(super) fn from_process(root: Option<PathBuf>) -> CliEnv {
         let variables: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
         // If the current directory was deleted, relative paths do not resolve.
         let current_dir = std::env::current_dir().unwrap_or_default();
@@ -60,7 +60,7 @@ impl CliEnv {
     }
 
     /// The value of a variable that is set and not empty.
-    pub fn text(&self, name: &str) -> Option<String> {
+    pub(super) fn text(&self, name: &str) -> Option<String> {
         let value = self
             .variables
             .get(&OsString::from(name))?
@@ -69,18 +69,18 @@ impl CliEnv {
         (!value.is_empty()).then_some(value)
     }
 
-    pub fn variables(&self) -> impl Iterator<Item = (OsString, OsString)> + '_ {
+    pub(super) fn variables(&self) -> impl Iterator<Item = (OsString, OsString)> + '_ {
         self.variables
             .iter()
             .map(|(name, value)| (name.clone(), value.clone()))
     }
 
-    pub fn home(&self) -> Option<PathBuf> {
+    pub(super) fn home(&self) -> Option<PathBuf> {
         self.text("HOME").map(PathBuf::from)
     }
 
     /// Where temporary directories are made: `TMPDIR` unless it is in the workspace, which is emptied; else `/tmp`.
-    pub fn temporary(&self) -> PathBuf {
+    pub(super) fn temporary(&self) -> PathBuf {
         let workspace = self.root.join("workspace").canonicalize();
         let is_inside = |path: &PathBuf| {
             workspace
@@ -98,7 +98,7 @@ impl CliEnv {
 
     /// The compiler caches of the run in this root, in the user's cache directory. `None` if that does not exist or is
     /// in the workspace.
-    pub fn compiler_caches(&self) -> Option<CacheDir> {
+    pub(super) fn compiler_caches(&self) -> Option<CacheDir> {
         let is_outside =
             |path: &PathBuf| path.is_absolute() && !path.starts_with(self.root.join("workspace"));
         let named = self
@@ -117,7 +117,7 @@ impl CliEnv {
     }
 
     /// The factor for every delay before a retry.
-    pub fn retry_scale(&self) -> f64 {
+    pub(super) fn retry_scale(&self) -> f64 {
         let scale = self
             .text("ORCHESTRATOR_RETRY_SCALE")
             .and_then(|text| text.trim().parse::<f64>().ok());
@@ -127,7 +127,7 @@ impl CliEnv {
     }
 
     /// The idle timeout of model requests, if the environment has one.
-    pub fn idle_timeout(&self) -> Option<Duration> {
+    pub(super) fn idle_timeout(&self) -> Option<Duration> {
         let seconds = self
             .text("ORCHESTRATOR_IDLE_TIMEOUT")
             .and_then(|text| text.trim().parse::<f64>().ok());
@@ -136,17 +136,17 @@ impl CliEnv {
             .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
     }
 
-    pub fn is_colourless(&self) -> bool {
+    pub(super) fn is_colourless(&self) -> bool {
         self.text("NO_COLOR").is_some()
     }
 
     /// Whether the terminal cannot move the cursor.
-    pub fn has_dumb_terminal(&self) -> bool {
+    pub(super) fn has_dumb_terminal(&self) -> bool {
         self.text("TERM").is_none_or(|term| term == "dumb")
     }
 
     /// A path of the command line, made absolute.
-    pub fn absolute(&self, path: &Path) -> PathBuf {
+    pub(super) fn absolute(&self, path: &Path) -> PathBuf {
         self.current_dir.join(path)
     }
 }

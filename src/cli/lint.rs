@@ -16,7 +16,12 @@ use crate::process::sandbox::SandboxMode;
 use crate::text::invisible::printable;
 
 /// Lints the spec that the path or `--spec` names, and returns the exit code.
-pub fn main(env: &CliEnv, path: Option<PathBuf>, spec: Option<PathBuf>, as_json: bool) -> u8 {
+pub(super) fn main(
+    env: &CliEnv,
+    path: Option<PathBuf>,
+    spec: Option<PathBuf>,
+    as_json: bool,
+) -> u8 {
     let named = path.clone().or(spec.clone()).unwrap_or_default();
     let result = spec_file(path, spec).and_then(|file| lint(env, &file));
     let (code, warnings, error) = match result {

@@ -19,7 +19,7 @@ const SHOWN_CHARACTERS: usize = 300;
 
 /// The result of a `run`, in the fields of its JSON object.
 #[derive(Debug, Serialize)]
-pub struct RunOutcome {
+pub(super) struct RunOutcome {
     outcome: OutcomeWord,
     exit_code: u8,
     reason: Reason,
@@ -62,7 +62,7 @@ impl fmt::Display for OutcomeWord {
 
 impl RunOutcome {
     /// The result of a command that ran nothing.
-    pub fn refused(error: &Error) -> RunOutcome {
+    pub(super) fn refused(error: &Error) -> RunOutcome {
         RunOutcome {
             outcome: match error {
                 Error::Stopped(_) => OutcomeWord::Interrupted,
@@ -84,7 +84,7 @@ impl RunOutcome {
     }
 
     /// The result of a run that is over.
-    pub fn of_state(state: &RunState, notes: Vec<String>) -> RunOutcome {
+    pub(super) fn of_state(state: &RunState, notes: Vec<String>) -> RunOutcome {
         let reason = state.reason.unwrap_or(Reason::InternalError);
         RunOutcome {
             outcome: if state.phase == Phase::Success {
@@ -107,7 +107,7 @@ impl RunOutcome {
     }
 
     /// The result of a run that was stopped.
-    pub fn unfinished(error: &Error, state: &RunState, notes: Vec<String>) -> RunOutcome {
+    pub(super) fn unfinished(error: &Error, state: &RunState, notes: Vec<String>) -> RunOutcome {
         RunOutcome {
             outcome: if matches!(error, Error::Paused(..)) {
                 OutcomeWord::Paused
@@ -123,7 +123,7 @@ impl RunOutcome {
     }
 
     /// A SUCCESS whose workspace has changed since it was tested is a failure.
-    pub fn with_changes(self, changes: &[String]) -> RunOutcome {
+    pub(super) fn with_changes(self, changes: &[String]) -> RunOutcome {
         if changes.is_empty() {
             return self;
         }
@@ -146,29 +146,29 @@ impl RunOutcome {
     }
 
     /// Adds the results of the last round of checks.
-    pub fn with_checks(mut self, checks: &[CheckResult]) -> RunOutcome {
+    pub(super) fn with_checks(mut self, checks: &[CheckResult]) -> RunOutcome {
         self.checks = checks.to_vec();
         self
     }
 
     /// Adds the command that goes on, if one can.
-    pub fn with_next(mut self, command: String) -> RunOutcome {
+    pub(super) fn with_next(mut self, command: String) -> RunOutcome {
         self.next = self.is_resumable.then_some(command);
         self
     }
 
     /// Marks that the console has shown the message.
-    pub fn already_shown(mut self) -> RunOutcome {
+    pub(super) fn already_shown(mut self) -> RunOutcome {
         self.is_shown = true;
         self
     }
 
-    pub fn message(&self) -> &str {
+    pub(super) fn message(&self) -> &str {
         &self.message
     }
 
     /// Prints the result and returns the exit code.
-    pub fn print(self, json: bool) -> u8 {
+    pub(super) fn print(self, json: bool) -> u8 {
         if !self.is_shown && self.exit_code != 0 {
             print_stderr(&format!("error: {}", self.message));
         }
@@ -191,7 +191,7 @@ impl RunOutcome {
     }
 
     /// Prints the JSON object and returns the exit code.
-    pub fn print_json(self) -> u8 {
+    pub(super) fn print_json(self) -> u8 {
         let text = serde_json::to_string(&self).unwrap_or_else(|_| "{}".into());
         let _ = write_stdout(&(text + "\n"));
         self.exit_code

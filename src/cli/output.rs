@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::text::invisible::printable;
 
 /// Writes a result. A closed or full stdout is an error, not a panic.
-pub fn write_stdout(text: &str) -> Result<()> {
+pub(super) fn write_stdout(text: &str) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     stdout
         .write_all(text.as_bytes())
@@ -16,12 +16,12 @@ pub fn write_stdout(text: &str) -> Result<()> {
 }
 
 /// Writes a line for people; control characters in it are escaped.
-pub fn print_stderr(text: &str) {
+pub(super) fn print_stderr(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{}", printable(text));
 }
 
 /// Writes an error for people and returns its exit code.
-pub fn print_error(error: &Error) -> u8 {
+pub(super) fn print_error(error: &Error) -> u8 {
     print_stderr(&format!("error: {error}"));
     error.exit_code()
 }

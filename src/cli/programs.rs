@@ -16,7 +16,7 @@ use crate::text::quote::yaml_scalar;
 const PROGRAM_FOLDERS: [&str; 3] = ["bin", "sbin", "libexec"];
 
 /// Looks up the program of every check, and reports all that are missing. `mode`: `None` without a sandbox.
-pub fn refuse_missing(
+pub(super) fn refuse_missing(
     spec: &Spec,
     root: &Path,
     caller: &CallerEnv,

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::state::store::{LoadedState, Root};
 
 /// Returns what is printed.
-pub fn main(env: &CliEnv) -> Result<String> {
+pub(super) fn main(env: &CliEnv) -> Result<String> {
     let root = Root::open(&env.root)?;
     root.refuse_links(&["workspace"])?;
     let _lock = root.lock()?;

@@ -9,7 +9,7 @@ use crate::cli::env::CliEnv;
 use crate::text::invisible::printable;
 use crate::text::quote::shell_word;
 
-pub fn resume_command(arguments: &RunArguments, spec: &Path, env: &CliEnv) -> String {
+pub(super) fn resume_command(arguments: &RunArguments, spec: &Path, env: &CliEnv) -> String {
     let path = |path: &Path| path.as_os_str().to_owned();
     let options = [
         ("--spec", Some(path(spec))),

@@ -26,7 +26,7 @@ use crate::state::run::RunState;
 use crate::state::store::Root;
 
 /// Runs the command to its end.
-pub fn main(arguments: &RunArguments, env: &CliEnv) -> RunOutcome {
+pub(super) fn main(arguments: &RunArguments, env: &CliEnv) -> RunOutcome {
     let spec = match RunTarget::of_run(arguments) {
         Ok(RunTarget::Spec(file)) => file,
         Ok(RunTarget::Workflow(_)) => {

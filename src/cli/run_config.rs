@@ -31,7 +31,7 @@ const SMALL_CONTEXT: u64 = 32_000;
 /// A key for a server on this machine is a secret if it has at least this many characters.
 const SHORTEST_LOCAL_KEY: usize = 16;
 
-pub struct RunConfig {
+pub(super) struct RunConfig {
     pub spec: Spec,
     pub inputs: Inputs,
     /// The file of the spec as `state.json` names it: relative to the root if it is inside.
@@ -51,7 +51,7 @@ pub struct RunConfig {
 }
 
 /// The model that is asked, and how.
-pub struct ModelConfig {
+pub(super) struct ModelConfig {
     /// `None`: a template generates.
     pub provider: Option<&'static ProviderFacts>,
     pub name: String,
@@ -66,13 +66,13 @@ pub struct ModelConfig {
 }
 
 /// A recorded run whose answers are replayed.
-pub struct RecordedRun {
+pub(super) struct RecordedRun {
     pub replay: Replay,
     pub build_log: BuildLog,
 }
 
 /// What the caller's environment offers to the programs of the run.
-pub struct HostConfig {
+pub(super) struct HostConfig {
     pub caller: CallerEnv,
     /// All variables, for a provider that is a program.
     pub variables: Vec<(OsString, OsString)>,
@@ -82,7 +82,7 @@ pub struct HostConfig {
 }
 
 /// What the console and the debug files show.
-pub struct OutputConfig {
+pub(super) struct OutputConfig {
     pub debug: bool,
     pub quiet: bool,
     pub color: bool,
@@ -90,7 +90,7 @@ pub struct OutputConfig {
 }
 
 /// What a run needs that calls a model or runs checks.
-pub struct RunResources {
+pub(super) struct RunResources {
     pub key: Option<ApiKey>,
     pub client_program: Option<PathBuf>,
     /// `None` with `--no-sandbox`.
@@ -99,7 +99,7 @@ pub struct RunResources {
 
 impl RunConfig {
     /// Reads and checks everything that the command line names. Changes nothing.
-    pub fn read(
+    pub(super) fn read(
         arguments: &RunArguments,
         file: &Path,
         env: &CliEnv,
@@ -138,7 +138,7 @@ impl RunConfig {
     }
 
     /// The state of a new run, in INIT.
-    pub fn new_run(&self) -> RunState {
+    pub(super) fn new_run(&self) -> RunState {
         RunState::new(NewRun {
             run_id: new_run_id(),
             spec_file: &self.spec_file,
@@ -151,7 +151,7 @@ impl RunConfig {
 
 impl RunResources {
     /// Finds them, or refuses the run if one is missing.
-    pub fn find(config: &RunConfig, env: &CliEnv) -> Result<RunResources> {
+    pub(super) fn find(config: &RunConfig, env: &CliEnv) -> Result<RunResources> {
         let key = key(config, env)?;
         let client_program = client_program(config, env)?;
         let network = config.spec.sandbox.network;
@@ -208,7 +208,7 @@ impl HostConfig {
     }
 
     /// Removes the compiler caches of this root's run. Failing to is harmless.
-    pub fn remove_caches(&self) {
+    pub(super) fn remove_caches(&self) {
         if let Some(caches) = &self.caches {
             let _ = caches.remove();
         }
@@ -361,7 +361,7 @@ fn clamp_retries(asked: i128, warnings: &mut Vec<String>) -> u32 {
 }
 
 /// The price of the spec's model; a budget in USD needs one.
-pub fn known_price(spec: &Spec) -> Result<Option<Price>> {
+pub(super) fn known_price(spec: &Spec) -> Result<Option<Price>> {
     let given = spec
         .generator
         .price

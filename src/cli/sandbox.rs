@@ -8,7 +8,7 @@ use crate::process::sandbox::plan::{PolicyPlan, sandbox_policy};
 use crate::process::sandbox::{ResourceLimits, SandboxMode, SandboxPolicy};
 
 /// Where the sandboxed programs work.
-pub struct SandboxSite<'a> {
+pub(super) struct SandboxSite<'a> {
     pub mode: SandboxMode,
     /// The root of a build, or the project directory of a server.
     pub root: &'a Path,
@@ -20,7 +20,7 @@ pub struct SandboxSite<'a> {
 }
 
 /// The policy of a build's checks.
-pub fn of_checks(spec: &Spec, site: &SandboxSite<'_>) -> SandboxPolicy {
+pub(super) fn of_checks(spec: &Spec, site: &SandboxSite<'_>) -> SandboxPolicy {
     let originals: Vec<PathBuf> = originals(spec)
         .into_iter()
         .chain(site.caches.map(Path::to_owned))
@@ -41,7 +41,7 @@ pub fn of_checks(spec: &Spec, site: &SandboxSite<'_>) -> SandboxPolicy {
 }
 
 /// What checks cannot see in its original place: hidden, protected and template files, and the spec itself.
-pub fn originals(spec: &Spec) -> Vec<PathBuf> {
+pub(super) fn originals(spec: &Spec) -> Vec<PathBuf> {
     let path = |source: &InputSource| source.from.clone();
     let hidden = spec
         .checks
@@ -57,13 +57,13 @@ pub fn originals(spec: &Spec) -> Vec<PathBuf> {
 }
 
 /// What the environments of a project may access beyond the default.
-pub struct ExtraAccess<'a> {
+pub(super) struct ExtraAccess<'a> {
     pub read: &'a [PathBuf],
     pub network: bool,
 }
 
 /// The policy of a project's environments. Hooks and configuration of git are read-only.
-pub fn of_project(access: &ExtraAccess<'_>, site: &SandboxSite<'_>) -> SandboxPolicy {
+pub(super) fn of_project(access: &ExtraAccess<'_>, site: &SandboxSite<'_>) -> SandboxPolicy {
     let freeze: Vec<PathBuf> = [".git/hooks", ".git/config"]
         .map(|name| site.root.join(name))
         .into_iter()
@@ -85,7 +85,7 @@ pub fn of_project(access: &ExtraAccess<'_>, site: &SandboxSite<'_>) -> SandboxPo
 }
 
 /// What the spec opens beyond the default, as the end of a sentence about the sandbox.
-pub fn extra_access(sandbox: &SandboxSpec) -> String {
+pub(super) fn extra_access(sandbox: &SandboxSpec) -> String {
     let paths: Vec<String> = sandbox
         .read
         .iter()

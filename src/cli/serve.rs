@@ -22,7 +22,7 @@ use crate::process::scratch::ScratchDirs;
 use crate::server::{self, ServeEnd};
 
 /// Serves, and returns the exit code.
-pub fn main(arguments: &ServeArguments, env: &CliEnv) -> u8 {
+pub(super) fn main(arguments: &ServeArguments, env: &CliEnv) -> u8 {
     match serve(arguments, env) {
         Ok(ServeEnd::InputEnded | ServeEnd::OutputClosed) => 0,
         Ok(ServeEnd::Stopped(signal)) => signal.exit_code(),

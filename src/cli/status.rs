@@ -17,7 +17,7 @@ use crate::text::invisible::printable;
 const SHOWN_LINES: usize = 12;
 
 /// Returns what is printed.
-pub fn main(env: &CliEnv, json: bool) -> Result<String> {
+pub(super) fn main(env: &CliEnv, json: bool) -> Result<String> {
     let root = Root::open(&env.root)?;
     match root.load()? {
         LoadedState::Corrupt(problem) => Err(Error::StateCorrupt(format!(

@@ -8,14 +8,14 @@ use crate::text::invisible::printable;
 
 /// What is to be run or checked.
 #[derive(Debug, PartialEq, Eq)]
-pub enum RunTarget {
+pub(super) enum RunTarget {
     Spec(PathBuf),
     Workflow(PathBuf),
 }
 
 impl RunTarget {
     /// What `run` is asked to run.
-    pub fn of_run(arguments: &RunArguments) -> Result<RunTarget> {
+    pub(super) fn of_run(arguments: &RunArguments) -> Result<RunTarget> {
         match (&arguments.spec, &arguments.workflow, &arguments.path) {
             (Some(file), ..) => Ok(RunTarget::Spec(file.clone())),
             (None, Some(folder), _) => Ok(RunTarget::Workflow(folder.clone())),
@@ -29,7 +29,7 @@ impl RunTarget {
 
     /// What a path without a flag names: a folder is a workflow, a YAML or JSON file a spec. `flags` are those of the
     /// command that decide it for any other path.
-    pub fn of_path(path: &Path, flags: &[&str]) -> Result<RunTarget> {
+    pub(super) fn of_path(path: &Path, flags: &[&str]) -> Result<RunTarget> {
         let extension = path.extension().unwrap_or_default().to_ascii_lowercase();
         match extension.to_str() {
             _ if path.is_dir() => Ok(RunTarget::Workflow(path.to_owned())),
@@ -55,13 +55,13 @@ fn ambiguous(path: &Path, flags: &[&str]) -> Error {
 }
 
 /// Refuses something that a later version will have.
-pub fn not_supported_yet(what: &str) -> Error {
+pub(super) fn not_supported_yet(what: &str) -> Error {
     let version = env!("CARGO_PKG_VERSION");
     Error::Usage(format!("{what} is not supported yet in version {version}"))
 }
 
 /// Refuses flags that do not work with a spec, or do not work yet.
-pub fn refuse_flags(arguments: &RunArguments) -> Result<()> {
+pub(super) fn refuse_flags(arguments: &RunArguments) -> Result<()> {
     if let Some((flag, instead)) = arguments.workflow_flags.first_given() {
         return Err(Error::Usage(format!(
             "{flag} does not work with a spec, only with a workflow\nhelp: {instead}"

@@ -49,7 +49,7 @@ use crate::state::store::{Root, real_path};
 use crate::workspace::Workspace;
 
 /// The journal of a run, opened, and what its lines say.
-pub struct OpenedJournal {
+pub(super) struct OpenedJournal {
     pub journal: Journal,
     pub repair: Option<JournalRepair>,
     pub log_state: LogState,
@@ -57,7 +57,7 @@ pub struct OpenedJournal {
 }
 
 /// Opens the journal of a run, or creates it.
-pub fn open_journal(config: &RunConfig, root: &Root, run_id: &str) -> Result<OpenedJournal> {
+pub(super) fn open_journal(config: &RunConfig, root: &Root, run_id: &str) -> Result<OpenedJournal> {
     let directory = root.directory("logs")?;
     let (mut log_state, mut build_log) = (LogState::default(), BuildLog::default());
     let mut apply = |line, event: Event| {
@@ -80,7 +80,7 @@ pub fn open_journal(config: &RunConfig, root: &Root, run_id: &str) -> Result<Ope
 }
 
 /// What a run is built from, beside its settings.
-pub struct OpenedRun {
+pub(super) struct OpenedRun {
     root: Root,
     state: RunState,
     log: EventLog,
@@ -88,7 +88,7 @@ pub struct OpenedRun {
 }
 
 /// Opens the log of a run and attaches the console and the debug files to it.
-pub fn open_run(
+pub(super) fn open_run(
     config: &RunConfig,
     root: Root,
     state: RunState,
@@ -123,7 +123,7 @@ pub fn open_run(
 }
 
 /// Builds the run. Takes the replay out of `config`.
-pub fn assemble(
+pub(super) fn assemble(
     config: &mut RunConfig,
     resources: &RunResources,
     opened: OpenedRun,

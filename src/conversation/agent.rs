@@ -13,7 +13,7 @@ use crate::workspace::Workspace;
 
 /// An agent at one point of its work.
 #[derive(Clone)]
-pub struct Agent {
+pub(crate) struct Agent {
     pub log: EventLog,
     pub run_id: String,
     pub scope: ConversationScope,
@@ -25,7 +25,7 @@ pub struct Agent {
 
 /// Where the agent's tools work: a folder below an open one.
 #[derive(Debug, Clone)]
-pub struct Directory {
+pub(crate) struct Directory {
     pub parent: Arc<OwnedFd>,
     pub name: &'static str,
     pub path: PathBuf,
@@ -33,28 +33,28 @@ pub struct Directory {
 
 impl Directory {
     /// Opens the folder. A command may have replaced it since it was last opened.
-    pub fn open(&self) -> Result<Workspace> {
+    pub(crate) fn open(&self) -> Result<Workspace> {
         Workspace::open(self.parent.as_fd(), self.name, &self.path)
     }
 }
 
 impl Agent {
-    pub fn id(&self) -> String {
+    pub(crate) fn id(&self) -> String {
         self.log.agent_id().to_owned()
     }
 
-    pub fn place(&self, turn: u32) -> RequestPlace {
+    pub(crate) fn place(&self, turn: u32) -> RequestPlace {
         self.scope.turn(turn)
     }
 
     /// Reads what the log says of this agent's conversations. `read` must not use the log.
-    pub fn history<R>(&self, read: impl FnOnce(&ConversationHistory) -> R) -> R {
+    pub(crate) fn history<R>(&self, read: impl FnOnce(&ConversationHistory) -> R) -> R {
         let id = self.log.agent_id();
         self.log.read(|state| read(state.conversations(id)))
     }
 
     /// Fails where a signal asked for the end of the run.
-    pub fn check_cancelled(&self) -> Result<()> {
+    pub(crate) fn check_cancelled(&self) -> Result<()> {
         self.cancel
             .requested()
             .map_or(Ok(()), |signal| Err(Error::Stopped(signal)))

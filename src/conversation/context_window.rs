@@ -19,7 +19,7 @@ const EARLIER: &str = "# Earlier turns, in short";
 
 /// The messages so far.
 #[derive(Debug, Clone)]
-pub struct ContextWindow {
+pub(crate) struct ContextWindow {
     messages: Vec<Message>,
     /// Bytes of the system prompt and the tools.
     base_bytes: usize,
@@ -27,7 +27,7 @@ pub struct ContextWindow {
 }
 
 impl ContextWindow {
-    pub fn new(system: &str, tools: &[ToolOffer], context_tokens: usize) -> ContextWindow {
+    pub(crate) fn new(system: &str, tools: &[ToolOffer], context_tokens: usize) -> ContextWindow {
         let offered = |tool: &ToolOffer| {
             tool.name.len() + tool.description.len() + tool.schema.to_string().len()
         };
@@ -40,7 +40,7 @@ impl ContextWindow {
     }
 
     /// Adds a message, to the last one where it has the same role. A new result removes the screens of older ones.
-    pub fn add(&mut self, message: Message) {
+    pub(crate) fn add(&mut self, message: Message) {
         if message
             .content
             .iter()
@@ -56,7 +56,7 @@ impl ContextWindow {
     }
 
     /// Shortens to 30 % of the context where more than 60 % is used.
-    pub fn shrink(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         if self.bytes() / BYTES_PER_TOKEN > self.context_tokens * 6 / 10 {
             self.fold(
                 self.context_tokens * 3 / 10 * BYTES_PER_TOKEN,
@@ -66,13 +66,13 @@ impl ContextWindow {
     }
 
     /// Shortens to half of the present size.
-    pub fn halve(&mut self) {
+    pub(crate) fn halve(&mut self) {
         let half = self.bytes() / 2;
         self.fold(half, half);
     }
 
     /// The messages as they are sent, with the end of the stable prefix marked for caching.
-    pub fn messages(&self) -> Vec<Message> {
+    pub(crate) fn messages(&self) -> Vec<Message> {
         let mut messages = self.messages.clone();
         let users = messages
             .iter_mut()
@@ -87,7 +87,7 @@ impl ContextWindow {
         messages
     }
 
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.base_bytes
             + self
                 .messages

@@ -15,7 +15,7 @@ use crate::llm::{Answer, ContentBlock, StopReason, TokenUsage};
 const UNREADABLE: &str = "[this answer could not be read from the log]";
 
 /// What is known of an answer that was given and whose line cannot be read.
-pub fn lost_answer(history: &ConversationHistory, place: RequestPlace) -> Option<Answer> {
+pub(super) fn lost_answer(history: &ConversationHistory, place: RequestPlace) -> Option<Answer> {
     let after = place.next();
     let followed = history.request(after).is_some() || history.answer(after).is_some();
     let count = history.next_number(place);
@@ -51,13 +51,13 @@ pub fn lost_answer(history: &ConversationHistory, place: RequestPlace) -> Option
 }
 
 /// What the requests of a conversation are known to say: the notice of a cut-off answer, and an objection.
-pub struct KnownTexts<'a> {
+pub(super) struct KnownTexts<'a> {
     pub cut_off: &'a dyn Fn(&[String]) -> Vec<ContentBlock>,
     pub objection: (Objection, &'a str),
 }
 
 /// Restores the messages of a request whose line cannot be read; `before` is what the answer before it asked for.
-pub fn restore_lost_messages(
+pub(super) fn restore_lost_messages(
     history: &ConversationHistory,
     conversation: &mut ConversationState,
     place: RequestPlace,

@@ -18,11 +18,11 @@ pub trait Projection: Send {
 }
 
 /// A projection that the log and its reader share.
-pub type SharedProjection = Arc<Mutex<dyn Projection>>;
+pub(crate) type SharedProjection = Arc<Mutex<dyn Projection>>;
 
 /// A handle on the log, for one agent.
 #[derive(Clone)]
-pub struct EventLog {
+pub(crate) struct EventLog {
     agent_id: Arc<str>,
     shared: Arc<Mutex<SharedLog>>,
 }
@@ -39,7 +39,7 @@ struct SharedLog {
 }
 
 /// What a log is opened with: the journal and the projections of the lines that it has.
-pub struct OpenedLog {
+pub(crate) struct OpenedLog {
     pub journal: Journal,
     pub bus: Bus,
     pub has_details: bool,
@@ -48,7 +48,7 @@ pub struct OpenedLog {
 }
 
 impl EventLog {
-    pub fn new(agent_id: &str, opened: OpenedLog) -> EventLog {
+    pub(crate) fn new(agent_id: &str, opened: OpenedLog) -> EventLog {
         let OpenedLog {
             journal,
             bus,
@@ -70,14 +70,14 @@ impl EventLog {
     }
 
     /// A handle on the same log for another agent.
-    pub fn for_agent(&self, agent_id: &str) -> EventLog {
+    pub(crate) fn for_agent(&self, agent_id: &str) -> EventLog {
         EventLog {
             agent_id: agent_id.into(),
             shared: Arc::clone(&self.shared),
         }
     }
 
-    pub fn agent_id(&self) -> &str {
+    pub(crate) fn agent_id(&self) -> &str {
         &self.agent_id
     }
 
@@ -85,17 +85,17 @@ impl EventLog {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn record(&self, event: Event) -> Result<()> {
+    pub(crate) fn record(&self, event: Event) -> Result<()> {
         self.shared().record(event, false)
     }
 
     /// Like `record`; the line survives a power cut before anything acts on it.
-    pub fn record_synced(&self, event: Event) -> Result<()> {
+    pub(crate) fn record_synced(&self, event: Event) -> Result<()> {
         self.shared().record(event, true)
     }
 
     /// Like `record_synced`, unless `check` objects; nothing else is recorded in between. Returns the number of the line.
-    pub fn record_if(
+    pub(crate) fn record_if(
         &self,
         event: Event,
         check: impl FnOnce(&LogState) -> Result<()>,
@@ -107,7 +107,7 @@ impl EventLog {
     }
 
     /// Records a piece of a stream where details are wanted.
-    pub fn stream(&self, event: impl FnOnce() -> Event) -> Result<()> {
+    pub(crate) fn stream(&self, event: impl FnOnce() -> Event) -> Result<()> {
         let mut shared = self.shared();
         if !shared.has_details {
             return Ok(());
@@ -116,7 +116,7 @@ impl EventLog {
     }
 
     /// Publishes something that the journal holds in another form, where details are wanted.
-    pub fn publish_detail(&self, event: impl FnOnce() -> Event) {
+    pub(crate) fn publish_detail(&self, event: impl FnOnce() -> Event) {
         let mut shared = self.shared();
         if shared.has_details
             && let Ok(event) = shared.journal.redacted(&event())
@@ -126,12 +126,12 @@ impl EventLog {
     }
 
     /// Publishes an event that is not part of the log: the end of this process's work.
-    pub fn publish(&self, event: &Event) {
+    pub(crate) fn publish(&self, event: &Event) {
         self.shared().publish(event);
     }
 
     /// Records a note for the user, once.
-    pub fn note(&self, note: String) -> Result<()> {
+    pub(crate) fn note(&self, note: String) -> Result<()> {
         let mut shared = self.shared();
         if shared.has_note(&note) {
             return Ok(());
@@ -140,7 +140,7 @@ impl EventLog {
         shared.record(Event::NoteAdded { agent_id, note }, false)
     }
 
-    pub fn progress(&self, message: impl Into<String>) -> Result<()> {
+    pub(crate) fn progress(&self, message: impl Into<String>) -> Result<()> {
         self.record(Event::ProgressMessage {
             agent_id: self.agent_id().into(),
             message: message.into(),
@@ -148,12 +148,12 @@ impl EventLog {
     }
 
     /// Reads the projection. `read` must not use the log.
-    pub fn read<R>(&self, read: impl FnOnce(&LogState) -> R) -> R {
+    pub(crate) fn read<R>(&self, read: impl FnOnce(&LogState) -> R) -> R {
         read(&self.shared().state)
     }
 
     /// The notes of the run so far, with observers that failed.
-    pub fn notes(&self) -> Vec<String> {
+    pub(crate) fn notes(&self) -> Vec<String> {
         let shared = self.shared();
         let notes = shared.state.notes().iter();
         notes.chain(&shared.observer_failures).cloned().collect()

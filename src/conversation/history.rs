@@ -9,7 +9,7 @@ use crate::events::{Bound, ConversationScope, Event, FileMark, Objection, Reques
 use crate::llm::{Answer, Message, PermanentError, PermanentErrorKind};
 
 /// What came back for a request: an answer, or a permanent error.
-pub type RecordedAnswer = std::result::Result<Answer, PermanentError>;
+pub(crate) type RecordedAnswer = std::result::Result<Answer, PermanentError>;
 
 /// A request as the log has it.
 #[derive(Debug, Clone, PartialEq)]

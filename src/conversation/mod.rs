@@ -6,25 +6,25 @@
 //! loop of answers and tool calls. Several conversations of one run may go on at once, in threads of their own: they share
 //! the log, and with it the budget.
 
-pub mod agent;
-pub mod budget;
-pub mod context_window;
+pub(crate) mod agent;
+pub(crate) mod budget;
+pub(crate) mod context_window;
 mod damaged_log;
-pub mod event_log;
-pub mod history;
+pub(crate) mod event_log;
+pub(crate) mod history;
 mod inline_calls;
-pub mod log_state;
-pub mod model_call;
-pub mod replay;
-pub mod restart;
-pub mod session;
-pub mod state;
+pub(crate) mod log_state;
+pub(crate) mod model_call;
+pub(crate) mod replay;
+pub(crate) mod restart;
+pub(crate) mod session;
+pub(crate) mod state;
 mod tool_bridge;
-pub mod tools;
-pub mod toolset;
-pub mod turns;
-pub mod usage;
-pub mod workspace_files;
+pub(crate) mod tools;
+pub(crate) mod toolset;
+pub(crate) mod turns;
+pub(crate) mod usage;
+pub(crate) mod workspace_files;
 
 #[cfg(test)]
 mod tests;

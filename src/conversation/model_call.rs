@@ -26,7 +26,7 @@ use crate::state::reason::Reason;
 use crate::text::hex;
 
 /// A model, its price, and the rules by which it is asked.
-pub struct RecordedModel {
+pub(crate) struct RecordedModel {
     pub client: Model,
     pub provider: &'static str,
     pub budget: Budget,
@@ -37,7 +37,7 @@ pub struct RecordedModel {
 }
 
 /// A request and where it belongs.
-pub struct ModelCall<'a> {
+pub(crate) struct ModelCall<'a> {
     pub place: RequestPlace,
     pub request: &'a ModelRequest,
     pub continued: Option<Continuation<'a>>,
@@ -49,7 +49,7 @@ pub struct ModelCall<'a> {
 
 impl<'a> ModelCall<'a> {
     /// A call that is complete in itself.
-    pub fn single(place: RequestPlace, request: &'a ModelRequest) -> ModelCall<'a> {
+    pub(crate) fn single(place: RequestPlace, request: &'a ModelRequest) -> ModelCall<'a> {
         ModelCall {
             place,
             request,
@@ -63,7 +63,7 @@ impl<'a> ModelCall<'a> {
 
 /// What a request in a conversation adds to the one before it.
 #[derive(Debug, Clone, Copy)]
-pub struct Continuation<'a> {
+pub(crate) struct Continuation<'a> {
     /// The line of the one before.
     pub line: u64,
     pub messages: &'a [Message],
@@ -71,14 +71,14 @@ pub struct Continuation<'a> {
 
 /// A session that a provider keeps, and how its first request enters it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SessionRef {
+pub(crate) struct SessionRef {
     pub id: String,
     pub start: SessionStart,
 }
 
 impl SessionRef {
     /// The session of an agent's scope; the same id again after a crash.
-    pub fn of(agent: &Agent, turn: u32, start: SessionStart) -> SessionRef {
+    pub(crate) fn of(agent: &Agent, turn: u32, start: SessionStart) -> SessionRef {
         let key = agent.scope.key(agent.log.agent_id());
         SessionRef {
             id: session_id(&format!("{} {key} {turn}", agent.run_id)),
@@ -88,7 +88,7 @@ impl SessionRef {
 }
 
 /// What came back, and the line of the request where one was recorded now.
-pub struct Exchange {
+pub(crate) struct Exchange {
     pub answer: RecordedAnswer,
     pub line: Option<u64>,
 }
@@ -105,7 +105,7 @@ struct PendingRequest {
 
 impl RecordedModel {
     /// Returns the answer at a place, from the log or from the provider.
-    pub fn exchange(&mut self, agent: &Agent, mut call: ModelCall<'_>) -> Result<Exchange> {
+    pub(crate) fn exchange(&mut self, agent: &Agent, mut call: ModelCall<'_>) -> Result<Exchange> {
         if let Some(answer) = agent.history(|history| history.answer(call.place).cloned()) {
             return Ok(Exchange { answer, line: None });
         }
@@ -190,12 +190,12 @@ impl RecordedModel {
     }
 
     /// Whether the provider runs tools itself, in a session that it keeps.
-    pub fn runs_tools_itself(&self) -> bool {
+    pub(crate) fn runs_tools_itself(&self) -> bool {
         self.client.is_session()
     }
 
     /// Sets the time at which asking ends, also in mid-answer.
-    pub fn set_deadline(&mut self, until: Option<Instant>) {
+    pub(crate) fn set_deadline(&mut self, until: Option<Instant>) {
         self.policy.until = until;
         self.client.set_deadline(until);
     }

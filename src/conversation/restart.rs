@@ -19,13 +19,13 @@ const UNKNOWN: &str =
 const MOST_NAMED: usize = 50;
 
 /// The text of a notice, and the files that differ from what the log knows.
-pub struct RestartNotice {
+pub(crate) struct RestartNotice {
     pub text: String,
     pub changed: Option<Vec<FileMark>>,
 }
 
 /// The notice of a recorded restart; an older version did not record its text.
-pub fn recorded_notice(recorded: &str) -> String {
+pub(crate) fn recorded_notice(recorded: &str) -> String {
     if recorded.is_empty() {
         notice(UNCHANGED)
     } else {
@@ -34,7 +34,7 @@ pub fn recorded_notice(recorded: &str) -> String {
 }
 
 /// Compares the workspace with what the log knows of it.
-pub fn find(agent: &Agent) -> Result<RestartNotice> {
+pub(crate) fn find(agent: &Agent) -> Result<RestartNotice> {
     let Some((listing, differing)) = differing(agent)? else {
         return Ok(RestartNotice {
             text: notice(UNKNOWN),

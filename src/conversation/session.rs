@@ -11,7 +11,7 @@ use crate::conversation::state::{ConversationState, UnusableAnswer};
 use crate::events::RequestPlace;
 
 /// The recorded exchanges that lead to a line of the log, oldest first; none where the log lacks one of them.
-pub fn exchanges_until(
+pub(crate) fn exchanges_until(
     state: &LogState,
     line: u64,
 ) -> Option<Vec<(RecordedRequest, RecordedAnswer)>> {
@@ -40,7 +40,7 @@ pub fn exchanges_until(
 
 impl ConversationState {
     /// Applies recorded exchanges to a conversation that has only its opening, which they replace.
-    pub fn replay_exchanges(
+    pub(crate) fn replay_exchanges(
         &mut self,
         exchanges: Vec<(RecordedRequest, RecordedAnswer)>,
     ) -> Result<(), UnusableAnswer> {

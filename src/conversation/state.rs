@@ -20,7 +20,7 @@ const THINKING_END: &str = "</think>";
 
 /// A conversation under way.
 #[derive(Debug, Clone)]
-pub struct ConversationState {
+pub(crate) struct ConversationState {
     /// System prompt, tools and limits; the messages are those of the last request.
     pub request: ModelRequest,
     pub window: ContextWindow,
@@ -45,7 +45,7 @@ pub struct ConversationState {
 
 /// What an answer asks for.
 #[derive(Debug, Clone, PartialEq)]
-pub enum NextStep {
+pub(crate) enum NextStep {
     Calls(Vec<ContentBlock>),
     /// The next request adds nothing: the answer was paused, or the request was too long and is made smaller.
     Nothing,
@@ -56,7 +56,7 @@ pub enum NextStep {
 
 /// Why a conversation cannot go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum UnusableAnswer {
+pub(crate) enum UnusableAnswer {
     /// The provider refused the request for good.
     ModelError(PermanentError),
     /// The model refused to answer.
@@ -86,7 +86,7 @@ impl std::error::Error for UnusableAnswer {}
 
 impl ConversationState {
     /// A conversation that begins with `opening`.
-    pub fn new(
+    pub(crate) fn new(
         request: ModelRequest,
         context_tokens: usize,
         max_turns: u32,
@@ -111,7 +111,7 @@ impl ConversationState {
     }
 
     /// Begins the next scope of the same session with `opening`; its turns and requests are counted from 0.
-    pub fn enter_scope(&mut self, opening: Message) {
+    pub(crate) fn enter_scope(&mut self, opening: Message) {
         self.pending = vec![opening];
         (self.index, self.turns, self.cut_off) = (0, 0, 0);
         self.objections.clear();
@@ -119,7 +119,7 @@ impl ConversationState {
     }
 
     /// Adds content of ours to the next request.
-    pub fn add_user_content(&mut self, content: Vec<ContentBlock>) {
+    pub(crate) fn add_user_content(&mut self, content: Vec<ContentBlock>) {
         match self.pending.last_mut() {
             _ if content.is_empty() => {}
             Some(message) => message.content.extend(content),
@@ -130,18 +130,18 @@ impl ConversationState {
         }
     }
 
-    pub fn object(&mut self, objection: Objection) {
+    pub(crate) fn object(&mut self, objection: Objection) {
         self.objections.push(objection);
     }
 
     /// How often the end of this conversation was not accepted for this reason.
-    pub fn objections(&self, objection: Objection) -> u32 {
+    pub(crate) fn objections(&self, objection: Objection) -> u32 {
         let all = self.objections.iter().filter(|known| **known == objection);
         u32::try_from(all.count()).unwrap_or(u32::MAX)
     }
 
     /// Takes over the messages of a recorded request instead of those that would be sent now.
-    pub fn adopt_request(&mut self, recorded: &RecordedRequest) {
+    pub(crate) fn adopt_request(&mut self, recorded: &RecordedRequest) {
         self.pending.clear();
         self.line = Some(recorded.line);
         self.objections.extend(recorded.objection);
@@ -152,7 +152,7 @@ impl ConversationState {
 
     /// Sends again what an interrupted request said, since its calls may have changed what would be said now. A notice of
     /// an earlier restart is dropped: the next one replaces it.
-    pub fn repeat_request(&mut self, recorded: &RecordedRequest, restart: Option<&str>) {
+    pub(crate) fn repeat_request(&mut self, recorded: &RecordedRequest, restart: Option<&str>) {
         self.pending = recorded.messages().collect();
         let is_notice = |block: &ContentBlock| matches!(block, ContentBlock::Text { text, .. } if Some(text.as_str()) == restart);
         for message in &mut self.pending {
@@ -161,7 +161,10 @@ impl ConversationState {
     }
 
     /// Takes an answer into the conversation; returns what it asks for.
-    pub fn take_answer(&mut self, recorded: RecordedAnswer) -> Result<NextStep, UnusableAnswer> {
+    pub(crate) fn take_answer(
+        &mut self,
+        recorded: RecordedAnswer,
+    ) -> Result<NextStep, UnusableAnswer> {
         self.index += 1;
         let mut answer = match recorded {
             Err(error)
@@ -259,7 +262,7 @@ fn id_of(block: &ContentBlock) -> Option<String> {
 }
 
 /// An answer without the thinking that some models put in front of it.
-pub fn without_thinking(text: &str) -> &str {
+pub(crate) fn without_thinking(text: &str) -> &str {
     let Some(thinking) = text.trim_start().strip_prefix(THINKING) else {
         return text;
     };

@@ -5,7 +5,7 @@ use crate::llm::ToolOffer;
 use crate::llm::mcp::{ToolCall, ToolOutcome, Toolbox};
 
 /// What runs the calls of a provider that makes them while it answers.
-pub struct InlineTools<'a> {
+pub(crate) struct InlineTools<'a> {
     pub offers: Vec<ToolOffer>,
     pub call: &'a mut dyn FnMut(ToolCall<'_>) -> Result<ToolOutcome>,
     /// Sent to a session that a crash has interrupted, instead of the whole conversation.
@@ -14,13 +14,13 @@ pub struct InlineTools<'a> {
 }
 
 /// Inline tools as a client sees them. A call that fails the run ends the answer, and the error is kept.
-pub struct ToolBridge<'a> {
+pub(super) struct ToolBridge<'a> {
     tools: InlineTools<'a>,
     failure: Option<Error>,
 }
 
 impl<'a> ToolBridge<'a> {
-    pub fn new(tools: InlineTools<'a>) -> ToolBridge<'a> {
+    pub(super) fn new(tools: InlineTools<'a>) -> ToolBridge<'a> {
         ToolBridge {
             tools,
             failure: None,
@@ -28,7 +28,7 @@ impl<'a> ToolBridge<'a> {
     }
 
     /// The error of a call that failed the run.
-    pub fn failure(self) -> Option<Error> {
+    pub(super) fn failure(self) -> Option<Error> {
         self.failure
     }
 }

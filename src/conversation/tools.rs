@@ -12,7 +12,7 @@ use crate::environments::registry::ControlAction;
 use crate::llm::ToolOffer;
 
 /// How long a command may take by default.
-pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
+pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
 const SHORTEST: f64 = 1.0;
 const LONGEST: f64 = 600.0;
 /// Characters of invalid arguments in a message.
@@ -20,20 +20,20 @@ const SHOWN: usize = 200;
 
 /// What a call asks of its environment.
 #[derive(Debug, Clone, PartialEq)]
-pub enum ToolAction {
+pub(crate) enum ToolAction {
     Run(String),
     Control(ControlAction),
 }
 
 /// A call with valid arguments.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ToolCommand {
+pub(crate) struct ToolCommand {
     pub action: ToolAction,
     pub timeout: Duration,
 }
 
 /// The description of an environment for the model.
-pub fn offer(name: &str, description: &str) -> ToolOffer {
+pub(crate) fn offer(name: &str, description: &str) -> ToolOffer {
     let schema = json!({
         "type": "object",
         "properties": {
@@ -59,7 +59,7 @@ pub fn offer(name: &str, description: &str) -> ToolOffer {
 
 /// Why a call was not run, for the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CallRefusal(pub String);
+pub(crate) struct CallRefusal(pub String);
 
 impl fmt::Display for CallRefusal {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -76,7 +76,7 @@ impl From<&str> for CallRefusal {
 }
 
 /// Reads the arguments of a call.
-pub fn read(input: &Value, raw: Option<&str>) -> Result<ToolCommand, CallRefusal> {
+pub(crate) fn read(input: &Value, raw: Option<&str>) -> Result<ToolCommand, CallRefusal> {
     let Some(fields) = input.as_object() else {
         let shown: String = raw.unwrap_or_default().chars().take(SHOWN).collect();
         return Err(CallRefusal(format!(

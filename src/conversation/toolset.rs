@@ -37,7 +37,7 @@ const SCREEN_LIMIT: usize = 16 << 10;
 /// From so few turns on a result says how many are left.
 const FEW_TURNS: u32 = 5;
 /// The result of a call whose own was never recorded.
-pub const UNKNOWN: &str =
+pub(crate) const UNKNOWN: &str =
     "outcome unknown: the run was interrupted while this was under way, and it was not repeated";
 const NOT_RUN: &str = "not run: the environments were restarted";
 
@@ -62,7 +62,7 @@ const BUILT_IN: [(&str, &str); 3] = [
 
 /// A call of the model: where it belongs, and its arguments.
 #[derive(Debug, Clone, Copy)]
-pub struct PendingCall<'a> {
+pub(crate) struct PendingCall<'a> {
     pub place: RequestPlace,
     pub number: u32,
     pub tool: &'a str,
@@ -74,13 +74,13 @@ pub struct PendingCall<'a> {
 
 /// What limits a call.
 #[derive(Debug, Clone, Copy)]
-pub struct CallLimits {
+pub(crate) struct CallLimits {
     pub deadline: Instant,
     pub turns_left: u32,
 }
 
 /// What the environments of a conversation are started with.
-pub struct ToolEnv {
+pub(crate) struct ToolEnv {
     pub start: HostStart,
     /// The folder whose `env/` holds the user's own environments.
     pub folder: Option<PathBuf>,
@@ -92,7 +92,7 @@ pub struct ToolEnv {
 }
 
 /// The environments of one conversation.
-pub struct Toolset {
+pub(crate) struct Toolset {
     tool_env: ToolEnv,
     factory: EnvironmentFactory,
     registry: Registry,
@@ -105,7 +105,7 @@ pub struct Toolset {
 
 impl Toolset {
     /// A toolset with no environment started yet.
-    pub fn new(agent: &Agent, tool_env: ToolEnv) -> Result<Toolset> {
+    pub(crate) fn new(agent: &Agent, tool_env: ToolEnv) -> Result<Toolset> {
         let (factory, warnings) = EnvironmentFactory::new(
             tool_env.start.clone(),
             tool_env.frozen.clone(),
@@ -127,7 +127,7 @@ impl Toolset {
     }
 
     /// The tools: the built-in ones, then the user's own by name.
-    pub fn offers(&self) -> Vec<ToolOffer> {
+    pub(crate) fn offers(&self) -> Vec<ToolOffer> {
         let built_in = BUILT_IN
             .iter()
             .map(|(name, description)| tools::offer(name, description));
@@ -140,7 +140,7 @@ impl Toolset {
     }
 
     /// Runs a call of the newest answer.
-    pub fn call(
+    pub(crate) fn call(
         &mut self,
         agent: &Agent,
         call: PendingCall<'_>,
@@ -173,7 +173,7 @@ impl Toolset {
     }
 
     /// The result of a call from before the environments were restarted; it is not run again.
-    pub fn call_again(
+    pub(crate) fn call_again(
         &mut self,
         agent: &Agent,
         call: PendingCall<'_>,
@@ -199,21 +199,21 @@ impl Toolset {
     }
 
     /// Ends every environment; the next call finds fresh ones.
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.registry.shutdown();
         self.registry = Registry::default();
         self.used.clear();
     }
 
     /// Ends everything; returns the commands that were still running.
-    pub fn close(&mut self) -> Vec<String> {
+    pub(crate) fn close(&mut self) -> Vec<String> {
         let running = self.registry.running();
         self.restart();
         running
     }
 
     /// How many results of a replay were compared, and how many differ.
-    pub fn differing(&self) -> (u32, u32) {
+    pub(crate) fn differing(&self) -> (u32, u32) {
         (self.compared, self.differing)
     }
 
@@ -431,7 +431,7 @@ fn described(found: &FoundEnvironment) -> String {
 }
 
 /// The result of a call that was not run, or whose end was not recorded.
-pub fn refused(why: &str, turns_left: u32) -> CallResult {
+pub(crate) fn refused(why: &str, turns_left: u32) -> CallResult {
     let output = format!("{why}\n{}", turns_note(turns_left));
     CallResult {
         ran: false,
@@ -462,7 +462,7 @@ fn cut_end(text: &str, room: usize) -> String {
 }
 
 /// A result as the conversation has it.
-pub fn result_block(id: &str, result: CallResult) -> ContentBlock {
+pub(crate) fn result_block(id: &str, result: CallResult) -> ContentBlock {
     ContentBlock::ToolResult {
         id: id.to_owned(),
         text: result.output,

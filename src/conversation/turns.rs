@@ -23,13 +23,13 @@ const CUT_OFF: &str = "not run: cut off";
 
 /// The limits of a conversation in time.
 #[derive(Debug, Clone, Copy)]
-pub struct TimeLimit {
+pub(crate) struct TimeLimit {
     pub timeout: Duration,
     pub deadline: Instant,
 }
 
 impl TimeLimit {
-    pub fn starting_now(timeout: Duration) -> TimeLimit {
+    pub(crate) fn starting_now(timeout: Duration) -> TimeLimit {
         TimeLimit {
             timeout,
             deadline: Instant::now() + timeout,
@@ -39,7 +39,7 @@ impl TimeLimit {
 
 /// Why `run` returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TurnEnd {
+pub(crate) enum TurnEnd {
     /// The model ended its turn.
     Ended,
     /// A limit ended it.
@@ -49,7 +49,7 @@ pub enum TurnEnd {
 }
 
 /// A conversation of an agent with a model that works with tools.
-pub struct Conversation<'a> {
+pub(crate) struct Conversation<'a> {
     pub(super) agent: &'a Agent,
     pub(super) model: &'a mut RecordedModel,
     pub(super) toolset: Toolset,
@@ -65,7 +65,7 @@ pub struct Conversation<'a> {
 impl<'a> Conversation<'a> {
     /// Opens a conversation, or takes it up where the log leaves it. `reminder` is the text of an objection whose line
     /// cannot be read.
-    pub fn open(
+    pub(crate) fn open(
         agent: &'a Agent,
         model: &'a mut RecordedModel,
         toolset: Toolset,
@@ -87,18 +87,18 @@ impl<'a> Conversation<'a> {
     }
 
     /// Uses a session that the provider keeps already: continued, or branched from another one.
-    pub fn in_session(mut self, session: SessionRef) -> Conversation<'a> {
+    pub(crate) fn in_session(mut self, session: SessionRef) -> Conversation<'a> {
         self.session = session;
         self
     }
 
-    pub fn state(&self) -> &ConversationState {
+    pub(crate) fn state(&self) -> &ConversationState {
         &self.state
     }
 
     /// Applies what the log has of this conversation. What a damaged line took is restored, so that everything after it
     /// still counts; `reminder` is the text of an objection whose line cannot be read.
-    pub fn catch_up(
+    pub(crate) fn catch_up(
         &mut self,
         reminder: (Objection, &str),
     ) -> std::result::Result<(), UnusableAnswer> {
@@ -155,7 +155,7 @@ impl<'a> Conversation<'a> {
     }
 
     /// Goes on until the model ends its turn or something else ends it. `checkpoint` is called after each answer.
-    pub fn run(&mut self, checkpoint: &mut dyn FnMut() -> Result<()>) -> Result<TurnEnd> {
+    pub(crate) fn run(&mut self, checkpoint: &mut dyn FnMut() -> Result<()>) -> Result<TurnEnd> {
         loop {
             let content = match self.next.take() {
                 None | Some(NextStep::Nothing) => Vec::new(),
@@ -190,14 +190,14 @@ impl<'a> Conversation<'a> {
     }
 
     /// Does not accept an end: the next request says why.
-    pub fn object(&mut self, objection: Objection, text: String) {
+    pub(crate) fn object(&mut self, objection: Objection, text: String) {
         self.state.object(objection);
         self.objection = Some(objection);
         self.state.add_user_content(vec![ContentBlock::text(text)]);
     }
 
     /// Ends the environments; returns the commands that were still running: in a replay as the log has them.
-    pub fn close(mut self) -> Result<Vec<String>> {
+    pub(crate) fn close(mut self) -> Result<Vec<String>> {
         self.model.set_deadline(None);
         let running = self.toolset.close();
         let (compared, differing) = self.toolset.differing();

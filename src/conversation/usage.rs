@@ -12,7 +12,7 @@ use crate::state::run::UsageTotals;
 use serde::Deserialize;
 
 /// The `error_type` of an attempt at the model that gave no answer.
-pub const MODEL_ERROR: &str = "model";
+pub(crate) const MODEL_ERROR: &str = "model";
 
 /// Tokens and USD that count against the budget beside the recorded answers.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

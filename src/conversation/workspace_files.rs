@@ -22,20 +22,20 @@ const HASHED_LIMIT: u64 = 16 << 20;
 /// Part of the description of a file that is compared by its time.
 const BY_TIME: &str = " bytes, changed at ";
 /// So many names of changed files are kept.
-pub const MOST_NAMES: usize = 1000;
+pub(crate) const MOST_NAMES: usize = 1000;
 /// So many files are listed after each call.
 const MOST_LISTED: usize = 20_000;
 
 /// Files by name, each with a description of its content: its hash, or size and time.
-pub type FileDigests = BTreeMap<String, String>;
+pub(crate) type FileDigests = BTreeMap<String, String>;
 
 /// The first 16 digits of the SHA-256 of a content.
-pub fn content_hash(bytes: &[u8]) -> String {
+pub(crate) fn content_hash(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes)[..8])
 }
 
 /// Reads all files of a workspace.
-pub fn digests(workspace: &Workspace) -> Result<FileDigests> {
+pub(crate) fn digests(workspace: &Workspace) -> Result<FileDigests> {
     let mut entries = Vec::new();
     workspace.walk(&mut |entry| {
         entries.push(entry.clone());
@@ -66,14 +66,14 @@ pub fn digests(workspace: &Workspace) -> Result<FileDigests> {
 
 /// The files of a workspace with their sizes and times; folders that tools fill are named alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct WorkspaceListing {
+pub(crate) struct WorkspaceListing {
     pub files: BTreeMap<String, (u64, FileTime)>,
     pub as_one: Vec<String>,
 }
 
 impl WorkspaceListing {
     /// A file as it is, or as one that does not exist.
-    pub fn mark(&self, path: &str) -> FileMark {
+    pub(crate) fn mark(&self, path: &str) -> FileMark {
         let found = self.files.get(path);
         FileMark {
             path: path.to_owned(),
@@ -84,7 +84,7 @@ impl WorkspaceListing {
     }
 
     /// The files that differ in a later listing; `None` where there are too many to keep.
-    pub fn changed(&self, later: &WorkspaceListing) -> Option<Vec<FileMark>> {
+    pub(crate) fn changed(&self, later: &WorkspaceListing) -> Option<Vec<FileMark>> {
         let paths: BTreeSet<&String> = self.files.keys().chain(later.files.keys()).collect();
         let differs = |path: &&&String| self.files.get(**path) != later.files.get(**path);
         bounded(
@@ -98,12 +98,12 @@ impl WorkspaceListing {
 }
 
 /// The marks, unless there are too many to keep.
-pub fn bounded(marks: Vec<FileMark>) -> Option<Vec<FileMark>> {
+pub(crate) fn bounded(marks: Vec<FileMark>) -> Option<Vec<FileMark>> {
     (marks.len() <= MOST_NAMES).then_some(marks)
 }
 
 /// Lists a workspace; `None` where it has too many files to list after each call.
-pub fn list(workspace: &Workspace) -> Option<WorkspaceListing> {
+pub(crate) fn list(workspace: &Workspace) -> Option<WorkspaceListing> {
     let mut listing = WorkspaceListing::default();
     let walked = workspace.walk(&mut |entry| {
         let size = match &entry.kind {
@@ -128,12 +128,12 @@ pub fn list(workspace: &Workspace) -> Option<WorkspaceListing> {
 }
 
 /// Whether a path is, or is in, a folder that counts as one thing.
-pub fn counts_as_one(path: &str) -> bool {
+pub(crate) fn counts_as_one(path: &str) -> bool {
     folder_as_one(Path::new(path)).is_some()
 }
 
 /// The files that differ, written and deleted, without those that `is_excluded` names.
-pub fn differences(
+pub(crate) fn differences(
     before: &FileDigests,
     after: &FileDigests,
     is_excluded: impl Fn(&str) -> bool,
@@ -151,7 +151,7 @@ pub fn differences(
 }
 
 /// The description of a content where another run would have the same; not one by its time.
-pub fn comparable(path: &str, content: &str) -> Option<String> {
+pub(crate) fn comparable(path: &str, content: &str) -> Option<String> {
     let is_by_time = counts_as_one(path) || content.contains(BY_TIME);
     (!is_by_time).then(|| content.to_owned())
 }

@@ -6,7 +6,7 @@
 //! followed by a line that enters the loop again, which either the prompt or the loop reads.
 
 mod message;
-pub mod record;
+pub(crate) mod record;
 mod shell;
 
 use std::ffi::OsString;

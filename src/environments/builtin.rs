@@ -17,10 +17,10 @@ use super::{CreateError, Environment};
 use crate::error::Error;
 
 /// The names of the built-in environments, in the order of their screens.
-pub const BUILT_IN: [&str; 3] = ["bash", "python", "editor"];
+pub(crate) const BUILT_IN: [&str; 3] = ["bash", "python", "editor"];
 
 /// Where the environments of a project run, and which of the user's own there are.
-pub struct EnvironmentFactory {
+pub(crate) struct EnvironmentFactory {
     start: HostStart,
     /// What the editor must not change: it runs inside this process, where no sandbox applies.
     frozen: FrozenPaths,
@@ -34,7 +34,7 @@ pub struct EnvironmentFactory {
 impl EnvironmentFactory {
     /// Looks for the user's own environments in `env/` of `folder`. Also returns warnings about files there that
     /// cannot be used.
-    pub fn new(
+    pub(crate) fn new(
         start: HostStart,
         frozen: FrozenPaths,
         folder: Option<&Path>,
@@ -54,13 +54,13 @@ impl EnvironmentFactory {
     }
 
     /// The user's own environments, by name.
-    pub fn own(&self) -> &[FoundEnvironment] {
+    pub(crate) fn own(&self) -> &[FoundEnvironment] {
         &self.own
     }
 
     /// Creates the environment of that name, or `None` if there is none. One of the user's own is loaded until
     /// `deadline` or until `wake` is readable; one that is still loading then is returned as it is.
-    pub fn create(
+    pub(crate) fn create(
         &self,
         name: &str,
         deadline: Instant,
@@ -76,7 +76,7 @@ impl EnvironmentFactory {
 
     /// Creates all of them; the user's own load side by side, and those that fail are left out. A restart looks into
     /// `env/` again.
-    pub fn create_all(self, wake: Option<BorrowedFd<'_>>) -> Result<Registry, Error> {
+    pub(crate) fn create_all(self, wake: Option<BorrowedFd<'_>>) -> Result<Registry, Error> {
         let mut hosts: Vec<(String, HostEnvironment)> = self
             .own
             .iter()

@@ -11,7 +11,7 @@ const CHUNK: usize = 64 * 1024;
 
 /// The parent's end of the socket.
 #[derive(Debug)]
-pub struct Channel {
+pub(super) struct Channel {
     stream: UnixStream,
     is_open: bool,
     buffer: Vec<u8>,
@@ -19,7 +19,7 @@ pub struct Channel {
 
 /// Why a wait returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ChannelEvent {
+pub(crate) enum ChannelEvent {
     /// There may be something to receive, or the child is over.
     Ready,
     /// The wake descriptor is readable.
@@ -28,7 +28,7 @@ pub enum ChannelEvent {
 }
 
 impl Channel {
-    pub fn new(stream: UnixStream) -> io::Result<Channel> {
+    pub(super) fn new(stream: UnixStream) -> io::Result<Channel> {
         stream.set_nonblocking(true)?;
         Ok(Channel {
             stream,
@@ -38,12 +38,12 @@ impl Channel {
     }
 
     /// Whether more can be received.
-    pub fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         self.is_open
     }
 
     /// The bytes that are there, possibly none; never blocks.
-    pub fn receive(&mut self) -> &[u8] {
+    pub(super) fn receive(&mut self) -> &[u8] {
         let count = match self.stream.read(&mut self.buffer) {
             Err(error) if is_temporary(&error) => 0,
             result => {
@@ -57,7 +57,7 @@ impl Channel {
 
     /// Sends the beginning of `bytes` and returns the rest. If the socket is full, waits until it is writable; fails at
     /// the deadline, or when `over` is readable.
-    pub fn send_some<'a>(
+    pub(super) fn send_some<'a>(
         &mut self,
         bytes: &'a [u8],
         deadline: Option<Instant>,
@@ -80,7 +80,7 @@ impl Channel {
     }
 
     /// Waits until there is something to receive, `over` or `wake` is readable, or the deadline has passed.
-    pub fn wait(
+    pub(super) fn wait(
         &self,
         over: Option<BorrowedFd<'_>>,
         deadline: Option<Instant>,
@@ -118,7 +118,7 @@ impl Channel {
 }
 
 /// Whether reading again may succeed.
-pub fn is_temporary(error: &io::Error) -> bool {
+pub(super) fn is_temporary(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted

@@ -4,15 +4,15 @@
 //! begun and then waited for, so that the wait can be interrupted for something more urgent. `session.rs` is the child
 //! behind most of them, `channel.rs` the socket to it, `output/` its output, cleaned and bounded.
 
-pub mod adhoc;
-pub mod bash;
-pub mod builtin;
+pub(crate) mod adhoc;
+pub(crate) mod bash;
+pub(crate) mod builtin;
 mod channel;
-pub mod editor;
-pub mod output;
-pub mod python;
-pub mod registry;
-pub mod session;
+pub(crate) mod editor;
+pub(crate) mod output;
+pub(crate) mod python;
+pub(crate) mod registry;
+pub(crate) mod session;
 
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
@@ -92,7 +92,7 @@ pub enum WaitResult {
 /// Why an environment could not be created; the text is shown to the agent.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct CreateError(pub String);
+pub(crate) struct CreateError(pub String);
 
 /// Executes commands one at a time and keeps state between them.
 pub trait Environment {

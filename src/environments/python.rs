@@ -4,7 +4,7 @@
 //! and reports the end of a command in one line, with the directory and the variables for the screen. Nothing is
 //! installed: the driver itself is sent over the channel first. Output goes through the pipe of the session.
 
-pub mod record;
+pub(crate) mod record;
 
 use std::ffi::{OsStr, OsString};
 use std::io;

@@ -33,18 +33,18 @@ pub enum UrgentAction {
 }
 
 /// What interrupts a wait, and then decides for the environment of that name.
-pub struct Waiter<'a> {
+pub(crate) struct Waiter<'a> {
     pub wake: BorrowedFd<'a>,
     pub urgent: &'a mut dyn FnMut(&str) -> UrgentAction,
 }
 
 /// Creates an environment that was added or could not be created before; nothing if there is none of that name.
-pub type EnvironmentFinder =
+pub(crate) type EnvironmentFinder =
     Box<dyn FnMut(&str) -> Option<Result<Box<dyn Environment>, CreateError>>>;
 
 /// The environments, in the order of their screens.
 #[derive(Default)]
-pub struct Registry {
+pub(crate) struct Registry {
     entries: Vec<RegistryEntry>,
     finder: Option<EnvironmentFinder>,
 }
@@ -76,7 +76,7 @@ impl RunningCommand {
 
 impl Registry {
     /// Adds an environment after the others.
-    pub fn add(&mut self, name: &str, environment: Box<dyn Environment>) {
+    pub(crate) fn add(&mut self, name: &str, environment: Box<dyn Environment>) {
         self.entries.push(RegistryEntry {
             name: name.to_owned(),
             environment,
@@ -86,16 +86,16 @@ impl Registry {
     }
 
     /// Sets how a restart finds an environment that is not registered.
-    pub fn set_finder(&mut self, finder: EnvironmentFinder) {
+    pub(crate) fn set_finder(&mut self, finder: EnvironmentFinder) {
         self.finder = Some(finder);
     }
 
-    pub fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.entries.iter().any(|entry| entry.name == name)
     }
 
     /// Runs a command until it ends or the timeout has passed.
-    pub fn command(
+    pub(crate) fn command(
         &mut self,
         name: &str,
         command: &str,
@@ -113,7 +113,7 @@ impl Registry {
     }
 
     /// Executes a control action; `is_done` if it took effect already, as an urgent action.
-    pub fn control(
+    pub(crate) fn control(
         &mut self,
         name: &str,
         action: ControlAction,
@@ -129,7 +129,7 @@ impl Registry {
     }
 
     /// What the agent sees: all sections, each cut to its number of lines.
-    pub fn screens(&mut self) -> Vec<(String, ScreenSection)> {
+    pub(crate) fn screens(&mut self) -> Vec<(String, ScreenSection)> {
         for entry in &mut self.entries {
             entry.poll();
             entry.environment.prepare_screen();
@@ -141,7 +141,7 @@ impl Registry {
     }
 
     /// The running commands, each with its environment.
-    pub fn running(&mut self) -> Vec<String> {
+    pub(crate) fn running(&mut self) -> Vec<String> {
         self.entries.iter_mut().for_each(RegistryEntry::poll);
         let running = self
             .entries
@@ -152,7 +152,7 @@ impl Registry {
             .collect()
     }
 
-    pub fn shutdown(&mut self) {
+    pub(crate) fn shutdown(&mut self) {
         for entry in &mut self.entries {
             entry.environment.prepare_shutdown();
         }

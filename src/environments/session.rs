@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A child with its channel and its output. Dropping it kills the child and its descendants.
 #[derive(Debug)]
-pub struct ChildSession {
+pub(crate) struct ChildSession {
     pub child: ChildProcess,
     /// The other end of the child's stdin.
     channel: Channel,
@@ -33,7 +33,7 @@ pub struct ChildSession {
 
 /// Why the program of an environment could not be started; the text is shown to the agent.
 #[derive(Debug, thiserror::Error)]
-pub enum SessionStartError {
+pub(crate) enum SessionStartError {
     /// The text names the program and where it was searched.
     #[error("{0}")]
     NotFound(&'static str),
@@ -53,7 +53,7 @@ pub enum SessionStartError {
 
 impl ChildSession {
     /// Starts a command, and the thread that reads its output.
-    pub fn start(launcher: &Launcher, job: &Job) -> io::Result<ChildSession> {
+    pub(crate) fn start(launcher: &Launcher, job: &Job) -> io::Result<ChildSession> {
         let (child, channel) = ChildProcess::start(launcher, job)?;
         let output = Arc::new(Mutex::new(ChildOutput::default()));
         let (pipe, shared) = (child.output().try_clone()?, Arc::clone(&output));
@@ -68,22 +68,22 @@ impl ChildSession {
     }
 
     /// Begins a command; its answer starts with `before`, followed by earlier background output.
-    pub fn begin(&self, before: &str) {
+    pub(crate) fn begin(&self, before: &str) {
         self.read_now().begin(before);
     }
 
     /// Takes the output so far while the command continues.
-    pub fn take(&self) -> String {
+    pub(crate) fn take(&self) -> String {
         self.read_now().take()
     }
 
     /// Takes the rest of the output of a command that has ended.
-    pub fn finish(&self) -> String {
+    pub(crate) fn finish(&self) -> String {
         self.read_now().finish()
     }
 
     /// Sends all bytes.
-    pub fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let deadline = Instant::now().checked_add(PATIENCE);
             let over = Some(self.child.over());
@@ -93,12 +93,16 @@ impl ChildSession {
     }
 
     /// The bytes that the child has sent, possibly none; never blocks.
-    pub fn receive(&mut self) -> &[u8] {
+    pub(crate) fn receive(&mut self) -> &[u8] {
         self.channel.receive()
     }
 
     /// Waits until the child sends something or is over, the deadline has passed, or `wake` is readable, which wins.
-    pub fn wait(&self, deadline: Option<Instant>, wake: Option<BorrowedFd<'_>>) -> ChannelEvent {
+    pub(crate) fn wait(
+        &self,
+        deadline: Option<Instant>,
+        wake: Option<BorrowedFd<'_>>,
+    ) -> ChannelEvent {
         self.channel.wait(Some(self.child.over()), deadline, wake)
     }
 
@@ -117,7 +121,7 @@ impl ChildSession {
 }
 
 /// How a child ended, such as `exit status 7`.
-pub fn describe_end(ended: &JobEnd) -> String {
+pub(crate) fn describe_end(ended: &JobEnd) -> String {
     match ended {
         JobEnd::Exited(code) => format!("exit status {code}"),
         JobEnd::Signalled(number) => match signal_name(*number) {

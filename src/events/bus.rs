@@ -8,11 +8,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::Event;
 
 /// Errors of handlers are only noted.
-pub type HandlerResult = Result<(), Box<dyn std::error::Error>>;
+pub(crate) type HandlerResult = Result<(), Box<dyn std::error::Error>>;
 
 /// Identifies a subscription for `off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Subscription(u64);
+pub(crate) struct Subscription(u64);
 
 struct Handler {
     id: Subscription,
@@ -21,7 +21,7 @@ struct Handler {
 }
 
 #[derive(Default)]
-pub struct Bus {
+pub(crate) struct Bus {
     handlers: Vec<Handler>,
     next_id: u64,
     failures: Vec<String>,
@@ -29,7 +29,7 @@ pub struct Bus {
 
 impl Bus {
     /// Subscribes a handler to the kinds of events that `is_wanted` selects.
-    pub fn on(
+    pub(crate) fn on(
         &mut self,
         is_wanted: fn(&Event) -> bool,
         on_event: impl FnMut(&Event) -> HandlerResult + Send + 'static,
@@ -45,12 +45,12 @@ impl Bus {
     }
 
     /// Ends a subscription; idempotent.
-    pub fn off(&mut self, id: Subscription) {
+    pub(crate) fn off(&mut self, id: Subscription) {
         self.handlers.retain(|handler| handler.id != id);
     }
 
     /// Delivers an event to every subscriber of its kind.
-    pub fn emit(&mut self, event: &Event) {
+    pub(crate) fn emit(&mut self, event: &Event) {
         for handler in &mut self.handlers {
             if !(handler.is_wanted)(event) {
                 continue;
@@ -64,7 +64,7 @@ impl Bus {
     }
 
     /// Takes the failures of handlers since the last call.
-    pub fn take_failures(&mut self) -> Vec<String> {
+    pub(crate) fn take_failures(&mut self) -> Vec<String> {
         std::mem::take(&mut self.failures)
     }
 }

@@ -3,7 +3,7 @@
 //! Names of variants and fields are those of the log (`logs/<run_id>.log`): they are a file format. Events are plain
 //! data without behaviour.
 
-pub mod bus;
+pub(crate) mod bus;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::state::phase::Phase;
 use crate::state::reason::Reason;
 
 /// The only agent of a build.
-pub const MAIN_AGENT: &str = "main";
+pub(crate) const MAIN_AGENT: &str = "main";
 
 /// Which conversation of an agent. The log holds its fields among those of the event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

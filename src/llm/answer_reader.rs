@@ -36,7 +36,7 @@ pub(super) struct AnswerReader<'a> {
 }
 
 impl<'a> AnswerReader<'a> {
-    pub fn new(
+    pub(super) fn new(
         exchange: HttpExchange,
         clock: AttemptClock,
         assembly: &'a mut dyn AnswerAssembly,
@@ -53,7 +53,7 @@ impl<'a> AnswerReader<'a> {
         }
     }
 
-    pub fn read(mut self) -> Result<Answer, LlmError> {
+    pub(super) fn read(mut self) -> Result<Answer, LlmError> {
         let HttpPart::Head { status, headers } = self.next()? else {
             return Err(self.transient("a body without a head"));
         };

@@ -40,7 +40,7 @@ pub(crate) struct Anthropic {
 
 impl Anthropic {
     /// The base URL may end in `/v1`.
-    pub fn new(endpoint: Endpoint) -> Anthropic {
+    pub(crate) fn new(endpoint: Endpoint) -> Anthropic {
         Anthropic {
             endpoint: EndpointClient::new(endpoint),
         }

@@ -150,7 +150,7 @@ pub(super) struct AnswerSize {
 
 impl AnswerSize {
     /// Counts bytes that are kept.
-    pub fn keep(&mut self, bytes: usize) -> Result<(), AssemblyError> {
+    pub(super) fn keep(&mut self, bytes: usize) -> Result<(), AssemblyError> {
         self.kept += bytes;
         match self.kept > MAX_KEPT {
             true => Err(AssemblyError::TooLarge),
@@ -159,17 +159,17 @@ impl AnswerSize {
     }
 
     /// Counts a text of the model that is kept.
-    pub fn keep_written(&mut self, text: &str) -> Result<(), AssemblyError> {
+    pub(super) fn keep_written(&mut self, text: &str) -> Result<(), AssemblyError> {
         self.add_written(text);
         self.keep(text.len())
     }
 
     /// Counts a text of the model that is not kept.
-    pub fn add_written(&mut self, text: &str) {
+    pub(super) fn add_written(&mut self, text: &str) {
         self.written = self.written.saturating_add(text.len() as u64);
     }
 
-    pub fn bytes_written(&self) -> u64 {
+    pub(super) fn bytes_written(&self) -> u64 {
         self.written
     }
 }

@@ -9,7 +9,7 @@ use crate::llm::mcp::Toolbox;
 use crate::llm::message::{Answer, ModelRequest};
 
 /// A client for single requests over some transport.
-pub trait ModelClient: Send {
+pub(crate) trait ModelClient: Send {
     /// Returns the body that `attempt` would send. Deterministic, until the server refuses a field.
     fn encode(&self, request: &ModelRequest) -> String;
 
@@ -21,7 +21,7 @@ pub trait ModelClient: Send {
 }
 
 /// A client that calls tools itself while it answers, in a session that the provider keeps.
-pub trait AgentSession: Send {
+pub(crate) trait AgentSession: Send {
     /// Returns the body that `attempt` would send. Deterministic.
     fn encode(&self, request: &ModelRequest) -> String;
 
@@ -39,14 +39,14 @@ pub trait AgentSession: Send {
 }
 
 /// A connected model of either kind.
-pub enum Model {
+pub(crate) enum Model {
     Client(Box<dyn ModelClient>),
     Session(Box<dyn AgentSession>),
 }
 
 impl Model {
     /// Returns the body of a request, see [`ModelClient::encode`].
-    pub fn encode(&self, request: &ModelRequest) -> String {
+    pub(crate) fn encode(&self, request: &ModelRequest) -> String {
         match self {
             Model::Client(client) => client.encode(request),
             Model::Session(client) => client.encode(request),
@@ -54,7 +54,7 @@ impl Model {
     }
 
     /// Sets the time at which an attempt under way ends, as if the run had been cancelled.
-    pub fn set_deadline(&mut self, deadline: Option<Instant>) {
+    pub(crate) fn set_deadline(&mut self, deadline: Option<Instant>) {
         match self {
             Model::Client(client) => client.set_deadline(deadline),
             Model::Session(client) => client.set_deadline(deadline),
@@ -62,14 +62,14 @@ impl Model {
     }
 
     /// Whether the provider runs tools itself, in a session that it keeps.
-    pub fn is_session(&self) -> bool {
+    pub(crate) fn is_session(&self) -> bool {
         matches!(self, Model::Session(_))
     }
 }
 
 /// A conversation that the provider keeps, and the limits of the next attempt in it.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct ProviderSession {
+pub(crate) struct ProviderSession {
     pub id: String,
     pub start: SessionStart,
     /// Sent instead of the last message when the session continues after a crash.
@@ -80,7 +80,7 @@ pub struct ProviderSession {
 
 /// How an attempt enters its session. A session that the provider has lost starts afresh with the whole conversation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum SessionStart {
+pub(crate) enum SessionStart {
     #[default]
     Fresh,
     Continue,
@@ -91,7 +91,7 @@ pub enum SessionStart {
 }
 
 /// Returns the id (a UUID) of the session with this name: the same again after a crash.
-pub fn session_id(name: &str) -> String {
+pub(crate) fn session_id(name: &str) -> String {
     let digest: [u8; 32] = Sha256::digest(name).into();
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&digest[..16]);

@@ -21,7 +21,7 @@ pub(super) enum ExpiredLimit {
 }
 
 impl AttemptClock {
-    pub fn start(
+    pub(super) fn start(
         idle_timeout: Duration,
         total: Option<Duration>,
         deadline: Option<Instant>,
@@ -38,7 +38,7 @@ impl AttemptClock {
     }
 
     /// Restarts the limit of silence, after a sign of progress.
-    pub fn restart_idle(&mut self) {
+    pub(super) fn restart_idle(&mut self) {
         let now = Instant::now();
         self.idle_until = now
             .checked_add(self.idle_timeout)
@@ -46,13 +46,13 @@ impl AttemptClock {
     }
 
     /// Returns when the first of the limits passes.
-    pub fn next_limit(&self) -> Instant {
+    pub(super) fn next_limit(&self) -> Instant {
         let others = [self.total_until, self.deadline].into_iter().flatten();
         others.fold(self.idle_until, Instant::min)
     }
 
     /// Returns the limit that has passed, after a wait until `next_limit`.
-    pub fn expired(&self) -> ExpiredLimit {
+    pub(super) fn expired(&self) -> ExpiredLimit {
         let has_passed =
             |limit: Option<Instant>| limit.is_some_and(|limit| limit <= Instant::now());
         if has_passed(self.deadline) {

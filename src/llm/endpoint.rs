@@ -41,7 +41,7 @@ pub(super) struct EndpointRequest<'a> {
 }
 
 impl EndpointClient {
-    pub fn new(endpoint: Endpoint) -> EndpointClient {
+    pub(super) fn new(endpoint: Endpoint) -> EndpointClient {
         EndpointClient {
             transport: Transport::new(endpoint.idle_timeout),
             endpoint,
@@ -49,17 +49,17 @@ impl EndpointClient {
         }
     }
 
-    pub fn set_deadline(&mut self, deadline: Option<Instant>) {
+    pub(super) fn set_deadline(&mut self, deadline: Option<Instant>) {
         self.deadline = deadline;
     }
 
     /// Returns the base URL without a trailing slash.
-    pub fn base_url(&self) -> &str {
+    pub(super) fn base_url(&self) -> &str {
         self.endpoint.base_url.trim().trim_end_matches('/')
     }
 
     /// Makes one attempt. Neither the result nor what `watch` gets contains the key.
-    pub fn attempt(
+    pub(super) fn attempt(
         &mut self,
         request: EndpointRequest<'_>,
         assembly: &mut dyn AnswerAssembly,

@@ -68,7 +68,7 @@ pub(super) struct Transport {
 
 impl Transport {
     /// Callers wait at most `longest_wait` for a part.
-    pub fn new(longest_wait: Duration) -> Transport {
+    pub(super) fn new(longest_wait: Duration) -> Transport {
         Transport {
             read_timeout: longest_wait.saturating_add(Duration::from_secs(1)),
             client: None,
@@ -76,7 +76,7 @@ impl Transport {
     }
 
     /// Sends `post` in the background.
-    pub fn start(
+    pub(super) fn start(
         &mut self,
         post: HttpPost,
         cancel: &CancelToken,
@@ -145,7 +145,7 @@ fn build(url: &Url, read_timeout: Duration) -> Result<Client, HttpFailure> {
 }
 
 /// Whether an address leads to this machine.
-pub fn is_loopback_address(address: &str) -> bool {
+pub(crate) fn is_loopback_address(address: &str) -> bool {
     Url::parse(address).is_ok_and(|url| is_loopback(&url))
 }
 
@@ -168,7 +168,7 @@ pub(super) struct HttpExchange {
 
 impl HttpExchange {
     /// Returns an exchange with a complete response.
-    pub fn of(parts: Vec<HttpPart>) -> io::Result<HttpExchange> {
+    pub(super) fn of(parts: Vec<HttpPart>) -> io::Result<HttpExchange> {
         let (sender, receiver) = sync_channel(parts.len());
         let (wake, mut waker) = UnixStream::pair()?;
         for part in parts {
@@ -184,7 +184,7 @@ impl HttpExchange {
     }
 
     /// Waits for the next part until `deadline`. A signal, or a deadline that has passed, takes precedence over a part.
-    pub fn next(&mut self, deadline: Instant) -> Result<HttpPart, HttpFailure> {
+    pub(super) fn next(&mut self, deadline: Instant) -> Result<HttpPart, HttpFailure> {
         if Instant::now() >= deadline && self.cancel.requested().is_none() {
             return Err(HttpFailure::TimedOut);
         }

@@ -61,7 +61,7 @@ pub(super) struct StringScanner {
 
 impl StringScanner {
     /// Takes the next byte; returns whether it is outside of strings and not a quote.
-    pub fn is_outside(&mut self, byte: u8) -> bool {
+    pub(super) fn is_outside(&mut self, byte: u8) -> bool {
         match byte {
             _ if self.escaped => self.escaped = false,
             b'\\' => self.escaped = self.in_string,
@@ -71,7 +71,7 @@ impl StringScanner {
         false
     }
 
-    pub fn in_string(&self) -> bool {
+    pub(super) fn in_string(&self) -> bool {
         self.in_string
     }
 }

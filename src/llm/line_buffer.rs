@@ -18,7 +18,7 @@ pub(super) struct LineBuffer {
 }
 
 impl LineBuffer {
-    pub fn push(&mut self, bytes: &[u8]) {
+    pub(super) fn push(&mut self, bytes: &[u8]) {
         if self.start > 0 {
             self.buffer.drain(..self.start);
             self.searched -= self.start;
@@ -28,7 +28,7 @@ impl LineBuffer {
     }
 
     /// Returns the next complete line, without its newline.
-    pub fn take(&mut self) -> Result<Option<Vec<u8>>, LineTooLong> {
+    pub(super) fn take(&mut self) -> Result<Option<Vec<u8>>, LineTooLong> {
         let from = self.searched;
         let Some(length) = memchr::memchr(b'\n', &self.buffer[from..]) else {
             self.searched = self.buffer.len();
@@ -45,7 +45,7 @@ impl LineBuffer {
     }
 
     /// Takes what follows the last newline, at the end of the stream.
-    pub fn rest(&mut self) -> Option<Vec<u8>> {
+    pub(super) fn rest(&mut self) -> Option<Vec<u8>> {
         let rest = self.buffer.split_off(self.start);
         *self = LineBuffer::default();
         (!rest.is_empty()).then_some(rest)

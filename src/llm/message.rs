@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// A request to a model, complete in itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ModelRequest {
+pub(crate) struct ModelRequest {
     pub model: String,
     pub max_tokens: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -23,7 +23,7 @@ pub struct ModelRequest {
 
 /// A tool that the model may call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ToolOffer {
+pub(crate) struct ToolOffer {
     pub name: String,
     pub description: String,
     /// The JSON Schema of its arguments.

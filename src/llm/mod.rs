@@ -3,15 +3,15 @@
 //! A client makes one attempt; `retry.rs` decides about the next one, `price.rs` knows what it costs. The log, the budget
 //! and the tools belong to the caller.
 
-pub mod anthropic;
-pub mod http;
-pub mod mcp;
-pub mod openai;
-pub mod price;
-pub mod provider;
-pub mod retry;
-pub mod sse;
-pub mod tokens;
+pub(crate) mod anthropic;
+pub(crate) mod http;
+pub(crate) mod mcp;
+pub(crate) mod openai;
+pub(crate) mod price;
+pub(crate) mod provider;
+pub(crate) mod retry;
+pub(crate) mod sse;
+pub(crate) mod tokens;
 
 mod answer_reader;
 mod assembly;
@@ -28,8 +28,10 @@ mod retry_after;
 #[cfg(test)]
 pub(crate) mod test_server;
 
-pub use client::{AgentSession, Model, ModelClient, ProviderSession, SessionStart, session_id};
-pub use error::{LlmError, PermanentError, PermanentErrorKind, Spent};
-pub use message::{
-    Answer, Bill, ContentBlock, Message, ModelRequest, Role, StopReason, TokenUsage, ToolOffer,
+pub(crate) use client::{Model, ProviderSession, SessionStart, session_id};
+pub use error::LlmError;
+pub(crate) use error::{PermanentError, PermanentErrorKind, Spent};
+pub use message::Answer;
+pub(crate) use message::{
+    ContentBlock, Message, ModelRequest, Role, StopReason, TokenUsage, ToolOffer,
 };

@@ -46,7 +46,7 @@ const STREAM_OPTIONS: &str = "stream_options";
 
 impl OpenAi {
     /// The base URL includes `/v1` where the server has it.
-    pub fn new(endpoint: Endpoint) -> OpenAi {
+    pub(super) fn new(endpoint: Endpoint) -> OpenAi {
         let url = Url::parse(endpoint.base_url.trim());
         // OpenAI's reasoning models refuse the old name; many other servers know only that one.
         let is_openai = url.is_ok_and(|url| url.host_str() == Some("api.openai.com"));

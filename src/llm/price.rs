@@ -76,7 +76,7 @@ impl Price {
 }
 
 /// Returns the size of a model's context window in tokens, where its family is known.
-pub fn context_of_model(model: &str) -> Option<u64> {
+pub(crate) fn context_of_model(model: &str) -> Option<u64> {
     let name = bare_name(model);
     let families = [("claude-", 200_000), ("gpt-5", 400_000)];
     families

@@ -19,7 +19,7 @@ const ANTHROPIC_BASE_URL: &str = "ANTHROPIC_BASE_URL";
 const OPENAI_BASE_URL: &str = "OPENAI_BASE_URL";
 
 /// Variables that hold keys, each with the variable of the address that the key is for.
-pub const KEY_VARIABLES: [(&str, &str); 4] = [
+pub(crate) const KEY_VARIABLES: [(&str, &str); 4] = [
     ("ANTHROPIC_API_KEY", ANTHROPIC_BASE_URL),
     ("ANTHROPIC_AUTH_TOKEN", ANTHROPIC_BASE_URL),
     ("CLAUDE_CODE_OAUTH_TOKEN", ANTHROPIC_BASE_URL),
@@ -106,7 +106,7 @@ impl Provider {
 }
 
 /// What a connection needs.
-pub struct ConnectSettings {
+pub(crate) struct ConnectSettings {
     /// `None`: the provider's default.
     pub base_url: Option<String>,
     pub key: Option<ApiKey>,
@@ -116,7 +116,7 @@ pub struct ConnectSettings {
 }
 
 /// How a provider that is a program is started; the others ignore it.
-pub struct ProgramSettings {
+pub(crate) struct ProgramSettings {
     pub launcher: Launcher,
     /// `None`: found on PATH when it is started.
     pub path: Option<PathBuf>,
@@ -129,7 +129,7 @@ pub struct ProgramSettings {
 }
 
 /// Makes a client of a provider. Nothing is sent or started before the first attempt.
-pub fn connect(provider: Provider, settings: ConnectSettings) -> Model {
+pub(crate) fn connect(provider: Provider, settings: ConnectSettings) -> Model {
     let facts = provider.facts();
     let endpoint = |settings: ConnectSettings| Endpoint {
         base_url: settings

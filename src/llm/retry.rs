@@ -15,7 +15,7 @@ use crate::llm::message::Answer;
 const DELAYS: [u64; 4] = [1, 2, 4, 8];
 
 /// How many retries there are.
-pub const RETRIES: u32 = DELAYS.len() as u32;
+pub(crate) const RETRIES: u32 = DELAYS.len() as u32;
 
 /// A server that asks for a longer delay counts as unavailable.
 const LONGEST_ASKED: Duration = Duration::from_secs(60);
@@ -24,7 +24,7 @@ const LONGEST_ASKED: Duration = Duration::from_secs(60);
 const LONGEST_DELAY: Duration = Duration::from_secs(60 * 60);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct RetryPolicy {
+pub(crate) struct RetryPolicy {
     /// Multiplies every delay.
     pub scale: f64,
     /// No attempt starts after this.
@@ -33,7 +33,7 @@ pub struct RetryPolicy {
 
 /// What happens while a request is made.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum RetryEvent<'a> {
+pub(crate) enum RetryEvent<'a> {
     /// The request is about to be sent again; `attempt` is 2 or more.
     Sending { attempt: u32 },
     /// An event of the stream (JSON text).
@@ -49,7 +49,7 @@ pub enum RetryEvent<'a> {
 
 /// Why all attempts failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum GaveUp {
+pub(crate) enum GaveUp {
     /// The retries are used up, or the limit of the account is reached.
     Unavailable(String),
     /// The key or the account is refused.
@@ -64,14 +64,14 @@ pub enum GaveUp {
 }
 
 /// One attempt by either kind of client; its argument gets each event of the stream.
-pub type AttemptFn<'a> = dyn FnMut(&mut dyn FnMut(&str)) -> Result<Answer, LlmError> + 'a;
+pub(crate) type AttemptFn<'a> = dyn FnMut(&mut dyn FnMut(&str)) -> Result<Answer, LlmError> + 'a;
 
 /// Takes an event; an error ends the request.
-pub type OnRetryEvent<'a> = dyn FnMut(RetryEvent<'_>) -> Result<(), Error> + 'a;
+pub(crate) type OnRetryEvent<'a> = dyn FnMut(RetryEvent<'_>) -> Result<(), Error> + 'a;
 
 /// Makes attempts until one gives an answer or another would be useless. An error of `on_event` ends it at once; for an
 /// event of a stream, when the stream has ended.
-pub fn ask(
+pub(crate) fn ask(
     attempt_once: &mut AttemptFn<'_>,
     policy: &RetryPolicy,
     cancel: &CancelToken,

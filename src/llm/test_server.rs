@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 /// One step of an answer. After the last one the connection is closed.
-pub enum ScriptStep {
+pub(crate) enum ScriptStep {
     Send(Vec<u8>),
     /// Sends this repeatedly until the client disconnects.
     Endless(Vec<u8>),
@@ -18,20 +18,20 @@ pub enum ScriptStep {
 }
 
 impl ScriptStep {
-    pub fn send(bytes: impl Into<Vec<u8>>) -> ScriptStep {
+    pub(crate) fn send(bytes: impl Into<Vec<u8>>) -> ScriptStep {
         ScriptStep::Send(bytes.into())
     }
 }
 
 /// A server that answers one connection per script, in order.
-pub struct TestServer {
+pub(crate) struct TestServer {
     pub url: String,
     /// The received requests, head and body.
     pub requests: Receiver<String>,
 }
 
 impl TestServer {
-    pub fn start(scripts: Vec<Vec<ScriptStep>>) -> TestServer {
+    pub(crate) fn start(scripts: Vec<Vec<ScriptStep>>) -> TestServer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (sender, requests) = channel();
@@ -46,7 +46,7 @@ impl TestServer {
     }
 
     /// Returns a server with one response: this status line and headers, then the body.
-    pub fn answering(head: &str, body: impl AsRef<[u8]>) -> TestServer {
+    pub(crate) fn answering(head: &str, body: impl AsRef<[u8]>) -> TestServer {
         let head = format!("HTTP/1.1 {head}\r\nconnection: close\r\n\r\n");
         TestServer::start(vec![vec![
             ScriptStep::send(head),

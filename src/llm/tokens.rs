@@ -6,7 +6,7 @@ use crate::llm::error::Spent;
 use crate::llm::message::TokenUsage;
 
 /// How many bytes a token is estimated to have.
-pub const BYTES_PER_TOKEN: u64 = 3;
+pub(crate) const BYTES_PER_TOKEN: u64 = 3;
 
 /// Larger counts are cut to this, so that sums cannot overflow.
 const MAX_COUNT: u64 = 1 << 40;

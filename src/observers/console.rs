@@ -21,7 +21,7 @@ const ERASE: &str = "\r\x1b[K";
 const DEFAULT_WIDTH: u16 = 80;
 
 /// What the console writes, and where.
-pub struct ConsoleOptions {
+pub(crate) struct ConsoleOptions {
     /// Only warnings, notes, errors, and the end of a run that did not succeed.
     pub quiet: bool,
     /// Whether lines have colours; without a terminal they never have.
@@ -34,7 +34,7 @@ pub struct ConsoleOptions {
 
 impl ConsoleOptions {
     /// Options for stderr; checks whether it is a terminal.
-    pub fn stderr(quiet: bool, color: bool) -> ConsoleOptions {
+    pub(crate) fn stderr(quiet: bool, color: bool) -> ConsoleOptions {
         let terminal = io::stderr()
             .is_terminal()
             .then_some(stderr_width as fn() -> u16);
@@ -49,14 +49,14 @@ impl ConsoleOptions {
 }
 
 /// A subscribed console. Dropping it ends the live line; lines of later events are still written.
-pub struct Console {
+pub(crate) struct Console {
     screen: Arc<Mutex<ConsoleScreen>>,
     ticker: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 impl Console {
     /// Subscribes a console to a bus.
-    pub fn attach(bus: &mut Bus, options: ConsoleOptions) -> Console {
+    pub(crate) fn attach(bus: &mut Bus, options: ConsoleOptions) -> Console {
         let ConsoleOptions {
             quiet,
             color,
@@ -90,7 +90,7 @@ impl Console {
     }
 
     /// Ends the live line.
-    pub fn finish(self) {}
+    pub(crate) fn finish(self) {}
 }
 
 impl Drop for Console {

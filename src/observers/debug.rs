@@ -42,7 +42,7 @@ const MAX_NAME_BYTES: usize = 60;
 const MAX_TRIES: u32 = 100;
 
 /// Writes events to files; remembers whether writing has failed.
-pub struct DebugFiles {
+pub(crate) struct DebugFiles {
     path: PathBuf,
     files: Option<DebugDir>,
     has_failed: bool,
@@ -50,7 +50,7 @@ pub struct DebugFiles {
 
 impl DebugFiles {
     /// Subscribes to a bus. The first file creates the directory `path`; its parent exists.
-    pub fn attach(bus: &mut Bus, path: PathBuf) {
+    pub(crate) fn attach(bus: &mut Bus, path: PathBuf) {
         let mut debug = DebugFiles {
             path,
             files: None,

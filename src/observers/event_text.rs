@@ -16,7 +16,7 @@ const MAX_NAMES: usize = 5;
 
 /// What a line is about; decides its colour and whether `--quiet` keeps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tone {
+pub(super) enum Tone {
     Progress,
     Good,
     Bad,
@@ -26,7 +26,7 @@ pub enum Tone {
 
 impl Tone {
     /// Whether the line is written with `--quiet`, too.
-    pub fn is_loud(self) -> bool {
+    pub(super) fn is_loud(self) -> bool {
         matches!(self, Tone::Warning | Tone::Error)
     }
 
@@ -40,13 +40,13 @@ impl Tone {
 
 /// A line of the console, or several where a foreign text has several.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EventText {
+pub(super) struct EventText {
     pub tone: Tone,
     pub text: String,
 }
 
 /// The line for an event, if it has one; `elapsed` is the time since the command began.
-pub fn line_of(event: &Event, elapsed: Duration) -> Option<EventText> {
+pub(super) fn line_of(event: &Event, elapsed: Duration) -> Option<EventText> {
     match event {
         Event::WorkflowStarted { .. }
         | Event::WorkflowCompleted { .. }
@@ -198,7 +198,7 @@ fn notice_line(event: &Event) -> Option<EventText> {
 }
 
 /// A phase with its attempt, such as `testing (attempt 2 of 6)`.
-pub fn phase(state_name: &str, attempt: u32, of: u32) -> String {
+pub(super) fn phase(state_name: &str, attempt: u32, of: u32) -> String {
     format!(
         "{} (attempt {attempt} of {of})",
         name(state_name).to_lowercase()
@@ -206,16 +206,16 @@ pub fn phase(state_name: &str, attempt: u32, of: u32) -> String {
 }
 
 /// A name on one line, cut where it is very long.
-pub fn name(text: &str) -> String {
+pub(super) fn name(text: &str) -> String {
     cut_chars(&escaped(text), MAX_NAME_CHARACTERS, "...")
 }
 
-pub fn money(usd: f64) -> String {
+pub(super) fn money(usd: f64) -> String {
     format!("${usd:.4}")
 }
 
 /// Whole seconds as `5 s`, `1 min 5 s` or `2 h 3 min`.
-pub fn minutes(seconds: u64) -> String {
+pub(super) fn minutes(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds} s"),
         60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),

@@ -3,6 +3,6 @@
 //! `event_text.rs` renders an event as lines, `console.rs` writes them. `debug.rs` keeps one set of files per step.
 //! Foreign text passes `text::invisible` before it reaches a terminal.
 
-pub mod console;
-pub mod debug;
+pub(crate) mod console;
+pub(crate) mod debug;
 mod event_text;

@@ -22,7 +22,7 @@ const RECORD: &str = "root";
 
 /// The user of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CacheOwner {
+pub(crate) enum CacheOwner {
     Checks,
     HiddenChecks,
     Environments,
@@ -30,7 +30,7 @@ pub enum CacheOwner {
 
 /// The compiler caches of a run in progress.
 #[derive(Debug)]
-pub struct Caches {
+pub(crate) struct Caches {
     base: PathBuf,
     /// Keeps other runs from removing them.
     _lock: File,
@@ -38,11 +38,11 @@ pub struct Caches {
 
 impl Caches {
     /// The directory that contains all of them.
-    pub fn base(&self) -> &Path {
+    pub(crate) fn base(&self) -> &Path {
         &self.base
     }
 
-    pub fn folder(&self, of: CacheOwner) -> PathBuf {
+    pub(crate) fn folder(&self, of: CacheOwner) -> PathBuf {
         self.base.join(of.name())
     }
 }
@@ -65,7 +65,7 @@ impl CacheOwner {
 
 /// The compiler caches of a root's run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CacheDir {
+pub(crate) struct CacheDir {
     /// The user's cache directory.
     folder: PathBuf,
     root: PathBuf,
@@ -73,7 +73,7 @@ pub struct CacheDir {
 
 impl CacheDir {
     /// The caches of a root in the user's cache directory; creates nothing.
-    pub fn of(folder: &Path, root: &Path) -> CacheDir {
+    pub(crate) fn of(folder: &Path, root: &Path) -> CacheDir {
         CacheDir {
             folder: folder.to_owned(),
             root: root.canonicalize().unwrap_or_else(|_| root.to_owned()),
@@ -84,12 +84,12 @@ impl CacheDir {
         self.folder.join("orchestrator")
     }
 
-    pub fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.ours().join(name_of(&self.root))
     }
 
     /// Creates the directories if needed, and removes those of roots that no longer exist.
-    pub fn create(&self) -> io::Result<Caches> {
+    pub(crate) fn create(&self) -> io::Result<Caches> {
         let is_new = !self.folder.exists();
         if is_new {
             fs::create_dir(&self.folder)?;
@@ -129,7 +129,7 @@ impl CacheDir {
     }
 
     /// Removes the directory, and after the last one the parents that were created for it.
-    pub fn remove(&self) -> io::Result<()> {
+    pub(crate) fn remove(&self) -> io::Result<()> {
         if fs::symlink_metadata(self.path()).is_err() {
             return Ok(());
         }

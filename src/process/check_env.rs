@@ -224,7 +224,7 @@ impl ChildDirs<'_> {
 }
 
 /// The whole environment of a check, sorted by name; values of the spec take precedence.
-pub fn for_check(
+pub(crate) fn for_check(
     base: &CallerEnv,
     dirs: &ChildDirs<'_>,
     spec_env: &BTreeMap<String, String>,
@@ -256,7 +256,7 @@ pub fn for_check(
 }
 
 /// Whether a variable names the directory of a toolchain.
-pub fn is_toolchain_variable(name: &OsStr) -> bool {
+pub(crate) fn is_toolchain_variable(name: &OsStr) -> bool {
     TOOLCHAINS.iter().any(|(known, _)| name == *known)
 }
 

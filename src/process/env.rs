@@ -41,7 +41,7 @@ const SECRET_ENDINGS: [&str; 4] = ["_TOKEN", "_SECRET", "_PASSWORD", "_KEY"];
 
 /// The variables of environments. `dirs` are private directories that replace the caller's; `None` keeps the caller's.
 /// Variables in `keep` pass in any case.
-pub fn for_environments(
+pub(crate) fn for_environments(
     variables: impl IntoIterator<Item = (OsString, OsString)>,
     dirs: Option<&ChildDirs<'_>>,
     keep: &[String],

@@ -4,24 +4,25 @@
 //! subreaper, and kills the whole process tree when the child exits, its time is over, or the orchestrator is gone.
 //! `sandbox` applies what a child may reach; `check_env` and `env` make its environment variables.
 
-pub mod cache;
-pub mod capture;
-pub mod check_env;
-pub mod child;
-pub mod env;
+pub(crate) mod cache;
+pub(crate) mod capture;
+pub(crate) mod check_env;
+pub(crate) mod child;
+pub(crate) mod env;
 mod job;
 mod launch;
 mod os_text;
 mod process_tree;
-pub mod program;
-pub mod report_channel;
+pub(crate) mod program;
+pub(crate) mod report_channel;
 mod run;
-pub mod sandbox;
-pub mod scratch;
+pub(crate) mod sandbox;
+pub(crate) mod scratch;
 mod stdio;
-pub mod supervisor;
-pub mod wire;
+pub(crate) mod supervisor;
+pub(crate) mod wire;
 
 pub use self::job::{Finished, Job, JobEnd};
 pub use self::launch::{Launcher, SUPERVISOR_COMMAND, adopt_orphans};
-pub use self::run::{run, run_with};
+pub use self::run::run;
+pub(crate) use self::run::run_with;

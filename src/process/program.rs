@@ -22,7 +22,7 @@ const INTERPRETER_LINE: u64 = 256;
 
 /// Where the programs of a check are looked up.
 #[derive(Debug, Clone, Copy)]
-pub struct ProgramSearch<'a> {
+pub(crate) struct ProgramSearch<'a> {
     /// The value of PATH that the check gets, before entries that the sandbox does not show are left out.
     pub path: &'a OsStr,
     pub workspace: &'a Path,
@@ -32,7 +32,7 @@ pub struct ProgramSearch<'a> {
 
 /// Why a program cannot start.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MissingProgram {
+pub(crate) enum MissingProgram {
     NotOnPath,
     NotThere(PathBuf),
     DanglingLink(PathBuf),
@@ -47,7 +47,7 @@ pub enum MissingProgram {
 
 impl ProgramSearch<'_> {
     /// Why a program cannot start, if that is known beforehand.
-    pub fn missing(&self, program: &str) -> Option<MissingProgram> {
+    pub(crate) fn missing(&self, program: &str) -> Option<MissingProgram> {
         let path = Path::new(program);
         let found = match program.contains('/') {
             false => self.on_path(program),
@@ -140,7 +140,7 @@ pub(super) fn interpreter_of(program: &Path) -> Option<PathBuf> {
 
 impl MissingProgram {
     /// The paths that the sandbox would have to show.
-    pub fn unseen(&self) -> &[PathBuf] {
+    pub(crate) fn unseen(&self) -> &[PathBuf] {
         match self {
             MissingProgram::NotShown(_, unseen) => unseen,
             MissingProgram::Interpreter(_, missing) => missing.unseen(),
@@ -149,7 +149,7 @@ impl MissingProgram {
     }
 
     /// What the user can do about it, apart from opening `unseen` paths.
-    pub fn help(&self, program: &str) -> String {
+    pub(crate) fn help(&self, program: &str) -> String {
         match self {
             MissingProgram::NotOnPath => {
                 format!(

@@ -12,26 +12,26 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, So
 use rustix::net::{recv, send, shutdown, socketpair};
 
 /// The variable with the number of the child's end.
-pub const REPORT_VARIABLE: &str = "TEST_REPORT_FD";
+pub(crate) const REPORT_VARIABLE: &str = "TEST_REPORT_FD";
 
 /// Longer packets are truncated.
 const MAX_PACKET: usize = 64 << 10;
 
 /// Handles the packets of a channel.
-pub trait PacketListener: Send + 'static {
+pub(crate) trait PacketListener: Send + 'static {
     /// Handles one packet, and returns the answer to it.
     fn receive(&mut self, packet: &[u8]) -> Option<Vec<u8>>;
 }
 
 /// A channel, and the thread that listens on it.
-pub struct ReportChannel<L> {
+pub(crate) struct ReportChannel<L> {
     ours: OwnedFd,
     theirs: OwnedFd,
     thread: JoinHandle<L>,
 }
 
 impl<L: PacketListener> ReportChannel<L> {
-    pub fn open(listener: L) -> io::Result<ReportChannel<L>> {
+    pub(crate) fn open(listener: L) -> io::Result<ReportChannel<L>> {
         let (ours, theirs) = socketpair(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
@@ -50,12 +50,12 @@ impl<L: PacketListener> ReportChannel<L> {
     }
 
     /// The child's end.
-    pub fn end(&self) -> BorrowedFd<'_> {
+    pub(crate) fn end(&self) -> BorrowedFd<'_> {
         self.theirs.as_fd()
     }
 
     /// Returns the listener after it has handled the packets that are buffered now; later ones are dropped.
-    pub fn close(self) -> Option<L> {
+    pub(crate) fn close(self) -> Option<L> {
         drop(self.theirs);
         let _ = shutdown(&self.ours, Shutdown::Read);
         self.thread.join().ok()

@@ -25,7 +25,7 @@ pub fn run(launcher: &Launcher, job: &Job, cancel: &CancelToken) -> Result<Finis
 }
 
 /// Like `run`; the command inherits the descriptor `report`, with its number in `REPORT_VARIABLE`.
-pub fn run_with(
+pub(crate) fn run_with(
     launcher: &Launcher,
     job: &Job,
     report: Option<BorrowedFd<'_>>,

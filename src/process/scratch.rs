@@ -21,19 +21,19 @@ pub(super) const GITCONFIG: &str = "[user]\n\tname = orchestrator\n\temail = orc
 
 /// The private home and temporary directory of one root. Removed on drop.
 #[derive(Debug)]
-pub struct ScratchDirs {
+pub(crate) struct ScratchDirs {
     base: PathBuf,
 }
 
 /// A directory of one root for a program outside the sandbox; checks cannot reach it. Removed on drop.
 #[derive(Debug)]
-pub struct ScratchDir {
+pub(crate) struct ScratchDir {
     path: PathBuf,
 }
 
 impl ScratchDir {
     /// Creates the directory of `root` for a purpose below `temporary`, empty.
-    pub fn create(temporary: &Path, root: &Path, purpose: &str) -> Result<ScratchDir> {
+    pub(crate) fn create(temporary: &Path, root: &Path, purpose: &str) -> Result<ScratchDir> {
         let mut path = path_of(temporary, root)?.into_os_string();
         path.push(format!("-{purpose}"));
         let path = PathBuf::from(path);
@@ -43,7 +43,7 @@ impl ScratchDir {
         Ok(ScratchDir { path })
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 }
@@ -63,7 +63,7 @@ fn path_of(temporary: &Path, root: &Path) -> Result<PathBuf> {
 
 impl ScratchDirs {
     /// Creates the directories of `root` below `temporary`, empty except for a `.gitconfig`.
-    pub fn create(temporary: &Path, root: &Path) -> Result<ScratchDirs> {
+    pub(crate) fn create(temporary: &Path, root: &Path) -> Result<ScratchDirs> {
         let dirs = ScratchDirs {
             base: path_of(temporary, root)?,
         };
@@ -72,7 +72,7 @@ impl ScratchDirs {
     }
 
     /// Creates directories that no other process uses, for `serve`: several servers may run in one project.
-    pub fn create_unique(temporary: &Path) -> Result<ScratchDirs> {
+    pub(crate) fn create_unique(temporary: &Path) -> Result<ScratchDirs> {
         let made = tempfile::Builder::new()
             .prefix("orchestrator-serve-")
             .tempdir_in(temporary);
@@ -83,20 +83,20 @@ impl ScratchDirs {
     }
 
     /// The directory that contains both.
-    pub fn base(&self) -> &Path {
+    pub(crate) fn base(&self) -> &Path {
         &self.base
     }
 
-    pub fn tmp(&self) -> PathBuf {
+    pub(crate) fn tmp(&self) -> PathBuf {
         self.base.join("tmp")
     }
 
-    pub fn home(&self) -> PathBuf {
+    pub(crate) fn home(&self) -> PathBuf {
         self.base.join("home")
     }
 
     /// A directory for what children only read; not created here.
-    pub fn kept(&self) -> PathBuf {
+    pub(crate) fn kept(&self) -> PathBuf {
         self.base.join("kept")
     }
 
@@ -105,7 +105,7 @@ impl ScratchDirs {
         clippy::disallowed_methods,
         reason = "a new file in a new directory of ours"
     )]
-    pub fn renew(&self) -> Result<()> {
+    pub(crate) fn renew(&self) -> Result<()> {
         // A check may have removed the parent or changed its mode.
         claim(&self.base).map_err(|source| Error::io("use", &self.base, source))?;
         empty(&self.base).map_err(|source| Error::io("empty", &self.base, source))?;
@@ -116,7 +116,7 @@ impl ScratchDirs {
         fs::write(&gitconfig, GITCONFIG).map_err(|source| Error::io("write", &gitconfig, source))
     }
 
-    pub fn remove(self) -> Result<()> {
+    pub(crate) fn remove(self) -> Result<()> {
         self.clear()
             .map_err(|source| Error::io("remove", &self.base, source))
     }

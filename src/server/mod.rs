@@ -4,8 +4,8 @@
 //! waits for a signal or for stdout to be closed by its reader, and the loop, which alone uses the environments. While
 //! the loop waits for a command, it can be woken to interrupt or restart that environment.
 
-pub mod input;
-pub mod protocol;
+pub(crate) mod input;
+pub(crate) mod protocol;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -26,7 +26,7 @@ const PIPE_SIZE: usize = 1 << 20;
 
 /// Why the loop ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ServeEnd {
+pub(crate) enum ServeEnd {
     /// All requests were answered.
     InputEnded,
     Stopped(Signal),
@@ -34,7 +34,7 @@ pub enum ServeEnd {
 }
 
 /// Serves until the input ends, a signal comes, or stdout is closed; then ends every environment.
-pub fn serve(registry: &mut Registry, cancel: &CancelToken) -> io::Result<ServeEnd> {
+pub(crate) fn serve(registry: &mut Registry, cancel: &CancelToken) -> io::Result<ServeEnd> {
     let (wake, waker) = UnixStream::pair()?;
     wake.set_nonblocking(true)?;
     waker.set_nonblocking(true)?;

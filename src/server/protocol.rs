@@ -12,7 +12,7 @@ use crate::environments::registry::{ControlAction, UrgentAction};
 use crate::environments::{Response, ScreenSection};
 
 /// A line longer than this is skipped to its end.
-pub const LONGEST_LINE: usize = 128 << 20;
+pub(crate) const LONGEST_LINE: usize = 128 << 20;
 /// Longer timeouts count as this many seconds.
 const LONGEST_TIMEOUT: f64 = 1e9;
 /// Far above what any request has. Parsed, a value takes many times the memory of its text.
@@ -94,7 +94,7 @@ impl fmt::Display for RequestProblem {
 impl std::error::Error for RequestProblem {}
 
 /// Parses one line.
-pub fn parse(line: &[u8]) -> Result<ServeRequest, MalformedRequest> {
+pub(crate) fn parse(line: &[u8]) -> Result<ServeRequest, MalformedRequest> {
     if has_too_many_values(line) {
         return Err(MalformedRequest {
             id: None,

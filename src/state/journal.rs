@@ -25,7 +25,7 @@ use crate::events::Event;
 use crate::secrets::Secrets;
 use crate::state::run::{now, timestamp};
 
-pub use crate::state::journal::read::{JournalRead, read_lines};
+pub(crate) use crate::state::journal::read::read_lines;
 
 /// How much of a cut tail the note about it shows.
 const TAIL_SHOWN: usize = 512;

@@ -2,8 +2,8 @@
 //!
 //! Only `phase.rs` decides what comes next; nothing here uses a model, a child or the console.
 
-pub mod journal;
-pub mod phase;
-pub mod reason;
-pub mod run;
-pub mod store;
+pub(crate) mod journal;
+pub(crate) mod phase;
+pub(crate) mod reason;
+pub(crate) mod run;
+pub(crate) mod store;

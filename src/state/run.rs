@@ -9,7 +9,7 @@ use crate::state::phase::Phase;
 use crate::state::reason::Reason;
 
 /// The version that is written, and the newest that is read.
-pub const VERSION: u64 = 1;
+pub(crate) const VERSION: u64 = 1;
 
 /// A saved run of the build loop.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -228,21 +228,21 @@ fn present<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(
 }
 
 /// The current time; works before 1970, too.
-pub fn now() -> DateTime<Utc> {
+pub(crate) fn now() -> DateTime<Utc> {
     SystemTime::now().into()
 }
 
 /// The current time as in `state.json` and the log: RFC 3339, UTC, milliseconds.
-pub fn timestamp() -> String {
+pub(crate) fn timestamp() -> String {
     now().to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
-pub fn new_run_id() -> String {
+pub(crate) fn new_run_id() -> String {
     uuid::Uuid::new_v4().to_string()
 }
 
 /// Whether the text is a run id: a version 4 UUID in its canonical form. Log file names are made of it.
-pub fn is_run_id(text: &str) -> bool {
+pub(crate) fn is_run_id(text: &str) -> bool {
     uuid::Uuid::try_parse(text).is_ok_and(|id| id.get_version_num() == 4 && id.to_string() == text)
 }
 

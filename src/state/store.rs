@@ -25,30 +25,30 @@ use rustix::io::Errno;
 use crate::error::{Error, Result, Violation};
 use crate::state::run::{InvalidState, ParsedState, RunState, now, timestamp};
 
-pub const STATE_FILE: &str = "state.json";
-pub const LOCK_FILE: &str = ".orchestrator.lock";
+pub(crate) const STATE_FILE: &str = "state.json";
+pub(crate) const LOCK_FILE: &str = ".orchestrator.lock";
 const TEMPORARY: &str = "state.json.tmp-";
 /// Far above the size of any state: its texts and its lists of file names are bounded.
 const STATE_LIMIT: u64 = 64 << 20;
 /// Name prefix of folders with copies of the workspace.
-pub const COPIES: &str = ".orchestrator-copies-";
+pub(crate) const COPIES: &str = ".orchestrator-copies-";
 
 /// The directory of a run.
 #[derive(Debug)]
-pub struct Root {
+pub(crate) struct Root {
     pub path: PathBuf,
     directory: OwnedFd,
 }
 
 /// The lock of a root; the kernel releases it when the process ends.
 #[derive(Debug)]
-pub struct Lock {
+pub(crate) struct Lock {
     _file: File,
 }
 
 /// The content of `state.json`.
 #[derive(Debug)]
-pub enum LoadedState {
+pub(crate) enum LoadedState {
     /// The file does not exist.
     Nothing,
     Build(Box<RunState>),
@@ -58,7 +58,7 @@ pub enum LoadedState {
 
 impl Root {
     /// Opens a root; a missing one is a usage error.
-    pub fn open(path: &Path) -> Result<Root> {
+    pub(crate) fn open(path: &Path) -> Result<Root> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match rustix::fs::open(path, flags, Mode::empty()) {
             Ok(directory) => Ok(Root {
@@ -76,22 +76,22 @@ impl Root {
         }
     }
 
-    pub fn handle(&self) -> BorrowedFd<'_> {
+    pub(crate) fn handle(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
     }
 
     /// The path with links resolved, as programs in the root see it.
-    pub fn real_path(&self) -> PathBuf {
+    pub(crate) fn real_path(&self) -> PathBuf {
         real_path(&self.path)
     }
 
     /// The path of a name in the root, for messages.
-    pub fn join(&self, name: &str) -> PathBuf {
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
     /// Refuses a `workspace` or `logs` that is not a directory; a link would redirect writes elsewhere.
-    pub fn refuse_links(&self, names: &[&str]) -> Result<()> {
+    pub(crate) fn refuse_links(&self, names: &[&str]) -> Result<()> {
         for name in names {
             match self.stat(name)? {
                 Some(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink => {
@@ -111,7 +111,7 @@ impl Root {
     }
 
     /// Locks the root for this process; the error names the holder.
-    pub fn lock(&self) -> Result<Lock> {
+    pub(crate) fn lock(&self) -> Result<Lock> {
         let path = self.join(LOCK_FILE);
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -161,7 +161,7 @@ impl Root {
     }
 
     /// Reads `state.json`.
-    pub fn load(&self) -> Result<LoadedState> {
+    pub(crate) fn load(&self) -> Result<LoadedState> {
         let Some(stat) = self.stat(STATE_FILE)? else {
             return Ok(LoadedState::Nothing);
         };
@@ -181,7 +181,7 @@ impl Root {
     }
 
     /// The bytes of `state.json`.
-    pub fn read_state(&self) -> Result<Vec<u8>> {
+    pub(crate) fn read_state(&self) -> Result<Vec<u8>> {
         let path = self.join(STATE_FILE);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let fd = openat(&self.directory, STATE_FILE, flags, Mode::empty())
@@ -195,7 +195,7 @@ impl Root {
     }
 
     /// Replaces `state.json` durably; when it fails, the old one is unchanged.
-    pub fn save(&self, state: &mut RunState) -> Result<()> {
+    pub(crate) fn save(&self, state: &mut RunState) -> Result<()> {
         state.updated_at = timestamp().max(state.created_at.clone());
         let mut text = serde_json::to_string_pretty(&state)
             .map_err(|error| Error::Bug(format!("cannot serialize state.json: {error}")))?;
@@ -227,7 +227,7 @@ impl Root {
     ///
     /// If the file system has hard links, the old name stays, too, until it is replaced: without a state file the
     /// workspace would count as not ours.
-    pub fn set_aside(&self) -> Result<String> {
+    pub(crate) fn set_aside(&self) -> Result<String> {
         let stamp = now().format("%Y%m%dT%H%M%S%.3fZ");
         let name = format!("{STATE_FILE}.corrupt-{stamp}");
         let root = &self.directory;
@@ -239,7 +239,7 @@ impl Root {
     }
 
     /// Deletes `state.json`; idempotent.
-    pub fn forget(&self) -> Result<()> {
+    pub(crate) fn forget(&self) -> Result<()> {
         match unlinkat(&self.directory, STATE_FILE, AtFlags::empty()) {
             Ok(()) => self.sync(),
             Err(Errno::NOENT) => Ok(()),
@@ -250,7 +250,7 @@ impl Root {
     }
 
     /// Removes temporary files and copies that a crash left behind. The lock must be held.
-    pub fn sweep(&self) {
+    pub(crate) fn sweep(&self) {
         let Ok(entries) = rustix::fs::Dir::read_from(&self.directory) else {
             return;
         };
@@ -277,7 +277,7 @@ impl Root {
     }
 
     /// Opens a directory of the root, never through a link; creates it if it is missing.
-    pub fn directory(&self, name: &str) -> Result<OwnedFd> {
+    pub(crate) fn directory(&self, name: &str) -> Result<OwnedFd> {
         match rustix::fs::mkdirat(&self.directory, name, Mode::from_raw_mode(0o755)) {
             Ok(()) => self.sync()?,
             Err(Errno::EXIST) => {}
@@ -308,6 +308,6 @@ fn is_alive(holder: &str) -> bool {
     id.is_some_and(|id| Path::new("/proc").join(id).exists())
 }
 /// A path with links resolved; unchanged if it cannot be resolved.
-pub fn real_path(path: &Path) -> PathBuf {
+pub(crate) fn real_path(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }

@@ -8,7 +8,7 @@ const MAX_SEQUENCE: usize = 4096;
 
 /// The position in a stream: in text, or inside a sequence.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct AnsiParser {
+pub(crate) struct AnsiParser {
     state: AnsiState,
     /// The bytes of the sequence so far.
     length: usize,
@@ -16,7 +16,7 @@ pub struct AnsiParser {
 
 /// What a character is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AnsiStep {
+pub(crate) enum AnsiStep {
     /// Not part of a sequence; it may still be a control character.
     Text,
     /// Part of a sequence.
@@ -44,13 +44,13 @@ enum AnsiState {
 impl AnsiParser {
     /// Whether the next character does not continue a sequence.
     #[inline]
-    pub fn is_in_text(&self) -> bool {
+    pub(crate) fn is_in_text(&self) -> bool {
         matches!(self.state, AnsiState::Text)
     }
 
     /// Takes the next character of the stream.
     #[inline]
-    pub fn step(&mut self, character: char) -> AnsiStep {
+    pub(crate) fn step(&mut self, character: char) -> AnsiStep {
         if self.is_in_text() {
             return self.begin(character);
         }

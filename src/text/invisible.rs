@@ -4,13 +4,13 @@ use super::ansi::{AnsiParser, AnsiStep};
 
 /// Whether a character changes the order or the lines of the text around it: bidirectional controls and line
 /// separators. In a name it can pass for other characters.
-pub fn is_reordering(character: char) -> bool {
+pub(crate) fn is_reordering(character: char) -> bool {
     matches!(character,
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Whether a character is not seen as what it is: controls, newline and tab among them, and what has no width.
-pub fn is_invisible(character: char) -> bool {
+pub(crate) fn is_invisible(character: char) -> bool {
     character.is_control()
         || is_reordering(character)
         || matches!(character,

@@ -5,16 +5,16 @@
 //! `quote.rs` quotes for shells and YAML. Every function takes one pass over
 //! its input, whatever the input is.
 
-pub mod ansi;
-pub mod invisible;
-pub mod quote;
-pub mod shorten;
-pub mod terminal;
+pub(crate) mod ansi;
+pub(crate) mod invisible;
+pub(crate) mod quote;
+pub(crate) mod shorten;
+pub(crate) mod terminal;
 
 use std::fmt::Write;
 
 /// Lower-case hexadecimal digits, two for each byte.
-pub fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     let mut digits = String::with_capacity(2 * bytes.len());
     for byte in bytes {
         let _ = write!(digits, "{byte:02x}");

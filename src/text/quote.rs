@@ -1,7 +1,7 @@
 //! Quotes words for a POSIX shell, and scalars for YAML.
 
 /// Quotes a word for a POSIX shell where it needs quotes.
-pub fn shell_word(word: &str) -> String {
+pub(crate) fn shell_word(word: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%".contains(c);
     match !word.is_empty() && word.chars().all(is_plain) {
         true => word.to_owned(),
@@ -15,7 +15,7 @@ const YAML_WORDS: [&str; 12] = [
 ];
 
 /// Quotes text as a YAML scalar where it needs quotes.
-pub fn yaml_scalar(text: &str) -> String {
+pub(crate) fn yaml_scalar(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
     let name = text.trim_start_matches(['.', '/', '_']);
     let is_name = name.is_empty() || name.starts_with(|c: char| c.is_ascii_alphabetic());

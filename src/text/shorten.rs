@@ -3,24 +3,24 @@
 use crate::text::invisible::escaped;
 
 /// The first `limit` characters.
-pub fn first_chars(text: &str, limit: usize) -> &str {
+pub(crate) fn first_chars(text: &str, limit: usize) -> &str {
     text.char_indices()
         .nth(limit)
         .map_or(text, |(end, _)| &text[..end])
 }
 
 /// As much of the start of the text as fits `limit` bytes.
-pub fn first_bytes(text: &str, limit: usize) -> &str {
+pub(crate) fn first_bytes(text: &str, limit: usize) -> &str {
     &text[..text.floor_char_boundary(limit)]
 }
 
 /// The first `limit` characters, followed by `mark` where some are missing.
-pub fn cut_chars(text: &str, limit: usize, mark: &str) -> String {
+pub(crate) fn cut_chars(text: &str, limit: usize, mark: &str) -> String {
     marked(text, first_chars(text, limit), mark)
 }
 
 /// The first `limit` bytes, followed by `mark` where some are missing.
-pub fn cut_bytes(text: &str, limit: usize, mark: &str) -> String {
+pub(crate) fn cut_bytes(text: &str, limit: usize, mark: &str) -> String {
     marked(text, first_bytes(text, limit), mark)
 }
 
@@ -80,7 +80,7 @@ fn tail_within(text: &str, room: usize) -> &str {
 }
 
 /// The text on one line, backslashes doubled so that its escapes are unambiguous, cut to `limit` bytes.
-pub fn one_line(text: &str, limit: usize) -> String {
+pub(crate) fn one_line(text: &str, limit: usize) -> String {
     cut_bytes(&escaped(&text.replace('\\', "\\\\")), limit, "...")
 }
 

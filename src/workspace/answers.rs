@@ -21,14 +21,14 @@ use crate::workspace::sync::{SYNC_EACH, folders_of};
 
 /// What an answer wants done to one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FileChange {
+pub(crate) enum FileChange {
     Write { path: SafePath, content: Vec<u8> },
     Delete { path: SafePath },
 }
 
 /// Why changes cannot be made.
 #[derive(Debug)]
-pub enum ChangeRefusal {
+pub(crate) enum ChangeRefusal {
     /// The tree does not allow it as it is; the text is for the model.
     Conflict(String),
     /// It would leave the workspace, or meets a special file.
@@ -39,7 +39,7 @@ pub enum ChangeRefusal {
 
 impl Workspace {
     /// Checks whether the changes can be made, on the tree as it is after the deletions; changes nothing.
-    pub fn check(&self, changes: &[FileChange]) -> Result<(), ChangeRefusal> {
+    pub(crate) fn check(&self, changes: &[FileChange]) -> Result<(), ChangeRefusal> {
         let mut resolver = self.resolver(ANSWER_CHECK);
         for path in deletions(changes) {
             if let Some(folder) = self.locate_for_delete(&resolver, path)? {
@@ -61,7 +61,7 @@ impl Workspace {
     }
 
     /// Makes all changes and makes them durable. After a crash the same call again leads to the same tree.
-    pub fn apply(&self, changes: &[FileChange]) -> Result<(), Error> {
+    pub(crate) fn apply(&self, changes: &[FileChange]) -> Result<(), Error> {
         let mut touched = BTreeSet::new();
         for path in deletions(changes) {
             self.delete(path, &mut touched)?;

@@ -37,7 +37,7 @@ const LIST: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
 /// Seconds and nanoseconds since 1970.
-pub type FileTime = (i64, u32);
+pub(crate) type FileTime = (i64, u32);
 
 /// What is known of an entry without opening it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,7 +19,7 @@ const OWN_PREFIX: &str = ".orchestrator";
 const TOOL_FOLDERS: [&str; 5] = [".git", "node_modules", "target", ".venv", "venv"];
 
 /// Returns whether a file or folder of this name is a leftover; with a folder goes everything in it.
-pub fn is_generated(name: &OsStr) -> bool {
+pub(crate) fn is_generated(name: &OsStr) -> bool {
     let bytes = name.as_bytes();
     NAMES.iter().any(|known| bytes == known.as_bytes())
         || ENDINGS
@@ -29,12 +29,12 @@ pub fn is_generated(name: &OsStr) -> bool {
 }
 
 /// Whether a folder of this name is filled by a tool.
-pub fn is_tool_folder(name: &OsStr) -> bool {
+pub(crate) fn is_tool_folder(name: &OsStr) -> bool {
     TOOL_FOLDERS.iter().any(|known| name == *known)
 }
 
 /// Returns whether a relative path is a leftover or lies in one.
-pub fn is_in_generated(path: &Path) -> bool {
+pub(crate) fn is_in_generated(path: &Path) -> bool {
     path.iter().any(is_generated)
 }
 

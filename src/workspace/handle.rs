@@ -24,14 +24,14 @@ use crate::workspace::safe_path::Violation;
 const RELIABLE_TIMES: [u64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
 
 /// The time that a file would get now; it advances in steps of a few milliseconds.
-pub fn now_of_files() -> FileTime {
+pub(crate) fn now_of_files() -> FileTime {
     let now = clock_gettime(ClockId::RealtimeCoarse);
     (now.tv_sec, u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 /// What was found where a file was to be read.
 #[derive(Debug, PartialEq, Eq)]
-pub enum ReadOutcome {
+pub(crate) enum ReadOutcome {
     File(Vec<u8>),
     /// A regular file over the limit, and its size.
     TooLarge(u64),
@@ -42,7 +42,7 @@ pub enum ReadOutcome {
 
 /// An open handle on `workspace/`.
 #[derive(Debug)]
-pub struct Workspace {
+pub(crate) struct Workspace {
     top: OwnedFd,
     /// The directory's path, for messages.
     pub(super) display: PathBuf,
@@ -50,7 +50,11 @@ pub struct Workspace {
 
 impl Workspace {
     /// Opens the directory `name` in `root`, and makes it if it is missing; a link or a file there is refused.
-    pub fn open(root: BorrowedFd<'_>, name: &str, display: &Path) -> Result<Workspace, Error> {
+    pub(crate) fn open(
+        root: BorrowedFd<'_>,
+        name: &str,
+        display: &Path,
+    ) -> Result<Workspace, Error> {
         match make_folder(root, OsStr::new(name), 0o755).and_then(|()| open_top(root, name)) {
             Ok(top) => Ok(Workspace {
                 top,
@@ -66,14 +70,14 @@ impl Workspace {
     }
 
     /// Whether the workspace holds nothing but regular files of these names at its top.
-    pub fn is_empty_but(&self, spared: &[&str]) -> Result<bool, Error> {
+    pub(crate) fn is_empty_but(&self, spared: &[&str]) -> Result<bool, Error> {
         let found = names(self.top(), usize::MAX)
             .map_err(|errno| self.failed("read", Path::new(""), errno))?;
         Ok(found.iter().all(|name| self.is_spared(name, spared)))
     }
 
     /// Reads a regular file of at most `limit` bytes; no link is followed.
-    pub fn read_file(&self, path: &Path, limit: u64) -> Result<ReadOutcome, Error> {
+    pub(crate) fn read_file(&self, path: &Path, limit: u64) -> Result<ReadOutcome, Error> {
         let content = self
             .open_file(path, READING)
             .and_then(|(file, meta)| read_bounded(file, &meta, limit));
@@ -94,7 +98,7 @@ impl Workspace {
     }
 
     /// Fails if the directory's path leads elsewhere by now, since programs would find other files there.
-    pub fn refuse_moved(&self) -> Result<(), Error> {
+    pub(crate) fn refuse_moved(&self) -> Result<(), Error> {
         let (held, named) = (fstat(&self.top), stat(&self.display));
         match (held, named) {
             (Ok(held), Ok(named)) if (held.st_dev, held.st_ino) == (named.st_dev, named.st_ino) => {
@@ -110,12 +114,12 @@ impl Workspace {
 
     /// Whether every change of a file changes its times. On tmpfs a write through a mapping does not; the same is
     /// assumed of unknown file systems.
-    pub fn has_reliable_times(&self) -> bool {
+    pub(crate) fn has_reliable_times(&self) -> bool {
         fstatfs(&self.top).is_ok_and(|found| RELIABLE_TIMES.contains(&(found.f_type as u64)))
     }
 
     /// Makes everything in the workspace durable.
-    pub fn sync(&self) -> Result<(), Error> {
+    pub(crate) fn sync(&self) -> Result<(), Error> {
         syncfs(self.top()).map_err(|errno| self.failed("sync", Path::new(""), errno))
     }
 

@@ -18,7 +18,7 @@ use crate::workspace::sync::folders_of;
 
 impl Workspace {
     /// Puts a file in its place, whatever is there; of `mode` the permission bits are used.
-    pub fn put_file(
+    pub(crate) fn put_file(
         &self,
         path: &Path,
         content: &mut dyn io::Read,
@@ -44,7 +44,7 @@ impl Workspace {
     }
 
     /// Puts a link in its place, whatever is there; its target is not checked.
-    pub fn put_link(&self, path: &Path, target: &OsStr) -> Result<(), Error> {
+    pub(crate) fn put_link(&self, path: &Path, target: &OsStr) -> Result<(), Error> {
         let stage = stage_name();
         create_link(target, self.top(), &stage)
             .map_err(|errno| self.failed("write", path, errno))?;
@@ -53,7 +53,7 @@ impl Workspace {
     }
 
     /// Makes a folder with this mode, whatever is there; one that exists keeps its content.
-    pub fn make_dir(&self, path: &Path, mode: u32) -> Result<(), Error> {
+    pub(crate) fn make_dir(&self, path: &Path, mode: u32) -> Result<(), Error> {
         plain(path)
             .and_then(|components| self.force_folder(&components))
             .and_then(|folder| Ok(fchmod(&folder, Mode::from_raw_mode(mode & 0o777))?))

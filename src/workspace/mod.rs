@@ -35,7 +35,7 @@
 
 mod answers;
 mod entry;
-pub mod generated;
+pub(crate) mod generated;
 mod handle;
 mod inputs;
 mod path_error;
@@ -43,21 +43,21 @@ mod project;
 mod remove;
 mod resolve;
 mod rules;
-pub mod safe_path;
-pub mod snapshot;
+pub(crate) mod safe_path;
+pub(crate) mod snapshot;
 mod stage;
 mod sync;
 #[cfg(test)]
 pub(crate) mod tests;
 mod walk;
 
-pub use self::answers::{ChangeRefusal, FileChange};
+pub(crate) use self::answers::{ChangeRefusal, FileChange};
 pub(crate) use self::entry::EntryMeta;
-pub use self::entry::FileTime;
-pub use self::handle::{ReadOutcome, Workspace, now_of_files};
+pub(crate) use self::entry::FileTime;
+pub(crate) use self::handle::{ReadOutcome, Workspace, now_of_files};
 pub(crate) use self::path_error::PathError;
-pub use self::project::FrozenPaths;
+pub(crate) use self::project::FrozenPaths;
 pub(crate) use self::project::{
     FolderEntry, MAX_FILE_SIZE, ProjectDir, ProjectFolder, ProjectPath, ProjectTarget,
 };
-pub use self::walk::{EntryKind, WalkEnd, WalkStep, WorkspaceEntry};
+pub(crate) use self::walk::{EntryKind, WalkEnd, WalkStep, WorkspaceEntry};

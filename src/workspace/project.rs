@@ -80,7 +80,7 @@ pub(crate) struct FolderEntry {
 }
 
 impl ProjectDir {
-    pub fn open(path: &Path) -> Result<ProjectDir, Error> {
+    pub(crate) fn open(path: &Path) -> Result<ProjectDir, Error> {
         let opened = path.canonicalize().and_then(|real| {
             let names = [real, std::path::absolute(path)?];
             Ok((open_trusted(&names[0])?, names))
@@ -94,12 +94,12 @@ impl ProjectDir {
     }
 
     /// Sets what may be read and not changed.
-    pub fn freeze(&mut self, frozen: FrozenPaths) {
+    pub(crate) fn freeze(&mut self, frozen: FrozenPaths) {
         self.frozen = frozen;
     }
 
     /// Returns a path relative to the project, without `.`; `..` stays, since links decide what it means.
-    pub fn relative(&self, path: &Path) -> Result<PathBuf, PathError> {
+    pub(crate) fn relative(&self, path: &Path) -> Result<PathBuf, PathError> {
         let inside = |name: &PathBuf| path.strip_prefix(name).ok();
         let below = if path.is_absolute() {
             self.names.iter().find_map(inside)
@@ -111,17 +111,17 @@ impl ProjectDir {
     }
 
     /// Resolves a path to what exists there; only the last name may be missing.
-    pub fn find(&self, path: &Path) -> Result<ProjectTarget<'_>, PathError> {
+    pub(crate) fn find(&self, path: &Path) -> Result<ProjectTarget<'_>, PathError> {
         self.resolve(path, EDITOR)
     }
 
     /// Resolves the path of a file that may have to be created, with folders on its way.
-    pub fn find_new(&self, path: &Path) -> Result<ProjectPath<'_>, PathError> {
+    pub(crate) fn find_new(&self, path: &Path) -> Result<ProjectPath<'_>, PathError> {
         self.resolve(path, EDITOR_CREATE)?.entry()
     }
 
     /// Reads a file, through links that stay inside.
-    pub fn read(&self, path: &Path) -> Result<ProjectFile<'_>, PathError> {
+    pub(crate) fn read(&self, path: &Path) -> Result<ProjectFile<'_>, PathError> {
         let path = self.find(path)?.entry()?;
         let dir = path.folder.innermost();
         let (file, meta) = open_regular(dir, &path.name, EDITOR.access, EDITOR.mounts)?;
@@ -134,7 +134,7 @@ impl ProjectDir {
     }
 
     /// Reads a file of at most `limit` bytes by its path without links.
-    pub fn read_straight(&self, path: &Path, limit: u64) -> Result<Vec<u8>, PathError> {
+    pub(crate) fn read_straight(&self, path: &Path, limit: u64) -> Result<Vec<u8>, PathError> {
         if let Some((file, meta)) = open_regular_below(self.top.as_fd(), path)? {
             return read_bounded(file, &meta, limit);
         }
@@ -145,12 +145,12 @@ impl ProjectDir {
     }
 
     /// Opens the top folder for listing.
-    pub fn open_folder(&self) -> Result<ProjectFolder, PathError> {
+    pub(crate) fn open_folder(&self) -> Result<ProjectFolder, PathError> {
         Ok(ProjectFolder(open_listable(self.top.as_fd())?))
     }
 
     /// Fails if a path may only be read.
-    pub fn require_changeable(&self, path: &ProjectPath<'_>) -> Result<(), PathError> {
+    pub(crate) fn require_changeable(&self, path: &ProjectPath<'_>) -> Result<(), PathError> {
         let made = path.folder.missing().count() + 1;
         if path
             .real
@@ -167,7 +167,7 @@ impl ProjectDir {
     }
 
     /// Replaces the file that `old` describes, or creates it and the folders on its way.
-    pub fn write(
+    pub(crate) fn write(
         &self,
         path: &ProjectPath<'_>,
         content: &[u8],
@@ -228,7 +228,7 @@ impl<'a> ProjectTarget<'a> {
 
 impl ProjectPath<'_> {
     /// Describes the regular file there, if there is one.
-    pub fn existing(&self) -> Result<Option<EntryMeta>, PathError> {
+    pub(crate) fn existing(&self) -> Result<Option<EntryMeta>, PathError> {
         let Some(dir) = self.folder.handle() else {
             return Ok(None);
         };
@@ -240,7 +240,7 @@ impl ProjectPath<'_> {
 }
 
 impl ProjectFolder {
-    pub fn entries(&self) -> Result<Vec<FolderEntry>, PathError> {
+    pub(crate) fn entries(&self) -> Result<Vec<FolderEntry>, PathError> {
         let mut entries = Vec::new();
         list(self.0.as_fd(), |name, kind| {
             entries.push(FolderEntry {
@@ -260,11 +260,11 @@ impl ProjectFolder {
         Ok(entries)
     }
 
-    pub fn enter(&self, name: &OsStr) -> Result<ProjectFolder, PathError> {
+    pub(crate) fn enter(&self, name: &OsStr) -> Result<ProjectFolder, PathError> {
         Ok(ProjectFolder(open_mounted_folder(self.0.as_fd(), name)?))
     }
 
-    pub fn read(&self, name: &OsStr) -> Result<Vec<u8>, PathError> {
+    pub(crate) fn read(&self, name: &OsStr) -> Result<Vec<u8>, PathError> {
         let (file, meta) = open_regular(self.0.as_fd(), name, EDITOR.access, EDITOR.mounts)?;
         read_bounded(file, &meta, MAX_FILE_SIZE)
     }

@@ -61,7 +61,7 @@ impl Workspace {
     /// Removes whatever is at `path`, with all below it, and returns whether something was there.
     ///
     /// Links are removed themselves; a link on the way means that nothing is there.
-    pub fn remove(&self, path: &Path) -> Result<bool, Error> {
+    pub(crate) fn remove(&self, path: &Path) -> Result<bool, Error> {
         match self.parent_of(path, SNAPSHOT) {
             Ok((folder, name)) => self.remove_at(folder.innermost(), name, path),
             Err(error) if error.is_absent() => Ok(false),
@@ -70,7 +70,7 @@ impl Workspace {
     }
 
     /// Empties the workspace but for regular files of the names in `keep` at its top, durably; returns what would not go.
-    pub fn clear(&self, keep: &[&str]) -> Result<Vec<String>, Error> {
+    pub(crate) fn clear(&self, keep: &[&str]) -> Result<Vec<String>, Error> {
         let mut stuck = Vec::new();
         for name in self.top_names()? {
             if !self.is_spared(&name, keep) {
@@ -90,7 +90,7 @@ impl Workspace {
     }
 
     /// Moves everything at the top but regular files of these names to an open folder of the same file system.
-    pub fn move_to(
+    pub(crate) fn move_to(
         &self,
         target: BorrowedFd<'_>,
         display: &Path,
@@ -115,7 +115,7 @@ impl Workspace {
 
     /// Removes every folder or file of this name, wherever it lies, but for those that are spared. Only names and types
     /// are read. A folder that cannot be entered cannot be read either.
-    pub fn remove_everywhere(
+    pub(crate) fn remove_everywhere(
         &self,
         name: &str,
         is_spared: &dyn Fn(&Path) -> bool,
@@ -153,7 +153,7 @@ impl Workspace {
     }
 
     /// Removes what an interrupted change left at the top. What will not go does no harm and stays.
-    pub fn sweep(&self) -> Result<(), Error> {
+    pub(crate) fn sweep(&self) -> Result<(), Error> {
         for name in self.top_names()? {
             if name.to_string_lossy().starts_with(STAGE_PREFIX) {
                 self.remove_tree(self.top(), &name, Path::new(&name));

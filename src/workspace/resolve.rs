@@ -68,7 +68,7 @@ enum Step {
 }
 
 impl<'a> Resolver<'a> {
-    pub fn new(top: BorrowedFd<'a>, rules: CallerRules<'a>) -> Resolver<'a> {
+    pub(super) fn new(top: BorrowedFd<'a>, rules: CallerRules<'a>) -> Resolver<'a> {
         Resolver {
             top,
             rules,
@@ -77,7 +77,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// Resolves a path of folders.
-    pub fn folder<'n>(
+    pub(super) fn folder<'n>(
         &self,
         names: impl DoubleEndedIterator<Item = &'n OsStr>,
     ) -> Result<ResolvedFolder<'a>, PathError> {
@@ -90,7 +90,7 @@ impl<'a> Resolver<'a> {
 
     /// Resolves a path whose last name may be anything; a link there is followed like the others. Returns the folder and
     /// the name in it, or no name where the path leads to the folder itself.
-    pub fn entry<'n>(
+    pub(super) fn entry<'n>(
         &self,
         names: impl DoubleEndedIterator<Item = &'n OsStr>,
     ) -> Result<(ResolvedFolder<'a>, Option<OsString>), PathError> {
@@ -111,7 +111,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// Returns what has this name in a folder.
-    pub fn existing(
+    pub(super) fn existing(
         &self,
         folder: &ResolvedFolder<'_>,
         name: &OsStr,
@@ -143,7 +143,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// Makes the folders that do not exist yet, and returns the innermost.
-    pub fn make_missing(&self, folder: &ResolvedFolder<'_>) -> Result<OwnedFd, Errno> {
+    pub(super) fn make_missing(&self, folder: &ResolvedFolder<'_>) -> Result<OwnedFd, Errno> {
         let mut handle = folder
             .innermost()
             .try_clone_to_owned()
@@ -237,17 +237,17 @@ impl<'a> Resolver<'a> {
 
 impl<'a> ResolvedFolder<'a> {
     /// The handle of the folder, if all of it exists.
-    pub fn handle(&self) -> Option<BorrowedFd<'_>> {
+    pub(super) fn handle(&self) -> Option<BorrowedFd<'_>> {
         (self.handles.len() == self.depth).then(|| self.innermost())
     }
 
     /// The handle of the deepest folder that exists.
-    pub fn innermost(&self) -> BorrowedFd<'_> {
+    pub(super) fn innermost(&self) -> BorrowedFd<'_> {
         self.handles.last().map_or(self.top, AsFd::as_fd)
     }
 
     /// The names of the folders that are still to be made.
-    pub fn missing(&self) -> impl Iterator<Item = &OsStr> {
+    pub(super) fn missing(&self) -> impl Iterator<Item = &OsStr> {
         self.real.iter().skip(self.handles.len())
     }
 

@@ -7,7 +7,7 @@ use std::fmt;
 
 use unicode_normalization::UnicodeNormalization;
 
-pub use crate::error::Violation;
+pub(crate) use crate::error::Violation;
 use crate::text::invisible::is_reordering;
 
 /// The longest component that file systems allow, in bytes.

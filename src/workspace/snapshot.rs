@@ -28,7 +28,7 @@ const ALL: WalkReach = WalkReach {
 
 /// The workspace as it was.
 #[derive(Debug)]
-pub struct Snapshot {
+pub(crate) struct Snapshot {
     /// A folder comes before what is in it; the content of entry `n` is the file `n` in `copies`.
     entries: Vec<WorkspaceEntry>,
     copies: TempDir,
@@ -37,7 +37,7 @@ pub struct Snapshot {
 impl Snapshot {
     /// Remembers everything in the workspace, with copies in `root`. Own files and folders that cannot be read are
     /// opened up for it.
-    pub fn take(workspace: &Workspace, root: &Path) -> Result<Snapshot, Error> {
+    pub(crate) fn take(workspace: &Workspace, root: &Path) -> Result<Snapshot, Error> {
         let copies = TempDir::with_prefix_in(COPIES, root)
             .map_err(|error| Error::io("make a folder in", root, error))?;
         let mut entries = Vec::new();
@@ -60,7 +60,7 @@ impl Snapshot {
     }
 
     /// Returns the folders that there were.
-    pub fn folders(&self) -> HashSet<&Path> {
+    pub(crate) fn folders(&self) -> HashSet<&Path> {
         let folders = self
             .entries
             .iter()
@@ -69,7 +69,7 @@ impl Snapshot {
     }
 
     /// Puts the workspace back as it was, durably.
-    pub fn restore(self, workspace: &Workspace) -> Result<(), Error> {
+    pub(crate) fn restore(self, workspace: &Workspace) -> Result<(), Error> {
         let (kept, foreign) = self.compare(workspace)?;
         for path in &foreign {
             workspace.remove(path)?;

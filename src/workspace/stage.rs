@@ -40,7 +40,7 @@ pub(super) enum StagedMode {
 
 impl StagedFile {
     /// A file that replaces `old`, or is new.
-    pub fn replacing(
+    pub(super) fn replacing(
         old: Option<&EntryMeta>,
         content: &[u8],
         rules: CallerRules<'_>,
@@ -62,7 +62,7 @@ impl StagedFile {
     }
 
     /// Writes the file under a temporary name.
-    pub fn write<R: Read + ?Sized>(
+    pub(super) fn write<R: Read + ?Sized>(
         self,
         dir: BorrowedFd<'_>,
         name: &OsStr,

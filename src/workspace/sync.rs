@@ -18,7 +18,10 @@ pub(super) const SYNC_EACH: usize = 16;
 
 impl Workspace {
     /// Makes what is at these paths durable, with their names; what is absent was removed.
-    pub fn settle<'a>(&self, paths: impl IntoIterator<Item = &'a Path>) -> Result<(), Error> {
+    pub(crate) fn settle<'a>(
+        &self,
+        paths: impl IntoIterator<Item = &'a Path>,
+    ) -> Result<(), Error> {
         let paths: Vec<&Path> = paths.into_iter().collect();
         if paths.len() > SYNC_EACH {
             return self.sync();

@@ -22,7 +22,7 @@ const ENTRY_LIMIT: usize = 200_000;
 
 /// Something in the workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WorkspaceEntry {
+pub(crate) struct WorkspaceEntry {
     /// Relative to the workspace; not always UTF-8.
     pub path: PathBuf,
     pub kind: EntryKind,
@@ -35,7 +35,7 @@ pub struct WorkspaceEntry {
 
 /// What an entry is; `mode` holds the permission bits and the set-id and sticky ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum EntryKind {
+pub(crate) enum EntryKind {
     File {
         size: u64,
         mode: u32,
@@ -52,7 +52,7 @@ pub enum EntryKind {
 
 /// What a visitor wants next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WalkStep {
+pub(crate) enum WalkStep {
     /// Go on, into the folder if it is one.
     On,
     /// Go on, but not into it.
@@ -63,7 +63,7 @@ pub enum WalkStep {
 
 /// How a walk ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WalkEnd {
+pub(crate) enum WalkEnd {
     /// Everything within the depth was offered, or the visitor ended it.
     Whole,
     /// There are more entries than a walk visits.
@@ -88,7 +88,7 @@ struct WalkLevel {
 impl Workspace {
     /// Visits every entry, a folder before what is in it, sorted by name in each; what cannot be entered is visited
     /// all the same.
-    pub fn walk(
+    pub(crate) fn walk(
         &self,
         visit: &mut dyn FnMut(&WorkspaceEntry) -> WalkStep,
     ) -> Result<WalkEnd, Error> {
@@ -103,7 +103,7 @@ impl Workspace {
 
     /// Visits every entry like `walk`, however many there are, and opens up own folders that cannot be read: for what
     /// must not be missed.
-    pub fn walk_whole(
+    pub(crate) fn walk_whole(
         &self,
         visit: &mut dyn FnMut(&WorkspaceEntry) -> WalkStep,
     ) -> Result<(), Error> {
@@ -119,7 +119,7 @@ impl Workspace {
 
     /// Whether the workspace holds anything but folders, beside regular files of these names at its top. A folder without
     /// read permission counts as something.
-    pub fn has_files_but(&self, spared: &[&str]) -> Result<bool, Error> {
+    pub(crate) fn has_files_but(&self, spared: &[&str]) -> Result<bool, Error> {
         let mut has_files = false;
         let walked = self.walk(&mut |entry| {
             let is_spared = entry.path.components().count() == 1

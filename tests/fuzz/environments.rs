@@ -3,13 +3,12 @@
 use std::fs;
 use std::os::unix::net::UnixStream;
 
-use orchestrator::environments::adhoc::messages::{HostLines, HostMessage, section};
-use orchestrator::environments::adhoc::read_program;
-use orchestrator::environments::editor::EditorEnvironment;
-use orchestrator::environments::{Environment, Response, bash, python};
-use orchestrator::process::wire;
-use orchestrator::server::input::{Queue, QueueItem, read_lines};
-use orchestrator::server::protocol::{ServeAction, ServeReply};
+use orchestrator::internals::environments::{
+    BashRecords, EditorEnvironment, Environment, HostLines, HostMessage, PythonRecords, Response,
+    read_program, section,
+};
+use orchestrator::internals::process::reencode;
+use orchestrator::internals::server::{Queue, QueueItem, ServeAction, ServeReply, read_lines};
 use serde_json::Value;
 
 use crate::files::folder;
@@ -98,7 +97,7 @@ fn bash_records() {
     ];
     fuzz("bash_records", &words, |bytes| {
         let read = |piece: usize| {
-            let (mut records, mut all) = (bash::record::BashRecords::default(), Vec::new());
+            let (mut records, mut all) = (BashRecords::default(), Vec::new());
             for chunk in bytes.chunks(piece) {
                 records.push(chunk);
                 all.extend(std::iter::from_fn(|| records.take()));
@@ -124,7 +123,7 @@ fn python_records() {
     ];
     fuzz("python_records", &words, |bytes| {
         let read = |piece: usize| {
-            let mut records = python::record::PythonRecords::default();
+            let mut records = PythonRecords::default();
             records.await_end(7);
             bytes.chunks(piece).for_each(|chunk| records.push(chunk));
             (
@@ -156,8 +155,8 @@ fn supervisor_messages() {
     fuzz("supervisor_messages", &words, |bytes| {
         let framed = [&(bytes.len() as u32).to_le_bytes(), bytes].concat();
         for message in [bytes, &framed] {
-            if let Some(once) = wire::reencode(message) {
-                assert_eq!(wire::reencode(&once).as_ref(), Some(&once));
+            if let Some(once) = reencode(message) {
+                assert_eq!(reencode(&once).as_ref(), Some(&once));
             }
         }
     });

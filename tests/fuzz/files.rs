@@ -4,20 +4,12 @@ use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use orchestrator::build::build_log::BuildLog;
-use orchestrator::build::generators::answer_format;
-use orchestrator::build::missing_transitions;
-use orchestrator::build::spec::parse_spec;
-use orchestrator::conversation::budget::Budget;
-use orchestrator::conversation::log_state::LogState;
-use orchestrator::conversation::replay::Replay;
-use orchestrator::conversation::usage::UsageLog;
-use orchestrator::events::{Charge, ConversationScope, Event};
-use orchestrator::secrets::Secrets;
-use orchestrator::state::journal::{Journal, JournalRepair};
-use orchestrator::state::phase::Phase;
-use orchestrator::state::run::{ParsedState, RunState};
-use orchestrator::workspace::safe_path::SafePath;
+use orchestrator::internals::build::{BuildLog, answer_format, missing_transitions, parse_spec};
+use orchestrator::internals::conversation::{Budget, LogState, Replay, UsageLog};
+use orchestrator::internals::events::{Charge, ConversationScope, Event};
+use orchestrator::internals::secrets::Secrets;
+use orchestrator::internals::state::{Journal, JournalRepair, ParsedState, Phase, RunState};
+use orchestrator::internals::workspace::SafePath;
 use serde_json::Value;
 
 use crate::harness::fuzz;
@@ -69,7 +61,7 @@ const SPEC_WORDS: [&str; 40] = [
 ];
 
 /// A folder in memory where possible, so that syncs cost nothing.
-pub fn folder() -> tempfile::TempDir {
+pub(crate) fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
         .unwrap()

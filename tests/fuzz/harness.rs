@@ -34,7 +34,7 @@ struct Trial<'a> {
 }
 
 /// Fuzzes a parser; see `main.rs` for its inputs and the duration.
-pub fn fuzz(name: &str, words: &[&str], mut read: impl FnMut(&[u8])) {
+pub(crate) fn fuzz(name: &str, words: &[&str], mut read: impl FnMut(&[u8])) {
     let number = |variable: &str| {
         std::env::var(variable)
             .ok()
@@ -73,7 +73,7 @@ fn corpus(name: &str) -> PathBuf {
 }
 
 /// The corpus of a parser.
-pub fn examples(name: &str) -> Vec<Vec<u8>> {
+pub(crate) fn examples(name: &str) -> Vec<Vec<u8>> {
     let mut paths: Vec<PathBuf> = fs::read_dir(corpus(name))
         .unwrap()
         .map(|entry| entry.unwrap().path())

@@ -9,7 +9,7 @@ thread_local! {
 }
 
 /// The system allocator with counters.
-pub struct Counting;
+pub(crate) struct Counting;
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
@@ -39,7 +39,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 /// Runs the work; also returns the peak of the bytes that this thread allocated meanwhile.
-pub fn most_held<T>(work: impl FnOnce() -> T) -> (T, usize) {
+pub(crate) fn most_held<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = HELD.get();
     MOST.set(before);
     let done = work();

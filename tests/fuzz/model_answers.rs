@@ -1,8 +1,6 @@
 //! Responses of model servers: streams, bodies and errors of both APIs.
 
-use orchestrator::llm::http::HttpPart;
-use orchestrator::llm::sse::SseParser;
-use orchestrator::llm::{Answer, LlmError, anthropic, openai};
+use orchestrator::internals::llm::{Answer, HttpPart, LlmError, SseParser, anthropic, openai};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::harness::{examples, fuzz};

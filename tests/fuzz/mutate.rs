@@ -37,10 +37,10 @@ const CHARACTERS: [&str; 10] = [
 ];
 
 /// A deterministic random number generator.
-pub struct Dice(u64);
+pub(crate) struct Dice(u64);
 
 impl Dice {
-    pub fn new(seed: u64) -> Dice {
+    pub(crate) fn new(seed: u64) -> Dice {
         Dice(seed)
     }
 
@@ -71,7 +71,7 @@ impl Dice {
 }
 
 /// A new input made of examples and words.
-pub fn mutated(dice: &mut Dice, examples: &[Vec<u8>], words: &[&str]) -> Vec<u8> {
+pub(crate) fn mutated(dice: &mut Dice, examples: &[Vec<u8>], words: &[&str]) -> Vec<u8> {
     let mut input = examples[dice.below(examples.len())].clone();
     for _ in 0..=dice.below(4) {
         change(&mut input, dice, examples, words);

@@ -2,13 +2,11 @@
 
 use std::slice::from_ref;
 
-use orchestrator::build::checks::problem::CheckProblem;
-use orchestrator::build::checks::report::{FailedCheck, MAX_REPORT, report};
-use orchestrator::build::checks::runners::{causes, summary};
-use orchestrator::environments::output::ChildOutput;
-use orchestrator::text::invisible::{escaped, printable};
-use orchestrator::text::shorten::cut_middle;
-use orchestrator::text::terminal::rendered;
+use orchestrator::internals::build::{
+    CheckProblem, FailedCheck, MAX_REPORT, causes, report, summary,
+};
+use orchestrator::internals::environments::ChildOutput;
+use orchestrator::internals::text::{cut_middle, escaped, printable, rendered};
 
 use crate::harness::fuzz;
 

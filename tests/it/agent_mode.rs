@@ -10,27 +10,27 @@ use crate::support::reply::{self, Reply, bash, call};
 use crate::support::server::{Received, Server, ToolResult};
 
 /// A check that passes with 42 in `answer.txt` and otherwise prints its content.
-pub const CHECK: &str =
+pub(crate) const CHECK: &str =
     "grep -qx 42 answer.txt && exit; echo \"answer.txt says $(cat answer.txt)\"; exit 1";
-pub const PROVIDERS: [&str; 2] = ["anthropic", "openai"];
+pub(crate) const PROVIDERS: [&str; 2] = ["anthropic", "openai"];
 
 /// A spec of agent mode; `generator` are more of its fields, as in `max_turns: 3`.
-pub fn agent_spec(generator: &str) -> String {
+pub(crate) fn agent_spec(generator: &str) -> String {
     checked_by(CHECK) + &format!("generator: {{mode: agent, {generator}}}\n")
 }
 
 /// The call that makes the check green.
-pub fn solve() -> Reply {
+pub(crate) fn solve() -> Reply {
     bash("echo 42 > answer.txt")
 }
 
 /// The answer that ends a phase.
-pub fn done() -> Reply {
+pub(crate) fn done() -> Reply {
     reply::text("It is done.")
 }
 
 /// Runs a spec with these answers, expects the exit code, and returns the project and the requests.
-pub fn converse(spec: &str, replies: Vec<Reply>, code: i32) -> (Project, Vec<Received>) {
+pub(crate) fn converse(spec: &str, replies: Vec<Reply>, code: i32) -> (Project, Vec<Received>) {
     let server = Server::start(replies);
     let project = Project::with(spec, &server);
     project.run(RUN_JSON).exits(code);
@@ -39,7 +39,7 @@ pub fn converse(spec: &str, replies: Vec<Reply>, code: i32) -> (Project, Vec<Rec
 }
 
 /// Runs the calls, then solves the task; returns the newest result after each call.
-pub fn results(calls: Vec<Reply>) -> Vec<ToolResult> {
+pub(crate) fn results(calls: Vec<Reply>) -> Vec<ToolResult> {
     let count = calls.len();
     // The shell may be in another directory by then.
     let solve = call(

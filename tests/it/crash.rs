@@ -29,7 +29,7 @@ const REFUSALS: [(&str, &str); 5] = [
 ];
 
 /// A run of a template that needs one patch.
-pub fn from_a_template() -> Project {
+pub(crate) fn from_a_template() -> Project {
     Project::new()
         .spec(answer_spec() + "generator: {provider: template, template: template/}\n")
         .file("specs/template/0/answer.txt", "41\n")
@@ -38,7 +38,7 @@ pub fn from_a_template() -> Project {
 }
 
 /// Runs the binary with these options of `strace`.
-pub fn traced(project: &Project, options: &[&str]) -> Ran {
+pub(crate) fn traced(project: &Project, options: &[&str]) -> Ran {
     let always = ["-f", "--detach-on=execve", "-qq", "-e", "signal=none"];
     let arguments = [&always[..], options, &[BINARY], RUN].concat();
     let ran = Running::start(project.command("strace", &arguments), project.root()).wait();
@@ -47,7 +47,7 @@ pub fn traced(project: &Project, options: &[&str]) -> Ran {
 }
 
 /// Runs the binary with a fault at one call.
-pub fn disturbed(project: &Project, call: &str, fault: &str) -> Ran {
+pub(crate) fn disturbed(project: &Project, call: &str, fault: &str) -> Ran {
     traced(
         project,
         &[
@@ -64,7 +64,7 @@ pub fn disturbed(project: &Project, call: &str, fault: &str) -> Ran {
 /// The numbers of these calls in an undisturbed run; of those that open files, only of those that make one.
 ///
 /// `strace` counts per thread, so a number means that call in any of them.
-pub fn numbers(project: &Project, call: &str) -> BTreeSet<u32> {
+pub(crate) fn numbers(project: &Project, call: &str) -> BTreeSet<u32> {
     let file = project.outside("calls");
     traced(
         project,
@@ -94,7 +94,7 @@ pub fn numbers(project: &Project, call: &str) -> BTreeSet<u32> {
 }
 
 /// The result of a run without ids and times.
-pub fn end(project: &Project) -> (Value, BTreeMap<String, Vec<u8>>) {
+pub(crate) fn end(project: &Project) -> (Value, BTreeMap<String, Vec<u8>>) {
     let mut state = project.state();
     for field in ["run_id", "created_at", "updated_at"] {
         state[field] = Value::Null;
@@ -222,7 +222,7 @@ fn a_run_continues_after_a_full_disk_at_any_point() {
 }
 
 /// The answers in all logs of the project.
-pub fn recorded(project: &Project) -> usize {
+pub(crate) fn recorded(project: &Project) -> usize {
     let logs = project
         .files()
         .into_iter()

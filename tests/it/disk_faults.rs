@@ -17,7 +17,7 @@ use crate::support::running::Ran;
 use crate::support::server::Server;
 
 /// The library for `LD_PRELOAD`, compiled once; `None` without a compiler.
-pub fn preload() -> Option<&'static str> {
+pub(crate) fn preload() -> Option<&'static str> {
     static LIBRARY: OnceLock<Option<String>> = OnceLock::new();
     let made = LIBRARY.get_or_init(|| {
         let path = format!(
@@ -44,7 +44,7 @@ pub fn preload() -> Option<&'static str> {
 /// Runs a line in a private mount namespace; `None` where that is refused.
 ///
 /// `"$@"` is the binary with the arguments, and the line begins in the root.
-pub fn in_private_mount_namespace(
+pub(crate) fn in_private_mount_namespace(
     project: &Project,
     line: &str,
     arguments: &[&str],

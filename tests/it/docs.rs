@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use orchestrator::state::reason::Reason;
+use orchestrator::internals::state::Reason;
 use regex::Regex;
 use serde_json::Value;
 

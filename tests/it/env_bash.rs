@@ -7,9 +7,10 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use orchestrator::environments::bash::BashEnvironment;
-use orchestrator::environments::{Environment, Response, WaitLimit, WaitResult};
-use orchestrator::process::Launcher;
+use orchestrator::internals::environments::{
+    BashEnvironment, Environment, Response, WaitLimit, WaitResult,
+};
+use orchestrator::internals::process::Launcher;
 
 /// A shell in an empty project.
 struct Bash {

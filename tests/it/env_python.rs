@@ -7,9 +7,10 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use orchestrator::environments::python::PythonEnvironment;
-use orchestrator::environments::{Environment, Response, WaitLimit, WaitResult};
-use orchestrator::process::Launcher;
+use orchestrator::internals::environments::{
+    Environment, PythonEnvironment, Response, WaitLimit, WaitResult,
+};
+use orchestrator::internals::process::Launcher;
 
 const HEADER: &str = "Variables (by recent use):";
 

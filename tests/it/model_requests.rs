@@ -107,7 +107,7 @@ fn an_answer_is_the_same_in_any_chunking() {
 }
 
 /// A temporary fault: the same request is sent again, and no build retry is counted.
-pub fn check_transient(what: &str, fault: Reply) {
+pub(crate) fn check_transient(what: &str, fault: Reply) {
     for provider in PROVIDERS {
         let server = Server::start([fault.clone(), fault.clone(), reply::answer("42")]);
         let project = Project::with(spec(provider, ""), &server);

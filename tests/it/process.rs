@@ -13,10 +13,9 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use orchestrator::cancel::{CancelToken, Signal};
-use orchestrator::error::Error;
-use orchestrator::process::capture::KEPT_AT_EACH_END;
-use orchestrator::process::{self, Finished, Job, JobEnd, Launcher};
+use orchestrator::internals::cancel::{CancelToken, Signal};
+use orchestrator::internals::error::Error;
+use orchestrator::internals::process::{self, Finished, Job, JobEnd, KEPT_AT_EACH_END, Launcher};
 use rustix::process::{Pid, kill_process};
 
 const LONG: Duration = Duration::from_secs(100);

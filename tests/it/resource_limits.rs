@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use orchestrator::process::child::{ChildProcess, StopMode};
-use orchestrator::process::sandbox::{ResourceLimits, SandboxMode, SandboxPolicy};
-use orchestrator::process::{Job, JobEnd, Launcher};
+use orchestrator::internals::process::sandbox::{ResourceLimits, SandboxMode, SandboxPolicy};
+use orchestrator::internals::process::{ChildProcess, Job, JobEnd, Launcher, StopMode};
 
 use crate::support::project::{BINARY, Project, RUN_JSON, checked_by};
 use crate::support::reply;

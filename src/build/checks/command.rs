@@ -39,7 +39,7 @@ const MAX_PACKAGE: u64 = 1 << 20;
 const MAX_FAILED_NAMES: usize = 1000;
 
 /// A check of the spec as a tool.
-pub struct CommandCheck {
+pub(crate) struct CommandCheck {
     pub check: CheckSpec,
     /// Paths in the workspace that it cannot write where the sandbox can enforce that.
     pub frozen: Vec<PathBuf>,

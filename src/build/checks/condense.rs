@@ -7,7 +7,7 @@ const LONGEST_RULER: usize = 20;
 const RULERS: &str = "=_-!*~#";
 
 /// The text with long rulers shortened: 80 times `=` as `===[80]`. The number stays, since a test may be about it.
-pub fn with_short_rulers(text: &str) -> String {
+pub(super) fn with_short_rulers(text: &str) -> String {
     let mut short = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(start) = rest.find(|character| RULERS.contains(character)) {
@@ -25,7 +25,7 @@ pub fn with_short_rulers(text: &str) -> String {
 }
 
 /// The text without lines that differ from an earlier one in numbers alone; notes count what is left out.
-pub fn without_repetitions(text: &str) -> String {
+pub(super) fn without_repetitions(text: &str) -> String {
     let mut seen: HashSet<String> = HashSet::new();
     let mut kept = String::new();
     let mut left_out = 0;

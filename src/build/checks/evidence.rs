@@ -11,7 +11,7 @@ use super::summary::{TestCounts, TestNames, TestSummary};
 
 /// What is known of a check before it is weighed.
 #[derive(Debug, Clone, Copy)]
-pub struct CheckFacts<'a> {
+pub(crate) struct CheckFacts<'a> {
     /// The runner that the command names.
     pub known: Option<Runner>,
     pub stdout: &'a str,
@@ -21,7 +21,7 @@ pub struct CheckFacts<'a> {
 
 /// What is known of the tests of a check.
 #[derive(Debug, Clone, Default)]
-pub struct Evidence {
+pub(crate) struct Evidence {
     pub runner: Option<Runner>,
     /// `None` where no runner is known, where it did not finish, and where it does not count.
     pub counts: Option<TestCounts>,
@@ -32,7 +32,7 @@ pub struct Evidence {
     pub problem: Option<EvidenceProblem>,
 }
 
-pub fn weigh(facts: &CheckFacts<'_>) -> Evidence {
+pub(crate) fn weigh(facts: &CheckFacts<'_>) -> Evidence {
     let printed = summary(facts.known, facts.stdout, facts.stderr);
     let reported: Vec<&RunnerSession> = facts
         .reports

@@ -18,10 +18,10 @@ pub struct Cause {
     pub text: String,
 }
 
-pub const MAX_GROUPS: usize = 50;
-pub const MAX_TEXT: usize = 2048;
+pub(super) const MAX_GROUPS: usize = 50;
+pub(super) const MAX_TEXT: usize = 2048;
 /// How many tests a cause names.
-pub const MAX_TESTS: usize = 20;
+pub(super) const MAX_TESTS: usize = 20;
 /// How many places a cause names.
 const MAX_PLACES: usize = 10;
 const MAX_NAME: usize = 300;
@@ -30,7 +30,7 @@ const MAX_LINES: usize = 40;
 
 /// The causes found so far.
 #[derive(Default)]
-pub struct CauseGroups {
+pub(super) struct CauseGroups {
     list: Vec<CauseGroup>,
     by_message: HashMap<String, usize>,
     seen: HashSet<(usize, String)>,
@@ -53,12 +53,12 @@ struct NameList {
 
 impl CauseGroups {
     /// Whether nothing has failed so far.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
     /// Adds a failure; the test and the place may be empty.
-    pub fn add(&mut self, test: &str, place: &str, message: &str) {
+    pub(super) fn add(&mut self, test: &str, place: &str, message: &str) {
         let message = message.trim_end().trim_start_matches('\n');
         let message = cut_middle(
             if message.is_empty() {
@@ -101,7 +101,7 @@ impl CauseGroups {
         Some(self.list.len() - 1)
     }
 
-    pub fn finish(self) -> Vec<Cause> {
+    pub(super) fn finish(self) -> Vec<Cause> {
         let mut causes: Vec<Cause> = self.list.into_iter().map(CauseGroup::finish).collect();
         if 0 < self.left_out {
             let text = format!("{} more failures are not listed", self.left_out);
@@ -198,7 +198,7 @@ fn number(text: &str) -> (usize, Option<&'static str>) {
 }
 
 /// Splits `a/b.py:12:5: rest` into its place and the rest: a path, a line, maybe a column.
-pub fn placed(line: &str) -> Option<(&str, &str)> {
+pub(super) fn placed(line: &str) -> Option<(&str, &str)> {
     let (place, rest) = line
         .split_once(": ")
         .or_else(|| Some((line.strip_suffix(':')?, "")))?;
@@ -211,12 +211,12 @@ pub fn placed(line: &str) -> Option<(&str, &str)> {
 }
 
 /// The part of a name that is kept. A reader that copies a name for each line clips it first, to stay linear.
-pub fn clipped(name: &str) -> &str {
+pub(super) fn clipped(name: &str) -> &str {
     first_bytes(name, MAX_NAME)
 }
 
 /// Adds a line to a message unless it is full.
-pub fn push_line(message: &mut Vec<String>, line: &str) {
+pub(super) fn push_line(message: &mut Vec<String>, line: &str) {
     if message.len() < MAX_LINES {
         message.push(cut_middle(line, MAX_TEXT / 2));
     }

@@ -4,16 +4,16 @@
 //! channel of their own, and `evidence.rs` weighs both. `problem.rs` has the ways in which a check does not pass,
 //! `report.rs` what the model gets to read about failed checks.
 
-pub mod command;
+pub(crate) mod command;
 mod condense;
-pub mod evidence;
+pub(crate) mod evidence;
 mod failures;
-pub mod problem;
-pub mod report;
-pub mod reporters;
-pub mod runner;
+pub(crate) mod problem;
+pub(crate) mod report;
+pub(crate) mod reporters;
+pub(crate) mod runner;
 mod runner_reports;
-pub mod runners;
+pub(crate) mod runners;
 mod summary;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,12 +25,12 @@ use crate::error::{Error, Result};
 use crate::events::TestTotals;
 
 /// The exit code of a check that timed out.
-pub const TIMED_OUT: i32 = 124;
+pub(crate) const TIMED_OUT: i32 = 124;
 /// The exit code of a check that could not be started.
-pub const CANNOT_START: i32 = 127;
+pub(crate) const CANNOT_START: i32 = 127;
 
 /// Something that checks the workspace.
-pub trait Tool {
+pub(crate) trait Tool {
     fn name(&self) -> &str;
 
     /// Runs to a result. A failed check is not an error; an error ends the run (a signal, a disk).
@@ -69,26 +69,26 @@ pub struct ToolOutput {
 
 /// The tools of a run, in the order in which they run.
 #[derive(Default)]
-pub struct ToolRegistry {
+pub(crate) struct ToolRegistry {
     tools: Vec<Box<dyn Tool>>,
 }
 
 impl ToolRegistry {
     /// Adds a tool after the others.
-    pub fn add(&mut self, tool: Box<dyn Tool>) {
+    pub(crate) fn add(&mut self, tool: Box<dyn Tool>) {
         self.tools.push(tool);
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.tools.len()
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.tools.is_empty()
     }
 
     /// Runs one tool. A tool that panics has failed, like one that cannot start.
-    pub fn run(&mut self, index: usize) -> Result<ToolResult> {
+    pub(crate) fn run(&mut self, index: usize) -> Result<ToolResult> {
         let Some(tool) = self.tools.get_mut(index) else {
             return Err(Error::Bug(format!("there is no tool {index}")));
         };

@@ -35,7 +35,7 @@ pub struct FailedCheck<'a> {
 /// The longest report, in bytes.
 pub const MAX_REPORT: usize = 64 * 1024;
 /// The most bytes of one stream.
-pub const MAX_STREAM: usize = 8 * 1024;
+pub(crate) const MAX_STREAM: usize = 8 * 1024;
 /// The most bytes of one stream where more than `MANY_FAILURES` tests failed: the causes list them.
 const MAX_STREAM_OF_MANY: usize = 1536;
 const MANY_FAILURES: usize = 20;
@@ -115,7 +115,7 @@ fn opening(failed: &[FailedCheck], passed: &[&str]) -> String {
 }
 
 /// Names a failed check and its problem in one line: as much as the model may learn of them.
-pub fn headline(check: &FailedCheck) -> String {
+pub(crate) fn headline(check: &FailedCheck) -> String {
     if check.hidden {
         let problem = one_line(&check.problem.disclosed(), MAX_PROBLEM);
         return format!("A hidden check failed: {problem}");

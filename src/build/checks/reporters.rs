@@ -23,14 +23,14 @@ const NODE: (&str, &str) = ("node/report.cjs", include_str!("reporters/report.cj
 
 /// The programs of one root; removed on drop.
 #[derive(Debug)]
-pub struct Reporters {
+pub(crate) struct Reporters {
     _folder: ScratchDir,
     path: PathBuf,
 }
 
 impl Reporters {
     /// Writes the programs to a folder of `root` below `temporary`.
-    pub fn create(temporary: &Path, root: &Path) -> Result<Reporters> {
+    pub(crate) fn create(temporary: &Path, root: &Path) -> Result<Reporters> {
         let folder = ScratchDir::create(temporary, root, "report")?;
         let path = folder
             .path()
@@ -45,12 +45,12 @@ impl Reporters {
     }
 
     /// The folder, which a sandbox has to make readable.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Restores programs that are missing or changed.
-    pub fn renew(&self) -> Result<()> {
+    pub(crate) fn renew(&self) -> Result<()> {
         [PYTHON, NODE].into_iter().try_for_each(|(name, text)| {
             let path = self.path.join(name);
             put(&path, text).map_err(|error| Error::io("write", &path, error))
@@ -58,7 +58,7 @@ impl Reporters {
     }
 
     /// Adds the variables by which the runner of a check loads its program.
-    pub fn add_variables(&self, known: Option<Runner>, env: &mut Vec<(OsString, OsString)>) {
+    pub(crate) fn add_variables(&self, known: Option<Runner>, env: &mut Vec<(OsString, OsString)>) {
         let is_python = matches!(known, None | Some(Runner::Pytest | Runner::Unittest));
         let is_node = matches!(
             known,

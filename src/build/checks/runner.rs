@@ -62,7 +62,10 @@ impl fmt::Display for Runner {
 const MAX_DEPTH: u32 = 4;
 
 /// The runner that a command starts; `script` looks up a script of `package.json`.
-pub fn of_command(command: &[String], script: &dyn Fn(&str) -> Option<String>) -> Option<Runner> {
+pub(crate) fn of_command(
+    command: &[String],
+    script: &dyn Fn(&str) -> Option<String>,
+) -> Option<Runner> {
     let words: Vec<&str> = command.iter().map(String::as_str).collect();
     of_words(&words, script, MAX_DEPTH)
 }

@@ -19,7 +19,7 @@ const MAX_SESSIONS: usize = 20_000;
 
 /// Everything that came over the channel of a check.
 #[derive(Debug, Clone, Default)]
-pub struct ChannelReports {
+pub(crate) struct ChannelReports {
     /// Runners recognised by their command line when their process started.
     pub started: Vec<Runner>,
     pub sessions: Vec<RunnerSession>,
@@ -31,7 +31,7 @@ pub struct ChannelReports {
 
 /// A run of a test runner.
 #[derive(Debug, Clone)]
-pub struct RunnerSession {
+pub(crate) struct RunnerSession {
     pub runner: Runner,
     /// The file that it runs; may be empty.
     pub target: String,
@@ -43,7 +43,7 @@ pub struct RunnerSession {
 
 /// The last report of a runner.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-pub struct RunnerEnd {
+pub(crate) struct RunnerEnd {
     /// The numbers of its printed summary, if it has one.
     pub summary: Option<ReportedCounts>,
     /// Why it stopped before all tests had run.
@@ -52,7 +52,7 @@ pub struct RunnerEnd {
 
 /// The numbers of a printed summary.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-pub struct ReportedCounts {
+pub(crate) struct ReportedCounts {
     pub executed: u32,
     pub failed: u32,
     pub skipped: u32,
@@ -145,7 +145,7 @@ impl RunnerSession {
     }
 
     /// Whether the counts of a printed summary are those of this session.
-    pub fn agrees(&self, counts: TestCounts) -> bool {
+    pub(crate) fn agrees(&self, counts: TestCounts) -> bool {
         let reported = self.end.as_ref().and_then(|end| end.summary);
         reported.is_none_or(|reported| {
             reported

@@ -36,7 +36,7 @@ pub struct TestCounts {
 
 /// What a reader found in one stream. Without counts the runner is still known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StreamSummary {
+pub(super) struct StreamSummary {
     pub counts: Option<TestCounts>,
     pub failed: u32,
     pub is_complete: bool,
@@ -59,7 +59,7 @@ pub enum TestOutcome {
 }
 
 impl StreamSummary {
-    pub fn whole(counts: TestCounts) -> StreamSummary {
+    pub(super) fn whole(counts: TestCounts) -> StreamSummary {
         StreamSummary {
             counts: Some(counts),
             failed: counts.failed,
@@ -68,7 +68,7 @@ impl StreamSummary {
     }
 
     /// A run that was started and has no result.
-    pub const BROKEN_OFF: StreamSummary = StreamSummary {
+    pub(super) const BROKEN_OFF: StreamSummary = StreamSummary {
         counts: None,
         failed: 0,
         is_complete: false,
@@ -168,10 +168,10 @@ impl TestNames {
 }
 
 /// A test and its result.
-pub type NamedOutcome<'a> = (&'a str, TestOutcome);
+pub(super) type NamedOutcome<'a> = (&'a str, TestOutcome);
 
 /// Reads `3 passed, 1 skipped`; `None` where an item is not a number and words.
-pub fn items(list: &str, separator: char) -> Option<Vec<(u32, &str)>> {
+pub(super) fn items(list: &str, separator: char) -> Option<Vec<(u32, &str)>> {
     list.split(separator)
         .map(|item| item.trim().split_once(' ').and_then(numbered))
         .collect()
@@ -182,14 +182,14 @@ fn numbered<'a>((number, word): (&str, &'a str)) -> Option<(u32, &'a str)> {
 }
 
 /// A count as runners write it: only digits, since `parse` would accept a sign.
-pub fn count(text: &str) -> Option<u32> {
+pub(super) fn count(text: &str) -> Option<u32> {
     text.bytes()
         .all(|byte| byte.is_ascii_digit())
         .then(|| text.parse().ok())?
 }
 
 /// Whether the text is a time such as `0.01s`, `4ms` or `2m`.
-pub fn is_duration(text: &str) -> bool {
+pub(super) fn is_duration(text: &str) -> bool {
     let number = text
         .trim_end_matches(|character: char| character.is_ascii_alphabetic() || character == 'µ');
     matches!(

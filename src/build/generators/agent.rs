@@ -37,7 +37,7 @@ const TAMPERING: &str =
 const MOST_NAMED: usize = 20;
 
 /// A model that works with tools.
-pub struct AgentModel {
+pub(crate) struct AgentModel {
     pub model_call: RecordedModel,
     pub prompts: PromptTemplates,
     pub model: String,

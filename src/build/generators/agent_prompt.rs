@@ -13,7 +13,7 @@ use crate::workspace::generated::{is_generated, is_tool_folder};
 use crate::workspace::{EntryKind, WalkStep};
 
 /// The templates of a conversation.
-pub const AGENT_MODE: BuiltInPrompts = BuiltInPrompts {
+pub(crate) const AGENT_MODE: BuiltInPrompts = BuiltInPrompts {
     system: include_str!("agent_prompts/system.md"),
     generate: include_str!("agent_prompts/generate.md"),
     patch: include_str!("agent_prompts/patch.md"),
@@ -25,7 +25,7 @@ const MOST_PROTECTED: usize = 50;
 const CLOSING_CHARACTERS: usize = 4000;
 
 /// Describes the tools and the sandbox around them.
-pub fn tools(context: &Context, offers: &[ToolOffer]) -> String {
+pub(crate) fn tools(context: &Context, offers: &[ToolOffer]) -> String {
     let mut text = String::from("# Tools\n\n");
     for offer in offers {
         text += &format!("- {}: {}\n", offer.name, offer.description);
@@ -76,7 +76,7 @@ fn protected(context: &Context) -> String {
 }
 
 /// The names and sizes of the workspace's files.
-pub fn files(context: &Context) -> Result<String> {
+pub(crate) fn files(context: &Context) -> Result<String> {
     let mut lines = Vec::new();
     let mut count = 0;
     context.workspace.walk(&mut |entry| {
@@ -114,7 +114,7 @@ pub fn files(context: &Context) -> Result<String> {
 }
 
 /// In PATCHING: the report of the checks, and how the last conversation ended.
-pub fn report(context: &Context, before: Option<&ClosedConversation>) -> Option<String> {
+pub(crate) fn report(context: &Context, before: Option<&ClosedConversation>) -> Option<String> {
     if context.state.phase != Phase::Patching {
         return None;
     }

@@ -3,7 +3,7 @@
 //! A pure parser of foreign text. It finds the blocks; `fault.rs` has what is wrong with them as an answer. Whether a
 //! path is safe and fits the workspace is checked elsewhere.
 
-pub mod fault;
+pub(crate) mod fault;
 mod fence;
 mod lines;
 mod tags;

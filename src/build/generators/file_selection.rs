@@ -25,7 +25,7 @@ const SHOWN_OVERHEAD: usize = 32;
 const NAME_OVERHEAD: usize = 2;
 
 /// What decides which files are shown.
-pub struct FileSelection<'a> {
+pub(crate) struct FileSelection<'a> {
     workspace: &'a Workspace,
     protected: HashSet<&'a str>,
     /// The files of the last attempt.
@@ -43,7 +43,7 @@ struct FoundFile {
 }
 
 impl<'a> FileSelection<'a> {
-    pub fn new(
+    pub(crate) fn new(
         workspace: &'a Workspace,
         protect: &'a [WorkspaceInput],
         attempt_files: &'a [String],
@@ -58,7 +58,7 @@ impl<'a> FileSelection<'a> {
     }
 
     /// The files as the model is shown them, in the order of their names, in at most `space` bytes.
-    pub fn shown_files(&self, space: usize) -> Result<Vec<ShownFile>> {
+    pub(crate) fn shown_files(&self, space: usize) -> Result<Vec<ShownFile>> {
         let found = find(self.workspace)?;
         let names = ReportNames::of(self.report);
         let mut order: Vec<usize> = (0..found.len()).collect();

@@ -1,12 +1,12 @@
 //! Generators write the code: a model, or, offline, a folder of prepared answers.
 
-pub mod agent;
-pub mod agent_prompt;
-pub mod answer_format;
-pub mod file_selection;
-pub mod model;
-pub mod prompt;
-pub mod template;
+pub(crate) mod agent;
+pub(crate) mod agent_prompt;
+pub(crate) mod answer_format;
+pub(crate) mod file_selection;
+pub(crate) mod model;
+pub(crate) mod prompt;
+pub(crate) mod template;
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::workspace::FileChange;
 
 /// The files that a phase changed, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct WrittenFiles {
+pub(crate) struct WrittenFiles {
     pub written: Vec<String>,
     pub deleted: Vec<String>,
     /// The files of this attempt, sorted.
@@ -28,7 +28,7 @@ pub struct WrittenFiles {
 }
 
 /// Writes the files of a phase.
-pub trait Generator {
+pub(crate) trait Generator {
     /// Writes this phase's files into the workspace; they are on disk when it returns.
     fn write(&mut self, context: &mut Context) -> Result<WrittenFiles>;
 
@@ -42,7 +42,7 @@ pub trait Generator {
 }
 
 /// Applies the changes of an answer, all or none.
-pub fn apply(context: &Context, changes: &[FileChange]) -> Result<WrittenFiles> {
+pub(crate) fn apply(context: &Context, changes: &[FileChange]) -> Result<WrittenFiles> {
     context.workspace.apply(changes)?;
     let mut all = WrittenFiles::default();
     for change in changes {

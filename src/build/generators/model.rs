@@ -28,7 +28,7 @@ use crate::workspace::{ChangeRefusal, FileChange};
 const BYTES_PER_TOKEN: usize = 3;
 
 /// A model that answers with files.
-pub struct FilesModel {
+pub(crate) struct FilesModel {
     pub model_call: RecordedModel,
     pub prompts: PromptTemplates,
     pub model: String,

@@ -17,7 +17,7 @@ const NAMED_READ_ONLY: usize = 20;
 
 /// The templates of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PromptTemplates {
+pub(crate) struct PromptTemplates {
     system: String,
     generate: String,
     patch: String,
@@ -27,7 +27,7 @@ pub struct PromptTemplates {
 
 /// The built-in templates of a mode.
 #[derive(Debug, Clone, Copy)]
-pub struct BuiltInPrompts {
+pub(crate) struct BuiltInPrompts {
     pub system: &'static str,
     pub generate: &'static str,
     pub patch: &'static str,
@@ -35,7 +35,7 @@ pub struct BuiltInPrompts {
 }
 
 /// The templates of files mode.
-pub const FILES_MODE: BuiltInPrompts = BuiltInPrompts {
+pub(crate) const FILES_MODE: BuiltInPrompts = BuiltInPrompts {
     system: SYSTEM,
     generate: GENERATE,
     patch: PATCH,
@@ -44,7 +44,7 @@ pub const FILES_MODE: BuiltInPrompts = BuiltInPrompts {
 
 /// A file of the workspace in a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ShownFile {
+pub(crate) struct ShownFile {
     pub path: String,
     pub protected: bool,
     pub content: ShownContent,
@@ -52,7 +52,7 @@ pub struct ShownFile {
 
 /// How a file is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ShownContent {
+pub(crate) enum ShownContent {
     Text(String),
     /// Only the name, and why: "binary, 12 bytes".
     Name(String),
@@ -62,7 +62,7 @@ pub enum ShownContent {
 
 /// The content of the message that opens a phase of files mode, besides the task.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct OpeningMessage {
+pub(crate) struct OpeningMessage {
     pub files: Vec<ShownFile>,
     /// The report of the checks, in PATCHING.
     pub report: Option<String>,
@@ -74,7 +74,7 @@ pub struct OpeningMessage {
 
 impl PromptTemplates {
     /// The user's templates, or else the built-in ones.
-    pub fn new(own: &UserPrompts, built_in: BuiltInPrompts) -> PromptTemplates {
+    pub(crate) fn new(own: &UserPrompts, built_in: BuiltInPrompts) -> PromptTemplates {
         let choose = |own: &Option<String>, built_in: &str| {
             own.clone().unwrap_or_else(|| built_in.to_owned())
         };
@@ -87,14 +87,20 @@ impl PromptTemplates {
     }
 
     /// The system prompt; `tools` is the value of `{{tools}}`.
-    pub fn system(&self, spec: &Spec, tools: &str) -> String {
+    pub(crate) fn system(&self, spec: &Spec, tools: &str) -> String {
         render(&self.system, &|name| self.stable(name, spec, tools))
             .trim_end()
             .to_owned()
     }
 
     /// The message that opens a conversation, in one block.
-    pub fn task(&self, spec: &Spec, tools: &str, files: &str, report: Option<&str>) -> Message {
+    pub(crate) fn task(
+        &self,
+        spec: &Spec,
+        tools: &str,
+        files: &str,
+        report: Option<&str>,
+    ) -> Message {
         let template = if report.is_some() {
             &self.patch
         } else {
@@ -112,7 +118,7 @@ impl PromptTemplates {
     }
 
     /// The message that opens a phase. It ends with the attempts and the format, also with the user's templates.
-    pub fn opening(&self, spec: &Spec, opening: &OpeningMessage) -> Message {
+    pub(crate) fn opening(&self, spec: &Spec, opening: &OpeningMessage) -> Message {
         let template = if opening.report.is_some() {
             &self.patch
         } else {
@@ -168,7 +174,7 @@ fn variables(text: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 /// Fills a template in one pass, so that braces inside a value stay unchanged.
-pub fn render(template: &str, value: &dyn Fn(&str) -> String) -> String {
+pub(crate) fn render(template: &str, value: &dyn Fn(&str) -> String) -> String {
     let mut out = String::new();
     let mut from = 0;
     for (at, name) in variables(template) {

@@ -13,7 +13,7 @@ use crate::state::phase::Phase;
 use crate::workspace::{ChangeRefusal, FileChange};
 
 /// Answers with the template of a spec; its files were read with the spec.
-pub struct TemplateGenerator;
+pub(crate) struct TemplateGenerator;
 
 impl Generator for TemplateGenerator {
     fn write(&mut self, context: &mut Context) -> Result<WrittenFiles> {

@@ -20,7 +20,7 @@ use crate::workspace::{EntryKind, Workspace, WorkspaceEntry};
 
 /// Protected files as they were when a check began.
 #[derive(Debug)]
-pub struct ProtectedGuard {
+pub(crate) struct ProtectedGuard {
     before: Option<ProtectedTree>,
     /// Whether `before` is exactly what no check may change.
     is_common: bool,
@@ -49,7 +49,7 @@ impl ProtectedChange {
 
 impl ProtectedGuard {
     /// Reads everything that must not change while this check runs.
-    pub fn begin(context: &mut Context, index: usize) -> Result<ProtectedGuard> {
+    pub(crate) fn begin(context: &mut Context, index: usize) -> Result<ProtectedGuard> {
         let is_current = std::mem::take(&mut context.verified.is_current);
         let is_common = !context.spec.checks[index].hidden && writable_folders(context).is_empty();
         if is_current && is_common {
@@ -71,7 +71,7 @@ impl ProtectedGuard {
     }
 
     /// Compares: a check during which something changed has failed, whatever its result.
-    pub fn end(self, context: &mut Context, result: &mut ToolResult) -> Result<()> {
+    pub(crate) fn end(self, context: &mut Context, result: &mut ToolResult) -> Result<()> {
         let Some(before) = self.before else {
             return Ok(());
         };

@@ -35,7 +35,7 @@ impl RestoredFiles {
 
 /// What is known of protected files since their content was last verified.
 #[derive(Debug, Default)]
-pub struct VerifiedFiles {
+pub(crate) struct VerifiedFiles {
     /// The entries that were as given.
     pub(super) tree: Option<ProtectedTree>,
     /// Whether the tree is complete, and no program ran since.

@@ -21,7 +21,7 @@ const SHELL_HELP: &str = "a list of words, not a shell line; for a shell: `[sh, 
 
 impl Validator<'_> {
     /// The checks of a spec; without the field, pytest is the one check.
-    pub fn checks_or_default(&self, spec: &NodeFields<'_>, tree: &Node) -> Vec<CheckSpec> {
+    pub(super) fn checks_or_default(&self, spec: &NodeFields<'_>, tree: &Node) -> Vec<CheckSpec> {
         match spec.get("checks") {
             Some(_) => spec.read_or_default("checks", |node| self.checks(node)),
             None => vec![self.default_check(tree)],

@@ -24,7 +24,11 @@ use crate::workspace::safe_path::SafePath;
 ///
 /// The root's own `workspace/`, `logs/` and state are never taken, and neither is anything named `.git`: a
 /// repository's history is not part of the files that the user gives.
-pub fn collect_inputs(spec: &Spec, root: &Path, cancel: &CancelToken) -> Result<Inputs, Error> {
+pub(crate) fn collect_inputs(
+    spec: &Spec,
+    root: &Path,
+    cancel: &CancelToken,
+) -> Result<Inputs, Error> {
     let inputs = collect(spec, &mut InputWalk::new(root, cancel));
     // The result of a cancelled walk means nothing.
     cancel

@@ -30,7 +30,7 @@ const ENV_EXAMPLE: &str = ".env.example";
 
 /// Why something was left out, in the order of the summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ExclusionReason {
+pub(super) enum ExclusionReason {
     Ignored,
     Excluded,
     Secret,
@@ -60,14 +60,14 @@ impl ExclusionReason {
 
 /// Paths that a spec keeps apart from what it copies and protects, links resolved.
 #[derive(Debug, Default)]
-pub struct ReservedPaths {
+pub(super) struct ReservedPaths {
     spec: BTreeSet<PathBuf>,
     hidden: BTreeSet<PathBuf>,
 }
 
 impl ReservedPaths {
     /// The spec's own file, and what its hidden checks name.
-    pub fn of(spec: &Spec) -> ReservedPaths {
+    pub(super) fn of(spec: &Spec) -> ReservedPaths {
         let sources = spec.checks.iter().flat_map(|check| &check.files);
         ReservedPaths {
             spec: real_paths(&spec.file).collect(),
@@ -78,7 +78,7 @@ impl ReservedPaths {
     }
 
     /// Whether a hidden check names this resolved path.
-    pub fn is_hidden(&self, path: &Path) -> bool {
+    pub(super) fn is_hidden(&self, path: &Path) -> bool {
         self.hidden.contains(path)
     }
 
@@ -99,7 +99,7 @@ fn real_paths(path: &Path) -> impl Iterator<Item = PathBuf> {
 }
 
 /// Decides what of a folder is left out.
-pub struct InputFilter<'a> {
+pub(super) struct InputFilter<'a> {
     /// `None`: neither ignore files nor secrets count, as for the files of a hidden check.
     reserved: Option<&'a ReservedPaths>,
     exclude: Option<Gitignore>,
@@ -107,7 +107,7 @@ pub struct InputFilter<'a> {
 
 impl InputFilter<'_> {
     /// The filter of an entry of a spec whose folder is `top`, links resolved.
-    pub fn new<'a>(
+    pub(super) fn new<'a>(
         reserved: Option<&'a ReservedPaths>,
         exclude: &[String],
         top: &Path,
@@ -120,7 +120,7 @@ impl InputFilter<'_> {
     }
 
     /// The ignore rules of a folder, where ignore files count.
-    pub fn enter(
+    pub(super) fn enter(
         &self,
         folder: &Path,
         above: Option<Rc<IgnoreRules>>,
@@ -131,7 +131,7 @@ impl InputFilter<'_> {
     }
 
     /// Why something in a folder with these rules is left out, if it is.
-    pub fn exclusion(
+    pub(super) fn exclusion(
         &self,
         rules: Option<&IgnoreRules>,
         path: &Path,
@@ -164,16 +164,16 @@ fn is_secret(name: &str, is_folder: bool) -> bool {
 
 /// What was left out, by its path in the workspace.
 #[derive(Debug, Default)]
-pub struct ExcludedFiles(BTreeMap<String, ExclusionReason>);
+pub(super) struct ExcludedFiles(BTreeMap<String, ExclusionReason>);
 
 impl ExcludedFiles {
-    pub fn add(&mut self, folder: Option<&SafePath>, name: &str, reason: ExclusionReason) {
+    pub(super) fn add(&mut self, folder: Option<&SafePath>, name: &str, reason: ExclusionReason) {
         let path = folder.map_or(name.to_owned(), |folder| format!("{folder}/{name}"));
         self.0.insert(path, reason);
     }
 
     /// One line about what was left out, if anything was; what another entry brought was not.
-    pub fn summary(&self, brought: [&PlacedInputs; 2]) -> Option<String> {
+    pub(super) fn summary(&self, brought: [&PlacedInputs; 2]) -> Option<String> {
         let brought: BTreeSet<&str> = brought
             .into_iter()
             .flatten()

@@ -16,7 +16,7 @@ const MODES: [(&str, GeneratorMode); 2] = [
 const MAX_FORMAT_RETRIES: i128 = 3;
 
 impl Validator<'_> {
-    pub fn generator(&self, node: &Node) -> Result<GeneratorSpec, Diagnostic> {
+    pub(super) fn generator(&self, node: &Node) -> Result<GeneratorSpec, Diagnostic> {
         let mistakes = self.mistake_count();
         let fields = self.fields(node, FIELDS)?;
         let text = |key| fields.read(key, Node::nonempty_text).map(str::to_owned);

@@ -15,7 +15,7 @@ use super::input_error::InputError;
 use super::text_file::load;
 
 /// The rules of one folder: those of the folders above it, and its own ignore files.
-pub struct IgnoreRules {
+pub(super) struct IgnoreRules {
     above: Option<Rc<IgnoreRules>>,
     gitignore: Option<Gitignore>,
     ignore: Option<Gitignore>,
@@ -23,7 +23,7 @@ pub struct IgnoreRules {
 
 impl IgnoreRules {
     /// Reads the ignore files of a folder.
-    pub fn enter(
+    pub(super) fn enter(
         folder: &Path,
         above: Option<Rc<IgnoreRules>>,
     ) -> Result<Rc<IgnoreRules>, InputError> {
@@ -34,7 +34,7 @@ impl IgnoreRules {
         }))
     }
 
-    pub fn is_ignored(&self, path: &Path, is_folder: bool) -> bool {
+    pub(super) fn is_ignored(&self, path: &Path, is_folder: bool) -> bool {
         self.matched(path, is_folder, |rules| rules.ignore.as_ref())
             .or_else(|| self.matched(path, is_folder, |rules| rules.gitignore.as_ref()))
             .unwrap_or(false)
@@ -60,7 +60,7 @@ impl IgnoreRules {
 }
 
 /// One pattern of `exclude` as a line of an ignore file.
-pub fn exclude_pattern(text: &str) -> Result<String, ignore::Error> {
+pub(super) fn exclude_pattern(text: &str) -> Result<String, ignore::Error> {
     let text = text.trim();
     let line = match text.strip_prefix("./").unwrap_or(text) {
         comment if comment.starts_with('#') => format!("\\{comment}"),
@@ -70,7 +70,7 @@ pub fn exclude_pattern(text: &str) -> Result<String, ignore::Error> {
 }
 
 /// Compiles lines of an ignore file at `top`.
-pub fn patterns(top: &Path, lines: &[String]) -> Result<Gitignore, ignore::Error> {
+pub(super) fn patterns(top: &Path, lines: &[String]) -> Result<Gitignore, ignore::Error> {
     let mut builder = GitignoreBuilder::new(top);
     for line in lines {
         builder.add_line(None, line)?;

@@ -11,7 +11,7 @@ use crate::workspace::safe_path::SafePath;
 
 /// Everything of the user's that a run needs beside the spec itself.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Inputs {
+pub(crate) struct Inputs {
     /// Sorted by path, without what is protected too.
     pub copy: Vec<WorkspaceInput>,
     /// Sorted by path.
@@ -32,13 +32,13 @@ pub struct Inputs {
 
 /// A file, folder or link for the workspace, and its path there.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WorkspaceInput {
+pub(crate) struct WorkspaceInput {
     pub to: SafePath,
     pub kind: InputKind,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum InputKind {
+pub(crate) enum InputKind {
     Dir,
     File {
         source: PathBuf,
@@ -56,13 +56,13 @@ pub enum InputKind {
 
 /// One answer of a template: its files, sorted by path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TemplateRound {
+pub(crate) struct TemplateRound {
     pub files: Vec<(SafePath, Vec<u8>)>,
 }
 
 /// The user's own prompts; `None` is the built-in one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct UserPrompts {
+pub(crate) struct UserPrompts {
     pub system: Option<String>,
     pub generate: Option<String>,
     pub patch: Option<String>,
@@ -70,7 +70,7 @@ pub struct UserPrompts {
 
 impl UserPrompts {
     /// The prompts that are given, with their file names.
-    pub fn named(&self) -> impl Iterator<Item = (&'static str, &str)> {
+    pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let all = [
             ("system.md", &self.system),
             ("generate.md", &self.generate),

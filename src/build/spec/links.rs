@@ -9,7 +9,7 @@ use super::model::InputSource;
 use crate::text::quote::yaml_scalar;
 
 /// The link at `path` if its target is below `top`, both as written and, where it exists, resolved.
-pub fn read_link(path: &Path, top: &Path) -> Result<InputKind, InputError> {
+pub(super) fn read_link(path: &Path, top: &Path) -> Result<InputKind, InputError> {
     let target = fs::read_link(path).map_err(|error| InputError::unreadable(path, error))?;
     let depth = path
         .strip_prefix(top)
@@ -38,7 +38,7 @@ fn stays_inside(depth: usize, target: &Path) -> bool {
 }
 
 /// What to write in the spec to leave a link of `source` out.
-pub fn exclusion_help(link: &Path, source: &InputSource) -> Option<String> {
+pub(super) fn exclusion_help(link: &Path, source: &InputSource) -> Option<String> {
     let top = source.from.canonicalize().ok()?;
     Some(match virtual_environment(link, &top) {
         None => format!(

@@ -13,7 +13,7 @@ mod generator;
 mod identity;
 mod ignore_rules;
 mod input_error;
-pub mod inputs;
+pub(crate) mod inputs;
 mod links;
 mod model;
 mod node;
@@ -29,12 +29,12 @@ mod validator;
 mod walk;
 mod yaml;
 
-pub use collect::collect_inputs;
-pub use diagnostic::SourceLocation;
-pub use inputs::UserPrompts;
-pub use model::{
-    BudgetSpec, CheckSpec, GeneratorMode, GeneratorProvider, GeneratorSpec, InputSource,
-    LimitsSpec, MAX_RETRIES_CEILING, OnTimeout, PriceSpec, SandboxSpec, Spec, WritableDir,
+pub(crate) use collect::collect_inputs;
+pub(crate) use inputs::UserPrompts;
+pub(crate) use model::{
+    CheckSpec, GeneratorMode, GeneratorProvider, InputSource, LimitsSpec, MAX_RETRIES_CEILING,
+    OnTimeout, SandboxSpec, Spec,
 };
-pub use prompts::VARIABLES;
-pub use read::{parse_spec, read_spec};
+pub(crate) use prompts::VARIABLES;
+pub use read::parse_spec;
+pub(crate) use read::read_spec;

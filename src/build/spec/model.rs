@@ -8,7 +8,7 @@ use super::diagnostic::SourceLocation;
 use crate::llm::provider::Provider;
 use crate::workspace::safe_path::SafePath;
 
-pub const MAX_RETRIES_CEILING: u32 = 50;
+pub(crate) const MAX_RETRIES_CEILING: u32 = 50;
 
 /// A validated spec with absolute paths; `warnings` has the numbers that were clamped.
 #[derive(Debug, Clone, PartialEq)]

@@ -9,14 +9,14 @@ use super::diagnostic::Diagnostic;
 use crate::text::shorten::cut_chars;
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Node {
+pub(super) struct Node {
     /// In bytes; of a list or mapping its first byte.
     pub span: Range<usize>,
     pub value: NodeValue,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum NodeValue {
+pub(super) enum NodeValue {
     Null,
     Bool(bool),
     /// Saturated where it is beyond `i128`.
@@ -29,7 +29,7 @@ pub enum NodeValue {
 
 /// A key of a mapping and its value.
 #[derive(Debug, Clone, PartialEq)]
-pub struct NodeEntry {
+pub(super) struct NodeEntry {
     pub key_span: Range<usize>,
     pub key: String,
     pub value: Node,
@@ -37,13 +37,13 @@ pub struct NodeEntry {
 
 impl Node {
     /// A mistake in this value.
-    pub fn mistake(&self, message: impl Into<String>) -> Diagnostic {
+    pub(super) fn mistake(&self, message: impl Into<String>) -> Diagnostic {
         Diagnostic::new(self.span.clone(), message)
     }
 
     /// The field whose value or key starts at a byte, as in `checks[1].command[0]`: the outermost one, where a mapping
     /// starts with its first key. Empty for the whole tree.
-    pub fn field_at(&self, at: usize) -> Option<String> {
+    pub(super) fn field_at(&self, at: usize) -> Option<String> {
         if self.span.start == at {
             return Some(String::new());
         }
@@ -67,7 +67,7 @@ impl Node {
     }
 
     /// NUL is refused, since no path, argument or variable can hold it.
-    pub fn text(&self) -> Result<&str, Diagnostic> {
+    pub(super) fn text(&self) -> Result<&str, Diagnostic> {
         match &self.value {
             NodeValue::Text(text) if text.contains('\0') => {
                 Err(self.mistake("text with a NUL character"))
@@ -81,14 +81,14 @@ impl Node {
     }
 
     /// Text with more than blanks.
-    pub fn nonempty_text(&self) -> Result<&str, Diagnostic> {
+    pub(super) fn nonempty_text(&self) -> Result<&str, Diagnostic> {
         match self.text()? {
             text if text.trim().is_empty() => Err(self.mistake("must not be empty")),
             text => Ok(text),
         }
     }
 
-    pub fn boolean(&self) -> Result<bool, Diagnostic> {
+    pub(super) fn boolean(&self) -> Result<bool, Diagnostic> {
         match self.value {
             NodeValue::Bool(value) => Ok(value),
             _ => Err(self.expected("true or false")),
@@ -96,7 +96,7 @@ impl Node {
     }
 
     /// `5.0` is not an integer.
-    pub fn integer(&self) -> Result<i128, Diagnostic> {
+    pub(super) fn integer(&self) -> Result<i128, Diagnostic> {
         match self.value {
             NodeValue::Integer(number) => Ok(number),
             _ => Err(self.expected("a whole number")),
@@ -104,7 +104,11 @@ impl Node {
     }
 
     /// An integer between bounds, which are those of the target type or narrower.
-    pub fn integer_in<T: TryFrom<i128>>(&self, least: i128, most: i128) -> Result<T, Diagnostic> {
+    pub(super) fn integer_in<T: TryFrom<i128>>(
+        &self,
+        least: i128,
+        most: i128,
+    ) -> Result<T, Diagnostic> {
         let number = self.integer()?;
         match T::try_from(number) {
             _ if number < least => {
@@ -116,7 +120,7 @@ impl Node {
     }
 
     /// A finite number, integer or not.
-    pub fn number(&self) -> Result<f64, Diagnostic> {
+    pub(super) fn number(&self) -> Result<f64, Diagnostic> {
         match self.value {
             NodeValue::Integer(number) => Ok(number as f64),
             NodeValue::Float(number) if number.is_finite() => Ok(number),
@@ -124,7 +128,7 @@ impl Node {
         }
     }
 
-    pub fn list(&self) -> Result<&[Node], Diagnostic> {
+    pub(super) fn list(&self) -> Result<&[Node], Diagnostic> {
         match &self.value {
             NodeValue::List(items) => Ok(items),
             _ => Err(self.expected("a list")),
@@ -132,14 +136,14 @@ impl Node {
     }
 
     /// A list with a bounded number of items.
-    pub fn list_of_at_most(&self, most: usize, what: &str) -> Result<&[Node], Diagnostic> {
+    pub(super) fn list_of_at_most(&self, most: usize, what: &str) -> Result<&[Node], Diagnostic> {
         match self.list()? {
             items if items.len() <= most => Ok(items),
             _ => Err(self.mistake(format!("there are more than {most} {what}"))),
         }
     }
 
-    pub fn entries(&self) -> Result<&[NodeEntry], Diagnostic> {
+    pub(super) fn entries(&self) -> Result<&[NodeEntry], Diagnostic> {
         match &self.value {
             NodeValue::Map(entries) => Ok(entries),
             _ => Err(self.expected("a mapping of fields")),
@@ -147,7 +151,11 @@ impl Node {
     }
 
     /// The value beside this word in a table of choices.
-    pub fn choice<T: Copy>(&self, what: &str, choices: &[(&str, T)]) -> Result<T, Diagnostic> {
+    pub(super) fn choice<T: Copy>(
+        &self,
+        what: &str,
+        choices: &[(&str, T)],
+    ) -> Result<T, Diagnostic> {
         let word = self.text()?;
         if let Some((_, choice)) = choices.iter().find(|(name, _)| *name == word) {
             return Ok(*choice);
@@ -172,7 +180,7 @@ impl Node {
 
 impl NodeValue {
     /// The integer that a word spells in decimal digits.
-    pub fn decimal(word: &str) -> Option<NodeValue> {
+    pub(super) fn decimal(word: &str) -> Option<NodeValue> {
         let digits = word.strip_prefix(['-', '+']).unwrap_or(word);
         if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
             return None;
@@ -193,7 +201,12 @@ fn field_path(name: String, inner: &str) -> String {
 }
 
 /// The mistake of a name that is not among the allowed ones.
-pub fn unknown_name(what: &str, span: &Range<usize>, word: &str, allowed: &[&str]) -> Diagnostic {
+pub(super) fn unknown_name(
+    what: &str,
+    span: &Range<usize>,
+    word: &str,
+    allowed: &[&str],
+) -> Diagnostic {
     let guess = similar_name(word, allowed)
         .map_or(String::new(), |name| format!("did you mean `{name}`? "));
     Diagnostic::new(span.clone(), format!("unknown {what} `{}`", brief(word)))
@@ -201,7 +214,7 @@ pub fn unknown_name(what: &str, span: &Range<usize>, word: &str, allowed: &[&str
 }
 
 /// The beginning of a text of the user's, short enough for a message.
-pub fn brief(text: &str) -> String {
+pub(super) fn brief(text: &str) -> String {
     cut_chars(text, 60, "…")
 }
 

@@ -12,10 +12,10 @@ use super::text_file::{decode, load};
 use crate::error::Error;
 
 /// The names that a prompt may have between `{{` and `}}`.
-pub const VARIABLES: [&str; 6] = ["spec", "files", "report", "format", "checks", "tools"];
+pub(crate) const VARIABLES: [&str; 6] = ["spec", "files", "report", "format", "checks", "tools"];
 
 /// Reads the prompts of a folder; an unknown variable is an error.
-pub fn read_prompts(folder: &Path) -> Result<UserPrompts, Error> {
+pub(super) fn read_prompts(folder: &Path) -> Result<UserPrompts, Error> {
     let prompt = |name: &str| read_one(&folder.join(name));
     Ok(UserPrompts {
         system: prompt("system.md")?,

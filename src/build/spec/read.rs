@@ -20,7 +20,7 @@ const MAX_SHOWN_MISTAKES: usize = 20;
 /// Reads and validates the spec in `path`, which is shown in messages as it was given.
 ///
 /// `home` replaces `~` in `sandbox.read`.
-pub fn read_spec(path: &Path, home: Option<&Path>) -> Result<Spec, Error> {
+pub(crate) fn read_spec(path: &Path, home: Option<&Path>) -> Result<Spec, Error> {
     let cannot_read = |error: io::Error| {
         let path = shown_path(path);
         Error::Spec(format!("{path}: cannot read the spec: {error}"))

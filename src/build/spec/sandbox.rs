@@ -12,7 +12,7 @@ const UNITS: [(&str, u64); 3] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 <
 
 impl Validator<'_> {
     /// What checks may reach; its paths exist.
-    pub fn sandbox(&self, node: &Node) -> Result<SandboxSpec, Diagnostic> {
+    pub(super) fn sandbox(&self, node: &Node) -> Result<SandboxSpec, Diagnostic> {
         let fields = self.fields(node, "network read devices limits")?;
         let read = fields.read_or_default("read", Node::list);
         let devices = fields.read_or_default("devices", Node::list);

@@ -13,7 +13,7 @@ use crate::workspace::safe_path::{SafePath, Violation};
 const MAX_SOURCES: usize = 1_000;
 
 impl Validator<'_> {
-    pub fn sources(&self, node: &Node) -> Result<Vec<InputSource>, Diagnostic> {
+    pub(super) fn sources(&self, node: &Node) -> Result<Vec<InputSource>, Diagnostic> {
         let items = node.list_of_at_most(MAX_SOURCES, "files and folders")?;
         Ok(self.each(items, |item| self.source(item)))
     }
@@ -94,7 +94,7 @@ fn pattern(node: &Node) -> Result<String, Diagnostic> {
 }
 
 /// A path below the workspace.
-pub fn safe_path(node: &Node, text: &str) -> Result<SafePath, Diagnostic> {
+pub(super) fn safe_path(node: &Node, text: &str) -> Result<SafePath, Diagnostic> {
     SafePath::parse(text)
         .map_err(|Violation { what, rule }| node.mistake(format!("\"{what}\": {rule}")))
 }

@@ -20,13 +20,13 @@ const DEFAULT_STUCK_AFTER: u32 = 4;
 const DEFAULT_KEPT_SNAPSHOTS: u32 = 200;
 
 /// What a Markdown spec has outside its front matter.
-pub struct MarkdownBody {
+pub(super) struct MarkdownBody {
     pub name: String,
     pub description: String,
 }
 
 /// The spec of a tree from `file`, which is absolute, or all its mistakes.
-pub fn validate(
+pub(super) fn validate(
     source: Arc<SourceFile>,
     file: PathBuf,
     home: Option<&Path>,

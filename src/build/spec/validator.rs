@@ -15,7 +15,7 @@ use super::node::{Node, NodeEntry, unknown_name};
 /// The longest time that a spec can set; adding it to a clock cannot overflow.
 const MAX_SECONDS: f64 = 366.0 * 24.0 * 3600.0;
 
-pub struct Validator<'a> {
+pub(super) struct Validator<'a> {
     source: Arc<SourceFile>,
     folder: PathBuf,
     pub home: Option<&'a Path>,
@@ -25,7 +25,11 @@ pub struct Validator<'a> {
 
 impl<'a> Validator<'a> {
     /// A validator for the text of `file`, which is absolute. `home` replaces `~` in `sandbox.read`.
-    pub fn new(source: Arc<SourceFile>, file: &Path, home: Option<&'a Path>) -> Validator<'a> {
+    pub(super) fn new(
+        source: Arc<SourceFile>,
+        file: &Path,
+        home: Option<&'a Path>,
+    ) -> Validator<'a> {
         Validator {
             source,
             folder: file.parent().unwrap_or(file).to_owned(),
@@ -36,7 +40,7 @@ impl<'a> Validator<'a> {
     }
 
     /// The fields of a mapping; those not among the `allowed` words are recorded as mistakes.
-    pub fn fields<'n>(
+    pub(super) fn fields<'n>(
         &'n self,
         node: &'n Node,
         allowed: &str,
@@ -56,7 +60,7 @@ impl<'a> Validator<'a> {
     }
 
     /// Reads every item, and records the mistakes of those that cannot be read.
-    pub fn each<'n, N, T>(
+    pub(super) fn each<'n, N, T>(
         &self,
         items: &'n [N],
         read: impl Fn(&'n N) -> Result<T, Diagnostic>,
@@ -68,20 +72,20 @@ impl<'a> Validator<'a> {
             .collect()
     }
 
-    pub fn record(&self, mistake: Diagnostic) {
+    pub(super) fn record(&self, mistake: Diagnostic) {
         self.mistakes.borrow_mut().push(mistake);
     }
 
-    pub fn mistake_count(&self) -> usize {
+    pub(super) fn mistake_count(&self) -> usize {
         self.mistakes.borrow().len()
     }
 
-    pub fn location(&self, node: &Node) -> SourceLocation {
+    pub(super) fn location(&self, node: &Node) -> SourceLocation {
         SourceLocation::new(self.source.clone(), node.span.clone())
     }
 
     /// Warns that an out-of-range number was replaced.
-    pub fn warn_of_clamping(&self, node: &Node, field: &str, kept: u64) {
+    pub(super) fn warn_of_clamping(&self, node: &Node, field: &str, kept: u64) {
         let location = self.location(node).head();
         self.warnings.borrow_mut().push(format!(
             "{location}: `{field}` is out of range and clamped to {kept}"
@@ -89,12 +93,12 @@ impl<'a> Validator<'a> {
     }
 
     /// The existing path that a text names, absolute.
-    pub fn existing(&self, node: &Node) -> Result<PathBuf, Diagnostic> {
+    pub(super) fn existing(&self, node: &Node) -> Result<PathBuf, Diagnostic> {
         readable(node, self.folder.join(node.nonempty_text()?))
     }
 
     /// The existing folder that a text names, absolute.
-    pub fn existing_folder(&self, node: &Node) -> Result<PathBuf, Diagnostic> {
+    pub(super) fn existing_folder(&self, node: &Node) -> Result<PathBuf, Diagnostic> {
         match self.existing(node)? {
             path if path.is_dir() => Ok(path),
             path => Err(node.mistake(format!("{} is not a folder", shown_path(&path)))),
@@ -103,23 +107,23 @@ impl<'a> Validator<'a> {
 }
 
 /// The fields of a mapping.
-pub struct NodeFields<'a> {
+pub(super) struct NodeFields<'a> {
     span: &'a Range<usize>,
     entries: &'a [NodeEntry],
     mistakes: &'a RefCell<Vec<Diagnostic>>,
 }
 
 impl<'a> NodeFields<'a> {
-    pub fn get(&self, key: &str) -> Option<&'a Node> {
+    pub(super) fn get(&self, key: &str) -> Option<&'a Node> {
         self.entry(key).map(|entry| &entry.value)
     }
 
-    pub fn entry(&self, key: &str) -> Option<&'a NodeEntry> {
+    pub(super) fn entry(&self, key: &str) -> Option<&'a NodeEntry> {
         self.entries.iter().find(|entry| entry.key == key)
     }
 
     /// Reads a field; `None` where it is missing or, with a recorded mistake, cannot be read.
-    pub fn read<T>(
+    pub(super) fn read<T>(
         &self,
         key: &str,
         read: impl FnOnce(&'a Node) -> Result<T, Diagnostic>,
@@ -128,7 +132,7 @@ impl<'a> NodeFields<'a> {
     }
 
     /// Reads a field, or takes the default.
-    pub fn read_or<T>(
+    pub(super) fn read_or<T>(
         &self,
         key: &str,
         default: T,
@@ -138,7 +142,7 @@ impl<'a> NodeFields<'a> {
     }
 
     /// Reads a field, or takes the default of its type.
-    pub fn read_or_default<T: Default>(
+    pub(super) fn read_or_default<T: Default>(
         &self,
         key: &str,
         read: impl FnOnce(&'a Node) -> Result<T, Diagnostic>,
@@ -147,7 +151,7 @@ impl<'a> NodeFields<'a> {
     }
 
     /// Reads a field that must be there; otherwise a mistake is recorded.
-    pub fn require<T>(
+    pub(super) fn require<T>(
         &self,
         key: &str,
         read: impl FnOnce(&'a Node) -> Result<T, Diagnostic>,
@@ -156,7 +160,7 @@ impl<'a> NodeFields<'a> {
     }
 
     /// The value of a field that must be there.
-    pub fn required(&self, key: &str) -> Result<&'a Node, Diagnostic> {
+    pub(super) fn required(&self, key: &str) -> Result<&'a Node, Diagnostic> {
         let missing = || Diagnostic::new(self.span.clone(), format!("missing field `{key}`"));
         self.get(key).ok_or_else(missing)
     }
@@ -168,7 +172,7 @@ impl<'a> NodeFields<'a> {
 }
 
 /// The path if it exists.
-pub fn readable(node: &Node, path: PathBuf) -> Result<PathBuf, Diagnostic> {
+pub(super) fn readable(node: &Node, path: PathBuf) -> Result<PathBuf, Diagnostic> {
     match path.metadata() {
         Ok(_) => Ok(path),
         Err(error) => Err(node.mistake(format!("cannot read {}: {error}", shown_path(&path)))),
@@ -176,7 +180,7 @@ pub fn readable(node: &Node, path: PathBuf) -> Result<PathBuf, Diagnostic> {
 }
 
 /// A number of seconds, integer or not.
-pub fn seconds(node: &Node) -> Result<Duration, Diagnostic> {
+pub(super) fn seconds(node: &Node) -> Result<Duration, Diagnostic> {
     match node.number()? {
         number if number <= 0.0 => Err(node.mistake("must be more than 0 seconds")),
         number if MAX_SECONDS < number => Err(node.mistake("must be at most a year of seconds")),
@@ -185,7 +189,7 @@ pub fn seconds(node: &Node) -> Result<Duration, Diagnostic> {
 }
 
 /// An amount of money: finite and not negative.
-pub fn amount(node: &Node) -> Result<f64, Diagnostic> {
+pub(super) fn amount(node: &Node) -> Result<f64, Diagnostic> {
     match node.number()? {
         number if number < 0.0 => Err(node.mistake("must not be negative")),
         number => Ok(number),
@@ -193,11 +197,11 @@ pub fn amount(node: &Node) -> Result<f64, Diagnostic> {
 }
 
 /// An integer from 0.
-pub fn count(node: &Node) -> Result<u32, Diagnostic> {
+pub(super) fn count(node: &Node) -> Result<u32, Diagnostic> {
     node.integer_in(0, u32::MAX.into())
 }
 
 /// An integer from 1.
-pub fn positive(node: &Node) -> Result<u32, Diagnostic> {
+pub(super) fn positive(node: &Node) -> Result<u32, Diagnostic> {
     node.integer_in(1, u32::MAX.into())
 }

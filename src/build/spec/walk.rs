@@ -32,13 +32,13 @@ const MAX_ENTRIES: usize = 1_000_000;
 
 /// Whether a file's content is kept with its hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Contents {
+pub(super) enum Contents {
     InMemory,
     Streamed,
 }
 
 /// A walk over everything that one spec names; skips what belongs to the run, and enforces the bounds.
-pub struct InputWalk<'a> {
+pub(super) struct InputWalk<'a> {
     cancel: &'a CancelToken,
     root: Option<PathBuf>,
     kept_bytes: u64,
@@ -49,7 +49,7 @@ pub struct InputWalk<'a> {
 
 impl InputWalk<'_> {
     /// A walk for a run in `root`; when `cancel` is set, it ends with an error.
-    pub fn new<'a>(root: &Path, cancel: &'a CancelToken) -> InputWalk<'a> {
+    pub(super) fn new<'a>(root: &Path, cancel: &'a CancelToken) -> InputWalk<'a> {
         InputWalk {
             cancel,
             root: fs::canonicalize(root).ok(),
@@ -61,12 +61,12 @@ impl InputWalk<'_> {
     }
 
     /// The root of the run, links resolved, if it exists.
-    pub fn root(&self) -> Option<&Path> {
+    pub(super) fn root(&self) -> Option<&Path> {
         self.root.as_deref()
     }
 
     /// Adds what one source brings. `reserved` is left out of folders; `None` turns ignore files off, too.
-    pub fn add_source(
+    pub(super) fn add_source(
         &mut self,
         source: &InputSource,
         contents: Contents,
@@ -94,7 +94,7 @@ impl InputWalk<'_> {
     }
 
     /// Adds everything below a folder, unfiltered.
-    pub fn add_folder(
+    pub(super) fn add_folder(
         &mut self,
         folder: &Path,
         contents: Contents,

@@ -18,7 +18,7 @@ const MAX_BYTES: u64 = 1 << 20;
 
 /// The modules that the interpreters on these `PATH`s import before the tests, without the standard library;
 /// `programs` are those that checks name by absolute path.
-pub fn imported<'a>(
+pub(super) fn imported<'a>(
     base: &CallerEnv,
     paths: impl Iterator<Item = &'a OsStr>,
     programs: impl Iterator<Item = &'a Path>,

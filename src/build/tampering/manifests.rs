@@ -19,7 +19,7 @@ use tables::{
 
 /// How a file is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ManifestKind {
+pub(super) enum ManifestKind {
     /// Any change counts.
     Whole,
     PyProject,
@@ -30,10 +30,10 @@ pub enum ManifestKind {
 }
 
 /// The settings of a manifest that can steer a test run: fields with their values.
-pub type TestSettings = BTreeMap<String, Value>;
+pub(super) type TestSettings = BTreeMap<String, Value>;
 
 /// The kind of configuration file, by name; nothing for other files.
-pub fn kind(path: &Path) -> Option<ManifestKind> {
+pub(super) fn kind(path: &Path) -> Option<ManifestKind> {
     let name = path.file_name()?.to_str()?;
     Some(match name {
         "pyproject.toml" => ManifestKind::PyProject,
@@ -54,7 +54,11 @@ pub fn kind(path: &Path) -> Option<ManifestKind> {
 
 /// The settings of a manifest that can steer a test run; nothing if it cannot be parsed. `commands` are the words of
 /// the checks, which may name scripts and profiles.
-pub fn test_settings(kind: ManifestKind, text: &[u8], commands: &[&str]) -> Option<TestSettings> {
+pub(super) fn test_settings(
+    kind: ManifestKind,
+    text: &[u8],
+    commands: &[&str],
+) -> Option<TestSettings> {
     let text = std::str::from_utf8(text).ok()?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     match kind {
@@ -71,7 +75,7 @@ pub fn test_settings(kind: ManifestKind, text: &[u8], commands: &[&str]) -> Opti
 }
 
 /// The names of the fields that differ.
-pub fn differing(before: &TestSettings, after: &TestSettings) -> Vec<String> {
+pub(super) fn differing(before: &TestSettings, after: &TestSettings) -> Vec<String> {
     let all: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     all.into_iter()
         .filter(|key| before.get(*key) != after.get(*key))

@@ -14,5 +14,5 @@ mod rules;
 mod test_modules;
 mod violations;
 
-pub use rules::TamperingRules;
-pub use violations::written;
+pub(crate) use rules::TamperingRules;
+pub(crate) use violations::written;

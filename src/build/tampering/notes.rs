@@ -23,7 +23,7 @@ const MAX_NAMES: usize = 8;
 
 impl TamperingRules {
     /// Notes on those of the given files that can steer the checks.
-    pub fn notes_on<'a>(
+    pub(crate) fn notes_on<'a>(
         &self,
         workspace: &Workspace,
         paths: impl Iterator<Item = &'a String>,
@@ -37,7 +37,7 @@ impl TamperingRules {
     }
 
     /// Notes on everything in the workspace, or deleted from it, that can steer the checks.
-    pub fn notes_on_all(&self, workspace: &Workspace) -> Result<Vec<String>> {
+    pub(crate) fn notes_on_all(&self, workspace: &Workspace) -> Result<Vec<String>> {
         if !self.has_tests {
             return Ok(Vec::new());
         }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 /// Modules that every Python start imports if they exist. (Debian's `sitecustomize` tries the last one.)
-pub const CUSTOMIZE: [&str; 3] = ["sitecustomize", "usercustomize", "apport_python_hook"];
+pub(super) const CUSTOMIZE: [&str; 3] = ["sitecustomize", "usercustomize", "apport_python_hook"];
 /// Runners, and the modules of pytest: refused whatever the checks are.
 const RUNNERS: [&str; 13] = [
     "pytest",
@@ -56,7 +56,7 @@ const STDLIB: &str = include_str!("stdlib_modules.txt");
 
 /// A name under which Python could import a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PythonModule {
+pub(super) struct PythonModule {
     /// The folder that would have to be on `sys.path`.
     pub folder: PathBuf,
     pub name: String,
@@ -65,7 +65,7 @@ pub struct PythonModule {
 
 /// The form of a module on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ModuleForm {
+pub(super) enum ModuleForm {
     /// `name.py`, `name.pyc`, `name.so`, or a link that may be any of it.
     File,
     /// `name/__init__.py` and the like.
@@ -75,7 +75,7 @@ pub enum ModuleForm {
 }
 
 /// The name of the module in a file of this name.
-pub fn module_name(file_name: &str) -> Option<&str> {
+pub(super) fn module_name(file_name: &str) -> Option<&str> {
     let (name, ending) = file_name.split_once('.')?;
     let is_extension = |ending: &str| ending.starts_with("cpython-") || ending.starts_with("pypy");
     let is_module = match ending {
@@ -86,7 +86,7 @@ pub fn module_name(file_name: &str) -> Option<&str> {
 }
 
 /// Every way in which Python could import a file or a link at this path.
-pub fn modules(path: &Path, is_link: bool) -> Vec<PythonModule> {
+pub(super) fn modules(path: &Path, is_link: bool) -> Vec<PythonModule> {
     let name_of = |path: &Path| Some(path.file_name()?.to_str()?.to_owned());
     let (Some(name), Some(folder)) = (name_of(path), path.parent()) else {
         return Vec::new();
@@ -119,14 +119,14 @@ pub fn modules(path: &Path, is_link: bool) -> Vec<PythonModule> {
 }
 
 /// Whether a name belongs to the standard library.
-pub fn is_stdlib(name: &str) -> bool {
+pub(super) fn is_stdlib(name: &str) -> bool {
     static NAMES: LazyLock<HashSet<&str>> = LazyLock::new(|| STDLIB.lines().collect());
     NAMES.contains(name)
 }
 
 /// The Python runners that checks may start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PythonRunners {
+pub(super) struct PythonRunners {
     pub pytest: bool,
     /// Any Python program; most use unittest, and all start alike.
     pub python: bool,
@@ -134,7 +134,7 @@ pub struct PythonRunners {
 
 impl PythonRunners {
     /// What a command may start. A script, or a tool that runs others, may start all of them.
-    pub fn of(command: &[String]) -> PythonRunners {
+    pub(super) fn of(command: &[String]) -> PythonRunners {
         let words: Vec<&str> = command.iter().flat_map(|word| words(word)).collect();
         let has = |is: &dyn Fn(&str) -> bool| {
             words
@@ -148,7 +148,7 @@ impl PythonRunners {
         PythonRunners { pytest, python }
     }
 
-    pub fn and(self, other: PythonRunners) -> PythonRunners {
+    pub(super) fn and(self, other: PythonRunners) -> PythonRunners {
         PythonRunners {
             pytest: self.pytest || other.pytest,
             python: self.python || other.python,
@@ -157,7 +157,7 @@ impl PythonRunners {
 }
 
 /// The folders that a command puts first on `sys.path`: that of its script, and those that it changes to.
-pub fn script_folders(command: &[String]) -> Vec<&str> {
+pub(super) fn script_folders(command: &[String]) -> Vec<&str> {
     let words: Vec<&str> = command.iter().flat_map(|word| words(word)).collect();
     let mut found = Vec::new();
     for (at, word) in words.iter().enumerate() {
@@ -241,11 +241,11 @@ fn is_script(command: &[String]) -> bool {
 
 /// The names that a module of a project must not have, each with what it belongs to.
 #[derive(Debug, Clone, Default)]
-pub struct ReservedNames(HashMap<String, &'static str>);
+pub(super) struct ReservedNames(HashMap<String, &'static str>);
 
 impl ReservedNames {
     /// `installed` is what pytest, its plugins and the interpreter import in addition.
-    pub fn new(runners: PythonRunners, installed: HashSet<String>) -> ReservedNames {
+    pub(super) fn new(runners: PythonRunners, installed: HashSet<String>) -> ReservedNames {
         let mut names = HashMap::new();
         if runners.python {
             let installed = installed.into_iter();
@@ -276,20 +276,20 @@ impl ReservedNames {
     }
 
     /// What owns the module that a file would be imported instead of, if the name is reserved.
-    pub fn shadowed(&self, module: &PythonModule) -> Option<&'static str> {
+    pub(super) fn shadowed(&self, module: &PythonModule) -> Option<&'static str> {
         let is_complete =
             module.form != ModuleForm::Portion || WHOLE_FOLDERS.contains(&module.name.as_str());
         self.0.get(&module.name).filter(|_| is_complete).copied()
     }
 
     /// Whether a folder of this name may be a package that shadows something.
-    pub fn may_shadow(&self, name: &str) -> bool {
+    pub(super) fn may_shadow(&self, name: &str) -> bool {
         CUSTOMIZE.contains(&name) || self.0.contains_key(name)
     }
 }
 
 /// Whether a name is refused in every folder that is not a package.
-pub fn is_unmistakable(name: &str) -> bool {
+pub(super) fn is_unmistakable(name: &str) -> bool {
     UNMISTAKABLE.contains(&name)
 }
 

@@ -19,7 +19,7 @@ const EXEMPT: [&str; 2] = [".venv", "node_modules"];
 pub(super) const ENTRY_POINTS: &str = "entry_points.txt";
 
 /// What the rules are based on: fixed before anything is generated.
-pub struct TamperingRules {
+pub(crate) struct TamperingRules {
     pub(super) given: HashMap<PathBuf, GivenFile>,
     /// Files that are restored anyway.
     pub(super) protected: HashSet<PathBuf>,
@@ -36,7 +36,12 @@ pub struct TamperingRules {
 
 impl TamperingRules {
     /// The rules of a run in `workspace`.
-    pub fn new(spec: &Spec, inputs: &Inputs, workspace: &Path, base: &CallerEnv) -> TamperingRules {
+    pub(crate) fn new(
+        spec: &Spec,
+        inputs: &Inputs,
+        workspace: &Path,
+        base: &CallerEnv,
+    ) -> TamperingRules {
         let checks = &spec.checks;
         let runners = checks
             .iter()
@@ -77,7 +82,7 @@ impl TamperingRules {
     }
 
     /// Whether there are tests that the model did not write: protected or hidden ones.
-    pub fn has_tests(&self) -> bool {
+    pub(crate) fn has_tests(&self) -> bool {
         self.has_tests
     }
 

@@ -13,7 +13,7 @@ use crate::workspace::{EntryKind, FileChange, ReadOutcome, WalkStep, Workspace, 
 const REMEDY: &str = "if it is yours, name it in `workspace.copy`; else it needs another name";
 
 /// The path and content that a change writes.
-pub fn written(change: &FileChange) -> Option<(&SafePath, &[u8])> {
+pub(crate) fn written(change: &FileChange) -> Option<(&SafePath, &[u8])> {
     match change {
         FileChange::Write { path, content } => Some((path, content)),
         FileChange::Delete { .. } => None,
@@ -30,7 +30,7 @@ struct Suspect {
 
 impl TamperingRules {
     /// Refuses an answer that writes a file which decides the checks.
-    pub fn check_answer<'a>(
+    pub(crate) fn check_answer<'a>(
         &self,
         workspace: &Workspace,
         written: impl Iterator<Item = Option<(&'a SafePath, &'a [u8])>>,
@@ -66,7 +66,7 @@ impl TamperingRules {
     }
 
     /// Refuses a check whose interpreter would find a file that the user did not give.
-    pub fn check_workspace(&self, workspace: &Workspace, index: usize) -> Result<()> {
+    pub(crate) fn check_workspace(&self, workspace: &Workspace, index: usize) -> Result<()> {
         let violations = self.violations(workspace, &self.folders_of_check(index))?;
         match violations.into_iter().next() {
             Some(violation) => Err(violation.into()),
@@ -75,7 +75,7 @@ impl TamperingRules {
     }
 
     /// Everything for which a check of the run would be refused.
-    pub fn all_violations(&self, workspace: &Workspace) -> Result<Vec<Violation>> {
+    pub(crate) fn all_violations(&self, workspace: &Workspace) -> Result<Vec<Violation>> {
         self.violations(workspace, &self.all_folders())
     }
 

@@ -19,17 +19,17 @@ use crate::environments::{Environment, Response, ScreenSection, WaitLimit, WaitR
 use crate::process::JobEnd;
 use crate::process::child::StopMode;
 
-pub use crate::environments::adhoc::process::HostStart;
+pub(crate) use crate::environments::adhoc::process::HostStart;
 
 /// How long the others wait for a host that is loading.
-pub const LOADING_PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const LOADING_PATIENCE: Duration = Duration::from_secs(10);
 const SCREEN_PATIENCE: Duration = Duration::from_secs(2);
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a host may take to exit after it has closed its channel.
 const EXIT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// One of the user's environments.
-pub struct HostEnvironment {
+pub(crate) struct HostEnvironment {
     found: FoundEnvironment,
     start: HostStart,
     print: fn(&str),
@@ -44,7 +44,11 @@ pub struct HostEnvironment {
 
 impl HostEnvironment {
     /// Starts a host, which loads in the background. `print` writes a line to the user.
-    pub fn new(found: FoundEnvironment, start: HostStart, print: fn(&str)) -> HostEnvironment {
+    pub(crate) fn new(
+        found: FoundEnvironment,
+        start: HostStart,
+        print: fn(&str),
+    ) -> HostEnvironment {
         let mut host = HostEnvironment {
             found,
             start,
@@ -61,7 +65,7 @@ impl HostEnvironment {
 
     /// Waits until the host is loaded or has failed, or until `wake`. Returns whether to offer it; one that is still
     /// loading is offered.
-    pub fn is_offered(&mut self, deadline: Instant, wake: Option<BorrowedFd<'_>>) -> bool {
+    pub(crate) fn is_offered(&mut self, deadline: Instant, wake: Option<BorrowedFd<'_>>) -> bool {
         while self.is_loading() {
             match self.receive(Some(deadline), wake) {
                 Some(message) => self.loaded(message),

@@ -4,8 +4,8 @@
 //! without code), and an executable `env/NAME` implements the protocol itself. This file finds them; `host.rs` is the
 //! environment, `process.rs` its process, `messages.rs` the protocol.
 
-pub mod host;
-pub mod messages;
+pub(crate) mod host;
+pub(crate) mod messages;
 mod process;
 
 use std::collections::BTreeMap;
@@ -16,13 +16,13 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 /// The folder of the user's environments, in the project.
-pub const FOLDER: &str = "env";
+pub(crate) const FOLDER: &str = "env";
 /// A larger description of a program is refused.
 const YAML_LIMIT: u64 = 64 << 10;
 
 /// An environment that was found, not yet started.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FoundEnvironment {
+pub(crate) struct FoundEnvironment {
     pub name: String,
     pub kind: AdhocKind,
     pub path: PathBuf,
@@ -30,7 +30,7 @@ pub struct FoundEnvironment {
 
 /// The kind of an environment; of several files with one name, the first of these wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum AdhocKind {
+pub(crate) enum AdhocKind {
     Python,
     Yaml,
     Executable,
@@ -52,7 +52,7 @@ fn some_program() -> String {
 
 /// Finds the environments of a project, sorted by name. Also returns warnings about files that are ignored; `reserved`
 /// are the names of built-in environments.
-pub fn find(project: &Path, reserved: &[&str]) -> (Vec<FoundEnvironment>, Vec<String>) {
+pub(crate) fn find(project: &Path, reserved: &[&str]) -> (Vec<FoundEnvironment>, Vec<String>) {
     let shown = |path: &Path| {
         let path = path.strip_prefix(project).unwrap_or(path);
         path.display().to_string()
@@ -95,7 +95,7 @@ fn candidates(project: &Path) -> BTreeMap<String, Vec<(AdhocKind, PathBuf)>> {
 }
 
 /// Finds the environment of that name.
-pub fn find_one(project: &Path, name: &str) -> Option<FoundEnvironment> {
+pub(crate) fn find_one(project: &Path, name: &str) -> Option<FoundEnvironment> {
     find(project, &[])
         .0
         .into_iter()

@@ -25,7 +25,7 @@ const MAX_PRINTED_LINE: usize = 1 << 16;
 
 /// What every host is started with.
 #[derive(Debug, Clone)]
-pub struct HostStart {
+pub(crate) struct HostStart {
     pub launcher: Launcher,
     pub project: PathBuf,
     pub env: Vec<(OsString, OsString)>,

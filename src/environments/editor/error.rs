@@ -17,7 +17,7 @@ pub(super) enum FileError {
 
 impl FileError {
     /// The failure of the command `verb` on the file or glob `path`.
-    pub fn cannot(&self, verb: &str, path: &str) -> EditorError {
+    pub(super) fn cannot(&self, verb: &str, path: &str) -> EditorError {
         EditorError(format!("Cannot {verb} {path}: {self}"))
     }
 }

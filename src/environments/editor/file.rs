@@ -18,7 +18,7 @@ pub(super) struct TextFile<'a> {
 
 impl<'a> TextFile<'a> {
     /// Reads a text file, through links that stay inside.
-    pub fn read(
+    pub(super) fn read(
         project: &'a ProjectDir,
         path: impl AsRef<Path>,
     ) -> Result<TextFile<'a>, FileError> {
@@ -33,7 +33,7 @@ impl<'a> TextFile<'a> {
     }
 
     /// The file behind all links, by its path in the project.
-    pub fn real(&self) -> PathBuf {
+    pub(super) fn real(&self) -> PathBuf {
         self.path.real.clone()
     }
 }

@@ -30,7 +30,7 @@ pub(super) struct GlobFilter {
 
 impl GlobFilter {
     /// Returns the filter that names everything.
-    pub fn all() -> GlobFilter {
+    pub(super) fn all() -> GlobFilter {
         GlobFilter {
             walks: true,
             ..GlobFilter::default()
@@ -38,7 +38,7 @@ impl GlobFilter {
     }
 
     /// Reads a glob; the error says why it cannot be searched.
-    pub fn parse(project: &ProjectDir, glob: &str) -> Result<GlobFilter, EditorError> {
+    pub(super) fn parse(project: &ProjectDir, glob: &str) -> Result<GlobFilter, EditorError> {
         let refused = |error: PathError| FileError::from(error).cannot("search", glob);
         let relative = project.relative(Path::new(glob)).map_err(refused)?;
         let parts: Vec<&str> = relative.iter().filter_map(OsStr::to_str).collect();
@@ -110,22 +110,22 @@ impl GlobFilter {
     }
 
     /// Returns whether what is in this folder may be meant.
-    pub fn enters(&self, folder: &Path) -> bool {
+    pub(super) fn enters(&self, folder: &Path) -> bool {
         self.base.starts_with(folder) || folder.starts_with(&self.base)
     }
 
     /// Returns whether no rule holds for this folder, for it is on the way to one that was named.
-    pub fn names_folder(&self, folder: &Path) -> bool {
+    pub(super) fn names_folder(&self, folder: &Path) -> bool {
         self.is_base_named && self.base.starts_with(folder)
     }
 
     /// Returns whether a file is meant.
-    pub fn names(&self, file: &Path) -> bool {
+    pub(super) fn names(&self, file: &Path) -> bool {
         file.starts_with(&self.base) && self.glob.as_ref().is_none_or(|glob| glob.is_match(file))
     }
 
     /// Returns whether a hidden name is written out.
-    pub fn names_hidden(&self, name: &OsStr) -> bool {
+    pub(super) fn names_hidden(&self, name: &OsStr) -> bool {
         self.dots.iter().any(|dot| dot.is_match(Path::new(name)))
     }
 }

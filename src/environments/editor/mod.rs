@@ -20,4 +20,4 @@ mod view;
 mod walk;
 
 pub use self::environment::EditorEnvironment;
-pub use crate::workspace::FrozenPaths;
+pub(crate) use crate::workspace::FrozenPaths;

@@ -50,7 +50,7 @@ enum PatternForm {
 
 impl Pattern {
     /// Compiles a regular expression.
-    pub fn parse(source: &str) -> Result<Pattern, PatternError> {
+    pub(super) fn parse(source: &str) -> Result<Pattern, PatternError> {
         if source.is_empty() {
             return Err(PatternError::Empty);
         }
@@ -78,7 +78,7 @@ impl Pattern {
     }
 
     /// Returns the pattern that matches exactly this line.
-    pub fn literal(line: &[u8]) -> Pattern {
+    pub(super) fn literal(line: &[u8]) -> Pattern {
         let source = regex::escape(&shown(line)).replace('/', "\\/");
         Pattern {
             source,
@@ -87,12 +87,12 @@ impl Pattern {
     }
 
     /// Returns whether the pattern is a line taken literally.
-    pub fn is_literal(&self) -> bool {
+    pub(super) fn is_literal(&self) -> bool {
         matches!(self.form, PatternForm::Literal(_))
     }
 
     /// Returns whether the pattern matches this line, given without its ending.
-    pub fn matches(&self, line: &[u8], effort: &mut CpuBudget) -> Result<bool, TooSlow> {
+    pub(super) fn matches(&self, line: &[u8], effort: &mut CpuBudget) -> Result<bool, TooSlow> {
         match &self.form {
             PatternForm::Literal(wanted) => Ok(line == wanted),
             PatternForm::Expression {
@@ -119,7 +119,7 @@ impl Pattern {
     }
 
     /// Returns the first line that matches, from the one that begins at `start`.
-    pub fn next_line(
+    pub(super) fn next_line(
         &self,
         text: &FileText,
         start: usize,
@@ -212,7 +212,7 @@ pub(super) struct CpuBudget {
 
 impl CpuBudget {
     /// Returns an effort of this thread that ends after so many milliseconds.
-    pub fn milliseconds(most: i64) -> CpuBudget {
+    pub(super) fn milliseconds(most: i64) -> CpuBudget {
         CpuBudget {
             until: thread_milliseconds().saturating_add(most),
             lines: 0,

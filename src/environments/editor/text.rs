@@ -33,7 +33,7 @@ pub(super) struct TextLine {
 
 impl FileText {
     /// The content as lines; `None` where it is not text.
-    pub fn new(bytes: Vec<u8>) -> Option<FileText> {
+    pub(super) fn new(bytes: Vec<u8>) -> Option<FileText> {
         let top = if bytes.starts_with(BYTE_ORDER_MARK) {
             BYTE_ORDER_MARK.len()
         } else {
@@ -42,17 +42,17 @@ impl FileText {
         (!bytes.contains(&0)).then_some(FileText { bytes, top })
     }
 
-    pub fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
     /// Returns where the first line begins.
-    pub fn top(&self) -> usize {
+    pub(super) fn top(&self) -> usize {
         self.top
     }
 
     /// Returns the line that begins at `start`; nothing at the end.
-    pub fn line_at(&self, start: usize) -> Option<TextLine> {
+    pub(super) fn line_at(&self, start: usize) -> Option<TextLine> {
         let rest = self.bytes.get(start..).filter(|rest| !rest.is_empty())?;
         let Some(length) = memchr(b'\n', rest) else {
             return Some(TextLine {
@@ -71,7 +71,7 @@ impl FileText {
     }
 
     /// Returns the line around the byte at `offset`.
-    pub fn line_around(&self, offset: usize) -> Option<TextLine> {
+    pub(super) fn line_around(&self, offset: usize) -> Option<TextLine> {
         let before = self.bytes.get(self.top..offset)?;
         self.line_at(
             memchr::memrchr(b'\n', before).map_or(self.top, |newline| self.top + newline + 1),
@@ -79,7 +79,7 @@ impl FileText {
     }
 
     /// Returns the lines from the one that begins at `start`.
-    pub fn lines_from(&self, start: usize) -> impl Iterator<Item = TextLine> {
+    pub(super) fn lines_from(&self, start: usize) -> impl Iterator<Item = TextLine> {
         let mut at = start;
         std::iter::from_fn(move || {
             let line = self.line_at(at)?;
@@ -89,7 +89,7 @@ impl FileText {
     }
 
     /// Returns the lines with these numbers, counted from 1, as far as they exist.
-    pub fn numbered(&self, first: usize, last: usize) -> Vec<TextLine> {
+    pub(super) fn numbered(&self, first: usize, last: usize) -> Vec<TextLine> {
         let wanted = (last + 1).saturating_sub(first);
         let body = &self.bytes[self.top..];
         let start = match first.saturating_sub(2) {
@@ -104,18 +104,18 @@ impl FileText {
     }
 
     /// Returns how many newlines are in this range of bytes.
-    pub fn newlines(&self, range: Range<usize>) -> usize {
+    pub(super) fn newlines(&self, range: Range<usize>) -> usize {
         memchr_iter(b'\n', &self.bytes[range]).count()
     }
 
     /// Returns how many lines there are.
-    pub fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         let unfinished = self.top < self.bytes.len() && !self.bytes.ends_with(b"\n");
         self.newlines(self.top..self.bytes.len()) + usize::from(unfinished)
     }
 
     /// Returns a line without its ending.
-    pub fn content(&self, line: TextLine) -> &[u8] {
+    pub(super) fn content(&self, line: TextLine) -> &[u8] {
         &self.bytes[line.start..line.end]
     }
 
@@ -123,7 +123,7 @@ impl FileText {
     ///
     /// New lines end like the first one that they replace, or else like the one before it; whether the text ends with
     /// a newline stays as it was.
-    pub fn replaced(&self, old: &[TextLine], new: &[&str]) -> FileText {
+    pub(super) fn replaced(&self, old: &[TextLine], new: &[&str]) -> FileText {
         let (start, next) = match (old.first(), old.last()) {
             (Some(first), Some(last)) => (first.start, last.next),
             _ => (self.bytes.len(), self.bytes.len()),

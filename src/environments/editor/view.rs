@@ -92,7 +92,7 @@ pub(super) struct LineChange {
 
 impl FileView {
     /// Returns a view of the first match, of which nothing was seen.
-    pub fn new(
+    pub(super) fn new(
         id: u64,
         path: String,
         real: PathBuf,
@@ -115,7 +115,7 @@ impl FileView {
     }
 
     /// Finds the view in its file as it is now, remembers it, and adds it to the screen.
-    pub fn show(
+    pub(super) fn show(
         &mut self,
         text: &FileText,
         effort: &mut CpuBudget,
@@ -128,7 +128,7 @@ impl FileView {
     }
 
     /// Goes `steps` matches further, around the end if need be; returns which match of how many is shown.
-    pub fn turn(
+    pub(super) fn turn(
         &mut self,
         steps: isize,
         text: &FileText,
@@ -146,19 +146,19 @@ impl FileView {
     }
 
     /// Returns whether all these lines were shown.
-    pub fn has_shown(&self, first: usize, last: usize) -> bool {
+    pub(super) fn has_shown(&self, first: usize, last: usize) -> bool {
         self.seen.first <= first && last < self.seen.first + self.seen.lines.len()
     }
 
     /// Returns whether these lines, which were shown, are still as they were.
-    pub fn agrees(&self, text: &FileText, first: usize, lines: &[TextLine]) -> bool {
+    pub(super) fn agrees(&self, text: &FileText, first: usize, lines: &[TextLine]) -> bool {
         let seen = self.seen.lines.iter().skip(first - self.seen.first);
         seen.zip(lines)
             .all(|(seen, line)| seen.is(text.content(*line)))
     }
 
     /// Returns these lines as they were shown, with their numbers.
-    pub fn quote(&self, first: usize, last: usize) -> String {
+    pub(super) fn quote(&self, first: usize, last: usize) -> String {
         let seen = self
             .seen
             .lines
@@ -172,7 +172,12 @@ impl FileView {
     }
 
     /// Follows an edit of the file, whose text is now `after`; returns false if no line of the view remains.
-    pub fn follow(&mut self, change: LineChange, after: &FileText, effort: &mut CpuBudget) -> bool {
+    pub(super) fn follow(
+        &mut self,
+        change: LineChange,
+        after: &FileText,
+        effort: &mut CpuBudget,
+    ) -> bool {
         if self.seen.lines.is_empty() {
             return true;
         }

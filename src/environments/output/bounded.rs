@@ -12,14 +12,14 @@ const SLACK: usize = 3;
 
 /// How many bytes are kept from either end of a longer text.
 #[derive(Debug, Clone, Copy)]
-pub struct EndLimits {
+pub(super) struct EndLimits {
     pub head: usize,
     pub tail: usize,
 }
 
 /// A text, or its two ends.
 #[derive(Debug)]
-pub struct BoundedText {
+pub(super) struct BoundedText {
     limits: EndLimits,
     head: String,
     /// UTF-8 that begins at a character boundary. It may exceed its limit by what the head lacks to its own, so that a
@@ -29,7 +29,7 @@ pub struct BoundedText {
 }
 
 impl BoundedText {
-    pub fn new(limits: EndLimits) -> BoundedText {
+    pub(super) fn new(limits: EndLimits) -> BoundedText {
         BoundedText {
             limits,
             head: String::new(),
@@ -39,7 +39,7 @@ impl BoundedText {
     }
 
     /// Adds to the end.
-    pub fn push(&mut self, text: &str) {
+    pub(super) fn push(&mut self, text: &str) {
         let room = if self.is_head_open() {
             self.limits.head.saturating_sub(self.head.len())
         } else {
@@ -53,7 +53,7 @@ impl BoundedText {
     }
 
     /// Moves another text to the end.
-    pub fn append(&mut self, other: &mut BoundedText) {
+    pub(super) fn append(&mut self, other: &mut BoundedText) {
         self.push(&other.head);
         if 0 < other.dropped {
             self.dropped += self.tail.len() + other.dropped;
@@ -65,7 +65,7 @@ impl BoundedText {
     }
 
     /// Removes the last character. The sizes of dropped characters are unknown; each counts as one byte.
-    pub fn pop(&mut self) {
+    pub(super) fn pop(&mut self) {
         if self.is_head_open() {
             self.head.pop();
         } else if self.tail.is_empty() {
@@ -75,18 +75,18 @@ impl BoundedText {
         }
     }
 
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.head.clear();
         self.tail.clear();
         self.dropped = 0;
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.head.is_empty() && self.is_head_open()
     }
 
     /// Takes the text, with a line that counts the dropped bytes; not without a head.
-    pub fn take(&mut self) -> String {
+    pub(super) fn take(&mut self) -> String {
         if self.limits.head + self.limits.tail < self.head.len() + self.dropped + self.tail.len() {
             self.drop_front(self.tail.len().saturating_sub(self.limits.tail));
         }

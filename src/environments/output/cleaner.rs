@@ -11,7 +11,7 @@ use crate::text::ansi::{AnsiParser, AnsiStep};
 
 /// The state of a stream between two pieces.
 #[derive(Debug, Default)]
-pub struct Cleaner {
+pub(super) struct Cleaner {
     /// The beginning of a character, at most three bytes.
     torn: Vec<u8>,
     parser: AnsiParser,
@@ -19,13 +19,13 @@ pub struct Cleaner {
 
 impl Cleaner {
     /// Writes the text in the next bytes of the stream to the page.
-    pub fn push(&mut self, bytes: &[u8], page: &mut Page) {
+    pub(super) fn push(&mut self, bytes: &[u8], page: &mut Page) {
         let after = self.complete(bytes, page);
         self.decode(after, page);
     }
 
     /// Ends the stream: a torn character will not be completed.
-    pub fn finish(&mut self, page: &mut Page) {
+    pub(super) fn finish(&mut self, page: &mut Page) {
         if !self.torn.is_empty() {
             self.text("\u{fffd}", page);
         }

@@ -80,14 +80,14 @@ impl ChildOutput {
 }
 
 /// The text within the limit of an answer: complete, or its two ends around a line with the number of dropped bytes.
-pub fn cut(text: &str) -> String {
+pub(crate) fn cut(text: &str) -> String {
     let mut kept = BoundedText::new(ANSWER);
     kept.push(text);
     kept.take()
 }
 
 /// Ends the last line with a newline, unless the text is empty.
-pub fn on_own_line(mut text: String) -> String {
+pub(crate) fn on_own_line(mut text: String) -> String {
     if !text.is_empty() && !text.ends_with('\n') {
         text.push('\n');
     }

@@ -7,7 +7,7 @@ use super::bounded::{BoundedText, EndLimits};
 
 /// Text with its last line still open.
 #[derive(Debug)]
-pub struct Page {
+pub(super) struct Page {
     above: BoundedText,
     line: BoundedText,
     /// Whether the next character of text replaces the line.
@@ -15,7 +15,7 @@ pub struct Page {
 }
 
 impl Page {
-    pub fn new(limits: EndLimits) -> Page {
+    pub(super) fn new(limits: EndLimits) -> Page {
         Page {
             above: BoundedText::new(limits),
             line: BoundedText::new(limits),
@@ -24,7 +24,7 @@ impl Page {
     }
 
     /// Writes text that has no control characters but newlines and tabs.
-    pub fn write(&mut self, text: &str) {
+    pub(super) fn write(&mut self, text: &str) {
         if self.returned && !text.starts_with('\n') {
             self.line.clear();
         }
@@ -39,30 +39,30 @@ impl Page {
     }
 
     /// Moves to the start of the line. The next text replaces the line, unless it is a newline.
-    pub fn carriage_return(&mut self) {
+    pub(super) fn carriage_return(&mut self) {
         self.returned = true;
     }
 
     /// Removes the last character of the line.
-    pub fn backspace(&mut self) {
+    pub(super) fn backspace(&mut self) {
         if !self.returned {
             self.line.pop();
         }
     }
 
     /// Ends the line and adds text that no later character can undo.
-    pub fn insert(&mut self, text: &str) {
+    pub(super) fn insert(&mut self, text: &str) {
         self.above.append(&mut self.line);
         self.above.push(text);
     }
 
     /// Ends the line and takes everything.
-    pub fn take(&mut self) -> String {
+    pub(super) fn take(&mut self) -> String {
         self.insert("");
         self.above.take()
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.above.is_empty() && self.line.is_empty()
     }
 }

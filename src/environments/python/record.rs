@@ -4,7 +4,7 @@
 //! overlong ones are dropped.
 
 /// How many variables the screen shows.
-pub const MAX_VARIABLES: usize = 100;
+pub(crate) const MAX_VARIABLES: usize = 100;
 /// No record is longer; the driver shortens names.
 const MAX_LINE: usize = 1 << 20;
 

@@ -52,7 +52,7 @@ pub(super) enum NextLine {
 
 impl ClaudeChild {
     /// Starts a command with `prompt` as its input.
-    pub fn start(
+    pub(super) fn start(
         launcher: &Launcher,
         job: &Job,
         prompt: &str,
@@ -74,7 +74,7 @@ impl ClaudeChild {
 
     /// Waits for the next line until the deadline, a signal, or until `wake` is readable. Lines that arrived before that
     /// are returned before it.
-    pub fn next(&mut self, deadline: Instant, wake: Option<BorrowedFd<'_>>) -> NextLine {
+    pub(super) fn next(&mut self, deadline: Instant, wake: Option<BorrowedFd<'_>>) -> NextLine {
         let mut interruption = None;
         loop {
             match self.lines.take() {
@@ -174,7 +174,7 @@ impl ClaudeChild {
     }
 
     /// Waits for the child to exit, ends it after a timeout, and returns how it ended and its stderr.
-    pub fn finish(mut self) -> (JobEnd, String) {
+    pub(super) fn finish(mut self) -> (JobEnd, String) {
         let deadline = Instant::now() + EXIT_TIMEOUT;
         while self.process.ended().is_none() {
             match self.next(deadline, None) {

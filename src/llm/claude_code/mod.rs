@@ -66,7 +66,7 @@ struct ClaudePrompt {
 }
 
 impl ClaudeCode {
-    pub fn new(setup: ClaudeSetup) -> ClaudeCode {
+    pub(super) fn new(setup: ClaudeSetup) -> ClaudeCode {
         ClaudeCode {
             setup,
             known: None,

@@ -77,7 +77,7 @@ pub(super) struct ClaudeStream {
 
 impl ClaudeStream {
     /// Returns the state before the first line, after a prompt of so many bytes.
-    pub fn after_sending(bytes: usize) -> ClaudeStream {
+    pub(super) fn after_sending(bytes: usize) -> ClaudeStream {
         ClaudeStream {
             bytes_sent: bytes,
             ..ClaudeStream::default()
@@ -85,7 +85,7 @@ impl ClaudeStream {
     }
 
     /// Takes one line.
-    pub fn line(&mut self, line: &str) -> Result<StreamLine, StreamError> {
+    pub(super) fn line(&mut self, line: &str) -> Result<StreamLine, StreamError> {
         let Some(value) = json::parse(line.as_bytes()).ok().filter(Value::is_object) else {
             return self.ignore(line);
         };
@@ -205,7 +205,7 @@ impl ClaudeStream {
     }
 
     /// Returns what was spent so far: the reported usage of complete messages, and an estimate of the current one.
-    pub fn spent(&self) -> Spent {
+    pub(super) fn spent(&self) -> Spent {
         let estimate = self.bytes_written.div_ceil(BYTES_PER_TOKEN);
         let usage = TokenUsage {
             output: self.usage.output.saturating_add(estimate),
@@ -215,7 +215,7 @@ impl ClaudeStream {
     }
 
     /// Returns the first line that is not JSON, as the end of a sentence.
-    pub fn unknown_output(&self) -> String {
+    pub(super) fn unknown_output(&self) -> String {
         let first = self.first_ignored.as_ref();
         first.map_or_else(String::new, |first| format!(": {first}"))
     }

@@ -4,7 +4,7 @@
 //! (`server.rs`). So the tools run in the process that writes the log, whatever happens to the client.
 
 mod protocol;
-pub mod relay;
+pub(crate) mod relay;
 pub(super) mod server;
 
 use std::os::fd::BorrowedFd;
@@ -18,14 +18,14 @@ pub const RELAY_COMMAND: &str = "__mcp";
 
 /// The result of a call, as the model gets it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ToolOutcome {
+pub(crate) struct ToolOutcome {
     pub text: String,
     pub is_error: bool,
 }
 
 /// A call of a tool.
 #[derive(Debug, Clone, Copy)]
-pub struct ToolCall<'a> {
+pub(crate) struct ToolCall<'a> {
     pub name: &'a str,
     pub arguments: &'a Value,
     /// The model's turn in this answer, counted from 1; 0 where it is not known.
@@ -35,7 +35,7 @@ pub struct ToolCall<'a> {
 }
 
 /// Tools that are called while an answer is made.
-pub trait Toolbox {
+pub(crate) trait Toolbox {
     fn offers(&self) -> Vec<ToolOffer>;
 
     /// Runs one call to its end. `None`: the run ends, and the answer with it.

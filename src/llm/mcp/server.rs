@@ -58,7 +58,7 @@ struct QueuedRequest {
 
 impl McpServer {
     /// Creates the socket in a directory, which has to be private.
-    pub fn open(directory: &Path) -> io::Result<McpServer> {
+    pub(crate) fn open(directory: &Path) -> io::Result<McpServer> {
         let path = directory.join(SOCKET);
         let (_folder, address) = short_path(&path)?;
         let listener = UnixListener::bind(address)?;
@@ -87,17 +87,17 @@ impl McpServer {
         })
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Returns a descriptor that is readable when a request is queued.
-    pub fn readable_when_called(&self) -> BorrowedFd<'_> {
+    pub(crate) fn readable_when_called(&self) -> BorrowedFd<'_> {
         self.queued.as_fd()
     }
 
     /// Serves all queued requests, in this turn of the model. Returns `false` when the run ends.
-    pub fn serve(&mut self, toolbox: &mut dyn Toolbox, turn: u32) -> bool {
+    pub(crate) fn serve(&mut self, toolbox: &mut dyn Toolbox, turn: u32) -> bool {
         drain(&self.queued);
         while let Some(queued) = self.next() {
             let result = match &queued.request.method {

@@ -45,12 +45,12 @@ struct CallPiece<'a> {
 }
 
 impl CallDrafts {
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }
 
     /// Takes the calls of a whole message, one for each entry.
-    pub fn take_whole(
+    pub(super) fn take_whole(
         &mut self,
         entries: &Value,
         size: &mut AnswerSize,
@@ -64,7 +64,7 @@ impl CallDrafts {
     }
 
     /// Takes the pieces of calls in one event of a stream.
-    pub fn take_pieces(
+    pub(super) fn take_pieces(
         &mut self,
         entries: &Value,
         size: &mut AnswerSize,
@@ -143,7 +143,7 @@ impl CallDrafts {
     }
 
     /// Returns the calls as blocks, in the order of their index.
-    pub fn finish(&mut self) -> Result<Vec<ContentBlock>, AssemblyError> {
+    pub(super) fn finish(&mut self) -> Result<Vec<ContentBlock>, AssemblyError> {
         check_arguments(self.calls.iter().map(|call| call.arguments.as_str()))?;
         let mut calls = std::mem::take(self).calls;
         calls.sort_by_key(|call| call.index);

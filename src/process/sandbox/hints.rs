@@ -201,14 +201,14 @@ const MAX_PATH: usize = 200;
 
 /// Something that the sandbox seems to have denied.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Denial {
+pub(crate) struct Denial {
     pub kind: DenialKind,
     /// What was denied, and what to do instead.
     pub sentence: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DenialKind {
+pub(crate) enum DenialKind {
     Write,
     Busy,
     Access,
@@ -223,7 +223,7 @@ pub enum DenialKind {
 }
 
 /// The denials that the output shows, each sentence once.
-pub fn denials(stdout: &str, stderr: &str, policy: &SandboxPolicy) -> Vec<Denial> {
+pub(crate) fn denials(stdout: &str, stderr: &str, policy: &SandboxPolicy) -> Vec<Denial> {
     let mut denials: Vec<Denial> = Vec::new();
     for text in [stderr, stdout] {
         let mut before = "";
@@ -245,7 +245,7 @@ pub fn denials(stdout: &str, stderr: &str, policy: &SandboxPolicy) -> Vec<Denial
 }
 
 /// Hints for the user about denied writes to protected files, whether the check passed or not.
-pub fn protected_hints(stdout: &str, stderr: &str, policy: &SandboxPolicy) -> Vec<String> {
+pub(crate) fn protected_hints(stdout: &str, stderr: &str, policy: &SandboxPolicy) -> Vec<String> {
     let mut hints: Vec<String> = Vec::new();
     for line in searched_lines(stderr).chain(searched_lines(stdout)) {
         if hints.len() == MAX_DENIALS {
@@ -374,7 +374,7 @@ fn path_sentence(
 }
 
 /// A file that was to grow beyond the limit. The process is ended by SIGXFSZ and may not have reported it.
-pub fn file_size_denial(policy: &SandboxPolicy) -> Denial {
+pub(crate) fn file_size_denial(policy: &SandboxPolicy) -> Denial {
     Denial {
         kind: DenialKind::FileSize,
         sentence: format!(

@@ -7,14 +7,14 @@
 
 pub(super) mod escape;
 pub(super) mod failure;
-pub mod hints;
+pub(crate) mod hints;
 pub(super) mod init;
 mod landlock;
-pub mod limits;
+pub(crate) mod limits;
 mod messages;
 mod mounts;
 mod namespaces;
-pub mod plan;
+pub(crate) mod plan;
 pub(super) mod policy;
 pub mod probe;
 mod restrict;
@@ -22,5 +22,4 @@ mod seccomp;
 mod syscalls;
 mod trace;
 
-pub use self::failure::{SandboxFailure, SandboxLayer};
-pub use self::policy::{PathAccess, ResourceLimits, SandboxMode, SandboxPolicy};
+pub use self::policy::{ResourceLimits, SandboxMode, SandboxPolicy};

@@ -80,7 +80,7 @@ pub fn sandbox_policy(plan: &PolicyPlan<'_>) -> SandboxPolicy {
 }
 
 /// Why `sandbox.read` or `--read` cannot open a path; `None` if it can.
-pub fn refusal(path: &Path) -> Option<&'static str> {
+pub(crate) fn refusal(path: &Path) -> Option<&'static str> {
     let real = path.canonicalize().ok()?;
     if real == Path::new("/") {
         return Some("is everything; name the folders that are needed");

@@ -34,7 +34,7 @@ struct LoggedLine {
 
 /// The result of reading a log.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct JournalRead {
+pub(crate) struct JournalRead {
     /// The sequence number of the last readable line.
     pub lines: u64,
     /// The offset at which that line ends.
@@ -52,7 +52,7 @@ struct JournalReader<'a> {
 /// Reads a log up to its last complete line; without `run_id` that of the first line is expected in all.
 ///
 /// A line that repeats the one before (a tail written twice) counts as unreadable.
-pub fn read_lines(
+pub(crate) fn read_lines(
     file: &File,
     run_id: Option<&str>,
     visit: &mut dyn FnMut(u64, Event),

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use serde_json::Value;
 
 use super::*;
+use crate::state::journal::read::JournalRead;
 use crate::state::run::new_run_id;
 
 struct Logs {

@@ -23,12 +23,12 @@ pub(in crate::workspace) struct TestDir {
 }
 
 impl TestDir {
-    pub fn new() -> TestDir {
+    pub(super) fn new() -> TestDir {
         TestDir::at(tempfile::tempdir().expect("tempdir"))
     }
 
     /// A dir in memory, if there is one: for tests that would mostly wait for the disk.
-    pub fn in_memory() -> TestDir {
+    pub(super) fn in_memory() -> TestDir {
         TestDir::at(
             tempfile::tempdir_in("/dev/shm")
                 .unwrap_or_else(|_| tempfile::tempdir().expect("tempdir")),
@@ -42,28 +42,28 @@ impl TestDir {
         TestDir { root, workspace }
     }
 
-    pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
+    pub(super) fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         self.root.path().join("workspace").join(path)
     }
 
-    pub fn outside(&self) -> PathBuf {
+    pub(super) fn outside(&self) -> PathBuf {
         self.root.path().join("outside")
     }
 
-    pub fn file(&self, path: &str, content: &str) {
+    pub(super) fn file(&self, path: &str, content: &str) {
         fs::create_dir_all(self.path(path).parent().expect("parent")).expect("mkdir");
         fs::write(self.path(path), content).expect("write");
     }
 
-    pub fn link(&self, path: &str, target: impl AsRef<Path>) {
+    pub(super) fn link(&self, path: &str, target: impl AsRef<Path>) {
         symlink(target, self.path(path)).expect("symlink");
     }
 
-    pub fn chmod(&self, path: &str, mode: u32) {
+    pub(super) fn chmod(&self, path: &str, mode: u32) {
         fs::set_permissions(self.path(path), fs::Permissions::from_mode(mode)).expect("chmod");
     }
 
-    pub fn mode(&self, path: &str) -> u32 {
+    pub(super) fn mode(&self, path: &str) -> u32 {
         fs::symlink_metadata(self.path(path))
             .expect("stat")
             .permissions()
@@ -71,12 +71,12 @@ impl TestDir {
             & 0o7777
     }
 
-    pub fn read(&self, path: &str) -> String {
+    pub(super) fn read(&self, path: &str) -> String {
         fs::read_to_string(self.path(path)).expect(path)
     }
 
     /// The names at the top, so that what was left behind shows.
-    pub fn names(&self) -> Vec<String> {
+    pub(super) fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(self.path(""))
             .expect("readdir")
             .map(|entry| {
@@ -91,7 +91,7 @@ impl TestDir {
         names
     }
 
-    pub fn assert_outside_is_whole(&self) {
+    pub(super) fn assert_outside_is_whole(&self) {
         let names: Vec<_> = fs::read_dir(self.outside())
             .expect("readdir")
             .map(|e| e.expect("entry").file_name())
@@ -104,12 +104,12 @@ impl TestDir {
     }
 
     /// Judges, and applies what was judged well.
-    pub fn change(&self, changes: &[FileChange]) -> Result<(), ChangeRefusal> {
+    pub(super) fn change(&self, changes: &[FileChange]) -> Result<(), ChangeRefusal> {
         self.workspace.check(changes)?;
         self.workspace.apply(changes).map_err(ChangeRefusal::from)
     }
 
-    pub fn assert_conflict(&self, changes: &[FileChange]) {
+    pub(super) fn assert_conflict(&self, changes: &[FileChange]) {
         let before = self.names();
         assert!(
             matches!(
@@ -123,7 +123,7 @@ impl TestDir {
     }
 
     /// Neither judging nor applying gets past it.
-    pub fn assert_violation(&self, changes: &[FileChange]) {
+    pub(super) fn assert_violation(&self, changes: &[FileChange]) {
         assert!(
             matches!(
                 self.workspace.check(changes),

@@ -55,7 +55,7 @@ const OF_THE_RUN: [&str; 8] = [
 ];
 
 /// The outside of a project.
-pub struct Outside {
+pub(super) struct Outside {
     pub project: Project,
     restrictions: Restrictions,
     tcp: TcpListener,
@@ -84,7 +84,7 @@ impl Drop for Decoy {
 
 impl Outside {
     /// Makes an outside around an empty root; not below `/tmp`, which is private inside the sandbox.
-    pub fn new(restrictions: Restrictions, server: &Server) -> Outside {
+    pub(super) fn new(restrictions: Restrictions, server: &Server) -> Outside {
         let project = Project::below(Path::new("/var/tmp"))
             .model(server)
             .restricted(restrictions);
@@ -168,7 +168,7 @@ impl Outside {
     }
 
     /// The description of it that the hostile program gets.
-    pub fn facts(&self, mode: &str, model: &Server) -> Value {
+    pub(super) fn facts(&self, mode: &str, model: &Server) -> Value {
         let at = |path: &str| self.project.outside(path).display().to_string();
         let tcp = |listener: &TcpListener| listener.local_addr().unwrap().port();
         let root = [
@@ -205,7 +205,7 @@ impl Outside {
     }
 
     /// Changes the owner of everything to the user of the run and records its state.
-    pub fn record_state(&mut self) {
+    pub(super) fn record_state(&mut self) {
         if let Some(user) = self.restrictions.user {
             let all = walk(&self.project.outside(""));
             all.iter()
@@ -220,7 +220,7 @@ impl Outside {
     }
 
     /// Asserts that nothing changed, except modes, times and attributes of one file.
-    pub fn is_unchanged(&mut self, but: &[&str]) {
+    pub(super) fn is_unchanged(&mut self, but: &[&str]) {
         let spared: Vec<PathBuf> = but.iter().map(|path| self.project.outside(path)).collect();
         let mut after = manifest(&self.project.outside(""));
         let mut before = self.before.clone();

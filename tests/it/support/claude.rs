@@ -33,7 +33,7 @@ touch "$here/call$call/ready"
 "#;
 
 /// The folder with the real program; the test is skipped where it cannot be installed.
-pub fn real() -> Option<&'static Path> {
+pub(crate) fn real() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
         let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("claude-code-{VERSION}"));
@@ -76,12 +76,12 @@ fn runs(program: &Path) -> bool {
 }
 
 /// A fake `claude` on the project's PATH, in a folder of its own.
-pub struct Claude {
+pub(crate) struct Claude {
     folder: TempDir,
 }
 
 /// How one call was started.
-pub struct Call {
+pub(crate) struct Call {
     pub arguments: Vec<String>,
     pub stdin: String,
     pub environment: Vec<String>,
@@ -91,7 +91,7 @@ pub struct Call {
 
 impl Call {
     /// The value of a flag, in either form.
-    pub fn flag(&self, name: &str) -> Option<&str> {
+    pub(crate) fn flag(&self, name: &str) -> Option<&str> {
         let joined = self
             .arguments
             .iter()
@@ -104,7 +104,7 @@ impl Call {
     }
 
     /// A variable of its environment.
-    pub fn variable(&self, name: &str) -> Option<&str> {
+    pub(crate) fn variable(&self, name: &str) -> Option<&str> {
         self.environment
             .iter()
             .find_map(|entry| entry.strip_prefix(name)?.strip_prefix('='))
@@ -113,7 +113,7 @@ impl Call {
 
 impl Claude {
     /// Puts a fake `claude` with these plans first on the project's PATH.
-    pub fn fake(project: Project, plans: &[String]) -> (Project, Claude) {
+    pub(crate) fn fake(project: Project, plans: &[String]) -> (Project, Claude) {
         let claude = Claude {
             folder: TempDir::with_prefix("orchestrator-claude-").unwrap(),
         };
@@ -135,25 +135,25 @@ impl Claude {
     }
 
     /// Whether this many calls have reached their plan.
-    pub fn has_begun(&self, calls: usize) -> bool {
+    pub(crate) fn has_begun(&self, calls: usize) -> bool {
         (0..calls).all(|call| self.path(&format!("call{call}/ready")).exists())
     }
 
     /// How many calls there were.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         (0..)
             .take_while(|call| self.path(&format!("call{call}")).exists())
             .count()
     }
 
     /// What the client in a call's plan stored.
-    pub fn stored(&self, number: usize) -> Value {
+    pub(crate) fn stored(&self, number: usize) -> Value {
         serde_json::from_slice(&fs::read(self.path(&format!("call{number}/kept"))).unwrap())
             .unwrap()
     }
 
     /// How a call was started.
-    pub fn call(&self, number: usize) -> Call {
+    pub(crate) fn call(&self, number: usize) -> Call {
         let read = |name: &str| {
             let path = self.path(&format!("call{number}/{name}"));
             String::from_utf8_lossy(
@@ -178,7 +178,7 @@ impl Claude {
 }
 
 /// A plan that prints these lines.
-pub fn says(lines: &str) -> String {
+pub(crate) fn says(lines: &str) -> String {
     format!(
         "cat <<'END-OF-STREAM'\n{}\nEND-OF-STREAM\n",
         lines.trim_end()
@@ -186,12 +186,12 @@ pub fn says(lines: &str) -> String {
 }
 
 /// A plan that gives this answer.
-pub fn answers(text: &str) -> String {
+pub(crate) fn answers(text: &str) -> String {
     says(&stream(text, &json!({})))
 }
 
 /// The recorded stream with this text, and with these fields in its result.
-pub fn stream(text: &str, result: &Value) -> String {
+pub(crate) fn stream(text: &str, result: &Value) -> String {
     let mut lines = String::new();
     for line in ANSWER.lines() {
         let mut value: Value = serde_json::from_str(line).unwrap();

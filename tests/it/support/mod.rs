@@ -1,11 +1,11 @@
 //! What the tests share: the project they run the binary in, the scripted model, clients and requirements.
 
-pub mod claude;
-pub mod needs;
-pub mod project;
-pub mod reply;
-pub mod restrictions;
-pub mod running;
-pub mod serve_client;
-pub mod server;
-pub mod terminal;
+pub(crate) mod claude;
+pub(crate) mod needs;
+pub(crate) mod project;
+pub(crate) mod reply;
+pub(crate) mod restrictions;
+pub(crate) mod running;
+pub(crate) mod serve_client;
+pub(crate) mod server;
+pub(crate) mod terminal;

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use crate::support::project::Project;
 
 /// Prints why a test, or a part of it, cannot run here. With `CI` set this fails the test.
-pub fn skip(reason: impl AsRef<str>) {
+pub(crate) fn skip(reason: impl AsRef<str>) {
     let reason = reason.as_ref();
     assert!(
         std::env::var_os("CI").is_none_or(|value| value.is_empty()),
@@ -17,7 +17,7 @@ pub fn skip(reason: impl AsRef<str>) {
 }
 
 /// Whether a system program is installed; otherwise the test is skipped.
-pub fn program(name: &str) -> bool {
+pub(crate) fn program(name: &str) -> bool {
     let is_there = ["/usr/local/bin", "/usr/bin", "/bin"]
         .iter()
         .any(|folder| Path::new(folder).join(name).exists());
@@ -28,7 +28,7 @@ pub fn program(name: &str) -> bool {
 }
 
 /// Whether `strace` can trace processes; otherwise the test is skipped.
-pub fn may_trace() -> bool {
+pub(crate) fn may_trace() -> bool {
     let ran = Project::new().run_in_shell("strace -f --detach-on=execve -o /dev/null true", &[]);
     if ran.code != Some(0) {
         skip(format!(
@@ -40,7 +40,7 @@ pub fn may_trace() -> bool {
 }
 
 /// A virtual environment that has pytest: made once, from PyPI, below `target/tmp`.
-pub fn pytest() -> Option<&'static Path> {
+pub(crate) fn pytest() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
         install("pytest", "bin/pytest", |staged| {
@@ -61,7 +61,7 @@ pub fn pytest() -> Option<&'static Path> {
 }
 
 /// A folder with `node_modules/.bin/jest`: made once, from npm, below `target/tmp`.
-pub fn jest() -> Option<&'static Path> {
+pub(crate) fn jest() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
         install("jest", "node_modules/.bin/jest", |staged| {

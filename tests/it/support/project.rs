@@ -16,16 +16,16 @@ use crate::support::restrictions::Restrictions;
 use crate::support::running::{Ran, Running};
 use crate::support::server::Server;
 
-pub const BINARY: &str = env!("CARGO_BIN_EXE_orchestrator");
-pub const ANTHROPIC_KEY: &str = "sk-test-anthropic-q7Rk2ZpLx0";
-pub const OPENAI_KEY: &str = "sk-test-openai-W4mTz81cVb";
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_orchestrator");
+pub(crate) const ANTHROPIC_KEY: &str = "sk-test-anthropic-q7Rk2ZpLx0";
+pub(crate) const OPENAI_KEY: &str = "sk-test-openai-W4mTz81cVb";
 
 /// The command line of most tests.
-pub const RUN: &[&str] = &["run", "--spec", "specs/spec.yaml"];
-pub const RUN_JSON: &[&str] = &["run", "--spec", "specs/spec.yaml", "--json"];
+pub(crate) const RUN: &[&str] = &["run", "--spec", "specs/spec.yaml"];
+pub(crate) const RUN_JSON: &[&str] = &["run", "--spec", "specs/spec.yaml", "--json"];
 
 /// A spec whose only check is a line for `sh`; more fields may be appended.
-pub fn checked_by(script: &str) -> String {
+pub(crate) fn checked_by(script: &str) -> String {
     let command = serde_json::json!(["sh", "-c", script]);
     format!(
         "name: answer\ndescription: Write the answer to answer.txt.\nchecks:\n  - name: answer\n    command: {command}\n"
@@ -33,14 +33,14 @@ pub fn checked_by(script: &str) -> String {
 }
 
 /// A spec whose check passes with 42 in `answer.txt` and otherwise prints its content.
-pub fn answer_spec() -> String {
+pub(crate) fn answer_spec() -> String {
     checked_by(
         "grep -qx 42 answer.txt && exit; echo \"answer.txt says $(cat answer.txt)\"; echo 'not the answer' >&2; exit 1",
     )
 }
 
 /// A root with its `specs/`, and a home beside it.
-pub struct Project {
+pub(crate) struct Project {
     folder: TempDir,
     environment: BTreeMap<String, String>,
     marker: String,
@@ -49,12 +49,12 @@ pub struct Project {
 
 impl Project {
     /// An empty root; no model answers unless `model` names one.
-    pub fn new() -> Project {
+    pub(crate) fn new() -> Project {
         Project::below(&std::env::temp_dir())
     }
 
     /// The same in a new folder below this one.
-    pub fn below(parent: &Path) -> Project {
+    pub(crate) fn below(parent: &Path) -> Project {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let folder = TempDir::with_prefix_in("orchestrator-it-", parent).unwrap();
         for name in ["root/specs", "home"] {
@@ -93,41 +93,41 @@ impl Project {
     }
 
     /// A project with a spec and a model.
-    pub fn with(spec: impl AsRef<str>, server: &Server) -> Project {
+    pub(crate) fn with(spec: impl AsRef<str>, server: &Server) -> Project {
         Project::new().spec(spec).model(server)
     }
 
     /// Writes a file below the root.
-    pub fn file(self, path: &str, text: impl AsRef<[u8]>) -> Project {
+    pub(crate) fn file(self, path: &str, text: impl AsRef<[u8]>) -> Project {
         self.write(path, text);
         self
     }
 
     /// Writes `specs/spec.yaml`.
-    pub fn spec(self, text: impl AsRef<str>) -> Project {
+    pub(crate) fn spec(self, text: impl AsRef<str>) -> Project {
         self.file("specs/spec.yaml", text.as_ref())
     }
 
     /// Sends both providers' requests to the server.
-    pub fn model(self, server: &Server) -> Project {
+    pub(crate) fn model(self, server: &Server) -> Project {
         self.env("ANTHROPIC_BASE_URL", &server.url())
             .env("OPENAI_BASE_URL", &format!("{}/v1", server.url()))
     }
 
     /// Sets a variable of the caller.
-    pub fn env(mut self, name: &str, value: &str) -> Project {
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Project {
         self.environment.insert(name.to_owned(), value.to_owned());
         self
     }
 
     /// Removes a variable of the caller.
-    pub fn without(mut self, name: &str) -> Project {
+    pub(crate) fn without(mut self, name: &str) -> Project {
         self.environment.remove(name);
         self
     }
 
     /// Starts everything with these restrictions; an unprivileged user gets a copy of the binary that it can reach.
-    pub fn restricted(mut self, restrictions: Restrictions) -> Project {
+    pub(crate) fn restricted(mut self, restrictions: Restrictions) -> Project {
         if restrictions.user.is_some() {
             fs::copy(BINARY, self.outside("orchestrator")).unwrap();
         }
@@ -136,57 +136,57 @@ impl Project {
     }
 
     /// The path of the binary for the user of the project.
-    pub fn binary(&self) -> String {
+    pub(crate) fn binary(&self) -> String {
         match self.restrictions.user {
             None => BINARY.to_owned(),
             Some(_) => self.outside("orchestrator").display().to_string(),
         }
     }
 
-    pub fn root(&self) -> PathBuf {
+    pub(crate) fn root(&self) -> PathBuf {
         self.folder.path().join("root")
     }
 
     /// A path below the root.
-    pub fn path(&self, path: &str) -> PathBuf {
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
         self.root().join(path)
     }
 
     /// A path beside the root, where a run must not write.
-    pub fn outside(&self, path: &str) -> PathBuf {
+    pub(crate) fn outside(&self, path: &str) -> PathBuf {
         self.folder.path().join(path)
     }
 
     /// A number of seconds that no other process sleeps for: `sleep MARKER` can be found.
-    pub fn marker(&self) -> &str {
+    pub(crate) fn marker(&self) -> &str {
         &self.marker
     }
 
     /// Writes a file below the root, in the middle of a test.
-    pub fn write(&self, path: &str, text: impl AsRef<[u8]>) {
+    pub(crate) fn write(&self, path: &str, text: impl AsRef<[u8]>) {
         let path = self.path(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
 
     /// Reads a file below the root.
-    pub fn read(&self, path: &str) -> String {
+    pub(crate) fn read(&self, path: &str) -> String {
         let bytes = fs::read(self.path(path))
             .unwrap_or_else(|error| panic!("{path}: {error}\n{}", tree(&self.root())));
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    pub fn exists(&self, path: &str) -> bool {
+    pub(crate) fn exists(&self, path: &str) -> bool {
         self.path(path).symlink_metadata().is_ok()
     }
 
     /// Runs the binary to its end.
-    pub fn run(&self, arguments: &[&str]) -> Ran {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
         self.start(arguments).wait()
     }
 
     /// Runs the binary to its end, with another model than before.
-    pub fn run_with(&self, server: &Server, arguments: &[&str]) -> Ran {
+    pub(crate) fn run_with(&self, server: &Server, arguments: &[&str]) -> Ran {
         let mut command = self.command(&self.binary(), arguments);
         command
             .env("ANTHROPIC_BASE_URL", server.url())
@@ -195,12 +195,12 @@ impl Project {
     }
 
     /// Starts the binary.
-    pub fn start(&self, arguments: &[&str]) -> Running {
+    pub(crate) fn start(&self, arguments: &[&str]) -> Running {
         Running::start(self.command(&self.binary(), arguments), self.root())
     }
 
     /// Runs a shell line to its end; `"$@"` in it is the binary with the arguments.
-    pub fn run_in_shell(&self, line: &str, arguments: &[&str]) -> Ran {
+    pub(crate) fn run_in_shell(&self, line: &str, arguments: &[&str]) -> Ran {
         let arguments: Vec<&str> = ["-c", line, "sh", BINARY]
             .into_iter()
             .chain(arguments.iter().copied())
@@ -209,7 +209,7 @@ impl Project {
     }
 
     /// A command in the root with the project's environment and no input.
-    pub fn command(&self, program: &str, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, program: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(program);
         command
             .args(arguments)
@@ -225,23 +225,23 @@ impl Project {
     }
 
     /// Returns `state.json`.
-    pub fn state(&self) -> Value {
+    pub(crate) fn state(&self) -> Value {
         let text = self.read("state.json");
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("state.json: {error}\n{text}"))
     }
 
     /// A field of `state.json` that is a text.
-    pub fn state_text(&self, field: &str) -> String {
+    pub(crate) fn state_text(&self, field: &str) -> String {
         self.state()[field].as_str().unwrap_or_default().to_owned()
     }
 
     /// The path of the log, from the root, of the run that `state.json` names.
-    pub fn log_path(&self) -> String {
+    pub(crate) fn log_path(&self) -> String {
         format!("logs/{}.log", self.state_text("run_id"))
     }
 
     /// The lines of the run's log, each of them validated.
-    pub fn log(&self) -> Vec<Value> {
+    pub(crate) fn log(&self) -> Vec<Value> {
         let text = self.read(&self.log_path());
         assert!(text.ends_with('\n'), "the log does not end with a newline");
         let lines: Vec<Value> = text
@@ -266,7 +266,7 @@ impl Project {
     }
 
     /// The log's lines of one event.
-    pub fn events(&self, event: &str) -> Vec<Value> {
+    pub(crate) fn events(&self, event: &str) -> Vec<Value> {
         self.log()
             .into_iter()
             .filter(|line| line["event"] == event)
@@ -274,7 +274,7 @@ impl Project {
     }
 
     /// The phases of the run according to its log; each transition must start where the last one ended.
-    pub fn phases(&self) -> Vec<String> {
+    pub(crate) fn phases(&self) -> Vec<String> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let mut phases: Vec<String> = Vec::new();
         for line in self.events("TransitionOccurred") {
@@ -289,29 +289,29 @@ impl Project {
     }
 
     /// The files of the workspace; of a link, where it leads.
-    pub fn workspace_files(&self) -> BTreeMap<String, Vec<u8>> {
+    pub(crate) fn workspace_files(&self) -> BTreeMap<String, Vec<u8>> {
         files_below(&self.path("workspace"))
     }
 
     /// The names of the workspace's files.
-    pub fn workspace_names(&self) -> Vec<String> {
+    pub(crate) fn workspace_names(&self) -> Vec<String> {
         self.workspace_files().into_keys().collect()
     }
 
     /// A file of the workspace.
-    pub fn workspace(&self, path: &str) -> String {
+    pub(crate) fn workspace(&self, path: &str) -> String {
         self.read(&format!("workspace/{path}"))
     }
 
     /// Everything below the root except the lock, for comparison or `restore`.
-    pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
+    pub(crate) fn files(&self) -> BTreeMap<String, Vec<u8>> {
         let mut files = files_below(&self.root());
         files.remove(".orchestrator.lock");
         files
     }
 
     /// Restores the root to the picture. Only regular files are restored.
-    pub fn restore(&self, picture: &BTreeMap<String, Vec<u8>>) {
+    pub(crate) fn restore(&self, picture: &BTreeMap<String, Vec<u8>>) {
         fs::remove_dir_all(self.root()).unwrap();
         fs::create_dir(self.root()).unwrap();
         for (path, content) in picture {
@@ -320,7 +320,7 @@ impl Project {
     }
 
     /// Asserts that nothing of the runs is left: no process, no half-written file, no key in any file.
-    pub fn nothing_left(&self) {
+    pub(crate) fn nothing_left(&self) {
         let folder = self.folder.path().to_string_lossy().into_owned();
         crate::support::running::until("no process of the project is left", || {
             processes(&[&folder, &self.marker]).is_empty()
@@ -337,7 +337,7 @@ impl Project {
 }
 
 /// The processes that have one of the words in their command line or in their working directory.
-pub fn processes(words: &[&str]) -> BTreeSet<u32> {
+pub(crate) fn processes(words: &[&str]) -> BTreeSet<u32> {
     let ids = fs::read_dir("/proc")
         .unwrap()
         .flatten()
@@ -357,12 +357,12 @@ fn names_one(id: u32, words: &[&str]) -> bool {
 }
 
 /// Whether the bytes contain the word.
-pub fn holds(bytes: &[u8], word: &[u8]) -> bool {
+pub(crate) fn holds(bytes: &[u8], word: &[u8]) -> bool {
     bytes.windows(word.len()).any(|window| window == word)
 }
 
 /// The tree of a folder as text, with sizes, and its `state.json`.
-pub fn tree(folder: &Path) -> String {
+pub(crate) fn tree(folder: &Path) -> String {
     let lines = files_below(folder)
         .into_iter()
         .map(|(path, content)| format!("  {path} ({} bytes)\n", content.len()));

@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 
 /// The two APIs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dialect {
+pub(crate) enum Dialect {
     Anthropic,
     OpenAi,
 }
 
 /// One scripted answer.
 #[derive(Debug, Clone)]
-pub struct Reply {
+pub(crate) struct Reply {
     text: String,
     calls: Vec<Call>,
     /// Blocks before the text, verbatim (for example thinking); only for Anthropic's API.
@@ -48,17 +48,17 @@ struct Call {
 }
 
 /// An answer that calls a tool.
-pub fn call(name: &str, arguments: Value) -> Reply {
+pub(crate) fn call(name: &str, arguments: Value) -> Reply {
     text("").and_call(name, arguments)
 }
 
 /// An answer that runs a line in `bash`.
-pub fn bash(command: &str) -> Reply {
+pub(crate) fn bash(command: &str) -> Reply {
     call("bash", json!({"command": command}))
 }
 
 /// An answer of whole files in the format.
-pub fn files(files: &[(&str, &str)]) -> Reply {
+pub(crate) fn files(files: &[(&str, &str)]) -> Reply {
     text(
         &files
             .iter()
@@ -68,12 +68,12 @@ pub fn files(files: &[(&str, &str)]) -> Reply {
 }
 
 /// The answer of most tests: `answer.txt` with this line in it.
-pub fn answer(line: &str) -> Reply {
+pub(crate) fn answer(line: &str) -> Reply {
     files(&[("answer.txt", &format!("{line}\n"))])
 }
 
 /// One file in the format.
-pub fn block(path: &str, content: &str) -> String {
+pub(crate) fn block(path: &str, content: &str) -> String {
     let end = if content.is_empty() || content.ends_with('\n') {
         ""
     } else {
@@ -83,7 +83,7 @@ pub fn block(path: &str, content: &str) -> String {
 }
 
 /// An answer with this text.
-pub fn text(text: &str) -> Reply {
+pub(crate) fn text(text: &str) -> Reply {
     Reply {
         text: text.to_owned(),
         calls: Vec::new(),
@@ -109,18 +109,18 @@ pub fn text(text: &str) -> Reply {
 }
 
 /// An error status with the provider's usual body.
-pub fn status(status: u16) -> Reply {
+pub(crate) fn status(status: u16) -> Reply {
     error(status, "scripted_error", "a scripted error")
 }
 
 /// An error status with this type and message.
-pub fn error(status: u16, kind: &str, message: &str) -> Reply {
+pub(crate) fn error(status: u16, kind: &str, message: &str) -> Reply {
     let body = json!({"type": "error", "error": {"type": kind, "code": kind, "message": message}});
     raw(status, "application/json", body.to_string())
 }
 
 /// A body, verbatim.
-pub fn raw(status: u16, content_type: &str, body: impl Into<Vec<u8>>) -> Reply {
+pub(crate) fn raw(status: u16, content_type: &str, body: impl Into<Vec<u8>>) -> Reply {
     Reply {
         status,
         raw: Some((content_type.to_owned(), body.into())),
@@ -131,12 +131,12 @@ pub fn raw(status: u16, content_type: &str, body: impl Into<Vec<u8>>) -> Reply {
 
 impl Reply {
     /// Adds a call of a tool.
-    pub fn and_call(self, name: &str, arguments: Value) -> Reply {
+    pub(crate) fn and_call(self, name: &str, arguments: Value) -> Reply {
         self.and_raw_call(name, &arguments.to_string())
     }
 
     /// Adds a call whose arguments are these bytes, whatever they are.
-    pub fn and_raw_call(mut self, name: &str, arguments: &str) -> Reply {
+    pub(crate) fn and_raw_call(mut self, name: &str, arguments: &str) -> Reply {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let id = format!("call-{}", NEXT.fetch_add(1, Ordering::Relaxed));
         self.calls.push(Call {
@@ -152,7 +152,7 @@ impl Reply {
     }
 
     /// Sets the ids of the calls; an empty one is not sent.
-    pub fn ids(mut self, ids: &[&str]) -> Reply {
+    pub(crate) fn ids(mut self, ids: &[&str]) -> Reply {
         self.calls
             .iter_mut()
             .zip(ids)
@@ -161,7 +161,7 @@ impl Reply {
     }
 
     /// Adds text beside the calls.
-    pub fn with_text(self, text: &str) -> Reply {
+    pub(crate) fn with_text(self, text: &str) -> Reply {
         Reply {
             text: text.to_owned(),
             ..self
@@ -169,13 +169,13 @@ impl Reply {
     }
 
     /// Puts a block of Anthropic's before the text.
-    pub fn after_block(mut self, block: Value) -> Reply {
+    pub(crate) fn after_block(mut self, block: Value) -> Reply {
         self.before.push(block);
         self
     }
 
     /// Sets the tokens that are shown as used.
-    pub fn usage(self, input: u64, output: u64) -> Reply {
+    pub(crate) fn usage(self, input: u64, output: u64) -> Reply {
         Reply {
             input,
             output,
@@ -184,7 +184,7 @@ impl Reply {
     }
 
     /// Sets input tokens that were written to and read from the cache, beside the others.
-    pub fn cached(self, cache_write: u64, cache_read: u64) -> Reply {
+    pub(crate) fn cached(self, cache_write: u64, cache_read: u64) -> Reply {
         Reply {
             cache_write,
             cache_read,
@@ -193,17 +193,17 @@ impl Reply {
     }
 
     /// Sets the stop reason, in Anthropic's terms.
-    pub fn stop(self, stop: &'static str) -> Reply {
+    pub(crate) fn stop(self, stop: &'static str) -> Reply {
         Reply { stop, ..self }
     }
 
-    pub fn header(mut self, name: &str, value: &str) -> Reply {
+    pub(crate) fn header(mut self, name: &str, value: &str) -> Reply {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
     /// Answers with one JSON body instead of a stream.
-    pub fn json(self) -> Reply {
+    pub(crate) fn json(self) -> Reply {
         Reply {
             whole: true,
             ..self
@@ -211,12 +211,12 @@ impl Reply {
     }
 
     /// Holds the answer back until `Server::release`.
-    pub fn held(self) -> Reply {
+    pub(crate) fn held(self) -> Reply {
         Reply { held: true, ..self }
     }
 
     /// Sends nothing after this many events, until `Server::release`.
-    pub fn stall_after(self, events: usize) -> Reply {
+    pub(crate) fn stall_after(self, events: usize) -> Reply {
         Reply {
             stall_after: Some(events),
             ..self
@@ -224,7 +224,7 @@ impl Reply {
     }
 
     /// Sends pings while it is silent otherwise.
-    pub fn pinging(self) -> Reply {
+    pub(crate) fn pinging(self) -> Reply {
         Reply {
             pings: true,
             ..self
@@ -232,7 +232,7 @@ impl Reply {
     }
 
     /// Closes the connection after this many events, within the body.
-    pub fn cut_after(self, events: usize) -> Reply {
+    pub(crate) fn cut_after(self, events: usize) -> Reply {
         Reply {
             cut_after: Some(events),
             ..self
@@ -240,7 +240,7 @@ impl Reply {
     }
 
     /// Ends the body properly after this many events, although the answer is incomplete.
-    pub fn ends_after(self, events: usize) -> Reply {
+    pub(crate) fn ends_after(self, events: usize) -> Reply {
         Reply {
             ends_after: Some(events),
             ..self
@@ -248,7 +248,7 @@ impl Reply {
     }
 
     /// Sends an error event after this many events.
-    pub fn fails_after(self, events: usize) -> Reply {
+    pub(crate) fn fails_after(self, events: usize) -> Reply {
         Reply {
             error_after: Some(events),
             ..self
@@ -256,7 +256,7 @@ impl Reply {
     }
 
     /// Resets the connection instead of answering.
-    pub fn reset(self) -> Reply {
+    pub(crate) fn reset(self) -> Reply {
         Reply {
             reset: true,
             ..self
@@ -264,7 +264,7 @@ impl Reply {
     }
 
     /// Writes at most this many bytes at once.
-    pub fn chunked_by(self, bytes: usize) -> Reply {
+    pub(crate) fn chunked_by(self, bytes: usize) -> Reply {
         Reply {
             piece: bytes,
             ..self
@@ -272,7 +272,7 @@ impl Reply {
     }
 
     /// Content type and body of an answer that is not a stream.
-    pub fn body(&self, dialect: Dialect) -> (String, Vec<u8>) {
+    pub(crate) fn body(&self, dialect: Dialect) -> (String, Vec<u8>) {
         let json = |value: Value| {
             (
                 "application/json".to_owned(),
@@ -300,7 +300,7 @@ impl Reply {
     }
 
     /// The events of the stream, each as sent.
-    pub fn events(&self, dialect: Dialect) -> Vec<String> {
+    pub(crate) fn events(&self, dialect: Dialect) -> Vec<String> {
         let mut events = match dialect {
             Dialect::Anthropic => self.anthropic_events(),
             Dialect::OpenAi => self.openai_events(),

@@ -19,7 +19,7 @@ const FIRST_UNUSED_USER: u32 = 61_000;
 
 /// The restrictions of a start.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Restrictions {
+pub(crate) struct Restrictions {
     /// A user id other than that of the tests.
     pub user: Option<u32>,
     pub refuses_namespaces: bool,
@@ -28,7 +28,7 @@ pub struct Restrictions {
 
 impl Restrictions {
     /// An unprivileged user: the user of the tests, unless that is root.
-    pub fn unprivileged() -> Restrictions {
+    pub(crate) fn unprivileged() -> Restrictions {
         if !geteuid().is_root() {
             return Restrictions::default();
         }
@@ -42,7 +42,7 @@ impl Restrictions {
     }
 
     /// The same on a system without namespaces.
-    pub fn without_namespaces(self) -> Restrictions {
+    pub(crate) fn without_namespaces(self) -> Restrictions {
         Restrictions {
             refuses_namespaces: true,
             ..self
@@ -50,14 +50,14 @@ impl Restrictions {
     }
 
     /// The same on a system without Landlock.
-    pub fn without_landlock(self) -> Restrictions {
+    pub(crate) fn without_landlock(self) -> Restrictions {
         Restrictions {
             has_no_landlock: true,
             ..self
         }
     }
 
-    pub fn uid(&self) -> u32 {
+    pub(crate) fn uid(&self) -> u32 {
         self.user.unwrap_or_else(|| geteuid().as_raw())
     }
 
@@ -66,7 +66,7 @@ impl Restrictions {
         unsafe_code,
         reason = "the filter is applied in the child between fork and exec"
     )]
-    pub fn apply(&self, command: &mut Command) {
+    pub(crate) fn apply(&self, command: &mut Command) {
         if let Some(user) = self.user {
             command.uid(user).gid(user);
         }

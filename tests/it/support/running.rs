@@ -17,7 +17,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_millis(5);
 
 /// Waits until the condition holds; fails after the deadline.
-pub fn until(what: &str, condition: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, condition: impl FnMut() -> bool) {
     assert!(
         holds_within(Duration::from_secs(20), condition),
         "waited in vain until {what}"
@@ -36,7 +36,7 @@ fn holds_within(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
 }
 
 /// A started process; it is killed when it is dropped.
-pub struct Running {
+pub(crate) struct Running {
     child: Child,
     command: String,
     root: PathBuf,
@@ -46,7 +46,7 @@ pub struct Running {
 
 impl Running {
     /// Starts a command; streams that are pipes are read by threads.
-    pub fn start(mut command: Command, root: PathBuf) -> Running {
+    pub(crate) fn start(mut command: Command, root: PathBuf) -> Running {
         let mut child = command
             .spawn()
             .unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -66,18 +66,18 @@ impl Running {
         }
     }
 
-    pub fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Sends a signal to the process itself.
-    pub fn signal(&self, signal: Signal) -> &Running {
+    pub(crate) fn signal(&self, signal: Signal) -> &Running {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
         self
     }
 
     /// Waits until the condition holds; fails with the whole output if the process ends first.
-    pub fn until(&mut self, what: &str, mut condition: impl FnMut() -> bool) {
+    pub(crate) fn until(&mut self, what: &str, mut condition: impl FnMut() -> bool) {
         let mut ended = None;
         let held = holds_within(DEADLINE, || {
             condition() || {
@@ -97,7 +97,7 @@ impl Running {
     }
 
     /// Waits until standard error contains the text.
-    pub fn until_stderr_has(&mut self, text: &str) {
+    pub(crate) fn until_stderr_has(&mut self, text: &str) {
         let stderr = self.stderr.text.clone();
         self.until(&format!("it says {text:?}"), || {
             String::from_utf8_lossy(&stderr.lock().unwrap()).contains(text)
@@ -105,12 +105,12 @@ impl Running {
     }
 
     /// Standard error so far.
-    pub fn stderr_so_far(&self) -> String {
+    pub(crate) fn stderr_so_far(&self) -> String {
         String::from_utf8_lossy(&self.stderr.text.lock().unwrap()).into_owned()
     }
 
     /// Waits for the end.
-    pub fn wait(mut self) -> Ran {
+    pub(crate) fn wait(mut self) -> Ran {
         let mut status = None;
         holds_within(DEADLINE, || {
             status = self.child.try_wait().unwrap();
@@ -188,7 +188,7 @@ impl Stream {
 
 /// The result of a command.
 #[derive(Debug)]
-pub struct Ran {
+pub(crate) struct Ran {
     pub command: String,
     pub code: Option<i32>,
     pub signal: Option<i32>,
@@ -199,7 +199,7 @@ pub struct Ran {
 
 impl Ran {
     /// Asserts the exit code.
-    pub fn exits(self, code: i32) -> Ran {
+    pub(crate) fn exits(self, code: i32) -> Ran {
         assert!(
             self.code == Some(code),
             "expected exit {code}\n{}",
@@ -209,7 +209,7 @@ impl Ran {
     }
 
     /// Asserts that standard error contains the text.
-    pub fn says(self, text: &str) -> Ran {
+    pub(crate) fn says(self, text: &str) -> Ran {
         assert!(
             self.stderr.contains(text),
             "standard error does not say {text:?}\n{}",
@@ -219,7 +219,7 @@ impl Ran {
     }
 
     /// The object that `--json` printed: exactly one, with every field, and with the right exit code.
-    pub fn result(&self) -> Value {
+    pub(crate) fn result(&self) -> Value {
         let mut objects = serde_json::Deserializer::from_str(&self.stdout).into_iter::<Value>();
         let (Some(Ok(result)), None) = (objects.next(), objects.next()) else {
             panic!(
@@ -255,14 +255,14 @@ impl Ran {
     }
 
     /// The result's outcome and reason.
-    pub fn outcome_and_reason(&self) -> (String, String) {
+    pub(crate) fn outcome_and_reason(&self) -> (String, String) {
         let result = self.result();
         let text = |field: &str| result[field].as_str().unwrap_or_default().to_owned();
         (text("outcome"), text("reason"))
     }
 
     /// The command, its result, both streams and the tree of the root.
-    pub fn transcript(&self) -> String {
+    pub(crate) fn transcript(&self) -> String {
         let end = match (self.code, self.signal) {
             (Some(code), _) => format!("exit {code}"),
             (None, signal) => format!("signal {}", signal.unwrap_or_default()),

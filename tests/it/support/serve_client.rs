@@ -20,17 +20,17 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const BUILT_IN: [&str; 3] = ["bash", "python", "editor"];
 
 /// A request to run a command.
-pub fn command(environment: &str, command: &str) -> Value {
+pub(crate) fn command(environment: &str, command: &str) -> Value {
     json!({"type": "command", "environment": environment, "command": command})
 }
 
 /// A request for a control action.
-pub fn control(environment: &str, action: &str) -> Value {
+pub(crate) fn control(environment: &str, action: &str) -> Value {
     json!({"type": "control", "environment": environment, "action": action})
 }
 
 /// A request with further fields.
-pub trait Request {
+pub(crate) trait Request {
     fn timeout(self, seconds: f64) -> Value;
     fn id(self, id: impl Into<Value>) -> Value;
 }
@@ -48,7 +48,7 @@ impl Request for Value {
 }
 
 /// A running server and its client.
-pub struct Serving {
+pub(crate) struct Serving {
     running: Running,
     input: Option<PipeWriter>,
     output: Output,
@@ -62,17 +62,17 @@ enum Output {
 
 impl Serving {
     /// Starts a server in the root of the project.
-    pub fn start(project: &Project) -> Serving {
+    pub(crate) fn start(project: &Project) -> Serving {
         Serving::with(project, &[])
     }
 
     /// Starts a server with further arguments.
-    pub fn with(project: &Project, arguments: &[&str]) -> Serving {
+    pub(crate) fn with(project: &Project, arguments: &[&str]) -> Serving {
         Serving::unread(project, arguments).read()
     }
 
     /// Begins to read the answers.
-    pub fn read(mut self) -> Serving {
+    pub(crate) fn read(mut self) -> Serving {
         let Output::Unread(output) = std::mem::replace(&mut self.output, Output::Closed) else {
             panic!("the answers are being read already")
         };
@@ -94,12 +94,12 @@ impl Serving {
     }
 
     /// Starts a server whose answers are not read.
-    pub fn unread(project: &Project, arguments: &[&str]) -> Serving {
+    pub(crate) fn unread(project: &Project, arguments: &[&str]) -> Serving {
         Serving::unread_at(project, "", arguments)
     }
 
     /// Starts a server in a folder of the root.
-    pub fn at(project: &Project, folder: &str, arguments: &[&str]) -> Serving {
+    pub(crate) fn at(project: &Project, folder: &str, arguments: &[&str]) -> Serving {
         Serving::unread_at(project, folder, arguments).read()
     }
 
@@ -122,44 +122,44 @@ impl Serving {
         }
     }
 
-    pub fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.running.id()
     }
 
     /// Runs a command in an environment.
-    pub fn ask(&mut self, environment: &str, text: &str) -> Answer {
+    pub(crate) fn ask(&mut self, environment: &str, text: &str) -> Answer {
         self.request(&command(environment, text))
     }
 
-    pub fn bash(&mut self, text: &str) -> Answer {
+    pub(crate) fn bash(&mut self, text: &str) -> Answer {
         self.ask("bash", text)
     }
 
-    pub fn python(&mut self, text: &str) -> Answer {
+    pub(crate) fn python(&mut self, text: &str) -> Answer {
         self.ask("python", text)
     }
 
-    pub fn editor(&mut self, text: &str) -> Answer {
+    pub(crate) fn editor(&mut self, text: &str) -> Answer {
         self.ask("editor", text)
     }
 
-    pub fn control(&mut self, environment: &str, action: &str) -> Answer {
+    pub(crate) fn control(&mut self, environment: &str, action: &str) -> Answer {
         self.request(&control(environment, action))
     }
 
     /// Sends a request and waits for its answer.
-    pub fn request(&mut self, request: &Value) -> Answer {
+    pub(crate) fn request(&mut self, request: &Value) -> Answer {
         self.send(request);
         self.answer()
     }
 
     /// Sends a request.
-    pub fn send(&mut self, request: &Value) {
+    pub(crate) fn send(&mut self, request: &Value) {
         self.write(format!("{request}\n"));
     }
 
     /// Writes bytes as they are.
-    pub fn write(&mut self, bytes: impl AsRef<[u8]>) {
+    pub(crate) fn write(&mut self, bytes: impl AsRef<[u8]>) {
         let written = self
             .input
             .as_mut()
@@ -174,13 +174,13 @@ impl Serving {
     }
 
     /// Waits for the next answer.
-    pub fn answer(&mut self) -> Answer {
+    pub(crate) fn answer(&mut self) -> Answer {
         self.line()
             .unwrap_or_else(|| panic!("no more answers\n{}", self.stderr_so_far()))
     }
 
     /// Waits for the next answer, or for the end of all answers.
-    pub fn line(&mut self) -> Option<Answer> {
+    pub(crate) fn line(&mut self) -> Option<Answer> {
         let Output::Read(lines) = &self.output else {
             panic!("nobody reads")
         };
@@ -192,32 +192,32 @@ impl Serving {
     }
 
     /// All answers to the end.
-    pub fn answers(&mut self) -> impl Iterator<Item = Answer> {
+    pub(crate) fn answers(&mut self) -> impl Iterator<Item = Answer> {
         std::iter::from_fn(|| self.line())
     }
 
     /// The server's stderr so far.
-    pub fn stderr_so_far(&self) -> String {
+    pub(crate) fn stderr_so_far(&self) -> String {
         self.running.stderr_so_far()
     }
 
     /// Waits until stderr contains the text.
-    pub fn until_stderr_has(&mut self, text: &str) {
+    pub(crate) fn until_stderr_has(&mut self, text: &str) {
         self.running.until_stderr_has(text);
     }
 
     /// Sends a signal to the server.
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         self.running.signal(signal);
     }
 
     /// Closes the server's input; requests that it has read are still answered.
-    pub fn close_input(&mut self) {
+    pub(crate) fn close_input(&mut self) {
         self.input = None;
     }
 
     /// Closes the reading end of the server's output.
-    pub fn close_output(&mut self) {
+    pub(crate) fn close_output(&mut self) {
         assert!(
             matches!(self.output, Output::Unread(_)),
             "a thread reads the output"
@@ -226,13 +226,13 @@ impl Serving {
     }
 
     /// Waits for the end of a server that was ended by something else.
-    pub fn wait(self) -> Ran {
+    pub(crate) fn wait(self) -> Ran {
         let _input = self.input;
         self.running.wait()
     }
 
     /// Closes the server's input and waits for its end; no answer may be left.
-    pub fn end(mut self) -> Ran {
+    pub(crate) fn end(mut self) -> Ran {
         self.close_input();
         assert!(self.line().is_none(), "an answer that nobody asked for");
         self.wait()
@@ -241,7 +241,7 @@ impl Serving {
 
 /// One answer line of the server, validated.
 #[derive(Debug, Clone)]
-pub struct Answer(Value);
+pub(crate) struct Answer(Value);
 
 impl Answer {
     fn read(line: &[u8]) -> Answer {
@@ -273,28 +273,28 @@ impl Answer {
         Answer(value)
     }
 
-    pub fn id(&self) -> &Value {
+    pub(crate) fn id(&self) -> &Value {
         &self.0["id"]
     }
 
     /// The message of an error.
-    pub fn error(&self) -> &str {
+    pub(crate) fn error(&self) -> &str {
         assert_eq!(self.0["type"], "error", "{}", self.0);
         self.0["message"].as_str().unwrap()
     }
 
-    pub fn output(&self) -> &str {
+    pub(crate) fn output(&self) -> &str {
         self.0["response"]["output"]
             .as_str()
             .unwrap_or_else(|| panic!("no response: {}", self.0))
     }
 
-    pub fn is_success(&self) -> bool {
+    pub(crate) fn is_success(&self) -> bool {
         self.0["response"]["success"] == true
     }
 
     /// Whether the command is still running; then it must not be reported as a success.
-    pub fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         let running = self.0["response"]["running"] == true;
         assert!(
             !running || !self.is_success(),
@@ -305,13 +305,13 @@ impl Answer {
     }
 
     /// The output of a command that succeeded.
-    pub fn shows(&self) -> &str {
+    pub(crate) fn shows(&self) -> &str {
         assert!(self.is_success(), "it failed: {}", self.output());
         self.output()
     }
 
     /// The output of a command that failed.
-    pub fn fails(&self) -> &str {
+    pub(crate) fn fails(&self) -> &str {
         assert!(
             !self.is_success() && !self.is_running(),
             "it did not fail: {}",
@@ -321,7 +321,7 @@ impl Answer {
     }
 
     /// The output, without its last line, of a command that keeps running after its timeout.
-    pub fn goes_on(&self) -> &str {
+    pub(crate) fn goes_on(&self) -> &str {
         assert!(self.is_running(), "it does not run: {}", self.output());
         let output = self.output().trim_end_matches('\n');
         let (before, last) = output.rsplit_once('\n').map_or(("", output), |(_, last)| {
@@ -332,13 +332,13 @@ impl Answer {
     }
 
     /// The content of a section.
-    pub fn screen(&self, name: &str) -> &str {
+    pub(crate) fn screen(&self, name: &str) -> &str {
         self.section(name)["content"]
             .as_str()
             .unwrap_or_else(|| panic!("no screen of {name}: {}", self.0["screen"]))
     }
 
-    pub fn max_lines(&self, name: &str) -> u64 {
+    pub(crate) fn max_lines(&self, name: &str) -> u64 {
         self.section(name)["max_lines"].as_u64().unwrap()
     }
 
@@ -347,7 +347,7 @@ impl Answer {
     }
 
     /// The names of the sections, sorted.
-    pub fn sections(&self) -> Vec<&str> {
+    pub(crate) fn sections(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.0["screen"]
             .as_object()
             .unwrap()
@@ -360,20 +360,20 @@ impl Answer {
 }
 
 /// A named pipe in the project: its reader blocks until the gate opens, which is when it is dropped.
-pub struct Gate {
+pub(crate) struct Gate {
     path: std::path::PathBuf,
     open: Option<File>,
 }
 
 impl Gate {
-    pub fn new(project: &Project, name: &str) -> Gate {
+    pub(crate) fn new(project: &Project, name: &str) -> Gate {
         let path = project.path(name);
         mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
         Gate { path, open: None }
     }
 
     /// Waits until a reader is at the gate.
-    pub fn reached(mut self) -> Gate {
+    pub(crate) fn reached(mut self) -> Gate {
         until("somebody stands at the gate", || {
             let opened = open(&self.path, OFlags::WRONLY | OFlags::NONBLOCK, Mode::empty());
             self.open = opened.ok().map(File::from);
@@ -383,7 +383,7 @@ impl Gate {
     }
 
     /// Releases the reader and waits until it has left.
-    pub fn open(self) {
+    pub(crate) fn open(self) {
         drop(self.reached());
     }
 }

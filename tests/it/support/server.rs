@@ -20,7 +20,7 @@ const BETWEEN_PINGS: Duration = Duration::from_millis(20);
 
 /// A request as it came.
 #[derive(Debug, Clone)]
-pub struct Received {
+pub(crate) struct Received {
     pub path: String,
     /// Keyed by lower-case name.
     pub headers: BTreeMap<String, String>,
@@ -30,7 +30,7 @@ pub struct Received {
 
 /// A tool result in a request; only Anthropic's API marks errors.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ToolResult {
+pub(crate) struct ToolResult {
     pub id: String,
     pub text: String,
     pub is_error: Option<bool>,
@@ -38,7 +38,7 @@ pub struct ToolResult {
 
 impl Received {
     /// All text of the request, joined.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut said = String::new();
         texts(&self.body["system"], &mut said);
         texts(&self.body["messages"], &mut said);
@@ -46,7 +46,7 @@ impl Received {
     }
 
     /// The results of tools in it, from the oldest on.
-    pub fn results(&self) -> Vec<ToolResult> {
+    pub(crate) fn results(&self) -> Vec<ToolResult> {
         let messages = self.body["messages"]
             .as_array()
             .cloned()
@@ -78,7 +78,7 @@ impl Received {
     }
 
     /// The newest result of a tool.
-    pub fn result(&self) -> ToolResult {
+    pub(crate) fn result(&self) -> ToolResult {
         self.results()
             .pop()
             .unwrap_or_else(|| panic!("no result in {}", self.raw))
@@ -130,14 +130,14 @@ impl Stage {
 }
 
 /// A server that lives as long as this value.
-pub struct Server {
+pub(crate) struct Server {
     address: SocketAddr,
     stage: Arc<Stage>,
 }
 
 impl Server {
     /// Starts a server that gives these replies in turn.
-    pub fn start(replies: impl IntoIterator<Item = Reply>) -> Server {
+    pub(crate) fn start(replies: impl IntoIterator<Item = Reply>) -> Server {
         let mut script: VecDeque<Reply> = replies.into_iter().collect();
         Server::answering(move |_| {
             let over = || {
@@ -152,7 +152,7 @@ impl Server {
     }
 
     /// Starts a server that computes each reply from the request.
-    pub fn answering(script: impl FnMut(&Received) -> Reply + Send + 'static) -> Server {
+    pub(crate) fn answering(script: impl FnMut(&Received) -> Reply + Send + 'static) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let play = Play {
@@ -171,25 +171,25 @@ impl Server {
     }
 
     /// The address without a path.
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    pub fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.address.port()
     }
 
     /// The requests so far, in the order of their arrival.
-    pub fn requests(&self) -> Vec<Received> {
+    pub(crate) fn requests(&self) -> Vec<Received> {
         self.stage.play().requests.clone()
     }
 
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.stage.play().requests.len()
     }
 
     /// Waits until this many requests have arrived.
-    pub fn wait_for(&self, count: usize) {
+    pub(crate) fn wait_for(&self, count: usize) {
         let missing = |play: &mut Play| play.requests.len() < count;
         let (play, end) = self
             .stage
@@ -203,7 +203,7 @@ impl Server {
     }
 
     /// Releases every request that has arrived so far.
-    pub fn release(&self) {
+    pub(crate) fn release(&self) {
         let mut play = self.stage.play();
         play.released = play.requests.len();
         self.stage.changed.notify_all();

@@ -17,7 +17,7 @@ const DEADLINE: Timespec = Timespec {
 /// Returns to the first column and erases the line.
 const ERASE: &str = "\r\u{1b}[K";
 
-pub struct Terminal {
+pub(crate) struct Terminal {
     session: OsSession,
     /// All output so far.
     seen: String,
@@ -25,7 +25,7 @@ pub struct Terminal {
 
 impl Terminal {
     /// Starts a command on a new terminal of 80 columns.
-    pub fn start(mut command: Command) -> Terminal {
+    pub(crate) fn start(mut command: Command) -> Terminal {
         command
             .stdin(Stdio::inherit())
             .stdout(Stdio::inherit())
@@ -36,26 +36,26 @@ impl Terminal {
         }
     }
 
-    pub fn resize(&mut self, columns: u16) {
+    pub(crate) fn resize(&mut self, columns: u16) {
         let process = self.session.get_process_mut();
         process.set_window_size(columns, 24).unwrap();
     }
 
-    pub fn send(&mut self, key: ControlCode) {
+    pub(crate) fn send(&mut self, key: ControlCode) {
         self.session.send(key).unwrap();
     }
 
-    pub fn send_line(&mut self, line: &str) {
+    pub(crate) fn send_line(&mut self, line: &str) {
         self.session.send_line(line).unwrap();
     }
 
     /// Waits until output that follows the last match has a match of the pattern; returns the output up to its end.
-    pub fn until(&mut self, pattern: &str) -> String {
+    pub(crate) fn until(&mut self, pattern: &str) -> String {
         self.wait_for(pattern, || Regex(pattern))
     }
 
     /// Waits until the program ends; returns its exit code and all output.
-    pub fn wait(mut self) -> (i32, String) {
+    pub(crate) fn wait(mut self) -> (i32, String) {
         self.wait_for("the end of the output", || Eof);
         match self.session.get_process().wait().unwrap() {
             WaitStatus::Exited(_, code) => (code, self.seen),
@@ -86,7 +86,7 @@ impl Terminal {
 }
 
 /// The text of the last line of the terminal, as it is after all this output.
-pub fn last_line(seen: &str) -> &str {
+pub(crate) fn last_line(seen: &str) -> &str {
     let line = seen.rsplit('\n').next().unwrap_or_default();
     line.rsplit(ERASE).next().unwrap_or_default()
 }

@@ -11,7 +11,7 @@ static USE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\buse\s+([^;]*);").u
 static INLINE_PATH: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\bcrate(?:::\w+)+").unwrap());
 
 /// The paths that a file names, from the crate's root, such as `["process", "sandbox", "SandboxPolicy"]`.
-pub fn named_paths(source: &Source, modules: &BTreeSet<String>) -> Vec<Vec<String>> {
+pub(super) fn named_paths(source: &Source, modules: &BTreeSet<String>) -> Vec<Vec<String>> {
     let mut paths = Vec::new();
     for found in USE.captures_iter(&source.shipped) {
         expand(&found[1], &[], &mut paths);
@@ -27,7 +27,7 @@ pub fn named_paths(source: &Source, modules: &BTreeSet<String>) -> Vec<Vec<Strin
 }
 
 /// The modules that each module imports.
-pub fn graph(sources: &[Source]) -> BTreeMap<String, BTreeSet<String>> {
+pub(super) fn graph(sources: &[Source]) -> BTreeMap<String, BTreeSet<String>> {
     let modules: BTreeSet<String> = sources
         .iter()
         .filter(|source| !source.shipped.is_empty())
@@ -50,7 +50,7 @@ pub fn graph(sources: &[Source]) -> BTreeMap<String, BTreeSet<String>> {
 }
 
 /// The strongly connected components of more than two modules.
-pub fn cycles(graph: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<BTreeSet<String>> {
+pub(super) fn cycles(graph: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<BTreeSet<String>> {
     let reachable: BTreeMap<&String, BTreeSet<&String>> = graph
         .keys()
         .map(|module| (module, reachable_from(module, graph)))

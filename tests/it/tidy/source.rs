@@ -14,7 +14,7 @@ static TEST_BLOCK: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?m)^#\[cfg\(test\)\]\s*mod \w+ \{").unwrap());
 
 /// A source file: its path below `src/`, its text, and the code that ships.
-pub struct Source {
+pub(super) struct Source {
     pub path: String,
     pub text: String,
     pub shipped: String,
@@ -22,7 +22,7 @@ pub struct Source {
 
 impl Source {
     /// The module path below the crate, such as `process::sandbox`; empty for `lib.rs` and `main.rs`.
-    pub fn module(&self) -> String {
+    pub(super) fn module(&self) -> String {
         let path = self.path.trim_end_matches(".rs");
         let path = path.strip_suffix("/mod").unwrap_or(path);
         match path {
@@ -32,12 +32,12 @@ impl Source {
     }
 }
 
-pub fn repository() -> &'static Path {
+pub(super) fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// All `.rs` files below a folder of the repository.
-pub fn rust_files(folder: &str) -> Vec<PathBuf> {
+pub(super) fn rust_files(folder: &str) -> Vec<PathBuf> {
     let (mut files, mut folders) = (Vec::new(), vec![repository().join(folder)]);
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
@@ -53,7 +53,7 @@ pub fn rust_files(folder: &str) -> Vec<PathBuf> {
     files
 }
 
-pub fn sources() -> Vec<Source> {
+pub(super) fn sources() -> Vec<Source> {
     let root = repository().join("src");
     let texts: Vec<(String, String)> = rust_files("src")
         .iter()

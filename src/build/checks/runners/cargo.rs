@@ -6,7 +6,7 @@ use crate::build::checks::summary::{
 };
 
 /// Adds up one line for each binary and for the doc tests. A binary first prints how many tests it has.
-pub fn summary(text: &str) -> Option<StreamSummary> {
+pub(super) fn summary(text: &str) -> Option<StreamSummary> {
     let (mut sum, mut is_complete) = (None, true);
     let mut block: Option<CargoBinary> = None;
     for line in text.lines() {
@@ -94,7 +94,7 @@ fn counts_of(line: &str) -> Option<(TestCounts, u32)> {
 }
 
 /// Whether every binary and every set of doc tests that cargo announces has a result.
-pub fn is_whole(stdout: &str, stderr: &str) -> bool {
+pub(super) fn is_whole(stdout: &str, stderr: &str) -> bool {
     let lines = || stdout.lines().chain(stderr.lines());
     let begun = lines().filter(|line| is_running(line)).count();
     begun <= lines().filter(|line| counts_of(line).is_some()).count()
@@ -114,7 +114,7 @@ fn is_running(line: &str) -> bool {
 }
 
 /// `Summary [   0.084s] 4 tests run: 1 passed (1 slow), 3 failed, 1 skipped`; `2/4` where it was cancelled.
-pub fn nextest_summary(text: &str) -> Option<StreamSummary> {
+pub(super) fn nextest_summary(text: &str) -> Option<StreamSummary> {
     let began = |line: &str| {
         line.trim_start()
             .strip_prefix("Starting ")
@@ -153,7 +153,7 @@ fn nextest_counts(line: &str) -> Option<TestCounts> {
 }
 
 /// `test name ... ok`, `test name - should panic ... ok`, `test name ... ignored, why`.
-pub fn test_name(line: &str) -> Option<NamedOutcome<'_>> {
+pub(super) fn test_name(line: &str) -> Option<NamedOutcome<'_>> {
     let (name, result) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
     match result.split([' ', ',']).next()? {
         "ok" | "bench:" => Some((name, TestOutcome::Passed)),
@@ -164,7 +164,7 @@ pub fn test_name(line: &str) -> Option<NamedOutcome<'_>> {
 }
 
 /// `        PASS [   0.005s] (1/2) calc::it adds`.
-pub fn nextest_name(line: &str) -> Option<NamedOutcome<'_>> {
+pub(super) fn nextest_name(line: &str) -> Option<NamedOutcome<'_>> {
     let (word, rest) = line.trim_start().split_once(' ')?;
     let (_, name) = rest.trim_start().strip_prefix('[')?.split_once("] ")?;
     let name = name
@@ -181,7 +181,7 @@ pub fn nextest_name(line: &str) -> Option<NamedOutcome<'_>> {
 }
 
 /// Failures in the output of cargo test and nextest.
-pub fn failures(text: &str, groups: &mut CauseGroups) {
+pub(super) fn failures(text: &str, groups: &mut CauseGroups) {
     let mut reader = CargoFailures {
         groups,
         state: CargoState::Outside,

@@ -3,7 +3,7 @@
 use crate::build::checks::summary::{NamedOutcome, StreamSummary, TestCounts, TestOutcome, count};
 
 /// `50% tests passed, 1 tests failed out of 2`.
-pub fn summary(text: &str) -> Option<StreamSummary> {
+pub(super) fn summary(text: &str) -> Option<StreamSummary> {
     let mut found = None;
     let mut skipped = 0;
     for line in text.lines() {
@@ -32,7 +32,7 @@ fn failed_of(line: &str) -> Option<(u32, u32)> {
 }
 
 /// `1/2 Test #1: adds .......   Passed    0.00 sec`.
-pub fn test_name(line: &str) -> Option<NamedOutcome<'_>> {
+pub(super) fn test_name(line: &str) -> Option<NamedOutcome<'_>> {
     let (_, rest) = line
         .split_once(" Test ")
         .and_then(|(_, rest)| rest.split_once(": "))?;

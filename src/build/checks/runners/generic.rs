@@ -3,7 +3,7 @@
 use super::traceback::Traceback;
 use crate::build::checks::failures::{CauseGroups, placed};
 
-pub fn failures(text: &str, groups: &mut CauseGroups) {
+pub(super) fn failures(text: &str, groups: &mut CauseGroups) {
     let mut traceback = Traceback::default();
     let mut thrown: Option<ThrownError> = None;
     for line in text.lines() {
@@ -48,7 +48,7 @@ impl<'a> ThrownError<'a> {
 }
 
 /// Whether a frame of a JavaScript stack is in the runtime or in a package.
-pub fn is_of_a_library(place: &str) -> bool {
+pub(super) fn is_of_a_library(place: &str) -> bool {
     place.contains("node:internal") || place.contains("node_modules/")
 }
 

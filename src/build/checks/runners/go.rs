@@ -10,10 +10,10 @@ use crate::build::checks::summary::{
     NamedOutcome, StreamSummary, TestCounts, TestNames, TestOutcome, is_duration,
 };
 
-pub use self::quiet::without_passed_tests;
+pub(crate) use self::quiet::without_passed_tests;
 
 /// Counts tests by their result lines; the `ok` of a package alone does not count any.
-pub fn text_summary(text: &str) -> Option<StreamSummary> {
+pub(super) fn text_summary(text: &str) -> Option<StreamSummary> {
     let mut go = GoSummary::default();
     text.lines().for_each(|line| go.take(line));
     go.found()
@@ -135,7 +135,7 @@ fn package_line(line: &str) -> Option<PackageResult> {
 }
 
 /// `go test -json`: one object per line; a test ends with exactly one of pass, fail and skip.
-pub fn json_summary(text: &str) -> Option<StreamSummary> {
+pub(super) fn json_summary(text: &str) -> Option<StreamSummary> {
     let (mut counts, mut is_recognised, mut is_complete) = (TestCounts::default(), false, true);
     let mut failed_packages: u32 = 0;
     let mut has_verdict: HashMap<String, bool> = HashMap::new();
@@ -195,7 +195,7 @@ fn events(text: &str) -> impl Iterator<Item = GoEvent> + '_ {
         })
 }
 
-pub fn names(text: &str, names: &mut TestNames) {
+pub(super) fn names(text: &str, names: &mut TestNames) {
     names.add_lines(text, test_line);
     for event in events(text) {
         if let Some((name, outcome)) = event.test.zip(outcome_of(&event.action)) {
@@ -204,7 +204,7 @@ pub fn names(text: &str, names: &mut TestNames) {
     }
 }
 
-pub fn failures(text: &str, groups: &mut CauseGroups) {
+pub(super) fn failures(text: &str, groups: &mut CauseGroups) {
     let text = without_json(text);
     let mut reader = GoFailures::new(groups);
     text.lines().for_each(|line| reader.take(line));

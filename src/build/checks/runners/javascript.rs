@@ -9,7 +9,7 @@ use crate::build::checks::summary::{
 };
 
 /// `Tests:       1 failed, 1 skipped, 2 passed, 4 total`.
-pub fn jest_summary(text: &str) -> Option<StreamSummary> {
+pub(super) fn jest_summary(text: &str) -> Option<StreamSummary> {
     text.lines()
         .filter_map(jest_counts)
         .next_back()
@@ -33,7 +33,7 @@ fn jest_counts(line: &str) -> Option<TestCounts> {
 }
 
 /// ` Tests  2 failed | 1 passed | 1 skipped (4)`.
-pub fn vitest_summary(text: &str) -> Option<StreamSummary> {
+pub(super) fn vitest_summary(text: &str) -> Option<StreamSummary> {
     let found = text
         .lines()
         .filter_map(vitest_counts)
@@ -79,7 +79,7 @@ fn vitest_counts(line: &str) -> Option<TestCounts> {
 }
 
 /// The JSON of jest and vitest, alone on its stream.
-pub fn jest_json_summary(text: &str) -> Option<StreamSummary> {
+pub(super) fn jest_json_summary(text: &str) -> Option<StreamSummary> {
     let report = report(text)?;
     number(&report["numTotalTests"])?;
     let pending = number(&report["numPendingTests"]).unwrap_or(0);
@@ -92,7 +92,7 @@ pub fn jest_json_summary(text: &str) -> Option<StreamSummary> {
 }
 
 /// The JSON of mocha, alone on its stream.
-pub fn mocha_json_summary(text: &str) -> Option<StreamSummary> {
+pub(super) fn mocha_json_summary(text: &str) -> Option<StreamSummary> {
     let report = report(text)?;
     let stats = &report["stats"];
     Some(json_counts(
@@ -129,7 +129,7 @@ fn report(text: &str) -> Option<Value> {
 }
 
 /// `3 passing (4ms)`, and after it `1 pending`, `1 failing`; pending tests were not executed.
-pub fn mocha_summary(text: &str) -> Option<StreamSummary> {
+pub(super) fn mocha_summary(text: &str) -> Option<StreamSummary> {
     let mut last: Option<TestCounts> = None;
     for line in text.lines() {
         match (mocha_line(line), &mut last) {
@@ -162,7 +162,7 @@ fn mocha_line(line: &str) -> Option<(&str, u32)> {
 }
 
 /// The tests that lines or a JSON report name.
-pub fn names(text: &str, names: &mut TestNames) {
+pub(super) fn names(text: &str, names: &mut TestNames) {
     names.add_lines(text, test_name);
     if let Some(report) = report(text) {
         add_jest_json(&report, names);
@@ -222,7 +222,7 @@ fn add_mocha_json(report: &Value, names: &mut TestNames) {
 }
 
 /// Failures of jest and vitest: a heading with the test, the message, the place.
-pub fn failures(text: &str, groups: &mut CauseGroups) {
+pub(super) fn failures(text: &str, groups: &mut CauseGroups) {
     let mut block: Option<FailureBlock> = None;
     let mut file = "";
     for line in text.lines() {

@@ -5,7 +5,7 @@ use crate::build::checks::failures::{CauseGroups, clipped, push_line};
 use crate::build::checks::summary::{StreamSummary, TestCounts, TestNames, TestOutcome, count};
 
 /// Counts the listed test cases; where none is listed, takes the attributes of the suites.
-pub fn summary(text: &str) -> Option<StreamSummary> {
+pub(super) fn summary(text: &str) -> Option<StreamSummary> {
     let mut cases = TestCounts::default();
     let mut suites = TestCounts::default();
     let mut is_listed = false;
@@ -52,7 +52,7 @@ fn suite(attributes: &str) -> TestCounts {
     TestCounts::new(number("tests").saturating_sub(skipped), failed, skipped)
 }
 
-pub fn names(text: &str, names: &mut TestNames) {
+pub(super) fn names(text: &str, names: &mut TestNames) {
     let Some(document) = junit_document(text) else {
         return;
     };
@@ -85,7 +85,7 @@ pub fn names(text: &str, names: &mut TestNames) {
     }
 }
 
-pub fn failures(text: &str, groups: &mut CauseGroups) {
+pub(super) fn failures(text: &str, groups: &mut CauseGroups) {
     let Some(document) = junit_document(text) else {
         return;
     };

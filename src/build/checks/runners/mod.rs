@@ -22,7 +22,7 @@ use super::failures::{Cause, CauseGroups};
 use super::runner::Runner;
 use super::summary::{StreamSummary, TestNames, TestSummary};
 
-pub use self::go::without_passed_tests;
+pub(crate) use self::go::without_passed_tests;
 
 /// Reads one runner's summary out of one stream.
 type SummaryReader = fn(&str) -> Option<StreamSummary>;

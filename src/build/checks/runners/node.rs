@@ -7,7 +7,7 @@ use crate::build::checks::failures::{CauseGroups, clipped, push_line};
 use crate::build::checks::summary::{NamedOutcome, StreamSummary, TestCounts, TestOutcome, count};
 
 /// A block of `# tests 3`, `# pass 2`, ...; the spec reporter writes `ℹ` for `#`. Tape prints a shorter one.
-pub fn summary(text: &str) -> Option<StreamSummary> {
+pub(super) fn summary(text: &str) -> Option<StreamSummary> {
     let mut reader = NodeSummary::default();
     text.lines().for_each(|line| reader.take(line));
     reader.last
@@ -99,7 +99,7 @@ fn is_file_name(name: &str) -> bool {
 
 /// TAP points at every level, and the marks of the spec reporter. A test that fails because of its subtests counts as
 /// failed, too.
-pub fn test_name(line: &str) -> Option<NamedOutcome<'_>> {
+pub(super) fn test_name(line: &str) -> Option<NamedOutcome<'_>> {
     let line = line.trim_start();
     let (name, outcome) = tap_point(line).or_else(|| spec_mark(line))?;
     let (name, directive) = name.split_once(" # ").unwrap_or((name, ""));
@@ -145,7 +145,7 @@ fn spec_mark(line: &str) -> Option<NamedOutcome<'_>> {
 }
 
 /// The list of failing tests at the end of the `spec` reporter.
-pub fn failures(text: &str, groups: &mut CauseGroups) {
+pub(super) fn failures(text: &str, groups: &mut CauseGroups) {
     let mut place = "";
     let mut test: Option<(&str, Vec<String>)> = None;
     let mut has_crashed = false;

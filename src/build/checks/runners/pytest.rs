@@ -9,7 +9,7 @@ use crate::build::checks::summary::{
 };
 
 /// The last session counts. It is not complete without its summary, or if `pytest.exit` ended it.
-pub fn summary(text: &str) -> Option<StreamSummary> {
+pub(super) fn summary(text: &str) -> Option<StreamSummary> {
     let mut last = None;
     let mut is_left = false;
     for line in text.lines() {
@@ -82,7 +82,7 @@ fn errors(list: &str) -> u32 {
 }
 
 /// `tests/test_a.py::test_x PASSED [ 50%]`, and `FAILED tests/test_a.py::test_x - assert ...` at the end.
-pub fn test_name(line: &str) -> Option<NamedOutcome<'_>> {
+pub(super) fn test_name(line: &str) -> Option<NamedOutcome<'_>> {
     const WORDS: [(&str, TestOutcome); 6] = [
         ("PASSED", TestOutcome::Passed),
         ("XPASS", TestOutcome::Passed),
@@ -112,7 +112,7 @@ pub fn test_name(line: &str) -> Option<NamedOutcome<'_>> {
 }
 
 /// The sections of failures and errors. The short summary has the full names of their tests, and tests without a section.
-pub fn failures(text: &str, groups: &mut CauseGroups) {
+pub(super) fn failures(text: &str, groups: &mut CauseGroups) {
     let mut names = SummaryNames::read(text);
     let mut section: Option<FailureSection> = None;
     let mut is_inside = false;

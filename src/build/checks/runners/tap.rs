@@ -5,13 +5,13 @@ use crate::build::checks::failures::{CauseGroups, clipped, push_line};
 use crate::build::checks::summary::{StreamSummary, TestCounts, count};
 
 /// The reason that node gives for a file that crashed; the file itself has printed the real one.
-pub const NO_REASON: &str = "test failed";
+pub(super) const NO_REASON: &str = "test failed";
 /// Deeper levels of subtests are not named.
 const MAX_DEPTH: usize = 10;
 
 /// The plan and the top-level points. A plan alone does not prove a test, unless it is a plan of none; a version or
 /// points without a plan are not complete.
-pub fn summary(text: &str) -> Option<StreamSummary> {
+pub(super) fn summary(text: &str) -> Option<StreamSummary> {
     let mut counts = TestCounts::default();
     let (mut plan, mut is_tap, mut has_version) = (None, false, false);
     for line in text.lines() {
@@ -56,7 +56,7 @@ fn point(line: &str) -> Option<(bool, String)> {
 }
 
 /// The points that are not ok, with their details.
-pub fn failures(text: &str, groups: &mut CauseGroups) {
+pub(super) fn failures(text: &str, groups: &mut CauseGroups) {
     let mut names: Vec<&str> = Vec::new();
     let mut point: Option<TapPoint> = None;
     let mut has_crashed = false;

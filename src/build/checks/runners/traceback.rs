@@ -4,7 +4,7 @@ use crate::build::checks::failures::push_line;
 
 /// The last frame of a traceback, and the message after it.
 #[derive(Default)]
-pub struct Traceback {
+pub(super) struct Traceback {
     pub message: Vec<String>,
     frame: String,
     source: String,
@@ -13,7 +13,7 @@ pub struct Traceback {
 }
 
 impl Traceback {
-    pub fn take(&mut self, line: &str) {
+    pub(super) fn take(&mut self, line: &str) {
         if let Some(frame) = line.strip_prefix("  File \"") {
             self.begin();
             self.frame = frame_place(frame);
@@ -39,7 +39,7 @@ impl Traceback {
         self.has_begun = true;
     }
 
-    pub fn place(&self) -> String {
+    pub(super) fn place(&self) -> String {
         if self.source.is_empty() {
             self.frame.clone()
         } else {

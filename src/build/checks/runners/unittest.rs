@@ -8,7 +8,7 @@ use crate::build::checks::summary::{
 
 /// The last `Ran 3 tests in 0.1s`, and the verdict after it. Without a verdict the run is not complete; without
 /// unittest's ruler before it either, it is a line of another program.
-pub fn summary(text: &str) -> Option<StreamSummary> {
+pub(super) fn summary(text: &str) -> Option<StreamSummary> {
     let mut last = None;
     let mut has_ruler = false;
     let mut lines = text
@@ -71,7 +71,7 @@ fn with_verdict(line: &str, found: StreamSummary) -> StreamSummary {
 }
 
 /// `test_x (mod.Class.test_x) ... ok`, and `FAIL: test_x (mod.Class.test_x)`.
-pub fn test_name(line: &str) -> Option<NamedOutcome<'_>> {
+pub(super) fn test_name(line: &str) -> Option<NamedOutcome<'_>> {
     if let Some(name) = line
         .strip_prefix("FAIL: ")
         .or_else(|| line.strip_prefix("ERROR: "))
@@ -88,7 +88,7 @@ pub fn test_name(line: &str) -> Option<NamedOutcome<'_>> {
 }
 
 /// The blocks of failures and errors.
-pub fn failures(text: &str, groups: &mut CauseGroups) {
+pub(super) fn failures(text: &str, groups: &mut CauseGroups) {
     let mut block: Option<(String, Traceback)> = None;
     let mut was_double_rule = false;
     for line in text.lines() {

@@ -6,7 +6,7 @@
 
 /// A tag or a text.
 #[derive(Debug, PartialEq, Eq)]
-pub enum XmlPiece<'a> {
+pub(super) enum XmlPiece<'a> {
     Open {
         name: &'a str,
         attributes: &'a str,
@@ -21,12 +21,12 @@ pub enum XmlPiece<'a> {
 }
 
 /// Iterates over the pieces of a document.
-pub struct XmlPieces<'a> {
+pub(super) struct XmlPieces<'a> {
     rest: &'a str,
 }
 
 /// The JUnit report in an output: everything from the line that opens it.
-pub fn junit_document(text: &str) -> Option<&str> {
+pub(super) fn junit_document(text: &str) -> Option<&str> {
     let mut start = 0;
     for line in text.split_inclusive('\n') {
         let opening = line.trim_start();
@@ -45,12 +45,12 @@ pub fn junit_document(text: &str) -> Option<&str> {
     None
 }
 
-pub fn pieces(document: &str) -> XmlPieces<'_> {
+pub(super) fn pieces(document: &str) -> XmlPieces<'_> {
     XmlPieces { rest: document }
 }
 
 /// The decoded value of an attribute.
-pub fn attribute(attributes: &str, name: &str) -> Option<String> {
+pub(super) fn attribute(attributes: &str, name: &str) -> Option<String> {
     let mut rest = attributes;
     while let Some((key, after)) = rest.split_once('=') {
         let after = after.trim_start();
@@ -68,7 +68,7 @@ pub fn attribute(attributes: &str, name: &str) -> Option<String> {
 }
 
 /// The text with its entities decoded.
-pub fn decoded(text: &str) -> String {
+pub(super) fn decoded(text: &str) -> String {
     let mut result = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(start) = rest.find('&') {

@@ -31,7 +31,7 @@ struct GroupMember {
 
 /// A child is watched until this is dropped.
 #[derive(Debug)]
-pub struct WatchGuard {
+pub(crate) struct WatchGuard {
     workspace: PathBuf,
     supervisor: Pid,
     broken: Arc<Mutex<Option<String>>>,
@@ -77,7 +77,7 @@ impl WatchGuard {
     }
 
     /// The limit that the child was killed for.
-    pub fn broken(&self) -> Option<String> {
+    pub(crate) fn broken(&self) -> Option<String> {
         self.broken
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

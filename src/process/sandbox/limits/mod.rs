@@ -3,7 +3,7 @@
 //! Each check is cheap: a `statvfs`, and a few numbers of each process. Files are counted only if those show activity, in
 //! a thread that rests far longer than it works. No event signals that a limit is exceeded, so this polls.
 
-pub mod group;
+pub(crate) mod group;
 mod growth;
 mod usage;
 
@@ -23,7 +23,7 @@ use crate::process::sandbox::limits::usage::ProcessUsage;
 use crate::process::sandbox::policy::{ResourceLimits, SandboxPolicy};
 
 /// The time between two checks.
-pub const INTERVAL: Duration = Duration::from_millis(250);
+pub(crate) const INTERVAL: Duration = Duration::from_millis(250);
 /// The pause after a count, as a multiple of its duration; the shorter one if a limit seems exceeded.
 const REST: u32 = 20;
 const SHORT_REST: u32 = 3;
@@ -33,7 +33,7 @@ const LONG_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Watches process trees that share a workspace.
 #[derive(Debug)]
-pub struct LimitWatch {
+pub(crate) struct LimitWatch {
     limits: ResourceLimits,
     workspace: PathBuf,
     /// The real directory of the private directories, if the kernel does not limit their size.
@@ -51,7 +51,7 @@ pub struct LimitWatch {
 
 /// A limit that was exceeded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BrokenLimit {
+pub(crate) struct BrokenLimit {
     /// The limit and the number.
     pub message: String,
     /// The index of the tree that exceeded it, or most likely did.
@@ -83,7 +83,7 @@ impl Drop for GrowthCount {
 
 impl LimitWatch {
     /// Begins a watch: growth from now on counts.
-    pub fn begin(policy: &SandboxPolicy) -> LimitWatch {
+    pub(crate) fn begin(policy: &SandboxPolicy) -> LimitWatch {
         let workspace = policy.write.first().cloned().unwrap_or_default();
         LimitWatch {
             limits: policy.limits,
@@ -99,7 +99,7 @@ impl LimitWatch {
     }
 
     /// Checks the process trees of supervisors, and returns a limit that is exceeded.
-    pub fn check(&mut self, supervisors: &[Pid]) -> Option<BrokenLimit> {
+    pub(crate) fn check(&mut self, supervisors: &[Pid]) -> Option<BrokenLimit> {
         let now = space(&self.workspace);
         let usages: Vec<ProcessUsage> = supervisors
             .iter()
@@ -117,7 +117,7 @@ impl LimitWatch {
     }
 
     /// Returns a disk limit that is exceeded after the children have ended: a fast one fits between two checks.
-    pub fn check_after_end(&mut self) -> Option<String> {
+    pub(crate) fn check_after_end(&mut self) -> Option<String> {
         let now = space(&self.workspace);
         if let Some(message) = self.reserve(now) {
             return Some(message);
@@ -342,7 +342,7 @@ fn broken(what: &str, number: &str, limit: &str, field: &str) -> String {
 }
 
 /// Formats a number of bytes in its largest unit, with one decimal unless it is whole.
-pub fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match units.into_iter().find(|(unit, _)| *unit <= bytes) {
         Some((unit, name)) if bytes.is_multiple_of(unit) => format!("{} {name}", bytes / unit),

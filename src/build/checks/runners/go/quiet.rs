@@ -6,7 +6,7 @@ use super::{PackageResult, package_line, test_line};
 use crate::build::checks::summary::TestOutcome;
 
 /// Of a package that passed, only its result line; of a test that failed, its log after its result.
-pub fn without_passed_tests(text: &str) -> String {
+pub(crate) fn without_passed_tests(text: &str) -> String {
     let mut quiet = QuietOutput::default();
     text.lines().for_each(|line| quiet.take(line));
     quiet.flush(true);

@@ -1,0 +1,100 @@
+//! What `tests/` and `benches/` use of the library; not an interface.
+//!
+//! Everything else is `pub(crate)`, so that the compiler finds dead code.
+
+pub mod build {
+    pub use crate::build::build_log::BuildLog;
+    pub use crate::build::checks::problem::CheckProblem;
+    pub use crate::build::checks::report::{FailedCheck, MAX_REPORT, report};
+    pub use crate::build::checks::runners::{causes, summary};
+    pub use crate::build::missing_transitions;
+    pub use crate::build::spec::parse_spec;
+
+    pub mod answer_format {
+        pub use crate::build::generators::answer_format::{FileBlock, parse};
+    }
+}
+
+pub mod cancel {
+    pub use crate::cancel::{CancelToken, Signal};
+}
+
+pub mod conversation {
+    pub use crate::conversation::budget::Budget;
+    pub use crate::conversation::log_state::LogState;
+    pub use crate::conversation::replay::Replay;
+    pub use crate::conversation::usage::UsageLog;
+}
+
+pub mod environments {
+    pub use crate::environments::adhoc::messages::{HostLines, HostMessage, section};
+    pub use crate::environments::adhoc::read_program;
+    pub use crate::environments::bash::BashEnvironment;
+    pub use crate::environments::bash::record::BashRecords;
+    pub use crate::environments::editor::EditorEnvironment;
+    pub use crate::environments::output::ChildOutput;
+    pub use crate::environments::python::PythonEnvironment;
+    pub use crate::environments::python::record::PythonRecords;
+    pub use crate::environments::{Environment, Response, WaitLimit, WaitResult};
+}
+
+pub mod error {
+    pub use crate::error::Error;
+}
+
+pub mod events {
+    pub use crate::events::{Charge, ConversationScope, Event};
+}
+
+pub mod llm {
+    pub use crate::llm::http::HttpPart;
+    pub use crate::llm::sse::SseParser;
+    pub use crate::llm::{Answer, LlmError};
+
+    pub mod anthropic {
+        pub use crate::llm::anthropic::read;
+    }
+
+    pub mod openai {
+        pub use crate::llm::openai::read;
+    }
+}
+
+pub mod process {
+    pub use crate::process::capture::KEPT_AT_EACH_END;
+    pub use crate::process::check_env::{CallerEnv, find_program};
+    pub use crate::process::child::{ChildProcess, StopMode};
+    pub use crate::process::wire::reencode;
+    pub use crate::process::{Finished, Job, JobEnd, Launcher, adopt_orphans, run};
+
+    pub mod sandbox {
+        pub use crate::process::sandbox::plan::{PolicyPlan, sandbox_policy};
+        pub use crate::process::sandbox::{ResourceLimits, SandboxMode, SandboxPolicy, probe};
+    }
+}
+
+pub mod secrets {
+    pub use crate::secrets::Secrets;
+}
+
+pub mod server {
+    pub use crate::server::input::{Queue, QueueItem, read_lines};
+    pub use crate::server::protocol::{ServeAction, ServeReply};
+}
+
+pub mod state {
+    pub use crate::state::journal::{Journal, JournalRepair};
+    pub use crate::state::phase::Phase;
+    pub use crate::state::reason::Reason;
+    pub use crate::state::run::{ParsedState, RunState};
+}
+
+pub mod text {
+    pub use crate::text::invisible::{escaped, printable};
+    pub use crate::text::shorten::cut_middle;
+    pub use crate::text::terminal::rendered;
+}
+
+pub mod workspace {
+    pub use crate::workspace::safe_path::SafePath;
+}
