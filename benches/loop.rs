@@ -138,7 +138,7 @@ fn starts(place: &Path) {
         status.add(floor, cost(|| finish(&mut project.command(&["status"])))[0]);
         keeper.add(
             floor,
-            cost(|| drop(process::run(&launcher, &job, &stop).unwrap()))[0],
+            cost(|| drop(process::run(&launcher, &job, None, &stop).unwrap()))[0],
         );
     }
     version.print("cold start (--version) / true", "more < 5");

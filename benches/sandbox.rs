@@ -119,7 +119,7 @@ fn start(launcher: &Launcher, place: &Path, words: &[&str]) {
         env: Vec::new(),
         timeout: Duration::from_secs(60),
     };
-    let finished = process::run(launcher, &job, &CancelToken::never().unwrap()).unwrap();
+    let finished = process::run(launcher, &job, None, &CancelToken::never().unwrap()).unwrap();
     assert_eq!(finished.ended, JobEnd::Exited(0));
 }
 

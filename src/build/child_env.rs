@@ -115,7 +115,7 @@ impl ChildEnv {
                 except: paths(&inputs.copy),
             },
             secrets: self.secrets.clone(),
-            scratch: kept,
+            _scratch: kept,
         })
     }
 

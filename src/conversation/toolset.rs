@@ -88,7 +88,7 @@ pub(crate) struct ToolEnv {
     pub frozen: FrozenPaths,
     pub secrets: Secrets,
     /// Directories that are removed with this.
-    pub scratch: Option<ScratchDirs>,
+    pub _scratch: Option<ScratchDirs>,
 }
 
 /// The environments of one conversation.

@@ -25,4 +25,3 @@ pub(crate) mod wire;
 pub use self::job::{Finished, Job, JobEnd};
 pub use self::launch::{Launcher, SUPERVISOR_COMMAND, adopt_orphans};
 pub use self::run::run;
-pub(crate) use self::run::run_with;

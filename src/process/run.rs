@@ -20,12 +20,8 @@ use crate::process::wire::{ChildInput, Task};
 /// Runs a job. When this returns, in whatever way, no process of its tree is left.
 ///
 /// A program that cannot start, fails or times out is a `Finished`; a signal to the orchestrator is `Error::Stopped`.
-pub fn run(launcher: &Launcher, job: &Job, cancel: &CancelToken) -> Result<Finished> {
-    run_with(launcher, job, None, cancel)
-}
-
-/// Like `run`; the command inherits the descriptor `report`, with its number in `REPORT_VARIABLE`.
-pub(crate) fn run_with(
+/// The command inherits the descriptor `report`, with its number in `REPORT_VARIABLE`.
+pub fn run(
     launcher: &Launcher,
     job: &Job,
     report: Option<BorrowedFd<'_>>,

@@ -116,11 +116,6 @@ impl ScratchDirs {
         fs::write(&gitconfig, GITCONFIG).map_err(|source| Error::io("write", &gitconfig, source))
     }
 
-    pub(crate) fn remove(self) -> Result<()> {
-        self.clear()
-            .map_err(|source| Error::io("remove", &self.base, source))
-    }
-
     fn clear(&self) -> io::Result<()> {
         match empty(&self.base).and_then(|()| fs::remove_dir(&self.base)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -232,7 +227,7 @@ mod tests {
             fs::metadata(&tmp).unwrap().permissions().mode() & 0o777,
             0o700
         );
-        first.remove().unwrap();
+        drop(first);
         assert!(!tmp.exists() && !home.exists());
         assert_eq!(create("/a").tmp(), tmp);
         assert!(!tmp.exists());

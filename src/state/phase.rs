@@ -43,15 +43,6 @@ pub struct IllegalTransition {
 }
 
 impl Phase {
-    pub const ALL: [Phase; 6] = [
-        Phase::Init,
-        Phase::Generating,
-        Phase::Testing,
-        Phase::Patching,
-        Phase::Success,
-        Phase::Failed,
-    ];
-
     /// The transition table. `retries_left` decides between a patch and the end.
     pub fn next(self, outcome: Outcome, retries_left: u32) -> Result<Phase, IllegalTransition> {
         match (self, outcome) {
@@ -132,6 +123,15 @@ impl fmt::Display for Phase {
 mod tests {
     use super::*;
 
+    const PHASES: [Phase; 6] = [
+        Phase::Init,
+        Phase::Generating,
+        Phase::Testing,
+        Phase::Patching,
+        Phase::Success,
+        Phase::Failed,
+    ];
+
     const OUTCOMES: [Outcome; 6] = [
         Outcome::Started,
         Outcome::Written,
@@ -158,7 +158,7 @@ mod tests {
             (P::Patching, O::Broke, _) => Some(P::Failed),
             _ => None,
         };
-        for from in Phase::ALL {
+        for from in PHASES {
             for outcome in OUTCOMES {
                 for left in [0, 1, 50] {
                     let expected =
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn names_equal_their_json() {
-        for phase in Phase::ALL {
+        for phase in PHASES {
             assert_eq!(
                 serde_json::to_string(&phase).unwrap(),
                 format!("\"{phase}\"")

@@ -86,11 +86,6 @@ impl UsageTotals {
         self.output_tokens = self.output_tokens.saturating_add(output_tokens);
         self.cost_usd = self.cost_usd.zip(cost_usd).map(|(sum, cost)| sum + cost);
     }
-
-    /// Adds what an interrupted request may have cost; an unknown cost makes the sum unknown.
-    pub fn lose(&mut self, cost_usd: Option<f64>) {
-        self.lost_usd = self.lost_usd.zip(cost_usd).map(|(sum, cost)| sum + cost);
-    }
 }
 
 /// The parameters of a new run.

@@ -55,14 +55,6 @@ impl SafePath {
         self.0.rsplit('/').next().unwrap_or(&self.0)
     }
 
-    /// Returns the path `text` below this one, judged like any other.
-    pub fn join(&self, text: &str) -> Result<SafePath, Violation> {
-        if text.starts_with('/') {
-            return Err(Violation::new(text, RELATIVE_ONLY));
-        }
-        SafePath::parse(&format!("{}/{text}", self.0))
-    }
-
     /// Returns whether this is `folder` or lies below it, component by component.
     pub fn starts_with(&self, folder: &SafePath) -> bool {
         self.0

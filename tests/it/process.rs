@@ -71,7 +71,7 @@ impl Marked {
 
     fn run(&self) -> Finished {
         let finished =
-            process::run(&launcher(), &self.job, &CancelToken::never().unwrap()).unwrap();
+            process::run(&launcher(), &self.job, None, &CancelToken::never().unwrap()).unwrap();
         assert_eq!(
             self.survivors(),
             Vec::<String>::new(),
@@ -344,6 +344,7 @@ fn a_wrong_supervisor_is_an_internal_error() {
     let error = process::run(
         &launcher,
         &Marked::shell("").job,
+        None,
         &CancelToken::never().unwrap(),
     )
     .unwrap_err();
@@ -352,6 +353,7 @@ fn a_wrong_supervisor_is_an_internal_error() {
     let error = process::run(
         &launcher,
         &Marked::shell("").job,
+        None,
         &CancelToken::never().unwrap(),
     )
     .unwrap_err();
@@ -367,8 +369,13 @@ fn orchestrator_process() {
     process::adopt_orphans().unwrap();
     let mut job = Marked::shell(&script);
     job.job.env[1].1 = std::env::var_os(MARK).unwrap();
-    let ended = process::run(&launcher(), &job.job, &CancelToken::on_signals().unwrap())
-        .map(|finished| finished.ended);
+    let ended = process::run(
+        &launcher(),
+        &job.job,
+        None,
+        &CancelToken::on_signals().unwrap(),
+    )
+    .map(|finished| finished.ended);
     println!("ended: {ended:?}");
 }
 

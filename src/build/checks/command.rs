@@ -68,7 +68,7 @@ impl Tool for CommandCheck {
         };
         let channel = ReportChannel::open(ChannelReports::default())
             .map_err(|error| Error::io("open", Path::new("a socket"), error))?;
-        let finished = process::run_with(&launcher, &job, Some(channel.end()), &child_env.cancel)?;
+        let finished = process::run(&launcher, &job, Some(channel.end()), &child_env.cancel)?;
         let reports = channel.close().unwrap_or_default();
         let mut result = self.result(finished, runner, &reports);
         result.variables = variables;

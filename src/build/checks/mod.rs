@@ -83,10 +83,6 @@ impl ToolRegistry {
         self.tools.len()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.tools.is_empty()
-    }
-
     /// Runs one tool. A tool that panics has failed, like one that cannot start.
     pub(crate) fn run(&mut self, index: usize) -> Result<ToolResult> {
         let Some(tool) = self.tools.get_mut(index) else {

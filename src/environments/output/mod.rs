@@ -10,7 +10,7 @@ mod page;
 #[cfg(test)]
 mod tests;
 
-use bounded::{BoundedText, EndLimits};
+use bounded::EndLimits;
 use cleaner::Cleaner;
 use page::Page;
 
@@ -72,18 +72,6 @@ impl ChildOutput {
         self.page = Page::new(BACKGROUND);
         text
     }
-
-    /// Whether there is nothing to take.
-    pub fn is_empty(&self) -> bool {
-        self.page.is_empty()
-    }
-}
-
-/// The text within the limit of an answer: complete, or its two ends around a line with the number of dropped bytes.
-pub(crate) fn cut(text: &str) -> String {
-    let mut kept = BoundedText::new(ANSWER);
-    kept.push(text);
-    kept.take()
 }
 
 /// Ends the last line with a newline, unless the text is empty.

@@ -61,8 +61,4 @@ impl Page {
         self.insert("");
         self.above.take()
     }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.above.is_empty() && self.line.is_empty()
-    }
 }

@@ -138,8 +138,6 @@ fn parts_and_relations() {
     let parent = path.parent().expect("parent");
     assert_eq!(parent.as_str(), "a/b");
     assert_eq!(parent.parent().and_then(|a| a.parent()), None);
-    assert_eq!(parent.join("./x/").expect("joined").as_str(), "a/b/x");
-    assert!(parent.join("../x").is_err() && parent.join("/x").is_err());
     assert!(path.starts_with(&parent) && parent.starts_with(&parent));
     assert!(!SafePath::parse("a/bc").expect("safe").starts_with(&parent));
 }
