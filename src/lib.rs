@@ -27,6 +27,8 @@ mod regular_file;
 #[cfg(target_os = "linux")]
 mod secrets;
 #[cfg(target_os = "linux")]
+mod source;
+#[cfg(target_os = "linux")]
 mod state;
 #[cfg(target_os = "linux")]
 mod text;

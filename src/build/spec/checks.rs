@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::diagnostic::Diagnostic;
 use super::model::{CheckSpec, WritableDir};
-use super::node::{Node, NodeEntry, brief};
 use super::sources::safe_path;
 use super::validator::{NodeFields, Validator, count, seconds};
+use crate::source::diagnostic::Diagnostic;
+use crate::source::node::{Node, NodeEntry, brief};
 
 const FIELDS: &str = "name command timeout env min_tests rerun hidden files writable";
 const MAX_CHECKS: usize = 1_000;

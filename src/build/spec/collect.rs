@@ -6,7 +6,6 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::diagnostic::shown_path;
 use super::exclusions::ReservedPaths;
 use super::identity;
 use super::input_error::InputError;
@@ -18,6 +17,7 @@ use super::walk::{Contents, InputWalk};
 use crate::cancel::CancelToken;
 use crate::environments::adhoc::FOLDER as ENVIRONMENTS;
 use crate::error::Error;
+use crate::source::diagnostic::shown_path;
 use crate::workspace::safe_path::SafePath;
 
 /// Collects what `spec` brings along for a run in `root`.

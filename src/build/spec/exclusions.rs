@@ -10,11 +10,11 @@ use std::rc::Rc;
 
 use ignore::gitignore::Gitignore;
 
-use super::diagnostic::escape;
 use super::ignore_rules::{IgnoreRules, patterns};
 use super::input_error::InputError;
 use super::inputs::PlacedInputs;
 use super::model::Spec;
+use crate::source::diagnostic::escape;
 use crate::workspace::safe_path::SafePath;
 
 /// How many names a message lists.

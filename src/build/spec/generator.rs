@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use super::diagnostic::{Diagnostic, shown_path};
 use super::model::{GeneratorMode, GeneratorProvider, GeneratorSpec, PriceSpec};
-use super::node::Node;
 use super::validator::{Validator, amount, positive, seconds};
+use crate::source::diagnostic::{Diagnostic, shown_path};
+use crate::source::node::Node;
 
 const FIELDS: &str = "provider model mode base_url max_tokens max_turns temperature \
     format_retries idle_timeout price template context phase_timeout prompts effort";

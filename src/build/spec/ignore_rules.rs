@@ -12,7 +12,7 @@ use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use super::input_error::InputError;
-use super::text_file::load;
+use crate::source::text_file::load;
 
 /// The rules of one folder: those of the folders above it, and its own ignore files.
 pub(super) struct IgnoreRules {

@@ -3,8 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::diagnostic::shown_path;
 use crate::error::Error;
+use crate::source::diagnostic::shown_path;
 
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {

@@ -1,13 +1,11 @@
 //! A spec: what to build, how it is checked, which generator writes it. Plain data, validated.
 //!
-//! `read.rs` turns a file into a `Spec` or an error with file, line and column: `yaml.rs` makes a tree of values with
-//! positions (`node.rs`), `validate.rs` and its siblings turn the tree into the types of `model.rs`, and
-//! `diagnostic.rs` shows mistakes. `collect.rs` reads the files that the spec copies, protects, hides or uses as a
+//! `read.rs` turns a file into a `Spec` or an error with file, line and column: `source/` makes a tree of values with
+//! positions, `validate.rs` and its siblings turn the tree into the types of `model.rs`. `collect.rs` reads the files that the spec copies, protects, hides or uses as a
 //! template (`inputs.rs`); `identity.rs` computes the hash over all of it.
 
 mod checks;
 mod collect;
-mod diagnostic;
 mod exclusions;
 mod generator;
 mod identity;
@@ -16,18 +14,15 @@ mod input_error;
 pub(crate) mod inputs;
 mod links;
 mod model;
-mod node;
 mod prompts;
 mod read;
 mod sandbox;
 mod sources;
 #[cfg(test)]
 mod tests;
-mod text_file;
 mod validate;
 mod validator;
 mod walk;
-mod yaml;
 
 pub(crate) use collect::collect_inputs;
 pub(crate) use inputs::UserPrompts;

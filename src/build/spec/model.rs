@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::diagnostic::SourceLocation;
 use crate::llm::provider::Provider;
+use crate::source::diagnostic::SourceLocation;
 use crate::workspace::safe_path::SafePath;
 
 pub(crate) const MAX_RETRIES_CEILING: u32 = 50;

@@ -5,11 +5,11 @@
 use std::io;
 use std::path::Path;
 
-use super::diagnostic::{Diagnostic, shown_path};
 use super::inputs::UserPrompts;
-use super::node::brief;
-use super::text_file::{decode, load};
 use crate::error::Error;
+use crate::source::diagnostic::{Diagnostic, shown_path};
+use crate::source::node::brief;
+use crate::source::text_file::{decode, load};
 
 /// The names that a prompt may have between `{{` and `}}`.
 pub(crate) const VARIABLES: [&str; 6] = ["spec", "files", "report", "format", "checks", "tools"];

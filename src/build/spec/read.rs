@@ -6,13 +6,14 @@ use std::io;
 use std::path::{Path, PathBuf, absolute};
 use std::sync::Arc;
 
-use super::diagnostic::{Diagnostic, SourceFile, shown_path};
 use super::model::Spec;
-use super::node::{Node, NodeValue};
-use super::text_file::{decode, load};
 use super::validate::{MarkdownBody, validate};
-use super::yaml::{parse_json, parse_yaml};
 use crate::error::Error;
+use crate::source::diagnostic::{Diagnostic, SourceFile, shown_path};
+use crate::source::front_matter::split_front_matter;
+use crate::source::node::{Node, NodeValue};
+use crate::source::text_file::{decode, load};
+use crate::source::yaml::{parse_json, parse_yaml};
 
 /// How many mistakes of a spec are shown.
 const MAX_SHOWN_MISTAKES: usize = 20;
@@ -70,7 +71,6 @@ fn parse(path: &Path, text: &str) -> Result<(Node, Option<MarkdownBody>), Diagno
 
 fn parse_markdown(path: &Path, text: &str) -> Result<(Node, Option<MarkdownBody>), Diagnostic> {
     let (front_matter, description) = split_front_matter(text)?;
-    // The opening `---` is a document start in YAML, so it stays, and with it every position is that of the file.
     let mut tree = parse_yaml(front_matter)?;
     if tree.value == NodeValue::Null {
         tree.value = NodeValue::Map(Vec::new());
@@ -86,22 +86,4 @@ fn parse_markdown(path: &Path, text: &str) -> Result<(Node, Option<MarkdownBody>
         description: description.to_owned(),
     };
     Ok((tree, Some(body)))
-}
-
-/// The front matter with its opening line, and the text after its closing line.
-fn split_front_matter(text: &str) -> Result<(&str, &str), Diagnostic> {
-    let is_fence = |line: &str| line.trim_end() == "---";
-    let mut lines = text.split_inclusive('\n');
-    let Some(first) = lines.next().filter(|line| is_fence(line)) else {
-        return Ok(("", text));
-    };
-    let mut end = first.len();
-    for line in lines {
-        if is_fence(line) {
-            return Ok((&text[..end], &text[end + line.len()..]));
-        }
-        end += line.len();
-    }
-    let message = "the front matter is not closed by a line `---`";
-    Err(Diagnostic::new(0..3, message))
 }

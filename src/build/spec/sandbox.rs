@@ -2,11 +2,11 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use super::diagnostic::{Diagnostic, shown_path};
 use super::model::{LimitsSpec, SandboxSpec};
-use super::node::Node;
 use super::validator::{Validator, readable};
 use crate::process::sandbox::plan::refusal;
+use crate::source::diagnostic::{Diagnostic, shown_path};
+use crate::source::node::Node;
 
 const UNITS: [(&str, u64); 3] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
 

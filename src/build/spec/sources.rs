@@ -2,11 +2,11 @@
 
 use std::path::{Component, Path};
 
-use super::diagnostic::Diagnostic;
 use super::ignore_rules::exclude_pattern;
 use super::model::InputSource;
-use super::node::{Node, NodeValue, brief};
 use super::validator::{NodeFields, Validator};
+use crate::source::diagnostic::Diagnostic;
+use crate::source::node::{Node, NodeValue, brief};
 use crate::workspace::safe_path::{SafePath, Violation};
 
 /// The most files and folders in one list.

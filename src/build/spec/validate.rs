@@ -6,10 +6,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::diagnostic::{Diagnostic, SourceFile, SourceLocation};
 use super::model::{BudgetSpec, InputSource, MAX_RETRIES_CEILING, OnTimeout, Spec};
-use super::node::{Node, NodeValue};
 use super::validator::{NodeFields, Validator, amount, count};
+use crate::source::diagnostic::{Diagnostic, SourceFile, SourceLocation};
+use crate::source::node::{Node, NodeValue};
 
 const FIELDS: &str = "name description workspace checks on_timeout max_retries generator \
     budget sandbox baseline stuck_after snapshots";

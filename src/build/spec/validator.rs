@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::diagnostic::{Diagnostic, SourceFile, SourceLocation, shown_path};
-use super::node::{Node, NodeEntry, unknown_name};
+use crate::source::diagnostic::{Diagnostic, SourceFile, SourceLocation, shown_path};
+use crate::source::node::{Node, NodeEntry, unknown_name};
 
 /// The longest time that a spec can set; adding it to a clock cannot overflow.
 const MAX_SECONDS: f64 = 366.0 * 24.0 * 3600.0;

@@ -14,7 +14,6 @@ use std::sync::Arc;
 use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 
-use super::diagnostic::shown_path;
 use super::exclusions::{ExcludedFiles, InputFilter, ReservedPaths};
 use super::input_error::InputError;
 use super::inputs::{InputKind, PlacedInputs};
@@ -22,6 +21,7 @@ use super::links::read_link;
 use super::model::InputSource;
 use crate::cancel::CancelToken;
 use crate::regular_file::open_regular_file;
+use crate::source::diagnostic::shown_path;
 use crate::workspace::generated::is_generated;
 use crate::workspace::safe_path::SafePath;
 

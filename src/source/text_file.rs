@@ -13,7 +13,7 @@ use crate::regular_file::open_regular_file;
 const MAX_BYTES: u64 = 1 << 20;
 
 /// Reads a regular file of at most 1 MiB.
-pub(super) fn load(path: &Path) -> io::Result<Vec<u8>> {
+pub(crate) fn load(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_regular_file(path, OFlags::empty())?
         .take(MAX_BYTES + 1)
@@ -25,7 +25,7 @@ pub(super) fn load(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// The bytes as text without a byte order mark.
-pub(super) fn decode(path: &Path, bytes: &[u8]) -> Result<SourceFile, Error> {
+pub(crate) fn decode(path: &Path, bytes: &[u8]) -> Result<SourceFile, Error> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let source = SourceFile {
         path: path.to_owned(),

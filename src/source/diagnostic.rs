@@ -140,12 +140,12 @@ impl fmt::Debug for SourceLocation {
 }
 
 /// Text on one line, invisible characters as escapes; a tab becomes a space.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     escaped(&text.replace('\t', " "))
 }
 
 /// A path of the user's, escaped.
-pub(super) fn shown_path(path: &Path) -> String {
+pub(crate) fn shown_path(path: &Path) -> String {
     escape(&path.to_string_lossy())
 }
 

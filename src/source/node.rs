@@ -9,14 +9,14 @@ use super::diagnostic::Diagnostic;
 use crate::text::shorten::cut_chars;
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Node {
+pub(crate) struct Node {
     /// In bytes; of a list or mapping its first byte.
     pub span: Range<usize>,
     pub value: NodeValue,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum NodeValue {
+pub(crate) enum NodeValue {
     Null,
     Bool(bool),
     /// Saturated where it is beyond `i128`.
@@ -29,7 +29,7 @@ pub(super) enum NodeValue {
 
 /// A key of a mapping and its value.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct NodeEntry {
+pub(crate) struct NodeEntry {
     pub key_span: Range<usize>,
     pub key: String,
     pub value: Node,
@@ -37,13 +37,13 @@ pub(super) struct NodeEntry {
 
 impl Node {
     /// A mistake in this value.
-    pub(super) fn mistake(&self, message: impl Into<String>) -> Diagnostic {
+    pub(crate) fn mistake(&self, message: impl Into<String>) -> Diagnostic {
         Diagnostic::new(self.span.clone(), message)
     }
 
     /// The field whose value or key starts at a byte, as in `checks[1].command[0]`: the outermost one, where a mapping
     /// starts with its first key. Empty for the whole tree.
-    pub(super) fn field_at(&self, at: usize) -> Option<String> {
+    pub(crate) fn field_at(&self, at: usize) -> Option<String> {
         if self.span.start == at {
             return Some(String::new());
         }
@@ -67,7 +67,7 @@ impl Node {
     }
 
     /// NUL is refused, since no path, argument or variable can hold it.
-    pub(super) fn text(&self) -> Result<&str, Diagnostic> {
+    pub(crate) fn text(&self) -> Result<&str, Diagnostic> {
         match &self.value {
             NodeValue::Text(text) if text.contains('\0') => {
                 Err(self.mistake("text with a NUL character"))
@@ -81,14 +81,14 @@ impl Node {
     }
 
     /// Text with more than blanks.
-    pub(super) fn nonempty_text(&self) -> Result<&str, Diagnostic> {
+    pub(crate) fn nonempty_text(&self) -> Result<&str, Diagnostic> {
         match self.text()? {
             text if text.trim().is_empty() => Err(self.mistake("must not be empty")),
             text => Ok(text),
         }
     }
 
-    pub(super) fn boolean(&self) -> Result<bool, Diagnostic> {
+    pub(crate) fn boolean(&self) -> Result<bool, Diagnostic> {
         match self.value {
             NodeValue::Bool(value) => Ok(value),
             _ => Err(self.expected("true or false")),
@@ -96,7 +96,7 @@ impl Node {
     }
 
     /// `5.0` is not an integer.
-    pub(super) fn integer(&self) -> Result<i128, Diagnostic> {
+    pub(crate) fn integer(&self) -> Result<i128, Diagnostic> {
         match self.value {
             NodeValue::Integer(number) => Ok(number),
             _ => Err(self.expected("a whole number")),
@@ -104,7 +104,7 @@ impl Node {
     }
 
     /// An integer between bounds, which are those of the target type or narrower.
-    pub(super) fn integer_in<T: TryFrom<i128>>(
+    pub(crate) fn integer_in<T: TryFrom<i128>>(
         &self,
         least: i128,
         most: i128,
@@ -120,7 +120,7 @@ impl Node {
     }
 
     /// A finite number, integer or not.
-    pub(super) fn number(&self) -> Result<f64, Diagnostic> {
+    pub(crate) fn number(&self) -> Result<f64, Diagnostic> {
         match self.value {
             NodeValue::Integer(number) => Ok(number as f64),
             NodeValue::Float(number) if number.is_finite() => Ok(number),
@@ -128,7 +128,7 @@ impl Node {
         }
     }
 
-    pub(super) fn list(&self) -> Result<&[Node], Diagnostic> {
+    pub(crate) fn list(&self) -> Result<&[Node], Diagnostic> {
         match &self.value {
             NodeValue::List(items) => Ok(items),
             _ => Err(self.expected("a list")),
@@ -136,14 +136,14 @@ impl Node {
     }
 
     /// A list with a bounded number of items.
-    pub(super) fn list_of_at_most(&self, most: usize, what: &str) -> Result<&[Node], Diagnostic> {
+    pub(crate) fn list_of_at_most(&self, most: usize, what: &str) -> Result<&[Node], Diagnostic> {
         match self.list()? {
             items if items.len() <= most => Ok(items),
             _ => Err(self.mistake(format!("there are more than {most} {what}"))),
         }
     }
 
-    pub(super) fn entries(&self) -> Result<&[NodeEntry], Diagnostic> {
+    pub(crate) fn entries(&self) -> Result<&[NodeEntry], Diagnostic> {
         match &self.value {
             NodeValue::Map(entries) => Ok(entries),
             _ => Err(self.expected("a mapping of fields")),
@@ -151,7 +151,7 @@ impl Node {
     }
 
     /// The value beside this word in a table of choices.
-    pub(super) fn choice<T: Copy>(
+    pub(crate) fn choice<T: Copy>(
         &self,
         what: &str,
         choices: &[(&str, T)],
@@ -180,7 +180,7 @@ impl Node {
 
 impl NodeValue {
     /// The integer that a word spells in decimal digits.
-    pub(super) fn decimal(word: &str) -> Option<NodeValue> {
+    pub(crate) fn decimal(word: &str) -> Option<NodeValue> {
         let digits = word.strip_prefix(['-', '+']).unwrap_or(word);
         if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
             return None;
@@ -201,7 +201,7 @@ fn field_path(name: String, inner: &str) -> String {
 }
 
 /// The mistake of a name that is not among the allowed ones.
-pub(super) fn unknown_name(
+pub(crate) fn unknown_name(
     what: &str,
     span: &Range<usize>,
     word: &str,
@@ -214,7 +214,7 @@ pub(super) fn unknown_name(
 }
 
 /// The beginning of a text of the user's, short enough for a message.
-pub(super) fn brief(text: &str) -> String {
+pub(crate) fn brief(text: &str) -> String {
     cut_chars(text, 60, "…")
 }
 

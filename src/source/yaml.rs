@@ -20,7 +20,7 @@ const MAX_ALIASES: usize = 1_000;
 const MAX_TEXT_BYTES: usize = 8 << 20;
 
 /// The tree of a YAML document; an empty one is `Null`.
-pub(super) fn parse_yaml(text: &str) -> Result<Node, Diagnostic> {
+pub(crate) fn parse_yaml(text: &str) -> Result<Node, Diagnostic> {
     let mut tree: Node = serde_yaml::from_str_with_options(text, options())
         .map_err(|error| yaml_mistake(text, &error))?;
     restore_large_integers(text, &mut tree);
@@ -28,7 +28,7 @@ pub(super) fn parse_yaml(text: &str) -> Result<Node, Diagnostic> {
 }
 
 /// The tree of a JSON text.
-pub(super) fn parse_json(text: &str) -> Result<Node, Diagnostic> {
+pub(crate) fn parse_json(text: &str) -> Result<Node, Diagnostic> {
     match serde_json::from_str::<serde_json::Value>(text) {
         Ok(_) => parse_yaml(text),
         Err(error) => Err(json_mistake(text, &error)),
