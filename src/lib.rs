@@ -51,6 +51,8 @@ mod conversation;
 mod build;
 #[cfg(target_os = "linux")]
 mod server;
+#[cfg(target_os = "linux")]
+mod workflow;
 
 #[cfg(target_os = "linux")]
 mod observers;

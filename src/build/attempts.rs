@@ -50,10 +50,11 @@ impl Attempts {
                 to_state, metadata, ..
             } => {
                 let number = metadata["retry_count"].as_u64().unwrap_or_default();
-                if let Some(attempt) = self.applied.take_if(|_| *to_state == Phase::Testing) {
+                let to_state = to_state.as_deref().and_then(Phase::of_name);
+                if let Some(attempt) = self.applied.take_if(|_| to_state == Some(Phase::Testing)) {
                     self.known.insert(number, attempt);
                 }
-                if let (Phase::Patching, Some(cause)) = (to_state, metadata[CAUSE].as_str()) {
+                if let (Some(Phase::Patching), Some(cause)) = (to_state, metadata[CAUSE].as_str()) {
                     self.known.entry(number).or_default().cause = cause.to_owned();
                 }
             }
@@ -208,8 +209,8 @@ mod tests {
         };
         Event::TransitionOccurred {
             agent_id: MAIN_AGENT.into(),
-            from_state,
-            to_state,
+            from_state: from_state.name().into(),
+            to_state: Some(to_state.name().into()),
             transition_type: "advance".into(),
             metadata,
         }

@@ -50,7 +50,7 @@ impl Projection for BuildLog {
                 self.phase = self.phase.or((!resumed).then_some(Phase::Init));
             }
             Event::TransitionOccurred { to_state, .. } => {
-                self.phase = Some(*to_state);
+                self.phase = to_state.as_deref().and_then(Phase::of_name).or(self.phase);
                 // A round that is over has removed them, also where the line that says so cannot be read.
                 self.hidden.clear();
             }

@@ -104,8 +104,9 @@ impl Run {
             agent_id: MAIN_AGENT.into(),
             state_name: phase.name().into(),
             state_type: "build".into(),
-            attempt,
-            of,
+            attempt: Some(attempt),
+            of: Some(of),
+            visit: None,
         })
     }
 
@@ -208,8 +209,8 @@ fn transition(state: &RunState, from_state: Phase, to_state: Phase, how: &str) -
     }
     Event::TransitionOccurred {
         agent_id: MAIN_AGENT.into(),
-        from_state,
-        to_state,
+        from_state: from_state.name().into(),
+        to_state: Some(to_state.name().into()),
         transition_type: how.into(),
         metadata,
     }

@@ -187,6 +187,8 @@ fn start(
         version: env!("CARGO_PKG_VERSION").into(),
         max_retries: Some(config.spec.max_retries),
         replaces,
+        start_state: None,
+        input: None,
     })?;
     if let Some(message) = message {
         context.log.progress(message)?;

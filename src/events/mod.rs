@@ -170,7 +170,9 @@ pub enum Event {
         workflow_id: String,
         scope_dir: String,
         debug_dir: Option<String>,
+        /// The spec, or the start state of a workflow.
         spec_file: String,
+        #[serde(default, skip_serializing_if = "String::is_empty")]
         spec_hash: String,
         provider: String,
         model: String,
@@ -182,6 +184,12 @@ pub enum Event {
         /// The run of another spec that this one replaces, if it left something to keep.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         replaces: Option<ReplacedRun>,
+        /// Of a workflow: the first state of `main`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        start_state: Option<String>,
+        /// Of a workflow: the input of that state.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        input: Option<String>,
     },
     WorkflowCompleted {
         workflow_id: String,
@@ -202,13 +210,18 @@ pub enum Event {
         reason: String,
         message: String,
     },
-    /// `attempt` is 1 for the first round of a run; `of` is the maximum.
+    /// Of a phase, `attempt` is 1 for the first round of a run, and `of` is the maximum; of a state, `visit` counts per
+    /// agent.
     StateStarted {
         agent_id: String,
         state_name: String,
         state_type: String,
-        attempt: u32,
-        of: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        attempt: Option<u32>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        of: Option<u32>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        visit: Option<u64>,
     },
     StateCompleted {
         agent_id: String,
@@ -218,12 +231,44 @@ pub enum Event {
         session_id: Option<String>,
         duration_ms: u64,
     },
+    /// Of a workflow, `to_state` is null where the agent ends, and `metadata` has everything that follows from it.
     TransitionOccurred {
         agent_id: String,
-        from_state: Phase,
-        to_state: Phase,
+        from_state: String,
+        to_state: Option<String>,
         transition_type: String,
         metadata: Value,
+    },
+    /// A fork began an agent.
+    AgentSpawned {
+        parent_agent_id: String,
+        new_agent_id: String,
+        initial_state: String,
+    },
+    AgentTerminated {
+        agent_id: String,
+        result_payload: String,
+    },
+    /// The agent waits for something outside, at the state where it is.
+    AgentPaused {
+        agent_id: String,
+        reason: Reason,
+        message: String,
+    },
+    /// The agent cannot go on; a resume tries its state again, as a new visit.
+    AgentFailed {
+        agent_id: String,
+        message: String,
+    },
+    /// A person answered the question of an agent.
+    AgentAnswered {
+        agent_id: String,
+        text: String,
+    },
+    /// Text that a model or a script shows to the user.
+    Print {
+        agent_id: String,
+        text: String,
     },
     /// A request is about to be sent; `worst` is its maximum cost.
     ModelRequested {

@@ -135,8 +135,8 @@ impl ConsoleScreen {
         match event {
             Event::StateStarted {
                 state_name,
-                attempt,
-                of,
+                attempt: Some(attempt),
+                of: Some(of),
                 ..
             } => {
                 self.live = Some(LiveLine {

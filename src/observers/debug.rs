@@ -324,9 +324,14 @@ impl DebugDir {
             return Ok(());
         };
         let (agent, kind) = (file_name(agent_id), transition_type.escape_debug());
+        let (from, to) = (
+            from_state.escape_debug(),
+            to_state.as_deref().unwrap_or("-"),
+        );
         let line = format!(
-            "{} [{agent}] {from_state} -> {to_state} ({kind}) {metadata}\n",
-            timestamp()
+            "{} [{agent}] {from} -> {} ({kind}) {metadata}\n",
+            timestamp(),
+            to.escape_debug()
         );
         fill(self.open_file(TRANSITIONS, OFlags::APPEND)?, &line)
     }

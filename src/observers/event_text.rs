@@ -73,6 +73,12 @@ pub(super) fn line_of(event: &Event, elapsed: Duration) -> Option<EventText> {
         | Event::ToolReturned { .. }
         | Event::ConversationClosed { .. }
         | Event::TransitionOccurred { .. }
+        | Event::AgentSpawned { .. }
+        | Event::AgentTerminated { .. }
+        | Event::AgentPaused { .. }
+        | Event::AgentFailed { .. }
+        | Event::AgentAnswered { .. }
+        | Event::Print { .. }
         | Event::ClaudeInvocationStarted { .. }
         | Event::ModelStreamed { .. }
         | Event::ToolInvocation { .. }
@@ -123,8 +129,8 @@ fn phase_line(event: &Event) -> Option<EventText> {
     let text = match event {
         Event::StateStarted {
             state_name,
-            attempt,
-            of,
+            attempt: Some(attempt),
+            of: Some(of),
             ..
         } if state_name != "INIT" => phase(state_name, *attempt, *of),
         Event::ModelRequested { place, .. } if place.turn > 0 => {

@@ -1,4 +1,4 @@
-//! The YAML front matter of a Markdown file: what stands between two lines `---` at its very start.
+//! The YAML front matter of a Markdown file: the text between two lines `---` at its start.
 
 use super::diagnostic::Diagnostic;
 

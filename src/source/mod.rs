@@ -1,7 +1,7 @@
 //! Text files that the user writes: read, parsed with positions, and shown where something in them is wrong.
 //!
 //! `text_file.rs` reads, `yaml.rs` makes a tree of values with positions (`node.rs`), `diagnostic.rs` shows mistakes,
-//! `front_matter.rs` divides a Markdown file. What the values mean is up to whoever reads them.
+//! `front_matter.rs` splits a Markdown file. What the values mean is decided by the reader of each format.
 
 pub(crate) mod diagnostic;
 pub(crate) mod front_matter;

@@ -7,3 +7,4 @@ pub(crate) mod phase;
 pub(crate) mod reason;
 pub(crate) mod run;
 pub(crate) mod store;
+pub(crate) mod workflow;

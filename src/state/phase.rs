@@ -76,6 +76,12 @@ impl Phase {
         }
     }
 
+    pub(crate) fn of_name(name: &str) -> Option<Phase> {
+        use Phase::{Failed, Generating, Init, Patching, Success, Testing};
+        let all = [Init, Generating, Testing, Patching, Success, Failed];
+        all.into_iter().find(|phase| phase.name() == name)
+    }
+
     /// The phases after `self` on the shortest path to `to`, `to` included; empty if none exists.
     ///
     /// Transition lines of the log are not synced one by one: after a power cut `state.json` can be ahead by more

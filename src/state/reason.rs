@@ -24,6 +24,11 @@ pub enum Reason {
     ProviderUnauthorized,
     ReplayMismatch,
     WorkspaceChanged,
+    /// All agents of a workflow have ended.
+    Completed,
+    AgentFailed,
+    /// An agent of a workflow waits for an answer.
+    Asking,
     SpecInvalid,
     RootLocked,
     IoError,
@@ -35,7 +40,7 @@ impl Reason {
     /// That of an interrupt depends on the signal; here it is 130.
     pub fn exit_code(self) -> u8 {
         match self {
-            Reason::TestsPassed => 0,
+            Reason::TestsPassed | Reason::Completed => 0,
             Reason::RetriesExhausted
             | Reason::NoOutput
             | Reason::GenerationError
@@ -45,10 +50,11 @@ impl Reason {
             | Reason::MaxTurns
             | Reason::PhaseTimeout
             | Reason::ReplayMismatch
-            | Reason::WorkspaceChanged => 1,
+            | Reason::WorkspaceChanged
+            | Reason::AgentFailed => 1,
             Reason::SafetyViolation => 2,
             Reason::StateCorrupt => 3,
-            Reason::ProviderUnavailable | Reason::ProviderUnauthorized => 4,
+            Reason::ProviderUnavailable | Reason::ProviderUnauthorized | Reason::Asking => 4,
             Reason::Usage => 64,
             Reason::SpecInvalid => 65,
             Reason::InternalError => 70,
@@ -77,6 +83,9 @@ impl Reason {
             Reason::ProviderUnauthorized => "provider_unauthorized",
             Reason::ReplayMismatch => "replay_mismatch",
             Reason::WorkspaceChanged => "workspace_changed",
+            Reason::Completed => "completed",
+            Reason::AgentFailed => "agent_failed",
+            Reason::Asking => "asking",
             Reason::SpecInvalid => "spec_invalid",
             Reason::RootLocked => "root_locked",
             Reason::IoError => "io_error",

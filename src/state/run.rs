@@ -216,7 +216,7 @@ struct StateHeader {
 }
 
 /// Deserializes a field that may be null but not absent.
-fn present<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(
+pub(crate) fn present<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(
     field: D,
 ) -> Result<Option<T>, D::Error> {
     Option::deserialize(field)

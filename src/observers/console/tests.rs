@@ -115,6 +115,8 @@ fn started(resumed: bool) -> Event {
         version: "0".into(),
         max_retries: None,
         replaces: None,
+        start_state: None,
+        input: None,
     }
 }
 
@@ -123,8 +125,9 @@ fn phase(state_name: &str, attempt: u32) -> Event {
         agent_id: main_agent(),
         state_name: state_name.into(),
         state_type: "model".into(),
-        attempt,
-        of: 6,
+        attempt: Some(attempt),
+        of: Some(6),
+        visit: None,
     }
 }
 

@@ -76,8 +76,8 @@ fn moved(from_state: Phase, to_state: Phase) -> Event {
     let (agent_id, transition_type) = ("main".into(), "written".into());
     Event::TransitionOccurred {
         agent_id,
-        from_state,
-        to_state,
+        from_state: from_state.name().into(),
+        to_state: Some(to_state.name().into()),
         transition_type,
         metadata: json!({"n": 1}),
     }
