@@ -109,15 +109,24 @@ impl CancelToken {
         fd: Option<BorrowedFd<'_>>,
         deadline: Option<Instant>,
     ) -> io::Result<WakeReason> {
+        self.wait_any(fd.as_slice(), deadline)
+    }
+
+    /// Waits until one of `others` is readable or closed, `deadline` has passed, or the token is set, which wins.
+    pub(crate) fn wait_any(
+        &self,
+        others: &[BorrowedFd<'_>],
+        deadline: Option<Instant>,
+    ) -> io::Result<WakeReason> {
         loop {
             if let Some(signal) = self.requested() {
                 return Ok(WakeReason::Stopped(signal));
             }
-            let mut fds = vec![PollFd::from_borrowed_fd(
-                self.read_end.as_fd(),
-                PollFlags::IN,
-            )];
-            fds.extend(fd.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+            let mut fds: Vec<PollFd<'_>> = [self.as_fd()]
+                .into_iter()
+                .chain(others.iter().copied())
+                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+                .collect();
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             // A time that does not fit is as good as none.
             let left = left.and_then(|left| Timespec::try_from(left).ok());
@@ -127,7 +136,8 @@ impl CancelToken {
                 Ok(0) => return Ok(WakeReason::TimedOut),
                 Ok(_) => {}
             }
-            if fds.len() == 2 && !fds[1].revents().is_empty() && self.requested().is_none() {
+            let is_ready = fds[1..].iter().any(|fd| !fd.revents().is_empty());
+            if is_ready && self.requested().is_none() {
                 return Ok(WakeReason::Ready);
             }
         }
@@ -139,8 +149,7 @@ impl CancelToken {
     }
 
     /// Sets the token as SIGINT would.
-    #[cfg(test)]
-    pub fn request(&self) {
+    pub(crate) fn request(&self) {
         self.signal.store(SIGINT as usize, Ordering::SeqCst);
         let _ = rustix::io::write(&*self.write_end, b"x");
     }

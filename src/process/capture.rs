@@ -1,22 +1,20 @@
 //! Captures output in bounded memory: a head, a tail, and a count of the bytes between them.
 //!
-//! A thread per stream reads until EOF, or until the reader is finished: a descriptor that was passed to a process
-//! outside the tree can stay open for ever.
+//! Reading never blocks and has to be repeated when the pipe is readable. EOF is not awaited: a descriptor that was
+//! passed to a process outside the tree can stay open for ever.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read};
-use std::os::fd::{AsFd, OwnedFd};
-use std::thread::{self, JoinHandle};
+use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::{Errno, ioctl_fionread};
+use rustix::io::{ioctl_fionbio, ioctl_fionread};
 use rustix::pipe::fcntl_setpipe_size;
 
 /// Bytes kept of the beginning of a stream, and as many of its end.
 pub const KEPT_AT_EACH_END: usize = 2_500_000;
 const PIPE_SIZE: usize = 1 << 20;
-const READ_SIZE: usize = 1 << 18;
+/// The size of a buffer for `StreamCapture::read`.
+pub(super) const READ_SIZE: usize = 1 << 18;
 
 /// The kept parts of a stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -78,32 +76,52 @@ fn first_boundary(bytes: &[u8]) -> usize {
         .count()
 }
 
+/// How much of a stream is kept.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct KeptBytes {
+    pub(super) head: usize,
+    pub(super) tail: usize,
+}
+
+impl KeptBytes {
+    pub(super) const BOTH_ENDS: KeptBytes = KeptBytes {
+        head: KEPT_AT_EACH_END,
+        tail: KEPT_AT_EACH_END,
+    };
+}
+
 /// A stream that is being read.
 struct Capture {
-    limit: usize,
+    kept: KeptBytes,
     head: Vec<u8>,
     tail: VecDeque<u8>,
     dropped: u64,
 }
 
 impl Capture {
-    fn new(limit: usize) -> Capture {
+    fn new(kept: KeptBytes) -> Capture {
         Capture {
-            limit,
+            kept,
             head: Vec::new(),
             tail: VecDeque::new(),
             dropped: 0,
         }
     }
 
-    fn push(&mut self, bytes: &[u8]) {
-        let (first, rest) = bytes.split_at(bytes.len().min(self.limit - self.head.len()));
+    /// Adds bytes, and returns how many of them belong to the head.
+    fn push(&mut self, bytes: &[u8]) -> usize {
+        let (first, rest) = bytes.split_at(bytes.len().min(self.kept.head - self.head.len()));
         self.head.extend_from_slice(first);
-        let (skipped, last) = rest.split_at(rest.len().saturating_sub(self.limit));
-        let excess = (self.tail.len() + last.len()).saturating_sub(self.limit);
+        let (skipped, last) = rest.split_at(rest.len().saturating_sub(self.kept.tail));
+        let excess = (self.tail.len() + last.len()).saturating_sub(self.kept.tail);
         self.tail.drain(..excess);
         self.tail.extend(last);
         self.dropped += (skipped.len() + excess) as u64;
+        first.len()
+    }
+
+    fn total(&self) -> u64 {
+        (self.head.len() + self.tail.len()) as u64 + self.dropped
     }
 
     fn finish(self) -> Captured {
@@ -115,75 +133,90 @@ impl Capture {
     }
 }
 
-/// A thread that reads one stream.
-pub(super) struct StreamReader {
-    thread: JoinHandle<Captured>,
-    /// Closing it makes the thread drain the pipe and finish.
-    awaited: PipeWriter,
+/// The reading end of a pipe, and what was read from it.
+pub(super) struct StreamCapture {
+    /// `None` after EOF.
+    pipe: Option<PipeReader>,
+    capture: Capture,
 }
 
-impl StreamReader {
-    /// Returns a reader and the end of the pipe that a child writes to.
-    pub(super) fn start() -> io::Result<(StreamReader, PipeWriter)> {
+impl StreamCapture {
+    /// Returns a capture and the end of the pipe that a child writes to.
+    pub(super) fn start(kept: KeptBytes) -> io::Result<(StreamCapture, PipeWriter)> {
         let (read, write) = io::pipe()?;
-        let (until, awaited) = io::pipe()?;
+        ioctl_fionbio(&read, true)?;
         // A failure only costs speed.
         let _ = fcntl_setpipe_size(&read, PIPE_SIZE);
-        let thread = thread::Builder::new()
-            .name("capture".to_owned())
-            .spawn(move || drain(read, &until))?;
-        Ok((StreamReader { thread, awaited }, write))
+        let capture = StreamCapture {
+            pipe: Some(read),
+            capture: Capture::new(kept),
+        };
+        Ok((capture, write))
     }
 
-    /// Returns the stream including what is in the pipe now; later output is not awaited.
+    /// Readable when there is something to read; `None` after EOF.
+    pub(super) fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.pipe.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Reads at most once, and gives `on_head` what belongs to the head. Returns how much was read; 0 if there is nothing
+    /// to read now.
+    pub(super) fn read(&mut self, buffer: &mut [u8], on_head: &mut dyn FnMut(&[u8])) -> usize {
+        let Some(pipe) = &mut self.pipe else {
+            return 0;
+        };
+        match pipe.read(buffer) {
+            Ok(count @ 1..) => {
+                let in_head = self.capture.push(&buffer[..count]);
+                if 0 < in_head {
+                    on_head(&buffer[..in_head]);
+                }
+                return count;
+            }
+            Err(error) if is_temporary(&error) => {}
+            Ok(_) | Err(_) => self.pipe = None,
+        }
+        0
+    }
+
+    /// Reads what is in the pipe now; processes outside the tree may keep it open, and go on writing.
+    pub(super) fn drain(&mut self, buffer: &mut [u8], on_head: &mut dyn FnMut(&[u8])) {
+        let buffered = self
+            .pipe
+            .as_ref()
+            .and_then(|pipe| ioctl_fionread(pipe).ok());
+        let mut left = buffered.unwrap_or(0) as usize;
+        while 0 < left {
+            let most = left.min(buffer.len());
+            match self.read(&mut buffer[..most], on_head) {
+                0 => return,
+                count => left -= count,
+            }
+        }
+    }
+
+    /// The number of bytes that were read.
+    pub(super) fn total(&self) -> u64 {
+        self.capture.total()
+    }
+
     pub(super) fn finish(self) -> Captured {
-        drop(self.awaited);
-        self.thread.join().unwrap_or_default()
+        self.capture.finish()
     }
 }
 
-fn drain(stream: PipeReader, until: &PipeReader) -> Captured {
-    let mut stream = File::from(OwnedFd::from(stream));
-    let mut capture = Capture::new(KEPT_AT_EACH_END);
-    let mut buffer = vec![0; READ_SIZE];
-    while is_awaited(&stream, until) {
-        match stream.read(&mut buffer) {
-            Ok(0) => return capture.finish(),
-            Ok(count) => capture.push(&buffer[..count]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => break,
-        }
-    }
-    drain_buffered(stream, &mut capture);
-    capture.finish()
-}
-
-/// Waits until the stream is readable (`true`), or is not awaited any longer.
-fn is_awaited(stream: &File, until: &PipeReader) -> bool {
-    loop {
-        let mut fds =
-            [until.as_fd(), stream.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        match poll(&mut fds, None) {
-            Err(Errno::INTR) => {}
-            Err(_) => return false,
-            Ok(_) => return fds[0].revents().is_empty(),
-        }
-    }
-}
-
-/// Drains what is buffered now; processes outside the tree may keep the pipe open.
-fn drain_buffered(stream: File, capture: &mut Capture) {
-    let buffered = ioctl_fionread(&stream).unwrap_or(0);
-    let mut rest = Vec::new();
-    let _ = stream.take(buffered).read_to_end(&mut rest);
-    capture.push(&rest);
+fn is_temporary(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::{Capture, Captured};
+    use super::{Capture, Captured, KeptBytes};
 
     fn joined(head: &str, dropped: u64, tail: &[u8]) -> String {
         let captured = Captured {
@@ -233,12 +266,22 @@ mod tests {
     proptest! {
         #[test]
         fn head_and_tail_are_those_of_the_stream(chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..20)) {
-            let mut capture = Capture::new(50);
-            chunks.iter().for_each(|chunk| capture.push(chunk));
+            let mut capture = Capture::new(KeptBytes { head: 50, tail: 50 });
+            chunks.iter().for_each(|chunk| { capture.push(chunk); });
             let (captured, all) = (capture.finish(), chunks.concat());
             prop_assert_eq!(captured.total(), all.len() as u64);
             prop_assert!(all.starts_with(&captured.head) && all.ends_with(&captured.tail));
             prop_assert_eq!(captured.dropped as usize, all.len().saturating_sub(100));
+        }
+
+        #[test]
+        fn without_a_tail_the_rest_is_counted(chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..20)) {
+            let mut capture = Capture::new(KeptBytes { head: 50, tail: 0 });
+            let in_head: usize = chunks.iter().map(|chunk| capture.push(chunk)).sum();
+            let (captured, all) = (capture.finish(), chunks.concat());
+            prop_assert_eq!(&captured.head, &all[..all.len().min(50)]);
+            prop_assert_eq!((in_head, captured.tail.len()), (captured.head.len(), 0));
+            prop_assert_eq!(captured.total(), all.len() as u64);
         }
 
         #[test]

@@ -32,6 +32,10 @@ pub enum JobEnd {
     Exited(i32),
     Signalled(i32),
     TimedOut,
+    /// It was killed because it printed nothing for too long.
+    Idle,
+    /// It was killed because it printed too much on stdout.
+    OutputLimit,
     /// It could not be started, and why.
     CannotStart(String),
     /// A layer of its sandbox could not be applied: it has not run.

@@ -19,6 +19,9 @@ use crate::text::hex;
 /// Git refuses to commit without an identity, and the user's own stays private.
 pub(super) const GITCONFIG: &str = "[user]\n\tname = orchestrator\n\temail = orchestrator@localhost\n[init]\n\tdefaultBranch = main\n";
 
+/// How often a directory is emptied while another process keeps filling it.
+const EMPTY_ATTEMPTS: usize = 8;
+
 /// The private home and temporary directory of one root. Removed on drop.
 #[derive(Debug)]
 pub(crate) struct ScratchDirs {
@@ -43,8 +46,40 @@ impl ScratchDir {
         Ok(ScratchDir { path })
     }
 
+    /// The same for one agent of a run, for input and output of its scripts.
+    pub(crate) fn create_exchange(
+        temporary: &Path,
+        root: &Path,
+        agent: &str,
+    ) -> Result<ScratchDir> {
+        ScratchDir::create(
+            temporary,
+            root,
+            &format!("{}-exchange", name_of_agent(agent)),
+        )
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Removes everything in it, and restores the directory itself if a program that ran without a sandbox removed or
+    /// replaced it. Programs may be writing there meanwhile.
+    pub(crate) fn empty(&self) -> Result<()> {
+        let mut emptied = self.restore();
+        for _ in 1..EMPTY_ATTEMPTS {
+            emptied = emptied.or_else(|_| self.restore());
+        }
+        emptied.map_err(|source| Error::io("empty", &self.path, source))
+    }
+
+    fn restore(&self) -> io::Result<()> {
+        self.path.parent().map_or(Ok(()), claim)?;
+        if fs::symlink_metadata(&self.path).is_ok_and(|found| !found.is_dir()) {
+            fs::remove_file(&self.path)?;
+        }
+        claim(&self.path)?;
+        empty(&self.path)
     }
 }
 
@@ -67,6 +102,19 @@ impl ScratchDirs {
         let dirs = ScratchDirs {
             base: path_of(temporary, root)?,
         };
+        dirs.renew()?;
+        Ok(dirs)
+    }
+
+    /// Creates the directories of one agent of a run: its scripts and environments share them until it ends.
+    pub(crate) fn create_for_agent(
+        temporary: &Path,
+        root: &Path,
+        agent: &str,
+    ) -> Result<ScratchDirs> {
+        let mut base = path_of(temporary, root)?.into_os_string();
+        base.push(format!("-{}", name_of_agent(agent)));
+        let dirs = ScratchDirs { base: base.into() };
         dirs.renew()?;
         Ok(dirs)
     }
@@ -132,8 +180,16 @@ impl Drop for ScratchDirs {
 
 /// The directory name of a root: a hash of its path.
 pub(super) fn name_of(root: &Path) -> String {
-    let digest = Sha256::digest(root.as_os_str().as_bytes());
-    hex(&digest[..8])
+    short_hash(root.as_os_str().as_bytes())
+}
+
+/// The part of a directory name that stands for an agent: a hash, since an id may be long and contain anything.
+fn name_of_agent(agent: &str) -> String {
+    short_hash(agent.as_bytes())
+}
+
+fn short_hash(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes)[..8])
 }
 
 /// Creates a directory if needed, and checks that it belongs to this user; no other user can enter it then.
@@ -256,6 +312,93 @@ mod tests {
         let path = other.path().to_owned();
         drop(other);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn an_agent_has_directories_of_its_own() {
+        let temporary = tempfile::tempdir().unwrap();
+        let create = |agent: &str| {
+            let (temporary, root) = (temporary.path(), Path::new("/a"));
+            let dirs = ScratchDirs::create_for_agent(temporary, root, agent).unwrap();
+            (
+                dirs,
+                ScratchDir::create_exchange(temporary, root, agent).unwrap(),
+            )
+        };
+        let (main, exchange) = create("main");
+        let (tmp, path) = (main.tmp(), exchange.path().to_owned());
+        fs::write(tmp.join("kept"), "").unwrap();
+        fs::write(path.join("kept"), "").unwrap();
+        let long = "main_../\u{0}".to_owned() + &"_worker1".repeat(100);
+        let (other, other_exchange) = create(&long);
+        let of_root = ScratchDirs::create(temporary.path(), Path::new("/a")).unwrap();
+        assert!(other.tmp().is_dir() && other.home().join(".gitconfig").is_file());
+        let all = [
+            main.base(),
+            &path,
+            other.base(),
+            other_exchange.path(),
+            of_root.base(),
+        ];
+        for (index, one) in all.iter().enumerate() {
+            assert!(
+                all.iter()
+                    .skip(index + 1)
+                    .all(|two| !one.starts_with(two) && !two.starts_with(one))
+            );
+        }
+        drop((other, other_exchange, of_root));
+        assert!(tmp.join("kept").exists() && path.join("kept").exists());
+        drop((main, exchange));
+        assert!(!tmp.exists() && !path.exists());
+        let (again, exchange) = create("main");
+        assert_eq!((again.tmp(), exchange.path()), (tmp, path.as_path()));
+    }
+
+    #[test]
+    fn an_exchange_directory_is_emptied_whatever_was_left_there() {
+        let temporary = tempfile::tempdir().unwrap();
+        let outside = temporary.path().join("outside");
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("file"), "").unwrap();
+        let dir = ScratchDir::create_exchange(temporary.path(), Path::new("/a"), "main").unwrap();
+        let path = dir.path().to_owned();
+        let parent = path.parent().unwrap().to_owned();
+        let locked =
+            |path: &Path| fs::set_permissions(path, Permissions::from_mode(0o000)).unwrap();
+        let leave: [&dyn Fn(); 7] = [
+            &|| fs::write(path.join("output"), "x").unwrap(),
+            &|| dig(&path, 1000),
+            &|| {
+                fs::create_dir_all(path.join("a/b")).unwrap();
+                symlink(&outside, path.join("a/b/link")).unwrap();
+                locked(&path.join("a/b"));
+                locked(&path.join("a"));
+                locked(&path);
+            },
+            &|| fs::remove_dir(&path).unwrap(),
+            &|| {
+                fs::remove_dir(&path).unwrap();
+                symlink(&outside, &path).unwrap();
+            },
+            &|| {
+                fs::remove_dir(&path).unwrap();
+                fs::write(&path, "a file").unwrap();
+            },
+            &|| fs::remove_dir_all(&parent).unwrap(),
+        ];
+        for (index, leave) in leave.iter().enumerate() {
+            leave();
+            dir.empty().unwrap();
+            let found = fs::symlink_metadata(&path).unwrap();
+            assert_eq!(
+                (found.is_dir(), found.permissions().mode() & 0o777),
+                (true, 0o700),
+                "{index}"
+            );
+            assert_eq!(fs::read_dir(&path).unwrap().count(), 0, "{index}");
+        }
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
     }
 
     #[test]

@@ -25,8 +25,8 @@ const SCRIPT: &str = "ORCHESTRATOR_TEST_SCRIPT";
 const MARK: &str = "ORCHESTRATOR_TEST_MARK";
 
 /// A job whose process tree is recognised by an inherited variable.
-struct Marked {
-    job: Job,
+pub(crate) struct Marked {
+    pub(crate) job: Job,
     mark: String,
 }
 
@@ -54,11 +54,11 @@ impl Marked {
         }
     }
 
-    fn shell(script: &str) -> Marked {
+    pub(crate) fn shell(script: &str) -> Marked {
         Marked::command(&["sh", "-c", script])
     }
 
-    fn within(mut self, path: &Path) -> Marked {
+    pub(crate) fn within(mut self, path: &Path) -> Marked {
         self.job.cwd = path.to_owned();
         self
     }
@@ -72,13 +72,18 @@ impl Marked {
     fn run(&self) -> Finished {
         let finished =
             process::run(&launcher(), &self.job, None, &CancelToken::never().unwrap()).unwrap();
+        self.assert_gone();
+        finished
+    }
+
+    #[track_caller]
+    pub(crate) fn assert_gone(&self) {
+        let command = &self.job.command;
         assert_eq!(
             self.survivors(),
             Vec::<String>::new(),
-            "left by {:?}",
-            self.job.command
+            "left by {command:?}"
         );
-        finished
     }
 
     /// The processes of this job's tree that are alive.
@@ -101,7 +106,7 @@ impl Marked {
     }
 }
 
-fn launcher() -> Launcher {
+pub(crate) fn launcher() -> Launcher {
     Launcher::open(Path::new(env!("CARGO_BIN_EXE_orchestrator")))
 }
 

@@ -246,7 +246,10 @@ impl CommandCheck {
             JobEnd::Exited(0) => return (0, None),
             JobEnd::Exited(code) => (*code, CheckProblem::ExitCode(*code)),
             JobEnd::Signalled(number) => (128 + number, CheckProblem::Signal(*number)),
-            JobEnd::TimedOut => (TIMED_OUT, CheckProblem::TimedOut(self.check.timeout)),
+            // The output of a check is not watched, so the last two do not occur.
+            JobEnd::TimedOut | JobEnd::Idle | JobEnd::OutputLimit => {
+                (TIMED_OUT, CheckProblem::TimedOut(self.check.timeout))
+            }
             JobEnd::CannotStart(reason) => {
                 let reason = self.missing_program().unwrap_or_else(|| reason.clone());
                 (CANNOT_START, CheckProblem::CannotStart(reason))

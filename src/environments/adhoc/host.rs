@@ -164,7 +164,7 @@ impl HostEnvironment {
             Some(JobEnd::CannotStart(why)) => format!("cannot start: {why}"),
             Some(JobEnd::SandboxFailed(failure)) => format!("cannot start: no sandbox: {failure}"),
             Some(JobEnd::Limit(which)) => which,
-            Some(JobEnd::TimedOut) | None => "ended".into(),
+            Some(JobEnd::TimedOut | JobEnd::Idle | JobEnd::OutputLimit) | None => "ended".into(),
         }
     }
 
