@@ -113,6 +113,7 @@ impl ChildEnv {
             frozen: FrozenPaths {
                 paths: paths(&inputs.protect),
                 except: paths(&inputs.copy),
+                ..FrozenPaths::default()
             },
             secrets: self.secrets.clone(),
             _scratch: kept,

@@ -22,7 +22,7 @@ pub(crate) const BUILT_IN: [&str; 3] = ["bash", "python", "editor"];
 /// Where the environments of a project run, and which of the user's own there are.
 pub(crate) struct EnvironmentFactory {
     start: HostStart,
-    /// What the editor must not change: it runs inside this process, where no sandbox applies.
+    /// What the editor must not change or show: it runs inside this process, where no sandbox applies.
     frozen: FrozenPaths,
     own: Vec<FoundEnvironment>,
     /// The folder whose `env/` holds the user's own ones.

@@ -21,6 +21,7 @@
 //! | mount | violation, not entered | violation, not entered | not entered, stays | read, never written |
 //! | pipe, socket, device | violation; may be deleted | replaced | kept; new ones are removed | refused, never opened |
 //! | frozen path | decided by the caller | it is what is written | restored like any | read, not written |
+//! | hidden path | does not occur | does not occur | does not occur | absent, and cannot be created |
 //! | other hard links | keep their content | keep their content | keep their content | keep their content |
 //! | mode of a replaced file | kept, owner may read and write | as given | as recorded | kept |
 //! | set-id and sticky bits | dropped | dropped | dropped | dropped |
@@ -37,6 +38,7 @@ mod answers;
 mod entry;
 pub(crate) mod generated;
 mod handle;
+pub(crate) mod hidden;
 mod inputs;
 mod path_error;
 mod project;

@@ -24,6 +24,8 @@ pub(crate) enum PathError {
     TooLarge(u64),
     Changed,
     Frozen,
+    /// A hidden name: nothing can be created there.
+    Reserved,
     System(Errno),
 }
 
@@ -77,6 +79,7 @@ impl fmt::Display for PathError {
             PathError::Frozen => {
                 f.write_str("it is protected: given by the user, to be read and never changed")
             }
+            PathError::Reserved => f.write_str("the name is reserved: it belongs to this run"),
             PathError::System(errno) => system(*errno, f),
         }
     }

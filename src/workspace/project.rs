@@ -1,7 +1,7 @@
 //! `ProjectDir`: the directory that the editor reads, searches and edits.
 //!
 //! It is the user's own under `serve` and `workspace/` in agent mode. Paths may be absolute and contain `..`; permissions
-//! and owners stay as they are; frozen paths and mounts can be read and not changed.
+//! and owners stay as they are; frozen paths and mounts can be read and not changed; hidden paths are treated as absent.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -16,6 +16,7 @@ use crate::workspace::entry::{
     EntryMeta, list, mount_of, open_listable, open_mounted_folder, open_regular,
     open_regular_below, open_trusted, read_bounded, stat_entry,
 };
+use crate::workspace::hidden::HiddenPaths;
 use crate::workspace::path_error::PathError;
 use crate::workspace::resolve::{ResolvedFolder, Resolver};
 use crate::workspace::rules::{CallerRules, EDITOR, EDITOR_CREATE, EDITOR_STRAIGHT};
@@ -34,13 +35,15 @@ pub(crate) struct ProjectDir {
     frozen: FrozenPaths,
 }
 
-/// What may be read and not changed, by paths in the project.
+/// What may not be changed, by paths in the project.
 #[derive(Debug, Clone, Default)]
 pub struct FrozenPaths {
     /// Files, and folders with all that is in them.
     pub paths: BTreeSet<PathBuf>,
     /// What may be changed nevertheless.
     pub except: BTreeSet<PathBuf>,
+    /// What may not be seen either.
+    pub hidden: HiddenPaths,
 }
 
 /// Where a path leads when all links are followed: a name in a folder, which need not exist.
@@ -93,7 +96,7 @@ impl ProjectDir {
         })
     }
 
-    /// Sets what may be read and not changed.
+    /// Sets what may not be changed, and what may not be seen.
     pub(crate) fn freeze(&mut self, frozen: FrozenPaths) {
         self.frozen = frozen;
     }
@@ -125,6 +128,7 @@ impl ProjectDir {
         let path = self.find(path)?.entry()?;
         let dir = path.folder.innermost();
         let (file, meta) = open_regular(dir, &path.name, EDITOR.access, EDITOR.mounts)?;
+        self.require_own_content(&meta)?;
         let content = read_bounded(file, &meta, MAX_FILE_SIZE)?;
         Ok(ProjectFile {
             path,
@@ -136,12 +140,34 @@ impl ProjectDir {
     /// Reads a file of at most `limit` bytes by its path without links.
     pub(crate) fn read_straight(&self, path: &Path, limit: u64) -> Result<Vec<u8>, PathError> {
         if let Some((file, meta)) = open_regular_below(self.top.as_fd(), path)? {
+            self.require_own_content(&meta)?;
             return read_bounded(file, &meta, limit);
         }
         let found = self.resolve(path, EDITOR_STRAIGHT)?.entry()?;
         let dir = found.folder.innermost();
         let (file, meta) = open_regular(dir, &found.name, EDITOR.access, EDITOR.mounts)?;
+        self.require_own_content(&meta)?;
         read_bounded(file, &meta, limit)
+    }
+
+    /// Whether a path without links is hidden.
+    pub(crate) fn hides(&self, path: &Path) -> bool {
+        self.frozen.hidden.contain(path)
+    }
+
+    /// Fails if a file is another name of a hidden one.
+    fn require_own_content(&self, meta: &EntryMeta) -> Result<(), PathError> {
+        if meta.links < 2 {
+            return Ok(());
+        }
+        let is_same = |path: &PathBuf| {
+            let found = stat_entry(self.top.as_fd(), path.as_os_str());
+            found.is_ok_and(|found| found.is_some_and(|found| found.ino == meta.ino))
+        };
+        match self.frozen.hidden.paths.iter().any(is_same) {
+            true => Err(PathError::Missing),
+            false => Ok(()),
+        }
     }
 
     /// Opens the top folder for listing.
@@ -211,6 +237,7 @@ impl ProjectDir {
     fn resolver(&self, rules: CallerRules<'static>) -> Resolver<'_> {
         let rules = CallerRules {
             absolute_links: &self.names,
+            hidden: Some(&self.frozen.hidden),
             ..rules
         };
         Resolver::new(self.top.as_fd(), rules)

@@ -13,6 +13,7 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use crate::workspace::entry::{EntryMeta, enter, make_folder, read_link, remove_file, stat_entry};
+use crate::workspace::hidden::HiddenPaths;
 use crate::workspace::path_error::PathError;
 use crate::workspace::rules::{Access, CallerRules, LinkRule, MissingFolders, MountRule};
 
@@ -83,6 +84,7 @@ impl<'a> Resolver<'a> {
     ) -> Result<ResolvedFolder<'a>, PathError> {
         let mut walk = PathWalk::new(self.top, names);
         while let Some(name) = walk.ahead.pop() {
+            self.require_visible(&walk.at, &name)?;
             self.step(&mut walk, &name)?;
         }
         Ok(walk.at)
@@ -96,6 +98,7 @@ impl<'a> Resolver<'a> {
     ) -> Result<(ResolvedFolder<'a>, Option<OsString>), PathError> {
         let mut walk = PathWalk::new(self.top, names);
         while let Some(name) = walk.ahead.pop() {
+            self.require_visible(&walk.at, &name)?;
             if walk.ahead.is_empty()
                 && name != ".."
                 && !matches!(
@@ -108,6 +111,17 @@ impl<'a> Resolver<'a> {
             self.step(&mut walk, &name)?;
         }
         Ok((walk.at, None))
+    }
+
+    /// Fails if a name is hidden; every name on the way is asked about, so no link or `..` leads around this.
+    fn require_visible(&self, folder: &ResolvedFolder<'_>, name: &OsStr) -> Result<(), PathError> {
+        let is_hidden =
+            |hidden: &HiddenPaths| name != ".." && hidden.contain(&folder.real.join(name));
+        match (self.rules.hidden, self.rules.missing_folders) {
+            (Some(hidden), MissingFolders::Make) if is_hidden(hidden) => Err(PathError::Reserved),
+            (Some(hidden), MissingFolders::Refuse) if is_hidden(hidden) => Err(PathError::Missing),
+            _ => Ok(()),
+        }
     }
 
     /// Returns what has this name in a folder.

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::workspace::hidden::HiddenPaths;
+
 /// The rules of one caller.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CallerRules<'a> {
@@ -11,6 +13,8 @@ pub(super) struct CallerRules<'a> {
     pub mounts: MountRule,
     pub missing_folders: MissingFolders,
     pub access: Access,
+    /// What is treated as absent and cannot be created.
+    pub hidden: Option<&'a HiddenPaths>,
     /// Whether a file that is replaced keeps its owner and group, as far as the system allows it.
     pub keeps_owner: bool,
 }
@@ -58,6 +62,7 @@ pub(super) const READING: CallerRules<'static> = CallerRules {
     mounts: MountRule::Refuse,
     missing_folders: MissingFolders::Refuse,
     access: Access::AsIs,
+    hidden: None,
     keeps_owner: false,
 };
 

@@ -36,7 +36,7 @@ impl EditorEnvironment {
         })
     }
 
-    /// Sets the files that are shown and not changed.
+    /// Sets the files that are not changed, and those that are not shown either.
     pub fn freezing(mut self, frozen: FrozenPaths) -> EditorEnvironment {
         self.project.freeze(frozen);
         self

@@ -33,6 +33,7 @@ pub(super) struct SearchFiles {
 /// Returns the files that the filter names, in the order of the bytes of their paths.
 pub(super) fn files(project: &ProjectDir, filter: &GlobFilter, until: Instant) -> SearchFiles {
     let mut walk = SearchWalk {
+        project,
         filter,
         until,
         files: SearchFiles {
@@ -50,6 +51,7 @@ pub(super) fn files(project: &ProjectDir, filter: &GlobFilter, until: Instant) -
 }
 
 struct SearchWalk<'a> {
+    project: &'a ProjectDir,
     filter: &'a GlobFilter,
     until: Instant,
     files: SearchFiles,
@@ -83,10 +85,11 @@ impl SearchWalk<'_> {
         let rules = own.as_ref().or(around);
         for entry in &entries {
             let name = entry.name.as_os_str();
+            let inner = path.join(name);
             match entry.kind {
-                FileType::RegularFile => self.file(name, path.join(name), rules),
+                _ if self.project.hides(&inner) => {}
+                FileType::RegularFile => self.file(name, inner, rules),
                 FileType::Directory if name != ".git" => {
-                    let inner = path.join(name);
                     if depth < MAX_DEPTH
                         && self.enters(name, &inner, rules)
                         && let Ok(opened) = folder.enter(name)

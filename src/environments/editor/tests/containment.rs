@@ -1,4 +1,4 @@
-//! Nothing outside of the project is read or written, and nothing inside makes the editor wait.
+//! Nothing outside of the project is read or written, nor what is hidden, and nothing inside makes the editor wait.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -9,6 +9,8 @@ use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
 
 use super::Scene;
 use crate::environments::Environment;
+use crate::environments::editor::{EditorEnvironment, FrozenPaths};
+use crate::workspace::hidden::HiddenPaths;
 
 #[test]
 fn paths_and_links_that_lead_out_are_refused() {
@@ -191,4 +193,126 @@ fn a_file_that_may_not_be_written_is_not_replaced() {
         assert!(scene.refused("edit f 2\nx").contains("Permission denied"));
         assert_eq!(scene.read("f"), "start\na\nend\n");
     }
+}
+
+/// A project with a workflow in it that is also the root of its run. The hidden files hold the word `needle`.
+fn workflow_scene() -> Scene {
+    let hidden = "start\nneedle\nend\n";
+    let mut scene = Scene::new([
+        ("flow/START.md", hidden),
+        ("flow/README.md", "start\nopen\nend\n"),
+        ("state.json", hidden),
+        ("state.json.tmp-1", hidden),
+        ("logs/a.log", hidden),
+        ("logs/deep/b.log", hidden),
+        ("sub/state.json", "start\nopen\nend\n"),
+    ]);
+    symlink("flow/START.md", scene.path("link")).unwrap();
+    symlink("flow", scene.path("folder")).unwrap();
+    symlink("logs", scene.path("to-logs")).unwrap();
+    symlink(scene.path("state.json"), scene.path("absolute")).unwrap();
+    symlink("flow/GONE.md", scene.path("dangling")).unwrap();
+    symlink("../sub", scene.path("logs/out")).unwrap();
+    fs::hard_link(scene.path("flow/START.md"), scene.path("hard")).unwrap();
+    let editor = EditorEnvironment::new(scene.folder.path()).unwrap();
+    scene.editor = editor.freezing(FrozenPaths {
+        hidden: HiddenPaths {
+            paths: ["flow/START.md", "flow/GONE.md"].map(Into::into).into(),
+            root: Some("".into()),
+        },
+        ..FrozenPaths::default()
+    });
+    scene
+}
+
+#[test]
+fn hidden_files_are_absent() {
+    let mut scene = workflow_scene();
+    let absolute = scene.path("state.json").display().to_string();
+    for path in [
+        "flow/START.md",
+        "flow/../flow/./START.md",
+        "folder/START.md",
+        "link",
+        "hard",
+        "state.json",
+        "sub/../state.json",
+        &absolute,
+        "absolute",
+        "state.json.tmp-1",
+        "logs/a.log",
+        "logs/deep/b.log",
+        "to-logs/a.log",
+        "logs/out/state.json",
+        "logs/../sub/state.json",
+    ] {
+        let viewed = scene.refused(&format!("view {path} /start/ /end/"));
+        assert!(viewed.contains("file not found"), "{path}: {viewed}");
+        let edited = scene.refused(&format!("edit {path} 1\nx"));
+        assert!(edited.contains("file not found"), "{path}: {edited}");
+        let searched = scene.editor.begin(&format!("search \"needle\" {path}"));
+        let output = searched.unwrap().output;
+        assert!(
+            !output.contains("needle\n") && !output.contains(":2:"),
+            "{path}: {output}"
+        );
+    }
+    for glob in [
+        "",
+        " logs",
+        " logs/",
+        " to-logs",
+        " *.log",
+        " **/*.md",
+        " state.json*",
+    ] {
+        assert_eq!(
+            scene.ok(&format!("search \"needle\"{glob}")),
+            "No matches",
+            "{glob}"
+        );
+    }
+    assert_eq!(
+        scene.ok("search \"open\""),
+        "Matches:\n  flow/README.md:2: open\n  sub/state.json:2: open"
+    );
+}
+
+#[test]
+fn hidden_names_cannot_be_created() {
+    let mut scene = workflow_scene();
+    for path in [
+        "flow/START.md",
+        "flow/GONE.md",
+        "flow/GONE.md/below",
+        "dangling",
+        "folder/GONE.md",
+        "state.json",
+        "state.json.tmp-2",
+        ".orchestrator.lock",
+        "logs",
+        "logs/new",
+        "logs/new/deep",
+        "to-logs/new",
+        "sub/../logs/new",
+    ] {
+        let created = scene.refused(&format!("create {path}\nx"));
+        assert!(
+            created.contains("the name is reserved"),
+            "{path}: {created}"
+        );
+    }
+    assert_eq!(scene.read("flow/START.md"), "start\nneedle\nend\n");
+    assert!(!scene.path("flow/GONE.md").exists() && !scene.path(".orchestrator.lock").exists());
+    assert_eq!(fs::read_dir(scene.path("logs")).unwrap().count(), 3);
+    for path in [
+        "flow/notes.md",
+        "folder/more.md",
+        "state.json.bak",
+        "sub/logs/x",
+    ] {
+        scene.ok(&format!("create {path}\nx"));
+    }
+    scene.ok("view flow/README.md /start/ /end/");
+    scene.ok("edit flow/README.md 2\nchanged");
 }
