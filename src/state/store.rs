@@ -18,18 +18,23 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, Stat, linkat, openat, renameat, statat, unlinkat,
+    AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, linkat, openat, renameat, renameat_with,
+    statat, unlinkat,
 };
 use rustix::io::Errno;
+use serde::Serialize;
 
 use crate::error::{Error, Result, Violation};
 use crate::state::run::{InvalidState, ParsedState, RunState, now, timestamp};
+use crate::state::workflow::WorkflowState;
 
 pub(crate) const STATE_FILE: &str = "state.json";
 pub(crate) const LOCK_FILE: &str = ".orchestrator.lock";
+pub(crate) const LOGS: &str = "logs";
 const TEMPORARY: &str = "state.json.tmp-";
-/// Far above the size of any state: its texts and its lists of file names are bounded.
-const STATE_LIMIT: u64 = 64 << 20;
+/// Far above the size of any state: the texts of a build are bounded, a workflow has the payloads of its agents.
+const STATE_LIMIT: u64 = 4 << 30;
+const CORRUPT: &str = "state.json.corrupt-";
 /// Name prefix of folders with copies of the workspace.
 pub(crate) const COPIES: &str = ".orchestrator-copies-";
 
@@ -38,6 +43,35 @@ pub(crate) const COPIES: &str = ".orchestrator-copies-";
 pub(crate) struct Root {
     pub path: PathBuf,
     directory: OwnedFd,
+    spare: Option<SpareState>,
+}
+
+/// A temporary file that takes the place of `state.json` at each save, which takes its place. Removed on drop.
+///
+/// Programs whose sandbox contains the root have both files covered by mounts. In a mount namespace such a cover belongs
+/// to the file and not to its name: it stays when two files exchange their names, and is lost when one is replaced.
+#[derive(Debug)]
+struct SpareState {
+    directory: OwnedFd,
+    name: String,
+}
+
+impl Drop for SpareState {
+    fn drop(&mut self) {
+        let _ = unlinkat(&self.directory, self.name.as_str(), AtFlags::empty());
+    }
+}
+
+/// Whether an entry of a root, by its name, belongs to the run alone: its state, also while it is replaced or set aside,
+/// its logs and its lock.
+pub(crate) fn is_own_entry(name: &OsStr) -> bool {
+    let bytes = name.as_bytes();
+    name == STATE_FILE
+        || name == LOGS
+        || name == LOCK_FILE
+        || bytes.starts_with(TEMPORARY.as_bytes())
+        || bytes.starts_with(CORRUPT.as_bytes())
+        || bytes.starts_with(COPIES.as_bytes())
 }
 
 /// The lock of a root; the kernel releases it when the process ends.
@@ -52,7 +86,7 @@ pub(crate) enum LoadedState {
     /// The file does not exist.
     Nothing,
     Build(Box<RunState>),
-    Workflow,
+    Workflow(Box<WorkflowState>),
     Corrupt(InvalidState),
 }
 
@@ -64,6 +98,7 @@ impl Root {
             Ok(directory) => Ok(Root {
                 path: path.to_owned(),
                 directory,
+                spare: None,
             }),
             Err(Errno::NOENT) if path.as_os_str().is_empty() => Err(Error::Usage(
                 "the current directory no longer exists; name another --root".into(),
@@ -172,12 +207,10 @@ impl Root {
         if bytes > STATE_LIMIT {
             return Ok(LoadedState::Corrupt(InvalidState::TooLarge { bytes }));
         }
-        let bytes = self.read_state()?;
-        Ok(match RunState::parse(&bytes) {
-            Ok(ParsedState::Build(state)) => LoadedState::Build(state),
-            Ok(ParsedState::Workflow) => LoadedState::Workflow,
-            Err(problem) => LoadedState::Corrupt(problem),
-        })
+        let parsed = parse_state(&self.read_state()?);
+        // A run that saves at the same time may be writing to the file that was just opened: see `SpareState`.
+        let parsed = parsed.or_else(|_| parse_state(&self.read_state().unwrap_or_default()));
+        Ok(parsed.unwrap_or_else(LoadedState::Corrupt))
     }
 
     /// The bytes of `state.json`.
@@ -197,30 +230,76 @@ impl Root {
     /// Replaces `state.json` durably; when it fails, the old one is unchanged.
     pub(crate) fn save(&self, state: &mut RunState) -> Result<()> {
         state.updated_at = timestamp().max(state.created_at.clone());
-        let mut text = serde_json::to_string_pretty(&state)
-            .map_err(|error| Error::Bug(format!("cannot serialize state.json: {error}")))?;
-        text.push('\n');
-        let name = format!("{TEMPORARY}{}", uuid::Uuid::new_v4().simple());
-        self.write_new(&name, text.as_bytes()).inspect_err(|_| {
-            let _ = unlinkat(&self.directory, name.as_str(), AtFlags::empty());
-        })
+        self.replace_state(state)
     }
 
-    fn write_new(&self, name: &str, bytes: &[u8]) -> Result<()> {
+    /// Replaces `state.json` by that of a workflow.
+    pub(crate) fn save_workflow(&self, state: &mut WorkflowState) -> Result<()> {
+        state.updated_at = timestamp().max(state.created_at.clone());
+        self.replace_state(state)
+    }
+
+    fn replace_state(&self, state: &impl Serialize) -> Result<()> {
+        let mut text = serde_json::to_string_pretty(state)
+            .map_err(|error| Error::Bug(format!("cannot serialize state.json: {error}")))?;
+        text.push('\n');
+        match &self.spare {
+            Some(spare) => self.save_by_exchange(&spare.name, text.as_bytes()),
+            None => self.save_by_rename(text.as_bytes()),
+        }
+    }
+
+    fn save_by_rename(&self, bytes: &[u8]) -> Result<()> {
+        let name = temporary_name();
+        let root = &self.directory;
+        self.write_file(&name, OFlags::EXCL, bytes)
+            .and_then(|()| {
+                renameat(root, name.as_str(), root, STATE_FILE)
+                    .map_err(|error| Error::io("replace", &self.join(STATE_FILE), error))
+            })
+            .inspect_err(|_| {
+                let _ = unlinkat(root, name.as_str(), AtFlags::empty());
+            })?;
+        self.sync()
+    }
+
+    /// Keeps one temporary file for all saves from now on, and exchanges it with `state.json`. For a run whose programs
+    /// may write in the root: a sandbox that covers the files which `is_own_entry` names covers them for good.
+    pub(crate) fn keep_spare(&mut self) -> Result<()> {
+        let name = temporary_name();
+        self.write_file(&name, OFlags::EXCL, b"")?;
+        let directory = self
+            .directory
+            .try_clone()
+            .map_err(|error| Error::io("open", &self.path, error))?;
+        self.spare = Some(SpareState { directory, name });
+        Ok(())
+    }
+
+    fn save_by_exchange(&self, spare: &str, bytes: &[u8]) -> Result<()> {
+        self.write_file(spare, OFlags::TRUNC, bytes)?;
+        let root = &self.directory;
+        match renameat_with(root, spare, root, STATE_FILE, RenameFlags::EXCHANGE) {
+            // Nothing to exchange it with, or a file system that cannot do it.
+            Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS) => {
+                renameat(root, spare, root, STATE_FILE)
+            }
+            done => done,
+        }
+        .map_err(|error| Error::io("replace", &self.join(STATE_FILE), error))?;
+        self.sync()
+    }
+
+    fn write_file(&self, name: &str, how: OFlags, bytes: &[u8]) -> Result<()> {
         let path = self.join(name);
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | how;
         let fd = openat(&self.directory, name, flags, Mode::from_raw_mode(0o644))
             .map_err(|error| Error::io("create", &path, error))?;
         let mut file = File::from(fd);
         file.write_all(bytes)
             .map_err(|error| Error::io("write", &path, error))?;
         file.sync_all()
-            .map_err(|error| Error::io("sync", &path, error))?;
-        let target = self.join(STATE_FILE);
-        renameat(&self.directory, name, &self.directory, STATE_FILE)
-            .map_err(|error| Error::io("replace", &target, error))?;
-        self.sync()
+            .map_err(|error| Error::io("sync", &path, error))
     }
 
     /// Keeps a corrupt `state.json` under another name, which it returns.
@@ -229,7 +308,7 @@ impl Root {
     /// workspace would count as not ours.
     pub(crate) fn set_aside(&self) -> Result<String> {
         let stamp = now().format("%Y%m%dT%H%M%S%.3fZ");
-        let name = format!("{STATE_FILE}.corrupt-{stamp}");
+        let name = format!("{CORRUPT}{stamp}");
         let root = &self.directory;
         linkat(root, STATE_FILE, root, &name, AtFlags::empty())
             .or_else(|_| renameat(root, STATE_FILE, root, &name))
@@ -294,6 +373,18 @@ impl Root {
     }
 }
 
+fn parse_state(bytes: &[u8]) -> std::result::Result<LoadedState, InvalidState> {
+    Ok(match RunState::parse(bytes)? {
+        ParsedState::Build(state) => LoadedState::Build(state),
+        ParsedState::Workflow => LoadedState::Workflow(Box::new(WorkflowState::parse(bytes)?)),
+    })
+}
+
+/// An unpredictable name: nothing can be put in its place beforehand.
+fn temporary_name() -> String {
+    format!("{TEMPORARY}{}", uuid::Uuid::new_v4().simple())
+}
+
 fn read_holder(file: &File) -> String {
     let mut bytes = [0; 200];
     let length = file.read_at(&mut bytes, 0).unwrap_or(0);
@@ -310,4 +401,52 @@ fn is_alive(holder: &str) -> bool {
 /// A path with links resolved; unchanged if it cannot be resolved.
 pub(crate) fn real_path(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::MetadataExt;
+
+    use super::{LoadedState, Root, STATE_FILE};
+
+    #[test]
+    fn with_a_spare_file_saving_exchanges_two_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut root = Root::open(dir.path()).unwrap();
+        root.save_by_rename(b"first").unwrap();
+        root.keep_spare().unwrap();
+        let files = || {
+            let entries = fs::read_dir(dir.path()).unwrap().flatten();
+            let mut found: Vec<u64> = entries
+                .map(|entry| entry.metadata().unwrap().ino())
+                .collect();
+            found.sort_unstable();
+            found
+        };
+        let before = files();
+        assert_eq!(before.len(), 2);
+        let spare = root.spare.as_ref().unwrap().name.clone();
+        for text in ["second, which is longer", "third", "fourth"] {
+            root.save_by_exchange(&spare, text.as_bytes()).unwrap();
+            let state = fs::read_to_string(dir.path().join(STATE_FILE)).unwrap();
+            assert_eq!((state.as_str(), files()), (text, before.clone()));
+        }
+        drop(root);
+        assert_eq!(files().len(), 1);
+    }
+
+    #[test]
+    fn without_a_state_file_the_spare_becomes_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut root = Root::open(dir.path()).unwrap();
+        root.keep_spare().unwrap();
+        let spare = root.spare.as_ref().unwrap().name.clone();
+        for text in ["first", "second"] {
+            root.save_by_exchange(&spare, text.as_bytes()).unwrap();
+            let state = fs::read_to_string(dir.path().join(STATE_FILE)).unwrap();
+            assert_eq!(state, text);
+        }
+        assert!(matches!(root.load().unwrap(), LoadedState::Corrupt(_)));
+    }
 }
